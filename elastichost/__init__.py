@@ -1,23 +1,23 @@
 """elastichost: an elastic parameter-server runtime that trains recommendation models on one workstation.
 
-The map of the house, from the roof down; imports go only downward:
+The layers of the package, from the top down; a module imports only from its own layer and from lower ones:
 
     cli, __main__                           the command line
     reporting                               `report`
-    chaos, emulation                        faults on purpose | processes that only wait
+    chaos, emulation                        injected faults | processes that wait instead of computing
     dispatcher                              many jobs on one host
-    results, supervisor                     export and predict | starts, measures, repairs the processes of a job
+    results, supervisor                     export and predict | starts, measures and repairs the processes of a job
     runs                                    a run on disk: its typed events, its decisions, its result
-    ps, worker, tuner                       owns rows | trains the user's model | decides what should run where
+    ps, worker, tuner                       parameter server | trains the user's model | chooses plans
     arena, wire, datasets, checkpoint       rows in shared memory | messages | readers | a run's rows on disk
     user_model, quality                     the user's model | AUC, log loss, calibration
-    config, history, host                   the job file | what jobs taught | this machine
-    plan, sharding, metrics, resources      what should run | id to bucket to server | facts about a run | cores, bytes
+    config, history, host                   the job file | records of finished jobs | this machine
+    plan, sharding, metrics, resources      which processes to run | id to bucket to PS | status of a run | cores, bytes
     batches, micro_batches                  where batches end | how sync mode cuts a step
     specs, clock, errors                    tables | time as an argument | typed errors
-    human_readable, atomic_write            numbers in words | whole files on disks that may be full
+    human_readable, atomic_write            numbers for people | complete writes on disks that may be full
 
-`models` stands beside the house: plain torchrec models that know nothing of it.
+`models` is outside these layers: plain torchrec models that import nothing of elastichost.
 
 The names below load on first use, so that `import elastichost` imports no torch.
 """

@@ -1,11 +1,11 @@
-"""`python -m elastichost`, and the `elastichost` command."""
+"""The entry point of `python -m elastichost` and of the `elastichost` command."""
 
 from __future__ import annotations
 
 import os
 import sys
 
-# The supervisor solves small systems beside workers that need the cores: before numpy is imported.
+# Must be set before numpy is imported. The supervisor solves only small linear systems, and the workers need the cores.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 __all__ = ["main"]

@@ -1,7 +1,8 @@
-"""Writing whole records to files of a run, on disks that may be full.
+"""Writes complete records to files of a run, on disks that may be full.
 
-A write to a full disk may take a part of what it was given. A part of a record is worse than none: what is written
-after it can not be told from its rest. So a record is there as a whole, or the file is cut back to where it was.
+A write to a full disk may write only a part of the given bytes. A partial record is worse than none: a reader cannot
+tell the next record from the rest of the partial one. So each function writes the whole record, or cuts the file back
+to its earlier length and raises OSError.
 """
 
 from __future__ import annotations
@@ -14,20 +15,20 @@ from pathlib import Path
 
 __all__ = ["append_whole", "is_out_of_space", "space_words", "write_atomically", "write_whole_at"]
 
-# no space, no quota left, and a limit on the size of files: all of them may go away while the run waits
+# No space, no quota, and the limit on the size of files: each may end while the run waits.
 _OUT_OF_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 
 def is_out_of_space(error: Exception) -> bool:
-    """Whether the write may succeed later, when somebody has freed space. Of sqlite as well, which tells a full disk as
-    an error of input and output now and then."""
+    """Whether the error is one of missing space, so that the write may succeed after space was freed. Errors of sqlite
+    count too; sqlite sometimes reports a full disk as an I/O error."""
     if isinstance(error, sqlite3.OperationalError):
         return error.sqlite_errorname.startswith(("SQLITE_FULL", "SQLITE_IOERR"))
     return isinstance(error, OSError) and error.errno in _OUT_OF_SPACE
 
 
 def append_whole(descriptor: int, content: bytes) -> None:
-    """Appends to a file that was opened with O_APPEND. Raises OSError; then the file is as long as before."""
+    """Appends to a file that was opened with O_APPEND. Raises OSError; the file then has its earlier length."""
     start = os.fstat(descriptor).st_size
     try:
         while content:
@@ -38,7 +39,7 @@ def append_whole(descriptor: int, content: bytes) -> None:
 
 
 def write_whole_at(descriptor: int, content: bytes, at: int) -> None:
-    """Writes at a position. Raises OSError; then the file ends at that position."""
+    """Writes at the position `at`. Raises OSError; the file then ends at that position."""
     start = at
     try:
         while content:
@@ -50,7 +51,7 @@ def write_whole_at(descriptor: int, content: bytes, at: int) -> None:
 
 
 def _cut_back(descriptor: int, size_bytes: int) -> None:
-    if stat.S_ISREG(os.fstat(descriptor).st_mode):  # a device takes all or nothing, and has no length
+    if stat.S_ISREG(os.fstat(descriptor).st_mode):  # a device has no length to restore
         os.ftruncate(descriptor, size_bytes)
 
 
@@ -61,8 +62,8 @@ def _some(written: int) -> int:
 
 
 def write_atomically(path: Path, content: bytes) -> None:
-    """The file is there with this content as a whole, or as it was before. Raises OSError; then nothing is left of the
-    new one, so that it takes no space."""
+    """Replaces the file by one with this content, by renaming. Raises OSError; the file is then as before, and the
+    incomplete new file is deleted, so that it takes no space."""
     making = path.with_name(f".{path.name}.new")
     try:
         with making.open("wb") as file:
@@ -74,7 +75,7 @@ def write_atomically(path: Path, content: bytes) -> None:
 
 
 def space_words(directory: Path) -> str:
-    """The file system of a directory, and what is left of it, for a message."""
+    """The file system of a directory and its free space, as text for a message."""
     try:
         found = os.statvfs(directory)
     except OSError as error:

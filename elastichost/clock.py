@@ -1,4 +1,4 @@
-"""Time as an argument: pure cores take `now_s`; only loops own a `Clock`."""
+"""The source of time. Pure cores take `now_s` as an argument; only loops have a `Clock`."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ __all__ = ["Clock", "MonotonicClock"]
 
 
 class Clock(Protocol):
-    """A source of seconds that never goes back."""
+    """A source of time in seconds that never goes back."""
 
     def now_s(self) -> float: ...
 
 
 class MonotonicClock:
-    """CLOCK_MONOTONIC of the host: comparable between processes of one host, not between hosts."""
+    """CLOCK_MONOTONIC of the host. Its times can be compared between processes of one host, but not between hosts."""
 
     def now_s(self) -> float:
         return time.monotonic()

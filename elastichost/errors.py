@@ -1,8 +1,8 @@
-"""Every error elastichost raises on purpose, with the exit code the command line ends with.
+"""Every error that elastichost raises on purpose, and the exit code of the command line for it.
 
-An error names what it is about (file, row, key, table, process) and says what to do next. Processes
-report their errors to the supervisor as a `FailureReportMsg` (see `wire.control`), so an error raised in
-a worker reaches the screen as the same typed error.
+The message of an error names the file, row, key, table or process that is wrong; its hint states what to do.
+Processes send their errors to the supervisor as a `FailureReportMsg` (see `wire.control`), so an error raised in a
+worker reaches the user as the same typed error.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ __all__ = [
 
 
 class ExitCode(IntEnum):
-    """Exit codes of `python -m elastichost`; they are part of the interface."""
+    """Exit codes of `python -m elastichost`. They are part of the interface and do not change."""
 
     DONE = 0
     JOB_FAILED = 1
@@ -50,7 +50,7 @@ class ExitCode(IntEnum):
 
 
 class ElastichostError(Exception):
-    """Base of all errors raised on purpose. `hint` says what to do next."""
+    """Base of all errors that are raised on purpose. `hint`: what the user can do next."""
 
     exit_code: ExitCode = ExitCode.JOB_FAILED
 
@@ -64,7 +64,7 @@ class ElastichostError(Exception):
 
 
 class ConfigError(ElastichostError):
-    """The job file or the command line is wrong. `problems` holds every problem found, one line each."""
+    """The job file or the command line is wrong. `problems`: every problem that was found, one line each."""
 
     exit_code = ExitCode.USAGE
 
@@ -86,19 +86,19 @@ class PreflightError(ElastichostError):
 
 
 class CpuDiffersError(PreflightError):
-    """Sync mode: a CPU has other features than the one that the run began on, so the same work gives other bits."""
+    """Sync mode: the CPU has other features than the CPU that the run began on, so it would compute other bits."""
 
 
 class DataError(PreflightError):
-    """A data file is not what the job file says; names file, row and column."""
+    """A data file does not match the job file. The message names file, row and column."""
 
 
 class IdOutOfRangeError(DataError):
-    """An id of a fixed-size table is outside [0, rows) and the table says `out_of_range = "error"`."""
+    """An id of a table with a fixed number of rows is outside [0, rows), and the table has `out_of_range = "error"`."""
 
 
 class ModelError(PreflightError):
-    """The user's model cannot be imported or built. `traceback_text` is the user's own traceback."""
+    """The user's model cannot be imported, built or called. `traceback_text`: the traceback within the user's code."""
 
     def __init__(self, message: str, *, traceback_text: str = "", hint: str = "") -> None:
         super().__init__(message, hint=hint)
@@ -106,7 +106,7 @@ class ModelError(PreflightError):
 
 
 class JobFailedError(ElastichostError):
-    """The job failed while it ran; the cause is in the message."""
+    """The job failed while it ran. The message has the cause."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,8 +127,8 @@ class SampleRange:
 
 
 class NonFiniteError(JobFailedError):
-    """Loss or gradient became NaN or infinite and the job does not skip such batches. `samples`: the batch, where it
-    is one of the training data."""
+    """The loss or a gradient of a batch is NaN or infinite, and the job does not skip such batches. `samples`: the
+    positions of the batch; None when it is not a batch of training data."""
 
     def __init__(self, message: str, *, samples: SampleRange | None = None, hint: str = "") -> None:
         super().__init__(message, hint=hint)
@@ -136,12 +136,12 @@ class NonFiniteError(JobFailedError):
 
 
 class GpuMemoryError(JobFailedError):
-    """A GPU has no memory left for what a process wants to allocate."""
+    """A GPU has too little free memory for an allocation of a process."""
 
 
 class RestartBudgetError(JobFailedError):
-    """A process died more often than its restart budget allows. last_error: class name of what it reported last, "":
-    it reported nothing."""
+    """A process ended more often than its restart budget allows. last_error: class name of the error that it reported
+    last; "" when it reported none."""
 
     exit_code = ExitCode.RESTART_BUDGET
 
@@ -151,18 +151,18 @@ class RestartBudgetError(JobFailedError):
 
 
 class HangError(JobFailedError):
-    """A process stopped making progress again and again, whenever it was restarted."""
+    """A process hung more often than its restart budget allows."""
 
     exit_code = ExitCode.HANG
 
 
 class HostLostError(JobFailedError):
-    """A machine of the run does not answer any more, or has ended its agent."""
+    """A machine of the run no longer answers, or its agent has ended."""
 
 
 class DiskFullError(JobFailedError):
-    """There is no space for a file without which the run can not go on. The run waits; this ends it only when it is
-    told to stop meanwhile."""
+    """The disk has no space for a file that the run needs. The run waits for space; this error ends it only when it is
+    stopped while it waits."""
 
 
 class ArenaError(ElastichostError):
@@ -170,35 +170,36 @@ class ArenaError(ElastichostError):
 
 
 class ArenaFullError(ArenaError):
-    """No space left for the arena (ENOSPC from /dev/shm or ELASTICHOST_ARENA_DIR)."""
+    """The file system of the arena has no space (ENOSPC from /dev/shm or ELASTICHOST_ARENA_DIR)."""
 
     exit_code = ExitCode.PREFLIGHT
 
 
 class MemoryBudgetError(ArenaFullError):
-    """A job that trains would need more memory than `resources.memory` allows it."""
+    """A job needs more memory while it trains than `resources.memory` allows."""
 
     exit_code = ExitCode.JOB_FAILED
 
 
 class CheckpointError(ElastichostError):
-    """A checkpoint is missing, incomplete or corrupt; names the file and the block."""
+    """A checkpoint is missing, incomplete or corrupt. The message names the file and the block."""
 
 
 class CheckpointSpaceError(CheckpointError):
-    """The disk of the checkpoint is full: it may have space later."""
+    """The disk of the checkpoint is full. Space may become free later."""
 
 
 class HistoryError(ElastichostError):
-    """The file in which finished jobs are remembered cannot be used; no reason to stop a run."""
+    """The file with the records of finished jobs cannot be used. A run continues without it."""
 
 
 class ProtocolError(ElastichostError):
-    """A message that this process must not accept: malformed, wrong job, unknown type, oversize."""
+    """A message that the process refuses: it is malformed, of another job, of unknown type, or too large."""
 
 
 class IllegalTransitionError(ElastichostError):
-    """A state machine got an event its state does not allow; a bug in the caller, never in the data."""
+    """A state machine got an event that is not allowed in its state. The cause is a fault in the calling code, never
+    the data."""
 
     def __init__(self, machine: str, state: str, event: str) -> None:
         super().__init__(f"{machine}: event {event!r} is not allowed in state {state!r}")

@@ -1,5 +1,4 @@
-"""Numbers as people read them: counts, sizes, durations (the exact ones are in `--json`); and what a misspelt word
-probably meant."""
+"""Text for people: counts, sizes and durations (`--json` has the exact numbers), and suggestions for misspelt words."""
 
 from __future__ import annotations
 
@@ -10,12 +9,12 @@ __all__ = ["bytes_words", "count_words", "did_you_mean", "duration_words", "mib"
 
 
 def count_words(count: int) -> str:
-    """12 345 678 -> "12.3M"; below ten thousand as it is."""
+    """12 345 678 -> "12.3M". Numbers below ten thousand are written in full."""
     if abs(count) < 10_000:
         return str(count)
     scaled = float(count)
     for unit in ("", "k", "M", "G"):
-        # 999 950 rounds to 1000.0k: what would be shown decides, not what is
+        # 999 950 would be shown as 1000.0k, so the rounded number decides on the unit
         if abs(scaled) < 999.95:
             return f"{scaled:.1f}{unit}"
         scaled /= 1000
@@ -47,7 +46,7 @@ def duration_words(duration_s: float) -> str:
 
 
 def mib(size_bytes: float) -> str:
-    """3 250 586 -> "3.1 MiB": sizes that are compared with each other keep one unit."""
+    """3 250 586 -> "3.1 MiB". Always in MiB, so that sizes can be compared with each other."""
     return f"{size_bytes / (1 << 20):,.1f} MiB"
 
 
@@ -57,7 +56,7 @@ def plural(count: int, word: str) -> str:
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """`; did you mean "x"?`, or nothing when no known word is close."""
+    """`; did you mean "x"?` for the known word that is most similar; "" when none is similar."""
     words = list(known)
     by_lower = {one.lower(): one for one in words}
     close = difflib.get_close_matches(word.lower(), list(by_lower), n=1, cutoff=0.6)

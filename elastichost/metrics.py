@@ -1,6 +1,6 @@
-"""Facts about a run that are shown and stored: its processes, its state, its events.
+"""The status of a run: its state, its progress and its processes.
 
-The supervisor writes them (`status.json`, `journal.jsonl`), the command line reads them.
+The supervisor writes it to `status.json` once a second, and the command line reads it.
 """
 
 from __future__ import annotations
@@ -23,26 +23,26 @@ __all__ = [
 
 SCHEMA = "elastichost/v1"
 
-# States of a run that has ended; every other state says what it is doing.
+# States of a run that has ended. In every other state the run is active.
 FINISHED_STATES = frozenset({"done", "quarantined", "incomplete", "stopped", "killed", "failed"})
 
 
 class ProcessStatus(msgspec.Struct, frozen=True):
-    """One process as measured in the last second."""
+    """One process of a run, as measured in the last second."""
 
     role: str  # "worker" | "server" | "probe"
     index: int
     incarnation: int
     pid: int
-    state: str  # of the process' life: starting, ready, running, draining, ...
-    cores: tuple[int, ...] = ()  # pinned to these; (): floats over all cores of the job
-    cpu_percent: float | None = None  # of one core; None: not measured yet
-    memory_bytes: int = 0  # PSS: shared pages are divided among their users
+    state: str  # of the process' life cycle: starting, ready, running, draining, ...
+    cores: tuple[int, ...] = ()  # the cores that it is pinned to; (): it may use all cores of the job
+    cpu_percent: float | None = None  # 100: one core; None: not measured yet
+    memory_bytes: int = 0  # PSS: the size of a shared page is divided among the processes that use it
     rss_bytes: int = 0
     context_switches: int = 0  # in the last second
     samples_per_s: float = 0.0
-    wait_fraction: float = 0.0  # of the time: waiting for input, peers or requests
-    compute_ms: float = 0.0  # forward and backward of one batch
+    wait_fraction: float = 0.0  # share of the time in which it waited for input, peers or requests
+    compute_ms: float = 0.0  # forward and backward pass of one batch
     gpu_memory_bytes: int = 0
 
     @property
@@ -51,14 +51,14 @@ class ProcessStatus(msgspec.Struct, frozen=True):
 
 
 class PlanStatus(msgspec.Struct, frozen=True):
-    """How many processes of each role should run."""
+    """The numbers of processes in the current plan."""
 
     workers: int = 0
     servers: int = 0
 
 
 class FrontierPoint(msgspec.Struct, frozen=True):
-    """A plan that the run's tuner knows of: none with fewer threads is expected to be faster."""
+    """A plan on the tuner's frontier: no plan with fewer threads has a higher expected speed."""
 
     workers: int
     servers: int
@@ -68,33 +68,33 @@ class FrontierPoint(msgspec.Struct, frozen=True):
 
 
 class RunStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """A run as a whole; `status.json` is this struct, written once a second."""
+    """The status of a whole run. `status.json` holds this struct and is written once a second."""
 
     run_dir: str
     job: str
     state: str  # starting, training, evaluating, checkpointing, stopping, or one of FINISHED_STATES
     supervisor_pid: int
     schema: str = SCHEMA
-    commands: str = ""  # where the supervisor takes commands
-    epoch: int = 0  # from 0
+    commands: str = ""  # address of the socket at which the supervisor accepts commands
+    epoch: int = 0  # the first is 0
     epochs: int = 1
     samples_planned: int = 0  # over all epochs
     samples_trained: int = 0
     samples_per_s: float = 0.0
     eta_s: float | None = None
-    loss: float | None = None  # mean over the samples of the last window
+    loss: float | None = None  # mean over the samples of the last window of time
     test_auc: float | None = None  # of the last evaluation
     processes: tuple[ProcessStatus, ...] = ()
     plan: PlanStatus = PlanStatus()
-    last_decision: str = ""  # what the tuner decided, and why
+    last_decision: str = ""  # the newest decision of the tuner, with its reason
     elapsed_s: float = 0.0
-    frontier: tuple[FrontierPoint, ...] = ()  # by rising threads; empty until something was measured
-    arena_bytes: int = 0  # memory that the rows really use
-    private_bytes: int = 0  # of all its processes, copies for checkpoints included
+    frontier: tuple[FrontierPoint, ...] = ()  # ordered by number of threads; empty before the first measurement
+    arena_bytes: int = 0  # memory that is allocated for the rows
+    private_bytes: int = 0  # private memory of all processes of the run, including copies for checkpoints
 
 
 def read_status(run: Path) -> RunStatus:
-    """What the supervisor last wrote. Raises PreflightError when there is nothing, or nothing readable."""
+    """The status that the supervisor wrote last. Raises PreflightError when the file is missing or cannot be read."""
     path = run / "status.json"
     try:
         return msgspec.json.decode(path.read_bytes(), type=RunStatus)

@@ -1,9 +1,9 @@
-"""Sync mode: how a step's positions are cut into micro-batches, and who computes which. Pure.
+"""Sync mode: how the positions of a step are cut into micro-batches, and which worker computes which. Pure.
 
-A *step* is one update of the model, from train.batch_size consecutive positions of a unit (`batches` says what its last
-one is). Its number is the version of the dense vector that it begins with. Its *micro-batches* depend on nothing but
-its positions, so their gradients are the same bits whoever computes them; summed in their order they give the same
-update for any *crew*, as the workers of such a run are called together.
+A *step* is one update of the model, from train.batch_size consecutive positions of a unit (`batches` defines the last
+step of a unit). Its number is the version of the dense vector that it begins with. Its *micro-batches* depend only on
+its positions, so their gradients have the same bits whichever worker computes them. Summed in their order they give
+the same update for any *crew*: the workers of a run in sync mode.
 """
 
 from __future__ import annotations
@@ -29,14 +29,15 @@ __all__ = [
 ]
 
 MAX_MICRO_BATCHES = 128
-# The crew as a whole holds the leases; in the dense vector's applied records it has the place of this worker.
+# The leases belong to the crew as a whole. In the applied records of the dense vector it has this worker index.
 CREW = 255
 CREW_INCARNATION = 1
 
 
 @dataclass(frozen=True, slots=True)
 class MicroBatch:
-    """Positions [start, stop) of a unit, as number `micro` of the `micros` of a step of so many positions."""
+    """Positions [start, stop) of a unit: number `micro` of the `micros` micro-batches of a step. `positions`: the
+    number of positions of the whole step."""
 
     step: int
     micro: int
@@ -56,8 +57,8 @@ class MicroBatch:
 
 
 def micro_ranges(start: int, stop: int, micros: int) -> tuple[tuple[int, int], ...]:
-    """The positions [start, stop) as at most `micros` consecutive ranges, each of MIN_SAMPLES or more if there are as
-    many. Their sizes differ by one at most, and none is larger than the first."""
+    """Cuts the positions [start, stop) into at most `micros` consecutive ranges. Each has MIN_SAMPLES positions or more
+    if [start, stop) has as many. Their sizes differ by at most one, and the first is the largest."""
     if start >= stop:
         return ()
     count = min(micros, max(1, (stop - start) // MIN_SAMPLES))
@@ -78,7 +79,7 @@ def micro_range(start: int, stop: int, batch_size: int, micros: int, step: int, 
 
 
 def key_of(step: int, micro: int) -> int:
-    """Grows from micro-batch to micro-batch."""
+    """A number that identifies a micro-batch and grows from each micro-batch to the next."""
     return (step << 8) | micro
 
 
@@ -87,13 +88,13 @@ def step_of(key: int) -> int:
 
 
 def steps_of(start: int, stop: int, batch_size: int) -> int:
-    """How many steps the positions [start, stop) of a unit are."""
+    """The number of steps in the positions [start, stop) of a unit."""
     return batches_of(stop - start, batch_size)
 
 
 def assign(rates: Mapping[int, float], micros: int) -> tuple[int, ...]:
-    """The worker (index) of each micro-batch, so that all are done as early as may be. `rates`: samples per second of
-    each worker; 0 where that is not known. Empty without workers."""
+    """The index of the worker of each micro-batch, chosen so that the last one is finished as early as possible.
+    `rates`: samples per second of each worker, 0 where not known. Empty without workers."""
     if not rates:
         return ()
     known = [rate for rate in rates.values() if rate > 0]

@@ -1,4 +1,5 @@
-"""What should run where: the plan a tuner proposes and the supervisor makes true."""
+"""The plan: which processes are to run, with which cores and threads. The tuner proposes it, the supervisor starts
+it."""
 
 from __future__ import annotations
 
@@ -9,12 +10,13 @@ import msgspec
 __all__ = ["Access", "Plan", "ProcessId", "ProcessSpec", "Role"]
 
 Role = Literal["worker", "server", "probe"]
-# How workers reach rows: all in the mapped arena, all by messages, or those of their own host in the arena.
+# How workers reach rows. direct: all in the mapped arena; served: all by messages; mixed: the rows of the worker's own
+# host in the mapped arena, all others by messages.
 Access = Literal["direct", "served", "mixed"]
 
 
 class ProcessId(msgspec.Struct, frozen=True, forbid_unknown_fields=True, order=True):
-    """Which process; `incarnation` counts its incarnations from 1."""
+    """The identity of a process. `incarnation` counts the processes of the same name, from 1."""
 
     role: str
     index: int
@@ -25,13 +27,14 @@ class ProcessId(msgspec.Struct, frozen=True, forbid_unknown_fields=True, order=T
 
     @property
     def name(self) -> str:
-        """The name a user sees, the same for every incarnation."""
+        """The name for users, the same for every incarnation."""
         return f"{self.role}-{self.index}"
 
 
 class ProcessSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One process of a plan: the cores it is pinned to (empty: all of the job's), threads, GPU share, and the host
-    whose arena it uses."""
+    """One process of a plan. cores: those that it is pinned to, () for all cores of the job. gpu: index of its GPU,
+    None for none. gpu_memory_fraction: share of that GPU's memory that it may use. host: it uses the arena of
+    this host."""
 
     role: Role
     index: int
@@ -43,7 +46,7 @@ class ProcessSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Plan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Everything that should run, and why."""
+    """All processes that are to run, and the reason for the plan."""
 
     processes: tuple[ProcessSpec, ...]
     access: Access

@@ -1,6 +1,6 @@
-"""How good predictions are: AUC, log loss, normalised entropy, calibration. numpy only, exact, no binning.
+"""Metrics of predictions: AUC, log loss, normalised entropy, calibration. They are exact: no binning, in float64.
 
-Everything is computed in float64. A figure that is not defined (AUC with one class only) is NaN.
+A metric that is not defined (such as AUC with one class only) is NaN.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Floats = npt.NDArray[np.float64]
 
 
 class QualityReport(msgspec.Struct, frozen=True):
-    """Figures of one label over one set of samples. `positives` counts samples, whatever their weight."""
+    """The metrics of one label over one set of samples. `positives` counts samples; weights do not matter for it."""
 
     auc: float
     logloss: float  # nats per sample
@@ -37,7 +37,7 @@ class QualityReport(msgspec.Struct, frozen=True):
 
 
 def probabilities(logits: npt.NDArray[np.floating]) -> Floats:
-    """Sigmoid, float64, of the same shape; never overflows."""
+    """Sigmoid of the logits: float64 of the same shape, without overflow for logits of any size."""
     values = np.asarray(logits, dtype=np.float64)
     small = np.exp(-np.abs(values))
     return np.where(values >= 0, 1.0, small) / (1.0 + small)
@@ -60,7 +60,7 @@ def auc(
     is_last_of_tie = np.append(ordered[1:] != ordered[:-1], True)
     mass = np.ones(labels.size) if weights is None else np.asarray(weights, dtype=np.float64)[order]
     positive = np.asarray(labels, dtype=np.float64)[order] * mass
-    # One entry per distinct score: how much of each class has at most this score.
+    # One entry for each distinct score: the mass of each class with at most this score.
     positives = np.cumsum(positive)[is_last_of_tie]
     negatives = np.cumsum(mass - positive)[is_last_of_tie]
     pairs = positives[-1] * negatives[-1]
@@ -95,7 +95,8 @@ def calibration(
     predicted: npt.NDArray[np.floating],
     weights: npt.NDArray[np.floating] | None = None,
 ) -> float:
-    """Expected over observed positives (He et al. 2014): mean probability / mean label. NaN without positives."""
+    """Expected over observed positives (He et al. 2014): mean probability / mean label. NaN when no label is
+    positive."""
     observed = _mean(np.asarray(labels, dtype=np.float64), weights)
     if not observed > 0:
         return float("nan")
@@ -107,18 +108,18 @@ def evaluate(
     labels: npt.NDArray[np.floating],
     weights: npt.NDArray[np.floating] | None = None,
 ) -> QualityReport:
-    """Every figure for `logits` [n] and `labels` [n] (0 or 1), optionally weighted [n].
+    """All metrics of `logits` [n] for `labels` [n] (0 or 1), optionally with `weights` [n].
 
-    Raises NonFiniteError naming the first logit that is NaN or infinite, ValueError for shapes that differ.
+    Raises NonFiniteError with the first logit that is NaN or infinite, ValueError for shapes that differ.
     """
     if logits.ndim != 1 or logits.shape != labels.shape or (weights is not None and weights.shape != labels.shape):
         shapes = [logits.shape, labels.shape, None if weights is None else weights.shape]
-        raise ValueError(f"logits, labels and weights must be of one length, not {shapes}")
+        raise ValueError(f"logits, labels and weights must have the same shape [n], not {shapes}")
     bad = ~np.isfinite(logits)
     if bad.any():
         first = int(bad.argmax())
         raise NonFiniteError(
-            f"{int(bad.sum())} of {logits.size} logits are not finite, the first is {logits[first]} of sample {first}",
+            f"{int(bad.sum())} of {logits.size} logits are not finite; the first is {logits[first]}, of sample {first}",
             hint="lower the learning rates (train.optimizer_rows.lr, train.optimizer_dense.lr)",
         )
     loss = log_loss_from_logits(labels, logits, weights)
@@ -137,14 +138,14 @@ def evaluate_labels(
     labels: npt.NDArray[np.floating],
     weights: npt.NDArray[np.floating] | None = None,
 ) -> tuple[QualityReport, ...]:
-    """`evaluate` of every column of `logits` [n, labels] and `labels` [n, labels]."""
+    """`evaluate` for every column of `logits` [n, labels] and `labels` [n, labels]."""
     if logits.ndim != 2 or logits.shape != labels.shape:
-        raise ValueError(f"logits and labels must be of one shape [n, labels], not {logits.shape} and {labels.shape}")
+        raise ValueError(f"logits and labels must have the same shape [n, labels], not {logits.shape}, {labels.shape}")
     return tuple(evaluate(logits[:, task], labels[:, task], weights) for task in range(logits.shape[1]))
 
 
 def _mean(values: Floats, weights: npt.NDArray[np.floating] | None) -> float:
-    """NaN when there are no values, or no weight."""
+    """The (weighted) mean; NaN when there are no values, or when the weights sum to 0."""
     if values.size == 0:
         return float("nan")
     if weights is None:

@@ -1,4 +1,4 @@
-"""What a host has and what a job may use of it: cores, bytes, GPU memory. Pure values and arithmetic."""
+"""The resources of a host, and the part of them that a job may use: cores, memory, GPU memory. Pure."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _UNITS = {
 
 
 class Resources(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """An amount of everything that is shared out: a demand, a budget, or what is left of one."""
+    """Amounts of cores, memory and GPU memory: a demand, a budget, or the free part of a budget."""
 
     cores: float = 0.0
     memory_bytes: int = 0
@@ -50,7 +50,7 @@ class Resources(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         )
 
     def __sub__(self, other: Resources) -> Resources:
-        """Raises ValueError when `other` does not fit in: an amount is never negative."""
+        """Raises ValueError when `other` does not fit in, because amounts are never negative."""
         if not other.fits_in(self):
             raise ValueError(f"{other} does not fit in {self}")
         return Resources(
@@ -68,7 +68,8 @@ class Resources(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class GpuDevice(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One GPU as CUDA numbers it. memory_bytes: that may be used; total_bytes: of the whole device, 0: as much."""
+    """One GPU; `index` is CUDA's. memory_bytes: the memory that may be used; total_bytes: the memory of the whole
+    device, 0 when that is the same."""
 
     index: int
     name: str
@@ -77,12 +78,12 @@ class GpuDevice(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def share(self) -> float:
-        """Of the device's memory that may be used."""
+        """The share of the device's memory that may be used."""
         return self.memory_bytes / self.total_bytes if self.total_bytes else 1.0
 
 
 class HostInventory(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What this process may use of its host (affinity mask and cgroup limits are already taken into account)."""
+    """The cores, memory and GPUs that this process may use, within its affinity mask and cgroup limits."""
 
     cores: tuple[int, ...]
     memory_bytes: int
@@ -94,15 +95,15 @@ class HostInventory(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def memory_budget_bytes(setting: str | int, total_bytes: int) -> int:
-    """Bytes of "80%", "4GiB", "500MB" or a plain number, never more than `total_bytes`.
+    """The bytes of "80%" (of `total_bytes`), "4GiB", "500MB" or a plain number, at most `total_bytes`.
 
-    Raises ValueError for anything else.
+    Raises ValueError for any other text.
     """
     if isinstance(setting, int):
         return min(setting, total_bytes)
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*(%|[KMGT]?i?B?)\s*", setting, flags=re.IGNORECASE)
     if match is None:
-        raise ValueError(f"{setting!r} is no amount of memory")
+        raise ValueError(f"{setting!r} is not an amount of memory")
     number, unit = float(match.group(1)), match.group(2).upper()
     if unit == "%":
         return min(int(total_bytes * number / 100), total_bytes)
@@ -111,7 +112,7 @@ def memory_budget_bytes(setting: str | int, total_bytes: int) -> int:
 
 
 def bounds_of(setting: Parallelism, automatic: int) -> tuple[int, int]:
-    """(low, high) of a word ("auto", "all"), a number, or a [low, high]. A word stands for `automatic`."""
+    """(low, high) of a word ("auto", "all"), a number, or [low, high]. A word means `automatic` for both."""
     if isinstance(setting, str):
         return automatic, automatic
     if isinstance(setting, int):
@@ -121,13 +122,14 @@ def bounds_of(setting: Parallelism, automatic: int) -> tuple[int, int]:
 
 
 def core_budget(setting: Parallelism, available: tuple[int, ...]) -> tuple[int, ...]:
-    """The cores a job may use: the first so many of those available; of a [min, max] as many as there are."""
+    """The cores that a job may use: the first n of the available ones; with [min, max], n is max. At least one."""
     _, high = bounds_of(setting, len(available))
     return available[: max(1, min(high, len(available)))]
 
 
 def gpu_budget(setting: Parallelism, available: tuple[GpuDevice, ...]) -> tuple[GpuDevice, ...]:
-    """The GPUs a job may use; "auto" takes all there are. The caller says so when there are fewer than asked for."""
+    """The GPUs that a job may use: the first n of the available ones; "auto" means all. The result is shorter when
+    fewer are available: the caller reports that."""
     _, high = bounds_of(setting, len(available))
     return available[:high]
 

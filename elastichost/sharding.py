@@ -1,7 +1,7 @@
-"""Id -> bucket -> PS: who owns what. Pure.
+"""Id -> bucket -> PS: which parameter server owns which bucket. Pure.
 
-A fixed table's buckets are equal consecutive row ranges; a dynamic table's are classes of the key's hash.
-The shard map gives every bucket an owner and carries an epoch that only grows.
+The buckets of a fixed table are consecutive row ranges of equal size. The buckets of a dynamic table are classes of the
+key's hash. The shard map names the owner of every bucket and has an epoch that only grows.
 """
 
 from __future__ import annotations
@@ -31,30 +31,30 @@ __all__ = [
     "without_servers",
 ]
 
-# Enough to spread a table over 16 PS and small enough that a tiny table wastes little (a page per bucket and file).
+# Enough to spread a table over 16 PS, and few enough that a tiny table wastes little: a page per bucket and file.
 BUCKETS_PER_TABLE = 16
 MIN_ROWS_PER_BUCKET = 1024
 MAX_SERVERS = 64
-NOBODY = 0xFFFF  # owner of a bucket that is being handed over: no PS has this index
+NOBODY = 0xFFFF  # the owner of a bucket during a hand-over; no PS has this index
 _MASK = (1 << 64) - 1
 
 
 def bucket_count(table: TableSpec) -> int:
-    """Number of buckets of a table: 16, fewer for small fixed tables. A power of two for dynamic tables."""
+    """The number of buckets of a table: 16, or fewer for small fixed tables. A power of two for dynamic tables."""
     if table.is_dynamic:
         return BUCKETS_PER_TABLE
     return max(1, min(BUCKETS_PER_TABLE, -(-table.rows // MIN_ROWS_PER_BUCKET)))
 
 
 def rows_per_bucket(table: TableSpec) -> int:
-    """Rows of each bucket of a fixed table (the last one may hold fewer)."""
+    """The number of rows in each bucket of a fixed table; the last bucket may hold fewer."""
     if table.is_dynamic:
-        raise ValueError(f"table {table.name!r} is dynamic: its buckets grow")
+        raise ValueError(f"table {table.name!r} is dynamic: its buckets have no fixed number of rows")
     return -(-table.rows // bucket_count(table))
 
 
 def mix64(key: int) -> int:
-    """splitmix64's finaliser of an int64 key, as an unsigned 64-bit number (the numba kernels do the same)."""
+    """splitmix64's finaliser of an int64 key, as an unsigned 64-bit number. The numba kernels compute the same."""
     x = key & _MASK
     x = ((x ^ (x >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
     x = ((x ^ (x >> 27)) * 0x94D049BB133111EB) & _MASK
@@ -62,13 +62,13 @@ def mix64(key: int) -> int:
 
 
 def bucket_of_hash(mixed: int, buckets: int) -> int:
-    """Bucket of a dynamic table's key: the top bits of `mix64(key)`; the low bits place it in the index."""
+    """The bucket of a dynamic table's key: the top bits of `mix64(key)`. The low bits are its place in the index."""
     return mixed >> (64 - buckets.bit_length() + 1)
 
 
 class ShardMap(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """`owners[table][bucket]` is a PS index, or NOBODY within a hand-over; `dense_owner` owns the dense vector. served:
-    (table, bucket) whose rows no worker may use in place, because they are about to go to another host."""
+    """`owners[table][bucket]` is the index of a PS, or NOBODY during a hand-over. `dense_owner` owns the dense vector.
+    served: the (table, bucket) pairs whose rows no worker may use in place, because they will move to another host."""
 
     epoch: int
     owners: tuple[tuple[int, ...], ...]
@@ -76,7 +76,7 @@ class ShardMap(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     served: tuple[tuple[int, int], ...] = ()
 
     def buckets_of(self, server: int) -> tuple[tuple[int, int], ...]:
-        """(table, bucket) pairs that this PS owns."""
+        """The (table, bucket) pairs that this PS owns."""
         return tuple(
             (table, bucket)
             for table, row in enumerate(self.owners)
@@ -85,12 +85,12 @@ class ShardMap(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         )
 
     def servers(self) -> frozenset[int]:
-        """Who owns anything, the dense vector included."""
+        """The PS that own a bucket or the dense vector."""
         return frozenset({self.dense_owner, *(owner for row in self.owners for owner in row)} - {NOBODY})
 
 
 def even_shard_map(tables: tuple[TableSpec, ...], servers: tuple[int, ...], epoch: int) -> ShardMap:
-    """Deals buckets round-robin, the start shifted from table to table so that small tables spread too."""
+    """Assigns buckets to PS round-robin. Each table starts at the next PS, so that small tables are spread too."""
     if not servers:
         raise ValueError("a shard map needs at least one PS")
     owners = tuple(
@@ -101,9 +101,10 @@ def even_shard_map(tables: tuple[TableSpec, ...], servers: tuple[int, ...], epoc
 
 
 def rebalanced_shard_map(present: ShardMap, servers: Sequence[int]) -> ShardMap:
-    """The same buckets over these PS, with the fewest moves: afterwards their numbers of buckets differ by one at most.
-    What moves is chosen so that each table stays spread; the dense vector moves only when its owner leaves, to the
-    lowest index. Depends on nothing but its arguments; the epoch stays. Raises ValueError without PS."""
+    """The same buckets over these PS, with the fewest moves: afterwards the PS' numbers of buckets differ by at most
+    one. The moved buckets are chosen so that each table stays spread. The dense vector moves only when its owner
+    leaves, to the lowest index. The result depends only on the arguments; the epoch stays. Raises ValueError without
+    PS."""
     if not servers:
         raise ValueError("a shard map needs at least one PS")
     staying = sorted(set(servers))
@@ -120,15 +121,16 @@ def rebalanced_shard_map(present: ShardMap, servers: Sequence[int]) -> ShardMap:
 
 
 def _room(held: dict[int, list[int]], buckets: int) -> dict[int, int]:
-    """How many buckets each PS should gain, or below zero give: those that have most keep the odd ones."""
+    """The number of buckets that each PS gains, or gives away if negative. When the buckets do not divide evenly, the
+    PS with the most buckets keep one more."""
     least, odd = divmod(buckets, len(held))
     ranked = sorted(held, key=lambda server: (-sum(held[server]), server))
     return {server: least + (rank < odd) - sum(held[server]) for rank, server in enumerate(ranked)}
 
 
 def _to_move(owners: list[list[int]], held: dict[int, list[int]], room: dict[int, int]) -> Iterator[tuple[int, int]]:
-    """(table, bucket) pairs without an owner that stays, then what PS have too many of, each time of the table of which
-    they hold the largest share. Keeps their `held` and `room` up to date."""
+    """The (table, bucket) pairs to move: first those whose owner leaves, then the surplus of each PS, each time from
+    the table of which that PS holds the largest share. Updates `held` and `room` of the PS that gives."""
     for table, row in enumerate(owners):
         for bucket, owner in enumerate(row):
             if owner not in held:
@@ -146,13 +148,13 @@ def _to_move(owners: list[list[int]], held: dict[int, list[int]], room: dict[int
 
 
 def moved_buckets(before: ShardMap, after: ShardMap) -> int:
-    """How many buckets have another owner."""
+    """The number of buckets whose owner differs between the two maps."""
     pairs = zip(before.owners, after.owners, strict=True)
     return sum(old != new for row, now in pairs for old, new in zip(row, now, strict=True))
 
 
 def without_moving(before: ShardMap, after: ShardMap) -> ShardMap:
-    """What neither of the two contradicts: whatever changes its owner is NOBODY's. The epoch is that of `before`."""
+    """The owners on which both maps agree; all else is NOBODY's. The epoch is that of `before`."""
 
     def common(old: int, new: int) -> int:
         return old if old == new else NOBODY
@@ -165,16 +167,16 @@ def without_moving(before: ShardMap, after: ShardMap) -> ShardMap:
 
 
 def without_servers(present: ShardMap, gone: frozenset[int]) -> ShardMap:
-    """What they own is NOBODY's. The epoch stays."""
+    """The map in which the buckets of the given PS are NOBODY's. The epoch stays."""
     owners = tuple(tuple(NOBODY if owner in gone else owner for owner in row) for row in present.owners)
     return msgspec.structs.replace(present, owners=owners)
 
 
 def taken_over(present: ShardMap, takers: Sequence[int]) -> ShardMap:
-    """What is NOBODY's goes to these PS in turn, and nothing else moves. The epoch stays. Raises ValueError without
-    takers."""
+    """The map in which the buckets of NOBODY go to the takers in turn; no other bucket moves. The epoch stays. Raises
+    ValueError without takers."""
     if not takers:
-        raise ValueError("nobody is left to take buckets over")
+        raise ValueError("no PS is left to take buckets over")
     following = cycle(sorted(takers))
     owners = tuple(tuple(next(following) if owner == NOBODY else owner for owner in row) for row in present.owners)
     return msgspec.structs.replace(present, owners=owners)

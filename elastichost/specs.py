@@ -1,13 +1,12 @@
-"""What a job's model consists of, resolved: id tables, the embeddings over them, the dense part.
+"""The parts of a job's model: id tables, the embeddings over them, and the dense part.
 
-A **table** is an id space: which ids exist, how they become rows, which bucket a row is in. An
-**embedding** is one set of row vectors over a table's ids: torchrec's `EmbeddingBagConfig`. A table may
-carry several (wide & deep: one of dimension 16 and one of dimension 1); they share the table's row
-numbers, so an id is looked up once. The **dense** part is every other parameter of the model, one flat
-float32 vector.
+A **table** is an id space: which ids exist, which row an id has, which bucket a row is in. An **embedding** is one set
+of row vectors over a table's ids: torchrec's `EmbeddingBagConfig`. A table may have several embeddings (wide & deep:
+one of dimension 16 and one of dimension 1); they share the table's row numbers, so an id is looked up once. The
+**dense** part is every other parameter of the model, as one flat float32 vector.
 
-These structs travel as JSON (`LAYOUT.json` in the arena, `MANIFEST.json` in a checkpoint), so they hold
-plain values only.
+These structs are stored as JSON (`LAYOUT.json` in the arena, `MANIFEST.json` in a checkpoint), so they hold only plain
+values.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ RowOptimizer = Literal["sgd", "adagrad", "rowwise_adagrad"]
 
 
 class RowOptimizerSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Optimizer of embedding rows, as fbgemm's fused kernels define it.
+    """The optimizer of embedding rows, as fbgemm's fused kernels define it.
 
     rowwise_adagrad: s += mean(g^2); w -= lr / (sqrt(s) + eps) * g     (one s per row)
     adagrad:         s += g^2;       w -= lr / (sqrt(s) + eps) * g     (one s per element)
@@ -51,7 +50,7 @@ class RowOptimizerSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class TableSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """An id space. `rows == 0` means dynamic: a row is made when an id is first seen.
+    """An id space. `rows == 0`: the table is dynamic, a row is made when an id is first seen.
 
     Fixed table, int ids: row = id, checked against [0, rows) or taken modulo rows (`out_of_range`).
     Fixed table, string ids: row = XXH64(utf-8, seed 0) as uint64, modulo rows.
@@ -64,8 +63,8 @@ class TableSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     key_kind: KeyKind
     rows: int  # 0: dynamic
     out_of_range: OutOfRange = "error"
-    admit_after: int = 1  # an id gets its row at its n-th sighting (dynamic)
-    evict_after_samples: int = 0  # rows unseen for so many samples are dropped; 0: never (dynamic)
+    admit_after: int = 1  # dynamic tables: an id gets its row when it is seen for the n-th time
+    evict_after_samples: int = 0  # dynamic tables: a row is dropped after n samples without its id; 0: never
 
     @property
     def is_dynamic(self) -> bool:
@@ -73,7 +72,7 @@ class TableSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class EmbeddingSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One set of row vectors over a table's ids; the name is the torchrec table name."""
+    """One set of row vectors over a table's ids. `name` is the name of the torchrec table."""
 
     name: str
     index: int
@@ -86,16 +85,16 @@ class EmbeddingSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     optimizer: RowOptimizerSpec
     init_low: float
     init_high: float
-    precision: Precision = "float32"  # of the rows; the optimizer's state is float32 always
+    precision: Precision = "float32"  # of the rows; the state of the optimizer is always float32
 
     @property
     def bytes_per_element(self) -> int:
-        """Of a row."""
+        """Size of one element of a row."""
         return 2 if self.precision == "bfloat16" else 4
 
     @property
     def padded_dim(self) -> int:
-        """Rows begin at multiples of four elements: kernels work in vectors of four and sixteen."""
+        """`dim` rounded up to a multiple of 4, because kernels compute in vectors of 4 and 16 elements."""
         return (self.dim + 3) // 4 * 4
 
     @property
@@ -110,7 +109,8 @@ class EmbeddingSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def kernel_learning_rate(self) -> float:
-        """Row-wise Adagrad takes the mean over padded_dim elements of which only `dim` are not zero.
+        """The learning rate for kernels. Row-wise Adagrad's kernel divides by padded_dim instead of `dim` in its mean;
+        the padding elements are zero. So the rate is scaled:
 
         s_padded = s * dim / padded_dim, so lr * sqrt(dim / padded_dim) / sqrt(s_padded) = lr / sqrt(s).
         """
@@ -120,7 +120,7 @@ class EmbeddingSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class DenseTensor(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One dense parameter or floating-point buffer; `offset` counts float32 elements in the flat vector."""
+    """One dense parameter, or one floating-point buffer. `offset`: its first float32 element in the flat vector."""
 
     name: str
     shape: tuple[int, ...]
@@ -136,7 +136,7 @@ class DenseTensor(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class DenseSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The flat dense vector: `parameters` elements that get gradients, then buffers, `elements` in all."""
+    """The flat dense vector: first `parameters` elements that get gradients, then buffers; `elements` in total."""
 
     tensors: tuple[DenseTensor, ...]
     parameters: int
@@ -144,7 +144,7 @@ class DenseSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ModelSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Everything the arena, the PS and the export need to know of a model."""
+    """The description of a model that the arena, the PS and the export use."""
 
     tables: tuple[TableSpec, ...]
     embeddings: tuple[EmbeddingSpec, ...]
@@ -157,5 +157,5 @@ class ModelSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def sequence_features(self) -> frozenset[str]:
-        """The features that an `EmbeddingCollection` reads: an id of theirs keeps its place, with or without a row."""
+        """The features that an `EmbeddingCollection` reads: their ids keep their places, also ids without a row."""
         return frozenset(feature for e in self.embeddings if e.kind == "sequence" for feature in e.features)

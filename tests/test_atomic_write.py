@@ -1,4 +1,4 @@
-"""Records on a disk that gets full: whole or not at all."""
+"""Records on a disk that becomes full: a record is written completely or not at all."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def test_a_record_is_appended_whole_or_the_file_is_as_before(tmp_path: Path) -> 
     assert path.read_bytes() == b"one\nsecond\n"
 
 
-def test_a_record_at_a_place_is_there_whole_or_the_file_ends_there(tmp_path: Path) -> None:
+def test_a_record_at_a_position_is_whole_or_the_file_ends_there(tmp_path: Path) -> None:
     path = tmp_path / "log"
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT)
     write_whole_at(descriptor, bytes(8), 0)
@@ -34,7 +34,7 @@ def test_a_record_at_a_place_is_there_whole_or_the_file_ends_there(tmp_path: Pat
     os.close(descriptor)
 
 
-def test_a_full_device_is_known() -> None:
+def test_a_full_device_is_recognised() -> None:
     descriptor = os.open("/dev/full", os.O_WRONLY)
     with pytest.raises(OSError, match="No space left") as caught:
         os.write(descriptor, b"x")
@@ -43,7 +43,7 @@ def test_a_full_device_is_known() -> None:
     assert not is_out_of_space(PermissionError(13, "no"))
 
 
-def test_a_file_that_cannot_be_replaced_stays_and_nothing_is_left_beside_it(tmp_path: Path) -> None:
+def test_a_failed_replacement_keeps_the_old_file_and_leaves_no_other(tmp_path: Path) -> None:
     path = tmp_path / "status.json"
     write_atomically(path, b"old")
     with file_limit(100), pytest.raises(OSError, match="too large"):

@@ -1,4 +1,4 @@
-"""Where batches end."""
+"""The ranges of batches."""
 
 from __future__ import annotations
 

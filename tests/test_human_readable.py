@@ -1,4 +1,4 @@
-"""Numbers as people read them."""
+"""Numbers as text for people, and suggestions for misspelt words."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Facts about a run survive their files."""
+"""Events and status of a run are the same after writing and reading."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from elastichost.metrics import SCHEMA, PlanStatus, ProcessStatus, RunStatus
 from elastichost.runs.events import AnyEvent, JournalLine, LeasesFolded, ProcessesKilled, Warned
 
 COUNTS = st.integers(-(2**53), 2**53)
-# texts of any characters: alone, in tuples, and as keys. tests/runs/test_events.py has every kind
+# Texts of any characters: alone, in tuples, and as keys. tests/runs/test_events.py has every kind of event.
 EVENTS: st.SearchStrategy[AnyEvent] = st.one_of(
     st.builds(Warned, st.text()),
     st.builds(ProcessesKilled, st.lists(st.text(), max_size=3).map(tuple)),
@@ -26,7 +26,7 @@ def test_lines_of_the_journal_survive_json(event: AnyEvent, cause: str) -> None:
     assert msgspec.json.decode(encoded, type=JournalLine) == line
 
 
-def test_status_survives_json_and_carries_its_schema() -> None:
+def test_status_survives_json_and_has_its_schema() -> None:
     process = ProcessStatus("worker", 0, 1, 77, "running", cores=(0,), samples_per_s=10.0)
     status = RunStatus(run_dir="/r", job="j", state="training", supervisor_pid=1, processes=(process,))
     decoded = msgspec.json.decode(msgspec.json.encode(status), type=RunStatus)

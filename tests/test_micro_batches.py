@@ -1,4 +1,4 @@
-"""How a step is cut, and who computes which piece."""
+"""How a step is cut into micro-batches, and which worker computes which."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def test_a_step_is_cut_into_consecutive_ranges_of_nearly_one_size(start: int, sa
     assert micro_ranges(start, start + samples, len(ranges)) == ranges
 
 
-def test_nothing_is_cut_into_nothing() -> None:
+def test_an_empty_range_has_no_micro_batches() -> None:
     assert micro_ranges(5, 5, 4) == ()
     assert steps_of(5, 5, 4) == 0
 
@@ -50,7 +50,9 @@ def test_a_trailing_step_of_one_sample_joins_the_one_before() -> None:
 
 
 @given(Rates, st.integers(1, MAX_MICRO_BATCHES))
-def test_every_micro_batch_has_one_worker_and_nobody_holds_the_step_up(rates: dict[int, float], micros: int) -> None:
+def test_every_micro_batch_has_one_worker_and_the_step_is_as_short_as_possible(
+    rates: dict[int, float], micros: int
+) -> None:
     workers = assign(rates, micros)
     assert len(workers) == micros
     assert set(workers) <= set(rates)
@@ -59,12 +61,14 @@ def test_every_micro_batch_has_one_worker_and_nobody_holds_the_step_up(rates: di
     usual = sum(known) / len(known) if known else 1.0
     speed = {worker: rate or usual for worker, rate in rates.items()}
     slowest_s = max(workers.count(worker) / speed[worker] for worker in rates)
-    for other in rates:  # moving one away from the slowest makes nothing faster
+    for other in rates:  # moving a micro-batch from the slowest worker to another does not finish earlier
         assert (workers.count(other) + 1) / speed[other] >= slowest_s * (1 - 1e-9)
 
 
 def test_a_worker_twice_as_fast_gets_twice_as_many() -> None:
     assert assign({0: 100.0, 1: 200.0}, 6) == (0, 0, 1, 1, 1, 1)
     assert assign({4: 0.0, 2: 0.0}, 4) == (2, 2, 4, 4)
-    assert assign({0: 100.0, 7: 0.0}, 4) == (0, 0, 7, 7), "who was not measured yet counts as the others"
+    assert assign({0: 100.0, 7: 0.0}, 4) == (0, 0, 7, 7), (
+        "a worker without a measurement counts as the mean of the others"
+    )
     assert assign({}, 4) == ()

@@ -1,4 +1,4 @@
-"""Figures against brute force."""
+"""The metrics against brute-force computation."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_predicting_the_base_rate_is_normalised_entropy_one_and_calibration_one(
     assert (report.samples, report.positives) == (4, 1)
 
 
-def test_what_one_class_leaves_undefined_is_nan() -> None:
+def test_metrics_that_are_not_defined_with_one_class_are_nan() -> None:
     report = evaluate(np.array([0.5, 1.0]), np.zeros(2))
     assert math.isnan(report.auc)
     assert math.isnan(report.normalised_entropy)
@@ -109,18 +109,18 @@ def test_no_samples() -> None:
 
 
 def test_the_first_bad_logit_is_named() -> None:
-    with pytest.raises(NonFiniteError, match="2 of 4 logits are not finite, the first is nan of sample 1"):
+    with pytest.raises(NonFiniteError, match="2 of 4 logits are not finite; the first is nan, of sample 1"):
         evaluate(np.array([0.0, np.nan, 1.0, np.inf]), np.zeros(4))
 
 
 def test_shapes_must_agree() -> None:
-    with pytest.raises(ValueError, match="one length"):
+    with pytest.raises(ValueError, match="the same shape"):
         evaluate(np.zeros(3), np.zeros(2))
-    with pytest.raises(ValueError, match="one shape"):
+    with pytest.raises(ValueError, match="the same shape"):
         evaluate_labels(np.zeros((3, 2)), np.zeros((3, 1)))
 
 
-def test_several_labels_are_reported_apart() -> None:
+def test_several_labels_are_reported_separately() -> None:
     labels = np.array([[0.0, 1.0], [1.0, 0.0]])
     first, second = evaluate_labels(np.array([[-1.0, -1.0], [1.0, 1.0]]), labels)
     assert (first.auc, second.auc) == (1.0, 0.0)

@@ -32,8 +32,8 @@ def test_memory(setting: str | int, expected: int) -> None:
     assert memory_budget_bytes(setting, 10**9) == expected
 
 
-def test_memory_that_is_none() -> None:
-    with pytest.raises(ValueError, match="no amount"):
+def test_other_texts_are_not_amounts_of_memory() -> None:
+    with pytest.raises(ValueError, match="not an amount"):
         memory_budget_bytes("much", 10**9)
 
 
@@ -47,7 +47,7 @@ def test_cores_and_gpus() -> None:
     assert gpu_budget(1, gpus) == gpus[:1]
 
 
-def test_a_part_of_a_gpu_that_is_lent_is_a_share_of_the_whole() -> None:
+def test_the_usable_part_of_a_gpu_is_a_share_of_the_whole() -> None:
     assert GpuDevice(0, "a", 80).share == 1.0
     assert GpuDevice(0, "a", 20, total_bytes=80).share == 0.25
 

@@ -1,4 +1,4 @@
-"""Who owns which bucket when PS come and go: even, and with the fewest moves."""
+"""The owners of buckets when PS join and leave: evenly many, with the fewest moves."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from elastichost.sharding import NOBODY, ShardMap, moved_buckets, rebalanced_sha
 
 @st.composite
 def shard_maps(draw: st.DrawFn) -> ShardMap:
-    """Any owners, however uneven."""
+    """Shard maps with any owners, also very uneven ones."""
     servers = draw(st.lists(st.integers(0, 63), min_size=1, max_size=6, unique=True))
     owner = st.sampled_from(servers)
     owners = draw(st.lists(st.lists(owner, min_size=1, max_size=16).map(tuple), min_size=1, max_size=6).map(tuple))
@@ -40,7 +40,9 @@ def test_even_with_the_fewest_moves(before: ShardMap, servers: list[int]) -> Non
 
 
 @given(shard_maps(), server_sets)
-def test_it_depends_on_nothing_else_and_a_second_time_moves_nothing(before: ShardMap, servers: list[int]) -> None:
+def test_the_result_depends_on_the_arguments_only_and_a_second_call_moves_nothing(
+    before: ShardMap, servers: list[int]
+) -> None:
     after = rebalanced_shard_map(before, servers)
     assert rebalanced_shard_map(before, servers[::-1]) == after
     assert rebalanced_shard_map(after, servers) == after
@@ -53,7 +55,7 @@ def test_the_dense_vector_stays_while_its_owner_stays(before: ShardMap, servers:
 
 
 def test_each_table_is_spread() -> None:
-    """Two PS for one: half of every table, not all of some tables."""
+    """When a second PS joins, it gets half of every table, not all buckets of some tables."""
     one = ShardMap(1, ((0,) * 16, (0,) * 16, (0,) * 4), 0)
     two = rebalanced_shard_map(one, (0, 1))
     assert [row.count(1) for row in two.owners] == [8, 8, 2]
@@ -62,11 +64,11 @@ def test_each_table_is_spread() -> None:
 
 
 def test_small_tables_spread_too() -> None:
-    """Tables of one bucket: none can be halved, but not all of them stay with one PS."""
+    """Tables of one bucket cannot be halved, but not all of them stay with one PS."""
     assert counts(rebalanced_shard_map(ShardMap(1, ((0,),) * 7, 0), (0, 1)), [0, 1]) == [4, 3]
 
 
-def test_what_changes_hands_is_nobodys_meanwhile() -> None:
+def test_buckets_that_change_their_owner_are_nobodys_meanwhile() -> None:
     before, after = ShardMap(3, ((0, 0, 1),), 0), ShardMap(3, ((0, 2, 1),), 1)
     between = without_moving(before, after)
     assert between == ShardMap(3, ((0, NOBODY, 1),), NOBODY)

@@ -1,10 +1,11 @@
-"""The job file: its sections, their limits and defaults, the rules between them, and what is said of a mistake.
+"""The job file: its sections, their limits and defaults, the rules between them, and the messages for mistakes.
 
 Modules:
-    job           JobSpec, and how TOML, environment and command line become one, and how it is written out
-    base, schema, emulate, remote, supervision, tuner    sections of the job file
-    tables        from [tables.*] to each table's settings
+    job           JobSpec: read from TOML, environment and command line, and written as TOML
+    base, schema, data, emulate, remote, supervision, tuner    the sections of the job file
+    values        what one setting accepts: types with their validators
+    tables        from [tables.*] to the settings of each table
     hosts         hosts files: the other machines of a run
-    rules         what may not stand beside what
-    explain       from validation errors to sentences
+    rules         checks of settings against each other
+    explain       from validation errors to messages
 """

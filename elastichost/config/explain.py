@@ -1,4 +1,4 @@
-"""From pydantic's errors to sentences a user can act on: where, what was given, what is allowed."""
+"""From pydantic's errors to messages that a user can act on: which setting, which value, what is allowed."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ NAMES_OF_TYPES = {
 
 
 def explain(error: ValidationError, raw: Mapping[str, Any], model: type[BaseModel], sources: Sources) -> list[str]:
-    """One line per problem; also the problems between sections of which both are right by themselves."""
+    """One line for each problem, including the problems between sections that are valid by themselves."""
     lines: dict[str, None] = {}
     for detail in error.errors(include_url=False):
         if detail["type"] == "sections":
@@ -104,7 +104,7 @@ def _bounds(field: FieldInfo) -> str:
 
 
 def _metadata(field: FieldInfo) -> Iterator[object]:
-    """Bounds of the field, also where they sit inside `X | None`."""
+    """The limits of the field, also those inside `X | None`."""
     yield from field.metadata
     for one in _types(field.annotation):
         for extra in getattr(one, "__metadata__", ()):
@@ -112,27 +112,27 @@ def _metadata(field: FieldInfo) -> Iterator[object]:
 
 
 def _types(annotation: object) -> Iterator[Any]:
-    """The annotation and everything inside its unions and `Annotated`."""
+    """The annotation, and all types inside its unions and `Annotated`."""
     yield annotation
     for one in get_args(annotation):
         yield from _types(one)
 
 
 def _field(path: tuple[str, ...], model: type[BaseModel]) -> FieldInfo | None:
-    """The field a path ends at; None inside free tables and lists."""
+    """The field at the end of a path; None inside tables with free keys, and inside lists."""
     owner = _owner(path[:-1], model)
     return owner.model_fields.get(path[-1]) if owner is not None else None
 
 
 def _owner(path: tuple[str, ...], model: type[BaseModel]) -> type[BaseModel] | None:
-    """The section that a path leads to; None inside free tables and lists."""
+    """The section at the end of a path; None inside tables with free keys, and inside lists."""
     current: type[BaseModel] | None = model
     keys = list(path)
     while keys and current is not None:
         field = current.model_fields.get(keys.pop(0))
         sections = [one for one in _types(field.annotation) if _is_section(one)] if field is not None else []
         if field is not None and get_origin(field.annotation) is dict and keys:
-            keys.pop(0)  # the user's own name: `tables.<name>`
+            keys.pop(0)  # a name that the user chose: `tables.<name>`
         current = sections[0] if sections else None
     return current
 
@@ -153,7 +153,7 @@ def _suggestion(path: tuple[str, ...], model: type[BaseModel]) -> str:
 
 
 def _settings(model: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, str]]:
-    """Every (dotted path, last key) of the fixed sections."""
+    """(dotted path, last key) of every setting; the settings of a table with free keys are left out."""
     for key, field in model.model_fields.items():
         dotted = f"{prefix}{key}"
         yield dotted, key
@@ -173,7 +173,7 @@ def _shown(value: object) -> str:
 
 
 def _cross_problems_of_valid_sections(raw: Mapping[str, Any], model: type[BaseModel]) -> list[str]:
-    """Sections that are wrong by themselves are left out, so that nothing is reported twice."""
+    """Problems between sections; sections that are not valid are left out, so that no problem is reported twice."""
     valid: dict[str, Any] = {}
     for name in ("data", "tables", "train", "evaluate", "resources"):
         field = model.model_fields[name]
@@ -186,5 +186,5 @@ def _cross_problems_of_valid_sections(raw: Mapping[str, Any], model: type[BaseMo
 
 
 def _adapter(field: FieldInfo) -> TypeAdapter[Any]:
-    annotation: Any = field.annotation  # pydantic says it may be None, but not for the fields of a class
+    annotation: Any = field.annotation  # typed as optional, but never None for the fields of a class
     return TypeAdapter(annotation)

@@ -1,12 +1,13 @@
-"""`hosts.toml`: the other machines of a run. The one that `run` is called on is host 0 and is not in it.
+"""The hosts file `hosts.toml`: the other machines of a run. The machine that `run` is called on is host 0 and is not
+listed.
 
 Nodes of a Ray cluster become hosts without a file (`supervisor.ray_cluster`).
 
 [supervisor]
-address = "10.0.0.1"        # where the others reach this machine; default: where ssh says it comes from
+address = "10.0.0.1"        # at which the other machines reach this one; default: the address that ssh comes from
 
 [[hosts]]
-address = "user@10.0.0.2"   # as ssh takes it
+address = "user@10.0.0.2"   # an address that ssh accepts
 python = "/home/user/venv/bin/python"
 """
 
@@ -36,39 +37,54 @@ __all__ = [
     "with_hosts",
 ]
 
-MOST_HOSTS = 15  # beside this one
-KEPT_HOSTS_FILE = "hosts.json"  # of a run directory: the machines that the run uses (`read_hosts`)
+MOST_HOSTS = 15  # host 0 not counted
+KEPT_HOSTS_FILE = "hosts.json"  # in a run directory: the machines that the run uses (`read_hosts`)
 
 
 class HostSection(Section):
-    """One machine."""
+    """One machine of the run, other than the one that `run` is called on."""
 
     address: str = Field(
-        default="", description="as ssh takes it: user@name, or a Host of ~/.ssh/config; of a node of Ray: its address"
+        default="",
+        description="The address for ssh: user@name, or a Host of ~/.ssh/config. For a node of Ray: its address.",
     )
-    name: str = Field(default="", description="how it is called in messages; default: the address without its user")
+    name: str = Field(
+        default="", description="The name of the machine in messages. Default: the address without its user."
+    )
     transport: Literal["ssh", "ray", "local"] = Field(
         default="ssh",
-        description='how its agent is reached; "ray": by an actor of a Ray cluster; "local": a further host on this '
-        "very machine, its agent started without either: for tests",
+        description='How the agent of the machine is started: "ssh", or "ray" (by an actor of a Ray cluster). "local" '
+        "is for tests: one more host on this machine.",
     )
-    cluster: str = Field(default="", description="of a node of Ray: its cluster, as `ray.init` takes it")
-    node: str = Field(default="", description="of a node of Ray: its id")
+    cluster: str = Field(
+        default="", description="For a node of Ray: the address of its cluster, in the form that `ray.init` accepts."
+    )
+    node: str = Field(default="", description="For a node of Ray: its id.")
     python: str = Field(
-        default="", description="the interpreter there that has elastichost; default: the path of this one"
+        default="",
+        description="Path of the Python interpreter on the machine that has elastichost. Default: the path of this "
+        "machine's interpreter.",
     )
-    interface: str = Field(default="", description="address its PS listen at; default: where ssh comes in")
+    interface: str = Field(
+        default="",
+        description="Address at which the parameter servers of the machine listen. Default: the address at which ssh "
+        "reaches it.",
+    )
     options: tuple[str, ...] = Field(
-        default=(), strict=False, description='further arguments of ssh, such as ["-p", "2222"]'
+        default=(), strict=False, description='Further arguments of ssh, for example ["-p", "2222"].'
     )
-    arena_directory: str = Field(default="", description="where rows are kept there; default: /dev/shm")
-    cores: Annotated[int, Ge(0)] = Field(default=0, description="that may be used there; 0: all")
+    arena_directory: str = Field(
+        default="", description="Directory on the machine in which the rows are kept. Default: /dev/shm."
+    )
+    cores: Annotated[int, Ge(0)] = Field(
+        default=0, description="Number of cores of the machine that the run may use. 0: all."
+    )
 
     @field_validator("address")
     @classmethod
     def _is_no_option(cls, value: str) -> str:
         if value.startswith("-") or any(character.isspace() for character in value):
-            raise ValueError(f"{value!r} is no address of a host")
+            raise ValueError(f"{value!r} is not the address of a host: it begins with '-' or contains a space")
         return value
 
     @model_validator(mode="after")
@@ -76,31 +92,37 @@ class HostSection(Section):
         if not self.address and self.transport == "ssh":
             raise ValueError("address is missing")
         if self.transport == "ray" and not (self.cluster and self.node and self.cores):
-            raise ValueError("a node of Ray needs cluster, node and cores; `--on ray` finds them")
+            raise ValueError('transport = "ray" needs cluster, node and cores; `run --on ray` finds them')
         return self
 
     @property
     def shown(self) -> str:
-        """Its name."""
+        """The name of the machine in messages."""
         return self.name or self.address.rpartition("@")[2] or "local"
 
 
 class SupervisorSection(Section):
     """The machine that `run` is called on."""
 
-    address: str = Field(default="", description="where the others reach it; default: where ssh says it comes from")
+    address: str = Field(
+        default="",
+        description="Address at which the other machines reach this one. Default: the address that ssh comes from.",
+    )
 
 
 class HostsFile(Section):
-    """All of it. Host 0 is the machine that `run` is called on."""
+    """The whole hosts file. Host 0 is the machine that `run` is called on; the hosts of the file are 1, 2, ..."""
 
     supervisor: SupervisorSection = SupervisorSection()
     hosts: tuple[HostSection, ...] = Field(
-        strict=False, max_length=MOST_HOSTS, description="none: they may join later, with `scale RUN --host user@name`"
+        strict=False,
+        max_length=MOST_HOSTS,
+        description="The other machines. With an empty list, machines may join later: `scale RUN --host user@name`.",
     )
     timeout_s: Annotated[float, Ge(1), Le(3600)] = Field(
         default=10.0,
-        description="a host that is silent for so long is lost: what it held comes back from the checkpoint",
+        description="A host that sends nothing for this time, in seconds, is lost. The rows that it held are then "
+        "restored from the newest checkpoint.",
     )
 
     @model_validator(mode="after")
@@ -108,28 +130,28 @@ class HostsFile(Section):
         names = [host.shown for host in self.hosts]
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:
-            raise ValueError(f"hosts need names of their own; more than one is called {', '.join(twice)}")
+            raise ValueError(f"the names of hosts must differ; several hosts have the name {', '.join(twice)}")
         return self
 
 
 def load_hosts(path: Path) -> HostsFile:
-    """Raises ConfigError with every problem, each naming its key."""
+    """Reads a hosts file. Raises ConfigError with every problem, each with its key."""
     try:
         facts = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror}") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path} is no TOML: {error}") from error
+        raise ConfigError(f"{path} is not valid TOML: {error}") from error
     return checked_hosts(facts, str(path))
 
 
 def hosts_of_addresses(addresses: tuple[str, ...]) -> HostsFile:
-    """Of `--host ADDRESS --host ADDRESS`. Raises ConfigError."""
+    """The hosts of `--host ADDRESS --host ADDRESS`. Raises ConfigError."""
     return checked_hosts({"hosts": [{"address": address} for address in addresses]}, "--host")
 
 
 def read_hosts(path: Path) -> HostsFile:
-    """As a run keeps them in its directory (JSON). Raises ConfigError."""
+    """The hosts that a run keeps as JSON in its directory. Raises ConfigError."""
     try:
         return HostsFile.model_validate_json(path.read_bytes())
     except (OSError, ValidationError) as error:
@@ -137,25 +159,29 @@ def read_hosts(path: Path) -> HostsFile:
 
 
 def hosts_of_text(text: str) -> HostsFile:
-    """Of JSON, as a command carries it. Raises ConfigError."""
+    """The hosts in the JSON text of a command. Raises ConfigError."""
     try:
         return HostsFile.model_validate_json(text)
     except ValidationError as error:
-        raise ConfigError(f"these are no hosts: {error}", hint="is the command line of another version?") from error
+        raise ConfigError(
+            f"the list of hosts cannot be read: {error}",
+            hint="call the command with the version of elastichost that started the run",
+        ) from error
 
 
 def with_hosts(job: JobSpec, hosts: HostsFile) -> JobSpec:
-    """The job on this machine and those: each has rows, and so many PS that each has one if the job leaves it open.
-    Raises ConfigError for one that only emulates processes."""
+    """The job on this machine and the given ones: each machine has rows, and with `resources.servers = "auto"` each has
+    a PS. Raises ConfigError for an emulated job."""
     if job.emulate.enabled:
-        raise ConfigError("an emulated job runs on one machine", hint="leave out [emulate], or the hosts")
+        raise ConfigError("an emulated job runs on one machine", hint="set emulate.enabled = false, or name no hosts")
     count = 1 + len(hosts.hosts)
     servers = count if job.resources.servers == "auto" else job.resources.servers
     return job.model_copy(update={"resources": job.resources.model_copy(update={"hosts": count, "servers": servers})})
 
 
 def checked_hosts(facts: dict[str, object], where: str) -> HostsFile:
-    """Raises ConfigError with every problem; where: what they come from."""
+    """Validates the content of a hosts file. `where`: the source, for the message. Raises ConfigError with every
+    problem."""
     try:
         return HostsFile.model_validate(facts)
     except ValidationError as error:
@@ -163,4 +189,4 @@ def checked_hosts(facts: dict[str, object], where: str) -> HostsFile:
             f"{'.'.join(str(part) for part in one['loc']) or 'the file'}: {one['msg'].removeprefix('Value error, ')}"
             for one in error.errors()
         )
-        raise ConfigError(f"{where}: the hosts are not described as they should be", problems=problems) from error
+        raise ConfigError(f"{where}: the description of the hosts is not valid", problems=problems) from error

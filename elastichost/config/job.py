@@ -1,7 +1,7 @@
 """TOML, environment and command line -> one validated `JobSpec`; every problem is reported at once.
 
 Precedence: command line (`--set section.key=value`) > `ELASTICHOST_SECTION__KEY` > job file > defaults.
-Paths are relative to the job file, wherever they were written.
+Paths are relative to the job file, also those from the command line and the environment.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ import tomli_w
 from pydantic import Field, ValidationError, model_validator
 from pydantic_core import PydanticCustomError
 
+from elastichost.config.base import Section
+from elastichost.config.data import DataSection
 from elastichost.config.emulate import EmulateSection, emulate_problems
 from elastichost.config.explain import Sources, explain
 from elastichost.config.rules import cross_problems
 from elastichost.config.schema import (
-    DataSection,
     EvaluateSection,
     JobSection,
     ModelSection,
     ResourcesSection,
-    Section,
     TableOverrides,
     TrainSection,
 )
@@ -40,12 +40,16 @@ ENVIRONMENT_PREFIX = "ELASTICHOST_"
 
 
 class JobSpec(Section):
-    """One job, validated; the attributes are the sections of the job file."""
+    """A job file of elastichost. Only [model] and [data] are required; all other settings have defaults."""
 
     job: JobSection = JobSection()
     model: ModelSection
     data: DataSection
-    tables: dict[str, TableOverrides] = Field(default_factory=dict)
+    tables: dict[str, TableOverrides] = Field(
+        default_factory=dict,
+        description="`[tables.default]` holds settings for every table, `[tables.<name>]` those of one table. Every "
+        "categorical column has its own table unless `features` of a table names it.",
+    )
     train: TrainSection = TrainSection()
     evaluate: EvaluateSection = EvaluateSection()
     resources: ResourcesSection = ResourcesSection()
@@ -65,9 +69,10 @@ class JobSpec(Section):
 def load_job(
     path: str | os.PathLike[str], overrides: Sequence[str] = (), environ: Mapping[str, str] | None = None
 ) -> JobSpec:
-    """Reads and validates a job file; `overrides` are `section.key=value` texts, values as in TOML.
+    """Reads and validates a job file. `overrides` are `section.key=value` texts with TOML values; a value that is not
+    TOML is a string, so strings need no quotes. `environ` (default: os.environ) may hold `ELASTICHOST_SECTION__KEY`.
 
-    Unquoted strings are taken as strings. Raises ConfigError with every problem found.
+    Raises ConfigError with every problem found.
     """
     path = Path(path)
     raw = _read(path)
@@ -85,19 +90,19 @@ def load_job(
         raise ConfigError(
             f"{path}: {count}",
             problems=tuple(problems),
-            hint="`elastichost config schema` prints every setting there is",
+            hint="`elastichost config schema` prints every setting and what it means",
         )
     return job
 
 
 def to_toml(job: JobSpec) -> str:
-    """The whole job as TOML, every default written out; `load_job` of it gives an equal JobSpec."""
+    """The whole job as TOML, defaults included; `load_job` of it returns an equal JobSpec."""
     values = job.model_dump(exclude_none=True)
     return "# every setting of this job, defaults included\n" + tomli_w.dumps(values)
 
 
 def json_schema() -> dict[str, Any]:
-    """JSON Schema of the job file, for editors; committed as `job.schema.json`."""
+    """The JSON Schema of the job file, for editors; committed as `elastichost/job.schema.json`."""
     schema = JobSpec.model_json_schema()
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema, "title": "elastichost job file"}
 
@@ -118,7 +123,7 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def _offending_line(text: str, message: str) -> tuple[str, ...]:
-    """The line tomllib complains about; its message ends with "(at line 3, column 5)"."""
+    """The line that tomllib refuses: its message ends with "(at line 3, column 5)"."""
     _, found, rest = message.partition("(at line ")
     lines = text.splitlines()
     number = int(rest.split(",")[0]) if found and rest.split(",")[0].isdigit() else 0
@@ -142,7 +147,8 @@ def _is_table_name(parts: list[str], position: int) -> bool:
 
 
 def _table_name(part: str, raw: Mapping[str, Any]) -> str:
-    """Variable names are upper case, table names need not be: take the table that is meant."""
+    """The table whose name equals `part` when case is ignored: names of variables are upper case, names of tables
+    not."""
     data, tables = raw.get("data"), raw.get("tables")
     columns = data.get("categorical", ()) if isinstance(data, dict) else ()
     known = ["default", *(tables if isinstance(tables, dict) else ()), *(columns if isinstance(columns, list) else ())]
@@ -166,7 +172,7 @@ def _apply_overrides(raw: dict[str, Any], overrides: Sequence[str], sources: Sou
 
 
 def _single_path(parsed: Mapping[str, Any]) -> tuple[str, ...]:
-    """The keys of {"a": {"b": 0}}: ("a", "b"); empty when there is not exactly one at each depth."""
+    """The keys of {"a": {"b": 0}}: ("a", "b"); empty unless there is exactly one key at each depth."""
     keys: list[str] = []
     node: Any = parsed
     while isinstance(node, dict):
@@ -178,7 +184,7 @@ def _single_path(parsed: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _value(text: str) -> Any:
-    """A TOML value; text that is none is a string without its quotes."""
+    """The TOML value of a text, or the text itself where it is not TOML."""
     try:
         parsed = tomllib.loads(f"value = {text.strip()}")
     except tomllib.TOMLDecodeError:
@@ -199,7 +205,7 @@ def _put(raw: dict[str, Any], keys: tuple[str, ...], value: Any, source: str, so
 
 
 def _fill_name(raw: dict[str, Any], path: Path) -> None:
-    """A job without a name is called like its file."""
+    """Gives a job without a name the name of its file."""
     section = raw.setdefault("job", {})
     if isinstance(section, dict) and "name" not in section:
         kept = "".join(letter if letter.isascii() and letter.isalnum() else "-" for letter in path.stem).strip("-")
@@ -207,7 +213,7 @@ def _fill_name(raw: dict[str, Any], path: Path) -> None:
 
 
 def _make_paths_absolute(raw: dict[str, Any], base: Path) -> None:
-    """Rewrites the paths in place; values of a wrong type are left for the validation to name."""
+    """Rewrites the paths in place; values of a wrong type stay as they are, and the validation reports them."""
     data, model, checkpoint = raw.get("data"), raw.get("model"), raw.get("checkpoint")
     if isinstance(data, dict):
         for split in ("train", "test"):
@@ -225,7 +231,8 @@ def _make_paths_absolute(raw: dict[str, Any], base: Path) -> None:
 
 
 def _absolute(base: Path, text: str) -> str:
-    """`text` (a path or a glob) as seen from `base`, without `.` and `..`; `~` is the home directory. A URL stays."""
-    if not text or "://" in text:  # a URL is no path: whoever reads it says what can be done
+    """`text` (a path or a glob) relative to `base`, without `.` and `..`; `~` is the home directory. A URL stays as it
+    is: the reader reports what to do about it."""
+    if not text or "://" in text:
         return text
     return os.path.normpath(base / os.path.expanduser(text))

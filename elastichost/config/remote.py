@@ -1,4 +1,4 @@
-"""The section of the job file that makes training data come as slowly as from a remote store."""
+"""The section [data.remote] of the job file: it limits the rate of training data to that of a remote store."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from elastichost.resources import memory_budget_bytes
 __all__ = ["RemoteSettings"]
 
 MOST_BYTES = 1 << 62
-RATES = '0 (as fast as can be read), a number of bytes >= 1, or a size like "20MB" or "4MiB"'
+RATES = '0 (no limit), a number of bytes >= 1, or a size like "20MB" or "4MiB"'
 
 
 def _rate(value: object) -> str | int | float:
@@ -33,14 +33,19 @@ Rate = Annotated[
 
 
 class RemoteSettings(Section):
-    """`data.remote`: training data comes no faster than over a connection to a remote store. `bytes_per_s`, for each
-    reader: every worker has one, with one thread and one connection, so two workers read twice as fast; 0: as fast as
-    it can be read. Bytes are those in the file: of Parquet the compressed ones of the columns that are read, of text
-    the lines; of synthetic data and of own readers those of a batch's arrays. `latency_s`: from asking for a unit to
-    its first byte. Test data, and what is read before the start, come as fast as they can."""
+    """`data.remote`: training data arrives as slowly as over a connection to a remote store. Every worker has a reader
+    with one thread and one connection, so two workers read twice as fast. Test data, and what is read before the start,
+    is not slowed."""
 
-    bytes_per_s: Rate = 0
-    latency_s: Annotated[float, Field(ge=0)] = 0.0
+    bytes_per_s: Rate = Field(
+        default=0,
+        description='Rate of each reader, in bytes per second: a number, or a size like "20MB". 0: no limit. For '
+        "files, the bytes in the file count (Parquet: compressed bytes of the columns that are read; text: whole "
+        "lines). For synthetic data and readers of your own, the bytes of a batch's arrays count.",
+    )
+    latency_s: Annotated[float, Field(ge=0)] = Field(
+        default=0.0, description="Time in seconds from the request for a unit to its first byte."
+    )
 
     @property
     def rate_bytes_per_s(self) -> float:

@@ -1,18 +1,11 @@
-"""Rules between settings that are right one by one. They know sections, not the whole job file."""
+"""Checks of settings against each other, after each was checked on its own. They get sections, not the whole job."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from elastichost.config.schema import (
-    DEFAULT_TABLE,
-    DataSection,
-    EvaluateSection,
-    ResourcesSection,
-    TableOverrides,
-    TrainSection,
-    implied_columns,
-)
+from elastichost.config.data import DataSection, implied_columns
+from elastichost.config.schema import DEFAULT_TABLE, EvaluateSection, ResourcesSection, TableOverrides, TrainSection
 from elastichost.human_readable import did_you_mean
 
 __all__ = ["cross_problems", "table_problems"]
@@ -25,7 +18,7 @@ def cross_problems(
     evaluate: EvaluateSection | None,
     resources: ResourcesSection | None,
 ) -> list[str]:
-    """Problems between settings that are right one by one; None stands for a section that is not."""
+    """Problems between valid sections, one line each. None stands for a section that is not valid by itself."""
     problems: list[str] = []
     if data is not None:
         problems += _column_problems(data) + _source_problems(data)
@@ -36,33 +29,47 @@ def cross_problems(
             problems += _sync_problems(train, tables or {})
         elif train.access == "direct" and resources is not None and resources.hosts > 1:
             problems.append(
-                f'train.access = "direct": with resources.hosts = {resources.hosts} rows of other hosts are served; '
+                f'train.access = "direct": with resources.hosts = {resources.hosts} rows of other hosts are served by '
+                "messages; "
                 'allowed: "auto", "served"'
             )
     if data is not None and evaluate is not None and not data.test and data.format != "synthetic":
         if evaluate.every_samples:
-            problems.append(f"evaluate.every_samples = {evaluate.every_samples}: there is no data.test to evaluate on")
+            problems.append(
+                f"evaluate.every_samples = {evaluate.every_samples}: there is no data.test; add it, or set this to 0"
+            )
         if evaluate.early_stop.patience:
-            problems.append(f"evaluate.early_stop.patience = {evaluate.early_stop.patience}: there is no data.test")
+            problems.append(
+                f"evaluate.early_stop.patience = {evaluate.early_stop.patience}: there is no data.test; add it, or set "
+                "this to 0"
+            )
     return problems
 
 
 def _sync_problems(train: TrainSection, tables: Mapping[str, TableOverrides]) -> list[str]:
-    """What would make the bits depend on who was first."""
+    """Settings of sync mode with which the result would depend on the order in which workers finish."""
     problems = []
     if train.access == "direct":
-        problems.append('train.access = "direct": with mode = "sync" rows are served; allowed: "auto", "served"')
+        problems.append(
+            'train.access = "direct": with mode = "sync" rows are served by messages; allowed: "auto", "served"'
+        )
     if train.micro_batches > train.batch_size:
-        problems.append(f"train.micro_batches = {train.micro_batches}: a step has {train.batch_size} samples")
+        problems.append(
+            f"train.micro_batches = {train.micro_batches}: a step has train.batch_size = {train.batch_size} samples; "
+            f"allowed: 1 to {train.batch_size}"
+        )
     default = tables.get(DEFAULT_TABLE, TableOverrides())
     for name, table in tables.items():
         where = f"tables.{name}" if name == DEFAULT_TABLE else f"tables.{name} (or tables.default)"
         if (table.admit_after or default.admit_after or 1) > 1:
-            problems.append(f'{where}.admit_after: with mode = "sync" every id is admitted at once; allowed: 1')
+            problems.append(f'{where}.admit_after: with mode = "sync" every id gets a row at once; allowed: 1')
         if table.evict_after_samples or (table.evict_after_samples is None and default.evict_after_samples):
-            problems.append(f'{where}.evict_after_samples: with mode = "sync" no row is dropped; allowed: 0')
+            problems.append(f'{where}.evict_after_samples: with mode = "sync" no rows are dropped; allowed: 0')
         if (table.precision or default.precision) == "bfloat16" and (table.rows or default.rows) in ("dynamic", None):
-            problems.append(f'{where}.precision = "bfloat16": with mode = "sync" only for tables with a number of rows')
+            problems.append(
+                f'{where}.precision = "bfloat16": with mode = "sync" only tables with a fixed number of rows may use '
+                'it; allowed: "float32"'
+            )
     return problems
 
 
@@ -70,19 +77,21 @@ def _column_problems(data: DataSection) -> list[str]:
     implied = implied_columns(data.format, data.synthetic)
     if implied is not None:
         problems = [
-            f'data.{name}: format "{data.format}" brings its own columns; leave this out'
+            f'data.{name}: the columns of format "{data.format}" are fixed; remove this setting'
             for name in ("label", "dense", "categorical")
             if getattr(data, name) != getattr(implied, name)
         ]
         if data.weight:
-            problems.append(f'data.weight = "{data.weight}": format "{data.format}" has no weights; leave this out')
+            problems.append(
+                f'data.weight = "{data.weight}": format "{data.format}" has no weights; remove this setting'
+            )
         return problems
     problems = []
     if not data.label:
         problems.append("data.label: is missing; allowed: a column name, or a list of them (multi-task)")
     if not data.categorical:
         problems.append("data.categorical: is missing; allowed: a list of at least one column name")
-    problems += [f"data.{where}: an empty column name" for where, columns in _columns(data) if "" in columns]
+    problems += [f"data.{where}: a column name is empty" for where, columns in _columns(data) if "" in columns]
     problems += _repeated_columns(data)
     known = [column for _, columns in _columns(data) for column in columns]
     for column in data.csv.types:
@@ -108,16 +117,16 @@ def _repeated_columns(data: DataSection) -> list[str]:
             elif first[column] == where:
                 problems.append(f"data.{where}: column {column!r} is named twice")
             elif where == "categorical" and first[column] == "dense":
-                continue  # a number may be both a dense value and an id
+                continue  # an integer column may be both a dense value and an id
             else:
-                problems.append(f"data.{where}: column {column!r} is data.{first[column]} already")
+                problems.append(f"data.{where}: column {column!r} is already named in data.{first[column]}")
     return problems
 
 
 def _source_problems(data: DataSection) -> list[str]:
     if data.format == "synthetic":
         return [
-            f'data.{split}: format "synthetic" reads no files; leave this out'
+            f'data.{split}: format "synthetic" reads no files; remove this setting'
             for split in ("train", "test")
             if getattr(data, split)
         ]
@@ -125,13 +134,16 @@ def _source_problems(data: DataSection) -> list[str]:
 
 
 def table_problems(categorical: tuple[str, ...], tables: Mapping[str, TableOverrides]) -> list[str]:
-    """What is wrong between the tables and the categorical columns, one line each."""
+    """Problems between the tables and the categorical columns, one line each."""
     problems: list[str] = []
     owner: dict[str, str] = {}
     for name, table in tables.items():
         if name == DEFAULT_TABLE:
             if table.features is not None:
-                problems.append("tables.default.features: the default is for every table and has no features")
+                problems.append(
+                    "tables.default.features: [tables.default] applies to every table and names no features; remove "
+                    "this setting"
+                )
             continue
         if table.features is not None and not table.features:
             problems.append(f"tables.{name}.features = []: a table needs at least one feature")
@@ -142,7 +154,7 @@ def table_problems(categorical: tuple[str, ...], tables: Mapping[str, TableOverr
                 problems.append(f"{where}: {what}")
             elif column in owner:
                 again = "twice" if owner[column] == name else f"in tables.{owner[column]} already"
-                problems.append(f"{where}: feature {column!r} is named {again}; a feature has one table")
+                problems.append(f"{where}: feature {column!r} is named {again}; a feature belongs to one table")
             else:
                 owner[column] = name
     for name in tables:
@@ -151,5 +163,8 @@ def table_problems(categorical: tuple[str, ...], tables: Mapping[str, TableOverr
         if name in owner:
             problems.append(f"tables.{name}: a column of this name belongs to tables.{owner[name]}; rename the table")
         else:
-            problems.append(f"tables.{name}.features: column {name!r} is missing, whose table would have the same name")
+            problems.append(
+                f"tables.{name}.features: column {name!r} is not in it, but that column's own table would have the "
+                "same name; add the column, or rename the table"
+            )
     return problems

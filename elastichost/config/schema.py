@@ -1,344 +1,193 @@
-"""The job file as types: what may be written, what is allowed, what is the default.
+"""The job file as types: job, model, tables, training, evaluation and resources, with limits and defaults.
 
-Every class is one section of the TOML file and every attribute one key, so `job.train.batch_size` is
-`batch_size` of `[train]`. Values are checked here one by one; `config` reads files and explains errors.
+Every class is one section of the TOML file and every attribute one key: `job.train.batch_size` is `batch_size` of
+`[train]`. Each value is checked here on its own; `rules` checks values against each other, `job` reads files, and
+`explain` writes the error messages. The descriptions appear in the JSON schema.
 """
 
 from __future__ import annotations
 
-import re
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-from pydantic import BeforeValidator, Field, PlainValidator, WithJsonSchema, model_validator
+from pydantic import Field
 
-from elastichost.config.base import Section, refuse
-from elastichost.config.remote import RemoteSettings
+from elastichost.config.base import Section
+from elastichost.config.values import (
+    AtLeastOne,
+    AtLeastZero,
+    BuildArguments,
+    BuildFunction,
+    CoreCount,
+    Count,
+    CountFromOne,
+    InitRule,
+    MemoryAmount,
+    NotNegative,
+    Positive,
+    RowCount,
+    RowOptimizerName,
+    Seed,
+    Share,
+    Strings,
+)
 
 __all__ = [
-    "BUILT_IN_FORMATS",
     "DEFAULT_TABLE",
-    "CountFromOne",
-    "CsvSettings",
-    "DataSection",
     "DenseOptimizerSettings",
     "EarlyStopSettings",
     "EvaluateSection",
     "JobSection",
     "ModelSection",
-    "NotNegative",
-    "Parallelism",
-    "Positive",
     "ResourcesSection",
     "RowOptimizerOverrides",
     "RowOptimizerSettings",
     "ScheduleSettings",
-    "Section",
-    "SyntheticSettings",
     "TableOverrides",
     "TrainSection",
-    "implied_columns",
-    "refuse",
 ]
-
-BUILT_IN_FORMATS = ("parquet", "csv", "criteo_tsv", "synthetic")
-NO_ADAM = '"sgd", "adagrad" or "rowwise_adagrad"; table optimizer "adam" is not supported'
-
-
-def _is_whole(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
-
-
-def _string_tuple(value: object) -> object:
-    """TOML lists become tuples; one string stands for a list of one."""
-    if isinstance(value, str):
-        return (value,)
-    return tuple(value) if isinstance(value, list) else value
-
-
-def _label(value: object) -> str | tuple[str, ...]:
-    names = tuple(value) if isinstance(value, list | tuple) else (value,)
-    if not names or not all(isinstance(name, str) for name in names):
-        raise refuse("a column name, or a list of them (multi-task)")
-    return value if isinstance(value, str) else names
-
-
-def _range(word: str, least: int) -> PlainValidator:
-    """`word`, a whole number, or [min, max]."""
-
-    def check(value: object) -> str | int | tuple[int, int]:
-        if value == word and isinstance(value, str):
-            return value
-        if isinstance(value, int) and not isinstance(value, bool) and value >= least:
-            return value
-        if isinstance(value, list | tuple) and len(value) == 2 and all(_is_whole(bound) for bound in value):
-            low, high = value
-            if least <= low <= high:
-                return low, high
-        raise refuse(f'"{word}", a whole number >= {least}, or [min, max] with {least} <= min <= max')
-
-    return PlainValidator(check)
-
-
-def _range_schema(word: str, least: int) -> WithJsonSchema:
-    number: dict[str, Any] = {"type": "integer", "minimum": least}
-    pair = {"type": "array", "items": number, "minItems": 2, "maxItems": 2}
-    return WithJsonSchema({"anyOf": [{"const": word}, number, pair]})
-
-
-def _memory(value: object) -> str | int:
-    if isinstance(value, int) and not isinstance(value, bool) and value > 0:
-        return value
-    if isinstance(value, str) and re.fullmatch(r"\d+(\.\d+)?\s*(%|[KMGT]i?B|B)", value.strip()):
-        number = float(re.split(r"[%KMGTB\s]", value.strip(), maxsplit=1)[0])
-        if number > 0 and ("%" not in value or number <= 100):
-            return value.strip()
-    raise refuse('a share like "80%" (at most 100%), a size like "4GiB" or "500MB", or a number of bytes')
-
-
-def _rows(value: object) -> str | int:
-    if value == "dynamic" and isinstance(value, str):
-        return value
-    if isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= 2**40:
-        return value
-    raise refuse('"dynamic", or a whole number from 1 to 2**40')
-
-
-def _row_optimizer_name(value: object) -> object:
-    if value == "adam":
-        raise refuse(NO_ADAM)
-    return value
-
-
-def _format(value: object) -> str:
-    if isinstance(value, str) and (value in BUILT_IN_FORMATS or re.fullmatch(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*", value)):
-        return value
-    words = ", ".join(f'"{word}"' for word in BUILT_IN_FORMATS)
-    raise refuse(f'{words}, or "package.module:Reader"')
-
-
-def _build(value: object) -> str:
-    if isinstance(value, str) and re.fullmatch(r"([A-Za-z_][\w.]*|.+\.py):[A-Za-z_]\w*", value):
-        return value
-    raise refuse('"package.module:function" or "file.py:function"')
-
-
-def _init(value: object) -> str:
-    number = r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?"
-    if isinstance(value, str):
-        text = value.replace(" ", "")
-        if re.fullmatch(rf"constant\({number}\)", text):
-            return value
-        if re.fullmatch(rf"uniform\({number},{number}\)", text):
-            low, high = text[8:-1].split(",")
-            if float(low) <= float(high):
-                return value
-    raise refuse('"uniform(low, high)" with low <= high, or "constant(value)"')
-
-
-def _plain_values(value: object) -> object:
-    """Arguments of the build function must survive TOML and JSON."""
-    pending = [value]
-    while pending:
-        item = pending.pop()
-        if isinstance(item, dict):
-            pending.extend(item.values())
-        elif isinstance(item, list | tuple):
-            pending.extend(item)
-        elif not isinstance(item, str | int | float | bool):
-            raise refuse("strings, numbers, booleans, lists and tables")
-    return value
-
-
-Strings = Annotated[tuple[str, ...], BeforeValidator(_string_tuple)]
-Label = Annotated[
-    str | tuple[str, ...],
-    PlainValidator(_label),
-    WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}, "minItems": 1}]}),
-]
-Parallelism = str | int | tuple[int, int]
-AtLeastOne = Annotated[Parallelism, _range("auto", 1), _range_schema("auto", 1)]
-AtLeastZero = Annotated[Parallelism, _range("auto", 0), _range_schema("auto", 0)]
-CoreCount = Annotated[Parallelism, _range("all", 1), _range_schema("all", 1)]
-MemoryAmount = Annotated[
-    str | int,
-    PlainValidator(_memory),
-    WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "integer", "exclusiveMinimum": 0}]}),
-]
-RowCount = Annotated[
-    str | int,
-    PlainValidator(_rows),
-    WithJsonSchema({"anyOf": [{"const": "dynamic"}, {"type": "integer", "minimum": 1, "maximum": 2**40}]}),
-]
-InitRule = Annotated[str, PlainValidator(_init), WithJsonSchema({"type": "string"})]
-RowOptimizerName = Annotated[Literal["sgd", "adagrad", "rowwise_adagrad"], BeforeValidator(_row_optimizer_name)]
-Positive = Annotated[float, Field(gt=0)]
-NotNegative = Annotated[float, Field(ge=0)]
-Share = Annotated[float, Field(ge=0, lt=1)]
-Seed = Annotated[int, Field(ge=0, le=2**63 - 1)]
-Count = Annotated[int, Field(ge=0)]
-CountFromOne = Annotated[int, Field(ge=1)]
 
 
 class JobSection(Section):
-    """`[job]`: name (default: the job file's) and seed."""
+    """`[job]`: the name of the job, and the seed of its random numbers."""
 
-    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")] = "job"
-    seed: Seed = 0
+    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")] = Field(
+        default="job",
+        description="Name of the job, used in messages and in the names of its directories. Default: the name of the "
+        "job file.",
+    )
+    seed: Seed = Field(
+        default=0,
+        description="Seed of the initial weights and rows, of the order of shuffled data, and of the tuner.",
+    )
 
 
 class ModelSection(Section):
-    """`[model]`: the build function, its arguments, what the module's forward gives, and whether torchrec's own dense
-    modules are replaced by fused ones of the same mathematics."""
+    """`[model]`: the function that builds the model, and what the model returns."""
 
-    build: Annotated[str, PlainValidator(_build), WithJsonSchema({"type": "string"})]
-    args: Annotated[dict[str, Any], BeforeValidator(_plain_values)] = Field(default_factory=dict)
-    outputs: Literal["logits", "probabilities", "loss"] = "logits"
-    fused: bool = True
-
-
-class CsvSettings(Section):
-    """`data.csv`: an undeclared categorical column holds strings."""
-
-    types: dict[str, Literal["int", "string", "list[int]", "list[string]"]] = Field(default_factory=dict)
-    delimiter: Annotated[str, Field(min_length=1, max_length=1)] = ","
-    list_delimiter: Annotated[str, Field(min_length=1, max_length=1)] = "|"
-
-
-class SyntheticSettings(Section):
-    """`data.synthetic`: the built-in generator with planted truth."""
-
-    rows: CountFromOne = 1_000_000
-    test_rows: CountFromOne = 100_000
-    tables: Annotated[int, Field(ge=1, le=4096)] = 26
-    table_rows: Annotated[int, Field(ge=1, le=2**31)] = 100_000
-    zipf: Annotated[float, Field(ge=0, le=4)] = 1.05
-    dense: Annotated[int, Field(ge=0, le=65_536)] = 13
-    multi_valued: Count = 0
-    list_length: Annotated[int, Field(ge=1, le=64)] = 5
-    interactions: Annotated[int, Field(ge=0, le=64)] = 8
-    seed: Seed = 0
-    unit_rows: Annotated[int, Field(ge=1, le=262_144)] = 65_536
-
-    @model_validator(mode="after")
-    def _lists_are_tables(self) -> SyntheticSettings:
-        if self.multi_valued > self.tables:
-            raise refuse(f"multi_valued from 0 to tables ({self.tables})")
-        return self
-
-
-class DataColumns(Section):
-    """The columns a format brings along by itself."""
-
-    label: str
-    dense: tuple[str, ...]
-    categorical: tuple[str, ...]
-
-
-def implied_columns(format_name: str, synthetic: SyntheticSettings | None = None) -> DataColumns | None:
-    """Columns that `criteo_tsv` and `synthetic` imply; None for formats whose columns the job names."""
-    if format_name == "criteo_tsv":
-        dense, categorical = range(1, 14), range(1, 27)
-        return DataColumns(
-            label="label", dense=tuple(f"I{i}" for i in dense), categorical=tuple(f"C{i}" for i in categorical)
-        )
-    if format_name == "synthetic":
-        shape = synthetic or SyntheticSettings()
-        dense_names = tuple(f"d{i}" for i in range(shape.dense))
-        return DataColumns(label="label", dense=dense_names, categorical=tuple(f"c{i}" for i in range(shape.tables)))
-    return None
-
-
-class DataSection(Section):
-    """`[data]`: files (globs), their columns, what to do with what is wrong in them, and how fast they may be read."""
-
-    train: Strings = ()
-    test: Strings = ()
-    format: Annotated[str, PlainValidator(_format), WithJsonSchema({"type": "string"})] = "parquet"
-    label: Label = ""
-    weight: str = ""
-    dense: Strings = ()
-    categorical: Strings = ()
-    order: Literal["file", "shuffle_groups", "shuffle"] = "file"
-    bad_rows: Literal["stop", "skip"] = "stop"
-    limit_rows: Count = 0
-    null_fill: float = 0.0
-    dense_transform: Literal["none", "log1p"] = "none"
-    csv: CsvSettings = CsvSettings()
-    synthetic: SyntheticSettings = SyntheticSettings()
-    remote: RemoteSettings = RemoteSettings()
-
-    @model_validator(mode="before")
-    @classmethod
-    def _fill_implied_columns(cls, raw: object) -> object:
-        if not isinstance(raw, dict):
-            return raw
-        shape = raw.get("synthetic", SyntheticSettings())
-        if isinstance(shape, dict):
-            known = {key: shape[key] for key in ("tables", "dense") if _is_whole(shape.get(key))}
-            in_range = 1 <= known.get("tables", 1) <= 4096 and 0 <= known.get("dense", 0) <= 65_536
-            shape = SyntheticSettings(**known) if in_range else SyntheticSettings()
-        implied = implied_columns(str(raw.get("format")), shape if isinstance(shape, SyntheticSettings) else None)
-        if implied is None:
-            return raw
-        return {"label": implied.label, "dense": implied.dense, "categorical": implied.categorical, **raw}
-
-    @property
-    def labels(self) -> tuple[str, ...]:
-        """The label columns, always as a tuple."""
-        return (self.label,) if isinstance(self.label, str) else self.label
+    build: BuildFunction = Field(
+        description='The function that returns the torch.nn.Module: "file.py:function", with the file relative to the '
+        'job file, or "package.module:function". It is called as build(tables, num_dense, **args).'
+    )
+    args: BuildArguments = Field(
+        default_factory=dict,
+        description="Arguments that are passed to the build function: strings, numbers, booleans, lists and tables.",
+    )
+    outputs: Literal["logits", "probabilities", "loss"] = Field(
+        default="logits",
+        description='What forward returns. "logits" or "probabilities": shape [B], or [B, labels] with several labels. '
+        '"loss": the tuple (loss, (loss, logits, labels)), as torchrec\'s DLRMTrain does.',
+    )
+    fused: bool = Field(
+        default=True,
+        description="Replace torchrec's own dense modules of DLRM by faster ones of the same mathematics. Subclasses "
+        "of them are never replaced.",
+    )
 
 
 class RowOptimizerSettings(Section):
-    """`train.optimizer_rows`: what the fused kernels of rows offer."""
+    """`train.optimizer_rows`: the optimizer of embedding rows. Each table may override it."""
 
-    name: RowOptimizerName = "rowwise_adagrad"
-    lr: Positive = 0.1
-    eps: NotNegative = 1e-8
+    name: RowOptimizerName = Field(
+        default="rowwise_adagrad",
+        description='"sgd": no state. "adagrad": one sum of squared gradients for each element. "rowwise_adagrad": one '
+        "sum for each row.",
+    )
+    lr: Positive = Field(default=0.1, description="Learning rate.")
+    eps: NotNegative = Field(
+        default=1e-8, description="Number that is added to the root of the sum of squared gradients. Not used by sgd."
+    )
 
 
 class RowOptimizerOverrides(Section):
-    """A table's `optimizer`: only what differs from `train.optimizer_rows`."""
+    """A table's `optimizer`: the settings that differ from `train.optimizer_rows`."""
 
-    name: RowOptimizerName | None = None
-    lr: Positive | None = None
-    eps: NotNegative | None = None
+    name: RowOptimizerName | None = Field(
+        default=None, description="Optimizer of this table's rows. Default: `train.optimizer_rows.name`."
+    )
+    lr: Positive | None = Field(
+        default=None, description="Learning rate of this table's rows. Default: `train.optimizer_rows.lr`."
+    )
+    eps: NotNegative | None = Field(
+        default=None, description="`eps` of this table's optimizer. Default: `train.optimizer_rows.eps`."
+    )
 
 
-DEFAULT_TABLE = "default"  # the name of the section whose settings hold for every table
+DEFAULT_TABLE = "default"  # the name of the section whose settings apply to every table
 
 
 class TableOverrides(Section):
-    """`[tables.<name>]`: what differs from `[tables.default]`; None: not given."""
+    """`[tables.<name>]`: the settings of one table that differ from `[tables.default]`. Every categorical column that
+    no table names in `features` has a table with the column's name."""
 
-    features: Strings | None = None
-    dim: Annotated[int, Field(ge=1, le=4096)] | None = None
-    rows: RowCount | None = None
-    init: InitRule | None = None
-    out_of_range: Literal["error", "modulo"] | None = None
-    pooling: Literal["sum", "mean"] | None = None
-    precision: Literal["float32", "bfloat16"] | None = None
+    features: Strings | None = Field(
+        default=None,
+        description="Categorical columns that share this table. Default: the column with the table's name. Not allowed "
+        "in [tables.default].",
+    )
+    dim: Annotated[int, Field(ge=1, le=4096)] | None = Field(
+        default=None, description="Dimension of the embedding vectors. Default: 16."
+    )
+    rows: RowCount | None = Field(
+        default=None,
+        description='Number of rows. An int id is then the row number, a string id is hashed to a row. "dynamic": a '
+        'row is made when an id is first seen. Default: "dynamic".',
+    )
+    init: InitRule | None = Field(
+        default=None,
+        description='Initial values of a row: "uniform(low, high)" or "constant(value)". '
+        'Default: "uniform(-0.01, 0.01)".',
+    )
+    out_of_range: Literal["error", "modulo"] | None = Field(
+        default=None,
+        description='What happens to an int id outside [0, rows). "error": the job ends. "modulo": the id is taken '
+        'modulo rows. Only for tables with a number of rows. Default: "error".',
+    )
+    pooling: Literal["sum", "mean"] | None = Field(
+        default=None, description='How the vectors of several ids in one sample are combined. Default: "sum".'
+    )
+    precision: Literal["float32", "bfloat16"] | None = Field(
+        default=None,
+        description='Type in which rows are stored. The state of the optimizer is always float32. Default: "float32".',
+    )
     optimizer: RowOptimizerOverrides | None = None
-    admit_after: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
-    evict_after_samples: Count | None = None
+    admit_after: Annotated[int, Field(ge=1, le=1_000_000)] | None = Field(
+        default=None,
+        description="How many times an id must be seen in training before it gets a row. Only for dynamic tables. "
+        "Default: 1.",
+    )
+    evict_after_samples: Count | None = Field(
+        default=None,
+        description="A row is dropped when its id is not seen in this number of trained samples. 0: never. Only for "
+        "dynamic tables. Default: 0.",
+    )
 
 
 class DenseOptimizerSettings(Section):
-    """`train.optimizer_dense`: beta1 and beta2 are adam's, momentum is sgd's."""
+    """`train.optimizer_dense`: the optimizer of all parameters that are not embedding rows."""
 
-    name: Literal["sgd", "adagrad", "adam"] = "adam"
-    lr: Positive = 1e-3
-    beta1: Share = 0.9
-    beta2: Share = 0.999
-    eps: NotNegative = 1e-8
-    weight_decay: NotNegative = 0.0
-    momentum: Share = 0.0
+    name: Literal["sgd", "adagrad", "adam"] = Field(
+        default="adam", description="The optimizer; each is computed as torch.optim computes it."
+    )
+    lr: Positive = Field(default=1e-3, description="Learning rate.")
+    beta1: Share = Field(default=0.9, description="Decay of adam's mean of gradients. Used by adam only.")
+    beta2: Share = Field(default=0.999, description="Decay of adam's mean of squared gradients. Used by adam only.")
+    eps: NotNegative = Field(
+        default=1e-8, description="Number that is added to the denominator of a step. Used by adam and adagrad."
+    )
+    weight_decay: NotNegative = Field(
+        default=0.0, description="L2 penalty: this number times the parameter is added to the gradient. 0: none."
+    )
+    momentum: Share = Field(default=0.0, description="Momentum of sgd. 0: none. Used by sgd only.")
 
 
 class ScheduleSettings(Section):
-    """`train.schedule`: linear warm-up over so many samples, then constant."""
+    """`train.schedule`: how the learning rates change while the job trains: a linear warm-up, then constant."""
 
-    name: Literal["constant"] = "constant"
-    warmup_samples: Count = 0
+    name: Literal["constant"] = Field(default="constant", description="The schedule after the warm-up.")
+    warmup_samples: Count = Field(
+        default=0,
+        description="Number of samples over which the learning rates rise linearly to their full value. 0: no warm-up.",
+    )
 
     def scale(self, samples: int) -> float:
         """Factor of the learning rates for a batch that ends with this sample."""
@@ -346,48 +195,120 @@ class ScheduleSettings(Section):
 
 
 class TrainSection(Section):
-    """`[train]`: how the model learns; `batch_size` is per worker; in sync mode it is the global one, cut into
-    `micro_batches` for the workers. any_cpu: sync mode goes on also where CPU features differ, with other bits."""
+    """`[train]`: how the model is trained: epochs, batches, synchronisation and optimizers."""
 
-    epochs: CountFromOne = 1
-    batch_size: Annotated[int, Field(ge=1, le=1_048_576)] = 512
-    mode: Literal["async", "bounded", "sync"] = "async"
-    staleness: Count = 4
-    micro_batches: Annotated[int, Field(ge=1, le=128)] = 4
-    access: Literal["auto", "direct", "served"] = "auto"
-    any_cpu: bool = False
+    epochs: CountFromOne = Field(default=1, description="Number of passes over the training data.")
+    batch_size: Annotated[int, Field(ge=1, le=1_048_576)] = Field(
+        default=512,
+        description='Samples in a batch of one worker. With mode "sync": samples in a step of all workers together.',
+    )
+    mode: Literal["async", "bounded", "sync"] = Field(
+        default="async",
+        description='"async": workers never wait for each other. "bounded": no worker is more than `staleness` batches '
+        'ahead of the slowest. "sync": all workers compute one update together, and the result has the same bits for '
+        "any number of workers and parameter servers.",
+    )
+    staleness: Count = Field(
+        default=4,
+        description='With mode "bounded": how many batches a worker may be ahead of the slowest worker.',
+    )
+    micro_batches: Annotated[int, Field(ge=1, le=128)] = Field(
+        default=4,
+        description='With mode "sync": the number of parts that a step is cut into. More workers than this number do '
+        "not make a step faster.",
+    )
+    access: Literal["auto", "direct", "served"] = Field(
+        default="auto",
+        description='How workers reach embedding rows. "direct": in shared memory. "served": by messages to the '
+        'parameter servers. "auto": in shared memory where the rows are on the worker\'s host, else by messages. '
+        'With mode "sync", rows are always served.',
+    )
+    any_cpu: bool = Field(
+        default=False,
+        description='With mode "sync": continue a run on a CPU with other features than the first one. The model is as '
+        "good, but its bits differ. false: the run ends with an error instead.",
+    )
     optimizer_rows: RowOptimizerSettings = RowOptimizerSettings()
     optimizer_dense: DenseOptimizerSettings = DenseOptimizerSettings()
     schedule: ScheduleSettings = ScheduleSettings()
-    non_finite: Literal["stop", "skip", "roll_back"] = "stop"
+    non_finite: Literal["stop", "skip", "roll_back"] = Field(
+        default="stop",
+        description='What happens when the loss or a gradient of a batch is NaN or infinite. "stop": the job ends with '
+        'an error. "skip": the batch is left out. "roll_back": the run returns to its newest checkpoint and leaves the '
+        "batch out.",
+    )
 
 
 class EarlyStopSettings(Section):
-    """`evaluate.early_stop`: stop after `patience` evaluations without a better `metric`; 0: never."""
+    """`evaluate.early_stop`: when training ends early because the test data shows no improvement."""
 
-    metric: Literal["auc", "logloss"] = "auc"
-    patience: Count = 0
+    metric: Literal["auc", "logloss"] = Field(
+        default="auc", description="The metric that is compared: a higher auc or a lower logloss is better."
+    )
+    patience: Count = Field(
+        default=0,
+        description="Training ends after this number of evaluations in a row without a better metric. 0: never.",
+    )
 
 
 class EvaluateSection(Section):
-    """`[evaluate]`: every so many trained samples; 0: at the end."""
+    """`[evaluate]`: when the model is evaluated on the test data. It is always evaluated at the end of training."""
 
-    every_samples: Count = 0
+    every_samples: Count = Field(
+        default=0,
+        description="Evaluate each time this number of samples has been trained. 0: only at the end of training, and "
+        "with `early_stop.patience` at the end of each epoch.",
+    )
     early_stop: EarlyStopSettings = EarlyStopSettings()
 
 
 class ResourcesSection(Section):
-    """`[resources]`: a word, a number, or a [min, max] that bounds the tuner; restarts are per process; hosts > 1: so
-    many are emulated on this one, each with rows of its own, and PS are dealt to them. most_without_row: share of the
-    ids looked up while training that may have no row for want of memory; with more the run is "incomplete"."""
+    """`[resources]`: how much of the host the job may use, and how many processes it has."""
 
-    cores: CoreCount = "all"
-    memory: MemoryAmount = "80%"
-    most_without_row: Annotated[float, Field(ge=0, le=1)] = 0.01
-    workers: AtLeastOne = "auto"
-    servers: AtLeastOne = "auto"
-    hosts: Annotated[int, Field(ge=1, le=16)] = 1
-    gpus: AtLeastZero = 0
-    gpu_memory: MemoryAmount = "90%"
-    restarts: Count = 3
-    restart_window_s: Positive = 60.0
+    cores: CoreCount = Field(
+        default="all",
+        description='CPU cores that the job may use: "all", a number N (the first N cores), or [min, max], of which '
+        "max counts. At most the cores of the host.",
+    )
+    memory: MemoryAmount = Field(
+        default="80%",
+        description="Memory that rows, checkpoint copies and processes of the job may use together on one host: a size "
+        'like "4GiB", a number of bytes, or a share of the host\'s memory like "80%".',
+    )
+    most_without_row: Annotated[float, Field(ge=0, le=1)] = Field(
+        default=0.01,
+        description="Largest share of the ids looked up in training that may have no row because memory is full. "
+        'Above it the run ends as "incomplete", with exit code 1.',
+    )
+    workers: AtLeastOne = Field(
+        default="auto",
+        description='Number of workers: "auto" (the tuner decides), a fixed number, or [min, max] for the tuner.',
+    )
+    servers: AtLeastOne = Field(
+        default="auto",
+        description='Number of parameter servers: "auto" (the tuner decides), a fixed number, or [min, max] for the '
+        "tuner.",
+    )
+    hosts: Annotated[int, Field(ge=1, le=16)] = Field(
+        default=1,
+        description="Number of hosts. More than 1 emulates hosts on this machine, each with its own rows, for "
+        "tests. Other machines are named with `run --hosts` instead.",
+    )
+    gpus: AtLeastZero = Field(
+        default=0,
+        description='Number of GPUs for the workers: 0 (the CPU trains), "auto" (all GPUs), a number, or [min, max]. '
+        "The run does not start with fewer than the number or min.",
+    )
+    gpu_memory: MemoryAmount = Field(
+        default="90%",
+        description='Memory of each GPU that its workers may use together: a share like "90%", a size like "8GiB", or '
+        "a number of bytes.",
+    )
+    restarts: Count = Field(
+        default=3,
+        description="How many times each process may end unexpectedly and be restarted within `restart_window_s`. With "
+        "one more the job fails.",
+    )
+    restart_window_s: Positive = Field(
+        default=60.0, description="Time in seconds within which the restarts of a process are counted."
+    )

@@ -1,4 +1,4 @@
-"""The sections of the job file that say how a run is kept: checkpoints, and the watch over its processes."""
+"""The sections [checkpoint] and [supervision] of the job file: checkpoints, and the supervision of processes."""
 
 from __future__ import annotations
 
@@ -6,46 +6,75 @@ import os
 import re
 from pathlib import Path
 
-from pydantic import model_validator
+from pydantic import Field, model_validator
 
-from elastichost.config.schema import CountFromOne, NotNegative, Positive, Section, refuse
+from elastichost.config.base import Section, refuse
+from elastichost.config.values import CountFromOne, NotNegative, Positive
 
 __all__ = ["CheckpointSection", "SupervisionSection"]
 
 
 class CheckpointSection(Section):
-    """`[checkpoint]`: every_s 0: only at the end; directory "": in the run directory; mirror: a directory of another
-    disk, or "HOST:/directory" of another machine of the run, to which every checkpoint is copied as well."""
+    """`[checkpoint]`: how often checkpoints are written, where, and how many are kept. One is always written at the end
+    of a run."""
 
-    every_s: NotNegative = 60.0
-    keep: CountFromOne = 2
-    directory: str = ""
-    mirror: str = ""
+    every_s: NotNegative = Field(
+        default=60.0,
+        description="Shortest time in seconds from one checkpoint to the next. 0: only at the end of the run.",
+    )
+    keep: CountFromOne = Field(default=2, description="Number of checkpoints that are kept; older ones are deleted.")
+    directory: str = Field(
+        default="",
+        description="Directory of the checkpoints, relative to the job file. Each run has its own subdirectory in "
+        'it. "": in the run directory.',
+    )
+    mirror: str = Field(
+        default="",
+        description="Directory to which every checkpoint is also copied: a directory on another disk, or "
+        '"HOST:/directory" on another machine of the run. "": no copy.',
+    )
 
     @property
     def mirror_host(self) -> tuple[str, str] | None:
-        """(host, directory) of a mirror on another machine; None: it is none, or here."""
+        """(host, directory) of a mirror on another machine; None: there is no mirror, or it is on this machine."""
         found = re.fullmatch(r"([\w.-]+):(/.*)", self.mirror)
         return (found[1], found[2]) if found is not None else None
 
     @property
     def mirror_path(self) -> Path | None:
-        """Of a mirror on this machine."""
+        """The directory of a mirror on this machine; None: there is no mirror, or it is on another machine."""
         return Path(self.mirror).absolute() if self.mirror and self.mirror_host is None else None
 
     @model_validator(mode="after")
     def _mirror_is_another(self) -> CheckpointSection:
         here = self.mirror_path
         if here is not None and self.directory and os.path.realpath(here) == os.path.realpath(self.directory):
-            raise refuse("a mirror that is not checkpoint.directory itself")
+            raise refuse("a checkpoint.mirror that differs from checkpoint.directory")
         return self
 
 
 class SupervisionSection(Section):
-    """`[supervision]`: when a silent process counts as hung; how long rows outlive a killed supervisor (`resume`);
-    after how long a worker that is far slower than the others is replaced, 0: never."""
+    """`[supervision]`: after which times the supervisor kills or replaces a process, and how long shared memory
+    outlives the supervisor."""
 
-    hang_timeout_s: Positive = 10.0
-    start_timeout_s: Positive = 120.0
-    keep_arena_s: NotNegative = 4.0
-    straggler_s: NotNegative = 15.0
+    hang_timeout_s: Positive = Field(
+        default=10.0,
+        description="Time in seconds without progress after which a process that computes counts as hung and is "
+        "restarted. Three times as long before its first batch; at most 3 s for a process that is stopped or sleeps.",
+    )
+    start_timeout_s: Positive = Field(
+        default=120.0,
+        description="Time in seconds within which the model must be built, and a process must be ready after its "
+        "start.",
+    )
+    keep_arena_s: NotNegative = Field(
+        default=4.0,
+        description="Time in seconds for which the rows stay in shared memory after the supervisor was killed. A "
+        "`resume` within it loses nothing; a later one starts from a checkpoint. With several hosts, rows are not "
+        "kept.",
+    )
+    straggler_s: NotNegative = Field(
+        default=15.0,
+        description="Time in seconds after which a worker that is slower than the others is reported (below 75 % of "
+        "their median speed) or replaced (below 25 %). 0: never.",
+    )

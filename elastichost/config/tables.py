@@ -1,4 +1,4 @@
-"""From the job's `[tables.*]` to id spaces: which table a feature is in, and each table's full settings."""
+"""From the job's `[tables.*]` to id spaces: the table of each feature, and the full settings of each table."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ __all__ = [
 
 
 class InitRange(NamedTuple):
-    """New rows are uniform in [low, high]; constant when both are equal."""
+    """The range of a new row's values: uniform in [low, high], constant when both are equal."""
 
     low: float
     high: float
 
 
 class TableSettings(msgspec.Struct, frozen=True):
-    """Everything the job says about one table, nothing left open. `rows == 0`: dynamic."""
+    """All settings of one table, with the defaults filled in. `rows == 0`: dynamic."""
 
     name: str
     features: tuple[str, ...]
@@ -51,7 +51,7 @@ class TableSettings(msgspec.Struct, frozen=True):
 
 
 def parse_init(rule: str) -> InitRange:
-    """`uniform(low, high)` or `constant(value)`. Raises ConfigError for anything else."""
+    """The range of `uniform(low, high)` or `constant(value)`. Raises ConfigError for anything else."""
     name, _, inside = rule.replace(" ", "").partition("(")
     try:
         numbers = [float(text) for text in inside.removesuffix(")").split(",")]
@@ -64,15 +64,16 @@ def parse_init(rule: str) -> InitRange:
             case "uniform", [low, high] if low <= high:
                 return InitRange(low, high)
     raise ConfigError(
-        f"init rule {rule!r} is not understood",
+        f"init rule {rule!r} is not valid",
         hint='write "uniform(low, high)" with low <= high, or "constant(value)"',
     )
 
 
 def table_settings(job: JobSpec, table_name: str) -> TableSettings:
-    """Built-in defaults, then `[tables.default]`, then the table's own, for a table or a lone column's table.
+    """The settings of a table of the job file, or of the table that a categorical column has by default.
 
-    Raises ConfigError when no table and no categorical column has this name.
+    Precedence: `[tables.<name>]` > `[tables.default]` > built-in defaults. Raises ConfigError when no table and no
+    categorical column has this name.
     """
     own = job.tables.get(table_name)
     if table_name == DEFAULT_TABLE or (own is None and table_name not in job.data.categorical):
@@ -88,7 +89,8 @@ def table_settings(job: JobSpec, table_name: str) -> TableSettings:
 
 
 def _given(layer: TableOverrides) -> dict[str, object]:
-    """What a layer says, under TableSettings' names and types; features and optimizer are merged apart."""
+    """The settings that one section gives, with the names and types of TableSettings. `features` and `optimizer` are
+    not among them: they are merged separately."""
     given: dict[str, object] = {}
     for name in ("dim", "init", "out_of_range", "pooling", "precision", "admit_after", "evict_after_samples"):
         value = getattr(layer, name)
@@ -110,9 +112,9 @@ def _optimizer(job: JobSpec, layers: list[TableOverrides]) -> RowOptimizerSettin
 def resolve_tables(job: JobSpec, key_kinds: Mapping[str, KeyKind]) -> tuple[TableSpec, ...]:
     """The job's id spaces, in the order of their first feature in `data.categorical`.
 
-    Every categorical column that no table names gets its own, named like the column. `key_kinds` maps a
-    column to the kind of its ids, as the data says. Raises ConfigError with every problem: a feature in two
-    tables, an unknown feature, tables whose columns hold both ints and strings.
+    Every categorical column that no table names gets its own table with the column's name. `key_kinds` maps a
+    column to the kind of its ids, as found in the data. Raises ConfigError with every problem: a feature in two tables,
+    an unknown feature, a column whose kind of ids is not known, tables whose columns hold both ints and strings.
     """
     problems = table_problems(job.data.categorical, job.tables)
     owner = _owners(job)
@@ -121,10 +123,15 @@ def resolve_tables(job: JobSpec, key_kinds: Mapping[str, KeyKind]) -> tuple[Tabl
         settings = table_settings(job, name)
         kinds = {column: key_kinds[column] for column in settings.features if column in key_kinds}
         missing = [column for column in settings.features if column not in key_kinds]
-        problems.extend(f"tables.{name}: the data does not say what kind of ids column {c!r} holds" for c in missing)
+        problems.extend(
+            f"tables.{name}: the reader of the data reports no kind of ids (int or string) for column {c!r}"
+            for c in missing
+        )
         if len(set(kinds.values())) > 1:
             listed = ", ".join(f"{column} holds {kind} ids" for column, kind in kinds.items())
-            problems.append(f"tables.{name}: an int and a string are different keys and cannot share a table: {listed}")
+            problems.append(
+                f"tables.{name}: int ids and string ids are different keys and need separate tables: {listed}"
+            )
         specs.append(_spec(settings, len(specs), next(iter(kinds.values()), "int")))
     if problems:
         raise ConfigError("the tables of this job do not fit its data", problems=tuple(problems))
@@ -132,7 +139,7 @@ def resolve_tables(job: JobSpec, key_kinds: Mapping[str, KeyKind]) -> tuple[Tabl
 
 
 def _owners(job: JobSpec) -> dict[str, str]:
-    """Categorical column -> name of its table."""
+    """The name of each categorical column's table, by column."""
     owner = {column: column for column in job.data.categorical}
     for name, table in job.tables.items():
         if name != DEFAULT_TABLE and table.features is not None:

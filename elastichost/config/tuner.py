@@ -1,37 +1,77 @@
-"""The section of the job file that says what the tuner may do."""
+"""The section [tuner] of the job file: what the tuner measures, and what it may change while the job trains."""
 
 from __future__ import annotations
 
 from typing import Literal
 
-from elastichost.config.schema import Count, NotNegative, Positive, Section, Share
+from pydantic import Field
+
+from elastichost.config.base import Section
+from elastichost.config.values import Count, NotNegative, Positive, Share
 
 __all__ = ["FirstPlanSettings", "TunerSection"]
 
 
 class FirstPlanSettings(Section):
-    """`tuner.first_plan`: what a run starts with where `resources` leaves it open; 0: history or the default says."""
+    """`tuner.first_plan`: the size that a new run starts with, within the limits of [resources]. A number that is not
+    possible is replaced by the nearest one. Not used with `tuner.mode` "off"."""
 
-    workers: Count = 0
-    servers: Count = 0
-    worker_cores: Count = 0
+    workers: Count = Field(
+        default=0, description="Number of workers at the start. 0: taken from similar jobs, else the default."
+    )
+    servers: Count = Field(
+        default=0, description="Number of parameter servers at the start. 0: taken from similar jobs, else the default."
+    )
+    worker_cores: Count = Field(
+        default=0, description="Threads of each worker at the start. 0: taken from similar jobs, else the default."
+    )
 
 
 class TunerSection(Section):
-    """`[tuner]`: mode "act" changes the plan while the job trains, "watch" only measures and tells what it would do,
-    "off" neither: the first plan stays. model: what predicts speeds. search: how plans are found among the candidates.
-    explore: "safe" tries only plans of which `floor` of the best speed known is expected, "free" any, "off" none.
-    block_s: shortest time a plan is measured before anything is decided. min_gain: share of the speed that a move must
-    gain. warm_start: the first plan and the model begin with what history knows of similar jobs. memory: "act" frees
-    memory before resources.memory is used up, "watch" only tells, "off" neither."""
+    """`[tuner]`: the tuner measures the speed of the job, fits a model of it, and changes the numbers of workers,
+    parameter servers and threads within the limits of [resources]."""
 
-    mode: Literal["act", "watch", "off"] = "act"
-    model: Literal["elastichost", "dlrover_rm", "optimus"] = "elastichost"
-    search: Literal["auto", "exact", "nsga2"] = "auto"
-    explore: Literal["safe", "free", "off"] = "safe"
-    floor: Share = 0.9
-    block_s: Positive = 3.0
-    min_gain: NotNegative = 0.03
+    mode: Literal["act", "watch", "off"] = Field(
+        default="act",
+        description='"act": the tuner changes the plan while the job trains. "watch": it measures and reports what it '
+        'would change. "off": it does neither, and the first plan stays.',
+    )
+    model: Literal["elastichost", "dlrover_rm", "optimus"] = Field(
+        default="elastichost",
+        description="Model that predicts the speed of a plan. dlrover_rm and optimus are the published models of those "
+        "names, for comparison.",
+    )
+    search: Literal["auto", "exact", "nsga2"] = Field(
+        default="auto",
+        description='How plans are searched. "auto": all of them, or coarse to fine where there are more than 20,000. '
+        '"exact": all of them. "nsga2": NSGA-II where there are more than 6,000; needs the extra elastichost[nsga2].',
+    )
+    explore: Literal["safe", "free", "off"] = Field(
+        default="safe",
+        description='Which plans may be tried. "safe": plans whose expected speed is at least `floor` of the best '
+        'known one. "free": any plan. "off": none; the plan changes only where the gain is certain enough without a '
+        "trial.",
+    )
+    floor: Share = Field(
+        default=0.9,
+        description="Lowest speed of a plan that may be tried, as a share of the best known speed. Not used by explore "
+        '"free".',
+    )
+    block_s: Positive = Field(
+        default=3.0, description="Shortest time in seconds for which a plan is measured before the tuner decides."
+    )
+    min_gain: NotNegative = Field(
+        default=0.03,
+        description="Price of cores, as a share of speed: a plan that uses all cores must be faster by this share, a "
+        "plan with fewer cores by proportionally less. 0: cores cost nothing.",
+    )
     first_plan: FirstPlanSettings = FirstPlanSettings()
-    warm_start: bool = True
-    memory: Literal["act", "watch", "off"] = "act"
+    warm_start: bool = Field(
+        default=True,
+        description="Choose the first plan, and start the tuner's model, from the recorded history of similar jobs.",
+    )
+    memory: Literal["act", "watch", "off"] = Field(
+        default="act",
+        description='For jobs with dynamic tables. "act": memory is freed before `resources.memory` is exceeded, for '
+        'example by dropping rows. "watch": the coming shortage is reported only. "off": neither.',
+    )

@@ -1,14 +1,14 @@
 """Datasets: units of samples, read into batches that are ready for a KeyedJaggedTensor.
 
-    api          the contract: Unit, DatasetDescription, SampleBatch, Reader
-    settings     what a reader needs of a job               reader_factory     the reader of a format
+    api          the interface: Unit, DatasetDescription, SampleBatch, Reader
+    settings     the settings of a job that a reader uses   reader_factory     the reader of a format
     reader       one decoded unit at a time -> batches      decoded, tabular, arrow_columns    arrays of a unit
     parquet/     row groups, footers, statistics            kernels/           hashes, ragged columns
-    text/        byte ranges of lines, text -> Parquet      synthetic/         planted truth, any range on its own
-    preflight    every problem before a job starts          bad_rows, id_ranges    rows that cannot be trained on
+    text/        byte ranges of lines, text -> Parquet      synthetic/         generated data with known probabilities
+    preflight    finds problems before a job starts         bad_rows, id_ranges    rows that cannot be trained on
     remote       training data at the rate of a remote store
-    files        which files there are, and whether they stayed the same
-    warm         kernels loaded before a fork
+    files        finds the files of a dataset, and detects changes of them
+    warm         loads kernels before a fork
 
 Importing this package loads neither pyarrow nor numba; opening a reader does.
 """
@@ -39,10 +39,10 @@ __all__ = [
 def open_reader(
     job: JobSpec, split: Split, *, files: Sequence[str] | None = None, labels_required: bool = True
 ) -> Reader:
-    """The reader of a job's train or test data; reads nothing yet.
+    """The reader of a job's train or test data. It has not read anything yet.
 
     `files` (absolute paths or globs) replaces the split's own files. With `labels_required=False` files without
-    label columns are legal, and their labels are NaN. Raises DataError when a custom reader cannot be loaded.
+    label columns are allowed, and their labels are NaN. Raises DataError when a custom reader cannot be loaded.
     """
     from elastichost.datasets.reader_factory import make_reader  # pyarrow and numba are loaded by this import
 

@@ -1,4 +1,4 @@
-"""What a dataset reader gives: units of samples, and batches of arrays ready for a KeyedJaggedTensor."""
+"""The interface of dataset readers: units of samples, and batches of arrays that are ready for a KeyedJaggedTensor."""
 
 from __future__ import annotations
 
@@ -16,27 +16,27 @@ __all__ = ["DatasetDescription", "Reader", "SampleBatch", "Unit"]
 
 
 class Unit(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A contiguous run of samples that is cheapest to read as a whole (a Parquet row group).
+    """A contiguous range of samples that is read as a whole, such as a Parquet row group.
 
-    Positions inside a unit run from 0 to `samples`; a lease is a range of positions of one unit. Sample
-    ids are global: `first_sample + position` in file order.
+    Positions in a unit are 0 to `samples` - 1; a lease is a range of positions of one unit. The global number of a
+    sample in file order is `first_sample` + position.
     """
 
     index: int
     first_sample: int
     samples: int
     file: int
-    group: int  # row group number, or the byte-range number of a text file, or the synthetic block
+    group: int  # number of the row group, of the byte range of a text file, or of the synthetic block
 
 
 class DatasetDescription(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Read from footers and indexes only; never from all the data."""
+    """The facts about a dataset that are known from footers and indexes, without reading all data."""
 
     samples: int
     units: tuple[Unit, ...]
     files: tuple[str, ...]
     key_kinds: dict[str, KeyKind]  # categorical column -> kind of its ids
-    multi_valued: tuple[str, ...]  # categorical columns that are lists
+    multi_valued: tuple[str, ...]  # categorical columns that hold lists
     num_dense: int
     num_labels: int
     warnings: tuple[str, ...] = ()
@@ -44,17 +44,17 @@ class DatasetDescription(msgspec.Struct, frozen=True, forbid_unknown_fields=True
 
 @dataclass(frozen=True, slots=True)
 class SampleBatch:
-    """`size` samples. Keys are feature-major as torchrec's KeyedJaggedTensor wants them.
+    """`size` samples. Keys are feature-major, as in torchrec's KeyedJaggedTensor.
 
     dense    float32 [size, num_dense]
     keys     int64   [lengths.sum()]: for every categorical column in job order, for every sample, its ids
-             (an int id as it is; a string id as XXH64 of its UTF-8 bytes, seed 0, reinterpreted as int64)
-    lengths  int32   [num_categorical * size]; a null id or an empty list is a length of 0
+             (an int id unchanged; a string id as XXH64 of its UTF-8 bytes, seed 0, reinterpreted as int64)
+    lengths  int32   [num_categorical * size]; 0 for a null id or an empty list
     labels   float32 [size, num_labels]
     weights  float32 [size] or None
-    truth    float32 [size] or None: the planted probability (synthetic data only)
-    start, stop: the range of positions in the unit this batch accounts for. stop - start == size + skipped.
-    is_single_valued: every length is 1 (false when nobody has looked)
+    truth    float32 [size] or None: the true probabilities (synthetic data only)
+    start, stop: the range of positions in the unit that this batch covers. stop - start == size + skipped.
+    is_single_valued: True when every length is 1; False when some are not, or when it is not known
     """
 
     unit: int
@@ -72,10 +72,11 @@ class SampleBatch:
 
 
 class Reader(Protocol):
-    """One dataset (the train or the test files of a job). Not thread-safe; cheap to construct."""
+    """Reads one dataset: the train or the test files of a job. Not thread-safe; cheap to construct."""
 
     def describe(self) -> DatasetDescription:
-        """Raises DataError (missing file, missing column, empty file, type mismatch), naming file and column."""
+        """The description of the dataset. Raises DataError with file and column: a file is missing or empty, or a
+        column is missing or has a wrong type."""
         ...
 
     def batches(
@@ -87,11 +88,11 @@ class Reader(Protocol):
         shuffle_seed: int | None = None,
         min_samples: int = 1,
     ) -> Iterator[SampleBatch]:
-        """Positions [start, stop) of one unit, in batches of `batch_size` (the last may be shorter; one with fewer than
-        `min_samples` samples joins the one before).
+        """Positions [start, stop) of one unit in batches of `batch_size` samples. The last batch may be smaller; with
+        fewer than `min_samples` samples it joins the batch before it.
 
-        With `shuffle_seed` the unit's positions are a permutation of its samples, fixed by the seed, so
-        disjoint ranges stay disjoint. The decoded unit is kept until another unit is asked for: consecutive
-        ranges of one unit decode it once. Raises DataError naming file, row and column.
+        With `shuffle_seed` the positions of the unit are a permutation of its samples. The seed fixes the permutation,
+        so disjoint ranges hold disjoint samples. The decoded unit is kept until another unit is requested, so
+        consecutive ranges of one unit decode it once. Raises DataError with file, row and column.
         """
         ...

@@ -1,4 +1,5 @@
-"""Arrow columns to numpy arrays, without a detour of integers through floating point."""
+"""Converts Arrow columns to numpy arrays. Integers are never converted through floating point, which would round
+them."""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ Validity = npt.NDArray[np.bool_]
 
 
 def is_numeric(column_type: pa.DataType) -> bool:
-    """Whether a label, a weight or a dense value may have this type."""
+    """Whether a column of labels, weights or dense values may have this type."""
     types = pa.types
     return bool(
         types.is_boolean(column_type)
@@ -28,7 +29,7 @@ def is_numeric(column_type: pa.DataType) -> bool:
 
 
 def id_type(column_type: pa.DataType) -> tuple[KeyKind, bool] | None:
-    """(kind of the ids, whether the column holds lists of them); None when such a column cannot hold ids."""
+    """(kind of the ids, whether the column holds lists of them); None for a type that cannot hold ids."""
     types = pa.types
     if types.is_list(column_type) or types.is_large_list(column_type) or types.is_fixed_size_list(column_type):
         inner = id_type(column_type.value_type)
@@ -55,7 +56,8 @@ def _is_text(column_type: pa.DataType) -> bool:
 
 
 def _validity(array: pa.Array) -> Validity | None:
-    """bool [len(array)], or None when nothing is null. A dictionary may hide a null among its values."""
+    """bool [len(array)]: False for nulls; None when there are none. The values of a dictionary may also contain a
+    null."""
     if array.null_count == 0 and not (pa.types.is_dictionary(array.type) and array.dictionary.null_count):
         return None
     if pa.types.is_dictionary(array.type) and array.dictionary.null_count:
@@ -65,7 +67,7 @@ def _validity(array: pa.Array) -> Validity | None:
 
 
 def float_values(column: pa.ChunkedArray) -> tuple[npt.NDArray[np.generic], Validity | None]:
-    """Numeric values [n] of any dtype, 0 where null, and which are valid (None: all)."""
+    """(numeric values [n] of any dtype, 0 where null; which of them are valid, None: all)."""
     array = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
     if pa.types.is_decimal(array.type):
         array = array.cast(pa.float64())
@@ -76,7 +78,7 @@ def float_values(column: pa.ChunkedArray) -> tuple[npt.NDArray[np.generic], Vali
 
 
 def id_column(column: pa.ChunkedArray) -> IdColumn:
-    """Ids of a column of ints, strings, or lists of them; nulls and null elements are left out."""
+    """The ids of a column of ints, strings, or lists of them. Nulls and null elements are left out."""
     if column.num_chunks == 1:
         return _ids_of_chunk(column.chunk(0))
     return _concatenate([_ids_of_chunk(chunk) for chunk in column.chunks])
@@ -92,17 +94,17 @@ def _ids_of_chunk(array: pa.Array) -> IdColumn:
 
 
 def _scalar_ids(array: pa.Array) -> tuple[npt.NDArray[np.int64], Validity | None]:
-    """Keys int64 [len(array)], arbitrary where null, and which are valid (None: all)."""
+    """(keys int64 [len(array)], arbitrary where null; which of them are valid, None: all)."""
     valid = _validity(array)
     if _is_text(array.type.value_type if pa.types.is_dictionary(array.type) else array.type):
         return hash_arrow_strings(array), valid
     if pa.types.is_dictionary(array.type):
         array = array.dictionary_decode()
     if valid is not None:
-        # Filling keeps the integer type; to_numpy of an array with nulls would go through float64.
+        # Filling nulls keeps the integer type: to_numpy converts an integer array with nulls to float64.
         array = array.fill_null(False if pa.types.is_boolean(array.type) else pa.scalar(0).cast(array.type))
     values = array.to_numpy(zero_copy_only=False)
-    # uint64 is reinterpreted: every 64-bit pattern is a legal key.
+    # uint64 is reinterpreted as int64: every 64-bit pattern is a valid key.
     return (values.view(np.int64) if values.dtype == np.uint64 else values.astype(np.int64, copy=False)), valid
 
 
@@ -114,7 +116,7 @@ def _ids_of_lists(array: pa.Array) -> IdColumn:
     offsets = offsets - offsets[0]
     keys, valid = _scalar_ids(elements)
     if array.null_count:
-        # A null list may legally cover elements; they do not count.
+        # In Arrow a null list may have elements; they are ignored.
         covered = np.repeat(array.is_valid().to_numpy(zero_copy_only=False), np.diff(offsets))
         valid = covered if valid is None else covered & valid
     if valid is not None and not valid.all():

@@ -1,4 +1,4 @@
-"""Rows that cannot be trained on: counted and skipped, or the reason to stop."""
+"""Rows that cannot be trained on: they are skipped and counted, or they end the job."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ HOW_TO_SKIP = 'set data.bad_rows = "skip" to skip and count such rows'
 
 
 class BadRowLog:
-    """Collects the bad rows of `samples` rows while they are decoded.
+    """Collects the bad rows among `samples` rows while they are decoded.
 
-    `mask` is bool [samples]; `first` is the lowest bad position with what is wrong there.
+    `mask`: bool [samples], True for bad rows. `first`: (lowest bad position, description of its fault), or None.
     """
 
     def __init__(self, samples: int) -> None:
@@ -29,9 +29,9 @@ class BadRowLog:
         return int(np.count_nonzero(self.mask))
 
     def add(self, bad: npt.NDArray[np.bool_], describe: Callable[[int], str]) -> None:
-        """Mark rows: `bad` is bool [samples]; `describe(position)` says what is wrong with one of them.
+        """Marks rows as bad. `bad`: bool [samples]; `describe(position)`: the message for one of these rows.
 
-        A row that is bad already keeps its first reason: what is wrong later often follows from it.
+        A row that is already bad keeps its first message, because later faults often follow from the first one.
         """
         positions = np.flatnonzero(bad & ~self.mask)
         if len(positions) == 0:
@@ -42,7 +42,7 @@ class BadRowLog:
         self.mask |= bad
 
     def settle(self, *, skip: bool, how_to_skip: str = HOW_TO_SKIP) -> npt.NDArray[np.bool_] | None:
-        """The mask of rows to skip, None when every row is good. Raises DataError when rows must not be skipped."""
+        """The mask of rows to skip; None when all rows are good. Raises DataError for bad rows unless `skip`."""
         if self.first is None:
             return None
         if skip:

@@ -1,4 +1,4 @@
-"""A decoded unit in memory, and the batches that are cut from it."""
+"""A decoded unit in memory, and how batches are cut from it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class IdColumn:
-    """Ids of one categorical column.
+    """The ids of one categorical column.
 
     keys     int64 [values]
     offsets  int64 [samples + 1]: sample i has keys[offsets[i]:offsets[i + 1]]; None: sample i has keys[i]
@@ -42,7 +42,7 @@ class IdColumn:
 
 
 def single_valued(keys: npt.NDArray[np.int64], valid: npt.NDArray[np.bool_] | None) -> IdColumn:
-    """A column with one id per sample, or none where `valid` [samples] is false."""
+    """A column with one id for each sample, and no id where `valid` [samples] is False."""
     if valid is None or bool(valid.all()):
         return IdColumn(keys=keys)
     offsets = np.zeros(len(keys) + 1, dtype=np.int64)
@@ -55,7 +55,7 @@ class DecodedUnit:
     """All samples of a unit in file order.
 
     dense float32 [samples, num_dense]; labels float32 [samples, num_labels]; weights float32 [samples] or None;
-    ids: one column per categorical column in job order; bad bool [samples], or None when every row is good.
+    ids: one IdColumn for each categorical column, in job order; bad: bool [samples], or None when all rows are good.
     """
 
     samples: int
@@ -66,7 +66,7 @@ class DecodedUnit:
     bad: npt.NDArray[np.bool_] | None = None
 
     def take(self, order: npt.NDArray[np.int64]) -> DecodedUnit:
-        """The samples `order` int64 [n], in that order; none of them may be bad."""
+        """The samples `order` int64 [n], in this order. None of them may be bad."""
         return DecodedUnit(
             samples=len(order),
             dense=self.dense[order],
@@ -89,13 +89,14 @@ class PreparedUnit:
 
 
 def unit_permutation(unit: Unit, shuffle_seed: int) -> npt.NDArray[np.int64]:
-    """int64 [unit.samples]: the sample at each position of the shuffled unit; other units get other permutations."""
+    """int64 [unit.samples]: the sample at each position of the shuffled unit. It depends on the seed and on the
+    unit."""
     entropy = (shuffle_seed % 2**64, unit.index)
     return np.random.Generator(np.random.PCG64(np.random.SeedSequence(entropy))).permutation(unit.samples)
 
 
 def prepare_unit(decoded: DecodedUnit, order: npt.NDArray[np.int64] | None) -> PreparedUnit:
-    """Put samples into position order (`order` int64 [samples]; None: file order) and take the bad ones out."""
+    """Puts the samples into position order (`order` int64 [samples]; None: file order), without the bad ones."""
     if decoded.bad is None:
         return PreparedUnit(decoded.samples, decoded if order is None else decoded.take(order), None)
     bad = decoded.bad if order is None else decoded.bad[order]
@@ -107,10 +108,11 @@ def prepare_unit(decoded: DecodedUnit, order: npt.NDArray[np.int64] | None) -> P
 def cut_batches(
     prepared: PreparedUnit, unit: int, start: int, stop: int, batch_size: int, min_samples: int = 1
 ) -> Iterator[SampleBatch]:
-    """Positions [start, stop) in batches of `batch_size` good samples; bad rows count to the batch after them.
+    """Cuts the positions [start, stop) into batches of `batch_size` good samples. A batch covers the bad rows before
+    its samples; the last batch also covers the bad rows at the end.
 
-    A last batch with fewer than `min_samples` good samples joins the one before. The last one takes the bad rows at the
-    end; a range of bad rows only gives one batch of size 0.
+    A last batch with fewer than `min_samples` good samples joins the batch before it. A range with only bad rows gives
+    one batch of size 0.
     """
     if start == stop:
         return
@@ -129,7 +131,7 @@ def cut_batches(
 
 
 def _assemble(decoded: DecodedUnit, unit: int, first: int, last: int, start: int, stop: int) -> SampleBatch:
-    """The good samples [first, last), which account for the positions [start, stop)."""
+    """A batch of the good samples [first, last), which covers the positions [start, stop)."""
     size = last - first
     keys, lengths = _assemble_ids(decoded.ids, first, last)
     return SampleBatch(
@@ -150,7 +152,7 @@ def _assemble(decoded: DecodedUnit, unit: int, first: int, last: int, start: int
 def _assemble_ids(
     columns: Sequence[IdColumn], first: int, last: int
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int32]]:
-    """Feature-major keys int64 and lengths int32 [len(columns) * (last - first)] of some samples."""
+    """The feature-major keys int64 and lengths int32 [len(columns) * (last - first)] of the samples [first, last)."""
     size = last - first
     lengths = np.ones(len(columns) * size, dtype=np.int32)
     slices: list[npt.NDArray[np.int64]] = []

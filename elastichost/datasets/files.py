@@ -1,4 +1,4 @@
-"""The files of a dataset: which they are, whether they stayed the same, and where indexes are cached."""
+"""The files of a dataset: finds them, detects changes of them, and names the cache directory of their indexes."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 
 @dataclass(frozen=True, slots=True)
 class FileStamp:
-    """Size and time of the last change of a file: when either differs, the file was changed."""
+    """Size and modification time of a file. When either differs later, the file was changed."""
 
     path: str
     size_bytes: int
@@ -38,7 +38,7 @@ class FileStamp:
 
 
 def stamp(path: str) -> FileStamp:
-    """Raises DataError when the file is not there or is not a plain file."""
+    """The stamp of a file as it is now. Raises DataError when it does not exist or is not a regular file."""
     try:
         status = os.stat(path)
     except OSError as error:
@@ -49,18 +49,19 @@ def stamp(path: str) -> FileStamp:
 
 
 def check_unchanged(expected: FileStamp) -> None:
-    """Raises DataError when the file is not what it was when it was described."""
+    """Raises DataError when the file differs from its earlier stamp."""
     now = stamp(expected.path)
     if now != expected:
         raise DataError(
             f"{expected.path}: changed while it was being read "
             f"({expected.size_bytes} bytes when the job started, {now.size_bytes} bytes now)",
-            hint="data files must stay as they are while a job runs: write new data to new files and start again",
+            hint="do not change data files while a job runs: write new data to new files and start again",
         )
 
 
 def expand_patterns(patterns: Iterable[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """(files, problems): each pattern's files in name order, each file once; a pattern without files is a problem."""
+    """(files, problems). The files of each pattern are in name order, and each file occurs once. A pattern without
+    files is a problem."""
     files: dict[str, None] = {}
     problems: list[str] = []
     for pattern in patterns:
@@ -76,7 +77,7 @@ def expand_patterns(patterns: Iterable[str]) -> tuple[tuple[str, ...], tuple[str
 
 def _missing(pattern: str) -> str:
     if URL.match(pattern):
-        return f"{pattern}: is a URL; data is read from files of this machine: download it and name the files"
+        return f"{pattern}: is a URL, but data is read from local files only: download it and name the files"
     if GLOB_CHARACTERS & set(pattern):
         return f"{pattern}: no file matches"
     folder = os.path.dirname(pattern) or "."
@@ -86,8 +87,8 @@ def _missing(pattern: str) -> str:
 
 
 def gzip_problem(path: str, file_format: str, types: Mapping[str, str]) -> str | None:
-    """Why a compressed text file cannot be read in place, with the command that converts it; None when it is plain.
-    `types`: column -> declared type, which the command passes on."""
+    """The message for a text file that is compressed, with the command that converts it; None when it is not
+    compressed. `types`: column -> declared type, for the command."""
     with open(path, "rb") as file:
         if file.read(2) != GZIP_MAGIC:
             return None
@@ -95,11 +96,11 @@ def gzip_problem(path: str, file_format: str, types: Mapping[str, str]) -> str |
     command = ["python", "-m", "elastichost", "convert", path, target, "--format", file_format]
     for column, kind in types.items():
         command += ["--type", f"{column}={kind}"]
-    return f"{path}: gzip cannot be read from the middle; convert it once: {shlex.join(command)}"
+    return f"{path}: a gzip file cannot be read from the middle; convert it once: {shlex.join(command)}"
 
 
 def cache_directory(environ: Mapping[str, str]) -> Path:
-    """ELASTICHOST_CACHE, or `elastichost` below the user's cache directory."""
+    """$ELASTICHOST_CACHE, or the directory `elastichost` in the user's cache directory."""
     if own := environ.get("ELASTICHOST_CACHE"):
         return Path(own)
     if user_cache := environ.get("XDG_CACHE_HOME"):

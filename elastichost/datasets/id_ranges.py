@@ -1,4 +1,4 @@
-"""Ids of fixed tables that must lie in [0, rows): which columns have a range, and the first id outside it."""
+"""Finds ids of fixed tables outside [0, rows)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["find_id_out_of_range", "first_id_outside", "id_problem", "ranged_tab
 
 
 def ranged_tables(tables: Sequence[TableSpec]) -> dict[str, TableSpec]:
-    """Column name -> its table, for the columns whose int ids are checked against the table's rows."""
+    """Column name -> its table, for the columns whose int ids must be in [0, rows) of the table."""
     return {
         feature: table
         for table in tables
@@ -23,7 +23,7 @@ def ranged_tables(tables: Sequence[TableSpec]) -> dict[str, TableSpec]:
 
 
 def first_id_outside(column: IdColumn, rows: int) -> tuple[int, int] | None:
-    """(sample, id) of the first id outside [0, rows)."""
+    """(sample, id) of the first id outside [0, rows); None when there is none."""
     outside = np.flatnonzero((column.keys < 0) | (column.keys >= rows))
     if len(outside) == 0:
         return None
@@ -33,7 +33,7 @@ def first_id_outside(column: IdColumn, rows: int) -> tuple[int, int] | None:
 
 
 def id_problem(where: str, column: str, found_id: int, table: TableSpec) -> str:
-    """One line: place, column, id, table and its rows, and the two ways out."""
+    """The message, in one line: place, column, id, table and its rows, and what to set."""
     return (
         f"{where}, column {column!r}: id {found_id} is outside table {table.name!r} of {table.rows:,} rows "
         f'(set tables.{table.name}.rows higher or to "dynamic", or out_of_range = "modulo")'
@@ -46,7 +46,7 @@ def find_id_out_of_range(
     ranged: dict[str, TableSpec],
     locate: Callable[[int], str],
 ) -> tuple[str, ...]:
-    """One problem for each column with an id outside its table; `locate(sample)` names file and row."""
+    """One message for each column with an id outside its table. `locate(sample)`: the text with file and row."""
     problems: list[str] = []
     for name, column in zip(categorical, decoded.ids, strict=True):
         table = ranged.get(name)

@@ -1,4 +1,5 @@
-"""Every problem with a job's data, found before anything is started: footers, indexes, statistics, first rows."""
+"""Finds every problem with a job's data before any process is started: checks footers, indexes, statistics, first
+rows."""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ __all__ = ["DatasetCheck", "check_data"]
 
 @dataclass(frozen=True, slots=True)
 class DatasetCheck:
-    """Data that a job can be started on. `test` is None when the job names no test data."""
+    """The result of the check of a job's data. `test` is None when the job names no test data."""
 
     train: DatasetDescription
     test: DatasetDescription | None
@@ -29,9 +30,9 @@ class DatasetCheck:
 
 
 def check_data(job: JobSpec, tables: Sequence[TableSpec] = ()) -> DatasetCheck:
-    """Check both splits; `tables` are the job's resolved tables (without them ids are not checked against rows).
+    """Checks train and test data. `tables`: the job's resolved tables; without them ids are not compared with rows.
 
-    Raises one DataError with every problem. Rows that `bad_rows = "skip"` will skip are warnings instead.
+    Raises one DataError with every problem. With `bad_rows = "skip"`, bad rows are warnings instead.
     """
     splits: list[Split] = ["train"]
     if job.data.test or job.data.format == "synthetic":
@@ -78,7 +79,7 @@ def _sort_findings(findings: ValueFindings, skip_bad_rows: bool, problems: list[
 
 
 def _mismatches(train: DatasetDescription, test: DatasetDescription) -> list[str]:
-    """Columns that train and test understand differently: an int and a string are different keys."""
+    """Messages for columns whose type differs between train and test data: an int and a string are different keys."""
     problems = [
         f"column {name!r} holds {kind}s in {train.files[0]}, but {test.key_kinds[name]}s in {test.files[0]}"
         for name, kind in train.key_kinds.items()

@@ -1,4 +1,4 @@
-"""The reader of files: describes them once, keeps one decoded unit, and cuts batches from it."""
+"""The reader of files of any format: it describes them once, keeps one decoded unit, and cuts batches from it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["Decoder", "Inspection", "UnitReader", "ValueFindings", "check_range"
 
 @dataclass(frozen=True, slots=True)
 class Inspection:
-    """What footers and indexes say. `description` is None only when there is no file that can be described."""
+    """The result of reading footers and indexes. `description` is None when no description can be made."""
 
     description: DatasetDescription | None
     problems: tuple[str, ...]
@@ -24,11 +24,11 @@ class Inspection:
 
 @dataclass(frozen=True, slots=True)
 class ValueFindings:
-    """Problems of values, one line each.
+    """Problems with values, one line each.
 
-    bad_rows          rows that a reader stops at, or skips when the job says so
-    ids_out_of_range  ids outside fixed tables that say `out_of_range = "error"`
-    warnings          what works but works badly
+    bad_rows          rows at which a reader stops; with data.bad_rows = "skip" it skips them
+    ids_out_of_range  ids outside fixed tables with `out_of_range = "error"`
+    warnings          problems with which the job can run
     """
 
     bad_rows: tuple[str, ...] = ()
@@ -37,22 +37,22 @@ class ValueFindings:
 
 
 class Decoder(Protocol):
-    """A file format: how to describe its files, and how to decode one of their units."""
+    """A file format: how its files are described, and how a unit is decoded."""
 
     def inspect(self) -> Inspection:
-        """All that is wrong with the files, one line for each problem; never raises for what the files contain."""
+        """Describes the files, with one line for each problem. It raises no error for the content of files."""
         ...
 
     def decode(self, unit: Unit) -> DecodedUnit:
-        """The first `unit.samples` rows of the unit. Raises DataError naming file, row, column and value."""
+        """Decodes the first `unit.samples` rows of the unit. Raises DataError with file, row, column and value."""
         ...
 
     def stored_bytes(self, unit: Unit) -> float:
-        """What `decode` reads of the file; called after `inspect` found no problem."""
+        """The number of bytes that `decode` reads. It is called only after `inspect` found no problem."""
         ...
 
     def check_values(self, tables: Sequence[TableSpec]) -> ValueFindings:
-        """What statistics and first rows say of the values; called after `inspect` found no problem."""
+        """Checks values by statistics and first rows. It is called only after `inspect` found no problem."""
         ...
 
 
@@ -69,7 +69,8 @@ class UnitReader:
         return self._decoder
 
     def describe(self) -> DatasetDescription:
-        """Raises DataError with every problem of the files; reads footers and indexes only, and only once."""
+        """The description of the files. It reads footers and indexes only, and only once. Raises DataError with every
+        problem."""
         if self._description is None:
             inspection = self._decoder.inspect()
             if inspection.problems or inspection.description is None:
@@ -78,7 +79,7 @@ class UnitReader:
         return self._description
 
     def stored_bytes(self, unit: Unit) -> float:
-        """Bytes of the unit as they lie in its file, of the columns that are read. Raises DataError as `describe`."""
+        """The bytes of the unit in its file, of the columns that are read. Raises DataError as `describe` does."""
         self.describe()
         return self._decoder.stored_bytes(unit)
 
@@ -104,9 +105,9 @@ class UnitReader:
             known = description.files[unit.file] if unit.file < len(description.files) else f"file {unit.file}"
             raise DataError(
                 f"{known}: changed since the job started (unit {unit.index} had {unit.samples} samples)",
-                hint="data files must stay as they are while a job runs: write new data to new files and start again",
+                hint="do not change data files while a job runs: write new data to new files and start again",
             )
-        self._prepared = None  # two decoded units at once would double the memory of a reader
+        self._prepared = None  # freed first: two decoded units would double the memory of a reader
         order = None if shuffle_seed is None else unit_permutation(unit, shuffle_seed)
         prepared = prepare_unit(self._decoder.decode(unit), order)
         self._prepared = (unit, shuffle_seed, prepared)
@@ -118,18 +119,18 @@ def check_range(unit: Unit, start: int, stop: int, batch_size: int) -> None:
     if not 0 <= start <= stop <= unit.samples:
         raise ValueError(f"positions [{start}, {stop}) are not a range of unit {unit.index} of {unit.samples} samples")
     if batch_size < 1:
-        raise ValueError(f"batch_size must be at least 1, not {batch_size}")
+        raise ValueError(f"batch_size={batch_size} is out of range (at least 1)")
 
 
 def problem_list(problems: tuple[str, ...]) -> str:
-    """One message of any number of problems."""
+    """One message for any number of problems."""
     if len(problems) == 1:
         return problems[0]
     return "\n".join((f"{len(problems)} problems with the data:", *(f"  - {problem}" for problem in problems)))
 
 
 def first_rows(units: tuple[Unit, ...], limit_rows: int) -> tuple[Unit, ...]:
-    """The units that hold the first `limit_rows` samples, the last one cut short; 0: all of them."""
+    """The units with the first `limit_rows` samples; the last unit is cut short. 0: all units."""
     if limit_rows == 0:
         return units
     kept: list[Unit] = []

@@ -1,4 +1,4 @@
-"""From a job to the reader of one split; loading this module loads pyarrow and numba."""
+"""Makes the reader of one split of a job. Importing this module loads pyarrow and numba."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ __all__ = ["make_decoder", "make_reader"]
 
 
 def make_reader(job: JobSpec, settings: DataSettings) -> Reader:
-    """Raises DataError for a format that does not exist, or a custom reader that cannot be loaded."""
+    """The reader of the job's format. Raises DataError for an unknown format, or a custom reader that cannot be
+    loaded."""
     if settings.format == "synthetic":
         return SyntheticReader(synthetic_shape(job.data.synthetic, settings), settings)
     decoder = make_decoder(settings)
@@ -31,7 +32,7 @@ def make_reader(job: JobSpec, settings: DataSettings) -> Reader:
 
 
 def make_decoder(settings: DataSettings) -> Decoder | None:
-    """The decoder of a file format; None for other formats."""
+    """The decoder of a built-in file format; None for synthetic data and custom readers."""
     match settings.format:
         case "parquet":
             return ParquetDecoder(settings)
@@ -44,7 +45,7 @@ def make_decoder(settings: DataSettings) -> Decoder | None:
 
 
 def _custom_reader(job: JobSpec, settings: DataSettings) -> Reader:
-    """`package.module:Reader`, called with the job and the split."""
+    """The reader `package.module:Reader`: the result of its call with the job and the split."""
     module_name, _, class_name = settings.format.partition(":")
     known = "parquet, csv, criteo_tsv, synthetic, or package.module:Reader"
     if not module_name or not class_name:
@@ -62,20 +63,20 @@ def _custom_reader(job: JobSpec, settings: DataSettings) -> Reader:
     if not callable(reader):
         raise DataError(
             f"data.format {settings.format!r}: the module {module_name} has no reader {class_name!r}",
-            hint="a reader is called with the job and the split, and has describe() and batches()",
+            hint="name a class that takes the job and the split, and has the methods describe() and batches()",
         )
     try:
         return cast(Reader, reader(job, settings.split))
     except DataError:
         raise
     except Exception as error:
-        raise _failed(settings.format, f"{class_name} cannot be made", error) from error
+        raise _failed(settings.format, f"{class_name}(job, split) fails", error) from error
 
 
 def _failed(file_format: str, what: str, error: Exception) -> DataError:
-    """An error of the user's own reader, with the line it came from."""
+    """The error of a custom reader, with the line of code that raised it."""
     last = traceback.extract_tb(error.__traceback__)[-1]
     return DataError(
         f"data.format {file_format!r}: {what}: {type(error).__name__}: {error}",
-        hint=f"raised in {last.filename}, line {last.lineno}: a reader is called with the job and the split",
+        hint=f"correct {last.filename}, line {last.lineno}; a reader is called with the job and the split",
     )

@@ -1,19 +1,19 @@
-"""Training data that comes as slowly as over a connection to a remote store, at a rate that the job file states.
+"""Limits the rate of training data to that of a connection to a remote store. The job file states the rate.
 
-A reader is one thread with one connection, as RMixer's were: it asks for a unit, waits `latency_s` for its first byte,
-then the unit's bytes come one after another at `bytes_per_s`. A batch is there when its last byte is. So the moment
-from which the connection has nothing more to bring is all the state there is (a token bucket that may owe: the
-virtual scheduling form of the generic cell rate algorithm, ITU-T I.371):
+A reader is one thread with one connection, as in RMixer: it requests a unit, waits `latency_s` for its first byte, then
+the bytes of the unit arrive one after another at `bytes_per_s`. A batch is available when its last byte has arrived. So
+the only state is the time at which the connection becomes free. It is a token bucket that may become negative: the
+virtual scheduling form of the generic cell rate algorithm, ITU-T I.371.
 
-    ask for a unit     free <- max(free, now) + latency
-    ask for a batch    free <- max(free, now - BURST_S) + bytes / rate;    the batch is there at free
+    request of a unit     free <- max(free, now) + latency
+    request of a batch    free <- max(free, now - BURST_S) + bytes / rate;    the batch is available at free
 
-While the reader decodes, or prepares what it has, bytes go on coming into buffers, but only for BURST_S: a reader that
-nobody asks for more for a while (its queue is full) does not fetch the whole unit meanwhile.
+While the reader decodes or prepares a batch, bytes continue to arrive in buffers, but for at most BURST_S: a reader
+with a full queue does not fetch the whole unit in the meantime.
 
-What a batch's bytes are: its share of its unit's bytes as they lie in the file, by positions, bad rows included. A
-worker that reads a part of a unit pays for that part. Synthetic data lies in no file, and of a reader of the user's own
-nobody knows what it reads: there it is the arrays of the batch (`batch_bytes`).
+The bytes of a batch are its share of the unit's bytes in the file, by positions, including bad rows. A worker that
+reads a part of a unit pays for that part only. Synthetic data is in no file, and the bytes that a custom reader reads
+are not known: for both, the bytes of the batch's arrays count (`batch_bytes`).
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ __all__ = [
     "remote_rate",
 ]
 
-BURST_S = 0.25  # that much of the rate fits into the buffers between store and reader
-MOST_WAIT_S = 1.0  # between two looks at the clock: what is to be waited for may be longer than any timer can take
+BURST_S = 0.25  # the buffers between store and reader hold the bytes of this time
+MOST_WAIT_S = 1.0  # longest single wait: the whole time to wait may be longer than a timer accepts
 
 
 @dataclass(frozen=True, slots=True)
 class RemoteRate:
-    """Of one connection. bytes_per_s 0: bytes take no time."""
+    """Rate and latency of one connection. bytes_per_s 0: no limit."""
 
     bytes_per_s: float
     latency_s: float = 0.0
@@ -54,50 +54,50 @@ class RemoteRate:
 
 @dataclass(frozen=True, slots=True)
 class RemoteConnection:
-    """A connection. free_s: when all that it was asked for has come."""
+    """The state of a connection. free_s: the time at which everything requested has arrived."""
 
     rate: RemoteRate
     free_s: float
 
 
 def opened(link: RemoteConnection, now_s: float) -> RemoteConnection:
-    """A unit is asked for: nothing of it can have come before."""
+    """The connection after a unit was requested: none of its bytes can have arrived before."""
     return replace(link, free_s=max(link.free_s, now_s) + link.rate.latency_s)
 
 
 def asked(link: RemoteConnection, size_bytes: float, now_s: float) -> tuple[RemoteConnection, float]:
-    """The next bytes of the unit are asked for: the link after it, and the seconds until they are there (>= 0).
+    """The connection after the next bytes of the unit were requested, and the seconds until they arrive (>= 0).
 
-    From a batch asked for at t to one that comes at t', no more than rate * (t' - t + BURST_S) bytes come.
-    """
+    Between the request of a batch at t and the arrival of a batch at t', at most rate * (t' - t + BURST_S) bytes
+    arrive."""
     taken_s = size_bytes / link.rate.bytes_per_s if link.rate.bytes_per_s else 0.0
     free_s = max(link.free_s, now_s - BURST_S) + taken_s
     return replace(link, free_s=free_s), max(0.0, free_s - now_s)
 
 
 def cut_off(link: RemoteConnection, now_s: float) -> RemoteConnection:
-    """What is under way is not wanted any more: the rest of it does not come."""
+    """The connection after the current transfer was cancelled: its remaining bytes do not arrive."""
     return replace(link, free_s=min(link.free_s, now_s))
 
 
 def batch_bytes(batch: SampleBatch) -> int:
-    """Of its arrays, the planted truth apart: 4 for a dense value, label, weight and length of a list, 8 for an id."""
+    """The bytes of the batch's arrays without `truth`: 4 for a dense value, label, weight and length, 8 for an id."""
     weights = 0 if batch.weights is None else batch.weights.nbytes
     return batch.dense.nbytes + batch.keys.nbytes + batch.lengths.nbytes + batch.labels.nbytes + weights
 
 
 def remote_rate(job: JobSpec) -> RemoteRate | None:
-    """Of each of the job's readers of training data; None: data comes as fast as it can be read."""
+    """The rate of each of the job's readers of training data; None: no limit."""
     remote = job.data.remote
     rate = RemoteRate(remote.rate_bytes_per_s, remote.latency_s)
     return rate if rate.bytes_per_s or rate.latency_s else None
 
 
 class RemoteReader:
-    """A `Reader` that gives the batches of another no faster than a connection of this rate would bring them.
+    """A `Reader` that returns the batches of another reader no faster than a connection of this rate.
 
-    `wait` waits so many seconds without using CPU time; False, at once, when the batch is not wanted any more: then the
-    batches end there. `now_s`: the clock by which it waits.
+    `wait(seconds)` waits without using CPU time. It returns False at once when the batch is no longer needed; the
+    batches then end. `now_s`: the clock.
     """
 
     def __init__(
@@ -106,10 +106,10 @@ class RemoteReader:
         self._reader, self._wait, self._now_s = reader, wait, now_s
         self._link = RemoteConnection(rate, now_s())
         self._unit: tuple[Unit, int | None] | None = None
-        self._position_bytes: float | None = None  # of that unit; None: it lies in no file that is known
+        self._position_bytes: float | None = None  # bytes of one position of that unit; None: its file is not known
 
     def describe(self) -> DatasetDescription:
-        """As the other one does, at once."""
+        """The description by the other reader, without a delay."""
         return self._reader.describe()
 
     def batches(

@@ -1,4 +1,4 @@
-"""What a reader needs of a job, as plain facts: the one place of this package that reads a `JobSpec`."""
+"""The settings of a job that a reader uses, as plain values. Other modules here take them, and not a `JobSpec`."""
 
 from __future__ import annotations
 
@@ -33,15 +33,15 @@ TEXT_UNIT_LINES = 65_536
 
 @dataclass(frozen=True, slots=True)
 class DataSettings:
-    """One split of a job's data.
+    """The settings of one split of a job's data.
 
     patterns         absolute paths or globs, in the order in which their files are read
-    weight           the column of sample weights; "" for none
-    limit_rows       read so many rows only; 0: all
-    null_fill        what a null (or NaN) dense value becomes, after the transform
-    csv_types        declared type of a CSV column; an undeclared categorical column is a string
-    text_unit_lines  lines of one unit of a text file
-    labels_required  False: files without label columns give NaN labels (scoring of unlabelled data)
+    weight           the column of sample weights; "": none
+    limit_rows       only the first rows, up to this number, are read; 0: all
+    null_fill        replaces null and NaN in dense columns, after the transform
+    csv_types        column of a CSV file -> its type; categorical columns without a type hold strings
+    text_unit_lines  number of lines in one unit of a text file
+    labels_required  False: in files without label columns the labels are NaN (to score data without labels)
     """
 
     split: Split
@@ -63,7 +63,7 @@ class DataSettings:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """Every column that is read, each once, labels first."""
+        """The columns that are read, each once, labels first."""
         weight = (self.weight,) if self.weight else ()
         return tuple(dict.fromkeys((*self.labels, *weight, *self.dense, *self.categorical)))
 

@@ -1,4 +1,4 @@
-"""From a table with named columns to a decoded unit: the rules for labels, weights, dense values and ids."""
+"""From a table with named columns to a decoded unit: checks and converts labels, weights, dense values and ids."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ Locate = Callable[[int], str]
 
 
 def decode_table(table: pa.Table, settings: DataSettings, log: BadRowLog, locate: Locate) -> DecodedUnit:
-    """Decode a table that has all of `settings.columns`; bad rows go to `log`, named by `locate(row)`.
+    """Decodes a table that has all of `settings.columns`. Bad rows are added to `log`, with the place `locate(row)`.
 
-    The caller settles the log and puts the mask into the result.
+    The caller calls `log.settle` and puts its mask into the result.
     """
     return DecodedUnit(
         samples=table.num_rows,
@@ -34,13 +34,13 @@ def decode_table(table: pa.Table, settings: DataSettings, log: BadRowLog, locate
 
 
 def bad_labels(values: npt.NDArray[np.generic], valid: npt.NDArray[np.bool_] | None) -> npt.NDArray[np.bool_]:
-    """bool [n]: null, or neither 0 nor 1."""
+    """bool [n]: True for a label that is null, or neither 0 nor 1."""
     bad: npt.NDArray[np.bool_] = (values != 0) & (values != 1)
     return bad if valid is None else bad | ~valid
 
 
 def _label_matrix(table: pa.Table, settings: DataSettings, log: BadRowLog, locate: Locate) -> npt.NDArray[np.float32]:
-    """float32 [rows, labels]; NaN where the column is absent, which only unlabelled data may have."""
+    """float32 [rows, labels]. NaN where the column is absent, which is allowed for data without labels."""
     labels = np.full((table.num_rows, len(settings.labels)), np.nan, dtype=np.float32)
     for index, name in enumerate(settings.labels):
         if name not in table.column_names:
@@ -60,12 +60,12 @@ def _label_text(locate: Locate, column: pa.ChunkedArray, name: str, row: int) ->
 
 
 def _weights(table: pa.Table, settings: DataSettings, log: BadRowLog, locate: Locate) -> npt.NDArray[np.float32] | None:
-    """float32 [rows], finite and not negative; None when the job has no weights."""
+    """float32 [rows]: finite and not negative in good rows. None when the job has no weights."""
     if not settings.weight:
         return None
     column = table.column(settings.weight)
     values, valid = float_values(column)
-    with np.errstate(over="ignore"):  # what float32 cannot hold becomes infinite, and so a bad row
+    with np.errstate(over="ignore"):  # a weight too large for float32 becomes infinite, which makes a bad row
         weights = values.astype(np.float32)
     bad = ~np.isfinite(weights) | (weights < 0)
     if valid is not None:
@@ -91,9 +91,9 @@ def _dense_matrix(table: pa.Table, settings: DataSettings, log: BadRowLog, locat
 def finish_dense(
     dense: npt.NDArray[np.float32], settings: DataSettings, log: BadRowLog, locate: Callable[[int, int], str]
 ) -> npt.NDArray[np.float32]:
-    """Transform and fill dense float32 [rows, columns] in place; NaN is null, an infinite value is a bad row.
+    """Transforms dense float32 [rows, columns] in place, then replaces NaN (null) by `null_fill`.
 
-    `log1p` is log(1 + max(x, 0)). Null becomes `null_fill` after the transform.
+    `log1p` is log(1 + max(x, 0)). A row with an infinite value is bad; `locate(row, column)` is its place.
     """
     if settings.dense_transform == "log1p":
         np.log1p(np.maximum(dense, 0, out=dense), out=dense)

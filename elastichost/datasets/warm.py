@@ -1,5 +1,4 @@
-"""Load the readers' modules and compiled kernels before they are needed: a fork server does so once for all its
-children."""
+"""Loads the readers' modules and compiled kernels in advance: a fork server does this once for all its children."""
 
 from __future__ import annotations
 
@@ -18,9 +17,9 @@ __all__ = ["warm_kernels"]
 
 
 def warm_kernels() -> None:
-    """Import every format's reader, and run every kernel of a reader on a few bytes, in the array layouts of real data.
+    """Imports the readers of all formats, and runs every kernel on a few bytes in the array layouts of real data.
 
-    Starts no thread where OPENBLAS_NUM_THREADS is 1; else numba's import of scipy brings scipy's own BLAS pool.
+    With OPENBLAS_NUM_THREADS = 1 it starts no thread. Otherwise numba imports scipy, which starts its own BLAS threads.
     """
     for file_format in ("parquet", "csv"):
         make_decoder(_settings(file_format))
@@ -47,7 +46,7 @@ def _settings(file_format: str) -> DataSettings:
 
 def _warm_criteo() -> None:
     line = np.frombuffer(b"0" + b"\t1" * len(CRITEO_DENSE) + b"\ta" * len(CRITEO_CATEGORICAL) + b"\n", dtype=np.uint8)
-    # A copy, because the bytes of a file are read into an array that can be written.
+    # A copy, because real data is in writable arrays, and the kernel is compiled for them.
     CriteoLines(_settings("criteo_tsv")).parse("", line.copy(), 1, 1, BadRowLog(1))
 
 

@@ -1,6 +1,6 @@
-"""What finished jobs taught, for jobs like them.
+"""The history: records of finished jobs, with which later similar jobs choose their first plan.
 
 Modules:
-    features   what a job looks like to the history, and a record of it
-    store      all records, in one SQLite file, and which of them are near a job
+    features   the features by which jobs are compared, and the record of a finished run
+    store      the SQLite file of all records, and the search for similar jobs
 """

@@ -1,6 +1,6 @@
-"""What a job is, and what a run of it taught: the facts that the history keeps. Pure values.
+"""The features of a job, and the record of a finished run, as the history stores them. Pure values.
 
-A field may be added with a default: older records are read as if it had been left out.
+New fields need a default, so that older records can still be read.
 """
 
 from __future__ import annotations
@@ -12,37 +12,44 @@ import msgspec
 __all__ = ["ROUNDING", "Estimates", "JobFeatures", "JobMetric", "JobRecord", "PlanSize"]
 
 
-ROUNDING = 1e-6  # of distances, so that sums in another order find the same neighbours
+ROUNDING = 1e-6  # tolerance of distances, so that sums in another order find the same neighbours
 
 
 class JobFeatures(msgspec.Struct, frozen=True):
-    """What is known of a job before it starts, as far as its speed and its memory depend on it. 0 and "": not known."""
+    """The facts known before a job starts on which its speed and its memory depend. 0 and "": not known."""
 
     family: str  # build function of the model: "package.module:function"
     name: str = ""  # of the job
-    user: str = ""  # whoever it belongs to, or any tag of theirs
+    user: str = ""  # the user who runs the job, or any tag of the user's
     tables: int = 0
-    dynamic_tables: int = 0  # of them, those without a fixed number of rows
+    dynamic_tables: int = 0  # number of tables without a fixed number of rows
     rows: int = 0  # of all fixed tables together
-    largest_rows: int = 0  # of the largest of them
+    largest_rows: int = 0  # of the largest fixed table
     mean_dim: float = 0.0  # over the tables
     largest_dim: int = 0
     ids_per_sample: float = 0.0
-    dense_bytes: int = 0  # parameters of the dense part
+    dense_bytes: int = 0  # size of the parameters of the dense part
     batch_size: int = 0
     mode: str = "async"  # "async" | "bounded" | "sync"
     access: str = "direct"  # "direct" | "served" | "mixed"
     samples: int = 0  # to train, over all epochs
-    host_cores: int = 0  # that all processes share; 0: each has cores of its own
+    host_cores: int = 0  # cores that all processes share; 0: each process has its own cores
     gpus: int = 0
-    shape: str = ""  # digest of the arguments of `family`: layers and their widths; of an emulated job: its costs
+    shape: str = ""  # digest of the arguments of `family` (such as layer sizes), or of an emulated job's costs
 
 
 class JobMetric(msgspec.Struct, frozen=True):
-    """How jobs are compared, by names of JobFeatures. words: distance of each that differs, but for `unset_words` where
-    one of both is ""; sizes: for each factor of 2; unknown: of a factor of 2, where one is not known; kinds: distance
-    where one has some and the other none. failed: added for a job that did not end well. near: those farther away are
-    no neighbours; band: within it the newer comes first."""
+    """The distance between jobs. The keys are names of fields of JobFeatures.
+
+    words        distance for a text that differs
+    unset_words  of these texts: no distance where one of the two is ""
+    sizes        distance for each factor of 2 between two numbers
+    unknown      number of factors of 2 that count when one of the two numbers is not known
+    kinds        for these numbers instead: distance when one job has some and the other has none
+    failed       is added for a job that did not end well
+    near         jobs that are farther away are not neighbours
+    band         among jobs within one band of distance, newer ones come first
+    """
 
     words: dict[str, float]
     unset_words: tuple[str, ...]
@@ -54,7 +61,7 @@ class JobMetric(msgspec.Struct, frozen=True):
     band: float
 
     def distance(self, one: JobFeatures, other: JobFeatures) -> float:
-        """Root of the sum of squares of the differences. Symmetric; 0 for equal jobs."""
+        """The root of the sum of squares of all differences. It is symmetric, and 0 for equal jobs."""
         pairs = {name: {getattr(one, name), getattr(other, name)} for name in self.words}
         differing = [name for name, pair in pairs.items() if len(pair) == 2]
         parts = [self.words[name] for name in differing if name not in self.unset_words or "" not in pairs[name]]
@@ -67,7 +74,7 @@ class JobMetric(msgspec.Struct, frozen=True):
         return math.hypot(*parts)
 
     def unlike(self, size: str) -> float:
-        """Distance where only one of both has this size."""
+        """The distance when only one of two jobs has this number."""
         return self.kinds.get(size, self.sizes[size] * self.unknown)
 
     def is_near(self, away: float) -> bool:
@@ -78,7 +85,7 @@ class JobMetric(msgspec.Struct, frozen=True):
 
 
 class PlanSize(msgspec.Struct, frozen=True, order=True):
-    """How many processes of each role, and how many cores (threads) each has."""
+    """The size of a plan: the number of processes of each role, and the cores (threads) of each."""
 
     workers: int
     servers: int
@@ -87,26 +94,26 @@ class PlanSize(msgspec.Struct, frozen=True, order=True):
 
 
 class Estimates(msgspec.Struct, frozen=True):
-    """Positive quantities by name, log-normal: mean and standard deviation of their natural logarithm."""
+    """Estimates of positive quantities, by name: mean and standard deviation of their natural logarithm."""
 
     mean: dict[str, float] = {}
     sd: dict[str, float] = {}
 
 
 class JobRecord(msgspec.Struct, frozen=True):
-    """One run that is over. `best` is the plan that was found best, `final` the one it ended with. A run of which no
-    speed was measured, or that failed, teaches of its memory only."""
+    """The record of a finished run. `best`: the fastest plan that was found; `final`: the plan at its end. When no
+    speed was measured, or when the run failed, only its memory is used."""
 
     features: JobFeatures
-    ended_utc: str  # ISO 8601; later is greater
+    ended_utc: str  # ISO 8601, so that later times are greater texts
     best: PlanSize
-    samples_per_s: float  # with `best`; 0: not measured, and `best` is nothing to begin with
+    samples_per_s: float  # with `best`; 0: not measured, then `best` is not used
     final: PlanSize
-    ended_well: bool = True  # all samples trained
-    model: str = ""  # that `parameters` belong to
+    ended_well: bool = True  # all samples were trained
+    model: str = ""  # the tuner's model that `parameters` belong to
     parameters: Estimates = Estimates()
-    memory: Estimates = Estimates()  # of the memory curve
-    observations: str = "[]"  # JSON list, as the tuner wrote it
+    memory: Estimates = Estimates()  # parameters of the growth of memory
+    observations: str = "[]"  # a JSON list written by the tuner
 
     @property
     def is_measured(self) -> bool:

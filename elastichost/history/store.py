@@ -1,8 +1,9 @@
-"""What finished jobs taught, kept in one SQLite file that all runs of a user share.
+"""The records of finished jobs, in one SQLite file that all runs of a user share.
 
-Runs may read and write it at once: a write is one short transaction, and waits for others. The file is bounded. It is a
-convenience: whoever uses it turns a HistoryError into a warning and goes on without. What is compared of the records
-stands beside them in narrow rows: those are read as a whole, and of the records only the ones that are near.
+Runs may read and write it at the same time: a write is one short transaction that waits for other writers. The number
+of records is limited. A run can do without the history: the caller turns a HistoryError into a warning. The features
+for the comparison are in a table of their own with narrow rows, which is read completely; of the records themselves
+only the near ones are read.
 """
 
 from __future__ import annotations
@@ -27,11 +28,11 @@ __all__ = ["KEPT", "MAX_RECORD_BYTES", "SCHEMA", "WAIT_S", "History", "Neighbour
 
 SCHEMA = 1  # PRAGMA user_version
 APPLICATION = 0x656C6874  # PRAGMA application_id: "elht"
-KEPT = 10_000
+KEPT = 10_000  # records; older ones are deleted
 MAX_RECORD_BYTES = 2**20
-WAIT_S = 5.0  # for other runs that write
+WAIT_S = 5.0  # longest wait for other runs that write
 VARIABLE = "ELASTICHOST_HISTORY"
-ELSEWHERE = f"move the file away, or set {VARIABLE} to another file, or to off"
+ELSEWHERE = f'move the file away, or set {VARIABLE} to another file, or to "off"'
 
 CREATE = """
 CREATE TABLE records (
@@ -42,7 +43,7 @@ CREATE TABLE records (
 )
 """
 WORDS = ("family", "shape", "mode", "access", "name", "user")
-SIZES = (  # kept as logarithms to the base 2; not known: NULL
+SIZES = (  # stored as logarithms to the base 2; NULL where not known
     "tables",
     "dynamic_tables",
     "rows",
@@ -67,32 +68,34 @@ CREATE TABLE features (
 )
 """
 COLUMNS = ("number", "ended_utc", "ended_well", "is_measured", *WORDS, *SIZES)
-Columns = dict[str, tuple[Any, ...]]  # of the rows of `features`
+Columns = dict[str, tuple[Any, ...]]  # the rows of `features` by column
 Distances = npt.NDArray[np.float64]
 
 
 def state_directory(environ: Mapping[str, str]) -> Path:
-    """What is kept of a user between runs: `elastichost` below XDG_STATE_HOME, or below ~/.local/state. Raises
-    RuntimeError for a user without a home."""
+    """The directory of files that a user's runs share: `elastichost` below XDG_STATE_HOME or ~/.local/state. Raises
+    RuntimeError for a user without a home directory."""
     state = environ.get("XDG_STATE_HOME")
     return (Path(state) if state else Path.home() / ".local" / "state") / "elastichost"
 
 
 def history_path(environ: Mapping[str, str]) -> Path | None:
-    """ELASTICHOST_HISTORY, or `elastichost/history.sqlite` below the user's state directory. None: set to nothing or to
-    "off", so there is no history. Raises HistoryError for a user without a home."""
+    """$ELASTICHOST_HISTORY, or `history.sqlite` in `state_directory`. None when the variable is "" or "off": there is
+    no history then. Raises HistoryError for a user without a home directory."""
     own = environ.get(VARIABLE)
     try:
         if own is not None:
             return Path(own).expanduser() if own and own != "off" else None
         return state_directory(environ) / "history.sqlite"
     except RuntimeError as error:
-        raise HistoryError(f"where the history lies is not known: {error}", hint=f"set {VARIABLE}") from error
+        raise HistoryError(
+            f"the path of the history is not known: {error}", hint=f"set {VARIABLE} to a file, or to off"
+        ) from error
 
 
 class Neighbours(msgspec.Struct, frozen=True):
-    """records: the nearest first; none where nothing is near. known: of how many they are; closest: distance and name
-    of the nearest of all, looked up where nothing is near."""
+    """The records near a job. records: the nearest first, () when none is near. known: the number of all records.
+    closest: distance and name of the nearest of all records, given only when none is near."""
 
     records: tuple[JobRecord, ...]
     known: int
@@ -100,10 +103,12 @@ class Neighbours(msgspec.Struct, frozen=True):
 
 
 class History:
-    """The open file; made when it is not there. `kept`: so many records at most, the newest. `unreadable`: records that
-    the last `records` or `near` passed over. To be closed before the process forks, as SQLite wants it.
+    """The open history file; it is created when missing. `kept`: the largest number of records; the oldest are deleted.
+    `unreadable`: the number of records that the last `records` or `near` could not read. The file must be closed before
+    the process forks, because SQLite connections may not be used across a fork.
 
-    Raises HistoryError, from here on, when the file is broken, of a newer schema, of another program, or out of reach.
+    All methods raise HistoryError when the file is broken, has a newer schema, belongs to another program, or cannot be
+    opened.
     """
 
     def __init__(self, path: Path, *, kept: int = KEPT, wait_s: float = WAIT_S) -> None:
@@ -112,9 +117,9 @@ class History:
         try:
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError as error:
-            raise HistoryError(f"{path.parent}: cannot be made: {error.strerror}", hint=ELSEWHERE) from error
+            raise HistoryError(f"{path.parent}: cannot be created: {error.strerror}", hint=ELSEWHERE) from error
         with self._explained():
-            # autocommit: transactions begin and end where it is written below
+            # autocommit: transactions begin and end only where the code below says so
             self._connection = sqlite3.connect(path, timeout=wait_s, isolation_level=None)
         try:
             with self._explained():
@@ -124,13 +129,13 @@ class History:
             raise
 
     def add(self, record: JobRecord) -> None:
-        """Durable when it returns, but for a loss of power. Raises HistoryError, also for a record of more than
-        MAX_RECORD_BYTES."""
+        """Adds a record. It is durable when the method returns, except at a loss of power. Raises HistoryError, also
+        for a record of more than MAX_RECORD_BYTES."""
         data = msgspec.json.encode(record)
         if len(data) > MAX_RECORD_BYTES:
             raise HistoryError(
                 f"the record of {record.features.name or record.features.family} has {len(data):,} bytes",
-                hint=f"at most {MAX_RECORD_BYTES:,} are kept; leave observations out",
+                hint=f"at most {MAX_RECORD_BYTES:,} bytes are allowed; leave observations out",
             )
         with self._explained(), self._writing():
             number = self._connection.execute(
@@ -144,7 +149,7 @@ class History:
                 self._connection.execute(f"DELETE FROM {table} WHERE number <= ?", (number - self._kept,))
 
     def records(self, *, family: str | None = None, limit: int = KEPT) -> tuple[JobRecord, ...]:
-        """The newest first; of one model family only, if it is named."""
+        """The records, newest first. With `family`: only those of this model family."""
         query = "SELECT record FROM records WHERE ? IS NULL OR family = ? ORDER BY number DESC LIMIT ?"
         with self._explained():
             rows = self._connection.execute(query, (family, family, limit)).fetchall()
@@ -153,9 +158,9 @@ class History:
         return tuple(record for record in found if record is not None)
 
     def near(self, features: JobFeatures, metric: JobMetric, k: int = 5) -> Neighbours:
-        """The k nearest of all records of which a speed was measured, and those that are as near and as new as the last
-        of them: what `warm_start.nearest` finds among all of them, it finds among these. Of the others, which teach of
-        memory only, the first k that are no farther. Reads no other record."""
+        """The k nearest records with a measured speed, and all others with the rank of the last of these. So
+        `warm_start.nearest` finds the same among them as among all records. Of the records without a measured speed,
+        which are used for memory only: the first k that are not farther. It reads no other records."""
         with self._explained():
             rows = self._connection.execute(f"SELECT {', '.join(COLUMNS)} FROM features").fetchall()
             self.unreadable = 0
@@ -191,7 +196,7 @@ class History:
 
     def _prepare(self, wait_s: float) -> None:
         if self._number("user_version") == 0:
-            with self._writing():  # another run may have been faster
+            with self._writing():  # checked again, because another run may have created the tables meanwhile
                 if self._number("user_version") == 0:
                     self._create()
         if self._number("application_id") != APPLICATION:
@@ -199,8 +204,8 @@ class History:
         if self._number("user_version") > SCHEMA:
             raise HistoryError(
                 f"{self.path}: written by a newer elastichost (schema {self._number('user_version')}, "
-                f"this one knows {SCHEMA})",
-                hint=f"update elastichost, or set {VARIABLE} to another file, or to off",
+                f"this version reads schema {SCHEMA})",
+                hint=f'update elastichost, or set {VARIABLE} to another file, or to "off"',
             )
         self._write_ahead(wait_s)
         self._connection.execute("PRAGMA synchronous = NORMAL")
@@ -214,8 +219,9 @@ class History:
         self._connection.execute(f"PRAGMA user_version = {SCHEMA}")
 
     def _write_ahead(self, wait_s: float) -> None:
-        """Readers and a writer at once. SQLite does not wait for others here; where the file system cannot do it, it
-        stays as it is, and works."""
+        """Turns on write-ahead logging, with which readers and one writer work at the same time. SQLite itself does not
+        wait for other processes here. On a file system without support for it, the journal mode stays as it was, which
+        works too."""
         deadline_s = time.monotonic() + wait_s
         while True:
             try:
@@ -227,7 +233,7 @@ class History:
             time.sleep(0.01)
 
     def _record(self, number: int) -> JobRecord | None:
-        """None: it cannot be read, or went meanwhile."""
+        """The record; None when it cannot be read, or was deleted meanwhile."""
         row = self._connection.execute("SELECT record FROM records WHERE number = ?", (number,)).fetchone()
         record = None if row is None else _decoded(row[0])
         self.unreadable += row is not None and record is None
@@ -238,13 +244,13 @@ class History:
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
-        """One transaction, all or nothing. IMMEDIATE: waits for other writers now, and cannot fail for them later."""
+        """One transaction. IMMEDIATE: it waits for other writers at its beginning, and does not fail on them later."""
         self._connection.execute("BEGIN IMMEDIATE")
         try:
             yield
             self._connection.execute("COMMIT")
         except BaseException:
-            if self._connection.in_transaction:  # SQLite ends some of those that failed by itself
+            if self._connection.in_transaction:  # SQLite itself rolls some failed transactions back
                 self._connection.execute("ROLLBACK")
             raise
 
@@ -255,7 +261,9 @@ class History:
         except sqlite3.Error as error:
             code = getattr(error, "sqlite_errorcode", None)
             if code == sqlite3.SQLITE_BUSY:
-                raise HistoryError(f"{self.path}: other runs are writing to it", hint="try again later") from error
+                raise HistoryError(
+                    f"{self.path}: other runs are writing to the history", hint="try again later"
+                ) from error
             raise HistoryError(f"{self.path}: cannot be used: {error}", hint=ELSEWHERE) from error
 
 
@@ -263,18 +271,18 @@ DECODER = msgspec.json.Decoder(JobRecord)
 
 
 def _decoded(data: bytes) -> JobRecord | None:
-    """None: it is of another version."""
+    """The record; None when it was written by another version and does not fit."""
     try:
         return DECODER.decode(data)
     except (msgspec.DecodeError, TypeError):
         return None
 
 
-# --- which are near ---------------------------------------------------------------------------------------------------
+# --- the search for near records -----------------------------------------------------------------------------------
 
 
 class Candidate(msgspec.Struct, frozen=True):
-    """A record that may be one of the nearest. rank: of its distance and its age; equal: neither comes first."""
+    """A record that may be one of the nearest. rank: (band of distance, time of its end); equal ranks are a tie."""
 
     number: int
     rank: tuple[int, str]
@@ -293,7 +301,7 @@ def _log(size: float) -> float | None:
 
 
 def _distances(columns: Columns, features: JobFeatures, metric: JobMetric) -> Distances:
-    """`JobMetric.distance` to each row at once."""
+    """`JobMetric.distance` of the job to every row, float64 [rows]."""
     squared = np.zeros(len(columns["number"]))
     for name, weight in metric.words.items():
         own, others = getattr(features, name), np.array(columns[name], dtype=object)
@@ -312,7 +320,7 @@ def _distances(columns: Columns, features: JobFeatures, metric: JobMetric) -> Di
 
 
 def _candidates(columns: Columns, away: Distances, metric: JobMetric) -> Iterator[Candidate]:
-    """Those within `metric.near`: by bands of distance, and in them the newest first."""
+    """The records within `metric.near`: by bands of distance, and within a band the newest first."""
     judged = away + metric.failed * ~np.array(columns["ended_well"], dtype=bool)
     newest_first = np.lexsort((columns["number"], columns["ended_utc"]))[::-1]
     near = newest_first[judged[newest_first] <= metric.near + ROUNDING]
@@ -324,6 +332,6 @@ def _candidates(columns: Columns, away: Distances, metric: JobMetric) -> Iterato
 
 
 def _closest(columns: Columns, away: Distances) -> tuple[float, str]:
-    """Of all records: the least distance, however they ended, and the job's name or family."""
+    """The least distance of all records, also of failed runs, with the job's name or family."""
     called = [name or family for name, family in zip(columns["name"], columns["family"], strict=True)]
     return min(zip(away.tolist(), called, strict=True))

@@ -1,16 +1,16 @@
-"""This machine: what it lends to a process, and what processes use.
+"""This machine: the resources that a process may use, and the resources that processes use.
 
 Modules:
     inventory       cores, memory and GPUs that this process may use
-    procfs          what the kernel says of a process
-    process_meter   what the processes of a run cost, once a second; metrics.db
+    procfs          the state of a process, from /proc
+    process_meter   measures the processes of a run once a second; metrics.db
     priority        scheduling priority of a process
-    prctl           signals and orphans of a process, as the kernel handles them
-    cpu_features    which instructions the processor has
-    kernel_cache    where compiled kernels are kept
+    prctl           settings of a process through prctl(2): signals, orphans, name
+    cpu_features    the CPU features on which the bits of results depend
+    kernel_cache    the directory of compiled kernels
     machine         page size and size of the address space
     affinity        moves a running process to other cores
-    own_directory   whether a directory is this user's alone
-    stop_signals    SIGINT and SIGTERM, as facts for a loop
-    environment     locale, limits and directories that a start depends on
+    own_directory   checks that a directory belongs to this user alone
+    stop_signals    counts SIGINT and SIGTERM for a loop
+    environment     checks of the address space, and Python's UTF-8 mode
 """

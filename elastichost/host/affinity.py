@@ -1,4 +1,4 @@
-"""Moves a running process to other cores: every thread of it, not only the one that asks."""
+"""Moves a running process to other cores, with all its threads."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ __all__ = ["move_to_cores"]
 
 
 def move_to_cores(cores: Iterable[int]) -> None:
-    """All threads of this process run on these cores from now on, and those that they start. No cores: nothing
-    changes. Raises OSError when the host has none of them."""
+    """Pins all threads of this process to these cores; threads that start later inherit them. Without cores nothing
+    changes. Raises OSError when the host has none of the cores."""
     wanted = set(cores)
     moved: set[str] = set()
-    # A thread that was not moved yet may have started another meanwhile, which has its parent's old cores.
+    # Repeated, because a thread that is not yet moved may start another one, which inherits the old cores.
     while wanted and (left := set(os.listdir("/proc/self/task")) - moved):
         for thread in left:
             with contextlib.suppress(ProcessLookupError):

@@ -1,9 +1,9 @@
-"""What of a CPU decides which bits come out of the same arithmetic.
+"""The features of a CPU on which the bits of results depend.
 
 torch, oneDNN, MKL, OpenBLAS and numba choose code by the vendor and the features of the CPU, and by environment
-variables that limit them. Sums are then made in another order, so their last bits differ. Features are read as LLVM
-names them, which is what numba compiles for; nothing here needs torch, since the agent of a host does not import it.
-Threads are no part of it: in sync mode a plan may change them.
+variables that limit them. Other code adds numbers in another order, so the last bits of sums differ. The features have
+LLVM's names, because numba compiles for LLVM. Nothing here imports torch, because the agent of a host does not import
+it. The number of threads does not belong to these features: in sync mode a plan may change it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import msgspec
 
 __all__ = ["CpuFeatures", "cpu_differences", "present_cpu"]
 
-# By which users limit what libraries use of a CPU.
+# Environment variables with which users limit the CPU features that libraries use.
 SETTINGS = (
     "ATEN_CPU_CAPABILITY",
     "DNNL_MAX_CPU_ISA",
@@ -31,7 +31,8 @@ SETTINGS = (
 
 
 class CpuFeatures(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """`name`, `features`: as LLVM calls them; `settings`: NAME=value of the environment, of SETTINGS; all sorted."""
+    """The CPU of a machine. `name`, `features`: LLVM's names; `settings`: NAME=value of the environment variables in
+    SETTINGS. `features` and `settings` are sorted."""
 
     vendor: str
     name: str
@@ -41,7 +42,7 @@ class CpuFeatures(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @functools.cache
 def present_cpu() -> CpuFeatures:
-    """Of this machine, for processes that have this environment."""
+    """The CPU of this machine, with the settings of this process' environment."""
     found = llvmlite.binding.get_host_cpu_features()
     return CpuFeatures(
         vendor=_vendor(),
@@ -52,7 +53,7 @@ def present_cpu() -> CpuFeatures:
 
 
 def _vendor() -> str:
-    """Of x86; "" elsewhere, where LLVM's name says it."""
+    """The vendor of an x86 CPU; "" for others, whose vendor is part of LLVM's name."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:
@@ -61,7 +62,7 @@ def _vendor() -> str:
 
 
 def cpu_differences(before: CpuFeatures, now: CpuFeatures) -> tuple[str, ...]:
-    """What differs, in words, one item for each difference; empty: the same bits come out. Pure."""
+    """The differences as texts; empty when results have the same bits. Pure."""
     found = [
         f"{what} {one or 'unknown'} instead of {other or 'unknown'}"
         for what, one, other in (("vendor", now.vendor, before.vendor), ("CPU", now.name, before.name))

@@ -1,4 +1,4 @@
-"""What a shell or a login may have set that no run can work with: found at once, with what to type instead."""
+"""Settings of a shell or login with which no run works: limits of the address space, and the encoding of file names."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from elastichost.errors import PreflightError
 
 __all__ = ["LEAST_ADDRESS_BYTES", "address_bytes", "check_address_space", "enter_utf8_mode"]
 
-# Arenas are sparse files that are mapped whole; undo records and pushes that wait reserve some 40 GiB alone.
+# Arenas are sparse files that are mapped completely. Undo records and staged pushes alone reserve about 40 GiB.
 LEAST_ADDRESS_BYTES = 64 << 30
 
 
-# What the smallest layout of addresses offers to a process: ARM and RISC-V kernels with three levels of page tables.
+# The smallest address space of a process: ARM and RISC-V kernels with three levels of page tables.
 _LEAST_ADDRESS_BITS = 38
 _MAPS = Path("/proc/self/maps")
 
 
 @functools.cache
 def address_bytes(maps: Path = _MAPS) -> int:
-    """How many bytes of addresses this kernel offers to a process: 128 TiB on x86-64, on ARM from 512 GiB to 4 PiB, by
-    how it was built. Nothing tells that directly; the stack lies right below the last of them."""
+    """The size of a process' address space: 128 TiB on x86-64, on ARM 512 GiB to 4 PiB, depending on the kernel's
+    configuration. The kernel does not report it; it follows from the stack, which lies at the end of the space."""
     try:
         lines = maps.read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
@@ -35,21 +35,21 @@ def address_bytes(maps: Path = _MAPS) -> int:
 
 
 def check_address_space(needed_bytes: int = LEAST_ADDRESS_BYTES) -> None:
-    """Raises PreflightError when this process may map less than that (`ulimit -v`)."""
+    """Raises PreflightError when `ulimit -v` allows this process less address space than `needed_bytes`."""
     allowed, _ = resource.getrlimit(resource.RLIMIT_AS)
     if allowed == resource.RLIM_INFINITY or allowed >= needed_bytes:
         return
     raise PreflightError(
         f"`ulimit -v` allows a process {allowed / 1e9:,.1f} GB of addresses, a job needs {needed_bytes / 1e9:,.1f} GB: "
-        "rows lie in sparse files that are mapped whole, and take as much memory as there are rows",
-        hint="`ulimit -v unlimited` (as root, or where the limit is set: /etc/security/limits.conf, the unit file of a "
-        "service); resources.memory is what limits a job's memory",
+        "rows are in large sparse files that are mapped completely; only rows that exist take memory",
+        hint="run `ulimit -v unlimited` (as root, or change the limit where it is set: /etc/security/limits.conf, or "
+        "the unit file of a service); to limit the memory of a job, set resources.memory",
     )
 
 
 def enter_utf8_mode() -> None:
-    """Starts this very program anew in Python's UTF-8 mode, if names of files would be read as anything else: job
-    files, journals and messages are UTF-8, and other names could not be written there. Returns if nothing is to do."""
+    """Restarts this program in Python's UTF-8 mode when file names would be decoded differently. Job files, journals
+    and messages are UTF-8, so other file names could not be written to them. Returns when no restart is needed."""
     if sys.getfilesystemencoding() == "utf-8" or os.environ.get("PYTHONUTF8") == "1":
         return
     os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], {**os.environ, "PYTHONUTF8": "1"})

@@ -1,4 +1,4 @@
-"""What this host lends to this process: cores of the affinity mask and cgroup, memory, GPUs."""
+"""The cores, memory and GPUs that this process may use."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ _CGROUP = Path("/sys/fs/cgroup")
 
 
 def inventory() -> HostInventory:
-    """Cores are cut to the cgroup's CPU quota, memory to its limit. GPUs need the NVML library; without it: none."""
+    """The cores of the affinity mask within the cgroup's CPU quota, the memory within the cgroup's limit, and the GPUs.
+    Without the NVML library there are no GPUs."""
     cores = tuple(sorted(os.sched_getaffinity(0)))
     quota = _quota_cores()
     if quota is not None:
@@ -32,7 +33,7 @@ def _read(path: Path) -> str:
 
 
 def _quota_cores() -> int | None:
-    """Whole cores of cgroup v2's cpu.max or v1's CFS quota; None: no quota."""
+    """The whole cores of cgroup v2's cpu.max, or of v1's CFS quota; None: no quota."""
     quota, _, period = _read(_CGROUP / "cpu.max").partition(" ")
     if not quota.isdigit():
         quota = _read(_CGROUP / "cpu" / "cpu.cfs_quota_us")
@@ -67,5 +68,6 @@ def _gpus() -> tuple[GpuDevice, ...]:
 
 
 def memory_of_host(budget_bytes: int, hosts: int) -> int:
-    """What each host lends: `resources.memory` is of one host; emulated ones share this machine's memory, not more."""
+    """The memory budget of each host. `resources.memory` is the budget of one host. Several hosts on this machine share
+    its memory: each gets at most an equal part of 90 % of it."""
     return budget_bytes if hosts == 1 else min(budget_bytes, psutil.virtual_memory().total * 9 // 10 // hosts)

@@ -1,8 +1,8 @@
-"""Where compiled kernels are kept, so that only the first start compiles them.
+"""The directory of compiled kernels, so that only the first start compiles them.
 
-In order: NUMBA_CACHE_DIR, the package itself, and where that cannot be written a private directory (0700) below
-XDG_CACHE_HOME, ~/.cache, XDG_RUNTIME_DIR or the directory for temporary files. Machine code is run from there, so a
-directory that somebody else may write to is never used. With none of them kernels are compiled at each start.
+It is the first of these that can be written: NUMBA_CACHE_DIR; the package itself; a private directory (0700) below
+XDG_CACHE_HOME, ~/.cache, XDG_RUNTIME_DIR or the directory for temporary files. Machine code from it is executed, so a
+private directory to which other users can write is never used. Without any of them, each start compiles the kernels.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pathlib import Path
 
 __all__ = ["COMPILE_S", "KernelCache", "kernel_cache", "use_kernel_cache"]
 
-COMPILE_S = 30.0  # about what compiling all kernels takes a core
+COMPILE_S = 30.0  # about the time of one core to compile all kernels
 PACKAGE = Path(__file__).parents[1]
 PARTS_WITH_KERNELS = (
     *("arena", "arena/dense", "arena/index", "arena/rows"),
@@ -31,26 +31,26 @@ NAME = "elastichost-kernels"
 
 @dataclass(frozen=True, slots=True)
 class KernelCache:
-    """directory: where kernels are kept, the package's own if that can be written; None: nowhere. refused: the places
-    that were tried before, each with the reason."""
+    """directory: where compiled kernels are kept; None: nowhere. refused: the directories that were tried before and
+    cannot be used, each with the reason."""
 
     directory: Path | None
     refused: tuple[str, ...] = ()
 
     @property
     def problem(self) -> str:
-        """What a user should know, "" for nothing."""
+        """A warning for the user; "" when kernels can be kept."""
         if self.directory is not None:
             return ""
         return (
-            f"compiled kernels cannot be kept anywhere ({'; '.join(self.refused)}): each start compiles them anew, "
-            f"which takes a core about {COMPILE_S:.0f} s; set {VARIABLE} to a directory of your own"
+            f"no directory for compiled kernels can be written ({'; '.join(self.refused)}): each start compiles them "
+            f"again, which takes about {COMPILE_S:.0f} s of one core; set {VARIABLE} to a directory of your own"
         )
 
 
 @functools.cache
 def kernel_cache() -> KernelCache:
-    """Found once in a process, by writing to each place in turn."""
+    """The kernel cache of this process. It is found once, by writing a file to each directory in turn."""
     refused: list[str] = []
     for place in _places():
         try:
@@ -63,7 +63,7 @@ def kernel_cache() -> KernelCache:
 
 
 def use_kernel_cache() -> bool:
-    """Tells numba where to keep kernels. False: nowhere, so they must be compiled without a cache."""
+    """Sets numba's cache directory. Returns False when there is none: kernels must be compiled without a cache then."""
     import numba
 
     found = kernel_cache().directory
@@ -75,13 +75,13 @@ def use_kernel_cache() -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """is_private: it may be in a directory of others, so it has to be this user's and nobody else's."""
+    """A directory to try. is_private: it must belong to this user, and no other user may write to it."""
 
     directory: Path
     is_private: bool = True
 
     def prepare(self) -> None:
-        """Raises OSError when nothing can be kept there."""
+        """Creates the directory and writes to it. Raises OSError when that fails."""
         if self.directory == PACKAGE:
             for name in PARTS_WITH_KERNELS:
                 _write_in(PACKAGE / name / "__pycache__")
@@ -90,12 +90,12 @@ class _Place:
             self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
             facts = self.directory.lstat()
             if not stat.S_ISDIR(facts.st_mode) or facts.st_uid != os.geteuid() or facts.st_mode & 0o022:
-                raise PermissionError(0, "it is not this user's own, or others may write to it")
+                raise PermissionError(0, "it does not belong to this user, or other users can write to it")
         _write_in(self.directory)
 
 
 def _write_in(directory: Path) -> None:
-    """Raises OSError when files cannot be made there."""
+    """Writes a temporary file to the directory. Raises OSError when that fails."""
     directory.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryFile(dir=directory) as file:
         file.write(b"\0" * 4096)
@@ -108,11 +108,11 @@ def _places() -> Iterator[_Place]:
     yield _Place(PACKAGE)
     if caches := os.environ.get("XDG_CACHE_HOME"):
         yield _Place(Path(caches) / NAME)
-    with contextlib.suppress(RuntimeError):  # who runs it has no home
+    with contextlib.suppress(RuntimeError):  # the user has no home directory
         yield _Place(Path.home() / ".cache" / NAME)
     if runtime := os.environ.get("XDG_RUNTIME_DIR"):
         yield _Place(Path(runtime) / NAME)
     try:
         yield _Place(Path(tempfile.gettempdir()) / f"{NAME}-{os.geteuid()}")
-    except FileNotFoundError:  # nothing can be written at all
+    except FileNotFoundError:  # there is no writable directory for temporary files
         return

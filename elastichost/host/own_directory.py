@@ -1,4 +1,4 @@
-"""Whether a directory whose name others can guess is this user's alone."""
+"""Checks that a directory belongs to this user alone, for directories whose names other users can guess."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ __all__ = ["check_own"]
 
 
 def check_own(path: Path) -> None:
-    """Raises ArenaError when something is at `path` that is not a directory of this user alone (0700): somebody else
-    may have put it there."""
+    """Raises ArenaError when `path` exists and is not a directory of this user alone (mode 0700): another user may have
+    created it."""
     try:
         facts = path.lstat()
     except FileNotFoundError:
         return
     except OSError as error:
-        raise ArenaError(f"{path} cannot be looked at: {error}") from error
+        raise ArenaError(f"{path} cannot be checked: {error}") from error
     if not stat.S_ISDIR(facts.st_mode):
         wrong = "is not a directory"
     elif facts.st_uid != os.geteuid():
@@ -29,6 +29,6 @@ def check_own(path: Path) -> None:
     else:
         return
     raise ArenaError(
-        f"{path} {wrong}: elastichost does not use it and believes nothing in it",
+        f"{path} {wrong}: elastichost does not use it, because its content cannot be trusted",
         hint="remove it, or set TMPDIR and ELASTICHOST_ARENA_DIR to directories that only you can write to",
     )

@@ -1,4 +1,4 @@
-"""Settings of a process that only the kernel's prctl(2) has."""
+"""Settings of this process that can only be made with prctl(2)."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ MOST_NAME_BYTES = 15
 
 
 def set_parent_death_signal(number: int) -> None:
-    """The kernel sends this signal when the parent (the thread that is it now) ends."""
+    """Makes the kernel send this signal to this process when its parent (the present parent thread) ends."""
     _prctl(_PR_SET_PDEATHSIG, number)
 
 
 def set_child_subreaper(on: bool) -> None:
-    """Orphans below this process become its children instead of init's."""
+    """Makes orphaned descendants of this process its children instead of init's."""
     _prctl(_PR_SET_CHILD_SUBREAPER, int(on))
 
 
 def set_process_name(name: str) -> None:
-    """What `ps` and `top` show of this process; cut to what the kernel keeps."""
+    """Sets the name that `ps` and `top` show for this process, cut to MOST_NAME_BYTES."""
     _prctl(_PR_SET_NAME, name.encode()[:MOST_NAME_BYTES])
 
 

@@ -1,9 +1,9 @@
-"""How much a process gives way to others: nice, and where the kernel groups processes by session, the group's as well.
+"""The scheduling priority of a process: nice, and the nice value of its session where the kernel groups by session.
 
-With autogroup (sched(7); the default of most distributions) cores are shared between sessions, and nice only counts
-among the processes of one. Every process of a run leads a session of its own: nice alone would do nothing at all. The
-group's number is in /proc/PID/autogroup. A user may set it to 0 to 19 and back (nice itself only up), ten times a
-second on the whole host; a write that comes too early fails with EAGAIN.
+With autogroup (sched(7); the default of most distributions) the kernel shares cores between sessions, and nice counts
+only among the processes of one session. Every process of a run leads its own session, so nice alone would have no
+effect. The nice value of a session is in /proc/PID/autogroup. A user may set it to 0 to 19 and back (nice itself can
+only be raised), ten times a second on the whole host; an earlier write fails with EAGAIN.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ TRIES, TRY_AGAIN_S = 10, 0.02
 
 
 def give_way(pid: int, nice: int) -> bool:
-    """All threads of a process and its session give way so much, 0 to 19. Less than before needs rights for the
-    threads, and those are then left as they are. False: it is to be tried again later; a process that is gone is done
-    with."""
+    """Sets the nice value, 0 to 19, of all threads of a process and of its session. To lower that of threads needs
+    rights; without them the threads stay unchanged. Returns False when the caller must try again later. For a process
+    that has ended it returns True."""
     try:
         threads = os.listdir(f"/proc/{pid}/task")
     except OSError:
@@ -35,8 +35,8 @@ def give_way(pid: int, nice: int) -> bool:
 
 
 def begin_session() -> None:
-    """This process leads a session from now on, which gives way as the one did that it was in. What a user has told to
-    give way and back has the session's number back, but not its threads'."""
+    """Makes this process the leader of a new session with the nice value of its old session. A session's value can be
+    raised and lowered again; the nice values of threads can only be raised."""
     try:
         group = Path("/proc/self/autogroup").read_text(encoding="ascii")  # "/autogroup-25 nice 5"
     except OSError:
@@ -47,7 +47,7 @@ def begin_session() -> None:
 
 
 def give_way_oneself(nice: int, *, is_group_only: bool = False) -> None:
-    """As `give_way`, tried until it is done, for TRIES * TRY_AGAIN_S at most."""
+    """`give_way` for this process. It tries again until it succeeds, for at most TRIES * TRY_AGAIN_S seconds."""
     for _ in range(TRIES):
         if _set_group("self", nice) if is_group_only else give_way(os.getpid(), nice):
             return
@@ -57,6 +57,6 @@ def give_way_oneself(nice: int, *, is_group_only: bool = False) -> None:
 def _set_group(process: str, nice: int) -> bool:
     try:
         Path(f"/proc/{process}/autogroup").write_text(str(nice), encoding="ascii")
-    except OSError as error:  # else: no such process, or a kernel without autogroup
+    except OSError as error:  # errors other than EAGAIN: the process has ended, or the kernel has no autogroup
         return error.errno != errno.EAGAIN
     return True

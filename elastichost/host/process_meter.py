@@ -1,4 +1,4 @@
-"""What the processes of a run cost, measured once a second; kept in metrics.db for later."""
+"""Measures CPU time and memory of a run's processes once a second, and stores the measurements in metrics.db."""
 
 from __future__ import annotations
 
@@ -17,14 +17,13 @@ from elastichost.metrics import ProcessStatus, RunStatus
 
 __all__ = ["MetricsStore", "ProcessMeter", "Pss", "Usage", "anonymous_bytes", "own_bytes", "processes_alike"]
 
-FEW = 16  # so many are measured at once
-FRESH_S = 0.9  # what was measured so long ago is measured anew
-# Reading PSS walks the page tables of everything that is mapped: at most this share of the time goes to a process' own,
-# at most that one to those of all where they are many, and at most so long to those of few.
-PSS_TIME_SHARE = 0.01
-PSS_TIME_SHARE_OF_MANY = 0.001  # where many runs share a host: together they would take a core
-PSS_SHARE_OF_ALL = 0.02
-PSS_AT_ONCE_S = 0.05
+FEW = 16  # up to this number of processes, all are measured at once
+FRESH_S = 0.9  # a measurement that is older is repeated
+# To read PSS the kernel walks the page tables of all mapped memory, so the time for it is limited.
+PSS_TIME_SHARE = 0.01  # of the time, for one process
+PSS_TIME_SHARE_OF_MANY = 0.001  # the same where many runs share a host: together they would take a core
+PSS_SHARE_OF_ALL = 0.02  # of the time, for all processes together where there are more than FEW
+PSS_AT_ONCE_S = 0.05  # in one call, where there are at most FEW
 _TICKS_PER_S, _PAGE_BYTES = os.sysconf("SC_CLK_TCK"), os.sysconf("SC_PAGE_SIZE")
 
 _SCHEMA = """
@@ -48,10 +47,13 @@ MOST_HELD = 600
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Of one process: CPU percent of one core (None: it was never measured before) and context switches since the last
-    measurement, memory now.
-    private_bytes: of pss_bytes what is no page of a file. The arena's are counted there, and libraries' are the
-    kernel's to drop; nor, where many runs share a host, those that all of them were forked with."""
+    """The measurements of one process. cpu_percent: since the last measurement, 100 is one core, None at the first one.
+    context_switches: since the last measurement. Memory: as of now.
+
+    private_bytes: the part of pss_bytes that is not in files. Pages of the arena are counted with the arena, and the
+    kernel can drop pages of libraries. Where many runs share a host, the pages that all processes share since they were
+    forked are not counted either.
+    """
 
     cpu_percent: float | None = None
     pss_bytes: int = 0
@@ -66,23 +68,24 @@ class _MeteredProcess:
     cpu_s: float
     switches: int
     usage: Usage = Usage()
-    anonymous_bytes: int = 0  # when its memory was measured
+    anonymous_bytes: int = 0  # at the time its memory was measured
     pss_not_before_s: float = 0.0
 
 
 class ProcessMeter:
-    """Measures processes by pid; one that has ended measures as zero. Many are measured a few at a time: `ahead`."""
+    """Measures processes by pid; the values of an ended process are zero. More than FEW processes are measured a few at
+    a time, with `ahead`."""
 
     def __init__(self, *, shares_host: bool = False) -> None:
         self._shares_host = shares_host
         self._pss_time_share = PSS_TIME_SHARE_OF_MANY if shares_host else PSS_TIME_SHARE
         self._watched: dict[int, _MeteredProcess] = {}
         self._pss_not_before_s = 0.0
-        self._alike: tuple[float, int] | None = None  # when they were counted, and how many they were
+        self._alike: tuple[float, int] | None = None  # time and result of the last `processes_alike`
 
     def measure(self, pids: Iterable[int], now_s: float, *, thoroughly: bool = False) -> dict[int, Usage]:
-        """Of all of them; what was measured ahead is not measured again. thoroughly: memory of each, however lately it
-        was measured."""
+        """The usage of each process. Processes that `ahead` has just measured are not measured again. thoroughly: the
+        memory of every process is measured, also if it was measured just before."""
         wanted = set(pids)
         for gone in self._watched.keys() - wanted:
             del self._watched[gone]
@@ -100,17 +103,19 @@ class ProcessMeter:
         return {pid: self._watched[pid].usage if pid in self._watched else Usage() for pid in wanted}
 
     def private_bytes(self) -> int:
-        """Of all that were measured: as it was then, and what they have taken since. Quick; 0 for many."""
+        """The private memory of all measured processes: as measured last, plus what they have allocated since. It is
+        quick. 0 when there are more than FEW processes."""
         if len(self._watched) > FEW:
             return 0
         total = 0
         for pid, watched in self._watched.items():
-            if now_bytes := anonymous_bytes(pid):  # else it has ended, and holds nothing
+            if now_bytes := anonymous_bytes(pid):  # 0: it has ended
                 total += watched.usage.private_bytes + max(0, now_bytes - watched.anonymous_bytes)
         return total
 
     def ahead(self, pids: Sequence[int], now_s: float) -> None:
-        """Call it often. Measures some of those whose turn it is, so that `measure` takes no longer than with few."""
+        """Measures some of the processes with old measurements, so that `measure` takes no longer than with FEW
+        processes. Call it often."""
         if len(pids) <= FEW:
             return
         for pid in self._stale(pids, now_s)[:FEW]:
@@ -123,7 +128,7 @@ class ProcessMeter:
         return [pid for pid in pids if (one := self._watched.get(pid)) is None or now_s - one.at_s >= FRESH_S]
 
     def _due(self, now_s: float) -> list[int]:
-        """Whose page tables may be read, and were read longest ago, first."""
+        """The processes with page tables that may be read again, those read longest ago first."""
         due = [(one.pss_not_before_s, pid) for pid, one in self._watched.items() if now_s >= one.pss_not_before_s]
         return [pid for _, pid in sorted(due)]
 
@@ -145,7 +150,7 @@ class ProcessMeter:
         )
 
     def _measure_pss(self, pid: int, now_s: float) -> float:
-        """Returns how long it took."""
+        """Measures the memory of a process. Returns the time that this took, in seconds."""
         watched, began_s = self._watched[pid], time.perf_counter()
         with contextlib.suppress(FileNotFoundError, ProcessLookupError, PermissionError):
             found = _pss_bytes(pid)
@@ -158,15 +163,16 @@ class ProcessMeter:
         return took_s
 
     def _forked(self, now_s: float) -> int:
-        """As `processes_alike`, which reads a file of every process of the host: once for all that is measured now. Of
-        another moment it is of no use: one process more or less makes tens of megabytes."""
+        """`processes_alike`, computed once for each time of measurement, because it reads a file of every process of
+        the host. A result of another time cannot be used: one process more or less makes tens of megabytes."""
         if self._alike is None or self._alike[0] != now_s:
             self._alike = now_s, processes_alike()
         return self._alike[1]
 
 
 class Pss(NamedTuple):
-    """Bytes of one process: all, of it anonymous, both with shared pages divided; anonymous undivided."""
+    """Memory of one process in bytes. pss: all; private: the anonymous part; in both, a shared page is divided among
+    the processes that use it. anonymous: the anonymous part with shared pages counted in full."""
 
     pss: int
     private: int
@@ -174,7 +180,7 @@ class Pss(NamedTuple):
 
 
 def _pss_bytes(pid: int) -> Pss:
-    """All, and of it anonymous: shared pages are divided among their users; the latter undivided."""
+    """Reads /proc/PID/smaps_rollup. Raises OSError when the process has ended or belongs to another user."""
     found = {b"Pss:": 0, b"Pss_Anon:": 0, b"Anonymous:": 0}
     with open(f"/proc/{pid}/smaps_rollup", "rb") as file:
         for line in file:
@@ -185,7 +191,7 @@ def _pss_bytes(pid: int) -> Pss:
 
 
 def own_bytes(pss_anon: int, anonymous: int, forked: int) -> int:
-    """Private memory of a process without the pages that all n that were forked from one share:
+    """The private memory of a process without the pages that it shares with all n processes forked from the same one:
 
     Pss_Anon = own + shared / n,    Anonymous = own + shared;    own = Pss_Anon - (Anonymous - Pss_Anon) / (n - 1)
     """
@@ -195,7 +201,8 @@ def own_bytes(pss_anon: int, anonymous: int, forked: int) -> int:
 
 
 def processes_alike() -> int:
-    """How many processes have this one's command line: those that were forked from the same one, and that itself."""
+    """The number of processes with the command line of this one: the processes forked from the same one, and that
+    one."""
     mine = Path("/proc/self/cmdline").read_bytes()
     count = 0
     for name in os.listdir("/proc"):
@@ -206,8 +213,8 @@ def processes_alike() -> int:
 
 
 def anonymous_bytes(pid: int) -> int:
-    """Of one process, what is no page of a file or of shared memory: quick to read. What it shares with others since
-    they were forked is counted in full. 0: it has ended."""
+    """The resident memory of a process that is neither in files nor in shared memory. It is quick to read. Pages that
+    it shares since a fork are counted in full. 0: the process has ended."""
     with contextlib.suppress(OSError, IndexError, ValueError), open(f"/proc/{pid}/statm", "rb") as file:
         _, resident, shared = map(int, file.read().split()[:3])
         return max(0, resident - shared) * _PAGE_BYTES
@@ -221,31 +228,33 @@ class _Found(NamedTuple):
 
 
 def _read(pid: int) -> _Found | None:
-    """None when there is no such process. Two files, read as they are: there may be hundreds of processes."""
+    """CPU time, memory and context switches of a process; None when it has ended. It reads only two files, because
+    there may be hundreds of processes."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_bytes()
         status = Path(f"/proc/{pid}/status").read_bytes()
     except (FileNotFoundError, ProcessLookupError, PermissionError):
         return None
-    fields = stat.rpartition(b")")[2].split()  # from the third on; the second, its name, may hold anything
+    fields = stat.rpartition(b")")[2].split()  # from the third on; the second, its name, may hold any characters
     switches = [int(line.split()[1]) for line in status.splitlines()[-2:] if b"ctxt_switches" in line]
     cpu_s = (int(fields[11]) + int(fields[12])) / _TICKS_PER_S
     return _Found(cpu_s, int(fields[21]) * _PAGE_BYTES, sum(switches))
 
 
 class MetricsStore:
-    """metrics.db: one row per process and second, one per run and second. One writer; readers are not disturbed.
+    """The file metrics.db: one row per second for the run, and one for each of its processes. There is one writer;
+    readers do not block it.
 
-    Every row is committed at once, into the log beside the file (metrics.db-wal), and every FLUSH_S from there into
-    the file itself: whoever copies or reads that alone lacks seconds. Of what is older than FINE_S one second in
-    COARSE_S is kept. On a full disk rows wait, MOST_HELD seconds at most; `problem` says why, and `dropped` counts the
-    seconds that are lost.
+    Every row is committed at once to the log beside the file (metrics.db-wal), and every FLUSH_S from there to the file
+    itself: a copy of the file alone lacks the last seconds. Of rows older than FINE_S, one second in COARSE_S is kept.
+    On a full disk rows wait in memory, at most MOST_HELD seconds of them; `problem` is then the reason, and `dropped`
+    counts the seconds that are lost.
     """
 
     def __init__(self, path: Path) -> None:
         self._connection = sqlite3.connect(path)
         self._connection.execute("PRAGMA journal_mode=WAL")
-        self._connection.execute("PRAGMA synchronous=OFF")  # a lost last second of metrics is no loss
+        self._connection.execute("PRAGMA synchronous=OFF")  # losing the last second of metrics does not matter
         self._connection.executescript(_SCHEMA)
         self._held: deque[RunStatus] = deque()
         self._flush_at_s = self._thin_at_s = 0.0
@@ -254,7 +263,7 @@ class MetricsStore:
         self.dropped = 0
 
     def add(self, status: RunStatus) -> None:
-        """Raises sqlite3.Error for what is no want of space."""
+        """Stores the measurements of one second. Raises sqlite3.Error for errors other than missing space."""
         self._held.append(status)
         if len(self._held) > MOST_HELD:
             self._held.popleft()
@@ -280,7 +289,7 @@ class MetricsStore:
             self._connection.execute("PRAGMA wal_checkpoint(PASSIVE)")
 
     def _thin(self, before_s: float) -> None:
-        """Of this supervisor's rows that are older: those of one second in COARSE_S stay."""
+        """Deletes this supervisor's rows before `before_s`, except those of one second in COARSE_S."""
         with self._connection:
             for table in _TABLES:
                 query = f"SELECT max(rowid) FROM {table} WHERE rowid > ? AND elapsed_s < ?"

@@ -1,4 +1,4 @@
-"""What the kernel says of a process of this machine: stopped, asleep, waiting for a device, or at work."""
+"""The state of a process of this machine, from /proc: stopped, asleep, waiting for a device, or running."""
 
 from __future__ import annotations
 
@@ -10,14 +10,15 @@ __all__ = ["KernelState", "kernel_state"]
 
 
 class KernelState(NamedTuple):
-    """letter: the kernel's, "D" when any of its threads waits for a device. cpu_ticks: of all its threads."""
+    """letter: the kernel's letter for the state; "D" when any thread waits for a device, unless the process is stopped
+    ("T"). cpu_ticks: CPU time of all threads, in clock ticks."""
 
     letter: str
     cpu_ticks: int
 
 
 def kernel_state(pid: int) -> KernelState | None:
-    """None: it has ended."""
+    """The state of the process; None when it has ended."""
     try:
         main = _fields(Path(f"/proc/{pid}/stat"))
         letters = {_fields(Path(entry.path, "stat"))[0] for entry in os.scandir(f"/proc/{pid}/task")}
@@ -28,5 +29,6 @@ def kernel_state(pid: int) -> KernelState | None:
 
 
 def _fields(stat: Path) -> list[str]:
-    """From the third one on. The command's name stands in parentheses and may hold anything."""
+    """The fields of a stat file from the third one on. The second one, the command's name in parentheses, may hold any
+    characters."""
     return stat.read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()

@@ -1,4 +1,4 @@
-"""SIGINT and SIGTERM as facts for the loop: how often, which one; a descriptor that wakes it."""
+"""Counts SIGINT and SIGTERM for a loop, and has a descriptor that wakes the loop."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ __all__ = ["StopSignals"]
 
 
 class StopSignals:
-    """Use as a context manager, in the main thread; elsewhere it sees nothing and changes nothing."""
+    """A context manager for the main thread. `count`: the signals so far; `last`: the number of the last one. In other
+    threads it has no effect and counts nothing."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -49,14 +50,14 @@ class StopSignals:
         return self._reader.fileno()
 
     def clear(self) -> None:
-        """Takes the wake-up bytes."""
+        """Reads the wake-up bytes, so that the descriptor is no longer readable."""
         with contextlib.suppress(BlockingIOError):
             while self._reader.recv(64):
                 pass
 
     @property
     def exit_code(self) -> ExitCode:
-        """What a process that was killed by the last signal ends with."""
+        """The exit code of a process that ends because of the last signal."""
         return ExitCode.TERMINATED if self.last == signal.SIGTERM else ExitCode.INTERRUPTED
 
     @property

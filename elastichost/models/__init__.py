@@ -1,11 +1,11 @@
-"""Five published recommendation models as plain torch + torchrec: nothing in here knows who trains them.
+"""Five published recommendation models as plain torch + torchrec modules. They import nothing of elastichost.
 
 Each name is a build function for `model.build`, e.g. `build = "elastichost.models:dlrm"`:
 
     build(tables: list[EmbeddingBagConfig], num_dense: int, *, num_labels: int = 1, **args) -> torch.nn.Module
     module(dense float32 [B, num_dense], sparse KeyedJaggedTensor) -> logits [B], or [B, num_labels] when that is > 1
 
-Names load on first use: importing this package imports no torch. The folder can be copied out and used alone.
+The names load on first use: importing this package does not import torch. The folder can be copied and used alone.
 
 Modules:
     networks/   one module for each model
@@ -29,7 +29,7 @@ __all__ = ["dcn", "deepfm", "dlrm", "wide_deep", "xdeepfm"]
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    # The modules lie one level down so that a submodule never takes the name of its build function.
+    # The modules are in a subpackage: here, a submodule would replace the build function of the same name.
     build = import_module(f".networks.{name}", __name__).build
     globals()[name] = build
     return build

@@ -1,8 +1,9 @@
 """From the blocks of a checkpoint to the tensors of a plain torchrec model.
 
-Buckets become one tensor again: consecutive row ranges of a fixed table; for a dynamic table its live rows, in the
-order (bucket, id): which row an id was given depends on who came first, its place here does not. Padding columns are
-dropped. Tensors come in chunks of one bucket, so that nobody needs a table in memory who only writes it to a file.
+The buckets of a table become one tensor again. For a fixed table they are consecutive row ranges. For a dynamic table
+they are its live rows in the order (bucket, id): the row of an id depends on the order of training, its place in the
+tensor does not. Padding columns are dropped. Tensors come in chunks of one bucket, so that writing a table to a file
+does not need the whole table in memory.
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ JOB_FILE = "job.resolved.toml"
 
 @dataclass(frozen=True, slots=True)
 class TensorSource:
-    """A tensor to be: `chunks()` gives its rows in order, C-contiguous, of `dtype`; the shape holds all of them."""
+    """A tensor that is not in memory yet. `chunks()` gives its rows in order, as C-contiguous arrays of `dtype`;
+    `shape` is that of the whole tensor."""
 
     name: str
     shape: tuple[int, ...]
@@ -40,7 +42,7 @@ class TensorSource:
         return int(np.prod(self.shape, dtype=np.int64)) * self.dtype.itemsize
 
     def array(self) -> Array:
-        """All of it in memory."""
+        """The whole tensor in memory."""
         out = np.empty(self.shape, dtype=self.dtype)
         start = 0
         for chunk in self.chunks():
@@ -50,54 +52,55 @@ class TensorSource:
 
 
 def load_run_job(run_dir: Path) -> JobSpec:
-    """The job as it was run; the present environment has no say in it. Raises ConfigError, also for an emulated one."""
+    """The job of a run; environment variables do not change it. Raises ConfigError when the directory holds no run, and
+    for an emulated run."""
     file = run_dir / JOB_FILE
     if not file.is_file():
         raise ConfigError(f"{run_dir} is not a run directory: it has no {JOB_FILE}", hint="name one under runs/")
     job = load_job(file, environ={})
     if job.emulate.enabled:
         raise ConfigError(
-            f"{run_dir} was emulated: there is no model, nothing was learnt", hint="train the job without [emulate]"
+            f"{run_dir} is an emulated run: it has no trained model", hint="train the job with emulate.enabled = false"
         )
     return job
 
 
 def find_checkpoint(run_dir: Path, job: JobSpec, checkpoint: Path | None) -> FoundCheckpoint:
-    """The named checkpoint, or the newest good one of the run and its mirror. Raises CheckpointError without one.
+    """The given checkpoint, or the newest good one of the run and its mirror. Raises CheckpointError without one.
 
-    Blocks are checked as they are read, so nothing is read twice."""
+    The blocks are checked later, when they are read, so that they are read only once."""
     if checkpoint is not None:
         return FoundCheckpoint(directory=checkpoint, manifest=load_manifest(checkpoint))
     identity = read_identity(run_dir)
     if identity is None:
         raise CheckpointError(
-            f"{run_dir} holds no checkpoint: no run has begun there", hint="name another run directory"
+            f"{run_dir} has no checkpoint: no run was started in it", hint="name another run directory"
         )
     source = checkpoint_source(run_dir, identity, job)
     found = latest(*source.places, verify=False, run_id=source.run_id)
     if found is None:
         raise CheckpointError(
-            f"{source.places[0]} holds no checkpoint",
-            hint="a run writes its first one after checkpoint.every_s, or at its end",
+            f"{source.places[0]} has no checkpoint",
+            hint="wait for the first one: a run writes it after checkpoint.every_s, or at its end",
         )
     return found
 
 
 def weight_name(embedding: EmbeddingSpec) -> str:
-    """The name torchrec gives the weights in a state dict."""
+    """The name of the weights in torchrec's state dict."""
     prefix = f"{embedding.module}." if embedding.module else ""
     return f"{prefix}{'embedding_bags' if embedding.kind == 'bag' else 'embeddings'}.{embedding.name}.weight"
 
 
 class CheckpointTensors:
-    """The tensors of one checkpoint. Reading raises CheckpointError naming file and block when bytes are not right."""
+    """The tensors of one checkpoint. Reading them raises CheckpointError, with file and block, for corrupt bytes."""
 
     def __init__(self, directory: Path, manifest: Manifest) -> None:
         self.directory = directory
         self.manifest = manifest
         self.model = manifest.model
         self._records = manifest.by_key()
-        # Of every bucket of a dynamic table: how many rows it has, and its live ones in the order of their ids.
+        # For every bucket of a dynamic table: the number of its rows, and its live rows in the order of their ids.
         self._live: dict[int, tuple[tuple[int, npt.NDArray[np.int64]], ...]] = {
             table.index: tuple(self._live_rows(table, bucket) for bucket in self._buckets(table))
             for table in self.model.tables
@@ -107,19 +110,21 @@ class CheckpointTensors:
     def _live_rows(self, table: TableSpec, bucket: int) -> tuple[int, npt.NDArray[np.int64]]:
         ids, seen = self._block("ids", table.index, bucket), self._block("seen", table.index, bucket)
         if ids.shape != seen.shape:
-            raise CheckpointError(f"{self.directory}: table {table.name!r} bucket {bucket}: ids and seen differ")
+            raise CheckpointError(
+                f"{self.directory}: table {table.name!r} bucket {bucket}: the blocks of ids and seen differ in length"
+            )
         live = np.flatnonzero(seen)
         return len(seen), live[np.argsort(ids[live])]
 
     def rows(self, table: TableSpec) -> int:
-        """num_embeddings of the plain model. A dynamic table has its live rows, and a last row of zeros when a sequence
-        reads it: that row stands for ids without one. There is at least one row, because torchrec wants it."""
+        """num_embeddings of the table in the plain model, at least 1, because torchrec requires it. A dynamic table has
+        its live rows. When a sequence feature reads it, a last row of zeros is added, for ids without a row."""
         if not table.is_dynamic:
             return table.rows
         return max(1, self.ids_count(table) + bool(self.sequence_features(table)))
 
     def sequence_features(self, table: TableSpec) -> tuple[str, ...]:
-        """Features of a dynamic table in which an id without a row keeps its place."""
+        """The features of a dynamic table in which an id without a row keeps its place in the sequence."""
         if not table.is_dynamic:
             return ()
         return tuple(feature for feature in table.features if feature in self.model.sequence_features)
@@ -128,11 +133,11 @@ class CheckpointTensors:
         return sum(len(live) for _, live in self._live[table.index])
 
     def weights(self) -> list[TensorSource]:
-        """Everything in the plain model's state dict: dense tensors first, then embeddings."""
+        """All tensors of the plain model's state dict: dense tensors first, then embeddings."""
         return [*self.dense(), *(self.embedding(e) for e in self.model.embeddings)]
 
     def embedding(self, embedding: EmbeddingSpec) -> TensorSource:
-        """float32 [rows(table), dim]"""
+        """The weights of an embedding, float32 [rows(table), dim]."""
         table = self.model.tables[embedding.table]
         return TensorSource(
             name=weight_name(embedding),
@@ -142,7 +147,7 @@ class CheckpointTensors:
         )
 
     def ids(self, table: TableSpec) -> TensorSource:
-        """int64 [ids_count(table)]: the key of each row of a dynamic table"""
+        """The key of each row of a dynamic table, int64 [ids_count(table)]."""
         return TensorSource(
             name=table.name,
             shape=(self.ids_count(table),),
@@ -151,7 +156,7 @@ class CheckpointTensors:
         )
 
     def dense(self) -> list[TensorSource]:
-        """float32 parameters and buffers, with their own names and shapes."""
+        """The dense parameters and buffers, float32, with the names and shapes of the model."""
         spec = self.model.dense
         if not spec.elements:
             return []
@@ -199,7 +204,7 @@ class CheckpointTensors:
 
 
 def _float32(rows: Array) -> Array:
-    """Rows as float32; bfloat16, kept as uint16, is the upper half of a float32."""
+    """Rows as float32. bfloat16 is stored as uint16 and is the upper half of a float32."""
     if rows.dtype != np.uint16:
         return rows
     return (rows.astype(np.uint32) << 16).view(np.float32)

@@ -1,10 +1,10 @@
-"""`elastichost export`: a trained model as a directory that needs no elastichost.
+"""`elastichost export`: writes a trained model to a directory that can be used without elastichost.
 
-model.safetensors   every weight, under torchrec's names
-ids.safetensors     one int64 tensor per dynamic table: the key of each of its rows
-preprocess.json     columns, key kinds and rules: how samples become the model's inputs
+model.safetensors   all weights, with torchrec's names
+ids.safetensors     one int64 tensor for each dynamic table: the key of each row
+preprocess.json     how samples become inputs of the model: columns, kinds of ids, rules
 models/ or source/  the model's code
-reader.py           loads the model and prepares Parquet tables, by itself
+reader.py           loads the model and prepares Parquet tables, without elastichost
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ IdRule = Literal["dynamic", "range", "modulo", "hash_modulo"]
 
 @dataclass(frozen=True, slots=True)
 class ExportReport:
-    """What was written. `table_rows`: rows of every table in the exported model. `warnings`: one line each."""
+    """The result of an export. `table_rows`: rows of every table in the exported model. `warnings`: one line each."""
 
     directory: Path
     checkpoint: Path
@@ -48,13 +48,13 @@ class ExportReport:
 
 
 class ExportedTable(msgspec.Struct, frozen=True):
-    """One id space. `torchrec_name`: what the model's code calls the table. `rule`:
+    """One table of an export. `torchrec_name`: its name in the model's code. `rule`: how an id becomes a row:
 
-    dynamic      look the key up in ids.safetensors; leave unknown ids out of their bag. In `sequence_features` give
-                 them the last row instead, which is zeros, and which bags leave out
-    range        row = id, outside [0, rows) is an error
+    dynamic      the position of the key in ids.safetensors. Unknown ids are left out of their bag. In
+                 `sequence_features` they get the last row instead, which is zeros and which bags leave out
+    range        row = id; an id outside [0, rows) is an error
     modulo       row = id mod rows
-    hash_modulo  row = XXH64 as uint64 mod rows
+    hash_modulo  row = (XXH64 as uint64) mod rows
     """
 
     name: str
@@ -69,7 +69,8 @@ class ExportedTable(msgspec.Struct, frozen=True):
 
 
 class ExportedModel(msgspec.Struct, frozen=True):
-    """`source`: the file to load, relative to the directory; "": import `module` from an installed package."""
+    """The model's code in an export. `source`: the file to load, relative to the directory; "": `module` of an
+    installed package is imported instead."""
 
     build: str
     source: str
@@ -80,7 +81,7 @@ class ExportedModel(msgspec.Struct, frozen=True):
 
 
 class Preprocess(msgspec.Struct, frozen=True, kw_only=True):
-    """`preprocess.json`. `features`: the order of the KeyedJaggedTensor's keys."""
+    """The content of `preprocess.json`. `features`: the keys of the KeyedJaggedTensor, in order."""
 
     schema: str = SCHEMA
     job: str
@@ -99,10 +100,10 @@ class Preprocess(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def export(run_dir: Path, destination: Path, checkpoint: Path | None = None) -> ExportReport:
-    """Exports the newest good checkpoint of a run (or the one named) into `destination`, which must not exist or be
-    empty; it is there completely or not at all. Needs memory for one bucket, whatever the size of the tables.
-
-    Raises ConfigError (no run, destination in use), CheckpointError, ModelError (the model's source is gone).
+    """Exports the newest good checkpoint of a run (or the given one) to `destination`, which must be empty or not
+    exist. The directory appears only when it is complete. The memory needed is that of one bucket, for tables of any
+    size.
+    Raises ConfigError (no run, destination in use), CheckpointError, ModelError (the model's source is missing).
     """
     job = load_run_job(run_dir)
     if destination.exists() and (not destination.is_dir() or any(destination.iterdir())):
@@ -125,7 +126,7 @@ def export(run_dir: Path, destination: Path, checkpoint: Path | None = None) -> 
         raise ElastichostError(f"cannot export to {destination}: {error}", hint="free some disk space") from error
     finally:
         shutil.rmtree(partial, ignore_errors=True)
-    missing = "" if source else f"the model's code is the installed package {parsed.module!r}, which was not copied"
+    missing = "" if source else f"the model's code is in the installed package {parsed.module!r} and was not copied"
     return ExportReport(
         directory=destination,
         checkpoint=found.directory,
@@ -146,7 +147,7 @@ def _write_tensors(tensors: CheckpointTensors, directory: Path) -> tuple[int, in
 
 
 def _copy_source(parsed: BuildSpec, run_dir: Path, directory: Path) -> str:
-    """Copies the model's code; gives the file to load, relative to `directory`, or "" for an installed package."""
+    """Copies the model's code. Returns the file to load, relative to `directory`; "" for an installed package."""
     if parsed.module == models.__name__:
         folder = Path(models.__file__).parent
         shutil.copytree(folder, directory / "models", ignore=shutil.ignore_patterns("__pycache__"))

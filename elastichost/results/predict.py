@@ -1,4 +1,4 @@
-"""`elastichost predict`: scores of a file by a run's newest checkpoint, in one process and with no PS."""
+"""`elastichost predict`: scores a file with a run's newest checkpoint, in one process and without parameter servers."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ BATCH_SIZE = 4096
 
 @dataclass(frozen=True, slots=True)
 class PredictReport:
-    """What was scored. `quality`: one report per label column; empty when the file has no labels."""
+    """The result of scoring. `quality`: one report for each label column; empty when the file has no labels."""
 
     output: Path
     checkpoint: Path
@@ -51,11 +51,11 @@ class PredictReport:
 
 
 def predict(run_dir: Path, data_file: Path, output: Path, checkpoint: Path | None = None) -> PredictReport:
-    """Scores every row of `data_file` (of the job's format; labels may be missing) into the Parquet file `output`:
-    `row` int64, `probability` float32, and `label` float32 when there are labels; with several labels
-    `probability_<name>` and `label_<name>`. The file is there completely or not at all.
+    """Scores every row of `data_file`, which has the job's format and may lack labels. It writes the Parquet file
+    `output`: `row` int64, `probability` float32, and `label` float32 when there are labels. With several labels the
+    columns are `probability_<name>` and `label_<name>`. The file appears only when it is complete.
 
-    Raises ConfigError, DataError (bad rows stop it: a row without a score would shift the others), CheckpointError,
+    Raises ConfigError, DataError (also for a bad row: a row without a score would shift the others), CheckpointError,
     ModelError.
     """
     began_s = perf_counter()
@@ -88,21 +88,22 @@ def predict(run_dir: Path, data_file: Path, output: Path, checkpoint: Path | Non
 
 
 def load_trained_model(job: JobSpec, tensors: CheckpointTensors) -> nn.Module:
-    """The user's model as plain torchrec, with the checkpoint's weights. Raises ModelError when the code has changed
-    since the run."""
+    """The user's model as plain torchrec, with the weights of the checkpoint. Raises ElastichostError when the model's
+    code does not fit the checkpoint, ModelError when it fails."""
     spec = tensors.model
     rows = {table.name: tensors.rows(table) for table in spec.tables}
     with meta_collections():
         model = build_model(job, spec.tables, rows, spec.num_dense_features, spec.num_labels)
     state = {source.name: torch.from_numpy(source.array()) for source in tensors.weights()}
     own = model.state_dict()
-    # Integer buffers are constants of the model's code: no checkpoint has them.
+    # Integer buffers are constants of the model's code; they are not in checkpoints.
     missing = sorted(name for name, value in own.items() if name not in state and value.is_floating_point())
     unexpected = sorted(name for name in state if name not in own or own[name].shape != state[name].shape)
     if missing or unexpected:
         raise ElastichostError(
-            f"{job.model.build} does not build the checkpoint's model: {', '.join([*missing, *unexpected])} differ",
-            hint="the model's code or packages have changed since the run; restore them",
+            f"{job.model.build} builds another model than that of the checkpoint: {', '.join([*missing, *unexpected])} "
+            "differ",
+            hint="restore the code and the packages with which the run was trained",
         )
     model.load_state_dict(state, strict=False, assign=True)
     leave_last_row_out(model, {name for table in spec.tables for name in tensors.sequence_features(table)})
@@ -110,13 +111,14 @@ def load_trained_model(job: JobSpec, tensors: CheckpointTensors) -> nn.Module:
 
 
 def _scoring_job(job: JobSpec, data_file: Path) -> JobSpec:
-    """The run's job, strict about bad rows; generated data has no files, so a Parquet file stands for it."""
+    """The run's job with changes for scoring: bad rows stop it, and weights are not read. For generated data, which has
+    no files, the format becomes Parquet."""
     if not data_file.is_file():
         raise DataError(f"{data_file}: there is no such file")
     changes: dict[str, object] = {"bad_rows": "stop", "weight": ""}
     if job.data.format == "synthetic":
         if data_file.suffix != ".parquet":
-            raise ConfigError(f"the run was trained on generated data; {data_file} must be a Parquet file to be scored")
+            raise ConfigError(f"{data_file}: the run was trained on synthetic data; only Parquet files can be scored")
         changes["format"] = "parquet"
     return job.model_copy(update={"data": job.data.model_copy(update=changes)})
 
@@ -128,7 +130,7 @@ def _check_kinds(model: ModelSpec, description: DatasetDescription, data_file: P
             if kind != table.key_kind:
                 raise DataError(
                     f"{data_file}, column {feature!r} holds {kind} ids; the run was trained on {table.key_kind} ids",
-                    hint="an int and a string are different keys; write the column with the type of the training data",
+                    hint="write the column with the type of the training data: an int and a string are different keys",
                 )
 
 
@@ -137,7 +139,7 @@ def _ids(tensors: CheckpointTensors, table: TableSpec) -> npt.NDArray[np.int64] 
 
 
 class _CheckpointRows:
-    """Keys of a batch to rows of the plain model, as the export's reader does it."""
+    """Maps the keys of a batch to rows of the plain model, in the same way as the export's reader."""
 
     def __init__(self, job: JobSpec, tensors: CheckpointTensors, data_file: Path) -> None:
         self._features = job.data.categorical
@@ -157,7 +159,7 @@ class _CheckpointRows:
         }
 
     def prepare(self, batch: SampleBatch) -> PreparedBatch:
-        """Raises IdOutOfRangeError."""
+        """The batch with rows instead of keys. Raises IdOutOfRangeError."""
         lengths = batch.lengths.astype(np.int64)
         bounds = np.concatenate(([0], np.cumsum(lengths.reshape(len(self._features), batch.size).sum(axis=1))))
         values = np.empty(len(batch.keys), dtype=np.int64)
@@ -189,7 +191,8 @@ class _CheckpointRows:
 
 
 class _ScoreColumns:
-    """The output's columns, and what is kept for the quality figures: two float32 per sample and label."""
+    """Makes the columns of the output, and keeps logits and labels for the metrics: two float32 per sample and
+    label."""
 
     def __init__(self, labels: Sequence[str], has_labels: bool) -> None:
         suffixes = [""] if len(labels) == 1 else [f"_{name}" for name in labels]
@@ -217,7 +220,7 @@ class _ScoreColumns:
 
 
 def _batches(reader: Reader, description: DatasetDescription) -> Iterator[tuple[int, SampleBatch]]:
-    """(row number of the first sample, batch) of everything, in file order."""
+    """(row number of the first sample, batch) for all batches, in file order."""
     for unit in description.units:
         for batch in reader.batches(unit, 0, unit.samples, BATCH_SIZE):
             if batch.size:
@@ -226,7 +229,8 @@ def _batches(reader: Reader, description: DatasetDescription) -> Iterator[tuple[
 
 @contextmanager
 def _parquet_writer(output: Path, schema: pa.Schema) -> Iterator[pq.ParquetWriter]:
-    """Writes beside `output` and renames at the end. Raises ElastichostError naming the file when the disk refuses."""
+    """Writes a partial file beside `output`, and renames it at the end. Raises ElastichostError, with the file, for
+    errors of the disk."""
     partial = output.with_name(f".{output.name}.partial-{os.getpid()}")
     try:
         with pq.ParquetWriter(partial, schema) as writer:

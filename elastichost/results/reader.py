@@ -1,4 +1,4 @@
-"""Loads an exported model and prepares Parquet tables for it. Stands alone: torch, torchrec, safetensors, pyarrow.
+"""Loads an exported model and prepares Parquet tables for it. It needs torch, torchrec, safetensors and pyarrow only.
 
 model = load_model(directory)
 dense, sparse = Preprocessor(directory).inputs(pyarrow.parquet.read_table("file.parquet"))
@@ -30,7 +30,7 @@ Int64Array = npt.NDArray[np.int64]
 
 
 class ColumnError(ValueError):
-    """A column of the table is not what the model was trained on. `column`: its name."""
+    """A column of the table is missing, or does not fit the data that the model was trained on. `column`: its name."""
 
     def __init__(self, column: str, problem: str) -> None:
         super().__init__(f"column {column}: {problem}")
@@ -57,16 +57,19 @@ def load_model(directory: str | Path) -> torch.nn.Module:
         build = getattr(_source_module(directory, about["model"]), about["model"]["function"])
         model: torch.nn.Module = build(configs, about["num_dense"], **about["model"]["args"], **labels)
     loaded = model.load_state_dict(load_file(directory / "model.safetensors"), strict=False, assign=True)
-    own = model.state_dict()  # integer tensors are constants of the model's code and not exported
+    own = model.state_dict()  # integer tensors are constants of the model's code; they are not exported
     missing = [name for name in loaded.missing_keys if own[name].is_floating_point()]
     if missing or loaded.unexpected_keys:
-        raise ValueError(f"model.safetensors does not fit the code: lacks {missing}, has {loaded.unexpected_keys} more")
+        raise ValueError(
+            f"model.safetensors does not fit the model's code: {missing} are missing, {loaded.unexpected_keys} are not "
+            "in the model"
+        )
     leave_last_row_out(model, {name for table in about["tables"] for name in table["sequence_features"]})
     return model.eval()
 
 
 def leave_last_row_out(model: torch.nn.Module, sequence_features: Collection[str]) -> None:
-    """Bags of these features leave the last row out, which stands for ids without a row where they keep their place."""
+    """Makes bags of these features ignore the last row of their table, which is for ids without a row in sequences."""
     for module in model.modules():
         if isinstance(module, EmbeddingBagCollection):
             for config in module.embedding_bag_configs():
@@ -75,7 +78,7 @@ def leave_last_row_out(model: torch.nn.Module, sequence_features: Collection[str
 
 
 class Preprocessor:
-    """Columns of a table to what the model takes, by the rules of `preprocess.json`."""
+    """Turns the columns of a table into the inputs of the model, by the rules of `preprocess.json`."""
 
     def __init__(self, directory: str | Path) -> None:
         self.about = _about(Path(directory))
@@ -94,11 +97,10 @@ class Preprocessor:
         }
 
     def inputs(self, table: pa.Table) -> tuple[torch.Tensor, KeyedJaggedTensor]:
-        """(dense float32 [B, num_dense], sparse) of the B rows of `table`.
+        """(dense float32 [B, num_dense], sparse) for the B rows of `table`.
 
-        Ids are cast to the kind of the training data: text that reads as an integer to integers, integers to text.
-        Raises ColumnError (a ValueError) for a column that is missing or cannot be cast exactly, and for ids out of
-        range.
+        Ids are cast to the kind of the training data: text of an integer to an integer, or integers to text. Raises
+        ColumnError (a ValueError) for a column that is missing or cannot be cast exactly, and for ids out of range.
         """
         wanted = (*self.about["dense"], *self.about["features"])
         if missing := [name for name in wanted if name not in table.column_names]:
@@ -108,7 +110,7 @@ class Preprocessor:
             try:
                 values = table.column(name).cast(pa.float64()).to_numpy()  # null becomes NaN
             except pa.ArrowException as error:
-                raise ColumnError(name, f"{table.column(name).type} is no number ({error})") from error
+                raise ColumnError(name, f"{table.column(name).type} cannot be cast to numbers ({error})") from error
             if self.about["dense_transform"] == "log1p":
                 values = np.log1p(np.maximum(values, 0))
             dense[:, number] = np.where(np.isnan(values), self.about["null_fill"], values)
@@ -119,7 +121,7 @@ class Preprocessor:
             row = self.tables[feature].rows_of(found)
             if (row == IdTable.OUT_OF_RANGE).any():
                 raise ColumnError(feature, f"id {found[row == IdTable.OUT_OF_RANGE][0]} is out of range")
-            rows.append(row[row >= 0])  # an id that was never trained leaves its bag
+            rows.append(row[row >= 0])  # an id that was never trained is left out of its bag
             lengths.append(np.bincount(sample[row >= 0], minlength=table.num_rows))
         return torch.from_numpy(dense), KeyedJaggedTensor(
             keys=list(self.about["features"]),
@@ -129,8 +131,8 @@ class Preprocessor:
 
 
 class IdTable:
-    """Keys of one feature to the rows of its table. `ids` int64: the key of each row of a dynamic table;
-    `keeps_places`: the table's last row, of zeros, stands for ids without a row."""
+    """Maps the keys of one feature to rows of its table. `ids`: int64, the key of each row of a dynamic table.
+    `keeps_places`: ids without a row get the last row of the table, which is zeros."""
 
     UNKNOWN, OUT_OF_RANGE = -1, -2
 
@@ -141,7 +143,7 @@ class IdTable:
         self.sorted_ids = None if ids is None or self.order is None else ids[self.order]
 
     def rows_of(self, keys: Int64Array) -> Int64Array:
-        """int64, as many as keys: a row, UNKNOWN (dynamic tables), or OUT_OF_RANGE."""
+        """int64 [len(keys)]: the row of each key, UNKNOWN (dynamic tables), or OUT_OF_RANGE (tables of fixed size)."""
         if self.order is not None and self.sorted_ids is not None:
             if not len(self.order):
                 return np.full(len(keys), self.row_of_unknown, dtype=np.int64)
@@ -155,9 +157,9 @@ class IdTable:
 
 
 def _ids(column: pa.Array, name: str, *, is_string: bool) -> tuple[Int64Array, Int64Array]:
-    """(keys, the sample of each) of ints, strings or lists of them, int64 [n] both; nulls have no key. Ints never
-    become floats. is_string: the model was trained on text. Raises ColumnError where the column cannot be cast to what
-    it was trained on."""
+    """(keys, sample of each key), both int64 [n], of a column of ints, strings or lists of them. Nulls have no key.
+    Ints are never converted to floats. is_string: the model was trained on text. Raises ColumnError when the column
+    cannot be cast to the kind of the training data."""
     sample = np.arange(len(column))
     if pa.types.is_fixed_size_list(column.type):
         column = column.cast(pa.list_(column.type.value_type))
@@ -177,29 +179,32 @@ def _ids(column: pa.Array, name: str, *, is_string: bool) -> tuple[Int64Array, I
 
 
 def _integers(column: pa.Array, name: str) -> pa.Array:
-    """Ids of a table that was trained on integers: whole numbers as they are, and text that reads as one."""
+    """Ids for a table that was trained on integers: integers unchanged, and text of integers as integers."""
     if pa.types.is_integer(column.type) or pa.types.is_boolean(column.type):
         return column
     if _is_text(column.type):
         words = column.cast(pa.string())
-        whole = pc.match_substring_regex(words, r"^(0|-?[1-9][0-9]*)$")  # "007" and "7" were different keys
+        # "007" is refused, because it was another key than "7"
+        whole = pc.match_substring_regex(words, r"^(0|-?[1-9][0-9]*)$")
         if not pc.all(whole).as_py():
             odd = words.filter(pc.invert(whole))[0].as_py()
-            raise ColumnError(name, f"{odd!r} is no integer, and the model was trained on integers")
+            raise ColumnError(name, f"{odd!r} is not an integer; the model was trained on integers")
         column = words
     try:
         return column.cast(pa.int64())
     except pa.ArrowException as error:
-        raise ColumnError(name, f"{column.type} does not hold integers, as in training ({error})") from error
+        raise ColumnError(
+            name, f"{column.type} cannot be cast to integers; the model was trained on integers ({error})"
+        ) from error
 
 
 def _words(column: pa.Array, name: str) -> pa.Array:
-    """Ids of a table that was trained on text: text as it is, and integers as they are written."""
+    """Ids for a table that was trained on text: text unchanged, and integers as decimal text."""
     if _is_text(column.type):
         return column
     if not (pa.types.is_integer(column.type) or pa.types.is_null(column.type)):
         raise ColumnError(
-            name, f"{column.type} does not hold text, and the model was trained on text: write it as text"
+            name, f"{column.type} does not hold text; the model was trained on text: write the column as text"
         )
     return column.cast(pa.string())
 
@@ -229,7 +234,7 @@ def _source_module(directory: Path, model: dict[str, Any]) -> Any:
 
 @contextmanager
 def _source_path(directory: Path, model: dict[str, Any]) -> Iterator[None]:
-    """What lies beside the model's file can be imported by it."""
+    """Within this context, the model's code can import the modules beside its file."""
     sys.path.insert(0, str((directory / model["source"]).parent))
     try:
         yield
@@ -239,7 +244,8 @@ def _source_path(directory: Path, model: dict[str, Any]) -> Iterator[None]:
 
 @contextmanager
 def _no_random_tables() -> Iterator[None]:
-    """Random numbers for large tables take long, and would be replaced at once."""
+    """Within this context, new tables are not filled with random numbers: that takes long, and the trained weights
+    replace them at once."""
     kinds: tuple[Any, ...] = (torch.nn.EmbeddingBag, torch.nn.Embedding)
     resets = [kind.reset_parameters for kind in kinds]
     for kind in kinds:
@@ -252,7 +258,7 @@ def _no_random_tables() -> Iterator[None]:
 
 
 def xxh64(text: str | bytes) -> int:
-    """XXH64 with seed 0 of UTF-8 bytes; by the `xxhash` package when it is installed, which is much faster."""
+    """XXH64 (seed 0) of UTF-8 bytes. The `xxhash` package is used when it is installed, because it is much faster."""
     data = text.encode() if isinstance(text, str) else text
     try:
         import xxhash

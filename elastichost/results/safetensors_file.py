@@ -1,7 +1,7 @@
-"""A safetensors file written as a stream: the library's writer wants every tensor in memory at once.
+"""Writes a safetensors file as a stream. The library's writer needs all tensors in memory at once.
 
-The format: an unsigned little-endian 64-bit length, so many bytes of JSON (name -> dtype, shape, data_offsets), padded
-with spaces to a multiple of eight, then the tensors' bytes one after the other.
+The format: an unsigned little-endian 64-bit length; JSON of that length (name -> dtype, shape, data_offsets), padded
+with spaces to a multiple of eight; then the bytes of the tensors, one after another.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ class _Entry(msgspec.Struct):
 
 
 def write_safetensors(path: Path, sources: Sequence[TensorSource], metadata: Mapping[str, str]) -> int:
-    """Writes and fsyncs `path`; gives its size in bytes. Raises CheckpointError when a source gives another size than
-    its shape says, FileExistsError, OSError."""
+    """Writes and fsyncs `path`. Returns its size in bytes. Raises CheckpointError when the chunks of a source have
+    another total size than its shape; FileExistsError, OSError."""
     entries: dict[str, _Entry | Mapping[str, str]] = {"__metadata__": metadata}
     offset = 0
     for source in sources:
@@ -44,7 +44,7 @@ def write_safetensors(path: Path, sources: Sequence[TensorSource], metadata: Map
         for source in sources:
             written = sum(file.write(_bytes(chunk)) for chunk in source.chunks())
             if written != source.nbytes:
-                raise CheckpointError(f"{path}: {source.name} came to {written} bytes, not {source.nbytes}")
+                raise CheckpointError(f"{path}: {source.name} has {written} bytes instead of {source.nbytes}")
         file.flush()
         os.fsync(file.fileno())
         return file.tell()

@@ -1,6 +1,6 @@
-"""The user's model: its source, and how it is built.
+"""The user's model: its source code, and the function that builds it.
 
 Modules:
-    source   a file or a module, and the function in it
-    build    calls that function, and checks what it gives
+    source   finds and checks the source of the build function without running it
+    build    loads the build function, calls it, and checks its result
 """

@@ -1,6 +1,6 @@
-"""The user's model: loading its build function and calling it, with the user's own traceback when it fails.
+"""Loads the user's build function and calls it. When it fails, the error has the traceback within the user's code.
 
-torch and torchrec are imported by `table_configs` and `build_model` only, so the cheap check stays cheap.
+Only `table_configs`, `torchrec_names` and `build_model` import torch and torchrec, so checking the source stays fast.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ Build = Callable[..., Any]
 
 
 def load_build(spec: str, base_dir: Path) -> Build:
-    """The function that `model.build` names; relative files are relative to `base_dir`, whose modules, and those
-    beside the model's file, can be imported by it.
+    """The function that `model.build` names. A relative file is relative to `base_dir`. The code can import the modules
+    in the directory of its file; code of a module, those in `base_dir`.
 
-    Raises ModelError with the user's own traceback, from the first line of the user's code on.
+    Raises ModelError with the traceback from the first line of the user's code on.
     """
     parsed = parse_build_spec(spec, base_dir)
     file = source_file(parsed, base_dir)
@@ -46,7 +46,7 @@ def load_build(spec: str, base_dir: Path) -> Build:
         else:
             with import_path(base_dir):
                 module = importlib.import_module(parsed.module)
-    except (Exception, SystemExit) as error:  # whatever the user's module raises is about the user's module
+    except (Exception, SystemExit) as error:  # every error of the user's module is a fault of the model
         raise user_error(f"model.build = {spec!r} cannot be imported", error) from error
     where = file if file is not None else parsed.module
     build = getattr(module, parsed.function, None)
@@ -55,12 +55,13 @@ def load_build(spec: str, base_dir: Path) -> Build:
         raise ModelError(f"{where} has no {parsed.function!r}{did_you_mean(parsed.function, public)}")
     if not callable(build):
         raise ModelError(f"{parsed.function!r} of {where} is a {type(build).__name__}, not a function")
-    return build  # type: ignore[no-any-return]  # callable, seen above
+    return build  # type: ignore[no-any-return]  # callable, as checked above
 
 
 def table_configs(job: JobSpec, tables: Sequence[TableSpec], table_rows: Mapping[str, int]) -> list[EmbeddingBagConfig]:
-    """What `build` gets: one config per table, in order. `table_rows`: table name -> num_embeddings (for a dynamic
-    table the caller says how many, e.g. 2**40 while building on the meta device). Names are `torchrec_names`."""
+    """The first argument of the build function: one config for each table, in order. `table_rows`: table name ->
+    num_embeddings; for a dynamic table the caller chooses a number, such as 2**40 on the meta device. The names are
+    those of `torchrec_names`."""
     from torchrec.modules.embedding_configs import EmbeddingBagConfig, PoolingType
 
     pooling = {"sum": PoolingType.SUM, "mean": PoolingType.MEAN}
@@ -81,8 +82,9 @@ def table_configs(job: JobSpec, tables: Sequence[TableSpec], table_rows: Mapping
 
 
 def torchrec_names(tables: Sequence[TableSpec]) -> dict[str, str]:
-    """Table name -> its name in torchrec, nearly always the same. A torchrec table is an attribute of a module, so a
-    dot will not do, nor a name that modules use themselves ("type", "items"): that one becomes "type_table"."""
+    """Table name -> its name in torchrec, which is nearly always the same. A torchrec table is an attribute of a
+    module, so its name cannot contain a dot, and it cannot be an attribute of every module ("type", "items"): "type"
+    becomes "type_table"."""
     from torch import nn
 
     module = nn.ModuleDict()
@@ -104,10 +106,11 @@ def build_model(
     *,
     base_dir: Path | None = None,
 ) -> nn.Module:
-    """Calls the user's `build(tables, num_dense, **args)`, with `num_labels` only when there are several.
+    """The model: the result of the user's `build(tables, num_dense, **args)`. With several labels, `num_labels` is
+    passed too.
 
-    `base_dir` (default: the working directory) matters only for a `model.build` with a relative path; those of a
-    loaded job file are absolute. Raises ModelError with the user's own traceback.
+    `base_dir` (default: the working directory) matters only for a `model.build` with a relative path; the paths of a
+    loaded job file are absolute. Raises ModelError with the traceback within the user's code.
     """
     from torch import nn
 
@@ -119,10 +122,10 @@ def build_model(
         arguments["num_labels"] = num_labels
     parsed = parse_build_spec(spec, directory)
     try:
-        # A build function may import its siblings only when it is called.
+        # The build function may import modules beside it while it runs.
         with import_path(parsed.file.parent if parsed.file is not None else directory):
             model = build(table_configs(job, tables, table_rows), num_dense, **arguments)
-    except (Exception, SystemExit) as error:  # whatever the user's function raises is about the user's function
+    except (Exception, SystemExit) as error:  # every error of the user's function is a fault of the model
         raise user_error(f"{spec} failed", error, hint=_argument_hint(build, job.model.args, num_labels)) from error
     if not isinstance(model, nn.Module):
         raise ModelError(
@@ -132,8 +135,8 @@ def build_model(
 
 
 def _import_file(file: Path) -> Any:
-    """The module of a file, under its own stem unless another module has that name, and registered: dataclasses
-    and pickles of its classes look it up."""
+    """Imports a file as a module named after its stem, or with a prefix when another module has that name. It is in
+    sys.modules, because dataclasses and pickled classes look their module up there."""
     name = file.stem
     taken = sys.modules.get(name)
     if taken is not None and getattr(taken, "__file__", None) != str(file):
@@ -152,7 +155,7 @@ def _import_file(file: Path) -> Any:
 
 
 def _argument_hint(build: Build, args: Mapping[str, Any], num_labels: int) -> str:
-    """Names an argument of the job file that the build function does not take."""
+    """The hint about an argument that the build function does not accept; "" when there is none."""
     try:
         parameters = inspect.signature(build).parameters
     except (TypeError, ValueError):
@@ -160,7 +163,7 @@ def _argument_hint(build: Build, args: Mapping[str, Any], num_labels: int) -> st
     if any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters.values()):
         return ""
     if num_labels > 1 and "num_labels" not in parameters:
-        return f"data.label names {num_labels} labels: build() must take num_labels and give logits [B, num_labels]"
+        return f"data.label names {num_labels} labels: build() must accept num_labels and return logits [B, num_labels]"
     for name in args:
         if name not in parameters:
             return f"model.args.{name} is not an argument of the build function{did_you_mean(name, parameters)}"
@@ -168,13 +171,13 @@ def _argument_hint(build: Build, args: Mapping[str, Any], num_labels: int) -> st
 
 
 def user_error(what: str, error: BaseException, *, hint: str = "") -> ModelError:
-    """What the user's code raised, as a ModelError with the user's own traceback."""
+    """An error raised by the user's code as a ModelError, with the traceback within the user's code."""
     reason = "".join(traceback.format_exception_only(error)).strip().splitlines()
     return ModelError(f"{what}: {reason[-1]}", traceback_text=_user_traceback(error), hint=hint)
 
 
 def _user_traceback(error: BaseException) -> str:
-    """As Python prints it, without the frames of this file and of the import system that come first."""
+    """The traceback as Python prints it, without the leading frames of this file and of the import system."""
     frame = error.__traceback__
     while frame is not None and _is_ours(frame.tb_frame.f_code.co_filename):
         frame = frame.tb_next

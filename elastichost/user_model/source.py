@@ -1,7 +1,7 @@
-"""Where a model's source is, and what can be known of it without running it.
+"""Finds the source of the user's model and checks it without running it.
 
-`model.build` is "package.module:function" or "file.py:function". Everything here reads source text; nothing imports
-the user's code, torch or torchrec, so a job file with a typing error in its model is refused within milliseconds.
+`model.build` is "package.module:function" or "file.py:function". The functions here only read source text. They do not
+import the user's code, torch or torchrec, so a job with a typing error in its model is refused within milliseconds.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ __all__ = ["BuildSpec", "check_build_source", "import_path", "local_sources", "p
 
 @dataclass(frozen=True, slots=True)
 class BuildSpec:
-    """`file` is set for "file.py:function", `module` for "package.module:function"."""
+    """A parsed `model.build`. `file` is set for "file.py:function", `module` for "package.module:function"."""
 
     text: str
     file: Path | None
@@ -33,7 +33,7 @@ class BuildSpec:
 
 
 def parse_build_spec(spec: str, base_dir: Path) -> BuildSpec:
-    """A relative file is taken relative to `base_dir`. Raises ModelError for text that is neither form."""
+    """Parses `model.build`. A relative file is relative to `base_dir`. Raises ModelError for other text."""
     left, colon, function = spec.rpartition(":")
     if colon and left and function.isidentifier():
         if left.endswith(".py"):
@@ -41,31 +41,31 @@ def parse_build_spec(spec: str, base_dir: Path) -> BuildSpec:
         if all(part.isidentifier() for part in left.split(".")):
             return BuildSpec(text=spec, file=None, module=left, function=function)
     raise ModelError(
-        f"model.build = {spec!r} names no function",
+        f"model.build = {spec!r} does not name a function",
         hint='write "file.py:build" or "package.module:build"',
     )
 
 
 @contextmanager
 def import_path(directory: Path) -> Iterator[None]:
-    """While active, modules beside the job file (or the model's file) can be imported."""
+    """Within this context, modules in `directory` can be imported."""
     entry = str(directory.resolve())
     sys.path.insert(0, entry)
     try:
         yield
     finally:
-        # By value: the user's module may itself have changed sys.path meanwhile.
+        # Removed by value, because the user's module may have changed sys.path.
         if entry in sys.path:
             sys.path.remove(entry)
 
 
 def check_build_source(spec: str, base_dir: Path) -> None:
-    """The cheap check of `model.build`: the source is there and compiles, its unconditional imports exist, the
-    function is defined. Raises ModelError showing what Python would have said."""
+    """Checks `model.build` without running code: the source exists and compiles, the modules that it imports
+    unconditionally exist, and it defines the function. Raises ModelError with the error that Python would show."""
     parsed = parse_build_spec(spec, base_dir)
     file = source_file(parsed, base_dir)
     if file is None:
-        return  # a compiled or namespace module: only importing it can tell
+        return  # a compiled or namespace module can only be checked by importing it
     directory = parsed.file.parent if parsed.file is not None else base_dir
     tree = _compiled(file)
     _check_defined(tree, file, parsed)
@@ -96,7 +96,8 @@ def source_file(parsed: BuildSpec, base_dir: Path) -> Path | None:
 
 
 def local_sources(file: Path) -> tuple[Path, ...]:
-    """The modules beside `file` that it imports at top level, directly and through each other, sorted; not `file`."""
+    """The modules beside `file` that it imports at top level, directly or through each other; sorted, without
+    `file`."""
     found: set[Path] = set()
     pending = [file]
     while pending:
@@ -109,7 +110,7 @@ def local_sources(file: Path) -> tuple[Path, ...]:
 
 
 def _find_module(name: str) -> importlib.machinery.ModuleSpec | None:
-    """Without importing the parents, which importlib.util.find_spec would."""
+    """The spec of a module; None when it does not exist. importlib.util.find_spec would import its parent packages."""
     importlib.invalidate_caches()
     parts = name.split(".")
     path: Sequence[str] | None = None
@@ -137,11 +138,11 @@ def _find_top_level(name: str) -> importlib.machinery.ModuleSpec | None:
 
 
 def _compiled(file: Path) -> ast.Module:
-    """The syntax tree. Raises ModelError with the SyntaxError as Python shows it."""
+    """The syntax tree of a file. Raises ModelError with the SyntaxError as Python shows it."""
     try:
         source = file.read_bytes()
         tree = ast.parse(source, filename=str(file))
-        # Some errors (return outside a function) are only seen by the compiler proper.
+        # Some errors, such as a return outside a function, are found only by the compiler.
         compile(source, str(file), "exec", dont_inherit=True)
     except (SyntaxError, ValueError) as error:
         text = "".join(traceback.format_exception_only(error))
@@ -152,7 +153,7 @@ def _compiled(file: Path) -> ast.Module:
 
 
 def _top_level_imports(tree: ast.Module) -> Iterator[tuple[ast.stmt, str]]:
-    """(statement, module name) of imports that run whatever happens: not those inside try, if or functions."""
+    """(statement, module name) of the imports that always run: not those inside try, if or functions."""
     for statement in tree.body:
         if isinstance(statement, ast.Import):
             for alias in statement.names:
@@ -181,7 +182,7 @@ def _check_imports(tree: ast.Module, file: Path, directory: Path) -> None:
 
 
 def _check_defined(tree: ast.Module, file: Path, parsed: BuildSpec) -> None:
-    """Raises ModelError unless the module will have the name, as far as its text can tell."""
+    """Raises ModelError when the source text shows that the module will not have the function."""
     names, is_open = _defined_names(tree)
     if parsed.function in names or is_open:
         return
@@ -193,7 +194,7 @@ def _check_defined(tree: ast.Module, file: Path, parsed: BuildSpec) -> None:
 
 
 def _defined_names(tree: ast.Module) -> tuple[set[str], bool]:
-    """Names bound at top level, and whether there may be more (`import *`, a `__getattr__` without `__all__`)."""
+    """(names bound at top level, whether there may be more: `import *`, or `__getattr__` without `__all__`)."""
     names: set[str] = set()
     has_star = False
     exported: set[str] | None = None

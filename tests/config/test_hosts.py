@@ -1,4 +1,4 @@
-"""`hosts.toml`: what it says, what it may not say, and what becomes of a job on several machines."""
+"""`hosts.toml`: its settings, the errors for wrong ones, and the resources of a job on several machines."""
 
 from __future__ import annotations
 
@@ -56,21 +56,21 @@ def test_addresses_of_the_command_line_are_hosts() -> None:
     [
         ("", "hosts: Field required"),
         ('[[hosts]]\nname = "a"', "address is missing"),
-        ('[[hosts]]\naddress = "-oProxyCommand=true"', "is no address of a host"),
-        ('[[hosts]]\naddress = "a b"', "is no address of a host"),
-        ('[[hosts]]\naddress = "a"\n[[hosts]]\naddress = "x@a"', "more than one is called a"),
+        ('[[hosts]]\naddress = "-oProxyCommand=true"', "is not the address of a host"),
+        ('[[hosts]]\naddress = "a b"', "is not the address of a host"),
+        ('[[hosts]]\naddress = "a"\n[[hosts]]\naddress = "x@a"', "several hosts have the name a"),
         ('[[hosts]]\naddress = "a"\ncolour = "red"', "colour"),
         ('[[hosts]]\naddress = "a"\ncores = "8"', "cores"),
-        ("[[hosts", "is no TOML"),
+        ("[[hosts", "is not valid TOML"),
     ],
 )
-def test_what_is_wrong_is_named(tmp_path: Path, text: str, problem: str) -> None:
+def test_a_wrong_setting_is_named(tmp_path: Path, text: str, problem: str) -> None:
     with pytest.raises(ConfigError) as caught:
         load_hosts(written(tmp_path, text))
     assert problem in str(caught.value) and "hosts.toml" in str(caught.value)
 
 
-def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"none\.toml cannot be read"):
         load_hosts(tmp_path / "none.toml")
 
@@ -82,7 +82,7 @@ def test_an_emulated_job_stays_on_its_machine(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("setting", "servers"), [("", 3), ("[resources]\nservers = 1\n", 1)])
-def test_a_job_has_a_ps_on_each_machine_unless_it_says_otherwise(tmp_path: Path, setting: str, servers: int) -> None:
+def test_a_job_has_a_ps_on_each_machine_unless_it_names_a_number(tmp_path: Path, setting: str, servers: int) -> None:
     job = load_job(written(tmp_path, JOB + setting, "job.toml"), environ={})
     spread = with_hosts(job, hosts_of_addresses(("a", "b")))
     assert (spread.resources.hosts, spread.resources.servers) == (3, servers)

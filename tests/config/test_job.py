@@ -1,4 +1,4 @@
-"""The job file: what is read, what wins, what is refused and how it is said."""
+"""The job file: how it is read, which source of a setting wins, and the messages for refused settings."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_environment_finds_table_names_in_any_case(job_file: Path) -> None:
     assert {name: table.dim for name, table in tables.items()} == {"Item": 4, "default": 8}
 
 
-def test_all_problems_come_at_once(job_file: Path) -> None:
+def test_all_problems_are_reported_at_once(job_file: Path) -> None:
     problems = problems_of(
         job_file,
         "train.batch_sise=3",
@@ -113,13 +113,15 @@ def test_all_problems_come_at_once(job_file: Path) -> None:
     ("override", "expected"),
     [
         ("train.access=direct", 'train.access = "direct": with mode = "sync" rows are served'),
-        ("train.micro_batches=128", "train.micro_batches = 128: a step has 64 samples"),
+        ("train.micro_batches=128", "train.micro_batches = 128: a step has train.batch_size = 64 samples"),
         ("tables.default.admit_after=2", "tables.default.admit_after: with mode"),
         ("tables.default.evict_after_samples=100", "tables.default.evict_after_samples: with mode"),
-        ("tables.default.precision=bfloat16", "only for tables with a number of rows"),
+        ("tables.default.precision=bfloat16", "only tables with a fixed number of rows may use it"),
     ],
 )
-def test_sync_refuses_what_makes_bits_depend_on_who_was_first(job_file: Path, override: str, expected: str) -> None:
+def test_sync_refuses_settings_with_which_bits_depend_on_the_order_of_workers(
+    job_file: Path, override: str, expected: str
+) -> None:
     problems = problems_of(job_file, "train.mode=sync", "train.batch_size=64", override)
     assert any(expected in problem for problem in problems), problems
 
@@ -140,7 +142,7 @@ def test_sync_refuses_what_makes_bits_depend_on_who_was_first(job_file: Path, ov
         ("data.csv.types={itm='int'}", 'did you mean "item"?'),
         ("data.csv.types={item='integer'}", 'did you mean "int"?'),
         ("data.label=[]", "a column name, or a list of them"),
-        ("data.weight=label", "column 'label' is data.label already"),
+        ("data.weight=label", "column 'label' is already named in data.label"),
         ("data.categorical=['item','item']", "column 'item' is named twice"),
         ("data.synthetic.multi_valued=27", "multi_valued from 0 to tables (26)"),
         ("data.train=[]", "data.train: is missing"),
@@ -149,7 +151,7 @@ def test_sync_refuses_what_makes_bits_depend_on_who_was_first(job_file: Path, ov
         ("resources.hosts=0", "a whole number >= 1 and <= 16"),
         ("tables.default.rows=0", '"dynamic", or a whole number'),
         ("tables.default.init=normal(0)", '"uniform(low, high)"'),
-        ("tables.default.features=['item']", "the default is for every table"),
+        ("tables.default.features=['item']", "[tables.default] applies to every table"),
         ("tables.items.features=['item','recent']", 'did you mean "recent_items"?'),
         ("evaluate.every_samples=10", "there is no data.test"),
         ("checkpoint=3", "allowed: a section with settings"),
@@ -157,7 +159,7 @@ def test_sync_refuses_what_makes_bits_depend_on_who_was_first(job_file: Path, ov
         ("train.epochs.x=1", "train.epochs"),
     ],
 )
-def test_what_is_refused_says_what_is_allowed(job_file: Path, override: str, expected: str) -> None:
+def test_a_refused_value_is_reported_with_the_allowed_ones(job_file: Path, override: str, expected: str) -> None:
     problems = problems_of(job_file, override)
     assert len(problems) == 1
     assert expected in problems[0]
@@ -187,7 +189,7 @@ def test_broken_files_are_explained(tmp_path: Path) -> None:
         load_job(tmp_path, environ={})
 
 
-def test_criteo_and_synthetic_bring_their_columns(tmp_path: Path) -> None:
+def test_criteo_and_synthetic_have_fixed_columns(tmp_path: Path) -> None:
     path = tmp_path / "job.toml"
     path.write_text('[model]\nbuild = "m:b"\n[data]\ntrain = "day_0.tsv"\nformat = "criteo_tsv"\n')
     data = load_job(path, environ={}).data
@@ -196,15 +198,15 @@ def test_criteo_and_synthetic_bring_their_columns(tmp_path: Path) -> None:
     data = load_job(path, overrides, {}).data
     assert (data.label, data.dense, data.categorical) == ("label", (), ("c0", "c1", "c2"))
     assert problems_of(path, "data.dense=['I1']") == (
-        'data.dense: format "criteo_tsv" brings its own columns; leave this out',
+        'data.dense: the columns of format "criteo_tsv" are fixed; remove this setting',
     )
-    assert problems_of(path, *overrides[:1]) == ('data.train: format "synthetic" reads no files; leave this out',)
+    assert problems_of(path, *overrides[:1]) == ('data.train: format "synthetic" reads no files; remove this setting',)
 
 
 def test_a_job_is_frozen(job_file: Path) -> None:
     job = load_job(job_file, environ={})
     with pytest.raises(ValueError, match="frozen"):
-        job.train.epochs = 2  # type: ignore[misc]  # that it cannot be set is the point
+        job.train.epochs = 2  # type: ignore[misc]  # the test sets a frozen attribute on purpose
 
 
 plain_values = st.recursive(
@@ -235,7 +237,7 @@ def jobs(draw: st.DrawFn) -> dict[str, Any]:
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(raw=jobs())
-def test_resolved_toml_gives_the_same_job(tmp_path: Path, raw: dict[str, Any]) -> None:
+def test_the_resolved_toml_is_the_same_job(tmp_path: Path, raw: dict[str, Any]) -> None:
     if set(raw["data"]["categorical"]) & {"\x00label"}:
         raw["data"]["label"] = "another"
     job = JobSpec.model_validate(raw)
@@ -254,7 +256,7 @@ def test_a_resolved_job_file_has_its_sections_in_the_order_of_the_schema(job_fil
 
 @settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(key=st.text(max_size=12), value=st.text(max_size=12))
-def test_no_override_escapes_as_another_error(job_file: Path, key: str, value: str) -> None:
+def test_a_wrong_override_raises_config_error_only(job_file: Path, key: str, value: str) -> None:
     for text in (f"{key}={value}", f"train.{key}={value}", f"train.batch_size={value}", key):
         with suppress(ConfigError):
             load_job(job_file, [text], {})
@@ -270,7 +272,7 @@ def test_examples_are_valid(name: str) -> None:
     assert load_job(ROOT / "examples" / f"{name}.toml", environ={}).model.build
 
 
-def test_with_several_hosts_not_all_rows_can_be_mapped(job_file: Path) -> None:
+def test_with_several_hosts_direct_access_is_refused(job_file: Path) -> None:
     assert load_job(job_file, ["resources.hosts=2"], environ={}).train.access == "auto"
     path, overrides = job_file, ["resources.hosts=2", "train.access=direct"]
     with pytest.raises(ConfigError) as caught:
@@ -279,18 +281,18 @@ def test_with_several_hosts_not_all_rows_can_be_mapped(job_file: Path) -> None:
     assert problem.startswith('train.access = "direct": with resources.hosts = 2 rows of other hosts are served')
 
 
-def test_a_job_file_is_named_by_text_or_path(job_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_path_of_a_job_file_is_a_string_or_a_path(job_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(job_file.parent)
     assert load_job(job_file.name, environ={}) == load_job(str(job_file), environ={}) == load_job(job_file, environ={})
     with pytest.raises(ConfigError, match="shpo.toml: no such job file.*shop.toml"):
         load_job("shpo.toml", environ={})
 
 
-def test_a_url_is_not_taken_for_a_path(job_file: Path) -> None:
+def test_a_url_is_not_made_absolute(job_file: Path) -> None:
     job = load_job(job_file, ['data.train=["https://example.org/y.parquet", "train.parquet"]'], {})
     assert job.data.train == ("https://example.org/y.parquet", str(job_file.parent / "train.parquet"))
 
 
-def test_an_optimizer_that_tables_do_not_have_is_told_with_those_they_have(job_file: Path) -> None:
+def test_an_unsupported_table_optimizer_is_reported_with_the_supported_ones(job_file: Path) -> None:
     [problem] = problems_of(job_file, 'train.optimizer_rows={name="adam",lr=0.1}')
     assert problem.endswith('allowed: "sgd", "adagrad" or "rowwise_adagrad"; table optimizer "adam" is not supported')

@@ -1,4 +1,4 @@
-"""Which table a feature is in, and what each table's settings come to."""
+"""The table of each feature, and the settings of each table."""
 
 from __future__ import annotations
 
@@ -45,13 +45,13 @@ def test_a_table_has_one_kind_of_ids() -> None:
     with pytest.raises(ConfigError) as caught:
         resolve_tables(job, KINDS)
     assert caught.value.problems == (
-        "tables.mixed: an int and a string are different keys and cannot share a table: "
+        "tables.mixed: int ids and string ids are different keys and need separate tables: "
         "item holds int ids, word holds string ids",
     )
 
 
 def test_a_column_of_unknown_kind_is_named() -> None:
-    with pytest.raises(ConfigError, match=r"tables.word: the data does not say"):
+    with pytest.raises(ConfigError, match=r"tables.word: the reader of the data reports no kind of ids"):
         resolve_tables(job_with({}), {name: kind for name, kind in KINDS.items() if name != "word"})
 
 
@@ -62,7 +62,7 @@ def test_a_column_of_unknown_kind_is_named() -> None:
         ({"a": {"features": ["item", "item"]}}, "named twice"),
         ({"a": {"features": []}}, "at least one feature"),
         ({"itm": {"dim": 4}}, 'did you mean "item"?'),
-        ({"item": {"features": ["recent_items"]}}, "column 'item' is missing"),
+        ({"item": {"features": ["recent_items"]}}, "column 'item' is not in it"),
         ({"item": {"features": ["recent_items"]}, "b": {"features": ["item"]}}, "belongs to tables.b"),
     ],
 )
@@ -89,7 +89,7 @@ def test_unknown_tables_are_refused() -> None:
 
 
 @given(st.data())
-def test_features_are_shared_out_completely(data: st.DataObject) -> None:
+def test_every_feature_is_in_exactly_one_table(data: st.DataObject) -> None:
     owner = data.draw(st.lists(st.sampled_from(["t0", "t1", ""]), min_size=len(COLUMNS), max_size=len(COLUMNS)))
     tables: dict[str, Any] = {}
     for column, name in zip(COLUMNS, owner, strict=True):
@@ -102,7 +102,7 @@ def test_features_are_shared_out_completely(data: st.DataObject) -> None:
 
 
 @given(st.floats(allow_nan=False, allow_infinity=False), st.floats(allow_nan=False, allow_infinity=False))
-def test_init_rules_give_back_their_numbers(one: float, other: float) -> None:
+def test_parsed_init_rules_have_the_same_numbers(one: float, other: float) -> None:
     low, high = sorted((one, other))
     assert parse_init(f"uniform({low!r}, {high!r})") == (low, high)
     assert parse_init(f"constant({one!r})") == (one, one)

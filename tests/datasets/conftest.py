@@ -1,4 +1,4 @@
-"""Files in every format for the same rows, and what a reader makes of them."""
+"""Files of the same rows in every format, and the samples that readers return for them."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from elastichost.datasets.settings import CRITEO_CATEGORICAL, CRITEO_DENSE, Data
 
 @pytest.fixture(autouse=True)
 def own_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """No test reads or writes the user's cache."""
+    """Gives each test a cache directory of its own, so that no test uses the user's."""
     folder = tmp_path_factory.mktemp("cache")
     monkeypatch.setenv("ELASTICHOST_CACHE", str(folder))
     return folder
 
 
 def settings(path: Path | str, file_format: str = "parquet", **changes: Any) -> DataSettings:
-    """Settings for one file with a label `y`, a dense column `x` and an id column `c`, unless changed."""
+    """Settings for one file with label `y`, dense column `x` and id column `c`; arguments change them."""
     base: dict[str, Any] = {
         "split": "train",
         "patterns": (str(path),),
@@ -70,7 +70,7 @@ def all_batches(reader: Reader, batch_size: int = 7, shuffle_seed: int | None = 
 
 
 def ids_of(batches: list[SampleBatch], columns: int) -> list[list[list[int]]]:
-    """For each column, for each sample, its ids."""
+    """The ids of each sample, for each column."""
     result: list[list[list[int]]] = [[] for _ in range(columns)]
     for batch in batches:
         ends = np.cumsum(batch.lengths)
@@ -82,7 +82,7 @@ def ids_of(batches: list[SampleBatch], columns: int) -> list[list[list[int]]]:
 
 
 def assert_same_samples(left: list[SampleBatch], right: list[SampleBatch], columns: int) -> None:
-    """Equal bits, whatever the batches' borders are."""
+    """Asserts that the samples have equal bits, also when the batches end at different positions."""
     assert ids_of(left, columns) == ids_of(right, columns)
     for name in ("dense", "labels", "weights", "truth"):
         mine = [getattr(batch, name) for batch in left if getattr(batch, name) is not None]
@@ -99,7 +99,7 @@ def only_unit(reader: Reader) -> Unit:
 
 
 def load(folder: Path, data: str) -> JobSpec:
-    """A job whose `[data]` section, and whatever follows it, is `data`."""
+    """A job whose text from the `[data]` section on is `data`."""
     path = folder / "job.toml"
     path.write_text(f'[model]\nbuild = "elastichost.models:dlrm"\n[data]\n{data}\n')
     return load_job(path)

@@ -1,4 +1,4 @@
-"""Text to Parquet: the same samples, complete files only, bad rows counted or named."""
+"""Text to Parquet: the samples are the same, only complete files appear, bad rows are counted or named."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_bad_rows_are_named_or_counted(
     assert message in report.first_bad_row
 
 
-def test_what_is_no_text_is_a_bad_row_with_the_option_of_convert(
+def test_a_line_that_is_not_text_is_a_bad_row_and_the_hint_names_the_option(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     source = tmp_path / "day.tsv"
@@ -102,7 +102,9 @@ def test_types_of_csv_columns_are_inferred_without_loss(tmp_path: Path) -> None:
     assert pq.read_schema(destination).field("empty").type == pa.string()
 
 
-def test_a_type_inferred_too_early_names_the_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_later_value_that_does_not_fit_the_inferred_type_is_named_with_its_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(convert_module, "BLOCK_BYTES", 8)
     source = tmp_path / "a.csv"
     source.write_text("c\n" + "1\n" * 20 + "abc\n")
@@ -119,14 +121,14 @@ def test_damaged_gzip(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["day.gz"]
 
 
-def test_what_cannot_be_converted(tmp_path: Path) -> None:
+def test_conversions_that_are_refused(tmp_path: Path) -> None:
     source = tmp_path / "a.csv"
     source.write_text("a,b\n")
     with pytest.raises(DataError, match="has no good rows"):
         convert(source, tmp_path / "b.parquet", format="csv")
     with pytest.raises(DataError, match=r"no column 'c' in the header"):
         convert(source, tmp_path / "b.parquet", format="csv", types={"c": "int"})
-    with pytest.raises(DataError, match="type 'date' of column 'a' is not known"):
+    with pytest.raises(DataError, match="'date' of column 'a' is not a type"):
         convert(source, tmp_path / "b.parquet", format="csv", types={"a": "date"})
     with pytest.raises(DataError, match="same file"):
         convert(source, source, format="csv")
@@ -136,7 +138,7 @@ def test_what_cannot_be_converted(tmp_path: Path) -> None:
         convert(tmp_path / "none.csv", tmp_path / "b.parquet", format="csv")
 
 
-def test_the_format_is_told_from_the_first_line(tmp_path: Path) -> None:
+def test_the_format_is_found_from_the_first_line(tmp_path: Path) -> None:
     criteo, table = tmp_path / "day.txt", tmp_path / "day.csv.gz"
     criteo.write_text(criteo_text(3))
     table.write_bytes(gzip.compress(b"label,item\n1,a\n"))
@@ -146,7 +148,7 @@ def test_the_format_is_told_from_the_first_line(tmp_path: Path) -> None:
         format_of(tmp_path / "cut.gz")
 
 
-def test_a_table_that_is_called_criteo_is_not_answered_with_skipping_all_of_it(tmp_path: Path) -> None:
+def test_a_csv_file_converted_as_criteo_gets_a_hint_about_the_format(tmp_path: Path) -> None:
     source = tmp_path / "day.csv"
     source.write_text("label,item\n1,a\n0,b\n")
     with pytest.raises(DataError) as raised:

@@ -148,7 +148,7 @@ def test_bad_rows_stop_or_are_skipped(tmp_path: Path, bad_columns: dict[str, pa.
     assert sum(batch.skipped for batch in batches) == 1
 
 
-def test_a_range_of_bad_rows_gives_an_empty_batch_that_accounts_for_them(tmp_path: Path) -> None:
+def test_a_range_of_bad_rows_gives_an_empty_batch_that_covers_them(tmp_path: Path) -> None:
     columns = labelled({"c": pa.array(range(6))}, 6) | {"y": pa.array([0, None, None, None, 1, None])}
     path = write_parquet(tmp_path / "a.parquet", columns)
     reader = reader_of(settings(path, skip_bad_rows=True))
@@ -232,7 +232,7 @@ def test_globs_are_read_in_name_order_and_each_file_once(tmp_path: Path) -> None
     assert np.concatenate([batch.keys for batch in all_batches(reader)]).tolist() == [0, 1, 2, 10, 11, 12]
 
 
-def test_every_problem_is_told_at_once(tmp_path: Path) -> None:
+def test_all_problems_are_reported_at_once(tmp_path: Path) -> None:
     (tmp_path / "empty.parquet").touch()
     (tmp_path / "text.parquet").write_text("not parquet at all")
     write_parquet(tmp_path / "good.parquet", {"y": ["a"], "dense": [1.0], "c": [1.5]})
@@ -254,14 +254,14 @@ def test_every_problem_is_told_at_once(tmp_path: Path) -> None:
         assert expected in text
 
 
-def test_files_that_disagree_about_a_column(tmp_path: Path) -> None:
+def test_a_column_with_different_types_in_two_files_is_refused(tmp_path: Path) -> None:
     write_parquet(tmp_path / "a.parquet", labelled({"c": pa.array([1])}, 1))
     write_parquet(tmp_path / "b.parquet", labelled({"c": pa.array(["1"])}, 1))
     with pytest.raises(DataError, match=r"column 'c' holds strings, but ints in .*a\.parquet"):
         reader_of(settings(tmp_path / "*.parquet")).describe()
 
 
-def test_a_file_that_changes_while_it_is_read(tmp_path: Path) -> None:
+def test_a_file_that_changes_while_it_is_read_is_refused(tmp_path: Path) -> None:
     path = write_parquet(tmp_path / "a.parquet", labelled({"c": pa.array(range(8))}, 8), 4)
     reader = reader_of(settings(path))
     first, second = reader.describe().units
@@ -315,7 +315,7 @@ def test_a_range_outside_the_unit_is_a_programming_error(tmp_path: Path) -> None
         (b"PAR1 and no footer", "not a readable Parquet file"),
     ],
 )
-def test_what_is_no_parquet_file_says_what_it_is(tmp_path: Path, content: bytes, expected: str) -> None:
+def test_the_message_for_another_file_names_its_format(tmp_path: Path, content: bytes, expected: str) -> None:
     (tmp_path / "a.parquet").write_bytes(content)
     with pytest.raises(DataError) as raised:
         reader_of(settings(tmp_path / "a.parquet")).describe()
@@ -325,10 +325,12 @@ def test_what_is_no_parquet_file_says_what_it_is(tmp_path: Path, content: bytes,
 def test_two_columns_of_one_name_are_refused(tmp_path: Path) -> None:
     table = pa.Table.from_arrays([pa.array([1, 0])] * 2 + [pa.array([0.5, 1.0])], names=["y", "c", "c"])
     pq.write_table(table, tmp_path / "a.parquet")
-    with pytest.raises(DataError, match=r"a\.parquet: has more than one column 'c': give each column a name"):
+    with pytest.raises(
+        DataError, match=r"a\.parquet: has more than one column 'c': write the file with different column names"
+    ):
         reader_of(settings(tmp_path / "a.parquet", dense=())).describe()
 
 
-def test_a_url_is_called_one(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="https://example.org/y.parquet: is a URL; .* download it and name the files"):
+def test_a_url_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="https://example.org/y.parquet: is a URL, .* download it and name the files"):
         reader_of(settings("https://example.org/y.parquet")).describe()

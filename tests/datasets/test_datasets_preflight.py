@@ -1,4 +1,4 @@
-"""Every problem with the data of a job, in one error, before anything starts."""
+"""All problems with the data of a job are reported in one error, before any process starts."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_good_data(tmp_path: Path) -> None:
     assert check_data(load(tmp_path, f'train = ["train.parquet"]\n{COLUMNS}')).test is None
 
 
-def test_problems_of_both_splits_come_together(tmp_path: Path) -> None:
+def test_problems_of_both_splits_are_reported_together(tmp_path: Path) -> None:
     write_parquet(tmp_path / "train.parquet", {"y": [0], "z": [1.0], "c": [1]})
     text = problems_of(tmp_path, f'train = ["train.parquet"]\ntest = ["tset.parquet", "*.csv"]\n{COLUMNS}')
     assert "3 problems" in text
@@ -52,7 +52,7 @@ def test_problems_of_both_splits_come_together(tmp_path: Path) -> None:
     assert f"{tmp_path}/*.csv: no file matches" in text
 
 
-def test_train_and_test_must_agree_about_kinds(tmp_path: Path) -> None:
+def test_train_and_test_must_have_the_same_kinds_of_ids(tmp_path: Path) -> None:
     write_parquet(tmp_path / "train.parquet", rows_of([1]))
     write_parquet(tmp_path / "test.parquet", rows_of([["1"]]))
     text = problems_of(tmp_path, f'train = ["train.parquet"]\ntest = ["test.parquet"]\n{COLUMNS}')

@@ -1,4 +1,4 @@
-"""Synthetic data: any range on its own, the same bits; a truth that means something."""
+"""Synthetic data: every range of samples has the same bits, and the true probabilities have a useful AUC."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def area_under_curve(labels: np.ndarray[Any, Any], scores: np.ndarray[Any, Any])
     shuffle_seed=st.one_of(st.none(), st.integers(0, 2**64 - 1)),
     multi_valued=st.integers(0, 4),
 )
-def test_any_range_on_its_own_has_the_same_bits(
+def test_a_range_that_is_read_alone_has_the_same_bits(
     start: int, length: int, batch_size: int, shuffle_seed: int | None, multi_valued: int
 ) -> None:
     stop = min(300, start + length)
@@ -107,7 +107,7 @@ def test_the_seed_and_the_split_change_the_samples() -> None:
     [{}, {"zipf": 0.0}, {"zipf": 1.0}, {"multi_valued": 5}, {"table_rows": 10}, {"seed": 3}, {"dense": 0}],
     ids=str,
 )
-def test_the_truth_is_worth_about_four_fifths(changes: dict[str, Any]) -> None:
+def test_the_true_probabilities_have_an_auc_of_about_four_fifths(changes: dict[str, Any]) -> None:
     shape = {"samples": 20_000, "tables": 26, "table_rows": 100_000, "dense": 13, "multi_valued": 0, "interactions": 8}
     batches = all_batches(synthetic(**(shape | {"unit_rows": 20_000} | changes)), 20_000)
     labels = batches[0].labels[:, 0]
@@ -118,7 +118,7 @@ def test_the_truth_is_worth_about_four_fifths(changes: dict[str, Any]) -> None:
     assert abs(float(labels.mean()) - float(truth.mean())) < 0.015
 
 
-def test_ids_are_in_range_and_popular_ids_are_popular() -> None:
+def test_ids_are_in_range_and_their_frequencies_follow_the_exponent() -> None:
     (batch,) = all_batches(
         synthetic(samples=20_000, unit_rows=20_000, tables=2, table_rows=1000, multi_valued=1), 20_000
     )
@@ -143,8 +143,8 @@ def test_a_job_with_synthetic_data(tmp_path: Path) -> None:
     assert (test.samples, test.num_dense, test.key_kinds) == (30, 2, {"c0": "int", "c1": "int", "c2": "int"})
 
 
-def test_columns_that_are_not_generated(tmp_path: Path) -> None:
+def test_columns_that_are_not_generated_are_refused(tmp_path: Path) -> None:
     job = load(tmp_path, 'format = "synthetic"')
     asked = replace(data_settings(job, "train"), categorical=("item",))
-    with pytest.raises(DataError, match="brings its own columns"):
+    with pytest.raises(DataError, match="the columns of format synthetic are fixed"):
         synthetic_shape(job.data.synthetic, asked)

@@ -1,4 +1,4 @@
-"""Criteo TSV and CSV: the same batches as Parquet for the same rows, bad lines by number, the line index."""
+"""Criteo TSV and CSV: the same batches as Parquet for the same rows, bad lines with their numbers, the line index."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def write_csv(path: Path, rows: list[tuple[Any, ...]], line_end: str) -> Path:
 @given(
     rows=st.lists(ROW, min_size=1, max_size=12), unit_lines=st.integers(1, 6), line_end=st.sampled_from(["\n", "\r\n"])
 )
-def test_csv_gives_what_parquet_gives(
+def test_csv_gives_the_same_batches_as_parquet(
     tmp_path: Path, rows: list[tuple[Any, ...]], unit_lines: int, line_end: str
 ) -> None:
     types = (pa.int64(), pa.float32(), pa.int64(), pa.string(), pa.list_(pa.int64()), pa.list_(pa.string()))
@@ -94,7 +94,7 @@ def test_csv_gives_what_parquet_gives(
     line_end=st.sampled_from(["\n", "\r\n"]),
     last_break=st.booleans(),
 )
-def test_criteo_gives_what_parquet_gives(
+def test_criteo_gives_the_same_batches_as_parquet(
     tmp_path: Path, labels: list[int], data: st.DataObject, unit_lines: int, line_end: str, last_break: bool
 ) -> None:
     rows = len(labels)
@@ -250,7 +250,7 @@ def test_limit_rows_cuts_text_units(tmp_path: Path) -> None:
     header_lines=st.integers(0, 1),
     end=st.sampled_from([b"", b"\n", b"\n\n\r\n"]),
 )
-def test_the_line_index_is_where_lines_begin(
+def test_the_line_index_has_the_offsets_of_lines(
     tmp_path: Path, lines: list[bytes], unit_lines: int, header_lines: int, end: bytes
 ) -> None:
     path = tmp_path / "a.txt"
@@ -301,16 +301,16 @@ def test_a_cache_that_cannot_be_written_is_a_warning(tmp_path: Path, monkeypatch
     assert "ELASTICHOST_CACHE" in warning
 
 
-def test_a_string_column_is_not_a_number_as_well(tmp_path: Path) -> None:
+def test_a_string_column_cannot_also_be_a_number(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("y,c\n1,u185\n")
     with pytest.raises(DataError) as raised:
         reader_of(settings(tmp_path / "a.csv", "csv", dense=("c",))).describe()
-    assert "column 'c' is a number of the model (dense, label or weight) and categorical with type 'string'" in str(
+    assert "column 'c' is named as a number (data.dense, data.label or data.weight) and as categorical" in str(
         raised.value
     )
 
 
-def test_an_integer_column_may_be_a_number_as_well(tmp_path: Path) -> None:
+def test_an_integer_column_may_also_be_a_number(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("y,c\n1,185\n")
     found = reader_of(settings(tmp_path / "a.csv", "csv", dense=("c",), csv_types={"c": "int"}))
     [batch] = all_batches(found)

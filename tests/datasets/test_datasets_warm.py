@@ -1,4 +1,4 @@
-"""After warming, reading compiles nothing, and warming starts no thread."""
+"""After `warm_kernels`, reading compiles nothing; and `warm_kernels` starts no thread."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Opening readers: lazily, from any format, and the optional retail data."""
+"""Making readers: without reading anything yet, of any format; and the optional retail data."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_reading_loads_no_torch() -> None:
     assert result.stdout.strip() == "[]"
 
 
-def test_other_files_take_the_place_of_a_split(tmp_path: Path) -> None:
+def test_other_files_replace_those_of_a_split(tmp_path: Path) -> None:
     write_parquet(tmp_path / "train.parquet", {"y": [0], "x": [1.0], "c": [1]})
     other = write_parquet(tmp_path / "other.parquet", {"x": [1.0, 2.0], "c": [1, 2]})
     job = load(tmp_path, f'train = ["train.parquet"]\n{COLUMNS}')
@@ -50,7 +50,7 @@ def test_other_files_take_the_place_of_a_split(tmp_path: Path) -> None:
 
 
 class OwnReader:
-    """A custom reader, as a user would write it: it wraps one of the built-in ones."""
+    """A custom reader as a user writes it: it wraps a built-in one."""
 
     def __init__(self, job: JobSpec, split: str) -> None:
         data = job.data.model_copy(update={"format": "parquet"})
@@ -88,11 +88,11 @@ class FailingReader:
         raise KeyError(f"no {split} here")
 
 
-def test_an_error_of_a_custom_reader_is_told_as_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_of_a_custom_reader_names_its_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     job = load(tmp_path, f'format = "{__name__}:FailingReader"\ntrain = ["a"]\n{COLUMNS}')
     with pytest.raises(DataError, match="KeyError: 'no train here'") as raised:
         open_reader(job, "train")
-    assert f"raised in {__file__}, line " in raised.value.hint
+    assert f"correct {__file__}, line " in raised.value.hint
     (tmp_path / "failing_reader_module.py").write_text("1 / 0\n")
     monkeypatch.syspath_prepend(tmp_path)
     job = load(tmp_path, f'format = "failing_reader_module:Reader"\ntrain = ["a"]\n{COLUMNS}')

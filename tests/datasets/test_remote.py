@@ -1,4 +1,4 @@
-"""Readers slowed to a stated rate: how long batches take, what counts as their bytes, and who may interrupt."""
+"""Readers with a limited rate: how long batches take, which bytes count, and how a wait is interrupted."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from .conftest import (
     write_parquet,
 )
 
-# seconds until the next ask, and whether that asks for another unit; the bytes that are asked for
+# Seconds until the next request, and whether that is for another unit; and the bytes that are requested.
 PAUSES = st.tuples(st.floats(0.0, 2.0), st.booleans())
 ASKS = st.lists(st.tuples(st.integers(0, 5000), PAUSES), min_size=1, max_size=30)
 RATES = st.floats(1.0, 1e6)
@@ -47,7 +47,7 @@ LATENCIES = st.floats(0.0, 1.0)
 
 @dataclass(slots=True)
 class Clock:
-    """Waiting is all that takes time here. `stops_s`: from then on nothing is wanted any more."""
+    """A clock that only waiting advances. `stops_s`: the time from which on no batch is needed any more."""
 
     now_s: float = 50.0
     stops_s: float = math.inf
@@ -79,9 +79,10 @@ def synthetic(folder: Path, more: str = "") -> Reader:
 def test_never_faster_than_the_rate_beyond_the_burst(
     bytes_per_s: float, latency_s: float, asks: list[tuple[int, tuple[float, bool]]]
 ) -> None:
-    """Over every window that begins with an ask and ends with a batch; and no burst reaches back before its unit."""
+    """In every window from a request to a batch the bytes stay within the rate, and no burst begins before its unit."""
     link, now_s, opened_s = opened(RemoteConnection(RemoteRate(bytes_per_s, latency_s), 0.0), 3.0), 3.0, 3.0
-    came: list[tuple[float, float, float, int]] = []  # unit asked for, batch asked for, there, bytes
+    # times of the unit's request, the batch's request and its arrival; bytes
+    came: list[tuple[float, float, float, int]] = []
     for size_bytes, (pause_s, is_new_unit) in asks:
         asked_s = now_s
         link, wait_s = asked(link, size_bytes, now_s)
@@ -100,10 +101,8 @@ def test_never_faster_than_the_rate_beyond_the_burst(
 
 
 @given(bytes_per_s=RATES, latency_s=LATENCIES, sizes=st.lists(st.integers(0, 5000), min_size=1, max_size=30))
-def test_what_a_reader_does_between_batches_takes_no_time_from_the_connection(
-    bytes_per_s: float, latency_s: float, sizes: list[int]
-) -> None:
-    """As long as it is no more than the buffers hold: all bytes are there after latency + bytes / rate."""
+def test_bytes_arrive_while_the_reader_works(bytes_per_s: float, latency_s: float, sizes: list[int]) -> None:
+    """While the buffers can hold them: all bytes have arrived after latency + bytes / rate."""
     link, now_s = opened(RemoteConnection(RemoteRate(bytes_per_s, latency_s), 0.0), 3.0), 3.0
     for size_bytes in sizes:
         last_s = now_s = now_s + BURST_S / len(sizes)
@@ -112,14 +111,14 @@ def test_what_a_reader_does_between_batches_takes_no_time_from_the_connection(
     assert now_s == pytest.approx(max(last_s, 3.0 + latency_s + sum(sizes) / bytes_per_s))
 
 
-def test_a_connection_that_nobody_asks_brings_no_more_than_the_buffers_hold() -> None:
+def test_without_requests_no_more_arrives_than_the_buffers_hold() -> None:
     link, wait_s = asked(opened(RemoteConnection(RemoteRate(100.0), 0.0), 0.0), 100, 0.0)
     assert wait_s == 1.0
     _, wait_s = asked(link, 100, 61.0)
     assert wait_s == 1.0 - BURST_S
 
 
-def test_what_is_cut_off_is_not_waited_for_by_the_next() -> None:
+def test_the_next_request_does_not_wait_for_a_cancelled_one() -> None:
     link, wait_s = asked(opened(RemoteConnection(RemoteRate(100.0), 0.0), 0.0), 100_000, 0.0)
     assert wait_s == 1000.0
     _, wait_s = asked(opened(cut_off(link, 2.0), 2.0), 100, 2.0)
@@ -130,7 +129,7 @@ def test_what_is_cut_off_is_not_waited_for_by_the_next() -> None:
 
 
 @pytest.mark.parametrize("shuffle_seed", [None, 5])
-def test_the_same_batches_later(tmp_path: Path, shuffle_seed: int | None) -> None:
+def test_the_batches_are_the_same_but_arrive_later(tmp_path: Path, shuffle_seed: int | None) -> None:
     clock = Clock()
     slow = remote(synthetic(tmp_path), clock, bytes_per_s=1000.0, latency_s=0.5)
     assert slow.describe().samples == 600
@@ -142,7 +141,7 @@ def test_the_same_batches_later(tmp_path: Path, shuffle_seed: int | None) -> Non
     assert max(clock.waits_s) <= MOST_WAIT_S
 
 
-def test_latency_is_that_of_a_unit_not_of_its_parts(tmp_path: Path) -> None:
+def test_latency_counts_once_for_each_unit(tmp_path: Path) -> None:
     clock = Clock()
     slow = remote(synthetic(tmp_path), clock, bytes_per_s=0.0, latency_s=0.5)
     first, second, _ = slow.describe().units
@@ -154,7 +153,7 @@ def test_latency_is_that_of_a_unit_not_of_its_parts(tmp_path: Path) -> None:
     assert moments == pytest.approx([0.5, 0.5, 1.0, 1.5, 1.5])
 
 
-def test_whoever_is_not_wanted_any_more_ends_at_once(tmp_path: Path) -> None:
+def test_batches_end_at_once_when_they_are_no_longer_needed(tmp_path: Path) -> None:
     clock = Clock(stops_s=52.5)
     slow = remote(synthetic(tmp_path), clock, bytes_per_s=48.0, latency_s=0.25)  # a sample a second
     unit = slow.describe().units[0]
@@ -162,7 +161,7 @@ def test_whoever_is_not_wanted_any_more_ends_at_once(tmp_path: Path) -> None:
     assert clock.now_s == 52.5
     clock.stops_s = math.inf
     assert [batch.start for batch in slow.batches(unit, 2, 3, 1)] == [2]
-    assert clock.now_s == 52.5 + 1.25  # what was cut off is asked for anew
+    assert clock.now_s == 52.5 + 1.25  # the cancelled batch is requested again
 
 
 def test_a_rate_that_never_ends_can_be_interrupted(tmp_path: Path) -> None:
@@ -192,7 +191,7 @@ def test_bytes_of_parquet_are_the_compressed_ones_of_the_columns_that_are_read(t
     expected = [sum(group.column(leaf).total_compressed_size for leaf in range(5) if leaf != 1) for group in groups]
     units = reader.describe().units
     assert [reader.stored_bytes(unit) for unit in units] == expected
-    assert expected[0] < 1000 * (8 + 8 + 8 + 3 * 8)  # zeros take no room
+    assert expected[0] < 1000 * (8 + 8 + 8 + 3 * 8)  # zeros are compressed
 
     clock = Clock()
     slow = remote(reader, clock, bytes_per_s=100.0)
@@ -219,7 +218,7 @@ def test_bytes_of_text_are_those_of_its_lines(tmp_path: Path) -> None:
     assert short.stored_bytes(unit) == 5 * len("0,1,a\n")
 
 
-def test_bad_rows_come_over_the_wire_as_well(tmp_path: Path) -> None:
+def test_bad_rows_count_as_bytes(tmp_path: Path) -> None:
     columns = {"y": [0.0, None, None, 1.0], "x": [1.0] * 4, "c": [1] * 4}
     reader = reader_of(settings(write_parquet(tmp_path / "a.parquet", columns), skip_bad_rows=True))
     (unit,) = reader.describe().units
@@ -230,7 +229,7 @@ def test_bad_rows_come_over_the_wire_as_well(tmp_path: Path) -> None:
 
 
 class OneBatch:
-    """A reader of the user's own: nobody knows what it reads."""
+    """A custom reader: the bytes that it reads are not known."""
 
     def describe(self) -> None:
         raise NotImplementedError
@@ -250,7 +249,7 @@ class OneBatch:
         return [SampleBatch(0, start, stop, size, 0, numbers, keys, lengths, numbers[:, :1], weights)]
 
 
-def test_bytes_of_an_own_reader_are_those_of_its_arrays() -> None:
+def test_bytes_of_a_custom_reader_are_those_of_its_arrays() -> None:
     clock = Clock()
     slow = remote(OneBatch(), clock, bytes_per_s=1.0)  # type: ignore[arg-type]  # it describes nothing
     list(slow.batches(Unit(0, 0, 10, 0, 0), 0, 10, 10))
@@ -270,10 +269,10 @@ def test_bytes_of_an_own_reader_are_those_of_its_arrays() -> None:
         ("{ latency_s = 1 }", RemoteRate(0.0, 1.0)),
     ],
 )
-def test_a_job_says_how_fast(tmp_path: Path, setting: str, expected: RemoteRate | None) -> None:
+def test_the_rate_of_a_job(tmp_path: Path, setting: str, expected: RemoteRate | None) -> None:
     assert remote_rate(load(tmp_path, f'format = "synthetic"\nremote = {setting}')) == expected
 
 
 def test_opening_a_reader_slows_nothing(tmp_path: Path) -> None:
-    """Only the pipeline that trains does: checks, evaluations and predictions read as fast as they can."""
+    """Only the pipeline that trains limits the rate: checks, evaluations and predictions read without a limit."""
     assert type(synthetic(tmp_path, "remote = { bytes_per_s = 1 }")) is type(synthetic(tmp_path))

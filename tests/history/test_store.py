@@ -1,5 +1,5 @@
-"""Records survive: other writers, a kill, a full file. What is no history is left as it is. Those near a job are found
-as a search of all records would find them, and few are read."""
+"""Records survive other writers, a kill and a full file. Files that are not a history are not changed. The search for
+near records has the same result as a search of all records, and reads few."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def record(number: int = 1, family: str = "retail:build") -> JobRecord:
 
 
 def writers(path: Path, names: list[str], count: int) -> list[subprocess.Popen[str]]:
-    """Processes that wait for a line each, and then write at once."""
+    """Processes that each wait for a line, and then write at the same time."""
     made = [
         subprocess.Popen(
             [sys.executable, "-c", WRITER, str(path), name, str(count)],
@@ -76,7 +76,7 @@ def writers(path: Path, names: list[str], count: int) -> list[subprocess.Popen[s
     return made
 
 
-def test_what_is_added_comes_back_newest_first_also_in_the_next_run(tmp_path: Path) -> None:
+def test_added_records_are_returned_newest_first_also_in_the_next_run(tmp_path: Path) -> None:
     path = tmp_path / "state" / "history.sqlite"
     with History(path) as history:
         assert history.records() == ()
@@ -86,7 +86,7 @@ def test_what_is_added_comes_back_newest_first_also_in_the_next_run(tmp_path: Pa
         assert history.records() == (record(3, "b:build"), record(2, "a:build"), record(1, "b:build"))
         assert history.records(family="b:build") == (record(3, "b:build"), record(1, "b:build"))
         assert history.records(limit=1) == (record(3, "b:build"),)
-    assert os.stat(path.parent).st_mode & 0o077 == 0, "it tells what its user trains"
+    assert os.stat(path.parent).st_mode & 0o077 == 0, "other users must not see what the user trains"
 
 
 def test_only_the_newest_are_kept(tmp_path: Path) -> None:
@@ -119,32 +119,32 @@ def test_a_killed_writer_leaves_what_it_had_written(tmp_path: Path) -> None:
         if int(line) >= 20:
             break
     process.send_signal(signal.SIGKILL)
-    rest = process.stdout.read().rpartition("\n")[0].split()  # the last line may be cut short
+    rest = process.stdout.read().rpartition("\n")[0].split()  # the last line may be incomplete
     process.wait()
     last = int(rest[-1]) if rest else 20
     with History(path) as history:
         written = [one.best.workers for one in history.records()]
-        # the one under way may be in, with no word of it
+        # the record being written at the kill may be in the file, without a line on stdout
         assert written in (list(range(last + 1, 0, -1)), list(range(last + 2, 0, -1)))
         history.add(record(7))
         assert history.records(limit=1) == (record(7),)
 
 
-def test_a_writer_that_waits_too_long_says_so(tmp_path: Path) -> None:
+def test_a_writer_that_waits_too_long_raises_an_error(tmp_path: Path) -> None:
     path = tmp_path / "h"
     with History(path, wait_s=0.0) as history:
         other = sqlite3.connect(path, isolation_level=None)
         other.execute("BEGIN IMMEDIATE")
         with pytest.raises(HistoryError, match="other runs are writing"):
             history.add(record())
-        assert history.records() == (), "reading goes on"
+        assert history.records() == (), "reading is not blocked"
         other.execute("ROLLBACK")
         history.add(record())
         assert history.records() == (record(),)
         other.close()
 
 
-def test_a_broken_file_is_told_of_and_left_alone(tmp_path: Path) -> None:
+def test_a_broken_file_is_reported_and_not_changed(tmp_path: Path) -> None:
     path = tmp_path / "h"
     path.write_bytes(b"no database at all, " * 100)
     with pytest.raises(HistoryError, match=r"(?s)cannot be used.*ELASTICHOST_HISTORY"):
@@ -152,7 +152,7 @@ def test_a_broken_file_is_told_of_and_left_alone(tmp_path: Path) -> None:
     assert path.read_bytes().startswith(b"no database at all")
 
 
-def test_a_file_cut_short_is_told_of(tmp_path: Path) -> None:
+def test_a_truncated_file_is_reported(tmp_path: Path) -> None:
     path = tmp_path / "h"
     with History(path) as history:
         for number in range(200):
@@ -162,7 +162,7 @@ def test_a_file_cut_short_is_told_of(tmp_path: Path) -> None:
         history.records()
 
 
-def test_a_newer_schema_is_told_of_and_left_alone(tmp_path: Path) -> None:
+def test_a_newer_schema_is_reported_and_not_changed(tmp_path: Path) -> None:
     path = tmp_path / "h"
     with History(path) as history:
         history.add(record())
@@ -176,7 +176,7 @@ def test_a_newer_schema_is_told_of_and_left_alone(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("version", [0, 7])
-def test_another_programs_database_is_left_alone(tmp_path: Path, version: int) -> None:
+def test_another_programs_database_is_not_changed(tmp_path: Path, version: int) -> None:
     path = tmp_path / "h"
     connection = sqlite3.connect(path)
     connection.execute("CREATE TABLE bookmarks (url TEXT)")
@@ -190,10 +190,10 @@ def test_another_programs_database_is_left_alone(tmp_path: Path, version: int) -
 
 
 @pytest.mark.parametrize("where", ["file/history.sqlite", "directory"])
-def test_a_place_that_cannot_be_is_told_of(tmp_path: Path, where: str) -> None:
+def test_an_impossible_path_is_reported(tmp_path: Path, where: str) -> None:
     (tmp_path / "file").write_text("")
     (tmp_path / "directory").mkdir()
-    with pytest.raises(HistoryError, match=r"cannot be (made|used)"):
+    with pytest.raises(HistoryError, match=r"cannot be (created|used)"):
         History(tmp_path / where)
 
 
@@ -226,7 +226,7 @@ def test_a_record_that_is_too_large_is_refused(tmp_path: Path) -> None:
         assert history.records() == ()
 
 
-def test_where_it_is() -> None:
+def test_the_path_of_the_history() -> None:
     home = Path.home() / ".local" / "state" / "elastichost" / "history.sqlite"
     assert history_path({}) == home
     assert history_path({"XDG_STATE_HOME": ""}) == home
@@ -238,14 +238,14 @@ def test_where_it_is() -> None:
 
 
 @pytest.mark.parametrize("own", ["~nobody-of-that-name/history.sqlite", None])
-def test_without_a_home_it_is_nowhere(monkeypatch: pytest.MonkeyPatch, own: str | None) -> None:
+def test_without_a_home_directory_the_path_is_not_known(monkeypatch: pytest.MonkeyPatch, own: str | None) -> None:
     monkeypatch.delenv("HOME", raising=False)
-    monkeypatch.setattr(os, "getuid", lambda: 4_000_000_000)  # of no user that this machine knows
+    monkeypatch.setattr(os, "getuid", lambda: 4_000_000_000)  # no user of this machine has this id
     with pytest.raises(HistoryError, match=r"(?s)is not known.*set ELASTICHOST_HISTORY"):
         history_path({} if own is None else {"ELASTICHOST_HISTORY": own})
 
 
-# --- which are near ---------------------------------------------------------------------------------------------------
+# --- the search for near records --------------------------------------------------------------------------------------
 
 SHOP = JobFeatures(family="models:dlrm", name="shop", tables=26, rows=10**7, batch_size=2048, samples=10**6, shape="a")
 
@@ -294,7 +294,9 @@ def measured(records: Sequence[JobRecord]) -> list[JobRecord]:
 
 @settings(max_examples=200, deadline=None)
 @given(st.lists(any_record, max_size=40), st.just(SHOP) | any_features, st.integers(1, 6))
-def test_what_is_near_is_what_a_search_of_all_finds(records: list[JobRecord], features: JobFeatures, k: int) -> None:
+def test_the_near_records_are_those_that_a_search_of_all_finds(
+    records: list[JobRecord], features: JobFeatures, k: int
+) -> None:
     with History(Path(":memory:")) as kept:
         for one in records:
             kept.add(one)
@@ -327,7 +329,7 @@ def test_of_thousands_only_those_that_may_be_nearest_are_read(tmp_path: Path, mo
             kept.add(
                 msgspec.structs.replace(finished(like(rows=10**7 + number), workers=1 + number % 9), ended_utc="2026")
             )
-        assert len(kept.near(SHOP, METRIC).records) == 3000, "all as near and as new as the last"
+        assert len(kept.near(SHOP, METRIC).records) == 3000, "all records with the rank of the last one"
         for day in range(2, 12):
             kept.add(finished(day=day))
         read: list[bytes] = []
@@ -350,7 +352,7 @@ def test_a_near_record_that_cannot_be_read_is_counted_and_hides_no_other(tmp_pat
         assert kept.unreadable == 1
 
 
-def test_what_is_no_longer_kept_is_no_neighbour(tmp_path: Path) -> None:
+def test_a_deleted_record_is_no_neighbour(tmp_path: Path) -> None:
     path = tmp_path / "h"
     with History(path, kept=3) as kept:
         for day in range(1, 8):

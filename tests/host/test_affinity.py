@@ -1,4 +1,4 @@
-"""All threads of a process move, also those that wait in a library."""
+"""All threads of a process move to the new cores, also those that wait in a library."""
 
 from __future__ import annotations
 
@@ -41,6 +41,6 @@ def test_no_cores_change_nothing(cores: list[int]) -> None:
     assert sorted(os.sched_getaffinity(0)) == cores
 
 
-def test_cores_that_are_not_there_are_an_error() -> None:
+def test_cores_that_do_not_exist_are_an_error() -> None:
     with pytest.raises(OSError, match="Invalid argument"):
         move_to_cores([1000])

@@ -1,4 +1,4 @@
-"""Limits, locales and directories that a shell may have set, each with a real process."""
+"""Limits, locales and directories that a shell may have set; each test starts a real process."""
 
 from __future__ import annotations
 
@@ -57,17 +57,17 @@ def job(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("limit", [300_000 << 10, 20_000_000 << 10])
 @pytest.mark.parametrize("arguments", [("run", "job.toml"), ("run", "--dry-run", "job.toml"), ("resume", "latest")])
-def test_a_limit_of_addresses_is_told_at_once_with_what_to_type(
+def test_a_limit_of_addresses_is_reported_before_the_start_with_the_command(
     job: Path, arguments: tuple[str, ...], limit: int
 ) -> None:
     done = elastichost(*arguments, cwd=job.parent, limit=limit)
     assert done.returncode == 3, done.stderr
     assert f"`ulimit -v` allows a process {limit / 1e9:,.1f} GB" in done.stderr
     assert "`ulimit -v unlimited`" in done.stderr
-    assert sorted(os.listdir(job.parent)) == ["data😀", "job.toml", "model😀.py"], "nothing was begun"
+    assert sorted(os.listdir(job.parent)) == ["data😀", "job.toml", "model😀.py"], "nothing was started"
 
 
-def test_a_generous_limit_is_none(job: Path) -> None:
+def test_a_large_limit_is_no_problem(job: Path) -> None:
     done = elastichost("run", "--dry-run", "job.toml", cwd=job.parent, limit=LEAST_ADDRESS_BYTES)
     assert "ulimit" not in done.stderr
 
@@ -75,7 +75,7 @@ def test_a_generous_limit_is_none(job: Path) -> None:
 @pytest.mark.parametrize(
     "locale", [{"LC_ALL": "C"}, {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}, {"LC_ALL": "C.UTF-8"}]
 )
-def test_names_of_files_may_be_what_they_want_in_any_locale(job: Path, locale: dict[str, str]) -> None:
+def test_file_names_of_any_characters_work_in_any_locale(job: Path, locale: dict[str, str]) -> None:
     done = elastichost("run", "--dry-run", "job.toml", cwd=job.parent, **locale)
     assert done.returncode == 0, done.stderr
     shown = elastichost("run", "--dry-run", f"../{job.parent.name}/no😀.toml", cwd=job.parent, **locale)
@@ -84,8 +84,8 @@ def test_names_of_files_may_be_what_they_want_in_any_locale(job: Path, locale: d
 
 
 def as_nobody(act: Callable[[], None]) -> int:
-    """Exit code of a real process of another user that does this."""
-    owner_of(os.getpid(), Path())  # imports what it needs: this Python may be out of that user's reach
+    """The exit code of a real process of another user that calls the function."""
+    owner_of(os.getpid(), Path())  # imports in advance, because the other user may not be able to read this Python
     pid = os.fork()
     if pid == 0:
         code = 1
@@ -105,7 +105,7 @@ def as_nobody(act: Callable[[], None]) -> int:
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can start a process of another user")
 @pytest.mark.parametrize("mode", [0o700, 0o777])
 def test_a_runtime_directory_of_another_user_is_not_used(monkeypatch: pytest.MonkeyPatch, mode: int) -> None:
-    """As after `su`: sockets go to the directory for temporary files, and `clean` looks there."""
+    """The case after `su`: sockets are in the directory for temporary files, and `clean` looks there."""
     with tempfile.TemporaryDirectory(prefix="ehx-") as name:
         roots = {kind: Path(name) / kind for kind in ("runtime", "temporary", "arenas")}
         for kind, root in roots.items():
@@ -139,7 +139,7 @@ def test_a_runtime_directory_of_another_user_is_not_used(monkeypatch: pytest.Mon
         ("3ff1c5e000-3ff1c7f000 rw-p 00000000 00:00 0 [stack]", 38),  # RISC-V with three
     ],
 )
-def test_addresses_are_as_many_as_the_kernel_offers(tmp_path: Path, last: str, bits: int) -> None:
+def test_the_size_of_the_address_space_follows_from_the_mappings(tmp_path: Path, last: str, bits: int) -> None:
     (tmp_path / "maps").write_text(
         f"400000-401000 r-xp 00000000 00:00 0 /bin/python\n{last}\n"
         "ffffffffff600000-ffffffffff601000 --xp 00000000 00:00 0 [vsyscall]\n"
@@ -147,5 +147,5 @@ def test_addresses_are_as_many_as_the_kernel_offers(tmp_path: Path, last: str, b
     assert address_bytes(tmp_path / "maps") == 1 << bits
 
 
-def test_without_a_list_of_mappings_the_least_is_taken(tmp_path: Path) -> None:
+def test_without_a_list_of_mappings_the_smallest_size_is_assumed(tmp_path: Path) -> None:
     assert address_bytes(tmp_path / "nothing") == 1 << 38

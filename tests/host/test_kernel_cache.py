@@ -1,4 +1,4 @@
-"""Where compiled kernels are kept when the package cannot be written, with real read-only mounts and processes."""
+"""The directory of compiled kernels when the package cannot be written, with real read-only mounts and processes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ MIXED = hex(mix64(7))
 
 
 def compiled(tmp: Path, **more: str) -> list[str]:
-    """What a new process says that may write below `tmp` only: result, cache hits, place, problem."""
+    """The output of a new process that may write only below `tmp`: result, cache hits, directory, problem."""
     environment = {
         "HOME": NOWHERE,
         "XDG_CACHE_HOME": "",
@@ -48,7 +48,7 @@ def test_an_unwritable_package_and_home_leave_a_private_directory(tmp_path: Path
 
 
 @pytest.mark.parametrize("variable", ["NUMBA_CACHE_DIR", "XDG_CACHE_HOME", "HOME", "XDG_RUNTIME_DIR"])
-def test_the_first_place_that_can_be_written_is_taken(tmp_path: Path, variable: str) -> None:
+def test_the_first_directory_that_can_be_written_is_used(tmp_path: Path, variable: str) -> None:
     chosen = tmp_path / "chosen"
     chosen.mkdir()
     below = {"NUMBA_CACHE_DIR": "", "HOME": f".cache/{NAME}"}.get(variable, NAME)
@@ -56,17 +56,17 @@ def test_the_first_place_that_can_be_written_is_taken(tmp_path: Path, variable: 
     assert list((chosen / below).glob("index_*/*.nbi")), "numba's own files"
 
 
-def test_what_is_not_ones_own_is_never_used_and_without_a_place_kernels_are_compiled_all_the_same(
+def test_directories_of_others_are_never_used_and_without_any_directory_kernels_are_still_compiled(
     tmp_path: Path,
 ) -> None:
-    """Machine code is run from there: another user's directory, or one that all may write to, will not do."""
+    """Machine code from the directory is executed, so it must not belong to another user or be writable by all."""
     place = tmp_path / f"{NAME}-{os.geteuid()}"
     place.mkdir(mode=0o700)
     os.chown(place, 65534, 65534)
     value, hits, directory, problem, _ = compiled(tmp_path)
     assert (value, hits, directory) == (MIXED, "0", "None")
-    assert "compiles them anew, which takes a core about 30 s" in problem and "set NUMBA_CACHE_DIR" in problem
-    assert f"{place}: it is not this user's own" in problem and str(PACKAGE) in problem
+    assert "compiles them again, which takes about 30 s of one core" in problem and "set NUMBA_CACHE_DIR" in problem
+    assert f"{place}: it does not belong to this user" in problem and str(PACKAGE) in problem
     os.chown(place, os.geteuid(), os.getegid())
     place.chmod(0o777)
     assert compiled(tmp_path)[2] == "None"
@@ -75,13 +75,13 @@ def test_what_is_not_ones_own_is_never_used_and_without_a_place_kernels_are_comp
     assert compiled(tmp_path)[2] == "None"
 
 
-def test_a_package_that_can_be_written_keeps_its_own_kernels() -> None:
+def test_a_package_that_can_be_written_holds_its_kernels() -> None:
     environment = {**os.environ, "NUMBA_CACHE_DIR": ""}
     done = subprocess.run([sys.executable, "-c", COMPILE], capture_output=True, text=True, env=environment, check=True)
     assert done.stdout.split("\n")[2:] == [str(PACKAGE), "", ""]
 
 
-def test_doctor_compiles_a_kernel_and_says_what_will_happen(tmp_path: Path) -> None:
+def test_doctor_compiles_a_kernel_and_reports_the_directory(tmp_path: Path) -> None:
     check = "from elastichost.cli.maintenance.doctor import _kernels; print(_kernels())"
     environment = {"HOME": NOWHERE, "XDG_CACHE_HOME": "", "XDG_RUNTIME_DIR": "", "TMPDIR": str(tmp_path)}
     done = with_read_only(PACKAGE, sys.executable, "-c", check, **environment)

@@ -1,4 +1,4 @@
-"""Giving way, with real processes: the threads' nice and that of their session."""
+"""The nice values of threads and of their session, with real processes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ needs_autogroup = pytest.mark.skipif(
 
 @contextmanager
 def a_session() -> Iterator[int]:
-    """A process that leads a session of its own, and waits."""
+    """A process that leads a session of its own and waits."""
     ready, is_ready = os.pipe()
     pid = os.fork()
     if pid == 0:
@@ -49,14 +49,14 @@ def until_given(pid: int, nice: int) -> None:
 
 
 @needs_autogroup
-def test_a_process_and_its_session_give_way() -> None:
+def test_a_process_and_its_session_get_the_nice_value() -> None:
     with a_session() as pid:
         until_given(pid, 7)
         assert (os.getpriority(os.PRIO_PROCESS, pid), group_of(pid)) == (7, "7")
 
 
 @needs_autogroup
-def test_a_session_comes_back() -> None:
+def test_the_nice_value_of_a_session_can_be_lowered_again() -> None:
     with a_session() as pid:
         until_given(pid, 7)
         until_given(pid, 3)
@@ -79,12 +79,12 @@ os.waitpid(child, 0)
 
 
 @needs_autogroup
-def test_a_new_session_gives_way_as_that_it_comes_from() -> None:
+def test_a_new_session_has_the_nice_value_of_the_old_one() -> None:
     done = subprocess.run([sys.executable, "-c", CHILD_OF_A_SESSION], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["True", "4"]
 
 
-def test_a_process_that_is_gone_is_done_with() -> None:
+def test_a_process_that_has_ended_is_not_tried_again() -> None:
     pid = os.fork()
     if pid == 0:
         os._exit(0)

@@ -1,4 +1,4 @@
-"""Memory of processes: what is their own, and what they share with those they were forked with."""
+"""Memory of processes: their own, and the part that they share with processes forked from the same one."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ MB = 10**6
 
 @given(own_mb=st.integers(0, 500), shared_mb=st.integers(0, 400), forked=st.integers(2, 100))
 def test_own_memory_is_found_from_what_is_measured(own_mb: int, shared_mb: int, forked: int) -> None:
-    """All processes have forked from one whose pages they share, and none of these was written to since."""
+    """All processes were forked from one process. They share its pages, and none of these was written to since."""
     pss_anon, anonymous = own_mb * MB + shared_mb * MB // forked, (own_mb + shared_mb) * MB
     assert abs(own_bytes(pss_anon, anonymous, forked) - own_mb * MB) <= 2
 
 
-def test_alone_all_of_it_is_its_own() -> None:
+def test_all_memory_of_a_single_process_is_its_own() -> None:
     assert own_bytes(7, 9, 1) == 7
-    assert own_bytes(7, 5, 4) == 7, "they were not measured at one moment"
+    assert own_bytes(7, 5, 4) == 7, "values that were not measured at the same time"
     assert own_bytes(1, 100, 2) == 0
 
 
@@ -40,8 +40,8 @@ def test_processes_that_were_forked_from_one_are_counted() -> None:
         os.waitpid(child, 0)
 
 
-def test_what_was_taken_since_it_was_measured_is_counted() -> None:
-    """A child takes 60 MB, then ends."""
+def test_memory_allocated_since_the_measurement_is_counted() -> None:
+    """A child allocates 60 MB, then ends."""
     asked, told = os.pipe(), os.pipe()
     child = os.fork()
     if child == 0:

@@ -1,4 +1,4 @@
-"""The five models against their papers' formulas, written out as loops."""
+"""The five models against the formulas of their papers, computed with loops."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ BATCH = 3
 
 
 def tables(dim: int = 4, user_dim: int | None = None) -> list[EmbeddingBagConfig]:
-    """`item` is shared by two features; `user` has one."""
+    """Two tables: `item` for two features, `user` for one."""
     return [
         EmbeddingBagConfig(
             name="item", embedding_dim=dim, num_embeddings=6, feature_names=["item", "recent"], pooling=PoolingType.MEAN
@@ -32,7 +32,7 @@ def tables(dim: int = 4, user_dim: int | None = None) -> list[EmbeddingBagConfig
 
 
 def sparse() -> KeyedJaggedTensor:
-    """Bags of 0 to 3 ids, in an order of keys that is not the tables'."""
+    """Bags of 0 to 3 ids, with keys in another order than the tables."""
     return KeyedJaggedTensor(
         keys=["user", "recent", "item"],
         values=torch.tensor([0, 4, 1, 1, 2, 5, 3, 3, 0]),
@@ -41,7 +41,7 @@ def sparse() -> KeyedJaggedTensor:
 
 
 def pooled(model: Any, collection: str, feature: str, sample: int) -> torch.Tensor:
-    """One bag's vector, straight from the weights."""
+    """The vector of one bag, computed from the weights."""
     bags = model.get_submodule(collection)
     config = next(c for c in bags.embedding_bag_configs() if feature in c.feature_names)
     weights = bags.embedding_bags[config.name].weight
@@ -61,7 +61,7 @@ def test_importing_the_package_imports_no_torch() -> None:
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
-def test_a_name_is_its_build_function_whatever_was_imported_before() -> None:
+def test_a_name_is_its_build_function_after_any_import() -> None:
     from elastichost.models.networks import dlrm as module
 
     assert models.dlrm is module.build
@@ -102,7 +102,7 @@ def test_one_step_lowers_the_loss(name: str) -> None:
 
 
 def randomised(model: nn.Module) -> Any:
-    """Zeros and small starting values would hide mistakes."""
+    """Sets large random values, because zeros and small initial values would hide mistakes."""
     for parameter in model.parameters():
         nn.init.normal_(parameter, std=0.5)
     return model

@@ -1,4 +1,4 @@
-"""A finished run made by hand: a job, a data file, and a checkpoint of random weights that the tests know."""
+"""A finished run without training: a job, a data file, and a checkpoint of random weights that the tests have."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ rows = 7
 
 @dataclass(frozen=True)
 class HandMadeRun:
-    """`vectors`: (embedding name, key) -> its row; keys are what a reader gives: ids, or XXH64 as int64."""
+    """`vectors`: (embedding name, key) -> its row. Keys are those of a reader: ids, or XXH64 as int64."""
 
     directory: Path
     checkpoint: Path
@@ -68,7 +68,7 @@ class HandMadeRun:
     table: pa.Table
 
     def pooled(self, embedding: EmbeddingSpec, keys: list[int]) -> npt.NDArray[np.float32]:
-        """One bag, by hand; unknown keys are left out."""
+        """The vector of one bag, computed directly; unknown keys are left out."""
         rows = [self.vectors[embedding.name, key] for key in keys if (embedding.name, key) in self.vectors]
         if not rows:
             return np.zeros(embedding.dim, dtype=np.float32)
@@ -76,7 +76,7 @@ class HandMadeRun:
         return total / np.float32(len(rows)) if embedding.pooling == "mean" else total
 
     def bags(self, feature: str) -> list[list[int]]:
-        """Keys of each sample's bag, for a fixed table its rows; by hand."""
+        """The keys of each sample's bag, or its rows for a fixed table, computed directly."""
         column = self.table.column(feature).to_pylist()
         lists = [value if isinstance(value, list) else [value] for value in column]
         keys = [[as_key(one) for one in ids if one is not None] for ids in lists]
@@ -92,7 +92,7 @@ class HandMadeRun:
         return np.array(filled, dtype=np.float32).T
 
     def dlrm_logits(self) -> npt.NDArray[np.float32]:
-        """The DLRM with the weights that the checkpoint was made of, by hand."""
+        """The scores of the DLRM with the weights of the checkpoint, computed directly."""
         w = self.dense
         bottom = self.dense_inputs()
         for layer in range(2):
@@ -119,7 +119,7 @@ def as_key(value: object) -> int:
 
 
 def samples() -> pa.Table:
-    """Nulls, empty lists, extreme and unknown ids, ids beyond the fixed table."""
+    """Data with nulls, empty lists, extreme and unknown ids, and ids beyond the fixed table."""
     return pa.table(
         {
             "label": pa.array([1, 0, 1, 0, 1, 0]),
@@ -136,7 +136,7 @@ def samples() -> pa.Table:
 
 
 def table_keys(table: TableSpec, generator: np.random.Generator) -> list[int]:
-    """Keys of a dynamic table that have rows."""
+    """The keys of a dynamic table that have rows."""
     if table.name == "user":
         few = [2**63 - 1, -(2**63), 2**60 + 1, 5]
         return [*few, *generator.integers(-(2**62), 2**62, size=40).tolist()]
@@ -169,7 +169,7 @@ def describe(model: nn.Module, tables: tuple[TableSpec, ...]) -> tuple[Embedding
 
 
 class CheckpointMaker:
-    """Random rows for every bucket, written as PS write them; every third row of a dynamic bucket is free."""
+    """Writes random rows for every bucket, as a PS writes them. Every third row of a dynamic bucket is free."""
 
     def __init__(self, model: ModelSpec, writer: BlockWriter, *, is_empty: bool) -> None:
         self.model, self.writer, self.is_empty = model, writer, is_empty
@@ -198,7 +198,7 @@ class CheckpointMaker:
     def add_rows(self, table: TableSpec, bucket: int, keys: list[int], seen: list[int]) -> None:
         for embedding in self.model.embeddings_of(table.index):
             block = self.generator.normal(0, 0.3, (len(keys), embedding.padded_dim)).astype(np.float32)
-            block[:, embedding.dim :] = 99.0  # padding must never be seen
+            block[:, embedding.dim :] = 99.0  # padding must never be used
             self.writer.add("rows", embedding.index, bucket, block)
             self.writer.add("state", embedding.index, bucket, np.zeros(len(keys), dtype=np.float32))
             for key, mark, row in zip(keys, seen, block, strict=True):

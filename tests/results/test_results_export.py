@@ -1,4 +1,4 @@
-"""An export is the trained model, and needs no elastichost."""
+"""An export is the trained model, and can be used without elastichost."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from elastichost.errors import CheckpointError, ConfigError, ModelError
 from elastichost.results import reader
 from elastichost.results.export import export
 
-# What a user's machine has: everything but elastichost.
+# The modules on a user's machine: everything but elastichost.
 ALONE = """\
 import sys
 class Refuse:
@@ -82,7 +82,7 @@ class Sum(torch.nn.Module):
 
 
 def scores_alone(directory: Path, data: Path, tmp_path: Path) -> npt.NDArray[np.float32]:
-    """Scores by a process that cannot import elastichost."""
+    """The scores from a process that cannot import elastichost."""
     out = tmp_path / "scores.npy"
     command = [sys.executable, "-W", "ignore", "-c", ALONE, str(directory), str(data), str(out)]
     done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=False)
@@ -91,7 +91,7 @@ def scores_alone(directory: Path, data: Path, tmp_path: Path) -> npt.NDArray[np.
     return scores
 
 
-def test_an_export_scores_alone_as_the_checkpoint_says(run: Any, tmp_path: Path) -> None:
+def test_an_export_without_elastichost_has_the_scores_of_the_checkpoint(run: Any, tmp_path: Path) -> None:
     report = export(run.directory, tmp_path / "model")
     assert (report.samples_trained, report.checkpoint, report.warnings) == (600, run.checkpoint, ())
     rows = dict(report.table_rows)
@@ -120,7 +120,7 @@ def test_files_names_and_shapes(run: Any, tmp_path: Path) -> None:
         np.testing.assert_array_equal(row, run.vectors["user", key])
 
 
-def test_preprocess_says_what_a_stranger_needs(run: Any, tmp_path: Path) -> None:
+def test_preprocess_json_describes_the_inputs(run: Any, tmp_path: Path) -> None:
     about = json.loads((export(run.directory, tmp_path / "model").directory / "preprocess.json").read_text())
     assert about["schema"] == "elastichost/export/v1"
     assert about["features"] == ["user", "item", "recent", "word", "code"]
@@ -135,7 +135,7 @@ def test_preprocess_says_what_a_stranger_needs(run: Any, tmp_path: Path) -> None
     assert about["model"]["args"] == {"bottom": [8, 6]}
 
 
-def test_a_users_own_model_with_its_neighbour_file_and_a_sequence(make: Any, tmp_path: Path) -> None:
+def test_a_users_own_model_with_a_second_file_and_a_sequence(make: Any, tmp_path: Path) -> None:
     (tmp_path / "own.py").write_text(OWN_MODEL, encoding="utf-8")
     (tmp_path / "own_layers.py").write_text(OWN_LAYERS, encoding="utf-8")
     run = make(build=f"{tmp_path}/own.py:build", args="{}")
@@ -171,7 +171,7 @@ def test_a_destination_in_use_is_refused(run: Any, tmp_path: Path) -> None:
     assert (tmp_path / "kept.txt").read_text() == "mine"
 
 
-def test_a_damaged_block_leaves_nothing_half_done(make: Any, tmp_path: Path) -> None:
+def test_a_damaged_block_leaves_no_partial_export(make: Any, tmp_path: Path) -> None:
     run = make()
     record = next(r for r in run.manifest.blocks if r.kind == "rows" and r.nbytes)
     with (run.checkpoint / record.file).open("r+b") as file:
@@ -187,7 +187,7 @@ def test_what_is_not_a_run_and_a_run_without_checkpoint(make: Any, tmp_path: Pat
         export(tmp_path, tmp_path / "model")
     run = make()
     run.checkpoint.rename(tmp_path / "moved")
-    with pytest.raises(CheckpointError, match="holds no checkpoint"):
+    with pytest.raises(CheckpointError, match="has no checkpoint"):
         export(run.directory, tmp_path / "model")
     assert export(run.directory, tmp_path / "model", checkpoint=tmp_path / "moved").samples_trained == 600
 
@@ -196,11 +196,11 @@ def test_an_emulated_run_has_no_model(make: Any, tmp_path: Path) -> None:
     run = make()
     job = run.directory / "job.resolved.toml"
     job.write_text(f"{job.read_text().partition('[emulate]')[0]}[emulate]\nenabled = true\n", encoding="utf-8")
-    with pytest.raises(ConfigError, match="was emulated"):
+    with pytest.raises(ConfigError, match="is an emulated run"):
         export(run.directory, tmp_path / "model")
 
 
-def test_a_model_file_that_is_gone(make: Any, tmp_path: Path) -> None:
+def test_a_missing_model_file_is_reported(make: Any, tmp_path: Path) -> None:
     (tmp_path / "own.py").write_text(OWN_MODEL, encoding="utf-8")
     (tmp_path / "own_layers.py").write_text(OWN_LAYERS, encoding="utf-8")
     run = make(build=f"{tmp_path}/own.py:build", args="{}")
@@ -252,7 +252,7 @@ def column_of(table: pa.Table, name: str, values: pa.Array) -> pa.Table:
 
 
 def test_integers_are_cast_to_the_text_a_table_was_trained_on(run: Any, tmp_path: Path) -> None:
-    """They were taken as they are: other keys, all unknown, and other scores without a word."""
+    """Before, integers were not cast: their keys were all unknown, and the scores were wrong without an error."""
     preprocessor = reader.Preprocessor(export(run.directory, tmp_path / "model").directory)
     text = column_of(run.table, "code", pa.array(["17", None, "-4", "0", "18446744073709551615", "17"]))
     for kind, values in ((pa.int64(), [17, None, -4, 0, None, 17]), (pa.uint64(), [17, None, None, 0, 2**64 - 1, 17])):
@@ -280,15 +280,15 @@ def test_text_is_cast_to_the_integers_a_table_was_trained_on(run: Any, tmp_path:
         (
             "user",
             pa.array(["7", "007", "1", "2", "3", "4"]),
-            "'007' is no integer, and the model was trained on integers",
+            "'007' is not an integer; the model was trained on integers",
         ),
-        ("user", pa.array([1.5] * 6), "double does not hold integers, as in training"),
-        ("code", pa.array([1.0] * 6), "double does not hold text, and the model was trained on text"),
+        ("user", pa.array([1.5] * 6), "double cannot be cast to integers; the model was trained on integers"),
+        ("code", pa.array([1.0] * 6), "double does not hold text; the model was trained on text"),
         ("code", pa.array([True] * 6), "bool does not hold text"),
-        ("price", pa.array(["dear"] * 6), "string is no number"),
+        ("price", pa.array(["dear"] * 6), "string cannot be cast to numbers"),
     ],
 )
-def test_what_cannot_be_cast_exactly_is_refused(
+def test_a_column_that_cannot_be_cast_exactly_is_refused(
     run: Any, tmp_path: Path, name: str, values: pa.Array, problem: str
 ) -> None:
     preprocessor = reader.Preprocessor(export(run.directory, tmp_path / "model").directory)

@@ -1,4 +1,4 @@
-"""Scores of a file are those of the trained model, and their quality is reported when there are labels."""
+"""The scores of a file are those of the trained model, and metrics are reported when there are labels."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_scores_rows_and_quality(run: Any, tmp_path: Path) -> None:
 
 
 def test_a_file_without_labels(run: Any, tmp_path: Path) -> None:
-    data = tmp_path / "new [1].parquet"  # a name that would be a glob
+    data = tmp_path / "new [1].parquet"  # as a glob, this name would not match the file
     pq.write_table(run.table.drop_columns(["label"]), data)
     report = predict(run.directory, data, tmp_path / "scores.parquet")
     table = pq.read_table(report.output)
@@ -60,7 +60,7 @@ def test_several_labels_have_a_column_each(make: Any, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["deepfm", "wide_deep", "xdeepfm"])
 def test_prediction_and_export_agree(make: Any, tmp_path: Path, name: str) -> None:
-    """First-order weights have dim 1, padded to 4 in the checkpoint; the padding is noise that must not be seen."""
+    """First-order weights have dim 1, padded to 4 in the checkpoint. The padding holds noise that must not be used."""
     run = make(build=f"elastichost.models:{name}", args="{ hidden = [4] }")
     report = predict(run.directory, run.directory / "samples.parquet", tmp_path / "scores.parquet")
     directory = export(run.directory, tmp_path / "model").directory
@@ -71,7 +71,7 @@ def test_prediction_and_export_agree(make: Any, tmp_path: Path, name: str) -> No
     assert len(set(scores.tolist())) == 6
 
 
-def test_a_bad_row_stops_it_and_leaves_no_file(run: Any, tmp_path: Path) -> None:
+def test_a_bad_row_is_an_error_and_leaves_no_file(run: Any, tmp_path: Path) -> None:
     labels = pa.array([1, 0, 3, 0, 1, 0])
     pq.write_table(run.table.set_column(0, "label", labels), tmp_path / "bad.parquet")
     with pytest.raises(DataError, match=r"bad\.parquet.*label"):
@@ -88,14 +88,14 @@ def test_ids_of_another_type_are_refused(run: Any, tmp_path: Path) -> None:
         predict(run.directory, tmp_path / "other.parquet", tmp_path / "scores.parquet")
 
 
-def test_a_missing_file_and_a_place_that_cannot_be_written(run: Any, tmp_path: Path) -> None:
+def test_a_missing_file_and_an_output_that_cannot_be_written(run: Any, tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"nothing\.parquet: there is no such file"):
         predict(run.directory, tmp_path / "nothing.parquet", tmp_path / "scores.parquet")
     with pytest.raises(ElastichostError, match="cannot write"):
         predict(run.directory, run.directory / "samples.parquet", tmp_path / "absent" / "scores.parquet")
 
 
-def test_what_is_not_a_run(tmp_path: Path) -> None:
+def test_a_directory_that_is_not_a_run(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="is not a run directory"):
         predict(tmp_path, tmp_path / "data.parquet", tmp_path / "scores.parquet")
 
@@ -105,5 +105,7 @@ def test_a_model_whose_code_changed_since_the_run(make: Any, tmp_path: Path) -> 
     file = run.directory / "job.resolved.toml"
     file.write_text(file.read_text().replace("8,", "16,", 1))
     assert "16" in file.read_text()
-    with pytest.raises(ElastichostError, match=r"does not build the checkpoint's model: network\.dense_arch"):
+    with pytest.raises(
+        ElastichostError, match=r"builds another model than that of the checkpoint: network\.dense_arch"
+    ):
         predict(run.directory, run.directory / "samples.parquet", tmp_path / "scores.parquet")

@@ -71,7 +71,7 @@ def test_a_mirror_is_another_directory_however_it_is_written(tmp_path: Path, mir
     (tmp_path / "link").symlink_to("shared")
     text = JOB.format(shared=tmp_path / "shared") + f'mirror = "{tmp_path}/{mirror}"\n'
     (tmp_path / "job.toml").write_text(text)
-    with pytest.raises(ConfigError, match="a mirror that is not checkpoint.directory itself"):
+    with pytest.raises(ConfigError, match=r"a checkpoint.mirror that differs from checkpoint.directory"):
         load_job(tmp_path / "job.toml", environ={})
 
 

@@ -1,4 +1,4 @@
-"""A user's model: found, checked without running it, built; and the user's own words when it fails."""
+"""A user's model: how it is found, checked without running it, and built; and the traceback when it fails."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def model_error(what: Any, *args: Any, **kwargs: Any) -> ModelError:
 # --- loading and building ------------------------------------------------------------------------------
 
 
-def test_a_file_is_loaded_with_its_neighbours(good: Path) -> None:
+def test_a_file_is_loaded_with_the_modules_beside_it(good: Path) -> None:
     before = list(sys.path)
     build = load_build("model.py:build", good.parent)
     assert build([], 0).factor == 10
@@ -88,7 +88,7 @@ def test_a_file_named_like_an_installed_module_does_not_shadow_it(tmp_path: Path
     assert sys.modules["json"] is json
 
 
-def test_configs_come_from_the_job() -> None:
+def test_configs_are_made_from_the_job() -> None:
     item, user = table_configs(job("a:b"), TABLES, {"item": 10, "user": 2**40})
     assert (item.name, item.embedding_dim, item.num_embeddings, item.feature_names) == (
         "item",
@@ -147,7 +147,7 @@ def test_a_module_that_exits_is_an_error(tmp_path: Path) -> None:
     assert "SystemExit: 3" in model_error(load_build, f"{file}:build", tmp_path).message
 
 
-def test_a_name_that_is_not_there_or_not_a_function(tmp_path: Path) -> None:
+def test_a_name_that_does_not_exist_or_is_not_a_function(tmp_path: Path) -> None:
     file = write(tmp_path, "build_model = 5\n")
     assert 'did you mean "build_model"?' in model_error(load_build, f"{file}:buildmodel", tmp_path).message
     assert "is a int, not a function" in model_error(load_build, f"{file}:build_model", tmp_path).message
@@ -172,9 +172,9 @@ def test_an_argument_the_function_does_not_take_is_named(good: Path) -> None:
     assert error.hint == 'model.args.factr is not an argument of the build function; did you mean "factor"?'
 
 
-def test_several_labels_and_a_function_that_knows_one(good: Path) -> None:
+def test_several_labels_and_a_function_without_num_labels(good: Path) -> None:
     error = model_error(build_model, job(f"{good}:build", label=["a", "b"]), TABLES, {"item": 10, "user": 4}, 0, 2)
-    assert "must take num_labels" in error.hint
+    assert "must accept num_labels" in error.hint
 
 
 def test_build_must_return_a_module(tmp_path: Path) -> None:
@@ -186,7 +186,7 @@ def test_build_must_return_a_module(tmp_path: Path) -> None:
 # --- the check that runs nothing -----------------------------------------------------------------------
 
 
-def test_the_check_accepts_what_is_right(good: Path) -> None:
+def test_the_check_accepts_a_good_model(good: Path) -> None:
     check_build_source("model.py:build", good.parent)
     check_build_source("elastichost.models:xdeepfm", good.parent)
 
@@ -212,12 +212,12 @@ def test_a_missing_module_is_shown_as_python_would(tmp_path: Path) -> None:
     )
 
 
-def test_a_missing_module_of_a_neighbour_is_found_too(good: Path) -> None:
+def test_a_missing_module_of_a_module_beside_the_file_is_found_too(good: Path) -> None:
     helper = write(good.parent, "import not_installed_anywhere\nscale = 1\n", "helper_of_model.py")
     assert f"{helper}, line 1" in model_error(check_build_source, "model.py:build", good.parent).message
 
 
-def test_guarded_and_late_imports_are_the_users_business(tmp_path: Path) -> None:
+def test_guarded_and_late_imports_are_not_checked(tmp_path: Path) -> None:
     text = (
         "try:\n    import not_installed_anywhere\nexcept ImportError:\n    pass\n"
         "def build(tables, num_dense):\n    import not_installed_either\n"
@@ -249,17 +249,17 @@ def test_every_way_to_define_a_name_counts(tmp_path: Path, text: str) -> None:
         ("elastichost.models:dlmr", r"""defines no 'dlmr'; did you mean "dlrm"?"""),
         ("elastichost.modles:dlrm", "there is no module 'elastichost.modles'"),
         ("no_such_package:build", "there is no module 'no_such_package'"),
-        ("model.py", "names no function"),
-        ("model.py:two words", "names no function"),
-        ("a-b:build", "names no function"),
+        ("model.py", "does not name a function"),
+        ("model.py:two words", "does not name a function"),
+        ("a-b:build", "does not name a function"),
     ],
 )
-def test_a_wrong_spec_says_what_is_wrong(good: Path, spec: str, message: str) -> None:
+def test_the_message_for_a_wrong_spec(good: Path, spec: str, message: str) -> None:
     with pytest.raises(ModelError, match=message):
         check_build_source(spec, good.parent)
 
 
-def test_local_sources_follow_imports_among_neighbours(good: Path) -> None:
+def test_local_sources_follow_imports_between_modules_beside_each_other(good: Path) -> None:
     helper = write(good.parent, "import deeper_helper\nimport json\nscale = 1\n", "helper_of_model.py")
     deeper = write(good.parent, "import model\n", "deeper_helper.py")
     assert local_sources(good) == (deeper, helper)

@@ -1,6 +1,6 @@
-"""Kernels over columns.
+"""Compiled kernels over columns.
 
 Modules:
     hashing    XXH64 of strings
-    ragged     ragged id columns
+    ragged     operations on ragged id columns
 """

@@ -1,7 +1,7 @@
-"""XXH64 (seed 0) of strings: the key of a string id, stable over versions, machines and languages.
+"""XXH64 (seed 0) of strings: the key of a string id. It is the same in all versions, machines and languages.
 
-The kernel walks Arrow's string buffers directly, so no Python string is ever made. The algorithm is the
-published XXH64; the tests hold it to the published vectors.
+The kernel reads Arrow's string buffers directly, without making Python strings. The algorithm is the published XXH64;
+tests compare it with the published vectors.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from elastichost.arena.compiled import exactly_compiled
 
 __all__ = ["hash_arrow_strings", "hash_bytes", "hash_slices", "xxh64_kernel"]
 
-# The kernels mix uint64 with nothing else: numba turns uint64 with int64 into float64.
+# The kernels compute with uint64 only: in numba, uint64 with int64 gives float64.
 PRIME_1 = np.uint64(0x9E3779B185EBCA87)
 PRIME_2 = np.uint64(0xC2B2AE3D27D4EB4F)
 PRIME_3 = np.uint64(0x165667B19E3779F9)
@@ -40,7 +40,7 @@ def rotate_left(value: np.uint64, bits: np.uint64) -> np.uint64:
 
 @exactly_compiled
 def load_4(data: npt.NDArray[np.uint8], at: np.uint64) -> np.uint64:
-    """Four bytes, little-endian."""
+    """The four bytes at an offset, as a little-endian number."""
     return (
         np.uint64(data[at])
         | (np.uint64(data[at + U1]) << U8)
@@ -51,7 +51,7 @@ def load_4(data: npt.NDArray[np.uint8], at: np.uint64) -> np.uint64:
 
 @exactly_compiled
 def load_8(data: npt.NDArray[np.uint8], at: np.uint64) -> np.uint64:
-    """Eight bytes, little-endian; LLVM folds the shifts into one load."""
+    """The eight bytes at an offset, as a little-endian number. LLVM compiles the shifts to one load."""
     return (
         np.uint64(data[at])
         | (np.uint64(data[at + U1]) << U8)
@@ -76,7 +76,7 @@ def merge_lane(total: np.uint64, lane: np.uint64) -> np.uint64:
 
 @exactly_compiled
 def hash_stripes(data: npt.NDArray[np.uint8], start: np.uint64, stripes: np.uint64) -> np.uint64:
-    """The four-lane part, for `stripes` >= 1 blocks of 32 bytes."""
+    """The part of XXH64 with four lanes, for `stripes` >= 1 blocks of 32 bytes."""
     lane_1, lane_2, lane_3, lane_4 = LANE_1, LANE_2, LANE_3, LANE_4
     at = start
     for _ in range(stripes):
@@ -94,7 +94,7 @@ def hash_stripes(data: npt.NDArray[np.uint8], start: np.uint64, stripes: np.uint
 
 @exactly_compiled
 def xxh64_kernel(data: npt.NDArray[np.uint8], start: np.uint64, stop: np.uint64) -> np.uint64:
-    """XXH64 with seed 0 of data[start:stop]; `start` and `stop` must be uint64."""
+    """XXH64 (seed 0) of data[start:stop]. `start` and `stop` must be uint64."""
     length = stop - start
     at = start
     if length >= U32:
@@ -122,23 +122,22 @@ def xxh64_kernel(data: npt.NDArray[np.uint8], start: np.uint64, stop: np.uint64)
 def hash_slices(
     data: npt.NDArray[np.uint8], offsets: npt.NDArray[np.int64 | np.int32], keys: npt.NDArray[np.int64]
 ) -> None:
-    """keys[i] = XXH64(data[offsets[i]:offsets[i + 1]]) as int64; `offsets` may be int32 too."""
+    """Sets keys[i] = XXH64(data[offsets[i]:offsets[i + 1]]), reinterpreted as int64. `offsets`: int64 or int32."""
     for position in range(keys.shape[0]):
         keys[position] = np.int64(xxh64_kernel(data, np.uint64(offsets[position]), np.uint64(offsets[position + 1])))
 
 
 def hash_bytes(value: bytes) -> int:
-    """XXH64 (seed 0) of some bytes, reinterpreted as int64: the key of one string id."""
+    """XXH64 (seed 0) of the bytes, reinterpreted as int64: the key of one string id."""
     keys = np.empty(1, dtype=np.int64)
     hash_slices(np.frombuffer(value, dtype=np.uint8), np.array([0, len(value)], dtype=np.int64), keys)
     return int(keys[0])
 
 
 def hash_arrow_strings(array: pa.Array) -> npt.NDArray[np.int64]:
-    """Keys int64 [len(array)] of string, large_string, binary, or dictionary-encoded strings.
+    """The keys, int64 [len(array)], of an array of strings, binary values, or dictionary-encoded strings.
 
-    The key of a null is arbitrary: the caller knows which entries are null. Each distinct value of a
-    dictionary is hashed once.
+    The key of a null is arbitrary; the caller must handle nulls. Each distinct value of a dictionary is hashed once.
     """
     if pa.types.is_dictionary(array.type):
         unique_keys = hash_arrow_strings(array.dictionary)

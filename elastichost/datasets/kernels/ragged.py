@@ -1,4 +1,4 @@
-"""Kernels over ragged id columns: keys int64 [values] with offsets int64 [samples + 1]."""
+"""Kernels over ragged id columns: keys int64 [values], and offsets int64 [samples + 1] of each sample's keys."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Int64Array = npt.NDArray[np.int64]
 
 @exactly_compiled
 def drop_invalid(keys: Int64Array, offsets: Int64Array, valid: npt.NDArray[np.bool_]) -> tuple[Int64Array, Int64Array]:
-    """Keys [kept] and offsets [samples + 1] of the values where `valid` [values] is true, in their order."""
+    """The column without the values where `valid` [values] is False: keys [kept] and offsets [samples + 1]."""
     samples = offsets.shape[0] - 1
     new_keys = np.empty(keys.shape[0], dtype=np.int64)
     new_offsets = np.empty(samples + 1, dtype=np.int64)
@@ -22,7 +22,7 @@ def drop_invalid(keys: Int64Array, offsets: Int64Array, valid: npt.NDArray[np.bo
     kept = np.int64(0)
     for sample in range(samples):
         for at in range(offsets[sample], offsets[sample + 1]):
-            # Written always and kept maybe: a branch on random nulls costs more than a store.
+            # Every key is stored, and overwritten by the next if invalid: a branch on random nulls costs more.
             new_keys[kept] = keys[at]
             kept += np.int64(valid[at])
         new_offsets[sample + 1] = kept
@@ -31,7 +31,7 @@ def drop_invalid(keys: Int64Array, offsets: Int64Array, valid: npt.NDArray[np.bo
 
 @exactly_compiled
 def take_ragged(keys: Int64Array, offsets: Int64Array, order: Int64Array) -> tuple[Int64Array, Int64Array]:
-    """Keys and offsets [len(order) + 1] of the samples `order`, in that order."""
+    """The column of the samples `order`, in this order: keys, and offsets [len(order) + 1]."""
     new_offsets = np.empty(order.shape[0] + 1, dtype=np.int64)
     new_offsets[0] = 0
     total = 0

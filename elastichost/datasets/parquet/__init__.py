@@ -1,7 +1,7 @@
-"""Parquet.
+"""The reader of Parquet files.
 
 Modules:
-    reader   a row group is a unit
-    schema   what the footers say
-    values   bad values, found through statistics
+    reader   the decoder; a row group is a unit
+    schema   reads and checks the footers
+    values   finds bad values with the statistics of row groups
 """

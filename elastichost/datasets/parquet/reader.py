@@ -1,4 +1,4 @@
-"""Parquet: a row group is a unit, only the needed columns are read, strings stay dictionary-encoded."""
+"""The decoder of Parquet files. A row group is a unit. Only the needed columns are read; strings stay encoded."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ __all__ = ["ParquetDecoder"]
 
 
 class ParquetDecoder:
-    """Row groups of Parquet files; keeps one file open."""
+    """The `Decoder` of Parquet files. It keeps at most one file open."""
 
     def __init__(self, settings: DataSettings) -> None:
         self._settings = settings
@@ -39,7 +39,8 @@ class ParquetDecoder:
         return found.inspection
 
     def decode(self, unit: Unit) -> DecodedUnit:
-        """Raises DataError for a bad row, a damaged row group, or a file that changed since it was inspected."""
+        """See `Decoder.decode`. Raises DataError for a bad row, a damaged row group, or a file that changed since
+        `inspect`."""
         facts = self._facts[unit.file]
         check_unchanged(facts.stamp)
         table = self._read_group(facts, unit)
@@ -48,7 +49,7 @@ class ParquetDecoder:
         return replace(decoded, bad=log.settle(skip=self._settings.skip_bad_rows))
 
     def stored_bytes(self, unit: Unit) -> float:
-        """The compressed pages of the columns that are read; of a row group that is cut short, its share of them."""
+        """The compressed bytes of the columns that are read. For a row group that is cut short: its share of them."""
         facts = self._facts[unit.file]
         group = facts.metadata.row_group(unit.group)
         leaves = [facts.leaf_numbers[name] for name in self._settings.columns if name in facts.leaf_numbers]

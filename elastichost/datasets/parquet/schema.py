@@ -1,4 +1,4 @@
-"""What the footers of Parquet files say: columns, types, row groups, and what is wrong with them."""
+"""Reads the footers of Parquet files: columns, types and row groups; and finds the problems with them."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from elastichost.specs import KeyKind
 
 __all__ = ["MAX_GROUP_ROWS", "ParquetFacts", "ParquetInspection", "inspect_parquet", "row_place"]
 
-# Rows in the middle of a row group are decoded from its start, and a decoded unit is held in memory.
+# A range in the middle of a group is decoded from the start of the group, and a decoded unit is kept in memory.
 MAX_GROUP_ROWS = 262_144
 PARQUET_MAGIC = b"PAR1"
 
 
 @dataclass(frozen=True, slots=True)
 class ParquetFacts:
-    """One file: its footer, and the path and number of the leaf of every column."""
+    """The footer of one file, and the path and number of the leaf of every column."""
 
     stamp: FileStamp
     metadata: pq.FileMetaData
@@ -42,12 +42,12 @@ class ParquetInspection:
 
 
 def row_place(facts: ParquetFacts, group: int, position: int) -> str:
-    """`file: row N`, for a position in a row group."""
+    """The text `file: row N (...)` for a position in a row group."""
     return f"{facts.stamp.path}: row {facts.group_starts[group] + position} (row group {group}, rows count from 0)"
 
 
 class _Problems:
-    """Problems by what they say, so that a hundred files with the same problem give one line."""
+    """Collects problems. Files with the same problem give one line together."""
 
     def __init__(self) -> None:
         self._paths: dict[str, list[str]] = {}
@@ -63,7 +63,7 @@ class _Problems:
 
 
 def inspect_parquet(settings: DataSettings) -> ParquetInspection:
-    """Read every footer. Opens each file once and reads no data pages."""
+    """Reads and checks the footers of all files. It opens each file once and reads no data pages."""
     files, missing = expand_patterns(settings.patterns)
     problems = _Problems()
     facts: list[ParquetFacts] = []
@@ -107,7 +107,7 @@ def _read_footer(path: str, problems: _Problems) -> ParquetFacts | None:
         row += metadata.row_group(group).num_rows
     twice = sorted({name for name in schema.names if schema.names.count(name) > 1})
     if twice:
-        problems.add(path, f"has more than one column {twice[0]!r}: give each column a name of its own")
+        problems.add(path, f"has more than one column {twice[0]!r}: write the file with different column names")
         return None
     numbers = _leaf_numbers(schema)
     paths = {name: metadata.schema.column(number).path for name, number in numbers.items()}
@@ -115,7 +115,7 @@ def _read_footer(path: str, problems: _Problems) -> ParquetFacts | None:
 
 
 def _other_than_parquet(path: str) -> str | None:
-    """Why a file is no Parquet file, where its first bytes say so; None: they are those of a Parquet file."""
+    """The message for a file whose first bytes are not those of Parquet; None when they are."""
     with open(path, "rb") as file:
         begin = file.read(256)
     if begin.startswith(PARQUET_MAGIC):
@@ -129,7 +129,8 @@ def _other_than_parquet(path: str) -> str | None:
 
 
 def _leaf_numbers(schema: pa.Schema) -> dict[str, int]:
-    """Number of the first leaf of each top-level column; a list's element has whatever name the writer gave it."""
+    """The number of the first leaf of each top-level column. Leaves are numbered because the name of a list's element
+    depends on the program that wrote the file."""
     numbers: dict[str, int] = {}
     leaf = 0
     for column in schema:
@@ -147,7 +148,7 @@ def _leaf_count(column_type: pa.DataType) -> int:
 def _check_columns(
     facts: list[ParquetFacts], settings: DataSettings, problems: _Problems
 ) -> tuple[dict[str, KeyKind], tuple[str, ...]]:
-    """(kind of every categorical column, the columns that hold lists); adds to `problems`."""
+    """(kind of ids of every categorical column, the columns that hold lists). Adds to `problems`."""
     seen: dict[str, tuple[str, KeyKind, bool]] = {}
     for file in facts:
         path = file.stamp.path
@@ -208,7 +209,7 @@ def _describe(
         if largest > MAX_GROUP_ROWS:
             warnings.append(
                 f"{file.stamp.path}: row groups of up to {largest:,} rows are slow to share between workers "
-                f"and large in memory; write the file with 65,536 rows a group"
+                f"and large in memory; write the file with 65,536 rows in a row group"
             )
     kept = first_rows(tuple(units), settings.limit_rows)
     return DatasetDescription(

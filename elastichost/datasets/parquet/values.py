@@ -1,4 +1,4 @@
-"""Bad values found through the statistics of row groups; only suspicious row groups are read."""
+"""Finds bad values before a job starts. Only row groups whose statistics allow a bad value are read."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from elastichost.specs import TableSpec
 
 __all__ = ["check_parquet_values"]
 
-# Two hundred row groups of one column are read within about a second.
+# Reading one column of 200 row groups takes about a second.
 MAX_SCANNED_GROUPS = 200
 
 
 @dataclass(frozen=True, slots=True)
 class _Rule:
-    """What the values of a column must satisfy.
+    """The rule for the values of a column.
 
-    low, high   bounds that the statistics can be held to
+    low, high   the allowed range, which is compared with the statistics
     nulls_bad   whether a null breaks the rule
-    find        (place of a row, values) -> what is wrong with the first bad value, or None
+    find        (place of a row, values) -> the message for the first bad value, or None
     """
 
     column: str
@@ -43,7 +43,7 @@ class _Rule:
 def check_parquet_values(
     settings: DataSettings, facts: Sequence[ParquetFacts], units: Sequence[Unit], tables: Sequence[TableSpec]
 ) -> ValueFindings:
-    """Labels, weights and ids of fixed tables; the first finding for each file and column."""
+    """Checks labels, weights and the ids of fixed tables. Reports the first bad value for each file and column."""
     scanner = _Scanner(facts, units)
     labels = [_label_rule(name) for name in settings.labels]
     weights = [_weight_rule(settings.weight)] if settings.weight else []
@@ -90,7 +90,7 @@ def _id_rule(name: str, table: TableSpec) -> _Rule:
 
 
 class _Scanner:
-    """Reads single columns of single row groups, within a budget."""
+    """Reads single columns of single row groups: at most MAX_SCANNED_GROUPS of them."""
 
     def __init__(self, facts: Sequence[ParquetFacts], units: Sequence[Unit]) -> None:
         self._facts = facts
@@ -118,10 +118,14 @@ class _Scanner:
     def warnings(self) -> tuple[str, ...]:
         if not self._unread:
             return ()
-        return (f"{self._unread} suspicious row groups were not checked before the start: the job stops where it must",)
+        return (
+            f"{self._unread} row groups that may hold bad values were not checked before the start: the job stops when "
+            "it reads a bad value",
+        )
 
     def _suspicious(self, facts: ParquetFacts, unit: Unit, rule: _Rule) -> bool:
-        """Without statistics, and for fractions that bounds cannot rule out, the first row group is looked at."""
+        """Whether the row group may hold a bad value, by its statistics. The first row group of a file is also read
+        when it has no statistics, and for floating-point columns: a fraction may lie within the range."""
         is_first = facts.group_starts[unit.group] == 0
         leaf = facts.metadata.row_group(unit.group).column(facts.leaf_numbers[rule.column])
         statistics = leaf.statistics if leaf.is_stats_set else None

@@ -1,6 +1,6 @@
-"""Data with planted truth, made on the fly.
+"""Generated data whose labels follow a known model ("planted truth").
 
 Modules:
-    reader   any range of samples
-    kernel   each sample a pure function of seed and index
+    reader   generates batches of any range of samples
+    kernel   computes each sample as a pure function of seed and index
 """

@@ -1,9 +1,11 @@
-"""Samples with planted truth, each a function of (seed, sample index): any range, in any order, same bits.
+"""Kernels that generate samples with planted truth. Each sample is a function of (seed, sample index).
 
-id      rank x of a bounded power law, P(x) ~ x^-zipf, through the inverse of its cumulative distribution;
-        an affine bijection scatters ranks over [0, table_rows)
-effect  of an id: a hash of (table, rank), about normal, shrunk for rare ids (nobody can learn those)
-logit   main effects + products of pairs of ids' factors + linear, quadratic and sine terms of the dense values
+So any range has the same bits, in whatever order its samples are generated.
+
+id      a rank x from a bounded power law, P(x) ~ x^-zipf, by the inverse of its cumulative distribution;
+        an affine bijection scatters the ranks over [0, table_rows)
+effect  of an id: a hash of (table, rank), about normal, smaller for rare ids (a model cannot learn those)
+logit   main effects + products of the factors of pairs of ids + linear, quadratic and sine terms of the dense values
 label   Bernoulli(sigmoid(logit))
 """
 
@@ -27,28 +29,28 @@ S11, S16, S27, S30, S31, S32, S48 = (np.uint64(n) for n in (11, 16, 27, 30, 31, 
 LOW_16 = np.uint64(0xFFFF)
 ONE = np.uint64(1)
 UNIT_53 = 1.0 / 9007199254740992.0  # 2^-53
-# The sum of four uniform 16-bit numbers: its mean, and one over its standard deviation.
+# Of the sum of four uniform 16-bit numbers: the mean, and 1 / standard deviation.
 FOUR_MEAN = 2.0 * 65535.0
 FOUR_SCALE = 1.0 / math.sqrt(4.0 * (65536.0**2 - 1.0) / 12.0)
 
-# Streams of one sample; ids of table t and element k use t * 128 + k behind them.
+# Random streams of one sample. Element k of the ids of table t uses stream ID_STREAM + t * 128 + k.
 DENSE_STREAM, LABEL_STREAM, ID_STREAM = np.uint64(1 << 32), np.uint64(2 << 32), np.uint64(3 << 32)
 LENGTH_ELEMENT = 127
 
 
 class Truth(NamedTuple):
-    """What is planted.
+    """The parameters of the planted truth.
 
     seed           uint64
-    rows           ids of every table
+    rows           number of ids of every table
     power_low, power_span, inverse_power   the inverse cumulative distribution of ranks; inverse_power 0: zipf is 1
-    shrink_per_rank   effects are divided by 1 + rank * shrink_per_rank
+    shrink_per_rank   the effect of an id is divided by 1 + rank * shrink_per_rank
     multipliers, addends   int64 [tables]: id = (rank * multiplier + addend) mod rows
     main_weights   float64 [tables]
-    pairs          int64 [interactions, 2]: tables
-    in_pair        bool [tables]
+    pairs          int64 [interactions, 2]: the two tables of each pair
+    in_pair        bool [tables]: whether the table is in a pair
     dense_weights  float64 [dense]
-    single_tables  tables before this one have one id per sample, the others lists of up to `list_length`
+    single_tables  tables before this index have one id per sample, the others lists of up to `list_length` ids
     """
 
     seed: np.uint64
@@ -83,7 +85,7 @@ class Draws(NamedTuple):
 
 @exactly_compiled
 def mix(value: np.uint64) -> np.uint64:
-    """A bijection of uint64 that scatters every bit."""
+    """A bijection of uint64 in which every input bit affects every output bit (splitmix64's finaliser)."""
     value = (value ^ (value >> S30)) * MIX_1
     value = (value ^ (value >> S27)) * MIX_2
     return value ^ (value >> S31)
@@ -91,13 +93,13 @@ def mix(value: np.uint64) -> np.uint64:
 
 @exactly_compiled
 def uniform(bits: np.uint64) -> float:
-    """[0, 1)."""
+    """A float64 in [0, 1) from 53 of the bits."""
     return np.float64(bits >> S11) * UNIT_53
 
 
 @exactly_compiled
 def about_normal(bits: np.uint64) -> float:
-    """Mean 0, variance 1, within +-3.5."""
+    """A number with an about normal distribution: mean 0, variance 1, within +-3.5."""
     total = (bits & LOW_16) + ((bits >> S16) & LOW_16) + ((bits >> S32) & LOW_16) + (bits >> S48)
     return (np.float64(total) - FOUR_MEAN) * FOUR_SCALE
 
@@ -114,7 +116,7 @@ def draw_rank(truth: Truth, bits: np.uint64) -> int:
 def draw_list(
     truth: Truth, draws: Draws, sample_bits: np.uint64, at: int, table: int, end: int
 ) -> tuple[int, float, float]:
-    """(end of the packed keys, mean effect, mean factor) of one list, which is written behind `end`."""
+    """Writes the keys of one list after position `end`. Returns (new end, mean effect, mean factor)."""
     column = table - truth.single_tables
     stream = ID_STREAM + np.uint64(table * 128)
     length = int(uniform(mix(sample_bits + (stream + np.uint64(LENGTH_ELEMENT)) * GOLDEN)) * (truth.list_length + 1))
@@ -131,7 +133,7 @@ def draw_list(
 
 @exactly_compiled
 def id_effect(truth: Truth, table: int, rank: int) -> tuple[float, float]:
-    """(effect, factor) of an id; the factor is 0 for tables that are in no pair."""
+    """The (effect, factor) of an id. The factor is 0 for tables that are in no pair."""
     bits = mix(truth.seed ^ mix((np.uint64(table) << S32) + np.uint64(rank) + ONE))
     shrink = 1.0 / (1.0 + rank * truth.shrink_per_rank)
     effect = about_normal(bits) * shrink * truth.main_weights[table]
@@ -141,7 +143,7 @@ def id_effect(truth: Truth, table: int, rank: int) -> tuple[float, float]:
 
 @exactly_compiled
 def draw_dense(truth: Truth, row: npt.NDArray[np.float32], sample_bits: np.uint64) -> float:
-    """Fill one row of dense values; returns their part of the logit."""
+    """Fills one row of dense values, and returns their part of the logit."""
     total = 0.0
     for column in range(row.shape[0]):
         value = about_normal(mix(sample_bits + (DENSE_STREAM + np.uint64(column)) * GOLDEN))
@@ -158,7 +160,7 @@ def draw_dense(truth: Truth, row: npt.NDArray[np.float32], sample_bits: np.uint6
 
 @exactly_compiled
 def draw_samples(truth: Truth, indices: npt.NDArray[np.int64], draws: Draws) -> None:
-    """Fill `draws` for the samples `indices` int64 [n]."""
+    """Fills `draws` for the samples `indices` int64 [n]."""
     tables = truth.main_weights.shape[0]
     factors = np.zeros(tables, dtype=np.float64)
     ends = np.zeros(tables, dtype=np.int64)
@@ -192,7 +194,10 @@ def label_samples(
     labels: npt.NDArray[np.float32],
     probabilities: npt.NDArray[np.float32],
 ) -> None:
-    """probability = sigmoid(bias + parts @ slopes), and a label drawn with it; parts float64 [n, 3], slopes [3]."""
+    """Fills `probabilities` with sigmoid(bias + parts @ slopes), and `labels` with labels that are drawn from them.
+
+    indices int64 [n]; parts float64 [n, 3]; slopes float64 [3]; labels and probabilities float32 [n].
+    """
     for at in range(indices.shape[0]):
         logit = bias
         for part in range(slopes.shape[0]):

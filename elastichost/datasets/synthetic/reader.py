@@ -1,4 +1,5 @@
-"""Criteo-shaped data with planted truth: made on the fly, so nothing is downloaded and AUC means something."""
+"""Generated data in the shape of Criteo's, with planted truth: it needs no download, and a model can reach a good
+AUC."""
 
 from __future__ import annotations
 
@@ -19,15 +20,15 @@ from elastichost.datasets.synthetic.kernel import NUM_PARTS, Draws, Truth, draw_
 from elastichost.errors import DataError
 
 if TYPE_CHECKING:
-    from elastichost.config.schema import SyntheticSettings
+    from elastichost.config.data import SyntheticSettings
 
 __all__ = ["SyntheticReader", "SyntheticShape", "synthetic_shape"]
 
-TEST_FIRST_INDEX = 2**40  # test samples are never training samples
+TEST_FIRST_INDEX = 2**40  # so no test sample is a training sample
 PILOT_FIRST_INDEX = 2**41
 PILOT_SAMPLES = 4096
-# Shares of the logit's variance: main effects, pairs, dense values. Together with the spread and the bias they give
-# the truth an AUC of about 0.80 at a quarter of positive labels.
+# Shares of the logit's variance: main effects, pairs, dense values. With this spread and bias, the true probabilities
+# have an AUC of about 0.80, and a quarter of the labels is positive.
 PART_SHARES = (0.55, 0.10, 0.35)
 SHRINK_RANK = 32.0
 LOGIT_SPREAD = 1.38
@@ -36,9 +37,9 @@ LOGIT_BIAS = -1.4
 
 @dataclass(frozen=True, slots=True)
 class SyntheticShape:
-    """One split. Tables before `tables - multi_valued` have one id per sample, the others lists.
+    """The shape of one split. The last `multi_valued` tables have a list of ids in each sample, the others one id.
 
-    zipf is the exponent of the ids' popularity (0: uniform); the data is a function of `seed` alone.
+    zipf: exponent of the power law of the ids' frequencies (0: uniform). seed: the only source of randomness.
     """
 
     first_index: int
@@ -55,12 +56,12 @@ class SyntheticShape:
 
 
 def synthetic_shape(synthetic: SyntheticSettings, settings: DataSettings) -> SyntheticShape:
-    """The shape of one split of a job. Raises DataError when the job names columns that are not generated."""
+    """The shape of one split of a job. Raises DataError when the job names columns other than the generated ones."""
     dense = tuple(f"d{index}" for index in range(synthetic.dense))
     categorical = tuple(f"c{index}" for index in range(synthetic.tables))
     if (settings.labels, settings.dense, settings.categorical) != (("label",), dense, categorical) or settings.weight:
         raise DataError(
-            "format synthetic brings its own columns: label, "
+            "the columns of format synthetic are fixed: label, "
             f"d0 to d{synthetic.dense - 1} and c0 to c{synthetic.tables - 1}, no weight",
             hint="remove data.label, weight, dense and categorical; set data.synthetic.dense and data.synthetic.tables",
         )
@@ -82,7 +83,7 @@ def synthetic_shape(synthetic: SyntheticSettings, settings: DataSettings) -> Syn
 
 @dataclass(frozen=True, slots=True)
 class _Planted:
-    """The truth with the scale of its logit: logit = bias + parts @ slopes."""
+    """The planted truth, and the scale of its logit: logit = bias + parts @ slopes."""
 
     truth: Truth
     bias: float
@@ -90,7 +91,7 @@ class _Planted:
 
 
 class SyntheticReader:
-    """Generates each batch when it is asked for; nothing is kept but the permutation of a shuffled unit."""
+    """A `Reader` that generates each batch when it is requested. It keeps only the permutation of a shuffled unit."""
 
     def __init__(self, shape: SyntheticShape, settings: DataSettings) -> None:
         self._shape = shape
@@ -100,7 +101,7 @@ class SyntheticReader:
         self._order: tuple[Unit, int, npt.NDArray[np.int64]] | None = None
 
     def describe(self) -> DatasetDescription:
-        """Raises nothing: there are no files."""
+        """See `Reader.describe`. It raises no error, because there are no files."""
         if self._description is None:
             shape = self._shape
             starts = range(0, shape.samples, shape.unit_rows)
@@ -129,7 +130,7 @@ class SyntheticReader:
         shuffle_seed: int | None = None,
         min_samples: int = 1,
     ) -> Iterator[SampleBatch]:
-        """See `Reader.batches`; `truth` of a batch is the planted probability."""
+        """See `Reader.batches`. `truth` of a batch holds the true probabilities."""
         check_range(unit, start, stop, batch_size)
         order = None if shuffle_seed is None else self._permutation(unit, shuffle_seed)
         first_index = self._shape.first_index + unit.first_sample
@@ -183,7 +184,7 @@ def _draw(truth: Truth, indices: npt.NDArray[np.int64]) -> Draws:
 
 
 def _plant(shape: SyntheticShape) -> _Planted:
-    """Plant the truth, and scale its logit on a pilot so that the AUC does not depend on the shape."""
+    """Makes the planted truth, and scales its logit on pilot samples, so that the AUC does not depend on the shape."""
     truth = _make_truth(shape)
     pilot = np.arange(PILOT_FIRST_INDEX, PILOT_FIRST_INDEX + PILOT_SAMPLES, dtype=np.int64)
     parts = _draw(truth, pilot).parts
@@ -215,7 +216,7 @@ def _make_truth(shape: SyntheticShape) -> Truth:
         power_low=power_low,
         power_span=power_high - power_low,
         inverse_power=inverse_power,
-        shrink_per_rank=min(shape.zipf, 1.0) / SHRINK_RANK,  # uniform ids are all alike
+        shrink_per_rank=min(shape.zipf, 1.0) / SHRINK_RANK,  # with uniform ids, no id is rare
         multipliers=np.array([_coprime(random, shape.table_rows) for _ in range(shape.tables)], dtype=np.int64),
         addends=random.integers(shape.table_rows, size=shape.tables, dtype=np.int64),
         main_weights=0.5 + random.random(shape.tables),
@@ -228,7 +229,7 @@ def _make_truth(shape: SyntheticShape) -> Truth:
 
 
 def _coprime(random: np.random.Generator, rows: int) -> int:
-    """A random multiplier that makes rank -> id a bijection of [0, rows)."""
+    """A random multiplier that is coprime to `rows`, so that rank -> id is a bijection of [0, rows)."""
     candidate = int(random.integers(rows))
     while math.gcd(candidate, rows) != 1:
         candidate = (candidate + 1) % rows

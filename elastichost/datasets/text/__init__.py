@@ -1,9 +1,9 @@
-"""Text files.
+"""Readers of text files.
 
 Modules:
-    reader                  a unit is a run of lines
-    line_index              where units begin
+    reader                  text files of any line format; a unit is a range of lines
+    line_index              the byte offsets at which units begin
     csv, csv_block          CSV with a header line
     criteo, criteo_kernel   Criteo's format
-    convert                 text to Parquet, once
+    convert                 conversion of text to Parquet
 """

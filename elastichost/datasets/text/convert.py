@@ -1,4 +1,4 @@
-"""Text to Parquet, once: what is read many times should not be parsed many times."""
+"""Converts text files to Parquet, so that data which is read many times is parsed only once."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ CONVERT_TYPES: dict[str, pa.DataType] = {"float": pa.float64()} | {
 
 @dataclass(frozen=True, slots=True)
 class ConvertReport:
-    """What was written. `first_bad_row` says what was wrong with the first row that was left out, or is empty."""
+    """The result of a conversion. `first_bad_row`: the message for the first row that was left out; "" for none."""
 
     source: str
     destination: str
@@ -51,7 +51,7 @@ def convert(
     source: Path,
     destination: Path,
     *,
-    format: SourceFormat,  # noqa: A002 - the word of the job file
+    format: SourceFormat,  # noqa: A002 - the name of this setting in the job file
     types: Mapping[str, str] | None = None,
     delimiter: str = ",",
     list_delimiter: str = "|",
@@ -59,14 +59,14 @@ def convert(
     row_group_rows: int = 65_536,
     progress: Callable[[int], None] = lambda rows: None,
 ) -> ConvertReport:
-    """Write `source` (Criteo TSV, or CSV with a header; plain or gzip) as Parquet with groups of `row_group_rows`.
+    """Converts `source` (Criteo TSV, or CSV with a header; plain or gzip) to Parquet with groups of `row_group_rows`.
 
-    types     CSV column -> int, float, string, list[int] or list[string]; a column that is not named gets the
-              type of its first 16 MiB: int, float or string
-    progress  is called with the rows written so far
+    types     CSV column -> int, float, string, list[int] or list[string]; the type of a column without an entry is
+              found from the first 16 MiB: int, float or string
+    progress  is called with the number of rows written so far
 
-    `destination` appears only when it is complete. Raises DataError naming file, line and column for a bad row
-    (unless they are skipped), a damaged gzip file, or a wrong column name in `types`.
+    `destination` appears only when it is complete. Raises DataError, with file, line and column where they are known,
+    for a bad row (unless bad rows are skipped), a damaged gzip file, or a wrong column name in `types`.
     """
     if destination.resolve() == source.resolve():
         raise DataError(f"{source}: source and destination are the same file", hint="name another destination")
@@ -96,8 +96,8 @@ def convert(
 
 
 def format_of(source: Path) -> SourceFormat:
-    """What a text file (plain or gzip) is, by its first line: as many fields between tabs as Criteo TSV has, or CSV
-    with a header. Raises DataError when the file cannot be read."""
+    """The format of a text file (plain or gzip): criteo_tsv when its first line has as many tab-separated fields as
+    Criteo TSV, else csv. Raises DataError when the file cannot be read."""
     if not source.is_file():
         raise DataError(f"{source}: No such file or directory", hint="name the text file to convert")
     try:
@@ -109,11 +109,13 @@ def format_of(source: Path) -> SourceFormat:
 
 
 def _damaged(source: Path, error: Exception) -> DataError:
-    return DataError(f"{source}: damaged gzip data ({error})", hint="fetch the file again: it is cut off or corrupt")
+    return DataError(
+        f"{source}: damaged gzip data ({error})", hint="copy or download the file again: it is incomplete or corrupt"
+    )
 
 
 class _LineBlocks:
-    """Blocks of whole lines from a plain or compressed file; empty lines at its end are left out."""
+    """Reads blocks of whole lines from a plain or compressed file. Empty lines at its end are left out."""
 
     def __init__(self, source: Path) -> None:
         self._source = source
@@ -142,7 +144,7 @@ class _LineBlocks:
             text = carried[:last].rstrip(b"\r\n")
             if not text:
                 continue
-            # Empty lines behind the text wait for what follows: at the end of the file they do not count.
+            # Empty lines after the text are kept for the next block: at the end of the file they are left out.
             stop = carried.index(b"\n", len(text)) + 1
             yield carried[:stop]
             carried = carried[stop:]
@@ -151,7 +153,7 @@ class _LineBlocks:
 
 
 class _Conversion:
-    """Tables of good rows, block by block, and the count of the bad ones."""
+    """Gives tables of the good rows, block by block, and counts the bad ones."""
 
     def __init__(
         self,
@@ -223,14 +225,14 @@ class _Conversion:
         for name, kind in self._types.items():
             if kind not in CONVERT_TYPES:
                 raise DataError(
-                    f"type {kind!r} of column {name!r} is not known", hint=f"use {', '.join(CONVERT_TYPES)}"
+                    f"{kind!r} of column {name!r} is not a type", hint=f"use one of {', '.join(CONVERT_TYPES)}"
                 )
             if name not in header:
                 raise DataError(f"{self.source}: no column {name!r} in the header{did_you_mean(name, header)}")
         return header
 
     def _infer(self, header: tuple[str, ...], text: bytes) -> BlockFormat:
-        """Types of the columns that are not declared, from the first block."""
+        """The block format, with types from the first block for the columns that have no declared type."""
         block = BlockFormat(
             names=header,
             types=dict.fromkeys(header, pa.string()),
@@ -268,7 +270,7 @@ def _check_labels(table: pa.Table, log: BadRowLog, locate: Callable[[int], str])
 
 
 def _infer_type(column: pa.ChunkedArray) -> pa.DataType:
-    """int64 when that loses nothing (no leading zeros, no overflow), then float64, then string."""
+    """int64 where it represents all values exactly (no leading zeros, no overflow), else float64, else string."""
     if column.null_count == len(column):
         return pa.string()
     if pc.any(pc.match_substring_regex(column, r"^-?0[0-9]")).as_py():
@@ -290,7 +292,7 @@ def _infer_type(column: pa.ChunkedArray) -> pa.DataType:
 def _write_atomically(
     destination: Path, conversion: _Conversion, row_group_rows: int, progress: Callable[[int], None]
 ) -> int:
-    """Write a partial file beside `destination`, then rename it; returns the number of row groups."""
+    """Writes a partial file beside `destination`, and renames it when complete. Returns the number of row groups."""
     partial = destination.with_name(f".{destination.name}.{os.getpid()}.partial")
     try:
         with open(partial, "xb") as file:
@@ -299,11 +301,11 @@ def _write_atomically(
             os.fsync(file.fileno())
         partial.replace(destination)
     except gzip.BadGzipFile:
-        raise  # an OSError too, but about the source
+        raise  # it is an OSError too, but it concerns the source
     except OSError as error:
         raise DataError(
             f"{destination}: cannot be written from {conversion.source} ({error.strerror or error})",
-            hint="is there space left, and may you write there?",
+            hint="check the free space of the disk, and your permission to write there",
         ) from error
     finally:
         partial.unlink(missing_ok=True)
@@ -331,5 +333,5 @@ def _write(file: BinaryIO, conversion: _Conversion, row_group_rows: int, progres
         if writer is not None:
             writer.close()
     if row_groups == 0:
-        raise DataError(f"{conversion.source}: has no good rows", hint="is --format the right one?")
+        raise DataError(f"{conversion.source}: has no good rows", hint="check that --format is right")
     return row_groups

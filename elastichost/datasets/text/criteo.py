@@ -1,4 +1,4 @@
-"""Criteo's text format: tab-separated label, I1..I13, C1..C26, no header, empty fields for nulls."""
+"""Criteo's text format: label, I1..I13 and C1..C26 separated by tabs, without a header; an empty field is null."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ def criteo_decoder(settings: DataSettings, environ: Mapping[str, str]) -> TextDe
 
 
 class CriteoLines:
-    """Categories are strings, hashed as their bytes; an empty category is a null id, an empty integer a null value."""
+    """The `LineFormat` of criteo_tsv. Categories are strings, and their bytes are hashed. An empty category is a null
+    id, an empty integer is a null value."""
 
     name = "criteo_tsv"
     header_lines = 0
@@ -42,7 +43,8 @@ class CriteoLines:
         return ()
 
     def check_first_line(self, path: str, line: bytes) -> tuple[str, ...]:
-        """The job's columns must be Criteo's; unlabelled files have one field less where labels may be absent."""
+        """Checks that the job's columns are Criteo's. Where labels are not required, a file may have one field less: it
+        has no labels then."""
         if not self._settings.labels_required and line.count(b"\t") == FIELDS - 2:
             self._unlabelled.add(path)
         settings = self._settings
@@ -105,7 +107,7 @@ class CriteoLines:
         def text_of(row: int) -> bytes:
             return data[starts[row] : starts[row + 1]].tobytes().rstrip(b"\r\n")
 
-        # Bytes above 127 are legal when they are UTF-8; such lines are rare in this format.
+        # Bytes above 127 are allowed in UTF-8 text. Such lines are rare in this format, so they are checked here.
         for row in np.flatnonzero(status == kernel.NOT_ASCII):
             bad[row] = not _is_utf8(text_of(int(row)))
 

@@ -1,4 +1,4 @@
-"""The byte parser of Criteo lines: label, 13 integers, 26 categories; fields end at a tab, lines at a newline."""
+"""The parser of Criteo lines: label, 13 integers, 26 categories. A tab ends a field, a newline ends a line."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ EVERY_NEWLINE = np.uint64(0x0A0A0A0A0A0A0A0A)
 EVERY_ONE = np.uint64(0x0101010101010101)
 EVERY_HIGH_BIT = np.uint64(0x8080808080808080)
 NOTHING = np.uint64(0)
-MAX_DIGITS = 18  # what surely fits into int64
+MAX_DIGITS = 18  # every number of 18 digits fits into int64
 
 
 @exactly_compiled
@@ -32,7 +32,7 @@ def field_end(data: npt.NDArray[np.uint8], begin: int, size: int) -> tuple[int, 
     if at + 8 <= size:
         word = load_8(data, np.uint64(at))
         tabs, newlines = word ^ EVERY_TAB, word ^ EVERY_NEWLINE
-        # A byte of x is zero where (x - 1) borrows into its high bit and x has that bit clear.
+        # A byte of x is zero where x - 1 borrows into the high bit of that byte, and x has this bit clear.
         ends = ((tabs - EVERY_ONE) & ~tabs) | ((newlines - EVERY_ONE) & ~newlines)
         if ends & EVERY_HIGH_BIT == NOTHING:
             high = word & EVERY_HIGH_BIT != NOTHING
@@ -45,7 +45,7 @@ def field_end(data: npt.NDArray[np.uint8], begin: int, size: int) -> tuple[int, 
 
 @exactly_compiled
 def parse_integer(data: npt.NDArray[np.uint8], begin: int, stop: int) -> tuple[np.int64, bool]:
-    """(value, whether it is an integer)."""
+    """(value of the field, whether the field is an integer)."""
     negative = data[begin] == MINUS
     first = begin + 1 if negative else begin
     if stop == first or stop - first > MAX_DIGITS:
@@ -71,11 +71,11 @@ def parse_lines(
     detail: npt.NDArray[np.int32],
     starts: npt.NDArray[np.int64],
 ) -> None:
-    """Parse labels.shape[0] lines of `data`.
+    """Parses labels.shape[0] lines of `data` uint8 into the other arrays.
 
     labels float32 [n]; integers float32 [n, 13], NaN where empty; keys int64 [26, n] and valid bool [26, n];
-    status int8 [n], with detail int32 [n]: the number of fields (RAGGED) or the column from 0 (BAD_INTEGER);
-    starts int64 [n + 1]: offset of each line.
+    status int8 [n]: OK or the fault of the line; detail int32 [n]: the number of fields (RAGGED) or the column from 0
+    (BAD_INTEGER); starts int64 [n + 1]: the offset of each line, and the offset after the last one.
     """
     size = data.shape[0]
     first_integer = 1 if has_label else 0

@@ -1,4 +1,4 @@
-"""CSV with a header line; the job declares the types of its columns, because a text file cannot."""
+"""CSV with a header line. The job file declares the types of categorical columns, because a text file has none."""
 
 from __future__ import annotations
 
@@ -33,13 +33,14 @@ def csv_decoder(settings: DataSettings, environ: Mapping[str, str]) -> TextDecod
 
 
 def read_header(line: bytes, delimiter: str) -> tuple[str, ...]:
-    """Column names of a header line. Raises ValueError (UnicodeDecodeError) when it is not UTF-8."""
+    """The column names of a header line. Raises UnicodeDecodeError (a ValueError) when it is not UTF-8."""
     text = line.decode("utf-8-sig").rstrip("\r\n")
     return tuple(next(standard_csv.reader([text], delimiter=delimiter), []))
 
 
 class CsvLines:
-    """Undeclared categorical columns hold strings; labels, weights and dense values are numbers."""
+    """The `LineFormat` of CSV. Categorical columns without a declared type hold strings; labels, weights and dense
+    values are numbers."""
 
     name = "csv"
     header_lines = 1
@@ -69,8 +70,8 @@ class CsvLines:
         ]
         numbers = {settings.weight, *settings.labels, *settings.dense}
         problems += [
-            f"{path}: column {name!r} is a number of the model (dense, label or weight) and categorical with type "
-            f'{self._type_of(name)!r}: take it out of one of the two, or set data.csv.types.{name} = "int"'
+            f"{path}: column {name!r} is named as a number (data.dense, data.label or data.weight) and as categorical "
+            f'with type {self._type_of(name)!r}: name it only once, or set data.csv.types.{name} = "int"'
             for name in settings.categorical
             if name in numbers and self._type_of(name) != "int"
         ]

@@ -1,4 +1,4 @@
-"""Whole lines of separated values to an Arrow table; one table row for each line, bad ones marked."""
+"""From whole lines of separated values to an Arrow table with one row for each line; bad rows are marked."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ LINE_FEED = np.uint8(ord("\n"))
 
 @dataclass(frozen=True, slots=True)
 class BlockFormat:
-    """How lines are cut and typed.
+    """How lines are cut into fields, and the types of the columns.
 
-    names           every column of the file, in file order
+    names           all columns of the file, in file order
     types           column -> int64, float64, string, list<int64> or list<string>; only these columns are read
-    delimiter       between fields; one character
-    list_delimiter  between the elements of a list
-    quoted          whether '"' quotes fields
+    delimiter       one character, between fields
+    list_delimiter  one character, between the elements of a list
+    quoted          whether fields may be quoted with '"'
     """
 
     names: tuple[str, ...]
@@ -44,10 +44,10 @@ class BlockFormat:
 def read_block(
     data: npt.NDArray[np.uint8], lines: int, block: BlockFormat, log: BadRowLog, locate: Callable[[int], str]
 ) -> pa.Table:
-    """A table of `lines` rows: nulls where a line is ragged or a value does not have its column's type.
+    """A table of `lines` rows, with nulls where a line has a wrong number of fields or a value has a wrong type.
 
-    An empty field is null; a quoted empty field is an empty string. `log` gets the bad rows, named by
-    `locate(row)`. Raises DataError where a quoted field holds a line break: its line cannot be told from a row.
+    An empty field is null; a quoted empty field is an empty string. Bad rows are added to `log`, with the place
+    `locate(row)`. Raises DataError when a quoted field holds a line break, because its lines are not rows then.
     """
     scalar_types = {name: pa.string() if pa.types.is_list(kind) else kind for name, kind in block.types.items()}
     ragged: dict[int, tuple[int, int]] = {}
@@ -81,7 +81,8 @@ def _parse(
     types: dict[str, pa.DataType],
     ragged: dict[int, tuple[int, int]],
 ) -> pa.Table:
-    """Lines to columns; row -> (actual, expected) fields of ragged lines goes to `ragged`, and they are left out."""
+    """Parses lines into columns. Lines with a wrong number of fields are left out of the table, and are added to
+    `ragged`: row -> (actual, expected) number of fields."""
 
     def note(row: csv.InvalidRow) -> str:
         ragged[row.number - 1] = (row.actual_columns, row.expected_columns)
@@ -89,7 +90,7 @@ def _parse(
 
     return csv.read_csv(
         pa.BufferReader(pa.py_buffer(data)),
-        # One block: no row is cut, and rows keep their numbers.
+        # One block, so that no row is cut and the row numbers are right.
         read_options=csv.ReadOptions(use_threads=False, block_size=len(data) + 1, column_names=list(block.names)),
         parse_options=csv.ParseOptions(
             delimiter=block.delimiter,
@@ -117,8 +118,11 @@ def _is_utf8(data: npt.NDArray[np.uint8]) -> bool:
 
 
 def _ragged_lines_made_ascii(data: npt.NDArray[np.uint8], block: BlockFormat) -> npt.NDArray[np.uint8]:
-    """Arrow decodes a ragged line before it tells of it, and fails where that is no UTF-8. Such lines are left out
-    anyway, so their other bytes may become question marks; all other lines stay as they are."""
+    """The data with question marks for the non-ASCII bytes of ragged lines; all other lines are unchanged.
+
+    Arrow decodes a ragged line before it reports it, and fails where the line is not UTF-8. Ragged lines are left out
+    of the table in any case, so their content does not matter.
+    """
     is_high = data >= 0x80
     ragged: dict[int, tuple[int, int]] = {}
     _parse(np.where(is_high, QUESTION_MARK, data), block, dict.fromkeys(block.names[:1], pa.binary()), ragged)
@@ -136,7 +140,7 @@ def _open_gaps(
     log: BadRowLog,
     locate: Callable[[int], str],
 ) -> pa.Table:
-    """Put a row of nulls where a ragged line was left out, so that rows are lines again."""
+    """Inserts a row of nulls for each ragged line that was left out, so that row numbers equal line numbers again."""
     bad = np.zeros(lines, dtype=np.bool_)
     bad[list(ragged)] = True
     log.add(bad, lambda row: f"{locate(row)}: {ragged[row][0]} fields where {ragged[row][1]} are expected")
@@ -160,7 +164,7 @@ def _line_break_error(data: npt.NDArray[np.uint8], block: BlockFormat, locate: C
 def _convert(
     column: pa.ChunkedArray, kind: pa.DataType, name: str, log: BadRowLog, locate: Callable[[int], str]
 ) -> pa.ChunkedArray:
-    """The slow way from bytes to values, taken for a block that holds at least one bad value."""
+    """Converts bytes to values one by one. This is slow, and used only for a block with at least one bad value."""
     texts: list[bytes | None] = column.to_pylist()
     values: list[object] = []
     bad = np.zeros(len(texts), dtype=np.bool_)
@@ -173,7 +177,7 @@ def _convert(
 
 
 def _value(text: bytes, kind: pa.DataType) -> object | None:
-    """The value of a field, None when it does not have the type."""
+    """The value of a field; None when it does not have the type."""
     try:
         characters = text.decode()
     except UnicodeDecodeError:
@@ -210,7 +214,7 @@ def _split_lists(
     log: BadRowLog,
     locate: Callable[[int], str],
 ) -> pa.ChunkedArray:
-    """Strings to lists; empty elements are left out, so an empty field is an empty list."""
+    """Splits strings into lists. Empty elements are left out, so an empty field becomes an empty list."""
     whole = pc.fill_null(column.combine_chunks(), "")
     parts = pc.split_pattern(whole, delimiter)
     elements = parts.flatten()

@@ -1,4 +1,5 @@
-"""Where the units of a text file begin: one pass over its bytes, kept in a cache until the file changes."""
+"""The line index of a text file: where its units begin. One pass over the file makes it; it is cached until the file
+changes."""
 
 from __future__ import annotations
 
@@ -22,11 +23,11 @@ NEWLINE = np.uint8(10)
 
 
 class TextIndex(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Byte offsets of the lines of one file.
+    """Byte offsets of lines of one file.
 
-    lines    data lines: without the header, and without empty lines at the end of the file
-    starts   byte offset of every `unit_lines`-th data line, the first one included
-    stop     byte offset behind the last data line
+    lines    number of data lines: without the header, and without empty lines at the end of the file
+    starts   byte offset of every `unit_lines`-th data line, beginning with the first one
+    stop     byte offset after the last data line
     """
 
     path: str
@@ -51,9 +52,10 @@ class TextIndex(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 def scan_lines(
     data: npt.NDArray[np.uint8], base: int, lines: int, unit_lines: int, starts: npt.NDArray[np.int64]
 ) -> tuple[int, int]:
-    """(lines so far, starts found): offsets behind each `unit_lines`-th newline go to `starts`.
+    """Counts lines, and writes the offset after each `unit_lines`-th newline to `starts`. Returns (lines so far, number
+    of starts found). `base`: offset of `data` in the file.
 
-    Blocks without such a newline are only counted, which LLVM turns into vector instructions.
+    In a block without the start of a unit, newlines are only counted, which LLVM compiles to vector instructions.
     """
     found = 0
     at = 0
@@ -78,7 +80,7 @@ def scan_lines(
 
 @exactly_compiled
 def line_end(data: npt.NDArray[np.uint8], lines: int) -> int:
-    """The offset behind the first `lines` lines of `data`."""
+    """The offset after the first `lines` lines of `data`."""
     seen = 0
     for index in range(data.shape[0]):
         if data[index] == NEWLINE:
@@ -89,7 +91,7 @@ def line_end(data: npt.NDArray[np.uint8], lines: int) -> int:
 
 
 def read_first_line(path: str) -> bytes:
-    """The first line with its line break, at most 16 MiB of it."""
+    """The first line with its line break, cut after 16 MiB."""
     with open(path, "rb") as file:
         return file.readline(16 << 20)
 
@@ -97,9 +99,10 @@ def read_first_line(path: str) -> bytes:
 def index_text_file(
     file: FileStamp, *, unit_lines: int, header_lines: int, environ: Mapping[str, str]
 ) -> tuple[TextIndex, str | None]:
-    """(index, warning): from the cache, or from one pass over the file, which is then cached.
+    """(index, warning). The index is from the cache, or from one pass over the file, and is then cached.
 
-    The warning says why the cache cannot be written. Raises DataError when the file changes meanwhile.
+    The warning is None, or the reason why the cache cannot be written. Raises DataError when the file changes during
+    the pass.
     """
     key = hashlib.sha256(f"{os.path.realpath(file.path)}\0{unit_lines}\0{header_lines}".encode()).hexdigest()[:32]
     cached_at = cache_directory(environ) / "lines" / f"{key}.json"
@@ -146,7 +149,7 @@ def _scan(file: FileStamp, unit_lines: int, header_lines: int) -> TextIndex:
 
 
 def _end_of_lines(file: FileStamp, first: int) -> tuple[int, bool]:
-    """(offset behind the last line that is not empty, whether that line has no line break)."""
+    """(offset after the last line that is not empty, whether that line has no line break)."""
     tail_bytes = min(65_536, file.size_bytes - first)
     with open(file.path, "rb") as handle:
         handle.seek(file.size_bytes - tail_bytes)
@@ -164,7 +167,7 @@ def _load(path: Path) -> TextIndex | None:
     try:
         return msgspec.json.decode(path.read_bytes(), type=TextIndex)
     except (OSError, msgspec.DecodeError):
-        return None  # an absent or damaged entry is made again
+        return None  # the caller makes an absent or damaged entry again
 
 
 def _store(path: Path, index: TextIndex) -> str | None:
@@ -175,7 +178,7 @@ def _store(path: Path, index: TextIndex) -> str | None:
         partial.replace(path)
     except OSError as error:
         return (
-            f"{index.path}: its line index cannot be kept in {path.parent} ({error.strerror}), so every process "
+            f"{index.path}: its line index cannot be stored in {path.parent} ({error.strerror}), so every process "
             f"makes it again; set ELASTICHOST_CACHE to a writable folder"
         )
     return None

@@ -1,4 +1,4 @@
-"""Text files of lines: a unit is a run of lines, found through the line index."""
+"""The decoder of text files. A unit is a range of lines; the line index has its byte offsets."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ HEAD_BYTES = 65_536
 
 
 class LineFormat(Protocol):
-    """How the lines of one text format become samples."""
+    """A text format: how its lines become samples."""
 
     @property
     def name(self) -> str: ...
 
     @property
     def header_lines(self) -> int:
-        """0, or 1 when the first line names the columns."""
+        """1 when the first line names the columns, else 0."""
         ...
 
     def key_kinds(self) -> dict[str, KeyKind]: ...
@@ -42,11 +42,11 @@ class LineFormat(Protocol):
     def multi_valued(self) -> tuple[str, ...]: ...
 
     def check_first_line(self, path: str, line: bytes) -> tuple[str, ...]:
-        """Problems with the columns of a file; called once for each file before its lines are parsed."""
+        """The problems with the columns of a file. It is called once for each file, before its lines are parsed."""
         ...
 
     def parse(self, path: str, data: npt.NDArray[np.uint8], lines: int, first_line: int, log: BadRowLog) -> DecodedUnit:
-        """Decode `data` (uint8, `lines` whole lines); the first of them is line `first_line` of the file, from 1."""
+        """Decodes `data`: uint8, `lines` whole lines. `first_line`: the number of the first one in the file, from 1."""
         ...
 
 
@@ -57,7 +57,7 @@ class _TextFile:
 
 
 class TextDecoder:
-    """Units of text files in any line format."""
+    """The `Decoder` of text files in any line format."""
 
     def __init__(self, settings: DataSettings, line_format: LineFormat, environ: Mapping[str, str]) -> None:
         self._settings = settings
@@ -89,19 +89,19 @@ class TextDecoder:
         return Inspection(self._describe(tuple(warnings)), ())
 
     def decode(self, unit: Unit) -> DecodedUnit:
-        """Raises DataError for a bad row, or a file that changed since it was inspected."""
+        """See `Decoder.decode`. Raises DataError for a bad row, or for a file that changed since `inspect`."""
         log = BadRowLog(unit.samples)
         decoded = self._parse(unit, log)
         return replace(decoded, bad=log.settle(skip=self._settings.skip_bad_rows))
 
     def stored_bytes(self, unit: Unit) -> float:
-        """Whole lines, all columns; of a unit that is cut short, its share of them."""
+        """The bytes of the unit's lines, with all columns. For a unit that is cut short: its share of them."""
         index = self._files[unit.file].index
         start, stop = index.byte_range(unit.group)
         return (stop - start) * unit.samples / index.lines_of(unit.group)
 
     def check_values(self, tables: Sequence[TableSpec]) -> ValueFindings:
-        """The first 64 KiB of each file."""
+        """See `Decoder.check_values`. Only the first 64 KiB of each file are checked."""
         bad_rows: list[str] = []
         ids: list[str] = []
         ranged = ranged_tables(tables)
@@ -179,7 +179,7 @@ class TextDecoder:
         return f"{path}: line {1 + self._format.header_lines + row}"
 
     def _head(self, unit: Unit) -> Unit:
-        """The lines of a file's first unit that begin and end in its first bytes; at least one line."""
+        """The part of a file's first unit whose lines end within the first HEAD_BYTES; at least one line."""
         file = self._files[unit.file]
         start, stop = file.index.byte_range(unit.group)
         data = _read_bytes(file.stamp.path, start, min(stop, start + HEAD_BYTES))
@@ -196,8 +196,9 @@ def _read_bytes(path: str, start: int, stop: int) -> npt.NDArray[np.uint8]:
             read = handle.readinto(view[filled:])
             if not read:
                 raise DataError(
-                    f"{path}: ends at byte {start + filled:,}, before the end of its last line at {stop:,}",
-                    hint="data files must stay as they are while a job runs",
+                    f"{path}: ends at byte {start + filled:,}, but its last line ended at byte {stop:,} before: the "
+                    "file was cut",
+                    hint="do not change data files while a job runs",
                 )
             filled += read
     return data

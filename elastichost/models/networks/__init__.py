@@ -1,4 +1,4 @@
-"""One module for each paper.
+"""The networks of the published models: one module for each paper.
 
 Modules:
     dlrm        DLRM
@@ -6,5 +6,5 @@ Modules:
     deepfm      DeepFM
     wide_deep   Wide & Deep
     xdeepfm     xDeepFM
-    layers      what several of them share
+    layers      layers that several models share
 """

@@ -63,9 +63,9 @@ def build(
     hidden: Sequence[int] = (256, 128, 64),
     dropout: float = 0.0,
 ) -> nn.Module:
-    """DCN-V2. `rank`: of the cross layers' matrices (left out: full rank); `structure`: "stacked" or "parallel".
+    """DCN-V2. `rank`: rank of the cross layers' matrices (default: full rank). `structure`: "stacked" or "parallel".
 
-    Raises ValueError for arguments that cannot be.
+    Raises ValueError for arguments out of range.
     """
     if structure not in STRUCTURES:
         raise ValueError(f"structure = {structure!r} must be one of {', '.join(map(repr, STRUCTURES))}")

@@ -29,8 +29,8 @@ class DeepFm(nn.Module):
     y_FM  = <w, x> + sum_{i<j} <V_i, V_j> x_i x_j      (equation 2)
     y_DNN = W a^(H) + b over a^(0) = [e_1, ..., e_m]     (equations 3 and 4)
 
-    Both parts share the field embeddings e_i. A dense feature is a field too: e_j = x_j V_j. The order-2 term has no
-    weights of its own, so with several labels it is the same in each label's logit.
+    Both parts share the field embeddings e_i. A dense feature is also a field: e_j = x_j V_j. The second-order term has
+    no weights of its own, so with several labels it is the same in every label's logit.
     """
 
     def __init__(

@@ -1,7 +1,7 @@
 """DLRM: Naumov et al., "Deep Learning Recommendation Model for Personalization and Recommendation Systems", 2019.
 
-torchrec's own classes, put together. The paper's architecture (section 2): bottom MLP over the dense features, dot
-products of all pairs of its output and the embeddings, top MLP over the bottom's output and those products.
+It is built from torchrec's classes. The architecture of the paper (section 2): a bottom MLP over the dense features,
+dot products of all pairs of its output and the embeddings, and a top MLP over the bottom's output and these products.
 """
 
 from __future__ import annotations
@@ -38,7 +38,8 @@ class Dlrm(nn.Module):
 
 
 class SparseDlrm(nn.Module):
-    """DLRM without dense features: dot products of all pairs of the F embeddings, top MLP over those F (F - 1) / 2."""
+    """DLRM without dense features: dot products of all pairs of the F embeddings, and a top MLP over these F (F - 1) /
+    2 products."""
 
     def __init__(self, tables: Sequence[EmbeddingBagConfig], top: list[int]) -> None:
         super().__init__()
@@ -65,10 +66,11 @@ def build(
     bottom: Sequence[int] | None = None,
     top: Sequence[int] | None = None,
 ) -> nn.Module:
-    """DLRM. `bottom`: sizes of the dense features' layers, the last one the embedding dimension (default [64, dim]);
-    `top`: sizes of the layers after the interaction, the last one the number of labels (default [64, num_labels]).
+    """DLRM. `bottom`: sizes of the layers over the dense features; the last must be the embedding dimension (default
+    [max(64, dim), dim]). `top`: sizes of the layers after the interaction; the last must be the number of labels
+    (default [64, num_labels]).
 
-    Raises ValueError when those last sizes are others, or when the tables' dimensions differ.
+    Raises ValueError when a last size is another one, or when the tables' dimensions differ.
     """
     dim = equal_dim(tables, "dlrm")
     bottom_sizes = check_sizes("bottom", (max(64, dim), dim) if bottom is None else bottom)

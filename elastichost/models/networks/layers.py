@@ -29,7 +29,8 @@ __all__ = [
 
 
 def check_sizes(name: str, sizes: Iterable[int], *, at_least: int = 1) -> tuple[int, ...]:
-    """`sizes` as a tuple. Raises ValueError naming the argument when one is not positive or there are too few."""
+    """`sizes` as a tuple. Raises ValueError with the argument's name when a size is not positive, or too few are
+    given."""
     checked = tuple(int(size) for size in sizes)
     if len(checked) < at_least:
         raise ValueError(f"{name} = {list(checked)} needs at least {at_least} layer size(s)")
@@ -39,7 +40,7 @@ def check_sizes(name: str, sizes: Iterable[int], *, at_least: int = 1) -> tuple[
 
 
 def equal_dim(tables: Sequence[EmbeddingBagConfig], model: str) -> int:
-    """The one embedding dimension of all tables. Raises ValueError naming the first table that differs."""
+    """The embedding dimension of all tables. Raises ValueError with the first table that has another one."""
     if not tables:
         raise ValueError(f"{model} needs at least one table")
     first = tables[0]
@@ -53,7 +54,7 @@ def equal_dim(tables: Sequence[EmbeddingBagConfig], model: str) -> int:
 
 
 def initialise_linear(module: nn.Module) -> None:
-    """Xavier uniform weights and zero biases for every linear layer inside `module`."""
+    """Sets Xavier-uniform weights and zero biases in every linear layer of `module`."""
     for part in module.modules():
         if isinstance(part, nn.Linear):
             nn.init.xavier_uniform_(part.weight)
@@ -62,7 +63,8 @@ def initialise_linear(module: nn.Module) -> None:
 
 
 def mlp(in_features: int, sizes: Sequence[int], dropout: float = 0.0) -> nn.Sequential:
-    """Linear + ReLU (+ dropout) per size: [B, in_features] -> [B, sizes[-1]]; the identity when `sizes` is empty."""
+    """Linear + ReLU (+ dropout) for each size: [B, in_features] -> [B, sizes[-1]]; the identity when `sizes` is
+    empty."""
     if not 0.0 <= dropout < 1.0:
         raise ValueError(f"dropout = {dropout} must be in [0, 1)")
     layers: list[nn.Module] = []
@@ -77,12 +79,12 @@ def mlp(in_features: int, sizes: Sequence[int], dropout: float = 0.0) -> nn.Sequ
 
 
 def one_logit_per_label(logits: torch.Tensor) -> torch.Tensor:
-    """[B, L] -> [B] when L is 1, unchanged otherwise."""
+    """Changes [B, L] to [B] when L is 1."""
     return logits.squeeze(1) if logits.shape[1] == 1 else logits
 
 
 class FieldEmbeddings(nn.Module):
-    """The embedding vectors of all fields, side by side in table order, features of a table in their order."""
+    """The embedding vectors of all fields, concatenated in the order of tables and of each table's features."""
 
     def __init__(self, tables: Sequence[EmbeddingBagConfig]) -> None:
         super().__init__()
@@ -102,8 +104,8 @@ class FieldEmbeddings(nn.Module):
 
 
 class FirstOrder(nn.Module):
-    """<w, x> + b over all ids and dense features: one weight per id (and label), the collection's tables named
-    `<table><suffix>`; an id that occurs twice in a bag counts twice, as x does in the papers."""
+    """<w, x> + b over all ids and dense features, with one weight for each id (and label). The tables of its collection
+    are named `<table><suffix>`. An id that occurs twice in a bag counts twice, as x does in the papers."""
 
     def __init__(self, tables: Sequence[EmbeddingBagConfig], num_dense: int, num_labels: int, *, suffix: str) -> None:
         super().__init__()
@@ -116,7 +118,7 @@ class FirstOrder(nn.Module):
         self.dense = nn.Linear(num_dense, num_labels, bias=False) if num_dense else None
         self.bias = nn.Parameter(torch.zeros(num_labels))
         if self.dense is not None:
-            # As a regression starts: dense features may be large, and Xavier's bound for few inputs is about one.
+            # Zero, as in a regression: dense features may be large, and Xavier's bound for few inputs is about one.
             nn.init.zeros_(self.dense.weight)
 
     def forward(self, dense: torch.Tensor, sparse: KeyedJaggedTensor) -> torch.Tensor:

@@ -17,8 +17,8 @@ __all__ = ["WideDeep", "build"]
 class WideDeep(nn.Module):
     """P(Y = 1 | x) = sigmoid(w_wide^T x + w_deep^T a^(lf) + b)      (equation 3)
 
-    The wide part is linear in the ids and the dense features. Cross-product features phi(x) are columns of the data:
-    an id column made of two others. The deep part is equation 2: a^(l+1) = relu(W^(l) a^(l) + b^(l)) over the
+    The wide part is linear in the ids and the dense features. Cross-product features phi(x) must be columns of the
+    data: an id column made from two others. The deep part is equation 2: a^(l+1) = relu(W^(l) a^(l) + b^(l)) over the
     concatenated embeddings and dense features.
     """
 
@@ -34,7 +34,7 @@ class WideDeep(nn.Module):
         self.wide = FirstOrder(tables, num_dense, num_labels, suffix="_wide")
         self.embeddings = FieldEmbeddings(tables)
         self.deep = mlp(self.embeddings.width + num_dense, hidden, dropout)
-        # No bias: equation 3 has one bias for both parts, and the wide part holds it.
+        # No bias: equation 3 has one bias for both parts, and it is in the wide part.
         self.head = nn.Linear(hidden[-1], num_labels, bias=False)
         initialise_linear(self.head)
 
@@ -51,5 +51,5 @@ def build(
     hidden: Sequence[int] = (256, 128, 64),
     dropout: float = 0.0,
 ) -> nn.Module:
-    """Wide & Deep. `hidden`: sizes of the deep part's layers. Raises ValueError for sizes that cannot be."""
+    """Wide & Deep. `hidden`: sizes of the deep part's layers. Raises ValueError for sizes out of range."""
     return WideDeep(tables, num_dense, num_labels, check_sizes("hidden", hidden), dropout)

@@ -67,7 +67,8 @@ def build(
     hidden: Sequence[int] = (256, 128, 64),
     dropout: float = 0.0,
 ) -> nn.Module:
-    """xDeepFM. `interactions`: feature maps of each compressed interaction layer; `hidden`: the deep part's layers.
+    """xDeepFM. `interactions`: number of feature maps of each compressed interaction layer. `hidden`: sizes of the deep
+    part's layers.
 
     Raises ValueError when the tables' dimensions differ.
     """

@@ -33,7 +33,7 @@ def begun(
 def test_without_a_home_a_run_begins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ELASTICHOST_HISTORY", "~nobody-of-that-name/history.sqlite")
     found = begun(tmp_path)
-    assert "where the history lies is not known" in found.warnings[0]
+    assert "the path of the history is not known" in found.warnings[0]
     assert "without the history" in found.plan.reason
 
 
