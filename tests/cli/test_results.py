@@ -54,7 +54,7 @@ def test_commands_name_the_program_as_it_can_be_called(tmp_path: Path, monkeypat
 def test_the_last_screen_of_a_run_that_is_done() -> None:
     assert summary(RESULT).plain.splitlines() == [
         "done  in 1m15s",
-        "AUC            0.7900  (the planted truth itself reaches 0.8000)",
+        "AUC            0.7900  (the true probabilities reach 0.8000)",
         "log loss       0.4500",
         "norm. entropy  0.8500",
         "calibration    1.0100",

@@ -19,7 +19,7 @@ def test_none_are_named() -> None:
     [(Path("hosts.toml"), ["a"], None), (None, ["a"], Cluster.RAY), (Path("hosts.toml"), [], Cluster.RAY)],
 )
 def test_hosts_are_named_in_one_way(path: Path | None, addresses: list[str], cluster: Cluster | None) -> None:
-    with pytest.raises(ConfigError, match="named in one way"):
+    with pytest.raises(ConfigError, match="exclude each other"):
         hosts_asked(path, addresses, cluster, "")
 
 

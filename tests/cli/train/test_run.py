@@ -127,10 +127,10 @@ def test_an_arena_directory_that_is_not_there_is_known_before_the_start(
 
 def test_predict_knows_wrong_paths_before_it_loads_the_model(elastichost: Elastichost, run_directory: Path) -> None:
     missing = elastichost("predict", str(run_directory), "none.parquet")
-    assert (missing.code, "none.parquet: there is no such file" in missing.stderr) == (3, True)
+    assert (missing.code, "none.parquet: no such file" in missing.stderr) == (3, True)
     (run_directory / "data.parquet").touch()
     nowhere = elastichost("predict", str(run_directory), str(run_directory / "data.parquet"), "-o", "none/a.parquet")
-    assert (nowhere.code, "there is no such directory" in nowhere.stderr) == (2, True)
+    assert (nowhere.code, "its directory does not exist" in nowhere.stderr) == (2, True)
     assert "loading the model" not in missing.stderr + nowhere.stderr
 
 

@@ -98,7 +98,7 @@ def test_latest_that_is_a_batch_names_its_runs(elastichost: Elastichost, run_dir
     point_latest(batch)
     outcome = elastichost("status")
     assert outcome.code == 2
-    assert "latest is runs/batch-1, which trains many jobs; this verb takes one run" in outcome.stderr
+    assert "latest is the directory of many jobs (runs/batch-1), and this verb takes one run" in outcome.stderr
     assert f"- shop: runs/{run_directory.name} (done)" in outcome.stderr
     assert runs_under(run_directory.parent) == [run_directory]
 
@@ -213,7 +213,7 @@ def test_an_unknown_kind_is_an_error(elastichost: Elastichost, run_directory: Pa
     error = json.loads(outcome.last_line)["error"]
     assert error["type"] == "ConfigError"
     meant = f'; did you mean "{suggestion}"?' if suggestion else ""
-    assert error["message"] == f"there are no events of kind {kind!r}{meant}"
+    assert error["message"] == f"unknown kind of event {kind!r}{meant}"
     assert error["hint"].endswith("categories: progress, decision, fault, warning, lease")
 
 
@@ -242,7 +242,7 @@ def test_leases_of_another_version_are_an_error(elastichost: Elastichost, story:
     assert elastichost("events").code == 0
     outcome = elastichost("events", "--leases")
     assert outcome.code == 3
-    assert "journal.jsonl, or the leases beside it: not an event of this version" in outcome.stderr
+    assert "journal.jsonl, or the leases beside it: not an event of this elastichost version" in outcome.stderr
 
 
 def test_leases_are_not_followed(elastichost: Elastichost, run_directory: Path) -> None:
@@ -272,7 +272,7 @@ def test_events_leave_out_a_line_that_is_being_written(elastichost: Elastichost,
         journal.write("\n")
     outcome = elastichost("events")
     assert outcome.code == 3
-    assert "journal.jsonl, line 3: not an event of this version" in outcome.stderr
+    assert "journal.jsonl, line 3: not an event of this elastichost version" in outcome.stderr
     assert "versions.json" in outcome.stderr
 
 
