@@ -80,7 +80,7 @@ def test_hosts_that_are_elsewhere_are_refused(folder: Path) -> None:
     hosts.write_text('[[hosts]]\naddress = "user@far"\n')
     done = chaos(folder, "--hosts", str(hosts))
     assert done.returncode == 2
-    assert "far: faults are done to processes of this machine" in done.stderr + done.stdout
+    assert "far: faults can only hit processes of this machine" in done.stderr + done.stdout
 
 
 def assert_a_changed_record_would_be_found(folder: Path) -> None:

@@ -130,7 +130,7 @@ def resume(
     dashboard: DashboardOption = Dashboard.AUTO,
     as_json: AsJson = False,
 ) -> None:
-    """Continue a run that was stopped or has died: from its arena if that still exists, else from the newest checkpoint.
+    """Continue a run that was stopped or has died: from its arena if that still exists, else from its last checkpoint.
 
     After a supervisor is killed, the arena stays in memory for supervision.keep_arena_s; a resume within that time
     loses nothing. Of a batch (`run A B ...`), all unfinished jobs continue, with the policy and the memory of

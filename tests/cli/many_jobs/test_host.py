@@ -57,13 +57,13 @@ WRONG = [
     (("--policy", "complimentary"), 'did you mean "complementary"'),
     (("--policy", "best"), "policies: complementary, rmixer_type, fifo, random, exclusive"),
     (("--memory", "lots"), "'lots' is no amount of memory"),
-    (("--policy-set", "most_jobs"), "is no KEY=VALUE"),
+    (("--policy-set", "most_jobs"), "is not KEY=VALUE"),
     (("--policy-set", "most_job=3"), 'did you mean "most_jobs"'),
     (("--policy-set", "most_jobs=many"), "--policy-set: "),
     (("--policy-set", "least_gain=much"), "--policy-set: "),
     (("--policy-set", "feedback=perhaps"), "--policy-set: "),
-    (("--policy-set", "policy=random"), "is no KEY=VALUE"),
-    (("--policy-set", "=3"), "is no KEY=VALUE"),
+    (("--policy-set", "policy=random"), "is not KEY=VALUE"),
+    (("--policy-set", "=3"), "is not KEY=VALUE"),
 ]
 
 
@@ -274,4 +274,4 @@ def test_overrides_are_not_for_a_batch(elastichost: Elastichost, host_dir: Path)
     (host_dir / "queue.json").write_text("[]")
     outcome = elastichost("resume", str(host_dir), "--set", "train.epochs=3")
     assert outcome.code == 2
-    assert "jobs of a batch go on as they are" in outcome.stderr
+    assert "--set is not allowed for a batch" in outcome.stderr
