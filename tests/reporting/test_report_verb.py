@@ -22,7 +22,7 @@ def test_the_page_is_written_into_the_run(run: Path, capsys: pytest.CaptureFixtu
     assert run_command_line(["report", "shop"]) == 0
     out = capsys.readouterr().out.splitlines()
     assert out[0] == "runs/shop/report.html"
-    assert [line.partition(":")[0] for line in out[1:]] == ["missing result.json", "missing decisions.jsonl"]
+    assert [line.partition(":")[0] for line in out[1:]] == ["problem with result.json", "problem with decisions.jsonl"]
     assert (run / "report.html").read_text().startswith("<!doctype html>")
 
 
@@ -48,7 +48,7 @@ def test_what_is_left_of_a_run_is_enough(run: Path, capsys: pytest.CaptureFixtur
         if path.name != "journal.jsonl":
             path.unlink()
     assert run_command_line(["report", str(run)]) == 0
-    assert "missing job.resolved.toml" in capsys.readouterr().out
+    assert "problem with job.resolved.toml" in capsys.readouterr().out
     assert (run / "report.html").exists()
 
 

@@ -61,7 +61,7 @@ def report(
     out = data_console()
     out.print(short_path(output.absolute()), soft_wrap=True)
     for gap in found.gaps:
-        out.print(f"missing {gap.source}: {gap.text}", style="dim", soft_wrap=True, markup=False)
+        out.print(f"problem with {gap.source}: {gap.text}", style="dim", soft_wrap=True, markup=False)
 
 
 def _read_run(directory: Path) -> tuple[Report, Callable[[], str]]:
