@@ -129,9 +129,7 @@ def _order(
     names = [name for name, _ in _fault_list()]
     for kind in kinds:
         if kind not in names:
-            raise ConfigError(
-                f"unknown fault {kind!r}{did_you_mean(kind, names)}", hint=f"faults: {', '.join(names)}"
-            )
+            raise ConfigError(f"unknown fault {kind!r}{did_you_mean(kind, names)}", hint=f"faults: {', '.join(names)}")
     duration_s = _seconds("--for", duration)
     if duration_s < LEAST_FOR_S:
         raise ConfigError(f"--for {duration} is too short", hint=f"use at least {LEAST_FOR_S:g}s")

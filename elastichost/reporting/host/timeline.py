@@ -12,7 +12,7 @@ from elastichost.reporting.run.measurements import connect_to_read, rows_of
 
 __all__ = ["JobStep", "StateSpan", "TimelineRows", "read_rows"]
 
-WHAT = "the resources that jobs used over time are not known"
+WHAT = "the report lacks the resources that jobs used over time"
 POINTS = 480  # of a line, approximately
 LEAST_STEP_S = 0.01
 GAP_S = 5.0  # if two rows of a job are further apart, it did not run between them
@@ -83,7 +83,7 @@ class TimelineRows(msgspec.Struct, frozen=True):
 def read_rows(path: Path, points: int = POINTS) -> TimelineRows:
     """The rows of the last dispatcher. A missing or unreadable file gives no rows and a `problem`."""
     if not path.is_file():
-        return TimelineRows(problem=f"no such file: {WHAT}")
+        return TimelineRows(problem=f"no such file, so {WHAT}")
     try:
         with closing(connect_to_read(path)) as connection:
             return _read(connection, points)
@@ -94,7 +94,7 @@ def read_rows(path: Path, points: int = POINTS) -> TimelineRows:
 def _read(connection: sqlite3.Connection, points: int) -> TimelineRows:
     first = connection.execute(_FIRST).fetchone()[0]
     if first is None:
-        return TimelineRows(problem=f"empty: {WHAT}")
+        return TimelineRows(problem=f"empty, so {WHAT}")
     ends = connection.execute("SELECT max(elapsed_s) FROM job WHERE rowid >= ?", (first,)).fetchone()[0]
     step_s = max(float(ends) / points, LEAST_STEP_S)
     given = {"first": first, "step_s": step_s, "gap_s": GAP_S}

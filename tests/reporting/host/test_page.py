@@ -91,7 +91,7 @@ def test_bands_are_stacked_upon_one_another(report: HostReport) -> None:
     assert above[:, 1].max() == pytest.approx(2.5)
     beside = above[(above[:, 0] > 4.5) & (above[:, 0] < 7.5)]
     assert beside[:, 1].min() == pytest.approx(2.0)
-    assert drawing.tips == {"core-0": "ads: 2.00 cores at most", "core-1": "news: 0.50 cores at most"}
+    assert drawing.tips == {"core-0": "ads: at most 2.00 cores", "core-1": "news: at most 0.50 cores"}
     assert drawing.figure.axes[0].get_ylim()[1] > 4.0  # the cores of the host
 
 
@@ -100,10 +100,10 @@ def test_charges_and_what_there_is_stand_above_what_is_used(report: HostReport) 
     (axes,) = drawn(host_memory_figure, report).figure.axes
     lines = {line.get_label(): max(line.get_ydata()) for line in axes.lines}
     assert lines["charged"] == 500 << 20
-    assert lines["all may have"] == 1000 << 20
+    assert lines["limit of all jobs"] == 1000 << 20
     much = msgspec.structs.replace(report.summary, memory_bytes=10**12)
     (axes,) = drawn(host_memory_figure, msgspec.structs.replace(report, summary=much)).figure.axes
-    assert "all may have" not in {line.get_label() for line in axes.lines}
+    assert "limit of all jobs" not in {line.get_label() for line in axes.lines}
 
 
 @pytest.mark.usefixtures("style")
@@ -121,14 +121,14 @@ def test_the_page_tells_everything_in_one_file(report: HostReport) -> None:
     targets = {value for key, value in seen.attributes if key == "id"}
     assert all(value and value[1:] in targets for key, value in seen.attributes if key == "href")
     for told in (
-        "of 4 jobs 2 done, 1 failed, 1 cancelled",
+        "4 jobs: 2 done, 1 failed, 1 cancelled",
         "At most 2 jobs ran at once",
-        "jobs run together that need different things",
+        "jobs that need different resources run together",
         "ran out of memory; once more, alone",
         "out of memory 1\N{MULTIPLICATION SIGN}",
         "0.7500",
         "1.60",
-        "most of all news, 150%",
+        "at most 150% (news)",
         "cgroup v2: it is not mounted.",
     ):
         assert told in seen.text, told
@@ -155,7 +155,7 @@ def test_a_host_without_a_job_has_a_page(tmp_path: Path) -> None:
     write_host(tmp_path, host(tmp_path, elapsed_s=4.0))
     seen = Seen(host_page_of(read(tmp_path)))
     assert "svg" not in seen.tags
-    for told in ("without a job", "No job was submitted.", "Nothing was measured.", "It was not recorded."):
+    for told in ("without a job", "No job was submitted.", "Nothing was measured.", "jobs was not recorded."):
         assert told in seen.text, told
 
 

@@ -112,7 +112,7 @@ def test_what_is_no_database_is_told(tmp_path: Path, content: bytes) -> None:
 
 def test_without_rows_and_without_a_file(tmp_path: Path) -> None:
     write_metrics(tmp_path / "metrics.db", [])
-    assert "it is empty" in read_measurements(tmp_path / "metrics.db").problem
+    assert "empty, so" in read_measurements(tmp_path / "metrics.db").problem
     assert "no such file" in read_measurements(tmp_path / "other.db").problem
     assert course_of(read_measurements(tmp_path / "other.db"), axis_of((), [])).at_s == ()
 

@@ -137,14 +137,14 @@ def test_the_page_tells_it_in_plain_words(tmp_path: Path) -> None:
     assert report.memory.peak_used_bytes == 800 << 20
     page = page_of(report)
     for words in (
-        "What was foreseen, and what was done",
-        "The job may use 858.3 MiB. Of that at most 800.0 MiB were taken",
+        "Forecasts and actions",
+        "The job may use 858.3 MiB. At most 800.0 MiB of that were in use",
         "rows dropped",
         "rows unseen for 8192 samples are dropped",
         "+2.9 MiB within 9,000 samples",
         "1m35s",
         "ids admitted later",
-        "all is used",
+        "memory full",
         "memory will not suffice in about 9 s",
     ):
         assert words in page, words
@@ -153,4 +153,4 @@ def test_the_page_tells_it_in_plain_words(tmp_path: Path) -> None:
 def test_a_run_of_which_nothing_was_told_has_no_such_table(tmp_path: Path) -> None:
     report = read(write_run(tmp_path / "run"))
     assert report.memory.steps == ()
-    assert "What was foreseen" not in page_of(report)
+    assert "Forecasts and actions" not in page_of(report)

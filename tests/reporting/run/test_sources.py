@@ -24,7 +24,7 @@ def gaps(sources: Sources) -> list[tuple[str, str]]:
 
 
 def test_no_directory_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(PreflightError, match="there is no such directory"):
+    with pytest.raises(PreflightError, match="no such directory"):
         open_sources(tmp_path / "nothing")
 
 
@@ -107,7 +107,7 @@ def test_an_empty_journal_is_told(run: Path) -> None:
     (run / "journal.jsonl").write_bytes(b"")
     sources = open_sources(run)
     assert list(sources.journal()) == []
-    assert gaps(sources) == [("journal.jsonl", "it is empty: what happened and what was decided is not known")]
+    assert gaps(sources) == [("journal.jsonl", "empty, so the report lacks the history of the run")]
 
 
 @pytest.mark.parametrize("content", ["[job", "[train]\nepochs = 'two'", "job = 1\n[train]\nepochs = []"])

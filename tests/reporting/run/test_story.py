@@ -63,7 +63,7 @@ def test_spans_end_with_their_event_or_with_their_session() -> None:
         ("checkpoint", 1.0, 4.0),
         ("checkpoint", 8.0, 9.0),
     ]
-    assert "its end was not seen" in told.spans[2].text
+    assert "no end in the journal" in told.spans[2].text
 
 
 def test_evaluations_without_an_auc_are_evaluations() -> None:

@@ -34,11 +34,11 @@ def test_a_page_tells_everything_in_one_file(page: str) -> None:
     assert all(value is not None and value.startswith("#") and value[1:] in targets for value in references)
     assert not [key for key, _ in seen.attributes if key.startswith("on") or key == "src"]
     for told in (
-        "Model against measurement",
+        "Tuner model and measurements",
         "try 3 workers",
         "worker-0.1 was lost",
         "0.20 s",
-        "buckets changed hands",
+        "buckets handed over",
     ):
         assert told in seen.text, told
 
@@ -82,6 +82,6 @@ def test_what_a_run_says_is_escaped_wherever_it_is_told(tmp_path: Path) -> None:
 def test_a_run_that_left_nothing_has_a_page(tmp_path: Path) -> None:
     seen = Seen(page_of(read_report(tmp_path, is_running=False, now_utc=NOW)))
     assert "svg" not in seen.tags
-    assert "What this report lacks" in seen.text
-    for told in ("How it ended is not known", "No speed was recorded", "No process was measured", "decisions.jsonl"):
+    assert "This report is incomplete" in seen.text
+    for told in ("its end was not recorded", "No speed was recorded", "No process was measured", "decisions.jsonl"):
         assert told in seen.text, told
