@@ -26,8 +26,8 @@ class MemoryEstimates(msgspec.Struct, frozen=True):
 
 class Parity(msgspec.Struct, frozen=True):
     """AUCs of the same jobs in ours and in the sequential arm of the same round. largest, mean: of the differences
-    (ours minus sequential); largest by amount. spread_over_seeds: standard deviation of the AUCs of sequential jobs of one
-    shape that differ only in their seed, root mean square over shapes; None if no shape has two jobs. is_noise: the
+    (ours minus sequential); largest by amount. spread_over_seeds: standard deviation of the AUCs of sequential jobs of
+    one shape that differ only in their seed, root mean square over shapes; None if no shape has two jobs. is_noise: the
     largest difference is below `CHANCES` times the typical difference of two such jobs. planted: mean AUC / AUC of the
     true probabilities, in ours."""
 

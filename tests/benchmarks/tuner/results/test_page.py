@@ -112,5 +112,5 @@ def test_what_a_part_said_into_a_file_is_kept(tmp_path: Path) -> None:
     assert "from the default" in results.places_in(into).page.read_text()
     assert results.main(["--take", f"nothing={said}", "--into", str(into)]) == 2
     said.write_text("it failed\n")
-    with pytest.raises(RuntimeError, match="live said no figures"):
+    with pytest.raises(RuntimeError, match="live printed no figures"):
         results.main(["--take", f"live={said}", "--into", str(into)])
