@@ -56,7 +56,7 @@ class Cure(msgspec.Struct, frozen=True):
 
 
 class Start(msgspec.Struct, frozen=True):
-    """The first plan compared with the last: smaller / larger, mean over jobs that arrive after HISTORY jobs have ended.
+    """The first plan compared with the last: smaller / larger, mean over jobs that arrive after HISTORY jobs ended.
     speed: true speed of the first plan / true speed of the last."""
 
     jobs: int
