@@ -1,4 +1,4 @@
-"""The program as a whole: help, exit codes, and how errors look."""
+"""The whole program: help, exit codes, error messages."""
 
 from __future__ import annotations
 

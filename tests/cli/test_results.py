@@ -1,4 +1,4 @@
-"""How results are printed: the last screen of a run, and reports of verbs."""
+"""Printed results: the last screen of a run, and reports of verbs."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ RESULT = result.RunResult(
 
 @pytest.fixture(autouse=True)
 def called_by_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The environment's programs are on the PATH."""
+    """Puts the programs of the environment on the PATH."""
     script = tmp_path / "elastichost"
     script.touch(mode=0o700)
     monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
@@ -94,7 +94,7 @@ def test_the_next_command_fits_the_ending(status: str, command: str, monkeypatch
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """A report of every kind of fact."""
+    """A report with every kind of fact."""
 
     output: Path
     model_bytes: int

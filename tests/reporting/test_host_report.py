@@ -1,4 +1,4 @@
-"""What is read from the directory of a batch."""
+"""The report of a batch, read from its directory."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def test_the_host_is_the_sum_of_its_jobs(report: HostReport) -> None:
     assert summary.peak_bytes == 450 * MIB
     assert summary.peak_charged_bytes == 500 * MIB
     assert summary.most_together == 2
-    # ads has 2 cores for ten seconds, news half a one for ten, of which four are the same; each row tells of a second
+    # ads uses 2 cores for ten seconds, news half a core for ten; they overlap for four; each row covers a second
     assert summary.busy_cores == pytest.approx((10 * 2 + 10 * 0.5) / 16, rel=0.05)
 
 
@@ -154,7 +154,7 @@ def test_kinds_that_are_named_exist() -> None:
 
 
 def after(directory: Path, *earlier: JournalLine) -> Path:
-    """The batch, with what was in the journal before."""
+    """Writes the batch with earlier lines in its journal."""
     write_batch(directory)
     journal = (directory / "journal.jsonl").read_bytes()
     write_journal(directory, *earlier)

@@ -1,4 +1,4 @@
-"""The whole of it, with two arms and windows that tell nothing but that they were measured."""
+"""The whole data-plane benchmark with two arms and windows that are too short for figures."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""In every round each arm is measured once."""
+"""Every round measures each arm once."""
 
 from __future__ import annotations
 

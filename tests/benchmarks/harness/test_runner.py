@@ -1,4 +1,4 @@
-"""A benchmark is run, printed and judged in one way."""
+"""Running, printing and judging a benchmark."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The figures of the recovery benchmark on Ray are what they say."""
+"""The figures of the recovery benchmark on Ray."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def never(number: int) -> Any:
 
 
 def outcome(benchmark: Benchmark[M], found: Sequence[M]) -> Outcomes:
-    """As if this had been measured."""
+    """An outcome with these measurements."""
     (arm,) = benchmark.arms
     return {arm: Outcome(benchmark, tuple(Measurement(arm, number, one) for number, one in enumerate(found)))}
 

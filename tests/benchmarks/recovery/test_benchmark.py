@@ -1,4 +1,4 @@
-"""The figures of the recovery benchmark are what they say."""
+"""The figures of the recovery benchmark."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def never(number: int) -> Any:
 
 
 def outcome(benchmark: Benchmark[M], found: Sequence[M]) -> Outcome[M]:
-    """As if every arm had measured this."""
+    """An outcome in which every arm has these measurements."""
     return Outcome(
         benchmark, tuple(Measurement(arm, number, one) for arm in benchmark.arms for number, one in enumerate(found))
     )

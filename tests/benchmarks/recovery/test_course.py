@@ -1,4 +1,4 @@
-"""What a fault costs, from how many samples were trained when."""
+"""The cost of a fault, computed from the number of samples over time."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from benchmarks.recovery.course import Course, full_rate_s, goodput_at, lost_s, 
 
 
 def course(*parts: tuple[float, float], step_s: float = 0.01) -> Course:
-    """(seconds, samples a second), one after another, noted every 10 ms."""
+    """A course of parts (seconds, samples/s), recorded every 10 ms."""
     found, now_s, samples = Course(), 0.0, 0.0
     found.note(0.0, 0)
     for seconds, rate in parts:

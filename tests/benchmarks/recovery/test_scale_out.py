@@ -1,4 +1,4 @@
-"""The scale-out benchmark: a real run whose worker comes and goes, and the arithmetic of its figures."""
+"""The scale-out benchmark: a real run whose worker joins and leaves, and the arithmetic of its figures."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_everyone_that_comes_is_taken_apart(
     for part in (figures["total"], figures["left"], figures["hand_over"], *figures["steps"].values()):
         assert 0 <= part["p50"] <= part["p99"] <= part["worst"]
     assert figures["total"]["worst"] <= sum(step["worst"] for step in figures["steps"].values()) + 1e-9
-    assert list(tmp_path.iterdir()) == [], "nothing stays behind"
+    assert list(tmp_path.iterdir()) == [], "no files may remain"
 
 
 def test_percentiles_are_over_all_that_came() -> None:

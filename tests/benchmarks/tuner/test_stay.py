@@ -1,4 +1,4 @@
-"""The benchmarks of a tuner that should leave a good run alone: figures that follow from runs."""
+"""The `stay` benchmarks: their figures follow from their runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`bench`: finds the benchmarks of the source tree and hands them their arguments."""
+"""`bench`: finds the benchmarks of the source tree and passes them their arguments."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""doctor: what it calls broken, and the repair it prints."""
+"""`doctor`: findings and the repairs that it prints."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What systemd does to files of /dev/shm at logout, read from real files."""
+"""Whether systemd removes files of /dev/shm at logout, read from real configuration files."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ AT_RISK = LogindFacts(is_running=True, user_id=1000, user="ann", removes="", lin
 
 
 def test_who_loses_arenas_at_logout() -> None:
-    assert removes_files(AT_RISK, SHM), "systemd's default is yes"
+    assert removes_files(AT_RISK, SHM), "the default of systemd is yes"
     assert removes_files(AT_RISK, SHM / "mine")
     for harmless in (
         LogindFacts(False, 1000, "ann", "yes", False),

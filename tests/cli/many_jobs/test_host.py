@@ -1,4 +1,4 @@
-"""host, submit, queue, cancel, top and batches: what may be asked for, and what is shown of a host."""
+"""The verbs host, submit, queue, cancel and top, and batches: their options, errors and screens."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def write(
 
 @pytest.fixture
 def host_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Of a host that this very process is, by its status."""
+    """The directory of a host whose status names this process."""
     monkeypatch.setenv("ELASTICHOST_HOST_DIR", str(tmp_path / "host"))
     return write(tmp_path / "host", *JOBS)
 
@@ -89,7 +89,7 @@ def test_constants_of_a_policy_are_taken(monkeypatch: pytest.MonkeyPatch) -> Non
     assert options.memory_bytes == found.memory_bytes // 2
     assert not options.keeps_sizes
     alone, _ = host_parts(Path("h"), Path("."), "exclusive", (), "1GiB", own_sizes=False, ends_when_empty=True)
-    assert alone.keeps_sizes, "one at a time, each as it would be alone"
+    assert alone.keeps_sizes, "with policy exclusive, each job keeps the size that it chooses alone"
     assert alone.memory_bytes == min(1 << 30, found.memory_bytes)
 
 

@@ -1,4 +1,4 @@
-"""Many jobs on one host, as lines and as a picture."""
+"""The display of many jobs on one host, as lines and as a live table."""
 
 from __future__ import annotations
 
@@ -132,5 +132,5 @@ def test_on_a_terminal_it_is_a_picture_if_that_is_wanted(live: bool) -> None:
         display.on_event(line(JobStarted("ads", "there was room", 2, 60 << 20, {"ads": 1.0})))
     written = console.file
     assert isinstance(written, io.StringIO)
-    assert ("\x1b[?25l" in written.getvalue()) == live, "a live picture hides the cursor"
+    assert ("\x1b[?25l" in written.getvalue()) == live, "only a live display hides the cursor"
     assert "there was room" in written.getvalue()

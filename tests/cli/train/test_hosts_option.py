@@ -1,4 +1,4 @@
-"""Ways to name other machines exclude each other."""
+"""The options that name other machines exclude each other."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""run, resume, export and predict as a user types them, on a tiny job with real processes."""
+"""The verbs run, resume, export and predict on a tiny job with real processes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""scale: what may be asked for, and of which runs."""
+"""The verb scale: its arguments, errors and replies."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""status, events and logs on run directories as they are found."""
+"""The verbs status, events, logs and clean on run directories in different states."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ def lease(number: int) -> LeaseGranted:
 WORKER = ProcessId("worker", 0, 1)
 LOST = ProcessLost(WORKER, 7, -9, "running", "signal 9")
 STARTING = ProcessStarting(ProcessId("worker", 0, 2), "worker-0.1 ended: signal 9")
-# what follows the two lines of `run_directory`: event, cause
+# events and causes that follow the two lines of `run_directory`
 STORY: tuple[tuple[AnyEvent, str], ...] = (
     (lease(1), ""),
     (LOST, "exit-worker-0.1"),
@@ -174,7 +174,7 @@ def story(run_directory: Path) -> Path:
 
 
 def kinds_shown(elastichost: Elastichost, *arguments: str) -> list[str]:
-    """Of `events --json`, whose last line counts the others."""
+    """The kinds that `events --json` prints, without its last line, which counts them."""
     *events, last = elastichost("events", "--json", *arguments).stdout.splitlines()
     assert json.loads(last)["events"] == len(events)
     return [json.loads(event)["kind"] for event in events]
@@ -223,7 +223,7 @@ def test_a_cause_chooses_what_followed_from_it(elastichost: Elastichost) -> None
     assert kinds_shown(elastichost, "--cause", "exit-worker-0.1") == followed
     assert kinds_shown(elastichost, "-c", "exit-worker-0.1", "--kind", "decision") == ["process_starting"]
     assert kinds_shown(elastichost, "--cause", "start-1.1") == ["process_started"]
-    assert kinds_shown(elastichost, "--cause", "exit-worker-0") == [], "a part of a cause is another cause"
+    assert kinds_shown(elastichost, "--cause", "exit-worker-0") == [], "a prefix of a cause must not match it"
 
 
 @pytest.mark.usefixtures("story")
@@ -309,7 +309,7 @@ def test_liveness(dead_pid: int) -> None:
 
 @pytest.fixture
 def nothing_shared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No arena and no socket of this host is seen."""
+    """Hides all arenas and sockets of this host."""
     monkeypatch.setenv("ELASTICHOST_ARENA_DIR", str(tmp_path))
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     monkeypatch.delenv("XDG_RUNTIME_DIR", raising=False)
@@ -330,4 +330,4 @@ def test_clean_keeps_what_is_alive(elastichost: Elastichost, run_directory: Path
     assert run_directory.exists()
     os.close(lock)
     elastichost(*arguments)
-    assert not run_directory.exists(), "nobody works in it, whatever process bears its supervisor's number"
+    assert not run_directory.exists(), "the run is dead, even if another process has the pid of its supervisor"

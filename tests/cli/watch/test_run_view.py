@@ -1,4 +1,4 @@
-"""What a run looks like: on a terminal, and in a log."""
+"""The display of a run on a terminal and in a log."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The page about a batch, its figures, and the verb that writes it."""
+"""The page about a batch, its figures, and the verb `report` for a batch."""
 
 from __future__ import annotations
 

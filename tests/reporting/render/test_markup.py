@@ -1,4 +1,4 @@
-"""Text stays text."""
+"""Texts are escaped in HTML."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from elastichost.reporting.render.markup import Markup, cleaned, joined, tag
 
 
 class Seen(HTMLParser):
-    """What a browser makes of it."""
+    """The tags, attributes and text that a browser sees in a page."""
 
     def __init__(self, page: str) -> None:
         super().__init__(convert_charrefs=True)

@@ -1,4 +1,4 @@
-"""Figures as parts of a page."""
+"""Figures as SVG elements of a page."""
 
 from __future__ import annotations
 

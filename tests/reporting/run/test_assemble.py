@@ -1,4 +1,4 @@
-"""Whole run directories, made by hand and made by a run."""
+"""Reports of whole run directories, constructed and from a real run."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def test_a_run_that_really_ran(real_run: Path) -> None:
     assert {one.configuration for one in report.model.candidates} >= {Configuration(1, 1), Configuration(2, 1)}
     assert {one.process for one in report.processes} >= {"worker-0", "server-0"}
     page = page_of(report)
-    assert page.count("<svg") == 7  # all but the load: the rows are read directly
+    assert page.count("<svg") == 7  # all figures but the load, which direct access does not have
 
 
 @pytest.mark.system

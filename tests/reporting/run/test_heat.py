@@ -1,4 +1,4 @@
-"""Load of the PS from recorded looks."""
+"""The load of the PS from recorded looks."""
 
 from __future__ import annotations
 

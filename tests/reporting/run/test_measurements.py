@@ -1,4 +1,4 @@
-"""metrics.db as it is found, and on the axis of running time."""
+"""metrics.db in different states, and its rows on the axis of running time."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def numbers(values: tuple[float | None, ...]) -> list[float]:
 
 def test_a_run_of_two_sessions(tmp_path: Path) -> None:
     first = [status(float(at_s), 100 * at_s) for at_s in range(5)]
-    # resumed from a checkpoint at 300: it starts with nothing, then knows what was trained before
+    # resumed from a checkpoint at 300: the first rows have no samples, later ones include those before
     second = [status(0.1, 0), status(1.0, 300), status(2.0, 400)]
     write_metrics(tmp_path / "metrics.db", [*first, *second])
     found = read_measurements(tmp_path / "metrics.db")
@@ -74,7 +74,7 @@ def test_what_was_not_measured_is_not_zero(tmp_path: Path) -> None:
     write_metrics(tmp_path / "metrics.db", [status(2.0, 200)])
     (worker, _) = process_courses(read_measurements(tmp_path / "metrics.db"), axis_of((), [2.0]))
     assert worker.cpu_percent == (None, 50.0)
-    assert worker.mean_cpu_percent == 50.0, "of what was measured"
+    assert worker.mean_cpu_percent == 50.0, "the mean must leave out missing values"
 
 
 def test_processes_that_are_gone_measure_nothing(tmp_path: Path) -> None:

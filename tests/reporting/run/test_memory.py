@@ -1,4 +1,4 @@
-"""What a report tells of memory: the budget, what was foreseen, what was done, and what that did."""
+"""Memory in a report: the budget, forecasts, actions and their effects."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_what_was_told_is_in_order_and_what_an_action_did_is_with_it() -> None:
         (10.0, "note"),
     ]
     assert [(one.exceeds_in_s, one.chance) for one in found[1:4]] == [(95.0, 0.6), (None, 0.3), (40.0, 0.3)]
-    assert [bool(one.effect) for one in found] == [False, True, *[False] * 6], "both of the evictions were measured so"
+    assert [bool(one.effect) for one in found] == [False, True, *[False] * 6], "one effect covers both evictions"
     assert found[1].effect == text_of(MEASURED)
     assert "+2.9 MiB within 9,000 samples, where +85.8 MiB were expected without it" in found[1].effect
     assert [one.text for one in found] == [text_of(told()[int(one.at_s)].event) for one in found]

@@ -1,4 +1,4 @@
-"""What a journal tells."""
+"""The history of a run from its journal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The benchmark of the memory tuner, and what it shows, on a few of its runs."""
+"""The benchmark of the memory tuner and its figures, on a few runs."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_figures_are_printed(
     assert told.arms["known"].runs == 2 * len(KINDS) and list(told.real) == RUNS
     assert told.aims == {"precision": 0.9, "recall": 0.95}
     assert [one["arm"] for one in said["verdicts"]] == ["unknown", "unknown", "known", "known"]
-    assert sum(line.startswith("  precision") for line in words) == len(ARMS), "the tables come before it"
+    assert sum(line.startswith("  precision") for line in words) == len(ARMS), "the tables come before the JSON"
     memory.main(["--quick", "--real"])
     shown = capsys.readouterr().out
     assert "precision" in shown and "with the tuner off" in shown and "{" not in shown
@@ -112,7 +112,7 @@ def test_a_run_directory_is_read(tmp_path: Path) -> None:
     assert found.foreseen == "7.0 MiB, at most 9.0 MiB, are needed to its end"
     assert found.course[-1] == (3.0, 3000)
     write_journal(tmp_path, MemoryBudgetLent(1 << 20), msgspec.structs.replace(budget, forecast_bytes=None), budget)
-    assert read_run("an arm", tmp_path).foreseen == "", "nothing was foreseen when it began"
+    assert read_run("an arm", tmp_path).foreseen == "", "the run had no forecast at its beginning"
 
 
 def write_journal(folder: Path, *events: AnyEvent) -> None:

@@ -1,4 +1,4 @@
-"""The page as a browser would read it."""
+"""The page as a browser reads it."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_day_and_night_are_both_there(page: str) -> None:
     used = {part.partition(")")[0] for part in page.split("var(--")[1:]}
     assert {"ink", "paper", "blue"} <= used
     for name in used:
-        assert page.count(f"--{name}:") in (1, 2), name  # fonts are the same by night
+        assert page.count(f"--{name}:") in (1, 2), name  # fonts are the same in dark mode
 
 
 def test_what_a_run_says_is_escaped_wherever_it_is_told(tmp_path: Path) -> None:

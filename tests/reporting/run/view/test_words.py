@@ -1,4 +1,4 @@
-"""What a report says."""
+"""The sentences of a report."""
 
 from __future__ import annotations
 
