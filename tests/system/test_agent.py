@@ -1,4 +1,4 @@
-"""The agent of another host, and the supervisor's end of it: real processes over a plain pipe, without ssh."""
+"""The agent of another host and its launcher in the supervisor: real processes over a plain pipe, without ssh."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ pytestmark = pytest.mark.system
 
 
 def wait_until(is_true: Callable[[], bool], launcher: RemoteLauncher | None = None) -> list[LaunchEvent]:
-    """And the events on the way."""
+    """Waits until `is_true`; returns the events until then."""
     events: list[LaunchEvent] = []
     deadline_s = time.monotonic() + LIMIT_S
     while not is_true():
@@ -49,7 +49,7 @@ def wait_until(is_true: Callable[[], bool], launcher: RemoteLauncher | None = No
 
 
 def collect(launcher: RemoteLauncher, *kinds: type) -> list[LaunchEvent]:
-    """Events, until one of each kind has come."""
+    """Events until one of each kind has arrived."""
     events: list[LaunchEvent] = []
     deadline_s = time.monotonic() + LIMIT_S
     while not all(any(isinstance(event, kind) for event in events) for kind in kinds):
@@ -67,14 +67,14 @@ def is_gone(pid: int) -> bool:
 
 
 class Hosts:
-    """Makes launchers of agents, all of the same run, and ends them."""
+    """Creates launchers of agents of one run, and ends them."""
 
     def __init__(self, run_id: str) -> None:
         self.run_id = run_id
         self.made: list[RemoteLauncher] = []
 
     def launcher(self, number: int = 1, timeout_s: float = 30.0, **settings: str) -> RemoteLauncher:
-        """Of an agent that has said Welcome."""
+        """A launcher whose agent has sent Welcome."""
         launcher = RemoteLauncher(number, HostSection(transport="local", name=f"h{number}", **settings), timeout_s)
         self.made.append(launcher)
         launcher.wait(lambda: launcher.welcome is not None, LIMIT_S, "to answer")
@@ -217,7 +217,7 @@ def test_nothing_stays_when_the_supervisor_ends(hosts: Hosts, tmp_path: Path) ->
 
 
 def test_nothing_stays_when_the_pipe_breaks(hosts: Hosts, tmp_path: Path) -> None:
-    """As when ssh is killed: nobody has told the agent to end."""
+    """As after a kill of ssh: the agent is not asked to end."""
     launcher = hosts.opened()
     path = spawn(launcher, tmp_path, "sleep", child=True)
     wait_until(path.exists, launcher)

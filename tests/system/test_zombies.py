@@ -1,4 +1,4 @@
-"""Processes that are stopped: for good, and they are replaced; for a moment, and they go on. Work counts once."""
+"""Stopped processes: a process that stays stopped is replaced; one that is resumed continues. Work counts once."""
 
 from __future__ import annotations
 
@@ -70,8 +70,8 @@ def build(tables, num_dense, **args):
 
 @pytest.mark.parametrize(("doing", "said"), [("pass", "no progress for"), ("__import__('time').sleep(9)", "it sleeps")])
 def test_a_model_that_hangs_is_found_whether_it_computes_or_sleeps(folder: Path, doing: str, said: str) -> None:
-    """Every incarnation of a worker hangs in its thousandth batch: the job ends when the incarnations are used up, and
-    says why."""
+    """Every incarnation of a worker hangs in its thousandth batch: the job ends after the last allowed incarnation,
+    with the reason."""
     (folder / "busy.py").write_text(BUSY.format(doing=doing))
     run = Supervised(folder, template=JOB, build=f"{folder}/busy.py:build", rows=900_000, restarts=0)
     code, errors = run.finish()
