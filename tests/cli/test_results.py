@@ -41,7 +41,7 @@ def called_by_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
 
 
-def test_commands_name_the_program_as_it_can_be_called(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_commands_use_a_name_that_the_shell_finds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert program() == "elastichost"
     monkeypatch.setenv("PATH", "/nowhere")
     assert program() == str(tmp_path / "elastichost")
@@ -68,7 +68,7 @@ def test_the_last_screen_of_a_run_that_is_done() -> None:
     ]
 
 
-def test_figures_that_one_class_of_labels_cannot_have() -> None:
+def test_figures_undefined_for_one_class_of_labels() -> None:
     one_class = msgspec.structs.replace(RESULT, test=result.TestFigures(None, 0.69, None, None, 10))
     assert summary(one_class).plain.splitlines()[1:5] == [
         "AUC            not defined: the test set has labels of one class only",
@@ -78,7 +78,7 @@ def test_figures_that_one_class_of_labels_cannot_have() -> None:
     ]
 
 
-def test_an_emulated_run_has_no_model_to_go_on_with() -> None:
+def test_an_emulated_run_has_no_model_to_export() -> None:
     assert summary(RESULT, is_emulated=True).plain.splitlines()[-1] == "run            /elsewhere/runs/shop-1"
 
 

@@ -36,14 +36,14 @@ def test_json_prints_the_figures_and_writes_nothing(run: Path, capsys: pytest.Ca
     assert sorted(os.listdir(run)) == before
 
 
-def test_json_and_a_page_where_it_is_wanted(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_and_a_page_if_output_is_named(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run_command_line(["report", "shop", "--json", "--output", "page.html"]) == 0
     assert json.loads(capsys.readouterr().out.splitlines()[-1])["output"] == "page.html"
     assert Path("page.html").exists()
     assert not (run / "report.html").exists()
 
 
-def test_what_is_left_of_a_run_is_enough(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_remaining_files_of_a_run_are_enough(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for path in run.iterdir():
         if path.name != "journal.jsonl":
             path.unlink()

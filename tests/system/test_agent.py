@@ -124,7 +124,7 @@ def spawn(launcher: RemoteLauncher, folder: Path, entry: str, **told: object) ->
     return path
 
 
-def test_a_process_over_there_is_what_was_asked_for_and_its_log_comes_here(hosts: Hosts, tmp_path: Path) -> None:
+def test_a_remote_process_is_as_requested_and_its_log_arrives_here(hosts: Hosts, tmp_path: Path) -> None:
     launcher = hosts.opened()
     path = spawn(launcher, tmp_path, "tell", code=7)
     started, exited = collect(launcher, Started, Exited)
@@ -157,7 +157,7 @@ def test_a_kill_and_a_refusal_are_seen(hosts: Hosts, tmp_path: Path) -> None:
         wait_until(lambda pid=pid: is_gone(pid))
 
 
-def test_the_words_of_an_arena_go_both_ways(hosts: Hosts, tmp_path: Path) -> None:
+def test_arena_updates_go_both_ways(hosts: Hosts, tmp_path: Path) -> None:
     launcher = hosts.opened()
     told: list[WordsChangedMsg] = []
     launcher.on_words = told.append
@@ -183,7 +183,7 @@ def test_the_words_of_an_arena_go_both_ways(hosts: Hosts, tmp_path: Path) -> Non
     there.close()
 
 
-def test_words_that_are_not_the_supervisors_end_the_agent(hosts: Hosts) -> None:
+def test_invalid_messages_end_the_agent(hosts: Hosts) -> None:
     launcher = hosts.opened()
     launcher.make_arena(plan_layout(model(), 7, 1 << 28), LIMIT_S)
     there = Arena.attach(directories(launcher)[0])
@@ -243,7 +243,7 @@ def test_a_killed_agent_is_a_lost_host_and_leaves_nothing(hosts: Hosts, tmp_path
     assert launcher.descriptors() == () and launcher.processes() == {}
 
 
-def test_a_silent_host_is_lost_and_its_agent_is_replaced_when_it_is_asked_again(hosts: Hosts, tmp_path: Path) -> None:
+def test_a_silent_host_is_lost_and_its_agent_is_replaced_on_request(hosts: Hosts, tmp_path: Path) -> None:
     cut_off = hosts.opened(timeout_s=1.0)
     path = spawn(cut_off, tmp_path, "sleep")
     wait_until(path.exists, cut_off)
@@ -261,6 +261,6 @@ def test_a_silent_host_is_lost_and_its_agent_is_replaced_when_it_is_asked_again(
 @pytest.mark.parametrize(
     ("python", "words"), [("/bin/false", "output has ended"), ("/bin/echo", "output has ended: -m elastichost")]
 )
-def test_what_is_no_agent_is_named_with_what_it_said(hosts: Hosts, python: str, words: str) -> None:
+def test_a_program_that_is_no_agent_is_reported_with_its_output(hosts: Hosts, python: str, words: str) -> None:
     with pytest.raises(PreflightError, match=words):
         hosts.launcher(python=python)

@@ -51,7 +51,7 @@ def limit_files(pid: int, size_bytes: int) -> None:
     resource.prlimit(pid, resource.RLIMIT_FSIZE, (size_bytes, most))
 
 
-def test_a_full_disk_is_told_and_training_goes_on_until_it_has_room(folder: Path) -> None:
+def test_a_full_disk_is_reported_and_training_continues(folder: Path) -> None:
     (folder / "slow.py").write_text(SLOW_MODEL.replace("0.001", "0.02"))
     run = Supervised(folder, template=LARGE, build=f"{folder}/slow.py:build", rows=150_000, every_s=0.3)
     run.wait_trained(1)
@@ -213,7 +213,7 @@ def test_a_run_on_a_full_disk_can_be_stopped(folder: Path, small_disk: Path) -> 
     assert latest(run.run_dir / "checkpoints") is not None
 
 
-def test_a_checkpoint_directory_that_is_gone_is_told_and_made_again(folder: Path) -> None:
+def test_a_missing_checkpoint_directory_is_reported_and_created_again(folder: Path) -> None:
     (folder / "slow.py").write_text(SLOW_MODEL)
     run = Supervised(folder, build=f"{folder}/slow.py:build", rows=300_000, every_s=0.3)
     run.wait_trained(1)

@@ -165,7 +165,7 @@ def test_submitted_shown_and_cancelled(host: Host, capsys: pytest.CaptureFixture
     assert 'did you mean "short"' in capsys.readouterr().err
 
 
-def test_whoever_sends_nonsense_does_not_fill_the_journal(host: Host) -> None:
+def test_invalid_commands_do_not_fill_the_journal(host: Host) -> None:
     status = host.status()
     assert status is not None
     context = zmq.Context()
@@ -197,7 +197,7 @@ def test_a_model_that_cannot_be_built_is_its_own_fault(host: Host) -> None:
     assert not Path(broken.run_dir).exists(), "a job that never ran must leave no run directory"
 
 
-def test_a_killed_worker_is_the_business_of_its_run(host: Host) -> None:
+def test_a_killed_worker_is_replaced_by_its_run(host: Host) -> None:
     submit(host, write_job(host.place, "mended", SLOW))
     host.wait_trained("mended")
     os.kill(host.pid("mended", "worker-0"), signal.SIGKILL)
@@ -357,7 +357,7 @@ def test_ctrl_c_once_saves_all_and_resume_goes_on(folder: Path) -> None:
     assert len(events(again.job("one"), RunStarted)) == 2
 
 
-def test_ctrl_c_twice_kills_and_resume_goes_on_all_the_same(folder: Path) -> None:
+def test_ctrl_c_twice_kills_and_resume_still_continues(folder: Path) -> None:
     host = Host.batch(folder, *(write_job(folder, name, SLOW) for name in ("one", "two")))
     for name in ("one", "two"):
         host.wait_trained(name, 1000)
@@ -416,7 +416,7 @@ def test_a_killed_dispatcher_takes_all_with_it_and_resume_goes_on(folder: Path) 
     wait_gone(guardians, 5.0)
 
 
-def test_a_job_that_stands_still_is_taken_along_too(folder: Path) -> None:
+def test_a_paused_job_ends_with_the_dispatcher(folder: Path) -> None:
     """The job is paused as by feedback: all its processes are stopped when the dispatcher is killed."""
     host = Host.batch(folder, write_job(folder, "still", SLOW, **FOREVER), write_job(folder, "other", SLOW, **FOREVER))
     run = host.wait_trained("still")
@@ -429,7 +429,7 @@ def test_a_job_that_stands_still_is_taken_along_too(folder: Path) -> None:
     wait_gone(processes, 10.0)
 
 
-def test_a_job_that_lies_about_its_memory_is_contained(folder: Path) -> None:
+def test_a_job_with_a_wrong_memory_estimate_is_contained(folder: Path) -> None:
     """It is evicted or killed, runs again alone, and fails with the reason; the other jobs are done."""
     host = Host.batch(
         folder,

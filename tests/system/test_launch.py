@@ -164,7 +164,7 @@ def test_close_ends_stubborn_processes(monkeypatch: pytest.MonkeyPatch, tmp_path
         wait_until(lambda pid=pid: is_gone(pid))
 
 
-def test_libraries_that_cannot_be_imported_are_told_with_the_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_import_of_libraries_is_reported_with_the_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     with LocalLauncher(("no_such_library",)) as launcher:
         prepared = launcher.wait_prepared(LIMIT_S)

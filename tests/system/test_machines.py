@@ -136,7 +136,7 @@ def test_killed_workers_of_every_machine_tear_what_they_computed_and_that_is_cou
     assert sorted(event.process for event in run.lost()) == first_incarnations
 
 
-def test_who_is_stopped_on_another_machine_is_found_for_what_it_is(
+def test_a_stopped_process_on_another_machine_is_detected_as_stopped(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The agent reports the state of the process from the kernel."""
@@ -271,9 +271,7 @@ def test_sync_mode_goes_on_here_when_all_other_machines_are_lost_at_once(
     assert read_hosts(run.run_dir / "hosts.json").hosts == ()
 
 
-def test_a_size_that_is_asked_for_after_machines_were_lost_is_put_where_somebody_is(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_new_size_after_lost_machines_uses_the_remaining_ones(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = start(folder, monkeypatch, epochs=10_000, every_s=1)
     run.wait_trained(1)
     for name in ("server-2", "server-1"):  # in reverse order
@@ -339,7 +337,7 @@ def test_a_machine_that_cannot_join_changes_nothing(folder: Path, monkeypatch: p
     assert run.events(HostLost) == [] and run.events(HostJoined) == []
 
 
-def test_a_run_that_was_begun_alone_says_how_others_could_join(folder: Path) -> None:
+def test_a_run_started_without_hosts_tells_how_machines_could_join(folder: Path) -> None:
     run = Supervised(folder)
     run.wait_trained(1)
     refused = join(run, THIRD)
@@ -403,9 +401,7 @@ def test_data_that_is_not_on_every_machine_is_known_before_the_start(
     assert not refused.run_dir.exists()
 
 
-def test_what_is_wrong_with_any_machine_is_told_before_anything_is_made(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_problems_of_any_machine_are_reported_before_the_start(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tests.system.test_machines.HOSTS", HOSTS + 'python = "/bin/false"\n')
     refused = start(folder, monkeypatch)
     code, errors = refused.finish()

@@ -162,7 +162,7 @@ def assert_no_id_has_two_rows(run_dir: Path) -> None:
     assert live < 250_000, "most rows must have been dropped"
 
 
-def test_without_it_the_job_ends_and_says_why(folder: Path) -> None:
+def test_without_the_memory_tuner_the_job_ends_with_the_reason(folder: Path) -> None:
     run = start(folder, "off")
     most = highest_use(run)
     code, errors = run.finish()
@@ -188,7 +188,7 @@ def test_a_ps_killed_within_a_round_of_dropping(folder: Path, monkeypatch: pytes
 
 
 @pytest.mark.matrix
-def test_in_sync_mode_nothing_is_dropped_and_that_is_said_before_it_ends(folder: Path) -> None:
+def test_sync_mode_drops_nothing_and_warns_before_its_end(folder: Path) -> None:
     run = start(folder, "act", mode="sync", dim=512)
     code, errors = run.finish()
     assert code == 1

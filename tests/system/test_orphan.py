@@ -206,7 +206,7 @@ def test_with_fewer_workers_and_more_ps_than_before(folder: Path) -> None:
     assert_all_once(resumed(folder, other))
 
 
-def test_a_sync_run_has_the_bits_of_one_that_nobody_killed(folder: Path) -> None:
+def test_a_resumed_sync_run_has_the_bits_of_an_undisturbed_run(folder: Path) -> None:
     """Resumed with the same number of PS, with more (which get buckets with staged pushes), and with fewer."""
     expected = test_sync.trained(folder, "plain")
     template = test_sync.TEMPLATE.replace("[supervision]\n", "[supervision]\nkeep_arena_s = 60\n")
@@ -238,7 +238,7 @@ def test_killed_with_the_fork_server_the_processes_stop_and_the_arena_stays(fold
 
 
 @pytest.mark.parametrize("keep_s", [None, 0])
-def test_nobody_resumes_and_everything_is_removed(folder: Path, keep_s: int | None) -> None:
+def test_without_a_resume_everything_is_removed(folder: Path, keep_s: int | None) -> None:
     template = JOB if keep_s is None else KEPT.replace("= 60\n", f"= {keep_s}\n", 1)
     run = Supervised(folder, template=template, rows=ROWS)
     run.wait_trained(1)
@@ -257,7 +257,7 @@ def test_nobody_resumes_and_everything_is_removed(folder: Path, keep_s: int | No
     assert "is there no more" in errors
 
 
-def test_who_resumes_second_is_refused_and_changes_nothing(folder: Path) -> None:
+def test_a_second_resume_is_refused_and_changes_nothing(folder: Path) -> None:
     run = Supervised(folder, template=KEPT, rows=ROWS)
     run.wait_trained(10_000)
     kill(run)
@@ -287,7 +287,7 @@ def test_a_resume_that_fails_early_gives_the_arena_back(folder: Path) -> None:
     assert_all_once(resumed(folder, KEPT))
 
 
-def test_an_arena_that_does_not_fit_is_told_and_the_checkpoint_taken(folder: Path) -> None:
+def test_an_arena_that_does_not_fit_is_reported_and_the_checkpoint_used(folder: Path) -> None:
     run = Supervised(folder, template=KEPT, rows=ROWS, every_s=0.3)
     run.wait_trained(1)
     run.wait_until(lambda: run.events(CheckpointWritten))

@@ -145,7 +145,7 @@ def test_without_a_checkpoint_it_goes_back_to_the_beginning_and_after_three_time
     assert "the run was rolled back 3 times already" in last.reason
 
 
-def test_a_resumed_run_knows_what_was_left_out(folder: Path) -> None:
+def test_a_resumed_run_keeps_the_quarantined_samples(folder: Path) -> None:
     settings = write_model(folder, [(2, 4000)], NAN_LOSS)
     settings["every_s"] = 0  # the run rolls back to the beginning; only the journal records that
     run = Supervised(folder, template=roll_back(), **settings)

@@ -401,7 +401,7 @@ def build(tables, num_dense, **args):
 """
 
 
-def test_a_batch_that_kills_every_worker_is_quarantined_and_told(folder: Path) -> None:
+def test_a_batch_that_kills_every_worker_is_quarantined_and_reported(folder: Path) -> None:
     settings = {"rows": 20_000, "build": f"{folder}/model.py:build"}
     job = folder / "look.toml"
     job.write_text(JOB.format(**{"epochs": 1, "restarts": 3, "every_s": 60, **settings}))

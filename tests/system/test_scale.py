@@ -224,7 +224,7 @@ def test_wanted_again_while_it_drains_is_a_new_incarnation_and_no_death(folder: 
 
 
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two cores")
-def test_who_stays_moves_to_other_cores(folder: Path) -> None:
+def test_remaining_processes_move_to_other_cores(folder: Path) -> None:
     run = begin(folder, "direct")
     pid = run.pid("worker-0")
     assert len(os.sched_getaffinity(pid)) == len(os.sched_getaffinity(0))

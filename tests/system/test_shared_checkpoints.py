@@ -78,7 +78,7 @@ def test_runs_that_share_directories_do_not_touch_each_other(folder: Path) -> No
         assert find_checkpoint(run.run_dir, load_run_job(run.run_dir), None).manifest.run_id == identity.run_id
 
 
-def test_a_new_run_begins_from_what_another_one_has_trained_and_says_so(folder: Path) -> None:
+def test_a_new_run_starts_from_the_checkpoint_of_another_and_reports_it(folder: Path) -> None:
     """Regression: the new run also took over the position in the data, so that a finished run left nothing to train."""
     taught = Supervised(folder, rows=40_000)
     code, errors = taught.finish()

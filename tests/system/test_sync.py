@@ -82,7 +82,7 @@ def test_the_bits_are_those_of_one_worker_and_one_ps(folder: Path, monkeypatch: 
     assert trained(folder, "killed-a-step", workers=2, servers=1) == expected
 
 
-def test_dropout_and_batch_norm_do_not_know_who_computes_them(folder: Path) -> None:
+def test_dropout_and_batch_norm_do_not_depend_on_the_worker(folder: Path) -> None:
     (folder / "net.py").write_text(MODEL)
     build = f"{folder / 'net.py'}:build"
     expected = trained(folder, "one", build=build)

@@ -23,7 +23,7 @@ SERVED = QUICK.replace("[train]\n", '[train]\naccess = "served"\n')
 
 @pytest.mark.parametrize("name", ["worker-1", "server-0"])
 @pytest.mark.parametrize("template", [QUICK, SERVED], ids=["direct", "served"])
-def test_who_is_stopped_for_good_is_replaced_and_counts_once(folder: Path, template: str, name: str) -> None:
+def test_a_process_that_stays_stopped_is_replaced_and_counts_once(folder: Path, template: str, name: str) -> None:
     run = Supervised(folder, template=template, rows=ROWS)
     run.wait_trained(10_000)
     os.kill(run.pid(name), signal.SIGSTOP)
@@ -36,7 +36,7 @@ def test_who_is_stopped_for_good_is_replaced_and_counts_once(folder: Path, templ
 
 @pytest.mark.parametrize("name", ["worker-1", "server-0"])
 @pytest.mark.parametrize("template", [QUICK, SERVED], ids=["direct", "served"])
-def test_who_is_stopped_for_a_moment_goes_on_and_counts_once(folder: Path, template: str, name: str) -> None:
+def test_a_process_stopped_for_a_moment_continues_and_counts_once(folder: Path, template: str, name: str) -> None:
     run = Supervised(folder, template=template, rows=ROWS)
     run.wait_trained(10_000)
     pid = run.pid(name)

@@ -111,7 +111,7 @@ def test_every_shape_is_a_job_as_shipped_and_in_a_static_plan(
 
 
 @pytest.mark.parametrize("shape", [shape for shape in SHAPES if shape.kind == "input"], ids=lambda shape: shape.name)
-def test_the_stated_rate_brings_the_stated_samples(tmp_path: Path, shape: Shape) -> None:
+def test_the_byte_rate_gives_the_stated_samples(tmp_path: Path, shape: Shape) -> None:
     job = job_of(shape, 1, QUICK)
     reader = open_reader(load_job(write_job(tmp_path, job), environ={}), "train")
     batch = next(iter(reader.batches(reader.describe().units[0], 0, 100, 100)))
@@ -139,7 +139,7 @@ def test_a_mix_has_as_many_of_each_kind_and_shape_in_one_order_for_all() -> None
 # --- arms -------------------------------------------------------------------------------------------------------------
 
 
-def test_every_arm_has_settings_that_the_policy_knows() -> None:
+def test_every_arm_has_valid_policy_settings() -> None:
     for one in ARMS.values():
         options = policy_options(one, CORES)
         facts = dict(option.split("=") for option in options[3::2])
@@ -194,7 +194,7 @@ def test_times_are_from_the_moment_the_host_is_ready() -> None:
         arm_run(arm("fifo"), jobs, host, submitted, moments, ends)
 
 
-def test_what_is_kept_is_not_run_again_unless_it_failed(tmp_path: Path) -> None:
+def test_kept_runs_are_not_repeated_unless_they_failed(tmp_path: Path) -> None:
     keep = Keep(tmp_path / "kept")
     assert keep.campaign() is None and not keep.sweeps() and not keep.runs()
     campaign = Campaign("full", 24, read_machine())
@@ -273,7 +273,7 @@ def test_parts_of_the_gain_multiply_to_all_of_it() -> None:
     assert product == pytest.approx(40.0 / 25.0)
 
 
-def test_a_failed_arm_is_told_and_counts_nowhere() -> None:
+def test_a_failed_arm_is_reported_and_not_counted() -> None:
     runs = [sequential(), arm(OURS, failure="it broke")]
     found = figures_of(runs, {}, {})
     mix = found.mixes["balanced"]
@@ -320,7 +320,7 @@ def recorded() -> list[ArmRun]:
     return both
 
 
-def test_the_headline_has_what_is_asked_for() -> None:
+def test_the_headline_has_all_figures() -> None:
     found = figures_of(recorded(), {"dense-a": Sweep("dense-a", {1: 3.0, 2: 2.0})}, {})
     line = headline(found)
     assert (
@@ -351,7 +351,7 @@ def test_kept_results_are_reported_with_pictures(tmp_path: Path, capsys: pytest.
     assert save_pictures(figures_of([], {}, {}), [], tmp_path) == []
 
 
-def test_what_cannot_be_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_invalid_options_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert suite.main(["--report-from", str(tmp_path / "nothing")]) == 2
     assert suite.main(["--jobs", "1", "--keep", str(tmp_path)]) == 2
     assert "holds no results" in capsys.readouterr().err and not list(tmp_path.iterdir())

@@ -82,7 +82,7 @@ def test_every_arm_has_a_window_in_every_round_and_stands_still_in_between(start
         time.sleep(0.005)
 
 
-def test_an_arm_that_dies_is_told_with_its_last_words_and_the_others_go_on(start: Start) -> None:
+def test_an_arm_that_dies_is_reported_with_its_last_lines_and_the_others_continue(start: Start) -> None:
     arms = [start("mortal", 10, fails_after=8), start("other", 10)]
     measured = measured_rounds(arms)
     failures = [one for one in measured if one.found is None]

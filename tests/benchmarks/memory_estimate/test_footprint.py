@@ -60,7 +60,7 @@ def test_the_peak_of_processes_and_of_the_arena_is_seen(child: subprocess.Popen[
     assert memory.peak.anonymous < 20 * MB
 
 
-def test_a_process_that_has_gone_is_no_peak(child: subprocess.Popen[str], tmp_path: Path) -> None:
+def test_a_process_that_has_ended_does_not_raise_the_peak(child: subprocess.Popen[str], tmp_path: Path) -> None:
     say(child, "ready")
     memory = JobMemory(child.pid, tmp_path)
     child.kill()

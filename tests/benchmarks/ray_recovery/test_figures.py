@@ -36,7 +36,7 @@ def outcome(benchmark: Benchmark[M], found: Sequence[M]) -> Outcomes:
     return {arm: Outcome(benchmark, tuple(Measurement(arm, number, one) for number, one in enumerate(found)))}
 
 
-def test_medians_of_what_was_seen() -> None:
+def test_medians_of_measurements() -> None:
     found = outcome(workers_killed_of(never, 3), KILLED) | outcome(nodes_lost_of(never, 2), LOST)
     figures = figures_of(found)
     assert figures["ray_train"] is None

@@ -47,7 +47,7 @@ def test_history_is_of_other_jobs_or_other_runs_than_those_that_are_judged(monke
     assert not any(one.samples_per_s in speeds for _, more in earlier for one in more)
 
 
-def test_where_jobs_like_it_differ_they_teach_less_surely_than_the_job_itself() -> None:
+def test_differing_similar_jobs_give_a_wider_prior_than_the_job_itself() -> None:
     judged, random = TINY.scenarios[0], np.random.default_rng(0)
     space = accuracy.space_of(judged, grid(judged)[::8], 200)
     others = accuracy.prior_of(judged, [accuracy.like(judged, random) for _ in range(LIKE_JOBS)], space, random)

@@ -79,7 +79,7 @@ def test_wrong_options_end_with_2_before_anything_is_made(
     assert not (tmp_path / "h").exists()
 
 
-def test_constants_of_a_policy_are_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_policy_constants_are_set(monkeypatch: pytest.MonkeyPatch) -> None:
     from elastichost.cli.many_jobs.batch import host_parts
 
     settings = ("most_jobs=8", "seed=3", "feedback=false", "least_gain=0.5")
@@ -122,7 +122,9 @@ def test_the_queue_shows_every_job_and_why(elastichost: Elastichost, host_dir: P
     assert [job["state"] for job in facts["jobs"]] == ["running", "waiting", "failed", "done"]
 
 
-def test_a_host_that_is_not_running_any_more_is_told(elastichost: Elastichost, host_dir: Path, ended_pid: int) -> None:
+def test_a_host_that_has_ended_is_shown_as_not_running(
+    elastichost: Elastichost, host_dir: Path, ended_pid: int
+) -> None:
     for facts in ({"state": "ended"}, {"pid": ended_pid}):
         write(host_dir, *JOBS, **facts)  # type: ignore[arg-type]
         assert elastichost("queue").stdout.startswith("not running; ")
@@ -130,7 +132,7 @@ def test_a_host_that_is_not_running_any_more_is_told(elastichost: Elastichost, h
 
 
 @pytest.mark.parametrize("verb", [("submit", "job.toml"), ("cancel", "ads")])
-def test_without_a_host_there_is_nobody_to_ask(
+def test_commands_without_a_running_host_fail(
     elastichost: Elastichost, job_file: Path, tmp_path: Path, ended_pid: int, verb: tuple[str, ...]
 ) -> None:
     for problem in ("no host has written its status here", "is not running"):
@@ -186,7 +188,7 @@ def answering(elastichost: Elastichost, host_dir: Path) -> Iterator[Answering]:
     made.close()
 
 
-def test_submit_sends_whole_jobs_and_tells_their_names(
+def test_submit_sends_whole_jobs_and_prints_their_names(
     elastichost: Elastichost, answering: Answering, job_file: Path, tmp_path: Path
 ) -> None:
     answering.answer(ReachedMsg("job is in the queue", {"job": "job"}), ReachedMsg("again", {"job": "job-2"}))
@@ -215,7 +217,7 @@ def test_a_refusal_is_shown(elastichost: Elastichost, answering: Answering, is_u
     assert answering.got == [CancelMsg("ads")]
 
 
-def test_cancel_says_so(elastichost: Elastichost, answering: Answering) -> None:
+def test_cancel_prints_the_reply(elastichost: Elastichost, answering: Answering) -> None:
     answering.answer(ReachedMsg("ads is cancelled"), ReachedMsg("ads is cancelled"))
     assert elastichost("cancel", "ads").last_line == "ads is cancelled"
     assert json.loads(elastichost("cancel", "ads", "--json").last_line)["job"] == "ads"
@@ -239,7 +241,7 @@ def test_the_exit_code_of_a_batch(states: tuple[JobState, ...], code: int) -> No
     assert exit_code_of(HostStatus(directory="", pid=1, commands="", policy="fifo", jobs=jobs)) == code
 
 
-def test_a_batch_goes_on_as_it_was_asked_for_unless_the_user_says_otherwise(host_dir: Path) -> None:
+def test_a_resumed_batch_keeps_its_options_unless_the_user_changes_them(host_dir: Path) -> None:
     from elastichost.cli.many_jobs.batch import host_parts, resumed_parts
 
     began, _ = host_parts(
@@ -260,7 +262,7 @@ def test_a_batch_goes_on_as_it_was_asked_for_unless_the_user_says_otherwise(host
     assert other.memory_bytes == 1 << 30 and not other.keeps_sizes
 
 
-def test_a_batch_that_kept_no_options_goes_on_by_its_status(host_dir: Path) -> None:
+def test_a_batch_without_saved_options_resumes_from_its_status(host_dir: Path) -> None:
     from elastichost.cli.many_jobs.batch import resumed_parts
     from elastichost.dispatcher.facts import read_host
 
@@ -270,7 +272,7 @@ def test_a_batch_that_kept_no_options_goes_on_by_its_status(host_dir: Path) -> N
     assert (options.settings.policy, options.memory_bytes, options.keeps_sizes) == ("fifo", 1 << 30, False)
 
 
-def test_overrides_are_not_for_a_batch(elastichost: Elastichost, host_dir: Path) -> None:
+def test_overrides_are_refused_for_a_batch(elastichost: Elastichost, host_dir: Path) -> None:
     (host_dir / "queue.json").write_text("[]")
     outcome = elastichost("resume", str(host_dir), "--set", "train.epochs=3")
     assert outcome.code == 2

@@ -98,7 +98,7 @@ def run(elastichost: Elastichost, run_directory: Path) -> Iterator[Answering]:
         answering.close()
 
 
-def test_waits_until_it_is_so(elastichost: Elastichost, run: Answering) -> None:
+def test_scale_waits_until_the_size_is_reached(elastichost: Elastichost, run: Answering) -> None:
     run.answer(AcceptedMsg("3 workers are wanted"), ReachedMsg("workers 1 -> 3", {"reached_s": 0.2}))
     outcome = elastichost("scale", "latest", "workers=3", "worker_cores=2")
     assert (outcome.code, outcome.stdout) == (0, "workers 1 -> 3\n")

@@ -22,7 +22,7 @@ RESULT = RunResult(
 )
 
 
-def test_ids_without_a_row_are_told_and_the_model_may_be_used() -> None:
+def test_ids_without_a_row_are_shown_and_the_model_can_be_used() -> None:
     assert "lookups" not in summary(RESULT).plain
     starved = msgspec.structs.replace(RESULT, status="incomplete", lookups=Lookups(4000, 1000), message="why")
     text = summary(starved).plain

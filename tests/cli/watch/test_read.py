@@ -45,7 +45,7 @@ def test_runs_are_found_by_every_name(run_directory: Path, monkeypatch: pytest.M
     assert find_run(str(run_directory) if name == "path" else name) == run_directory
 
 
-def test_unknown_runs_name_the_known(run_directory: Path) -> None:
+def test_an_unknown_run_lists_known_runs(run_directory: Path) -> None:
     with pytest.raises(ConfigError, match="no run 'shop-20260101T000000Z-abc12'; did you mean") as caught:
         find_run("shop-20260101T000000Z-abc12", run_directory.parent)
     assert run_directory.name in caught.value.hint
@@ -227,7 +227,7 @@ def test_a_cause_chooses_what_followed_from_it(elastichost: Elastichost) -> None
 
 
 @pytest.mark.usefixtures("story")
-def test_leases_are_shown_where_they_belong_when_they_are_asked_for(elastichost: Elastichost) -> None:
+def test_leases_are_shown_in_order_when_requested(elastichost: Elastichost) -> None:
     assert kinds_shown(elastichost) == [kind for kind in KINDS if kind != "lease_granted"]
     assert kinds_shown(elastichost, "--leases") == KINDS
     assert kinds_shown(elastichost, "--leases", "--kind", "process_lost") == ["process_lost"]

@@ -66,7 +66,7 @@ def test_a_figure_has_the_pages_colours_only_and_is_the_same_each_time(make: Mak
 
 
 @pytest.mark.usefixtures("style")
-def test_bars_lie_where_their_job_was(report: HostReport) -> None:
+def test_bars_match_the_times_of_their_jobs(report: HostReport) -> None:
     drawing = drawn(gantt_figure, report)
     bars = {text: part(drawing, gid).get_paths()[0].get_extents() for gid, text in drawing.tips.items()}
     runs = next(bar for text, bar in bars.items() if text.startswith("ads (dense): running"))
@@ -96,7 +96,7 @@ def test_bands_are_stacked_upon_one_another(report: HostReport) -> None:
 
 
 @pytest.mark.usefixtures("style")
-def test_charges_and_what_there_is_stand_above_what_is_used(report: HostReport) -> None:
+def test_charges_and_limit_are_drawn_above_memory_in_use(report: HostReport) -> None:
     (axes,) = drawn(host_memory_figure, report).figure.axes
     lines = {line.get_label(): max(line.get_ydata()) for line in axes.lines}
     assert lines["charged"] == 500 << 20
@@ -107,13 +107,13 @@ def test_charges_and_what_there_is_stand_above_what_is_used(report: HostReport) 
 
 
 @pytest.mark.usefixtures("style")
-def test_points_lie_at_what_was_predicted_and_measured(report: HostReport) -> None:
+def test_points_are_at_predicted_and_measured_speeds(report: HostReport) -> None:
     drawing = drawn(speed_figure, report)
     gid = next(gid for gid, text in drawing.tips.items() if text.startswith("ads beside news"))
     assert part(drawing, gid).get_xydata().tolist() == [[pytest.approx(0.8), pytest.approx(0.75)]]
 
 
-def test_the_page_tells_everything_in_one_file(report: HostReport) -> None:
+def test_the_page_of_a_host_is_one_file_with_everything(report: HostReport) -> None:
     page = host_page_of(report)
     seen = Seen(page)
     assert not {"script", "link", "img", "iframe"} & set(seen.tags)
@@ -141,7 +141,7 @@ def test_titles_of_marks_are_in_the_page(report: HostReport) -> None:
     assert "ads (dense): running, 0:03.0 to 0:11.0, 8.0s" in titles
 
 
-def test_what_a_host_says_is_text(tmp_path: Path) -> None:
+def test_texts_of_a_host_are_escaped(tmp_path: Path) -> None:
     told = job(HOSTILE, "failed", kind=HOSTILE, why=HOSTILE, started_s=2.0, ended_s=3.0)
     write_host(tmp_path, host(tmp_path, told, policy=HOSTILE, isolation=(HOSTILE,), elapsed_s=4.0))
     write_journal(tmp_path, host_line(1.0, JobSubmitted(HOSTILE)), host_line(2.0, began(HOSTILE, HOSTILE)))

@@ -131,7 +131,7 @@ def test_nothing_measured_is_no_model() -> None:
     assert known(tuned(20)[1:]).decisions() == ()  # looks before an opening are ignored
 
 
-def test_a_model_that_cannot_be_fitted_is_told() -> None:
+def test_a_failed_fit_is_reported() -> None:
     opened, *looks = tuned(20)
     assert isinstance(opened, TunerOpened)
     unknown = TunerOpened(msgspec.structs.replace(opened.settings, model="of a later version"))
@@ -151,7 +151,7 @@ def test_decisions_of_the_journal_alone(records: list[Record]) -> None:
     assert all(one.measured is None for one in told)
 
 
-def test_decisions_that_changed_no_plan_are_told_apart() -> None:
+def test_decisions_that_changed_no_plan_are_marked() -> None:
     def decided(at_s: float, kind: str, workers: int, measured_workers: int = 0) -> TunerDecision:
         size, present = Configuration(workers, 1), SpeedForecast(Configuration(1, 1), 100.0, 90.0, 110.0)
         measured = SpeedForecast(size, 120.0, 110.0, 130.0) if measured_workers else None

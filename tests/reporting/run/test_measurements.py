@@ -50,7 +50,7 @@ def test_long_runs_are_thinned_and_nothing_is_lost_of_their_ends(tmp_path: Path)
     assert None not in worker.at_s
 
 
-def test_lines_are_broken_where_a_process_was_not(tmp_path: Path) -> None:
+def test_lines_break_where_a_process_did_not_exist(tmp_path: Path) -> None:
     def with_incarnation(at_s: float, incarnation: int) -> object:
         one = status(at_s, 100)
         processes = tuple(msgspec.structs.replace(process, incarnation=incarnation) for process in one.processes)
@@ -103,7 +103,7 @@ def test_a_store_that_is_being_written_is_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"no database", b"SQLite format 3\x00" + bytes(4000)])
-def test_what_is_no_database_is_told(tmp_path: Path, content: bytes) -> None:
+def test_an_invalid_database_is_reported(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "metrics.db").write_bytes(content)
     found = read_measurements(tmp_path / "metrics.db")
     assert found.sessions == ()
@@ -127,7 +127,7 @@ def test_an_older_store_gives_what_it_has(tmp_path: Path) -> None:
     assert [row.samples for row in found.sessions[0].run] == [100, 200]
 
 
-def test_rows_that_are_no_numbers_are_told(tmp_path: Path) -> None:
+def test_rows_that_are_not_numbers_are_reported(tmp_path: Path) -> None:
     write_metrics(tmp_path / "metrics.db", [status(1.0, 100)])
     with sqlite3.connect(tmp_path / "metrics.db") as connection:
         connection.execute("UPDATE run SET samples_trained = 'many'")

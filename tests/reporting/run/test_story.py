@@ -30,7 +30,7 @@ def story(*lines: JournalLine) -> Story:
     return story_of(chapters, axis_of(chapters, []))
 
 
-def test_plans_and_what_they_came_to() -> None:
+def test_plans_and_their_outcomes() -> None:
     told = story(
         line(1, plan(2, 1, "cold start")),
         line(5, plan(1, 1, "try 1 worker")),
@@ -71,7 +71,7 @@ def test_evaluations_without_an_auc_are_evaluations() -> None:
     assert [(one.samples, one.auc, one.logloss) for one in told.evaluations] == [(10, None, 0.5)]
 
 
-def test_faults_and_how_soon_they_were_mended() -> None:
+def test_faults_and_their_recovery_times() -> None:
     told = story(
         line(1, lost(worker())),
         line(1.1, ProcessReady(worker(1))),

@@ -42,7 +42,7 @@ def test_runs_grow_and_are_the_same_for_the_same_seed(kind: str) -> None:
     assert run.exceeds_s is None or run.used.max() > run.budget
 
 
-def test_the_end_of_memory_is_seen_in_time_and_seldom_in_vain(figures: ArmFigures) -> None:
+def test_running_out_of_memory_is_predicted_in_time_with_few_false_alarms(figures: ArmFigures) -> None:
     assert figures.exceeding >= 4
     assert figures.precision.mean >= PRECISION.bound
     assert figures.recall.mean >= RECALL.bound
@@ -51,7 +51,7 @@ def test_the_end_of_memory_is_seen_in_time_and_seldom_in_vain(figures: ArmFigure
 
 
 @pytest.mark.parametrize("arm", ARMS[1:])
-def test_what_is_known_of_a_job_does_no_harm_even_if_it_is_of_another(arm: str) -> None:
+def test_a_history_does_no_harm_even_if_it_is_misleading(arm: str) -> None:
     found = measure(range(1), arm)
     assert found.runs == len(KINDS) and found.exceeding >= 2
     assert found.precision.mean >= PRECISION.bound

@@ -102,7 +102,7 @@ def test_the_pages_in_the_repository_are_those_of_the_figures_in_it() -> None:
         assert (results.PAGE.parent / name).exists()
 
 
-def test_what_a_part_said_into_a_file_is_kept(tmp_path: Path) -> None:
+def test_the_output_of_a_part_in_a_file_is_kept(tmp_path: Path) -> None:
     figures = msgspec.json.encode({"machine": read_machine(), "figures": live_figures()}).decode()
     said, into = tmp_path / "said.txt", tmp_path / "into"
     said.write_text(f"from the default\n{figures}\n")

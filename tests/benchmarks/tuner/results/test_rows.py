@@ -83,7 +83,7 @@ def test_emulated_has_rows_for_what_was_measured() -> None:
     assert verdicts("emulated", figures) == ["**no**", "once"]
 
 
-def test_figures_of_a_quick_part_go_where_they_are_told(
+def test_figures_of_a_quick_part_go_to_the_given_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     before = {path: path.stat().st_mtime_ns for path in (results.PAGE, results.RESULTS, results.KEPT)}

@@ -132,7 +132,7 @@ def test_every_case_in_the_repository_is_a_world() -> None:
 # --- runs -------------------------------------------------------------------------------------------------------------
 
 
-def test_who_has_the_best_from_the_start_loses_nothing() -> None:
+def test_a_run_with_the_best_plan_from_the_start_loses_nothing() -> None:
     job = job_of(HOST)
     course = drive(job, Still(), job.best, samples_of(job, 600.0), looks_s=60.0)
     assert course.final == job.best and len(course.visits) == 1
@@ -148,7 +148,7 @@ def test_a_run_is_the_same_for_the_same_seed() -> None:
     assert told(one_run(CLUSTER, "random", "elastichost", 2, TINY)) != told(first)
 
 
-def test_changed_costs_are_felt_and_not_told() -> None:
+def test_changed_costs_affect_the_run_and_are_not_announced() -> None:
     job = job_of(HOST)
     slower = draw_job(job.family, 0, 0.03, Costs(time=2.0))
     samples = samples_of(job, 600.0)

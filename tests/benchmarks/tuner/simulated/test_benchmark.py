@@ -98,7 +98,7 @@ def test_several_processes_find_the_same() -> None:
     assert one.ratios == two.ratios
 
 
-def test_stopping_systems_stop_when_told_to() -> None:
+def test_stopping_systems_stop_if_the_plan_says_so() -> None:
     own = Plan(moving="own")
     assert own.settings("optimus").style.stops and not own.settings("dlrover_rm").style.stops
     assert not Plan().settings("optimus").style.stops

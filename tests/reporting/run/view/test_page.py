@@ -43,7 +43,7 @@ def test_a_page_tells_everything_in_one_file(page: str) -> None:
         assert told in seen.text, told
 
 
-def test_day_and_night_are_both_there(page: str) -> None:
+def test_light_and_dark_mode_are_defined(page: str) -> None:
     assert "prefers-color-scheme: dark" in page
     used = {part.partition(")")[0] for part in page.split("var(--")[1:]}
     assert {"ink", "paper", "blue"} <= used
@@ -51,7 +51,7 @@ def test_day_and_night_are_both_there(page: str) -> None:
         assert page.count(f"--{name}:") in (1, 2), name  # fonts are the same in dark mode
 
 
-def test_what_a_run_says_is_escaped_wherever_it_is_told(tmp_path: Path) -> None:
+def test_texts_of_a_run_are_escaped_everywhere(tmp_path: Path) -> None:
     run = write_run(tmp_path / "run")
     process = ProcessId(HOSTILE, 0, 1)
     write_journal(

@@ -38,13 +38,13 @@ def test_how_it_ended(report: Report, facts: dict[str, object], words: str) -> N
     assert lead_of(changed(report, **facts)).startswith(f"{words} It trained 1000 of 2000 samples, 100 samples/s.")
 
 
-def test_quality_is_told_with_what_it_may_be(report: Report) -> None:
+def test_quality_is_shown_with_the_best_possible_auc(report: Report) -> None:
     assert lead_of(changed(report, auc=0.75, truth_auc=0.8)).endswith(
         "On the test set it reaches an AUC of 0.7500; the true probabilities reach 0.8000."
     )
 
 
-def test_a_short_run_tells_what_is_known_of_it(report: Report) -> None:
+def test_a_short_run_shows_its_known_figures(report: Report) -> None:
     short = changed(report, auc=0.75, logloss=0.5)
     assert " ".join(without_course_words(short.overview)) == (
         "The run trained 1000 samples in 10s without a recorded loss, so there is no loss curve. "
@@ -69,7 +69,7 @@ def test_moments(at_s: float, words: str) -> None:
     assert moment_words(at_s) == words
 
 
-def test_what_was_foretold_is_held_against_what_came(full: Report) -> None:
+def test_forecasts_are_compared_with_measurements(full: Report) -> None:
     foretold = [one for one in full.tuner if one.kind in ("try", "move") and one.measured is not None]
     first, second = accuracy_words(full)
     assert first.startswith(f"Of {len(foretold)} forecast")
