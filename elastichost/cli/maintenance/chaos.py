@@ -56,7 +56,7 @@ def chaos(
     ] = [],  # noqa: B006 typer copies it
     messages: Annotated[
         str,
-        typer.Option("--messages", metavar="RATES", help="Also drop or delay messages, e.g. drop=0.01,delay=0.05."),
+        typer.Option("--messages", metavar="RATES", help="Also inject message faults, e.g. drop=0.01,delay=0.05."),
     ] = "",
     twins: Annotated[
         bool,

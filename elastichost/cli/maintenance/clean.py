@@ -30,8 +30,8 @@ def clean(
 ) -> None:
     """Remove arenas and sockets of dead runs. A run that trains or is being resumed is never touched.
 
-    After a supervisor is killed, its arena stays for supervision.keep_arena_s, so that `resume` can continue in it.
-    This verb removes such an arena at once.
+    The arena of a killed supervisor is kept for supervision.keep_arena_s, so that `resume` can continue in it. It is
+    not touched during that time.
     """
     from elastichost.arena.host import reclaim, stale_arenas
 

@@ -55,12 +55,13 @@ PolicySettings = Annotated[
     ),
 ]
 MemoryOption = Annotated[
-    str, typer.Option("--memory", metavar="AMOUNT", help='Memory of all jobs of a batch together: "80%", "12GiB", ...')
+    str,
+    typer.Option("--memory", metavar="AMOUNT", help='Memory of all jobs of a batch or host together: "80%", "12GiB".'),
 ]
 SizesOption = Annotated[
     bool,
     typer.Option(
-        "--own-sizes", help="Each job of a batch chooses its number of workers and PS itself, as it does alone."
+        "--own-sizes", help="Each job of a batch or host chooses its number of workers and PS itself, as it does alone."
     ),
 ]
 SizesAgain = Annotated[
