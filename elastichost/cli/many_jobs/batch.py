@@ -60,9 +60,7 @@ MemoryOption = Annotated[
 ]
 SizesOption = Annotated[
     bool,
-    typer.Option(
-        "--own-sizes", help="Each job of a batch or host chooses its number of workers and PS itself, as it does alone."
-    ),
+    typer.Option("--own-sizes", help="Each job chooses its number of workers and PS itself, as it does alone."),
 ]
 SizesAgain = Annotated[
     bool | None,

@@ -76,7 +76,7 @@ def test_lines_of_another_version_are_left_out_and_counted(run: Path) -> None:
     assert len(list(sources.journal())) == 2
     ((name, text),) = gaps(sources)
     assert name == "journal.jsonl"
-    assert text.startswith("3 lines cannot be read by this version and are left out; the first:")
+    assert text.startswith("3 lines left out, because this version cannot read them; first error:")
 
 
 @pytest.mark.parametrize(
@@ -100,7 +100,7 @@ def test_events_of_another_shape_are_left_out_and_counted(run: Path, known: byte
     assert len(list(sources.journal())) == 2
     ((name, text),) = gaps(sources)
     assert name == "journal.jsonl"
-    assert text.startswith("1 line cannot be read by this version")
+    assert text.startswith("1 line left out, because this version cannot read them")
 
 
 def test_an_empty_journal_is_a_gap(run: Path) -> None:

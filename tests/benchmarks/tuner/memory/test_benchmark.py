@@ -75,7 +75,7 @@ def test_figures_are_printed(
     memory.main(["--quick", "--real"])
     shown = capsys.readouterr().out
     assert "precision" in shown and "with the tuner off" in shown and "{" not in shown
-    assert "7.5 s before memory would have ended, an action takes 2.5 s; rows were dropped 1.0 s later" in shown
+    assert "7.5 s before memory would have run out; an action takes 2.5 s; rows were dropped 1.0 s later" in shown
 
 
 OFF_RUN = RealRun(OFF, "failed", 60_000)
