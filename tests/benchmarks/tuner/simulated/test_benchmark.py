@@ -67,7 +67,7 @@ def test_tables_for_people(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_unknown_parts(capsys: pytest.CaptureFixture[str]) -> None:
     assert simulated.main(["--parts", "weather"]) == 2
-    assert "no part 'weather'" in capsys.readouterr().err
+    assert "unknown part 'weather'" in capsys.readouterr().err
 
 
 def test_all_parts_of_our_policy() -> None:
