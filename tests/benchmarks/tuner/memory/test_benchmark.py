@@ -109,7 +109,7 @@ def test_a_run_directory_is_read(tmp_path: Path) -> None:
     write_journal(tmp_path, budget)
     found = read_run("an arm", tmp_path)
     assert (found.status, found.samples, found.alarm_s, found.dropped_s) == ("done", 3000, 2.0, 3.0)
-    assert found.foreseen == "7.0 MiB, at most 9.0 MiB, are needed to its end"
+    assert found.foreseen == "the run needs 7.0 MiB, at most 9.0 MiB, until its end"
     assert found.course[-1] == (3.0, 3000)
     write_journal(tmp_path, MemoryBudgetLent(1 << 20), msgspec.structs.replace(budget, forecast_bytes=None), budget)
     assert read_run("an arm", tmp_path).foreseen == "", "the run had no forecast at its beginning"

@@ -62,7 +62,7 @@ def test_tables_for_people(capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["--policies", "static,tuned", "--parts", "policies", "--seeds", "1", "--jobs", "4", "--hosts", "2"]
     assert simulated.main([*arguments, "--moving", "own"]) == 0
     shown = capsys.readouterr().out
-    assert "mean JCT, s" in shown and "moving: own" in shown and "70% of them" in shown
+    assert "mean JCT, s" in shown and "moving: own" in shown and "70% of the cores" in shown
 
 
 def test_unknown_parts(capsys: pytest.CaptureFixture[str]) -> None:
