@@ -9,7 +9,7 @@ arena               the index of dynamic tables, growth, memory, snapshots
 reader              reading, from files to tensors
 recovery            cost of the death of a process; time until an added worker trains
 ray_recovery        cost of the death of a node of a Ray cluster
-hostile             a run whose sockets are attacked
+hostile             a run under attack on its sockets
 memory_estimate     accuracy of the estimate of peak memory
 colocate            many jobs on this host
 colocate_simulated  many jobs on simulated hosts

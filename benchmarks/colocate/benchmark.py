@@ -13,7 +13,7 @@ time of a single `elastichost run JOB`, including the import, is printed for com
 With --gpu all jobs compute their dense part on a GPU, with one worker each, and there is no search for static plans.
 
 Each input job has one reader of a fixed rate, which its job file states (`resources.workers = 1`). No arm, including
-"sequential tuned", may give such a job more readers.
+"sequential tuned", may give an input job more readers.
 
 With --keep, the record of each run is written to DIR, and recorded runs are not repeated, so that a long benchmark can
 be interrupted and continued. An arm that failed is reported with its message, and runs again the next time.

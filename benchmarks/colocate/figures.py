@@ -191,7 +191,7 @@ def least_work(runs: Iterable[ArmRun]) -> dict[str, float]:
 def bound_of(shipped: ArmRun, least: Mapping[str, float], tuned: ArmRun | None = None) -> Bound:
     """The bound computed from a sequential run: from the seconds of each job alone, its work relative to them and to
     the cores, and its peak of memory. least: work in CPU seconds by shape; for other shapes, the work in that run.
-    tuned: a second sequential run whose plans the jobs may use too. Raises ValueError for a run without jobs."""
+    tuned: a second sequential run; the jobs may use its plans too. Raises ValueError for a run without jobs."""
     plans = {job.job: job for job in tuned.jobs} if tuned is not None else {}
     demands = []
     for job in shipped.jobs:

@@ -169,7 +169,7 @@ def _command(arguments: Sequence[str], folder: Path, workshop: Workshop, estimat
     command = [sys.executable, "-m", "elastichost", "run", *arguments, "--dashboard", "no", "--json"]
     paths = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
     environment = {**workshop.environment(), "ELASTICHOST_HISTORY": "off", "PYTHONPATH": paths}
-    output, said = folder / "stdout.txt", folder / "stderr.txt"  # files, because no process reads pipes meanwhile
+    output, said = folder / "stdout.txt", folder / "stderr.txt"  # files, because no process reads a pipe during the run
     used_s, began_busy_s, began_s = _children_s(), busy_s(), time.perf_counter()
     own_s = time.process_time()
     with output.open("w") as out, said.open("w") as err:

@@ -2,14 +2,14 @@
 
 There are four kinds, three shapes of each kind, and many jobs of each shape, which differ in their seed:
 
-    input      a small model whose reader has one connection of a fixed rate (`data.remote`), as RMixer's jobs had one
+    input      a small model; its reader has one connection of a fixed rate (`data.remote`), as RMixer's jobs had one
                single-threaded reader; it waits for its input most of the time and leaves the cores idle
     embedding  26 tables of 64 floats a row, a tiny dense part, large batches
     dense      few tables, wide layers
     balanced   a smaller form of examples/synthetic.toml
 
 The rate is that of one reader, and every worker has a reader. Therefore the file of an input job sets
-`resources.workers = 1`, and no arm may have more workers, including "sequential tuned". With more connections such a
+`resources.workers = 1`, and no arm may have more workers, including "sequential tuned". With more connections an input
 job would be faster alone too, but the benchmark measures the resources that one connection leaves unused.
 
 The data is synthetic and is generated while it is read: 1 to 2 CPU microseconds a sample, of 15 to 120 in total for a

@@ -50,7 +50,7 @@ ONE_A_GPU = -1  # stands for as many jobs as there are GPUs
 
 @dataclass(frozen=True)
 class Arm:
-    """One arm. settings: of the policy. doubt: factor on the initial error of what the policy knows about jobs."""
+    """One arm. settings: of the policy. doubt: factor on the initial error of the policy's facts about jobs."""
 
     settings: ColocationSettings
     about: str

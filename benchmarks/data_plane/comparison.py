@@ -119,8 +119,8 @@ class Comparison:
     ) -> list[ProcessArm]:
         """Starts the arms and stops each as soon as it trains; returns the arms that train, in order.
 
-        All arms start together, except those whose threads spin while they wait for one another: these start last, one
-        after another.
+        All arms start together, except arms with threads that spin while they wait for one another: these start last,
+        one after another.
         """
         # a fork waits for the imports of the peer host, so arms without it start first
         together = sorted((name for name in arms if not arms[name].spins), key=lambda name: arms[name].kind == "forked")

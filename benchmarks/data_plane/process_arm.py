@@ -53,8 +53,8 @@ def _applied_samples(directory: Path) -> Callable[[], int]:
 
 
 class ProcessArm:
-    """Implements `windows.Arm`. `root`: pid of the root of its process tree. `of_root`: roles of processes whose names
-    have no role: of the root, then of the others. `child`: the root, if it is a child of this process."""
+    """Implements `windows.Arm`. `root`: pid of the root of its process tree. `of_root`: roles of processes without
+    a role in their names: of the root, then of the others. `child`: the root, if it is a child of this process."""
 
     def __init__(
         self,

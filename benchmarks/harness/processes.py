@@ -123,7 +123,7 @@ def _marked(mark: str) -> list[int]:
 
 
 def end_marked(mark: str) -> None:
-    """Kills every process whose environment has the mark, wherever it is in the process tree."""
+    """Kills every process with the mark in its environment, wherever it is in the process tree."""
     deadline_s = time.monotonic() + KILL_S
     while (left := _marked(mark)) and time.monotonic() < deadline_s:
         end_processes(left)

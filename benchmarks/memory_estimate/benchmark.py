@@ -96,7 +96,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--parts", action="store_true")
-    parser.add_argument("--only", default="", help="run only jobs whose name contains this word")
+    parser.add_argument("--only", default="", help="run only jobs with this word in their name")
     parser.add_argument(
         "--drawn", type=int, default=0, help="run this number of random jobs instead of the listed ones"
     )

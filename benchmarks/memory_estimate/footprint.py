@@ -45,7 +45,7 @@ class _Shares:
 
 class JobMemory:
     """Measures the processes below `root` and the files below `arena`. shared_with: the process from which they were
-    forked, whose pages are not counted, and its bytes before the first fork."""
+    forked (its pages are not counted), and its bytes before the first fork."""
 
     def __init__(
         self, root: int, arena: Path, shared_with: tuple[int, int] | None = None, *, with_roles: bool = False

@@ -1,4 +1,4 @@
-"""The small jobs whose memory is estimated and observed: names, shapes, job files."""
+"""The small jobs of the benchmark of memory estimates: names, shapes, job files."""
 
 from __future__ import annotations
 

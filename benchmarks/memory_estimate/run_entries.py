@@ -1,4 +1,4 @@
-"""Entry points of the runs whose memory is measured. They differ from normal runs in one point: a PS waits a moment
+"""Entry points of the measured runs. They differ from normal runs in one point: a PS waits a moment
 after it has copied its rows for a checkpoint. Memory use peaks then, for a time too short to be measured reliably.
 
     python -m benchmarks.memory_estimate.run_entries JOB RUN_DIR

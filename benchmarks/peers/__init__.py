@@ -8,6 +8,6 @@ dmp                 torchrec's DistributedModelParallel
 rpc                 a custom parameter server over torch rpc
 tensorflow_ps       TensorFlow's ParameterServerStrategy
 bare_loop           elastichost's reader and kernels without the runtime
-torchrun_elastic    torchrun, whose ranks are killed
-ray_train_elastic   Ray Train, whose workers are killed
+torchrun_elastic    torchrun; its ranks are killed
+ray_train_elastic   Ray Train; its workers are killed
 """

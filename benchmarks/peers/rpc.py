@@ -64,7 +64,7 @@ class RowServer:
 
 class UniqueIds:
     """Finds the unique rows of a batch in a few passes without sorting. Each position writes its number into a table
-    over all rows; the position whose number remains represents the row."""
+    over all rows; the position of the remaining number represents the row."""
 
     def __init__(self, batch_size: int) -> None:
         tables = torch.arange(len(CATEGORICAL), dtype=torch.int64) * ROWS_PER_TABLE

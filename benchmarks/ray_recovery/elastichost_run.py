@@ -45,7 +45,7 @@ class RunOnRay:
 
     def __init__(self, job: Path, settings: Sequence[str], run_dir: Path, bed: RayBed, arenas: Path) -> None:
         self._run_dir = run_dir
-        # arenas are in a directory of the benchmark, because a run whose processes are all killed leaves its arena
+        # arenas are in a directory of the benchmark, because a run leaves its arena if all its processes die
         own = {"ELASTICHOST_HISTORY": "off", "ELASTICHOST_ARENA_DIR": str(arenas)}
         self._environment = {**bed.environment, **own}
         self._scene, self._course, self._lines = Scene(), Course(), list[JournalLine]()

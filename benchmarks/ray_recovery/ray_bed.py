@@ -1,4 +1,4 @@
-"""A Ray cluster whose nodes are all on this machine. It shares no directory with another cluster.
+"""A Ray cluster with all its nodes on this machine. It shares no directory with another cluster.
 
 bed = RayBed([1, 2, 2])    the head node with one CPU, and two more nodes with two CPUs each
 """

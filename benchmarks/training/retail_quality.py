@@ -68,7 +68,7 @@ def cases() -> Iterator[Case]:
 
 
 def benchmark_of(data: Path, chosen: str, repeat: int, runs: Path) -> Benchmark[TrainingResult]:
-    """The benchmark of all cases whose name contains `chosen`."""
+    """The benchmark of all cases with `chosen` in their name."""
     common = {
         "data.train": f'["{data}/train.parquet"]',
         "data.test": f'["{data}/test.parquet"]',
@@ -91,7 +91,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="elastichost bench retail-quality", description=__doc__)
     parser.add_argument("--data", type=Path, required=True, help="folder with train.parquet and test.parquet")
     parser.add_argument("--repeat", type=int, default=1, help="runs of every case")
-    parser.add_argument("--only", default="", help="cases whose name contains this")
+    parser.add_argument("--only", default="", help="run only cases with this text in their name")
     chosen = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory() as runs:
         outcome = run(benchmark_of(chosen.data.resolve(), chosen.only, chosen.repeat, Path(runs)))

@@ -13,7 +13,7 @@ stay_worlds    recorded jobs as worlds with constant speeds
 stay_live      `stay` with real runs
 endless_run    a run that trains until the caller stops it
 recorded_grid  the file of a grid of real runs
-grid_record    records such a grid
+grid_record    records a grid of real runs
 results        writes all measurements to one page
 """
 

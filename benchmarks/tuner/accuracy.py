@@ -12,8 +12,8 @@ look larger here than elsewhere. `benchmarks.tuner.real` judges the same models 
 
 The models of Optimus and Pollux have no cores, and Pollux has no PS; where these vary, their errors do not contradict
 their papers. "cores fixed" judges all models with only workers and PS varying. "like jobs": the prior comes from
-`warm_start` with 3 jobs of the same kind whose costs differ by a factor (log-normal, sd 0.25). "ran before": the prior
-comes from one earlier run of the same job with other noise, as for a job that runs every day.
+`warm_start` with 3 jobs of the same kind with costs that differ by a factor (log-normal, sd 0.25). "ran before": the
+prior comes from one earlier run of the same job with other noise, as for a job that runs every day.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ def running_job(
     environment = dict(os.environ) if keeps_history else {**os.environ, "ELASTICHOST_HISTORY": "off"}
     overrides = [part for key, value in settings.items() for part in ("--set", f"{key}={value}")]
     command = [sys.executable, "-m", "elastichost", "run", str(job), "--dashboard", "no", "--run-dir", str(run_dir)]
-    log = run_dir.with_suffix(".log")  # a file, because no process reads a pipe meanwhile
+    log = run_dir.with_suffix(".log")  # a file, because no process reads a pipe during the run
     with (
         log.open("w") as said,
         subprocess.Popen([*command, *overrides], stdout=said, stderr=said, env=environment) as run,

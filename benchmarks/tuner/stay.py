@@ -256,7 +256,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, default=6, help="number of seeds for each job, start and history")
     parser.add_argument("--first-seed", type=int, default=0)
-    parser.add_argument("--only", default="", help="run only worlds whose name contains this")
+    parser.add_argument("--only", default="", help="run only worlds with this text in their name")
     parser.add_argument("--json", action="store_true", help="print one JSON object as the last line")
     options = parser.parse_args(arguments)
     every: tuple[World, ...] = (*still_worlds(), *HOSTS)

@@ -85,7 +85,7 @@ class StillTruth(msgspec.Struct, frozen=True):
         return np.array([self.speed(Configuration(*row)) for row in rows], dtype=np.float64)
 
     def met(self, configuration: Configuration, random: np.random.Generator) -> Met:
-        """A visit whose timings fit its speed: a faster job has shorter computing times."""
+        """A visit with timings that fit its speed: a faster job has shorter computing times."""
         mean, hot_share = self.recorded.mean(configuration)
         slower = mean.samples_per_s / self.speed(configuration)
         factor = slower * math.exp(TIMED * random.standard_normal())

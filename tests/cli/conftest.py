@@ -59,7 +59,7 @@ def job_file(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def run_directory(tmp_path: Path) -> Path:
-    """A run whose status names this process as its supervisor."""
+    """A run with a status that names this process as its supervisor."""
     run = tmp_path / "runs" / "shop-20260101T000000Z-abc123"
     (run / "logs").mkdir(parents=True)
     (run / "job.resolved.toml").write_text(JOB)

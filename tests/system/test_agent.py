@@ -74,7 +74,7 @@ class Hosts:
         self.made: list[RemoteLauncher] = []
 
     def launcher(self, number: int = 1, timeout_s: float = 30.0, **settings: str) -> RemoteLauncher:
-        """A launcher whose agent has sent Welcome."""
+        """A launcher; its agent has sent Welcome."""
         launcher = RemoteLauncher(number, HostSection(transport="local", name=f"h{number}", **settings), timeout_s)
         self.made.append(launcher)
         launcher.wait(lambda: launcher.welcome is not None, LIMIT_S, "to answer")

@@ -1,4 +1,4 @@
-"""Real runs whose messages are dropped, duplicated, delayed, reordered and corrupted: every sample counts exactly once.
+"""Real runs with dropped, duplicated, delayed, reordered and corrupted messages: every sample counts exactly once.
 
 The cases state which conversations survive which faults: the data conversation repeats unanswered requests.
 """

@@ -1,4 +1,4 @@
-"""Whole runs whose dynamic tables outgrow `resources.memory`: handled in time, or ended with a typed error."""
+"""Whole runs with dynamic tables that outgrow `resources.memory`: handled in time, or ended with a typed error."""
 
 from __future__ import annotations
 

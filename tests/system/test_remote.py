@@ -1,4 +1,4 @@
-"""Runs whose training data comes at the rate of a remote store: they wait for input and do not exceed that rate."""
+"""Runs with training data at the rate of a remote store: they wait for input and do not exceed that rate."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ ROWS = 200_000
 
 
 class RewordedRun(Supervised):
-    """A run whose supervisor replaces all event sentences."""
+    """A run with a supervisor that replaces all event sentences."""
 
     module = "tests.system.supervise_reworded"
 

@@ -1,4 +1,4 @@
-"""train.non_finite on whole runs: handling of a batch whose loss or gradient is not finite."""
+"""train.non_finite on whole runs: handling of a batch with a loss or gradient that is not finite."""
 
 from __future__ import annotations
 

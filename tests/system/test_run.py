@@ -236,7 +236,7 @@ def test_kills_of_every_process_lose_nothing(folder: Path) -> None:
     run.wait_ready("server-0.2")
     os.kill(run.fork_server(), signal.SIGKILL)
     os.kill(run.pid("worker-1"), signal.SIGKILL)
-    # Incarnation 2 if the end of the fork server was detected first; 3 if the worker's was, whose start then failed.
+    # Incarnation 2 if the end of the fork server was detected first; 3 if the worker's was (its start then failed).
     run.wait_until(lambda: {ProcessId("worker", 1, 2), ProcessId("worker", 1, 3)} & set(run.ready()))
     code, errors = run.finish()
     assert code == 0, errors

@@ -1,4 +1,4 @@
-"""A process that has imported the libraries of a fork server, and forks supervisors whose fork servers need not import
+"""A process that has imported the libraries of a fork server, and forks supervisors; their fork servers need not import
 them.
 
 Importing torch takes 4 s of a core, for each of a hundred runs. Apart from the imports, a forked supervisor is the same

@@ -1,4 +1,4 @@
-"""An emulated run whose supervisor records the delay of every heartbeat.
+"""An emulated run; its supervisor records the delay of every heartbeat.
 
 `python -m benchmarks.tuner.emulated.cloud FOLDER SETTING...` runs that supervisor.
 """

@@ -1,5 +1,5 @@
-"""A real job whose tables outgrow its memory. It runs four times: with enough memory (this run fills the history), with
-too little memory and the memory tuner off, with the memory tuner, and with the memory tuner and the history."""
+"""A real job with tables that outgrow its memory. It runs four times: with enough memory (this run fills the history),
+with too little memory and the memory tuner off, with the memory tuner, and with the memory tuner and the history."""
 
 from __future__ import annotations
 

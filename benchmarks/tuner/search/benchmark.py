@@ -6,8 +6,8 @@
 The production policy gets looks at a job of the queue simulator (`simulated_worlds`) or of a recorded grid of real runs
 (`recorded_worlds`). It starts with the default plan, with a bad random plan (slower than the median of the space), or
 with the plan that warm start proposes after 1 to 5 earlier jobs of the family, which were tuned in the same way and
-whose costs differ by 10 %. Jobs take 5 minutes to 10 hours (at the best speed). The policy gets looks during the first
-minutes; the configuration at the end of this time then runs to the end of the job.
+have costs that differ by 10 %. Jobs take 5 minutes to 10 hours (at the best speed). The policy gets looks during the
+first minutes; the configuration at the end of this time then runs to the end of the job.
 
 The goal is the goal of the policy: log speed minus the price of the cores (`acquisition.price_of`). "Near" is within
 5 % of the best of the space in that measure. "Tried" counts distinct configurations, including the first one, until one

@@ -194,7 +194,7 @@ def runs_of(options: Options, told: Callable[[str], None] = lambda text: None) -
 
 
 class Drifted(msgspec.Struct, frozen=True):
-    """A job whose costs change in the middle. noticed_s: time until the policy detects it, None for never.
+    """A job with costs that change in the middle. noticed_s: time until the policy detects it, None for never.
     false_alarms: detections before the change. changes: configurations changed after it. behind: of the last
     configuration, relative to the best one after the change."""
 

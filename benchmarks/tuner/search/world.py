@@ -135,7 +135,7 @@ def draw_family(of: World, seed: int) -> Family:
 
 
 def draw_job(family: Family, seed: int, min_gain: float, dearer: Costs | None = None) -> Job:
-    """Draws a job of the family, whose costs differ a little. min_gain: price of cores, as in `TunerSettings`. dearer:
+    """Draws a job of the family; its costs differ a little. min_gain: price of cores, as in `TunerSettings`. dearer:
     additional factors on the family's costs."""
     jitter = np.exp(SPREAD * np.random.default_rng((family.seed, seed, 12)).standard_normal(3)).tolist()
     of = family.world

@@ -63,7 +63,7 @@ def figures_of_seed(played: Mapping[str, Played]) -> dict[str, Figures]:
 
 
 def figures_of(played: Played, common: frozenset[int]) -> Figures:
-    """The figures of one simulation. common: jobs whose completion times count."""
+    """The figures of one simulation. common: the jobs that count for completion times."""
     result, decisions_s = played.result, played.decisions_s
     jobs = result.jobs
     done = [job for job in jobs if job.outcome == "completed"]

@@ -105,7 +105,7 @@ def _of_episodes(seeds: Seeds, name: str, kind: str, wrong_field: str) -> Detect
 
 
 def memory_detection(seeds: Seeds, name: str) -> Detection:
-    """Detection of jobs whose memory would run out: granted more in time, or killed. Lags are negative (leads)."""
+    """Detection of jobs that would run out of memory: granted more in time, or killed. Lags are negative (leads)."""
     right, wrong, missed, lags, early = [], [], [], [], []
     for played in seeds:
         jobs = played[name].result.jobs

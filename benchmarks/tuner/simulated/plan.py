@@ -33,7 +33,7 @@ __all__ = [
 
 OURS, KNOWING = "elastichost", "oracle"
 RIVALS = ("static", "elastic_scheduler", "optimus")  # the paper compares itself with the best of these
-STOPPING = ("static", "tuned", "optimus", "pollux")  # policies whose original systems stop and restart jobs
+STOPPING = ("static", "tuned", "optimus", "pollux")  # the original systems of these policies stop and restart jobs
 LOAD_ROUNDS, LOAD_TOLERANCE = 6, 0.03
 GIB = 2**30
 MIGRATION_S = 300.0  # duration of a stop-and-restart migration: "about 5 minutes" in the paper

@@ -55,7 +55,7 @@ def _closed(steps: Sequence[Step], step_s: float) -> Iterator[Step]:
 
 
 def together_of(rows: TimelineRows, jobs: Sequence[JobRow]) -> tuple[Together, ...]:
-    """One entry for each job and each stretch in which the same set of jobs ran. Jobs whose speed alone is not known
+    """One entry for each job and each stretch in which the same set of jobs ran. Jobs without a known speed alone
     are left out."""
     known = {job.job: job for job in jobs if job.alone_samples_per_s}
     found: list[Together] = []

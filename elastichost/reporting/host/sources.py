@@ -42,8 +42,8 @@ class HostSources(Sources):
 
 
 def began_s(lines: Sequence[JournalLine], jobs: Sequence[JobStatus]) -> float | None:
-    """When the dispatcher began, on the journal's clock; None if that is not known. It is computed from jobs whose
-    submission is in the journal, because the status has the same moment on the dispatcher's clock."""
+    """When the dispatcher began, on the journal's clock; None if that is not known. It is computed from jobs with
+    their submission in the journal, because the status has the same moment on the dispatcher's clock."""
     told = {line.event.job: line.monotonic_s for line in lines if isinstance(line.event, JobSubmitted)}
     began = [told[job.job] - job.submitted_s for job in jobs if job.job in told]
     return min(began) if began else None

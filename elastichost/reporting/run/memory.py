@@ -34,7 +34,7 @@ def memory_steps_of(chapters: Sequence[Chapter], axis: Axis) -> tuple[MemoryStep
     measured together, it is added to the first of them."""
     found: list[MemoryStep] = []
     for number, chapter in enumerate(chapters):
-        open_steps = dict[str, int]()  # kind -> the step whose effect is measured next
+        open_steps = dict[str, int]()  # kind -> the step of the next measured effect
         for line in chapter.lines:
             if isinstance(line.event, MemoryActionMeasured):
                 place = open_steps.pop(line.event.action, None)

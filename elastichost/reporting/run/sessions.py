@@ -82,7 +82,7 @@ class Axis:
         return one.at_s + min(max(0.0, monotonic_s - one.began_s), one.duration_s)
 
     def next_at_s(self, monotonic_s: float) -> float:
-        """The running time of a moment whose session is not recorded. Call it in the order in which moments were
+        """The running time of a moment without a recorded session. Call it in the order in which moments were
         written: a moment before the last one, or well after the end of the present session, is of the next session."""
         while self._present + 1 < len(self.sessions) and self._is_later(monotonic_s):
             self._present += 1

@@ -1,4 +1,4 @@
-"""The scale-out benchmark: a real run whose worker joins and leaves, and the arithmetic of its figures."""
+"""The scale-out benchmark: a real run with a worker that joins and leaves, and the arithmetic of its figures."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ def write(
 
 @pytest.fixture
 def host_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The directory of a host whose status names this process."""
+    """The directory of a host with a status that names this process."""
     monkeypatch.setenv("ELASTICHOST_HOST_DIR", str(tmp_path / "host"))
     return write(tmp_path / "host", *JOBS)
 

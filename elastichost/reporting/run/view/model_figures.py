@@ -40,7 +40,7 @@ def model_figure(report: Report) -> Drawing | None:
     axes.set_xlim(*_span(rows))
     count_ticks(axes.xaxis, 8)
     legend_above(axes)
-    label = "Measured speed of each configuration beside what the model predicts, with 90 percent intervals"
+    label = "Measured and predicted speed of each configuration, with 90 percent intervals"
     return Drawing("model", figure, label, tips)
 
 
