@@ -1,4 +1,4 @@
-"""`python -m benchmarks [NAME] ...`: one benchmark; without a name the speed of the synthetic job (`access-speed`)."""
+"""`python -m benchmarks [NAME] ...`: runs one benchmark; without a name, `access-speed`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return run(USUAL, given)
     name, *others = given
     if name not in BENCHMARKS:
-        print(f"there is no benchmark {name!r}: choose from {', '.join(BENCHMARKS)}", file=sys.stderr)
+        print(f"unknown benchmark {name!r}: choose from {', '.join(BENCHMARKS)}", file=sys.stderr)
         return 2
     return run(name, others)
 

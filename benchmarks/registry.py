@@ -1,4 +1,4 @@
-"""The benchmarks by name, as `elastichost bench NAME` and `python -m benchmarks NAME` take them."""
+"""The benchmarks by name, for `elastichost bench NAME` and `python -m benchmarks NAME`."""
 
 from __future__ import annotations
 
@@ -30,7 +30,8 @@ ROOT = Path(__file__).parents[1]
 
 
 def abouts() -> dict[str, str]:
-    """The first line of each one's docstring, by name. The modules are read, not imported: torch takes seconds."""
+    """The first line of each benchmark's docstring, by name. The modules are parsed, not imported, because importing
+    torch takes seconds."""
     found = {}
     for name, module in BENCHMARKS.items():
         tree = ast.parse((ROOT / f"{module.replace('.', '/')}.py").read_text(encoding="utf-8"))
@@ -39,5 +40,5 @@ def abouts() -> dict[str, str]:
 
 
 def run(name: str, arguments: Sequence[str]) -> int:
-    """Returns the exit code. Raises KeyError for a name that there is not."""
+    """Runs a benchmark and returns its exit code. Raises KeyError for an unknown name."""
     return importlib.import_module(BENCHMARKS[name]).main(arguments) or 0

@@ -1,5 +1,5 @@
-"""The rows of a table in shared memory.
+"""Measures the rows of a table in shared memory.
 
-benchmark      index, growth, memory, snapshot; the command
-index_systems  what the index is compared with
+benchmark      the command: index, growth, memory, snapshot
+index_systems  the index and the systems it is compared with
 """

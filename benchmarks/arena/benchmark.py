@@ -1,10 +1,10 @@
-"""The index of a dynamic table, its growth, its memory, and how fast an arena's rows are copied.
+"""The index of a dynamic table, its growth and memory, and the speed of copying an arena's rows.
 
 index     CPU ns for each key: elastichost's index, torchrec's managed collision module (sorted ids and
-          searchsorted), a Python dict. One thread, the same keys and queries, interleaved.
-growth    ms of each call that creates 2,000 rows for ids never seen, from an empty table on
+          searchsorted), a Python dict; one thread, the same keys and queries, interleaved
+growth    ms of each call that creates 2,000 rows for new ids, beginning with an empty table
 memory    bytes of the arena for each byte of the model's own rows and optimizer state
-snapshot  seconds for a gigabyte of rows, as a checkpoint copies them: into fresh memory, and into kept memory
+snapshot  seconds for a gigabyte of rows, copied as for a checkpoint: into fresh memory, and into reused memory
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ GROWTH = f"creating {NEW_ROWS_PER_CALL:,} rows"
 
 
 class RowFigures(msgspec.Struct, frozen=True):
-    """Of a table's rows. growth_ms, growth_cpu_ms: wall and CPU time of each call. memory_ratio: fixed, dynamic, and
-    bytes of a dynamic row by file."""
+    """Figures of a table's rows. growth_ms, growth_cpu_ms: wall and CPU time of each call. memory_ratio: of a fixed and
+    of a dynamic table, and bytes of a dynamic row by file."""
 
     growth_ms: list[float]
     growth_cpu_ms: list[float]
@@ -67,7 +67,7 @@ def model_of(rows: int) -> ModelSpec:
 
 @contextmanager
 def table_of(rows: int, memory_bytes: int) -> Iterator[tuple[Arena, RowStore]]:
-    """An arena, and the store of all its buckets."""
+    """A temporary arena, and the store of all its buckets."""
     with temporary_arena(model_of(rows), memory_bytes) as arena:
         store = RowStore(arena, 0)
         store.adopt([(0, b) for b in range(arena.layout.bucket_count(0))], initialise=True)
@@ -80,7 +80,7 @@ def table_of(rows: int, memory_bytes: int) -> Iterator[tuple[Arena, RowStore]]:
 def index_benchmarks(
     systems: dict[str, IndexSystem], keys: Int64, rounds: int
 ) -> tuple[Benchmark[float], Benchmark[dict[str, float]]]:
-    """Inserting all keys, a part in each round; looking keys up, ns for each key by kind of query."""
+    """Two benchmarks: the insertion of all keys, a part in each round; and lookups, in ns per key by kind of query."""
     parts = np.array_split(keys, -(-len(keys) // QUERIES))
     random = np.random.default_rng(1)
     queries = [queries_of(keys, random) for _ in range(rounds)]
@@ -107,7 +107,7 @@ def index_benchmarks(
 
 
 def check_index(arena: Arena, keys: Int64) -> None:
-    """Raises AssertionError when the index does not hold the keys."""
+    """Raises AssertionError if the index does not hold the keys."""
     out = np.empty(QUERIES, np.int64)
     for query in queries_of(keys, np.random.default_rng(2)).values():
         if arena.lookup(0, query, out) or not np.array_equal(arena.ids_view(0)[out], query):
@@ -131,7 +131,7 @@ def rows_benchmark(keys: Int64, budget_bytes: int) -> Benchmark[RowFigures]:
             Figure("memory of a fixed table over its rows and state", "", _memory("fixed"), form=".3f"),
             Figure("memory of a dynamic table over its rows and state", "", _memory("dynamic"), form=".3f"),
             Figure("snapshot into fresh memory", "s/GB", lambda one: one.snapshot_s_per_gb["fresh"], form=".2f"),
-            Figure("snapshot into kept memory", "s/GB", lambda one: one.snapshot_s_per_gb["kept"], form=".2f"),
+            Figure("snapshot into reused memory", "s/GB", lambda one: one.snapshot_s_per_gb["kept"], form=".2f"),
         ),
         aims=(
             Aim(f"{GROWTH}, worst", 5.0, "at most", form=".2f"),
@@ -156,7 +156,7 @@ def measure_rows(keys: Int64, budget_bytes: int) -> RowFigures:
 
 
 def measure_growth(store: RowStore, keys: Int64) -> tuple[list[float], list[float]]:
-    """ms of the calls that create 2,000 rows each: wall and CPU time."""
+    """Wall and CPU time in ms of each call that creates 2,000 rows."""
     wall_ms: list[float] = []
     cpu_ms: list[float] = []
     for number, start in enumerate(range(0, len(keys), NEW_ROWS_PER_CALL)):
@@ -171,7 +171,7 @@ def measure_growth(store: RowStore, keys: Int64) -> tuple[list[float], list[floa
 
 
 def memory_of_dynamic(arena: Arena, store: RowStore) -> dict[str, float]:
-    """Bytes for each row by file, and the ratio to the model's own rows and state."""
+    """The bytes per row by file, and the ratio to the model's own rows and state."""
     while store.needs_grace:
         store.confirm_grace()
     rows = sum(int(arena.header(0, bucket)[LIVE_ROWS]) for bucket in range(arena.layout.tables[0].buckets))
@@ -187,7 +187,7 @@ def memory_of_fixed(rows: int) -> float:
 
 
 def measure_snapshot(store: RowStore) -> dict[str, float]:
-    """s/GB of copying every bucket, as a checkpoint does it the first time, and then into the memory it kept."""
+    """Seconds per GB of copying every bucket: as the first checkpoint does, and again into the memory it has kept."""
     space, found = CopySpace(), dict[str, float]()
     for name in ("fresh", "kept", "kept"):
         space.begin()
@@ -201,7 +201,7 @@ def measure_snapshot(store: RowStore) -> dict[str, float]:
 
 
 def measure(keys: int, rounds: int) -> tuple[Outcome[float], Outcome[dict[str, float]], Outcome[RowFigures]]:
-    """All of it for so many keys."""
+    """Measures insertion, lookups and rows with `keys` keys."""
     kernels.warm()
     ids = np.random.default_rng(0).permutation(np.arange(2 * keys, dtype=np.int64) * 7919)[:keys]
     budget_bytes = max(1 << 26, 256 * keys)
@@ -215,11 +215,11 @@ def measure(keys: int, rounds: int) -> tuple[Outcome[float], Outcome[dict[str, f
 
 def show_row_bytes(rows: RowFigures) -> None:
     memory = rows.memory_ratio
-    print("\nelastichost's insert also makes the row: initial weights, state, id, and its memory")
+    print("\nelastichost's insert also creates the row: memory, initial weights, state and id")
     print(
-        f"A dynamic row of {DIM} floats and one of state is {4 * (DIM + 1)} bytes; knowing whose it is takes "
-        f"{memory['dynamic_ids_bytes']:.1f} (id),\n{memory['dynamic_seen_bytes']:.1f} (when it was last seen) and "
-        f"{memory['dynamic_index_bytes']:.1f} (id -> row, slots of 16 bytes about half full) more.\n"
+        f"A dynamic row of {DIM} floats and one float of state has {4 * (DIM + 1)} bytes. In addition it needs "
+        f"{memory['dynamic_ids_bytes']:.1f} bytes (id),\n{memory['dynamic_seen_bytes']:.1f} (time of its last use) and "
+        f"{memory['dynamic_index_bytes']:.1f} (index from id to row; slots of 16 bytes, about half full).\n"
         f"Zipf queries have exponent {ZIPF}."
     )
 
@@ -227,7 +227,7 @@ def show_row_bytes(rows: RowFigures) -> None:
 def figures_of(
     keys: int, inserted: Outcome[float], looked_up: Outcome[dict[str, float]], rows: RowFigures
 ) -> dict[str, object]:
-    """For programs."""
+    """The figures for the JSON output."""
     ms, cpu_ms = rows.growth_ms, rows.growth_cpu_ms
     return {
         "keys": keys,
@@ -249,9 +249,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="elastichost bench arena", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
-    parser.add_argument("--keys", type=int, default=5_000_000, help="ids, and rows created (5,000,000)")
+    parser.add_argument("--keys", type=int, default=5_000_000, help="number of ids and rows (5,000,000)")
     parser.add_argument("--repeat", type=int, default=9, help="rounds of lookups (9)")
-    parser.add_argument("--json", action="store_true", help="the last line is one JSON object")
+    parser.add_argument("--json", action="store_true", help="print one JSON object as the last line")
     chosen = parser.parse_args(argv)
     inserted, looked_up, rows = outcomes = measure(chosen.keys, chosen.repeat)
     print_outcomes(outcomes)

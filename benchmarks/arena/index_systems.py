@@ -1,4 +1,4 @@
-"""Three ways to find a row by an id: elastichost's index, torchrec's managed collision module, a Python dict."""
+"""Three indexes from ids to rows: elastichost's index, torchrec's managed collision module, a Python dict."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ KINDS = ("uniform", "zipf")
 
 @dataclass(frozen=True, slots=True)
 class IndexSystem:
-    """Both take ids, int64 [n]."""
+    """An index system: two functions that take ids int64 [n]."""
 
     insert: Work
     lookup: Work
 
 
 class ManagedCollision:
-    """torchrec's module with room for every key; ids it does not know get its last slot."""
+    """torchrec's module with room for all keys; unknown ids get its last slot."""
 
     def __init__(self, keys: int) -> None:
         torch.set_num_threads(1)
@@ -59,7 +59,7 @@ class ManagedCollision:
 
 
 def index_systems(arena: Arena, store: RowStore, keys: int) -> dict[str, IndexSystem]:
-    """By name, with room for so many keys; the arena holds none yet."""
+    """The systems by name, with room for `keys` keys. The arena must be empty."""
     collision, dictionary = ManagedCollision(keys), dict[int, int]()
     out = np.empty(QUERIES, np.int64)
 
@@ -77,7 +77,7 @@ def index_systems(arena: Arena, store: RowStore, keys: int) -> dict[str, IndexSy
 
 
 def cpu_ns(work: Work, keys: Int64) -> float:
-    """CPU time of this thread."""
+    """CPU time of this thread in ns for each key."""
     began = time.thread_time_ns()
     work(keys)
     return time.thread_time_ns() - began

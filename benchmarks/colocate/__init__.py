@@ -1,13 +1,13 @@
-"""Many small jobs on this host, packed: how much sooner all are done than one after another, or by other rules.
+"""Measures many small jobs that train together on this host, compared with one after another and with other policies.
 
-benchmark     the course of all arms, mixes and rounds; the command
+benchmark     the command: runs all arms, mixes and rounds
 jobs          the small jobs, their files, their mixes
-arms          who runs beside whom, by which rule
+arms          the policies that are compared
 host_run      one run of one arm
-recorded      what a run came to, from the dispatcher's files
+recorded      the record of a run, read from the dispatcher's files
 result_store  the folder of results
-quality       memory estimates, and what models learnt
+quality       accuracy of memory estimates, and AUCs
 figures       makespans, ratios, the bound, aims
-tables        what is printed
-pictures      what is drawn
+tables        printed tables
+pictures      charts
 """

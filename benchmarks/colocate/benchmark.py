@@ -1,22 +1,22 @@
-"""Batches of small real jobs on this host, trained one after another and packed by different rules.
+"""Batches of small real jobs on this host, trained one after another, and together by different policies.
 
     python -m elastichost bench colocate                  four mixes of 24 jobs, all arms: more than an hour
     python -m elastichost bench colocate --quick --json   four mixes of 8 jobs, three arms: minutes
     python -m elastichost bench colocate --keep DIR --mix balanced --arm ours
     python -m elastichost bench colocate --report-from DIR
 
-Each arm is `elastichost run JOB... --policy NAME` in a process of its own, with an empty history; in each round every
-arm runs once, in an order that differs from round to round. The makespan is from the moment the host is ready, its
-libraries imported, to the end of the last job: the import of torch, which a batch does once, is no gain of any arm.
-What a single `elastichost run JOB` takes, with its import, is printed beside.
+Each arm is `elastichost run JOB... --policy NAME` in a separate process with an empty history. In each round every arm
+runs once; the order differs between rounds. The makespan is from the moment the host is ready (its libraries are
+imported) to the end of the last job. The import of torch, which a batch does once, is therefore no gain of any arm. The
+time of a single `elastichost run JOB`, including the import, is printed for comparison.
 
-With --gpu all jobs compute their dense part on a GPU, with one worker each; static plans are not looked for then.
+With --gpu all jobs compute their dense part on a GPU, with one worker each, and there is no search for static plans.
 
-Input jobs have one reader of a stated rate, and say so in their file (`resources.workers = 1`): no arm, "sequential
-tuned" neither, may give such a job more readers.
+Each input job has one reader of a fixed rate, which its job file states (`resources.workers = 1`). No arm, including
+"sequential tuned", may give an input job more readers.
 
-With --keep, what each run came to is written to DIR, and what is there is not run again: a long benchmark can be done
-in several goes. An arm that failed is reported with its message, and is run again the next time.
+With --keep, the record of each run is written to DIR, and recorded runs are not repeated, so that a long benchmark can
+be interrupted and continued. An arm that failed is reported with its message, and runs again the next time.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ from elastichost.host.inventory import inventory
 
 __all__ = ["main"]
 
-IMPORT_S = 10.0  # of a cold start, for the plan alone
+IMPORT_S = 10.0  # of a cold start; only used to estimate durations
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ class _Options:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Returns the exit code: 1 when an arm failed, 2 when what was asked for cannot be."""
+    """Returns the exit code: 1 if an arm failed, 2 if the options are invalid, else 0."""
     parser = _parser()
     given = parser.parse_args(arguments)
     try:
@@ -85,34 +85,34 @@ def _parser() -> argparse.ArgumentParser:
         prog="elastichost bench colocate", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     add = parser.add_argument
-    add("--quick", action="store_true", help="8 short jobs a mix; sequential, rmixer_type and ours")
-    add("--json", action="store_true", help="last line of stdout: one JSON object")
+    add("--quick", action="store_true", help="8 short jobs in each mix; only the arms sequential, rmixer_type and ours")
+    add("--json", action="store_true", help="print one JSON object as the last line of stdout")
     add("--mix", action="append", choices=tuple(MIXES), help="repeatable; default: all")
-    add("--arm", action="append", choices=tuple(ARMS), help="repeatable; default: those usual for the mix")
-    add("--rounds", type=int, default=1, help="runs of every arm")
-    add("--jobs", type=int, help="of each mix, at least 2 (24; quick: 8)")
-    add("--gpu", action="store_true", help="dense parts on a GPU; without the arm of static plans")
-    add("--keep", type=Path, metavar="DIR", help="where results and pictures are kept; what is there is not run again")
-    add("--report-from", type=Path, metavar="DIR", help="run nothing; report what was kept there")
+    add("--arm", action="append", choices=tuple(ARMS), help="repeatable; default: the default arms of the mix")
+    add("--rounds", type=int, default=1, help="number of runs of each arm")
+    add("--jobs", type=int, help="number of jobs in each mix, at least 2 (24; quick: 8)")
+    add("--gpu", action="store_true", help="compute dense parts on a GPU; leaves out the arm of static plans")
+    add("--keep", type=Path, metavar="DIR", help="keep results and charts in DIR; kept runs are not repeated")
+    add("--report-from", type=Path, metavar="DIR", help="run nothing; report the results kept in DIR")
     return parser
 
 
 def _options(given: argparse.Namespace) -> _Options:
-    """Raises ValueError."""
+    """The options. Raises ValueError for invalid ones."""
     size = QUICK if given.quick else FULL
     jobs = size.jobs if given.jobs is None else given.jobs
     if jobs < 2 or given.rounds < 1:
-        raise ValueError("there are at least 2 jobs and 1 round")
+        raise ValueError("--jobs must be at least 2, and --rounds at least 1")
     return _Options(
         tuple(given.mix or MIXES), tuple(given.arm or ()), given.rounds, size, jobs, _gpu() if given.gpu else ""
     )
 
 
 def _gpu() -> str:
-    """Which one, or several. Raises ValueError where there is none."""
+    """The name of the GPU, or of several. Raises ValueError if there is none."""
     names = [gpu.name for gpu in inventory().gpus]
     if not names:
-        raise ValueError("--gpu: no GPU can be seen; `elastichost doctor` says more")
+        raise ValueError("--gpu: no GPU was found; run `elastichost doctor` for details")
     return ", ".join(names)
 
 
@@ -121,7 +121,7 @@ def _say(text: str) -> None:
 
 
 def _report(keep: Keep, pictures: Path | None, *, as_json: bool) -> int:
-    """Raises ValueError for kept files that are none."""
+    """Prints the report of kept results. Raises ValueError if they cannot be read."""
     campaign = keep.campaign()
     if campaign is None:
         raise ValueError(f"{keep.folder} holds no results of --keep")
@@ -141,7 +141,7 @@ def _report(keep: Keep, pictures: Path | None, *, as_json: bool) -> int:
 
 
 class _Course:
-    """Everything that runs, in its order."""
+    """Runs everything in order: cold starts, static plans, then all arms."""
 
     def __init__(self, options: _Options, keep: Keep, workshop: Workshop) -> None:
         self._options, self._keep, self._workshop = options, keep, workshop
@@ -151,7 +151,7 @@ class _Course:
         self._turns = [turn for turn in all_turns if keep.run(turn.mix, turn.arm.name, turn.round) is None]
         shapes = {job.shape.name for turn in self._turns for job in self._jobs(turn.mix)}
         ones = [job_of(shape, 1, options.size) for shape in SHAPES if shape.name in shapes]
-        # one of each kind; they also fill the caches of files and compiled kernels, before anything is compared
+        # one job of each kind; these runs also warm the page cache and the kernel cache before the comparison
         colds = list({job.shape.kind: job for job in reversed(ones)}.values())[: 1 if quick else len(KINDS)]
         self._colds = [job for job in colds if job.shape.kind not in keep.colds()]
         static = {job.shape.name for turn in self._turns if turn.arm.name == TUNED for job in self._jobs(turn.mix)}
@@ -213,7 +213,7 @@ class _Course:
         _say(f"{place}, {turn.mix}, round {turn.round + 1}, {turn.arm.name}: {told} ({took_s:.0f} s with its start)")
 
     def _plans(self, jobs: Sequence[Job]) -> dict[str, int] | str:
-        """Workers of each shape's best static plan; a text: there is none."""
+        """The number of workers in the best static plan of each shape; or a text with the reason if there is none."""
         sweeps, plans = self._keep.sweeps(), dict[str, int]()
         for shape in {job.shape.name: job.shape for job in jobs}.values():
             if shape.kind == "input":
@@ -221,5 +221,5 @@ class _Course:
             elif shape.name in sweeps and sweeps[shape.name].seconds:
                 plans[shape.name] = sweeps[shape.name].best
             else:
-                return f"no static plan of {shape.name} was measured to its end"
+                return f"no static plan of {shape.name} was measured completely"
         return plans

@@ -1,4 +1,4 @@
-"""From what arms came to, to figures: makespans, ratios by round, the bound, slowdowns. Pure."""
+"""Computes figures from the records of arms: makespans, ratios by round, the bound, slowdowns. Pure."""
 
 from __future__ import annotations
 
@@ -21,10 +21,11 @@ __all__ = ["ArmFigures", "Figures", "MixFigures", "bound_of", "figures_of", "hea
 
 
 class ArmFigures(msgspec.Struct, frozen=True):
-    """One arm of a mix over its rounds. samples_per_s: of all jobs together. speedup: over the sequential arm as
-    shipped; ours_over: makespan over that of ours, in the same round. worst_slowdown: of any job, from its start to its
-    end over its time alone. turnaround_s: mean over jobs, from when the host was ready to its end. busy: CPU seconds of
-    all jobs over cores and makespan. foreign_share: of the machine's cores that others used, the worst round."""
+    """One arm of a mix over its rounds. samples_per_s: of all jobs together. speedup: over the arm "sequential
+    shipped". ours_over: its makespan / the makespan of ours, in the same round. worst_slowdown: largest over jobs of
+    (time from start to end) / (time alone). turnaround_s: mean over jobs of the time from the ready host to the end of
+    the job. busy: CPU seconds of all jobs / (cores * makespan). foreign_share: share of the machine's cores that other
+    processes used, in the worst round."""
 
     makespan_s: Spread
     samples_per_s: Spread
@@ -39,10 +40,10 @@ class ArmFigures(msgspec.Struct, frozen=True):
 
 
 class MixFigures(msgspec.Struct, frozen=True):
-    """bound: what no schedule can exceed as a speed-up over the sequential arm as shipped, jobs as they were there, but
-    with the `least_work` of any arm; bound_of_plans: jobs in whichever of both sequential arms' plans needs least.
-    binding: the term that is the bound. ours_over_*: the achieved speed-up over the bound, in the same round. parts:
-    what each part of ours adds to the one before it. failures: by arm and round."""
+    """One mix. bound: the speed-up over the arm "sequential shipped" that no schedule can exceed, with the jobs as they
+    ran there, but with the `least_work` of any arm. bound_of_plans: the same, if each job may use the plan of either
+    sequential arm. binding: the term that limits the bound. ours_over_*: the speed-up of ours / the bound, in the same
+    round. parts: the gain that each part of ours adds. failures: by arm and round."""
 
     mix: str
     jobs: int
@@ -59,9 +60,9 @@ class MixFigures(msgspec.Struct, frozen=True):
 
 
 class Figures(msgspec.Struct, frozen=True):
-    """memory: of all jobs that shared the host, in every arm; memory_of_ours: in ours. alone_s: mean seconds of jobs of
-    a kind alone, with warm libraries; cold_s: of `run JOB` for one of them. plans: workers of each shape's best static
-    plan."""
+    """All figures. memory: errors of estimates for all jobs that shared the host, in every arm. memory_of_ours: in arm
+    "ours". alone_s: mean seconds of jobs of a kind alone, with imported libraries. cold_s: seconds of `run JOB` for one
+    of them. plans: number of workers in the best static plan of each shape."""
 
     mixes: dict[str, MixFigures]
     memory: MemoryEstimates
@@ -72,12 +73,12 @@ class Figures(msgspec.Struct, frozen=True):
 
     @property
     def out_of_memory(self) -> int:
-        """Of jobs in ours."""
+        """The number of times that a job of ours ran out of memory."""
         return sum(mix.arms[OURS].out_of_memory for mix in self.mixes.values() if OURS in mix.arms)
 
 
 def figures_of(runs: Sequence[ArmRun], sweeps: Mapping[str, Sweep], colds: Mapping[str, Cold]) -> Figures:
-    """Runs that failed count in `failures` only."""
+    """The figures of all runs. A failed run counts only in `failures`."""
     good = [run for run in runs if not run.failure]
     alone = {kind: _alone_s(good, kind) for kind in KINDS}
     return Figures(
@@ -141,7 +142,7 @@ def _spread(values: Iterable[float]) -> Spread | None:
 
 
 def _quotients(slow: Mapping[int, ArmRun], fast: Mapping[int, ArmRun]) -> list[float]:
-    """Makespans of the same round: how much faster the second is."""
+    """Makespan of `slow` / makespan of `fast`, for each round that has both."""
     return [slow[number].makespan_s / fast[number].makespan_s for number in sorted(slow.keys() & fast.keys())]
 
 
@@ -175,10 +176,10 @@ def _worst_slowdown(run: ArmRun, shipped: ArmRun) -> float:
 
 
 def least_work(runs: Iterable[ArmRun]) -> dict[str, float]:
-    """By shape, the CPU seconds of a job (the median over its jobs) in the arm where that is least.
+    """The CPU seconds of a job by shape (median over its jobs), in the arm where they are lowest.
 
-    A job alone takes more than it needs where it waits for its input: each time it wakes a core that had gone to sleep.
-    With its CPU time alone for the work, arms that keep cores awake would exceed the bound."""
+    A job that waits for its input needs more CPU time alone than beside others, because each wait wakes a sleeping
+    core. If its CPU time alone were taken as its work, arms that keep cores awake would exceed the bound."""
     found: dict[str, float] = {}
     for run in runs:
         for shape in {job.shape for job in run.jobs}:
@@ -188,9 +189,9 @@ def least_work(runs: Iterable[ArmRun]) -> dict[str, float]:
 
 
 def bound_of(shipped: ArmRun, least: Mapping[str, float], tuned: ArmRun | None = None) -> Bound:
-    """From a sequential run: seconds of each job alone, its work over those and over the cores, its peak of memory.
-    least: its work, in CPU seconds, by shape; none: what it was there. tuned: jobs may be in its plan as well. Raises
-    ValueError for a run without jobs."""
+    """The bound computed from a sequential run: from the seconds of each job alone, its work relative to them and to
+    the cores, and its peak of memory. least: work in CPU seconds by shape; for other shapes, the work in that run.
+    tuned: a second sequential run; the jobs may use its plans too. Raises ValueError for a run without jobs."""
     plans = {job.job: job for job in tuned.jobs} if tuned is not None else {}
     demands = []
     for job in shipped.jobs:
@@ -218,7 +219,7 @@ def _over(mix: MixFigures, arm: str) -> float | None:
 
 
 def verdicts_of(figures: Figures) -> list[Verdict]:
-    """Of the mixes that were measured."""
+    """The verdicts for the mixes that were measured."""
     found = []
     if (mix := figures.mixes.get("input_bound")) is not None:
         found.append(at_least(5.0, "input_bound: ours over sequential as shipped").judge(_over(mix, SHIPPED)))
@@ -235,7 +236,7 @@ def verdicts_of(figures: Figures) -> list[Verdict]:
 
 
 def headline(figures: Figures) -> dict[str, object]:
-    """For programs: medians over rounds; None: not measured."""
+    """The main figures for the JSON output: medians over rounds; None if not measured."""
     return {
         "mix": {name: _mix_headline(mix) for name, mix in figures.mixes.items()},
         "oom": figures.out_of_memory,

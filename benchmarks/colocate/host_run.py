@@ -1,4 +1,4 @@
-"""Runs a batch as a user would, in a process of its own, and gathers what it left behind."""
+"""Runs a batch with the command line in a separate process, and reads the files that it wrote."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ from elastichost.runs.journal import read_journal
 __all__ = ["CORES", "MOST_WORKERS", "Batch", "cold", "run_batch", "sweep"]
 
 CORES = len(os.sched_getaffinity(0))
-SAID_CHARACTERS = 600  # of what a failed command said
+SAID_CHARACTERS = 600  # characters of a failed command's output that are shown
 MOST_WORKERS = 4  # of a static plan
-SLOW = 6.0  # times as long as estimated, and LEAST_S: then something hangs
+SLOW = 6.0  # a command that takes longer than this multiple of its estimate, and than LEAST_S, counts as hanging
 LEAST_S = 300.0
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Jobs that are run together, once. workers: of each job's static plan, by shape; empty: as shipped."""
+    """Jobs that run together once. workers: number of workers by shape in static plans; empty for plans as shipped."""
 
     mix: str
     arm: Arm
@@ -61,7 +61,7 @@ class _Result(msgspec.Struct):
 
 @dataclass(frozen=True, slots=True)
 class _Done:
-    """A command that ended, or was ended: code None."""
+    """A command that has ended. code: its exit code; None if it was killed."""
 
     code: int | None
     output: str
@@ -71,12 +71,12 @@ class _Done:
     foreign_share: float
 
     def failure(self, what: str) -> str:
-        how = "was ended: it took too long" if self.code is None else f"ended with {self.code}"
+        how = "took too long and was killed" if self.code is None else f"ended with exit code {self.code}"
         return f"{what} {how}: {self.said[-SAID_CHARACTERS:].strip()}"
 
 
 def run_batch(batch: Batch, workshop: Workshop) -> ArmRun:
-    """Leaves no files. A batch that failed says so in `failure`."""
+    """Runs a batch and removes its files. If the batch fails, `failure` has the reason."""
     folder = workshop.disk / f"{batch.mix}.{batch.arm.name}.{batch.round}"
     folder.mkdir()
     try:
@@ -107,7 +107,7 @@ def _gathered(batch: Batch, done: _Done, folder: Path) -> ArmRun:
 
 
 def _ends(status: HostStatus) -> dict[str, JobEnd]:
-    """Of the jobs that ended well."""
+    """The results of the jobs that are done, by name."""
     found = {}
     for job in status.jobs:
         path = Path(job.run_dir) / "result.json"
@@ -119,7 +119,7 @@ def _ends(status: HostStatus) -> dict[str, JobEnd]:
 
 
 def cold(job: Job, workshop: Workshop, estimate_s: float, *, on_gpu: bool = False) -> Cold | str:
-    """One job by itself, with its own import of torch; a text: how it failed."""
+    """Runs one job alone, including its import of torch. Returns a text if it fails."""
     folder = workshop.disk / f"cold.{job.name}"
     folder.mkdir()
     try:
@@ -130,8 +130,8 @@ def cold(job: Job, workshop: Workshop, estimate_s: float, *, on_gpu: bool = Fals
 
 
 def sweep(jobs: Sequence[Job], arm: Arm, workshop: Workshop, estimate_s: float) -> tuple[list[Sweep], str]:
-    """Each job, of a shape of its own, in every static plan, one after another in one host; and what failed, in
-    words."""
+    """Runs each job (one for each shape) in every static plan, one after another on one host. Returns the times, and a
+    text with the failures."""
     folder = workshop.disk / "sweep"
     folder.mkdir()
     plans = [
@@ -165,11 +165,11 @@ def _swept(plans: Sequence[tuple[int, Job]], status: HostStatus) -> tuple[list[S
 
 
 def _command(arguments: Sequence[str], folder: Path, workshop: Workshop, estimate_s: float) -> _Done:
-    """`elastichost run` in this folder."""
+    """Runs `elastichost run` in `folder`."""
     command = [sys.executable, "-m", "elastichost", "run", *arguments, "--dashboard", "no", "--json"]
     paths = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
     environment = {**workshop.environment(), "ELASTICHOST_HISTORY": "off", "PYTHONPATH": paths}
-    output, said = folder / "stdout.txt", folder / "stderr.txt"  # no pipes: nobody would read them
+    output, said = folder / "stdout.txt", folder / "stderr.txt"  # files, because no process reads a pipe during the run
     used_s, began_busy_s, began_s = _children_s(), busy_s(), time.perf_counter()
     own_s = time.process_time()
     with output.open("w") as out, said.open("w") as err:
@@ -189,6 +189,6 @@ def _command(arguments: Sequence[str], folder: Path, workshop: Workshop, estimat
 
 
 def _children_s() -> float:
-    """CPU seconds of all processes that this one has started and that have ended, with theirs."""
+    """CPU seconds of all ended descendants of this process."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime

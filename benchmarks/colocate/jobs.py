@@ -1,19 +1,19 @@
-"""The small jobs of the benchmark: their shapes, their files, and how they are mixed. All constants of jobs are here.
+"""The small jobs of the benchmark: their shapes, their files, their mixes, and all their constants.
 
-Four kinds, three shapes of each, and many jobs of a shape that differ in their seed:
+There are four kinds, three shapes of each kind, and many jobs of each shape, which differ in their seed:
 
-    input      a small model whose one reader has a connection of a stated rate (`data.remote`), as RMixer's jobs had
-               one single-threaded reader: it waits for its input most of the time, and leaves the cores to others
-    embedding  26 tables of 64 floats a row, hardly any dense part, big batches
+    input      a small model; its reader has one connection of a fixed rate (`data.remote`), as RMixer's jobs had one
+               single-threaded reader; it waits for its input most of the time and leaves the cores idle
+    embedding  26 tables of 64 floats a row, a tiny dense part, large batches
     dense      few tables, wide layers
-    balanced   examples/synthetic.toml, smaller
+    balanced   a smaller form of examples/synthetic.toml
 
-The rate is each reader's, and every worker has a reader. So the file of an input job says `resources.workers = 1`, and
-no arm may have more, "sequential tuned" neither: with more connections such a job would be faster alone as well, and
-what is measured here is what one connection leaves unused.
+The rate is that of one reader, and every worker has a reader. Therefore the file of an input job sets
+`resources.workers = 1`, and no arm may have more workers, including "sequential tuned". With more connections an input
+job would be faster alone too, but the benchmark measures the resources that one connection leaves unused.
 
-Data is the built-in synthetic one, made while it is read: 1 to 2 CPU microseconds a sample, of 15 to 120 that a sample
-of the other kinds takes in all. Its bytes are those of its arrays.
+The data is synthetic and is generated while it is read: 1 to 2 CPU microseconds a sample, of 15 to 120 in total for a
+sample of the other kinds. The bytes of a sample are the bytes of its arrays.
 """
 
 from __future__ import annotations
@@ -51,18 +51,18 @@ MIXES: Mapping[MixName, tuple[Kind, ...]] = {
     "dense_bound": ("dense",),
     "balanced": KINDS,
 }
-TEST_SAMPLES = 20_000  # an AUC of so many is known to 0.004; a job's AUCs in two arms are of the same ones
-ORDER_SEED = 5  # of the queue: every arm gets the same jobs in the same, shuffled order
-FIXED_S = 1.0  # of a job alone: to start, to be judged and to be saved
+TEST_SAMPLES = 20_000  # gives an AUC with an error of 0.004; the AUCs of a job in two arms use the same samples
+ORDER_SEED = 5  # of the queue: every arm gets the same jobs in the same shuffled order
+FIXED_S = 1.0  # time of a job alone for its start, evaluation and last checkpoint
 LEAST_BATCHES = 4
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
     """One variant of a kind. model, args: the build function of `elastichost.models` and, as TOML, its arguments.
-    samples_per_s: alone on two cores (of a 2.x GHz server) as shipped, from which the number of samples follows; of an
-    input job exactly what its reader gets. data_seed: all jobs of a shape learn the same data, so that what their AUCs
-    differ by is chance."""
+    samples_per_s: speed alone as shipped, on two cores of a 2.x GHz server; the number of samples is computed from it.
+    For an input job it is the exact rate of its reader. data_seed: all jobs of a shape learn the same data, so that
+    differences between their AUCs are chance."""
 
     name: str
     kind: Kind
@@ -99,7 +99,7 @@ SHAPES: tuple[Shape, ...] = (
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """How long jobs are meant to take alone as shipped, and how many there are of a mix."""
+    """The intended duration of a job alone as shipped, and the number of jobs in a mix."""
 
     name: Literal["full", "quick"]
     jobs: int
@@ -112,7 +112,7 @@ QUICK = Size("quick", 8, {"input": 5.0, "embedding": 4.0, "dense": 4.0, "balance
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """samples: of one epoch."""
+    """One job. samples: in its one epoch."""
 
     name: str
     shape: Shape
@@ -121,15 +121,16 @@ class Job:
 
 
 def job_of(shape: Shape, number: int, size: Size) -> Job:
-    """number: among the jobs of its shape, from 1."""
+    """A job of a shape. number: among the jobs of that shape, from 1."""
     samples = round(shape.samples_per_s * (size.alone_s[shape.kind] - FIXED_S))
     return Job(f"{shape.name}-{number}", shape, number, max(samples, LEAST_BATCHES * shape.batch_size))
 
 
 def jobs_of(mix: MixName, count: int, size: Size) -> tuple[Job, ...]:
-    """As many of each kind, and of each shape, as can be; in the order of the queue. Raises ValueError for none."""
+    """The jobs of a mix in the order of the queue, with equal numbers of each kind and shape as far as possible. Raises
+    ValueError for a count below 1."""
     if count < 1:
-        raise ValueError(f"a mix of {count} jobs is none")
+        raise ValueError(f"a mix needs at least 1 job, not {count}")
     kinds, jobs = MIXES[mix], list[Job]()
     for index in range(count):
         turn, kind = divmod(index, len(kinds))
@@ -140,15 +141,15 @@ def jobs_of(mix: MixName, count: int, size: Size) -> tuple[Job, ...]:
 
 
 def rate_bytes_per_s(shape: Shape) -> int:
-    """That brings `samples_per_s`: a sample's arrays are float32 dense values and a label, and for each table an int64
-    id and the int32 length of its list."""
+    """The byte rate that gives `samples_per_s`. The arrays of a sample are float32 dense values, a float32 label and,
+    for each table, an int64 id and the int32 length of its list."""
     return round(shape.samples_per_s * (4 * shape.dense + 4 + 12 * shape.tables))
 
 
 def job_text(job: Job, workers: int | None = None, *, on_gpu: bool = False) -> str:
-    """The job file. workers: of a static plan; None: as shipped, where only input jobs say how many. on_gpu: its dense
-    part computes on a GPU, with one worker: as many as there are cores learn less from a short job, asynchronously, and
-    each would cut the memory of the GPU in smaller parts."""
+    """The text of the job file. workers: of a static plan; None for a plan as shipped, where only input jobs set the
+    number of workers. on_gpu: the dense part computes on a GPU with one worker. With one worker for each core, a short
+    asynchronous job learns less, and each worker would get a smaller part of the GPU's memory."""
     shape = job.shape
     remote = f"\n[data.remote]\nbytes_per_s = {rate_bytes_per_s(shape)}\n" if shape.kind == "input" else ""
     fixed = 1 if shape.kind == "input" or on_gpu else workers
@@ -188,7 +189,7 @@ optimizer_dense = {{ name = "adam", lr = 1e-3 }}
 
 
 def write_job(folder: Path, job: Job, workers: int | None = None, *, on_gpu: bool = False) -> Path:
-    """`folder` is there."""
+    """Writes the job file into `folder`, which must exist."""
     path = folder / f"{job.name}.toml"
     path.write_text(job_text(job, workers, on_gpu=on_gpu), encoding="utf-8")
     return path

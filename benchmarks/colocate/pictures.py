@@ -1,4 +1,4 @@
-"""Pictures: speed-ups of arms by mix with the bound, and jobs against cores over time."""
+"""Draws charts: speed-ups of arms by mix with the bound, and jobs and cores over time."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ __all__ = ["save_pictures"]
 KIND_COLOURS = {"input": "#c9a876", "embedding": "#2a6fb0", "dense": "#525252", "balanced": "#8dbbdf"}
 COLOURS = {OURS: "#0b3c73", SHIPPED: "#737373", "sequential_tuned": "#969696", RMIXER: "#c9a876"}
 PART_COLOUR, OTHER_COLOUR, BOUND_COLOUR = "#8dbbdf", "#d9d9d9", "#b03030"
-SHOWN = (SHIPPED, RMIXER, OURS)  # side by side in the picture of jobs over time
+SHOWN = (SHIPPED, RMIXER, OURS)  # arms side by side in the chart of jobs over time
 
 
 def save_pictures(figures: Figures, runs: Sequence[ArmRun], folder: Path) -> list[Path]:
-    """colocate.png, and colocate_jobs.png of one round of one mix: those for which something was measured."""
+    """Draws colocate.png, and colocate_jobs.png of one round of one mix; leaves out a chart without measurements."""
     found = []
     if any(mix.arms for mix in figures.mixes.values()):
         found.append(folder / "colocate.png")
@@ -80,7 +80,7 @@ def _speedups(mixes: Sequence[MixFigures]) -> Any:
 
 
 def _shown(runs: Sequence[ArmRun]) -> list[ArmRun]:
-    """One round of the mix with most kinds in it."""
+    """The runs of one round, from the mix with the most kinds of jobs."""
     good = [run for run in runs if not run.failure and run.jobs]
     if not good:
         return []
@@ -95,7 +95,7 @@ def _kinds(runs: Sequence[ArmRun], mix: str) -> int:
 
 
 def _jobs(runs: Sequence[ArmRun]) -> Any:
-    """Bars from start to end above, cores in use by kind below."""
+    """The chart of jobs over time: a bar from start to end of each job, and below it the cores in use by kind."""
     figure, panels = _panels(
         2, len(runs), 4.6 * len(runs), 5.4, sharex="all", sharey="row", gridspec_kw={"height_ratios": (3, 1)}
     )

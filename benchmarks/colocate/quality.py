@@ -1,4 +1,4 @@
-"""What co-location must not cost: memory that was estimated wrongly, and models that learnt less. Pure."""
+"""Checks the quality of co-location: errors of memory estimates, and AUCs compared with the sequential arm. Pure."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ __all__ = ["MemoryEstimates", "Parity", "memory_error", "parity"]
 
 
 class MemoryEstimates(msgspec.Struct, frozen=True):
-    """Of estimates made before the start, against the measured peaks, as shares of the peaks. p50: of |error|;
-    max_under: largest underestimate, 0: none was under. jobs: how many were compared; unseen: whose peak nobody saw."""
+    """Errors of the estimates made before the start, as shares of the measured peaks. p50: of |error|. max_under:
+    largest underestimate, 0 if there was none. jobs: number of compared jobs. unseen: jobs without a measured peak."""
 
     p50: float | None
     p90: float | None
@@ -25,10 +25,11 @@ class MemoryEstimates(msgspec.Struct, frozen=True):
 
 
 class Parity(msgspec.Struct, frozen=True):
-    """AUCs of the same jobs in ours and in the sequential arm of the same round. largest, mean: differences (ours less
-    sequential), largest by amount. spread_over_seeds: of sequential jobs of one shape and data that differ in their
-    seed, standard deviation, root mean square over shapes; None: no shape has two jobs. is_noise: the largest is below
-    `CHANCES` times what two such jobs differ by. planted: mean AUC over that of the planted truth, in ours."""
+    """AUCs of the same jobs in ours and in the sequential arm of the same round. largest, mean: of the differences
+    (ours minus sequential); largest by amount. spread_over_seeds: standard deviation of the AUCs of sequential jobs of
+    one shape that differ only in their seed, root mean square over shapes; None if no shape has two jobs. is_noise: the
+    largest difference is below `CHANCES` times the typical difference of two such jobs. planted: mean AUC / AUC of the
+    true probabilities, in ours."""
 
     jobs: int
     largest: float
@@ -43,7 +44,7 @@ CHANCES = 3.0
 
 
 def memory_error(runs: Iterable[ArmRun]) -> MemoryEstimates:
-    """Of all jobs of these runs."""
+    """The errors of the estimates of all jobs of these runs."""
     jobs = [job for run in runs for job in run.jobs]
     seen = [job for job in jobs if job.peak_bytes > 0 and job.estimated_bytes > 0]
     errors = sorted((job.estimated_bytes - job.peak_bytes) / job.peak_bytes for job in seen)
@@ -61,7 +62,7 @@ def memory_error(runs: Iterable[ArmRun]) -> MemoryEstimates:
 
 
 def parity(pairs: Sequence[tuple[ArmRun, ArmRun]]) -> Parity | None:
-    """pairs: (ours, sequential) of each round. None: no job has an AUC in both."""
+    """Compares AUCs. pairs: (ours, sequential) of each round. None if no job has an AUC in both."""
     differences: list[tuple[float, str]] = []
     for ours, sequential in pairs:
         before = {job.job: job.auc for job in sequential.jobs}
@@ -80,7 +81,7 @@ def parity(pairs: Sequence[tuple[ArmRun, ArmRun]]) -> Parity | None:
         largest_job=job_name,
         mean=mean(one for one, _ in differences),
         spread_over_seeds=spread,
-        # two draws differ by sqrt(2) standard deviations
+        # the difference of two draws has sqrt(2) times their standard deviation
         is_noise=abs(largest) <= CHANCES * 2**0.5 * spread if spread is not None else None,
         planted=mean(shares) if shares else None,
     )

@@ -1,4 +1,4 @@
-"""What one run of one arm came to, as it is kept: from the dispatcher's own files. Pure."""
+"""The record of one run of one arm, read from the dispatcher's files. Pure."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ __all__ = [
 
 
 class Use(msgspec.Struct, frozen=True):
-    """A job at one moment, seconds since the host was ready."""
+    """Resources of a job at one moment, in seconds since the host was ready."""
 
     at_s: float
     job: str
@@ -34,7 +34,7 @@ class Use(msgspec.Struct, frozen=True):
 
 
 class JobEnd(msgspec.Struct, frozen=True):
-    """Of a run's `result.json`. truth_auc: of what was planted in the data."""
+    """Values from a run's `result.json`. truth_auc: AUC of the true probabilities of the synthetic data."""
 
     samples: int
     auc: float | None = None
@@ -42,8 +42,8 @@ class JobEnd(msgspec.Struct, frozen=True):
 
 
 class JobRun(msgspec.Struct, frozen=True):
-    """One job in one arm. Times are seconds since the host was ready; cpu_s: of all its processes; workers: the most it
-    had."""
+    """One job in one arm. Times are seconds since the host was ready. cpu_s: of all its processes. workers: its largest
+    number of workers."""
 
     job: str
     shape: str
@@ -68,11 +68,11 @@ class JobRun(msgspec.Struct, frozen=True):
 
 
 class ArmRun(msgspec.Struct, frozen=True, kw_only=True):
-    """One run of one arm. failure: why its figures do not count; "": they do.
+    """One run of one arm. failure: why its figures do not count, "" if they count.
 
-    ready_s: from the host's start to the end of its imports. makespan_s: from then to the end of the last job, the same
-    for every arm. memory_bytes: that all jobs might have together. wall_s: of the whole command; cpu_s: of it and all
-    below it; foreign_share: of the cores that others used meanwhile."""
+    ready_s: from the host's start to the end of its imports. makespan_s: from then to the end of the last job.
+    memory_bytes: limit of all jobs together. wall_s: of the whole command. cpu_s: of the command and all its
+    descendants. foreign_share: share of the cores that other processes used during the run."""
 
     mix: str
     arm: str
@@ -90,7 +90,7 @@ class ArmRun(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def samples_per_s(self) -> float:
-        """Of all jobs together."""
+        """Samples/s of all jobs together."""
         return sum(job.samples for job in self.jobs) / self.makespan_s
 
     def job(self, name: str) -> JobRun | None:
@@ -98,19 +98,19 @@ class ArmRun(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Sweep(msgspec.Struct, frozen=True):
-    """Seconds from start to end of a job of this shape alone, in each static plan that ended well."""
+    """Seconds from start to end of a job of one shape alone, in each static plan that succeeded."""
 
     shape: str
     seconds: dict[int, float]
 
     @property
     def best(self) -> int:
-        """Workers. Raises ValueError when no plan ended well."""
+        """The number of workers of the fastest plan. Raises ValueError if no plan succeeded."""
         return min(self.seconds, key=self.seconds.__getitem__)
 
 
 class Cold(msgspec.Struct, frozen=True):
-    """Seconds of `elastichost run JOB` for one job of a kind: as shipped, with its own import of torch."""
+    """Seconds of `elastichost run JOB` for one job of a kind, as shipped, including the import of torch."""
 
     kind: str
     job: str
@@ -118,7 +118,7 @@ class Cold(msgspec.Struct, frozen=True):
 
 
 class Campaign(msgspec.Struct, frozen=True):
-    """What all runs in one folder have in common. gpu: the name of the one their dense parts compute on, "": none."""
+    """The settings that all runs in one folder share. gpu: name of the GPU for the dense parts, "" without one."""
 
     size: str
     jobs: int
@@ -137,7 +137,7 @@ def arm_run(
     moments: Sequence[Moment],
     ends: Mapping[str, JobEnd],
 ) -> ArmRun:
-    """`of` with what its host said. ends: by name. Raises ValueError when the host was never ready."""
+    """`of` with the facts from the host's files. ends: by job name. Raises ValueError if the host was never ready."""
     submitted = {job.job: job.submitted_s for job in host.jobs}
     began_s = ready_s = None
     for line in lines:

@@ -1,4 +1,4 @@
-"""A folder of results: one file for each run of an arm, so that a long benchmark can be done in several goes."""
+"""A folder of results: one file for each run of an arm, so that a long benchmark can be interrupted and continued."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ One = TypeVar("One")
 
 
 class Keep:
-    """campaign.json: what all runs have in common; arms/MIX.ARM.ROUND.json; sweep.json; cold.json."""
+    """The files of the folder: campaign.json (settings of all runs), arms/MIX.ARM.ROUND.json, sweep.json, cold.json."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
     def campaign(self) -> Campaign | None:
-        """Of the runs that are here. Raises ValueError when it cannot be read."""
+        """The settings of the runs in this folder; None for a new folder. Raises ValueError if they cannot be read."""
         path = self.folder / "campaign.json"
         return _read(path, Campaign) if path.exists() else None
 
     def begin(self, campaign: Campaign) -> None:
-        """Raises ValueError when what is kept here is of other jobs or of another machine."""
+        """Records the settings. Raises ValueError if the folder holds runs of other jobs or of another machine."""
         before = self.campaign()
         if before is None:
             (self.folder / "arms").mkdir(parents=True, exist_ok=True)
@@ -36,13 +36,13 @@ class Keep:
         if (before.size, before.jobs, before.gpu) != (campaign.size, campaign.jobs, campaign.gpu):
             on_gpu = " on a GPU" if before.gpu else ""
             raise ValueError(
-                f"{self.folder} holds {before.size} runs of {before.jobs} jobs{on_gpu}: take another folder"
+                f"{self.folder} holds {before.size} runs of {before.jobs} jobs{on_gpu}: use another folder"
             )
         if (before.machine.cpu, before.machine.cores) != (campaign.machine.cpu, campaign.machine.cores):
-            raise ValueError(f"{self.folder} is of another machine ({before.machine.cpu}): take another folder")
+            raise ValueError(f"{self.folder} holds runs of another machine ({before.machine.cpu}): use another folder")
 
     def run(self, mix: str, arm: str, number: int) -> ArmRun | None:
-        """None: there is none, or it failed and is to be done again."""
+        """A kept run; None if it is missing, or if it failed and must run again."""
         path = self._arm(mix, arm, number)
         found = _read(path, ArmRun) if path.exists() else None
         return found if found is not None and not found.failure else None
@@ -54,11 +54,11 @@ class Keep:
         return self.folder / "arms" / f"{mix}.{arm}.{number}.json"
 
     def runs(self) -> tuple[ArmRun, ...]:
-        """All, those that failed too. Raises ValueError for a file that is none."""
+        """All kept runs, including failed ones. Raises ValueError for a file that cannot be read."""
         return tuple(_read(path, ArmRun) for path in sorted((self.folder / "arms").glob("*.json")))
 
     def sweeps(self) -> dict[str, Sweep]:
-        """By shape."""
+        """The sweeps by shape."""
         return {one.shape: one for one in self._list("sweep.json", Sweep)}
 
     def add_sweeps(self, sweeps: Iterable[Sweep]) -> None:
@@ -66,7 +66,7 @@ class Keep:
         _write(self.folder / "sweep.json", list(kept.values()))
 
     def colds(self) -> dict[str, Cold]:
-        """By kind."""
+        """The cold starts by kind."""
         return {one.kind: one for one in self._list("cold.json", Cold)}
 
     def add_cold(self, cold: Cold) -> None:
@@ -85,7 +85,7 @@ def _read(path: Path, kind: type[One]) -> One:
 
 
 def _write(path: Path, value: object) -> None:
-    """Whole or not at all."""
+    """Writes a file atomically."""
     partial = path.with_suffix(".partial")
     partial.write_bytes(msgspec.json.format(msgspec.json.encode(value), indent=1) + b"\n")
     partial.replace(path)

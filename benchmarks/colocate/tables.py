@@ -1,4 +1,4 @@
-"""The figures as tables on stdout, and the plan before anything runs."""
+"""Prints the figures as tables on stdout, and the estimated duration before the runs."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from benchmarks.harness.runner import print_verdicts
 __all__ = ["planned", "show"]
 
 HEADER = ("arm", "makespan s", "samples/s", "speed-up", "ours over it", "worst slowdown", "turnaround s", "busy", "OOM")
-DISTURBED = 0.05  # share of the cores that others used
-EVEN = 1.03  # ours over sequential tuned: from here on, co-location gains
+DISTURBED = 0.05  # a run counts as disturbed above this share of the cores in use by other processes
+EVEN = 1.03  # co-location counts as a gain if ours / sequential tuned is at least this
 
 
 def planned(
     turns: Sequence[Turn], size: Size, count: int, cores: int, before_s: float, say: Callable[[str], None]
 ) -> None:
-    """About how long it will take. before_s: for the sweep and the cold starts."""
+    """Prints the estimated duration. before_s: of the sweep and the cold starts."""
     total_s = before_s
     for mix in dict.fromkeys(turn.mix for turn in turns):
         jobs = jobs_of(mix, count, size)
@@ -33,17 +33,17 @@ def planned(
         say(f"{mix}: {len(seconds)} runs of {len(jobs)} jobs, about {sum(seconds) / 60:.0f} min: {', '.join(arms)}")
     if before_s:
         say(f"cold starts and static plans: about {before_s / 60:.0f} min")
-    say(f"in all about {total_s / 60:.0f} min")
+    say(f"total: about {total_s / 60:.0f} min")
 
 
 def show(figures: Figures, campaign: Campaign) -> None:
-    """On stdout."""
+    """Prints all figures on stdout."""
     machine = campaign.machine
-    print(f"{campaign.size} size, {campaign.jobs} jobs a mix; {machine.cpu}, {machine.cores} cores, {machine.system}")
+    print(f"size {campaign.size}, {campaign.jobs} jobs a mix; {machine.cpu}, {machine.cores} cores, {machine.system}")
     if campaign.gpu:
-        print(f"Dense parts on a GPU ({campaign.gpu}), one worker a job; bounds are those of the CPU and its memory.")
+        print(f"Dense parts on a GPU ({campaign.gpu}), one worker a job; bounds consider only the CPU and its memory.")
     print("Makespan: from the moment the host is ready (libraries are imported) to the end of the last job.")
-    print("Input jobs have one reader with one connection of a stated rate, in every arm: `resources.workers = 1`.")
+    print("Input jobs have one reader with one connection of a fixed rate in every arm: `resources.workers = 1`.")
     for mix in figures.mixes.values():
         print(f"\n=== {mix.mix}: {mix.jobs} jobs\n")
         _show_mix(mix)
@@ -63,10 +63,10 @@ def _show_mix(mix: MixFigures) -> None:
         print(f"  {name}: {ARMS[name].about}")
     if mix.bound is not None:
         print(f"\nbound: {_short(mix.bound)} times as fast as one after another; {mix.binding}")
-        print(f"ours reaches {_or_dash(mix.ours_over_bound)} of it")
+        print(f"ours reaches {_or_dash(mix.ours_over_bound)} of the bound")
     if mix.bound_of_plans is not None:
         reached = _or_dash(mix.ours_over_bound_of_plans)
-        print(f"with static plans allowed the bound is {_short(mix.bound_of_plans)}: ours reaches {reached} of it")
+        print(f"bound with static plans allowed: {_short(mix.bound_of_plans)}; ours reaches {reached} of that bound")
     if mix.ours_over_random is not None:
         print(f"ours over random, all its seeds: {_short(mix.ours_over_random)}")
     if (tuned := mix.arms.get(TUNED)) is not None and tuned.ours_over is not None:
@@ -77,7 +77,7 @@ def _show_mix(mix: MixFigures) -> None:
         print(_auc(mix.auc))
     for name, one in mix.arms.items():
         if one.foreign_share > DISTURBED:
-            print(f"{name} was disturbed: others used {one.foreign_share:.0%} of the machine")
+            print(f"{name} was disturbed: other processes used {one.foreign_share:.0%} of the machine")
     for name, why in mix.failures.items():
         print(f"FAILED {name}: {why}")
 
@@ -97,7 +97,7 @@ def _row(name: str, one: ArmFigures) -> tuple[str, ...]:
 
 
 def _short(spread: Spread) -> str:
-    """The median, and the range where there is one."""
+    """The median, with the range if there is one."""
     return str(spread) if spread.least < spread.most else f"{spread.median:.3g}"
 
 
@@ -108,23 +108,23 @@ def _or_dash(spread: Spread | None) -> str:
 def _plainly(over_tuned: Spread) -> str:
     if over_tuned.median >= EVEN:
         return ""
-    return ": co-location gains nothing here" + (", it costs" if over_tuned.median < 1 / EVEN else "")
+    return ": co-location gains nothing here" + (" and costs time" if over_tuned.median < 1 / EVEN else "")
 
 
 def _auc(found: Parity) -> str:
     spread = "-" if found.spread_over_seeds is None else f"{found.spread_over_seeds:.4f}"
-    verdict = {True: ": chance", False: ": MORE than chance", None: ""}[found.is_noise]
-    planted = "" if found.planted is None else f"; {found.planted:.1%} of the planted truth's"
+    verdict = {True: " (within chance)", False: " (MORE than chance)", None: ""}[found.is_noise]
+    planted = "" if found.planted is None else f"; {found.planted:.1%} of the AUC of the true probabilities"
     return (
-        f"AUC of {found.jobs} jobs, ours less sequential: largest {found.largest:+.4f} ({found.largest_job}), mean "
-        f"{found.mean:+.4f}; over seeds of one job it spreads by {spread}{verdict}{planted}"
+        f"AUC of {found.jobs} jobs, ours minus sequential: largest {found.largest:+.4f} ({found.largest_job}), mean "
+        f"{found.mean:+.4f}; standard deviation over seeds of one job {spread}{verdict}{planted}"
     )
 
 
 def _show_memory(what: str, found: MemoryEstimates) -> None:
     if found.p50 is None or found.p90 is None or found.max_under is None or found.max_over is None:
         return
-    unseen = f"; of {found.unseen} more nobody saw a peak" if found.unseen else ""
+    unseen = f"; {found.unseen} more without a measured peak" if found.unseen else ""
     print(
         f"{what}: |error| median {found.p50:.1%}, 90 % below {found.p90:.1%}; under by {found.max_under:.1%} at most, "
         f"over by {found.max_over:.1%} ({found.jobs} jobs{unseen})"

@@ -1,6 +1,6 @@
-"""Batches of small jobs on simulated hosts with GPUs.
+"""Simulates batches of small jobs on hosts with GPUs.
 
 benchmark  the command
-plan       parts, arms, and one run
+plan       the parts and arms, and one run
 figures    means over seeds
 """

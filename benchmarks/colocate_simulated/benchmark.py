@@ -1,13 +1,15 @@
-"""Simulated: a batch of small jobs on a host with 1 or 4 GPUs, under every policy of co-location. Nothing is measured.
+"""Simulation of a batch of small jobs on a host with 1 or 4 GPUs, under every policy of co-location.
 
-`elastichost bench colocate-simulated [--quick] [--json] [--seeds N] [--keep DIR] [--parallel N]`. RMixer's setting:
-many small jobs of four kinds, each with one reader thread, most of them bound by it. Policies are the very functions of
-a live host; what is true of the simulated jobs is another model than theirs (`colocation.interference`), and they know
-it with errors only. All arms get the same batches (paired seeds); intervals are 95 % bootstraps over seeds.
-Constants were chosen on seeds 1 to 8 (which --quick has), figures are of seeds from 101 on.
+`elastichost bench colocate-simulated [--quick] [--json] [--seeds N] [--keep DIR] [--parallel N]`. All figures are
+simulated; nothing is measured. The setting is RMixer's: many small jobs of four kinds, each with one reader thread,
+which limits most of them. The policies are the functions that a live host uses. The speeds of the simulated jobs follow
+another model (`colocation.interference`), which the policies know only with errors. All arms get the same batches
+(paired seeds); intervals are 95 % bootstraps over seeds. Constants were chosen on seeds 1 to 8 (the seeds of --quick);
+figures use seeds from 101 on.
 
-Feedback is part of every arm but `sequential` and those without it, as the dispatcher has it. Beside the figures stand
-the largest that RMixer (TPDS 2024) reports, for the class they are of: its jobs and its machine are others.
+Every arm has feedback, as the dispatcher has it, except `sequential` and the arms named "without feedback" or "no
+feedback". The largest figures that RMixer (TPDS 2024) reports are shown for comparison; its jobs and its machine
+differ.
 
 `--json | tail -1 > benchmarks/colocate_simulated/data/simulated.json` keeps the figures.
 """
@@ -46,7 +48,7 @@ from benchmarks.harness.output import write_json
 
 __all__ = ["main", "run", "show"]
 
-WIDTH = 160  # of what is printed into files
+WIDTH = 160  # of output into files
 QUICK = Plan(
     parts=("input_bound",),
     seeds=2,
@@ -63,7 +65,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     asked = {"seeds": chosen.seeds, "first_seed": chosen.first_seed, "parts": _names(chosen.parts)}
     plan = msgspec.structs.replace(plan, **{name: value for name, value in asked.items() if value})
     if unknown := [part for part in plan.parts if part not in PARTS]:
-        print(f"no part {unknown[0]!r}: choose from {', '.join(PARTS)}", file=sys.stderr)
+        print(f"unknown part {unknown[0]!r}: choose from {', '.join(PARTS)}", file=sys.stderr)
         return 2
     told = Console(stderr=True, width=None if sys.stderr.isatty() else WIDTH)
     processes = chosen.parallel or (1 if chosen.quick else PROCESSES)
@@ -80,13 +82,13 @@ def _parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--quick", action="store_true", help="seconds instead of minutes; its figures say little")
-    parser.add_argument("--json", action="store_true", help="the last line is one JSON object")
-    parser.add_argument("--seeds", type=int, default=None, help=f"batches of each part; usually {Plan().seeds}")
-    parser.add_argument("--first-seed", type=int, default=None, help=f"usually {FIRST_SEED}")
+    parser.add_argument("--quick", action="store_true", help="seconds instead of minutes; for tests only")
+    parser.add_argument("--json", action="store_true", help="print one JSON object as the last line")
+    parser.add_argument("--seeds", type=int, default=None, help=f"batches of each part; default: {Plan().seeds}")
+    parser.add_argument("--first-seed", type=int, default=None, help=f"first seed; default: {FIRST_SEED}")
     parser.add_argument("--parts", default="", help=f"comma-separated: {', '.join(PARTS)}")
-    parser.add_argument("--keep", default="", metavar="DIR", help="keeps every run there, and takes what is there")
-    parser.add_argument("--parallel", type=int, default=0, help="processes; the figures are the same")
+    parser.add_argument("--keep", default="", metavar="DIR", help="keep every run in DIR, and reuse the runs in DIR")
+    parser.add_argument("--parallel", type=int, default=0, help="number of processes; it does not change the figures")
     return parser.parse_args(arguments)
 
 
@@ -95,7 +97,7 @@ def _names(text: str) -> tuple[str, ...]:
 
 
 def run(plan: Plan, processes: int = 1, keep: Path | None = None, told: Console | None = None) -> Results:
-    """All runs of a plan. keep: a folder with one file for each run, by name and code."""
+    """Makes all runs of a plan. keep: a folder with one file for each run, named by the run and the code's digest."""
     begin_s = time.monotonic()
     tasks = list(tasks_of(plan))
     kept = {task: found for task in tasks if (found := _kept(keep, task)) is not None}
@@ -121,7 +123,7 @@ def _played(tasks: Sequence[Task], processes: int) -> Iterator[Played]:
     if processes < 2 or len(tasks) < 2:
         yield from map(play, tasks)
         return
-    # spawned: a fork would inherit the threads of numerical libraries
+    # "spawn", because a fork would copy a process with threads of numerical libraries
     with ProcessPoolExecutor(processes, multiprocessing.get_context("spawn")) as pool:
         yield from pool.map(play, tasks)
 
@@ -131,7 +133,7 @@ def _path(folder: Path, task: Task) -> Path:
 
 
 def _kept(folder: Path | None, task: Task) -> Played | None:
-    """None: it is to be done."""
+    """A kept run; None if it must be made."""
     if folder is None or not (path := _path(folder, task)).exists():
         return None
     return msgspec.json.decode(path.read_bytes(), type=Played)
@@ -143,7 +145,7 @@ def _kept(folder: Path | None, task: Task) -> Played | None:
 def show(results: Results, console: Console) -> None:
     seeds = f"seeds {results.seeds[0]} to {results.seeds[-1]}"
     console.print(
-        f"SIMULATED, nothing is measured: {seeds}, paired; means (95 %); {results.seconds:.0f} s of simulating"
+        f"SIMULATED, nothing is measured: {seeds}, paired; means (95 % intervals); simulated in {results.seconds:.0f} s"
     )
     for setting in results.settings:
         console.print(_table(setting))
@@ -186,9 +188,9 @@ def _cells(arm: ArmFigures) -> tuple[str, ...]:
 def _bounds(setting: Setting) -> str:
     terms = ", ".join(f"{name} ({times})" for name, times in setting.binding.items())
     return (
-        f"no schedule exceeds {setting.bound or 0:.1f} (by {terms}), by the linear program "
+        f"no schedule exceeds {setting.bound or 0:.1f} (limited by {terms}), by the linear program "
         f"{setting.tight_bound or 0:.1f}; "
-        f"RMixer reports up to {setting.published}, of its own jobs on its own machine\n"
+        f"RMixer reports up to {setting.published} for its own jobs on its own machine\n"
     )
 
 

@@ -1,4 +1,4 @@
-"""From simulated runs to figures: means over seeds, with 95 % bootstrap intervals; pure."""
+"""Computes figures from simulated runs: means over seeds with 95 % bootstrap intervals. Pure."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from benchmarks.harness.aggregates import Interval, bootstrap, ratio
 
 __all__ = ["PUBLISHED", "ArmFigures", "Results", "Setting", "figures_of"]
 
-# RMixer (TPDS 2024), of throughput, by number of GPUs: the most it reports, of its jobs on its machine
+# The largest gain of throughput that RMixer (TPDS 2024) reports, by number of GPUs, for its jobs on its machine
 PUBLISHED = {1: 5.3, 4: 7.5}
 
 
 class ArmFigures(msgspec.Struct, frozen=True):
-    """Of one arm. speedup: makespan of `sequential` over its own, geometric mean over seeds; over_ours: its makespan
-    over that of the default policy. of_bound: share of the bound that is reached, by `speeds.bound` and, tight, by the
-    linear program. worst_slowdown: of any job, from its first start to its end over its time alone. lost: work that was
-    done again, of all. Kills, evictions and pauses are per batch."""
+    """Figures of one arm. speedup: makespan of `sequential` / its makespan, geometric mean over seeds. over_ours: its
+    makespan / the makespan of the default policy. of_bound: share of the bound that is reached, for the bound of
+    `speeds.bound` and for the tight bound of the linear program. worst_slowdown: largest over jobs of (time from first
+    start to end) / (time alone). lost: share of work that was repeated. Kills, evictions and pauses are per batch."""
 
     runs: int
     makespan_s: Interval
@@ -40,7 +40,7 @@ class ArmFigures(msgspec.Struct, frozen=True):
 
 class Setting(msgspec.Struct, frozen=True):
     """One part on one host. bound, tight_bound: speed-ups over `sequential` that no schedule exceeds, geometric means
-    over seeds. binding: of `speeds.bound`, how often each term was the bound."""
+    over seeds. binding: how often each term of `speeds.bound` was the limiting one."""
 
     part: str
     gpus: int
@@ -53,7 +53,7 @@ class Setting(msgspec.Struct, frozen=True):
 
 
 class Results(msgspec.Struct, frozen=True):
-    """simulated: always: nothing here was measured. seeds: that the figures are of."""
+    """All results. simulated: always True, because nothing was measured. seeds: the seeds of the figures."""
 
     simulated: bool
     plan: Plan
@@ -64,7 +64,7 @@ class Results(msgspec.Struct, frozen=True):
 
 
 def figures_of(played: Sequence[Played]) -> tuple[Setting, ...]:
-    """By part and host, in the order in which they come; seeds that an arm lacks are left out of its ratios."""
+    """The figures by part and host, in order. The ratios of an arm leave out seeds that it lacks."""
     keys = dict.fromkeys((one.task.part, one.task.gpus, one.task.jobs) for one in played)
     return tuple(_setting(*key, played) for key in keys)
 
@@ -94,7 +94,7 @@ def _bound(speedups: Sequence[float]) -> float | None:
 
 
 def _term(binding: str) -> str:
-    """Without names and numbers."""
+    """The name of a limiting term, without names of jobs and numbers."""
     return "the longest job" if binding.startswith("the longest job") else binding.partition(":")[0]
 
 
@@ -122,7 +122,7 @@ def _arm(runs: dict[int, Played], sequential: dict[int, Played], ours: dict[int,
 
 
 def _quotients(above: dict[int, Played], below: dict[int, Played]) -> list[float]:
-    """Of makespans, by seed."""
+    """Quotients of makespans, one for each seed that both have."""
     return [above[seed].makespan_s / below[seed].makespan_s for seed in sorted(above.keys() & below.keys())]
 
 

@@ -1,4 +1,4 @@
-"""Simulated co-location: which parts and arms there are, and one run of one of them."""
+"""Simulated co-location: the parts and arms, and one run of an arm."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ __all__ = [
     "tightest_s",
 ]
 
-# Constants of the simulation, and what was tried of the policies with it, were chosen on seeds 1 to 8.
+# The constants of the simulation and of the policies were chosen on seeds 1 to 8, so figures use later seeds.
 FIRST_SEED = 101
 SEQUENTIAL, OURS, ALONE = "sequential", "complementary", "one job a GPU"
 ONE_A_GPU = -1  # stands for as many jobs as there are GPUs
@@ -50,7 +50,7 @@ ONE_A_GPU = -1  # stands for as many jobs as there are GPUs
 
 @dataclass(frozen=True)
 class Arm:
-    """settings: of the policy. doubt: factor on what is not known of jobs at first."""
+    """One arm. settings: of the policy. doubt: factor on the initial error of the policy's facts about jobs."""
 
     settings: ColocationSettings
     about: str
@@ -63,22 +63,22 @@ def _arm(about: str, doubt: float = 1.0, **settings: object) -> Arm:
 
 ARMS: dict[str, Arm] = {
     SEQUENTIAL: _arm("one after another, each in its fastest mode", policy="exclusive"),
-    ALONE: _arm("in order of arrival, as many as there are GPUs", policy="fifo", most_jobs=ONE_A_GPU, feedback=False),
-    "fifo": _arm("in order of arrival, as many as there are cores", policy="fifo"),
-    "random": _arm("any that fits", policy="random"),
+    ALONE: _arm("in order of arrival, as many jobs as GPUs", policy="fifo", most_jobs=ONE_A_GPU, feedback=False),
+    "fifo": _arm("in order of arrival, as many jobs as cores", policy="fifo"),
+    "random": _arm("any job that fits", policy="random"),
     "rmixer_type": _arm("RMixer's rule", policy="rmixer_type"),
-    "rmixer_type, no feedback": _arm("RMixer's rule and nothing else", policy="rmixer_type", feedback=False),
-    OURS: _arm("whoever adds most"),
-    "without complementarity": _arm("whatever fits, in order of arrival", complementarity=False),
+    "rmixer_type, no feedback": _arm("RMixer's rule only", policy="rmixer_type", feedback=False),
+    OURS: _arm("the job that adds most to the total speed"),
+    "without complementarity": _arm("any job that fits, in order of arrival", complementarity=False),
     "without memory admission": _arm("counts jobs, not bytes", memory_admission=False),
-    "without feedback": _arm("learns nothing of pairs, sends nobody back", feedback=False),
+    "without feedback": _arm("no corrections from measured pairs, no evictions", feedback=False),
     "demands known": _arm("speeds and shares are known from the start", 0.0),
 }
 CORE = (SEQUENTIAL, "rmixer_type", OURS)
 
 
 class Part(msgspec.Struct, frozen=True):
-    """What is simulated together. jobs: of a batch, by number of GPUs."""
+    """A part of the simulation. jobs: number of jobs in a batch, by number of GPUs."""
 
     name: str
     mix: MixName
@@ -98,7 +98,7 @@ PARTS: dict[str, Part] = {
 
 
 class Plan(msgspec.Struct, frozen=True):
-    """parts: names. scale: of the number of jobs. gpus: of the hosts."""
+    """The runs to make. parts: names. scale: factor on the number of jobs. gpus: numbers of GPUs of the hosts."""
 
     parts: tuple[str, ...] = tuple(PARTS)
     seeds: int = 20
@@ -123,9 +123,9 @@ class Task(msgspec.Struct, frozen=True):
 
 
 class Played(msgspec.Struct, frozen=True):
-    """What a run came to. bound_s: seconds that any schedule takes at least, by `speeds.bound`; tight_s: by the linear
-    program (`tightest_s`). sequential_s: all jobs alone, one after another, without starts. lost: work done again, of
-    all. cpu_s: of simulating."""
+    """The result of one run. bound_s: lower bound of the seconds of any schedule by `speeds.bound`; tight_s: by the
+    linear program (`tightest_s`). sequential_s: of all jobs alone, one after another, without starts. lost: share of
+    work that was repeated. cpu_s: of the simulation."""
 
     task: Task
     makespan_s: float
@@ -145,12 +145,12 @@ class Played(msgspec.Struct, frozen=True):
 
 
 def tasks_of(plan: Plan) -> Iterator[Task]:
-    """By seed, so that what is done first is paired."""
+    """The runs of a plan ordered by seed, so that an interrupted plan still has paired runs."""
     for seed in range(plan.first_seed, plan.first_seed + plan.seeds):
         for part in (PARTS[name] for name in plan.parts):
             for gpus, jobs in part.jobs:
                 for arm in part.arms:
-                    # with one GPU one job on each is one job at a time
+                    # with one GPU, one job per GPU is the same as one job at a time
                     if gpus in plan.gpus and arm in plan.arms and not (arm == ALONE and gpus == 1):
                         yield Task(part.name, gpus, arm, seed, max(4, round(plan.scale * jobs)))
 
@@ -164,7 +164,7 @@ def batch_of(task: Task) -> JobBatch:
 
 
 def play(task: Task) -> Played:
-    """Simulates it. The same task gives the same figures, but for `cpu_s`."""
+    """Simulates a task. The same task gives the same figures, except `cpu_s`."""
     begin_s = time.process_time()
     batch, arm = batch_of(task), ARMS[task.arm]
     settings = msgspec.structs.replace(arm.settings, seed=task.seed)
@@ -200,14 +200,15 @@ def _played(task: Task, batch: JobBatch, found: BatchOutcome, cpu_s: float) -> P
 
 
 def tightest_s(jobs: list[JobDemand], room: HostCapacity) -> float:
-    """Seconds that any schedule takes at least, whichever modes it takes: a linear program. With y[j, m] the share of
-    job j that is done in mode m, which takes t[j, m] alone,
+    """A lower bound of the seconds of any schedule, for any choice of modes, by a linear program. With y[j, m] the
+    share of job j that is done in mode m, which takes t[j, m] alone,
 
         minimise T    subject to   sum over m of y[j, m] = 1,    sum over m of y[j, m] t[j, m] <= T    for every job,
                                    sum over j, m of y[j, m] t[j, m] D[j, m, r] <= T * capacity of r    for resources,
 
-    memory among them. `speeds.bound` takes the least of all modes for each term by itself, so where a job has the
-    choice between cores and a GPU it seems to need neither; this does not. Jobs may even change their mode."""
+    including memory. `speeds.bound` takes the minimum over modes separately for each term, so that a job with a choice
+    between cores and a GPU seems to need neither. This program does not have that error. It even lets jobs change their
+    mode."""
     gpus = len(room.gpus)
     rows, capacity = _terms(room)
     columns = [(job, at) for job, demand in enumerate(jobs) for at in range(len(demand.modes))]
@@ -227,12 +228,12 @@ def tightest_s(jobs: list[JobDemand], room: HostCapacity) -> float:
     least[-1] = 1.0
     found = linprog(least, A_ub=uses, b_ub=np.zeros(len(uses)), A_eq=once, b_eq=np.ones(len(jobs)), method="highs")
     if not found.success:
-        raise ValueError(f"no bound: {found.message}")
+        raise ValueError(f"the linear program has no solution: {found.message}")
     return float(found.fun)
 
 
 def _terms(room: HostCapacity) -> tuple[int, list[float]]:
-    """How many resources there are, memory included, and how much of each, of all GPUs together."""
+    """The number of resources including memory, and the capacity of each, over all GPUs together."""
     gpus = len(room.gpus)
     capacity = [1.0 if at < len(HOST_RESOURCES) else float(gpus) for at in range(len(RESOURCES))]
     capacity += [room.memory_bytes / 1e9, sum(gpu.memory_bytes for gpu in room.gpus) / 1e9]
@@ -241,7 +242,7 @@ def _terms(room: HostCapacity) -> tuple[int, list[float]]:
 
 @cache
 def code_digest() -> str:
-    """Of the simulation and the policies: what was kept of other code is not used."""
+    """A digest of the code of the simulation and the policies. Kept runs of other code are not reused."""
     folders = (Path(simulator.__file__).parent, Path(policies.__file__).parent)
     files = (*sorted(folders[0].glob("*.py")), *sorted(folders[1].glob("*.py")), Path(__file__))
     return hashlib.sha256(b"".join(path.read_bytes() for path in files)).hexdigest()[:12]

@@ -1,11 +1,11 @@
-"""elastichost against other ways to train the same model on this machine.
+"""Compares elastichost with other systems that train the same model on this machine.
 
 benchmark    the command
-lineup       which arms there are, and how each is started
+lineup       the arms, and how each is started
 process_arm  an arm as a tree of processes that is stopped and resumed
-windows      interleaved windows of such arms
-comparison   every arm in every setting
-figures      from windows to figures and ratios
+windows      measures an arm for a window of time
+comparison   measures every arm in every setting
+figures      computes figures and ratios from windows
 report       tables, Markdown, JSON
-plot         the picture
+plot         the chart
 """

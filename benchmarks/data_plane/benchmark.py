@@ -1,13 +1,13 @@
-"""elastichost against other ways to train the same model on this machine: samples per second, CPU time, memory.
+"""elastichost compared with other systems that train the same model here: samples per second, CPU time, memory.
 
     python -m elastichost bench data-plane            all batch sizes and models: about half an hour
     python -m elastichost bench data-plane --quick    dlrm with 2048 samples a batch: below a minute
     python -m elastichost bench data-plane --only direct2,tbe1
 
 Every arm (elastichost in several forms, and each peer) is a tree of real processes that trains the workload
-"Criteo-26" endlessly. They start together and are stopped as soon as they train; then rounds follow in which each arm
-runs alone for a window. TensorFlow is an arm where it can be imported (--tensorflow-python PATH names another Python
-that has it: benchmarks/requirements-tensorflow.txt).
+"Criteo-26" endlessly. All arms start together and are stopped as soon as they train. Then, in each round, each arm
+runs alone for a window. TensorFlow is an arm if it can be imported; --tensorflow-python PATH names another Python that
+has it (benchmarks/requirements-tensorflow.txt).
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ MODELS: tuple[ModelName, ...] = get_args(ModelName)
 Word = TypeVar("Word", bound=str)
 HEADLINE = ("dlrm", 2048)
 NOT_QUICK = ("served2", "bare_loop_fused", "direct1_fused")
-WIDTH = 160  # where there is no terminal
-QUICK_S = 46.0  # a quick run begins no round that would end later
+WIDTH = 160  # of the output, if it is not a terminal
+QUICK_S = 46.0  # a quick run starts no round that would end after this time
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -48,20 +48,20 @@ def _parser() -> argparse.ArgumentParser:
         prog="elastichost bench data-plane", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--quick", action="store_true", help="dlrm with B = 2048 and short windows")
-    parser.add_argument("--json", action="store_true", help="progress to stderr, one JSON object to stdout")
+    parser.add_argument("--json", action="store_true", help="print progress to stderr, and one JSON object to stdout")
     parser.add_argument("--models", help=f"comma-separated: {', '.join(MODELS)}")
     parser.add_argument("--batch-sizes", help="comma-separated, per worker")
-    parser.add_argument("--rounds", type=int, help="windows of every arm")
+    parser.add_argument("--rounds", type=int, help="number of windows of each arm")
     parser.add_argument("--window", type=float, metavar="SECONDS", help="length of a window")
-    parser.add_argument("--samples", type=int, help="training samples of an epoch")
+    parser.add_argument("--samples", type=int, help="number of training samples in an epoch")
     parser.add_argument("--only", metavar="ARMS", help=f"comma-separated: {', '.join(all_arms())}")
-    parser.add_argument("--out", type=Path, metavar="DIR", help="where data_plane.png and data_plane.md go")
+    parser.add_argument("--out", type=Path, metavar="DIR", help="directory for data_plane.png and data_plane.md")
     parser.add_argument("--tensorflow-python", default=sys.executable, metavar="PATH", help="a Python with tensorflow")
     return parser
 
 
 def _options(given: argparse.Namespace, began_s: float) -> Options:
-    """With the defaults of a quick or a full run filled in. Raises ValueError for what cannot be."""
+    """The options with the defaults of a quick or a full run. Raises ValueError for invalid options."""
     quick, known = given.quick, all_arms()
     sizes = tuple(int(size) for size in given.batch_sizes.split(",")) if given.batch_sizes else ()
     options = Options(
@@ -84,17 +84,17 @@ def _options(given: argparse.Namespace, began_s: float) -> Options:
         tensorflow_python=given.tensorflow_python,
     )
     if min(options.batch_sizes) < 1 or options.samples < 2 * max(options.batch_sizes):
-        raise ValueError("a batch size is at least 1, and there are samples for at least two batches")
+        raise ValueError("a batch size must be at least 1, and the samples must fill at least two batches")
     return options
 
 
 def _usual_arms(known: Iterable[str], *, quick: bool) -> list[str]:
-    """A quick run spends most of its time on starting arms: it leaves out those that no ratio needs."""
+    """The default arms. A quick run spends most of its time starting arms, so it leaves out those no ratio needs."""
     return [name for name in known if not (quick and name in NOT_QUICK)]
 
 
 def _chosen(given: str | None, known: Sequence[Word], default: Sequence[Word]) -> tuple[Word, ...]:
-    """The known ones among the words given, in their known order. Raises ValueError for words that are not known."""
+    """The words of a comma-separated list, in the order of `known`. Raises ValueError for unknown words."""
     if not given:
         return tuple(default)
     words = given.split(",")
@@ -105,7 +105,7 @@ def _chosen(given: str | None, known: Sequence[Word], default: Sequence[Word]) -
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs the benchmark; returns the exit code: 1 when an arm failed or an aim was missed."""
+    """Runs the benchmark and returns the exit code: 1 if an arm failed or an aim was missed, else 0."""
     began_s = time.monotonic()
     parser = _parser()
     given = parser.parse_args(arguments)
@@ -138,7 +138,7 @@ def _write(results: Sequence[CaseResult], machine: Machine, out: Path, console: 
     if has_picture:
         plot.save_plot(results, machine, picture)
     else:
-        console.print("no picture: matplotlib is not installed (pip install 'elastichost[bench]')")
+        console.print("no chart: matplotlib is not installed (pip install 'elastichost[bench]')")
     page = out / "data_plane.md"
     page.write_text(report.markdown(results, machine, picture.name if has_picture else None), encoding="utf-8")
     console.print(f"written: {page}" + (f", {picture}" if has_picture else ""))

@@ -1,4 +1,4 @@
-"""Every arm in every setting: the samples are drawn once, then arms are started, measured in turns and ended."""
+"""Measures every arm in every setting: draws the samples once, then starts, measures and ends the arms."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ __all__ = ["SEED", "Comparison", "Options", "tensorflow_version"]
 
 SEED = 26
 SPEED = Figure[MeasuredWindow]("samples/s", "", lambda one: one.window.samples_per_s, form=",.0f")
-READY_BATCHES = 5  # the first ones touch pages and choose algorithms
+READY_BATCHES = 5  # the first batches are slow, because they touch pages and choose algorithms
 START_TIMEOUT_S = 180.0
 FIND_TENSORFLOW = """\
 import importlib.metadata as m, importlib.util as u
@@ -41,7 +41,7 @@ for name in names:
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What was asked for, with the defaults of a quick or a full run filled in."""
+    """The options, with the defaults of a quick or a full run filled in."""
 
     arms: Mapping[str, Entry]
     models: tuple[ModelName, ...]
@@ -53,20 +53,20 @@ class Options:
 
 
 class Comparison:
-    """One run of the benchmark: the data once, then every case."""
+    """One run of the benchmark: writes the data once, then measures every case."""
 
     def __init__(self, workshop: Workshop, options: Options, console: Console, began_s: float) -> None:
         self._workshop, self._options, self._console, self._began_s = workshop, options, console, began_s
 
     def all_cases(self) -> tuple[list[CaseResult], str | None]:
-        """Every case's result, and the version of TensorFlow where it takes part."""
+        """The results of all cases, and the version of TensorFlow (None without it)."""
         options = self._options
         arms = dict(options.arms)
         version = tensorflow_version(options.tensorflow_python) if "tensorflow" in arms else None
         if "tensorflow" in arms and version is None:
             del arms["tensorflow"]
             python = options.tensorflow_python
-            self._say(f"tensorflow is left out: {python} has none (--tensorflow-python PATH names a Python that has)")
+            self._say(f"without TensorFlow: {python} does not have it (--tensorflow-python PATH names another Python)")
         bare = any(entry.module == "bare_loop" for entry in arms.values())
         host = PeerHost(self._workshop, with_bare_loop=bare) if forked_arms(arms) else None
         samples = draw_samples(options.samples, SEED)
@@ -117,11 +117,12 @@ class Comparison:
         started: list[ProcessArm],
         failures: dict[str, str],
     ) -> list[ProcessArm]:
-        """Starts the arms and stops each as soon as it trains; returns those that do, in order.
+        """Starts the arms and stops each as soon as it trains; returns the arms that train, in order.
 
-        All together, but for those whose threads spin while they wait for one another: these come one by one, last.
+        All arms start together, except arms with threads that spin while they wait for one another: these start last,
+        one after another.
         """
-        # forking waits for the host's imports, so what needs no host goes first
+        # a fork waits for the imports of the peer host, so arms without it start first
         together = sorted((name for name in arms if not arms[name].spins), key=lambda name: arms[name].kind == "forked")
         ready: list[ProcessArm] = []
         for names in (together, *([name] for name in arms if arms[name].spins)):
@@ -153,11 +154,11 @@ class Comparison:
             time.sleep(0.02)
 
     def _is_ready(self, arm: ProcessArm, batch_size: int, deadline_s: float) -> bool:
-        """True once it trains: from then on it stands still. Raises ArmFailedError."""
+        """Whether the arm trains; if so, it is stopped. Raises ArmFailedError if the arm has failed or is too late."""
         arm.check()
         if arm.samples() < READY_BATCHES * batch_size:
             if time.monotonic() > deadline_s:
-                raise ArmFailedError(f"it did not train within {START_TIMEOUT_S:.0f} s")
+                raise ArmFailedError(f"the arm did not train within {START_TIMEOUT_S:.0f} s")
             return False
         arm.settle()
         arm.pause()
@@ -224,7 +225,8 @@ def _result(
 
 
 def tensorflow_version(python: str) -> str | None:
-    """None where that Python has none, or is none. Looks without importing it, which would take seconds."""
+    """The version of TensorFlow in that Python; None if it has none or cannot run. It is not imported, because the
+    import takes seconds."""
     try:
         done = subprocess.run([python, "-c", FIND_TENSORFLOW], capture_output=True, text=True, timeout=60, check=False)
     except (OSError, subprocess.TimeoutExpired):

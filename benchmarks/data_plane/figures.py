@@ -1,4 +1,4 @@
-"""From windows to figures; pure. A window is a stretch of one arm's training while every other arm stands still."""
+"""Computes figures from windows. In a window, one arm trains and all other arms are stopped. Pure."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ BEST_PEER = "best_peer"
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """`seconds` between two changes of the arm's counter; `cpu_s` by role; `foreign_share`: what others used of the
-    machine's cores in that time, 0 to 1."""
+    """A window. `seconds`: between two changes of the arm's counter. `cpu_s`: by role. `foreign_share`: the share (0 to
+    1) of the machine's cores that other processes used in that time."""
 
     arm: str
     round: int
@@ -54,8 +54,8 @@ class Window:
 
 @dataclass(frozen=True, slots=True)
 class MeasuredWindow:
-    """`window`: the one that counts; `rejected`: how many were disturbed and measured again. A window that is
-    disturbed itself is the least disturbed of all attempts."""
+    """The window that counts, and the number of disturbed windows that were measured again. If all attempts were
+    disturbed, the least disturbed one counts."""
 
     window: Window
     rejected: int
@@ -63,7 +63,7 @@ class MeasuredWindow:
 
 @dataclass(frozen=True, slots=True)
 class ArmFigures:
-    """Of the windows of one arm; samples/s, and CPU microseconds for each sample by role."""
+    """The figures of one arm: samples/s over its windows, CPU microseconds per sample by role, and memory."""
 
     arm: str
     windows: int
@@ -80,7 +80,7 @@ class ArmFigures:
 
 @dataclass(frozen=True, slots=True)
 class Ratio:
-    """What is compared, and at least which value is aimed at, for each batch size (0: for every other)."""
+    """A ratio of two arms, and its lower bound for each batch size (0: for all other batch sizes)."""
 
     name: str
     above: str
@@ -88,7 +88,7 @@ class Ratio:
     aims: Mapping[int, float]
 
     def paired(self, peer: str | None) -> PairedFigure[MeasuredWindow]:
-        """peer: what stands for the best one."""
+        """The paired figure of this ratio. peer: the arm that "the best peer" stands for."""
         below = (peer or "") if self.below == BEST_PEER else self.below
         return PairedFigure(self.name, "", self.above, below, _quotient, form=".2f")
 
@@ -113,12 +113,12 @@ RATIOS = (
 
 
 def least_disturbed(windows: Sequence[Window]) -> Window:
-    """Of the attempts at one window. Raises ValueError when there is none."""
+    """The least disturbed of several attempts at one window. Raises ValueError for no attempts."""
     return min(windows, key=lambda window: window.foreign_share)
 
 
 def arm_figures(arm: str, windows: Iterable[Window], memory_bytes_by_role: Mapping[str, int]) -> ArmFigures | None:
-    """None when the arm has no window."""
+    """The figures of an arm; None if it has no window."""
     own = [window for window in windows if window.arm == arm]
     if not own:
         return None
@@ -130,19 +130,19 @@ def arm_figures(arm: str, windows: Iterable[Window], memory_bytes_by_role: Mappi
 
 
 def best_peer(figures: Mapping[str, ArmFigures]) -> str | None:
-    """The peer with the highest median; None when there is no peer."""
+    """The peer with the highest median speed; None if there is no peer."""
     measured = [peer for peer in PEERS if peer in figures]
     return max(measured, key=lambda peer: figures[peer].median, default=None)
 
 
 def judged(outcome: Outcome[MeasuredWindow], peer: str | None, batch_size: int) -> Outcome[MeasuredWindow]:
-    """With the ratios and the aims of that batch size, now that the best peer is known."""
+    """The outcome with the ratios and aims of a batch size, which need the best peer."""
     aims = tuple(aim for ratio in RATIOS if (aim := ratio.aim(batch_size)) is not None)
     pairs = tuple(ratio.paired(peer) for ratio in RATIOS)
     return Outcome(replace(outcome.benchmark, pairs=pairs, aims=aims), outcome.measured)
 
 
 def ratios_of(outcome: Outcome[MeasuredWindow]) -> dict[str, float | None]:
-    """Every ratio: the median over the rounds in which both arms have a window; None when there is no such round."""
+    """Each ratio: the median over the rounds in which both arms have a window; None without such a round."""
     spreads = {figure.name: outcome.pair(figure) for figure in outcome.benchmark.pairs}
     return {name: None if spread is None else typical(spread) for name, spread in spreads.items()}

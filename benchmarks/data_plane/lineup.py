@@ -1,4 +1,4 @@
-"""Which arms there are, and how each is started."""
+"""The arms of the comparison, and how each is started."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ Kind = Literal["forked", "tensorflow", "elastichost"]
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """How an arm comes to be, and `words` for its line in tables. forked: `module` of benchmarks.peers with
-    `threads`; elastichost: access, workers, `fused` (None: the setting's default). `spins`: its threads or processes
-    wait for one another without sleeping."""
+    """How an arm is started. words: its description in tables. Kind "forked": `module` of benchmarks.peers with
+    `threads`. Kind "elastichost": access, workers, `fused` (None: the default of the job file). spins: its threads or
+    processes wait for one another without sleeping."""
 
     kind: Kind
     words: str
@@ -41,7 +41,7 @@ class Entry:
 
 
 def all_arms() -> dict[str, Entry]:
-    """By name, in the order of tables."""
+    """All arms by name, in the order of the tables."""
     cores = len(os.sched_getaffinity(0))
     entries = {
         "tbe1": Entry("forked", "fbgemm TBE, 1 process, 1 thread", "tbe", threads=1),
@@ -66,7 +66,7 @@ def all_arms() -> dict[str, Entry]:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One setting in which all arms are compared; `batches`: its file of batches, `parquet`: the same samples."""
+    """One setting in which all arms are compared. `batches`: file of batches. `parquet`: file of the same samples."""
 
     model: ModelName
     batch_size: int
@@ -75,7 +75,7 @@ class Case:
 
 
 class PeerHost:
-    """Our end of `benchmarks.peers.host`."""
+    """A client of the process `benchmarks.peers.host`, which forks peers."""
 
     def __init__(self, workshop: Workshop, *, with_bare_loop: bool) -> None:
         self._log = workshop.disk / "peer-host.log"
@@ -91,7 +91,7 @@ class PeerHost:
             )
 
     def fork(self, request: Fork) -> int:
-        """The new process' pid; waits until the host has imported what it forks. Raises ArmFailedError."""
+        """Forks a peer and returns its pid; waits until the host has imported the libraries. Raises ArmFailedError."""
         assert self._process.stdin is not None and self._process.stdout is not None
         try:
             self._process.stdin.write(request.to_json() + "\n")
@@ -101,12 +101,12 @@ class PeerHost:
             answer = ""
         if not answer:
             words = self._log.read_text(errors="replace").strip().splitlines()
-            raise ArmFailedError(f"the process that forks the peers has ended: {words[-1] if words else 'no words'}")
+            raise ArmFailedError(f"the process that forks the peers has ended: {words[-1] if words else 'no output'}")
         return int(answer)
 
 
 def _peer_environment(workshop: Workshop) -> dict[str, str]:
-    """Of every peer: malloc tuned as elastichost tunes it, one thread for each operator unless it says otherwise."""
+    """The environment of every peer: malloc tuned as in elastichost, and one thread for each operator by default."""
     return {**workshop.environment(), **MALLOC_ENVIRONMENT, **THREAD_ENVIRONMENT, "PYTHONPATH": str(ROOT)}
 
 
@@ -118,7 +118,7 @@ class Launcher:
         self._folder = f"{case.model}-{case.batch_size}"
 
     def start(self, name: str, entry: Entry) -> ProcessArm:
-        """Returns at once: the arm is still starting. Raises ArmFailedError."""
+        """Starts an arm and returns at once, before the arm is ready. Raises ArmFailedError."""
         disk, memory = (root / self._folder / name for root in (self._workshop.disk, self._workshop.memory))
         disk.mkdir(parents=True)
         memory.mkdir(parents=True)
@@ -171,7 +171,7 @@ class Launcher:
         return ProcessArm(name, child.pid, ArenaCounter(run_dir), log, roles=roles, child=child)
 
     def forget(self) -> None:
-        """Removes what the case's arms left; they have ended."""
+        """Removes the files of the case's arms, after these have ended."""
         for root in (self._workshop.disk, self._workshop.memory):
             shutil.rmtree(root / self._folder, ignore_errors=True)
 

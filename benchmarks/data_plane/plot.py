@@ -11,7 +11,7 @@ from benchmarks.harness.machine import Machine
 
 __all__ = ["is_available", "save_plot"]
 
-# rivals in greys and browns, elastichost in blues: served light, direct dark
+# peers in greys and browns, elastichost in blues: served light, direct dark
 COLOURS = {
     "tbe1": "#d9d9d9",
     "tbe2": "#bdbdbd",
@@ -37,7 +37,7 @@ def is_available() -> bool:
 
 
 def save_plot(results: Sequence[CaseResult], machine: Machine, path: Path) -> None:
-    """One panel for each model, beneath one another."""
+    """Draws one panel for each model, one above the other."""
     from matplotlib.figure import Figure
 
     models = list(dict.fromkeys(result.model for result in results))

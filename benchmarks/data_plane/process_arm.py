@@ -1,4 +1,4 @@
-"""An arm as a tree of real processes: resumed, stopped, counted and measured from outside."""
+"""An arm as a tree of real processes, which the benchmark resumes, stops and measures from outside."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from benchmarks.harness.processes import Process, cpu_s, end_processes, is_runni
 __all__ = ["ArenaCounter", "ProcessArm"]
 
 ROLE = re.compile(r"(worker|server|chief)\b")
-LAST_WORDS = 12  # lines of an arm's log that a failure shows
+LAST_WORDS = 12  # last lines of an arm's log that a failure shows
 
 
 class ArenaCounter:
-    """Committed samples of a run of elastichost, from the dense vector's applied records in its arena."""
+    """Counts the committed samples of an elastichost run, from the applied records in its arena."""
 
     def __init__(self, run_dir: Path) -> None:
         self._journal = run_dir / "journal.jsonl"
         self._samples: Callable[[], int] | None = None
 
     def __call__(self) -> int:
-        """0 while there is no arena."""
+        """The committed samples so far; 0 while there is no arena."""
         if self._samples is None:
             directory = self._arena_directory()
             if directory is None:
@@ -46,15 +46,15 @@ class ArenaCounter:
 
 
 def _applied_samples(directory: Path) -> Callable[[], int]:
-    from elastichost.arena.arena import Arena  # numba is loaded by these
+    from elastichost.arena.arena import Arena  # these imports load numba, which takes seconds
     from elastichost.arena.dense.store import DenseStore
 
     return DenseStore(Arena.attach(directory)).samples_applied
 
 
 class ProcessArm:
-    """What `interleave.Arm` asks for. `root`: the process whose tree the arm is; `of_root`: the role of processes that
-    do not name theirs, first of the root, then of the others; `child`: the root, where it is a child of ours."""
+    """Implements `windows.Arm`. `root`: pid of the root of its process tree. `of_root`: roles of processes without
+    a role in their names: of the root, then of the others. `child`: the root, if it is a child of this process."""
 
     def __init__(
         self,
@@ -78,7 +78,7 @@ class ProcessArm:
         return self._count()
 
     def settle(self) -> None:
-        """Call once it trains: from here on its processes are those that it has now."""
+        """Records the processes of the arm. Call it once, when the arm trains: its processes must not change later."""
         self._members = {process.pid: self._role(process) for process in tree_of(self.root)}
         self.check()
 
@@ -93,14 +93,14 @@ class ProcessArm:
             return
         words = self._log.read_text(errors="replace").splitlines() if self._log.exists() else []
         told = "\n".join(f"    {line}" for line in words[-LAST_WORDS:])
-        raise ArmFailedError(f"one of its processes ended; its last words:\n{told}")
+        raise ArmFailedError(f"a process of the arm has ended; last lines of its log:\n{told}")
 
     def resume(self) -> None:
         signal_all(self._members, signal.SIGCONT)
         self.check()
 
     def pause(self) -> None:
-        # the servers first: who only reads then never sees them go on without it
+        # servers first, so that no server goes on after its workers are stopped
         for pid in sorted(self._members, key=lambda pid: self._members[pid] != "server"):
             signal_all((pid,), signal.SIGSTOP)
 
@@ -111,7 +111,7 @@ class ProcessArm:
         return spent
 
     def memory_bytes(self) -> Mapping[str, int]:
-        """Proportional set sizes, by role."""
+        """Proportional set sizes in bytes, by role."""
         taken: dict[str, int] = {}
         for pid, role in self._members.items():
             taken[role] = taken.get(role, 0) + memory_bytes(pid)

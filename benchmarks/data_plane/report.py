@@ -1,4 +1,4 @@
-"""What was measured, for people (a table, Markdown) and for programs (one JSON object)."""
+"""Reports the measurements: tables for a terminal, a Markdown page, and a JSON object for programs."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class CaseResult:
-    """All arms in one setting. `rejected`: windows measured again because others used the machine; `kept_disturbed`:
-    windows that count although they were disturbed, no attempt having been better; `failures`: arm -> why; `verdicts`:
-    on the ratios that have an aim with this batch size, by ratio."""
+    """All arms in one setting. `rejected`: windows that were measured again because other processes used the machine.
+    `kept_disturbed`: disturbed windows that count because no attempt was better. `failures`: reason by arm.
+    `verdicts`: by ratio, for the ratios that have an aim with this batch size."""
 
     model: str
     batch_size: int
@@ -40,13 +40,13 @@ class CaseResult:
     verdicts: Mapping[str, Verdict]
 
 
-HEADINGS = ("arm", "samples/s", "min", "max", "CPU us/sample", "MiB", "what it is", "CPU us/sample by role")
+HEADINGS = ("arm", "samples/s", "min", "max", "CPU us/sample", "MiB", "description", "CPU us/sample by role")
 NUMBERS = slice(1, 6)
 SHOWN_CPU_US = 0.05
 
 
 def _by_role(figures: ArmFigures) -> str:
-    """ "" where one role has it all."""
+    """CPU time by role as text; "" if there is one role."""
     if len(figures.cpu_us_by_role) == 1:
         return ""
     shown = sorted(figures.cpu_us_by_role.items(), key=lambda item: -item[1])
@@ -81,7 +81,7 @@ def _ratio_rows(result: CaseResult) -> list[tuple[str, str, str, str]]:
 
 
 def figures_table(result: CaseResult) -> Table:
-    """Of one setting, for a terminal."""
+    """The table of figures of one setting, for a terminal."""
     table = Table(title=_title(result), title_justify="left", box=None, pad_edge=False)
     for heading in HEADINGS:
         is_number = heading in HEADINGS[NUMBERS]
@@ -92,7 +92,7 @@ def figures_table(result: CaseResult) -> Table:
 
 
 def ratios_table(result: CaseResult) -> Table:
-    """Median of the quotients within a round, and what is aimed at."""
+    """The table of ratios (medians of the quotients within a round) and their aims."""
     table = Table(box=None, pad_edge=False)
     table.add_column("ratio")
     table.add_column("measured", justify="right")
@@ -119,15 +119,15 @@ def _markdown_table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> l
 
 
 def markdown(results: Sequence[CaseResult], machine: Machine, picture: str | None) -> str:
-    """A page: machine, picture, then both tables of every setting."""
+    """A Markdown page: the machine, the chart, then both tables of every setting."""
     versions = ", ".join(f"{name} {version}" for name, version in machine.versions.items())
     lines = [
         "# Data plane: samples per second",
         "",
         f"{machine.cpu}, {machine.cores} cores, {machine.memory_bytes / 2**30:.0f} GiB, {machine.system}; {versions}.",
         "",
-        "`python -m elastichost bench data-plane`: every arm runs in the same rounds, interleaved, and stands still",
-        "while another one is measured. Medians over rounds; ratios are medians of the quotients within a round.",
+        "`python -m elastichost bench data-plane`: all arms run in interleaved rounds, and an arm is stopped while",
+        "another arm is measured. Figures are medians over rounds. Ratios are medians of quotients within a round.",
         "",
     ]
     if picture is not None:
@@ -141,16 +141,16 @@ def markdown(results: Sequence[CaseResult], machine: Machine, picture: str | Non
 
 
 def disturbance(result: CaseResult) -> str:
-    """How much others used the machine, and what that means for the figures."""
+    """A sentence on how much other processes used the machine, and how far that affects the figures."""
     told = f"{result.rejected} windows were measured again because other processes used more than 5 % of the machine"
     if not result.kept_disturbed:
         return told
     windows = sum(figures.windows for figures in result.figures.values())
-    return f"{told}; {result.kept_disturbed} of {windows} that count were disturbed all the same: use a quiet machine"
+    return f"{told}; {result.kept_disturbed} of the {windows} windows that count were disturbed: use a quiet machine"
 
 
 def to_json(results: Sequence[CaseResult], headline: CaseResult, machine: Machine) -> dict[str, Any]:
-    """batch_size and ratios of the headline setting first, then its arms, the machine, and every setting."""
+    """The JSON object: batch_size and ratios of the headline setting, then its arms, the machine, and all settings."""
     return {
         **_case_json(headline),
         "machine": {

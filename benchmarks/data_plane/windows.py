@@ -1,4 +1,4 @@
-"""Windows of one arm's training, while all others stand still."""
+"""Measures windows of one arm's training while all other arms are stopped."""
 
 from __future__ import annotations
 
@@ -15,34 +15,34 @@ from benchmarks.harness.processes import busy_s
 __all__ = ["Arm", "WindowSettings", "least_disturbed_window", "measure_window"]
 
 POLL_S = 0.005
-POLLS_PER_CHECK = 40  # to see whether every process lives costs more than to read a counter
+POLLS_PER_CHECK = 40  # a check of all processes costs more than reading a counter
 STUCK_S = 60.0
 
 
 class Arm(Protocol):
-    """A tree of processes that trains and can be made to stand still."""
+    """A tree of processes that trains and can be stopped and resumed."""
 
     @property
     def name(self) -> str: ...
 
     def resume(self) -> None:
-        """Raises ArmFailedError when one of its processes is gone."""
+        """Resumes all processes. Raises ArmFailedError if one of them has ended."""
 
     def pause(self) -> None: ...
 
     def samples(self) -> int:
-        """Trained so far; read from shared memory."""
+        """Samples trained so far, read from shared memory."""
 
     def cpu_s(self) -> Mapping[str, float]:
-        """CPU time so far, by role."""
+        """CPU seconds so far, by role."""
 
     def check(self) -> None:
-        """Raises ArmFailedError when one of its processes is gone."""
+        """Raises ArmFailedError if one of its processes has ended."""
 
 
 @dataclass(frozen=True, slots=True)
 class WindowSettings:
-    """`settle_s` goes by before a window begins, which then lasts `window_s`; `repeats`: of a disturbed window."""
+    """A window of `window_s` seconds begins `settle_s` after the arm is resumed. `repeats`: of a disturbed window."""
 
     window_s: float
     settle_s: float = 0.3
@@ -50,7 +50,7 @@ class WindowSettings:
 
 
 def least_disturbed_window(arm: Arm, number: int, settings: WindowSettings) -> MeasuredWindow:
-    """Of the round of that number. Raises ArmFailedError."""
+    """Measures the window of round `number`, again if it is disturbed. Raises ArmFailedError."""
     windows: list[Window] = []
     while len(windows) <= settings.repeats:
         windows.append(measure_window(arm, number, settings.window_s, settings.settle_s))
@@ -60,10 +60,8 @@ def least_disturbed_window(arm: Arm, number: int, settings: WindowSettings) -> M
 
 
 def measure_window(arm: Arm, number: int, window_s: float, settle_s: float) -> Window:
-    """From one change of the arm's counter to the first one `window_s` later, so that no batch is cut.
-
-    Raises ArmFailedError.
-    """
+    """Measures from one change of the arm's counter to the first change at least `window_s` later, so that no batch is
+    cut. Raises ArmFailedError."""
     try:
         arm.resume()
         _sleep_until(time.monotonic() + settle_s, arm)

@@ -1,16 +1,16 @@
-"""What all benchmarks share.
+"""The parts that all benchmarks share.
 
-benchmark        how a benchmark is declared: arms, rounds, figures, aims
-interleave       in every round each arm once
+benchmark        declares a benchmark: arms, rounds, figures, aims
+interleave       measures each arm once in every round
 runner           runs a benchmark, prints its tables, judges its aims
-outcome          its measurements, figures and verdicts
+outcome          measurements, figures and verdicts of a benchmark
 aims             a bound of a figure, and whether it was reached
 aggregates       spreads, percentiles, bootstrap intervals
-output           tables, and the last line of stdout for programs
-machine          the machine that figures come from
-processes        processes as /proc shows them
-workshop         directories and processes of one benchmark, of which nothing is left
-training_run     one run of a job file, and its result
-temporary_arena  an arena that is gone afterwards
+output           tables, and the JSON object in the last line of stdout
+machine          describes the machine
+processes        reads and kills processes through /proc
+workshop         directories and processes of one benchmark, which it removes at its end
+training_run     runs a job file and reads the result
+temporary_arena  an arena that is removed after use
 criteo26         a workload that several benchmarks share: samples, files, job file
 """

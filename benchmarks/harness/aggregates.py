@@ -1,4 +1,4 @@
-"""From repeated measurements of one thing to what is told of it. Pure."""
+"""Aggregates repeated measurements: spreads, percentiles, bootstrap intervals, ratios. Pure."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Floats = npt.NDArray[np.float64]
 
 
 class Spread(msgspec.Struct, frozen=True):
-    """Median, least and most."""
+    """Median, smallest and largest value."""
 
     median: float
     least: float
@@ -45,7 +45,7 @@ class Spread(msgspec.Struct, frozen=True):
 
 
 class Percentiles(msgspec.Struct, frozen=True):
-    """Each is a value that was measured. times: how many there are."""
+    """Percentiles by nearest rank, so that each is a measured value. times: number of measurements."""
 
     times: int
     p50: float
@@ -57,7 +57,7 @@ class Percentiles(msgspec.Struct, frozen=True):
 
 
 class Interval(msgspec.Struct, frozen=True):
-    """Mean, and its 95 % bootstrap interval."""
+    """A mean with its 95 % bootstrap interval."""
 
     mean: float
     low: float
@@ -71,7 +71,7 @@ Aggregate = float | Spread | Percentiles | Interval
 
 
 def typical(found: Aggregate) -> float:
-    """The one number that an aim judges: median or mean."""
+    """The number that an aim judges: the median or the mean."""
     match found:
         case Spread():
             return found.median
@@ -83,7 +83,7 @@ def typical(found: Aggregate) -> float:
 
 
 def shown(found: Aggregate | None, form: str) -> str:
-    """ "-": it was not measured. A single value has no range."""
+    """The aggregate as text; "-" if it was not measured. A single value is shown without a range."""
     if found is None:
         return "-"
     if isinstance(found, Spread) and found.least == found.most:
@@ -92,31 +92,31 @@ def shown(found: Aggregate | None, form: str) -> str:
 
 
 def spread_of(values: Iterable[float]) -> Spread:
-    """Raises ValueError when there are none."""
+    """The spread of the values. Raises ValueError for no values."""
     found = list(values)
     return Spread(median(found), min(found), max(found))
 
 
 def percentile(values: Sequence[float], percent: float) -> float:
-    """The smallest value that at least `percent` of all values do not exceed. Raises ValueError when there are none."""
+    """The smallest value that at least `percent` of all values do not exceed. Raises ValueError for no values."""
     if not values:
-        raise ValueError("no values, hence no percentile")
+        raise ValueError("a percentile needs at least one value")
     ordered = sorted(values)
     return ordered[max(0, math.ceil(len(ordered) * percent / 100) - 1)]
 
 
 def percentiles_of(values: Sequence[float]) -> Percentiles:
-    """Raises ValueError when there are none."""
+    """The percentiles of the values. Raises ValueError for no values."""
     return Percentiles(len(values), percentile(values, 50), percentile(values, 99), max(values))
 
 
 def quantile(share: float) -> Callable[[Sequence[float]], float]:
-    """An aggregate: interpolated between measured values."""
+    """An aggregate function: the quantile `share` (0 to 1), interpolated between measured values."""
     return lambda values: float(np.quantile(values, share))
 
 
 def bootstrap(values: Floats, resamples: int = RESAMPLES, seed: int = 0) -> Interval:
-    """The mean and its 95 % percentile interval over resamples of the values, which are one for each seed."""
+    """The mean of `values` (one for each seed), and its 95 % percentile interval over resamples."""
     picks = np.random.default_rng(seed).integers(0, len(values), (resamples, len(values)))
     means = values[picks].mean(axis=1)
     low, high = np.quantile(means, (0.025, 0.975))
@@ -124,8 +124,8 @@ def bootstrap(values: Floats, resamples: int = RESAMPLES, seed: int = 0) -> Inte
 
 
 def pooled(parts: Floats, wholes: Floats, resamples: int = RESAMPLES, seed: int = 0) -> Interval | None:
-    """Sum of the parts over sum of the wholes, one of each for a seed, and its interval over resampled seeds. None when
-    all wholes are 0: there was nothing to count."""
+    """The sum of `parts` divided by the sum of `wholes` (one of each for a seed), with its interval over resampled
+    seeds. None if all wholes are 0."""
     if wholes.sum() <= 0:
         return None
     picks = np.random.default_rng(seed).integers(0, len(wholes), (resamples, len(wholes)))
@@ -136,6 +136,6 @@ def pooled(parts: Floats, wholes: Floats, resamples: int = RESAMPLES, seed: int 
 
 
 def ratio(one: Floats, other: Floats) -> Interval:
-    """Geometric mean over seeds of one over the other, paired."""
+    """The geometric mean over seeds of `one / other`, paired by seed."""
     spread = bootstrap(np.log(one / other))
     return Interval(*(float(np.exp(value)) for value in msgspec.structs.astuple(spread)))

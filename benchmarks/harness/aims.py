@@ -1,4 +1,4 @@
-"""What is asked of a figure, and whether it was reached. Pure."""
+"""Aims: bounds of figures, and whether they were reached. Pure."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ Direction = Literal["at least", "at most"]
 
 @dataclass(frozen=True, slots=True)
 class Aim:
-    """A bound of a figure. arm: of which arm; "": of the only one, or of a figure that compares two. form: how the
-    figure is shown."""
+    """A bound of a figure. arm: the arm of the figure; "" if the benchmark has one arm, or if the figure compares two.
+    form: format of the figure."""
 
     figure: str
     bound: float
@@ -30,7 +30,7 @@ class Aim:
         return value >= self.bound if self.direction == "at least" else value <= self.bound
 
     def judge(self, value: float | None) -> Verdict:
-        """None: it was not measured."""
+        """The verdict on a value; None means not measured."""
         return Verdict(self, value)
 
     def __str__(self) -> str:
@@ -73,10 +73,10 @@ def at_most(bound: float, figure: str = "", form: str = ".3g") -> Aim:
 
 
 def bounds_of(aims: Iterable[Aim]) -> dict[str, float]:
-    """By figure, for programs."""
+    """The bound of each figure, for the JSON output."""
     return {aim.figure: aim.bound for aim in aims}
 
 
 def is_any_missed(verdicts: Iterable[Verdict]) -> bool:
-    """What was not measured is not missed."""
+    """Whether a measured value misses its aim. A value that was not measured does not count as missed."""
     return any(verdict.is_met is False for verdict in verdicts)

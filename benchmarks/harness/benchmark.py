@@ -1,7 +1,7 @@
-"""How a benchmark is declared: arms, rounds, figures, aims. Pure.
+"""Declares a benchmark: arms, rounds, figures, aims. Pure.
 
-An arm is a function that measures it once, in the round of the number that it is called with. What it returns is of any
-type; figures say which numbers are taken from that, and what is told of them over all rounds.
+An arm is a function that makes one measurement; it is called with the number of the round. It may return any type. The
+figures define which numbers are taken from a measurement, and how they are aggregated over all rounds.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ M = TypeVar("M")
 
 @dataclass(frozen=True)
 class Figure(Generic[M]):
-    """A number that is told of an arm. of: what one measurement contributes: a value, several, or None, nothing;
-    aggregate: what is told of all contributions. arms: of these only; none: of all."""
+    """A number of an arm. of: the contribution of one measurement: a value, several values, or None for no value.
+    aggregate: combines all contributions. arms: the arms that have this figure; () for all."""
 
     name: str
     unit: str
@@ -36,7 +36,7 @@ class Figure(Generic[M]):
         return f"{self.name}, {self.unit}" if self.unit else self.name
 
     def over(self, measured: Sequence[M]) -> Aggregate | None:
-        """None: nothing contributed."""
+        """The aggregate over all measurements; None if none of them contributes."""
         values: list[float] = []
         for one in measured:
             found = self.of(one)
@@ -47,8 +47,8 @@ class Figure(Generic[M]):
 
 @dataclass(frozen=True)
 class PairedFigure(Generic[M]):
-    """A number that compares two arms within a round, because a machine's speed drifts from one round to the next.
-    of: `arm` first, then `against`."""
+    """A number that compares two arms within a round, because the speed of a machine drifts between rounds. of: takes
+    the measurement of `arm` first, then the one of `against`."""
 
     name: str
     unit: str
@@ -63,15 +63,15 @@ class PairedFigure(Generic[M]):
         return f"{self.name}, {self.unit}" if self.unit else self.name
 
     def over(self, arm: Mapping[int, M], against: Mapping[int, M]) -> Aggregate | None:
-        """By round. None: there is no round in which both were measured."""
+        """The aggregate over rounds (both arguments are by round); None if no round has measured both arms."""
         values = [self.of(arm[number], against[number]) for number in sorted(arm.keys() & against.keys())]
         return self.aggregate(values) if values else None
 
 
 @dataclass(frozen=True)
 class Benchmark(Generic[M]):
-    """One thing that is measured. title: above its table. case: where the same is measured in several settings, which
-    one this is. aims: of figures and pairs, by their names."""
+    """One benchmark. title: heading of its table. case: name of the setting, if the benchmark runs in several settings.
+    aims: bounds of figures and pairs, by their names."""
 
     title: str
     arms: Mapping[str, Callable[[int], M]]

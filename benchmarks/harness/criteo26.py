@@ -1,9 +1,9 @@
-"""The workload "Criteo-26": 13 numbers and 26 ids a sample, tables of 100,000 rows x 16, ids Zipf-distributed.
+"""The workload "Criteo-26": 13 numbers and 26 ids a sample, tables of 100,000 rows x 16, Zipf-distributed ids.
 
-Every table has its own exponent (1.05 to 1.2) and its own order of ids, so hot rows lie scattered. The same samples
-are written twice: as Parquet, which elastichost reads, and as one file of batches, which the peers map and so have no
-reading cost. A batch of that file is its ids int64 [26, B] (feature-major, as a KeyedJaggedTensor has them), dense
-float32 [B, 13] and labels float32 [B], one after another; whatever can read raw bytes can read it.
+Every table has its own exponent (1.05 to 1.2) and its own order of ids, so that hot rows are scattered. The samples are
+written twice: as Parquet for elastichost, and as one file of batches, which the peers map into memory, so that reading
+costs them nothing. A batch of that file is its ids int64 [26, B] (feature-major, as in a KeyedJaggedTensor), dense
+float32 [B, 13] and labels float32 [B], one after another as raw bytes.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ NEVER_S = 1e6
 
 @dataclass(frozen=True, slots=True)
 class Samples:
-    """dense float32 [samples, 13], ids int64 [26, samples], labels float32 [samples]."""
+    """All samples: dense float32 [samples, 13], ids int64 [26, samples], labels float32 [samples]."""
 
     dense: npt.NDArray[np.float32]
     ids: npt.NDArray[np.int64]
@@ -54,7 +54,7 @@ class Samples:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """dense float32 [B, 13], ids int64 [26 * B] feature-major, labels float32 [B]."""
+    """One batch: dense float32 [B, 13], ids int64 [26 * B] feature-major, labels float32 [B]."""
 
     dense: npt.NDArray[np.float32]
     ids: npt.NDArray[np.int64]
@@ -62,7 +62,7 @@ class Batch:
 
 
 def draw_samples(count: int, seed: int) -> Samples:
-    """`count` independent samples; the label depends a little on two numbers and on the first column's id."""
+    """Draws `count` independent samples. The label depends weakly on two numbers and on the first column's id."""
     random = np.random.default_rng(seed)
     ids = np.empty((len(CATEGORICAL), count), dtype=np.int64)
     exponents = np.linspace(LEAST_EXPONENT, MOST_EXPONENT, len(CATEGORICAL))
@@ -75,10 +75,10 @@ def draw_samples(count: int, seed: int) -> Samples:
 
 
 def _zipf_ids(count: int, exponent: float, random: np.random.Generator) -> npt.NDArray[np.int64]:
-    """int64 [count]: P(rank k) ~ k^-exponent, ranks mapped to ids in random order.
+    """Draws ids int64 [count] with P(rank k) ~ k^-exponent; ranks are mapped to ids in random order.
 
-    How often each rank comes is drawn at once, then the draws are shuffled: the same distribution as drawing one by
-    one, without a search per draw.
+    The count of each rank is drawn at once (multinomial), then the draws are shuffled. This has the same distribution
+    as drawing one id at a time, without a search for each draw.
     """
     weights = np.arange(1, ROWS_PER_TABLE + 1, dtype=np.float64) ** -exponent
     times = random.multinomial(count, weights / weights.sum())
@@ -88,7 +88,7 @@ def _zipf_ids(count: int, exponent: float, random: np.random.Generator) -> npt.N
 
 
 def write_parquet(samples: Samples, path: Path) -> None:
-    """Columns label int8, I1..I13 float32, C1..C26 int64, in row groups of 65,536."""
+    """Writes the columns label int8, I1..I13 float32, C1..C26 int64 in row groups of 65,536."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -99,7 +99,7 @@ def write_parquet(samples: Samples, path: Path) -> None:
 
 
 def write_batches(samples: Samples, batch_size: int, path: Path) -> None:
-    """The file of whole batches; samples that fill no batch are left out."""
+    """Writes the file of batches. Samples at the end that do not fill a batch are left out."""
     with path.open("wb") as file:
         for start in range(0, len(samples.labels) - batch_size + 1, batch_size):
             part = slice(start, start + batch_size)
@@ -109,14 +109,14 @@ def write_batches(samples: Samples, batch_size: int, path: Path) -> None:
 
 
 class BatchFile:
-    """The mapped file of batches; the arrays it gives are views of the mapping."""
+    """The memory-mapped file of batches. It returns arrays that are views of the mapping."""
 
     def __init__(self, path: Path, batch_size: int) -> None:
         self.batch_size = batch_size
         self._ids_bytes = 8 * len(CATEGORICAL) * batch_size
         self._dense_bytes = 4 * len(DENSE) * batch_size
         self.record_bytes = self._ids_bytes + self._dense_bytes + 4 * batch_size
-        # copy-on-write: torch wants arrays that it may write to
+        # copy-on-write, because torch needs writable arrays
         self._bytes: npt.NDArray[np.uint8] = np.memmap(path, dtype=np.uint8, mode="c")
 
     def __len__(self) -> int:
@@ -132,7 +132,7 @@ class BatchFile:
 
 @dataclass(frozen=True, slots=True)
 class JobSettings:
-    """What differs between elastichost's runs. `fused` None: the setting's default."""
+    """The settings that differ between elastichost's runs. `fused` None: the default of the job file."""
 
     model: ModelName
     batch_size: int
@@ -142,7 +142,7 @@ class JobSettings:
 
 
 def job_text(settings: JobSettings, parquet: Path) -> str:
-    """The job file: endless, without checkpoints or test data, and nobody counts as hung while it is stopped."""
+    """The job file: endless, without checkpoints or test data, and without hang detection, because arms are stopped."""
     fused = "" if settings.fused is None else f"fused = {str(settings.fused).lower()}\n"
     dense, categorical = (", ".join(f'"{column}"' for column in columns) for columns in (DENSE, CATEGORICAL))
     return f"""\

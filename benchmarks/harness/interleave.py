@@ -1,4 +1,4 @@
-"""Interleaved measurement: in every round each arm is measured once, so that a machine that drifts drifts for all."""
+"""Interleaved measurement: every round measures each arm once, so that drift of the machine affects all arms alike."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ M = TypeVar("M")
 
 
 class ArmFailedError(Exception):
-    """An arm ended, or trains no more; the message says why."""
+    """An arm has ended or has stopped training; the message has the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rounds:
-    """How many there are, and in which order each goes through the arms: forwards and backwards in turns, so that no
-    arm always follows the same one, or shuffled (`seed`). `deadline_s` (monotonic): no round begins that would probably
-    not end by then, after the first `least`."""
+    """The number of rounds, and the order of arms in a round: alternately forwards and backwards, so that an arm does
+    not always follow the same one, or shuffled by `seed`. `deadline_s` (monotonic clock): after the first `least`
+    rounds, a round starts only if it can end by then, judged by the longest round so far."""
 
     count: int
     is_shuffled: bool = False
@@ -32,7 +32,7 @@ class Rounds:
 
 @dataclass(frozen=True)
 class Measurement(Generic[M]):
-    """Of one arm in one round. failure: why there is none."""
+    """The measurement of one arm in one round. failure: the reason why `found` is None."""
 
     arm: str
     round: int
@@ -41,8 +41,8 @@ class Measurement(Generic[M]):
 
 
 def interleave(arms: Mapping[str, Callable[[int], M]], rounds: Rounds) -> Iterator[Measurement[M]]:
-    """One measurement for each arm and round, as they come; arms are called with the round's number. An arm that raised
-    ArmFailedError is left out of the rounds that follow."""
+    """Yields one measurement for each arm and round. Arms are called with the number of the round. An arm that raises
+    ArmFailedError is left out of the following rounds."""
     shuffler = random.Random(rounds.seed)
     left = list(arms)
     longest_s = 0.0

@@ -1,4 +1,4 @@
-"""The machine that figures come from."""
+"""Describes the machine on which a benchmark ran."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ PACKAGES = ("torch", "torchrec", "fbgemm-gpu", "fbgemm-gpu-cpu", "numba", "numpy
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """What a figure depends on. `cores`: that this process may use; `versions`: of Python and of packages, by name."""
+    """The machine and the software. `cores`: number of cores that this process may use. `versions`: of Python and of
+    packages, by name."""
 
     cpu: str
     cores: int
@@ -26,7 +27,8 @@ class Machine:
 
 
 def read_machine(more_versions: Mapping[str, str] | None = None) -> Machine:
-    """Of this process. `more_versions`: of what other processes use. Packages that are not installed are left out."""
+    """The machine of this process. `more_versions`: of software that other processes use. Packages that are not
+    installed are left out."""
     versions = {"python": platform.python_version()}
     for package in PACKAGES:
         try:

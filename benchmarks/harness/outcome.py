@@ -1,4 +1,4 @@
-"""What a benchmark came to: its measurements, its figures over all rounds, the verdicts on its aims. Pure."""
+"""The outcome of a benchmark: its measurements, its figures over all rounds, the verdicts on its aims. Pure."""
 
 from __future__ import annotations
 
@@ -17,38 +17,39 @@ M = TypeVar("M")
 
 @dataclass(frozen=True)
 class Outcome(Generic[M]):
-    """measured: in the order in which it came."""
+    """The outcome of one benchmark. measured: all measurements in the order in which they were made."""
 
     benchmark: Benchmark[M]
     measured: tuple[Measurement[M], ...]
 
     @property
     def failures(self) -> dict[str, str]:
-        """Arm -> why."""
+        """The reason of failure by arm."""
         return {one.arm: one.failure for one in self.measured if one.found is None}
 
     def of(self, arm: str) -> dict[int, M]:
-        """By round."""
+        """The measurements of an arm by round."""
         return {one.round: one.found for one in self.measured if one.arm == arm and one.found is not None}
 
     def values(self, arm: str) -> list[M]:
-        """In the order of rounds."""
+        """The measurements of an arm in the order of rounds."""
         found = self.of(arm)
         return [found[number] for number in sorted(found)]
 
     def figure(self, name: str, arm: str) -> Aggregate | None:
-        """None: it was not measured, or is not told of this arm. Raises KeyError for a name that there is not."""
+        """A figure of an arm. None: it was not measured, or this arm does not have it. Raises KeyError for an unknown
+        name."""
         for figure in self.benchmark.figures:
             if figure.name == name:
                 return None if figure.arms and arm not in figure.arms else figure.over(self.values(arm))
         raise KeyError(name)
 
     def pair(self, figure: PairedFigure[M]) -> Aggregate | None:
-        """None: there is no round in which both arms were measured."""
+        """A paired figure; None if no round has measured both arms."""
         return figure.over(self.of(figure.arm), self.of(figure.against))
 
     def verdicts(self) -> tuple[Verdict, ...]:
-        """On all aims. Raises KeyError for one whose figure there is not."""
+        """The verdicts on all aims. Raises KeyError for an aim of an unknown figure."""
         pairs = {figure.name: figure for figure in self.benchmark.pairs}
         found = []
         for aim in self.benchmark.aims:

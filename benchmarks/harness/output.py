@@ -1,4 +1,4 @@
-"""What a benchmark prints: tables for people; for programs the last line of stdout, one JSON object."""
+"""Output of benchmarks: tables for people, and one JSON object in the last line of stdout for programs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SCHEMA = "elastichost-benchmark/v1"
 
 
 def print_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    """A plain table: the first column to the left, the others to the right."""
+    """Prints a plain table; the first column is left-aligned, the others are right-aligned."""
     lines = [tuple(header), *(tuple(row) for row in rows)]
     widths = [max(len(line[column]) for line in lines) for column in range(len(header))]
     for first, *others in lines:
@@ -27,7 +27,7 @@ def print_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
 def write_json(
     benchmark: str, figures: msgspec.Struct | Mapping[str, object], verdicts: Sequence[Verdict] | None = None
 ) -> None:
-    """What was measured and where; verdicts: on the aims, where a benchmark has some."""
+    """Prints the figures and the machine as JSON. verdicts: on the aims, None if the benchmark has no aims."""
     found = {"schema": SCHEMA, "benchmark": benchmark, "machine": read_machine(), "figures": figures}
     if verdicts is not None:
         found["verdicts"] = [verdict.to_json() for verdict in verdicts]

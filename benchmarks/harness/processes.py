@@ -1,4 +1,4 @@
-"""Processes as /proc shows them: a tree, its CPU time and memory; and the end of everything that bears a mark."""
+"""Reads process trees, CPU time and memory from /proc, and kills all processes that carry a mark."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ __all__ = [
     "tree_of",
 ]
 
-MARK = "ELASTICHOST_BENCHMARK"  # every process of one benchmark has it, with the same value, in its environment
+MARK = "ELASTICHOST_BENCHMARK"  # an environment variable with the same value in every process of one benchmark
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 KILL_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """`name` as the process calls itself; `cpu_s` user and system time of all its threads."""
+    """A process. `name`: the name that it has set itself. `cpu_s`: user and system time of all its threads."""
 
     pid: int
     parent: int
@@ -44,7 +44,7 @@ def _read(pid: int) -> Process | None:
         text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
     except (FileNotFoundError, ProcessLookupError):
         return None
-    # the name stands in parentheses and may hold anything, so fields are counted from its end
+    # the name is in parentheses and may contain any character, so fields are counted from the last ")"
     end = text.rindex(")")
     fields = text[end + 2 :].split()
     ticks = int(fields[11]) + int(fields[12])
@@ -56,7 +56,7 @@ def _all_pids() -> list[int]:
 
 
 def tree_of(root: int) -> list[Process]:
-    """The living processes below `root`, and itself first."""
+    """`root` and all living processes below it; `root` comes first."""
     children: dict[int, list[Process]] = {}
     found: list[Process] = []
     for process in filter(None, map(_read, _all_pids())):
@@ -70,26 +70,26 @@ def tree_of(root: int) -> list[Process]:
 
 
 def is_running(pid: int) -> bool:
-    """Stopped counts as running, a zombie does not."""
+    """Whether a process runs. A stopped process counts as running, a zombie does not."""
     process = _read(pid)
     return process is not None and process.state not in "ZX"
 
 
 def cpu_s(pid: int) -> float:
-    """User and system time of the process' whole life; 0 when there is no such process."""
+    """User and system time of the process since its start, in seconds; 0 if there is no such process."""
     process = _read(pid)
     return process.cpu_s if process is not None else 0.0
 
 
 def busy_s() -> float:
-    """Core-seconds in which this machine's cores did not idle, since boot; what a hypervisor took away counts too."""
+    """Core-seconds since boot in which this machine's cores were not idle, including time stolen by a hypervisor."""
     with open("/proc/stat", encoding="ascii") as file:
         user, nice, system, _, _, irq, softirq, steal = map(int, file.readline().split()[1:9])
     return (user + nice + system + irq + softirq + steal) / TICKS_PER_S
 
 
 def memory_bytes(pid: int) -> int:
-    """Proportional set size: shared pages count by their share. 0 when it cannot be read."""
+    """The proportional set size (PSS) in bytes: a shared page counts by its share. 0 if it cannot be read."""
     try:
         text = Path(f"/proc/{pid}/smaps_rollup").read_text(encoding="ascii")
     except OSError:
@@ -104,7 +104,7 @@ def signal_all(pids: Iterable[int], number: signal.Signals) -> None:
 
 
 def end_processes(pids: Iterable[int]) -> None:
-    """Kills them, stopped ones too, and waits until they are gone (at most 5 s)."""
+    """Kills the processes, including stopped ones, and waits up to 5 s until they have ended."""
     left = list(pids)
     signal_all(left, signal.SIGKILL)
     deadline_s = time.monotonic() + KILL_S
@@ -123,7 +123,7 @@ def _marked(mark: str) -> list[int]:
 
 
 def end_marked(mark: str) -> None:
-    """Kills every process that inherited the mark, wherever in the tree it came to be."""
+    """Kills every process with the mark in its environment, wherever it is in the process tree."""
     deadline_s = time.monotonic() + KILL_S
     while (left := _marked(mark)) and time.monotonic() < deadline_s:
         end_processes(left)

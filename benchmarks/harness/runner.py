@@ -1,4 +1,4 @@
-"""Runs benchmarks, prints what they came to, and judges their aims."""
+"""Runs benchmarks, prints their outcomes, and judges their aims."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ M = TypeVar("M")
 
 
 def silent(_: object) -> None:
-    """Of short rounds, and where arms tell their progress themselves."""
+    """Prints no progress: for short rounds, and for arms that print their progress themselves."""
 
 
 def say(text: str) -> None:
-    """On stderr: progress."""
+    """Prints a line of progress on stderr."""
     print(text, file=sys.stderr, flush=True)
 
 
 def run(benchmark: Benchmark[M], told: Callable[[Measurement[M]], None] | None = None) -> Outcome[M]:
-    """All rounds of all arms. told: hears of each measurement; None: a line on stderr."""
+    """Measures all arms in all rounds. told: is called with each measurement; None prints a line on stderr."""
     found: list[Measurement[M]] = []
     for one in interleave(benchmark.arms, benchmark.rounds):
         found.append(one)
@@ -52,12 +52,12 @@ def _progress(benchmark: Benchmark[M], one: Measurement[M]) -> str:
 
 
 def _first(text: str) -> str:
-    """Of a single measurement there is no spread."""
+    """Removes the spread, which a single measurement does not have."""
     return text.partition(" (")[0]
 
 
 def print_outcomes(outcomes: Sequence[Outcome[Any]]) -> None:
-    """Tables of figures, one for neighbours that differ in their case only, and one of comparisons and aims."""
+    """Prints a table of figures for each title, then a table of comparisons and aims, then the failures."""
     for title, group in groupby(outcomes, key=lambda outcome: outcome.benchmark.title):
         _print_figures(title, list(group))
     rows = [row for outcome in outcomes for row in _comparisons(outcome)]
@@ -77,7 +77,7 @@ def _print_figures(title: str, outcomes: Sequence[Outcome[Any]]) -> None:
         for arm in outcome.benchmark.arms
     ]
     print(f"\n{title}")
-    # whatever there is more of goes down
+    # the longer dimension becomes the rows
     if len(columns) >= len(figures):
         rows = [(name, *(_cell(outcome, arm, figure) for figure in figures)) for name, outcome, arm in columns]
         print_table(("", *(figure.heading for figure in figures)), rows)
@@ -92,7 +92,7 @@ def _cell(outcome: Outcome[Any], arm: str, figure: Figure[Any]) -> str:
 
 
 def _comparisons(outcome: Outcome[Any]) -> Iterable[tuple[str, str, str, str]]:
-    """Every pair, with its aim if it has one; then the other aims."""
+    """Rows of the table: every paired figure with its aim, if it has one, then the other aims."""
     case = f"{outcome.benchmark.case}: " if outcome.benchmark.case else ""
     verdicts, pairs = outcome.verdicts(), outcome.benchmark.pairs
     for figure in pairs:
@@ -105,7 +105,7 @@ def _comparisons(outcome: Outcome[Any]) -> Iterable[tuple[str, str, str, str]]:
 
 
 def print_verdicts(verdicts: Iterable[Verdict]) -> None:
-    """Of a suite with tables of its own."""
+    """Prints the aims and their verdicts, for a suite that prints its own tables."""
     print_table(
         ("aims", "measured", "aim", ""),
         [(verdict.aim.label, verdict.shown, str(verdict.aim), verdict.word) for verdict in verdicts],
@@ -113,5 +113,5 @@ def print_verdicts(verdicts: Iterable[Verdict]) -> None:
 
 
 def exit_code(outcomes: Iterable[Outcome[Any]]) -> int:
-    """1 where an arm failed or an aim was missed."""
+    """1 if an arm failed or an aim was missed, else 0."""
     return int(any(outcome.failures or is_any_missed(outcome.verdicts()) for outcome in outcomes))

@@ -1,4 +1,4 @@
-"""An arena where runs have theirs, gone afterwards."""
+"""Creates a temporary arena in the directory where runs have their arenas."""
 
 from __future__ import annotations
 

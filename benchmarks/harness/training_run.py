@@ -1,4 +1,4 @@
-"""One run of a job file as a user would start it, and the figures of its result."""
+"""Runs a job file with the command line, as a user does, and reads the result."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Quality(msgspec.Struct, frozen=True):
 
 
 class TrainingResult(msgspec.Struct, frozen=True):
-    """The part of a run's JSON result that is compared."""
+    """The part of a run's JSON result that benchmarks compare."""
 
     status: str
     samples_per_s: float
@@ -36,9 +36,10 @@ class TrainingResult(msgspec.Struct, frozen=True):
 def train(
     job: Path, settings: Mapping[str, object], run_dir: Path, sizes: Sequence[tuple[int, str]] = ()
 ) -> TrainingResult:
-    """Runs the job to its end. sizes: after so many samples `elastichost scale` with this word, as "workers=3". Raises
-    CalledProcessError when the run fails, or a change of its size; messages are on stderr then."""
-    fixed = {"tuner.mode": "off", **settings}  # a figure is of the plan that it is told to be of
+    """Runs the job to its end. sizes: (samples, argument) pairs; when that many samples are trained, `elastichost
+    scale` is called with the argument, such as "workers=3". Raises CalledProcessError if the run or a scale command
+    fails; its messages are on stderr."""
+    fixed = {"tuner.mode": "off", **settings}  # the tuner would change the plan that is measured
     overrides = [part for key, value in fixed.items() for part in ("--set", f"{key}={value}")]
     program = [sys.executable, "-m", "elastichost"]
     command = [*program, "run", str(job), "--json", "--run-dir", str(run_dir), *overrides]

@@ -1,7 +1,7 @@
-"""The place of one benchmark: its directories and its mark. Whichever way it ends, nothing of it is left.
+"""The directories and the process mark of one benchmark. Both are cleaned up, however the benchmark ends.
 
-A watcher, `python -m benchmarks.harness.workshop MARK DIRECTORY...`, does the same when the benchmark itself is killed:
-it waits for the end of its stdin.
+A watcher, `python -m benchmarks.harness.workshop MARK DIRECTORY...`, cleans up if the benchmark itself is killed: it
+waits for the end of its stdin.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ ROOT = Path(__file__).parents[2]
 
 
 class Workshop:
-    """Use as a context manager, in the main thread. `disk`: for files; `memory`: a directory of shared memory."""
+    """The workplace of one benchmark; use it as a context manager in the main thread. `disk`: a directory for files.
+    `memory`: a directory in shared memory."""
 
     def __init__(self) -> None:
         self.mark = uuid.uuid4().hex
@@ -37,7 +38,7 @@ class Workshop:
             [sys.executable, "-m", "benchmarks.harness.workshop", self.mark, str(self.disk), str(self.memory)],
             stdin=subprocess.PIPE,
             env={**os.environ, "PYTHONPATH": str(ROOT)},
-            start_new_session=True,  # Ctrl-C is the benchmark's
+            start_new_session=True,  # Ctrl-C must reach the benchmark only
         )
         self._before = signal.SIG_DFL
 
@@ -46,7 +47,7 @@ class Workshop:
         return self
 
     def __exit__(self, *_: object) -> None:
-        # a second Ctrl-C must not leave half of it behind
+        # a second Ctrl-C must not interrupt the clean-up
         held = signal.signal(signal.SIGINT, signal.SIG_IGN)
         try:
             _end(self.mark, (self.disk, self.memory))
@@ -58,7 +59,7 @@ class Workshop:
             signal.signal(signal.SIGTERM, self._before)
 
     def environment(self) -> dict[str, str]:
-        """Of everything that is started: the mark, and a directory of its own for what it leaves behind."""
+        """The environment of every process of the benchmark: with the mark, and with TMPDIR in the workshop."""
         kept = {name: value for name, value in os.environ.items() if name != "XDG_RUNTIME_DIR"}
         return {**kept, MARK: self.mark, "TMPDIR": str(self.disk)}
 

@@ -1,7 +1,7 @@
-"""A run over two machines that strangers and insiders attack.
+"""Attacks a run on two machines, by processes without a key (strangers) and with an accepted key (insiders).
 
-benchmark         windows without and with attackers; the command
+benchmark         the command: windows without and with attackers
 victims           the run that is attacked
-attackers         what attackers do
-leaky_supervisor  a supervisor that gives its keys away
+attackers         the attacks
+leaky_supervisor  a supervisor that writes its keys to a file
 """

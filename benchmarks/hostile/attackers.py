@@ -1,7 +1,7 @@
-"""Whoever knocks at the gates of a run without being let in, and whoever is let in and misbehaves.
+"""Attackers of a run's sockets: connections without a key, and connections with an accepted key that send invalid data.
 
-python -m benchmarks.hostile.attackers RATE      targets as JSON on stdin; attacks in turn, RATE a second, until that
-ends
+python -m benchmarks.hostile.attackers RATE      reads targets as JSON from stdin, and makes RATE attacks a second until
+                                                 the end of stdin
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ CONNECT_TIMEOUT_S = 5.0
 
 
 class Target(msgspec.Struct, frozen=True):
-    """A gate. key: the public one of whoever is behind it; insiders: keys that are let in, by the incarnations they are
-    of; job_id: of the run."""
+    """A socket to attack. key: public key of the process that listens. insiders: accepted keys by incarnation. job_id:
+    of the run."""
 
     host: str
     port: int
@@ -57,7 +57,7 @@ class Target(msgspec.Struct, frozen=True):
 
 
 def gates_of(pid: int) -> list[tuple[str, int]]:
-    """(address, port) that a process listens at."""
+    """The (address, port) pairs on which a process listens."""
     found = psutil.Process(pid).net_connections("tcp")
     return [(one.laddr.ip, one.laddr.port) for one in found if one.status == psutil.CONN_LISTEN]
 
@@ -66,7 +66,7 @@ def gates_of(pid: int) -> list[tuple[str, int]]:
 
 
 def greeting(mechanism: bytes) -> bytes:
-    """Of ZMTP 3.1, from a client."""
+    """The greeting of a ZMTP 3.1 client."""
     return b"\xff" + bytes(8) + b"\x7f" + b"\x03\x01" + mechanism.ljust(20, b"\0") + bytes(32)
 
 
@@ -87,13 +87,13 @@ def connect(target: Target) -> socket.socket:
 
 
 def knock_and_go(target: Target, times: int) -> None:
-    """Connects and closes."""
+    """Connects and closes `times` times."""
     for _ in range(times):
         connect(target).close()
 
 
 def wait_closed(guests: Sequence[socket.socket], within_s: float) -> int:
-    """How many of them were not closed by the other side in time."""
+    """The number of connections that the target did not close within `within_s` seconds."""
     poller, inside = select.poll(), {guest.fileno(): guest for guest in guests}
     for descriptor in inside:
         poller.register(descriptor, select.POLLIN)
@@ -115,7 +115,7 @@ def wait_closed(guests: Sequence[socket.socket], within_s: float) -> int:
 
 @contextlib.contextmanager
 def stranger(target: Target, name: str, shown: Pass | None) -> Iterator[zmq.Socket[bytes]]:
-    """A DEALER of that name; without keys it speaks in the clear."""
+    """A DEALER socket with this name; without keys it does not encrypt."""
     with zmq.Context() as context, context.socket(zmq.DEALER) as dealer:
         dealer.setsockopt(zmq.LINGER, 0)
         dealer.setsockopt(zmq.IDENTITY, unforeseen(name))
@@ -125,7 +125,7 @@ def stranger(target: Target, name: str, shown: Pass | None) -> Iterator[zmq.Sock
 
 
 def is_let_in(target: Target, name: str, shown: Pass | None, within_s: float = 10.0) -> bool:
-    """Whether a handshake succeeds; False once it has failed."""
+    """Whether a handshake succeeds. Raises TimeoutError if it neither succeeds nor fails in time."""
     with stranger(target, name, shown) as dealer:
         monitor = dealer.get_monitor_socket()
         try:
@@ -136,7 +136,7 @@ def is_let_in(target: Target, name: str, shown: Pass | None, within_s: float = 1
                     return True
                 if event in _TURNED_AWAY:
                     return False
-            raise TimeoutError(f"{target.address} said neither yes nor no within {within_s:g} s")
+            raise TimeoutError(f"{target.address}: the handshake neither succeeded nor failed within {within_s:g} s")
         finally:
             dealer.disable_monitor()
             monitor.close()
@@ -156,7 +156,7 @@ _TURNED_AWAY = (
 
 @dataclass(slots=True)
 class _Crowd:
-    """What one attacker does in turn; holds the last few connections open."""
+    """The attacks of one attacker, in turn. It keeps the last few connections open."""
 
     target: Target
     held: list[socket.socket]
@@ -175,7 +175,8 @@ class _Crowd:
 
 
 def knocking(targets: Sequence[Target], rate: float, is_over: Callable[[float], bool]) -> int:
-    """`rate` acts a second at all gates in turn, until `is_over`, which waits for so many seconds. How many."""
+    """Makes `rate` attacks a second on all targets in turn until `is_over` returns True; `is_over` waits for the given
+    seconds. Returns the number of attacks."""
     crowds = [_Crowd(target, []) for target in targets]
     insiders = [Insider(target) for target in targets if target.insiders]
     number, began_s = 0, time.monotonic()
@@ -197,7 +198,7 @@ def knocking(targets: Sequence[Target], rate: float, is_over: Callable[[float], 
 
 
 class Insider:
-    """Is let in, says what is no message, and reads no answer."""
+    """An attacker with an accepted key: it sends invalid messages and reads no answers."""
 
     def __init__(self, target: Target) -> None:
         incarnation, keys = next(iter(target.insiders.items()))
@@ -209,7 +210,7 @@ class Insider:
         self._dealer.connect(target.address)
 
     def act(self, number: int) -> None:
-        """A few messages."""
+        """Sends a few invalid messages."""
         with contextlib.suppress(zmq.Again):
             for _ in range(10):
                 self._dealer.send_multipart([os.urandom(48), bytes(100 * (number % 100))], zmq.NOBLOCK)
@@ -220,7 +221,7 @@ class Insider:
 
 
 def attack(rate: float) -> None:
-    """Until stdin ends."""
+    """Attacks until the end of stdin."""
     os.nice(19)
     targets = msgspec.json.decode(sys.stdin.readline(), type=list[Target])
 

@@ -1,13 +1,13 @@
-"""Hostile peers: what it costs a run over two machines that strangers and insiders knock at all of its gates.
+"""Hostile peers: the slowdown of a run on two machines while strangers and insiders attack all its sockets.
 
     python -m elastichost bench hostile            four minutes
-    python -m elastichost bench hostile --quick    a pair of each: a minute
+    python -m elastichost bench hostile --quick    two pairs of short windows: a minute
 
-One run, machines with transport "local". Windows without and with attackers in turn: nonsense before the handshake,
-connections that come and go or say nothing, and a key that is let in, whose holder sends what is no message; at all
-gates, at a bounded rate, from a process that gives way to everybody (nice 19). The attackers' own work shares the cores
-of the victims here, which on other machines it would not: so both are told, samples a second, and samples a second of
-the victims' CPU time.
+The benchmark has one run; its machines have transport "local". Windows without and with attackers alternate. The
+attacks are: invalid bytes before the handshake, connections that close at once or send nothing, and a peer with an
+accepted key that sends invalid messages. They go to all sockets at a bounded rate, from a process with nice 19. Here
+the attackers share cores with the victims, which attackers on other machines would not do. Therefore two figures are
+shown: samples per second, and samples per CPU second of the victims.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ __all__ = ["benchmark_of", "main"]
 ALONE, ATTACKED = "alone", "attacked"
 AIM = 0.90
 MOST_GROWTH_MIB = 64.0
-PAUSE_S = 3.5  # after an attack: whoever was let into the hall is sent away within it
+PAUSE_S = 3.5  # after an attack: the run closes the remaining unauthenticated connections within this time
 RATIO = PairedFigure[Window](
-    "attacked over alone", "", ALONE, ATTACKED, lambda alone, attacked: attacked.samples_per_s / alone.samples_per_s
+    "attacked / alone", "", ALONE, ATTACKED, lambda alone, attacked: attacked.samples_per_s / alone.samples_per_s
 )
 CPU_RATIO = PairedFigure[Window](
-    "the same by CPU second of the victims",
+    "attacked / alone, per CPU second of the victims",
     "",
     ALONE,
     ATTACKED,
@@ -50,7 +50,7 @@ CPU_RATIO = PairedFigure[Window](
 
 
 class Attack:
-    """Attackers at work, from `with` to its end; `acts`: how many times they did something."""
+    """Runs the attackers while the context is open. `acts`: their number of attacks."""
 
     def __init__(self, targets: Sequence[Target], rate: float) -> None:
         self._targets, self._rate = targets, rate
@@ -70,11 +70,11 @@ class Attack:
 
 
 def benchmark_of(victims: Victims, pairs: int, window_s: float, rate: float) -> Benchmark[Window]:
-    """Windows without and with attackers, in turns. Arms raise RuntimeError when the run does not live through it."""
+    """Windows without and with attackers, alternately. An arm raises RuntimeError if the run dies."""
 
     def attacked(_: int) -> Window:
         with Attack(victims.targets(), rate) as attack:
-            victims.window(1.0)  # it imports meanwhile
+            victims.window(1.0)  # time for the imports of the attackers
             window = victims.window(window_s)
         time.sleep(PAUSE_S)
         return msgspec.structs.replace(window, acts=attack.acts)
@@ -85,7 +85,7 @@ def benchmark_of(victims: Victims, pairs: int, window_s: float, rate: float) -> 
         rounds=Rounds(pairs),
         figures=(
             Figure("samples/s", "", lambda one: one.samples_per_s, form=",.0f"),
-            Figure("samples/s of CPU time", "", lambda one: one.samples_per_cpu_s, form=",.0f"),
+            Figure("samples per CPU second", "", lambda one: one.samples_per_cpu_s, form=",.0f"),
             Figure("growth of memory", "MiB", lambda one: one.growth_bytes / 2**20, median, ".1f"),
             Figure("processes lost", "", lambda one: one.lost, max, ".0f"),
             Figure("acts", "", lambda one: one.acts, sum, ",.0f", (ATTACKED,)),
@@ -101,14 +101,14 @@ def benchmark_of(victims: Victims, pairs: int, window_s: float, rate: float) -> 
 
 
 def measure(pairs: int, window_s: float, rate: float) -> Outcome[Window]:
-    """Raises RuntimeError when the run does not live through it."""
+    """Measures all windows. Raises RuntimeError if the run dies."""
     with Workshop() as workshop, victims_in(workshop) as victims:
-        victims.window(window_s)  # until it has come into its stride
+        victims.window(window_s)  # warm-up
         return run(benchmark_of(victims, pairs, window_s, rate))
 
 
 def figures_of(outcome: Outcome[Window], rate: float) -> dict[str, object]:
-    """For programs. Ratios are of the quotients within a pair of windows."""
+    """The figures for the JSON output. Ratios are of quotients within a pair of windows."""
     attacked = outcome.of(ATTACKED).values()
     return {
         "rate": rate,
@@ -128,7 +128,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         prog="elastichost bench hostile", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--quick", action="store_true", help="two pairs of short windows")
-    parser.add_argument("--rate", type=float, default=100.0, metavar="ACTS", help="of the attackers in a second (100)")
+    parser.add_argument("--rate", type=float, default=100.0, metavar="ACTS", help="attacks per second (100)")
     chosen = parser.parse_args(argv)
     outcome = measure(2 if chosen.quick else 8, 5.0 if chosen.quick else 10.0, chosen.rate)
     print_outcomes([outcome])

@@ -1,7 +1,7 @@
-"""A supervisor that gives its keys away: `python -m benchmarks.hostile.leaky_supervisor JOB RUN_DIR`.
+"""A supervisor that writes its keys to a file: `python -m benchmarks.hostile.leaky_supervisor JOB RUN_DIR`.
 
-Beside JOB is hosts.toml. RUN_DIR.keys gets a line for each key: of the supervisor (public), of every incarnation, of
-incarnations that are let in although there are no such processes (INSIDERS), and of one that is over.
+hosts.toml is in the folder of JOB. RUN_DIR.keys gets one line for each key: of the supervisor (public key only), of
+every incarnation, of accepted incarnations without a process (INSIDERS), and of one incarnation that has ended.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ ENDED = ProcessId("worker", 31, 1)
 
 
 class Leaked(msgspec.Struct, frozen=True):
-    """A key that is not kept. incarnation: as `worker-0.1`; "supervisor", without a secret."""
+    """A leaked key. incarnation: such as `worker-0.1`, or "supervisor", which has no secret key here."""
 
     incarnation: str
     keys: KeyPair
 
 
 def read_keys(run_dir: Path) -> dict[str, KeyPair]:
-    """By the incarnations."""
+    """The leaked keys by incarnation."""
     lines = _path_for(run_dir).read_bytes().splitlines()
     leaked = [msgspec.json.decode(line, type=Leaked) for line in lines]
     return {one.incarnation: one.keys for one in leaked}
@@ -45,7 +45,7 @@ def _path_for(run_dir: Path) -> Path:
 
 
 def leaky(path: Path) -> type[Keyring]:
-    """A Keyring that writes all of it there."""
+    """A subclass of Keyring that writes all keys to `path`."""
 
     class Leaky(Keyring):
         def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""The run that is attacked, seen from outside."""
+"""The run that is attacked, measured from outside."""
 
 from __future__ import annotations
 
@@ -49,8 +49,8 @@ LOOK_EVERY_S = 0.02
 
 
 class Window(msgspec.Struct, frozen=True):
-    """cpu_s: of the victims. growth_bytes: of the private memory of the one that grew most. lost: processes since the
-    run began. acts: how many times attackers did something."""
+    """One window. cpu_s: of the victims. growth_bytes: largest growth of a process's private memory. lost: number of
+    processes lost since the run began. acts: number of attacks."""
 
     samples_per_s: float
     samples_per_cpu_s: float
@@ -60,18 +60,18 @@ class Window(msgspec.Struct, frozen=True):
 
 
 class Victims:
-    """A run, seen from outside."""
+    """The run under attack."""
 
     def __init__(self, process: subprocess.Popen[bytes], run_dir: Path) -> None:
         self._process, self._run_dir = process, run_dir
         self._applied = AppliedTail(run_dir / "applied.bin")
 
     def wait_trained(self) -> None:
-        """Raises RuntimeError when it does not come to that."""
+        """Waits until the run trains. Raises RuntimeError if it does not."""
         deadline_s = time.monotonic() + START_LIMIT_S
         while self._samples() == 0 or len(self._gates()) < 3:
             if self._process.poll() is not None or time.monotonic() > deadline_s:
-                raise RuntimeError(f"the run did not begin to train: exit code {self._process.returncode}")
+                raise RuntimeError(f"the run did not start to train; exit code {self._process.returncode}")
             time.sleep(LOOK_EVERY_S)
 
     def _samples(self) -> int:
@@ -86,19 +86,19 @@ class Victims:
 
     @property
     def _processes(self) -> list[psutil.Process]:
-        """Those that train and serve, and the supervisor: agents and fork servers only wait."""
+        """The workers, the PS and the supervisor; agents and fork servers are left out because they only wait."""
         facts = msgspec.json.decode((self._run_dir / "status.json").read_bytes())
-        pids = (one["pid"] for one in facts["processes"] if psutil.pid_exists(one["pid"]))  # the probe may be gone
+        pids = (one["pid"] for one in facts["processes"] if psutil.pid_exists(one["pid"]))  # the probe may have ended
         return [psutil.Process(self._process.pid), *map(psutil.Process, pids)]
 
     def _gates(self) -> list[tuple[int, str, int]]:
-        """(pid, address, port)"""
+        """The listening sockets of the run as (pid, address, port)."""
         if not (self._run_dir / "status.json").exists():
             return []
         return [(one.pid, *gate) for one in self._processes for gate in gates_of(one.pid)]
 
     def targets(self) -> list[Target]:
-        """All gates; insiders at those of PS, where it is answers that cost."""
+        """All sockets of the run. Insiders attack only the PS, where answers cost CPU time."""
         keys = read_keys(self._run_dir)
         status = msgspec.json.decode((self._run_dir / "status.json").read_bytes())
         incarnations = {one["pid"]: f"{one['role']}-{one['index']}.{one['incarnation']}" for one in status["processes"]}
@@ -109,19 +109,19 @@ class Victims:
         ]
 
     def window(self, seconds: float) -> Window:
-        """Raises RuntimeError when the run ends within it."""
+        """Measures a window. Raises RuntimeError if the run ends in it."""
         processes = self._processes
         cpu_s, samples, began_s = _cpu_s(processes), self._samples(), time.monotonic()
         private = [_private_bytes(one) for one in processes]
         time.sleep(seconds)
         if self._process.poll() is not None:
-            raise RuntimeError(f"the run ended with {self._process.returncode}")
+            raise RuntimeError(f"the run ended with exit code {self._process.returncode}")
         trained, passed_s = self._samples() - samples, time.monotonic() - began_s
         growth = max(_private_bytes(one) - before for one, before in zip(processes, private, strict=True))
         return Window(trained / passed_s, trained / (_cpu_s(processes) - cpu_s), growth, self._lost())
 
     def _lost(self) -> int:
-        """Processes since the run began."""
+        """The number of processes lost since the run began."""
         lines = read_journal(self._run_dir / "journal.jsonl")
         return sum(isinstance(line.event, ProcessLost) for line in lines)
 
@@ -137,7 +137,7 @@ def _private_bytes(process: psutil.Process) -> int:
 
 @contextlib.contextmanager
 def victims_in(workshop: Workshop) -> Iterator[Victims]:
-    """A run that trains; ended when it is left."""
+    """A run that trains; it is killed when the context is left."""
     folder = workshop.disk
     (folder / "job.toml").write_text(JOB)
     (folder / "hosts.toml").write_text(HOSTS)

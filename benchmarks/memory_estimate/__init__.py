@@ -1,8 +1,8 @@
-"""How well the peak memory of a job is foreseen.
+"""Measures the accuracy of the estimate of a job's peak memory.
 
-benchmark    errors of the estimates; the command
+benchmark    the command: errors of the estimates
 job_runner   estimates, runs and watches one job after another
 job_shapes   the jobs
-run_entries  their processes
-footprint    the memory of a running job, seen from outside
+run_entries  entry points of the jobs' processes
+footprint    measures the memory of a running job from outside
 """

@@ -1,12 +1,12 @@
-"""How well the peak memory of a job is foreseen: small real jobs, estimated as `plan` does, then run and watched.
+"""Accuracy of the estimate of peak memory: small real jobs, estimated as `plan` does, then run and measured.
 
     elastichost bench memory-estimate [--quick] [--json] [--only WORD] [--parts] [--drawn N --seed S]
 
 The jobs differ in model, tables (10 thousand to 2 million rows, dimensions 4 to 64, fixed and dynamic), batch, access,
-workers, format of the data, test data and checkpoints. Each is forked from a process that has imported torch, as a host
-with many jobs does it, so that what all share counts for none; "alone" are started as `elastichost run` starts them.
-Observed is the largest sum of the arena's pages, the copies for checkpoints and the anonymous memory of all processes
-(`job_memory`). --parts: of both sums, what they consist of.
+workers, format of the data, test data and checkpoints. Each job is forked from a process that has imported torch, as
+on a host with many jobs, so that memory shared by all jobs is not counted. Jobs named "alone" are started as by
+`elastichost run`. The observed value is the largest sum of the arena's pages, the copies for checkpoints and the
+anonymous memory of all processes. --parts prints the parts of the estimated and the observed sum.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ ARM = "estimates"
 
 
 def benchmark_of(runner: JobRunner, shapes: Sequence[JobShape], *, parts: bool = False) -> Benchmark[SeenJob]:
-    """A round is a job. parts: what both sums consist of is printed."""
+    """The benchmark; each round is one job. parts: also prints the parts of both sums."""
 
     def see(number: int) -> SeenJob:
         one = runner.see(shapes[number])
@@ -39,7 +39,7 @@ def benchmark_of(runner: JobRunner, shapes: Sequence[JobShape], *, parts: bool =
         return one
 
     return Benchmark(
-        title="estimated over observed peak memory, less one",
+        title="error of estimated peak memory: estimated / observed - 1",
         arms={ARM: see},
         rounds=Rounds(len(shapes)),
         figures=(
@@ -53,7 +53,7 @@ def benchmark_of(runner: JobRunner, shapes: Sequence[JobShape], *, parts: bool =
 
 
 def figures_of(outcome: Outcome[SeenJob]) -> dict[str, object]:
-    """For programs. by_job: predicted and observed megabytes."""
+    """The figures for the JSON output. by_job: predicted and observed megabytes."""
     seen = outcome.values(ARM)
     names = {"p50": "p50 of |error|", "p90": "p90", "max_under": "most too low", "max_over": "most too high"}
     return {
@@ -96,14 +96,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--parts", action="store_true")
-    parser.add_argument("--only", default="", help="jobs whose name has this word")
-    parser.add_argument("--drawn", type=int, default=0, help="so many of random shapes, not the listed ones")
-    parser.add_argument("--seed", type=int, default=0, help="of these shapes")
+    parser.add_argument("--only", default="", help="run only jobs with this word in their name")
+    parser.add_argument(
+        "--drawn", type=int, default=0, help="run this number of random jobs instead of the listed ones"
+    )
+    parser.add_argument("--seed", type=int, default=0, help="seed of the random jobs")
     options = parser.parse_args(arguments)
     shapes = drawn(options.drawn, options.seed) if options.drawn else cases()
     chosen = [s for s in shapes if options.only in s.name and (options.drawn or s.is_quick or not options.quick)]
     if not chosen:
-        parser.error("no job has that word in its name")
+        parser.error("no job has the word of --only in its name")
     with Workshop() as workshop:
         os.environ.update(
             workshop.environment(),

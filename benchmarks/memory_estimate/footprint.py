@@ -1,9 +1,9 @@
-"""The memory of a running job, seen from outside: pages of its arena, its copies for checkpoints, its anonymous memory.
+"""Measures the memory of a running job from outside: pages of its arena, copies for checkpoints, anonymous memory.
 
-Anonymous memory is told apart by shares (Pss) a few times a second, which takes milliseconds for each process. Between
-those looks what resides (RssAnon) is read every few milliseconds: whatever it has grown by is a process' own. So what
-is there within one batch only is seen as well. A page of the process that all were forked from counts when it has been
-copied, from the next look by shares on.
+The exact anonymous memory (by shares, Pss) is read a few times a second, which takes milliseconds for each process.
+Between these reads, the resident anonymous memory (RssAnon) is read every few milliseconds; its growth since the last
+exact read is private memory of the process. In this way, memory that exists only within one batch is measured too. A
+page shared with the process that all jobs are forked from counts once it has been copied, from the next exact read on.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ SHARES_EVERY_S = 0.2
 
 @dataclass(frozen=True, slots=True)
 class Footprint:
-    """Bytes at one moment; by_role: private ones of each process' name, where they were asked for."""
+    """Bytes of memory at one moment. by_role: private bytes by process name, empty if they were not requested."""
 
     arena: int
     copies: int
@@ -44,8 +44,8 @@ class _Shares:
 
 
 class JobMemory:
-    """Of the processes below `root` and the files below `arena`. shared_with: the process they were forked from, whose
-    pages count for none of them, and how many bytes it had when it had forked nobody."""
+    """Measures the processes below `root` and the files below `arena`. shared_with: the process from which they were
+    forked (its pages are not counted), and its bytes before the first fork."""
 
     def __init__(
         self, root: int, arena: Path, shared_with: tuple[int, int] | None = None, *, with_roles: bool = False
@@ -55,7 +55,7 @@ class JobMemory:
         self.peak: Footprint | None = None
 
     def look(self) -> None:
-        """Call it as often as possible."""
+        """Reads the memory once. Call it as often as possible."""
         pids = _tree(self._root)
         shares = self._shares
         if shares is None or shares.pids != pids or time.monotonic() - shares.at_s > SHARES_EVERY_S:
@@ -68,7 +68,7 @@ class JobMemory:
             self.peak = found
 
     def _look_at_shares(self, pids: list[int]) -> _Shares | None:
-        """None: a process came or went meanwhile."""
+        """The exact memory by shares; None if a process started or ended during the read."""
         roles: dict[str, int] = {}
         anonymous = copies = resident = 0
         for pid in pids:
@@ -88,7 +88,7 @@ class JobMemory:
 
 
 def _tree(root: int) -> list[int]:
-    """The process and all below it, by rising pid."""
+    """The process and all its descendants, ordered by pid."""
     found, pending = [], [root]
     while pending:
         pid = pending.pop()
@@ -109,7 +109,7 @@ def _name(pid: int) -> str:
 
 
 def _field(path: str, field: str) -> int:
-    """A size in bytes; 0 when the process has gone."""
+    """A size in bytes from a file of /proc; 0 if the process has ended."""
     try:
         text = Path(path).read_text(encoding="ascii", errors="replace")
     except OSError:
@@ -122,12 +122,12 @@ def _status(pid: int, field: str) -> int:
 
 
 def anonymous_bytes(pid: int, field: str = "Anonymous:") -> int:
-    """A field of smaps_rollup."""
+    """A field of smaps_rollup in bytes."""
     return _field(f"/proc/{pid}/smaps_rollup", field)
 
 
 def _mappings(pid: int) -> Iterator[tuple[str, dict[str, int]]]:
-    """(path or "", sizes in bytes by name) of everything that the process maps."""
+    """(path or "", sizes in bytes by name) of each mapping of the process."""
     path, sizes = "", dict[str, int]()
     try:
         lines = Path(f"/proc/{pid}/smaps").read_text(encoding="utf-8", errors="replace").splitlines()
@@ -145,12 +145,12 @@ def _mappings(pid: int) -> Iterator[tuple[str, dict[str, int]]]:
 
 
 def _private(pid: int) -> int:
-    """Anonymous memory that no other process has."""
+    """Anonymous memory that no other process shares, in bytes."""
     return sum(s.get("Private_Dirty:", 0) for path, s in _mappings(pid) if not path or path.startswith("["))
 
 
 def _copies(pid: int) -> int:
-    """Shared memory without a name: what a PS keeps for copies."""
+    """Unnamed shared memory in bytes: a PS keeps it for checkpoint copies."""
     return sum(sizes.get("Pss:", 0) for path, sizes in _mappings(pid) if path == "/dev/zero")
 
 

@@ -1,4 +1,4 @@
-"""Estimates jobs as `plan` does, then runs them and watches their memory."""
+"""Estimates the memory of jobs as `plan` does, then runs them and measures their memory."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ ENTRY = "benchmarks.memory_estimate.run_entries:forked"
 
 @dataclass(frozen=True, slots=True)
 class SeenJob:
-    """One job, estimated and run."""
+    """One job with its estimated and its observed memory."""
 
     shape: JobShape
     estimate: MemoryEstimate
@@ -41,7 +41,7 @@ class SeenJob:
 
     @property
     def error(self) -> float:
-        """Predicted over observed, less one."""
+        """The relative error: predicted / observed - 1."""
         return self.estimate.host_bytes / self.peak.total - 1
 
 
@@ -65,7 +65,7 @@ class JobRunner:
         self._launcher.close()
 
     def see(self, shape: JobShape) -> SeenJob:
-        """Raises RuntimeError when the job fails."""
+        """Estimates and runs a job. Raises RuntimeError if the job fails."""
         self._number += 1
         folder = self._workshop.disk / str(self._number)
         folder.mkdir()
@@ -109,5 +109,5 @@ class JobRunner:
                 memory.look()
                 time.sleep(LOOK_EVERY_S)
         if run.returncode:
-            raise RuntimeError(f"{folder}: code {run.returncode}\n{(folder / 'log').read_text()[-2000:]}")
+            raise RuntimeError(f"{folder}: exit code {run.returncode}\n{(folder / 'log').read_text()[-2000:]}")
         return memory

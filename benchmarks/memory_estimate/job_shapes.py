@@ -1,4 +1,4 @@
-"""The small jobs whose memory is estimated and observed: names, shapes, job files."""
+"""The small jobs of the benchmark of memory estimates: names, shapes, job files."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ __all__ = ["JobShape", "cases", "drawn"]
 
 @dataclass(frozen=True, slots=True)
 class JobShape:
-    """One job. rows: of each table, 0: dynamic, with ids among id_range; group: rows of a Parquet row group; strings:
-    ids are; every_s: between checkpoints, 0: only at the end."""
+    """One job. rows: of each table; 0 for dynamic tables, with ids below id_range. group: rows of a Parquet row group.
+    strings: whether ids are strings. every_s: seconds between checkpoints; 0 for a checkpoint at the end only."""
 
     name: str
     model: Literal["dlrm", "wide_deep", "deepfm", "dcn", "xdeepfm"] = "dlrm"
@@ -45,7 +45,7 @@ class JobShape:
     is_quick: bool = False
 
     def text(self, folder: Path) -> str:
-        """The job file; its data is written to the folder."""
+        """The text of the job file. Writes its data into the folder."""
         return f"""\
 [job]
 name = "memory"
@@ -113,7 +113,7 @@ def _write(path: Path, shape: JobShape, samples: int, seed: int) -> None:
 
 
 def cases() -> Iterator[JobShape]:
-    """In the order in which they run."""
+    """All listed jobs in the order in which they run."""
     yield JobShape("dlrm, tiny", rows=1000, id_range=1000, tables=4, dim=8, batch=256, samples=60_000, is_quick=True)
     yield JobShape("dlrm, batch 256")
     yield JobShape("dlrm, batch 8192", batch=8192, samples=500_000, is_quick=True)
@@ -168,7 +168,7 @@ def cases() -> Iterator[JobShape]:
 
 
 def drawn(count: int, seed: int) -> Iterator[JobShape]:
-    """Shapes at random: other ones for every seed, so some on which no figure of the estimate was chosen."""
+    """Draws random shapes, different for every seed, so that they include jobs the estimate was not fitted to."""
     random = np.random.default_rng(seed)
 
     def one_of(*choices: Any) -> Any:

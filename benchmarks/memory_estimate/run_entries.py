@@ -1,5 +1,5 @@
-"""Runs of the jobs whose memory is observed: as any run, but that a PS waits a moment when it has copied its rows for a
-checkpoint. That is when most memory is taken, and too short to be seen for sure.
+"""Entry points of the measured runs. They differ from normal runs in one point: a PS waits a moment
+after it has copied its rows for a checkpoint. Memory use peaks then, for a time too short to be measured reliably.
 
     python -m benchmarks.memory_estimate.run_entries JOB RUN_DIR
 """
@@ -59,7 +59,7 @@ def forked(arguments_json: bytes) -> int:
 
 
 def _alone(job: str, run_dir: str) -> int:
-    """As `elastichost run`."""
+    """Runs a job as `elastichost run` does."""
     from elastichost.cli import run_command_line
     from elastichost.supervisor import job as job_module
 

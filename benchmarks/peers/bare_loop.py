@@ -1,7 +1,7 @@
 """elastichost's reader and kernels without its runtime: one process, a prefetch thread, torch's Adam.
 
-What a user would write by hand around the same parts: no supervisor, no PS, no ledger, no leases, no metering. What
-one worker of elastichost reaches of its speed is what the runtime costs.
+This is the loop that a user would write around the same parts: no supervisor, no PS, no ledger, no leases, no metering.
+The difference to the speed of one elastichost worker is the cost of the runtime.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def main(settings: PeerSettings) -> None:
     network, arena = _build(job, description, Path(settings.folder))
     runner = ModelRunner(network, job.data.categorical, job.model.outputs, torch.device("cpu"))
     optimizer = adam(network)
-    # fixed tables have no misses, so nothing is ever asked of a PS
+    # fixed tables have no misses, so no PS is needed
     rows = DirectRowPreparer(arena, job.data.categorical, description.files, cast(PullChannel, None))
     ahead: queue.Queue[PreparedBatch] = queue.Queue(BATCHES_AHEAD)
     threading.Thread(target=_read, args=(reader, description, rows, settings.batch_size, ahead), daemon=True).start()
@@ -80,13 +80,13 @@ def _read(
 
 
 def _build(job: JobSpec, description: DatasetDescription, folder: Path) -> tuple[nn.Module, Arena]:
-    """The model over an arena of its own, every row with its initial value."""
+    """Builds the model over a new arena in which every row has its initial value."""
     tables = resolve_tables(job, description.key_kinds)
     torch.manual_seed(job.job.seed)
     with meta_collections():
         network = build_model(job, tables, table_rows(tables), description.num_dense, description.num_labels)
     embeddings = describe_embeddings(network, job, tables)
-    dense = DenseSpec(tensors=(), parameters=0, elements=0)  # torch has it, not the arena
+    dense = DenseSpec(tensors=(), parameters=0, elements=0)  # torch holds the dense part, not the arena
     model = ModelSpec(tables, embeddings, dense, description.num_dense, description.num_labels)
     directory = folder / "arena"
     create_directory(directory, owner_of(os.getpid(), folder))

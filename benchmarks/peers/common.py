@@ -1,4 +1,4 @@
-"""What every peer shares: its settings, and the counter of samples that the benchmark reads.
+"""The parts that all peers share: settings, and the counter of samples that the benchmark reads.
 
 This module imports neither torch nor tensorflow.
 """
@@ -26,8 +26,8 @@ _PR_SET_PDEATHSIG, _PR_SET_NAME = 1, 15
 
 @dataclass(frozen=True, slots=True)
 class PeerSettings:
-    """Everything a peer is told. `counter`: file of int64 [8], one for each counting process; `folder`: where it may
-    leave files; `threads`: of torch's operators, for each process; `job`: elastichost's job file (bare loop only)."""
+    """The settings of a peer. `counter`: file of int64 [8], one element for each counting process. `folder`: for its
+    files. `threads`: of torch's operators, for each process. `job`: elastichost's job file (bare loop only)."""
 
     model: ModelName
     batch_size: int
@@ -49,7 +49,7 @@ class PeerSettings:
 
 
 class Counter:
-    """Samples trained, in shared memory. Every process writes its own element, so nothing is lost without a lock."""
+    """Counts trained samples in shared memory. Every process writes its own element, so no lock is needed."""
 
     def __init__(self, path: Path) -> None:
         self._counts = np.memmap(path, dtype=np.int64, mode="r+", shape=(SLOTS_PER_PEER,))
@@ -67,14 +67,14 @@ class Counter:
 
 
 def endless(batches: BatchFile, first: int = 0, step: int = 1) -> Iterator[Batch]:
-    """Batches first, first + step, ... over and over."""
+    """Yields the batches first, first + step, ... again and again."""
     kept = [batches[number] for number in range(first, len(batches), step)]
     while True:
         yield from kept
 
 
 def enter_role(role: str) -> None:
-    """Names this process, as `ps` and the benchmark see it, and lets it die with its parent."""
+    """Sets the name of this process, which `ps` and the benchmark read; the kernel then kills it with its parent."""
     libc = ctypes.CDLL(None, use_errno=True)
     libc.prctl(_PR_SET_NAME, role.encode()[:15], 0, 0, 0)
     libc.prctl(_PR_SET_PDEATHSIG, ctypes.c_ulong(signal.SIGKILL), 0, 0, 0)
@@ -82,9 +82,9 @@ def enter_role(role: str) -> None:
 
 @contextlib.contextmanager
 def fork_role(role: str) -> Iterator[bool]:
-    """Forks; the body runs in both processes and gets whether it is the new one, which ends with the body.
+    """Forks. The body runs in both processes, with True in the new one, which ends after the body.
 
-    Only before anything was computed: threads of a pool do not survive a fork.
+    Call it before any computation, because the threads of a pool do not survive a fork.
     """
     parent = os.getpid()
     child = os.fork() == 0

@@ -1,7 +1,7 @@
-"""torchrec's DistributedModelParallel: two processes over gloo, whole tables on one or the other.
+"""torchrec's DistributedModelParallel: two processes over gloo; each table is on one of them.
 
-Rows are updated by fused row-wise Adagrad, the dense part by DDP and Adam. Each process brings a batch of its own, so
-a step is of 2 B samples.
+Fused row-wise Adagrad updates the rows; DDP and Adam update the dense part. Each process has its own batch, so a step
+trains 2 B samples.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from benchmarks.peers.torch_parts import (
 __all__ = ["main"]
 
 RANKS = 2
-NEVER = timedelta(days=30)  # an arm stands still while others are measured
+NEVER = timedelta(days=30)  # no timeout: an arm is stopped while others are measured
 
 
 def main(settings: PeerSettings) -> None:
@@ -69,7 +69,7 @@ def _train(settings: PeerSettings, rank: int) -> None:
 
 
 class PaddedCollection(nn.Module):
-    """In the place of a collection: its tables with rows as wide as fbgemm's kernels want them, cut again."""
+    """Replaces a collection: pads its rows to the width that fbgemm's kernels need, and cuts the output."""
 
     def __init__(self, replaced: EmbeddingBagCollection) -> None:
         super().__init__()

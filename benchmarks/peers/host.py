@@ -1,7 +1,7 @@
-"""The process that has imported the torch peers' libraries and forks a ready one in milliseconds.
+"""A process that has imported the libraries of the torch peers and forks a peer in milliseconds.
 
-`python -m benchmarks.peers.host`: requests are JSON lines on stdin, the answers, one pid each, lines on stdout. It has
-one thread and computes nothing; with the end of stdin it ends, and what it forked with it.
+`python -m benchmarks.peers.host` reads requests as JSON lines from stdin and writes the pid of each new peer as a line
+to stdout. It has one thread and computes nothing. It ends at the end of stdin, and its peers end with it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ CALLS = (
 
 @dataclass(frozen=True, slots=True)
 class Fork:
-    """One peer: `module` has main(PeerSettings); `log` gets what it prints."""
+    """A request for one peer. `module` has main(PeerSettings); the output of the peer goes to `log`."""
 
     module: str
     settings: str
@@ -40,7 +40,7 @@ class Fork:
 
 def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel forgets ended children at once
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel reaps ended children at once
     gc.disable()
     with_bare_loop = "--bare-loop" in sys.argv
     for name in (*IMPORTS, *(LATE_IMPORTS if with_bare_loop else ())):

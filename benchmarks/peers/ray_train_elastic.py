@@ -1,10 +1,11 @@
-"""The elastic peer on Ray: Ray Train's TorchTrainer, whose group of workers is made anew when one of them dies.
+"""The elastic peer on Ray: Ray Train's TorchTrainer, which starts a new group of workers when one of them dies.
 
     python -m benchmarks.peers.ray_train_elastic CLUSTER MARKS STORAGE BATCH ROWS EVERY MOST
 
-The network and its steps are those of `torchrun_elastic`. Where the installed Ray Train can, the group is of 1 to MOST
-workers (an elastic ScalingConfig), else of MOST. Rank 0 reports a checkpoint every EVERY steps. MARKS is a file of
-int64 [32] in shared memory: the step, how many groups have trained, of how many workers, their pids.
+The network and its steps are those of `torchrun_elastic`. If the installed Ray Train supports an elastic
+ScalingConfig, the group has 1 to MOST workers, else MOST. Rank 0 reports a checkpoint every EVERY steps. MARKS is a
+file of int64 [32] in shared memory: the step, the number of groups that have trained, the size of the last group, its
+pids.
 """
 
 from __future__ import annotations
@@ -29,12 +30,12 @@ from benchmarks.peers.torchrun_elastic import DENSE, FEATURES, Network
 __all__ = ["GROUPS", "IS_ELASTIC", "MARKS", "PIDS", "STEP", "WORLD", "main"]
 
 MARKS = 32
-STEP, GROUPS, WORLD, IS_ELASTIC, PIDS = 0, 1, 2, 3, 8  # places; pids from the last on, by rank
+STEP, GROUPS, WORLD, IS_ELASTIC, PIDS = 0, 1, 2, 3, 8  # indices into MARKS; pids by rank from index PIDS on
 STATE = "state.pt"
 
 
 def train(told: Mapping[str, Any]) -> None:
-    """In every worker of a group, until it is killed."""
+    """Trains in every worker of a group until the worker is killed."""
     torch.set_num_threads(1)
     context = ray.train.get_context()
     rank, world = context.get_world_rank(), context.get_world_size()
@@ -72,7 +73,7 @@ def train(told: Mapping[str, Any]) -> None:
 
 
 def _report(rank: int, step: int, network: Network, optimizers: tuple[torch.optim.Optimizer, ...]) -> None:
-    """Of every rank; rank 0 brings the checkpoint."""
+    """Reports a step; every rank must call it. Rank 0 adds the checkpoint."""
     if rank != 0:
         ray.train.report({"step": step})
         return
@@ -83,7 +84,7 @@ def _report(rank: int, step: int, network: Network, optimizers: tuple[torch.opti
 
 
 def _load(network: Network, optimizers: tuple[torch.optim.Optimizer, ...]) -> int:
-    """The step of the newest checkpoint; 0: there is none."""
+    """Loads the newest checkpoint and returns its step; 0 if there is none."""
     checkpoint = ray.train.get_checkpoint()
     if checkpoint is None:
         return 0
@@ -96,7 +97,7 @@ def _load(network: Network, optimizers: tuple[torch.optim.Optimizer, ...]) -> in
 
 
 def _scaling(most: int) -> tuple[ray.train.ScalingConfig, bool]:
-    """And whether it is elastic. One CPU each, on as many nodes as there are."""
+    """The scaling configuration (one CPU for each worker), and whether it is elastic."""
     settings: dict[str, Any] = {"resources_per_worker": {"CPU": 1}, "placement_strategy": "SPREAD"}
     try:
         return ray.train.ScalingConfig(num_workers=(1, most), **settings), True

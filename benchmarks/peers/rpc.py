@@ -1,8 +1,9 @@
-"""A parameter server written by hand over torch.distributed.rpc: one worker, one server.
+"""A custom parameter server over torch.distributed.rpc: one worker, one server.
 
-The worker takes the unique ids of a batch, pulls their rows, and pushes one gradient for each; dense part and Adam are
-its own. Unique ids and pulls are one batch ahead in a thread, pushes are not waited for unless two are on the way.
-The server keeps all tables of one width as one tensor and applies row-wise Adagrad to all rows of a push at once.
+The worker takes the unique ids of a batch, pulls their rows, and pushes one gradient for each. It holds the dense part
+and runs Adam itself. A thread prepares unique ids and pulls one batch ahead; the worker waits for pushes only if two
+are in flight. The server keeps all tables of one width as one tensor and applies row-wise Adagrad to all rows of a push
+at once.
 """
 
 from __future__ import annotations
@@ -37,11 +38,11 @@ __all__ = ["PulledCollection", "RowServer", "UniqueIds", "main"]
 SERVER, WORKER = "server", "worker"
 BATCHES_AHEAD = 1
 PUSHES_ON_THE_WAY = 2
-NEVER_S = 0.0  # rpc's word for no timeout: an arm stands still while others are measured
+NEVER_S = 0.0  # means no timeout in torch rpc: an arm is stopped while others are measured
 
 
 class RowServer:
-    """All rows of the job: for each width, weights float32 [26 * 100,000, width] and one state a row."""
+    """All rows of the job: for each width, weights float32 [26 * 100,000, width] and one optimizer state per row."""
 
     def __init__(self, widths: list[int]) -> None:
         rows = len(CATEGORICAL) * ROWS_PER_TABLE
@@ -62,8 +63,8 @@ class RowServer:
 
 
 class UniqueIds:
-    """Unique rows of a batch in a few passes without sorting: of all positions that hold the same row, the one whose
-    number was written last into a table over all rows stands for it."""
+    """Finds the unique rows of a batch in a few passes without sorting. Each position writes its number into a table
+    over all rows; the position of the remaining number represents the row."""
 
     def __init__(self, batch_size: int) -> None:
         tables = torch.arange(len(CATEGORICAL), dtype=torch.int64) * ROWS_PER_TABLE
@@ -72,7 +73,7 @@ class UniqueIds:
         self._last_position = torch.empty(len(CATEGORICAL) * ROWS_PER_TABLE, dtype=torch.int64)
 
     def __call__(self, ids: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """ids int64 [26 * B], feature-major -> (unique rows int64 [n], which of them each id is, int64 [26 * B])."""
+        """ids int64 [26 * B], feature-major -> (unique rows int64 [n], index of each id's row int64 [26 * B])."""
         rows = ids + self._first_rows
         self._last_position[rows] = self._positions
         stands_for = self._last_position.index_select(0, rows)
@@ -83,7 +84,7 @@ class UniqueIds:
 
 
 class PulledCollection(nn.Module):
-    """In the place of a collection: looks ids up among pulled rows. Gets the numbers of a batch's ids as features."""
+    """Replaces a collection: looks ids up among the pulled rows. Its features are indices into these rows."""
 
     def __init__(self, replaced: EmbeddingBagCollection) -> None:
         super().__init__()
@@ -139,12 +140,12 @@ def _join(settings: PeerSettings, name: str, rank: int) -> None:
 
 
 def _serve(settings: PeerSettings) -> None:
-    global _server  # what rpc calls are functions of a module, so what they work on is the module's
+    global _server  # rpc calls functions of a module, so their state must be global
     network = build_network(settings.model, rows=1)
     collections = [module for module in network.modules() if isinstance(module, EmbeddingBagCollection)]
     _server = RowServer([dims_of(collection)[0] for collection in collections])
     _join(settings, SERVER, 0)
-    rpc.shutdown()  # waits for the worker, which never ends
+    rpc.shutdown()  # blocks, because it waits for the worker, which never ends
 
 
 def _train(settings: PeerSettings) -> None:

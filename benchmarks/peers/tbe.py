@@ -1,6 +1,7 @@
 """One process: fbgemm's fused table-batched embedding kernel with torchrec's dense modules.
 
-Forward, backward and row-wise Adagrad of all tables in one kernel call each: the fastest that one torch process does.
+Forward, backward and row-wise Adagrad of all tables take one kernel call each. This is the fastest form of one torch
+process.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ __all__ = ["FusedCollection", "main"]
 
 
 class FusedCollection(nn.Module):
-    """In the place of a collection whose tables all have the same row width."""
+    """Replaces a collection whose tables all have the same row width."""
 
     def __init__(self, replaced: EmbeddingBagCollection) -> None:
         super().__init__()
@@ -56,7 +57,7 @@ class FusedCollection(nn.Module):
             device=torch.device("cpu"),
         )
         kernel.init_embedding_weights_uniform(-INIT_BOUND, INIT_BOUND)
-        # not a submodule: its parameters are trained by the kernel itself
+        # not registered as a submodule, because the kernel itself trains its parameters
         object.__setattr__(self, "_kernel", kernel)
 
     def forward(self, features: KeyedJaggedTensor) -> KeyedTensor:

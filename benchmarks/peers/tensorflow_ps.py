@@ -1,9 +1,9 @@
 """TensorFlow's ParameterServerStrategy with its ClusterCoordinator: one worker, one parameter server, one coordinator.
 
-`python -m benchmarks.peers.tensorflow_ps SETTINGS`, with any Python that has tensorflow and numpy: it imports neither
-torch nor elastichost. Tables are variables on the server, one for all tables of a width; a step takes the unique rows
-of its batch from there and applies one sparse gradient to each width (Adagrad: TensorFlow has no row-wise kernel).
-Steps are scheduled asynchronously; the coordinator counts those that are done.
+`python -m benchmarks.peers.tensorflow_ps SETTINGS` runs in any Python that has tensorflow and numpy; it imports neither
+torch nor elastichost. Tables are variables on the server, one variable for all tables of a width. A step reads the
+unique rows of its batch from the server and applies one sparse gradient to each width (Adagrad, because TensorFlow has
+no row-wise kernel). Steps are scheduled asynchronously; the coordinator counts finished steps.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def _coordinate(tf: Any, settings: PeerSettings, cluster: dict[str, list[str]]) 
 
 
 def _dataset(tf: Any, settings: PeerSettings) -> Any:
-    """(ids int64 [26, B], dense float32 [B, 13], labels float32 [B]), endlessly; a record of the file is a batch."""
+    """An endless dataset of (ids int64 [26, B], dense float32 [B, 13], labels float32 [B]); a record is a batch."""
     size = settings.batch_size
     ids_bytes, dense_bytes = 8 * len(CATEGORICAL) * size, 4 * len(DENSE) * size
     record_bytes = ids_bytes + dense_bytes + 4 * size
@@ -101,7 +101,7 @@ def _dataset(tf: Any, settings: PeerSettings) -> Any:
 
 
 def _make_step(tf: Any, settings: PeerSettings) -> Any:
-    """tf.function: iterator -> loss of one step. Makes the variables, so call it in the strategy's scope."""
+    """A tf.function: iterator -> loss of one step. It creates the variables, so call it in the strategy's scope."""
     widths = [DIM] if settings.model == "dlrm" else [1, DIM]
     tables = [_Table(tf, width) for width in widths]
     network = _Dlrm(tf) if settings.model == "dlrm" else _WideDeep(tf)

@@ -1,4 +1,4 @@
-"""The models and steps that the torch peers share: torchrec's modules as they are, and torch's own Adam."""
+"""The models and steps that the torch peers share: unchanged torchrec modules and torch's Adam."""
 
 from __future__ import annotations
 
@@ -37,7 +37,8 @@ Made = TypeVar("Made", bound=nn.Module)
 
 
 def build_network(model: ModelName, rows: int = ROWS_PER_TABLE) -> nn.Module:
-    """forward(dense [B, 13], KeyedJaggedTensor) -> logits [B]. `rows` 1 where the collections are replaced anyway."""
+    """A network with forward(dense [B, 13], KeyedJaggedTensor) -> logits [B]. Use `rows` 1 if the collections are
+    replaced later."""
     torch.manual_seed(0)
     build: Callable[[list[EmbeddingBagConfig], int], nn.Module] = getattr(elastichost.models, model)
     tables = [
@@ -53,18 +54,18 @@ def dims_of(collection: EmbeddingBagCollection) -> list[int]:
 
 
 def padded_dim(dim: int) -> int:
-    """fbgemm's rows are whole multiples of four elements."""
+    """The row width rounded up to a multiple of four elements, which fbgemm needs."""
     return -(-dim // 4) * 4
 
 
 def padded_rate(dim: int) -> float:
-    """Row-wise Adagrad's learning rate for padded rows: its mean of squares is over all elements, but only `dim` of
-    them have gradients."""
+    """The learning rate of row-wise Adagrad for padded rows: its mean of squares is over all elements, but only `dim`
+    of them have gradients."""
     return ROW_RATE * math.sqrt(dim / padded_dim(dim))
 
 
 def replace_collections(network: nn.Module, make: Callable[[EmbeddingBagCollection], Made]) -> list[Made]:
-    """Puts make(collection) in the place of every collection; returns what was put there, in module order."""
+    """Replaces every collection by make(collection); returns the new modules, in module order."""
     found = [(path, module) for path, module in network.named_modules() if isinstance(module, EmbeddingBagCollection)]
     made = [make(module) for _, module in found]
     for (path, _), replacement in zip(found, made, strict=True):
@@ -73,7 +74,7 @@ def replace_collections(network: nn.Module, make: Callable[[EmbeddingBagCollecti
 
 
 class Features:
-    """KeyedJaggedTensors of one id per feature and sample; lengths and offsets are made once."""
+    """Makes KeyedJaggedTensors with one id per feature and sample; lengths and offsets are computed once."""
 
     def __init__(self, batch_size: int) -> None:
         count = len(CATEGORICAL) * batch_size
@@ -94,11 +95,11 @@ class Features:
 
 
 def adam(network: nn.Module) -> torch.optim.Adam:
-    """Of the dense part, in torch's fastest form on a CPU."""
+    """Adam of the dense part, in torch's fastest form on a CPU."""
     return torch.optim.Adam(network.parameters(), lr=DENSE_RATE, fused=True)
 
 
 def step_loss(network: nn.Module, batch: Batch, sparse: Any) -> torch.Tensor:
-    """Mean binary cross-entropy of a batch, a scalar with a graph."""
+    """The mean binary cross-entropy of a batch: a scalar with its autograd graph."""
     logits = network(torch.from_numpy(batch.dense), sparse)
     return functional.binary_cross_entropy_with_logits(logits.view(-1), torch.from_numpy(batch.labels))

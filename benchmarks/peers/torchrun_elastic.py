@@ -2,10 +2,10 @@
 
     python -m torch.distributed.run ... -m benchmarks.peers.torchrun_elastic MARKS CHECKPOINT BATCH ROWS EVERY
 
-A DLRM's dense network over one EmbeddingBag (26 features of ROWS ids, dim 16, sparse gradients), gloo, one thread a
-process, random batches. Rank 0 writes a checkpoint every EVERY steps; a process that starts loads the newest. MARKS is
-a file of int64 [8] in shared memory: how many steps each rank has made, which incarnation of it trains, the step
-itself.
+It trains the dense network of a DLRM over one EmbeddingBag (26 features of ROWS ids, dim 16, sparse gradients) with
+gloo, one thread for each process, and random batches. Rank 0 writes a checkpoint every EVERY steps; a starting process
+loads the newest one. MARKS is a file of int64 [8] in shared memory: the number of steps of each rank, the incarnation
+of each rank that trains, the global step.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ STEPS, INCARNATIONS, STEP = (
     0,
     2,
     4,
-)  # places in MARKS: steps of rank 0 and 1, their incarnations that have trained, the global step
+)  # indices into MARKS: steps of ranks 0 and 1, their incarnations that have trained, the global step
 
 
 class Network(nn.Module):
-    """Bottom MLP, dot interaction, top MLP, as `elastichost.models.dlrm` with the synthetic example's sizes."""
+    """Bottom MLP, dot interaction, top MLP, as in `elastichost.models.dlrm` with the sizes of the synthetic example."""
 
     def __init__(self, rows: int) -> None:
         super().__init__()

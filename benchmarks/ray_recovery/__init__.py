@@ -1,9 +1,9 @@
-"""What faults on a Ray cluster cost, elastichost's runs and Ray Train's.
+"""Measures the cost of faults on a Ray cluster, for runs of elastichost and of Ray Train.
 
 benchmark        the command
-figures          from what was seen to figures
+figures          observations and figures
 ray_bed          a Ray cluster on this machine
-ray_bed_cluster  its process
-elastichost_run  a run of elastichost that is hurt on purpose
-ray_train        a run of Ray Train
+ray_bed_cluster  the process of that cluster
+elastichost_run  a run of elastichost into which faults are injected
+ray_train        a run of Ray Train into which faults are injected
 """

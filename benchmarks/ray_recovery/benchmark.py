@@ -1,20 +1,20 @@
-"""Recovery on Ray: what a killed worker and a lost node cost, and Ray Train's elastic trainer on the same cluster.
+"""Recovery on Ray: the cost of a killed worker and of a lost node, compared with Ray Train's elastic trainer.
 
     python -m elastichost bench ray-recovery            about ten minutes
     python -m elastichost bench ray-recovery --quick    one of each
 
-A Ray cluster of three nodes, all on this machine, is made for it. Both sides train a DLRM of the same sizes with one
-worker a node; both are hurt in the same ways:
+The benchmark starts a Ray cluster of three nodes on this machine. Both sides train a DLRM of the same sizes with one
+worker for each node, and both get the same faults:
 
     worker    kill -9 of one worker
-    node      all processes of Ray on one node are killed (not the first); the other two go on
+    node      all Ray processes of one node (not the first) are killed; the other two nodes continue
 
-Seconds are from the signal: `back` until the successor (Ray Train: the new group of workers) has trained a batch, after
-a lost node until batches are trained again. elastichost: while a worker is replaced the others train, `full` is when
-all are at 95 % of the rate before; a run that a lost node ends is resumed at once, one that recovers by itself is not.
-Ray Train: `steps again` are those since its newest checkpoint, one every 50 steps; its settings are the defaults.
-The machine of a killed node still answers that nobody listens, so elastichost knows at once; one without power is lost
-after `timeout_s`, 10 s.
+Times are seconds from the signal. `back`: a successor (Ray Train: the new group of workers) has trained a batch; after
+a lost node: batches are trained again. elastichost: the other workers train while one is replaced, and `full` is the
+time until the rate is 95 % of the rate before. If a lost node ends the run, it is resumed at once. Ray Train: `steps
+again` are the steps since its newest checkpoint, which it writes every 50 steps; its settings are the defaults. The
+machine of a killed node still refuses connections, so elastichost detects the loss at once. The loss of a machine
+without power is detected after `timeout_s`, 10 s.
 
 It needs Ray Train: pip install -r benchmarks/requirements-ray.txt
 """
@@ -54,8 +54,8 @@ NEEDED = ("ray", "pandas", "tensorboardX")
 
 
 def measure_own(workers: int, nodes: int) -> Outcomes:
-    """workers, nodes: how many of each are killed; a cluster of its own for each node. Raises RuntimeError when it does
-    not train."""
+    """Measures elastichost. workers, nodes: the number of kills of each; every lost node gets a new cluster. Raises
+    RuntimeError if the run does not train."""
     from benchmarks.ray_recovery.elastichost_run import running
     from benchmarks.ray_recovery.ray_bed import RayBed
 
@@ -82,7 +82,7 @@ def measure_own(workers: int, nodes: int) -> Outcomes:
 
 
 def measure_peer(workers: int, nodes: int) -> tuple[Outcomes, bool]:
-    """As `measure_own`; and whether it is elastic."""
+    """Measures Ray Train as `measure_own` does; also returns whether Ray Train is elastic."""
     from benchmarks.ray_recovery.ray_bed import RayBed
     from benchmarks.ray_recovery.ray_train import kill_a_worker, training
 
@@ -107,7 +107,7 @@ def measure_peer(workers: int, nodes: int) -> tuple[Outcomes, bool]:
 
 
 def _end_of(bed: RayBed) -> Callable[[], None]:
-    """Of its last node."""
+    """A function that kills the last node of the cluster."""
     return lambda: bed.kill(bed.nodes[-1])
 
 
@@ -115,15 +115,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="elastichost bench ray-recovery", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--quick", action="store_true", help="one of each")
-    parser.add_argument("--workers", type=int, default=10, help="so many kills of a worker, of each side")
-    parser.add_argument("--nodes", type=int, default=5, help="so many lost nodes, of each side")
+    parser.add_argument("--quick", action="store_true", help="one fault of each kind")
+    parser.add_argument("--workers", type=int, default=10, help="number of killed workers on each side")
+    parser.add_argument("--nodes", type=int, default=5, help="number of lost nodes on each side")
     parser.add_argument("--only", default=",".join(SIDES), metavar="SIDES", help=f"comma-separated: {', '.join(SIDES)}")
-    parser.add_argument("--json", action="store_true", help="the last line is one JSON object")
+    parser.add_argument("--json", action="store_true", help="print one JSON object as the last line")
     chosen = parser.parse_args(argv)
     sides = chosen.only.split(",")
     if unknown := set(sides) - set(SIDES):
-        parser.error(f"unknown sides: {', '.join(sorted(unknown))}; there are {', '.join(SIDES)}")
+        parser.error(f"unknown sides: {', '.join(sorted(unknown))}; choose from {', '.join(SIDES)}")
     needed = NEEDED if "ray-train" in sides else NEEDED[:1]
     if missing := [name for name in needed if importlib.util.find_spec(name) is None]:
         parser.error(

@@ -1,4 +1,4 @@
-"""A run of elastichost on a Ray cluster that is hurt on purpose, with the course of its training noted."""
+"""A run of elastichost on a Ray cluster into which faults are injected while its progress is recorded."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ from elastichost.runs.events import JournalLine
 __all__ = ["RunOnRay", "running"]
 
 LIMIT_S = 180.0
-CALM_S = 2.0  # before a fault: the rate is measured over so long
-WATCHED_S = 6.0  # the full rate is looked for that long
-GOES_ON = 20  # so many looks with new batches make sure of it
+CALM_S = 2.0  # the rate before a fault is measured over this time
+WATCHED_S = 6.0  # time after a fault in which the full rate may be reached
+GOES_ON = 20  # number of looks with new batches after which the run counts as training again
 ENDED = -1.0
 POLL_S = 0.004
 SETTINGS = (
@@ -41,11 +41,11 @@ Found = TypeVar("Found")
 
 
 class RunOnRay:
-    """One job and, should it end, its resumption."""
+    """One run and, if it ends, its resumption."""
 
     def __init__(self, job: Path, settings: Sequence[str], run_dir: Path, bed: RayBed, arenas: Path) -> None:
         self._run_dir = run_dir
-        # in a directory of the benchmark: who is ended with all its processes leaves its arena
+        # arenas are in a directory of the benchmark, because a run leaves its arena if all its processes die
         own = {"ELASTICHOST_HISTORY": "off", "ELASTICHOST_ARENA_DIR": str(arenas)}
         self._environment = {**bed.environment, **own}
         self._scene, self._course, self._lines = Scene(), Course(), list[JournalLine]()
@@ -92,14 +92,15 @@ class RunOnRay:
         self._course.note(time.monotonic(), self._applied.samples)
 
     def _wait(self, find: Callable[[], Found | None]) -> Found:
-        """Raises RuntimeError after too long, and when the run ends unexpectedly."""
+        """Looks until `find` returns a value, and returns that. Raises RuntimeError after LIMIT_S, or if the run ends
+        unexpectedly."""
         deadline_s = time.monotonic() + LIMIT_S
         while (found := find()) is None:
             self._look()
             if time.monotonic() > deadline_s:
-                raise RuntimeError(f"nothing for {LIMIT_S:g} s:\n{self._said()}")
+                raise RuntimeError(f"no progress for {LIMIT_S:g} s:\n{self._said()}")
             if not self._may_end and self._process.poll() is not None:
-                raise RuntimeError(f"the run ended with {self._process.returncode}:\n{self._said()}")
+                raise RuntimeError(f"the run ended with exit code {self._process.returncode}:\n{self._said()}")
             time.sleep(POLL_S)
         return found
 
@@ -110,7 +111,7 @@ class RunOnRay:
         self._wait(lambda: True if time.monotonic() >= moment_s else None)
 
     def _wait_calm(self) -> None:
-        """All processes of the plan work, and have done so for a while."""
+        """Waits until all processes of the plan have been working for a while."""
         self._wait(lambda: True if self._scene.is_whole and self._applied.first_s else None)
         self._until(time.monotonic() + CALM_S + 0.1)
 
@@ -120,7 +121,7 @@ class RunOnRay:
     # --- hurting --------------------------------------------------------------------------------------------
 
     def kill_a_worker(self, number: int) -> WorkerKilled:
-        """kill -9 of the `number`th, in turn. Raises RuntimeError."""
+        """Kills (SIGKILL) the `number`th worker, counted in turn, and measures the recovery. Raises RuntimeError."""
         self._wait_calm()
         incarnations = self._scene.working("worker")
         incarnation = incarnations[number % len(incarnations)]
@@ -137,7 +138,8 @@ class RunOnRay:
         return WorkerKilled(noticed_s - struck_s, back_s - struck_s, full_s)
 
     def lose_a_node(self, strike: Callable[[], None]) -> NodeLost:
-        """Whether the run recovers or ends. Raises RuntimeError."""
+        """Kills a node with `strike` and measures until batches are committed again, by the run or by its resumption.
+        Raises RuntimeError."""
         self._wait_calm()
         self._lines.clear()
         self._may_end = True
@@ -153,7 +155,8 @@ class RunOnRay:
         return NodeLost(noticed_s - struck_s, None if ended_s is None else ended_s - struck_s, again_s - struck_s)
 
     def _went_on_s(self) -> float | None:
-        """Since when batches are committed again, after the rows that were lost have been made anew; ENDED."""
+        """The moment since which batches are committed again after lost rows were restored; ENDED if the run has ended;
+        None before."""
         if self._process.poll() is not None:
             return ENDED
         made_anew_s = self._event_s("rows_rolled_back")
@@ -166,7 +169,7 @@ class RunOnRay:
 
 @contextlib.contextmanager
 def running(job: Path, settings: Sequence[str], bed: RayBed, workshop: Workshop, name: str) -> Iterator[RunOnRay]:
-    """Ended, whichever way, when it is left."""
+    """A run that trains; it is killed when the context is left."""
     run = RunOnRay(job, settings, workshop.disk / name, bed, workshop.memory)
     try:
         yield run

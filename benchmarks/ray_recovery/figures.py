@@ -1,4 +1,4 @@
-"""What faults on a Ray cluster cost: what is seen of each, and the figures of it. Pure, and without Ray."""
+"""Observations and figures of faults on a Ray cluster. Pure, and without Ray."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ PEER_WORKERS, PEER_NODES = f"{PEER}, worker killed", f"{PEER}, node lost"
 
 
 class WorkerKilled(msgspec.Struct, frozen=True):
-    """Seconds from the signal. back: its successor has committed a batch; full: training is at 95 % of its rate before,
-    None: not within the time it was watched. The others train meanwhile."""
+    """Seconds from the signal. back: the successor has committed a batch. full: training is at 95 % of the rate before;
+    None if not within the watched time. The other workers train meanwhile."""
 
     noticed_s: float
     back_s: float
@@ -40,8 +40,8 @@ class WorkerKilled(msgspec.Struct, frozen=True):
 
 
 class NodeLost(msgspec.Struct, frozen=True):
-    """Seconds from the signal. ended: the run has (None: it has not, and recovered by itself) and `resume` was called
-    at once; back: batches are committed again."""
+    """Seconds from the signal. ended: the run has ended, and `resume` is called at once; None if the run recovered
+    itself. back: batches are committed again."""
 
     noticed_s: float
     ended_s: float | None
@@ -49,7 +49,8 @@ class NodeLost(msgspec.Struct, frozen=True):
 
 
 class GroupHurt(msgspec.Struct, frozen=True):
-    """One kill: seconds until a group of workers trains again, how many it has, and steps that are done again."""
+    """One kill: seconds until a group of workers trains again, the size of that group, and the number of repeated
+    steps."""
 
     back_s: float
     workers: int
@@ -60,7 +61,8 @@ class GroupHurt(msgspec.Struct, frozen=True):
 
 
 def workers_killed_of(kill: Callable[[int], WorkerKilled], times: int) -> Benchmark[WorkerKilled]:
-    """never full: kills after which the full rate was not seen again in the time watched."""
+    """The benchmark of killed workers. never full: kills after which the full rate was not reached in the watched
+    time."""
     return Benchmark(
         title=OWN_WORKERS,
         arms={OWN_WORKERS: kill},
@@ -75,7 +77,7 @@ def workers_killed_of(kill: Callable[[int], WorkerKilled], times: int) -> Benchm
 
 
 def nodes_lost_of(lose: Callable[[int], NodeLost], times: int) -> Benchmark[NodeLost]:
-    """within the run: lost nodes that the run survived by itself; else it was resumed."""
+    """The benchmark of lost nodes. within the run: lost nodes that the run survived; else it was resumed."""
     return Benchmark(
         title=OWN_NODES,
         arms={OWN_NODES: lose},
@@ -113,7 +115,8 @@ def _peer(name: str, hurt: Callable[[int], GroupHurt], times: int) -> Benchmark[
 
 
 def figures_of(outcomes: Outcomes, version: str = "", *, is_elastic: bool = False) -> dict[str, object]:
-    """By side; None: was left out. version: of Ray; is_elastic: its ScalingConfig takes a range of workers."""
+    """The figures for the JSON output by side; None for a side that was left out. version: of Ray. is_elastic: whether
+    its ScalingConfig accepts a range of workers."""
     found: dict[str, object] = {"elastichost": None, "ray_train": None}
     if OWN_WORKERS in outcomes:
         workers, nodes = outcomes[OWN_WORKERS], outcomes[OWN_NODES]

@@ -1,6 +1,6 @@
-"""A Ray cluster whose nodes are all on this machine. It shares no directory with any other.
+"""A Ray cluster with all its nodes on this machine. It shares no directory with another cluster.
 
-bed = RayBed([1, 2, 2])    the node that this machine is to Ray, with one CPU, and two others with two
+bed = RayBed([1, 2, 2])    the head node with one CPU, and two more nodes with two CPUs each
 """
 
 from __future__ import annotations
@@ -26,14 +26,15 @@ LIMIT_S = 30.0
 
 
 class RayBed:
-    """Use as a context manager; its nodes have directories of their own, which have to be empty when a run is over.
+    """A Ray cluster; use it as a context manager. Its nodes have their own directories, which must be empty after
+    a run.
 
-    environment: of all that is started, this process' if it is left out; `environment` is then that of whoever is to
-    find the cluster.
+    environment: for all processes that the cluster starts; by default the environment of this process. The attribute
+    `environment` is for processes that connect to the cluster.
     """
 
     def __init__(self, cpus: Sequence[int], environment: Mapping[str, str] | None = None) -> None:
-        self.folder = Path(tempfile.mkdtemp(prefix="ehr-"))  # short: a socket's path has 108 bytes
+        self.folder = Path(tempfile.mkdtemp(prefix="ehr-"))  # short, because the path of a socket has at most 108 bytes
         self.arenas = arena_root() / f"test-{os.getpid()}-ray"
         self._scratch, self._sockets = self.folder / "tmp", self.folder / "run"
         for directory in (self.arenas, self._scratch, self._sockets, self.folder / "ray"):
@@ -47,7 +48,7 @@ class RayBed:
         self._of_nodes = {
             **self.environment,
             "ELASTICHOST_ARENA_DIR": str(self.arenas),
-            "RAY_worker_niceness": "0",  # Ray has 15: beside other tests too little is left for them
+            "RAY_worker_niceness": "0",  # Ray's default of 15 leaves its workers too little CPU time beside other tests
             "XDG_RUNTIME_DIR": str(self._sockets),
             "TMPDIR": str(self._scratch),
         }
@@ -56,7 +57,7 @@ class RayBed:
             command, cwd=ROOT, env=self._of_nodes, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
         self.address = ""
-        self.nodes: list[str] = []  # their ids
+        self.nodes: list[str] = []  # node ids
         for count in cpus:
             self.add(count)
 
@@ -76,32 +77,33 @@ class RayBed:
         self._cluster.stdin.write(json.dumps({"do": order, **facts}) + "\n")
         self._cluster.stdin.flush()
         line = self._cluster.stdout.readline()
-        assert line, f"the cluster has ended with {self._cluster.wait(LIMIT_S)}"
+        assert line, f"the cluster has ended with exit code {self._cluster.wait(LIMIT_S)}"
         return json.loads(line)
 
     def add(self, cpus: int) -> None:
-        """One more node."""
+        """Adds a node."""
         node, self.address = self._ask("add", cpus=cpus)
         self.nodes.append(node)
 
     def kill(self, node: str) -> None:
-        """All processes of Ray on it, as when the machine goes."""
+        """Kills all Ray processes of a node, as if its machine had failed."""
         self._ask("kill", node=node)
         self.nodes.remove(node)
 
     def actors(self) -> list[str]:
-        """Names of those that live or are about to."""
+        """The names of actors that live or start."""
         found: list[str] = self._ask("actors")
         return found
 
     def left(self) -> list[str]:
-        """What is still there of runs on its nodes."""
+        """The actors and files that runs have left on the nodes."""
         directories = (self.arenas, self._sockets)
         found = [str(path) for directory in directories for path in directory.iterdir()]
         return [*found, *(str(path) for path in self._scratch.glob("elastichost-*")), *self.actors()]
 
     def assert_nothing_is_left(self) -> None:
-        """Ray ends actors a moment after who made them."""
+        """Fails if runs have left actors or files. It waits first, because Ray ends actors a moment after their
+        creator."""
         deadline_s = time.monotonic() + LIMIT_S
         while (found := self.left()) and time.monotonic() < deadline_s:
             select.select([], [], [], 0.05)

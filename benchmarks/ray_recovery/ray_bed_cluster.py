@@ -1,7 +1,8 @@
-"""The cluster of a `RayBed`, in a process of its own: `python -m benchmarks.ray_recovery.ray_bed_cluster`.
+"""The process that runs the cluster of a `RayBed`: `python -m benchmarks.ray_recovery.ray_bed_cluster`.
 
-A process that ever spoke to a cluster's GCS is ended by Ray a minute after that cluster is gone: so nobody but this one
-does. It takes a JSON line for each order, and answers with one; it ends with its input, and the cluster with it.
+Ray ends every process that has been connected to a cluster's GCS a minute after the cluster has ended. Therefore only
+this process connects to it. It reads one JSON line for each order and answers with one JSON line. It ends at the end of
+its input, and the cluster ends with it.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ __all__ = ["main"]
 
 def main() -> None:
     output = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # what Ray prints is no answer
+    os.dup2(2, 1)  # stdout carries answers only, so the output of Ray goes to stderr
     cluster, nodes = Cluster(shutdown_at_exit=True), dict[str, Any]()
     try:
         for line in sys.stdin:
@@ -36,7 +37,7 @@ def main() -> None:
                     table = cluster.global_state.actor_table(None)
                     answer = [str(one["Name"]) for one in table.values() if one["State"] != "DEAD"]
                 case other:
-                    raise ValueError(f"{other} is no order")
+                    raise ValueError(f"unknown order: {other}")
             output.write(json.dumps(answer) + "\n")
             output.flush()
     finally:

@@ -1,4 +1,4 @@
-"""The peer of the recovery benchmark on Ray: Ray Train, a worker or a node of which is killed."""
+"""The peer of the recovery benchmark on Ray: Ray Train, of which a worker or a node is killed."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ __all__ = ["RayTrain", "kill_a_worker", "training"]
 
 MODULE = "benchmarks.peers.ray_train_elastic"
 CHECKPOINT_STEPS = 50
-TRAIN_S = 3.0  # before a kill, at the least
+TRAIN_S = 3.0  # least time of training before a kill
 LIMIT_S = 120.0
 POLL_S = 0.002
 
 
 class RayTrain:
-    """One `fit` under way."""
+    """A running `fit` of Ray Train."""
 
     def __init__(self, process: subprocess.Popen[bytes], marks: npt.NDArray[np.int64], log: Callable[[], str]) -> None:
         self._process, self._marks, self._log = process, marks, log
@@ -40,7 +40,7 @@ class RayTrain:
 
     @property
     def pids(self) -> list[int]:
-        """Of the workers, by rank."""
+        """The pids of the workers by rank."""
         return [int(pid) for pid in self._marks[PIDS : PIDS + self._marks[WORLD]]]
 
     def hurt(self, strike: Callable[[RayTrain], None]) -> GroupHurt:
@@ -60,14 +60,14 @@ class RayTrain:
         deadline_s = time.monotonic() + LIMIT_S
         while not is_true():
             if self._process.poll() is not None:
-                raise RuntimeError(f"Ray Train ended with {self._process.returncode}:\n{self._log()}")
+                raise RuntimeError(f"Ray Train ended with exit code {self._process.returncode}:\n{self._log()}")
             if time.monotonic() > deadline_s:
                 raise RuntimeError(f"Ray Train did not train for {LIMIT_S:g} s:\n{self._log()}")
             time.sleep(POLL_S)
 
 
 def kill_a_worker(number: int) -> Callable[[RayTrain], None]:
-    """The `number`th, in turn."""
+    """A function that kills the `number`th worker, counted in turn."""
 
     def strike(run: RayTrain) -> None:
         pids = run.pids
@@ -80,7 +80,7 @@ def kill_a_worker(number: int) -> Callable[[RayTrain], None]:
 def training(
     bed: RayBed, workshop: Workshop, name: str, batch_size: int, rows: int, most_workers: int
 ) -> Iterator[RayTrain]:
-    """Ended, whichever way, when it is left."""
+    """A running Ray Train; it is killed when the context is left."""
     marks_path, folder = workshop.memory / name, workshop.disk / name
     folder.mkdir()
     np.zeros(MARKS, dtype=np.int64).tofile(marks_path)

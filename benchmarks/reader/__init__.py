@@ -1,6 +1,6 @@
-"""Reading, from a file to a KeyedJaggedTensor.
+"""Measures reading, from a file to a KeyedJaggedTensor.
 
-benchmark     passes over each file; the command
+benchmark     the command: passes over each file
 sources       the files, their decoders, a model of their columns
-sample_files  writes files in the shapes people have
+sample_files  writes files in formats that users have
 """

@@ -1,11 +1,11 @@
-"""Reading: CPU microseconds for each sample, from a file to a KeyedJaggedTensor, in one thread.
+"""Reading: CPU microseconds per sample, from a file to a KeyedJaggedTensor, in one thread.
 
-    reading    decoding, cutting batches, making the KeyedJaggedTensor of ids; shuffling before it with `--shuffle`
-    and rows   the same with ids turned into row numbers, as a worker with direct access trains on them
+    reading    decoding, cutting batches, building the KeyedJaggedTensor of ids; with `--shuffle` also shuffling
+    and rows   reading, and the lookup of row numbers by id that a worker with direct access needs
 
-Files are in the page cache; footers and line indexes, which are read once a run, are not counted. The files are
+The files are in the page cache. Footers and line indexes, which a run reads once, are not counted. The files are
 generated: `parquet-integers` has Criteo's 13 + 26 columns as numbers (fixed tables), `parquet-strings` the columns of
-a shop's click log (ints, strings, a list of 6.5 strings; dynamic tables), `criteo-tsv` Criteo's own text format with
+a shop's click log (ints, strings, a list of 6.5 strings; dynamic tables), `criteo-tsv` Criteo's text format with
 empty fields, `csv` the same columns with a header line. `--data DIR` adds the real click log in DIR/train.parquet.
 """
 
@@ -65,10 +65,10 @@ def tensor_of_rows(batch: PreparedBatch, columns: list[str]) -> None:
 
 
 def read_once(source: Source, preparer: RowPreparer | None, shuffle: bool, number: int) -> float:
-    """CPU microseconds of this process for each sample of one pass over the file."""
+    """CPU microseconds of this process per sample, over one pass over the file."""
     reader, columns = UnitReader(source.decoder), list(source.settings.categorical)
     description = reader.describe()
-    # Of the process: whatever thread pyarrow reads in is counted.
+    # CPU time of the whole process, so that the threads of pyarrow are counted
     began_ns = time.process_time_ns()
     for unit in description.units:
         for batch in reader.batches(unit, 0, unit.samples, BATCH_SIZE, number if shuffle else None):
@@ -80,7 +80,7 @@ def read_once(source: Source, preparer: RowPreparer | None, shuffle: bool, numbe
 
 
 def reading_of(source: Source, preparer: RowPreparer, repeat: int, shuffle: bool) -> Benchmark[float]:
-    """Passes over one file, to ids and to rows."""
+    """The benchmark of one file: passes to ids and passes to rows."""
     aim_us = AIMS_US.get(source.name)
     return Benchmark(
         title=f"one thread, batches of {BATCH_SIZE}: median (least-most)",
@@ -96,12 +96,12 @@ def reading_of(source: Source, preparer: RowPreparer, repeat: int, shuffle: bool
 
 
 def measure_source(source: Source, repeat: int, shuffle: bool) -> tuple[Outcome[float], int]:
-    """And how many samples the file has."""
+    """The outcome for one file, and its number of samples."""
     description = UnitReader(source.decoder).describe()
     with temporary_arena(model_of(source, description.key_kinds), ARENA_BYTES) as arena:
         channel = cast(PullChannel, OwnRows(arena))
         preparer = DirectRowPreparer(arena, source.settings.categorical, description.files, channel)
-        read_once(source, preparer, shuffle, 0)  # makes the rows, brings the file into memory
+        read_once(source, preparer, shuffle, 0)  # creates the rows and loads the file into the page cache
         return run(reading_of(source, preparer, repeat, shuffle)), description.samples
 
 
@@ -116,7 +116,7 @@ def measure(rows: int, repeat: int, data: Path | None, shuffle: bool) -> Iterato
 
 
 def cost_of(outcome: Outcome[float], samples: int) -> dict[str, object]:
-    """For programs."""
+    """The figures for the JSON output."""
     return {
         "reading_us": outcome.figure(COST.name, READING),
         "and_rows_us": outcome.figure(COST.name, AND_ROWS),
@@ -129,11 +129,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="elastichost bench reader", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--rows", type=int, default=400_000, help="samples of each generated file (400,000)")
-    parser.add_argument("--repeat", type=int, default=5, help="passes over each file (5)")
-    parser.add_argument("--data", type=Path, help="folder of the real click log's train.parquet")
-    parser.add_argument("--shuffle", action="store_true", help="samples of each row group in random order")
-    parser.add_argument("--json", action="store_true", help="the last line is one JSON object")
+    parser.add_argument("--rows", type=int, default=400_000, help="number of samples in each generated file (400,000)")
+    parser.add_argument("--repeat", type=int, default=5, help="number of passes over each file (5)")
+    parser.add_argument("--data", type=Path, help="folder with the real click log train.parquet")
+    parser.add_argument("--shuffle", action="store_true", help="read the samples of each row group in random order")
+    parser.add_argument("--json", action="store_true", help="print one JSON object as the last line")
     chosen = parser.parse_args(argv)
     measured = list(measure(chosen.rows, chosen.repeat, chosen.data, chosen.shuffle))
     outcomes = [outcome for outcome, _ in measured]

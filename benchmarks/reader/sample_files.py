@@ -1,4 +1,4 @@
-"""Generated files in the shapes people have: a shop's click log as Parquet, Criteo's columns as text."""
+"""Generates files in formats that users have: a shop's click log as Parquet, Criteo's columns as text."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ Int64 = npt.NDArray[np.int64]
 
 
 def _zipf(random: np.random.Generator, most: int, count: int) -> Int64:
-    """int64 [count] ranks in [0, most), the first ones often."""
+    """Draws ranks int64 [count] in [0, most); low ranks are frequent."""
     popularity = np.cumsum(np.arange(1, most + 1, dtype=np.float64) ** -ZIPF)
     ranks: Int64 = np.searchsorted(popularity, random.random(count) * popularity[-1]).astype(np.int64)
     return ranks
@@ -45,7 +45,7 @@ def _words(random: np.random.Generator, names: list[str], count: int) -> pa.Arra
 
 
 def write_clicks(path: Path, rows: int, seed: int) -> None:
-    """Label, three floats, four int columns, three string columns, and a list of 1 to 10 strings (6.5 on average)."""
+    """Writes a label, three float, four int and three string columns, and a list of 1 to 10 strings (mean 6.5)."""
     random = np.random.default_rng(seed)
     items = [f"{random.integers(10_000, 99_999)}{chr(65 + n % 26)}" for n in range(3_600)]
     lengths = np.minimum(random.geometric(0.1, rows), MOST_RECENT_ITEMS)
@@ -69,7 +69,7 @@ def write_clicks(path: Path, rows: int, seed: int) -> None:
 
 
 def criteo_table(rows: int, seed: int) -> pa.Table:
-    """label, I1..I13 (int64, a tenth null), C1..C26 (eight hexadecimal digits, a thirtieth null)."""
+    """A table of label, I1..I13 (int64, 1/10 null), C1..C26 (eight hexadecimal digits, 1/30 null)."""
     random = np.random.default_rng(seed)
     names = pa.array([f"{word:08x}" for word in random.integers(0, 1 << 32, CRITEO_IDS).tolist()])
     columns: dict[str, pa.Array] = {"label": pa.array((random.random(rows) < 0.25).astype(np.int8))}
@@ -83,6 +83,6 @@ def criteo_table(rows: int, seed: int) -> pa.Table:
 
 
 def write_text(table: pa.Table, path: Path, *, delimiter: str, header: bool) -> None:
-    """Nulls become empty fields."""
+    """Writes a table as text; nulls become empty fields."""
     options = pa.csv.WriteOptions(include_header=header, delimiter=delimiter, quoting_style="none")
     pa.csv.write_csv(table, path, options)

@@ -1,4 +1,4 @@
-"""The files that are read, each with its decoder and a model of its columns."""
+"""The files of the benchmark, each with its decoder and a model of its columns."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ __all__ = ["OwnRows", "Source", "make_sources", "model_of"]
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A file and what is read of it. `table_rows` 0: dynamic tables."""
+    """A file and the columns to read. `table_rows` 0: dynamic tables."""
 
     name: str
     decoder: Decoder
@@ -57,7 +57,7 @@ def click_settings(path: Path) -> DataSettings:
 
 
 def make_sources(folder: Path, rows: int, data: Path | None) -> Iterator[Source]:
-    """Writes the files and opens them; what is indexed of text files is kept in `folder` too."""
+    """Writes the files and opens them. The line indexes of text files are kept in `folder` too."""
     environ = {"ELASTICHOST_CACHE": str(folder / "cache")}
     path = folder / "integers.parquet"
     write_parquet(draw_samples(rows, seed=0), path)
@@ -82,7 +82,7 @@ def make_sources(folder: Path, rows: int, data: Path | None) -> Iterator[Source]
 
 
 def model_of(source: Source, kinds: Mapping[str, KeyKind]) -> ModelSpec:
-    """A table of 16 floats for every categorical column; lists of items share the items' table."""
+    """A model with a table of 16 floats for each categorical column; lists of items share the items' table."""
     columns = source.settings.categorical
     features: dict[str, tuple[str, ...]] = {name: (name,) for name in columns if name != sample_files.CLICK_LIST}
     if sample_files.CLICK_LIST in columns:
@@ -99,7 +99,7 @@ def model_of(source: Source, kinds: Mapping[str, KeyKind]) -> ModelSpec:
 
 
 class OwnRows:
-    """In place of a worker's channel to a PS: this process owns every bucket itself."""
+    """Replaces a worker's channel to a PS: this process owns every bucket."""
 
     def __init__(self, arena: Arena) -> None:
         self._store = RowStore(arena, 0)

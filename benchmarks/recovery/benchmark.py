@@ -1,17 +1,18 @@
-"""Recovery: what the death of a process costs, and the elastic peer (torchrun) on the same machine.
+"""Recovery: the cost of the death of a process, compared with an elastic peer (torchrun) on this machine.
 
     python -m elastichost bench recovery            about ten minutes
     python -m elastichost bench recovery --quick    a few of each: two minutes
 
-Real runs, real kills. Seconds are from the signal itself:
+Real runs, real kills. All times are seconds from the signal:
 
-    noticed    the supervisor knows: an exit, or (SIGSTOP) a hang
+    noticed    the supervisor has detected the exit, or (after SIGSTOP) the hang
     back       the successor works: a worker has committed its first batch, a PS serves
-    full       training is at 95 % of its rate before, over 0.3 s
-    lost       seconds of undisturbed training that are missing in the three seconds after it; the undisturbed rate is
-               the mean of that before and that after them
+    full       training is at 95 % of the rate before the fault, over 0.3 s
+    lost       seconds of undisturbed training that are missing in the three seconds after the signal; the undisturbed
+               rate is the mean of the rates before and after these seconds
 
-The goodput at one fault a minute is extrapolated from `lost`. A peer's `back`: all its ranks train again.
+The goodput at one fault a minute is extrapolated from `lost`. For the peer, `back` means that all its ranks train
+again.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ from benchmarks.recovery.watched_run import Hurt, RunWatched, watched
 __all__ = ["PARTS", "Amounts", "checkpoints_of", "hangs_of", "kills_of", "main", "peer_of"]
 
 MINUTE_S = 60.0
-DEFAULT_EVERY_S = 60.0  # between two checkpoints, if a job does not say
+DEFAULT_EVERY_S = 60.0  # between two checkpoints, by default
 AIMS_S = {"noticed": 0.2, "hang": 3.0, "worker": 1.0, "server": 1.0, "scale out": scale_out.AIM_S}
 PARTS = ("kills", "checkpoints", "scale-out", "peer")
 WORKER, SERVER = "worker killed", "PS killed"
@@ -49,7 +50,7 @@ GOODPUT = "goodput at one a minute"
 
 
 class Amounts(msgspec.Struct, frozen=True):
-    """How often each thing is done."""
+    """The number of repetitions of each part."""
 
     kills: int
     hangs: int
@@ -64,7 +65,7 @@ QUICK = Amounts(kills=4, hangs=1, checkpoints=3, scale_outs=3, hand_overs=2, pee
 
 
 class Stall(msgspec.Struct, frozen=True):
-    """One checkpoint: seconds of standstill, bytes."""
+    """One checkpoint: the seconds in which training stands still, and its bytes."""
 
     stall_s: float
     bytes: int
@@ -74,7 +75,7 @@ class Stall(msgspec.Struct, frozen=True):
 
 
 def kills_of(job: RunWatched, times: int) -> Benchmark[Hurt]:
-    """Workers and PS in turns."""
+    """The benchmark that kills workers and PS alternately."""
 
     def kill(role: Literal["worker", "server"]) -> Callable[[int], Hurt]:
         return lambda number: job.kill(role, number)
@@ -82,7 +83,7 @@ def kills_of(job: RunWatched, times: int) -> Benchmark[Hurt]:
     aims_s = {"noticed": (AIMS_S["noticed"],) * 2, "back": (AIMS_S["worker"], AIMS_S["server"])}
     aims_s["full rate"] = aims_s["back"]
     return Benchmark(
-        title="seconds from the signal on, medians; a process is killed",
+        title="a process is killed: seconds from the signal, medians",
         arms={WORKER: kill("worker"), SERVER: kill("server")},
         rounds=Rounds(times),
         figures=(
@@ -110,7 +111,7 @@ def _goodput(lost_s: Sequence[float]) -> float:
 
 def hangs_of(job: RunWatched, times: int) -> Benchmark[float]:
     return Benchmark(
-        title="a worker is stopped for good",
+        title="a worker is stopped (SIGSTOP) and never resumed",
         arms={"worker stopped": lambda number: job.stop(number)},
         rounds=Rounds(times),
         figures=(Figure("hang noticed", "s", lambda seconds: seconds, percentiles_of, ".2f"),),
@@ -120,7 +121,7 @@ def hangs_of(job: RunWatched, times: int) -> Benchmark[float]:
 
 def checkpoints_of(next_stall: Callable[[int], Stall], times: int) -> Benchmark[Stall]:
     return Benchmark(
-        title=f"checkpoints; share of the time with one every {DEFAULT_EVERY_S:g} s",
+        title=f"checkpoints; share of the time with one checkpoint every {DEFAULT_EVERY_S:g} s",
         arms={"checkpoint": next_stall},
         rounds=Rounds(times),
         figures=(
@@ -142,7 +143,8 @@ def _share(stalls_s: Sequence[float]) -> float:
 
 
 def peer_of(next_kill: Callable[[int], PeerHurt], times: int) -> Benchmark[PeerHurt]:
-    """never back: kills after which its ranks did not come to train again, and it had to be started anew."""
+    """The benchmark of torchrun. never back: kills after which its ranks did not train again, so that torchrun had to
+    be started again."""
     return Benchmark(
         title="torchrun, two ranks",
         arms={"torchrun, rank killed": next_kill},
@@ -163,7 +165,7 @@ def _mean(values: Sequence[float]) -> float:
 
 
 def measure(job: Path, amounts: Amounts, settings: Sequence[str], parts: Sequence[str]) -> dict[str, Outcome[Any]]:
-    """By name. Raises RuntimeError when a run ends meanwhile."""
+    """Measures the parts and returns their outcomes by name. Raises RuntimeError if a run ends during a measurement."""
     return {name: found for part in parts for name, found in _part(part, job, amounts, settings)}
 
 
@@ -185,7 +187,8 @@ def _part(part: str, job: Path, amounts: Amounts, settings: Sequence[str]) -> It
 
 
 def _stalls(written: RunWatched) -> Callable[[int], Stall]:
-    """The first checkpoint touches fresh pages for its copies; they are kept, and it does not count."""
+    """The stalls of checkpoints, without the first one: it touches fresh pages for its copies, and later ones reuse
+    them."""
 
     def next_stall(number: int) -> Stall:
         if number == 0:
@@ -201,7 +204,7 @@ def _stalls(written: RunWatched) -> Callable[[int], Stall]:
 
 
 def figures_of(outcomes: dict[str, Outcome[Any]]) -> dict[str, object]:
-    """None: was left out. aims_s: of the medians."""
+    """The figures for the JSON output; None for a part that was left out. aims_s: bounds of the medians."""
     found: dict[str, object] = dict.fromkeys(("worker", "server", "hang", "checkpoints", "scale_out", "peer"))
     if (kills := outcomes.get("kills")) is not None:
         found |= {"worker": _killed(kills, WORKER), "server": _killed(kills, SERVER)}
@@ -248,17 +251,19 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="elastichost bench recovery", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--quick", action="store_true", help="a few of each")
+    parser.add_argument("--quick", action="store_true", help="a few repetitions of each part")
     parser.add_argument(
         "--job", type=Path, default=EXAMPLES / "synthetic.toml", help="job file (the synthetic example)"
     )
     parser.add_argument("--only", default=",".join(PARTS), metavar="PARTS", help=f"comma-separated: {', '.join(PARTS)}")
-    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="more settings of the job")
-    parser.add_argument("--json", action="store_true", help="the last line is one JSON object")
+    parser.add_argument(
+        "--set", action="append", default=[], metavar="KEY=VALUE", help="override a setting of the job; repeatable"
+    )
+    parser.add_argument("--json", action="store_true", help="print one JSON object as the last line")
     chosen = parser.parse_args(argv)
     parts = chosen.only.split(",")
     if unknown := set(parts) - set(PARTS):
-        parser.error(f"unknown parts: {', '.join(sorted(unknown))}; there are {', '.join(PARTS)}")
+        parser.error(f"unknown parts: {', '.join(sorted(unknown))}; choose from {', '.join(PARTS)}")
     outcomes = measure(chosen.job, QUICK if chosen.quick else FULL, chosen.set, [one for one in PARTS if one in parts])
     print_outcomes(list(outcomes.values()))
     if chosen.json:

@@ -1,4 +1,4 @@
-"""What a fault costs, from how many samples were trained when. Pure."""
+"""Computes the cost of a fault from the number of trained samples over time. Pure."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from bisect import bisect_left
 
 __all__ = ["Course", "full_rate_s", "goodput_at", "lost_s", "rate_between"]
 
-WINDOW_S = 0.3  # a rate is measured over so long
-FULL = 0.95  # of the rate before counts as the full rate
+WINDOW_S = 0.3  # a rate is measured over this time
+FULL = 0.95  # this share of the rate before the fault counts as the full rate
 
 
 class Course:
-    """Samples trained so far, at moments that only grow."""
+    """The number of trained samples at increasing moments."""
 
     def __init__(self) -> None:
         self.moments_s: list[float] = []
@@ -22,10 +22,10 @@ class Course:
         self.samples.append(samples)
 
     def at(self, moment_s: float) -> float:
-        """Samples at a moment, between two notes linearly. Raises ValueError outside of what was noted."""
+        """The samples at a moment, interpolated linearly. Raises ValueError outside of the recorded time."""
         place = bisect_left(self.moments_s, moment_s)
         if not self.moments_s or place == len(self.moments_s) or (place == 0 and moment_s < self.moments_s[0]):
-            raise ValueError(f"nothing was noted at {moment_s}")
+            raise ValueError(f"{moment_s} s is outside of the recorded time")
         if place == 0:
             return float(self.samples[0])
         before_s, after_s = self.moments_s[place - 1], self.moments_s[place]
@@ -34,14 +34,14 @@ class Course:
 
 
 def rate_between(course: Course, start_s: float, stop_s: float) -> float:
-    """Samples a second."""
+    """The mean rate in samples/s between two moments."""
     return (course.at(stop_s) - course.at(start_s)) / (stop_s - start_s)
 
 
 def full_rate_s(course: Course, struck_s: float, rate: float, until_s: float) -> float | None:
-    """Seconds from the fault until a window begins in which training is at `rate` again; None: not until then.
+    """Seconds from the fault until the first window in which training is at `rate` again; None if not by `until_s`.
 
-    The window begins after the first one that was slower: right after the fault the pipes are still full."""
+    Only windows after the first slower one count, because messages in flight keep the rate up right after the fault."""
     dipped = False
     for moment_s in course.moments_s:
         if moment_s < struck_s or moment_s + WINDOW_S > until_s:
@@ -59,5 +59,5 @@ def lost_s(course: Course, struck_s: float, until_s: float, rate: float) -> floa
 
 
 def goodput_at(lost_per_fault_s: float, every_s: float) -> float:
-    """Extrapolated to one fault every so many seconds: faults that far apart do not meet."""
+    """The goodput extrapolated to one fault every `every_s` seconds, which assumes that faults do not overlap."""
     return 1.0 - lost_per_fault_s / every_s

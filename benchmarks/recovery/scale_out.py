@@ -1,16 +1,16 @@
-"""Scale-out: from the request of a worker to its first committed batch; how long buckets take to change hands.
+"""Scale-out: from the request of a worker to its first committed batch; the time of hand-overs of buckets.
 
-One worker comes and goes while another one trains; then PS come and go.
+One worker joins and leaves again and again while another one trains; then PS join and leave.
 
-The requests are commands to the run, as `elastichost scale` sends them. Where the time goes is told by the run's
-journal and by the arena, where this process sees the commit itself:
+The requests are commands to the run, as `elastichost scale` sends them. The times of the steps come from the run's
+journal; the time of the commit comes from the arena, which this process reads:
 
-    decide     the command is sent -> the supervisor's decision to start the worker
-    fork       -> the fork server has forked the process and told its pid
-    hello      -> its first message: arguments, job file, sockets
-    build      -> Ready: the user's model, the arena, the readers, the shard map, the dense vector
-    lease      -> its first lease is granted
-    batch      -> its first batch is committed: reading, rows, forward, backward, commit
+    decide     from the command to the supervisor's decision to start the worker
+    fork       until the fork server has forked the process and reported its pid
+    hello      until its first message: arguments, job file, sockets
+    build      until Ready: the user's model, the arena, the readers, the shard map, the dense vector
+    lease      until its first lease is granted
+    batch      until its first batch is committed: reading, rows, forward, backward, commit
 """
 
 from __future__ import annotations
@@ -38,15 +38,15 @@ from elastichost.wire.commands import ScaleMsg
 
 __all__ = ["HandOver", "ScaleOut", "figures_of", "hand_overs_of", "main", "measure", "scale_outs_of"]
 
-BATCHES_BETWEEN = 20  # committed by an incarnation before it is sent away
-HAND_OVERS = 10  # PS come and go so often
+BATCHES_BETWEEN = 20  # batches that an incarnation commits before it is removed
+HAND_OVERS = 10  # number of times that a PS joins or leaves
 AIM_S = 0.3
 JOINS, MOVES = "a worker", "a hand-over"
 STEPS = ("decide", "fork", "hello", "build", "lease", "batch")
 
 
 class ScaleOut(msgspec.Struct, frozen=True):
-    """One worker that came, in seconds: the steps, one after another, and `left_s`: how long it took to leave."""
+    """The times of one worker that joined, in seconds: the steps one after another, and `left_s`: its time to leave."""
 
     steps_s: dict[str, float]
     left_s: float
@@ -57,7 +57,8 @@ class ScaleOut(msgspec.Struct, frozen=True):
 
 
 class HandOver(msgspec.Struct, frozen=True):
-    """One PS that came or went: buckets moved, seconds from freeze to publish, lowest throughput over that before."""
+    """One PS that joined or left: buckets handed over, seconds from freeze to publish, and the lowest rate as a share
+    of the rate before."""
 
     moved: int
     took_s: float
@@ -65,7 +66,7 @@ class HandOver(msgspec.Struct, frozen=True):
 
 
 def scale_out(run: ScaledRun, incarnation: int) -> ScaleOut:
-    """Asks for the worker, watches this incarnation of it come and train a little, and sends it away again."""
+    """Requests the worker, waits until this incarnation has joined and trained a little, and removes it again."""
     name = f"worker-{WORKER}"
     asked_s = time.monotonic()
     run.ask(ScaleMsg(workers=2))
@@ -84,7 +85,7 @@ def scale_out(run: ScaledRun, incarnation: int) -> ScaleOut:
 
 
 def hand_over(run: ScaledRun, servers: int) -> HandOver:
-    """Another number of PS, watched until all is calm again."""
+    """Changes the number of PS and watches the run until the rate is steady again."""
     reached = run.ask(ScaleMsg(servers=servers), until_reached=True)
     assert reached is not None
     run.lines.clear()
@@ -93,7 +94,7 @@ def hand_over(run: ScaledRun, servers: int) -> HandOver:
 
 
 class _HandOverFigures(msgspec.Struct, frozen=True):
-    """What the run says of it."""
+    """The figures of the hand-over in the reply of the run."""
 
     buckets_moved: int
     handover_s: float
@@ -120,25 +121,27 @@ def _step_ms(step: str) -> Callable[[ScaleOut], float]:
 
 def hand_overs_of(job: ScaledRun, times: int) -> Benchmark[HandOver]:
     return Benchmark(
-        title="a PS comes or goes",
+        title="a PS joins or leaves",
         arms={MOVES: lambda number: hand_over(job, 2 - number % 2)},
         rounds=Rounds(times),
         figures=(
-            Figure("buckets that change hands", "", lambda one: one.moved, max, ".0f"),
+            Figure("buckets handed over", "", lambda one: one.moved, max, ".0f"),
             Figure("freeze to publish", "ms", lambda one: 1e3 * one.took_s, percentiles_of, ".0f"),
-            Figure("rate in the worst 200 ms over that before", "", lambda one: one.dip, _median_and_least, ".0%"),
+            Figure(
+                "lowest rate over 200 ms, share of the rate before", "", lambda one: one.dip, _median_and_least, ".0%"
+            ),
         ),
     )
 
 
 def _median_and_least(values: Sequence[float]) -> Percentiles:
-    """The worst dip is the deepest."""
+    """The percentiles with the smallest value as the worst: a low share is a deep dip."""
     return Percentiles(len(values), percentile(values, 50), percentile(values, 1), min(values))
 
 
 @contextmanager
 def scaled_run(job: Path, settings: Sequence[str]) -> Iterator[ScaledRun]:
-    """That trains already."""
+    """A run that trains."""
     with Workshop() as workshop:
         found = ScaledRun(job, settings, workshop)
         found.wait(lambda: found.line("lease_granted", "worker-0", 0.0))
@@ -149,15 +152,15 @@ def scaled_run(job: Path, settings: Sequence[str]) -> Iterator[ScaledRun]:
 def measure(
     job: Path, times: int, settings: Sequence[str], hand_overs: int = HAND_OVERS
 ) -> tuple[Outcome[ScaleOut], Outcome[HandOver]]:
-    """Raises RuntimeError when the run ends meanwhile."""
+    """Measures joins and hand-overs. Raises RuntimeError if the run ends during the measurement."""
     with scaled_run(job, settings) as under_way:
         return run(scale_outs_of(under_way, times)), run(hand_overs_of(under_way, hand_overs))
 
 
 def figures_of(found: Sequence[ScaleOut], moves: Sequence[HandOver]) -> dict[str, object]:
-    """For programs, in seconds. `steps`: of each step by itself; `left`: a worker's way out; `hand_over`: freeze to
-    publish, of `buckets` at a time; `dip`: the lowest rate in 200 ms of a hand-over, as a share of the rate before.
-    Raises ValueError when there are none."""
+    """The figures for the JSON output, in seconds. `steps`: each step. `left`: the time that a worker needs to leave.
+    `hand_over`: from freeze to publish, of `buckets` at a time. `dip`: the lowest rate over 200 ms of a hand-over, as a
+    share of the rate before. Raises ValueError without measurements."""
     dips = [move.dip for move in moves]
     return {
         "times": len(found),
@@ -177,15 +180,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="elastichost bench scale-out", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--times", type=int, default=50, help="workers that come and go (50)")
+    parser.add_argument("--times", type=int, default=50, help="number of times that a worker joins and leaves (50)")
     parser.add_argument(
-        "--hand-overs", type=int, default=HAND_OVERS, help=f"how often a PS comes or goes ({HAND_OVERS})"
+        "--hand-overs", type=int, default=HAND_OVERS, help=f"number of times that a PS joins or leaves ({HAND_OVERS})"
     )
     parser.add_argument(
         "--job", type=Path, default=EXAMPLES / "synthetic.toml", help="job file (the synthetic example)"
     )
-    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="more settings of the job")
-    parser.add_argument("--json", action="store_true", help="the last line is one JSON object")
+    parser.add_argument(
+        "--set", action="append", default=[], metavar="KEY=VALUE", help="override a setting of the job; repeatable"
+    )
+    parser.add_argument("--json", action="store_true", help="print one JSON object as the last line")
     chosen = parser.parse_args(argv)
     outcomes = measure(chosen.job, chosen.times, chosen.set, chosen.hand_overs)
     print_outcomes(outcomes)

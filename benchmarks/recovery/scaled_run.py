@@ -24,7 +24,7 @@ __all__ = ["WORKER", "ScaledRun"]
 
 Found = TypeVar("Found")
 
-WORKER = 1  # the one that comes and goes; worker 0 trains all the time
+WORKER = 1  # index of the worker that joins and leaves; worker 0 trains all the time
 POLL_S = 0.0005
 LIMIT_S = 180.0
 SETTINGS = {
@@ -38,7 +38,7 @@ SETTINGS = {
 
 
 class ScaledRun:
-    """A job of one worker and one PS, seen from outside."""
+    """A run of one worker and one PS, which this process commands and watches."""
 
     def __init__(self, job: Path, settings: Sequence[str], workshop: Workshop) -> None:
         own = [f"{key}={value}" for key, value in SETTINGS.items()]
@@ -63,12 +63,13 @@ class ScaledRun:
         self._commands = self.wait(self._address)
 
     def _address(self) -> str | None:
-        """Where the run takes commands."""
+        """The address of the run's command socket; None if it is not known yet."""
         status = msgspec.json.decode(self._status.read_bytes(), type=RunStatus) if self._status.exists() else None
         return status.commands if status is not None else None
 
     def ask(self, command: ScaleMsg, *, until_reached: bool = False) -> ReachedMsg | None:
-        """Returns when it is accepted, or so. Raises RuntimeError when it is refused."""
+        """Sends a command; returns when it is accepted or, with `until_reached`, when the run has the new size. Raises
+        RuntimeError if the command is refused."""
         client = CommandClient(self._commands)
         try:
             client.send(command)
@@ -88,17 +89,18 @@ class ScaledRun:
         return found[0].parent if found else None
 
     def wait(self, look: Callable[[], Found | None]) -> Found:
-        """What `look` finds; raises RuntimeError when the run ends before, or after too long."""
+        """Calls `look` until it returns a value, and returns that. Raises RuntimeError if the run ends, or after
+        LIMIT_S."""
         deadline_s = time.monotonic() + LIMIT_S
         while (found := look()) is None:
             if self.process.poll() is not None or time.monotonic() > deadline_s:
                 self._log.seek(0)
-                raise RuntimeError(f"the run ended, or did nothing for {LIMIT_S:g} s:\n{self._log.read()[-4000:]}")
+                raise RuntimeError(f"the run ended, or hung for {LIMIT_S:g} s:\n{self._log.read()[-4000:]}")
             time.sleep(POLL_S)
         return found
 
     def line(self, kind: str, process: str, after_s: float) -> JournalLine | None:
-        """The first of its kind after a moment of the monotonic clock."""
+        """The first journal line of a kind and process after a moment of the monotonic clock; None if there is none."""
         self.lines += self._tail.poll()
         for line in self.lines:
             if line.kind == kind and line.event.subject == process and line.monotonic_s >= after_s:
@@ -106,11 +108,11 @@ class ScaledRun:
         return None
 
     def committed_s(self, incarnation: int, batches: int) -> float | None:
-        """Now, once an incarnation of the worker has committed so many batches."""
+        """The present time, if this incarnation of the worker has committed `batches` batches; else None."""
         return time.monotonic() if self.dense.applied(WORKER, incarnation).sequence >= batches else None
 
     def close(self) -> None:
-        """Ends the run with everything it started."""
+        """Kills the run and all its processes."""
         for _ in range(2):
             self.process.send_signal(signal.SIGINT)
             time.sleep(0.2)

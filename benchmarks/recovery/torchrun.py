@@ -1,4 +1,4 @@
-"""The peer of the recovery benchmark: torchrun with two processes, one of which is killed again and again."""
+"""The peer of the recovery benchmark: torchrun with two ranks, one of which is killed again and again."""
 
 from __future__ import annotations
 
@@ -24,26 +24,26 @@ __all__ = ["PeerHurt", "killed_ranks"]
 MODULE = "benchmarks.peers.torchrun_elastic"
 RANKS = 2
 BATCH_SIZE, ROWS, CHECKPOINT_STEPS = 512, 100_000, 50
-TRAIN_S = 3.0  # between two kills, at the least
+TRAIN_S = 3.0  # least time of training between two kills
 LIMIT_S = 60.0
 POLL_S = 0.002
 
 
 class PeerHurt(msgspec.Struct, frozen=True):
-    """One kill: seconds until all ranks train again (None: not within LIMIT_S, torchrun had to be started anew), and
-    how many steps had to be done again."""
+    """One kill: seconds until all ranks train again (None: not within LIMIT_S, so that torchrun had to be started
+    again), and the number of steps that were repeated."""
 
     back_s: float | None
     steps_lost: int
 
 
 class _StuckError(Exception):
-    """The ranks do not come to train."""
+    """The ranks do not train."""
 
 
 def killed_ranks(workshop: Workshop) -> Generator[PeerHurt, None, None]:
-    """Kills one rank each time, for ever; close it to end torchrun. Raises RuntimeError when torchrun does not come to
-    train at all."""
+    """Kills one rank each time it is advanced, without end; close the generator to end torchrun. Raises RuntimeError if
+    torchrun does not train at all."""
     marks_path, number = workshop.memory / "marks", 0
     with (workshop.disk / "torchrun.log").open("w+") as log:
         while True:
@@ -81,7 +81,7 @@ def _start(workshop: Workshop, marks: Path, log: IO[str]) -> subprocess.Popen[by
 
 
 def _wait_training(process: subprocess.Popen[bytes], marks: npt.NDArray[np.int64]) -> None:
-    """All ranks train, and a checkpoint was written."""
+    """Waits until all ranks train and a checkpoint is written. Raises _StuckError."""
     _wait(process, lambda: bool((marks[INCARNATIONS : INCARNATIONS + RANKS] > 0).all()))
     step = int(marks[STEP])
     _wait(process, lambda: bool(marks[STEP] > step + CHECKPOINT_STEPS))
@@ -101,7 +101,7 @@ def _kill(process: subprocess.Popen[bytes], marks: npt.NDArray[np.int64], number
 
 
 def _ranks(root: int) -> list[int]:
-    """The training processes, by pid."""
+    """The pids of the training processes, in order."""
     found = []
     for one in tree_of(root):
         words = Path(f"/proc/{one.pid}/cmdline").read_bytes().split(b"\0")
@@ -114,7 +114,7 @@ def _wait(process: subprocess.Popen[bytes], is_true: Callable[[], bool]) -> None
     deadline_s = time.monotonic() + LIMIT_S
     while not is_true():
         if process.poll() is not None:
-            raise _StuckError(f"it ended with {process.returncode}")
+            raise _StuckError(f"torchrun ended with exit code {process.returncode}")
         if time.monotonic() > deadline_s:
-            raise _StuckError(f"nothing for {LIMIT_S:g} s")
+            raise _StuckError(f"no progress for {LIMIT_S:g} s")
         time.sleep(POLL_S)

@@ -1,4 +1,4 @@
-"""A run of elastichost that is hurt on purpose, with the course of its training noted every few milliseconds."""
+"""A run of elastichost into which faults are injected while its progress is recorded every few milliseconds."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from elastichost.runs.events import CheckpointWritten, JournalLine, ProcessEvent
 
 __all__ = ["Hurt", "RunWatched", "watched"]
 
-WATCHED_S = 3.0  # the loss is counted from the fault on for so long
-CALM_S = 1.5  # before the fault, and after what is watched, the undisturbed rate is measured for so long each
+WATCHED_S = 3.0  # lost training is counted for this time after the fault
+CALM_S = 1.5  # the undisturbed rate is measured for this time before the fault, and again after the watched time
 HANG_TIMEOUT_S = 3.0
 LIMIT_S = 180.0
 SETTINGS = {
@@ -33,9 +33,9 @@ Found = TypeVar("Found")
 
 
 class Hurt(msgspec.Struct, frozen=True):
-    """One fault, in seconds from the moment it was done. noticed: the supervisor's journal says so. back: the successor
-    works: a worker has committed its first batch, a PS serves. full: training is at its full rate again; None: not
-    within the time it was watched. lost: seconds of undisturbed training that are missing."""
+    """The times after one fault, in seconds. noticed: the supervisor's journal records it. back: the successor works: a
+    worker has committed its first batch, a PS serves. full: training is at its full rate again; None if not within the
+    watched time. lost: missing seconds of undisturbed training."""
 
     noticed_s: float
     back_s: float
@@ -44,7 +44,7 @@ class Hurt(msgspec.Struct, frozen=True):
 
 
 class RunWatched:
-    """One job; `look` takes in what it wrote since, and notes the course."""
+    """One run; `look` reads its new journal lines and records its progress."""
 
     def __init__(self, run: RunUnderChaos) -> None:
         self.run = run
@@ -57,16 +57,17 @@ class RunWatched:
         self.lines += self._journal.poll()
         self.course.note(self.run.now_s(), self.run.applied.samples)
         if self.run.exit_code is not None:
-            raise RuntimeError(f"the run ended with {self.run.exit_code}:\n{self.run.log}")
+            raise RuntimeError(f"the run ended with exit code {self.run.exit_code}:\n{self.run.log}")
         self.run.wait_a_little()
 
     def wait(self, find: Callable[[], Found | None]) -> Found:
-        """Raises RuntimeError when the run ends before, or after too long."""
+        """Looks until `find` returns a value, and returns that. Raises RuntimeError if the run ends, or after
+        LIMIT_S."""
         deadline_s = self.run.now_s() + LIMIT_S
         while (found := find()) is None:
             self.look()
             if self.run.now_s() > deadline_s:
-                raise RuntimeError(f"nothing for {LIMIT_S:g} s:\n{self.run.log}")
+                raise RuntimeError(f"no progress for {LIMIT_S:g} s:\n{self.run.log}")
         return found
 
     def watch(self, seconds: float) -> None:
@@ -74,12 +75,12 @@ class RunWatched:
         self.wait(lambda: True if self.run.now_s() >= until_s else None)
 
     def wait_whole(self) -> None:
-        """Until every process of the plan works, and has done so for a while."""
+        """Waits until every process of the plan has been working for a while."""
         self.wait(lambda: True if self.run.scene.is_whole and self.run.applied.first_s else None)
         self.watch(CALM_S + 0.1)
 
     def kill(self, role: Literal["worker", "server"], number: int) -> Hurt:
-        """kill -9 of the `number`th process of a role, taken in turn, and what followed."""
+        """Kills (SIGKILL) the `number`th process of a role, counted in turn, and measures the recovery."""
         self.wait_whole()
         run = self.run
         incarnations = run.scene.working(role)
@@ -101,7 +102,7 @@ class RunWatched:
         return Hurt(noticed_s - struck_s, back_s - struck_s, full_s, lost_s(self.course, struck_s, until_s, rate))
 
     def stop(self, number: int) -> float:
-        """SIGSTOP of a worker for good; seconds until the supervisor has decided that it hangs."""
+        """Stops a worker (SIGSTOP) and never resumes it; returns the seconds until the supervisor detects the hang."""
         self.wait_whole()
         incarnations = self.run.scene.working("worker")
         incarnation = incarnations[number % len(incarnations)]
@@ -121,7 +122,7 @@ class RunWatched:
 
 @contextlib.contextmanager
 def watched(job: Path, settings: Sequence[str], workshop: Workshop, name: str) -> Iterator[RunWatched]:
-    """A run in the workshop; ended, whichever way, when it is left."""
+    """A run in the workshop; it is killed when the context is left."""
     own = [f"{key}={value}" for key, value in SETTINGS.items()]
     environment = {**workshop.environment(), "ELASTICHOST_ARENA_DIR": str(workshop.memory)}
     with RunUnderChaos(job, [*own, *settings], workshop.disk / name, HANG_TIMEOUT_S, environment) as run:

@@ -1,6 +1,6 @@
 """Whole training runs.
 
-access_speed    samples a second by number of workers and way of access
-retail_quality  AUC on real data in every access, mode and kind of table
+access_speed    samples per second by number of workers and access
+retail_quality  AUC on real data with every access, mode and kind of table
 links           two hosts, by the speed of the link between them
 """

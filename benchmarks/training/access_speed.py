@@ -1,6 +1,6 @@
-"""Speed of the synthetic job, for several numbers of workers and both ways of access.
+"""Speed of the synthetic job by number of workers, with direct and with served access.
 
-Every arm is a run of its own, started as a user would start it; figures are of the training phase only.
+Every arm is a separate run, started from the command line. The figures cover the training phase only.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Case:
 
 
 def cases(most_workers: int) -> Iterator[Case]:
-    """1, 2, 4, ... workers up to the most, each with direct and served access."""
+    """1, 2, 4, ... workers up to `most_workers`, each with direct and served access."""
     counts = [1 << power for power in range(most_workers.bit_length()) if 1 << power <= most_workers]
     for access in ACCESS:
         for workers in counts:
@@ -49,7 +49,7 @@ def cases(most_workers: int) -> Iterator[Case]:
 
 
 def measure(case: Case, rows: int, runs: Path) -> TrainingResult:
-    """Runs the job. Raises CalledProcessError when it fails; its messages are on stderr then."""
+    """Runs the job. Raises CalledProcessError if it fails; its messages are on stderr."""
     settings = {
         "data.synthetic.rows": rows,
         "data.synthetic.test_rows": max(1, rows // 10),
@@ -73,8 +73,8 @@ def benchmark_of(most_workers: int, rows: int, runs: Path) -> Benchmark[Training
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
-    parser.add_argument("--rows", type=int, default=300_000, help="training samples of every run")
-    parser.add_argument("--workers", type=int, default=len(os.sched_getaffinity(0)), help="the most workers")
+    parser.add_argument("--rows", type=int, default=300_000, help="number of training samples of each run")
+    parser.add_argument("--workers", type=int, default=len(os.sched_getaffinity(0)), help="largest number of workers")
     chosen = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory() as runs:
         outcome = run(benchmark_of(chosen.workers, chosen.rows, Path(runs)))

@@ -1,10 +1,9 @@
-"""Training over two machines, by the speed of the link between them: samples/s and bytes on the wire, beside the model.
+"""Training on two machines by the speed of their link: samples/s, bytes per sample, and the tuner's prediction.
 
-The machines are network namespaces of this one (root only), each with a core of its own where there are two or more,
-joined by a link that `tbf` limits. Every run is the same job, started over ssh as a user would start it. The model of
-the tuner is fitted to the run over the fastest link, to nothing else; what it says of the others is their measured
-bandwidth put into its equations. Bytes are those that the interface counted while training was steady, headers and
-encryption included.
+The machines are two network namespaces of this one (needs root), each with its own core if there are two or more, and
+joined by a link that `tbf` limits. Every run is the same job, started over ssh. The tuner's model is fitted only to the
+run over the fastest link. For the other links, their measured bandwidth is inserted into its equations. Bytes are
+counted by the network interface while training is steady, including headers and encryption.
 """
 
 from __future__ import annotations
@@ -51,7 +50,7 @@ SETTINGS: dict[str, object] = {
     "evaluate.every_samples": 0,
     "data.synthetic.test_rows": 1000,
     "data.synthetic.rows": 1_000_000,
-    "resources.workers": [2, 3],  # the tuner watches, and changes nothing
+    "resources.workers": [2, 3],  # a range, so that the tuner has a choice; in mode "watch" it changes nothing
     "resources.servers": 2,
     "tuner.mode": "watch",
     "tuner.first_plan.workers": 2,
@@ -59,8 +58,8 @@ SETTINGS: dict[str, object] = {
 
 
 class Measured(msgspec.Struct, frozen=True):
-    """One run. bytes_per_sample: through host 1's interface, both directions; link_mbit_per_s: as the run measured it
-    before it began."""
+    """The figures of one run. bytes_per_sample: through the interface of host 1, both directions. link_mbit_per_s:
+    measured by the run before it began to train."""
 
     samples_per_s: float
     bytes_per_sample: float
@@ -71,7 +70,7 @@ class Measured(msgspec.Struct, frozen=True):
 
 @contextlib.contextmanager
 def running(bed: Bed, folder: Path, access: str) -> Iterator[Path]:
-    """The job under way; gives its run directory."""
+    """Starts the job and yields its run directory; stops the job afterwards."""
     hosts = folder / "hosts.toml"
     hosts.write_text(
         f'[[hosts]]\naddress = "{getpass.getuser()}@{bed.address(1)}"\nname = "second"\n'
@@ -89,7 +88,7 @@ def running(bed: Bed, folder: Path, access: str) -> Iterator[Path]:
         if process.poll() is not None:
             raise RuntimeError(f"the run ended: {process.communicate()[1]}")
     finally:
-        for _ in range(2):  # twice: a last checkpoint would go over the slow link, and nobody wants it
+        for _ in range(2):  # the second signal skips the last checkpoint, which would go over the slow link
             process.send_signal(signal.SIGINT)
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(1)
@@ -97,7 +96,7 @@ def running(bed: Bed, folder: Path, access: str) -> Iterator[Path]:
 
 
 def observed(run_dir: Path) -> tuple[TunerSettings | None, tuple[Observation, ...]]:
-    """What the tuner has seen up to now."""
+    """The settings of the tuner and its observations so far."""
     settings, state, found = None, ProfileState(), list[Observation]()
     if not (run_dir / DECISIONS_FILE).exists():
         return None, ()
@@ -117,16 +116,16 @@ def trained(run_dir: Path) -> int:
 
 
 def measure(bed: Bed, mbit_per_s: float, access: str, blocks: int) -> Measured:
-    """One run, until so many blocks of it are measured."""
+    """Runs the job until `blocks` blocks are measured in steady training."""
     bed.limit(1, mbit_per_s)
     with tempfile.TemporaryDirectory() as name, running(bed, Path(name), access) as run_dir:
         deadline_s = time.monotonic() + LIMIT_S
         began: tuple[int, int] | None = None
         while True:
             if time.monotonic() > deadline_s:
-                raise RuntimeError(f"{mbit_per_s:g} Mbit/s: no {blocks} blocks within {LIMIT_S:g} s")
+                raise RuntimeError(f"{mbit_per_s:g} Mbit/s: fewer than {blocks} blocks within {LIMIT_S:g} s")
             settings, seen = observed(run_dir)
-            if began is None and seen:  # what came before was not steady
+            if began is None and seen:  # training before the first block was not steady
                 began = trained(run_dir), sum(bed.sent_bytes(1))
             if settings is not None and began is not None and len(seen) > blocks:
                 samples, moved = trained(run_dir) - began[0], sum(bed.sent_bytes(1)) - began[1]
@@ -142,7 +141,7 @@ def measure(bed: Bed, mbit_per_s: float, access: str, blocks: int) -> Measured:
 
 
 def predicted(fastest: Measured, other: Measured) -> float:
-    """Samples/s over the other's link, by the model that has seen the fastest one's run only."""
+    """Samples/s over the link of `other`, predicted by a model that is fitted only to the run of `fastest`."""
     model = fit("elastichost", fastest.settings.workload, fastest.observations)
     there = msgspec.structs.replace(
         fastest.settings.workload, bandwidth_bytes_per_s=other.settings.workload.bandwidth_bytes_per_s
@@ -152,7 +151,7 @@ def predicted(fastest: Measured, other: Measured) -> float:
 
 
 def error_of(fastest: Measured, other: Measured) -> float:
-    """Predicted over measured, less one."""
+    """The relative error of the prediction: predicted / measured - 1."""
     return predicted(fastest, other) / other.samples_per_s - 1.0
 
 
@@ -163,7 +162,7 @@ def benchmark_of(bed: Bed, access: str, blocks: int, rounds: int) -> Benchmark[M
         return lambda _: measure(bed, mbit, access, blocks)
 
     return Benchmark(
-        title="training over two machines, by the speed of their link",
+        title="training on two machines, by the speed of their link",
         arms={_name(mbit): arm(mbit) for mbit in MBIT},
         rounds=Rounds(rounds),
         figures=(
@@ -187,7 +186,7 @@ def _name(mbit_per_s: float) -> str:
 
 
 def figures_of(outcome: Outcome[Measured]) -> list[dict[str, object]]:
-    """For programs: a link each."""
+    """The figures for the JSON output, one entry for each link."""
     pairs = {figure.name: figure for figure in outcome.benchmark.pairs}
     return [
         {
@@ -205,7 +204,7 @@ def figures_of(outcome: Outcome[Measured]) -> list[dict[str, object]]:
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="elastichost bench links", description=__doc__)
     parser.add_argument("--rounds", type=int, default=2)
-    parser.add_argument("--blocks", type=int, default=3, help="of the tuner, in each run")
+    parser.add_argument("--blocks", type=int, default=3, help="blocks of the tuner that each run measures")
     parser.add_argument("--access", default="auto", choices=("auto", "served"))
     parser.add_argument("--json", action="store_true")
     chosen = parser.parse_args(arguments)

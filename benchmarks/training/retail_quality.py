@@ -1,7 +1,7 @@
-"""Quality on real data: the retail job in every access, mode and kind of table, scaled meanwhile, with every model.
+"""Quality on real data: the retail job with every access, mode, kind of table and model, and while it is scaled.
 
-`elastichost bench retail-quality --data DIR`: one epoch of each; DIR holds train.parquet and test.parquet with the
-columns of examples/retail.toml. One fbgemm process reaches AUC 0.766 with the same model and learning rates.
+`elastichost bench retail-quality --data DIR` trains one epoch of each case. DIR holds train.parquet and test.parquet
+with the columns of examples/retail.toml. One fbgemm process reaches AUC 0.766 with the same model and learning rates.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from benchmarks.harness.training_run import EXAMPLES, TrainingResult, train
 __all__ = ["Case", "benchmark_of", "cases", "main"]
 
 FIXED = {"tables.default.rows": 65536, "tables.default.out_of_range": "modulo"}
-# Wide & deep has no explicit interactions: it needs wider vectors and more of a start than the others.
+# Wide & deep has no explicit interactions: it needs wider vectors and larger initial values than the other models.
 WIDE_DEEP = {
     "tables.default.dim": 64,
     "tables.default.init": "uniform(-0.1, 0.1)",
@@ -38,7 +38,7 @@ MODELS: dict[str, Mapping[str, object]] = {"wide_deep": WIDE_DEEP, "deepfm": {},
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One run: its name in the table, what it sets, and how its size changes: after so many samples, to this."""
+    """One run: its name in the table, its settings, and its changes of size as (samples, argument of `scale`)."""
 
     name: str
     settings: Mapping[str, object] = field(default_factory=dict)
@@ -46,7 +46,8 @@ class Case:
 
 
 def cases() -> Iterator[Case]:
-    """dlrm with 2 workers in all eight ways and in two variants, then the other models with direct access."""
+    """All cases: dlrm with 2 workers in eight combinations and in variants, dlrm with other sizes, then the other
+    models with direct access."""
     for access, mode, tables in product(("direct", "served"), ("async", "bounded"), ("dynamic", "fixed")):
         settings: dict[str, object] = {
             "train.access": access,
@@ -67,7 +68,7 @@ def cases() -> Iterator[Case]:
 
 
 def benchmark_of(data: Path, chosen: str, repeat: int, runs: Path) -> Benchmark[TrainingResult]:
-    """chosen: in the names of the cases that are run."""
+    """The benchmark of all cases with `chosen` in their name."""
     common = {
         "data.train": f'["{data}/train.parquet"]',
         "data.test": f'["{data}/test.parquet"]',
@@ -90,7 +91,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="elastichost bench retail-quality", description=__doc__)
     parser.add_argument("--data", type=Path, required=True, help="folder with train.parquet and test.parquet")
     parser.add_argument("--repeat", type=int, default=1, help="runs of every case")
-    parser.add_argument("--only", default="", help="cases whose name contains this")
+    parser.add_argument("--only", default="", help="run only cases with this text in their name")
     chosen = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory() as runs:
         outcome = run(benchmark_of(chosen.data.resolve(), chosen.only, chosen.repeat, Path(runs)))

@@ -1,22 +1,22 @@
-"""How well the tuner predicts, decides and shares out: on recorded real runs, in simulation, beside its rivals.
+"""Measures the predictions and decisions of the tuner: on recorded real runs, in simulation, compared with rivals.
 
-suite          all that needs no quiet machine, part by part
-accuracy       models of speed against simulated queues
-real           the same on recorded grids of real runs
-search         how soon the best configuration is found
+suite          all parts that do not need a quiet machine
+accuracy       errors of speed models on simulated queues
+real           errors of speed models on recorded grids of real runs
+search         number of trials until the best configuration is found
 simulated      policies on a simulated cluster
-memory         is the end of memory seen in time?
+memory         whether running out of memory is predicted in time
 emulated       hundreds of emulated workers on this host
-live           real runs beside every static plan
-stay           does it leave a good run alone, and mend a bad one? In known worlds
-stay_worlds    recorded jobs as worlds that stand still
-stay_live      the same with real runs
-endless_run    a run that trains until it is told to end
+live           real runs compared with every static plan
+stay           whether a good run is left alone and a bad one is improved, in simulated worlds
+stay_worlds    recorded jobs as worlds with constant speeds
+stay_live      `stay` with real runs
+endless_run    a run that trains until the caller stops it
 recorded_grid  the file of a grid of real runs
-grid_record    records one
-results        all that was measured, on one page
+grid_record    records a grid of real runs
+results        writes all measurements to one page
 """
 
 import os
 
-os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # decisions are timed: before numpy is imported
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # decisions are timed; must be set before the import of numpy

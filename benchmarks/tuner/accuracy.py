@@ -1,19 +1,19 @@
-"""How well models of speed predict configurations that were never tried, against a simulator that knows the truth.
+"""Accuracy of speed models for configurations that were not measured, on simulated queues with known speeds.
 
     python -m benchmarks.tuner.accuracy           all scenarios, 12 seeds: about a minute
     python -m benchmarks.tuner.accuracy --quick   all scenarios, 3 seeds, a quarter of the configurations: 10 s
 
-In every run a model sees 10 configurations of a scenario, 5 spread over the space and 5 random ones, and predicts all
-others of some 768. Speeds and the processes' own timings carry 5 % log-normal noise. The truth comes out of fork-join
-queues (`benchmarks.simulator.queueing.fork_join`): throughput is who waits for whom, computed from no model's formula.
-But the queues are built of the same parts as ours (computing with a serial part, PS as queues, wires, requests that
-overlap), and are timed where ours wants times; it is what our model is meant for, and the rivals' real weaknesses look
-larger here than they are elsewhere. `benchmarks.tuner.real` judges the same models on real runs.
+In every run a model gets the speeds of 10 configurations of a scenario, 5 spread over the space and 5 random ones, and
+predicts all others (about 768). Speeds and the processes' own timings have 5 % log-normal noise. The true speeds come
+from simulated fork-join queues (`benchmarks.simulator.queueing.fork_join`), not from the formula of any model. But the
+queues consist of the same parts as elastichost's model (computing with a serial part, PS as queues, wires, overlapping
+requests), and provide the timings that this model needs. The scenarios therefore favour it, and the rivals' weaknesses
+look larger here than elsewhere. `benchmarks.tuner.real` judges the same models on real runs.
 
-Optimus and Pollux know no cores, Pollux no PS either: where these vary their error is not what their papers claim of
-them. "cores fixed" judges all models again where workers and PS are all that varies. "like jobs": the prior is what
-`warm_start` makes of 3 jobs of the same kind whose costs each differ by a factor (log-normal, sd 0.25); "ran before":
-of one earlier run of this very job, with other noise, as a job that runs every day has.
+The models of Optimus and Pollux have no cores, and Pollux has no PS; where these vary, their errors do not contradict
+their papers. "cores fixed" judges all models with only workers and PS varying. "like jobs": the prior comes from
+`warm_start` with 3 jobs of the same kind with costs that differ by a factor (log-normal, sd 0.25). "ran before": the
+prior comes from one earlier run of the same job with other noise, as for a job that runs every day.
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ from elastichost.tuner.warm_start import WarmStart, warm_start
 
 __all__ = ["CASES", "LIKE_JOBS", "Case", "Figures", "Options", "Summary", "main", "measure", "reaches", "verdicts_of"]
 
-NOISE = 0.05  # of speeds, and of what processes time: standard deviation of the logarithm
+NOISE = 0.05  # standard deviation of the logarithm of speeds and of the processes' timings
 TIMINGS = ("compute_s", "reader_s", "exchange_s", "server_cpu_s", "worker_cpu_s")
 SEEN = 10
-BLOCK = 600  # iterations that an observation is made of
+BLOCK = 600  # iterations in one observation
 AIMS = (
     at_most(0.08, "mape_median", ".1%"),
     at_most(0.12, "mape_p90", ".1%"),
@@ -59,8 +59,8 @@ AIMS = (
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One way to predict. seen: observations it gets; history: what its prior is from, "" for none; cores_fixed: only
-    workers and PS vary."""
+    """One way to predict. seen: number of observations. history: the source of its prior, "" for none. cores_fixed:
+    only workers and PS vary."""
 
     name: str
     model: str = "elastichost"
@@ -90,9 +90,9 @@ CASES = (
     Case("optimus, cores fixed", "optimus", cores_fixed=True),
     Case("pollux, cores fixed", "pollux", cores_fixed=True),
 )
-FIXED_CORES = ((4, 4), (1, 1))  # of a worker and a PS: the first that the scenario's space has
-LIKE_JOBS, LIKE_SPREAD = 3, 0.25  # earlier jobs, and the standard deviation of the logarithms of their costs
-COSTS = {  # factors of their own
+FIXED_CORES = ((4, 4), (1, 1))  # cores of a worker and of a PS; the first pair that the scenario's space has is used
+LIKE_JOBS, LIKE_SPREAD = 3, 0.25  # number of earlier jobs, and the standard deviation of the logarithms of their costs
+COSTS = {  # costs that get independent factors
     "compute": ("serial_s", "sample_s"),
     "read": ("reader_sample_s",),
     "serve": ("pull_sample_s", "push_sample_s", "request_s"),
@@ -104,7 +104,8 @@ ANY = Bounds(Configuration(1, 1, 1, 1), Configuration(32, 16, 8, 8), share_cores
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """keep_every: of a scenario's configurations; iterations: that a true speed is made of."""
+    """Options of the benchmark. keep_every: uses every n-th configuration of a scenario. iterations: simulated for a
+    true speed."""
 
     seeds: int = 12
     keep_every: int = 1
@@ -114,7 +115,7 @@ class Options:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """mape: mean of |predicted / true - 1|; coverage: share of true speeds in the 90 % interval."""
+    """One run. mape: mean of |predicted / true - 1|. coverage: share of true speeds in the 90 % interval."""
 
     scenario: str
     case: str
@@ -126,7 +127,7 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """Over the runs of a case; coverage and extrapolated are means."""
+    """Figures over the runs of a case; coverage and extrapolated are means."""
 
     mape_median: float
     mape_p90: float
@@ -136,8 +137,8 @@ class Summary:
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """cases: over all runs; by_scenario: scenario -> case. *_ms: CPU time of the
-    `elastichost` model, which uses one thread."""
+    """All figures. cases: over all runs. by_scenario: scenario -> case. *_ms: CPU time of the `elastichost` model,
+    which uses one thread."""
 
     runs: int
     configurations: int
@@ -153,7 +154,7 @@ class Figures:
 
 
 def _noisy(observation: Observation, generator: np.random.Generator) -> Observation:
-    """As a real run would show it: noise of speed and timings, the former known to whom it is told."""
+    """An observation with the noise of a real run on speed and timings; it states the error of its speed."""
     timings = {name: getattr(observation, name) for name in TIMINGS}
     changed = {
         name: value * float(np.exp(NOISE * generator.standard_normal()))
@@ -165,8 +166,8 @@ def _noisy(observation: Observation, generator: np.random.Generator) -> Observat
 
 
 def _tried(candidates: ConfigurationArray, generator: np.random.Generator) -> npt.NDArray[np.int64]:
-    """Indices of SEEN: a random first, others far from all before, then random ones; mixed, so that the first few are
-    of both kinds."""
+    """Indices of SEEN configurations: the first at random, others far from all earlier ones, the rest at random; in
+    mixed order, so that the first few contain both kinds."""
     first = int(generator.integers(len(candidates)))
     spread = [first, *maximin(candidates, candidates[[first]], SEEN // 2 - 1)]
     others = np.setdiff1d(np.arange(len(candidates)), spread)
@@ -186,7 +187,7 @@ def _observe(
 
 
 def like(scenario: Scenario, generator: np.random.Generator) -> Scenario:
-    """Another job of its kind: each cost times a factor of its own."""
+    """Another job of the same kind: each cost is multiplied by an independent factor."""
     changed: dict[str, float] = {}
     for names in COSTS.values():
         factor = float(np.exp(LIKE_SPREAD * generator.standard_normal()))
@@ -195,7 +196,7 @@ def like(scenario: Scenario, generator: np.random.Generator) -> Scenario:
 
 
 def prior_of(scenario: Scenario, jobs: Sequence[Scenario], space: Space, generator: np.random.Generator) -> Prior:
-    """What `warm_start` makes of earlier jobs, of each of which SEEN configurations were measured."""
+    """The prior that `warm_start` computes from earlier jobs, each with SEEN measured configurations."""
     records = []
     for number, job in enumerate(jobs):
         seen = _observe(job, space.some(_tried(space.array, generator)), generator)
@@ -208,7 +209,7 @@ def prior_of(scenario: Scenario, jobs: Sequence[Scenario], space: Space, generat
             JobRecord(features, f"{number}", size, fastest.samples_per_s, size, True, "elastichost", parameters)
         )
     started = warm_start(JobFeatures(scenario.name, name=scenario.name), records, ANY)
-    assert isinstance(started, WarmStart), "they are of the same kind"
+    assert isinstance(started, WarmStart), "warm_start must accept jobs of the same kind"
     return started.prior
 
 
@@ -221,7 +222,7 @@ def _fitted(case: Case, workload: Workload, seen: Sequence[Observation], priors:
 
 @dataclass(frozen=True, slots=True)
 class Space:
-    """Configurations, the same as float64 [n, 4], and their true speeds, float64 [n]."""
+    """Configurations, as objects and as float64 [n, 4], with their true speeds float64 [n]."""
 
     configurations: tuple[Configuration, ...]
     array: ConfigurationArray
@@ -237,7 +238,7 @@ def space_of(scenario: Scenario, configurations: Sequence[Configuration], iterat
 
 
 def cores_fixed(scenario: Scenario) -> list[Configuration]:
-    """Those of its grid whose workers and PS all have as many cores."""
+    """The configurations of the scenario's grid with FIXED_CORES."""
     configurations = grid(scenario)
     for worker_cores, server_cores in FIXED_CORES:
         found = [one for one in configurations if (one.worker_cores, one.server_cores) == (worker_cores, server_cores)]
@@ -247,8 +248,8 @@ def cores_fixed(scenario: Scenario) -> list[Configuration]:
 
 
 def runs_of(scenario: Scenario, options: Options, cases: Sequence[Case] = CASES) -> Iterable[Run]:
-    """Every case on every seed; all cases of a seed and a space see the same observations, and predict the same
-    configurations. Earlier jobs are other jobs, or other runs, than those that are judged."""
+    """Runs every case on every seed. All cases of a seed and a space get the same observations and predict the same
+    configurations. Earlier jobs differ from the judged jobs or runs."""
     spaces = {
         False: space_of(scenario, grid(scenario)[:: options.keep_every], options.iterations),
         True: space_of(scenario, cores_fixed(scenario), options.iterations),
@@ -294,7 +295,7 @@ def _summary(runs: Sequence[Run]) -> Summary:
 
 
 def _predict_ms(scenario: Scenario) -> float:
-    """Median of five predictions of 131,072 configurations, after a fit to ten."""
+    """The median time of five predictions of 131,072 configurations after a fit to ten observations, in ms."""
     candidates = np.array(list(product(range(1, 33), *[range(1, 17)] * 3)), dtype=np.float64)
     generator = np.random.default_rng(0)
     configurations = grid(scenario)
@@ -309,9 +310,9 @@ def _predict_ms(scenario: Scenario) -> float:
 
 
 def measure(options: Options) -> Figures:
-    """All scenarios and cases."""
+    """Measures all scenarios and cases."""
     began = time.perf_counter()
-    # compiles, or loads what was compiled: no part of any figure but took_s
+    # compiles or loads the kernels, so that their compilation counts only in took_s
     simulate(SCENARIOS[0], Configuration(1, 1), 20, 0)
     runs: list[Run] = []
     for scenario in options.scenarios:
@@ -337,7 +338,7 @@ def measure(options: Options) -> Figures:
 
 
 def _lines(figures: Figures) -> Iterable[str]:
-    yield f"held-out error after {SEEN} configurations of each job (fewer where said), {figures.runs} runs"
+    yield f"held-out error after {SEEN} configurations of each job (fewer where noted), {figures.runs} runs"
     yield f"{'':<26}{'median':>8}{'P90':>8}{'in 90 % interval':>18}{'extrapolated':>14}"
     for name, one in figures.cases.items():
         yield f"{name:<26}{one.mape_median:>8.1%}{one.mape_p90:>8.1%}{one.coverage:>18.1%}{one.extrapolated:>14.1%}"
@@ -350,7 +351,7 @@ def _lines(figures: Figures) -> Iterable[str]:
     yield ""
     yield (
         f"CPU time of a fit {figures.fit_ms_median:.1f} ms (p99 {figures.fit_ms_p99:.1f} ms), "
-        f"of 131,072 predictions {figures.predict_131072_ms:.0f} ms; all of it took {figures.took_s:.1f} s"
+        f"of 131,072 predictions {figures.predict_131072_ms:.0f} ms; whole benchmark {figures.took_s:.1f} s"
     )
 
 
@@ -365,14 +366,14 @@ def reaches(figures: Figures) -> bool:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs the benchmark; 1 when an aim is missed."""
+    """Runs the benchmark. Returns 1 if an aim is missed, else 0."""
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.tuner.accuracy",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--quick", action="store_true", help="3 seeds, a quarter of the configurations")
-    parser.add_argument("--json", action="store_true", help="the last line is one JSON object")
+    parser.add_argument("--json", action="store_true", help="print one JSON object as the last line")
     chosen = parser.parse_args(arguments)
     figures = measure(Options(seeds=3, keep_every=4, iterations=1000) if chosen.quick else Options())
     print("\n".join(_lines(figures)), end="\n\n")

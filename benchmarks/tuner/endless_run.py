@@ -1,4 +1,4 @@
-"""A run that trains until a block ends, for benchmarks that watch or change it meanwhile."""
+"""A run that trains until a `with` block ends, for benchmarks that watch or change it."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ POLL_S = 0.1
 def running_job(
     job: Path, settings: Mapping[str, str], run_dir: Path, *, keeps_history: bool = False
 ) -> Iterator[None]:
-    """From the first committed batch on. settings: `--set`; keeps_history: it reads and writes the history that the
-    environment names. Raises RuntimeError when it does not train."""
+    """Starts the job; the body runs from the first committed batch on. settings: for `--set`. keeps_history: the run
+    reads and writes the history that the environment names. Raises RuntimeError if the job does not train."""
     environment = dict(os.environ) if keeps_history else {**os.environ, "ELASTICHOST_HISTORY": "off"}
     overrides = [part for key, value in settings.items() for part in ("--set", f"{key}={value}")]
     command = [sys.executable, "-m", "elastichost", "run", str(job), "--dashboard", "no", "--run-dir", str(run_dir)]
-    log = run_dir.with_suffix(".log")  # no pipe: nobody would read it
+    log = run_dir.with_suffix(".log")  # a file, because no process reads a pipe during the run
     with (
         log.open("w") as said,
         subprocess.Popen([*command, *overrides], stdout=said, stderr=said, env=environment) as run,
@@ -40,7 +40,7 @@ def running_job(
                 time.sleep(POLL_S)
             yield
         finally:
-            for _ in range(2):  # the second one: do not save
+            for _ in range(2):  # the second signal skips the last checkpoint
                 if run.poll() is None:
                     run.send_signal(signal.SIGINT)
                     time.sleep(0.3)

@@ -1,8 +1,8 @@
 """Records a grid of real runs: every configuration of several jobs, measured in mixed order by runs that are scaled
-while they train. `python -m benchmarks.tuner.grid_record FILE`; takes half an hour of a quiet machine.
+while they train. `python -m benchmarks.tuner.grid_record FILE` takes half an hour on a quiet machine.
 
-The blocks are those of the live tuner: the runs watch themselves (`tuner.mode = "watch"`), and their looks are folded
-again here, with the same code.
+The blocks are the same as the live tuner's: the runs have `tuner.mode = "watch"`, and their looks are folded here again
+with the tuner's code.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ __all__ = ["COMMON", "ENDLESS", "Looks", "main", "measure"]
 
 ROUNDS = 2
 SERVERS = (1, 2, 4)
-MOST_S = 6.0  # of a block: noise is seen in the rounds
+MOST_S = 6.0  # longest block; the noise is measured by the rounds
 PATIENCE_S = 120.0
 ENDLESS = {"train.epochs": "1000", "checkpoint.every_s": "0", "evaluate.every_samples": "0"}
 COMMON = {
@@ -67,7 +67,7 @@ CASES: dict[str, tuple[str, dict[str, str]]] = {
 
 
 class Looks:
-    """The looks of a run as they come, and the blocks they make."""
+    """Reads the looks of a run as they are written, and folds them to blocks."""
 
     def __init__(self, path: Path) -> None:
         self._path, self._offset = path, 0
@@ -76,14 +76,14 @@ class Looks:
         self.settings: TunerSettings | None = None
 
     def wait(self) -> TunerSettings:
-        """Until the run has said what its tuner may do."""
+        """Waits until the run has recorded the settings of its tuner, and returns them."""
         while self.settings is None:
             time.sleep(0.1)
             self.poll()
         return self.settings
 
     def poll(self) -> list[Observation]:
-        """Blocks that are complete since the last call."""
+        """The blocks completed since the last call."""
         found: list[Observation] = []
         for record in self._records():
             if isinstance(record, TunerOpened):
@@ -110,7 +110,7 @@ class Looks:
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("file", type=Path)
-    parser.add_argument("--only", default="", help="cases, comma between them")
+    parser.add_argument("--only", default="", help="comma-separated cases")
     parser.add_argument("--rounds", type=int, default=ROUNDS)
     options = parser.parse_args(arguments)
     names = options.only.split(",") if options.only else list(CASES)
@@ -120,7 +120,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     cases: list[GridCase] = []
     for name in names:
         cases.append(_record(name, options.rounds))
-        write_grid(options.file, Grid(*facts, tuple(cases)))  # what is there is kept when a later case fails
+        write_grid(options.file, Grid(*facts, tuple(cases)))  # after each case, so that a later failure loses nothing
     return 0
 
 
@@ -145,7 +145,7 @@ def _record(name: str, rounds: int) -> GridCase:
 
 
 def measure(run_dir: Path, looks: Looks, configuration: Configuration) -> Observation:
-    """Scales the run and waits for one block of it."""
+    """Scales the run to a configuration and waits for one block of it."""
     client = CommandClient(read_status(run_dir).commands)
     until_s = time.monotonic() + PATIENCE_S
     try:

@@ -1,16 +1,18 @@
-"""The live tuner against the best static plan: where it ends, how soon, and what it costs on the way.
+"""The live tuner compared with the best static plan: its last plan, its time, and its cost on the way.
 
     python -m benchmarks.tuner.live [--job examples/retail.toml] [--for 60] [--rounds 6] [--json]
 
-Machines differ from minute to minute by more than plans do, so each figure is a ratio of what was measured close by:
+A machine varies from minute to minute by more than plans differ, so each figure is a ratio of speeds measured close in
+time:
 
-- courses: each round runs, in turns, the job with everything "auto" from the default plan, the same from a bad plan
-  (one worker, one PS), and the default plan left alone. Speeds are of samples committed (the PS' own log), in windows
-  of WINDOW_S from the first sample on, and are compared window by window: rows are new, and slower, in the first epoch.
-- plans: one run is then scaled back and forth between the short list and all plans that the tuner ended with.
+- courses: each round runs the job with everything "auto" from the default plan, from a bad plan (one worker, one PS),
+  and with the default plan and no tuner. Speeds are of committed samples (from the log of the PS), in windows of
+  WINDOW_S from the first sample on. They are compared window by window, because rows are new, and slower, in the first
+  epoch.
+- plans: one run is then scaled back and forth between the short list and all plans with which the tuner ended.
 
-A speed over the best static plan's is that over the default plan's of the same round and the same age, times the
-default plan's over the best one's. Quiet machine, half an hour.
+The speed relative to the best static plan is (speed / speed of the default plan in the same round and window) times
+(speed of the default plan / speed of the best static plan). Takes half an hour on a quiet machine.
 """
 
 from __future__ import annotations
@@ -46,10 +48,10 @@ __all__ = ["ARMS", "Course", "Figures", "PlanBlocks", "figures_of", "main", "pla
 
 Floats = npt.NDArray[np.float64]
 WINDOW_S = 5.0
-LAST_S = 20.0  # of which "in the end" is
-LEAST_WINDOWS = 3  # from "soon" on
-ENOUGH = 0.95  # of the best static plan's speed
-SHORT_LIST = ("2x1", "3x1", "4x1", "2x2", "1x1x2")  # workers x PS x threads: the best of the grid, and what is tried
+LAST_S = 20.0  # "in the end" is the mean of these last seconds
+LEAST_WINDOWS = 3  # least number of windows after "soon"
+ENOUGH = 0.95  # share of the best static plan's speed that counts as near it
+SHORT_LIST = ("2x1", "3x1", "4x1", "2x2", "1x1x2")  # workers x PS x threads: the best plans of the grid
 PLAN_ROUNDS = 6
 UNJUDGED = {"data.test": "[]"}
 ARMS = {
@@ -61,8 +63,7 @@ TUNED = ("default", "bad")
 
 
 class Course(msgspec.Struct, frozen=True):
-    """One run. name: of ARMS. plan: what it ended with. rates: samples/s of consecutive windows, from the first sample
-    on."""
+    """One run. name: of ARMS. plan: its last plan. rates: samples/s of consecutive windows from the first sample on."""
 
     name: str
     plan: str
@@ -74,18 +75,19 @@ class Course(msgspec.Struct, frozen=True):
 
 
 class PlanBlocks(msgspec.Struct, frozen=True):
-    """One plan while a run was scaled back and forth: samples/s, one a round."""
+    """One plan of a run that was scaled back and forth: samples/s in each round."""
 
     plan: str
     rates: tuple[float, ...]
 
 
 class Figures(msgspec.Struct, frozen=True):
-    """plans: each one's speed over the best one's, by round. ended: what each round ended with. end_over_best: speed of
-    the last windows over the best static plan's; plan_over_best: the same of the plan that it ended with, by `plans`.
-    course: over the best static plan's, window by window, median over rounds; soon_s: seconds of training until all
-    that follows is within 5 %, None: never. least_over_default: slowest window over the default plan's of that age;
-    of the median course, and by round. alone_by_chance: the same of the default plan over itself a round later."""
+    """All figures; "a over b" is a ratio of speeds. plans: each plan over the best one, by round. ended: the last plan
+    of each round. end_over_best: the last windows over the best static plan. plan_over_best: the last plan over the
+    best one, from `plans`. course: over the best static plan, window by window, median over rounds. soon_s: seconds of
+    training until all later windows are within 5 %, None for never. least_over_default: the slowest window over the
+    same window of the default plan, of the median course and by round. alone_by_chance: the same figure for the default
+    plan over itself one round later."""
 
     plans: dict[str, Spread]
     best: str
@@ -118,7 +120,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def courses_of(job: Path, seconds: float, rounds: int) -> Benchmark[Course]:
-    """One run of each of ARMS a round."""
+    """The benchmark with one run of each of ARMS in every round."""
     return Benchmark(
         title="courses of the tuner",
         arms={name: partial(_course, job, name, seconds) for name in ARMS},
@@ -136,7 +138,7 @@ def _tell(one: Measurement[Course]) -> None:
 
 
 def plan_name(plan: Configuration) -> str:
-    """Workers x PS x threads."""
+    """The name of a plan: workers x PS x threads."""
     return f"{plan.workers}x{plan.servers}" + (f"x{plan.worker_cores}" if plan.worker_cores > 1 else "")
 
 
@@ -154,16 +156,16 @@ def _course(job: Path, name: str, seconds: float, _: int) -> Course:
 
 
 def _running(run_dir: Path) -> Configuration:
-    """The plan of the newest look. Raises RuntimeError when there is none."""
+    """The plan of the newest look. Raises RuntimeError if there is no look."""
     for line in reversed((run_dir / DECISIONS_FILE).read_bytes().splitlines()[:-1]):
         record = msgspec.json.decode(line, type=Record)
         if isinstance(record, TunerLooked) and record.look.configuration is not None:
             return record.look.configuration
-    raise RuntimeError(f"{run_dir / DECISIONS_FILE}: no plan was looked at")
+    raise RuntimeError(f"{run_dir / DECISIONS_FILE}: no look of the tuner was recorded")
 
 
 def _rates(run_dir: Path, seconds: float) -> tuple[float, ...]:
-    """From the first committed batch on."""
+    """The rates of all windows from the first committed batch on."""
     tail = AppliedTail(run_dir / "applied.bin")
     while tail.samples == 0:
         time.sleep(0.01)
@@ -180,7 +182,7 @@ def _rates(run_dir: Path, seconds: float) -> tuple[float, ...]:
 
 
 def _plan_blocks(job: Path, ended: Iterable[str]) -> tuple[PlanBlocks, ...]:
-    """The short list and what the tuner ended with, in mixed order in each round."""
+    """Measures the short list and the last plans of the tuner, in mixed order in each round."""
     plans = list(dict.fromkeys([*SHORT_LIST, *sorted(ended)]))
     rates: dict[str, list[float]] = {plan: [] for plan in plans}
     shuffled = random.Random(0)
@@ -193,7 +195,7 @@ def _plan_blocks(job: Path, ended: Iterable[str]) -> tuple[PlanBlocks, ...]:
                 shuffled.shuffle(plans)
                 for plan in plans:
                     rate = measure(run_dir, looks, _plan_named(plan)).samples_per_s
-                    if number > 0:  # the first round has the first epoch
+                    if number > 0:  # the first round contains the first epoch, which is slower
                         rates[plan].append(rate)
                         print(f"{plan}: {rate:,.0f} samples/s", file=sys.stderr, flush=True)
     return tuple(PlanBlocks(plan, tuple(found)) for plan, found in rates.items())
@@ -203,13 +205,13 @@ def _plan_blocks(job: Path, ended: Iterable[str]) -> tuple[PlanBlocks, ...]:
 
 
 def figures_of(courses: Sequence[Course], blocks: Sequence[PlanBlocks]) -> Figures:
-    """courses: as many of each of ARMS, by round; the default plan ended with what it began with."""
+    """Computes the figures. courses: the same number for each of ARMS, by round."""
     by_arm = {name: [course for course in courses if course.name == name] for name in ARMS}
     best = max(blocks, key=lambda one: float(np.median(one.rates)))
     plans = {one.plan: spread_of(np.divide(one.rates, best.rates).tolist()) for one in blocks}
     alone = by_arm["alone"]
     level = plans[alone[0].plan].median
-    # over the default plan's, by round and window
+    # speed over the default plan's speed, by round and window
     shares = {name: [_shares(*pair) for pair in zip(by_arm[name], alone, strict=True)] for name in TUNED}
     middle = {name: np.median(ones, axis=0) for name, ones in shares.items()}
     ends = {
@@ -234,14 +236,14 @@ def figures_of(courses: Sequence[Course], blocks: Sequence[PlanBlocks]) -> Figur
 
 
 def _shares(course: Course, usual: Course) -> Floats:
-    """float64 [n], window by window."""
+    """The ratio of the rates window by window, float64 [n]."""
     count = min(len(course.rates), len(usual.rates))
     shares: Floats = np.array(course.rates[:count]) / np.array(usual.rates[:count])
     return shares
 
 
 def _soon_s(course: Floats) -> float | None:
-    """When the mean of all that follows is enough; a window more or less is noise."""
+    """The first time from which the mean of all later windows is at least ENOUGH; a mean, because windows are noisy."""
     for number in range(len(course) - LEAST_WINDOWS + 1):
         if float(course[number:].mean()) >= ENOUGH and course[number] >= 0.9 * ENOUGH:
             return number * WINDOW_S

@@ -1,13 +1,14 @@
-"""How well models of speed predict configurations of real jobs, on the recorded grids.
+"""Accuracy of speed models for configurations of real jobs that were not measured, on recorded grids.
 
     python -m benchmarks.tuner.real [--quick] [--json]
 
-In every run a model sees some random configurations of a case, each with all its blocks, and predicts the others, whose
-true speed is the mean over all their blocks. What the blocks of a configuration differ by is printed beside it: the
-truth is known no better. `elastichost` predicts as the tuner does, its queues corrected by what was measured nearby;
-`queues` is the model alone, as the rivals are alone; with `+` they are corrected, too. `table` knows no model: the mean
-of what was seen with as many workers and threads. Coverage: true speeds within the 90 % interval, the error of their
-own measurement added. Intervals are bootstraps over cases: runs of one case see the same blocks.
+In every run a model gets some random configurations of a case, each with all its blocks, and predicts the others. The
+true speed of a configuration is the mean over all its blocks; the difference between its blocks is printed too, because
+it limits the accuracy of that truth. `elastichost` predicts as the tuner does: its queueing model, corrected by
+measurements of similar configurations. `queues` is the model without correction, and the rivals have none either; with
+`+` they are corrected too. `table` has no model: it predicts the mean of the measured configurations with the same
+workers and threads. Coverage: share of true speeds within the 90 % interval, widened by their own measurement error.
+Intervals are bootstraps over cases, because the runs of a case share their blocks.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from elastichost.tuner.policy.profile import merged
 
 __all__ = ["ARMS", "MOST", "Accuracy", "Figures", "main", "measure", "merge", "show"]
 
-# arm -> model, and whether it is corrected by what was measured nearby
+# arm -> model, and whether it is corrected by measurements of similar configurations
 ARMS: dict[str, tuple[str, bool]] = {
     "elastichost": ("elastichost", True),
     "queues": ("elastichost", False),
@@ -50,8 +51,8 @@ RESAMPLES = 2000
 
 
 class Accuracy(msgspec.Struct, frozen=True):
-    """Of one arm: mean |predicted / true - 1| over the held-out configurations; median and P90 over runs with a 95 %
-    bootstrap interval of the median. coverage: share of true speeds in the 90 % interval."""
+    """The accuracy of one arm: mean |predicted / true - 1| over the held-out configurations; its median and P90 over
+    runs, with a 95 % bootstrap interval of the median. coverage: share of true speeds in the 90 % interval."""
 
     median: float
     low: float
@@ -61,8 +62,8 @@ class Accuracy(msgspec.Struct, frozen=True):
 
 
 class Figures(msgspec.Struct, frozen=True):
-    """models: arm -> accuracy after MOST configurations; by_case: case -> arm; by_seen: configurations seen -> arm.
-    repeatability: mean difference of single blocks from their configuration's mean."""
+    """All figures. models: arm -> accuracy after MOST configurations. by_case: case -> arm. by_seen: number of measured
+    configurations -> arm. repeatability: mean difference between single blocks and the mean of their configuration."""
 
     models: dict[str, Accuracy]
     by_case: dict[str, dict[str, Accuracy]]
@@ -80,7 +81,7 @@ class _Run(msgspec.Struct, frozen=True):
 
 
 def measure(cases: Sequence[GridCase], seeds: int, grids: tuple[str, ...] = (), seen: Sequence[int] = SEEN) -> Figures:
-    """Every arm on every case, `seeds` times. Raises ValueError for cases with too few configurations."""
+    """Measures every arm on every case, `seeds` times. Raises ValueError for a case with too few configurations."""
     runs = [run for number, case in enumerate(cases) for many in seen for run in _runs(case, number, many, seeds)]
     of = {many: [run for run in runs if run.seen == many] for many in seen}
     return Figures(
@@ -108,7 +109,7 @@ def _mean(blocks: Sequence[Observation]) -> float:
 
 
 def merge(blocks: Sequence[Observation]) -> Observation:
-    """One observation of several blocks of one configuration."""
+    """Merges several blocks of one configuration into one observation."""
     return functools.reduce(merged, blocks)
 
 
@@ -149,8 +150,8 @@ def _predicted(
 
 
 def _table(observations: tuple[Observation, ...], array: ConfigurationArray) -> Predictions:
-    """The mean log speed of what was seen with as many workers and threads; of all that was seen, if nothing was. Its
-    error: as much as these differ."""
+    """Predicts the mean log speed of the observations with the same workers and threads, or of all observations if
+    there are none. The error is the spread of these observations."""
     seen, logs = (
         as_array([one.configuration for one in observations]),
         np.log([one.samples_per_s for one in observations]),
@@ -188,7 +189,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     grids = read_grids()
     if not grids:
-        print(f"no grid was recorded in {Path(__file__).parent / 'data'}", file=sys.stderr)
+        print(f"there is no recorded grid in {Path(__file__).parent / 'data'}", file=sys.stderr)
         return 3
     cases = [case for _, grid in grids for case in grid.cases]
     found = measure(cases, QUICK_SEEDS if options.quick else SEEDS, tuple(name for name, _ in grids))
@@ -199,14 +200,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def show(found: Figures) -> None:
-    """On stdout."""
+    """Prints the figures on stdout."""
     alone = [arm for arm in ARMS if not arm.endswith("+")]
     rows = [(f"all ({', '.join(found.grids)})", *(_words(found.models[arm]) for arm in alone), "")]
     for case, models in found.by_case.items():
         rows.append((case, *(_words(models[arm]) for arm in alone), f"{found.repeatability[case]:.1%}"))
     print(f"Held-out error after {MOST} configurations: median (P90), coverage of the 90 % interval\n")
     print_table(("case", *alone, "blocks differ"), rows)
-    print("\nBy configurations seen, all cases; + : corrected by what was measured nearby, as the tuner does\n")
+    print("\nBy number of measured configurations, all cases; +: corrected by similar measurements as in the tuner\n")
     print_table(
         ("seen", *ARMS), [(many, *(_words(models[arm]) for arm in ARMS)) for many, models in found.by_seen.items()]
     )

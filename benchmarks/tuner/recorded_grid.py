@@ -1,4 +1,4 @@
-"""The recorded grid of real runs: what was measured in every configuration, and on which machine."""
+"""The recorded grid of real runs: the measurements of every configuration, and the machine."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ DATA = Path(__file__).parent / "data"
 
 
 class GridCase(msgspec.Struct, frozen=True):
-    """One job, in all its configurations. blocks: as they were measured, `rounds` of each configuration."""
+    """One job in all its configurations. blocks: in the order of measurement, `rounds` for each configuration."""
 
     name: str
     job: str  # file in examples/
@@ -27,7 +27,7 @@ class GridCase(msgspec.Struct, frozen=True):
 
 
 class Grid(msgspec.Struct, frozen=True):
-    """All that was recorded in one go on one machine."""
+    """All cases of one recording on one machine."""
 
     recorded_utc: str
     cpu: str
@@ -43,7 +43,7 @@ def read_grid(path: Path) -> Grid:
 
 
 def read_grids() -> tuple[tuple[str, Grid], ...]:
-    """(name, grid) of every grid in the repository, by name."""
+    """(name, grid) of every grid in the repository, sorted by name."""
     return tuple((path.stem, read_grid(path)) for path in sorted(DATA.glob("grid-*.json")))
 
 

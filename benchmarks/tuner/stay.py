@@ -1,13 +1,13 @@
-"""Does the tuner leave a good run alone, and does it still mend a bad one? In worlds that are known.
+"""Whether the tuner leaves a good run alone and improves a bad one, in worlds with known speeds.
 
     python -m benchmarks.tuner.stay [--seeds 6] [--first-seed 0] [--json]
 
-The production policy gets looks at recorded two-core jobs (`stay_worlds`) and at simulated hosts. Each job begins with
-its best plan, and with a bad one; with an empty history, with one of like jobs, and with one of two short jobs of other
-kinds that pass for neighbours (0.8 away). Jobs take 100 s to half an hour. Speeds are the true ones, so that noise
-counts only where it misleads the policy: "slowest 5 s" is the least mean over 5 s, what changes cost included, over the
-speed of the first plan; "until" counts seconds until a plan within 5 % of the best runs, in runs that end with one;
-"over" is the time of the job over that with the best plan from the start.
+The production policy gets looks at recorded two-core jobs (`stay_worlds`) and at simulated hosts. Each job starts with
+its best plan and with a bad plan, each with three histories: empty, of similar jobs, and of two short jobs of other
+kinds that count as neighbours (distance 0.8). Jobs take 100 s to half an hour. All speeds are true speeds, so that
+noise matters only if it misleads the policy. "slowest 5 s" is the lowest mean speed over 5 s, including the cost of
+plan changes, divided by the speed of the first plan. "until" is the time until a plan within 5 % of the best runs, for
+runs that end with one. "over" is the time of the job divided by its time with the best plan from the start.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ HOSTS = (
 
 
 class Stay(msgspec.Struct, frozen=True):
-    """One run. slowest: 5 s, over the first plan's speed; until_s: then it was within 5 % of the best, inf: it did
-    not end there; final: speed over that of the best."""
+    """One run. slowest: lowest speed over 5 s / speed of the first plan. until_s: time until it is within 5 % of the
+    best; inf if it does not end there. final: last speed / best speed."""
 
     world: str
     start: str
@@ -100,7 +100,7 @@ def stay_of(of: World, start: str, past: str, seed: int) -> Stay:
 
 
 def _bad(job: Job, seed: int) -> Configuration:
-    """One of BAD that is slower than the best by a tenth, where there is one."""
+    """A plan of BAD that is at least a tenth slower than the best, if there is one."""
     near = [one for one in BAD if contains(job.family.world.bounds, as_array([one])).all()]
     slow = [one for one in near if job.behind(one) > 2 * NEAR]
     small = job.family.world.bounds.most.workers <= 4
@@ -117,7 +117,7 @@ def _prior(job: Job, past: str, seed: int) -> Prior | None:
 
 
 def _strangers(job: Job, seed: int) -> tuple[JobRecord, ...]:
-    """Two jobs of other worlds, which the features take for neighbours: a third of the batch, half the ids."""
+    """The records of two jobs of other worlds that count as neighbours: a third of the batch, half the ids."""
     mine = job.family
     every: tuple[World, ...] = (*still_worlds()[1:], *HOSTS)
     others = [one for one in every if _is_stranger(one, mine.world)]
@@ -138,7 +138,7 @@ def _is_stranger(one: World, mine: World) -> bool:
 
 @lru_cache(maxsize=256)
 def _short(of: World, seed: int) -> JobRecord:
-    """Of half a minute, from the default plan."""
+    """The record of a run of half a minute from the default plan."""
     job = draw_job(draw_family(of, seed), 9, settings_of(of).min_gain)
     policy = Tuned(tuned_for(job, settings_of(of)))
     course = drive(job, policy, of.default, samples_of(job, 30.0), looks_s=30.0)
@@ -146,12 +146,12 @@ def _short(of: World, seed: int) -> JobRecord:
     record = record_of(
         job.family.features, policy.state, policy.settings, course.final, ended, Estimates(), ended_well=True
     )
-    assert record is not None, "something was measured"
+    assert record is not None, "the run must have measured a configuration"
     return record
 
 
 def _slowest(job: Job, course: Course) -> float:
-    """Least mean over SLOW_S, in steps of a tenth of a second; a change trains at a part of the speed before it."""
+    """The lowest mean speed over SLOW_S in steps of 0.1 s. During a plan change, training has a part of its speed."""
     step_s = 0.1
     ends_s = max(SLOW_S, min(course.seconds, course.looked_s + SLOW_S))
     times = np.arange(0.0, ends_s, step_s)
@@ -179,7 +179,7 @@ def stays_of(worlds: Iterable[World], seeds: Sequence[int], told: Callable[[str]
 
 
 class Summary(msgspec.Struct, frozen=True):
-    """Of some runs. calm: share with at most two changes and no 5 s below 0.85; until_s: median and P90."""
+    """Figures of some runs. calm: share with at most two plan changes and no 5 s below 0.85. until_s: median, P90."""
 
     runs: int
     calm: float
@@ -254,10 +254,10 @@ def show(runs: Sequence[Stay]) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seeds", type=int, default=6, help="of each job, start and history")
+    parser.add_argument("--seeds", type=int, default=6, help="number of seeds for each job, start and history")
     parser.add_argument("--first-seed", type=int, default=0)
-    parser.add_argument("--only", default="", help="worlds whose name contains this")
-    parser.add_argument("--json", action="store_true", help="the last line is one JSON object")
+    parser.add_argument("--only", default="", help="run only worlds with this text in their name")
+    parser.add_argument("--json", action="store_true", help="print one JSON object as the last line")
     options = parser.parse_args(arguments)
     every: tuple[World, ...] = (*still_worlds(), *HOSTS)
     worlds = [one for one in every if options.only in one.name]

@@ -1,19 +1,18 @@
-"""Does the live tuner leave a good run alone, and mend a bad one? Real runs, for a quiet machine.
+"""Whether the live tuner leaves a good run alone and improves a bad one, with real runs on a quiet machine.
 
     python -m benchmarks.tuner.stay_live [--job examples/retail.toml] [--for 100] [--rounds 5]
                                          [--start best|bad|off] [--history empty|like|unlike] [--set KEY=VALUE] [--json]
 
 Each round runs every combination of a start and a history once, every second round backwards. The best start is the
-default plan, a worker for each core and one PS; the bad one is one worker and four PS. The history is empty; or holds
-runs of the same job (`like`); or holds two small jobs of another kind, 0.8 away, that pass for neighbours (`unlike`):
-these are run first, once, with the same tuner. Speeds are of committed samples, in windows of 5 s from the first one
-on, the first left out: rows are new there, and slower. `slowest`: the slowest window over the median of those before
-the first change (all, where there is none). `until`: seconds until a window from which on the mean of all that follow
-is within 5 % of the best known: the highest median of the last windows over all runs with the best start. `final`: mean
-of the last 20 s over the same.
+default plan (a worker for each core and one PS); the bad start is one worker and four PS. The history is empty; or has
+runs of the same job (`like`); or has two small jobs of another kind that count as neighbours (distance 0.8, `unlike`).
+The runs for a history are made once before, with the same tuner. Speeds are of committed samples, in windows of 5 s
+from the first sample on, without the first window, in which rows are new and slower. `slowest`: the slowest window
+divided by the median of the windows before the first plan change (of all windows without a change). `until`: seconds
+until a window from which on the mean of all windows is within 5 % of the best known speed, which is the highest median
+of the last windows over all runs with the best start. `final`: mean of the last 20 s divided by that best known speed.
 
-How much of `slowest` is the machine's own noise is told by the start `off`, in the same rounds: the best plan without a
-tuner, where nothing can change.
+The start `off` (the best plan without a tuner, in the same rounds) shows how much of `slowest` is noise of the machine.
 """
 
 from __future__ import annotations
@@ -53,17 +52,17 @@ from elastichost.tuner.records import Record, TunerLooked
 __all__ = ["Course", "Row", "main", "rows_of", "visits_of"]
 
 NEAR, FLOOR, MOST_CHANGES = 0.95, 0.85, 2
-# 80 epochs of the retail data take about six minutes, so much the tuner believes to have; a run is watched for less
+# 80 epochs of the retail data take about six minutes: the tuner plans for that time, but a run is stopped earlier
 LENGTH = {"train.epochs": "80", "checkpoint.every_s": "0", "evaluate.every_samples": "0", "data.test": "[]"}
 CORES = len(os.sched_getaffinity(0))
 BEST_PLAN = {"tuner.first_plan": f"{{ workers = {CORES}, servers = 1, worker_cores = 1 }}"}
 STARTS = {
     "best": BEST_PLAN,
     "bad": {"tuner.first_plan": "{ workers = 1, servers = 4, worker_cores = 1 }"},
-    "off": {**BEST_PLAN, "tuner.mode": "off"},  # of one history: it knows none
+    "off": {**BEST_PLAN, "tuner.mode": "off"},  # with one history only, because it uses none
 }
 SMALL = {"train.epochs": "4", "train.batch_size": "170", "tables.default.dim": "8"}
-# what a history is made of, by `--set`: runs of half a minute, to their end
+# the `--set` options of the runs that fill a history; each takes half a minute and runs to its end
 HISTORIES: dict[str, tuple[dict[str, str], ...]] = {
     "empty": (),
     "like": ({"train.epochs": "8"}, {"train.epochs": "8"}),
@@ -72,11 +71,11 @@ HISTORIES: dict[str, tuple[dict[str, str], ...]] = {
         {**SMALL, "model.args": "{ bottom = [64, 32, 8], top = [64, 1] }", "tuner.first_plan": "{ workers = 1 }"},
     ),
 }
-TAUGHT_S = 300.0  # at most
+TAUGHT_S = 300.0  # time limit of a run that fills a history
 
 
 class Course(msgspec.Struct, frozen=True):
-    """One run. rates: samples/s of consecutive windows from the first sample on; visits: seconds from then on, plan."""
+    """One run. rates: samples/s of consecutive windows from the first sample on. visits: (seconds from then, plan)."""
 
     start: str
     history: str
@@ -85,7 +84,7 @@ class Course(msgspec.Struct, frozen=True):
 
     @property
     def changes(self) -> int:
-        return max(0, len(self.visits) - 1)  # a tuner that is off looks at nothing
+        return max(0, len(self.visits) - 1)  # a run without a tuner has no visits
 
     @property
     def in_the_end(self) -> float:
@@ -93,7 +92,7 @@ class Course(msgspec.Struct, frozen=True):
 
     @property
     def slowest(self) -> float:
-        """Window, over the first plan's median."""
+        """The slowest window / the median of the windows of the first plan."""
         first_s = self.visits[1][0] if self.changes else float("inf")
         own = [rate for number, rate in enumerate(self.rates) if number > 0 and (number + 1) * WINDOW_S <= first_s]
         return float(min(self.rates[1:]) / np.median(own or self.rates[:1]))
@@ -113,7 +112,7 @@ FIGURES = (
 
 
 class Row(msgspec.Struct, frozen=True):
-    """Of all rounds of one start and history; until_s: None where a run was never near."""
+    """Figures over all rounds of one start and history. until_s: None for a run that was never near the best."""
 
     start: str
     history: str
@@ -153,7 +152,7 @@ def rows_of(courses: Sequence[Course]) -> tuple[Row, ...]:
 
 @contextmanager
 def _history(path: Path) -> Iterator[None]:
-    """The file that runs read and write."""
+    """Sets the history file that runs read and write."""
     before = os.environ.get("ELASTICHOST_HISTORY")
     os.environ["ELASTICHOST_HISTORY"] = str(path)
     try:
@@ -165,7 +164,7 @@ def _history(path: Path) -> Iterator[None]:
 
 
 def _taught(job: Path, history: str, folder: Path, more: Mapping[str, str]) -> Path:
-    """A history of that kind. Raises RuntimeError when a run fails, or has left nothing in it."""
+    """Fills a history of a kind. Raises RuntimeError if a run fails or leaves no record in it."""
     path = folder / f"{history}.sqlite"
     for number, settings in enumerate(HISTORIES[history]):
         run_dir = folder / f"{history}-{number}"
@@ -176,7 +175,7 @@ def _taught(job: Path, history: str, folder: Path, more: Mapping[str, str]) -> P
         with _history(path), said.open("w") as log:
             code = subprocess.run([*command, *overrides], stdout=log, stderr=log, timeout=TAUGHT_S).returncode
         if code != 0 or not path.exists() or len(_records(path)) != number + 1:
-            raise RuntimeError(f"{history}: a run ended with {code} and taught nothing: {said.read_text()[-2000:]}")
+            raise RuntimeError(f"{history}: a run ended with {code} and left no record: {said.read_text()[-2000:]}")
     return path
 
 
@@ -198,7 +197,7 @@ def _course(
     with tempfile.TemporaryDirectory() as folder:
         run_dir, own = Path(folder) / "run", Path(folder) / "history.sqlite"
         if known.exists():
-            shutil.copy(known, own)  # what one round learns is nothing that the next one knows
+            shutil.copy(known, own)  # a copy, so that a round does not use the records of an earlier round
         settings = {**LENGTH, **STARTS[start], **more}
         with _history(own), running_job(job, settings, run_dir, keeps_history=True):
             began_s, rates = _rates(run_dir, seconds)
@@ -210,7 +209,7 @@ def _course(
 
 
 def visits_of(records: Sequence[Record], began_s: float) -> tuple[tuple[float, str], ...]:
-    """Which plans ran, from when on, in seconds from `began_s` on."""
+    """The plans that ran, with their starts in seconds from `began_s`."""
     found: list[tuple[float, Configuration]] = []
     for record in records:
         if not isinstance(record, TunerLooked) or record.look.configuration is None:
@@ -221,7 +220,7 @@ def visits_of(records: Sequence[Record], began_s: float) -> tuple[tuple[float, s
 
 
 def _rates(run_dir: Path, seconds: float) -> tuple[float, tuple[float, ...]]:
-    """When the first batch was committed, and samples/s of windows from then on."""
+    """The time of the first committed batch, and samples/s of the windows from then on."""
     tail = AppliedTail(run_dir / "applied.bin")
     while tail.samples == 0:
         time.sleep(0.01)
@@ -259,7 +258,7 @@ def show(rows: Sequence[Row]) -> None:
 
 
 def verdicts_of(rows: Sequence[Row]) -> list[Verdict]:
-    """A good start is left alone in every run."""
+    """The verdicts: a good start must be left alone in every run."""
     calm = at_least(1.0, "calm runs")
     return [
         replace(calm, arm=f"{row.start}, {row.history}").judge(row.calm / row.runs)
@@ -273,10 +272,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--job", type=Path, default=EXAMPLES / "retail.toml")
     parser.add_argument("--for", dest="seconds", type=float, default=100.0)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--start", choices=list(STARTS), help="only this one")
-    parser.add_argument("--history", choices=list(HISTORIES), help="only this one")
-    parser.add_argument("--json", action="store_true", help="the last line is one JSON object")
-    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="of all runs, as `run --set`")
+    parser.add_argument("--start", choices=list(STARTS), help="run only this start")
+    parser.add_argument("--history", choices=list(HISTORIES), help="run only with this history")
+    parser.add_argument("--json", action="store_true", help="print one JSON object as the last line")
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="a setting of all runs")
     options = parser.parse_args(arguments)
     more = dict(one.split("=", 1) for one in options.set)
     starts = [options.start] if options.start else list(STARTS)

@@ -1,8 +1,8 @@
-"""Recorded jobs as worlds that stand still: a configuration has one speed, the mean of all its blocks, and what its
-processes time fits that speed. Pure.
+"""Recorded jobs as worlds with constant speeds: the speed of a configuration is the mean of all its blocks, and the
+timings of its processes fit that speed. Pure.
 
-`search_recorded` gives each visit one of the blocks, and these are 10 % apart because the machine changed between the
-rounds. Within the minutes of a run it changes less; there a visit is off by 2 %.
+`search.recorded_worlds` gives each visit one of the blocks, which differ by 10 % because the machine changed between
+the rounds. Within the minutes of a run a machine changes less; here a visit has an error of 2 %.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from elastichost.tuner.policy.candidates import Bounds
 
 __all__ = ["RETAIL", "Still", "StillTruth", "still_worlds"]
 
-VISIT, TIMED = 0.02, 0.03  # log standard deviation: of the speed of one visit, of what is timed in it
+VISIT, TIMED = 0.02, 0.03  # log standard deviations: of the speed of one visit, of its timings
 Floats = npt.NDArray[np.float64]
 
 
 class Still(msgspec.Struct, frozen=True):
-    """faster: what was seen of these (workers, servers, worker_cores) in place of what the grid has, in samples/s; then
-    all other speeds are scaled as the first of them is."""
+    """A world with constant speeds. faster: samples/s of some (workers, servers, worker_cores) that replace the speeds
+    of the grid; all other speeds are scaled like the first of them."""
 
     of: Recorded
     faster: tuple[tuple[int, int, int, float], ...] = ()
@@ -52,7 +52,7 @@ class Still(msgspec.Struct, frozen=True):
         return self.of.default
 
     def draw(self, random: np.random.Generator) -> tuple[Costs, float, float]:
-        """Noise of windows as live runs on two cores have it, quiet to disturbed."""
+        """Draws the noise of windows as in live runs on two cores, from quiet to disturbed."""
         _, _, rho = self.of.draw(random)
         return Costs(), math.exp(random.uniform(math.log(0.04), math.log(0.25))), rho
 
@@ -64,7 +64,7 @@ class Still(msgspec.Struct, frozen=True):
 
 
 class StillTruth(msgspec.Struct, frozen=True):
-    """See `search_world.Truth`."""
+    """Implements `search.world.Truth`."""
 
     of: Still
     recorded: RecordedTruth
@@ -85,7 +85,7 @@ class StillTruth(msgspec.Struct, frozen=True):
         return np.array([self.speed(Configuration(*row)) for row in rows], dtype=np.float64)
 
     def met(self, configuration: Configuration, random: np.random.Generator) -> Met:
-        """Times are as long as the speed asks for: a job that is faster computes for less time."""
+        """A visit with timings that fit its speed: a faster job has shorter computing times."""
         mean, hot_share = self.recorded.mean(configuration)
         slower = mean.samples_per_s / self.speed(configuration)
         factor = slower * math.exp(TIMED * random.standard_normal())
@@ -95,7 +95,7 @@ class StillTruth(msgspec.Struct, frozen=True):
             if name != "samples_per_s"
         }
         speed = self.speed(configuration) * math.exp(VISIT * random.standard_normal())
-        # nobody recorded it: what the process used, less all that its reader can have used of that
+        # not recorded, so estimated: the CPU time of the process minus the most that its reader can have used
         training_s = min(timed["compute_s"], max(0.0, timed["worker_cpu_s"] - timed["reader_s"]))
         return Met(IterationSpeed(speed, **timed), hot_share, training_s)
 
@@ -118,10 +118,10 @@ def _factor(of: Still, sizes: tuple[int, int, int]) -> float:
     return factors.get(sizes, next(iter(factors.values()), 1.0))
 
 
-# what was seen live on two cores: two workers train 410,000 samples/s and compute nearly all the time, one half of that
+# from a live run on two cores: two workers train 410,000 samples/s and compute nearly all the time; one trains half
 RETAIL = Still(Recorded("grid-2core", "retail-direct-512"), ((2, 1, 1, 410_000.0), (1, 1, 1, 214_000.0)))
 
 
 def still_worlds() -> tuple[Still, ...]:
-    """All recorded jobs, and the one that was seen."""
+    """The worlds of all recorded jobs, and RETAIL."""
     return (RETAIL, *(Still(one) for one in recorded_worlds()))

@@ -1,12 +1,12 @@
-"""The suite for tuners, part by part; `--quick` runs what takes seconds, and gives the figures that matter most.
+"""All benchmarks of the tuner that do not need a quiet machine; `--quick` runs the most important ones in a minute.
 
     python -m elastichost bench tuner --quick --json     under a minute; the last line is one JSON object
-    python -m elastichost bench tuner                    all that needs no quiet machine: an hour
+    python -m elastichost bench tuner                    all parts: an hour
 
 Parts: real (accuracy on recorded grids), simulated (policies on a cluster), search (configurations until the best),
-memory (prediction of its end), accuracy (models on simulated queues), emulated (real processes, synthetic costs). Live
-runs against static plans (`benchmarks.tuner.live`) and recording a grid (`benchmarks.tuner.grid_record`) need a quiet
-machine and are commands of their own.
+memory (prediction of running out of memory), accuracy (models on simulated queues), emulated (real processes, synthetic
+costs). Live runs compared with static plans (`benchmarks.tuner.live`) and recording a grid
+(`benchmarks.tuner.grid_record`) need a quiet machine and are separate commands.
 """
 
 from __future__ import annotations
@@ -46,8 +46,9 @@ OURS, KNOWING, USUAL = "elastichost", "oracle", "static"
 
 
 class Headline(msgspec.Struct, frozen=True):
-    """mape_heldout: median over runs on recorded grids. jct_*: mean completion times, paired by seed. gains: used over
-    allocated, of ours over that of the best rival, less one. completion_points: in percent of all jobs."""
+    """The main figures. mape_heldout: median over runs on recorded grids. jct_*: mean completion times, paired by seed.
+    gains: (used / allocated of ours) / (used / allocated of the best rival) - 1. completion_points: difference in
+    percent of all jobs."""
 
     mape_heldout: dict[str, float]
     jct_over_best_baseline: float
@@ -60,7 +61,7 @@ class Headline(msgspec.Struct, frozen=True):
 
 
 def headline(accuracy: real.Figures | None, results: simulated.Results) -> Headline:
-    """accuracy: None where no grid was recorded."""
+    """The main figures. accuracy: None without a recorded grid."""
     ours, rival = results.spreads[OURS], results.spreads[results.best_rival]
     usual = results.spreads[USUAL]
     return Headline(
@@ -71,7 +72,7 @@ def headline(accuracy: real.Figures | None, results: simulated.Results) -> Headl
         cpu_utilisation_gain=ours["cpu_used"].mean / rival["cpu_used"].mean - 1,
         memory_utilisation_gain=ours["memory_used"].mean / rival["memory_used"].mean - 1,
         decision_p99_ms=1e3 * ours["decision_p99_s"].mean,
-        # of the policy that decides least: what is left is the simulator's own
+        # of the policy with the cheapest decisions, so that the figure is the speed of the simulator itself
         sim_events_per_s=max(spread["events_per_s"].mean for spread in results.spreads.values()),
     )
 
@@ -96,8 +97,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         prog="elastichost bench tuner", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--quick", action="store_true", help="accuracy on the recorded grids, and a small cluster")
-    parser.add_argument("--json", action="store_true", help="last line: one JSON object")
-    parser.add_argument("--only", default="", help=f"parts, comma between them: {', '.join(PARTS)}")
+    parser.add_argument("--json", action="store_true", help="print one JSON object as the last line")
+    parser.add_argument("--only", default="", help=f"comma-separated parts: {', '.join(PARTS)}")
     options = parser.parse_args(arguments)
     if options.quick and not options.only:
         found = _quick(Console(stderr=True))
@@ -106,7 +107,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     chosen = options.only.split(",") if options.only else list(PARTS)
     if unknown := [name for name in chosen if name not in PARTS]:
-        print(f"no part {unknown[0]!r}: choose from {', '.join(PARTS)}", file=sys.stderr)
+        print(f"unknown part {unknown[0]!r}: choose from {', '.join(PARTS)}", file=sys.stderr)
         return 2
     more = [flag for flag in ("--quick", "--json") if getattr(options, flag[2:])]
     worst = 0

@@ -1,4 +1,4 @@
-"""The command line: verbs in, exit codes out. A room for each group of verbs, a file for each verb or two.
+"""The command line: parses verbs, runs them, returns exit codes. Each group of verbs has a folder.
 
 Modules:
     train/         run, resume, scale, plan, config, convert
@@ -6,13 +6,13 @@ Modules:
     many_jobs/     host, submit, queue, cancel, top, and `run` with several jobs
     maintenance/   doctor, clean, bench, chaos
     results        export and predict
-    runs           finds the run that a verb is about
-    options        options that several verbs have
+    runs           finds the run directory that a verb names
+    options        options that several verbs share
     output         data, progress and the JSON object of `--json`
-    report         prints what a verb did
+    report         prints the facts that a verb returns
     failure        prints an error
 
-Data goes to stdout, progress and errors to stderr. Each verb imports what it needs when it runs, so that
+Data goes to stdout; progress and errors go to stderr. Each verb imports its libraries when it runs, so that
 `--help` loads no torch, numpy, pyarrow, numba or scipy.
 """
 
@@ -61,12 +61,12 @@ def options(
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
-    """Options of the program itself; each acts in its own callback."""
+    """Options of the program itself; each takes effect in its own callback."""
 
 
 def run_command_line(arguments: Sequence[str]) -> int:
-    """Runs one verb and returns the exit code. Errors become one block on stderr, never a traceback of ours
-    (unless ELASTICHOST_DEBUG=1)."""
+    """Runs one verb and returns the exit code. An error is printed as one block on stderr, without a traceback of
+    elastichost, unless ELASTICHOST_DEBUG=1."""
     try:
         app(args=list(arguments), prog_name="elastichost")
     except SystemExit as ending:

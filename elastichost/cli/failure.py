@@ -1,4 +1,4 @@
-"""How a failure looks: one block on stderr that says what, where, and what to do next."""
+"""Prints a failure: one block on stderr with the problem, its place, and the next step."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ FRAME = re.compile(r'  File "(?P<file>[^"]+)", line \d+')
 
 
 def report_failure(error: Exception, *, as_json: bool, console: Console | None = None) -> None:
-    """Prints the error to stderr; with `as_json` also as the JSON object that stdout ends with."""
+    """Prints the error to stderr; with `as_json` also prints it as the JSON object at the end of stdout."""
     out = console or progress_console()
     out.print(failure_text(error), soft_wrap=True)
     if as_json:
@@ -34,7 +34,7 @@ def failure_text(error: Exception) -> Text:
     """The block: red bar, message, details, hint."""
     if not isinstance(error, ElastichostError):
         return _block(
-            _internal(error), (), "set ELASTICHOST_DEBUG=1 to see the traceback; this is a fault of elastichost"
+            _internal(error), (), "this is a bug in elastichost: set ELASTICHOST_DEBUG=1 to see the traceback"
         )
     message = _users_frames(error.message)
     details: tuple[str, ...] = ()
@@ -42,19 +42,19 @@ def failure_text(error: Exception) -> Text:
         details = tuple(f"- {problem}" for problem in error.problems)
     elif isinstance(error, ModelError) and error.traceback_text:
         shown = _users_frames(error.traceback_text.rstrip())
-        # an error we raised about the model: with our frames gone the text only says the message again
+        # elastichost raised this error itself: without its frames the traceback only repeats the message
         details = () if shown.lstrip().startswith(ERRORS_MODULE) else tuple(shown.splitlines())
     return _block(message, details, error.hint)
 
 
 def _users_frames(text: str) -> str:
-    """Text that may hold a traceback, without the frames of elastichost itself and of torch's calling of modules:
-    what is left is the user's model. Text without frames stays as it is."""
+    """Removes the frames of elastichost and of torch's module calls from a text that may hold a traceback, so that the
+    frames of the user's model remain. Text without frames is returned unchanged."""
     lines = text.splitlines()
     if not any(FRAME.match(line) for line in lines):
         return text
     kept: list[str] = []
-    is_shown = False  # a log's last lines may begin in the middle of a frame
+    is_shown = False  # the last lines of a log may begin in the middle of a frame
     for line in lines:
         frame = FRAME.match(line)
         if frame:
@@ -67,7 +67,7 @@ def _users_frames(text: str) -> str:
 
 
 def _is_machinery(file: Path) -> bool:
-    """The ready models of elastichost count as the user's."""
+    """Whether a file belongs to elastichost or torch. The ready-made models of elastichost count as the user's."""
     if file.is_relative_to(PACKAGE):
         return not file.is_relative_to(PACKAGE / "models")
     return file.parts[-4:] == CALLS_OF_MODULES

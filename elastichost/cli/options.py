@@ -1,4 +1,4 @@
-"""Arguments and options that several verbs have."""
+"""Arguments and options that several verbs share."""
 
 from __future__ import annotations
 
@@ -11,5 +11,6 @@ __all__ = ["JobArgument", "Overrides"]
 
 JobArgument = Annotated[Path, typer.Argument(metavar="JOB", help="The job file (TOML).")]
 Overrides = Annotated[
-    list[str], typer.Option("--set", metavar="KEY=VALUE", help="Override a setting, e.g. train.batch_size=1024.")
+    list[str],
+    typer.Option("--set", metavar="KEY=VALUE", help="Override a setting, e.g. train.batch_size=1024; repeatable."),
 ]

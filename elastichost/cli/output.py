@@ -1,4 +1,4 @@
-"""Where output goes: data to stdout, progress to stderr, and the one JSON object of `--json`."""
+"""Output of the verbs: data on stdout, progress on stderr, and the one JSON object of `--json`."""
 
 from __future__ import annotations
 
@@ -15,25 +15,27 @@ from elastichost.metrics import SCHEMA
 
 __all__ = ["AsJson", "data_console", "fact_lines", "print_json", "progress_console", "wants_json"]
 
-AsJson = Annotated[bool, typer.Option("--json", help="Last line of stdout: one JSON object (schema elastichost/v1).")]
+AsJson = Annotated[
+    bool, typer.Option("--json", help="Print one JSON object as the last line of stdout (schema elastichost/v1).")
+]
 
 
-PLAIN_WIDTH = 160  # of tables that no terminal shows
+PLAIN_WIDTH = 160  # characters: width of tables when stdout is not a terminal
 
 
 def data_console() -> Console:
-    """stdout. Lines are never cut or wrapped off a terminal, so that other programs can read them."""
+    """A console on stdout. When stdout is not a terminal, lines are not cut or wrapped: other programs read them."""
     is_terminal = sys.stdout.isatty()
     return Console(soft_wrap=not is_terminal, highlight=False, width=None if is_terminal else PLAIN_WIDTH)
 
 
 def progress_console() -> Console:
-    """stderr."""
+    """A console on stderr."""
     return Console(stderr=True, highlight=False)
 
 
 def fact_lines(facts: Iterable[tuple[str, str]]) -> Text:
-    """`name  value` lines with the values under one another, also those of several lines."""
+    """Lines of `name  value` with aligned values; a value of several lines is aligned too."""
     rows = list(facts)
     width = max((len(name) for name, _ in rows), default=0)
     lines = Text()
@@ -45,12 +47,12 @@ def fact_lines(facts: Iterable[tuple[str, str]]) -> Text:
 
 
 def print_json(content: Mapping[str, Any]) -> None:
-    """One line; `schema` comes first."""
+    """Prints `content` as one line of JSON on stdout; the key `schema` comes first."""
     ordered = {"schema": SCHEMA, **{key: value for key, value in content.items() if key != "schema"}}
     sys.stdout.write(msgspec.json.encode(ordered, enc_hook=str).decode() + "\n")
     sys.stdout.flush()
 
 
 def wants_json(arguments: Sequence[str]) -> bool:
-    """Whether the caller asked for JSON, known before the arguments are parsed (they may be what is wrong)."""
+    """Whether the arguments include `--json`. They are not parsed for this, because parsing them may fail."""
     return "--json" in arguments

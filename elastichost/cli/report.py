@@ -1,4 +1,4 @@
-"""Printing what a verb did: one `name value` line per fact, or one JSON object."""
+"""Prints the facts that a verb returns: one `name value` line per fact, or one JSON object."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["print_report"]
 
 
 def print_report(report: object, *, as_json: bool) -> None:
-    """`report` is a frozen dataclass or a msgspec struct; empty facts are left out of the lines."""
+    """Prints a frozen dataclass or a msgspec struct. The lines leave out empty facts; the JSON object keeps them."""
     facts: Mapping[str, Any] = msgspec.to_builtins(report, enc_hook=str)
     if as_json:
         print_json(facts)

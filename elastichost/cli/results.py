@@ -1,4 +1,4 @@
-"""Verbs about what comes out of a run: export and predict."""
+"""Verbs that use the trained model of a run: export and predict."""
 
 from __future__ import annotations
 
@@ -22,13 +22,14 @@ def register(app: typer.Typer) -> None:
 
 def export(
     run: RunArgument,
-    directory: Annotated[Path, typer.Argument(metavar="DIR", help="Where the export goes; must not exist yet.")],
+    directory: Annotated[Path, typer.Argument(metavar="DIR", help="The directory of the export: new or empty.")],
     checkpoint: Annotated[
-        Path | None, typer.Option("--checkpoint", metavar="DIR", help="Default: the newest good one.")
+        Path | None,
+        typer.Option("--checkpoint", metavar="DIR", help="The checkpoint to export; default: the newest intact one."),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Write the trained model as plain torchrec: no elastichost is needed to load it."""
+    """Write the trained model as a plain torchrec model, which loads without elastichost."""
     from elastichost.results.export import export as write_export
 
     print_report(write_export(find_run(run), directory.resolve(), checkpoint), as_json=as_json)
@@ -38,18 +39,21 @@ def predict(
     run: RunArgument,
     file: Annotated[Path, typer.Argument(metavar="FILE", help="Samples in the format of the job's data.")],
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Default: FILE.scores.parquet.")
+        Path | None,
+        typer.Option("--output", "-o", metavar="FILE", help="File for the scores; default: FILE.scores.parquet."),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Score a file with the newest good checkpoint of a run; figures of quality when it has labels."""
+    """Score a file with the newest intact checkpoint of a run. If the file has labels, print AUC and log loss too."""
     directory = find_run(run)
     destination = output if output is not None else file.with_name(f"{file.name}.scores.parquet")
     if not file.is_file():
-        raise DataError(f"{file}: there is no such file")
+        raise DataError(f"{file}: no such file")
     if not destination.resolve().parent.is_dir():
-        raise ConfigError(f"cannot write {destination}: there is no such directory", hint="name another file with -o")
-    progress_console().print("loading the model: this takes some seconds", style="dim")
+        raise ConfigError(
+            f"cannot write {destination}: its directory does not exist", hint="name another file with --output"
+        )
+    progress_console().print("loading the model (takes a few seconds)", style="dim")
     from elastichost.results.predict import predict as score  # loads torch
 
     print_report(score(directory, file.resolve(), destination.resolve()), as_json=as_json)

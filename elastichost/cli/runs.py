@@ -1,4 +1,4 @@
-"""Finding runs: a directory, a name under `runs/`, or "latest"; and whether one is still going on."""
+"""Finds runs by directory, by name under `runs/`, or as "latest", and checks whether a process is alive."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ RunArgument = Annotated[str, typer.Argument(metavar="RUN", help='A run directory
 
 
 def find_run(name: str, runs: Path = RUNS) -> Path:
-    """The directory of a run. Raises ConfigError that names the runs there are, or the jobs of a batch."""
+    """The directory of a run. Raises ConfigError that lists the known runs, or the jobs if `name` is a batch."""
     for candidate in (Path(name), runs / name):
         if is_run(candidate):
             return candidate.resolve()
@@ -42,7 +42,7 @@ def find_run(name: str, runs: Path = RUNS) -> Path:
 
 
 def runs_under(runs: Path = RUNS) -> list[Path]:
-    """Run directories, newest first; the link `latest` is not one."""
+    """Run directories, newest first, without the link `latest`."""
     if not runs.is_dir():
         return []
     found = [path for path in runs.iterdir() if not path.is_symlink() and is_run(path)]
@@ -54,7 +54,7 @@ def is_run(path: Path) -> bool:
 
 
 def is_host(path: Path) -> bool:
-    """Whether many jobs are, or were, trained from this directory: a batch or a host."""
+    """Whether this is the directory of a batch or a host, which trains many jobs."""
     return (path / "host.json").is_file() and not is_run(path)
 
 
@@ -65,14 +65,14 @@ def _many_runs(name: str, directory: Path) -> ConfigError:
     listed = tuple(f"{job.job}: {short_path(Path(job.run_dir))} ({job.state})" for job in jobs[:LISTED])
     more = (f"and {len(jobs) - LISTED} more",) if len(jobs) > LISTED else ()
     return ConfigError(
-        f"{name} is {short_path(directory)}, which trains many jobs; this verb takes one run",
+        f"{name} is the directory of many jobs ({short_path(directory)}), and this verb takes one run",
         problems=(*listed, *more),
-        hint=f"name one of them; `top`, `report` and `resume` take {name} itself",
+        hint=f"name one of these runs; `top`, `report` and `resume` accept {name}",
     )
 
 
 def is_alive(pid: int) -> bool:
-    """Whether a process of this number runs (a zombie does not)."""
+    """Whether a process with this id runs (a zombie does not)."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
@@ -87,13 +87,13 @@ def is_alive(pid: int) -> bool:
 
 
 def short_path(path: Path) -> str:
-    """As one would type it here: relative when it is below the working directory."""
+    """The path as a user types it: relative when it is below the working directory."""
     here = Path.cwd()
     return str(path.relative_to(here)) if path.is_relative_to(here) else str(path)
 
 
 def program() -> str:
-    """How to call this very program from here: `elastichost` when that is what the shell would find."""
+    """The command that runs this program: `elastichost` if the shell finds this installation under that name."""
     script = Path(sys.executable).with_name("elastichost")
     found = shutil.which("elastichost")
     if found is not None and Path(found) == script:

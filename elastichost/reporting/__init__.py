@@ -1,7 +1,7 @@
-"""`elastichost report`: one file that tells what a run did and what the tuner knew.
+"""`elastichost report`: reads the files of a run or a host and renders them as one HTML file.
 
 Modules:
-    run/      the report of a run
+    run/      the report of a run and its tuner
     host/     the report of a host with many jobs
-    render/   HTML and SVG, which both are made of
+    render/   HTML and SVG for both reports
 """

@@ -1,4 +1,4 @@
-"""Runs as a supervisor leaves them, and the command line as a user calls it."""
+"""Fixtures: run directories as a supervisor leaves them, and the command line as a user calls it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ JOB = '[model]\nbuild = "elastichost.models:dlrm"\n[data]\nformat = "synthetic"\
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a verb left behind."""
+    """The result of a verb."""
 
     code: int
     stdout: str
@@ -38,7 +38,7 @@ Elastichost = Callable[..., Outcome]
 
 @pytest.fixture
 def elastichost(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Elastichost:
-    """Calls the command line in an empty directory."""
+    """A function that calls the command line in an empty directory."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "200")
 
@@ -59,7 +59,7 @@ def job_file(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def run_directory(tmp_path: Path) -> Path:
-    """A run that this very process supervises, by its status."""
+    """A run with a status that names this process as its supervisor."""
     run = tmp_path / "runs" / "shop-20260101T000000Z-abc123"
     (run / "logs").mkdir(parents=True)
     (run / "job.resolved.toml").write_text(JOB)

@@ -1,4 +1,4 @@
-"""The program as a whole: help, exit codes, and how errors look."""
+"""The whole program: help, exit codes, error messages."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_the_program_itself_ends_with_the_code_of_the_error(tmp_path: Path) -> N
     assert "no such job file" in done.stderr
 
 
-def test_a_reader_that_goes_away_gets_no_traceback() -> None:
+def test_a_closed_stdout_gives_no_traceback() -> None:
     read_end, write_end = os.pipe()
     os.close(read_end)
     command = [sys.executable, "-m", "elastichost", "config", "schema"]
@@ -85,7 +85,7 @@ def test_a_reader_that_goes_away_gets_no_traceback() -> None:
     assert (done.returncode, done.stderr) == (1, "")
 
 
-def test_the_block_says_what_where_and_what_next() -> None:
+def test_an_error_block_has_problem_place_and_hint() -> None:
     assert failure_text(DataError("a.parquet: row 7: label 2", hint="labels are 0 or 1")).plain == (
         "error  a.parquet: row 7: label 2\n    -> labels are 0 or 1"
     )
@@ -101,7 +101,7 @@ def test_a_model_error_shows_the_users_own_traceback() -> None:
     ]
 
 
-def test_faults_of_our_own_are_named_without_a_traceback(capsys: pytest.CaptureFixture[str]) -> None:
+def test_internal_errors_are_shown_without_a_traceback(capsys: pytest.CaptureFixture[str]) -> None:
     report_failure(KeyError("lost"), as_json=True)
     captured = capsys.readouterr()
     assert "KeyError: 'lost'" in captured.err
@@ -146,7 +146,7 @@ def test_a_failure_of_the_users_forward_shows_the_users_frames_only() -> None:
     ]
 
 
-def test_what_is_found_wrong_with_a_model_shows_no_frames_of_ours() -> None:
+def test_a_model_error_shows_no_frames_of_elastichost() -> None:
     ours = (
         "Traceback (most recent call last):\n"
         f'  File "{ROOT}/elastichost/user_model/build.py", line 129, in build_model\n    raise ModelError(\n'

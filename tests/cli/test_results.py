@@ -1,4 +1,4 @@
-"""How results are printed: the last screen of a run, and reports of verbs."""
+"""Printed results: the last screen of a run, and reports of verbs."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ RESULT = result.RunResult(
 
 @pytest.fixture(autouse=True)
 def called_by_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The environment's programs are on the PATH."""
+    """Puts the programs of the environment on the PATH."""
     script = tmp_path / "elastichost"
     script.touch(mode=0o700)
     monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
 
 
-def test_commands_name_the_program_as_it_can_be_called(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_commands_use_a_name_that_the_shell_finds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert program() == "elastichost"
     monkeypatch.setenv("PATH", "/nowhere")
     assert program() == str(tmp_path / "elastichost")
@@ -54,7 +54,7 @@ def test_commands_name_the_program_as_it_can_be_called(tmp_path: Path, monkeypat
 def test_the_last_screen_of_a_run_that_is_done() -> None:
     assert summary(RESULT).plain.splitlines() == [
         "done  in 1m15s",
-        "AUC            0.7900  (the planted truth itself reaches 0.8000)",
+        "AUC            0.7900  (the true probabilities reach 0.8000)",
         "log loss       0.4500",
         "norm. entropy  0.8500",
         "calibration    1.0100",
@@ -68,7 +68,7 @@ def test_the_last_screen_of_a_run_that_is_done() -> None:
     ]
 
 
-def test_figures_that_one_class_of_labels_cannot_have() -> None:
+def test_figures_undefined_for_one_class_of_labels() -> None:
     one_class = msgspec.structs.replace(RESULT, test=result.TestFigures(None, 0.69, None, None, 10))
     assert summary(one_class).plain.splitlines()[1:5] == [
         "AUC            not defined: the test set has labels of one class only",
@@ -78,7 +78,7 @@ def test_figures_that_one_class_of_labels_cannot_have() -> None:
     ]
 
 
-def test_an_emulated_run_has_no_model_to_go_on_with() -> None:
+def test_an_emulated_run_has_no_model_to_export() -> None:
     assert summary(RESULT, is_emulated=True).plain.splitlines()[-1] == "run            /elsewhere/runs/shop-1"
 
 
@@ -94,7 +94,7 @@ def test_the_next_command_fits_the_ending(status: str, command: str, monkeypatch
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """A report of every kind of fact."""
+    """A report with every kind of fact."""
 
     output: Path
     model_bytes: int

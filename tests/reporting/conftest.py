@@ -1,4 +1,4 @@
-"""Reports of runs made by hand, and of one that really ran."""
+"""Fixtures: reports of constructed runs, and of one real run."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from tests.reporting.remains import (
 )
 
 LIMIT_S = 60.0
-# What a batch takes depends little on what else the machine does: speeds are soon measured well enough.
+# The time of a batch depends little on the load of the machine, so that speeds are measured quickly.
 MODEL = """
 import time
 
@@ -84,7 +84,7 @@ block_s = 0.5
 
 @pytest.fixture(scope="session")
 def full(tmp_path_factory: pytest.TempPathFactory) -> Report:
-    """Of a run of two minutes with everything that a report can tell."""
+    """The report of a constructed run of two minutes that has every kind of content."""
     run = write_run(tmp_path_factory.mktemp("full") / "run")
     write_journal(
         run,
@@ -113,7 +113,7 @@ def full(tmp_path_factory: pytest.TempPathFactory) -> Report:
 
 @pytest.fixture(scope="module")
 def real_run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A run that was stopped when its tuner had tried something and its model had been evaluated."""
+    """A run that was stopped after its tuner had made a trial and its model had been evaluated."""
     folder = tmp_path_factory.mktemp("real")
     (folder / "model.py").write_text(MODEL)
     (folder / "job.toml").write_text(JOB)

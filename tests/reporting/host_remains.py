@@ -1,4 +1,4 @@
-"""Directories of hosts made by hand, with the very writers that a dispatcher uses where there are any."""
+"""Constructs directories of hosts, with the writers of the dispatcher where possible."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.reporting.remains import line, write_journal
 __all__ = ["MIB", "OFFSET_S", "began", "host", "host_line", "job", "write_batch", "write_host", "write_timeline"]
 
 MIB = 1 << 20
-OFFSET_S = 3.0  # the dispatcher began so long after BEGAN_S
+OFFSET_S = 3.0  # from BEGAN_S to the start of the dispatcher
 
 
 def job(name: str, state: str = "done", **facts: object) -> JobStatus:
@@ -68,8 +68,8 @@ def write_host(directory: Path, status: HostStatus) -> None:
 
 
 def write_batch(directory: Path) -> Path:
-    """Twenty seconds: `ads` (dense) from 2 to 12, beside it from 4 on `news` (input), which runs out of memory at 8,
-    waits, and runs again from 13 to 19; `toys` is cancelled before it starts, `lies` fails at 16."""
+    """Writes a batch of twenty seconds. `ads` (dense) runs from 2 to 12. `news` (input) runs from 4, runs out of memory
+    at 8, waits, and runs again from 13 to 19. `toys` is cancelled before it starts. `lies` fails at 16."""
     directory.mkdir(parents=True, exist_ok=True)
     write_journal(
         directory,
@@ -128,7 +128,7 @@ def write_batch(directory: Path) -> Path:
 
 
 def _second(directory: Path, at_s: float) -> HostStatus:
-    """As `top` would have shown it."""
+    """The status of the host at a second of the batch."""
     jobs = []
     if 2 <= at_s < 12:
         state = "starting" if at_s < 3 else "stopping" if at_s >= 11 else "running"

@@ -1,4 +1,4 @@
-"""Run directories made by hand, with the very writers that a run uses where there are any."""
+"""Constructs run directories, with the writers of a run where possible."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def plan(workers: int, servers: int, reason: str, access: Access = "direct") -> 
 
 
 def reached(before: int, after: int, reached_s: float) -> PlanReached:
-    """Another number of workers."""
+    """The event of a reached plan with another number of workers."""
     return PlanReached(Counts(before, 1, 1), Counts(after, 1, 1), reached_s, {}, None, 0, 100.0, None, None)
 
 
@@ -106,7 +106,7 @@ def write_journal(run: Path, *lines: JournalLine) -> None:
 
 
 def status(elapsed_s: float, samples: int, **facts: object) -> RunStatus:
-    """Two processes that train and serve."""
+    """A status with one worker and one PS."""
     processes = tuple(
         ProcessStatus(role, 0, 1, 4000 + n, "training", cpu_percent=50.0 + n, memory_bytes=100 << 20, rss_bytes=1 << 20)
         for n, role in enumerate(("worker", "server"))
@@ -136,7 +136,7 @@ def write_metrics(path: Path, statuses: Iterable[RunStatus]) -> None:
 
 
 def write_run(run: Path, *, state: str = "done") -> Path:
-    """A run of ten seconds in which this and that happened."""
+    """Writes a run of ten seconds with several kinds of events."""
     run.mkdir(parents=True)
     (run / "job.resolved.toml").write_text(JOB)
     (run / "versions.json").write_text('{"python": "3.11.7", "platform": "Linux", "elastichost": "0.1.0"}')
@@ -175,7 +175,7 @@ SETTINGS = TunerSettings(
 
 
 def speed(configuration: Configuration) -> float:
-    """samples/s: what a batch of 100 takes in a worker, and cores that run out."""
+    """The speed of a configuration in samples/s, for batches of 100 and a limited number of cores."""
     c = configuration
     threads = c.workers * c.worker_cores
     useful = min(threads, 4) * (1.0 - 0.08 * max(0, threads - 4))
@@ -189,7 +189,7 @@ def tuned(
     began_s: float = BEGAN_S,
     slower: Callable[[float], float] = lambda _: 1.0,
 ) -> list[Record]:
-    """What a run records whose tuner's decisions are followed at once. slower: a factor on all speeds, by the time."""
+    """The records of a run that follows the tuner's decisions at once. slower: a factor on all speeds by time."""
     rng = np.random.default_rng(settings.seed)
     state, records = TunerState(), list[Record]([TunerOpened(settings)])
     configuration, samples, noise, batches = Configuration(2, 1), 0.0, 0.0, 0.0

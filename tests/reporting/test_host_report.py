@@ -1,4 +1,4 @@
-"""What is read from the directory of a batch."""
+"""The report of a batch, read from its directory."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_jobs_are_listed_as_they_started(report: HostReport) -> None:
     assert report.gaps == ()
 
 
-def test_what_a_job_did_is_told_without_a_gap(report: HostReport) -> None:
+def test_states_of_a_job_have_no_gaps(report: HostReport) -> None:
     assert spans(report, "ads") == [
         ("waiting", 1.0, 2.0),
         ("starting", 2.0, 3.0),
@@ -105,11 +105,11 @@ def test_the_host_is_the_sum_of_its_jobs(report: HostReport) -> None:
     assert summary.peak_bytes == 450 * MIB
     assert summary.peak_charged_bytes == 500 * MIB
     assert summary.most_together == 2
-    # ads has 2 cores for ten seconds, news half a one for ten, of which four are the same; each row tells of a second
+    # ads uses 2 cores for ten seconds, news half a core for ten; they overlap for four; each row covers a second
     assert summary.busy_cores == pytest.approx((10 * 2 + 10 * 0.5) / 16, rel=0.05)
 
 
-def test_stacked_lines_come_down_where_nobody_ran(tmp_path: Path) -> None:
+def test_stacked_lines_are_zero_while_no_job_runs(tmp_path: Path) -> None:
     rows = [host(tmp_path, job("a", "running", cpu_cores=1.0), elapsed_s=at_s) for at_s in (5.0, 6.0, 40.0, 41.0)]
     write_timeline(tmp_path / "timeline.db", rows)
     write_host(tmp_path, host(tmp_path, job("a", started_s=4.0, ended_s=42.0), elapsed_s=42.0))
@@ -142,7 +142,7 @@ def test_speeds_are_compared_while_the_same_jobs_run(report: HostReport) -> None
     assert beside["ads", ()].measured == pytest.approx(1.0)
 
 
-def test_decisions_are_told_with_their_reasons(report: HostReport) -> None:
+def test_decisions_have_their_reasons(report: HostReport) -> None:
     told = [(round(one.at_s, 3), one.kind, one.process) for one in report.decisions]
     assert told[:3] == [(2.0, "job_started", "ads"), (4.0, "job_started", "news"), (7.0, "job_cancelled", "toys")]
     assert not {"job_submitted", "job_examined"} & {one.kind for one in report.decisions}
@@ -154,7 +154,7 @@ def test_kinds_that_are_named_exist() -> None:
 
 
 def after(directory: Path, *earlier: JournalLine) -> Path:
-    """The batch, with what was in the journal before."""
+    """Writes the batch with earlier lines in its journal."""
     write_batch(directory)
     journal = (directory / "journal.jsonl").read_bytes()
     write_journal(directory, *earlier)
@@ -178,7 +178,7 @@ def test_a_journal_from_before_the_machine_was_started_anew_is_left_out(tmp_path
     assert read(after(tmp_path / "batch", *earlier)).decisions == report.decisions
 
 
-def test_results_of_runs_tell_what_the_last_look_missed(tmp_path: Path) -> None:
+def test_results_of_runs_complete_the_last_status(tmp_path: Path) -> None:
     run = tmp_path / "run"
     run.mkdir()
     samples = {"planned": 1000, "trained": 1000, "skipped": 0, "quarantined": 0}
@@ -190,7 +190,7 @@ def test_results_of_runs_tell_what_the_last_look_missed(tmp_path: Path) -> None:
     assert (found.samples_trained, found.auc) == (1000, 0.7)
 
 
-def test_what_is_left_of_a_directory_is_told(tmp_path: Path) -> None:
+def test_the_remaining_files_of_a_directory_are_reported(tmp_path: Path) -> None:
     directory = write_batch(tmp_path / "batch")
     whole = read(directory)
     for name in ("journal.jsonl", "timeline.db"):

@@ -22,7 +22,7 @@ def test_the_page_is_written_into_the_run(run: Path, capsys: pytest.CaptureFixtu
     assert run_command_line(["report", "shop"]) == 0
     out = capsys.readouterr().out.splitlines()
     assert out[0] == "runs/shop/report.html"
-    assert [line.partition(":")[0] for line in out[1:]] == ["lacks result.json", "lacks decisions.jsonl"]
+    assert [line.partition(":")[0] for line in out[1:]] == ["problem with result.json", "problem with decisions.jsonl"]
     assert (run / "report.html").read_text().startswith("<!doctype html>")
 
 
@@ -36,19 +36,19 @@ def test_json_prints_the_figures_and_writes_nothing(run: Path, capsys: pytest.Ca
     assert sorted(os.listdir(run)) == before
 
 
-def test_json_and_a_page_where_it_is_wanted(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_and_a_page_if_output_is_named(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run_command_line(["report", "shop", "--json", "--output", "page.html"]) == 0
     assert json.loads(capsys.readouterr().out.splitlines()[-1])["output"] == "page.html"
     assert Path("page.html").exists()
     assert not (run / "report.html").exists()
 
 
-def test_what_is_left_of_a_run_is_enough(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_remaining_files_of_a_run_are_enough(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for path in run.iterdir():
         if path.name != "journal.jsonl":
             path.unlink()
     assert run_command_line(["report", str(run)]) == 0
-    assert "lacks job.resolved.toml" in capsys.readouterr().out
+    assert "problem with job.resolved.toml" in capsys.readouterr().out
     assert (run / "report.html").exists()
 
 

@@ -1,4 +1,4 @@
-"""Small file systems and other places of trouble for tests; who may not make them skips, and says why."""
+"""Small file systems and other special environments for tests. Without the needed rights, a test is skipped."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["in_another_pid_namespace", "small_tmpfs", "with_read_only"]
 
 @contextlib.contextmanager
 def small_tmpfs(directory: Path, size: str) -> Iterator[Path]:
-    """A tmpfs of its own in a new directory, unmounted in the end; views of its files may outlive it."""
+    """A tmpfs in a new directory, which is unmounted at the end; mappings of its files may outlive it."""
     directory.mkdir()
     made = subprocess.run(
         ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(directory)], capture_output=True, text=True
@@ -29,8 +29,8 @@ def small_tmpfs(directory: Path, size: str) -> Iterator[Path]:
 
 
 def in_another_pid_namespace(*command: str, **more: str) -> subprocess.CompletedProcess[str]:
-    """Runs a command that sees none of this namespace's processes, as one in a container does. more: of its
-    environment."""
+    """Runs a command in another pid namespace, as in a container, where it cannot see the processes of this one. more:
+    additional environment variables."""
     unshared = ("unshare", "--mount", "--pid", "--fork", "--mount-proc")
     tried = subprocess.run([*unshared, "true"], capture_output=True, text=True)
     if tried.returncode != 0:
@@ -40,7 +40,7 @@ def in_another_pid_namespace(*command: str, **more: str) -> subprocess.Completed
 
 
 def with_read_only(directory: Path, *command: str, **more: str) -> subprocess.CompletedProcess[str]:
-    """Runs a command to which a directory is read-only, as a package of the system's is. more: of its environment."""
+    """Runs a command for which a directory is read-only, like an installed package. more: environment variables."""
     script = 'mount --bind "$0" "$0" && mount -o remount,bind,ro "$0" || exit 77; exec "$@"'
     unshared = ("unshare", "--mount", "sh", "-c", script, str(directory), *command)
     environment = {**os.environ, **more}

@@ -1,4 +1,4 @@
-"""The command line as called in a folder: `python -m tests.system.call_in FOLDER ARGUMENTS...`."""
+"""Calls the command line in a folder: `python -m tests.system.call_in FOLDER ARGUMENTS...`."""
 
 from __future__ import annotations
 

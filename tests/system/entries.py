@@ -12,7 +12,7 @@ from typing import Any
 
 
 def tell(arguments: bytes) -> int:
-    """Writes what it sees of itself to the file it is told, exits with the code it is told."""
+    """Writes facts about its process to a file; file and exit code are arguments."""
     told: dict[str, Any] = json.loads(arguments)
     facts = {
         "pid": os.getpid(),
@@ -38,7 +38,7 @@ def fail(arguments: bytes) -> int:
 
 
 def sleep(arguments: bytes) -> int:
-    """Says that it is there (and a child of its own, if asked), then waits for a signal for ever."""
+    """Writes its pid (and starts a child, if requested), then waits for a signal without end."""
     told: dict[str, Any] = json.loads(arguments)
     pids = [os.getpid()]
     if told.get("child"):
@@ -53,4 +53,4 @@ def sleep(arguments: bytes) -> int:
 
 
 def prepare() -> None:
-    """Called in the fork server before it forks."""
+    """The fork server calls this before it forks."""

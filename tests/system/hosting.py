@@ -1,4 +1,4 @@
-"""A dispatcher under way as a user sees it, and jobs for it."""
+"""A running dispatcher, controlled as by a user, and jobs for it."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ every_s = {{every_s}}
 hang_timeout_s = {{hang_timeout_s}}
 keep_arena_s = {{keep_s}}
 """
-# However fast the machine is, an epoch takes its time: until it is to hurry.
+# An epoch takes a minimum time on any machine, until the test calls `hurry`.
 SLOW = """
 import time
 from pathlib import Path
@@ -68,7 +68,7 @@ BROKEN = """
 def build(tables, num_dense, **args):
     raise ValueError("too few towers")
 """
-# Whoever builds it says so, and takes its time.
+# A build of this model leaves a file and takes a while.
 ENDLESS = """
 import time
 from pathlib import Path
@@ -78,7 +78,7 @@ def build(tables, num_dense, **args):
     Path(__file__).with_suffix(".begun").touch()
     time.sleep(600)
 """
-# Nothing is to be seen before it trains: it then takes 2.4 GB, twice what its hosts lend to all jobs together.
+# The memory use is not visible before training: then the job takes 2.4 GB, twice the memory of all jobs together.
 LIAR = """
 import time
 
@@ -107,7 +107,7 @@ FOREVER = {"epochs": 100_000, "rows": 8192}
 
 
 def write_job(place: Path, name: str, model: str = "", **settings: object) -> str:
-    """Its file; model: source of the user's module."""
+    """Writes a job file and returns its path. model: source of the user's module."""
     facts: dict[str, object] = {
         "name": name,
         "build": "elastichost.models:dlrm",
@@ -127,13 +127,13 @@ def write_job(place: Path, name: str, model: str = "", **settings: object) -> st
 
 
 def hurry(place: Path, *names: str) -> None:
-    """These jobs wait for nothing any more, now and in later incarnations."""
+    """Ends the artificial delays of these jobs, now and in later incarnations."""
     for name in names:
         (place / f"{name}.hurry").touch()
 
 
 class Host:
-    """A dispatcher under way, seen from outside as a user sees it."""
+    """A running dispatcher, controlled from outside as by a user."""
 
     made: ClassVar[list[Host]] = []
 
@@ -156,7 +156,7 @@ class Host:
         return cls(place, "host", "--host-dir", "host", "--plain", "--memory", "6GiB", *TOGETHER)
 
     def status(self) -> HostStatus | None:
-        """None: it has written none yet."""
+        """The status of the host; None if it has not written one yet."""
         try:
             status = read_host(self.directory)
         except PreflightError:
@@ -192,7 +192,7 @@ class Host:
             self.wait_state(job, "done", "failed", "cancelled", "stopped")
 
     def run(self, job: str) -> RunStatus | None:
-        """Of its life now."""
+        """The status of the job's present run."""
         found = self.find(job)
         try:
             status = read_status(Path(found.run_dir)) if found is not None else None
@@ -208,7 +208,7 @@ class Host:
         return self.wait(is_so)
 
     def pid(self, job: str, name: str) -> int:
-        """Of a process that trains or serves."""
+        """The pid of a worker or PS of a job."""
 
         def find() -> int:
             run = self.run(job)
@@ -218,7 +218,7 @@ class Host:
         return self.wait(find)
 
     def events(self, kind: type[Kind], job: str = "") -> list[Kind]:
-        """Events of a kind in the host's own journal, in order; of one job, if one is named."""
+        """Events of a kind in the host's journal, in order; with `job`, only the events of that job."""
         path = self.directory / "journal.jsonl"
         events = events_of(path, kind) if path.exists() else []
         return [event for event in events if not job or event.subject == job]
@@ -254,13 +254,13 @@ def assert_all_trained(job: JobStatus, rows: int = ROWS) -> None:
 
 
 def below(pid: int) -> list[psutil.Process]:
-    """All processes under one, and itself."""
+    """A process and all its descendants."""
     top = psutil.Process(pid)
     return [top, *top.children(recursive=True)]
 
 
 def is_over(process: psutil.Process) -> bool:
-    """It has ended; perhaps nobody has looked yet how."""
+    """Whether a process has ended; it may still be a zombie."""
     with contextlib.suppress(psutil.NoSuchProcess):
         return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
     return True

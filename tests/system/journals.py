@@ -1,4 +1,4 @@
-"""What a journal tells a test: its lines, or the events of the kinds that the test asks for."""
+"""Reads journals for tests: lines, or events of given kinds."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Kind = TypeVar("Kind", bound=Event)
 
 
 def lines_of(journal: Path, *kinds: type[Event]) -> list[JournalLine]:
-    """Lines in order; without kinds all of them."""
+    """The lines with events of these kinds in order; without kinds, all lines."""
     return [line for line in read_journal(journal) if not kinds or isinstance(line.event, kinds)]
 
 

@@ -1,5 +1,5 @@
-"""`python -m elastichost` with other sentences: whatever happens is told as "<kind> <kind>". What reads a fact back
-from a sentence does not find it."""
+"""`python -m elastichost` with replaced sentences: the sentence of every event is "<kind> <kind>". Code that parses a
+fact from a sentence then fails."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["reword"]
 
 
 def reword() -> None:
-    """From now on, in this process."""
+    """Replaces the sentences in this process."""
     for kind in tuple(text_of.registry):
         if kind is not object and kind is not Event:
             text_of.register(kind, _reworded)

@@ -1,4 +1,4 @@
-"""Importing this ends the process, as a broken native library does."""
+"""The import of this module ends the process, like a broken native library."""
 
 import os
 import signal

@@ -1,6 +1,7 @@
-"""A supervisor in a process of its own: `python -m tests.system.supervise JOB RUN_DIR [RESUME_FROM]`.
+"""A supervisor in a separate process: `python -m tests.system.supervise JOB RUN_DIR [RESUME_FROM]`.
 
-Ends with the exit code the command line would end with. With a hosts.toml beside the job, on those machines, too.
+It ends with the exit code of the command line. If the folder of the job has a hosts.toml, the run uses those machines
+too.
 """
 
 from __future__ import annotations

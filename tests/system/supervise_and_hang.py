@@ -1,6 +1,6 @@
-"""A supervisor to be killed: starts the launcher and two sleepers, prints their pids, waits for ever.
+"""A supervisor that a test kills: it starts the launcher and two sleepers, prints their pids, and waits without end.
 
-Arguments: a scratch directory, and directories the fork server should remove.
+Arguments: a scratch directory, and directories that the fork server must remove.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""`tests.system.supervise`, with another mind: as many PS as are asked for, but each time the next ones, so that all
-buckets and the dense vector move. `python -m tests.system.supervise_and_move JOB RUN_DIR`."""
+"""`tests.system.supervise` with another planner: each plan has the requested number of PS, but other PS than before, so
+that all buckets and the dense vector move. `python -m tests.system.supervise_and_move JOB RUN_DIR`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`tests.system.supervise`, but at first nearly all buckets are with one PS, and a PS counts as busy earlier.
+"""`tests.system.supervise`, but one PS owns nearly all buckets at first, and a PS counts as busy earlier.
 `python -m tests.system.supervise_lopsided JOB RUN_DIR`."""
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from tests.system.supervise import main
 
 
 def lopsided(tables: tuple[TableSpec, ...], servers: tuple[int, ...], epoch: int) -> ShardMap:
-    """The second PS has one bucket."""
+    """A shard map in which the second PS owns one bucket."""
     even = even_shard_map(tables, servers, epoch)
     rows = [[servers[0]] * len(row) for row in even.owners]
     rows[-1][-1] = servers[-1]

@@ -1,4 +1,4 @@
-"""`tests.system.supervise` with other sentences for all that happens: `... JOB RUN_DIR [RESUME_FROM]`."""
+"""`tests.system.supervise` with replaced event sentences: `... JOB RUN_DIR [RESUME_FROM]`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The agent of another host, and the supervisor's end of it: real processes over a plain pipe, without ssh."""
+"""The agent of another host and its launcher in the supervisor: real processes over a plain pipe, without ssh."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ pytestmark = pytest.mark.system
 
 
 def wait_until(is_true: Callable[[], bool], launcher: RemoteLauncher | None = None) -> list[LaunchEvent]:
-    """And the events on the way."""
+    """Waits until `is_true`; returns the events until then."""
     events: list[LaunchEvent] = []
     deadline_s = time.monotonic() + LIMIT_S
     while not is_true():
@@ -49,7 +49,7 @@ def wait_until(is_true: Callable[[], bool], launcher: RemoteLauncher | None = No
 
 
 def collect(launcher: RemoteLauncher, *kinds: type) -> list[LaunchEvent]:
-    """Events, until one of each kind has come."""
+    """Events until one of each kind has arrived."""
     events: list[LaunchEvent] = []
     deadline_s = time.monotonic() + LIMIT_S
     while not all(any(isinstance(event, kind) for event in events) for kind in kinds):
@@ -67,14 +67,14 @@ def is_gone(pid: int) -> bool:
 
 
 class Hosts:
-    """Makes launchers of agents, all of the same run, and ends them."""
+    """Creates launchers of agents of one run, and ends them."""
 
     def __init__(self, run_id: str) -> None:
         self.run_id = run_id
         self.made: list[RemoteLauncher] = []
 
     def launcher(self, number: int = 1, timeout_s: float = 30.0, **settings: str) -> RemoteLauncher:
-        """Of an agent that has said Welcome."""
+        """A launcher; its agent has sent Welcome."""
         launcher = RemoteLauncher(number, HostSection(transport="local", name=f"h{number}", **settings), timeout_s)
         self.made.append(launcher)
         launcher.wait(lambda: launcher.welcome is not None, LIMIT_S, "to answer")
@@ -124,7 +124,7 @@ def spawn(launcher: RemoteLauncher, folder: Path, entry: str, **told: object) ->
     return path
 
 
-def test_a_process_over_there_is_what_was_asked_for_and_its_log_comes_here(hosts: Hosts, tmp_path: Path) -> None:
+def test_a_remote_process_is_as_requested_and_its_log_arrives_here(hosts: Hosts, tmp_path: Path) -> None:
     launcher = hosts.opened()
     path = spawn(launcher, tmp_path, "tell", code=7)
     started, exited = collect(launcher, Started, Exited)
@@ -157,7 +157,7 @@ def test_a_kill_and_a_refusal_are_seen(hosts: Hosts, tmp_path: Path) -> None:
         wait_until(lambda pid=pid: is_gone(pid))
 
 
-def test_the_words_of_an_arena_go_both_ways(hosts: Hosts, tmp_path: Path) -> None:
+def test_arena_updates_go_both_ways(hosts: Hosts, tmp_path: Path) -> None:
     launcher = hosts.opened()
     told: list[WordsChangedMsg] = []
     launcher.on_words = told.append
@@ -183,7 +183,7 @@ def test_the_words_of_an_arena_go_both_ways(hosts: Hosts, tmp_path: Path) -> Non
     there.close()
 
 
-def test_words_that_are_not_the_supervisors_end_the_agent(hosts: Hosts) -> None:
+def test_invalid_messages_end_the_agent(hosts: Hosts) -> None:
     launcher = hosts.opened()
     launcher.make_arena(plan_layout(model(), 7, 1 << 28), LIMIT_S)
     there = Arena.attach(directories(launcher)[0])
@@ -217,7 +217,7 @@ def test_nothing_stays_when_the_supervisor_ends(hosts: Hosts, tmp_path: Path) ->
 
 
 def test_nothing_stays_when_the_pipe_breaks(hosts: Hosts, tmp_path: Path) -> None:
-    """As when ssh is killed: nobody has told the agent to end."""
+    """As after a kill of ssh: the agent is not asked to end."""
     launcher = hosts.opened()
     path = spawn(launcher, tmp_path, "sleep", child=True)
     wait_until(path.exists, launcher)
@@ -243,7 +243,7 @@ def test_a_killed_agent_is_a_lost_host_and_leaves_nothing(hosts: Hosts, tmp_path
     assert launcher.descriptors() == () and launcher.processes() == {}
 
 
-def test_a_silent_host_is_lost_and_its_agent_is_replaced_when_it_is_asked_again(hosts: Hosts, tmp_path: Path) -> None:
+def test_a_silent_host_is_lost_and_its_agent_is_replaced_on_request(hosts: Hosts, tmp_path: Path) -> None:
     cut_off = hosts.opened(timeout_s=1.0)
     path = spawn(cut_off, tmp_path, "sleep")
     wait_until(path.exists, cut_off)
@@ -261,6 +261,6 @@ def test_a_silent_host_is_lost_and_its_agent_is_replaced_when_it_is_asked_again(
 @pytest.mark.parametrize(
     ("python", "words"), [("/bin/false", "output has ended"), ("/bin/echo", "output has ended: -m elastichost")]
 )
-def test_what_is_no_agent_is_named_with_what_it_said(hosts: Hosts, python: str, words: str) -> None:
+def test_a_program_that_is_no_agent_is_reported_with_its_output(hosts: Hosts, python: str, words: str) -> None:
     with pytest.raises(PreflightError, match=words):
         hosts.launcher(python=python)

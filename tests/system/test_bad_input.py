@@ -1,4 +1,4 @@
-"""What chaos feeds to the command line is refused for what is wrong with it, and not for something else."""
+"""The bad input that `chaos` gives to the command line is refused for the right reason."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.system
 
 
 def test_bad_input_is_refused_with_the_name_of_what_is_bad(folder: Path) -> None:
-    """A copy of a run that lacked its identity was refused before its checkpoint was looked at."""
+    """Regression: a copy of a run without its identity was refused before its checkpoint was read."""
     run = Supervised(folder, rows=20_000)
     code, errors = run.finish()
     assert code == 0, errors

@@ -1,4 +1,4 @@
-"""Buckets change hands because of what PS are asked for, while the job trains."""
+"""Buckets are handed over because of the load of the PS, while the job trains."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`elastichost chaos` on real runs: promises hold under kills, stops, scaling and resumes; it would say so if not."""
+"""`elastichost chaos` on real runs: promises hold under kills, stops, scaling and resumes, and violations are found."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def chaos(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 def facts_of(done: subprocess.CompletedProcess[str]) -> dict[str, Any]:
     facts: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    assert len(done.stdout.splitlines()) == 1, "exactly one object"
+    assert len(done.stdout.splitlines()) == 1, "stdout must be exactly one object"
     return facts
 
 
@@ -80,11 +80,11 @@ def test_hosts_that_are_elsewhere_are_refused(folder: Path) -> None:
     hosts.write_text('[[hosts]]\naddress = "user@far"\n')
     done = chaos(folder, "--hosts", str(hosts))
     assert done.returncode == 2
-    assert "far: faults are done to processes of this machine" in done.stderr + done.stdout
+    assert "far: faults can only hit processes of this machine" in done.stderr + done.stdout
 
 
 def assert_a_changed_record_would_be_found(folder: Path) -> None:
-    """The same run with one committed batch less, and with one twice."""
+    """Checks that the same record with one committed batch missing, and with one twice, is a violation."""
     run_dir = folder / "run"
     job = load_job(run_dir / "job.resolved.toml", environ={})
     whole = (run_dir / "applied.bin").read_bytes()

@@ -1,6 +1,6 @@
-"""Every named crash point, driven: the process dies exactly there, and nothing is lost or trained twice.
+"""Every named crash point: the process dies exactly there, and no sample is lost or trained twice.
 
-The list of points is the registry itself; a new one is driven by the ways of the first prefix that fits it.
+The points come from the registry. A point is tested by the ways of the first prefix that matches its name.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ ROLES = {"worker": "worker", "ps": "server", "supervisor": "supervisor"}
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """A run that comes to a point. train: lines of `[train]`; count: how often the point is passed before it kills;
-    scale: given to the run while it trains; samples: how long it is; tables: lines of `[tables.default]`."""
+    """A run that reaches a point. train: lines of `[train]`. count: how often the point is passed before it kills.
+    scale: a command to the run while it trains. samples: length of the run. tables: lines of `[tables.default]`."""
 
     train: str
     count: int = 1
@@ -41,7 +41,7 @@ class Way:
     tables: str = ""
 
 
-# By prefix, the first that fits; where a death matters otherwise with another access or mode, both are driven.
+# By prefix; the first match counts. Where access or mode changes the effect of a death, both are tested.
 WAYS: dict[str, tuple[Way, ...]] = {
     "worker.batch.before_commit": (Way(f"{DIRECT}\nmode = 'bounded'", 20), Way(SERVED, 20)),
     "worker.batch.posted": (Way(DIRECT, 20),),
@@ -58,7 +58,7 @@ WAYS: dict[str, tuple[Way, ...]] = {
     "supervisor.": (Way(DIRECT, 40),),
 }
 
-# Points that no run on one host comes to: `test_moves` drives them.
+# Points that no run on one host reaches; `test_moves` tests them.
 ELSEWHERE = ("ps.move.", "supervisor.move.")
 
 
@@ -67,7 +67,7 @@ def ways() -> Iterator[tuple[CrashPoint, Way]]:
         if point.name.startswith(ELSEWHERE):
             continue
         fitting = next((ways for prefix, ways in WAYS.items() if point.name.startswith(prefix)), ())
-        assert fitting, f"no run is known to come to {point.name}"
+        assert fitting, f"no way is defined for {point.name}"
         for way in fitting:
             yield point, way
 
@@ -98,11 +98,11 @@ def test_a_death_at_the_point_loses_nothing(
     assert run.result()["samples"] == {"planned": way.samples, "trained": way.samples, "skipped": 0, "quarantined": 0}
     assert_died_there(run, point)
     killed = len(run.lost())
-    if point.role != "supervisor":  # whose workers die with it, within their batches
+    if point.role != "supervisor":  # its workers die with it, within their batches
         is_torn = point.role == "worker" and point.name != "worker.batch.begin" and DIRECT in way.train
         assert run.result()["torn_batches"] <= (killed if is_torn else 0)
     if point.name == "worker.batch.posted":
-        assert run.result()["torn_batches"] == 0, "what was released is committed"
+        assert run.result()["torn_batches"] == 0, "a released batch must be committed"
     assert_each_position_once(run.run_dir, way.samples)
 
 
@@ -115,7 +115,7 @@ def scale(run_dir: Path, what: str) -> None:
 
 
 def assert_died_there(run: Supervised, point: CrashPoint) -> None:
-    """First incarnations of the point's role were killed, and nobody else."""
+    """Checks that first incarnations of the point's role were killed, and no other process."""
     lost = run.lost()
     role = ROLES[point.role]
     assert bool(lost) == (role != "supervisor"), lost

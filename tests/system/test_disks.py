@@ -1,4 +1,4 @@
-"""Checkpoints of whole runs on disks that refuse, and a second directory of them."""
+"""Checkpoints of whole runs on full or missing disks, and mirrors of checkpoints."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ __all__ = ["folder"]
 
 pytestmark = [pytest.mark.system, pytest.mark.matrix]
 
-# A checkpoint of about 3 MB; all rows are there from the beginning, so that only checkpoints write large files.
+# A checkpoint has about 3 MB; all rows exist from the beginning, so that only checkpoints write large files.
 LARGE = JOB.replace("table_rows = 500", "table_rows = 20000").replace('rows = "dynamic"', "rows = 20000")
 FULL_BYTES = 1_000_000
 
@@ -46,12 +46,12 @@ def with_mirror(mirror: Path) -> str:
 
 
 def limit_files(pid: int, size_bytes: int) -> None:
-    """As on a full disk, a write beyond so many bytes fails."""
+    """Makes writes beyond a file size fail, as on a full disk."""
     _, most = resource.prlimit(pid, resource.RLIMIT_FSIZE)
     resource.prlimit(pid, resource.RLIMIT_FSIZE, (size_bytes, most))
 
 
-def test_a_full_disk_is_told_and_training_goes_on_until_it_has_room(folder: Path) -> None:
+def test_a_full_disk_is_reported_and_training_continues(folder: Path) -> None:
     (folder / "slow.py").write_text(SLOW_MODEL.replace("0.001", "0.02"))
     run = Supervised(folder, template=LARGE, build=f"{folder}/slow.py:build", rows=150_000, every_s=0.3)
     run.wait_trained(1)
@@ -64,7 +64,7 @@ def test_a_full_disk_is_told_and_training_goes_on_until_it_has_room(folder: Path
         assert "cannot write" in event.error
         assert "the newest good one is step-" in text_of(event)
     staged = list((run.run_dir / "checkpoints").glob(".staging-*"))
-    assert len(staged) <= 1, "what failed takes no room"
+    assert len(staged) <= 1, "a failed checkpoint must be removed"
     limit_files(server, resource.prlimit(server, resource.RLIMIT_FSIZE)[1])
     before = len(run.events(CheckpointWritten))
     run.wait_until(lambda: len(run.events(CheckpointWritten)) > before)
@@ -95,7 +95,7 @@ def test_the_last_checkpoint_must_be_written(folder: Path) -> None:
 # --- a run directory on a disk that is full ---------------------------------------------------------------------------
 
 SMALL_BYTES = 24 << 20
-QUIET_S = 5.0  # nothing was written for so long: longer than the hang timeout of these jobs
+QUIET_S = 5.0  # time without commits; longer than the hang timeout of these jobs
 SYNC = JOB.replace("[train]\n", '[train]\nmode = "sync"\n').replace('rows = "dynamic"', "rows = 500")
 SERVED = JOB.replace("[train]\n", '[train]\naccess = "served"\n').replace("workers = 2", "workers = 2\nservers = 2")
 
@@ -115,7 +115,7 @@ def small_disk(folder: Path) -> Iterator[Path]:
 
 
 def fill(disk: Path) -> Path:
-    """Takes all space that is left."""
+    """Fills the remaining space."""
     ballast = disk / "ballast"
     descriptor = os.open(ballast, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     try:
@@ -131,7 +131,7 @@ def fill(disk: Path) -> Path:
 
 
 def wait_paused(run: Supervised) -> None:
-    """Until nothing has been committed for longer than a process may be silent."""
+    """Waits until no batch has been committed for longer than the hang timeout."""
     log = run.run_dir / "applied.bin"
     deadline_s = time.monotonic() + 60.0
     size, since_s = log.stat().st_size, time.monotonic()
@@ -155,7 +155,7 @@ def test_a_run_on_a_full_disk_waits_and_goes_on_by_itself(folder: Path, small_di
     code, errors = run.finish()
     assert code == 0, errors
     assert run.result()["samples"] == {"planned": rows, "trained": rows, "skipped": 0, "quarantined": 0}
-    assert run.result()["processes"]["restarts"] == 0, "nobody was blamed for standing still"
+    assert run.result()["processes"]["restarts"] == 0, "hang detection pauses on a full disk"
     full = run.events(DiskFull)
     assert any("applied.bin" in event.files and str(small_disk) in event.file_system for event in full)
     assert all("free some" in text_of(event) for event in full)
@@ -213,7 +213,7 @@ def test_a_run_on_a_full_disk_can_be_stopped(folder: Path, small_disk: Path) -> 
     assert latest(run.run_dir / "checkpoints") is not None
 
 
-def test_a_checkpoint_directory_that_is_gone_is_told_and_made_again(folder: Path) -> None:
+def test_a_missing_checkpoint_directory_is_reported_and_created_again(folder: Path) -> None:
     (folder / "slow.py").write_text(SLOW_MODEL)
     run = Supervised(folder, build=f"{folder}/slow.py:build", rows=300_000, every_s=0.3)
     run.wait_trained(1)
@@ -241,7 +241,7 @@ def test_every_checkpoint_is_mirrored_and_a_resume_takes_the_newest_good_one_of_
     own = run.run_dir / "checkpoints"
     (own_mirror,) = mirror.iterdir()
     names = [path.name for path in checkpoint_directories(own)]
-    assert names[0] in os.listdir(own_mirror), "the last one as well"
+    assert names[0] in os.listdir(own_mirror), "the mirror must have the last one too"
     assert len(checkpoint_directories(own_mirror)) <= 2
     assert load_manifest(own_mirror / names[0]) == load_manifest(own / names[0])
     verify_blocks(own_mirror / names[0], load_manifest(own_mirror / names[0]))
@@ -260,7 +260,7 @@ def test_every_checkpoint_is_mirrored_and_a_resume_takes_the_newest_good_one_of_
     assert found.manifest.samples_trained == 300_000
     shutil.rmtree(own)
     job = load_run_job(run.run_dir)
-    assert find_checkpoint(run.run_dir, job, None).directory == found.directory, "export and predict look there, too"
+    assert find_checkpoint(run.run_dir, job, None).directory == found.directory, "export and predict search mirrors too"
 
 
 def test_a_mirror_that_cannot_be_written_is_only_warned_of(folder: Path) -> None:

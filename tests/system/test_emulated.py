@@ -1,4 +1,4 @@
-"""Runs whose computing is emulated: real processes, messages and accounts, at the size of a cloud."""
+"""Runs with emulated computing: real processes, messages and ledgers, at the size of a cloud."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ SETTINGS = {
 
 
 class Emulated(Supervised):
-    """Not of the zygote, which has torch: a process of its own, and what that forks is small."""
+    """A supervisor that the zygote does not fork: without torch, its processes are small."""
 
     def __init__(self, folder: Path, *, resume: bool = False, **settings: object) -> None:
         self.run_dir, job = folder / "run", folder / "job.toml"
@@ -82,7 +82,7 @@ class Emulated(Supervised):
 
 
 def finish(run: Supervised, rows: int) -> None:
-    """It ends by itself, with every sample trained once."""
+    """Waits for the end of the run, and checks that every sample was trained once."""
     code, errors = run.finish()
     assert code == 0, errors
     assert run.result()["samples"] == {"planned": rows, "trained": rows, "skipped": 0, "quarantined": 0}
@@ -106,12 +106,12 @@ def test_forty_workers_and_kills_of_every_role(folder: Path) -> None:
     assert run.events(BatchTorn) == []
     assert len(run.events(CheckpointWritten)) >= 2
     moved = {event.process.name: event.cores for event in run.events(ProcessRepinned)}
-    assert len(moved["worker-0"]) == 3, "two of its own, and one that is spare"
-    assert max(moved["worker-0"]) > max(os.sched_getaffinity(0)), "virtual cores, which this host has not"
+    assert len(moved["worker-0"]) == 3, "worker-0 must get two cores of its own and one spare core"
+    assert max(moved["worker-0"]) > max(os.sched_getaffinity(0)), "emulated cores exceed the cores of this host"
 
 
 def test_ps_of_several_hosts_come_and_go_and_the_run_is_resumed(folder: Path) -> None:
-    """With rows that are new all the time, in the arenas of two hosts, and requests that overlap with computing."""
+    """New rows appear all the time in the arenas of two hosts, and requests overlap with computing."""
     growing = {"factor": 20.0, "rows": ROWS}
     settings = {"workers": 3, "servers": 1, "arenas": 2, "overlap": "both", "compute_s": 0.05, **growing}
     run = Emulated(folder, **settings)
@@ -131,11 +131,11 @@ def test_ps_of_several_hosts_come_and_go_and_the_run_is_resumed(folder: Path) ->
 def test_bounded_workers_keep_together(folder: Path) -> None:
     run = Emulated(folder, rows=8_000, mode="bounded", workers=4, servers=2, compute_s=0.05)
     finish(run, 8_000)
-    workers = read_applied(run.run_dir)["worker"].tolist()[1:]  # the place before the first version is blank
-    all_there = max(workers.index(worker) for worker in range(4)) + 1  # one that comes late begins with the slowest
+    workers = read_applied(run.run_dir)["worker"].tolist()[1:]  # the first record is blank
+    all_there = max(workers.index(worker) for worker in range(4)) + 1  # a late worker starts at the slowest batch
     done, apart = dict.fromkeys(range(4), 0), 0
     for worker in workers[all_there : all_there + 50]:
         done[worker] += 1
         apart = max(apart, max(done.values()) - min(done.values()))
-    assert min(done.values()) > 4 + 2, "they would be further apart without a bound"
-    assert apart <= 4 + 2, "the staleness, and what is on its way"
+    assert min(done.values()) > 4 + 2, "without a bound, the workers would be further apart"
+    assert apart <= 4 + 2, "at most the staleness and the batches in flight"

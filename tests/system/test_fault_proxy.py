@@ -1,6 +1,6 @@
-"""Real runs whose messages are lost, doubled, late, swapped and spoilt: every sample still counts exactly once.
+"""Real runs with dropped, duplicated, delayed, reordered and corrupted messages: every sample counts exactly once.
 
-Which conversations survive what is said here: the data conversation sends again what is not answered.
+The cases state which conversations survive which faults: the data conversation repeats unanswered requests.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Many jobs on one host with real processes, and what is done to them: kills, signals, lies about memory, resumes.
+"""Many jobs on one host with real processes: kills, signals, wrong memory estimates, resumes.
 
-Every test ends with nothing left: no process, no arena, no socket directory.
+Each test checks at its end that no process, arena or socket directory remains.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ __all__ = ["folder"]
 
 @pytest.fixture(scope="module")
 def host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Host]:
-    """One for all tests that leave it as it was: no job runs or waits."""
+    """One host for all tests that leave it without running and waiting jobs."""
     place = tmp_path_factory.mktemp("host")
     arenas, sockets = arena_root() / f"test-{os.getpid()}-host", Path(tempfile.mkdtemp(prefix="ehs-"))
     arenas.mkdir()
@@ -96,10 +96,10 @@ def host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Host]:
 
 @pytest.fixture(autouse=True)
 def quiet(request: pytest.FixtureRequest) -> Iterator[None]:
-    """What a test has started or submitted is over when it ends, however it ends."""
+    """Ends all jobs that a test has started or submitted, however the test ends."""
     Host.made.clear()
     if "folder" in request.fixturenames:
-        request.getfixturevalue("folder")  # it is looked over when nothing runs any more
+        request.getfixturevalue("folder")  # this fixture checks for leftovers after all jobs have ended
     yield
     if "host" not in request.fixturenames:
         for host in Host.made:
@@ -117,11 +117,11 @@ def quiet(request: pytest.FixtureRequest) -> Iterator[None]:
 
 
 def wait_nothing_left(host: Host) -> None:
-    """No process of any job, no zombie, no sockets."""
+    """Waits until no process of a job, no zombie and no socket remains."""
 
     def is_so() -> bool:
         children = psutil.Process(host.process.pid).children(recursive=True)
-        return len(children) == 1 and len(os.listdir(host.sockets)) == 1  # its fork server, its commands
+        return len(children) == 1 and len(os.listdir(host.sockets)) == 1  # the fork server, the command socket
 
     host.wait(is_so, 20.0)
 
@@ -144,7 +144,7 @@ def test_submitted_shown_and_cancelled(host: Host, capsys: pytest.CaptureFixture
         "short is in the queue",
         "long-2 is in the queue",
     ]
-    cancel(host, "long-2")  # it is looked at, or waits to be
+    cancel(host, "long-2")  # it is being examined, or waits for that
     assert capsys.readouterr().out.splitlines() == ["long-2 is cancelled"]
     host.wait_trained("long", 1000)
     assert run_command_line(["queue", "--host-dir", str(host.directory), "--json"]) == 0
@@ -155,17 +155,17 @@ def test_submitted_shown_and_cancelled(host: Host, capsys: pytest.CaptureFixture
     assert states["long"] in ("starting", "running")
     cancel(host, "long")
     said = capsys.readouterr().out
-    assert said.startswith("long is being cancelled: it saves what it has trained and ends"), "it is not over yet"
+    assert said.startswith("long is being cancelled: it saves what it has trained and ends"), "it has not ended yet"
     done = host.wait_state("long", "cancelled")
     kept = latest(Path(done.run_dir) / "checkpoints")
-    assert kept is not None and kept.manifest.samples_trained >= 1000, "what it has trained is kept"
+    assert kept is not None and kept.manifest.samples_trained >= 1000, "the training must be saved"
     assert_all_trained(host.wait_state("short", "done"))
     assert run_command_line(["cancel", "short", "--host-dir", str(host.directory)]) == 2
     assert run_command_line(["cancel", "shrot", "--host-dir", str(host.directory)]) == 2
     assert 'did you mean "short"' in capsys.readouterr().err
 
 
-def test_whoever_sends_nonsense_does_not_fill_the_journal(host: Host) -> None:
+def test_invalid_commands_do_not_fill_the_journal(host: Host) -> None:
     status = host.status()
     assert status is not None
     context = zmq.Context()
@@ -194,10 +194,10 @@ def test_a_model_that_cannot_be_built_is_its_own_fault(host: Host) -> None:
     assert broken.why.startswith("ModelError: ")
     assert "too few towers" in broken.why
     assert_all_trained(host.wait_state("sound", "done"))
-    assert not Path(broken.run_dir).exists(), "nothing ran, so nothing stays"
+    assert not Path(broken.run_dir).exists(), "a job that never ran must leave no run directory"
 
 
-def test_a_killed_worker_is_the_business_of_its_run(host: Host) -> None:
+def test_a_killed_worker_is_replaced_by_its_run(host: Host) -> None:
     submit(host, write_job(host.place, "mended", SLOW))
     host.wait_trained("mended")
     os.kill(host.pid("mended", "worker-0"), signal.SIGKILL)
@@ -210,7 +210,7 @@ def test_a_killed_worker_is_the_business_of_its_run(host: Host) -> None:
 
 
 def test_a_killed_supervisor_is_taken_for_one_out_of_memory(host: Host) -> None:
-    """Its job goes on alone, from what it left; the others notice nothing."""
+    """Its job continues alone from its arena; other jobs are not affected."""
     submit(host, write_job(host.place, "killed", SLOW, keep_s=60), write_job(host.place, "beside", SLOW))
     trained = host.wait_trained("killed", 5000)
     host.wait_trained("beside")
@@ -229,8 +229,8 @@ def test_a_killed_supervisor_is_taken_for_one_out_of_memory(host: Host) -> None:
 
 
 def test_a_killed_job_of_which_nothing_is_left_begins_anew(host: Host) -> None:
-    """Its arena was kept for no time, and there was no checkpoint yet. The dispatcher stands still until the arena is
-    gone: else who goes on at once may still find it."""
+    """Its arena is kept for 0 s, and there is no checkpoint. The test stops the dispatcher until the arena is removed,
+    because a resume at once could still find it."""
     submit(host, write_job(host.place, "anew", SLOW, keep_s=0))
     supervisor = host.wait_trained("anew").supervisor_pid
     processes = below(supervisor)
@@ -243,7 +243,7 @@ def test_a_killed_job_of_which_nothing_is_left_begins_anew(host: Host) -> None:
     hurry(host.place, "anew")
     anew = host.wait_state("anew", "done", "failed")
     assert_all_trained(anew)
-    assert Path(f"{anew.run_dir}.1").is_dir(), "what was left of it is not thrown away"
+    assert Path(f"{anew.run_dir}.1").is_dir(), "the old run directory must be kept"
 
 
 def test_a_killed_fork_server_is_replaced_and_no_job_notices(host: Host) -> None:
@@ -263,7 +263,7 @@ def test_a_killed_fork_server_is_replaced_and_no_job_notices(host: Host) -> None
 
 
 def resumes(job: JobStatus) -> list[Event]:
-    """What each resume of the job's run went on from, and the arenas that were not used, in order."""
+    """The events of each resume of the job's run (its source, arenas that were not used), in order."""
     return events(job, ArenaReused, ArenaRejected, StartedFromCheckpoint)
 
 
@@ -301,7 +301,7 @@ def test_a_run_takes_what_it_is_lent_while_it_trains(host: Host) -> None:
     job = host.job("lent")
     assert len(events(job, PlanReached)) == (2 if len(cores) > 1 else 1)
     assert events(job, ProcessRepinned) or len(cores) == 1
-    assert MemoryBudgetLent(lower) in events(job, MemoryBudgetLent), "every decision is in the journal"
+    assert MemoryBudgetLent(lower) in events(job, MemoryBudgetLent), "the journal must have every decision"
     assert host.job("lent").starts == 1
 
 
@@ -309,7 +309,7 @@ def test_three_jobs_at_once_are_all_done(folder: Path) -> None:
     names = ("one", "two", "three")
     host = Host.batch(folder, *(write_job(folder, name, SLOW) for name in names))
     for name in names:
-        host.wait_trained(name)  # all of them at one moment: none is done so soon
+        host.wait_trained(name)  # all jobs train at one moment, because none is done so soon
     hurry(folder, *names)
     code, errors = host.finish()
     assert code == 0, errors
@@ -320,7 +320,7 @@ def test_three_jobs_at_once_are_all_done(folder: Path) -> None:
         assert_all_trained(job)
         assert job.test_auc is not None and job.test_auc > 0.55
         assert job.peak_bytes > 0
-        assert result(job)["peak_workers"] == 1, "the size it had when it took most"
+        assert result(job)["peak_workers"] == 1, "the size at its peak"
         assert (job.starts, job.out_of_memory, job.exit_code) == (1, 0, 0)
     assert status.charged_bytes == 0
     moments = read_timeline(host.directory / "timeline.db")
@@ -357,7 +357,7 @@ def test_ctrl_c_once_saves_all_and_resume_goes_on(folder: Path) -> None:
     assert len(events(again.job("one"), RunStarted)) == 2
 
 
-def test_ctrl_c_twice_kills_and_resume_goes_on_all_the_same(folder: Path) -> None:
+def test_ctrl_c_twice_kills_and_resume_still_continues(folder: Path) -> None:
     host = Host.batch(folder, *(write_job(folder, name, SLOW) for name in ("one", "two")))
     for name in ("one", "two"):
         host.wait_trained(name, 1000)
@@ -378,7 +378,7 @@ def test_ctrl_c_twice_kills_and_resume_goes_on_all_the_same(folder: Path) -> Non
 
 
 def test_a_killed_dispatcher_takes_all_with_it_and_resume_goes_on(folder: Path) -> None:
-    """One job has its arena still, one a checkpoint only, one nothing at all, one was never started, one is done."""
+    """One job still has its arena, one has only a checkpoint, one has neither, one was never started, one is done."""
     jobs = [
         write_job(folder, "arena", SLOW, rows=80_000, keep_s=60),
         write_job(folder, "saved", SLOW, rows=80_000, keep_s=0, every_s=0.5),
@@ -400,11 +400,11 @@ def test_a_killed_dispatcher_takes_all_with_it_and_resume_goes_on(folder: Path) 
     host.process.kill()
     host.finish()
     wait_gone([one for one in processes if one not in guardians], 5.0)
-    assert [one.is_running() for one in guardians] == [True], "it keeps the arena for whoever resumes"
+    assert [one.is_running() for one in guardians] == [True], "the guardian keeps the arena for a resume"
     hurry(folder, "arena", "saved", "bare")
     again = Host.resumed(folder)
     code, errors = again.finish()
-    assert code == 1, errors  # one has failed before
+    assert code == 1, errors  # one job has failed before
     assert_all_trained(again.job("done"), 8192)
     assert "too few towers" in again.job("broken").why
     assert run_command_line(["report", str(host.directory)]) == 0
@@ -416,8 +416,8 @@ def test_a_killed_dispatcher_takes_all_with_it_and_resume_goes_on(folder: Path) 
     wait_gone(guardians, 5.0)
 
 
-def test_a_job_that_stands_still_is_taken_along_too(folder: Path) -> None:
-    """As feedback pauses it: all of its processes are stopped when the dispatcher is killed."""
+def test_a_paused_job_ends_with_the_dispatcher(folder: Path) -> None:
+    """The job is paused as by feedback: all its processes are stopped when the dispatcher is killed."""
     host = Host.batch(folder, write_job(folder, "still", SLOW, **FOREVER), write_job(folder, "other", SLOW, **FOREVER))
     run = host.wait_trained("still")
     host.wait_trained("other")
@@ -429,11 +429,11 @@ def test_a_job_that_stands_still_is_taken_along_too(folder: Path) -> None:
     wait_gone(processes, 10.0)
 
 
-def test_a_job_that_lies_about_its_memory_is_contained(folder: Path) -> None:
-    """It is sent away or killed, runs once more alone, and fails with the reason; the others are done."""
+def test_a_job_with_a_wrong_memory_estimate_is_contained(folder: Path) -> None:
+    """It is evicted or killed, runs again alone, and fails with the reason; the other jobs are done."""
     host = Host.batch(
         folder,
-        # On a busy machine it takes its memory for seconds, within one batch.
+        # On a busy machine it allocates its memory for seconds within one batch.
         write_job(folder, "liar", LIAR, keep_s=0, hang_timeout_s=60),
         write_job(folder, "honest", SLOW, rows=100_000),
         memory="1200MiB",
@@ -451,4 +451,4 @@ def test_a_job_that_lies_about_its_memory_is_contained(folder: Path) -> None:
     (done,) = host.lines(JobDone)
     assert done.event.subject == "honest"
     starts = [line.monotonic_s for line in host.lines(JobStarted) if line.event.subject == "liar"]
-    assert starts[0] < done.monotonic_s < starts[1], "later it is alone"
+    assert starts[0] < done.monotonic_s < starts[1], "the second start must be after the other job"

@@ -27,7 +27,7 @@ LIMIT_S = 30.0
 
 
 def collect(launcher: LocalLauncher, is_enough: Callable[[list[LaunchEvent]], bool]) -> list[LaunchEvent]:
-    """Events until it is enough."""
+    """Events until `is_enough`."""
     events: list[LaunchEvent] = []
     deadline_s = time.monotonic() + LIMIT_S
     while not is_enough(events):
@@ -97,7 +97,7 @@ def test_a_child_is_what_the_supervisor_asked_for(launcher: LocalLauncher, tmp_p
     assert facts["oom_score_adj"] >= 300
     assert facts["ignores_interrupt"]
     assert facts["imported"] == ["decimal"]
-    assert len(facts["descriptors"]) == 4  # 0, 1, 2 and the listing itself
+    assert len(facts["descriptors"]) == 4  # 0, 1, 2 and the descriptor of the listing
     assert "told" in (tmp_path / "log").read_text()
     assert launcher.processes() == {}
 
@@ -164,7 +164,7 @@ def test_close_ends_stubborn_processes(monkeypatch: pytest.MonkeyPatch, tmp_path
         wait_until(lambda pid=pid: is_gone(pid))
 
 
-def test_libraries_that_cannot_be_imported_are_told_with_the_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_import_of_libraries_is_reported_with_the_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     with LocalLauncher(("no_such_library",)) as launcher:
         prepared = launcher.wait_prepared(LIMIT_S)
@@ -187,7 +187,7 @@ def test_a_fork_server_that_cannot_live_is_a_broken_host(monkeypatch: pytest.Mon
 
 
 def begin_supervisor(folder: Path, *doomed: Path) -> tuple[subprocess.Popen[str], dict[str, Any]]:
-    """A supervisor with two processes, the second with a child of its own; and their pids."""
+    """A supervisor with two processes, of which the second has a child; also returns their pids."""
     supervisor = subprocess.Popen(
         [sys.executable, "-m", "tests.system.supervise_and_hang", str(folder), *map(str, doomed)],
         stdout=subprocess.PIPE,
@@ -211,9 +211,9 @@ def test_processes_end_when_supervisor_and_fork_server_die_in_one_instant(tmp_pa
     for pid in (told["server"], *told["own"]):
         wait_until(lambda pid=pid: is_gone(pid))
     assert time.monotonic() - began_s < 10.0
-    assert folder.exists(), "nobody was left to remove it"
+    assert folder.exists(), "no process remains that could remove the folder"
     for pid in set(told["children"]) - set(told["own"]):
-        os.kill(pid, signal.SIGKILL)  # what a process starts by itself is its own affair
+        os.kill(pid, signal.SIGKILL)  # the launcher is not responsible for processes that a process starts itself
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])

@@ -1,4 +1,4 @@
-"""What becomes of a run whose arena somebody wants to remove: `clean` of another pid namespace, and rm -r."""
+"""Attempts to remove the arena of a living run: `clean` in another pid namespace, and rm -r."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ROWS = 200_000
 
 
 def cleaned() -> str:
-    """What `clean` says that sees no process of the run. It looks at directories of this test only."""
+    """The output of a `clean` that cannot see the processes of the run. It reads only directories of this test."""
     own = os.environ["XDG_RUNTIME_DIR"]
     done = in_another_pid_namespace(sys.executable, "-m", "elastichost", "clean", TMPDIR=own)
     assert done.returncode == 0, done.stderr
@@ -46,7 +46,7 @@ def test_clean_of_another_pid_namespace_leaves_a_living_and_a_kept_arena_alone(f
     processes = processes_of(run)
     kill(run)
     wait_gone(processes[:-1])
-    assert str(arena) not in cleaned(), "its keeper keeps it for who resumes the run"
+    assert str(arena) not in cleaned(), "the arena is kept for a resume"
     again = Supervised(folder, resume=True, **settings)
     again.wait_trained(20_000)
     assert str(arena) not in cleaned()

@@ -1,6 +1,6 @@
-"""Runs over several machines: agents, gates and keys as over ssh, but all of them here and started without it.
+"""Runs on several machines with agents, sockets and keys as over ssh, but all on this machine and without ssh.
 
-What only emulates hosts shares its directories; here nothing is shared but the address.
+Emulated hosts share directories; these machines share only the address.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def start(
 
 
 def pids_of(run: Supervised, role: str) -> dict[str, int]:
-    """By the names of the processes."""
+    """The pids of a role's processes by process name."""
     found = run.status().get("processes", [])
     return {f"{role}-{one['index']}": one["pid"] for one in found if one["role"] == role}
 
@@ -87,7 +87,7 @@ def servers_of(run: Supervised) -> dict[str, int]:
 
 
 def peers_over_tcp(pid: int) -> set[int]:
-    """Local ports of the connections that are open."""
+    """The local ports of open connections of a process."""
     connections = psutil.Process(pid).net_connections("tcp")
     return {one.laddr.port for one in connections if one.status == psutil.CONN_ESTABLISHED}
 
@@ -107,7 +107,7 @@ def test_rows_are_on_all_of_them_and_a_killed_ps_loses_nothing(folder: Path, mon
     arenas = {path.name.removeprefix(f"elastichost-{os.geteuid()}-")[16:] for path in arena_root().iterdir()}
     assert arenas == {"", "-h1", "-h2", "-h1-double", "-h2-double"}
     elsewhere = servers_of(run)["server-1"]
-    assert peers_over_tcp(elsewhere), "workers of other machines, and the supervisor"
+    assert peers_over_tcp(elsewhere), "workers of other machines and the supervisor must be connected"
     parents = {name: psutil.Process(pid).ppid() for name, pid in pids_of(run, "worker").items()}
     assert parents["worker-0"] == run.process.pid != parents["worker-1"]
     os.kill(elsewhere, signal.SIGKILL)
@@ -125,7 +125,7 @@ def test_rows_are_on_all_of_them_and_a_killed_ps_loses_nothing(folder: Path, mon
 def test_killed_workers_of_every_machine_tear_what_they_computed_and_that_is_counted(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """They had changed rows of their own machine; how far each had come is known there only."""
+    """The killed workers had changed rows of their own machine; their watermarks exist only there."""
     monkeypatch.setenv(VARIABLE, "worker.batch.before_push:10")
     run = start(folder, monkeypatch)
     assert_done(run)
@@ -136,10 +136,10 @@ def test_killed_workers_of_every_machine_tear_what_they_computed_and_that_is_cou
     assert sorted(event.process for event in run.lost()) == first_incarnations
 
 
-def test_who_is_stopped_on_another_machine_is_found_for_what_it_is(
+def test_a_stopped_process_on_another_machine_is_detected_as_stopped(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The agent there tells what the kernel says of it."""
+    """The agent reports the state of the process from the kernel."""
     run = start(folder, monkeypatch, epochs=10_000)
     run.wait_trained(1)
     os.kill(servers_of(run)["server-1"], signal.SIGSTOP)
@@ -168,7 +168,7 @@ def test_buckets_go_there_and_come_back_over_the_network(folder: Path, monkeypat
 
 
 def test_hot_buckets_go_to_other_machines_too(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """At first nearly all rows are on this one. What is asked of its PS is what workers of another machine need."""
+    """At first nearly all rows are on this machine. Only workers of another machine send requests to its PS."""
 
     def looks() -> list[BalanceLooked]:
         return [one for one in read_records(run.run_dir / "decisions.jsonl") if isinstance(one, BalanceLooked)]
@@ -183,8 +183,8 @@ def test_hot_buckets_go_to_other_machines_too(folder: Path, monkeypatch: pytest.
     run.wait_until(is_balanced_since)
     stop(run)
     (begun,) = (one for one in looks() if one.moves and one.was_begun)
-    assert begun.speeds[2] == 1.0, "both workers ask it"
-    assert sum(1.0 / begun.speeds[server] for server in (0, 1)) == pytest.approx(1.0), "one worker each asks these"
+    assert begun.speeds[2] == 1.0, "both workers send requests to it"
+    assert sum(1.0 / begun.speeds[server] for server in (0, 1)) == pytest.approx(1.0), "one worker each uses these"
     assert {server for _, _, server in begun.moves} >= {1, 2}
     (moved,) = run.events(BucketsMoved)
     assert moved.buckets == len(begun.moves)
@@ -192,7 +192,7 @@ def test_hot_buckets_go_to_other_machines_too(folder: Path, monkeypatch: pytest.
 
 
 def lose_machine_of(run: Supervised, name: str) -> None:
-    """Kills the agent of the machine where that PS is, and with it everything there."""
+    """Kills the agent of the machine of that PS, and with it all processes of that machine."""
     os.kill(psutil.Process(servers_of(run)[name]).ppid(), signal.SIGKILL)
 
 
@@ -213,7 +213,7 @@ def test_a_lost_machine_costs_what_its_rows_learnt_since_the_checkpoint_and_no_s
     assert 0 <= lost["samples"] < SAMPLES - saved.samples
     assert run.status()["processes"] == [] or "server-2" not in servers_of(run)
     assert run.result()["rolled_back"] == []
-    assert run.events(BucketsMoved), "what host 0 took over is shared out again"
+    assert run.events(BucketsMoved), "the buckets that host 0 took over are distributed again"
     assert run.result()["processes"]["restarts"] == 0
 
 
@@ -230,8 +230,8 @@ def test_a_machine_is_lost_before_there_is_any_checkpoint(folder: Path, monkeypa
 def test_sync_mode_has_the_same_bits_on_several_machines_and_when_one_is_lost(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In sync mode a lost machine takes the whole run back to its checkpoint."""
-    (folder / "slow.py").write_text(SLOW_MODEL.replace("0.005", "0.03"))  # there is time to lose one
+    """In sync mode, the loss of a machine rolls the whole run back to its checkpoint."""
+    (folder / "slow.py").write_text(SLOW_MODEL.replace("0.005", "0.03"))  # leaves time to lose a machine
     build = f"{folder}/slow.py:build"
     expected = trained(folder, "plain", build=build)
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
@@ -254,7 +254,7 @@ def test_sync_mode_has_the_same_bits_on_several_machines_and_when_one_is_lost(
 def test_sync_mode_goes_on_here_when_all_other_machines_are_lost_at_once(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The second loss comes in the midst of what the first one makes necessary."""
+    """The second loss happens during the recovery from the first."""
     (folder / "slow.py").write_text(SLOW_MODEL.replace("0.005", "0.03"))
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     (folder / "hosts.toml").write_text(HOSTS)
@@ -271,12 +271,10 @@ def test_sync_mode_goes_on_here_when_all_other_machines_are_lost_at_once(
     assert read_hosts(run.run_dir / "hosts.json").hosts == ()
 
 
-def test_a_size_that_is_asked_for_after_machines_were_lost_is_put_where_somebody_is(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_new_size_after_lost_machines_uses_the_remaining_ones(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = start(folder, monkeypatch, epochs=10_000, every_s=1)
     run.wait_trained(1)
-    for name in ("server-2", "server-1"):  # the last one of the row first
+    for name in ("server-2", "server-1"):  # in reverse order
         lost = len(run.events(HostLost))
         lose_machine_of(run, name)
         run.wait_until(lambda seen=lost: len(run.events(HostLost)) > seen)  # type: ignore[misc]
@@ -287,7 +285,7 @@ def test_a_size_that_is_asked_for_after_machines_were_lost_is_put_where_somebody
 
 
 def join(run: Supervised, text: str, **counts: int) -> Reply:
-    """The last reply."""
+    """The last reply to a join command."""
     hosts = HostsFile.model_validate(tomllib.loads(text))
     with commands_of(run) as client:
         client.send(JoinMsg(hosts.model_dump_json(), **counts))
@@ -318,7 +316,7 @@ def test_a_machine_joins_while_the_run_trains_and_takes_its_share(
     assert (sorted(servers), len(workers)) == (["server-0", "server-1"], 3)
     agent = psutil.Process(servers["server-1"]).ppid()
     assert agent in {psutil.Process(pid).ppid() for pid in workers.values()}
-    assert isinstance(join(run, THIRD), RefusedMsg), "it is in the run already"
+    assert isinstance(join(run, THIRD), RefusedMsg), "the machine has joined already"
     kept = read_hosts(run.run_dir / "hosts.json")
     assert [host.shown for host in kept.hosts] == ["third"]
     os.kill(agent, signal.SIGKILL)
@@ -339,7 +337,7 @@ def test_a_machine_that_cannot_join_changes_nothing(folder: Path, monkeypatch: p
     assert run.events(HostLost) == [] and run.events(HostJoined) == []
 
 
-def test_a_run_that_was_begun_alone_says_how_others_could_join(folder: Path) -> None:
+def test_a_run_started_without_hosts_tells_how_machines_could_join(folder: Path) -> None:
     run = Supervised(folder)
     run.wait_trained(1)
     refused = join(run, THIRD)
@@ -358,7 +356,7 @@ def test_when_the_first_machine_is_gone_the_run_goes_on_from_the_second(
     os.kill(run.process.pid, signal.SIGKILL)
     run.process.wait()
     shutil.rmtree(run.run_dir)
-    (kept,) = kept.iterdir()  # the run's own, below what runs may share
+    (kept,) = kept.iterdir()  # the directory of this run in the shared directory
     found = latest(kept / "checkpoints")
     assert found is not None and 0 < found.manifest.samples_trained < SAMPLES
     assert (kept / "source" / "slow.py").exists()
@@ -370,7 +368,7 @@ def test_when_the_first_machine_is_gone_the_run_goes_on_from_the_second(
 
 
 def hides(path: Path, folder: Path) -> Path:
-    """An interpreter for a machine on which this directory is empty."""
+    """A Python interpreter for a machine on which this directory is empty."""
     empty, wrapper = folder / "empty", folder / "python"
     empty.mkdir()
     wrapper.write_text(
@@ -403,9 +401,7 @@ def test_data_that_is_not_on_every_machine_is_known_before_the_start(
     assert not refused.run_dir.exists()
 
 
-def test_what_is_wrong_with_any_machine_is_told_before_anything_is_made(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_problems_of_any_machine_are_reported_before_the_start(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tests.system.test_machines.HOSTS", HOSTS + 'python = "/bin/false"\n')
     refused = start(folder, monkeypatch)
     code, errors = refused.finish()

@@ -1,4 +1,4 @@
-"""Whole runs whose dynamic tables outgrow `resources.memory`: seen early and handled, or ended with a typed error."""
+"""Whole runs with dynamic tables that outgrow `resources.memory`: handled in time, or ended with a typed error."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ __all__ = ["folder"]
 
 # The processes take some 500 MB. Without a limit the rows would take 370 MB, and a checkpoint as much again.
 BUDGET_MB = 1000
-# What processes take of their own can be measured only, once a second, and not refused.
+# Private memory of processes is only measured once a second; it cannot be refused.
 ALLOWED = 1.02 * BUDGET_MB * 10**6
 SAMPLES, TABLES = 96_000, 4
 JOB = """
@@ -82,7 +82,7 @@ hang_timeout_s = 5
 """
 
 
-# What a run writes when it does something about its memory.
+# The events of memory actions.
 ACTIONS: tuple[type[Event], ...] = (MemoryActed, MemoryActionMeasured, MemoryMoveRefused, MemoryFreed)
 
 
@@ -106,9 +106,9 @@ def arena_of() -> Path | None:
 
 
 def highest_use(run: Supervised) -> float:
-    """Looks again and again until the run has ended: rows, copies for checkpoints, and what the processes have of their
-    own. The most that was seen twice in a row once training is under way: what processes share counts twice when one
-    ends between two readings, and before they are all forked the fork server has it alone."""
+    """Measures memory until the run ends: rows, copies for checkpoints, and private memory of the processes. Returns
+    the largest value that two successive measurements during training confirm. Shared memory counts twice if a process
+    ends between two readings, and before all processes are forked the fork server has it alone."""
     meter, most, last, now_s = ProcessMeter(), 0.0, 0.0, 0.0
     while run.process.poll() is None:
         signal.sigtimedwait([], 0.1)
@@ -118,7 +118,7 @@ def highest_use(run: Supervised) -> float:
         now_s += 100.0
         pids = [one["pid"] for one in status["processes"] if one["pid"]]
         own = meter.measure([run.process.pid, run.fork_server(), *pids], now_s)
-        with contextlib.suppress(ArenaError, OSError):  # it is just being removed
+        with contextlib.suppress(ArenaError, OSError):  # the file is just being removed
             copies = MemoryBoard(arena, TABLES).server(0).copies
             before, last = last, used_bytes(arena) + copies + sum(usage.private_bytes for usage in own.values())
             most = max(most, min(before, last))
@@ -159,10 +159,10 @@ def assert_no_id_has_two_rows(run_dir: Path) -> None:
         every = np.concatenate(ids)
         assert len(np.unique(every)) == len(every) > 0
         live += len(every)
-    assert live < 250_000, "most were dropped"
+    assert live < 250_000, "most rows must have been dropped"
 
 
-def test_without_it_the_job_ends_and_says_why(folder: Path) -> None:
+def test_without_the_memory_tuner_the_job_ends_with_the_reason(folder: Path) -> None:
     run = start(folder, "off")
     most = highest_use(run)
     code, errors = run.finish()
@@ -171,7 +171,7 @@ def test_without_it_the_job_ends_and_says_why(folder: Path) -> None:
     for words in ("'c0' ", "private memory of the processes", "copies for checkpoints", 'tuner.memory = "act"'):
         assert words in errors
     assert run.events(*ACTIONS) == []
-    assert 0.5 * BUDGET_MB * 10**6 < most <= ALLOWED  # it is looked at once a second, and grows fast
+    assert 0.5 * BUDGET_MB * 10**6 < most <= ALLOWED  # it is measured once a second and grows fast
     assert run.result()["exit_code"] == 1
 
 
@@ -188,7 +188,7 @@ def test_a_ps_killed_within_a_round_of_dropping(folder: Path, monkeypatch: pytes
 
 
 @pytest.mark.matrix
-def test_in_sync_mode_nothing_is_dropped_and_that_is_said_before_it_ends(folder: Path) -> None:
+def test_sync_mode_drops_nothing_and_warns_before_its_end(folder: Path) -> None:
     run = start(folder, "act", mode="sync", dim=512)
     code, errors = run.finish()
     assert code == 1
@@ -201,7 +201,7 @@ def test_in_sync_mode_nothing_is_dropped_and_that_is_said_before_it_ends(folder:
 
 @pytest.mark.matrix
 def test_buckets_go_to_a_host_with_room_before_rows_are_dropped(folder: Path) -> None:
-    """Host 0 has the workers; the rows of both are equally many at first."""
+    """Host 0 has the workers; both hosts have equally many rows at first."""
     samples = 120_000
     (folder / "slow.py").write_text(SLOW_MODEL.replace("0.001", "0.01"))
     run = start(folder, "act", hosts=2, servers=2, rows=samples, budget=750, build=f"{folder}/slow.py:build")
@@ -218,8 +218,8 @@ def test_buckets_go_to_a_host_with_room_before_rows_are_dropped(folder: Path) ->
 
 @pytest.mark.matrix
 def test_what_a_run_has_learnt_is_foreseen_by_the_next_one(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first has memory enough, and nobody interferes. Both take so long that the tuner measures something: a run of
-    which nothing was measured is not remembered."""
+    """The first run has enough memory, and the tuner does not act. Both runs are long enough for a measurement, because
+    a run without one is not recorded in the history."""
     path = folder / "history.sqlite"
     monkeypatch.setenv("ELASTICHOST_HISTORY", str(path))
     (folder / "slow.py").write_text(SLOW_MODEL.replace("0.001", "0.03"))
@@ -228,10 +228,10 @@ def test_what_a_run_has_learnt_is_foreseen_by_the_next_one(folder: Path, monkeyp
     run = trained(folder / "second", "act", BUDGET_MB, is_foreknown=True)
     with History(path) as history:
         *later, first = history.records()
-    # Ids are drawn anew and anew from a million for each of four tables: the law bends, beta is below one.
+    # Ids are drawn repeatedly from a million for each of four tables, so that the growth slows: beta is below one.
     assert 0.7 < np.exp(first.memory.mean["beta"]) <= 1.0
     assert np.exp(first.memory.mean["growth_bytes"]) > 500e6
-    assert all("growth_bytes" not in one.memory.mean for one in later), "rows were dropped: that is not how it grows"
+    assert all("growth_bytes" not in one.memory.mean for one in later), "a run that dropped rows must not record growth"
     first_action = run.events(*ACTIONS)[0]
     assert isinstance(first_action, MemoryActed)
     assert first_action.action == "evict"
@@ -242,7 +242,7 @@ def test_what_a_run_has_learnt_is_foreseen_by_the_next_one(folder: Path, monkeyp
 def test_what_a_run_has_learnt_that_died_of_it_is_foreseen_by_the_next_one(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The first only looks on, and ends when its budget does, before or after its speed was measured."""
+    """The first run only watches, and dies when its budget is exceeded, before or after its speed was measured."""
     path = folder / "history.sqlite"
     monkeypatch.setenv("ELASTICHOST_HISTORY", str(path))
     plan = 'mode = "watch"\nfirst_plan = { workers = 1 }'
@@ -265,7 +265,7 @@ def test_what_a_run_has_learnt_that_died_of_it_is_foreseen_by_the_next_one(
 
 
 def trained(folder: Path, memory: str, budget: int, *, is_foreknown: bool) -> Supervised:
-    """A run whose size is left open, so that it is remembered."""
+    """A run with automatic size, so that it is recorded in the history."""
     folder.mkdir()
     plan = 'mode = "watch"\nfirst_plan = { workers = 1 }'
     run = start(folder, memory, workers="[1, 2]", budget=budget, tuner=plan, build=f"{folder.parent}/slow.py:build")

@@ -1,6 +1,6 @@
-"""Runs over several hosts, each with an arena of its own: buckets move between them while the job trains.
+"""Runs on several hosts with separate arenas: buckets migrate between them while the job trains.
 
-Every sample is trained once, what has moved has the bits it had, and whoever dies within a move loses nothing.
+Every sample is trained once, migrated rows keep their bits, and a death during a migration loses nothing.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def start(folder: Path, *, resume: bool = False, **settings: Any) -> Supervised:
 
 
 def begin(folder: Path, **settings: Any) -> Supervised:
-    """More epochs than it will come to, unless it is said otherwise."""
+    """Starts a run with more epochs than it can finish, unless the settings say otherwise."""
     run = start(folder, **settings)
     run.wait_trained(1)
     return run
@@ -98,7 +98,7 @@ def test_several_hosts_from_the_beginning_and_checkpoints_meanwhile(folder: Path
 
 @pytest.mark.parametrize("point", POINTS_OF_PS)
 def test_a_ps_killed_within_a_move(folder: Path, monkeypatch: pytest.MonkeyPatch, point: str) -> None:
-    """Growing kills who has the buckets or who gets them; shrinking the other one."""
+    """Growing kills the old or the new owner of the buckets; shrinking kills the opposite one."""
     monkeypatch.setenv(AUDIT_VARIABLE, "1")
     monkeypatch.setenv(VARIABLE, f"{point}:2" if "mid_copy" in point else point)
     run = begin(folder, workers=2)
@@ -115,7 +115,7 @@ def test_a_ps_killed_within_a_move(folder: Path, monkeypatch: pytest.MonkeyPatch
 def test_a_supervisor_killed_about_the_commit_of_a_move(
     folder: Path, monkeypatch: pytest.MonkeyPatch, point: str
 ) -> None:
-    """With several hosts a run goes on from a checkpoint, and says so."""
+    """A run on several hosts resumes from a checkpoint and reports that."""
     monkeypatch.setenv(VARIABLE, point)
     facts = {"rows": SAMPLES, "epochs": 1, "workers": 2, "every_s": 0.3}
     run = begin(folder, **facts)

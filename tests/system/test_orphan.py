@@ -1,4 +1,4 @@
-"""The death of the supervisor: its processes stop, and `resume` goes on from the living arena, exactly once."""
+"""The death of the supervisor: its processes end, and `resume` continues in the kept arena, exactly once."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ pytestmark = [pytest.mark.system, pytest.mark.matrix]
 __all__ = ["folder"]
 
 ROWS = 200_000
-# Long enough for a busy machine; the tests that are about the default say so.
+# Long enough for a busy machine; tests of the default set their own value.
 KEPT = JOB.replace("[supervision]\n", "[supervision]\nkeep_arena_s = 60\n")
 SYNC = KEPT.replace("[train]\n", '[train]\nmode = "sync"\n')
 SERVED = KEPT.replace("[train]\n", '[train]\naccess = "served"\n')
@@ -48,14 +48,14 @@ def wait(is_true: Any, limit_s: float = 20.0) -> None:
 
 
 def processes_of(run: Supervised) -> list[psutil.Process]:
-    """All of a run's processes but the supervisor, the fork server last."""
+    """All processes of a run except the supervisor; the fork server comes last."""
     server = run.fork_server()
     children = psutil.Process(run.process.pid).children(recursive=True)
     return sorted(children, key=lambda child: child.pid == server)
 
 
 def kill(run: Supervised, *others: int) -> None:
-    """The supervisor and others, in one instant: everybody is stopped first."""
+    """Kills the supervisor and others at the same moment: all are stopped first."""
     for pid in (run.process.pid, *others):
         os.kill(pid, signal.SIGSTOP)
     for pid in (*others, run.process.pid):
@@ -69,12 +69,12 @@ def wait_gone(processes: list[psutil.Process], limit_s: float = 10.0) -> None:
 
 
 def resumes(run: Supervised) -> list[Event]:
-    """What each resume of the run went on from, and the arenas that were not used, in order."""
+    """The events of each resume (its source, arenas that were not used), in order."""
     return run.events(ArenaReused, ArenaRejected, StartedFromCheckpoint)
 
 
 def assert_all_once(run: Supervised, rows: int = ROWS, epochs: int = 1) -> None:
-    """By the result, by the record of the PS, and by the leases of the journal."""
+    """Checks by the result, the record of the PS, and the leases that every sample was trained once."""
     planned = rows * epochs
     assert run.result()["samples"] == {"planned": planned, "trained": planned, "skipped": 0, "quarantined": 0}
     applied = read_applied(run.run_dir)
@@ -86,7 +86,7 @@ def assert_all_once(run: Supervised, rows: int = ROWS, epochs: int = 1) -> None:
             of_unit = of_epoch[of_epoch["unit"] == unit]
             assert of_unit["start"].tolist() == [0, *of_unit["stop"][:-1].tolist()]
     batches = {(int(one["worker"]), int(one["incarnation"]), int(one["sequence"])) for one in applied}
-    assert len(batches) == len(applied), "a batch of an incarnation comes once"
+    assert len(batches) == len(applied), "a batch of an incarnation must occur once"
     leased = [event.lease for event in run.events(LeaseGranted)]
     assert len(set(leased)) == len(leased)
 
@@ -97,7 +97,7 @@ def finish_well(run: Supervised) -> None:
 
 
 def resumed(folder: Path, template: str, rows: int = ROWS, **settings: Any) -> Supervised:
-    """Resumed to the end, from the arena."""
+    """The run, resumed from its arena and trained to its end."""
     again = Supervised(folder, resume=True, template=template, rows=rows, **settings)
     finish_well(again)
     assert again.events(ArenaReused), resumes(again)
@@ -124,9 +124,9 @@ def test_a_killed_supervisor_is_resumed_from_its_arena_and_nothing_is_lost(folde
     again = resumed(folder, template, rows)
     (resume,) = resumes(again)
     assert isinstance(resume, ArenaReused)
-    assert trained - 128 <= resume.trained <= trained  # the last record may be of a batch that was not committed
+    assert trained - 128 <= resume.trained <= trained  # the last record may belong to an uncommitted batch
     assert_all_once(again, rows)
-    wait_gone(processes)  # the guardian had nothing to guard any more
+    wait_gone(processes)  # the guardian has ended too
 
 
 DEATHS = {
@@ -151,12 +151,12 @@ def test_a_death_at_any_line_of_the_journal_loses_nothing(
     run = Supervised(folder, template=template, rows=rows, every_s=every_s)
     code, errors = run.finish()
     assert code == -signal.SIGKILL, errors
-    assert_all_once(resumed(folder, template, rows), rows)  # the crash points are the first incarnations'
+    assert_all_once(resumed(folder, template, rows), rows)  # crash points act only in first incarnations
 
 
 def test_a_death_at_the_end_and_within_the_last_checkpoint(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rows = 30_000
-    monkeypatch.setenv(VARIABLE, "ps.snapshot.after_copy")  # or the last checkpoint would be taken too soon
+    monkeypatch.setenv(VARIABLE, "ps.snapshot.after_copy")  # delays the last checkpoint
     run = Supervised(folder, template=KEPT, rows=rows, epochs=2)
     run.wait_trained(1)
     run.wait_until(lambda: run.events(CheckpointAbandoned))
@@ -172,7 +172,7 @@ def test_killed_twice_and_once_while_it_resumes(folder: Path) -> None:
     run.wait_trained(10_000)
     kill(run)
     again = Supervised(folder, resume=True, template=SERVED, rows=ROWS)
-    wait(lambda: len(run.events(RunStarted)) == 2)  # it holds the arena, and has not taken it over
+    wait(lambda: len(run.events(RunStarted)) == 2)  # it holds the arena but has not taken it over yet
     kill(again)
     third = Supervised(folder, resume=True, template=SERVED, rows=ROWS)
     third.wait_trained(60_000)
@@ -206,8 +206,8 @@ def test_with_fewer_workers_and_more_ps_than_before(folder: Path) -> None:
     assert_all_once(resumed(folder, other))
 
 
-def test_a_sync_run_has_the_bits_of_one_that_nobody_killed(folder: Path) -> None:
-    """Resumed with as many PS, with more (who own what others have staged for), and with fewer, who are too few."""
+def test_a_resumed_sync_run_has_the_bits_of_an_undisturbed_run(folder: Path) -> None:
+    """Resumed with the same number of PS, with more (which get buckets with staged pushes), and with fewer."""
     expected = test_sync.trained(folder, "plain")
     template = test_sync.TEMPLATE.replace("[supervision]\n", "[supervision]\nkeep_arena_s = 60\n")
     facts = {"micro_batches": 4, "rows": test_sync.SAMPLES, "every_s": 60}
@@ -233,12 +233,12 @@ def test_killed_with_the_fork_server_the_processes_stop_and_the_arena_stays(fold
     kill(run, run.fork_server())
     wait_gone(processes)
     stale = [found.path.parent for found in stale_arenas() if found.owner.run_dir == str(run.run_dir)]
-    assert sorted(stale) == sorted([arena_root(), Path(os.environ["XDG_RUNTIME_DIR"])]), "arena and sockets"
+    assert sorted(stale) == sorted([arena_root(), Path(os.environ["XDG_RUNTIME_DIR"])]), "arena and sockets are stale"
     assert_all_once(resumed(folder, KEPT))
 
 
 @pytest.mark.parametrize("keep_s", [None, 0])
-def test_nobody_resumes_and_everything_is_removed(folder: Path, keep_s: int | None) -> None:
+def test_without_a_resume_everything_is_removed(folder: Path, keep_s: int | None) -> None:
     template = JOB if keep_s is None else KEPT.replace("= 60\n", f"= {keep_s}\n", 1)
     run = Supervised(folder, template=template, rows=ROWS)
     run.wait_trained(1)
@@ -247,7 +247,7 @@ def test_nobody_resumes_and_everything_is_removed(folder: Path, keep_s: int | No
     kill(run)
     if keep_s is None:
         wait_gone(processes[:-1])
-        assert arena.exists(), "kept for a while"
+        assert arena.exists(), "the arena must be kept at first"
     wait_gone(processes)
     assert not arena.exists()
     again = Supervised(folder, resume=True, template=template, rows=ROWS)
@@ -257,7 +257,7 @@ def test_nobody_resumes_and_everything_is_removed(folder: Path, keep_s: int | No
     assert "is there no more" in errors
 
 
-def test_who_resumes_second_is_refused_and_changes_nothing(folder: Path) -> None:
+def test_a_second_resume_is_refused_and_changes_nothing(folder: Path) -> None:
     run = Supervised(folder, template=KEPT, rows=ROWS)
     run.wait_trained(10_000)
     kill(run)
@@ -282,12 +282,12 @@ def test_a_resume_that_fails_early_gives_the_arena_back(folder: Path) -> None:
     assert code == 3, errors
     assert read_owner(arena) == owner
     held = hold(arena)
-    assert held is not None, "nobody holds it any more"
+    assert held is not None, "the failed resume must release the arena"
     held.release()
     assert_all_once(resumed(folder, KEPT))
 
 
-def test_an_arena_that_does_not_fit_is_told_and_the_checkpoint_taken(folder: Path) -> None:
+def test_an_arena_that_does_not_fit_is_reported_and_the_checkpoint_used(folder: Path) -> None:
     run = Supervised(folder, template=KEPT, rows=ROWS, every_s=0.3)
     run.wait_trained(1)
     run.wait_until(lambda: run.events(CheckpointWritten))

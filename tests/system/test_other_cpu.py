@@ -1,4 +1,4 @@
-"""A run in sync mode is not resumed where its bits would be others, unless its user says so."""
+"""A sync-mode run is not resumed on a CPU that would change its bits, unless the user allows that."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_a_resume_on_another_cpu_is_refused_until_it_is_wanted(folder: Path, mon
     kept = latest(run.run_dir / "checkpoints")
     assert kept is not None and kept.manifest.cpu.name == present_cpu().name and record.is_file()
     monkeypatch.setenv("ATEN_CPU_CAPABILITY", "default")
-    for missing in (False, True):  # the run's own record, and that of its checkpoint
+    for missing in (False, True):  # with the record of the run, then with the record of its checkpoint
         if missing:
             record.unlink()
         _, errors = Supervised(folder, resume=True, **facts, any_cpu="false").finish()

@@ -1,6 +1,6 @@
-"""Access by place: workers use the rows of their own host in its arena, and those of other hosts by messages.
+"""Mixed access: workers use rows of their own host in its arena, and rows of other hosts by messages.
 
-The hosts are emulated, so all workers are on host 0; `test_machines` has some on the others.
+The hosts are emulated, so all workers are on host 0; `test_machines` has workers on other hosts.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def assert_done(run: Supervised, access: str = "mixed") -> None:
 
 
 def torn(run: Supervised) -> dict[str, int]:
-    """Batches of each worker's incarnation, and that nothing else was counted."""
+    """The torn batches of each incarnation; checks that no others were counted."""
     found = {str(event.process): event.batches for event in run.events(BatchTorn)}
     assert run.result()["torn_batches"] == sum(found.values())
     return found
@@ -65,9 +65,9 @@ def test_learns_as_well_as_with_served_rows(folder: Path, mode: str) -> None:
 
 
 def test_buckets_move_out_and_in_under_load(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whose rows were used in place up to then, and after: they have the bits they had, and nothing is torn."""
+    """Rows that were used in place before and after a migration keep their bits, and no batch is torn."""
     monkeypatch.setenv(AUDIT_VARIABLE, "1")
-    run = start(folder, 0.01, servers=1, mode="bounded")  # there is time for both moves
+    run = start(folder, 0.01, servers=1, mode="bounded")  # leaves time for both migrations
     run.wait_trained(1)
     scale(run, servers=2)
     scale(run, servers=1)
@@ -86,7 +86,7 @@ def test_buckets_move_out_and_in_under_load(folder: Path, monkeypatch: pytest.Mo
 def test_a_killed_worker_tears_the_batch_it_computes(
     folder: Path, monkeypatch: pytest.MonkeyPatch, point: str, batches: int | None
 ) -> None:
-    """It has changed rows of its host; what it pushed of others is dropped. Nothing is posted: nobody dies of that."""
+    """It has changed rows of its host; its pushes to other hosts are dropped. No other process dies."""
     monkeypatch.setenv(VARIABLE, point)
     run = start(folder)
     assert_done(run)

@@ -1,4 +1,4 @@
-"""Runs whose training data comes at the rate of a remote store: input is what they wait for, and no more comes."""
+"""Runs with training data at the rate of a remote store: they wait for input and do not exceed that rate."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ REMOTE = (
 
 
 def workers_wait(run: Supervised) -> bool:
-    """All of them, most of their time."""
+    """Whether all workers wait most of the time."""
     workers = [one for one in run.status().get("processes", []) if one["role"] == "worker"]
     return len(workers) == READERS and all(one["wait_fraction"] > 0.6 for one in workers)
 
@@ -44,14 +44,14 @@ def test_a_run_waits_for_its_input_and_stops_when_asked(folder: Path, mode: str,
     code, errors = run.finish()
     assert code == 75, errors
 
-    # The journal's clock begins before the first byte is asked for, and ends after the last batch was settled.
+    # The measured time begins before the first byte is requested and ends after the last batch is settled.
     seconds = run.lines(CheckpointWritten)[-1].monotonic_s - run.lines(LeaseGranted)[0].monotonic_s
     trained = run.result()["samples"]["trained"]
     assert trained <= READERS * SAMPLES_PER_S * (seconds + BURST_S)
 
     looks = [record for record in read_records(run.run_dir / DECISIONS_FILE) if isinstance(record, TunerLooked)]
     totals: Any = looks[-1].look.totals
-    # Bytes take their time; what a worker computes meanwhile, however slow its cores are, it need not wait for.
+    # A worker computes while it waits for bytes, so that slow cores reduce the time that it waits.
     spent_s = totals.reader_s + totals.compute_s + totals.exchange_s
     assert spent_s >= looks[-1].look.samples / SAMPLES_PER_S - READERS * BURST_S
     assert totals.reader_s > 0

@@ -1,9 +1,9 @@
-"""The real thing: `elastichost run` on purchases of a shop, to the quality a single process reaches.
+"""`elastichost run` on purchases of a real shop reaches the quality of a single process.
 
-One fbgemm process reaches AUC 0.766 in one epoch in time order. By chance, that is by seed or by how workers overlap,
-it is more or less: one worker reaches 0.756 to 0.774 with seeds 1 to 12, 0.7685 in the mean with a deviation of 0.0048,
-since AUC rises steeply up to the end, and when the customers' rows begin to learn differs. Needs the retail data;
-skipped without it.
+One fbgemm process reaches AUC 0.766 in one epoch in time order. The AUC varies with the seed and with the overlap of
+workers: one worker reaches 0.756 to 0.774 with seeds 1 to 12 (mean 0.7685, deviation 0.0048), because the AUC still
+rises steeply at the end, and the customers' rows begin to learn at different times. The tests need the retail data and
+are skipped without it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ ROOT = Path(__file__).resolve().parents[2]
 RETAIL = Path(os.environ.get("ELASTICHOST_RETAIL_DIR", str(ROOT.parent / "shared" / "data" / "retail_ctr")))
 LIMIT_S = 110.0
 SAMPLES = 1_790_585
-GOOD_AUC = 0.75  # four deviations below the mean: what falls short of it has not learnt what it was to
+GOOD_AUC = 0.75  # four deviations below the mean: a lower AUC is not chance
 
 pytestmark = [
     pytest.mark.system,
@@ -61,7 +61,7 @@ def status_of(run_dir: Path) -> dict[str, Any]:
 
 
 def owner_run_dir(arena: Path) -> Path | None:
-    """Whose arena it is; None when it is just going away."""
+    """The run directory of an arena's owner; None if the arena is just being removed."""
     try:
         return Path(read_owner(arena).run_dir)
     except ArenaError:
@@ -69,31 +69,31 @@ def owner_run_dir(arena: Path) -> Path | None:
 
 
 def train(run_dir: Path, *settings: str, kills: tuple[tuple[int, str], ...] = ()) -> dict[str, Any]:
-    """Runs to the end; `kills`: SIGKILL a process of that role once so many samples are trained."""
+    """Runs to the end. kills: (samples, role) pairs; a process of the role is killed at that many samples."""
     pending = list(kills)
     with subprocess.Popen(
         command(run_dir, *settings), cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as process:
         deadline_s = time.monotonic() + LIMIT_S
         while process.poll() is None and pending:
-            assert time.monotonic() < deadline_s, "the run does not come to the point where it is to be disturbed"
+            assert time.monotonic() < deadline_s, "the run does not reach the sample of the next kill"
             status = status_of(run_dir)
             samples, role = pending[0]
             victims = [p["pid"] for p in status["processes"] if p["role"] == role and p["pid"]]
             if status["samples_trained"] >= samples and victims:
                 os.kill(victims[0], signal.SIGKILL)
                 pending.pop(0)
-            time.sleep(0.02)  # between looks at a file that changes once a second
+            time.sleep(0.02)  # between reads of a file that changes once a second
         out, err = process.communicate(timeout=LIMIT_S)
     assert process.returncode == 0, err[-3000:]
-    assert not pending, "the run was over before it could be disturbed"
-    assert run_dir not in {owner_run_dir(path) for path in arena_root().glob("elastichost-*")}, "an arena was left"
+    assert not pending, "the run ended before all kills"
+    assert run_dir not in {owner_run_dir(path) for path in arena_root().glob("elastichost-*")}, "an arena remains"
     result: dict[str, Any] = json.loads(out.strip().splitlines()[-1])
     return result
 
 
 def check_every_sample_once(run_dir: Path) -> None:
-    """Invariant L from the PS' own record: in every unit the committed ranges join without overlap or gap."""
+    """Checks invariant L from the record of the PS: in every unit the committed ranges join without overlap or gap."""
     applied = read_applied(run_dir)
     assert int(applied["samples"].sum()) == SAMPLES
     order = np.lexsort((applied["start"], applied["unit"]))
@@ -127,7 +127,7 @@ def auc_of_export(run_dir: Path, folder: Path) -> float:
 
     export = [sys.executable, "-m", "elastichost", "export", str(run_dir), str(folder)]
     subprocess.run(export, cwd=ROOT, check=True, capture_output=True, timeout=LIMIT_S)
-    # -I leaves the working directory and PYTHONPATH out; an editable install is hidden by an import hook.
+    # -I leaves out the working directory and PYTHONPATH; an import hook hides an editable install.
     hide = "import sys; sys.meta_path = [f for f in sys.meta_path if 'editable' not in repr(f).lower()]\n"
     hide += "sys.path = [p for p in sys.path if not __import__('pathlib').Path(p, 'elastichost').exists()]\n"
     score = [sys.executable, "-I", "-W", "ignore", "-c", hide + SCORE, str(folder), str(RETAIL / "test.parquet")]

@@ -1,5 +1,5 @@
-"""No fact is read back from a sentence: a run whose events all read otherwise is resumed, reported, replayed and
-tormented as any other."""
+"""No code parses a fact from an event sentence: a run with replaced sentences can be resumed, reported, replayed and
+used by chaos like any other run."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ ROWS = 200_000
 
 
 class RewordedRun(Supervised):
-    """Its supervisor has other sentences for all that happens."""
+    """A run with a supervisor that replaces all event sentences."""
 
     module = "tests.system.supervise_reworded"
 
 
 def told(module: str, *arguments: str) -> dict[str, Any]:
-    """The last line of a command, which is JSON."""
+    """The JSON object in the last line of a command's output."""
     command = [sys.executable, "-m", module, *arguments]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr + done.stdout
@@ -54,7 +54,7 @@ def told(module: str, *arguments: str) -> dict[str, Any]:
 
 
 def without_texts(facts: Any) -> Any:
-    """What is for programs, but for the moment of the report."""
+    """The facts without sentences and without the time of the report."""
     if isinstance(facts, dict):
         return {key: without_texts(value) for key, value in facts.items() if key not in ("text", "made_utc")}
     return [without_texts(one) for one in facts] if isinstance(facts, list) else facts
@@ -74,15 +74,17 @@ def test_a_run_with_other_sentences_is_resumed_reported_and_replayed(folder: Pat
     code, errors = again.finish()
     assert code == 0, errors
     journal = again.run_dir / "journal.jsonl"
-    assert len(events_of(journal, ArenaReused)) == 1, "the resume knew the run it goes on with"
+    assert len(events_of(journal, ArenaReused)) == 1, "the resume must use the arena"
     assert again.result()["samples"]["trained"] == ROWS
     assert [event.process.name for event in events_of(journal, ProcessLost)][:1] == ["worker-1"]
     sentences = [text_of(line.event) for line in lines_of(journal)]
-    assert not any(sentence in journal.read_text() for sentence in sentences if len(sentence) > 30), "none is kept"
+    assert not any(sentence in journal.read_text() for sentence in sentences if len(sentence) > 30), (
+        "no sentence is stored"
+    )
 
     plain = told("elastichost", "report", str(again.run_dir), "--json")
     other = told("tests.system.reworded", "report", str(again.run_dir), "--json")
-    assert without_texts(plain) == without_texts(other) and plain != other, "only sentences differ"
+    assert without_texts(plain) == without_texts(other) and plain != other, "only the sentences may differ"
     assert told("tests.system.reworded", "replay", str(again.run_dir), "--json") == told(
         "elastichost", "replay", str(again.run_dir), "--json"
     )

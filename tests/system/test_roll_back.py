@@ -1,4 +1,4 @@
-"""train.non_finite on whole runs: a batch whose loss or gradient is no number, and what becomes of the run."""
+"""train.non_finite on whole runs: handling of a batch with a loss or gradient that is not finite."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ pytestmark = [pytest.mark.system, pytest.mark.matrix]
 
 ROWS, BATCH = 150_000, 128
 
-# `spoil` is what a bad batch does: to the outputs, or to their gradient only.
+# `spoil` is the effect of a bad batch, on the outputs or only on their gradient.
 MODEL = """
 import time
 
@@ -74,7 +74,7 @@ NAN_LOSS, NAN_GRADIENT = "output * float('nan')", "Spoilt.apply(output)"
 
 
 def write_model(folder: Path, places: list[tuple[int, int]], spoil: str) -> dict[str, Any]:
-    """A model that cannot take the samples at these (unit, position)."""
+    """Writes a model that fails on the samples at these (unit, position) pairs."""
     settings: dict[str, Any] = {"rows": ROWS, "build": f"{folder}/model.py:build", "every_s": 0.4}
     job = folder / "look.toml"
     job.write_text(JOB.format(**{"epochs": 1, "restarts": 3, **settings}))
@@ -145,9 +145,9 @@ def test_without_a_checkpoint_it_goes_back_to_the_beginning_and_after_three_time
     assert "the run was rolled back 3 times already" in last.reason
 
 
-def test_a_resumed_run_knows_what_was_left_out(folder: Path) -> None:
+def test_a_resumed_run_keeps_the_quarantined_samples(folder: Path) -> None:
     settings = write_model(folder, [(2, 4000)], NAN_LOSS)
-    settings["every_s"] = 0  # the roll back goes to the beginning; nothing but the journal knows of it
+    settings["every_s"] = 0  # the run rolls back to the beginning; only the journal records that
     run = Supervised(folder, template=roll_back(), **settings)
     run.wait_trained(1)
     run.wait_until(lambda: run.events(RolledBack))
@@ -168,7 +168,7 @@ def test_a_resumed_run_knows_what_was_left_out(folder: Path) -> None:
 
 
 def test_a_size_that_was_asked_for_stays_after_a_roll_back(folder: Path) -> None:
-    """Also when it was what there was."""
+    """This also holds if the requested size was the present size."""
     from elastichost.wire.commands import CommandClient, ReachedMsg, ScaleMsg
 
     settings = write_model(folder, [(12, 4000)], NAN_LOSS)

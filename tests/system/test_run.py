@@ -1,6 +1,6 @@
-"""Whole runs with real processes, and what is done to them: kills, hangs, signals, resumes.
+"""Whole runs with real processes: kills, hangs, signals, resumes.
 
-Every test ends with nothing left: no process of the run, no arena, no socket directory.
+Each test checks at its end that no process of the run, no arena and no socket directory remains.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ pytestmark = pytest.mark.system
 ROOT = Path(__file__).resolve().parents[2]
 LIMIT_S = 100.0
 
-# What every small job trains; who starts it says how it is to run.
+# The part that all small jobs share; each test adds its settings.
 TRAINED = """
 [model]
 build = "{build}"
@@ -83,14 +83,14 @@ hang_timeout_s = 3
 
 @functools.cache
 def zygote() -> Zygote:
-    """Of this test session; its processes end with it."""
+    """The zygote of this test session; its processes end with it."""
     made = Zygote()
     atexit.register(made.close)
     return made
 
 
 class Supervised:
-    """A run under way, seen from outside as a user sees it."""
+    """A run, controlled from outside as by a user."""
 
     module = "tests.system.supervise"
 
@@ -137,7 +137,7 @@ class Supervised:
         self.wait_until(lambda: self.status().get("samples_trained", 0) >= samples)
 
     def fork_server(self) -> int:
-        """The first of all to start; what it forks may have a lower pid."""
+        """The pid of the fork server: the process that started first. Its children may have lower pids."""
         children = psutil.Process(self.process.pid).children()
         return min(children, key=lambda child: child.create_time()).pid
 
@@ -159,7 +159,7 @@ class Supervised:
         return lines_of(self.run_dir / "journal.jsonl", *kinds)
 
     def lost(self) -> list[ProcessLost]:
-        """Processes that ended while they were needed, in order. All that were asked for could be started."""
+        """Processes that ended while they were needed, in order. Checks that every requested process could start."""
         assert self.events(ProcessStartFailed) == []
         return self.events(ProcessLost)
 
@@ -172,7 +172,7 @@ class Supervised:
 
 
 def processes_of(folder: Path) -> list[int]:
-    """Processes that have a file of the run mapped or open, or were told of it."""
+    """Processes that have a file of the run mapped or open, or have it in their arguments."""
     found = []
     for process in psutil.process_iter():
         try:
@@ -187,17 +187,17 @@ def processes_of(folder: Path) -> list[int]:
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A scratch directory with an arena root of its own; looked over when the test is done."""
+    """A scratch directory with its own arena root; it is checked for leftovers after the test."""
     with folder_of(tmp_path, monkeypatch) as found:
         yield found
 
 
 @contextlib.contextmanager
 def folder_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """As `folder`, for as long as its user wants."""
+    """A context manager that does the work of `folder`."""
     arenas = arena_root() / f"test-{os.getpid()}-{tmp_path.name}"
     arenas.mkdir()
-    sockets = Path(tempfile.mkdtemp(prefix="ehs-"))  # short: a socket's path has 108 bytes
+    sockets = Path(tempfile.mkdtemp(prefix="ehs-"))  # short, because the path of a socket has at most 108 bytes
     monkeypatch.setenv("ELASTICHOST_ARENA_DIR", str(arenas))
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(sockets))
     try:
@@ -227,7 +227,7 @@ def build(tables, num_dense, **args):
 
 def test_kills_of_every_process_lose_nothing(folder: Path) -> None:
     rows = 900_000
-    (folder / "slow.py").write_text(SLOW_MODEL)  # or it would be done while a new fork server still imports
+    (folder / "slow.py").write_text(SLOW_MODEL)  # slow, or the run would be done while a new fork server still imports
     run = Supervised(folder, build=f"{folder}/slow.py:build", rows=rows, every_s=1.5)
     run.wait_trained(1)
     os.kill(run.pid("worker-0"), signal.SIGKILL)
@@ -236,7 +236,7 @@ def test_kills_of_every_process_lose_nothing(folder: Path) -> None:
     run.wait_ready("server-0.2")
     os.kill(run.fork_server(), signal.SIGKILL)
     os.kill(run.pid("worker-1"), signal.SIGKILL)
-    # Incarnation 2 when the fork server's end was seen first, 3 when the worker's was: its start failed then.
+    # Incarnation 2 if the end of the fork server was detected first; 3 if the worker's was (its start then failed).
     run.wait_until(lambda: {ProcessId("worker", 1, 2), ProcessId("worker", 1, 3)} & set(run.ready()))
     code, errors = run.finish()
     assert code == 0, errors
@@ -246,7 +246,7 @@ def test_kills_of_every_process_lose_nothing(folder: Path) -> None:
     assert len(lost) == 3
     assert len(not_started) <= 1
     assert result["processes"]["restarts"] == len(lost) + len(not_started)
-    assert result["torn_batches"] <= 2, "one a worker that was killed"
+    assert result["torn_batches"] <= 2, "at most one for each killed worker"
     assert result["test"]["auc"] > 0.6
     assert len(run.events(ForkServerLost)) == 1
     found = latest(run.run_dir / "checkpoints")
@@ -334,7 +334,7 @@ def test_a_hang_is_found_and_healed_and_a_second_supervisor_refused(folder: Path
 
 
 def test_a_run_that_was_stopped_whole_goes_on(folder: Path) -> None:
-    """Ctrl-Z and fg, for longer than the hang timeout: nobody hung."""
+    """Ctrl-Z and fg for longer than the hang timeout do not count as a hang."""
     run = Supervised(folder, rows=500_000)
     run.wait_trained(1)
     run.pid("worker-0"), run.pid("worker-1"), run.pid("server-0")
@@ -368,7 +368,7 @@ def test_a_model_that_cannot_be_built_is_the_users_error(folder: Path) -> None:
     code, errors = run.finish()
     assert code == 3
     assert "too few towers" in errors
-    assert not run.run_dir.exists(), "nothing ran, so nothing stays"
+    assert not run.run_dir.exists(), "a job that never ran must leave no run directory"
 
 
 def test_what_preflight_finds_leaves_no_run_directory(folder: Path) -> None:
@@ -401,7 +401,7 @@ def build(tables, num_dense, **args):
 """
 
 
-def test_a_batch_that_kills_every_worker_is_quarantined_and_told(folder: Path) -> None:
+def test_a_batch_that_kills_every_worker_is_quarantined_and_reported(folder: Path) -> None:
     settings = {"rows": 20_000, "build": f"{folder}/model.py:build"}
     job = folder / "look.toml"
     job.write_text(JOB.format(**{"epochs": 1, "restarts": 3, "every_s": 60, **settings}))

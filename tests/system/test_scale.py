@@ -1,4 +1,4 @@
-"""Runs that grow and shrink while they train: nobody else stops, and every sample is trained once."""
+"""Runs that grow and shrink while they train: the other processes continue, and every sample is trained once."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ __all__ = ["folder"]
 
 ONE_WORKER = JOB.replace("workers = 2", "workers = 1")
 SAMPLES = 300_000
-# However fast the machine is, an epoch takes its time.
+# An epoch takes a minimum time on any machine.
 SLOW_MODEL = """
 import time
 
@@ -56,13 +56,13 @@ def build(tables, num_dense, **args):
 
 
 class Moving(Supervised):
-    """Every command that changes the PS gives their places to others."""
+    """A run in which every change of the PS replaces all PS."""
 
     module = "tests.system.supervise_and_move"
 
 
 def begin(folder: Path, access: str, kind: type[Supervised] = Supervised, **settings: Any) -> Supervised:
-    """A run of one worker, with more epochs than it will come to."""
+    """Starts a run of one worker with more epochs than it can finish."""
     (folder / "slow.py").write_text(SLOW_MODEL)
     template = ONE_WORKER.replace("[train]\n", f'[train]\naccess = "{access}"\n')
     facts = {"build": f"{folder}/slow.py:build", "rows": 50_000, "epochs": 10_000, **settings}
@@ -87,7 +87,7 @@ def reply_to(client: CommandClient) -> Reply:
 
 
 def scale(run: Supervised, **counts: int) -> ReachedMsg:
-    """Returns when it is so."""
+    """Sends a scale command; returns when the run has the new size."""
     with commands_of(run) as client:
         client.send(ScaleMsg(**counts))
         assert isinstance(reply_to(client), AcceptedMsg)
@@ -97,7 +97,7 @@ def scale(run: Supervised, **counts: int) -> ReachedMsg:
 
 
 def stop(run: Supervised) -> None:
-    """Ends a run under way, and looks whether all that it trained was trained once."""
+    """Stops a run and checks that all its trained samples were trained once."""
     run.process.send_signal(signal.SIGINT)
     code, errors = run.finish()
     assert code == 75, errors
@@ -105,7 +105,8 @@ def stop(run: Supervised) -> None:
 
 
 def assert_trained_once(run: Supervised) -> None:
-    """No gap in the epochs before the last, nothing twice in any; the log of the PS says what the supervisor says."""
+    """Checks that the epochs before the last have no gap and no epoch has duplicates, and that the log of the PS agrees
+    with the supervisor."""
     samples, rows = run.result()["samples"], read_applied(run.run_dir)
     applied = np.sort(rows[rows["samples"] > 0], order=("epoch", "unit", "start"))
     assert int(applied["samples"].sum()) == samples["trained"]
@@ -157,7 +158,7 @@ def test_out_and_in_within_one_epoch(folder: Path, access: str) -> None:
     ],
 )
 def test_a_ps_killed_within_a_hand_over(folder: Path, monkeypatch: pytest.MonkeyPatch, point: str, access: str) -> None:
-    """Growing kills the loser, which owns the dense vector, or the gainer; shrinking the other one."""
+    """Growing kills the old owner, which has the dense vector, or the new owner; shrinking kills the opposite one."""
     monkeypatch.setenv("ELASTICHOST_CRASH_AT", f"ps.handover.{point}")
     run = begin(folder, access)
     scale(run, workers=2, servers=2)
@@ -223,7 +224,7 @@ def test_wanted_again_while_it_drains_is_a_new_incarnation_and_no_death(folder: 
 
 
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two cores")
-def test_who_stays_moves_to_other_cores(folder: Path) -> None:
+def test_remaining_processes_move_to_other_cores(folder: Path) -> None:
     run = begin(folder, "direct")
     pid = run.pid("worker-0")
     assert len(os.sched_getaffinity(pid)) == len(os.sched_getaffinity(0))
@@ -250,7 +251,7 @@ def command_line(run: Supervised, *arguments: str) -> subprocess.CompletedProces
 
 
 def send_garbage(run: Supervised) -> None:
-    """What is no command is answered, and harms nobody."""
+    """Sends invalid commands; each gets an answer and has no effect."""
     address = run.wait_until(lambda: run.status().get("commands"))
     with zmq.Context() as context, context.socket(zmq.DEALER) as socket:
         socket.setsockopt(zmq.LINGER, 0)
@@ -262,8 +263,8 @@ def send_garbage(run: Supervised) -> None:
         socket.send_multipart([b'{"type":"ScaleMsg","workers":2}', b"more"])
         assert socket.poll(int(LIMIT_S * 1000))
         assert b"Refused" in socket.recv()
-        socket.send(b"x" * 1_000_000)  # oversize: the connection is cut
-    run.wait_until(lambda: len(run.events(CommandRefused)) >= 6)  # each is told after its answer
+        socket.send(b"x" * 1_000_000)  # too large: the connection is closed
+    run.wait_until(lambda: len(run.events(CommandRefused)) >= 6)  # each event is written after the answer
 
 
 def test_the_command_line_garbage_and_a_run_that_ends(folder: Path) -> None:
@@ -276,7 +277,7 @@ def test_the_command_line_garbage_and_a_run_that_ends(folder: Path) -> None:
     assert command_line(run, "workers=1000").returncode == 2
     accepted = command_line(run, "workers=1", "--no-wait")
     assert (accepted.returncode, accepted.stdout) == (0, "1 worker and 1 PS are wanted\n")
-    os.kill(run.pid("worker-0"), signal.SIGSTOP)  # it will not drain, so the run does not end yet
+    os.kill(run.pid("worker-0"), signal.SIGSTOP)  # it cannot drain, so the run does not end yet
     run.process.send_signal(signal.SIGINT)
     run.wait_until(run.was_asked_to_stop)
     stopping = command_line(run, "workers=3")
@@ -302,7 +303,7 @@ def test_a_command_that_comes_before_there_are_owners_waits_until_there_are(fold
 
 
 def test_a_resumed_run_has_the_size_that_was_asked_for(folder: Path) -> None:
-    """Where the job file leaves it open."""
+    """This holds for a size that the job file leaves open."""
     template = JOB.replace("workers = 2", "workers = [1, 3]")
     template = template.replace('mode = "off"', 'mode = "act"\nwarm_start = false')
     (folder / "slow.py").write_text(SLOW_MODEL)
@@ -322,7 +323,7 @@ def test_a_resumed_run_has_the_size_that_was_asked_for(folder: Path) -> None:
 
 
 def of_session(run: Supervised, number: int, kind: type[Kind]) -> list[Kind]:
-    """Events of a kind since the supervisor of that number began."""
+    """Events of a kind since the start of the `number`th supervisor."""
     events = [line.event for line in run.lines()]
     began = [place for place, event in enumerate(events) if isinstance(event, RunStarted)]
     return [e for e in events[began[number - 1] :] if isinstance(e, kind)] if len(began) >= number else []

@@ -1,6 +1,6 @@
-"""Buckets that change hands while rows are pushed to them: every update is in the rows once, to the last one.
+"""Hand-overs of buckets while workers push updates to them: every update is applied exactly once.
 
-The model's output is 0 whatever its rows are, and its gradient with respect to a row is (1/2 - label) / batch for each
+The model's output is 0 for any rows, and its gradient with respect to a row is (1/2 - label) / batch for each
 time the row is looked up. With SGD the rows are thus a sum over the batches that were committed, in any order.
 """
 
@@ -101,7 +101,7 @@ def test_no_update_is_lost_or_doubled(
 
 
 def expected_rows(folder: Path, run_dir: Path) -> dict[tuple[int, int], float]:
-    """(table, key) -> what the committed batches make of its row, from the log of the PS and the data."""
+    """(table, key) -> the expected value of its row, computed from the log of the PS and the data."""
     reader = open_reader(load_job(folder / "job.toml", environ={}), "train")
     applied, wanted = read_applied(run_dir), dict[tuple[int, int], float]()
     for unit in reader.describe().units:

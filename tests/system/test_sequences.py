@@ -1,5 +1,5 @@
-"""A model that attends to a sequence, on dynamic tables: training, evaluation, `predict` and an export agree on ids
-that have no row. The attention fails when a single place is missing, because places and lengths no longer match."""
+"""A model with attention over a sequence, on dynamic tables: training, evaluation, `predict` and an export handle ids
+without a row in the same way. The attention fails if a position is missing, because lengths then differ."""
 
 from __future__ import annotations
 
@@ -90,7 +90,8 @@ TRAIN_ROWS, TEST_ROWS = 6000, 700
 
 
 def samples(rows: int, seed: int, ids: int) -> pa.Table:
-    """`length` is a tenth of the history's, so that the model knows how many places there have to be."""
+    """Samples whose dense value `length` is a tenth of the history's length, so that the model can check the number of
+    positions."""
     generator = np.random.default_rng(seed)
     lengths = generator.integers(0, 7, rows)
     items = (generator.zipf(1.3, rows) - 1) % ids
@@ -117,7 +118,7 @@ def test_a_model_that_attends_to_places_agrees_everywhere(
 ) -> None:
     (folder / "interest.py").write_text(MODEL)
     pq.write_table(samples(TRAIN_ROWS, 1, 2000), folder / "train.parquet", row_group_size=2000)
-    test = samples(TEST_ROWS, 2, 20_000)  # most of whose ids beyond 2,000 were never seen
+    test = samples(TEST_ROWS, 2, 20_000)  # most of its ids above 2,000 are not in the training data
     pq.write_table(test, folder / "test.parquet")
     run = Supervised(
         folder,

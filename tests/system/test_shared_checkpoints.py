@@ -1,4 +1,4 @@
-"""Runs that share a directory of checkpoints, and resumes that have nothing to go on from."""
+"""Runs that share a directory of checkpoints, and resumes without a resume source."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ def elastichost(cwd: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_runs_that_share_directories_do_not_touch_each_other(folder: Path) -> None:
-    """`resume B` went on from A, staging directories collided, and the manifest of one was committed over the blocks of
-    the other."""
+    """Regression: `resume B` continued from A, staging directories collided, and the manifest of one run was committed
+    over the blocks of the other."""
     template, build = sharing(folder / "shared"), f"{folder}/slow.py:build"
     (folder / "slow.py").write_text(SLOW_MODEL)
     one, other = folder / "one", folder / "other"
@@ -62,7 +62,7 @@ def test_runs_that_share_directories_do_not_touch_each_other(folder: Path) -> No
     code, errors = longer.finish()
     assert code == 0, errors
     for run in (longer, shorter):
-        assert run.events(CheckpointFailed) == [], "nobody was in anybody's way"
+        assert run.events(CheckpointFailed) == [], "the runs must not disturb each other"
 
     again = Supervised(other, resume=True, template=template, build=build, rows=40_000)
     code, errors = again.finish()
@@ -78,8 +78,8 @@ def test_runs_that_share_directories_do_not_touch_each_other(folder: Path) -> No
         assert find_checkpoint(run.run_dir, load_run_job(run.run_dir), None).manifest.run_id == identity.run_id
 
 
-def test_a_new_run_begins_from_what_another_one_has_trained_and_says_so(folder: Path) -> None:
-    """It took over the place in the data as well, so from a run that was done there was nothing left to train."""
+def test_a_new_run_starts_from_the_checkpoint_of_another_and_reports_it(folder: Path) -> None:
+    """Regression: the new run also took over the position in the data, so that a finished run left nothing to train."""
     taught = Supervised(folder, rows=40_000)
     code, errors = taught.finish()
     assert code == 0, errors
@@ -119,12 +119,12 @@ def test_a_new_run_begins_from_what_another_one_has_trained_and_says_so(folder: 
     assert resumed.returncode == 0, resumed.stderr
     result = json.loads(resumed.stdout.splitlines()[-1])
     assert result["samples"]["trained"] == 60_000
-    assert f"of run {source.run_id} (job system-test)" in result["started_from"], "also after a resume"
+    assert f"of run {source.run_id} (job system-test)" in result["started_from"], "recorded after a resume too"
     found = latest(new / "checkpoints")
     assert found is not None and found.manifest.run_id != source.run_id
     assert found.manifest.samples_trained == 60_000
 
-    # what holds a run already is not begun again, and one that is done begins nowhere else
+    # a directory with a run is refused, and a finished run is not started from another source
     held = elastichost(folder, "run", "job.toml", "--from", str(taught.run_dir), "--run-dir", "new")
     assert held.returncode == 2 and "holds a run already" in held.stderr
     done = elastichost(folder, "resume", "new", "--from", str(taught.run_dir))
@@ -144,7 +144,7 @@ def test_a_run_that_is_done_stays_as_it_is(folder: Path) -> None:
 
 
 def test_a_resume_that_must_fail_leaves_the_arena_for_one_that_need_not(folder: Path) -> None:
-    """The model had been changed, and no checkpoint was there: the arena was destroyed, and all was lost."""
+    """Regression: with a changed model and no checkpoint, a failing resume destroyed the arena."""
     (folder / "slow.py").write_text(SLOW_MODEL)
     settings = {"template": KEPT, "build": f"{folder}/slow.py:build", "rows": 60_000}
     run = Supervised(folder, **settings)  # type: ignore[arg-type]
@@ -165,12 +165,12 @@ def test_a_resume_that_must_fail_leaves_the_arena_for_one_that_need_not(folder: 
     again = Supervised(folder, resume=True, **settings)  # type: ignore[arg-type]
     code, errors = again.finish()
     assert code == 0, errors
-    assert again.events(ArenaReused), "nothing is lost"
+    assert again.events(ArenaReused), "the arena must be reused"
     assert again.result()["samples"]["trained"] == 60_000
 
 
 def test_a_resume_with_other_data_leaves_the_arena(folder: Path) -> None:
-    """What was trained of it may all be in the other data, too: the arena was gone on from then."""
+    """Regression: if all trained positions exist in the other data too, the resume continued in the arena."""
     (folder / "slow.py").write_text(SLOW_MODEL)
     settings = {"template": KEPT, "build": f"{folder}/slow.py:build", "every_s": 0.2}
     run = Supervised(folder, rows=60_000, **settings)  # type: ignore[arg-type]
@@ -188,7 +188,7 @@ def test_a_resume_with_other_data_leaves_the_arena(folder: Path) -> None:
     again = Supervised(folder, resume=True, rows=60_000, **settings)  # type: ignore[arg-type]
     code, errors = again.finish()
     assert code == 0, errors
-    assert again.events(ArenaReused), "nothing is lost"
+    assert again.events(ArenaReused), "the arena must be reused"
 
 
 def test_a_run_that_has_lost_its_identity_is_not_given_another(folder: Path) -> None:

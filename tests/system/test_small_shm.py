@@ -1,4 +1,4 @@
-"""Whole runs whose arena lies on a small file system, as /dev/shm of a container is."""
+"""Whole runs with an arena on a small file system, like /dev/shm of a container."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["folder"]
 
 pytestmark = pytest.mark.system
 
-# Some 30,000 ids a table want rows: 11 MB with their index.
+# About 30,000 ids of each table need rows: 11 MB with their index.
 MANY_IDS = JOB.replace("table_rows = 500", "table_rows = 30000").replace("workers = 2", "workers = 1\nservers = 1")
 LOOKUPS = 4 * 100_000  # of 4 tables
 
@@ -40,7 +40,9 @@ def test_ids_without_a_row_for_want_of_room_are_counted_and_the_run_is_not_done(
     assert 0.01 * LOOKUPS < result["lookups"]["without_row"] < LOOKUPS
     assert "had no row for want of memory" in result["message"]
     warnings = [event.message for event in run.events(Warned)]
-    assert any(f"{arenas} has 7.3 MB free" in text and "--shm-size" in text for text in warnings), "before the start"
+    assert any(f"{arenas} has 7.3 MB free" in text and "--shm-size" in text for text in warnings), (
+        "warned before the start"
+    )
     full = run.events(MemoryFull)[0]
     assert full.is_files
     assert "the file system of the arena is full" in text_of(full)
@@ -58,4 +60,4 @@ def test_a_file_system_too_small_to_begin_with_is_an_error_with_its_repair(
         assert code == 3, errors
         assert "ArenaFullError" in errors and "the job needs at least 5.5 MB" in errors
         assert "--shm-size" in errors and "mount -o remount,size=" in errors and "ELASTICHOST_ARENA_DIR" in errors
-        assert not run.run_dir.exists(), "nothing ran, so nothing stays"
+        assert not run.run_dir.exists(), "a job that never ran must leave no run directory"

@@ -1,4 +1,4 @@
-"""A model with batch normalisation trains on data whose units end with one sample more than whole batches."""
+"""A model with batch normalisation trains on data whose units have one sample more than whole batches."""
 
 from __future__ import annotations
 

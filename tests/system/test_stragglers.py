@@ -1,4 +1,4 @@
-"""A worker that is slowed down from outside: it gets less to do, and is replaced."""
+"""A worker that is slowed down from outside gets smaller leases and is replaced."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ STOPPED_S, RUNNING_S = 0.18, 0.02
 
 @contextlib.contextmanager
 def slowed(pid: int) -> Iterator[None]:
-    """Stops the process for nine tenths of the time; lets it run at the end, if it is still there."""
+    """Stops the process for nine tenths of the time; resumes it at the end, if it still exists."""
     is_over = threading.Event()
 
     def cycle() -> None:
@@ -68,4 +68,4 @@ def test_a_hopelessly_slow_worker_is_replaced_and_that_costs_no_restart(folder: 
         leases = run.events(LeaseGranted)
         replaced_at = next(number for number, lease in enumerate(leases) if lease.process.incarnation == 2)
         sizes = [lease.stop - lease.start for lease in leases[:replaced_at] if lease.process.name == "worker-1"]
-        assert sizes[-1] <= max(sizes) / 2, "its leases are smaller"
+        assert sizes[-1] <= max(sizes) / 2, "its leases must become smaller"

@@ -1,4 +1,4 @@
-"""Sync mode gives the same bits, whatever runs and whatever dies: losses of every step, and the exported model."""
+"""Sync mode gives the same bits for any number of processes and after any death: step losses and exported model."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.system, pytest.mark.timeout(300)]
 __all__ = ["folder"]
 
 SAMPLES = 12_000
-# Dropout: what is random depends on the micro-batch, too. Batch norm: the running means are part of the model.
+# Dropout: its random numbers depend on the micro-batch. Batch norm: the running means are part of the model.
 MODEL = """
 from torch import nn
 from torchrec.modules.embedding_modules import EmbeddingBagCollection
@@ -82,13 +82,13 @@ def test_the_bits_are_those_of_one_worker_and_one_ps(folder: Path, monkeypatch: 
     assert trained(folder, "killed-a-step", workers=2, servers=1) == expected
 
 
-def test_dropout_and_batch_norm_do_not_know_who_computes_them(folder: Path) -> None:
+def test_dropout_and_batch_norm_do_not_depend_on_the_worker(folder: Path) -> None:
     (folder / "net.py").write_text(MODEL)
     build = f"{folder / 'net.py'}:build"
     expected = trained(folder, "one", build=build)
     assert trained(folder, "two", build=build, workers=2, servers=2) == expected
     other = trained(folder, "cut-otherwise", build=build, micro_batches=3)
-    assert other[0] != expected[0], "the losses of other micro-batches are other bits: the comparison can fail"
+    assert other[0] != expected[0], "other micro-batches must change the losses, or the comparison cannot fail"
 
 
 def test_a_run_that_is_stopped_and_resumed_otherwise_has_the_same_bits(folder: Path) -> None:

@@ -1,6 +1,6 @@
-"""The tuner in a live run: it finds that more workers are better, says why, and what it decided can be decided again.
+"""The tuner in a live run: it finds that more workers are faster, gives reasons, and its decisions can be replayed.
 
-The model sleeps: so workers do not compete for the cores of whatever machine this is, and more of them are faster.
+The model sleeps, so that workers do not compete for cores, and more workers are faster on any machine.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ DIES = """
 
 
 def test_a_plan_that_cannot_be_had_is_taken_back(folder: Path, build: str) -> None:
-    """Every further worker dies while it starts."""
+    """Every additional worker dies while it starts."""
     model = folder / "slow.py"
     model.write_text(re.sub(r"(def build\(.*\n)", lambda found: found.group(1) + DIES, model.read_text(), count=1))
     run = Supervised(folder, template=TUNED, build=build, rows=150_000, mode="act", first=1)

@@ -1,4 +1,4 @@
-"""Processes that are stopped: for good, and they are replaced; for a moment, and they go on. Work counts once."""
+"""Stopped processes: a process that stays stopped is replaced; one that is resumed continues. Work counts once."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SERVED = QUICK.replace("[train]\n", '[train]\naccess = "served"\n')
 
 @pytest.mark.parametrize("name", ["worker-1", "server-0"])
 @pytest.mark.parametrize("template", [QUICK, SERVED], ids=["direct", "served"])
-def test_who_is_stopped_for_good_is_replaced_and_counts_once(folder: Path, template: str, name: str) -> None:
+def test_a_process_that_stays_stopped_is_replaced_and_counts_once(folder: Path, template: str, name: str) -> None:
     run = Supervised(folder, template=template, rows=ROWS)
     run.wait_trained(10_000)
     os.kill(run.pid(name), signal.SIGSTOP)
@@ -36,7 +36,7 @@ def test_who_is_stopped_for_good_is_replaced_and_counts_once(folder: Path, templ
 
 @pytest.mark.parametrize("name", ["worker-1", "server-0"])
 @pytest.mark.parametrize("template", [QUICK, SERVED], ids=["direct", "served"])
-def test_who_is_stopped_for_a_moment_goes_on_and_counts_once(folder: Path, template: str, name: str) -> None:
+def test_a_process_stopped_for_a_moment_continues_and_counts_once(folder: Path, template: str, name: str) -> None:
     run = Supervised(folder, template=template, rows=ROWS)
     run.wait_trained(10_000)
     pid = run.pid(name)
@@ -70,8 +70,8 @@ def build(tables, num_dense, **args):
 
 @pytest.mark.parametrize(("doing", "said"), [("pass", "no progress for"), ("__import__('time').sleep(9)", "it sleeps")])
 def test_a_model_that_hangs_is_found_whether_it_computes_or_sleeps(folder: Path, doing: str, said: str) -> None:
-    """Every incarnation of a worker hangs in its thousandth batch: the job ends when the incarnations are used up, and
-    says why."""
+    """Every incarnation of a worker hangs in its thousandth batch: the job ends after the last allowed incarnation,
+    with the reason."""
     (folder / "busy.py").write_text(BUSY.format(doing=doing))
     run = Supervised(folder, template=JOB, build=f"{folder}/busy.py:build", rows=900_000, restarts=0)
     code, errors = run.finish()

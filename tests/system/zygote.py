@@ -1,8 +1,9 @@
-"""A process that has imported what a fork server imports, and forks supervisors whose fork servers need not.
+"""A process that has imported the libraries of a fork server, and forks supervisors; their fork servers need not import
+them.
 
-Importing torch takes 4 s of a core, for each of a hundred runs. What is forked here is what would have been started
-anew, but for that: a supervisor in a process of its own, its fork server another, without any thread but their first.
-Whoever is left without a parent becomes a child of this process, so it knows of everything that outlives its run.
+Importing torch takes 4 s of a core, for each of a hundred runs. Apart from the imports, a forked supervisor is the same
+as a new one: the supervisor and its fork server are separate processes with one thread each. Orphaned processes become
+children of this process, so that it can find every process that outlives its run.
 
     python -m tests.system.zygote DESCRIPTOR
 """
@@ -43,7 +44,7 @@ MAX_BYTES = 1 << 16
 
 @dataclass(slots=True)
 class Forked:
-    """A supervisor that was forked, as `subprocess.Popen` would have it."""
+    """A forked supervisor with the interface of `subprocess.Popen`."""
 
     pid: int
     stderr: int
@@ -79,7 +80,7 @@ class Forked:
             if self.stderr in readable:
                 self._read()
             elif self.returncode is not None and self.stderr >= 0:
-                os.close(self.stderr)  # a fork server on guard still has it
+                os.close(self.stderr)  # a fork server that guards the arena still has it
                 self.stderr = -1
         return "", b"".join(self._said).decode(errors="replace")
 
@@ -92,7 +93,7 @@ class Forked:
 
 
 class Zygote:
-    """The test process' end. One for a whole test session; ends with it."""
+    """The client in the test process. One for a whole test session; it ends with it."""
 
     def __init__(self) -> None:
         self.connection, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -123,7 +124,7 @@ class Zygote:
         return Forked(said["pid"], reading, self)
 
     def exit_code(self, pid: int) -> int | None:
-        """None: it has not ended."""
+        """The exit code of a supervisor; None if it has not ended."""
         while True:
             try:
                 said = json.loads(self.connection.recv(MAX_BYTES, socket.MSG_DONTWAIT) or b"{}")
@@ -155,7 +156,7 @@ def _supervise(request: dict[str, Any], stderr: int) -> NoReturn:
 
 
 def _reap(connection: socket.socket, known: set[int]) -> None:
-    """Tells of supervisors that have ended; others are orphans, and nobody's business."""
+    """Reports ended supervisors to the test process; other ended children are orphans and are only reaped."""
     with contextlib.suppress(ChildProcessError):
         while (found := os.waitpid(-1, os.WNOHANG))[0]:
             pid, status = found
@@ -166,7 +167,7 @@ def _reap(connection: socket.socket, known: set[int]) -> None:
 
 
 def _readable(descriptors: Sequence[int], timeout_s: float) -> list[int]:
-    """select.select knows no descriptor beyond 1023, and other tests of this process may hold many."""
+    """Waits like select.select, which has no descriptors above 1023; other tests of this process may hold many."""
     poll = select.poll()
     for descriptor in descriptors:
         poll.register(descriptor, select.POLLIN)

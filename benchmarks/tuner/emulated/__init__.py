@@ -1,5 +1,5 @@
-"""Hundreds of emulated workers on this host.
+"""Measures the control plane with hundreds of emulated workers on this host.
 
 benchmark  `python -m benchmarks.tuner.emulated`
-cloud      the run
+cloud      the emulated run
 """

@@ -1,14 +1,14 @@
-"""The control plane at the size of a cloud: hundreds of emulated workers on this host, and whether they keep to their
-costs.
+"""The control plane at the size of a cloud: hundreds of emulated workers on this host, and the accuracy of the
+emulation.
 
     python -m benchmarks.tuner.emulated           20 -> 200 workers on 4 PS, jobs against the simulator, tuner: 6 min
     python -m benchmarks.tuner.emulated --quick   10 -> 60 workers on 4 PS: 15 s
 
-Supervisor, workers and PS are real processes with real messages, leases and commits; computing is timed waits
-(`[emulate]`). Measured: how long it takes until so many more workers are ready and have trained; while all train, how
-late heartbeats are handled (from the moment a process took one to the moment the supervisor has it), the supervisor's
-CPU time, and samples a second against what the queue simulator says of the same costs. And what the tuner makes of a
-job that it knows nothing of, against the best configuration that the simulator finds.
+Supervisor, workers and PS are real processes with real messages, leases and commits; computing is replaced by timed
+waits (`[emulate]`). The benchmark measures the time until added workers are ready and have trained. While all workers
+train, it measures the delay of heartbeats (from their creation in a process to the supervisor), the supervisor's CPU
+time, and samples per second compared with the queue simulator for the same costs. It also compares the plan that the
+tuner finds for a job without history with the best configuration in the simulator.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from elastichost.wire.commands import ScaleMsg
 __all__ = ["main", "measure", "show", "verdicts_of"]
 
 AIMS = (at_most(0.1, "heartbeat_p99_s"), at_most(0.25, "supervisor_cores"))
-# Seconds of a batch on one core: 200 workers then exchange as many messages as half of two cores carries.
+# Seconds of a batch on one core: the messages of 200 workers then need half of two cores.
 BATCH_S, QUICK_BATCH_S = 2.0, 0.5
 TRIALS: tuple[tuple[str, Configuration, float], ...] = (
     ("compute_bound", Configuration(8, 2, 2), 5.0),
@@ -53,12 +53,12 @@ TRIALS: tuple[tuple[str, Configuration, float], ...] = (
     ("unpipelined", Configuration(8, 2, 1), 5.0),
     ("unpipelined", Configuration(16, 2, 1), 10.0),
 )
-# Scenarios that the tuner is given, and how much slower.
+# The scenarios for the tuner, and the factor by which they are slowed down.
 TUNED = (("server_bound", 5.0), ("compute_bound", 5.0))
 
 
 class ScaleOut(msgspec.Struct, frozen=True):
-    """Seconds since the request, of all newcomers: forked, ready, with a first batch committed."""
+    """Seconds from the request until all added workers are forked, are ready, and have committed a first batch."""
 
     before: int
     after: int
@@ -68,8 +68,8 @@ class ScaleOut(msgspec.Struct, frozen=True):
 
 
 class Steady(msgspec.Struct, frozen=True):
-    """While all train. others_cores: what of the machine something else used meanwhile. late: processes that the host
-    was too slow for. private_bytes: the largest of each role."""
+    """Figures while all workers train. others_cores: cores that other processes used. late: number of processes for
+    which the host was too slow. private_bytes: largest value of each role."""
 
     seconds: float
     workers: int
@@ -86,7 +86,7 @@ class Steady(msgspec.Struct, frozen=True):
 
 
 class Speed(msgspec.Struct, frozen=True):
-    """Against the queue simulator. error: standard error of the measured one, relative, as far as noise makes it."""
+    """A measured speed compared with the queue simulator. error: relative standard error of the measured speed."""
 
     name: str
     configuration: Configuration
@@ -100,8 +100,8 @@ class Speed(msgspec.Struct, frozen=True):
 
 
 class Tuned(msgspec.Struct, frozen=True):
-    """What the tuner came to. share: of the speed of the best configuration, both by the simulator. settled_s: from the
-    first sample to the last change of the plan. plans: how many it ran."""
+    """The result of the tuner. share: speed of its last plan / speed of the best configuration, both by the simulator.
+    settled_s: from the first sample to the last plan change. plans: number of plans that ran."""
 
     name: str
     first: Configuration
@@ -124,7 +124,7 @@ class Figures(msgspec.Struct, frozen=True):
 
 
 def scale_out(run: EmulatedRun, before: int, after: int) -> ScaleOut:
-    """Returns when everyone has trained."""
+    """Adds workers; returns when all of them have trained a batch."""
     run.wait(lambda: len(run.processes("worker")) == before)
     asked_s = time.monotonic()
     reached = run.scale(ScaleMsg(workers=after))
@@ -139,7 +139,7 @@ def scale_out(run: EmulatedRun, before: int, after: int) -> ScaleOut:
 
 
 def steady(run: EmulatedRun, seconds: float) -> tuple[Steady, float]:
-    """The figures of so long, and samples a second."""
+    """The figures over `seconds` seconds, and samples/s."""
     dense, status = run.dense(), run.wait(run.status)
     roles = {one.pid: one.role for one in status.processes if one.pid} | {run.process.pid: "supervisor"}
     watched = {pid: psutil.Process(pid) for pid in roles}
@@ -182,12 +182,12 @@ def _private_bytes(process: ProcessStatus) -> int:
 
 
 def speed_of(run: EmulatedRun, name: str, configuration: Configuration, samples_per_s: float, seconds: float) -> Speed:
-    """Beside what the simulator says of the same costs."""
+    """Compares a measured speed with the simulated speed for the same costs."""
     job = load_job(JOB, run.settings, environ={})
     of = scenario_of(job)
     truth = simulate(of, configuration, max(40, 20_000 // configuration.workers), seed=1).samples_per_s
-    # n iterations whose log times have lag-1 correlation rho count as n (1 - rho) / (1 + rho); besides, at both ends
-    # each worker is somewhere within a batch, which counts when it is done
+    # n iterations whose log times have lag-1 correlation rho count as n (1 - rho) / (1 + rho). In addition, at both
+    # ends each worker is within a batch, which counts only when it is complete.
     batches, kept = max(1.0, samples_per_s * seconds / job.train.batch_size), of.autocorrelation
     noise = of.compute_cov / math.sqrt(max(1.0, batches * (1 - kept) / (1 + kept)))
     ends = math.sqrt(configuration.workers / 6) / batches
@@ -195,7 +195,7 @@ def speed_of(run: EmulatedRun, name: str, configuration: Configuration, samples_
 
 
 def trial(folder: Path, workshop: Workshop, name: str, at: Configuration, slowdown: float, seconds: float) -> Speed:
-    """One scenario in one configuration."""
+    """Measures one scenario in one configuration."""
     settings = {
         "resources.workers": at.workers,
         "resources.servers": at.servers,
@@ -206,7 +206,7 @@ def trial(folder: Path, workshop: Workshop, name: str, at: Configuration, slowdo
         run.wait(lambda: len(run.processes("worker")) == at.workers)
         if at.worker_cores > 1:
             run.scale(ScaleMsg(worker_cores=at.worker_cores))
-        time.sleep(3.0)  # what was begun in another configuration is over
+        time.sleep(3.0)  # batches that began in another configuration are complete then
         dense, began_s = run.dense(), time.monotonic()
         samples = dense.samples_applied()
         time.sleep(seconds)
@@ -215,7 +215,7 @@ def trial(folder: Path, workshop: Workshop, name: str, at: Configuration, slowdo
 
 
 def tuned(folder: Path, workshop: Workshop, name: str, slowdown: float, seconds: float) -> Tuned:
-    """A job that may have 1 to 32 workers and 1 to 8 PS on 64 cores, and nothing to begin with."""
+    """Runs the tuner, without history, on a job with 1 to 32 workers and 1 to 8 PS on 64 cores."""
     settings = {
         "resources.workers": "[1, 32]",
         "resources.servers": "[1, 8]",
@@ -250,7 +250,8 @@ def _size(counts: Counts) -> Configuration:
 
 
 def measure(before: int, after: int, servers: int, seconds: float, trials: float, batch_s: float) -> Figures:
-    """trials: seconds for each of TRIALS; 0: none of them. batch_s: of computing, on one core."""
+    """Measures everything. trials: seconds for each of TRIALS, 0 to skip them. batch_s: computing time of a batch on
+    one core."""
     with Workshop() as workshop:
         settings = {
             "resources.workers": before,
@@ -279,23 +280,23 @@ def verdicts_of(figures: Figures) -> list[Verdict]:
 
 
 def show(figures: Figures) -> None:
-    """On stdout."""
+    """Prints the figures on stdout."""
     out, calm = figures.scale_out, figures.steady
-    print(f"{out.before} -> {out.after} workers, seconds from the request until the last of them is")
-    print(f"  forked {out.started_s:.2f}, ready {out.ready_s:.2f}, has trained a batch {out.trained_s:.2f}\n")
+    print(f"{out.before} -> {out.after} workers, seconds from the request until the last worker")
+    print(f"  is forked {out.started_s:.2f}, is ready {out.ready_s:.2f}, has trained a batch {out.trained_s:.2f}\n")
     print(f"{calm.workers} workers and {calm.servers} PS for {calm.seconds:.0f} s, on {os.cpu_count()} cores")
     rows = [
-        ("heartbeat handled after, p50", f"{1e3 * calm.heartbeat_p50_s:.1f} ms", ""),
-        ("heartbeat handled after, p99", f"{1e3 * calm.heartbeat_p99_s:.1f} ms", "<= 100 ms"),
-        ("heartbeat handled after, worst", f"{1e3 * calm.heartbeat_worst_s:.1f} ms", ""),
+        ("delay of heartbeats, p50", f"{1e3 * calm.heartbeat_p50_s:.1f} ms", ""),
+        ("delay of heartbeats, p99", f"{1e3 * calm.heartbeat_p99_s:.1f} ms", "<= 100 ms"),
+        ("delay of heartbeats, worst", f"{1e3 * calm.heartbeat_worst_s:.1f} ms", ""),
         ("supervisor", f"{100 * calm.supervisor_cores:.0f} % of a core", "<= 25 %"),
         *((f"all {role}s", f"{calm.cores_by_role[role]:.2f} cores", "") for role in ("worker", "server")),
-        ("others on this machine", f"{calm.others_cores:.2f} cores", ""),
+        ("other processes on this machine", f"{calm.others_cores:.2f} cores", ""),
         *((f"private memory of a {role}", f"{size / 1e6:.1f} MB", "") for role, size in calm.private_bytes.items()),
-        ("workers that came late", f"{calm.late}", "0"),
+        ("processes for which the host was too slow", f"{calm.late}", "0"),
     ]
     print_table(("", "measured", "aim"), rows)
-    print("\nsamples a second against the queue simulator")
+    print("\nsamples per second compared with the queue simulator")
     speeds = [
         (
             one.name,
@@ -308,7 +309,7 @@ def show(figures: Figures) -> None:
     ]
     print_table(("costs", "configuration", "measured", "simulated", "ratio"), speeds)
     if figures.tuned:
-        print("\nthe tuner, from nothing")
+        print("\nthe tuner, without history")
         found = [
             (one.name, str(one.first), str(one.last), str(one.best), f"{one.share:.3f}", f"{one.settled_s:.0f} s")
             for one in figures.tuned
@@ -320,11 +321,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="emulated", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--workers", type=int, default=200, help="after scaling out (200)")
-    parser.add_argument("--servers", type=int, default=4, help="PS (4)")
-    parser.add_argument("--seconds", type=float, default=20.0, help="of each measurement (20)")
-    parser.add_argument("--quick", action="store_true", help="60 workers, 4 PS, 4 seconds, nothing else")
-    parser.add_argument("--json", action="store_true", help="the last line is one JSON object")
+    parser.add_argument("--workers", type=int, default=200, help="number of workers after scaling out (200)")
+    parser.add_argument("--servers", type=int, default=4, help="number of PS (4)")
+    parser.add_argument("--seconds", type=float, default=20.0, help="length of each measurement (20)")
+    parser.add_argument("--quick", action="store_true", help="60 workers, 4 PS, 4 seconds; skips the other parts")
+    parser.add_argument("--json", action="store_true", help="print one JSON object as the last line")
     chosen = parser.parse_args(argv)
     if chosen.quick:
         figures = measure(10, 60, 4, 4.0, 0.0, QUICK_BATCH_S)

@@ -1,6 +1,6 @@
-"""One emulated run of a benchmark: a process whose supervisor notes how late every heartbeat came.
+"""An emulated run; its supervisor records the delay of every heartbeat.
 
-`python -m benchmarks.tuner.emulated.cloud FOLDER SETTING...` is that process.
+`python -m benchmarks.tuner.emulated.cloud FOLDER SETTING...` runs that supervisor.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ __all__ = ["JOB", "EmulatedRun", "running"]
 Found = TypeVar("Found")
 
 JOB = ROOT / "examples" / "emulated.toml"
-BEAT = struct.Struct("<2d")  # when it was handled, and how late
+BEAT = struct.Struct("<2d")  # the time at which a heartbeat was handled, and its delay
 LIMIT_S = 120.0
 POLL_S = 0.02
 COMMON = {
@@ -45,7 +45,7 @@ COMMON = {
 
 
 class EmulatedRun:
-    """Seen from outside; its supervisor also notes how late every heartbeat came."""
+    """An emulated run, which this process commands and watches."""
 
     def __init__(self, folder: Path, workshop: Workshop, settings: Mapping[str, object]) -> None:
         self.run_dir, self._beats = folder / "run", folder / "beats"
@@ -68,25 +68,26 @@ class EmulatedRun:
         self.lines: list[JournalLine] = []
 
     def wait(self, find: Callable[[], Found | None]) -> Found:
-        """What it finds. Raises RuntimeError when the run ends before, or after too long."""
+        """Calls `find` until it returns a value, and returns that. Raises RuntimeError if the run ends, or after
+        LIMIT_S."""
         deadline_s = time.monotonic() + LIMIT_S
         while not (found := find()):
             if self.process.poll() is not None or time.monotonic() > deadline_s:
                 self._log.seek(0)
-                raise RuntimeError(f"the run ended, or did nothing for {LIMIT_S:g} s:\n{self._log.read()[-4000:]}")
+                raise RuntimeError(f"the run ended, or hung for {LIMIT_S:g} s:\n{self._log.read()[-4000:]}")
             time.sleep(POLL_S)
             self.look()
         return found
 
     def look(self) -> None:
-        """Takes in what the journal says meanwhile."""
+        """Reads the new lines of the journal."""
         self.lines += self._tail.poll()
 
     def status(self) -> RunStatus | None:
         return read_status(self.run_dir) if (self.run_dir / "status.json").exists() else None
 
     def processes(self, role: str) -> list[ProcessStatus]:
-        """That work."""
+        """The working processes of a role."""
         status = self.status()
         known = status.processes if status is not None else ()
         return [one for one in known if one.role == role and one.state in ("training", "late", "serving")]
@@ -106,17 +107,17 @@ class EmulatedRun:
     def dense(self) -> DenseStore:
         (event,) = self.wait(lambda: [line.event for line in self.lines if isinstance(line.event, ArenaOpened)])
         store = DenseStore(Arena.attach(Path(event.path)))
-        store.samples_applied()  # the first call loads compiled code, which takes a while
+        store.samples_applied()  # the first call loads compiled code, which takes time
         return store
 
     def delays_s(self, since_s: float, until_s: float) -> list[float]:
-        """How late the heartbeats were that came in a time."""
+        """The delays of the heartbeats that were handled in a period, in seconds."""
         content = self._beats.read_bytes()
         whole = len(content) // BEAT.size * BEAT.size
         return [late_s for at_s, late_s in BEAT.iter_unpack(content[:whole]) if since_s <= at_s <= until_s]
 
     def close(self) -> None:
-        """Ends the run with everything it started."""
+        """Kills the run and all its processes."""
         for _ in range(2):
             self.process.send_signal(signal.SIGINT)
             with contextlib.suppress(subprocess.TimeoutExpired):
@@ -135,7 +136,7 @@ def running(folder: Path, workshop: Workshop, settings: Mapping[str, object]) ->
 
 
 def supervise(folder: Path, settings: Sequence[str]) -> int:
-    """The process that `EmulatedRun` starts."""
+    """Runs the supervisor; `EmulatedRun` starts this in a process."""
     plain = Fleet.heartbeat
     with (folder / "beats").open("wb", buffering=BEAT.size) as file:
 

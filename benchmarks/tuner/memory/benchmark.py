@@ -1,12 +1,12 @@
-"""Is the end of memory seen in time? Simulated runs of known growth, most of which come near to their budget.
+"""Whether running out of memory is predicted in time: simulated runs of known growth, most of them near their budget.
 
-`python -m benchmarks.tuner.memory [--quick] [--json] [--real]`. The truth is never the fitted law: new ids are drawn
-from Pitman-Yor processes (Pitman & Yor 1997; discount d gives Heaps' n^d in the long run), mixed, drifting, in bursts,
-exhausted, and none at all in later epochs; memory grows in the steps in which an index does, at a rate that wanders.
-The tuner gets what a run would show it, once a second. Its first alarm is right when the budget is exceeded before the
-end of the run, and in time when that is at least as far off as an action takes: then the run lives. With the tuner off
-each run that exceeds its budget dies. Three arms: nothing is known of the job; it has run before; and another one of
-its kind has, which is nothing to go by but looks as if it were. `--real`: a real job as well (`memory_runs`).
+`python -m benchmarks.tuner.memory [--quick] [--json] [--real]`. The true growth never follows the fitted law: new ids
+are drawn from Pitman-Yor processes (Pitman & Yor 1997; discount d gives Heaps' n^d in the long run): mixed, drifting,
+in bursts, exhausted, and absent in later epochs. Memory grows in the steps of an index, at a rate that varies. The
+tuner gets the figures of a run once a second. Its first alarm is correct if the budget is exceeded before the end of
+the run, and in time if this happens later than an action takes; then the run survives. With the tuner off, each run
+that exceeds its budget dies. There are three arms: no history of the job; a history of the job itself; and a history of
+another job that is misleading but looks similar. `--real` also runs a real job (`real_runs`).
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ Float64 = npt.NDArray[np.float64]
 KINDS = ("heaps", "mixed", "drift", "bursts", "exhausted", "epochs")
 ARMS = ("unknown", "known", "misknown")
 ROW_BYTES, COPY_BYTES, SLOT_BYTES = 80.0, 80.0, 16.0
-INDEX_GROWTH = 1.4  # a generation of an index over the one before
-INDEX_PEAK = 1 + INDEX_GROWTH  # both while it grows
-SLOTS_PER_ROW = 2.2  # when its buckets have just grown
+INDEX_GROWTH = 1.4  # size of a generation of an index, relative to the generation before
+INDEX_PEAK = 1 + INDEX_GROWTH  # both generations exist while the index grows
+SLOTS_PER_ROW = 2.2  # just after the buckets of an index have grown
 LEAST_ROWS = 1e5
 ALL_OF_A_ROW = ROW_BYTES + COPY_BYTES + INDEX_PEAK * SLOT_BYTES * SLOTS_PER_ROW
 MOST_LOOKS = 1500
@@ -53,8 +53,8 @@ PRECISION, RECALL = AIMS
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What happens when nothing is done, look by look: seconds, samples, rows made, bytes used, and bytes as the tuner
-    sees them: with indexes as large as they become."""
+    """A run without any action, look by look: seconds, samples, created rows, bytes used, and bytes as the tuner counts
+    them, with indexes at their peak."""
 
     kind: str
     at_s: Float64
@@ -74,8 +74,8 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """alarm_s: of the first alarm; exceeds_s: when the budget is exceeded; None: never. What is exceeded within the
-    time of two actions can be seen by nobody in time."""
+    """The outcome of one run. alarm_s: time of the first alarm. exceeds_s: time at which the budget is exceeded. None:
+    never. A budget that is exceeded within the time of two actions cannot be predicted in time."""
 
     kind: str
     alarm_s: float | None
@@ -84,7 +84,7 @@ class Outcome:
 
     @property
     def is_seen(self) -> bool:
-        """In time."""
+        """Whether the alarm came in time."""
         if self.alarm_s is None or self.exceeds_s is None:
             return False
         return self.exceeds_s - self.alarm_s >= self.action_s
@@ -92,9 +92,9 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class ArmFigures:
-    """Of one arm. exceeding: runs that exceed their budget later than two actions take. die_off, die_on: runs that die
-    with the tuner off and on. leads: from the alarm to the end of memory over the time of an action, 5 % and 50 % of
-    those that were foretold rightly. Intervals of precision and recall are bootstraps over runs."""
+    """Figures of one arm. exceeding: runs that exceed their budget later than two actions take. die_off, die_on: runs
+    that die with the tuner off and on. leads: (time from a correct alarm to the exceeded budget) / (time of an action),
+    quantiles 5 % and 50 %. Intervals of precision and recall are bootstraps over runs."""
 
     arm: str
     runs: int
@@ -111,7 +111,7 @@ class ArmFigures:
 
 
 class Figures(msgspec.Struct, frozen=True):
-    """arms: by name, on the same runs; real: of a real job, empty where it was not run."""
+    """All figures. arms: by name, on the same runs. real: of the real job, empty without it."""
 
     arms: dict[str, ArmFigures]
     real: tuple[RealRun, ...] = ()
@@ -122,7 +122,7 @@ class Figures(msgspec.Struct, frozen=True):
 
 
 def simulate(kind: str, random: np.random.Generator) -> Run:
-    """The first that grows to some size."""
+    """Simulates runs until one grows to a minimum size, and returns that."""
     while True:
         run = _simulate(kind, random)
         if run.rows[-1] >= LEAST_ROWS:
@@ -152,7 +152,7 @@ def _simulate(kind: str, random: np.random.Generator) -> Run:
 
 
 def _wander(looks: int, random: np.random.Generator) -> Float64:
-    """exp of an AR(1), rho 0.7, as rates of real runs are."""
+    """Factors exp(AR(1)) with rho 0.7, like the rates of real runs."""
     noise, values = 0.15 * random.standard_normal(looks), np.zeros(looks)
     for number in range(1, looks):
         values[number] = 0.7 * values[number - 1] + noise[number]
@@ -174,7 +174,7 @@ def _rows(kind: str, samples: Float64, taken: Float64, random: np.random.Generat
             tokens = ids * max(samples[number] - 0.5 * count, 0.0)
             chance = (strength + discount * made) / (strength + tokens) * max(0.0, 1.0 - made / most) + drift
             expected = ids * count * min(1.0, chance * factor[number])
-            # Within a long step the chance falls; a step is a small part of the run but at its beginning.
+            # The chance of a new id falls within a step, which matters only at the beginning of a run.
             expected = min(expected, most - made)
             made += float(random.poisson(expected)) if expected > 0 else 0.0
             total[number] += made
@@ -182,7 +182,7 @@ def _rows(kind: str, samples: Float64, taken: Float64, random: np.random.Generat
 
 
 def _bursts(looks: int, random: np.random.Generator) -> Float64:
-    """Times in which several times as many new ids come."""
+    """Factors on the number of new ids, which rise several times in bursts."""
     factor = np.ones(looks)
     for _ in range(int(random.integers(1, 4))):
         begin, length = int(random.integers(0, looks)), int(random.integers(max(1, looks // 50), max(2, looks // 6)))
@@ -191,7 +191,7 @@ def _bursts(looks: int, random: np.random.Generator) -> Float64:
 
 
 def _slots(rows: Float64, random: np.random.Generator) -> Float64:
-    """Published slots of an index of 16 buckets, each of which grows by INDEX_GROWTH at a fill of its own."""
+    """Published slots of an index of 16 buckets; each grows by INDEX_GROWTH at a random fill level."""
     buckets = 16
     fills = (9 + np.arange(buckets) / buckets) / 16
     capacity, slots = np.full(buckets, 1e3 * float(random.uniform(1, INDEX_GROWTH))), np.empty(len(rows))
@@ -206,7 +206,7 @@ def _slots(rows: Float64, random: np.random.Generator) -> Float64:
 
 
 def judge(run: Run, known: Estimates = Estimates()) -> tuple[Outcome, int]:  # noqa: B008, frozen
-    """The first alarm, and how many looks it took."""
+    """The outcome with the tuner's first alarm, and the number of looks."""
     state = begin(known)
     row_bytes = ALL_OF_A_ROW
     exceeds_s = run.exceeds_s
@@ -238,7 +238,7 @@ def judge(run: Run, known: Estimates = Estimates()) -> tuple[Outcome, int]:  # n
 
 
 def taught(run: Run) -> Estimates:
-    """What a run leaves behind whose memory sufficed."""
+    """The estimates that a run with enough memory leaves in the history."""
     state, until = GrowthState(), run.new_ids_until or math.inf
     for samples, rows in zip(run.samples, run.rows, strict=True):
         if samples <= until:
@@ -257,7 +257,7 @@ def outcomes(seeds: Sequence[int], arm: str = "unknown") -> Iterator[tuple[Outco
 
 
 def measure(seeds: Sequence[int], arm: str = "unknown") -> ArmFigures:
-    """One run of each kind for every seed."""
+    """Simulates one run of each kind for every seed."""
     began_s = time.perf_counter()
     found = list(outcomes(seeds, arm))
     looks = sum(count for _, count in found)
@@ -294,20 +294,20 @@ def words(found: ArmFigures) -> str:
     f = found
     kinds = "  ".join(f"{kind} {share:.2f}" for kind, share in f.recall_by_kind.items())
     return (
-        f"{f.arm}: {f.runs} runs, {f.exceeding} exceed their budget late enough to be foreseen, {f.alarms} alarms\n"
+        f"{f.arm}: {f.runs} runs, {f.exceeding} exceed their budget late enough to be predicted, {f.alarms} alarms\n"
         f"  precision {f.precision.shown('.3f')}, aim {PRECISION.bound}  "
         f"recall in time {f.recall.shown('.3f')}, aim {RECALL.bound}\n"
         f"  die: {f.die_off} with the tuner off, {f.die_on} with it\n"
-        f"  lead: median {f.median_lead_s:.0f} s; over the time of an action: 5 % below {f.leads[0]:.1f}, "
+        f"  lead: median {f.median_lead_s:.0f} s; relative to the time of an action: 5 % below {f.leads[0]:.1f}, "
         f"median {f.leads[1]:.1f}\n"
-        f"  {f.looks_per_s:,.0f} looks a second, simulation included\n  recall: {kinds}"
+        f"  {f.looks_per_s:,.0f} looks per second, including the simulation\n  recall: {kinds}"
     )
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.tuner.memory", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="3 seeds instead of 60")
-    parser.add_argument("--real", action="store_true", help="a real job as well, four times, a minute")
+    parser.add_argument("--real", action="store_true", help="also run a real job four times (a minute)")
     parser.add_argument("--json", action="store_true")
     chosen = parser.parse_args(arguments)
     seeds = range(3 if chosen.quick else 60)
@@ -321,7 +321,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def verdicts_of(figures: Figures) -> list[Verdict]:
-    """With nothing known of the job and with its own history; what the wrong history does is only told."""
+    """The verdicts for the arms without history and with the job's own history; the misleading history has no aim."""
     judged = [figures.arms[arm] for arm in ("unknown", "known")]
     values = [(arm.arm, aim, share.mean) for arm in judged for aim, share in zip(AIMS, _shares(arm), strict=True)]
     return [replace(aim, arm=arm).judge(value) for arm, aim, value in values]

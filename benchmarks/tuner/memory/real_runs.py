@@ -1,5 +1,5 @@
-"""A real job whose tables outgrow its memory, run four times: with enough of it (that teaches), with too little and
-nobody to care, with the tuner, and with the tuner that knows what the first run taught."""
+"""A real job with tables that outgrow its memory. It runs four times: with enough memory (this run fills the history),
+with too little memory and the memory tuner off, with the memory tuner, and with the memory tuner and the history."""
 
 from __future__ import annotations
 
@@ -67,9 +67,9 @@ class _Ended(msgspec.Struct, frozen=True):
 
 
 class RealRun(msgspec.Struct, frozen=True):
-    """samples: trained. alarm_s, dropped_s: seconds after the first look, of the first action and of the first look at
-    which rows had been dropped; action_s: what the action was reckoned to take. None: never. foreseen: what the run
-    said of its whole growth at its beginning. course: (seconds, samples) of the looks."""
+    """One run. samples: trained. alarm_s: seconds from the first look to the first action. dropped_s: seconds to the
+    first look after rows were dropped. action_s: estimated time of the action. None: never. foreseen: the run's first
+    forecast of its total memory. course: (seconds, samples) of the looks."""
 
     arm: str
     status: str
@@ -79,11 +79,11 @@ class RealRun(msgspec.Struct, frozen=True):
     action_s: float | None = None
     foreseen: str = ""
     course: tuple[tuple[float, int], ...] = ()
-    lead_s: float | None = None  # from the alarm to where the run without the tuner ended
+    lead_s: float | None = None  # from the alarm to the sample at which the run without the tuner died
 
 
 def real_runs() -> list[RealRun]:
-    """Raises subprocess.TimeoutExpired."""
+    """Runs the job in all four ways. Raises subprocess.TimeoutExpired."""
     found: list[RealRun] = []
     with tempfile.TemporaryDirectory() as directory:
         folder = Path(directory)
@@ -106,7 +106,7 @@ def _run(job: Path, settings: Mapping[str, str], run_dir: Path, history: str) ->
 
 
 def read_run(arm: str, run_dir: Path) -> RealRun:
-    """What is left of a run."""
+    """The figures of a run, read from its directory."""
     ended = msgspec.json.decode((run_dir / "result.json").read_bytes(), type=_Ended)
     looks = [one for one in read_records(run_dir / DECISIONS_FILE) if isinstance(one, MemoryLooked)]
     began_s = looks[0].now_s if looks else 0.0
@@ -137,11 +137,12 @@ def _foreseen(run_dir: Path) -> str:
     if first is None or first.forecast_bytes is None:
         return ""
     median, high = first.forecast_bytes
-    return f"{mib(median)}, at most {mib(high)}, are needed to its end"
+    return f"the run needs {mib(median)}, at most {mib(high)}, until its end"
 
 
 def with_leads(runs: Sequence[RealRun]) -> list[RealRun]:
-    """The lead of each that acted: at its own speed it would have come as far as the one without the tuner did."""
+    """Sets the lead of each run that acted: the time until it would have reached the sample at which the run without
+    the tuner died, at its own speed."""
     died = next((one.samples for one in runs if one.arm == OFF and one.status != "done"), None)
     if died is None:
         return list(runs)
@@ -158,11 +159,11 @@ def with_leads(runs: Sequence[RealRun]) -> list[RealRun]:
 def real_words(run: RealRun) -> str:
     words = [f"real, {run.arm}: {run.status} after {run.samples:,} samples"]
     if run.foreseen:
-        words.append(f"foreseen at its beginning: {run.foreseen}")
+        words.append(f"forecast at its beginning: {run.foreseen}")
     if run.alarm_s is not None:
         words.append(f"acted {run.alarm_s:.1f} s after the first look")
     if run.lead_s is not None and run.action_s is not None:
-        words.append(f"{run.lead_s:.1f} s before memory would have ended, an action takes {run.action_s:.1f} s")
+        words.append(f"{run.lead_s:.1f} s before memory would have run out; an action takes {run.action_s:.1f} s")
     if run.alarm_s is not None and run.dropped_s is not None:
         words.append(f"rows were dropped {run.dropped_s - run.alarm_s:.1f} s later")
     return "; ".join(words)

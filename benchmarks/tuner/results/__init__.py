@@ -1,6 +1,6 @@
-"""All that the tuner's benchmarks measured, on one page.
+"""Writes all measurements of the tuner's benchmarks to one page.
 
-page   runs parts, keeps what they print, makes docs/tuner.md; `python -m benchmarks.tuner.results`
-plots  its pictures
-rows   the aims beside what was measured
+page   runs parts, keeps their output, writes docs/tuner.md; `python -m benchmarks.tuner.results`
+plots  the charts of the page
+rows   the table of aims and measurements
 """

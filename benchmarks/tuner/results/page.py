@@ -1,13 +1,13 @@
-"""All that the tuner's benchmarks measured, on one page.
+"""Writes all measurements of the tuner's benchmarks to one page.
 
-    python -m benchmarks.tuner.results --run all          measures everything: two hours of a quiet machine
+    python -m benchmarks.tuner.results --run all          measures everything: two hours on a quiet machine
     python -m benchmarks.tuner.results --run real,search  measures these parts again
-    python -m benchmarks.tuner.results                    makes the page from what was measured last
-    python -m benchmarks.tuner.results --take live=FILE  keeps what `python -m benchmarks.tuner.live --json > FILE` said
-    python -m benchmarks.tuner.results --run memory --quick --into FOLDER  tries the way from a part to the page
+    python -m benchmarks.tuner.results                    writes the page from the last measurements
+    python -m benchmarks.tuner.results --take live=FILE   keeps the output of `python -m benchmarks.tuner.live --json`
+    python -m benchmarks.tuner.results --run memory --quick --into FOLDER  tests the path from a part to the page
 
-What a part printed is kept, with its machine, in `benchmarks/tuner/data/results/PART.json`. From these come
-`docs/tuner.md` (every table and plot) and the table of aims in `benchmarks/RESULTS.md`.
+The output of each part is kept, with its machine, in `benchmarks/tuner/data/results/PART.json`. `docs/tuner.md` (every
+table and plot) and the table of aims in `benchmarks/RESULTS.md` are made from these files.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ BEGIN, END = "<!-- made by benchmarks.tuner.results: begin -->", "<!-- made by b
 
 
 class Part(msgspec.Struct, frozen=True):
-    """A benchmark of this package. is_live: needs a quiet machine."""
+    """A benchmark of this package. is_live: it needs a quiet machine."""
 
     title: str
     about: str
@@ -55,18 +55,18 @@ class Part(msgspec.Struct, frozen=True):
 
 
 PARTS: dict[str, Part] = {
-    "real": Part("Accuracy on real runs", "How well models predict configurations they have not seen."),
-    "accuracy": Part("Accuracy on simulated queues", "The same where the truth is known exactly, with ablations."),
+    "real": Part("Accuracy on real runs", "Accuracy of models for configurations that were not measured."),
+    "accuracy": Part("Accuracy on simulated queues", "The same with exactly known speeds, and with ablations."),
     "search": Part("How soon the best is found", "Configurations tried until within 5 % of the best of the space."),
-    "live": Part("The live tuner", "Real runs from good and bad first plans, beside every static plan.", True),
+    "live": Part("The live tuner", "Real runs from good and bad first plans, compared with every static plan.", True),
     "simulated": Part("Many jobs on a cluster", "Policies on the same jobs, hosts, noise and failures."),
-    "memory": Part("The end of memory", "Is it seen in time, and only when it comes?"),
+    "memory": Part("Running out of memory", "Whether it is predicted in time, and without false alarms."),
     "emulated": Part("An emulated cloud", "Real processes with synthetic costs.", True),
 }
 
 
 class Kept(msgspec.Struct, frozen=True):
-    """tables: as the part printed them; figures: its JSON."""
+    """The kept output of one part. tables: as printed. figures: as JSON."""
 
     part: str
     measured_utc: str
@@ -76,14 +76,14 @@ class Kept(msgspec.Struct, frozen=True):
 
 
 class _Said(msgspec.Struct, frozen=True):
-    """The last line of a benchmark's stdout."""
+    """The JSON object in the last line of a benchmark's stdout."""
 
     machine: Machine
     figures: msgspec.Raw
 
 
 class Places(msgspec.Struct, frozen=True):
-    """kept: folder of the figures. results: the file whose table between the marks is replaced."""
+    """The files to write. kept: folder of the figures. results: the file whose table between the marks is replaced."""
 
     kept: Path = KEPT
     page: Path = PAGE
@@ -91,7 +91,7 @@ class Places(msgspec.Struct, frozen=True):
 
 
 def places_in(folder: Path) -> Places:
-    """All of them in one folder, which is made where it is not there."""
+    """All files in one folder, which is created if it is missing."""
     folder.mkdir(parents=True, exist_ok=True)
     found = Places(folder / "results", folder / PAGE.name, folder / RESULTS.name)
     if not found.results.exists():
@@ -100,26 +100,26 @@ def places_in(folder: Path) -> Places:
 
 
 def measured(name: str, more: Sequence[str] = ()) -> Kept:
-    """Runs the part, with more arguments. Raises RuntimeError when it says no figures; an aim that was missed is no
-    failure."""
+    """Runs the part with more arguments. Raises RuntimeError if it prints no figures; a missed aim is not an error."""
     command = [sys.executable, "-m", f"benchmarks.tuner.{name}", "--json", *PARTS[name].arguments, *more]
     done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=False)
     return kept_of(name, done.stdout, datetime.now(UTC))
 
 
 def kept_of(name: str, said: str, when: datetime) -> Kept:
-    """said: a part's tables, and in the last line its figures. Raises RuntimeError when there are none."""
+    """The output of a part as Kept. said: its tables, and its figures in the last line. Raises RuntimeError without
+    figures."""
     *tables, last = said.rstrip("\n").split("\n")
     try:
         found = msgspec.json.decode(last, type=_Said)
     except msgspec.DecodeError:
-        raise RuntimeError(f"{name} said no figures in the end: {last[:200]!r}") from None
+        raise RuntimeError(f"{name} printed no figures in its last line: {last[:200]!r}") from None
     stamp = when.isoformat(timespec="seconds")
     return Kept(name, stamp, found.machine, "\n".join(tables).strip("\n"), found.figures)
 
 
 def read_kept(folder: Path = KEPT) -> dict[str, Kept]:
-    """By part, in the order of PARTS; those that were measured."""
+    """The kept parts, in the order of PARTS."""
     paths = {name: folder / f"{name}.json" for name in PARTS}
     return {name: msgspec.json.decode(path.read_bytes(), type=Kept) for name, path in paths.items() if path.exists()}
 
@@ -130,12 +130,12 @@ def _write(kept: Kept, folder: Path) -> None:
 
 
 def page_of(kept: Mapping[str, Kept], plots: Mapping[str, str]) -> str:
-    """Markdown. plots: file names beside the page, by part."""
+    """The page as Markdown. plots: file names of the plots by part, in the folder of the page."""
     lines = [
         "# The tuner, measured",
         "",
-        "Made by `python -m benchmarks.tuner.results`; every table is what its command printed. Speeds of one machine",
-        "are compared within one run only. What the figures mean for the aims: `benchmarks/RESULTS.md`.",
+        "Made by `python -m benchmarks.tuner.results`; every table is the output of its command. Speeds are compared",
+        "only within one run on one machine. The figures are compared with the aims in `benchmarks/RESULTS.md`.",
     ]
     for name, one in kept.items():
         part, machine = PARTS[name], one.machine
@@ -161,14 +161,14 @@ def _command(name: str) -> str:
 
 
 def table_of(rows: Sequence[Row]) -> str:
-    """Markdown."""
+    """The table of aims as Markdown."""
     lines = ["| what | others | aim | elastichost | reached |", "|---|---|---|---|---|"]
     lines += [f"| {row.what} | {row.others} | {row.aim} | {row.ours} | {row.reached} |" for row in rows]
     return "\n".join(lines)
 
 
 def with_table(text: str, table: str) -> str:
-    """The text with what stands between the two marks replaced. Raises ValueError when it has no marks."""
+    """The text with a new table between the two marks. Raises ValueError if it has no marks."""
     before, begin, rest = text.partition(BEGIN)
     _, end, after = rest.partition(END)
     if not begin or not end:
@@ -178,20 +178,20 @@ def with_table(text: str, table: str) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--run", default="", help=f"all, or parts with commas between them: {', '.join(PARTS)}")
+    parser.add_argument("--run", default="", help=f"all, or comma-separated parts: {', '.join(PARTS)}")
     parser.add_argument(
-        "--take", action="append", default=[], metavar="PART=FILE", help="keep what a part said into FILE"
+        "--take", action="append", default=[], metavar="PART=FILE", help="keep the output of a part that is in FILE"
     )
-    parser.add_argument("--into", type=Path, help="a folder for all that is written, not the repository's")
-    parser.add_argument("--quick", action="store_true", help="parts in their smallest setting; needs --into")
+    parser.add_argument("--into", type=Path, help="a folder for all output instead of the repository")
+    parser.add_argument("--quick", action="store_true", help="run parts in their smallest setting; needs --into")
     options = parser.parse_args(arguments)
     names = list(PARTS) if options.run == "all" else [name for name in options.run.split(",") if name]
     taken = {name: Path(path) for name, _, path in (one.partition("=") for one in options.take)}
     if unknown := [name for name in (*names, *taken) if name not in PARTS]:
-        print(f"no part {unknown[0]!r}: choose from {', '.join(PARTS)}", file=sys.stderr)
+        print(f"unknown part {unknown[0]!r}: choose from {', '.join(PARTS)}", file=sys.stderr)
         return 2
     if options.quick and options.into is None:
-        print("figures of --quick are no results: say with --into where they go", file=sys.stderr)
+        print("--quick needs --into: its figures must not replace those of the repository", file=sys.stderr)
         return 2
     places, more = Places() if options.into is None else places_in(options.into), ["--quick"] if options.quick else []
     for name in names:

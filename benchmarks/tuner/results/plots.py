@@ -1,4 +1,4 @@
-"""Plots of what the tuner's benchmarks measured: accuracy by job, a live run's course, policies on a cluster."""
+"""Plots of the tuner's benchmarks: accuracy by job, the course of live runs, policies on a cluster."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ OTHER = "#d9d9d9"
 
 
 def save_plots(figures: Mapping[str, msgspec.Raw], folder: Path) -> dict[str, str]:
-    """figures: of parts, as they were kept. The plots' names within the folder, by part."""
+    """Draws the plots into `folder`. figures: kept figures by part. Returns the file names by part."""
     makers: dict[str, Callable[[msgspec.Raw], Any]] = {"real": _accuracy, "live": _courses, "simulated": _policies}
     found = {}
     for name, make in makers.items():

@@ -1,4 +1,4 @@
-"""The aims of the tuner beside what was measured: one row for each line of the table in the specification. Pure."""
+"""The table of the tuner's aims and measurements: one row for each line of the table in the specification. Pure."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ Reached = Literal["yes", "not each time", "once", "**no**", ""]
 
 
 class Row(msgspec.Struct, frozen=True):
-    """others: the figure to beat and where it is from. reached: "yes" where a repetition would reach the aim, too;
-    "not each time" where the mean or median does and the unlucky end of its interval, or the worst round, does not;
-    "once" where it was measured a single time; "" where there is no aim."""
+    """One row. others: the figure to beat, and its source. reached: "yes" if a repetition would reach the aim too; "not
+    each time" if the mean or median reaches it, but the unfavourable end of its interval or the worst round does not;
+    "once" if it was measured only once; "" without an aim."""
 
     what: str
     others: str
@@ -35,7 +35,7 @@ class Row(msgspec.Struct, frozen=True):
     reached: Reached
 
 
-Judged = tuple[Aim, float, float]  # an aim, the mean or median, and the unlucky end of its interval
+Judged = tuple[Aim, float, float]  # an aim, the mean or median, and the unfavourable end of its interval
 
 
 def _reached(*judged: Judged) -> Reached:
@@ -45,12 +45,12 @@ def _reached(*judged: Judged) -> Reached:
 
 
 def _reached_once(*judged: tuple[Aim, float]) -> Reached:
-    """Of a single run: whether another one would reach the aim is not known."""
+    """The verdict on a single run: it is not known whether another run would reach the aim."""
     return "once" if all(aim.is_met(value) for aim, value in judged) else "**no**"
 
 
 def rows_of(figures: Mapping[str, msgspec.Raw]) -> list[Row]:
-    """figures: of parts, as they were kept; parts that were not measured have no rows."""
+    """The rows of the table. figures: kept figures by part; a part without figures has no rows."""
     makers: dict[str, Callable[[msgspec.Raw], Iterator[Row]]] = {
         "simulated": _simulated,
         "real": _real,
@@ -141,7 +141,7 @@ def _memory(raw: msgspec.Raw) -> Iterator[Row]:
         one = found.arms[name]
         shares, lead = f"{one.precision.shown('.3f')}, {one.recall.shown('.3f')}", f"{one.leads[1]:.1f} moves"
         yield Row(
-            f"end of memory seen in time, {words}: precision, recall; median lead",
+            f"running out of memory predicted in time, {words}: precision, recall; median lead",
             "",
             f">= {found.aims['precision']:g}, >= {found.aims['recall']:g}, lead of a move",
             f"{shares}; {one.median_lead_s:.0f} s, {lead}",
@@ -153,7 +153,7 @@ def _memory(raw: msgspec.Raw) -> Iterator[Row]:
     for run in found.real:
         if run.lead_s is not None and run.action_s is not None:
             yield Row(
-                f"real job, {run.arm}: lead before memory would have ended",
+                f"real job, {run.arm}: lead before memory would have run out",
                 "",
                 f">= {run.action_s:.1f} s, an action",
                 f"{run.lead_s:.1f} s; {run.status}",
@@ -165,7 +165,7 @@ def _emulated(raw: msgspec.Raw) -> Iterator[Row]:
     found = msgspec.json.decode(raw, type=emulated.Figures)
     calm = found.steady
     yield Row(
-        f"{calm.workers} emulated workers: heartbeat handled after (p99), supervisor's share of a core",
+        f"{calm.workers} emulated workers: delay of heartbeats (p99), supervisor's share of a core",
         "",
         "<= 100 ms, <= 25 %",
         f"{1e3 * calm.heartbeat_p99_s:.0f} ms, {calm.supervisor_cores:.0%}",
@@ -173,7 +173,7 @@ def _emulated(raw: msgspec.Raw) -> Iterator[Row]:
     )
     for one in found.tuned:
         yield Row(
-            f"emulated {one.name}, from nothing: true speed of the last plan over the best's; settled after",
+            f"emulated {one.name}, without history: true speed of the last plan over the best's; settled after",
             "",
             ">= 0.95",
             f"{one.share:.3f}; {one.settled_s:.0f} s",
@@ -266,7 +266,7 @@ def _tail(found: results.Results, rival: str) -> Interval:
 
 
 def _strongest(found: results.Results) -> Iterator[Row]:
-    """Over the rivals that are stronger than those which the paper compares itself with."""
+    """Rows for rivals that are stronger than those in the paper's comparison."""
     ratios = found.ratios["elastichost"]
     for rival, words in (("dlrover_rm", "DLRover-RM"), ("tuned", "plans that a person tuned well and never changes")):
         if rival in ratios:
@@ -318,7 +318,7 @@ def _cured(found: results.Results) -> Iterator[Row]:
 def _seen(found: results.Results) -> Iterator[Row]:
     if found.care is None:
         return
-    for one, words in ((found.care.stragglers, "stragglers"), (found.care.memory, "ends of memory")):
+    for one, words in ((found.care.stragglers, "stragglers"), (found.care.memory, "running out of memory")):
         if one.precision is not None and one.recall is not None:
             yield Row(
                 f"{words}: precision, recall, in time ({one.count} cases)",

@@ -1,4 +1,4 @@
-"""Policies that look for a job's best configuration: the tuner's own, random search, and Bayesian optimisation."""
+"""Policies that search a job's best configuration: the tuner's policy, random search, and Bayesian optimisation."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(slots=True)
 class Tuned:
-    """The production policy, as `supervisor.tuning` calls it."""
+    """The production policy, called as the supervisor calls it."""
 
     settings: TunerSettings
     state: TunerState = field(default_factory=TunerState)
@@ -37,7 +37,7 @@ class Tuned:
 
 
 class _Search:
-    """Measures blocks as the tuner does, tries what `_next` says, and ends with the best that was measured."""
+    """Measures blocks as the tuner does, tries the configurations of `_next`, and ends with the best measured one."""
 
     def __init__(self, settings: TunerSettings) -> None:
         self.settings = settings
@@ -62,7 +62,7 @@ class _Search:
 
 
 class RandomSearch(_Search):
-    """So many configurations, log-uniform within the bounds."""
+    """Tries a number of configurations, drawn log-uniformly within the bounds."""
 
     def __init__(self, settings: TunerSettings, seed: int, tries: int = 10) -> None:
         super().__init__(settings)
@@ -79,8 +79,8 @@ class RandomSearch(_Search):
 
 
 class BayesianSearch(_Search):
-    """Expected improvement over a Gaussian process of log speed, less the price of cores (Jones, Schonlau and Welch
-    1998); the first three are spread over the space. Ends when a trial is expected to gain less than 0.3 %."""
+    """Expected improvement over a Gaussian process of (log speed - price of cores) (Jones, Schonlau and Welch 1998).
+    The first three configurations are spread over the space. Ends if the expected gain of a trial is below 0.3 %."""
 
     SPREAD, TRIES, WORTH, CANDIDATES = 3, 12, 0.003, 2000
 
@@ -119,8 +119,9 @@ def _improvement(mean: Floats, deviation: Floats) -> Floats:
 
 
 class GaussianProcess:
-    """Matern 5/2 over logarithms, a reach for each number. Reaches and variance: the most probable, with wide
-    log-normal priors (a factor of e about two octaves, and about 1); noise is known."""
+    """A Gaussian process with a Matern 5/2 kernel over logarithms and one length scale for each number. Length scales
+    and variance are the most probable ones under wide log-normal priors (a factor of e around two octaves, and around
+    1); the noise is known."""
 
     def __init__(self, seen: ConfigurationArray, values: Floats, errors: Floats) -> None:
         from scipy.optimize import minimize
@@ -134,7 +135,7 @@ class GaussianProcess:
         self._set(found.x)
 
     def at(self, configurations: ConfigurationArray) -> tuple[Floats, Floats]:
-        """Mean and standard deviation, float64 [n], for float64 [n, 4]."""
+        """The mean and standard deviation, float64 [n] each, for configurations float64 [n, 4]."""
         between = self._alike(np.log2(configurations), self._seen)
         mean = self._centre + between @ self._inverse @ self._values
         variance = self._variance - np.einsum("nk,kl,nl->n", between, self._inverse, between)

@@ -1,21 +1,21 @@
-"""How soon the tuner finds the best configuration of a job, and what it costs on the way, in a world that is known.
+"""How soon the tuner finds the best configuration of a job, and the cost of its trials, in worlds with known speeds.
 
     python -m benchmarks.tuner.search           all worlds and arms: minutes of one core
     python -m benchmarks.tuner.search --quick   a few worlds, one seed: seconds
 
-The production policy gets looks at a job of the queue simulator (`search_simulated`) or of a recorded grid of real runs
-(`search_recorded`). It starts in the default plan, in a bad random one (slower than the median of the space), or in the
-one that warm start proposes after 1 to 5 earlier jobs of the family, tuned in the same way, whose costs differ by 10 %.
-Jobs of 5 minutes to 10 hours (at the best speed) are looked at for the first minutes; what runs then goes on to their
-end.
+The production policy gets looks at a job of the queue simulator (`simulated_worlds`) or of a recorded grid of real runs
+(`recorded_worlds`). It starts with the default plan, with a bad random plan (slower than the median of the space), or
+with the plan that warm start proposes after 1 to 5 earlier jobs of the family, which were tuned in the same way and
+have costs that differ by 10 %. Jobs take 5 minutes to 10 hours (at the best speed). The policy gets looks during the
+first minutes; the configuration at the end of this time then runs to the end of the job.
 
-The goal is the policy's own: log speed less the price of the cores (`acquisition.price_of`). "Near" is within 5 % of
-the best of the space in that measure. "Tried" counts distinct configurations, the first one too, until one is near; a
-run that does not end near has never found it. "Over" is the time of the run over that of one that has the best from the
-start. A violation is a configuration slower than 0.9 of the fastest that ran before. Of a recorded grid the truth is
-the mean over few rounds of a machine that drifts: "nearly" counts also what is farther from near by no more than a
-standard error of that. "random" and "bayesian" need some minutes of looks, so that of a quick run they are not to be
-judged.
+The goal is the goal of the policy: log speed minus the price of the cores (`acquisition.price_of`). "Near" is within
+5 % of the best of the space in that measure. "Tried" counts distinct configurations, including the first one, until one
+is near; a run that does not end near counts as never. "Over" is the time of the run divided by the time of a run that
+has the best configuration from the start. A violation is a configuration with less than 0.9 of the fastest speed
+before. The truth of a recorded grid is a mean over few rounds on a machine that drifts; "nearly" also counts runs that
+miss "near" by at most one standard error of that truth. "random" and "bayesian" need some minutes of looks, so that a
+quick run does not judge them.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ Floats = npt.NDArray[np.float64]
 
 
 class Share(msgspec.Struct, frozen=True):
-    """A statistic of runs, and its 95 % bootstrap interval."""
+    """A statistic of runs with its 95 % bootstrap interval."""
 
     value: float
     low: float
@@ -68,7 +68,7 @@ class Share(msgspec.Struct, frozen=True):
 
 
 def share_of(values: Sequence[float], statistic: Callable[[Floats], Floats]) -> Share:
-    """statistic: of each row, float64 [n] for float64 [n, runs]."""
+    """The statistic of the values with its interval. statistic: maps float64 [n, runs] to float64 [n], row by row."""
     array = np.asarray(values, dtype=np.float64)
     picks = np.random.default_rng(0).integers(0, len(array), (RESAMPLES, len(array)))
     low, high = np.quantile(statistic(array[picks]), (0.025, 0.975), method="nearest")
@@ -92,9 +92,10 @@ def _tenth(rows: Floats) -> Floats:
 
 
 class Summary(msgspec.Struct, frozen=True):
-    """Of some runs. tried, until_s, regret_s: medians; *_p90: over 90 % of runs; soon: share that is near with as few
-    configurations as is aimed at; nearly: near, or farther by no more than a standard error of the truth; regret_s:
-    seconds more than the best takes; lowest: P10; violations: of trials; violating: of runs, with one or more."""
+    """Figures of some runs. tried, until_s, regret_s: medians. *_p90: 90 % quantiles. soon: share of runs that are near
+    within the number of configurations of the aim. nearly: share of runs that are near, or miss it by at most one
+    standard error of the truth. regret_s: seconds more than with the best configuration. lowest: P10. violations: share
+    of trials. violating: share of runs with a violation."""
 
     runs: int
     tried: Share
@@ -135,8 +136,8 @@ def summary_of(runs: Sequence[Run], most: int) -> Summary:
 
 
 class Figures(msgspec.Struct, frozen=True):
-    """cold, warm: by arm, in simulated worlds; real_*: in recorded ones; noise, lengths: of the tuner's own cold runs;
-    worlds: the same, of all worlds. accuracy: of warm starts, in simulated worlds."""
+    """All figures. cold, warm: by arm, in simulated worlds. real_*: in recorded worlds. noise, lengths: of the tuner's
+    cold runs. worlds: of the tuner's cold runs in all worlds. accuracy: of warm starts in simulated worlds."""
 
     cold: dict[str, Summary]
     warm: dict[str, Summary]
@@ -251,7 +252,7 @@ def show(figures: Figures) -> None:
         (f"warm starts (soon: at most {AIM_WARM} tried)", figures.warm),
         ("cold starts, recorded grids", figures.real_cold),
         ("warm starts, recorded grids", figures.real_warm),
-        ("cold starts of the tuner's own, by noise", figures.noise),
+        ("cold starts of the tuner, by noise", figures.noise),
         ("by length of the job", figures.lengths),
         ("by world", figures.worlds),
     )
@@ -261,16 +262,16 @@ def show(figures: Figures) -> None:
         print(f"\n{title}")
         print_table(("", *HEADER), [_shown(name, one) for name, one in rows.items()])
     if figures.accuracy:
-        print("\nwarm start: first plan against the last, smaller over larger; speed there against the best's")
+        print("\nwarm start: first plan compared with the last (smaller / larger); its speed / speed of the best")
         print("  ".join(f"{name} {one.shown('.2f')}" for name, one in figures.accuracy.items()))
     if figures.drifts:
-        print("\ncosts that change in the middle")
+        print("\ncosts that change in the middle of the job")
         print_table(
             ("world", "what", "noise", "noticed, s", "false", "changes", "behind"), map(_drift_row, figures.drifts)
         )
     print(
         f"\n{figures.decisions} decisions, p50 {1e3 * figures.decision_p50_s:.0f} ms, "
-        f"p99 {1e3 * figures.decision_p99_s:.0f} ms of CPU; all of it took {figures.took_s:.0f} s"
+        f"p99 {1e3 * figures.decision_p99_s:.0f} ms of CPU; whole benchmark {figures.took_s:.0f} s"
     )
 
 
@@ -299,16 +300,16 @@ def _options(is_quick: bool) -> Options:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs the benchmark; 1 when an aim is missed."""
+    """Runs the benchmark. Returns 1 if an aim is missed, else 0."""
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.tuner.search",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--quick", action="store_true", help="a few worlds, one seed, one minute of looks")
-    parser.add_argument("--json", action="store_true", help="the last line is one JSON object")
-    parser.add_argument("--seeds", type=int, help="of the tuner's own arm, in each world and start")
-    parser.add_argument("--arms", help="comma-separated; the tuner's own comes first")
+    parser.add_argument("--json", action="store_true", help="print one JSON object as the last line")
+    parser.add_argument("--seeds", type=int, help="number of seeds of the tuner's arm, in each world and start")
+    parser.add_argument("--arms", help="comma-separated; the tuner's arm comes first")
     chosen = parser.parse_args(arguments)
     options = _options(chosen.quick)
     if chosen.seeds is not None:

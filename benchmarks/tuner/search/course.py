@@ -1,7 +1,7 @@
-"""A run of a policy in a world that is known: looks every half second, noise, and what changes cost. Pure.
+"""Simulates a run of a policy in a known world: looks every half second, noise, and the cost of plan changes. Pure.
 
-Rates of windows are log-AR(1) noise about the true speed; what processes time, and how fast a configuration happens to
-be this time, is drawn anew with every visit.
+The rates of windows are the true speed with log-AR(1) noise. The timings of the processes, and the speed of a
+configuration during a visit, are drawn again for every visit.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ from elastichost.tuner.policy.profile import ProfileSample, Totals
 __all__ = ["Change", "Course", "Policy", "Visit", "drive"]
 
 LOOK_S = 0.5
-TRIAL_S = 45.0  # what has run for longer is no trial
-CHANGE_S = (0.2, 0.5)  # measured: from the request until what runs is what is wanted
+TRIAL_S = 45.0  # a configuration that has run for longer is not a trial
+CHANGE_S = (0.2, 0.5)  # measured time from the request of a plan until it runs
 
 
 class Policy(Protocol):
     def look(self, look: ProfileSample, samples_left: int) -> Configuration | None:
-        """What should run from now on; None: what runs."""
+        """The configuration to run from now on; None to keep the present one."""
         ...
 
 
 class Visit(msgspec.Struct, frozen=True):
-    """A configuration that ran from then on."""
+    """A configuration that ran from a moment on."""
 
     at_s: float
     configuration: Configuration
@@ -42,8 +42,8 @@ class Visit(msgspec.Struct, frozen=True):
 
 @dataclass(slots=True)
 class Course:
-    """What happened. looks_s: CPU time of each look; seconds: of the whole run, from `looked_s` on with what ran
-    then."""
+    """The course of one run. looks_s: CPU time of each look. seconds: duration of the whole run; from `looked_s` on the
+    configuration does not change."""
 
     visits: list[Visit] = field(default_factory=list)
     looks_s: list[float] = field(default_factory=list)
@@ -57,7 +57,7 @@ class Course:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """From `at_s` on the job costs what `after` costs."""
+    """From `at_s` on, the job has the costs of `after`."""
 
     at_s: float
     after: Job
@@ -74,8 +74,8 @@ def drive(
     times: bool = True,
     clock: Callable[[], float] = time.thread_time,
 ) -> Course:
-    """Trains so many samples, and looks for `looks_s`, or until what runs is no trial any more (twice as long at most):
-    then that goes on to the end. times: processes time themselves."""
+    """Trains `samples` samples. The policy gets looks for `looks_s`, or longer (at most twice as long) until the
+    present configuration is not a trial; that one then runs to the end. times: the processes report timings."""
     random = np.random.default_rng((job.family.seed, job.seed, 13))
     noise = _noise(job, random)
     course, counted = Course([Visit(0.0, start)]), _Counted(job, random)
@@ -105,7 +105,7 @@ def drive(
             trained += partial
             counted.count(partial)
             full_s -= change_s
-            # told with an error of its own: the dip is seen in noise
+            # the reported loss has an error, because the dip is measured in noise
             lost_s = (1 - calibration.PARTIAL_RATE) * change_s * float(np.exp(0.3 * random.standard_normal()))
             present = wanted
             counted.enter(present)
@@ -119,7 +119,7 @@ def drive(
 
 
 def _noise(job: Job, random: np.random.Generator) -> Iterator[float]:
-    """Factors with mean 1, whose logarithms are x' = rho x + sqrt(1 - rho^2) sd e."""
+    """Yields factors with mean 1 whose logarithms follow x' = rho x + sqrt(1 - rho^2) sd e."""
     sd = math.sqrt(math.log1p(job.family.cov**2))
     rho = job.family.rho
     x = sd * float(random.standard_normal())
@@ -130,7 +130,7 @@ def _noise(job: Job, random: np.random.Generator) -> Iterator[float]:
 
 
 class _Counted:
-    """Totals of a run; what a visit to a configuration meets stays while it lasts."""
+    """Totals of a run. The speed and timings of a visit to a configuration stay constant during the visit."""
 
     def __init__(self, job: Job, random: np.random.Generator) -> None:
         self._job, self._random = job, random
@@ -141,14 +141,14 @@ class _Counted:
     def enter(self, configuration: Configuration) -> None:
         met, workload = self._job.truth.met(configuration, self._random), self._job.truth.workload
         self.rate, self.hot_share = met.speed.samples_per_s, met.hot_share
-        parts = configuration.workers if workload.mode == "sync" else 1  # batches of one worker in an iteration
+        parts = configuration.workers if workload.mode == "sync" else 1  # batches (one for each worker) in an iteration
         speed = met.speed
         times = (speed.compute_s, speed.reader_s, speed.exchange_s, speed.bytes_moved, speed.worker_cpu_s)
         values = (parts, *(parts * value for value in times), speed.server_cpu_s, parts * met.training_cpu_s)
         self._per_sample = [value / workload.batch_size for value in values]
 
     def become(self, job: Job, configuration: Configuration) -> None:
-        """It costs what that job costs from now on."""
+        """Switches to the costs of a job and to a configuration."""
         self._job = job
         self.enter(configuration)
 

@@ -1,5 +1,5 @@
-"""Recorded grids of real runs as worlds: the truth is the mean over the rounds of all that was measured, and what a
-visit finds is one of the blocks. Pure."""
+"""Recorded grids of real runs as worlds: the true speed is the mean over all rounds, and a visit gets one of the
+blocks. Pure."""
 
 from __future__ import annotations
 
@@ -46,11 +46,11 @@ class Recorded(msgspec.Struct, frozen=True):
 
     @property
     def default(self) -> Configuration:
-        """A worker for each core and one PS, as `cold_start` does."""
+        """One worker for each core and one PS, as in `cold_start`."""
         return Configuration(min(self.workload.host_cores, self.bounds.most.workers), self.bounds.least.servers)
 
     def draw(self, random: np.random.Generator) -> tuple[Costs, float, float]:
-        """A family is the case; its noise that of the median block."""
+        """The costs and noise of a family: the case itself, with the noise of the median block."""
         cov = float(np.median([window_cov(block) for block in _case(self).blocks]))
         return Costs(), cov, USUAL_CORRELATION
 
@@ -68,12 +68,12 @@ class Recorded(msgspec.Struct, frozen=True):
         )
 
     def truth(self, costs: Costs) -> RecordedTruth:
-        """Only times may be others: nobody knows what the case would be with other costs of a part."""
+        """The truth with scaled times. Other costs cannot be changed, because the grid has no such measurements."""
         return RecordedTruth(self, costs.time)
 
 
 def recorded_worlds() -> tuple[Recorded, ...]:
-    """Of all grids in the repository; empty when there is none."""
+    """The worlds of all grids in the repository; empty without grids."""
     return tuple(Recorded(name, case) for name, case in _cases())
 
 
@@ -96,14 +96,14 @@ def _blocks(of: Recorded) -> Mapping[Sizes, tuple[Observation, ...]]:
 
 
 def window_cov(block: Observation) -> float:
-    """Of the windows of a block, from the error that `profile.log_error_of` gave it."""
+    """The coefficient of variation of the windows of a block, from the error that `profile.log_error_of` gave it."""
     rho, windows = USUAL_CORRELATION, max(3.0, block.seconds / WINDOW_S)
     effective = max(1.0, windows * (1 - rho) / (1 + rho))
     return block.log_error * math.sqrt(effective * max(0.3, 1 - 1 / effective)) / MEDIAN_OVER_MEAN
 
 
 class RecordedTruth(msgspec.Struct, frozen=True):
-    """See `search_world.Truth`. time: all takes so many times as long."""
+    """Implements `world.Truth`. time: factor on all times."""
 
     of: Recorded
     time: float = 1.0
@@ -114,7 +114,7 @@ class RecordedTruth(msgspec.Struct, frozen=True):
 
     @property
     def log_error(self) -> float:
-        """From what the rounds differ by, over all configurations."""
+        """The standard error, from the differences between rounds over all configurations."""
         several = [np.log([b.samples_per_s for b in blocks]) for blocks in _blocks(self.of).values() if len(blocks) > 1]
         return math.sqrt(float(np.mean([logs.var(ddof=1) / len(logs) for logs in several]))) if several else 0.0
 
@@ -127,7 +127,8 @@ class RecordedTruth(msgspec.Struct, frozen=True):
         return np.array([self.speed(Configuration(*row)) for row in rows], dtype=np.float64)
 
     def met(self, configuration: Configuration, random: np.random.Generator) -> Met:
-        """One of the blocks; between numbers of PS, one of the nearest, as much faster as the truth is."""
+        """One of the blocks of the configuration. For a number of PS between recorded ones, a block of a nearest
+        number, scaled to the true speed."""
         sizes, _ = max(self._known(configuration), key=lambda known: known[1])
         blocks = _blocks(self.of)[sizes]
         block = blocks[int(random.integers(len(blocks)))]
@@ -140,7 +141,8 @@ class RecordedTruth(msgspec.Struct, frozen=True):
         return Met(IterationSpeed(block.samples_per_s * faster, **timed), max(even, min(1.0, block.hot_share or even)))
 
     def mean(self, configuration: Configuration) -> tuple[IterationSpeed, float]:
-        """Of all blocks of the configuration, or of the nearest number of PS; and the load share of the busiest PS."""
+        """The mean of all blocks of the configuration or of the nearest number of PS, and the load share of the busiest
+        PS."""
         sizes, _ = max(self._known(configuration), key=lambda known: known[1])
         blocks = _blocks(self.of)[sizes]
 
@@ -157,8 +159,8 @@ class RecordedTruth(msgspec.Struct, frozen=True):
         return IterationSpeed(math.exp(_mean_log(self.of, sizes)) / self.time, **times), max(even, min(1.0, share))
 
     def _known(self, configuration: Configuration) -> list[tuple[Sizes, float]]:
-        """What was recorded at, or about, this number of PS, with its share in the logarithm of the speed. Raises
-        KeyError for a configuration that is not of the grid."""
+        """The recorded sizes at or next to this number of PS, with their weights for the logarithm of the speed. Raises
+        KeyError for a configuration outside of the grid."""
         blocks, one = _blocks(self.of), configuration
         counts = sorted(p for w, p, c in blocks if (w, c) == (one.workers, one.worker_cores))
         if not counts:

@@ -1,4 +1,4 @@
-"""Runs of a policy in worlds that are known: from which start, for how long, and what became of it."""
+"""Runs policies in known worlds, from different starts and for different lengths, and records the results."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ NO_PRIORS, NO_TIMERS = "- priors", "- timers"
 ARMS = ("elastichost", NO_PRIORS, NO_TIMERS, "dlrover_rm", "optimus", "bayesian", "random")
 STARTS = ("default", "random", "warm")
 LENGTHS_S = (1800.0, 7200.0, 300.0, 36000.0)
-NEVER = 10_000  # tried, of a run that does not end near
-DECIDED_S = 0.001  # looks that take longer were decisions
+NEVER = 10_000  # value of `tried` for a run that does not end near
+DECIDED_S = 0.001  # a look that takes longer counts as a decision
 
 
 class Options(msgspec.Struct, frozen=True):
-    """rival_seeds: of the arms that are not the first. looks_s: for how long a run is looked at, at most."""
+    """Options. rival_seeds: number of seeds of all arms but the first. looks_s: longest time with looks."""
 
     seeds: int = 4
     rival_seeds: int = 2
@@ -42,10 +42,10 @@ class Options(msgspec.Struct, frozen=True):
 
 
 class Run(msgspec.Struct, frozen=True):
-    """cov: of the noise. tried: NEVER where it does not end near; until_s: when it was first near. behind: of the last
-    configuration; doubt: standard error of a difference between two true speeds. over: less one. lowest: speed on the
-    way over the start's. accuracy: for each number of the first plan, smaller over larger of it and the last one's;
-    start_speed: of the first plan over that of the best."""
+    """One run. cov: of the noise. tried: NEVER if it does not end near. until_s: when it was first near. behind: of the
+    last configuration. doubt: standard error of a difference between two true speeds. over: relative extra time.
+    lowest: lowest speed on the way / speed of the start. accuracy: for each number of the first and the last plan,
+    smaller / larger. start_speed: speed of the first plan / speed of the best."""
 
     world: str
     start: str
@@ -86,14 +86,14 @@ def policy_of(arm: str, settings: TunerSettings, seed: int) -> Policy:
 
 
 def bad_start(job: Job, seed: int) -> Configuration:
-    """A random one of the slower half."""
+    """A random configuration of the slower half."""
     slow = job.space[job.speeds < np.median(job.speeds)]
     drawn = slow[np.random.default_rng((seed, 31)).integers(len(slow))]
     return Configuration(*(int(number) for number in drawn))
 
 
 def samples_of(job: Job, length_s: float) -> float:
-    """That the best configuration trains in that time."""
+    """The number of samples that the best configuration trains in `length_s` seconds."""
     return length_s * job.speed(job.best)
 
 
@@ -103,7 +103,7 @@ def tuned_for(job: Job, settings: TunerSettings) -> TunerSettings:
 
 @lru_cache(maxsize=64)
 def history(family: Family, jobs: int, looks_s: float) -> tuple[JobRecord, ...]:
-    """Of the jobs that came before, numbered from 1: each was started as its predecessors taught, and tuned."""
+    """The records of earlier jobs, numbered from 1. Each had the history of its predecessors."""
     records: list[JobRecord] = []
     for number in range(1, jobs + 1):
         job = draw_job(family, number, settings_of(family.world).min_gain)
@@ -114,13 +114,13 @@ def history(family: Family, jobs: int, looks_s: float) -> tuple[JobRecord, ...]:
         features = msgspec.structs.replace(family.features, samples=int(samples_of(job, 1800.0)))
         ended = f"2026-01-{number:02}T00:00:00+00:00"
         record = record_of(features, policy.state, settings, course.final, ended, Estimates(), ended_well=True)
-        assert record is not None, "something was measured"
+        assert record is not None, "the run must have measured a configuration"
         records.append(record)
     return tuple(records)
 
 
 def first_plan(job: Job, records: Sequence[JobRecord]) -> tuple[Configuration, Prior | None, bool]:
-    """Configuration, prior, and whether history knew them."""
+    """The first configuration, the prior, and whether both come from the history."""
     found = warm_start(job.family.features, records, job.family.world.bounds) if records else None
     if isinstance(found, WarmStart):
         return found.configuration, found.prior, True
@@ -180,8 +180,8 @@ def _nearness(one: int, other: int) -> float:
 
 
 def runs_of(options: Options, told: Callable[[str], None] = lambda text: None) -> Iterator[Run]:
-    """All arms on the same jobs, noise and starts; NO_PRIORS is of warm starts only, and of them it is the only one
-    beside the tuner's own."""
+    """Runs all arms on the same jobs, noise and starts. Warm starts have two arms: the tuner's and NO_PRIORS, which has
+    no other starts."""
     for of in options.worlds:
         for start in STARTS:
             for arm in options.arms:
@@ -194,8 +194,9 @@ def runs_of(options: Options, told: Callable[[str], None] = lambda text: None) -
 
 
 class Drifted(msgspec.Struct, frozen=True):
-    """A job whose costs change in the middle. noticed_s: until the policy said so; None: never. false_alarms: before.
-    changes: of the configuration, after; behind: in the end, what is best then."""
+    """A job with costs that change in the middle. noticed_s: time until the policy detects it, None for never.
+    false_alarms: detections before the change. changes: configurations changed after it. behind: of the last
+    configuration, relative to the best one after the change."""
 
     world: str
     what: str
@@ -207,12 +208,12 @@ class Drifted(msgspec.Struct, frozen=True):
     behind: float
 
 
-# what becomes dearer, as factors of time, computing and work of the PS
+# changes of costs: factors on all times and on the work of the PS
 DRIFTS = {"all 1.4": Costs(time=1.4), "PS 2.5": Costs(server=2.5), "nothing": Costs()}
 
 
 def drifts_of(options: Options, worlds: Iterable[World], seeds: int) -> Iterator[Drifted]:
-    """Jobs of an hour."""
+    """Runs jobs of one hour with changing costs."""
     half_s = options.looks_s
     for of in worlds:
         for what, costs in DRIFTS.items():

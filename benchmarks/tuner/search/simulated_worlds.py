@@ -1,5 +1,5 @@
-"""Worlds of the queue simulator: clusters, from its recorded tables, and hosts whose cores are shared, from lattices
-that are simulated here. Pure."""
+"""Worlds of the queue simulator: clusters, from its recorded tables, and hosts with shared cores, from lattices that
+are simulated here. Pure."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from elastichost.tuner.policy.candidates import Bounds
 
 __all__ = ["SIMULATED", "Simulated", "SimulatedTruth"]
 
-OVERSUBSCRIPTION, DIRECT_SERVERS = 2.0, 4  # as `supervisor.tuner_settings`
+OVERSUBSCRIPTION, DIRECT_SERVERS = 2.0, 4  # as in `supervisor.startup.tuner_settings`
 CHEAPEST, DEAREST = Costs(0.5, 0.6, 0.6), Costs(2.0, 1.8, 1.8)
 Floats = npt.NDArray[np.float64]
 
 
 class Simulated(msgspec.Struct, frozen=True):
-    """host_cores: that all processes share; 0: a cluster, where each has its own. quota: cores of the cluster that the
-    job may have; 0: as many as its processes can."""
+    """A world of the queue simulator. host_cores: cores that all processes share; 0 for a cluster, where each process
+    has its own cores. quota: cores of the cluster that the job may use; 0 for no limit."""
 
     scenario: str
     host_cores: int = 0
@@ -47,8 +47,8 @@ class Simulated(msgspec.Struct, frozen=True):
 
     @property
     def bounds(self) -> Bounds:
-        """A cluster: 1..32 workers, 1..16 PS, 1..8 cores each. A host: as the supervisor bounds a job that leaves all
-        open."""
+        """The bounds of a job. Cluster: 1 to 32 workers, 1 to 16 PS, 1 to 8 cores each. Host: the supervisor's bounds
+        for a job with everything "auto"."""
         if not self.host_cores:
             return Bounds(Configuration(1, 1), Configuration(32, 16, 8, 8), cores=self.quota, share_cores=False)
         cores = self.host_cores
@@ -62,7 +62,7 @@ class Simulated(msgspec.Struct, frozen=True):
 
     @property
     def costs(self) -> Scenario:
-        """On a host of another size the memory carries as many more threads."""
+        """The costs of a part. On a host of another size, memory bandwidth scales with the number of cores."""
         found = scenario(self.scenario)
         if not self.host_cores:
             return found
@@ -72,7 +72,7 @@ class Simulated(msgspec.Struct, frozen=True):
 
     @property
     def default(self) -> Configuration:
-        """A worker for each core of a host and one PS, as `cold_start` does; of a cluster the simulator's reference."""
+        """Host: one worker for each core and one PS, as in `cold_start`. Cluster: the simulator's reference."""
         return Configuration(self.host_cores, 1) if self.host_cores else Configuration(8, 4, 2, 2)
 
     def draw(self, random: np.random.Generator) -> tuple[Costs, float, float]:
@@ -111,7 +111,7 @@ def _cov_class(uniform: float) -> tuple[float, float]:
 
 
 class SimulatedTruth(msgspec.Struct, frozen=True):
-    """See `search_world.Truth`."""
+    """Implements `world.Truth`."""
 
     of: ScaledSpeedTable
 
@@ -130,7 +130,7 @@ class SimulatedTruth(msgspec.Struct, frozen=True):
         return self.of.speeds(configurations)
 
     def met(self, configuration: Configuration, random: np.random.Generator) -> Met:
-        """Each timing is off by something that stays for the visit."""
+        """A visit: each timing has an error that stays constant during the visit."""
         speed = self.of.speed(configuration)
         timings = [name for name in speed.__struct_fields__ if name != "samples_per_s"]
         noise = np.exp(calibration.DIRECT_LOG_ERROR * random.standard_normal(len(timings) + 1)).tolist()
@@ -142,7 +142,7 @@ class SimulatedTruth(msgspec.Struct, frozen=True):
 
 @lru_cache(maxsize=512)
 def _host_table(of: Simulated, compute: float, server: float) -> SpeedTable:
-    """Simulated at powers of two and half-way between; where the host is full there is a point."""
+    """A table simulated at powers of two, half-way between them, and at the sizes that just fill the host."""
     costs = of.costs
     scaled = {name: getattr(costs, name) * compute for name in ("serial_s", "sample_s")}
     scaled |= {
@@ -153,7 +153,7 @@ def _host_table(of: Simulated, compute: float, server: float) -> SpeedTable:
     workers = _levels(most.workers)
     servers = _powers(most.servers)
     cores = sorted({*(n for n in (1, 2, 3, 4) if n <= most.worker_cores), most.worker_cores})
-    axes = (workers, servers, cores, (1, 2), (0.0, 1.0))  # one core a PS, no skew: the last two are not used
+    axes = (workers, servers, cores, (1, 2), (0.0, 1.0))  # the last two axes (cores of a PS, skew) are not used
     logs = np.empty((len(workers), len(servers), len(cores), 2, 2, 7))
     for w, p, c in product(range(len(workers)), range(len(servers)), range(len(cores))):
         logs[w, p, c] = point(costs, Configuration(workers[w], servers[p], cores[c]), costs.skew)

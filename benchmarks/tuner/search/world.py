@@ -1,4 +1,4 @@
-"""Worlds whose truth is known, and jobs in them: families of like jobs, each with costs of its own. Pure."""
+"""Worlds with known true speeds, and jobs in them: families of similar jobs with different costs. Pure."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from elastichost.tuner.policy.candidates import Bounds, enumerate_candidates
 
 __all__ = ["NEAR", "Costs", "Family", "Job", "Met", "Truth", "World", "draw_family", "draw_job"]
 
-NEAR = math.log(1 / 0.95)  # of the best of the space, in log speed less the price of its cores
-SPREAD = 0.1  # log standard deviation of the costs of one job of a family against another
+NEAR = math.log(1 / 0.95)  # largest distance to the best of the space, in (log speed - price of cores)
+SPREAD = 0.1  # log standard deviation of the costs between jobs of a family
 Floats = npt.NDArray[np.float64]
 
 
 class Costs(msgspec.Struct, frozen=True):
-    """Factors: of all times, of computing, of the work of the PS."""
+    """Factors on all times, on computing, and on the work of the PS."""
 
     time: float = 1.0
     compute: float = 1.0
@@ -36,8 +36,8 @@ class Costs(msgspec.Struct, frozen=True):
 
 
 class Met(msgspec.Struct, frozen=True):
-    """What a visit to a configuration finds: the speed there this time, what is timed, load share of the busiest PS.
-    training_cpu_s: CPU time of a worker's training thread for an iteration; 0: not known."""
+    """The facts of one visit to a configuration: its speed, its timings, the load share of the busiest PS.
+    training_cpu_s: CPU time of a worker's training thread for an iteration; 0 if not known."""
 
     speed: IterationSpeed
     hot_share: float
@@ -45,31 +45,31 @@ class Met(msgspec.Struct, frozen=True):
 
 
 class Truth(Protocol):
-    """What is true of one job."""
+    """The true speeds of one job."""
 
     @property
     def workload(self) -> Workload: ...
 
     @property
     def log_error(self) -> float:
-        """Standard error of the logarithms of the speeds: 0 where nothing was measured."""
+        """The standard error of the logarithms of the true speeds; 0 if they are exact."""
         ...
 
     def speed(self, configuration: Configuration) -> float:
-        """samples/s, undisturbed."""
+        """The true speed in samples/s."""
         ...
 
     def speeds(self, configurations: ConfigurationArray) -> Floats:
-        """samples/s, float64 [n], for float64 [n, 4]."""
+        """The true speeds in samples/s, float64 [n], for configurations float64 [n, 4]."""
         ...
 
     def met(self, configuration: Configuration, random: np.random.Generator) -> Met:
-        """By one visit."""
+        """The facts of one visit."""
         ...
 
 
 class World(Protocol):
-    """Where jobs run. Hashable. default: the configuration with which a job starts that nothing is known of."""
+    """A world in which jobs run. Hashable. default: the first configuration of a job without history."""
 
     def __hash__(self) -> int: ...
     @property
@@ -82,7 +82,7 @@ class World(Protocol):
     def default(self) -> Configuration: ...
 
     def draw(self, random: np.random.Generator) -> tuple[Costs, float, float]:
-        """Costs of a family, and of its windows the coefficient of variation and the lag-1 autocorrelation."""
+        """Draws a family: its costs, and the coefficient of variation and lag-1 autocorrelation of its windows."""
         ...
 
     def features(self, seed: int, costs: Costs) -> JobFeatures: ...
@@ -90,7 +90,7 @@ class World(Protocol):
 
 
 class Family(msgspec.Struct, frozen=True):
-    """Jobs of one kind. cov, rho: of windows."""
+    """A family of similar jobs. cov, rho: coefficient of variation and autocorrelation of windows."""
 
     world: World
     seed: int
@@ -105,8 +105,8 @@ class Family(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """space: all configurations, float64 [n, 4]; speeds: their true samples/s, float64 [n]; worth: log speed less the
-    price of the cores, float64 [n], which is what the policy maximises."""
+    """One job. space: all configurations, float64 [n, 4]. speeds: their true samples/s, float64 [n]. worth: log speed
+    minus the price of the cores, float64 [n], which the policy maximises."""
 
     family: Family
     truth: Truth
@@ -120,7 +120,7 @@ class Job:
         return self.truth.speed(configuration)
 
     def behind(self, configuration: Configuration) -> float:
-        """How much worse than the best of the space; 0: it is the best."""
+        """The distance of a configuration's worth to the best of the space; 0 for the best."""
         price = float(price_of(as_array([configuration]), self.costs)[0])
         return float(self.worth.max()) - (math.log(self.speed(configuration)) - price)
 
@@ -135,8 +135,8 @@ def draw_family(of: World, seed: int) -> Family:
 
 
 def draw_job(family: Family, seed: int, min_gain: float, dearer: Costs | None = None) -> Job:
-    """One of the family: its costs are a little others. min_gain: prices cores, as in `TunerSettings`; dearer: than
-    the family's, beside that."""
+    """Draws a job of the family; its costs differ a little. min_gain: price of cores, as in `TunerSettings`. dearer:
+    additional factors on the family's costs."""
     jitter = np.exp(SPREAD * np.random.default_rng((family.seed, seed, 12)).standard_normal(3)).tolist()
     of = family.world
     truth = of.truth(family.costs.times(Costs(*jitter)).times(dearer or Costs()))

@@ -1,10 +1,10 @@
-"""Policies on thousands of jobs of a simulated cluster.
+"""Compares policies on thousands of jobs of a simulated cluster.
 
 benchmark  `python -m benchmarks.tuner.simulated`
 plan       policies, arms, jobs, hosts, load
-runs       plays them
+runs       simulates them
 figures    completion times, utilisation, intervals over seeds
-health     stragglers, hot PS, memory: seen or not, and what care is worth
+health     stragglers, hot PS, memory: detection, and the gain from countermeasures
 results    all parts together
-tables     what is printed
+tables     printed tables
 """

@@ -1,12 +1,12 @@
-"""Policies compared on thousands of simulated jobs: completion times, memory, utilisation, what goes wrong.
+"""Compares policies on thousands of simulated jobs: completion times, memory, utilisation, faults.
 
 `python -m benchmarks.tuner.simulated [--quick] [--json] [--parallel 2]`. All policies get the same jobs, hosts, noise
-and failures (paired seeds). Jobs come so densely that the well-tuned manual policy has about `--load` of all cores from
-the first arrival to the last; how many each policy had is printed. The oracle is the best of several that know the
-truth, chosen for each seed with hindsight. Confidence intervals are 95 % bootstraps over seeds.
+and failures (paired seeds). The arrival rate is chosen so that the well-tuned manual policy uses about `--load` of all
+cores from the first arrival to the last; the share of each policy is printed. The oracle is the best of several
+policies that have the true speeds, chosen for each seed with hindsight. Intervals are 95 % bootstraps over seeds.
 
 Parts: policies (always), ablations (ours with a part left out), hot (jobs that get a hot PS), stragglers (ten times as
-many), start (first plans, where there is room), sizes (CPU time of decisions, by number of jobs).
+many), start (first plans on a cluster with free cores), sizes (CPU time of decisions by number of jobs).
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ SIZES, QUICK_SIZES = "8,100,4000", "8"
 
 @contextmanager
 def only_results_on_stdout() -> Iterator[None]:
-    """HiGHS prints a line of its own now and then, past Python: meanwhile what is written to stdout goes to stderr."""
+    """Redirects file descriptor 1 to stderr, because HiGHS sometimes writes a line to stdout directly."""
     sys.stdout.flush()
     kept = os.dup(1)
     os.dup2(2, 1)
@@ -49,7 +49,7 @@ def only_results_on_stdout() -> Iterator[None]:
 
 
 def make_tables(path: Path, told: Callable[[str], None]) -> None:
-    """Simulates the truth tables anew: minutes."""
+    """Simulates the truth tables again, which takes minutes."""
     rows = {}
     for scenario in truth_tables.CLUSTER_SCENARIOS:
         rows[scenario.name] = np.stack(list(truth_tables.tabulate(scenario)))
@@ -67,17 +67,17 @@ def _parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--policies", default=",".join(POLICIES), help="comma-separated")
     parser.add_argument("--parts", default=None, help=f"comma-separated: {', '.join(PARTS)}; quick: the first")
     parser.add_argument("--seeds", type=int, default=None)
-    parser.add_argument("--jobs", type=int, default=None, help="of each seed")
+    parser.add_argument("--jobs", type=int, default=None, help="number of jobs for each seed")
     parser.add_argument("--hosts", type=int, default=None)
     parser.add_argument("--load", type=float, default=Plan().load)
     parser.add_argument(
-        "--moving", choices=("same", "own"), default="same", help="own: stop and restart as in the papers"
+        "--moving", choices=("same", "own"), default="same", help="own: stop and restart jobs as in the papers"
     )
-    parser.add_argument("--sizes", default=None, help=f"time decisions with so many jobs; usually {SIZES}")
-    parser.add_argument("--parallel", type=int, default=1, help="processes; the figures are the same")
+    parser.add_argument("--sizes", default=None, help=f"numbers of jobs to time decisions with; default: {SIZES}")
+    parser.add_argument("--parallel", type=int, default=1, help="number of processes; it does not change the figures")
     parser.add_argument("--quick", action="store_true", help="seconds instead of many minutes")
-    parser.add_argument("--json", action="store_true", help="the last line is one JSON object")
-    parser.add_argument("--tabulate", action="store_true", help="simulate the truth tables anew, and do nothing else")
+    parser.add_argument("--json", action="store_true", help="print one JSON object as the last line")
+    parser.add_argument("--tabulate", action="store_true", help="only simulate the truth tables again")
     return parser.parse_args(arguments)
 
 
@@ -94,7 +94,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     asked_parts = ("policies" if chosen.quick else ",".join(PARTS)) if chosen.parts is None else chosen.parts
     parts = tuple(part for part in asked_parts.split(",") if part)
     if unknown := [part for part in parts if part not in PARTS]:
-        print(f"no part {unknown[0]!r}: choose from {', '.join(PARTS)}", file=sys.stderr)
+        print(f"unknown part {unknown[0]!r}: choose from {', '.join(PARTS)}", file=sys.stderr)
         return 2
     asked = {name: getattr(chosen, name) for name in QUICK if getattr(chosen, name) is not None}
     plan = Plan(

@@ -1,5 +1,5 @@
-"""What simulations say of policies: completion times, use of resources, what goes wrong. Means over seeds, and 95 %
-bootstrap intervals."""
+"""Figures of simulated policies: completion times, use of resources, faults. Means over seeds with 95 % bootstrap
+intervals."""
 
 from __future__ import annotations
 
@@ -28,42 +28,42 @@ Floats = npt.NDArray[np.float64]
 
 
 class Figures(msgspec.Struct, frozen=True):
-    """Of one policy and seed. Completion times are of the jobs that all policies complete; shares are 0 to 1."""
+    """Figures of one policy and seed. Completion times are of jobs that all policies complete. Shares are 0 to 1."""
 
     completion_mean_s: float
     completion_p95_s: float
-    completed: float  # jobs, of all
+    completed: float  # share of jobs
     waited_mean_s: float
-    cpu_used: float  # of the cores allocated
-    memory_used: float  # of the memory granted
-    allocated: float  # cores, of all, from the first arrival to the last
+    cpu_used: float  # share of the allocated cores
+    memory_used: float  # share of the granted memory
+    allocated: float  # share of all cores, from the first arrival to the last
     oom_kills: float  # per job
     changes: float  # per job
-    hot: float  # of the time that jobs run
+    hot: float  # share of the time in which jobs run
     straggling: float
-    replaced_right: float  # of the workers replaced; 1.0 when none was
+    replaced_right: float  # share of the replaced workers; 1.0 if none was replaced
     moved_right: float
-    start_workers: float  # smaller over larger of the first and the last number, mean over completed jobs
+    start_workers: float  # smaller / larger of the first and the last number, mean over completed jobs
     start_servers: float
     refused: float  # grants per job
     decision_p99_s: float  # CPU time
     decisions: int
     events: int
-    events_per_s: float  # and second of CPU time outside the policy
+    events_per_s: float  # per second of CPU time outside the policy
 
 
 # --- of one seed ------------------------------------------------------------------------------------------------------
 
 
 def figures_of_seed(played: Mapping[str, Played]) -> dict[str, Figures]:
-    """By policy; completion times are of the jobs that all of them complete."""
+    """The figures by policy. Completion times are of the jobs that all policies complete."""
     completed = [{job.job for job in one.result.jobs if job.outcome == "completed"} for one in played.values()]
     common = frozenset(set[int].intersection(*completed))
     return {name: figures_of(one, common) for name, one in played.items()}
 
 
 def figures_of(played: Played, common: frozenset[int]) -> Figures:
-    """common: jobs whose completion times count."""
+    """The figures of one simulation. common: the jobs that count for completion times."""
     result, decisions_s = played.result, played.decisions_s
     jobs = result.jobs
     done = [job for job in jobs if job.outcome == "completed"]
@@ -104,7 +104,7 @@ def figures_of(played: Played, common: frozenset[int]) -> Figures:
 
 
 def completion_s(jobs: Sequence[JobOutcome], chosen: frozenset[int]) -> Floats:
-    """Of the completed jobs among those chosen, float64 [n]; [nan] when there are none."""
+    """The completion times of the completed jobs among `chosen`, float64 [n]; [nan] if there are none."""
     times = [job.completion_s for job in jobs if job.outcome == "completed" and job.job in chosen]
     return np.array(times or [np.nan])
 
@@ -122,19 +122,19 @@ def _nearness(done: Sequence[JobOutcome], name: str) -> float:
 
 
 def spreads(rows: Sequence[Figures]) -> dict[str, Interval]:
-    """By field."""
+    """The mean and interval over seeds, by field."""
     names = Figures.__struct_fields__
     return {name: bootstrap(np.array([getattr(row, name) for row in rows], dtype=np.float64)) for name in names}
 
 
 def ratios(figures: Mapping[str, Sequence[Figures]]) -> dict[str, dict[str, Interval]]:
-    """Mean completion time of a policy over that of another."""
+    """The ratio of mean completion times, for each pair of policies."""
     means = _means(figures)
     return {one: {other: ratio(means[one], means[other]) for other in means} for one in means}
 
 
 def best_rival(figures: Mapping[str, Sequence[Figures]]) -> str:
-    """Of those that the paper compares itself with, as far as they are there."""
+    """The best of the rivals in the paper's comparison that were simulated."""
     means = _means(figures)
     names = [name for name in RIVALS if name in means] or list(means)
     return min(names, key=lambda name: float(means[name].mean()))

@@ -1,5 +1,5 @@
-"""How well a policy sees what goes wrong, and what its care for it is worth: stragglers, hot PS, memory; and how good
-the first plan of a job is once jobs like it have been seen."""
+"""Detection of stragglers, hot PS and memory exhaustion by a policy, the gain from its countermeasures, and the quality
+of first plans when similar jobs are in the history."""
 
 from __future__ import annotations
 
@@ -28,35 +28,36 @@ __all__ = [
     "straggler_detection",
 ]
 
-WINDOW_S = 240.0  # what is over sooner nobody need have seen: blocks to average, and a minute to be sure
-HISTORY = 20  # jobs that have ended before a first plan counts
+WINDOW_S = 240.0  # shorter episodes need not be detected: a policy averages blocks and waits a minute to be sure
+HISTORY = 20  # number of jobs that must have ended before a first plan counts
 
 
 class Detection(msgspec.Struct, frozen=True):
-    """Over all jobs of all seeds. precision: right of what was done; recall: of what should have been seen. lag: from
-    the beginning to what was done about it; negative: so long before. in_time: share done early enough."""
+    """Detection over all jobs of all seeds. precision: share of correct actions. recall: share of episodes that were
+    detected. lag: from the beginning of an episode to the action; negative if the action came first. in_time: share of
+    actions that came early enough."""
 
-    count: int  # that should have been seen
-    precision: Interval | None  # None: nothing was done
-    recall: Interval | None  # None: nothing was to be seen
+    count: int  # episodes that should be detected
+    precision: Interval | None  # None: no action
+    recall: Interval | None  # None: no episode
     lag_median_s: float
     lag_p95_s: float
     in_time: float
 
 
 class Cure(msgspec.Struct, frozen=True):
-    """Completion times, by seed, of the jobs that something happens to when nobody does anything about it. over: those
-    with care over those of another arm."""
+    """Completion times, by seed, of the jobs that have an episode in the arm without countermeasures. over: ratio of
+    completion times, with countermeasures / in another arm."""
 
     jobs: int
-    size: float  # mean share of the rows' work that a hot PS had beyond its usual part
+    size: float  # mean share of the rows' work that a hot PS had in addition to its usual share
     mean_s: dict[str, Interval]
     over: dict[str, Interval]
 
 
 class Start(msgspec.Struct, frozen=True):
-    """Smaller over larger of the first plan and the last one, mean over jobs that came when HISTORY had ended; speed:
-    true speed of the first plan over that of the last."""
+    """The first plan compared with the last: smaller / larger, mean over jobs that arrive after HISTORY jobs ended.
+    speed: true speed of the first plan / true speed of the last."""
 
     jobs: int
     workers: Interval
@@ -66,8 +67,8 @@ class Start(msgspec.Struct, frozen=True):
 
 
 class Ablation(msgspec.Struct, frozen=True):
-    """Beside the whole policy, paired by seed: ratio of mean completion times, points of completion rate, ratio of what
-    is used of the memory granted, OOM kills a job."""
+    """A part left out, compared with the whole policy and paired by seed: ratio of mean completion times, difference of
+    completion rates in points, ratio of memory used, OOM kills per job."""
 
     completion: Interval
     completed_points: Interval
@@ -75,16 +76,16 @@ class Ablation(msgspec.Struct, frozen=True):
     oom_kills: Interval
 
 
-# --- seen or not ------------------------------------------------------------------------------------------------------
+# --- detection --------------------------------------------------------------------------------------------------------
 
 
 def straggler_detection(seeds: Seeds, name: str) -> Detection:
-    """Of workers that have peers. What lasts less than WINDOW_S and was not replaced does not count."""
+    """Detection of slow workers that have peers. Episodes below WINDOW_S count only if the worker was replaced."""
     return _of_episodes(seeds, name, "straggler", "replaced_wrong")
 
 
 def hot_detection(seeds: Seeds, name: str) -> Detection:
-    """Of PS that have peers, where moving buckets can help."""
+    """Detection of hot PS that have peers, to which buckets can move."""
     return _of_episodes(seeds, name, "hot", "moved_wrong")
 
 
@@ -104,7 +105,7 @@ def _of_episodes(seeds: Seeds, name: str, kind: str, wrong_field: str) -> Detect
 
 
 def memory_detection(seeds: Seeds, name: str) -> Detection:
-    """Of jobs whose memory would have run out: granted more in time, or killed. Lags are negative: leads."""
+    """Detection of jobs that would run out of memory: granted more in time, or killed. Lags are negative (leads)."""
     right, wrong, missed, lags, early = [], [], [], [], []
     for played in seeds:
         jobs = played[name].result.jobs
@@ -132,12 +133,12 @@ def _detection(
     )
 
 
-# --- what care is worth -----------------------------------------------------------------------------------------------
+# --- countermeasures --------------------------------------------------------------------------------------------------
 
 
 def cure(seeds: Seeds, kind: str, caring: str, idle: str) -> Cure:
-    """Jobs with an episode of that kind of WINDOW_S or more in the idle arm, that all arms complete. Seeds without any
-    are left out."""
+    """Compares jobs that have an episode of that kind of at least WINDOW_S in the idle arm and that all arms complete.
+    Seeds without such jobs are left out."""
     arms = tuple(seeds[0])
     means: dict[str, list[float]] = {name: [] for name in arms}
     count, sizes = 0, list[float]()
@@ -167,7 +168,7 @@ def _ill(jobs: Sequence[JobOutcome], kind: str) -> set[int]:
 
 
 def ablations(seeds: Seeds, whole: str, names: Sequence[str]) -> dict[str, Ablation]:
-    """Each arm beside the whole policy: completion times of the jobs that both complete."""
+    """Compares each arm with the whole policy, by the completion times of jobs that both complete."""
     return {name: _ablation(seeds, whole, name) for name in names}
 
 
@@ -204,7 +205,7 @@ def _memory_used(jobs: Sequence[JobOutcome]) -> float:
 
 
 def start(seeds: Seeds, name: str) -> Start | None:
-    """None when no job came late enough."""
+    """The quality of first plans; None if no job arrived after HISTORY jobs had ended."""
     rows, speeds = list[tuple[float, float, float]](), list[float]()
     count = 0
     for played in seeds:

@@ -1,4 +1,4 @@
-"""What is simulated: which policies, how many jobs on how many hosts, how densely they come, what goes wrong."""
+"""The plan of a simulation: policies, numbers of jobs and hosts, arrival rate, faults."""
 
 from __future__ import annotations
 
@@ -32,16 +32,16 @@ __all__ = [
 ]
 
 OURS, KNOWING = "elastichost", "oracle"
-RIVALS = ("static", "elastic_scheduler", "optimus")  # whose best the paper compares itself with
-STOPPING = ("static", "tuned", "optimus", "pollux")  # that stop and restart jobs in the systems they come from
+RIVALS = ("static", "elastic_scheduler", "optimus")  # the paper compares itself with the best of these
+STOPPING = ("static", "tuned", "optimus", "pollux")  # the original systems of these policies stop and restart jobs
 LOAD_ROUNDS, LOAD_TOLERANCE = 6, 0.03
 GIB = 2**30
-MIGRATION_S = 300.0  # of a stop-and-restart migration: "about 5 minutes" in the paper
+MIGRATION_S = 300.0  # duration of a stop-and-restart migration: "about 5 minutes" in the paper
 
 
 class Arm(msgspec.Struct, frozen=True):
-    """This project's policy with a part left out, with another way of moving buckets, or where other things go wrong
-    than in the plan."""
+    """elastichost's policy with a part left out, with another way of moving buckets, or with other fault rates than the
+    plan."""
 
     parts: PolicyParts = PolicyParts()
     bucket_style: RescaleStyle | None = None
@@ -65,9 +65,9 @@ ARMS = {
 
 
 class Plan(msgspec.Struct, frozen=True):
-    """policies: names of policies, and of arms. load: share of all cores that the well-tuned policy has while jobs
-    arrive. moving: "same": every policy moves as this runtime does; "own": those of STOPPING stop and restart, as in
-    their papers. rates: of what goes wrong."""
+    """The plan of a simulation. policies: names of policies and arms. load: share of all cores that the well-tuned
+    policy uses while jobs arrive. moving: "same" if every policy moves processes as elastichost does; "own" if those of
+    STOPPING stop and restart jobs as in their papers. rates: of faults."""
 
     policies: tuple[str, ...] = tuple(POLICIES)
     seeds: int = 20
@@ -88,14 +88,14 @@ class Plan(msgspec.Struct, frozen=True):
 
 
 def make_arm(name: str, jobs: Sequence[SimulatedJob], seed: int) -> Policy:
-    """A policy, or an arm. Raises ValueError for a name that there is not."""
+    """The policy or arm of a name. Raises ValueError for an unknown name."""
     return ElastichostPolicy(ARMS[name].parts) if name in ARMS else make_policy(name, jobs, seed)
 
 
 def loaded_jobs(plan: Plan, seed: int) -> tuple[SimulatedJob, ...]:
-    """A seed's jobs, arriving so densely that the well-tuned policy has about `load` of all cores allocated between the
-    first arrival and the last: first by the core-seconds it needs, then by what it was seen to have. Few jobs in bursts
-    do not reach every load; then it is the nearest that was found."""
+    """The jobs of a seed. Their arrival rate is chosen so that the well-tuned policy has about `load` of all cores
+    allocated between the first arrival and the last: first from the core-seconds that it needs, then from the load
+    measured in a simulation. A few jobs in bursts cannot reach every load; then the nearest load is used."""
     settings = plan.settings("tuned")
     jobs = draw_jobs(seed, plan.jobs, plan.mix, truth_tables.tables(), settings.limits)
     array = candidates(settings.limits)

@@ -1,4 +1,4 @@
-"""All that is simulated, part by part, and what comes out of it."""
+"""Simulates all parts and collects their results."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ from benchmarks.tuner.simulated.runs import Seeds, decision_times, play_all
 __all__ = ["PARTS", "Care", "Results", "run"]
 
 NO_HEALTH, NO_HOT = "without health", "without hot servers"
-HOT_PER_HOUR, STRAGGLERS_PER_HOUR = 1.0, 0.1  # of each job; of each worker: ten times the usual
-# of a seed, where only our policy is looked at; few families, so that jobs are like earlier ones
+HOT_PER_HOUR, STRAGGLERS_PER_HOUR = 1.0, 0.1  # per job; per worker (ten times the usual rate)
+# per seed, for parts with our policy only; few families, so that most jobs are similar to earlier ones
 OWN_JOBS, OWN_HOSTS, OWN_FAMILIES = 9, 2, 4
-# a job may have six times what the well-tuned policy gives it: nobody has to make room
+# enough free cores that a job may have six times its share under the well-tuned policy
 ROOMY_JOBS, ROOMY_HOSTS, ROOMY_LOAD, ROOMY_FAMILIES = 32, 32, 0.1, 8
 PARTS = ("policies", "ablations", "hot", "stragglers", "start", "sizes")
 
 
 class Care(msgspec.Struct, frozen=True):
-    """How our policy sees what goes wrong."""
+    """How well our policy detects faults."""
 
     stragglers: Detection
     hot: Detection
@@ -45,9 +45,9 @@ class Care(msgspec.Struct, frozen=True):
 
 
 class Results(msgspec.Struct, frozen=True):
-    """figures, by policy, one for each seed. ratios: mean completion time of a policy over that of another, by pair, as
-    geometric means over seeds. decisions_by_size: p99 in seconds of CPU, by policy and number of jobs. seconds: of the
-    whole benchmark. None and empty: not asked for."""
+    """All results; None and empty mean not requested. figures: by policy, one for each seed. ratios: of mean completion
+    times by pair of policies, geometric means over seeds. decisions_by_size: p99 in CPU seconds, by policy and number
+    of jobs. seconds: of the whole benchmark."""
 
     plan: Plan
     figures: dict[str, tuple[Figures, ...]]
@@ -72,8 +72,9 @@ def run(
     parts: Sequence[str] = ("policies",),
     processes: int = 1,
 ) -> Results:
-    """The policies of a plan on every seed, and the other parts that are asked for. sizes: jobs at once whose decisions
-    are timed; of ours, or of all policies when nothing else is asked for. told: hears what was done."""
+    """Simulates the policies of a plan on every seed, and the requested parts. sizes: numbers of simultaneous jobs with
+    which decisions are timed; of our policy, or of all policies if no other part is requested. told: is called with
+    lines of progress."""
     began_s = time.perf_counter()
     names = plan.policies
     plans = {"policies": plan, **_more_plans(plan, parts)}
@@ -100,10 +101,10 @@ def run(
 
 
 def _more_plans(plan: Plan, parts: Sequence[str]) -> dict[str, Plan]:
-    """Of the parts that have jobs of their own, as many seeds as the plan has."""
+    """The plans of the parts that need other jobs, with the seeds of `plan`."""
     change = msgspec.structs.replace
     few = change(plan, jobs=min(plan.jobs, OWN_JOBS), hosts=OWN_HOSTS, mix=change(plan.mix, families=OWN_FAMILIES))
-    # of a quick look at few jobs nothing is left after the history
+    # a quick plan has so few jobs that none remains after HISTORY jobs
     roomy = min(ROOMY_JOBS, 3 * plan.jobs)
     found = {
         "ablations": change(few, policies=(OURS, *ABLATIONS)),

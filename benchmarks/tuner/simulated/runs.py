@@ -1,4 +1,4 @@
-"""Simulations of a plan, seed by seed, in one process or in several: the same results in the same order."""
+"""Simulates a plan seed by seed, in one process or several, with the same results in the same order."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ WARM_UP, FEW = 2, 200  # jobs
 
 @dataclass(slots=True)
 class Timed:
-    """A policy, and the CPU time of each of its decisions."""
+    """Wraps a policy and records the CPU time of each of its decisions."""
 
     policy: Policy
     seconds: list[float] = field(default_factory=list)
@@ -47,8 +47,8 @@ class Timed:
 
 
 class Played(msgspec.Struct, frozen=True):
-    """One simulation. start_speed: by completed job, the true speed of the configuration it started with over that of
-    the one it ended with. cpu_s: of all of it, decisions too."""
+    """One simulation. start_speed: for each completed job, true speed of its first configuration / true speed of its
+    last. cpu_s: of the whole simulation, including decisions."""
 
     result: SimulationResult
     decisions_s: tuple[float, ...]
@@ -60,7 +60,7 @@ Seeds = Sequence[Mapping[str, Played]]  # one simulation of each policy, by name
 
 
 def play(plan: Plan, seed: int) -> dict[str, Played]:
-    """Every policy of the plan on the jobs of one seed, by name."""
+    """Simulates every policy of the plan on the jobs of one seed; returns the simulations by name."""
     jobs = loaded_jobs(plan, seed)
     return {
         name: _best_known(plan, jobs, seed) if name == KNOWING else _played(plan, name, jobs, seed)
@@ -83,7 +83,7 @@ def _played(plan: Plan, name: str, jobs: Sequence[SimulatedJob], seed: int, poli
 
 
 def _best_known(plan: Plan, jobs: Sequence[SimulatedJob], seed: int) -> Played:
-    """The best of several oracles on these jobs, with hindsight: a bound should not depend on one rule's luck."""
+    """The best of several oracles on these jobs, chosen with hindsight, so that the bound depends on no single rule."""
     known = {job.job: job for job in jobs}
     found = [_played(plan, KNOWING, jobs, seed, OraclePolicy(known, urgency)) for urgency in URGENCIES]
     return min(found, key=_mean_completion_s)
@@ -99,7 +99,7 @@ def _mean_completion_s(played: Played) -> float:
 def play_all(
     plans: Sequence[Plan], processes: int = 1, told: Callable[[str], None] = lambda text: None
 ) -> list[list[dict[str, Played]]]:
-    """By plan, by seed, by policy. told: hears what was done."""
+    """Simulates all plans; returns the simulations by plan, seed and policy. told: is called with lines of progress."""
     tasks = [
         (place, plan, seed)
         for place, plan in enumerate(plans)
@@ -129,8 +129,8 @@ def _in_order(tasks: Sequence[tuple[int, Plan, int]], processes: int) -> Iterato
 
 
 def decision_times(plan: Plan, name: str, sizes: Sequence[int]) -> dict[str, float]:
-    """p99 of the CPU time of a decision with so many jobs, all there from the start, on a cluster that grows with them.
-    A first run, which imports what is imported late, does not count."""
+    """The p99 of the CPU time of a decision for each number of jobs, which all arrive at the start, on a cluster that
+    grows with them. A first run, which triggers late imports, does not count."""
     found = {}
     for size in (WARM_UP, *sizes):
         sized = msgspec.structs.replace(plan, jobs=size, hosts=size)

@@ -1,4 +1,4 @@
-"""Tables of what was simulated, for people; beside ours what the DLRover-RM paper says, where it says something."""
+"""Prints tables of the simulations, with the figures of the DLRover-RM paper where it has some."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from benchmarks.tuner.simulated.results import Care, Results
 
 __all__ = ["WIDTH", "show"]
 
-WIDTH = 160  # of what is printed into files
+WIDTH = 160  # of output into files
 COLUMNS: tuple[tuple[str, str, str], ...] = (
     ("mean JCT, s", "completion_mean_s", ",.0f"),
     ("P95 JCT, s", "completion_p95_s", ",.0f"),
@@ -41,11 +41,11 @@ def show(results: Results, console: Console) -> None:
     plan = results.plan
     console.print(
         f"{plan.seeds} seeds x {plan.jobs} jobs on {plan.hosts} hosts of 64 cores and 256 GiB, {plan.load:.0%} of "
-        f"them the well-tuned policy's while jobs arrive; moving: {plan.moving}; {results.seconds:.0f} s",
+        f"the cores in use by the well-tuned policy while jobs arrive; moving: {plan.moving}; {results.seconds:.0f} s",
         soft_wrap=True,
     )
     console.print(_policies("Jobs and resources: mean over seeds (95 %)", results, COLUMNS, with_interval=True))
-    console.print(_policies("What goes wrong, and what deciding takes", results, MORE, with_interval=False))
+    console.print(_policies("Faults, and the cost of decisions", results, MORE, with_interval=False))
     console.print(_ratios(results))
     for table in (_ablations(results), _care(results), _cures(results), _start(results), _sizes(results)):
         if table.rows:
@@ -75,7 +75,9 @@ def _ratios(results: Results) -> Table:
     others = [name for name in (KNOWING, "tuned", results.best_rival) if name in results.ratios]
     headings = (f"over {name}" + (" (best rival)" if name == results.best_rival else "") for name in others)
     table = _table(
-        "Mean JCT over that of another, paired by seed (95 %); the paper: 0.69 of its best rival", "policy", *headings
+        "Mean JCT over the mean JCT of another policy, paired by seed (95 %); the paper: 0.69 over its best rival",
+        "policy",
+        *headings,
     )
     for name, ratios in results.ratios.items():
         table.add_row(name, *(ratios[other].shown(".2f") for other in others))
@@ -83,7 +85,7 @@ def _ratios(results: Results) -> Table:
 
 
 def _ablations(results: Results) -> Table:
-    title = "A part left out, beside the whole policy (95 %)"
+    title = "A part left out, compared with the whole policy (95 %)"
     table = _table(title, "arm", "mean JCT, ratio", "completed, points", "memory used, ratio", "OOM kills/job")
     for name, one in results.ablations.items():
         table.add_row(
@@ -97,8 +99,8 @@ def _ablations(results: Results) -> Table:
 
 
 def _care(results: Results) -> Table:
-    title = "What our policy sees of what goes wrong (95 %); lag: median, P95; in time: 240 s, or a move's time before"
-    table = _table(title, "what", "count", "precision", "recall", "lag, s", "in time")
+    title = "Faults that our policy detects (95 %); lag: median, P95; in time: within 240 s, or one move before"
+    table = _table(title, "fault", "count", "precision", "recall", "lag, s", "in time")
     for where, care in (("", results.care), ("; many stragglers", results.rough)):
         for what, found in () if care is None else _detections(care):
             table.add_row(what + where, *_detected(found))
@@ -120,8 +122,8 @@ def _detected(found: Detection) -> tuple[str, ...]:
 
 
 def _cures(results: Results) -> Table:
-    title = "Jobs to which it happens: mean JCT with care over that without (95 %)"
-    table = _table(title, "what", "jobs", "ours, s", "over", "ratio", "the paper")
+    title = "Jobs with a fault: mean JCT with countermeasures over the mean JCT without (95 %)"
+    table = _table(title, "fault", "jobs", "ours, s", "over", "ratio", "the paper")
     hot = "hot PS" if results.hot is None else f"a PS has {results.hot.size:.0%} more of the rows' work"
     papers = {"without hot servers": "0.636", "stop-and-restart migration": "0.724"}
     for what, cure in ((hot, results.hot), ("stragglers", results.stragglers)):
@@ -138,7 +140,7 @@ def _cured(cure: Cure | None, other: str, spread: Interval) -> tuple[str, ...]:
 
 
 def _start(results: Results) -> Table:
-    title = "First plan beside the last, where there is room, after 20 jobs (95 %); the paper: workers 0.75-1, PS less"
+    title = "First plan compared with the last, after 20 jobs (95 %); the paper: workers 0.75-1, PS less"
     table = _table(title, "jobs", "workers", "PS", "cores", "true speed, first over last")
     one = results.start
     if one is not None:

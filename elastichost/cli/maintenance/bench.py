@@ -1,4 +1,4 @@
-"""`bench`: the benchmarks of the source tree, by name."""
+"""`bench`: lists the benchmarks of the source tree, or runs one by name."""
 
 from __future__ import annotations
 
@@ -20,23 +20,25 @@ ROOT = Path(__file__).parents[3]
 
 
 def register(app: typer.Typer) -> None:
-    # what follows the name is the benchmark's, --help too
+    # all arguments after the name, including --help, belong to the benchmark
     settings = {"allow_extra_args": True, "ignore_unknown_options": True, "allow_interspersed_args": False}
     app.command("bench", context_settings=settings)(bench)
 
 
 def bench(
-    name: Annotated[str, typer.Argument(metavar="[NAME]", show_default=False, help="Which; without: lists them.")] = "",
+    name: Annotated[
+        str, typer.Argument(metavar="[NAME]", show_default=False, help="The benchmark; without a name, list all.")
+    ] = "",
     arguments: Annotated[
-        list[str] | None, typer.Argument(metavar="...", help="Of the benchmark; --help shows what it takes.")
+        list[str] | None, typer.Argument(metavar="...", help="Arguments of the benchmark; NAME --help lists them.")
     ] = None,
 ) -> None:
-    """Run a benchmark of the source tree (data-plane, ...), or list what there is."""
+    """Run a benchmark of the source tree (data-plane, ...), or list all benchmarks."""
     registry = _registry()
     if registry is None:
         raise ConfigError(
             "the benchmarks are not part of the installed package",
-            hint="take a clone of the source tree, `make run` there once, and use its .venv/bin/elastichost",
+            hint="clone the source tree, run `make run` there once, and use its .venv/bin/elastichost",
         )
     known: dict[str, str] = registry.abouts()
     if not name:
@@ -44,13 +46,14 @@ def bench(
         return
     if name not in known:
         raise ConfigError(
-            f"there is no benchmark {name!r}{did_you_mean(name, known)}", hint=f"benchmarks: {', '.join(known)}"
+            f"unknown benchmark {name!r}{did_you_mean(name, known)}", hint=f"benchmarks: {', '.join(known)}"
         )
     raise typer.Exit(registry.run(name, arguments or []))
 
 
 def _registry() -> ModuleType | None:
-    """None: this is no source tree. It is found at run time: what is installed does not depend on the benchmarks."""
+    """The registry of benchmarks; None outside a source tree. It is imported at run time, because the installed package
+    must not depend on the benchmarks."""
     if not (ROOT / "benchmarks" / "registry.py").exists():
         return None
     if str(ROOT) not in sys.path:

@@ -1,4 +1,4 @@
-"""`chaos`: a job under kills and stops by a seeded schedule, and whether every promise held."""
+"""`chaos`: runs a job while a seeded schedule kills and stops its processes, and checks every promise."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 __all__ = ["register"]
 
 LEAST_FOR_S = 5.0
-# A soak must not end by itself, must hold many deaths, and has hangs that are found within seconds. What the user sets
-# himself is his.
+# The run must not end before the soak does, must survive many deaths, and must find a hang within seconds. A setting
+# that the user gives overrides these.
 OWN_SETTINGS = {
     "train.epochs": "1000000",
     "evaluate.every_samples": "0",
@@ -34,7 +34,7 @@ OWN_SETTINGS = {
     "checkpoint.every_s": "10",
     "supervision.hang_timeout_s": "3",
 }
-# Nor may it, or what it is compared with, touch checkpoints of another run.
+# The run and its undisturbed twin must not touch the checkpoints of another run.
 OWN_PLACES = {"checkpoint.directory": '""', "checkpoint.mirror": '""'}
 UNITS_S = {"s": 1.0, "m": 60.0, "h": 3600.0}
 
@@ -45,30 +45,38 @@ def register(app: typer.Typer) -> None:
 
 def chaos(
     job: JobArgument,
-    seed: Annotated[int, typer.Option("--seed", min=0, help="The same seed gives the same plan.")] = 0,
+    seed: Annotated[
+        int, typer.Option("--seed", min=0, help="Seed of the fault schedule; the same seed gives the same schedule.")
+    ] = 0,
     duration: Annotated[str, typer.Option("--for", metavar="TIME", help="Training time: 60s, 10m, 2h.")] = "60s",
     every: Annotated[str, typer.Option("--every", metavar="TIME", help="Mean time between faults.")] = "2s",
     kinds: Annotated[
-        list[str], typer.Option("--fault", metavar="NAME", help="Only this fault; repeat for more; `list` lists them.")
+        list[str],
+        typer.Option("--fault", metavar="NAME", help="Inject only this fault; repeatable; `list` lists all faults."),
     ] = [],  # noqa: B006 typer copies it
     messages: Annotated[
-        str, typer.Option("--messages", metavar="RATES", help="Also faults of messages: drop=0.01,delay=0.05.")
+        str,
+        typer.Option("--messages", metavar="RATES", help="Also inject message faults, e.g. drop=0.01,delay=0.05."),
     ] = "",
     twins: Annotated[
         bool,
-        typer.Option("--twins/--no-twins", help="Also a small sync run of the job, twice: are the bits the same?"),
+        typer.Option(
+            "--twins/--no-twins",
+            help="Also train a small sync version of the job twice, once under faults, and compare the bits.",
+        ),
     ] = True,
     hosts: Annotated[
         Path | None,
-        typer.Option("--hosts", metavar="FILE", help='Over several hosts, each with transport = "local".'),
+        typer.Option("--hosts", metavar="FILE", help='Run on the hosts in this file, each with transport = "local".'),
     ] = None,
     overrides: Overrides = [],  # noqa: B006 typer copies it
     run_dir: Annotated[
-        Path | None, typer.Option("--run-dir", metavar="DIR", help="Default: runs/<name>-chaos-<UTC>-<id>.")
+        Path | None,
+        typer.Option("--run-dir", metavar="DIR", help="The run directory; default: runs/<name>-chaos-<UTC>-<id>."),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Kill and stop a job's processes on purpose, and check what it promises."""
+    """Train a job while its processes are killed and stopped on purpose, and check that every promise holds."""
     from elastichost.chaos.driver import run_chaos
 
     if "list" in kinds:
@@ -79,7 +87,9 @@ def chaos(
         return
     order = _order(job, seed, duration, every, kinds, messages, twins, hosts, overrides, run_dir)
     out = progress_console()
-    out.print(f"chaos  seed {seed}, {order.duration_s:g} s, a fault every {order.every_s:g} s; run {order.run_dir}")
+    out.print(
+        f"chaos  seed {seed}, {order.duration_s:g} s, one fault per {order.every_s:g} s on average; run {order.run_dir}"
+    )
     report = run_chaos(order, lambda at_s, text: out.print(f"[{at_s:6.1f}s]  {text}", markup=False, soft_wrap=True))
     if as_json:
         out.print(_table(report), soft_wrap=True)
@@ -110,7 +120,7 @@ def _order(
     overrides: list[str],
     run_dir: Path | None,
 ) -> ChaosOrder:
-    """Raises ConfigError for anything that cannot be: before the run is started."""
+    """Parses and checks the options before the run starts. Raises ConfigError for an invalid one."""
     from elastichost.chaos.driver import ChaosOrder
     from elastichost.chaos.faults.message_faults import parse_rates
     from elastichost.config.job import load_job
@@ -119,12 +129,10 @@ def _order(
     names = [name for name, _ in _fault_list()]
     for kind in kinds:
         if kind not in names:
-            raise ConfigError(
-                f"there is no fault {kind!r}{did_you_mean(kind, names)}", hint=f"faults: {', '.join(names)}"
-            )
+            raise ConfigError(f"unknown fault {kind!r}{did_you_mean(kind, names)}", hint=f"faults: {', '.join(names)}")
     duration_s = _seconds("--for", duration)
     if duration_s < LEAST_FOR_S:
-        raise ConfigError(f"--for {duration} is too short to learn anything", hint=f"at least {LEAST_FOR_S:g}s")
+        raise ConfigError(f"--for {duration} is too short", hint=f"use at least {LEAST_FOR_S:g}s")
     chosen = {setting.partition("=")[0].strip() for setting in overrides}
     settings = (*(f"{key}={value}" for key, value in OWN_SETTINGS.items() if key not in chosen), *overrides)
     settings = (*settings, *(f"{key}={value}" for key, value in OWN_PLACES.items()))
@@ -148,17 +156,17 @@ def _order(
 
 
 def _check_hosts(path: Path, *, has_messages: bool) -> None:
-    """Raises ConfigError for hosts whose processes nobody here could hit."""
+    """Raises ConfigError for a host on another machine: `chaos` can only signal processes of this machine."""
     from elastichost.config.hosts import load_hosts
 
     far = [host.shown for host in load_hosts(path).hosts if host.transport != "local"]
     if far:
         raise ConfigError(
-            f"{path}: {', '.join(far)}: faults are done to processes of this machine",
-            hint='give these hosts transport = "local"',
+            f"{path}: {', '.join(far)}: faults can only hit processes of this machine",
+            hint='set transport = "local" for these hosts',
         )
     if has_messages:
-        raise ConfigError("--messages is for runs on one host", hint="leave out --messages, or --hosts")
+        raise ConfigError("--messages and --hosts exclude each other", hint="leave out --messages or --hosts")
 
 
 def _seconds(option: str, text: str) -> float:
@@ -168,13 +176,13 @@ def _seconds(option: str, text: str) -> float:
     except ValueError:
         seconds = 0.0
     if not 0 < seconds < 1e7:
-        raise ConfigError(f"{option} {text!r} is no time", hint="write 60s, 10m or 2h")
+        raise ConfigError(f"{option} {text!r} is not a duration above 0 s and below 1e7 s", hint="write 60s, 10m or 2h")
     return seconds
 
 
 def _command() -> str:
     words = list(sys.argv[1:])
-    if "--run-dir" in words:  # it is not empty any more
+    if "--run-dir" in words:  # a repeated run needs a new directory
         del words[words.index("--run-dir") :][:2]
     return shlex.join([program(), *words])
 

@@ -1,4 +1,4 @@
-"""`clean`: removes what dead runs left in shared memory, and old run directories when asked."""
+"""`clean`: removes arenas and sockets of dead runs and, with `--runs`, old run directories."""
 
 from __future__ import annotations
 
@@ -21,15 +21,17 @@ def register(app: typer.Typer) -> None:
 
 
 def clean(
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be removed.")] = False,
-    runs: Annotated[bool, typer.Option("--runs", help="Also old run directories under runs/.")] = False,
-    keep: Annotated[int, typer.Option("--keep", min=0, help="With --runs: the newest so many stay.")] = 5,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only list what would be removed.")] = False,
+    runs: Annotated[bool, typer.Option("--runs", help="Also remove old run directories under runs/.")] = False,
+    keep: Annotated[
+        int, typer.Option("--keep", min=0, help="With --runs: the number of newest run directories that stay.")
+    ] = 5,
     as_json: AsJson = False,
 ) -> None:
-    """Remove arenas and sockets of dead runs; a run that is going on, or just being resumed, is never touched.
+    """Remove arenas and sockets of dead runs. A run that trains or is being resumed is never touched.
 
-    The arena of a supervisor that was killed is kept for supervision.keep_arena_s, and can be gone on from (`resume`)
-    until it is removed.
+    The arena of a killed supervisor is kept for supervision.keep_arena_s, so that `resume` can continue in it. It is
+    not touched during that time.
     """
     from elastichost.arena.host import reclaim, stale_arenas
 
@@ -39,7 +41,7 @@ def clean(
             if not dry_run:
                 reclaim(stale.path)
         except ArenaError as error:
-            progress_console().print(f"left alone: {error.message}", markup=False)
+            progress_console().print(f"not removed: {error.message}", markup=False)
             continue
         removed.append((stale.path, stale.bytes))
     for directory in _old_runs(keep) if runs else ():

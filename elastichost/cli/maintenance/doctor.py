@@ -1,4 +1,4 @@
-"""`doctor`: can this host run a job? Every check says what it found, and how to repair what is wrong."""
+"""`doctor`: checks whether this host can run a job. Each check prints its finding, and a repair where one is needed."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ if TYPE_CHECKING:
 __all__ = ["Check", "check_triple", "diagnose", "doctor", "register"]
 
 Verdict = Literal["ok", "warning", "failed"]
-# torch, torchrec and fbgemm go in threes: release lines that were built for one another
+# torch, torchrec and fbgemm are built for one another: these three release lines belong together
 TORCH_LINE, TORCHREC_LINE, FBGEMM_LINE = "2.13", "1.8", "1.8"
 REPAIR_TRIPLE = "rm -rf .venv && make run   (or: pip install -e '.[cpu]')"
-HOPELESS_ARENA_BYTES = 16 << 20  # a job with a few tables needs about as much before it trains a batch
+HOPELESS_ARENA_BYTES = 16 << 20  # a job with a few tables needs about this much before its first batch
 KEEP_FILES = (
     "as root: mkdir -p /etc/systemd/logind.conf.d && printf '[Login]\\nRemoveIPC=no\\n' > "
     "/etc/systemd/logind.conf.d/elastichost.conf && systemctl restart systemd-logind"
@@ -44,7 +44,7 @@ STYLES: dict[Verdict, str] = {"ok": "green", "warning": "yellow", "failed": "bol
 
 
 class Check(msgspec.Struct, frozen=True):
-    """One finding; `repair` is what to type when it is not ok."""
+    """The finding of one check; `repair` is the command to type if the verdict is not ok."""
 
     name: str
     verdict: Verdict
@@ -63,14 +63,14 @@ def doctor(
     ray_address: RayAddressOption = "",
     as_json: AsJson = False,
 ) -> None:
-    """Check Python, torch, shared memory, cores, memory, GPU; print how to repair what is wrong.
+    """Check Python, torch, kernels, shared memory, cores, memory and GPU of this host, and print repairs.
 
-    With --hosts, --host or --on ray the others are checked: reachable, same versions, cores, memory, clocks, ports.
+    With --hosts, --host or --on ray, check those machines instead: connection, versions, cores, memory, clocks, ports.
     """
     if (others := hosts_asked(hosts, addresses, on, ray_address)) is not None:
         _check_hosts(others, as_json)
         return
-    progress_console().print("importing torch, torchrec and fbgemm once: this takes some seconds", style="dim")
+    progress_console().print("importing torch, torchrec and fbgemm (takes a few seconds)", style="dim")
     checks: list[Check] = []
     out = data_console()
     for check in diagnose():
@@ -88,7 +88,7 @@ def doctor(
 
 
 def _check_hosts(hosts: HostsFile, as_json: bool) -> None:
-    """Every problem of every host, then exit code 3 when one of them cannot be used."""
+    """Prints every finding of every host. Exits with code 3 if one of the hosts cannot be used."""
     from elastichost.supervisor.remote.preflight import check_hosts
 
     out, findings = data_console(), []
@@ -107,7 +107,7 @@ def _check_hosts(hosts: HostsFile, as_json: bool) -> None:
 
 
 def diagnose() -> Iterator[Check]:
-    """All checks, cheap ones first."""
+    """Runs all checks and yields each finding at once."""
     checks: tuple[Callable[[], Check], ...] = (
         _python,
         lambda: check_triple(_installed),
@@ -135,12 +135,13 @@ def _installed(package: str) -> str | None:
 def _python() -> Check:
     found = f"{platform.python_version()} on {platform.system()} {platform.machine()}"
     if platform.system() != "Linux":
-        return Check("python", "failed", found, "elastichost needs Linux: it lives in /dev/shm and /proc")
+        return Check("python", "failed", found, "elastichost needs Linux, because it uses /dev/shm and /proc")
     return Check("python", "ok", found)
 
 
 def check_triple(installed: Callable[[str], str | None]) -> Check:
-    """torch, torchrec and fbgemm of matching release lines; `installed` gives a package's version or None."""
+    """Checks that torch, torchrec and fbgemm are of matching release lines. `installed` returns the version of a
+    package, or None."""
     torch, torchrec = installed("torch"), installed("torchrec")
     cuda, cpu = installed("fbgemm-gpu"), installed("fbgemm-gpu-cpu")
     fbgemm = cpu or cuda
@@ -150,7 +151,7 @@ def check_triple(installed: Callable[[str], str | None]) -> Check:
         both = f"{found}; fbgemm-gpu {cuda} and fbgemm-gpu-cpu {cpu} overwrite each other"
         return Check("torch triple", "failed", both, REPAIR_TRIPLE)
     if any(given is None or not _is_of_line(given, line) for given, line in expected):
-        wanted = f"wanted torch {TORCH_LINE}, torchrec {TORCHREC_LINE}, fbgemm {FBGEMM_LINE}"
+        wanted = f"needed: torch {TORCH_LINE}, torchrec {TORCHREC_LINE}, fbgemm {FBGEMM_LINE}"
         return Check("torch triple", "failed", f"{found}; {wanted}", REPAIR_TRIPLE)
     return Check("torch triple", "ok", found)
 
@@ -160,7 +161,8 @@ def _is_of_line(given: str, line: str) -> bool:
 
 
 def _said_by(script: str, name: str, late: str) -> str | Check:
-    """What a Python process of its own prints that runs this; a failed check of that name when it does not end well."""
+    """Runs a script in a new Python process and returns its stdout, or a failed Check called `name` if the process
+    fails or takes longer than IMPORT_TIMEOUT_S. `late` describes the time-out."""
     try:
         done = subprocess.run(
             [sys.executable, "-c", script], capture_output=True, text=True, timeout=IMPORT_TIMEOUT_S, check=False
@@ -168,14 +170,14 @@ def _said_by(script: str, name: str, late: str) -> str | Check:
     except subprocess.TimeoutExpired:
         return Check(name, "failed", f"{late} after {IMPORT_TIMEOUT_S:.0f} s", REPAIR_TRIPLE)
     if done.returncode != 0:
-        last = (done.stderr.strip().splitlines() or [f"ended with {done.returncode}"])[-1]
+        last = (done.stderr.strip().splitlines() or [f"ended with exit code {done.returncode}"])[-1]
         return Check(name, "failed", last, REPAIR_TRIPLE)
     return done.stdout
 
 
 def _imports() -> Check:
-    """In a process of its own: a broken extension module may end the process that imports it."""
-    said = _said_by(IMPORT_SCRIPT, "torch import", "not done")
+    """Imports torch in a separate process, because a broken extension module may end the process that imports it."""
+    said = _said_by(IMPORT_SCRIPT, "torch import", "not finished")
     if isinstance(said, Check):
         return said
     torch_version, cuda = said.split()[-2:]
@@ -185,8 +187,8 @@ def _imports() -> Check:
 
 
 def _kernels() -> Check:
-    """Compiles one, as every run does first of all."""
-    said = _said_by(KERNEL_SCRIPT, "kernels", "none was compiled")
+    """Compiles one kernel, as every run does at its start."""
+    said = _said_by(KERNEL_SCRIPT, "kernels", "no kernel was compiled")
     if isinstance(said, Check):
         return said
     cache = kernel_cache()
@@ -201,30 +203,33 @@ def _shared_memory() -> Check:
     root = arena_root()
     repair = "mount -o remount,size=8G /dev/shm   (docker: --shm-size=8g; or set ELASTICHOST_ARENA_DIR to a directory)"
     if not root.is_dir() or not os.access(root, os.W_OK | os.X_OK):
-        return Check("shared memory", "failed", f"{root} is no directory that can be written", repair)
+        return Check("shared memory", "failed", f"{root} is not a writable directory", repair)
     usage = shutil.disk_usage(root)
     found = f"{root}: {bytes_words(usage.free)} free of {bytes_words(usage.total)}"
     if usage.free < SMALL_BYTES:
         verdict: Verdict = "failed" if usage.free < HOPELESS_ARENA_BYTES else "warning"
-        found = f"{found}: embedding rows live here; when it is full, new ids get no row"
+        found = f"{found}: it holds the embedding rows; when it is full, new ids get no row"
         return Check("shared memory", verdict, found, f"elastichost clean;  {repair}")
     return Check("shared memory", "ok", f"{found}, huge pages: {_huge_pages()}")
 
 
 def _logout() -> Check:
-    """Whether arenas outlive the user's last session."""
+    """Checks whether arenas survive the end of the user's last login session."""
     from elastichost.arena.host import arena_root
 
     facts = logind_facts()
     if not removes_files(facts, arena_root()):
-        return Check("logout", "ok", "files below /dev/shm stay")
+        return Check("logout", "ok", "files below /dev/shm stay after logout")
     said = f"RemoveIPC={facts.removes}" if facts.removes else "RemoveIPC is not set, which means yes"
-    found = f"systemd removes all files of {facts.user} below /dev/shm, running jobs' too, at the last logout: {said}"
+    found = (
+        f"at the last logout of {facts.user}, systemd removes all of the user's files below /dev/shm, "
+        f"including those of running jobs ({said})"
+    )
     return Check("logout", "warning", found, f"loginctl enable-linger {facts.user}   (or {KEEP_FILES})")
 
 
 def _huge_pages() -> str:
-    """What the host allows for shared memory; "advise" or more lets large fixed tables have them."""
+    """The host's setting of huge pages for shared memory; with "advise" or more, large fixed tables use them."""
     try:
         choices = SHMEM_HUGE_PAGES.read_text(encoding="ascii")
     except OSError:
@@ -243,12 +248,12 @@ def _memory() -> Check:
     memory = psutil.virtual_memory()
     found = f"{bytes_words(memory.available)} available of {bytes_words(memory.total)}"
     if memory.available < 2 << 30:
-        return Check("memory", "warning", found, "end other programs; a worker with torch takes about half a GiB")
+        return Check("memory", "warning", found, "close other programs; a worker with torch needs about half a GiB")
     return Check("memory", "ok", found)
 
 
 def _cgroup() -> Check:
-    """Limits of a container are lower than what the host has."""
+    """Reports the memory and CPU limits of this container; they can be lower than what the host has."""
     limits = [
         f"{name} {text}"
         for name, paths in (
@@ -288,7 +293,7 @@ def _gpu() -> Check:
             f"{pynvml.nvmlDeviceGetName(one)} {bytes_words(size)}" for one, size in zip(handles, memory, strict=True)
         ]
     except pynvml.NVMLError as error:
-        return Check("gpu", "warning", f"NVML answers: {error}", "nvidia-smi shows the driver's state")
+        return Check("gpu", "warning", f"NVML fails: {error}", "nvidia-smi shows the state of the driver")
     finally:
         pynvml.nvmlShutdown()
     if _installed("fbgemm-gpu-cpu") is not None:
@@ -299,5 +304,5 @@ def _gpu() -> Check:
 def _ssh() -> Check:
     path = shutil.which("ssh")
     if path is None:
-        return Check("ssh", "warning", "not found; only needed for jobs on several hosts", "apt install openssh-client")
+        return Check("ssh", "warning", "not found (only jobs on several hosts need it)", "apt install openssh-client")
     return Check("ssh", "ok", path)

@@ -1,7 +1,7 @@
-"""Verbs of a host with many jobs.
+"""Verbs that train many jobs on one host.
 
 Modules:
     host        host, submit, queue, cancel, top
     batch       run A B ...
-    host_view   what many jobs look like on a terminal
+    host_view   draws the jobs of a host on a terminal
 """

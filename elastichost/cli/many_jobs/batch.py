@@ -1,4 +1,4 @@
-"""Several jobs at once: `run a.toml b.toml ...`, and how a host for many jobs is opened from the command line."""
+"""A batch of jobs: `run a.toml b.toml ...`, and the options that `run`, `resume` and `host` share."""
 
 from __future__ import annotations
 
@@ -40,23 +40,31 @@ __all__ = [
     "train_jobs",
 ]
 
-QUEUE_FILE = "queue.json"  # of a host's directory
+QUEUE_FILE = "queue.json"  # in the directory of a host or batch
 POLICIES: tuple[PolicyName, ...] = get_args(PolicyName)
 PolicyOption = Annotated[
-    str, typer.Option("--policy", metavar="NAME", help=f"Who runs beside whom: {', '.join(POLICIES)}.")
+    str,
+    typer.Option(
+        "--policy", metavar="NAME", help=f"The policy that picks jobs to run together: {', '.join(POLICIES)}."
+    ),
 ]
 PolicySettings = Annotated[
     list[str],
-    typer.Option("--policy-set", metavar="KEY=VALUE", help="A constant of the policy, e.g. most_jobs=8 or seed=3."),
+    typer.Option(
+        "--policy-set", metavar="KEY=VALUE", help="Set a constant of the policy, e.g. most_jobs=8; repeatable."
+    ),
 ]
 MemoryOption = Annotated[
-    str, typer.Option("--memory", metavar="AMOUNT", help='For all jobs together: "80%", "12GiB", ...')
+    str,
+    typer.Option("--memory", metavar="AMOUNT", help='Memory of all jobs of a batch or host together: "80%", "12GiB".'),
 ]
 SizesOption = Annotated[
-    bool, typer.Option("--own-sizes", help="Jobs run in the size they would choose alone; their tuners act.")
+    bool,
+    typer.Option("--own-sizes", help="Each job chooses its number of workers and PS itself, as it does alone."),
 ]
 SizesAgain = Annotated[
-    bool | None, typer.Option("--own-sizes/--no-own-sizes", help="As with run; not said: as the batch began.")
+    bool | None,
+    typer.Option("--own-sizes/--no-own-sizes", help="As for `run`; default: the choice that the batch started with."),
 ]
 
 
@@ -70,20 +78,21 @@ def host_parts(
     own_sizes: bool,
     ends_when_empty: bool,
 ) -> tuple[HostOptions, HostInventory]:
-    """Raises ConfigError for a policy, a setting or an amount that is none."""
+    """The options of a host and the inventory of this machine. Raises ConfigError for an unknown policy or setting, and
+    for a memory amount that cannot be parsed."""
     from elastichost.dispatcher.options import AskedOptions, HostOptions
     from elastichost.host.inventory import inventory
     from elastichost.resources import memory_budget_bytes
 
     if policy not in POLICIES:
         raise ConfigError(
-            f"no policy {policy!r}{did_you_mean(policy, POLICIES)}", hint=f"policies: {', '.join(POLICIES)}"
+            f"unknown policy {policy!r}{did_you_mean(policy, POLICIES)}", hint=f"policies: {', '.join(POLICIES)}"
         )
     found = inventory()
     try:
         memory_bytes = memory_budget_bytes(memory, found.memory_bytes)
     except ValueError as error:
-        raise ConfigError(f"--memory: {error}", hint='a share like "80%", or a size like "12GiB"') from None
+        raise ConfigError(f"--memory: {error}", hint='use a share like "80%", or a size like "12GiB"') from None
     options = HostOptions(
         directory=directory,
         runs_under=runs_under,
@@ -106,7 +115,8 @@ def _settings(policy: str, changes: Sequence[str]) -> ColocationSettings:
         name, equals, value = change.partition("=")
         if not equals or name not in known:
             raise ConfigError(
-                f"--policy-set {change!r} is no KEY=VALUE{did_you_mean(name, known)}", hint=f"keys: {', '.join(known)}"
+                f"--policy-set {change!r} is not KEY=VALUE with a known key{did_you_mean(name, known)}",
+                hint=f"keys: {', '.join(known)}",
             )
         facts[name] = value
     try:
@@ -126,7 +136,7 @@ def run_batch(
     live: bool,
     as_json: bool,
 ) -> NoReturn:
-    """Trains all of them, packed; ends with the exit code of the batch."""
+    """Trains all jobs together on this host; exits with the exit code of the batch."""
     from elastichost.dispatcher import Submission
     from elastichost.runs.directory import new_run_path
 
@@ -139,7 +149,7 @@ def run_batch(
 
 
 def find_batch(name: str) -> Path | None:
-    """The directory of a batch that was stopped or broke off; None: the name is no batch's."""
+    """The directory of a batch that was stopped or has died; None if `name` is not a batch."""
     candidates = (Path(name), Path("runs") / name)
     return next((path.resolve() for path in candidates if (path / QUEUE_FILE).is_file()), None)
 
@@ -154,8 +164,8 @@ def resume_batch(
     live: bool,
     as_json: bool,
 ) -> NoReturn:
-    """Goes on with all its jobs that are not over; those that are count as they ended. What is not said is as it was
-    asked for when the batch began; `policy_settings` come after those."""
+    """Continues all unfinished jobs of a batch; finished jobs keep their result. An option that is not given has the
+    value that the batch started with; `policy_settings` are added to the earlier ones and override them."""
     options, found = resumed_parts(directory, policy, policy_settings, memory, own_sizes=own_sizes)
     train_jobs(options, found, (), live=live, as_json=as_json)
 
@@ -163,7 +173,8 @@ def resume_batch(
 def resumed_parts(
     directory: Path, policy: str, policy_settings: Sequence[str], memory: str, *, own_sizes: bool | None
 ) -> tuple[HostOptions, HostInventory]:
-    """Raises ConfigError as `host_parts`, PreflightError when the batch's own options cannot be read."""
+    """The options of a resumed batch. Raises ConfigError as `host_parts` does, and PreflightError if the options that
+    the batch saved cannot be read."""
     asked = _asked_before(directory)
     options, found = host_parts(
         directory,
@@ -178,7 +189,7 @@ def resumed_parts(
 
 
 def _asked_before(directory: Path) -> AskedOptions:
-    """Of a batch that kept no options: what its status tells."""
+    """The options that the batch started with. If it saved none, they are taken from its status."""
     from elastichost.dispatcher.directory import read_asked
     from elastichost.dispatcher.facts import read_host
     from elastichost.dispatcher.options import AskedOptions
@@ -192,7 +203,7 @@ def _asked_before(directory: Path) -> AskedOptions:
 def train_jobs(
     options: HostOptions, found: HostInventory, submissions: Sequence[Submission], *, live: bool, as_json: bool
 ) -> NoReturn:
-    """Works, shows, tells how it ended; ends with the exit code."""
+    """Trains the jobs, shows their progress and the result, and exits with the exit code of the batch."""
     from elastichost.cli.many_jobs.host_view import open_host_display
     from elastichost.dispatcher import run_host
 
@@ -203,7 +214,7 @@ def train_jobs(
 
 
 def exit_code_of(status: HostStatus) -> int:
-    """0: all are done; 75: some were stopped and can be gone on with; 1: some failed."""
+    """1 if a job failed; else 75 if a job was stopped and can be resumed; else 0."""
     states = {job.state for job in status.jobs}
     if "failed" in states:
         return int(ExitCode.JOB_FAILED)
@@ -211,7 +222,7 @@ def exit_code_of(status: HostStatus) -> int:
 
 
 def show_result(status: HostStatus, *, as_json: bool) -> None:
-    """The last screen."""
+    """Prints the last screen of a batch or a host."""
     from elastichost.cli.many_jobs.host_view import host_line, job_table
     from elastichost.cli.runs import program, short_path
 
@@ -229,7 +240,7 @@ def show_result(status: HostStatus, *, as_json: bool) -> None:
 
 
 def environment_directory() -> Path:
-    """Of the host that `submit`, `queue` and `cancel` speak to, if none is named."""
+    """The directory of the host that `submit`, `queue` and `cancel` use by default."""
     from elastichost.dispatcher.directory import default_directory
 
     return default_directory(os.environ)

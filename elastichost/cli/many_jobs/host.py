@@ -1,4 +1,4 @@
-"""Verbs of a host with a queue: host, submit, queue, cancel, top."""
+"""Verbs of a host that trains jobs from a queue: host, submit, queue, cancel, top."""
 
 from __future__ import annotations
 
@@ -38,7 +38,9 @@ REDRAW_S = 1.0
 HostDirOption = Annotated[
     Path | None,
     typer.Option(
-        "--host-dir", metavar="DIR", help="Of the host; default: ELASTICHOST_HOST_DIR, or in the user's state."
+        "--host-dir",
+        metavar="DIR",
+        help="Directory of the host; default: ELASTICHOST_HOST_DIR, else one in the user's state directory.",
     ),
 ]
 
@@ -57,30 +59,32 @@ def host(
     policy_settings: PolicySettings = [],  # noqa: B006 typer copies it
     memory: MemoryOption = "80%",
     own_sizes: SizesOption = False,
-    plain: Annotated[bool, typer.Option("--plain", help="Lines instead of a live picture.")] = False,
+    plain: Annotated[bool, typer.Option("--plain", help="Print plain lines instead of a live screen.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Take jobs from `submit` and train them together. Ctrl-C: all are saved, and the next `host` goes on."""
+    """Train the jobs that `submit` sends together on this host. Ctrl-C saves all; the next `host` continues them."""
     directory = host_dir or environment_directory()
     options, found = host_parts(
         directory, Path.cwd(), policy, policy_settings, memory, own_sizes=own_sizes, ends_when_empty=False
     )
-    progress_console().print(f"host in {directory}: submit jobs with `{program()} submit JOB...`", style="dim")
+    progress_console().print(f"host in {directory}; submit jobs with: {program()} submit JOB...", style="dim")
     train_jobs(options, found, (), live=not plain, as_json=as_json)
 
 
 def submit(
     jobs: Annotated[list[Path], typer.Argument(metavar="JOB...", help="Job files (TOML).")],
     overrides: Overrides = [],  # noqa: B006 typer copies it
-    weight: Annotated[float, typer.Option("--weight", help="Twice as much counts as two such jobs.", min=0.01)] = 1.0,
+    weight: Annotated[
+        float, typer.Option("--weight", help="Weight of the jobs: one job of weight 2 counts as two jobs.", min=0.01)
+    ] = 1.0,
     host_dir: HostDirOption = None,
     as_json: AsJson = False,
 ) -> None:
-    """Put jobs in the queue of a running host."""
+    """Put jobs into the queue of a running host."""
     from elastichost.config.job import load_job, to_toml
     from elastichost.wire.commands import SubmitMsg
 
-    specs = [load_job(job, overrides) for job in jobs]  # all are checked before one is sent
+    specs = [load_job(job, overrides) for job in jobs]  # every job is checked before the first one is sent
     status = _running_host(host_dir)
     names: list[str] = []
     for spec in specs:
@@ -93,11 +97,11 @@ def submit(
 
 
 def cancel(
-    job: Annotated[str, typer.Argument(metavar="JOB", help="Its name in the queue.")],
+    job: Annotated[str, typer.Argument(metavar="JOB", help="The name of the job in the queue.")],
     host_dir: HostDirOption = None,
     as_json: AsJson = False,
 ) -> None:
-    """Take a job out of the queue, or stop it: what it has trained is kept."""
+    """Remove a waiting job from the queue, or stop a running one after it has saved its training."""
     from elastichost.wire.commands import CancelMsg
 
     reply = _ask(_running_host(host_dir), CancelMsg(job))
@@ -108,7 +112,7 @@ def cancel(
 
 
 def queue(host_dir: HostDirOption = None, as_json: AsJson = False) -> None:
-    """The jobs of a host: what runs, what waits, and why."""
+    """List the jobs of a host with their state and the reason for it."""
     from elastichost.cli.many_jobs.host_view import host_line, job_table
 
     status = _known_host(host_dir)
@@ -117,7 +121,7 @@ def queue(host_dir: HostDirOption = None, as_json: AsJson = False) -> None:
         print_json({**msgspec.to_builtins(status), "running": running})
         return
     out = data_console()
-    out.print(host_line(status) if running else f"not running; `{program()} host` goes on with what is left")
+    out.print(host_line(status) if running else f"not running; continue the unfinished jobs with: {program()} host")
     out.print(job_table(status))
 
 
@@ -126,9 +130,13 @@ def top(
         str,
         typer.Argument(metavar="[RUN|HOST]", help="A run, or the directory of a host or batch; default: the newest."),
     ] = "",
-    once: Annotated[bool, typer.Option("--once", help="One picture, then end.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="Print one screen and exit.")] = False,
 ) -> None:
-    """Watch a run, or all jobs of a host, until it ends."""
+    """Watch a run, or all jobs of a host or batch, until it ends.
+
+    Columns of the jobs: size (workers+PS), samples/s, speed (predicted, as a share of the speed alone), CPU cores in
+    use, memory in use (MB), memory charged.
+    """
     from rich.live import Live
 
     if once:
@@ -136,7 +144,7 @@ def top(
         return
     with (
         Live(console=data_console(), transient=False, auto_refresh=False) as live,
-        contextlib.suppress(KeyboardInterrupt),  # it ends watching, nothing else
+        contextlib.suppress(KeyboardInterrupt),  # Ctrl-C ends `top`; the run or the host is not affected
     ):
         while True:
             picture, is_running = _picture(run)
@@ -147,7 +155,7 @@ def top(
 
 
 def _picture(name: str) -> tuple[RenderableType, bool]:
-    """And whether there is more to come."""
+    """The screen of a run or a host, and whether that run or host is still running."""
     from elastichost.cli.many_jobs.host_view import host_picture
     from elastichost.cli.watch.run_view import picture
     from elastichost.dispatcher.facts import read_host
@@ -162,7 +170,7 @@ def _picture(name: str) -> tuple[RenderableType, bool]:
 
 
 def _host_directory(name: str) -> Path | None:
-    """Of a host; None: the name is a run's."""
+    """The directory of the host or batch `name`, or of the newest for "". None: `name` is a run, or a run is newer."""
     from elastichost.dispatcher.facts import HOST_FILE
 
     if name:
@@ -182,7 +190,7 @@ def _is_running(status: HostStatus) -> bool:
 
 
 def _running_host(host_dir: Path | None) -> HostStatus:
-    """Raises PreflightError when there is none."""
+    """The status of a running host. Raises PreflightError if the host is not running."""
     status = _known_host(host_dir)
     if not _is_running(status):
         raise PreflightError(f"the host in {status.directory} is not running", hint=_start_hint(host_dir))
@@ -190,7 +198,7 @@ def _running_host(host_dir: Path | None) -> HostStatus:
 
 
 def _known_host(host_dir: Path | None) -> HostStatus:
-    """Raises PreflightError when none was ever started there."""
+    """The last status of a host. Raises PreflightError if no host was ever started in that directory."""
     from elastichost.dispatcher.facts import read_host
 
     try:
@@ -204,7 +212,8 @@ def _start_hint(host_dir: Path | None) -> str:
 
 
 def _ask(status: HostStatus, command: SubmitMsg | CancelMsg) -> ReachedMsg:
-    """Raises PreflightError when the host does not answer, ConfigError when it refuses."""
+    """Sends a command and returns the reply. Raises PreflightError if the host does not answer or refuses the command,
+    and ConfigError if it refuses the arguments."""
     from elastichost.wire.commands import CommandClient, ReachedMsg, RefusedMsg
 
     client = CommandClient(status.commands)
@@ -217,4 +226,7 @@ def _ask(status: HostStatus, command: SubmitMsg | CancelMsg) -> ReachedMsg:
         return reply
     if isinstance(reply, RefusedMsg):
         raise (ConfigError if reply.is_usage else PreflightError)(reply.message, hint=reply.hint)
-    raise PreflightError(f"the host in {status.directory} does not answer", hint="is it busy, or hung?")
+    raise PreflightError(
+        f"the host in {status.directory} did not answer within {ANSWER_S:.0f} s",
+        hint=f"the host is busy or hangs: check process {status.pid}, then try again",
+    )

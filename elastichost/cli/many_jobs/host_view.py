@@ -1,4 +1,4 @@
-"""What many jobs on one host look like: a live table on a terminal, plain lines elsewhere; both on stderr."""
+"""Shows many jobs on one host: a live table on a terminal, plain lines elsewhere, both on stderr."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from elastichost.cli.watch.run_view import CATEGORY_STYLES
 from elastichost.dispatcher.facts import HostStatus, JobStatus
 from elastichost.human_readable import bytes_words, count_words, duration_words
 
-if TYPE_CHECKING:  # these load numpy, and `--help` does not wait for that
+if TYPE_CHECKING:  # this import loads numpy, which `--help` does not need
     from elastichost.runs.events import JournalLine
 
 __all__ = ["HostDisplay", "host_line", "host_picture", "job_table", "open_host_display"]
 
 PLAIN_INTERVAL_S = 10.0
-MOST_ROWS = 30  # of a live picture
+MOST_ROWS = 30  # of a live table
 STYLES = {"running": "green", "failed": "red", "stopping": "yellow", "paused": "yellow", "done": "cyan"}
 KIND_STYLES = {"job_memory_acted": "yellow", "job_requeued": "yellow"}
 QUIET_KINDS = frozenset({"job_submitted", "job_examined"})
@@ -29,7 +29,7 @@ ORDER = ("running", "starting", "paused", "stopping", "waiting", "failed", "stop
 
 
 class HostDisplay:
-    """live None: plain lines."""
+    """Draws each status and prints each event of a host. With `live` None it prints plain lines."""
 
     def __init__(self, console: Console, live: Live | None) -> None:
         self._console, self._live = console, live
@@ -77,7 +77,7 @@ def host_line(status: HostStatus) -> Text:
 
 
 def host_picture(status: HostStatus) -> RenderableType:
-    """The whole screen: the host, its jobs, the last decision."""
+    """The whole screen of a host: its line, its jobs, the last decision."""
     parts: list[RenderableType] = [host_line(status), job_table(status, MOST_ROWS)]
     if status.last_decision:
         parts.append(Text(status.last_decision, style="dim"))
@@ -85,11 +85,11 @@ def host_picture(status: HostStatus) -> RenderableType:
 
 
 def job_table(status: HostStatus, most: int = 0) -> Table:
-    """Those that run first; most: rows, 0: all."""
+    """The table of jobs, running ones first. `most` limits the rows; 0 shows all."""
     table = Table(box=None, padding=(0, 1), header_style="dim", expand=True)
     for name in ("job", "state", "size"):
         table.add_column(name, no_wrap=True)
-    for name in ("done", "rate", "alone", "cores", "memory", "of"):
+    for name in ("done", "samples/s", "speed", "cores", "MB used", "charged"):
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("why", overflow="ellipsis", no_wrap=True, ratio=1)
     jobs = sorted(status.jobs, key=lambda job: (ORDER.index(job.state), job.submitted_s, job.job))
@@ -118,7 +118,7 @@ def _row(job: JobStatus) -> tuple[str | Text, ...]:
 
 
 def _ending(job: JobStatus) -> str:
-    """Of a job that is done: how long it took, how good it is."""
+    """How long a job that is done took, and its AUC."""
     words = []
     if job.ended_s is not None and job.started_s is not None:
         words.append(duration_words(job.ended_s - job.started_s))

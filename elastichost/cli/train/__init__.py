@@ -1,10 +1,10 @@
-"""Verbs that train, and verbs before that.
+"""Verbs that train a job, and verbs that prepare one.
 
 Modules:
     run, dry_run      run, resume; run --dry-run
-    plan              what a run would start with
-    scale             another size for a run that is going on
-    config, convert   the job file; text to Parquet
+    plan              predicts the plan, the speed and the memory of a run
+    scale             changes the number of workers and PS of a run while it trains
+    config, convert   prints the job file and its schema; converts text data to Parquet
     hosts_option      options that name other machines
     summary           the last screen of a run
 """

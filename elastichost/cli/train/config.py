@@ -1,4 +1,4 @@
-"""Verbs about the job file: what it means, and what may stand in it."""
+"""Verbs about the job file: prints a job with its defaults, and the JSON Schema of job files."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["register"]
 
 
 def register(app: typer.Typer) -> None:
-    group = typer.Typer(help="The job file: what one means, what may stand in it.", no_args_is_help=True)
+    group = typer.Typer(help="Print a job with its defaults, or the JSON Schema of job files.", no_args_is_help=True)
     group.command("show")(show)
     group.command("schema")(schema)
     app.add_typer(group, name="config")

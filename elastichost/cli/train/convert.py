@@ -1,4 +1,4 @@
-"""`convert`: text data to Parquet, which is read several times faster."""
+"""`convert`: converts text data to Parquet, which is read several times faster."""
 
 from __future__ import annotations
 
@@ -33,21 +33,30 @@ def convert(
     source: Annotated[Path, typer.Argument(metavar="SRC", help="Criteo TSV or CSV with a header; may be gzipped.")],
     destination: Annotated[Path, typer.Argument(metavar="DST", help="The Parquet file to write.")],
     source_format: Annotated[
-        SourceFormat | None, typer.Option("--format", help="What SRC is; default: told from its first line.")
+        SourceFormat | None,
+        typer.Option("--format", help="The format of SRC; default: detected from its first line."),
     ] = None,
     types: Annotated[
         list[str] | None,
-        typer.Option("--type", metavar="COLUMN=TYPE", help='CSV: "int", "string", "list[int]" or "list[string]".'),
+        typer.Option(
+            "--type",
+            metavar="COLUMN=TYPE",
+            help='CSV: the type of a column: "int", "string", "list[int]" or "list[string]"; repeatable.',
+        ),
     ] = None,
-    delimiter: Annotated[str, typer.Option("--delimiter", help="CSV: between columns.")] = ",",
-    list_delimiter: Annotated[str, typer.Option("--list-delimiter", help="CSV: between a list's items.")] = "|",
+    delimiter: Annotated[str, typer.Option("--delimiter", help="CSV: the character between columns.")] = ",",
+    list_delimiter: Annotated[
+        str, typer.Option("--list-delimiter", help="CSV: the character between the items of a list.")
+    ] = "|",
     bad_rows: Annotated[
-        BadRows, typer.Option("--bad-rows", help="What to do with rows that are broken.")
+        BadRows, typer.Option("--bad-rows", help="Stop at the first malformed row, or skip such rows.")
     ] = BadRows.STOP,
-    row_group_rows: Annotated[int, typer.Option("--row-group-rows", min=1, max=262_144)] = 65_536,
+    row_group_rows: Annotated[
+        int, typer.Option("--row-group-rows", min=1, max=262_144, help="Rows of a Parquet row group.")
+    ] = 65_536,
     as_json: AsJson = False,
 ) -> None:
-    """Convert Criteo TSV or CSV to Parquet with row groups of the right size."""
+    """Convert Criteo TSV or CSV to Parquet with row groups that suit training."""
     from elastichost.datasets.text.convert import convert as write_parquet
     from elastichost.datasets.text.convert import format_of
 
@@ -68,7 +77,7 @@ def convert(
 
 
 def _column_types(declared: list[str]) -> dict[str, str]:
-    """`COLUMN=TYPE` texts; the converter checks the types."""
+    """Splits the `COLUMN=TYPE` texts; the converter checks the types."""
     types: dict[str, str] = {}
     for text in declared:
         column, separator, kind = text.partition("=")

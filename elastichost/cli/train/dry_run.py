@@ -1,5 +1,5 @@
-"""`run --dry-run`: checks what a start checks, builds the model, runs one batch through it in a process of its own, and
-prints the plan that a start would make. It trains nothing and leaves nothing behind."""
+"""`run --dry-run`: makes the checks of a start, builds the model and runs one batch in a separate process, and prints
+the plan of a start. It trains nothing and leaves no files."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["ModelFacts", "Rehearsal", "rehearse"]
 
 
 class ModelFacts(msgspec.Struct, frozen=True):
-    """Of a model that was built and has run one batch forward and backward, and one forward as in evaluation."""
+    """Counts of a model that was built and has run one batch forward and backward, and one forward as in evaluation."""
 
     dense_parameters: int
     embeddings: int
@@ -28,7 +28,7 @@ class ModelFacts(msgspec.Struct, frozen=True):
 
 
 class Rehearsal(msgspec.Struct, frozen=True):
-    """What a start would do. model: None for an emulated job, which has none."""
+    """What a start would do. `model` is None for an emulated job, which has no model."""
 
     job: str
     train_samples: int
@@ -41,7 +41,7 @@ class Rehearsal(msgspec.Struct, frozen=True):
 
 
 def rehearse(job: JobSpec, *, as_json: bool) -> None:
-    """Prints what would happen. Raises the same typed errors as a start: ModelError, DataError, ConfigError."""
+    """Prints what a start would do. Raises the same errors as a start: ModelError, DataError, ConfigError."""
     found = _rehearsal(job)
     for warning in found.warnings:
         progress_console().print(f"warning  {warning}", style="yellow", markup=False)
@@ -53,7 +53,7 @@ def rehearse(job: JobSpec, *, as_json: bool) -> None:
 
 def _lines(found: Rehearsal, epochs: int) -> Iterator[tuple[str, str]]:
     yield "job", found.job
-    yield "train", f"{count_words(found.train_samples)} samples" + (f", {epochs} times" if epochs > 1 else "")
+    yield "train", f"{count_words(found.train_samples)} samples" + (f", {epochs} epochs" if epochs > 1 else "")
     yield "test", f"{count_words(found.test_samples)} samples" if found.test_samples else "none"
     yield "memory", f"at most {bytes_words(found.memory_bytes)}"
     yield "plan", found.plan.reason
@@ -66,7 +66,7 @@ def _lines(found: Rehearsal, epochs: int) -> Iterator[tuple[str, str]]:
         yield "tables", f"{kind}: {', '.join(names)}"
     if found.model is not None:
         built = f"{count_words(found.model.dense_parameters)} dense parameters, {found.model.embeddings} embeddings"
-        yield "model", f"built: {built}; a batch of {found.model.batch_samples} samples runs forward and backward"
+        yield "model", f"{built}; one batch of {found.model.batch_samples} samples ran forward and backward"
 
 
 def _rehearsal(job: JobSpec) -> Rehearsal:
@@ -76,7 +76,7 @@ def _rehearsal(job: JobSpec) -> Rehearsal:
     found = preflight(job)
     model = None
     if not job.emulate.enabled:
-        with progress_console().status("building the model; importing torch takes a few seconds"):
+        with progress_console().status("building the model (importing torch takes a few seconds)"):
             built = describe_model(job, is_strict=True).model
         samples = min(job.train.batch_size, found.train.units[0].samples)
         model = ModelFacts(built.dense.parameters, len(built.embeddings), samples)

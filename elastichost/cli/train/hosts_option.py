@@ -1,4 +1,4 @@
-"""Options that name other machines: `--hosts FILE`, or `--host ADDRESS` for each, or `--on ray`."""
+"""Options that name other machines: `--hosts FILE`, one `--host ADDRESS` for each machine, or `--on ray`."""
 
 from __future__ import annotations
 
@@ -17,37 +17,38 @@ __all__ = ["AddressOption", "Cluster", "HostsOption", "OnOption", "RayAddressOpt
 
 
 class Cluster(StrEnum):
-    """Who knows the other machines."""
+    """A cluster system that lists the other machines."""
 
     RAY = "ray"
 
 
 HostsOption = Annotated[
     Path | None,
-    typer.Option("--hosts", metavar="FILE", help="Other machines (TOML), over ssh; `doctor --hosts` checks them."),
+    typer.Option("--hosts", metavar="FILE", help="Use the machines in this file (TOML); `doctor --hosts` checks them."),
 ]
 AddressOption = Annotated[
     list[str],
-    typer.Option("--host", metavar="USER@HOST", help="One other machine, as ssh takes it; repeatable."),
+    typer.Option("--host", metavar="USER@HOST", help="Use this machine too, by its ssh address; repeatable."),
 ]
 OnOption = Annotated[
     Cluster | None,
-    typer.Option("--on", help="All nodes of the Ray cluster that this machine is a node of."),
+    typer.Option("--on", help="Use all nodes of the Ray cluster to which this machine belongs."),
 ]
 RayAddressOption = Annotated[
     str,
-    typer.Option("--ray-address", metavar="ADDRESS", help="Of that cluster, as ray.init takes it; default: auto."),
+    typer.Option("--ray-address", metavar="ADDRESS", help="With --on ray: the address for ray.init; default: auto."),
 ]
 
 
 def hosts_asked(path: Path | None, addresses: list[str], cluster: Cluster | None, ray_address: str) -> HostsFile | None:
-    """None: none were named. Raises ConfigError, and PreflightError for a cluster that cannot be used."""
+    """The machines that the options name, or None without such an option. Raises ConfigError for options that exclude
+    each other, and PreflightError if the Ray cluster cannot be used."""
     from elastichost.config.hosts import hosts_of_addresses, load_hosts
 
     if sum((path is not None, bool(addresses), cluster is not None)) > 1:
-        raise ConfigError("hosts are named in one way", hint="leave out all but one of --hosts, --host and --on")
+        raise ConfigError("--hosts, --host and --on exclude each other", hint="use only one of these options")
     if ray_address and cluster is None:
-        raise ConfigError("--ray-address is of a Ray cluster", hint="add --on ray")
+        raise ConfigError("--ray-address needs --on ray", hint="add --on ray")
     if path is not None:
         return load_hosts(path)
     if cluster is not None:

@@ -1,5 +1,5 @@
-"""`plan JOB`: what a run would start with and come to, why, how sure that is, and how much memory it will take. Only
-the model is built, in a process that ends at once."""
+"""`plan JOB`: predicts the first plan of a run, the best plan that the tuner expects, its confidence, and the peak of
+memory. It trains nothing: it only builds the model, in a process that then ends."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ def plan(
     overrides: Overrides = [],  # noqa: B006 typer copies it
     as_json: AsJson = False,
 ) -> None:
-    """What the tuner would choose for a job, what it expects of that, how sure it is, and what comes second; and the
-    peak of its memory, with what it consists of."""
+    """Predict the plan of a job: the number of workers and PS that the tuner would choose, their speed, the confidence
+    of that prediction, the second best plan, and the peak of memory with its parts."""
     from elastichost.config.job import load_job
 
     spec = load_job(job, overrides)
@@ -53,7 +53,7 @@ def plan(
 
 
 def _look_ahead(job: JobSpec) -> tuple[Preparation, MemoryEstimate]:
-    """Raises the typed error that a start would end with."""
+    """Makes the checks of a start and estimates memory. Raises the same errors as a start."""
     from elastichost.supervisor.launch.fork_server_client import LocalLauncher
     from elastichost.supervisor.launch.launcher import Entries
     from elastichost.supervisor.startup.memory_estimate import estimate_memory
@@ -63,14 +63,14 @@ def _look_ahead(job: JobSpec) -> tuple[Preparation, MemoryEstimate]:
         prepared = preflight(job)
         return prepared, estimate_memory(job, prepared)
     entries = Entries()
-    with LocalLauncher(entries.imports, entries.calls) as launcher:  # it imports while the data is looked at
+    with LocalLauncher(entries.imports, entries.calls) as launcher:  # it imports libraries while preflight reads data
         prepared = preflight(job)
-        progress_console().print("building the model, to see how much memory it will take ...", style="dim")
+        progress_console().print("building the model to estimate its memory (takes a few seconds)", style="dim")
         return prepared, estimate_memory(job, prepared, launcher)
 
 
 def _preview(job: JobSpec, prepared: Preparation) -> PlanPreview | None:
-    """None: nothing like it was seen, or there is nothing to choose."""
+    """The tuner's forecasts. None: no similar job was measured before, or the job file fixes the plan."""
     from elastichost.supervisor.startup.tuner_settings import workload_of
     from elastichost.tuner.plan_preview import measured_before, preview_plan
 
@@ -87,21 +87,22 @@ def _lines(job: JobSpec, prepared: Preparation, found: PlanPreview | None) -> li
     samples = prepared.train.samples * job.train.epochs
     lines = [("job", job.job.name), ("samples", count_words(samples)), ("starts with", prepared.plan.reason)]
     if job.tuner.mode == "off":
-        return [*lines, ("then", 'stays so: tuner.mode = "off"')]
+        return [*lines, ("then", 'keeps this plan, because tuner.mode = "off"')]
     if prepared.initial_plan.request.features is None:
-        return [*lines, ("then", "stays so: the job file leaves nothing to choose")]
+        return [*lines, ("then", "keeps this plan, because the job file fixes the number of processes")]
     if found is None:
-        text = "nothing like it was measured before: after a few seconds of training the tuner knows, and says, more"
+        text = "no forecast: no similar job was measured before; the tuner measures this job during its first seconds"
         return [*lines, ("then", text)]
     best, second = found.forecasts[0], (*found.forecasts, None)[1]
-    lines.append(("comes to", f"{best.configuration}: {_speed(best)}, {duration_words(samples / best.samples_per_s)}"))
+    lines.append(("best", f"{best.configuration}: {_speed(best)}, {duration_words(samples / best.samples_per_s)}"))
     if second is not None:
         share = second.samples_per_s / best.samples_per_s - 1
         lines.append(("second best", f"{second.configuration}: {_speed(second)} ({share:+.0%})"))
     many = len(found.measured)
     seen = f"{many} configuration{'s' * (many != 1)} of this job measured before" if many else "similar jobs only"
     sure = (
-        f"{found.confidence:.0%}; {seen}; measurements tell {found.rank} of the model's {found.parameters} parameters"
+        f"{found.confidence:.0%}; {seen}; measurements determine {found.rank} of the speed model's "
+        f"{found.parameters} parameters"
     )
     return [*lines, ("confidence", sure)]
 
@@ -109,7 +110,7 @@ def _lines(job: JobSpec, prepared: Preparation, found: PlanPreview | None) -> li
 def _speed(forecast: SpeedForecast) -> str:
     return (
         f"{count_words(round(forecast.samples_per_s))} samples/s "
-        f"({count_words(round(forecast.low))} to {count_words(round(forecast.high))} with 90 %)"
+        f"(90 % interval: {count_words(round(forecast.low))} to {count_words(round(forecast.high))})"
     )
 
 
@@ -119,7 +120,7 @@ def _table(found: PlanPreview) -> Table:
         table.add_column(name, justify="left" if not name else "right")
     for one in found.forecasts[:ROWS]:
         c = one.configuration
-        remark = "measured before" if c in found.measured else "a guess: nothing like it was seen"
+        remark = "measured before" if c in found.measured else "extrapolated: nothing similar was measured"
         if c not in found.measured and not one.is_extrapolated:
             remark = ""
         interval = f"{count_words(round(one.low))} to {count_words(round(one.high))}"

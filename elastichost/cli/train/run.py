@@ -38,19 +38,23 @@ __all__ = ["register"]
 
 FromOption = Annotated[
     str | None,
-    typer.Option("--from", metavar="PATH", help="Begin from the checkpoint of another run: its directory, or one."),
+    typer.Option(
+        "--from", metavar="PATH", help="Start from a checkpoint of another run: a run directory or a checkpoint."
+    ),
 ]
 CHANGEABLE_SECTIONS = ("resources", "checkpoint", "supervision", "evaluate", "tuner")
 
 
 class Dashboard(StrEnum):
-    """auto: a live picture on a terminal, lines elsewhere."""
+    """How a run is shown. auto: a live screen on a terminal, plain lines elsewhere. no: plain lines."""
 
     AUTO = "auto"
     NO = "no"
 
 
-DashboardOption = Annotated[Dashboard, typer.Option("--dashboard", help="The live picture; no: plain lines.")]
+DashboardOption = Annotated[
+    Dashboard, typer.Option("--dashboard", help="auto: a live screen on a terminal; no: plain lines.")
+]
 
 
 def register(app: typer.Typer) -> None:
@@ -59,13 +63,17 @@ def register(app: typer.Typer) -> None:
 
 
 def run(
-    jobs: Annotated[list[Path], typer.Argument(metavar="JOB...", help="The job file (TOML); several: together.")],
+    jobs: Annotated[
+        list[Path], typer.Argument(metavar="JOB...", help="The job file (TOML); several job files form a batch.")
+    ],
     overrides: Overrides = [],  # noqa: B006 typer copies it
     run_dir: Annotated[
-        Path | None, typer.Option("--run-dir", metavar="DIR", help="Default: runs/<name>-<UTC>-<id>.")
+        Path | None,
+        typer.Option("--run-dir", metavar="DIR", help="The run directory; default: runs/<name>-<UTC>-<id>."),
     ] = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Check job, data and host, build the model, run one batch; train nothing.")
+        bool,
+        typer.Option("--dry-run", help="Check job, data and host, build the model, run one batch, but do not train."),
     ] = False,
     hosts: HostsOption = None,
     addresses: AddressOption = [],  # noqa: B006 typer copies it
@@ -79,15 +87,15 @@ def run(
     dashboard: DashboardOption = Dashboard.AUTO,
     as_json: AsJson = False,
 ) -> None:
-    """Train a job: check, start, watch, evaluate, keep. Several jobs share the host (--policy, --memory)."""
-    check_address_space()  # before what needs more than little of it is imported
+    """Train a job. With several job files, train them together on this host as a batch (--policy, --memory)."""
+    check_address_space()  # before imports that need a lot of address space
     from elastichost.config.hosts import with_hosts
     from elastichost.config.job import load_job
 
     specs = [load_job(job, overrides) for job in jobs]
     others = hosts_asked(hosts, addresses, on, ray_address)
     if others is not None and len(specs) > 1:
-        raise ConfigError("several jobs share one host", hint="run them one after the other on several")
+        raise ConfigError("a batch runs on one host", hint="leave out the other hosts, or run the jobs one by one")
     if others is not None:
         specs = [with_hosts(spec, others) for spec in specs]
     if dry_run:
@@ -97,7 +105,7 @@ def run(
             rehearse(spec, as_json=as_json)
         return
     if start_from is not None and len(specs) > 1:
-        raise ConfigError("--from is for one job", hint="run the jobs one by one")
+        raise ConfigError("--from takes one job", hint="run the jobs one by one")
     if len(specs) > 1:
         directory = run_dir.resolve() if run_dir is not None else None
         live = dashboard is Dashboard.AUTO
@@ -122,11 +130,11 @@ def resume(
     dashboard: DashboardOption = Dashboard.AUTO,
     as_json: AsJson = False,
 ) -> None:
-    """Go on with a run that was stopped or broke off: from its arena where that still is, else its newest checkpoint.
+    """Continue a run that was stopped or has died: from its arena if that still exists, else from its last checkpoint.
 
-    When a supervisor was killed, its rows stay in memory for supervision.keep_arena_s: resumed within that time,
-    nothing is lost. Of a batch (`run A B ...`) all jobs go on that are not over,
-    with the policy and the memory that it began with unless they are named here. A run that is done stays as it is.
+    After a supervisor is killed, the arena stays in memory for supervision.keep_arena_s; a resume within that time
+    loses nothing. Of a batch (`run A B ...`), all unfinished jobs continue, with the policy and the memory of
+    the batch unless these options change them. A run that is done is not changed.
     """
     check_address_space()
     from elastichost.arena.host import hold_left
@@ -134,16 +142,17 @@ def resume(
     if (batch := find_batch(run)) is not None:
         if overrides:
             raise ConfigError(
-                "jobs of a batch go on as they are", hint="resume one of them alone by its run directory, with --set"
+                "--set is not allowed for a batch", hint="resume one of its jobs by its run directory, with --set"
             )
         live = dashboard is Dashboard.AUTO
         resume_batch(batch, policy, policy_settings, memory, own_sizes=own_sizes, live=live, as_json=as_json)
     if policy or policy_settings or memory or own_sizes is not None:
         raise ConfigError(
-            "--policy, --policy-set, --memory and --own-sizes are for a batch", hint="leave them out: this is one run"
+            "--policy, --policy-set, --memory and --own-sizes need a batch, and this is a single run",
+            hint="leave out these options",
         )
     directory = find_run(run)
-    held = hold_left(directory)  # first of all: a guardian waits a few seconds only
+    held = hold_left(directory)  # before all else: the process that guards the arena waits only a few seconds
     from elastichost.config.hosts import KEPT_HOSTS_FILE, read_hosts, with_hosts
     from elastichost.config.job import load_job
     from elastichost.supervisor.remote.ray.cluster import listed_anew
@@ -162,7 +171,7 @@ def resume(
 
 
 def _tell_done(directory: Path) -> None:
-    """Where nothing is left to resume."""
+    """Tells the user if the run is already done."""
     from elastichost.supervisor.job import finished_result
 
     if finished_result(directory) is not None:
@@ -171,18 +180,19 @@ def _tell_done(directory: Path) -> None:
         since = f"since {ended:%Y-%m-%d %H:%M:%S} UTC"
         text = f"{shown} has been done {since}: there is nothing to resume, and nothing was changed"
         progress_console().print(text, style="yellow", soft_wrap=True, markup=False)
-        hint = f"to train further, begin a new run from it: {program()} run JOB --from {shown}"
+        hint = f"to train further, start a new run from its checkpoint: {program()} run JOB --from {shown}"
         progress_console().print(hint, style="cyan", soft_wrap=True, markup=False)
 
 
 def _named_source(name: str) -> Path:
-    """A run, a directory of checkpoints, or one checkpoint. Raises ConfigError for what is none of them."""
+    """The path of a run, of a directory of checkpoints, or of one checkpoint. Raises ConfigError for another name."""
     path = Path(name)
     return path.resolve() if path.is_dir() else find_run(name)
 
 
 def _check_same_job(before: JobSpec, after: JobSpec) -> None:
-    """What a checkpoint holds belongs to one model and one order of samples. Raises ConfigError naming what differs."""
+    """Raises ConfigError that names the changed sections, unless all of them may change. A checkpoint belongs to one
+    model and one order of samples."""
     same = after.model_copy(
         update={
             **{section: getattr(before, section) for section in CHANGEABLE_SECTIONS},
@@ -192,9 +202,9 @@ def _check_same_job(before: JobSpec, after: JobSpec) -> None:
     changed = [section for section in type(before).model_fields if getattr(same, section) != getattr(before, section)]
     if changed:
         raise ConfigError(
-            "a resumed run is the same job",
+            "a resumed run cannot change these sections of its job",
             problems=tuple(f"--set changes [{section}]" for section in changed),
-            hint=f"change only {', '.join(CHANGEABLE_SECTIONS)} train.access and train.any_cpu, or start a new run",
+            hint=f"change only {', '.join(CHANGEABLE_SECTIONS)}, train.access and train.any_cpu, or start a new run",
         )
 
 
@@ -216,5 +226,5 @@ def _train(
         print_json(result.to_json())
     else:
         shown = summary(result, is_emulated=spec.emulate.enabled)
-        data_console().print(shown, soft_wrap=True)  # commands must stay whole to be copied
+        data_console().print(shown, soft_wrap=True)  # a command that is wrapped is hard to copy
     raise typer.Exit(int(result.exit_code))

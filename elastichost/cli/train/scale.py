@@ -1,4 +1,4 @@
-"""`scale`: another number of workers and PS for a run that is going on; machines that join it."""
+"""`scale`: changes the number of workers and PS of a run while it trains, and adds machines to it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["register", "scale"]
 
 NAMES = ("workers", "servers", "worker_cores")
-LOOK_S = 0.5  # a reply is waited for; so often is looked whether the run is still there
+LOOK_S = 0.5  # while it waits for a reply, the verb checks this often that the run is still alive
 
 Settings = Annotated[
     list[str] | None,
@@ -40,14 +40,15 @@ def scale(
     on: OnOption = None,
     ray_address: RayAddressOption = "",
     wait: Annotated[
-        bool, typer.Option("--wait/--no-wait", help="Until it is so, or only until it is accepted.")
+        bool,
+        typer.Option("--wait/--no-wait", help="Wait until the run has the new size, or only until it accepts it."),
     ] = True,
     as_json: AsJson = False,
 ) -> None:
-    """Change how many workers and PS a run has, while it trains: scale RUN workers=3 servers=2 worker_cores=2.
+    """Change the number of workers and PS of a run while it trains: scale RUN workers=3 servers=2 worker_cores=2.
 
-    With --host, --hosts or --on ray (the nodes that it does not use yet) machines join it, each with a worker for every
-    core and a PS, or as the numbers say.
+    With --host, --hosts or --on ray, machines join the run (of a Ray cluster, the nodes that the run does not use yet).
+    Without numbers, each machine gets one worker for each core and one PS.
     """
     from elastichost.config.hosts import KEPT_HOSTS_FILE, read_hosts
     from elastichost.supervisor.remote.ray.cluster import newcomers
@@ -69,33 +70,39 @@ def scale(
 
 
 def _counts(settings: Sequence[str], *, may_be_none: bool) -> dict[str, int]:
-    """Raises ConfigError with everything that is wrong."""
+    """Parses NAME=COUNT settings. Raises ConfigError that lists every problem."""
     counts: dict[str, int] = {}
     problems: list[str] = []
     for setting in settings:
         name, equals, value = setting.partition("=")
         if not equals or name not in NAMES:
             problems.append(
-                f"{setting!r} is none of {', '.join(f'{known}=COUNT' for known in NAMES)}{did_you_mean(name, NAMES)}"
+                f"{setting!r} is not one of {', '.join(f'{known}=COUNT' for known in NAMES)}{did_you_mean(name, NAMES)}"
             )
         elif name in counts:
             problems.append(f"{name} is given twice")
         elif not value.isdecimal():
-            problems.append(f"{setting}: {value!r} is no number")
+            problems.append(f"{setting}: {value!r} is not a whole number")
         elif int(value) < 1:
-            problems.append(f"{setting}: a run has at least one")
+            problems.append(f"{setting}: the least is 1")
         else:
             counts[name] = int(value)
     if problems:
-        raise ConfigError("this is no size of a run", problems=tuple(problems), hint="scale RUN workers=3 servers=2")
+        raise ConfigError(
+            "the new size of the run is not valid",
+            problems=tuple(problems),
+            hint="for example: scale RUN workers=3 servers=2",
+        )
     if not counts and not may_be_none:
-        raise ConfigError("nothing to scale", hint=f"name one of {', '.join(NAMES)}: scale RUN workers=3")
+        raise ConfigError(
+            "nothing to scale: no count is given", hint=f"set one of {', '.join(NAMES)}: scale RUN workers=3"
+        )
     return counts
 
 
 def _ask(directory: Path, facts: RunStatus, command: ScaleMsg | JoinMsg, wait: bool) -> AcceptedMsg | ReachedMsg:
-    """What the run says, in the end. Raises PreflightError when it is not there or refuses, ConfigError when it refuses
-    the numbers."""
+    """Sends the command and returns the run's last reply. Raises PreflightError if the run has ended or refuses the
+    command, and ConfigError if it refuses the numbers."""
     from elastichost.wire.commands import AcceptedMsg, CommandClient, ReachedMsg
 
     _require_running(directory, facts)
@@ -120,7 +127,7 @@ def _require_running(directory: Path, facts: RunStatus) -> None:
     run = short_path(directory)
     if is_alive(facts.supervisor_pid) and facts.state not in FINISHED_STATES:
         if not facts.commands:
-            raise PreflightError(f"{run} takes no commands", hint="it was begun by another version")
+            raise PreflightError(f"{run} accepts no commands", hint="another elastichost version started this run")
         return
     why = facts.state if facts.state in FINISHED_STATES else f"its supervisor ({facts.supervisor_pid}) is gone"
     raise PreflightError(f"{run} is not running: {why}", hint=f"see `{program()} status {run}`")

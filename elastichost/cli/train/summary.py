@@ -1,4 +1,4 @@
-"""The last screen of a run: how good the model is, what it cost, what to type next."""
+"""The last screen of a run: quality of the model, samples, speed, processes, and the next commands."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ STYLES = {"done": "bold green", "stopped": "bold yellow", "incomplete": "bold ye
 
 
 def summary(result: RunResult, *, is_emulated: bool = False) -> Text:
-    """Figures, then the next commands; who was emulated has no model to do something with."""
+    """The figures of a run, then the next commands. An emulated run has no model to export or to predict with."""
     run = short_path(Path(result.run_dir))
     text = _headline(result).append("\n").append(fact_lines([*_rows(result), ("run", run)]))
     has_model = result.status in ("done", "quarantined", "incomplete") and not is_emulated
@@ -49,7 +49,7 @@ def _rows(result: RunResult) -> Iterator[tuple[str, str]]:
             "lookups",
             (
                 f"{count_words(result.lookups.without_row)} of {count_words(result.lookups.total)} ids "
-                f"({result.lookups.share_without_row:.1%}) had no row for want of memory"
+                f"({result.lookups.share_without_row:.1%}) had no row because memory was full"
             ),
         )
     yield "speed", f"{count_words(round(result.samples_per_s))} samples/s"
@@ -63,11 +63,11 @@ def _rows(result: RunResult) -> Iterator[tuple[str, str]]:
         yield "torn batches", str(result.torn_batches)
     if result.rolled_back:
         given_up = count_words(sum(back.samples for back in result.rolled_back))
-        yield "rolled back", f"{len(result.rolled_back)} times, {given_up} samples given up and trained again"
+        yield "rolled back", f"{len(result.rolled_back)} times, {given_up} samples trained again"
 
 
 def _quality(test: TestFigures) -> Iterator[tuple[str, str]]:
-    best = f"  (the planted truth itself reaches {test.truth_auc:.4f})" if test.truth_auc is not None else ""
+    best = f"  (the true probabilities reach {test.truth_auc:.4f})" if test.truth_auc is not None else ""
     missing = "not defined: the test set has labels of one class only"
     yield "AUC", f"{test.auc:.4f}{best}" if test.auc is not None else missing
     for name, figure in (

@@ -3,7 +3,7 @@
 Modules:
     read             status, events, logs
     event_list       the journal, filtered
-    report, replay   one HTML page; the decisions made again
-    run_view         what a run looks like on a terminal
-    tail             a text file that grows
+    report, replay   one HTML page; recomputes the decisions of a run
+    run_view         draws a run on a terminal
+    tail             reads a text file that grows
 """

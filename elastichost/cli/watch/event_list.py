@@ -1,4 +1,4 @@
-"""Shows the journal of a run: all events, or those of some kinds, or those that followed from one cause."""
+"""Prints the journal of a run: all events, or only events of given kinds or with a given cause."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ __all__ = ["Selection", "show_events", "show_schema"]
 
 
 class Selection(msgspec.Struct, frozen=True):
-    """kinds: kinds and categories, empty: all; cause: "": any; leases: also those beside the journal."""
+    """Which events are shown. kinds: kinds and categories, empty for all. cause: "" for any. leases: also the leases,
+    which have a file of their own beside the journal."""
 
     kinds: frozenset[str] = frozenset()
     cause: str = ""
@@ -31,19 +32,21 @@ class Selection(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, kinds: Collection[str], cause: str, *, leases: bool, follow: bool) -> Selection:
-        """Raises ConfigError for a kind or category that there is not, and for leases that are to be followed."""
+        """Raises ConfigError for an unknown kind or category, and for leases together with `follow`."""
         categories = get_args(Category)
         known = [*categories, *(kind_of(one.__name__) for one in EVENT_CLASSES)]
         for kind in kinds:
             if kind not in known:
                 raise ConfigError(
-                    f"there are no events of kind {kind!r}{did_you_mean(kind, known)}",
+                    f"unknown kind of event {kind!r}{did_you_mean(kind, known)}",
                     hint=f"docs/events.md lists all kinds; categories: {', '.join(categories)}",
                 )
         of_leases = {"lease", *(kind_of(one.__name__) for one in EVENT_CLASSES if one.category == "lease")}
         leases = leases or bool(of_leases & set(kinds))
         if leases and follow:
-            raise ConfigError("leases cannot be followed", hint="leave out -f: they are shown as far as they are there")
+            raise ConfigError(
+                "leases cannot be followed", hint="leave out --follow: all leases up to now are then printed"
+            )
         return cls(frozenset(kinds), cause, leases)
 
     def has(self, line: JournalLine) -> bool:
@@ -53,13 +56,13 @@ class Selection(msgspec.Struct, frozen=True):
 
 
 def show_schema() -> None:
-    """The JSON Schema of a line of journal.jsonl, on stdout."""
+    """Prints the JSON Schema of a line of journal.jsonl on stdout."""
     sys.stdout.write(msgspec.json.encode(line_schema()).decode() + "\n")
 
 
 def show_events(directory: Path, selection: Selection, is_over: Callable[[], bool], *, as_json: bool) -> None:
-    """Those there are, and those that come until `is_over`. Raises PreflightError where there is no journal, or one of
-    another version."""
+    """Prints the selected events, and new ones until `is_over` returns True. Raises PreflightError if the journal is
+    missing or was written by another version."""
     path = directory / "journal.jsonl"
     if not path.is_file():
         raise PreflightError(f"{path}: this run has no journal yet")
@@ -86,7 +89,7 @@ def _with_leases(path: Path) -> Iterator[JournalLine]:
 def _followed(path: Path, is_over: Callable[[], bool]) -> Iterator[JournalLine]:
     tail, number = Tail(path), 0
     while True:
-        ended = is_over()  # asked before reading: what came in between is read below
+        ended = is_over()  # checked before the file is read, so that the last lines are not missed
         for text in tail.new_lines():
             number += 1
             try:
@@ -100,6 +103,6 @@ def _followed(path: Path, is_over: Callable[[], bool]) -> Iterator[JournalLine]:
 
 def _unreadable(where: str, error: msgspec.DecodeError) -> PreflightError:
     return PreflightError(
-        f"{where}: not an event of this version: {error}",
-        hint="read it with the version that wrote it (versions.json names it)",
+        f"{where}: not an event of this elastichost version: {error}",
+        hint="read it with the version that wrote it; versions.json in the run directory names that version",
     )

@@ -18,7 +18,7 @@ from elastichost.metrics import FINISHED_STATES, RunStatus, read_status
 
 __all__ = ["register"]
 
-Follow = Annotated[bool, typer.Option("--follow", "-f", help="Wait for more until the run ends.")]
+Follow = Annotated[bool, typer.Option("--follow", "-f", help="Print new lines as they come, until the run ends.")]
 
 
 def register(app: typer.Typer) -> None:
@@ -28,7 +28,7 @@ def register(app: typer.Typer) -> None:
 
 
 def status(run: RunArgument = "latest", as_json: AsJson = False) -> None:
-    """What a run is doing now, process by process."""
+    """Show what a run does now: progress, speed, plan, and a line for each process."""
     directory = find_run(run)
     facts = read_status(directory)
     running = is_alive(facts.supervisor_pid) and facts.state not in FINISHED_STATES
@@ -47,7 +47,7 @@ def _standing(directory: Path, facts: RunStatus, running: bool) -> str:
     if facts.state in ("done", "quarantined", "incomplete"):
         return f"not running: {facts.state}, {run}"
     why = facts.state if facts.state in FINISHED_STATES else f"its supervisor ({facts.supervisor_pid}) is gone"
-    return f"not running: {why}; go on with: {program()} resume {run}"
+    return f"not running: {why}; continue with: {program()} resume {run}"
 
 
 def events(
@@ -56,13 +56,17 @@ def events(
     follow: Follow = False,
     kinds: Annotated[
         list[str] | None,
-        typer.Option("--kind", "-k", help="Only events of this kind or category, e.g. process_lost, decision; repeat."),
+        typer.Option(
+            "--kind", "-k", help="Only events of this kind or category, e.g. process_lost, decision; repeatable."
+        ),
     ] = None,
-    cause: Annotated[str, typer.Option("--cause", "-c", help="Only what followed from this, e.g. scale-1.2.")] = "",
-    leases: Annotated[bool, typer.Option("--leases", help="Also every lease of samples to a worker.")] = False,
-    schema: Annotated[bool, typer.Option("--schema", help="Print the JSON Schema of a line of journal.jsonl.")] = False,
+    cause: Annotated[str, typer.Option("--cause", "-c", help="Only events with this cause, e.g. scale-1.2.")] = "",
+    leases: Annotated[bool, typer.Option("--leases", help="Also print every lease of samples to a worker.")] = False,
+    schema: Annotated[
+        bool, typer.Option("--schema", help="Print the JSON Schema of a line of journal.jsonl and exit.")
+    ] = False,
 ) -> None:
-    """The journal of a run: what happened, when, and why."""
+    """Print the journal of a run: what happened, when, and why."""
     from elastichost.cli.watch.event_list import Selection, show_events, show_schema  # loads numpy: `--help` need not
 
     if schema:
@@ -74,7 +78,7 @@ def events(
 
 
 def has_ended(directory: Path) -> bool:
-    """The run will write nothing more."""
+    """Whether the run has ended, so that its journal and logs no longer grow."""
     try:
         facts = read_status(directory)
     except PreflightError:
@@ -87,7 +91,7 @@ def logs(
     follow: Follow = False,
     process: Annotated[str, typer.Option("--process", "-p", help="Only this process, e.g. worker-0.")] = "",
 ) -> None:
-    """What the processes of a run printed."""
+    """Print the logs of a run: what its processes wrote to stdout and stderr."""
     directory = find_run(run)
     tails: dict[Path, Tail] = {}
     while True:
@@ -104,7 +108,7 @@ def logs(
 
 
 def _log_files(directory: Path, process: str) -> list[Path]:
-    """`<process>.<incarnation>.log`, in the order in which the processes began."""
+    """The files `<process>.<incarnation>.log`: of one process oldest first, of all processes by name."""
     found = [path for path in (directory / "logs").glob("*.log") if not process or _process_of(path) == process]
     return sorted(found, key=lambda path: (path.stat().st_ctime if process else 0.0, path.name))
 
@@ -116,6 +120,6 @@ def _process_of(path: Path) -> str:
 def _no_logs(directory: Path, process: str) -> ConfigError:
     known = sorted({_process_of(path) for path in (directory / "logs").glob("*.log")})
     if not process:
-        return ConfigError(f"{directory / 'logs'}: there are no logs yet")
+        return ConfigError(f"{directory / 'logs'}: no process has a log yet")
     listed = f"processes with logs: {', '.join(known)}" if known else "no process has a log yet"
-    return ConfigError(f"no log of {process!r}{did_you_mean(process, known)}", hint=listed)
+    return ConfigError(f"no process {process!r} has a log{did_you_mean(process, known)}", hint=listed)

@@ -1,4 +1,4 @@
-"""`replay RUN`: the decisions of a run, made again from what they were made from."""
+"""`replay RUN`: recomputes the decisions of a run from their recorded inputs, and compares."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def register(app: typer.Typer) -> None:
 
 
 def replay(run: RunArgument = "latest", as_json: AsJson = False) -> None:
-    """Make a run's decisions again from its record. Exit code 1 when one of them is another now."""
+    """Recompute a run's decisions from their recorded inputs, and compare. Exit code 1 if a decision differs."""
     from elastichost.runs.decisions import DECISIONS_FILE, read_records
     from elastichost.tuner.replay import replay as again
 
@@ -39,5 +39,5 @@ def replay(run: RunArgument = "latest", as_json: AsJson = False) -> None:
     if as_json:
         print_json({"run_dir": str(path.parent), "records": len(records), "decisions": decisions, "different": others})
     else:
-        out.print(f"{len(records)} records, {decisions} decisions, {others} of them different now")
+        out.print(f"{len(records)} records, {decisions} decisions, {others} of them differ")
     raise typer.Exit(int(ExitCode.JOB_FAILED if others else ExitCode.DONE))

@@ -1,4 +1,4 @@
-"""`report RUN`: one HTML file that tells what a run did and what the tuner knew, or what many jobs did on one host."""
+"""`report RUN`: writes one HTML file about a run and its tuner, or about many jobs on one host."""
 
 from __future__ import annotations
 
@@ -35,14 +35,16 @@ def register(app: typer.Typer) -> None:
 def report(
     run: ReportArgument = "latest",
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Default: report.html in the directory.")
+        Path | None,
+        typer.Option("--output", "-o", metavar="FILE", help="The HTML file; default: report.html in that directory."),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Write what a run did and what the tuner knew as one HTML file: speed, loss, plans, decisions, model, faults; of a
-    batch or a host: its jobs over time, cores, memory, speeds beside others, decisions.
+    """Write one HTML file about a run, a batch or a host.
 
-    With --json the figures behind it are printed; the file is written then only where --output names it.
+    For a run: speed, loss, plans, decisions, the tuner's model, faults. For a batch or a host: its jobs over time,
+    cores, memory, speeds of jobs that run together, decisions. With --json the figures of the page are printed, and
+    the file is written only if --output names one.
     """
     host = _find_host(run)
     directory = host if host is not None else _find(run)
@@ -59,11 +61,11 @@ def report(
     out = data_console()
     out.print(short_path(output.absolute()), soft_wrap=True)
     for gap in found.gaps:
-        out.print(f"lacks {gap.source}: {gap.text}", style="dim", soft_wrap=True, markup=False)
+        out.print(f"problem with {gap.source}: {gap.text}", style="dim", soft_wrap=True, markup=False)
 
 
 def _read_run(directory: Path) -> tuple[Report, Callable[[], str]]:
-    """What its page tells, and what makes the page of it."""
+    """The facts of a run's report, and a function that renders them as HTML."""
     from elastichost.reporting.run.assemble import read_report
     from elastichost.reporting.run.view.page import page_of
     from elastichost.runs.journal import utc_now
@@ -82,13 +84,13 @@ def _read_host(directory: Path) -> tuple[HostReport, Callable[[], str]]:
 
 
 def _find_host(name: str) -> Path | None:
-    """The directory of a batch or a host: by its status, which no run has."""
+    """The directory of a batch or a host, or None. A host has a status file that a run does not have."""
     found = (path for path in (Path(name), RUNS / name) if is_host(path))
     return next((path.resolve() for path in found), None)
 
 
 def _find(run: str) -> Path:
-    """A run, or what is left of one: a directory without its job file tells something still."""
+    """The directory of a run. A directory that has lost its job file is accepted if it still has one of REMAINS."""
     remains = Path(run)
     if not is_run(remains) and any((remains / name).is_file() for name in REMAINS):
         return remains.resolve()
@@ -114,12 +116,12 @@ def _is_host_running(directory: Path) -> bool:
 
 
 def _write(path: Path, page: bytes) -> None:
-    """As a whole or not at all. Raises PreflightError when it cannot be written."""
+    """Writes the page atomically. Raises PreflightError if that fails."""
     from elastichost.atomic_write import write_atomically
 
     try:
         write_atomically(path, page)
     except OSError as error:
         raise PreflightError(
-            f"{path}: cannot be written: {error.strerror or error}", hint="name another place with --output FILE"
+            f"cannot write {path}: {error.strerror or error}", hint="name another file with --output"
         ) from error

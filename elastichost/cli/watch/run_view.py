@@ -1,7 +1,7 @@
-"""What a run looks like while it goes on: a live picture on a terminal, plain lines elsewhere.
+"""Shows a run while it trains: a live screen on a terminal, plain lines elsewhere.
 
-Everything here goes to stderr; stdout is for data. Building the picture is apart from drawing it: `picture`
-and `plain_line` are functions of a RunStatus.
+The display goes to stderr; stdout is for data. `picture` and `plain_line` are pure functions of a RunStatus, and the
+display classes only draw their results.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from elastichost.metrics import FINISHED_STATES, ProcessStatus, RunStatus
 from elastichost.resources import core_list
 from elastichost.runs.observer import RunObserver
 
-if TYPE_CHECKING:  # these load numpy, and `--help` does not wait for that
+if TYPE_CHECKING:  # this import loads numpy, which `--help` does not need
     from elastichost.runs.events import Category, JournalLine
 
 __all__ = ["CATEGORY_STYLES", "LiveDisplay", "PlainDisplay", "event_line", "open_display", "picture", "plain_line"]
@@ -29,8 +29,8 @@ __all__ = ["CATEGORY_STYLES", "LiveDisplay", "PlainDisplay", "event_line", "open
 PLAIN_INTERVAL_S = 10.0
 STATE_STYLES = {"running": "green", "failed": "red", "lost": "red", "draining": "yellow", "stopping": "yellow"}
 CATEGORY_STYLES: dict[Category, str] = {"warning": "yellow", "fault": "red"}
-# Written in the journal for machines; on a screen they would only scroll by. "run_failed" is the error that the run
-# ends with: the caller is about to show it, with its hint.
+# Routine events: the journal has them, but on a screen they would only be noise. "run_failed" repeats the error of the
+# run, which the caller prints next, with its hint.
 QUIET_KINDS = frozenset(
     {
         "arena_opened",
@@ -73,7 +73,7 @@ class LiveDisplay:
 
 
 class PlainDisplay:
-    """A line every ten seconds, at every change of state, and for every event worth it."""
+    """Prints a line every ten seconds, at every change of state, and for every event that is not in QUIET_KINDS."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -95,7 +95,7 @@ def picture(status: RunStatus) -> RenderableType:
     """The whole screen of a run: progress, processes, plan."""
     parts: list[RenderableType] = [_headline(status), _progress(status)]
     if status.state in FINISHED_STATES:
-        return Group(*parts)  # its processes are gone
+        return Group(*parts)  # its processes have ended
     if status.processes:
         parts.append(_process_table(status.processes))
     parts.append(_plan_line(status))
@@ -103,7 +103,7 @@ def picture(status: RunStatus) -> RenderableType:
 
 
 def plain_line(status: RunStatus) -> Text:
-    """The run in one line of at most some 120 characters."""
+    """The run in one line of about 120 characters or less."""
     words = [f"[{duration_words(status.elapsed_s)}]", status.state]
     if status.samples_planned:
         share = 100 * status.samples_trained / status.samples_planned
@@ -113,7 +113,7 @@ def plain_line(status: RunStatus) -> Text:
 
 
 def event_line(line: JournalLine) -> Text:
-    """Time, process, and what happened in words."""
+    """The time, the process, and the sentence of an event."""
     from elastichost.runs.events.text import text_of
 
     shown = Text(line.time_utc[11:19], style="dim")

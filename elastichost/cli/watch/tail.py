@@ -1,4 +1,4 @@
-"""Reading a text file that grows."""
+"""Reads a text file that grows."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ CHUNK_BYTES = 1 << 20
 
 
 class Tail:
-    """Complete lines of one file, each given once. A last line without its newline is not complete yet."""
+    """Yields each complete line of one file once. A last line without a newline counts as incomplete."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -21,7 +21,7 @@ class Tail:
         self._rest = b""
 
     def new_lines(self) -> Iterator[str]:
-        """The lines written since the last call; bytes that are no UTF-8 are shown as such."""
+        """The lines written since the last call; bytes that are not UTF-8 appear as backslash escapes."""
         with self._path.open("rb") as file:
             file.seek(self._offset)
             while chunk := file.read(CHUNK_BYTES):
@@ -31,5 +31,5 @@ class Tail:
 
     @staticmethod
     def wait() -> None:
-        """Long enough that polling costs nothing, short enough that a reader does not notice."""
+        """Sleeps between two polls: long enough to cost no CPU time, short enough that a reader does not notice."""
         time.sleep(POLL_INTERVAL_S)

@@ -1,8 +1,9 @@
 """The report of a host with many jobs.
 
 Modules:
-    assemble                           reads the directory
-    facts                              values of the report
-    sources, timeline, story, course   what is read, and what it tells
-    page, tables, figures, words       how it is shown
+    assemble                       reads the directory into a report
+    facts                          values of the report
+    sources, timeline              reads the files
+    story, course                  computes the history of each job and of the host
+    page, tables, figures, words   renders the report
 """

@@ -1,4 +1,4 @@
-"""Reads the directory of a host or a batch into a report, whatever is left of it."""
+"""Reads the directory of a host or a batch into a report, even if some of its files are missing."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from elastichost.runs.events import JournalLine
 
 __all__ = ["read_host_report"]
 
-QUIET = frozenset({"job_submitted", "job_examined"})  # what happened, but was no decision
+QUIET = frozenset({"job_submitted", "job_examined"})  # events that are not decisions
 MOST_LISTED = 400
 
 
 def read_host_report(directory: Path, *, is_running: bool, now_utc: str) -> HostReport:
-    """Everything that the page tells. is_running: the dispatcher is alive; now_utc: ISO 8601. Raises PreflightError
-    when there is no such directory."""
+    """All values of the page. is_running: the dispatcher is alive. now_utc: ISO 8601. Raises PreflightError if the
+    directory does not exist."""
     sources = open_host(directory)
     status = sources.host() or HostStatus(directory=str(directory), pid=0, commands="", policy="", state="unknown")
     lines, rows = tuple(sources.journal()), sources.timeline()
@@ -86,7 +86,7 @@ def _summary(
 
 
 def _busy_cores(course: HostCourse) -> float | None:
-    """Mean over the time in which any job had processes."""
+    """Mean number of cores in use, over the time in which a job used CPU time. None without such a time."""
     totals = [sum(now) for now in zip(*(one.cores for one in course.lines), strict=True)]
     spans = [(after - at, total) for at, after, total in zip(course.at_s, course.at_s[1:], totals[1:], strict=False)]
     seconds = sum(length for length, total in spans if total > 0)
@@ -94,7 +94,7 @@ def _busy_cores(course: HostCourse) -> float | None:
 
 
 def _most_together(jobs: Sequence[JobRow]) -> int:
-    """Of jobs that had processes."""
+    """The largest number of jobs that had processes at the same time."""
     edges = [
         edge
         for job in jobs
@@ -103,7 +103,7 @@ def _most_together(jobs: Sequence[JobRow]) -> int:
         for edge in ((span.at_s, 1), (span.until_s, -1))
     ]
     most = now = 0
-    for _, change in sorted(edges):  # who ends at a moment ends before who starts then
+    for _, change in sorted(edges):  # at equal times, ends (-1) sort before starts (+1)
         now += change
         most = max(most, now)
     return most

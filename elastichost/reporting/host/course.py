@@ -1,4 +1,4 @@
-"""Cores, memory and speeds of all jobs on one axis of time. Pure."""
+"""Computes cores, memory and speeds of all jobs on one time axis. Pure."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from elastichost.reporting.host.timeline import GAP_S, JobStep, TimelineRows
 
 __all__ = ["host_course", "together_of"]
 
-STATUS_S = 1.0  # a row is written so often
-LEAST_S = 2.0  # beside the same others: the speed that a run tells is a mean over some seconds
+STATUS_S = 1.0  # the dispatcher writes one row per job this often
+LEAST_S = 2.0  # shorter stretches beside the same jobs are left out: a run reports its speed as a mean over seconds
 
-Step = tuple[float, dict[str, JobStep]]  # its end, and who was there
+Step = tuple[float, dict[str, JobStep]]  # end of the step in seconds, and the jobs that had processes in it
 
 
 def _steps(rows: TimelineRows) -> Iterator[Step]:
@@ -23,7 +23,7 @@ def _steps(rows: TimelineRows) -> Iterator[Step]:
 
 
 def host_course(rows: TimelineRows, jobs: Sequence[JobRow]) -> HostCourse:
-    """Stacked lines come down to zero where nobody ran."""
+    """Cores and memory of each job over time. All lines are zero while no job runs."""
     steps = list(_closed(list(_steps(rows)), rows.step_s))
     present = {one.job for one in rows.steps}
     lines = tuple(
@@ -40,7 +40,8 @@ def host_course(rows: TimelineRows, jobs: Sequence[JobRow]) -> HostCourse:
 
 
 def _closed(steps: Sequence[Step], step_s: float) -> Iterator[Step]:
-    """A step tells of the time since the one before; where there is none, or nobody ran for long, of a second."""
+    """Inserts empty steps around gaps. A step covers the time since the step before it; the first step, and the first
+    one after a gap, covers one second (or one `step_s`, if that is longer)."""
     before_s: float | None = None
     for at_s, found in steps:
         if before_s is None or at_s - before_s > max(GAP_S, 3 * step_s):
@@ -54,7 +55,8 @@ def _closed(steps: Sequence[Step], step_s: float) -> Iterator[Step]:
 
 
 def together_of(rows: TimelineRows, jobs: Sequence[JobRow]) -> tuple[Together, ...]:
-    """Each job, for each time in which the same others ran beside it; of those whose speed alone is known."""
+    """One entry for each job and each stretch in which the same set of jobs ran. Jobs without a known speed alone
+    are left out."""
     known = {job.job: job for job in jobs if job.alone_samples_per_s}
     found: list[Together] = []
     before_s = 0.0
@@ -83,7 +85,7 @@ def together_of(rows: TimelineRows, jobs: Sequence[JobRow]) -> tuple[Together, .
 
 
 def _running(step: dict[str, JobStep]) -> frozenset[str] | None:
-    """None: somebody starts or ends, so nobody has the speed of a set."""
+    """The jobs that run in a step. None: a job is starting or ending, so that the speeds do not belong to one set."""
     if not all(one.is_running and one.samples_per_s > 0 for one in step.values()):
         return None
     return frozenset(step)

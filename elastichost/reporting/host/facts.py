@@ -1,6 +1,6 @@
-"""What a report of many jobs on one host tells: values, ready to be drawn, written or printed as JSON. Pure.
+"""The values of a report of many jobs on one host, which is drawn as a page or printed as JSON. Pure.
 
-Times `at_s` are seconds since the dispatcher began; what an earlier one in the same directory did is left out.
+Times `at_s` are seconds since the last dispatcher began. Earlier dispatchers of the same directory are left out.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ SpanState = Literal["waiting", "starting", "running", "paused", "stopping"]
 
 
 class JobSpan(msgspec.Struct, frozen=True):
-    """A job was in one state for so long."""
+    """A time in which a job was in one state, in seconds."""
 
     state: SpanState
     at_s: float
@@ -29,9 +29,9 @@ class JobSpan(msgspec.Struct, frozen=True):
 
 
 class JobRow(msgspec.Struct, frozen=True, kw_only=True):
-    """One job. why: it is in this state, or was started as it was. charged_bytes: at most. alone_samples_per_s: what it
-    would train alone, None: not known. slowdown: the time in which it trained over what its samples would take at that
-    speed."""
+    """One job. why: the reason for its state or its start. charged_bytes: the most that it was charged.
+    alone_samples_per_s: its estimated speed alone, None if not known. slowdown: the time in which it trained, divided
+    by the time that its samples take at that speed."""
 
     job: str
     state: str
@@ -59,7 +59,7 @@ class JobRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class JobLine(msgspec.Struct, frozen=True):
-    """One job over time, at the times of the course; 0 where it did not run."""
+    """Cores and memory of one job at the times of the course; 0 while it did not run."""
 
     job: str
     cores: tuple[float, ...]
@@ -67,8 +67,8 @@ class JobLine(msgspec.Struct, frozen=True):
 
 
 class HostCourse(msgspec.Struct, frozen=True):
-    """All jobs over time, thinned to a few hundred points: each tells of the time since the one before. lines: as jobs
-    started; charged_bytes: of all together."""
+    """All jobs over time, thinned to a few hundred points; each point covers the time since the point before. lines: in
+    the order in which the jobs started. charged_bytes: of all jobs together."""
 
     at_s: tuple[float, ...] = ()
     lines: tuple[JobLine, ...] = ()
@@ -76,7 +76,8 @@ class HostCourse(msgspec.Struct, frozen=True):
 
 
 class Together(msgspec.Struct, frozen=True):
-    """A job beside the same others for so long. predicted, measured: its speed as a share of that alone."""
+    """A time in which one job ran beside the same other jobs. predicted, measured: its speed as a share of its speed
+    alone."""
 
     job: str
     kind: str
@@ -88,8 +89,8 @@ class Together(msgspec.Struct, frozen=True):
 
 
 class HostSummary(msgspec.Struct, frozen=True, kw_only=True):
-    """The host as a whole. memory_bytes: that all jobs together may have; busy_cores: mean over the time in which any
-    job ran; most_together: jobs at one time."""
+    """The host as a whole. memory_bytes: limit of all jobs together. busy_cores: mean number of cores in use over the
+    time in which a job ran. most_together: the largest number of jobs at one time."""
 
     directory: str
     state: str
@@ -111,7 +112,8 @@ class HostSummary(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class HostReport(msgspec.Struct, frozen=True, kw_only=True):
-    """jobs: as they started, then those that did not; decisions_left_out: too many to be listed."""
+    """The whole report. jobs: started jobs in the order of their start, then the others. decisions_left_out: the number
+    of decisions that the list leaves out because it is too long."""
 
     made_utc: str
     summary: HostSummary

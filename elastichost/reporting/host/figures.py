@@ -1,4 +1,4 @@
-"""The figures of a host with many jobs: when each ran, whose the cores and the memory were, how fast beside others."""
+"""The figures of a host with many jobs: jobs over time, cores and memory by job, speeds beside other jobs."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 
 __all__ = ["MOST_BARS", "core_figure", "gantt_figure", "host_memory_figure", "speed_figure"]
 
-LEFT_IN = 1.45  # for names
+LEFT_IN = 1.45  # left margin, wide enough for job names
 NAME_LENGTH = 20
 MOST_BARS = 80
 BAR_IN = 0.19
 MOST_POINTS = 400
-NEAR = 4.0  # a line further above what was used would only flatten the rest
+NEAR = 4.0  # the limit is drawn only up to this multiple of the memory in use: a higher line would flatten the rest
 KIND_COLOURS: dict[str, str] = dict(zip(KINDS, CYCLE, strict=False))
-# of a bar, in rows: its height and how much of its colour it has
+# of each state's bar: the height in rows, and the opacity
 BARS: dict[SpanState, tuple[float, float]] = {
     "waiting": (0.12, 0.55),
     "starting": (0.62, 0.45),
@@ -46,17 +46,17 @@ def _time_axis(axes: Axes, report: HostReport, scale: TimeScale) -> None:
 
 
 def _name_kinds(axes: Axes, jobs: Sequence[JobRow]) -> None:
-    """For the legend: each kind once."""
+    """Adds each kind of job to the legend once."""
     present = {job.kind for job in jobs}
     for kind in (*KINDS, *sorted(present - set(KINDS))):
         if kind in present:
             axes.fill_between(
-                [0.0, 0.0], [0.0, 0.0], color=colour_of(kind), label=cleaned(kind) or "kind not known", linewidth=0
+                [0.0, 0.0], [0.0, 0.0], color=colour_of(kind), label=cleaned(kind) or "unknown kind", linewidth=0
             )
 
 
 def gantt_figure(report: HostReport) -> Drawing | None:
-    """What each job did, over time; the last ones of too many. None: no job was submitted."""
+    """The states of each job over time, of at most the last MOST_BARS jobs. None: no job was submitted."""
     jobs = [job for job in report.jobs if job.spans][-MOST_BARS:]
     if not jobs:
         return None
@@ -73,7 +73,7 @@ def gantt_figure(report: HostReport) -> Drawing | None:
     axes.grid(visible=True, axis="x")
     _time_axis(axes, report, scale)
     legend_above(axes)
-    return Drawing("gantt", figure, "What each job did, over time", tips)
+    return Drawing("gantt", figure, "The states of each job over time", tips)
 
 
 def _shown(name: str) -> str:
@@ -128,7 +128,7 @@ def core_figure(report: HostReport) -> Drawing | None:
 
 
 def host_memory_figure(report: HostReport) -> Drawing | None:
-    """Memory in use, stacked by job, and what was charged for it. None: nothing was measured."""
+    """Memory in use, stacked by job, and the memory charged to all jobs. None: nothing was measured."""
     course, summary = report.course, report.summary
     if not course.at_s:
         return None
@@ -140,18 +140,18 @@ def host_memory_figure(report: HostReport) -> Drawing | None:
     top = max(top, *course.charged_bytes)
     if summary.memory_bytes and summary.memory_bytes <= NEAR * top:
         style: Style = {"color": LINES.fault, "linestyle": (0, (4, 3)), "linewidth": 1.0}
-        axes.axhline(summary.memory_bytes, label="all may have", **style)
+        axes.axhline(summary.memory_bytes, label="limit of all jobs", **style)
         top = max(top, summary.memory_bytes)
     axes.set_ylim(0, 1.08 * max(top, 1))
     byte_ticks(axes)
     legend_above(axes)
-    return Drawing("memory", figure, "Memory in use over time, by job, and what was charged", tips)
+    return Drawing("memory", figure, "Memory in use over time, by job, and memory charged", tips)
 
 
 def _stack(
     axes: Axes, report: HostReport, values: Sequence[Sequence[float]], name: str
 ) -> tuple[dict[str, str], float]:
-    """One band a job, the first one at the bottom. What each says, and the highest top."""
+    """Draws one band for each job, the first job at the bottom. Returns the tooltips and the highest point."""
     scale = time_scale(report.summary.elapsed_s)
     course, by_name = report.course, {job.job: job for job in report.jobs}
     at = [at_s / scale.seconds for at_s in course.at_s]
@@ -165,7 +165,7 @@ def _stack(
         part = slice(max(0, there[0] - 1), there[-1] + 1)
         axes.fill_between(at[part], bottom[part], top[part], step="pre", gid=gid, **style)
         most = f"{max(own):.2f} cores" if name == "core" else bytes_words(round(max(own)))
-        tips[gid] = f"{job.job}: {most} at most"
+        tips[gid] = f"{job.job}: at most {most}"
         bottom = top
     _name_kinds(axes, [by_name[line.job] for line in course.lines])
     _time_axis(axes, report, scale)
@@ -173,8 +173,7 @@ def _stack(
 
 
 def speed_figure(report: HostReport) -> Drawing | None:
-    """Speeds beside others, as shares of that alone: what was predicted and what was measured. None: neither is
-    known of any job."""
+    """Predicted and measured speeds beside other jobs, as shares of the speed alone. None: no job has both."""
     if not report.together:
         return None
     figure, (axes,) = new_figure(3.4, left_in=LEFT_IN)
@@ -198,8 +197,8 @@ def speed_figure(report: HostReport) -> Drawing | None:
     )
     axes.set_xlim(0, top)
     axes.set_ylim(0, top)
-    axes.set_xlabel("speed predicted, as a share of that alone")
-    axes.set_ylabel("speed measured")
+    axes.set_xlabel("predicted speed, as a share of the speed alone")
+    axes.set_ylabel("measured speed")
     axes.grid(visible=True, axis="both")
     legend_above(axes)
     return Drawing("speeds", figure, "Speeds beside other jobs: predicted and measured", tips)

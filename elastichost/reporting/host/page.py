@@ -1,4 +1,4 @@
-"""The page about many jobs on one host: one HTML file that needs nothing but itself."""
+"""The page about many jobs on one host: one self-contained HTML file."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from elastichost.reporting.run.view.words import clock_words
 
 __all__ = ["host_page_of"]
 
-MOST_OPEN = 60  # rows; a longer table is shown to those who ask
+MOST_OPEN = 60  # rows; a longer table is folded
 
 
 def host_page_of(report: HostReport) -> str:
@@ -25,10 +25,10 @@ def host_page_of(report: HostReport) -> str:
         ("time", "Jobs over time", _time(report)),
         ("cores", "Cores", _cores(report)),
         ("memory", "Memory", _memory(report)),
-        ("speeds", "Speeds beside others", _speeds(report)),
+        ("speeds", "Speeds beside other jobs", _speeds(report)),
         ("jobs", "Jobs", _jobs(report)),
         ("decisions", "Decisions", _decisions(report)),
-        ("isolation", "What keeps jobs apart", _isolation(report)),
+        ("isolation", "Isolation between jobs", _isolation(report)),
     ]
     header = joined(
         tag(
@@ -45,21 +45,27 @@ def host_page_of(report: HostReport) -> str:
 
 def _time(report: HostReport) -> Markup:
     caption = (
-        "A thin line waits, a pale bar starts, a full one runs, an empty one is paused, a narrow red one saves and "
-        "ends; a cross: it failed. Colours are kinds: what a job is bound by."
+        "Thin line: waiting. Pale bar: starting. Full bar: running. Empty bar: paused. Narrow red bar: saving and "
+        "ending. Cross: failed. The colour is the kind of the job: the resource that limits its speed."
     )
     if len(report.jobs) > MOST_BARS:
-        caption += f" Only the last {MOST_BARS} are shown."
+        caption += f" Only the last {MOST_BARS} jobs are shown."
     return drawn(lambda: gantt_figure(report), caption, "No job was submitted.")
 
 
 def _cores(report: HostReport) -> Markup:
-    caption = "CPU time of all processes of each job, stacked as jobs started; every other band is paler."
+    caption = (
+        "CPU time of all processes of each job, stacked in the order in which the jobs started. Every second band is "
+        "paler, to tell neighbours apart."
+    )
     return drawn(lambda: core_figure(report), caption, "Nothing was measured.")
 
 
 def _memory(report: HostReport) -> Markup:
-    caption = "Rows, copies and private memory of each job, stacked; the line is what all are charged: their peaks."
+    caption = (
+        "Rows, copies and private memory of each job, stacked. The line is the memory charged to all jobs together: "
+        "the sum of their peaks."
+    )
     return joined(
         tag("p", " ".join(memory_words(report))),
         drawn(lambda: host_memory_figure(report), caption, "Nothing was measured."),
@@ -68,21 +74,21 @@ def _memory(report: HostReport) -> Markup:
 
 def _speeds(report: HostReport) -> Markup:
     caption = (
-        "Each point is a job beside the same others for some seconds, larger for longer: its speed as a share of what "
-        "it would have alone in the same size."
+        "Each point is one job during a time in which the same other jobs ran; a larger point is a longer time. The "
+        "speed is a share of the job's speed alone with the same number of processes."
     )
     words = " ".join(speed_sentences(report))
-    without = "No job ran long enough beside the same others, or what jobs would train alone was not recorded."
+    without = "No job ran long enough beside the same other jobs, or the speeds of the jobs alone were not recorded."
     return joined(tag("p", words) if words else Markup(), drawn(lambda: speed_figure(report), caption, without))
 
 
 def _jobs(report: HostReport) -> Markup:
     if not report.jobs:
-        return tag("p", "There was none.", class_="quiet")
+        return tag("p", "No job was submitted.", class_="quiet")
     note = tag(
         "p",
-        "Slowdown: the time in which a job trained, over what its samples would take at its speed alone. Memory: "
-        "estimated before the start, its peak, and what the ledger held for it.",
+        "Slowdown: the time in which a job trained, divided by the time that its samples take at its speed alone. "
+        "Memory: the estimate before the start, the peak, and the amount that the ledger charged.",
     )
     listed = job_table(report.jobs)
     count = len(report.jobs)
@@ -91,20 +97,20 @@ def _jobs(report: HostReport) -> Markup:
 
 def _decisions(report: HostReport) -> Markup:
     if not report.decisions:
-        return tag("p", "None is in the journal.", class_="quiet")
+        return tag("p", "The journal has no decisions.", class_="quiet")
     return event_table(report.decisions, report.decisions_left_out)
 
 
 def _isolation(report: HostReport) -> Markup:
     if not report.summary.isolation:
-        return tag("p", "It was not recorded.", class_="quiet")
+        return tag("p", "The isolation between jobs was not recorded.", class_="quiet")
     return tag("ul", *(tag("li", sentence) for sentence in report.summary.isolation))
 
 
 def _footer(report: HostReport) -> Markup:
     return tag(
         "footer",
-        f"Made {clock_words(report.made_utc)} from the files of the directory. Each job has a report of its own. The "
-        "figures behind this one: ",
+        f"Made {clock_words(report.made_utc)} from the files of the directory. Each job has its own report. The "
+        "figures of this page as JSON: ",
         tag("code", "elastichost report DIR --json"),
     )

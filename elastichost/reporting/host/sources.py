@@ -1,4 +1,4 @@
-"""Reads the files of a host's or a batch's directory as far as they can be read, and tells what is missing."""
+"""Reads the files of a host or a batch as far as possible, and collects what is missing as gaps."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from elastichost.runs.events import JobSubmitted, JournalLine
 __all__ = ["HostSources", "began_s", "of_last_dispatcher", "open_host"]
 
 TIMELINE_FILE = "timeline.db"
-EARLY_S = 0.5  # an event is written a little after the moment it tells of
+EARLY_S = 0.5  # an event is written a little after the moment that it records
 
 
 class HostSources(Sources):
-    """One directory; `gaps` grows while its files are read."""
+    """The directory of one host; `gaps` grows while its files are read."""
 
     def host(self) -> HostStatus | None:
-        return self._json(HOST_FILE, HostStatus, "which jobs there were, and what became of them")
+        return self._json(HOST_FILE, HostStatus, "the jobs and how they ended")
 
     def timeline(self) -> TimelineRows:
         rows = read_rows(self.run / TIMELINE_FILE)
@@ -30,7 +30,7 @@ class HostSources(Sources):
         return rows
 
     def results(self, jobs: Sequence[JobStatus]) -> Mapping[str, ResultFacts]:
-        """What the runs of the jobs came to, of those that have a result."""
+        """The results of the jobs' runs, for the jobs that have one."""
         found = {}
         for job in jobs:
             run = Sources(Path(job.run_dir))
@@ -42,22 +42,23 @@ class HostSources(Sources):
 
 
 def began_s(lines: Sequence[JournalLine], jobs: Sequence[JobStatus]) -> float | None:
-    """When the dispatcher began, on the journal's clock; None: nothing tells it. By jobs whose submission was told,
-    since the status says when that was on the dispatcher's clock."""
+    """When the dispatcher began, on the journal's clock; None if that is not known. It is computed from jobs with
+    their submission in the journal, because the status has the same moment on the dispatcher's clock."""
     told = {line.event.job: line.monotonic_s for line in lines if isinstance(line.event, JobSubmitted)}
     began = [told[job.job] - job.submitted_s for job in jobs if job.job in told]
     return min(began) if began else None
 
 
 def of_last_dispatcher(lines: Sequence[JournalLine], began: float | None) -> tuple[JournalLine, ...]:
-    """Without what earlier ones wrote into the same journal. The clock goes back when the host was started anew."""
+    """The lines that the last dispatcher wrote; earlier dispatchers may have written into the same journal. The clock
+    goes back when the machine was rebooted."""
     backs = [at for at in range(1, len(lines)) if lines[at].monotonic_s < lines[at - 1].monotonic_s - EARLY_S]
     latest = lines[backs[-1] :] if backs else lines
     return tuple(line for line in latest if began is None or line.monotonic_s >= began - EARLY_S)
 
 
 def open_host(directory: Path) -> HostSources:
-    """Raises PreflightError when there is no such directory."""
+    """The sources of a host. Raises PreflightError if the directory does not exist."""
     if not directory.is_dir():
-        raise PreflightError(f"{directory}: there is no such directory", hint="name the directory of a host or a batch")
+        raise PreflightError(f"{directory}: no such directory", hint="name the directory of a host or a batch")
     return HostSources(directory)

@@ -1,4 +1,4 @@
-"""What became of each job on a host, from the journal, the timeline and the last status. Pure."""
+"""Computes the history of each job on a host from the journal, the timeline and the last status. Pure."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ __all__ = ["job_rows", "notes_of", "spans_of"]
 STARTS = "job_started"
 ENDS = frozenset({"job_done", "job_failed", "job_cancelled", "job_stopped", "job_requeued"})
 STATES: dict[str, SpanState] = {state: state for state in get_args(SpanState)}
-Lifetime = tuple[float, float]  # of a job's processes: from, until
+Lifetime = tuple[float, float]  # when the processes of a job started and ended, in seconds
 Found = TypeVar("Found")
 
 
 def notes_of(lines: Iterable[JournalLine], began_s: float) -> tuple[EventNote, ...]:
-    """With times since the dispatcher began."""
+    """The events as notes, with times in seconds since the dispatcher began."""
     return tuple(note_of(line, max(0.0, line.monotonic_s - began_s)) for line in lines)
 
 
@@ -37,7 +37,7 @@ def job_rows(
     results: Mapping[str, ResultFacts],
     elapsed_s: float,
 ) -> tuple[JobRow, ...]:
-    """In the order in which they started; then those that did not, as they were submitted."""
+    """One row for each job: started jobs in the order of their start, then the others in the order of submission."""
     told, seen = _grouped(notes, lambda one: one.process), _grouped(states, lambda one: one.job)
     charged: dict[str, int] = {}
     workers: dict[str, int] = {}
@@ -61,7 +61,7 @@ def _grouped(found: Iterable[Found], job_of: Callable[[Found], str]) -> dict[str
 
 
 def _why(job: JobStatus, notes: Sequence[EventNote]) -> str:
-    """Of its state; where that says nothing more, of its last start."""
+    """The reason for the job's state; if that only repeats the state, the reason for its last start."""
     starts = [note.text for note in notes if note.kind == STARTS]
     return job.why if job.why not in ("", job.state) or not starts else starts[-1]
 
@@ -112,8 +112,8 @@ def _row(
 def spans_of(
     job: JobStatus, notes: Sequence[EventNote], states: Sequence[StateSpan], elapsed_s: float
 ) -> tuple[JobSpan, ...]:
-    """Of one job, one after the other: when its processes came and went is told by the journal to the moment, what they
-    did meanwhile by the timeline, once a second."""
+    """The states of one job over time, without gaps. The starts and ends of its processes come from the journal, which
+    has their exact times; the states between come from the timeline, which has one row a second."""
     spans: list[JobSpan] = []
     waits_s = job.submitted_s
     for began_s, ended_s in _incarnations(job, notes, elapsed_s):
@@ -137,15 +137,16 @@ def _incarnations(job: JobStatus, notes: Sequence[EventNote], elapsed_s: float) 
             began_s = None
     if began_s is not None:
         yield began_s, job.ended_s if job.ended_s is not None else elapsed_s
-    elif not has_incarnation and job.started_s is not None:  # the journal is lost
+    elif not has_incarnation and job.started_s is not None:  # the journal is missing
         yield job.started_s, job.ended_s if job.ended_s is not None else elapsed_s
 
 
 def _within(states: Sequence[StateSpan], began_s: float, ended_s: float) -> list[JobSpan]:
-    """Without a gap: each state lasts until the next was seen, the first from the beginning of the life."""
+    """The states during one lifetime, without gaps: each lasts until the next is seen, and the first begins with the
+    lifetime."""
     seen = [(STATES[one.state], one.at_s) for one in states if began_s <= one.at_s <= ended_s and one.state in STATES]
     if not seen:
-        return [JobSpan("running", began_s, ended_s)]  # it was over before it was looked at
+        return [JobSpan("running", began_s, ended_s)]  # it ended before the timeline had a row of it
     edges = [began_s, *(at_s for _, at_s in seen[1:]), ended_s]
     return [
         JobSpan(state, at_s, until_s) for (state, _), at_s, until_s in zip(seen, edges[:-1], edges[1:], strict=True)

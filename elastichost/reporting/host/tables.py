@@ -62,7 +62,7 @@ def _waited(job: JobRow) -> str:
 
 
 def _ran(job: JobRow) -> str:
-    """With its start and its end, which are in every process of it."""
+    """The time in which the job had processes, including their start and end; "" for a job that never started."""
     ran_s = sum(span.seconds for span in job.spans if span.state != "waiting")
     return duration_words(ran_s) if job.started_s is not None else ""
 
@@ -76,8 +76,9 @@ def _size(job: JobRow) -> Markup:
 
 
 def event_table(notes: Sequence[EventNote], left_out: int) -> Markup:
-    """What the dispatcher decided, and why; left_out: so many in the middle are not listed."""
-    columns: tuple[Column, ...] = (("at", "number"), ("what", "short"), ("job", "short"), ("why", "words"))
+    """The decisions of the dispatcher with their reasons. left_out: the number of decisions in the middle that the
+    table leaves out."""
+    columns: tuple[Column, ...] = (("at", "number"), ("decision", "short"), ("job", "short"), ("why", "words"))
     rows: list[tuple[str, ...]] = [
         (moment_words(one.at_s), tag("b", one.kind.replace("_", " ")), one.process, one.text) for one in notes
     ]

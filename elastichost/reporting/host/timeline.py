@@ -1,4 +1,4 @@
-"""timeline.db of a host, thinned by the database itself, of its last dispatcher only. Nothing is written."""
+"""Reads timeline.db of a host: the rows of its last dispatcher, which SQL thins to a few hundred. Writes nothing."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from elastichost.reporting.run.measurements import connect_to_read, rows_of
 
 __all__ = ["JobStep", "StateSpan", "TimelineRows", "read_rows"]
 
-WHAT = "what jobs used second by second is not known"
-POINTS = 480  # of a line, about
+WHAT = "the report lacks the resources that jobs used over time"
+POINTS = 480  # of a line, approximately
 LEAST_STEP_S = 0.01
-GAP_S = 5.0  # rows of a job further apart are no neighbours: it did not run between them
+GAP_S = 5.0  # if two rows of a job are further apart, it did not run between them
 
-# The dispatcher begins where the time goes back; rows of one second have the same time.
+# A new dispatcher begins where the time goes back. Rows of one second have the same time.
 _FIRST = """
     SELECT max(rowid) FROM (SELECT rowid, elapsed_s, lag(elapsed_s) OVER (ORDER BY rowid) AS before_s FROM job)
     WHERE before_s IS NULL OR elapsed_s < before_s"""
@@ -46,8 +46,8 @@ _STATES = """
 
 
 class JobStep(msgspec.Struct, frozen=True, array_like=True):
-    """One job in one step of time, which ends at at_s: mean of the cores, most of the bytes. is_running: all the time;
-    speed: samples/s; predicted: share of that alone."""
+    """One job in one step of time that ends at `at_s`: mean number of cores and largest number of bytes. is_running: 1
+    if the job ran during the whole step. predicted_speed: as a share of its speed alone."""
 
     step: int
     at_s: float
@@ -62,7 +62,7 @@ class JobStep(msgspec.Struct, frozen=True, array_like=True):
 
 
 class StateSpan(msgspec.Struct, frozen=True, array_like=True):
-    """A state of a job: first seen at at_s, another at next_s, last seen at seen_s."""
+    """A state of a job: first seen at `at_s`, last seen at `seen_s`; the next state is first seen at `next_s`."""
 
     job: str
     state: str
@@ -72,7 +72,7 @@ class StateSpan(msgspec.Struct, frozen=True, array_like=True):
 
 
 class TimelineRows(msgspec.Struct, frozen=True):
-    """step_s: of the rows, if they lie closer. problem: why this is not all, in words."""
+    """The rows of one dispatcher. step_s: length of a step. problem: why rows are missing, "" if none are."""
 
     step_s: float = LEAST_STEP_S
     steps: tuple[JobStep, ...] = ()
@@ -81,20 +81,20 @@ class TimelineRows(msgspec.Struct, frozen=True):
 
 
 def read_rows(path: Path, points: int = POINTS) -> TimelineRows:
-    """What can be read of it."""
+    """The rows of the last dispatcher. A missing or unreadable file gives no rows and a `problem`."""
     if not path.is_file():
-        return TimelineRows(problem=f"there is no such file: {WHAT}")
+        return TimelineRows(problem=f"no such file, so {WHAT}")
     try:
         with closing(connect_to_read(path)) as connection:
             return _read(connection, points)
     except (sqlite3.Error, msgspec.ValidationError) as error:
-        return TimelineRows(problem=f"it cannot be read: {error}")
+        return TimelineRows(problem=f"cannot be read: {error}")
 
 
 def _read(connection: sqlite3.Connection, points: int) -> TimelineRows:
     first = connection.execute(_FIRST).fetchone()[0]
     if first is None:
-        return TimelineRows(problem=f"it is empty: {WHAT}")
+        return TimelineRows(problem=f"empty, so {WHAT}")
     ends = connection.execute("SELECT max(elapsed_s) FROM job WHERE rowid >= ?", (first,)).fetchone()[0]
     step_s = max(float(ends) / points, LEAST_STEP_S)
     given = {"first": first, "step_s": step_s, "gap_s": GAP_S}

@@ -1,6 +1,6 @@
-"""HTML and SVG.
+"""Renders HTML and SVG.
 
 Modules:
-    markup, page_parts, page_style   HTML by construction
-    svg, axes, palette               figures
+    markup, page_parts, page_style   builds escaped HTML
+    svg, axes, palette               draws figures
 """

@@ -1,4 +1,4 @@
-"""Ticks and legends that all figures share."""
+"""Ticks and legends of all figures."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ if TYPE_CHECKING:
 
 __all__ = ["Style", "byte_ticks", "count_format", "count_ticks", "legend_above", "short_count"]
 
-Style = dict[str, Any]  # what matplotlib takes by name
+Style = dict[str, Any]  # keyword arguments of matplotlib
 TICKS = 6
 
 
 def legend_above(axes: Axes, columns: int = 6) -> None:
-    """In one line, with its left edge at that of the axes."""
+    """Puts the legend above the axes, in one line, with aligned left edges."""
     axes.legend(loc="lower left", bbox_to_anchor=(-0.01, 1.01), ncols=columns, borderaxespad=0.0)
 
 
 def short_count(count: float) -> str:
-    """As `human_readable.count_words`, without a zero behind the point."""
+    """Formats as `human_readable.count_words` does, without ".0"."""
     return count_words(round(count)).replace(".0", "")
 
 
@@ -40,7 +40,7 @@ def count_format(axis: Axis) -> None:
 
 
 def byte_ticks(axes: Axes) -> None:
-    """From zero, in powers of two of a byte: no axis says 76.3 MiB."""
+    """Puts ticks at multiples of a power of two of bytes, so that labels are round (64 MiB, not 76.3 MiB)."""
     from matplotlib.ticker import FuncFormatter, MultipleLocator
 
     top = axes.get_ylim()[1]

@@ -1,4 +1,4 @@
-"""HTML by construction: what is not markup already is escaped, whatever a run says of itself. Pure."""
+"""Builds HTML. Every text that is not Markup is escaped, so that texts of a run cannot inject HTML. Pure."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ import re
 __all__ = ["Markup", "cleaned", "joined", "tag"]
 
 VOID = frozenset({"meta", "br"})
-# Controls, and characters that turn the direction of what follows: nothing that was written may hide or move the rest.
+# Control characters, and characters that change the direction of text: they could hide or reorder the rest of a text.
 _UNSEEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]")
 
 
 class Markup(str):
-    """HTML that may stand in a page as it is."""
+    """HTML that is inserted into a page without escaping."""
 
     __slots__ = ()
 
 
 def cleaned(text: str) -> str:
-    """Without characters that are not seen."""
+    """Replaces invisible and direction-changing characters by U+FFFD."""
     return _UNSEEN.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
@@ -28,8 +28,8 @@ def _escaped(child: str) -> str:
 
 
 def tag(name: str, *children: str, **attributes: str) -> Markup:
-    """An element. Children that are no Markup are text. Attributes: `class_` is class, `aria_label` aria-label; empty
-    ones are left out."""
+    """Builds an element. A child that is not Markup is escaped. The attribute `class_` becomes class, `aria_label`
+    becomes aria-label; empty attributes are left out."""
     written = "".join(
         f' {key.rstrip("_").replace("_", "-")}="{html.escape(cleaned(value))}"'
         for key, value in attributes.items()
@@ -41,5 +41,5 @@ def tag(name: str, *children: str, **attributes: str) -> Markup:
 
 
 def joined(*parts: str) -> Markup:
-    """One after the other."""
+    """Concatenates parts; a part that is not Markup is escaped."""
     return Markup("".join(map(_escaped, parts)))

@@ -1,4 +1,4 @@
-"""Parts of a page: tables, figures with captions, what is missing, the document itself."""
+"""Parts of a page: tables, figures with captions, the list of gaps, the document."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from elastichost.reporting.render.svg import Drawing, drawing_style, svg_of
 
 __all__ = ["Column", "Section", "details", "document", "drawn", "framed", "gap_list", "row_of", "table_of"]
 
-Column = tuple[str, Literal["", "number", "short", "words"]]  # its heading, and how it is set
+Column = tuple[str, Literal["", "number", "short", "words"]]  # heading, CSS class of the cells
 Section = tuple[str, str, Markup]  # anchor, title, content
-# Nothing is fetched and nothing runs, whatever a journal may hold.
+# The browser fetches nothing and runs no script, even if a text of the journal asks for it.
 POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 
 
@@ -32,7 +32,7 @@ def framed(columns: Sequence[Column], body: Iterable[Markup]) -> Markup:
 
 
 def drawn(make: Callable[[], Drawing | None], caption: str, without: str) -> Markup:
-    """Or, in words, why there is no figure."""
+    """The figure with its caption; if `make` returns None, the sentence `without` instead."""
     with drawing_style():
         drawing = make()
         if drawing is None:
@@ -45,11 +45,11 @@ def details(title: str, content: Markup) -> Markup:
 
 
 def gap_list(gaps: Sequence[tuple[str, str]]) -> Markup:
-    """gaps: (source, what it lacks)."""
+    """The list of gaps as (source, problem); empty markup if there are none."""
     if not gaps:
         return Markup()
     listed = tag("ul", *(tag("li", tag("code", source), f": {text}") for source, text in gaps))
-    return tag("aside", tag("p", "What this report lacks:"), listed)
+    return tag("aside", tag("p", "This report is incomplete:"), listed)
 
 
 def document(title: str, header: Markup, sections: Sequence[Section], footer: Markup) -> str:

@@ -1,4 +1,4 @@
-"""The style sheet of a report: one column, two families of type, and the colours of day and night."""
+"""The style sheet of a report: one column, two font families, and colours for light and dark mode."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""The colours of a report, by day and by night. Pure values.
+"""The colours of a report in light mode (day) and dark mode (night). Pure values.
 
-Figures are drawn in the colours of the day; in their SVG each becomes a variable of the page, which knows both.
+Figures are drawn in the day colours. In their SVG each colour is replaced by a CSS variable of the page, which defines
+it for both modes.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ __all__ = ["CYCLE", "LINES", "PALETTE", "Colour", "variables"]
 
 
 class Colour(msgspec.Struct, frozen=True):
-    """day, night: #rrggbb, each of the day's but once."""
+    """A colour as #rrggbb for each mode. No two colours of the palette share the same `day` value."""
 
     name: str
     day: str
@@ -36,7 +37,7 @@ PALETTE = (PAPER, INK, MUTED, RULE, WASH, BLUE, OCHRE, GREEN, RED, VIOLET, TEAL,
 
 
 class _Lines(msgspec.Struct, frozen=True):
-    """What is drawn in which colour of the day, the same in every figure."""
+    """The day colour of each kind of line; it is the same in every figure."""
 
     ink: str = INK.day
     muted: str = MUTED.day
@@ -59,5 +60,5 @@ CYCLE = tuple(colour.day for colour in (BLUE, OCHRE, GREEN, VIOLET, TEAL, ROSE, 
 
 
 def variables(*, night: bool) -> str:
-    """The declarations of a style sheet: one custom property a colour."""
+    """CSS declarations: one custom property for each colour."""
     return "".join(f"--{colour.name}:{colour.night if night else colour.day};" for colour in PALETTE)

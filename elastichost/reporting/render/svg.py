@@ -1,4 +1,4 @@
-"""Figures as inline SVG: in the page's fonts and colours, with words for those who point at a mark or cannot see."""
+"""Renders figures as inline SVG with the fonts and colours of the page, tooltips, and labels for screen readers."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _VARIABLES = {colour.day: f"var(--{colour.name})" for colour in PALETTE}
 _HEX = re.compile(r"#[0-9a-fA-F]{6}\b")
 _REFERENCE = re.compile(r"url\(#([^)]+)\)")
 _STYLE: dict[Any, Any] = {
-    "svg.fonttype": "none",  # text stays text: it can be read, found and copied, and takes the page's font
+    "svg.fonttype": "none",  # text stays text: it can be searched and copied, and uses the page's font
     "text.parse_math": False,
     "font.size": 9.0,
     "font.family": "sans-serif",
@@ -66,18 +66,18 @@ _STYLE: dict[Any, Any] = {
 
 
 class Drawing(msgspec.Struct, frozen=True):
-    """A figure; name: of letters, once a page; label: what it shows, for those who cannot see it; tips: what a mark
-    says, by the gid of its artist."""
+    """A figure. name: letters, unique in the page. label: description for screen readers. tips: tooltips by the gid of
+    their artist."""
 
     name: str
-    figure: Any  # matplotlib.figure.Figure, which is loaded only where something is drawn
+    figure: Any  # matplotlib.figure.Figure; matplotlib is loaded only when a figure is drawn
     label: str
     tips: Mapping[str, str] = {}
 
 
 @contextmanager
 def drawing_style() -> Iterator[None]:
-    """Within it figures are made and written."""
+    """The matplotlib style in which figures are made and rendered."""
     import matplotlib
     from cycler import cycler
 
@@ -88,8 +88,8 @@ def drawing_style() -> Iterator[None]:
 def new_figure(
     height_in: float, rows: int = 1, left_in: float = LEFT_IN, **settings: Any
 ) -> tuple[Figure, Sequence[Axes]]:
-    """Axes one above the other; of no window and no global state. Equal margins make times of one figure stand above
-    those of the next."""
+    """A figure with `rows` axes one above the other, without a window and without pyplot's global state. All figures
+    have the same margins, so that their time axes line up on the page."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(WIDTH_IN, height_in))
@@ -100,21 +100,21 @@ def new_figure(
 
 
 class TimeScale(msgspec.Struct, frozen=True):
-    """How many seconds its unit has, and what it is called."""
+    """A unit of time: its length in seconds, and its name."""
 
     seconds: float
     unit: str
 
 
 def time_scale(total_s: float) -> TimeScale:
-    """The unit in which so long a time is best told."""
+    """The unit for an axis of `total_s` seconds."""
     if total_s < 300:
         return TimeScale(1.0, "seconds")
     return TimeScale(60.0, "minutes") if total_s < 3 * 3600 else TimeScale(3600.0, "hours")
 
 
 def svg_of(drawing: Drawing) -> Markup:
-    """The figure as an element of an HTML page, which gives colours and font. Call it within `drawing_style`."""
+    """Renders the figure as an SVG element that uses the page's colours and font. Call it within `drawing_style`."""
     import matplotlib
 
     file = io.BytesIO()
@@ -122,7 +122,7 @@ def svg_of(drawing: Drawing) -> Markup:
         drawing.figure.savefig(
             file, format="svg", metadata={"Date": None, "Creator": None, "Format": None, "Type": None}
         )
-    root = ET.fromstring(file.getvalue())  # of matplotlib's own making
+    root = ET.fromstring(file.getvalue())  # written by matplotlib, so that it is safe to parse
     for metadata in root.findall(f"{{{SVG}}}metadata"):
         root.remove(metadata)
     _tell(root, drawing.tips)
@@ -148,7 +148,7 @@ def _tell(root: ET.Element, tips: Mapping[str, str]) -> None:
 
 
 def _make_ids_unique(root: ET.Element, name: str) -> None:
-    """Ids that nothing refers to go; the others bear the figure's name, for a page has several."""
+    """Removes unused ids, and prefixes the others with the figure's name, because a page has several figures."""
     used: set[str] = set()
     for element in root.iter():
         for key, value in element.attrib.items():
@@ -168,7 +168,7 @@ def _make_ids_unique(root: ET.Element, name: str) -> None:
 
 
 def _paint(element: ET.Element) -> None:
-    """The page's colours for those of the day. Attributes know no variables: they become styles."""
+    """Replaces day colours by CSS variables. Attributes that hold a colour become styles, which allow variables."""
     style = element.get("style", "")
     for key in ("fill", "stroke"):
         value = element.get(key, "")
@@ -181,7 +181,7 @@ def _paint(element: ET.Element) -> None:
 
 
 def _sized(found: re.Match[str]) -> str:
-    """Of a font only its size stays."""
+    """Keeps only the size of a font; the page sets its family."""
     if found[1]:
         return ""
     size = re.search(r"([\d.]+)px", found[0])

@@ -1,9 +1,9 @@
 """The report of a run.
 
 Modules:
-    assemble                           reads a run directory
-    facts                              values of the report
-    sources, measurements, sessions    what is read
-    story, memory, knowledge, heat     what it tells
-    view/                              how it is shown
+    assemble                         reads a run directory into a report
+    facts                            values of the report
+    sources, measurements, sessions  reads the files and puts their times on one axis
+    story, memory, knowledge, heat   computes plans, faults, memory actions, the tuner's model and the load
+    view/                            renders the report
 """

@@ -1,4 +1,4 @@
-"""Reads a run directory into a report, whatever is left of the run."""
+"""Reads a run directory into a report, even if some of its files are missing."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _TOOLS = frozenset({"python", "platform"})
 
 
 class _Recorded:
-    """What decisions.jsonl told."""
+    """The contents of decisions.jsonl."""
 
     def __init__(self) -> None:
         self.knowledge = Knowledge()
@@ -58,8 +58,8 @@ class _Recorded:
 
 
 def read_report(run: Path, *, is_running: bool, now_utc: str) -> Report:
-    """Everything that a report tells. is_running: its supervisor is alive; now_utc: ISO 8601. Raises PreflightError
-    when there is no such directory."""
+    """All values of a report. is_running: the supervisor is alive. now_utc: ISO 8601. Raises PreflightError if the
+    directory does not exist."""
     sources = open_sources(run)
     job, versions, status = sources.job(), sources.versions(), sources.status()
     result = sources.result(is_expected=status is not None and status.state in FINISHED_STATES)
@@ -108,7 +108,7 @@ def _overview(
     *,
     is_running: bool,
 ) -> Overview:
-    """What the result says, else what the last status did, else what was measured."""
+    """The run as a whole: each value comes from the result, else from the last status, else from the measurements."""
     ended = result if result is not None else ResultFacts()
     test, samples, processes = ended.test, ended.samples, ended.processes
     trained = [int(count) for count in course.samples if count is not None]
@@ -149,19 +149,20 @@ def _overview(
 
 
 def _last_words(chapters: tuple[Chapter, ...]) -> str:
-    """The error that the last session ended with, "" for none."""
+    """The error that ended the last session, "" if there was none."""
     failed = [line.event for line in chapters[-1].lines if isinstance(line.event, RunFailed)] if chapters else []
     return text_of(failed[-1]) if failed else ""
 
 
 def _mean_rate(course: Course) -> float | None:
-    """Over the seconds in which something was trained."""
+    """The mean speed in samples/s over the time in which samples were trained; None without such a time."""
     rates = [rate for rate in course.counted_per_s if rate]
     return sum(rates) / len(rates) if rates else None
 
 
 def _with_threads(story: Story, knowledge: Knowledge) -> Story:
-    """The tuner looked at them twice a second; without it there is what the journal tells of pinning."""
+    """The story with the threads that the tuner recorded twice a second. Without a tuner, the threads come from the
+    journal's events of pinning."""
     return msgspec.structs.replace(story, threads=knowledge.threads or story.threads)
 
 
@@ -179,7 +180,7 @@ def _memory(job: JobFacts, course: Course, recorded: _Recorded, chapters: tuple[
 
 
 def _budget_bytes(setting: str | int) -> int | None:
-    """None: it is a share of a memory whose size was not recorded, or nothing at all."""
+    """The budget in bytes. None: the setting is empty, or a share of a memory whose size was not recorded."""
     if isinstance(setting, str) and (not setting or "%" in setting):
         return None
     try:

@@ -1,6 +1,6 @@
-"""What a report tells: values read from a run directory, ready to be drawn, written or printed as JSON. Pure.
+"""The values of a report of a run, which is rendered as a page or printed as JSON. Pure.
 
-Times `at_s` are seconds of running time: the sessions of a run (it may have been resumed) laid end to end.
+Times `at_s` are seconds of running time: the sessions of a run (it may have been resumed) are laid end to end.
 """
 
 from __future__ import annotations
@@ -37,18 +37,18 @@ __all__ = [
     "Values",
 ]
 
-Values = tuple[float | None, ...]  # None: nothing was measured, or the line is broken here
+Values = tuple[float | None, ...]  # None: nothing was measured, or the line has a break here
 
 
 class Gap(msgspec.Struct, frozen=True):
-    """Something the report lacks: which file, and why."""
+    """A part that is missing in the report: the file, and the reason."""
 
     source: str
     text: str
 
 
 class Machine(msgspec.Struct, frozen=True):
-    """As far as it was recorded. cores: of the job; packages: name -> version."""
+    """The machine, as far as it was recorded. cores: cores of the job. packages: name -> version."""
 
     platform: str = ""
     python: str = ""
@@ -58,8 +58,8 @@ class Machine(msgspec.Struct, frozen=True):
 
 
 class Overview(msgspec.Struct, frozen=True, kw_only=True):
-    """The run as a whole; None and "": not known. samples_per_s: while it trained; tuner: what it
-    was allowed: act, watch, off."""
+    """The run as a whole; None and "" mean not known. samples_per_s: mean while it trained. tuner: tuner.mode ("act",
+    "watch" or "off")."""
 
     job: str
     run_dir: str
@@ -95,7 +95,7 @@ class Overview(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SupervisorSession(msgspec.Struct, frozen=True):
-    """One supervisor's part of the run. began_s: of its machine's monotonic clock; None: nothing tells it."""
+    """The part of the run under one supervisor. began_s: on the machine's monotonic clock, None if not known."""
 
     began_utc: str
     began_s: float | None
@@ -104,8 +104,8 @@ class SupervisorSession(msgspec.Struct, frozen=True):
 
 
 class Course(msgspec.Struct, frozen=True):
-    """The run second by second, thinned to a few hundred points. counted_per_s: from the samples counted;
-    reported_per_s: what the workers tell, over their last seconds; process_bytes: PSS of all processes."""
+    """The run over time, thinned to a few hundred points. counted_per_s: samples/s from the counted samples.
+    reported_per_s: samples/s that the workers report, over their last seconds. process_bytes: PSS of all processes."""
 
     at_s: Values = ()
     samples: Values = ()
@@ -118,8 +118,8 @@ class Course(msgspec.Struct, frozen=True):
 
 
 class ProcessCourse(msgspec.Struct, frozen=True):
-    """One process of every incarnation. cpu_percent: of one core, None where it was not measured; waiting: share of
-    time."""
+    """One process over all its incarnations. cpu_percent: of one core, None where it was not measured. mean_waiting:
+    share of time."""
 
     process: str
     incarnations: int
@@ -132,7 +132,7 @@ class ProcessCourse(msgspec.Struct, frozen=True):
 
 
 class TimedActivity(msgspec.Struct, frozen=True):
-    """A checkpoint or an evaluation, from its decision to its end."""
+    """A checkpoint or an evaluation, from its start to its end."""
 
     kind: Literal["checkpoint", "evaluation"]
     at_s: float
@@ -141,7 +141,7 @@ class TimedActivity(msgspec.Struct, frozen=True):
 
 
 class PlanChange(msgspec.Struct, frozen=True):
-    """number: from 1, as in the figures. outcome: what the change came to, in words."""
+    """A change of the plan. number: from 1, as in the figures. outcome: the sentence about its result."""
 
     number: int
     at_s: float
@@ -160,7 +160,7 @@ class Evaluation(msgspec.Struct, frozen=True):
 
 
 class EventNote(msgspec.Struct, frozen=True):
-    """An event of the journal. process: the name of the process or job that it is about, ""."""
+    """An event of the journal. process: the name of its process or job, "" if it has none. text: its sentence."""
 
     at_s: float
     time_utc: str
@@ -171,14 +171,16 @@ class EventNote(msgspec.Struct, frozen=True):
 
 
 class FaultRecord(msgspec.Struct, frozen=True):
-    """back_after_s: until a successor of the process was ready; None: there was none, or none was needed."""
+    """A fault or warning. back_after_s: seconds until the next incarnation of the lost process was ready; None if there
+    was none, or if no process was lost."""
 
     note: EventNote
     back_after_s: float | None = None
 
 
 class Story(msgspec.Struct, frozen=True):
-    """What the journal tells. left_out: decisions and faults too many to be listed."""
+    """The history of the run from its journal. *_left_out: the number of decisions and faults that the lists leave out
+    because they are too long."""
 
     plans: tuple[PlanChange, ...] = ()
     threads: tuple[tuple[float, int], ...] = ()  # (at_s, threads of a worker from then on)
@@ -192,8 +194,9 @@ class Story(msgspec.Struct, frozen=True):
 
 
 class TunerDecision(msgspec.Struct, frozen=True):
-    """present: what ran, as measured then; measured: what was decided, as measured afterwards; gain: of the latter over
-    the former. was_followed: whether the plan was changed so; None: there was nothing to change."""
+    """A decision of the tuner. present: the speed measured before it. measured: the speed of the decided configuration,
+    measured after it. gain: relative gain of `measured` over `present`. was_followed: whether the plan was changed to
+    the decided configuration; None if there was nothing to change."""
 
     at_s: float
     kind: str
@@ -210,9 +213,9 @@ class TunerDecision(msgspec.Struct, frozen=True):
 
 
 class MeasuredConfiguration(msgspec.Struct, frozen=True):
-    """One configuration: measured; foretold before that (None: it was not); and as the model, fitted to all that the
-    tuner goes by, predicts it. is_forgotten: measured before the speed of everything changed; the tuner
-    does not go by that any more."""
+    """One measured configuration. before: the forecast before it was measured, None without one. fitted: the prediction
+    of the model that is fitted to all measurements the tuner still uses. is_forgotten: the tuner discarded this
+    measurement, because the speed of the machine or the job changed later."""
 
     measured: SpeedForecast
     seconds: float
@@ -226,9 +229,9 @@ class MeasuredConfiguration(msgspec.Struct, frozen=True):
 
 
 class TunerModelFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """The tuner's model at the end of the run. problem: why nothing was fitted, in words. spread: standard deviation of
-    each parameter's log. candidates: by predicted speed, fastest first, thinned; candidate_ranks: their places among
-    all `candidates_total`, from 1."""
+    """The tuner's model at the end of the run. problem: why the fit failed, "" if it did not. spread: standard
+    deviation of each parameter's log. candidates: thinned, fastest predicted speed first. candidate_ranks: their ranks
+    among all `candidates_total`, from 1."""
 
     name: str
     workload: Workload
@@ -248,9 +251,9 @@ class TunerModelFacts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MemoryStep(msgspec.Struct, frozen=True):
-    """What was told or done about memory. kind: of the decision ("evict", "admit", "move", "shrink", "warn"), or
-    "budget", "full", "free", "note". exceeds_in_s: when the budget was expected to be exceeded, chance: within the time
-    that counts. effect: what it did, in words."""
+    """A memory event. kind: of a decision ("evict", "admit", "move", "shrink", "warn"), or "budget", "full", "free",
+    "note". exceeds_in_s: expected seconds until the budget is exceeded. chance: probability that it is exceeded within
+    the time that an action needs. effect: the sentence about the measured effect."""
 
     at_s: float
     kind: str
@@ -261,8 +264,8 @@ class MemoryStep(msgspec.Struct, frozen=True):
 
 
 class Memory(msgspec.Struct, frozen=True):
-    """setting: resources.memory of the job; budget_bytes: of all hosts, None when the run does not tell how much that
-    was; peak_used_bytes: most of it that was seen taken or kept back."""
+    """Memory of the run. setting: resources.memory of the job. budget_bytes: of all hosts, None if it was not recorded.
+    peak_used_bytes: the largest part of the budget that was seen in use or reserved."""
 
     setting: str = ""
     budget_bytes: int | None = None
@@ -273,7 +276,7 @@ class Memory(msgspec.Struct, frozen=True):
 
 
 class HotBucket(msgspec.Struct, frozen=True):
-    """share: of all keys that were asked for; server: its owner at the end."""
+    """A bucket with much load. share: of all requested keys. server: its owner at the end, None if not known."""
 
     table: int
     bucket: int
@@ -282,8 +285,8 @@ class HotBucket(msgspec.Struct, frozen=True):
 
 
 class Heat(msgspec.Struct, frozen=True):
-    """shares[k][i]: of the keys asked for before at_s[i], those of servers[k]. busiest: share of its time that the
-    busiest PS serves. moves: (at_s, buckets that changed hands)."""
+    """The load of the PS over time. shares[k][i]: share of the load before at_s[i] that servers[k] had. busiest: share
+    of its time that the busiest PS spends serving. moves: (at_s, number of buckets handed over)."""
 
     at_s: tuple[float, ...]
     servers: tuple[int, ...]

@@ -1,4 +1,4 @@
-"""Who was asked for how much: the load of the PS and of their buckets, from the recorded looks at it. Pure."""
+"""Computes the load of each PS and of the hottest buckets from the recorded looks of the balancer. Pure."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ HOTTEST = 8
 
 
 class HeatFolder:
-    """Folds looks in order. Where there are too many of them, neighbours are added up."""
+    """Folds looks in order. If there are too many, neighbouring looks are merged."""
 
     def __init__(self) -> None:
         self._owners: dict[BucketKey, int] = {}
         self._totals: defaultdict[BucketKey, float] = defaultdict(float)
-        self._looks: list[tuple[float, dict[int, float], float]] = []  # (at_s, keys by PS, busiest)
+        self._looks: list[tuple[float, dict[int, float], float]] = []  # (at_s, load by PS, busiest share of time)
         self._moves: list[tuple[float, int]] = []
 
     def looked(self, record: BalanceLooked, at_s: float) -> None:
@@ -39,7 +39,7 @@ class HeatFolder:
             self._looks = [_added(one, other) for one, other in zip(self._looks[::2], self._looks[1::2], strict=False)]
 
     def heat(self) -> Heat | None:
-        """None: nothing was recorded, or nothing was asked for."""
+        """The load over time. None: no look was recorded, or no key was requested."""
         if not self._looks:
             return None
         servers = tuple(sorted({server for _, loads, _ in self._looks for server in loads}))

@@ -1,7 +1,7 @@
-"""What the tuner knew: its recorded looks are folded again, and its model is fitted to what they gave. Pure.
+"""Rebuilds the knowledge of the tuner: folds its recorded looks again, and fits its model to their measurements. Pure.
 
-Feed the records in order, then ask. Each time the tuner was opened (a run may be resumed, or rolled back) it began
-anew; the model is that of the last opening that measured anything.
+The caller feeds the records in order, then reads the results. The tuner starts empty each time it is opened, because a
+run may be resumed or rolled back. The model is the one of the last opening that measured anything.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ from elastichost.tuner.records import TunerLooked
 
 __all__ = ["Knowledge", "decisions_of_journal", "with_outcomes"]
 
-# What fitting a model to a record of another version, or to too little, may raise.
+# Errors of a fit to a record of another version, or to too few measurements.
 FIT_ERRORS = (ValueError, ArithmeticError, RuntimeError)
-AT_ONCE_S = 0.05  # the plan of a decision may be written with a time that lies a little before it
-FORETELLING = ("try", "move")  # the others name what was measured
-MOST_CANDIDATES, BEST_CANDIDATES = 240, 40  # so many of all are told; the best of them without gaps
+AT_ONCE_S = 0.05  # the recorded time of a plan may be up to this much before the time of its decision
+FORETELLING = ("try", "move")  # kinds of decisions with a forecast; the other kinds name what was measured
+MOST_CANDIDATES, BEST_CANDIDATES = 240, 40  # candidates that the report has; of these, the best ones without gaps
 
 
 @dataclass(slots=True)
 class _Opening:
-    """One incarnation of the tuner. blocks: (at_s, observation), each for itself; state: the tuner's, but for what it
-    decided, which is recorded: making it again would take a fit each time; forgot_s: when it gave up what it had
-    measured."""
+    """One incarnation of the tuner. blocks: (at_s, observation) of each block of measurements. state: the tuner's
+    state. decided: the recorded decisions; they are not computed again, because each would need a fit. forgot_s: when
+    the tuner last discarded its measurements."""
 
     settings: TunerSettings
     state: TunerState = field(default_factory=TunerState)
@@ -52,12 +52,12 @@ class _Opening:
             self.decided.append((at_s, record.decision))
 
     def times_of(self, configuration: Configuration) -> list[float]:
-        """When its blocks were complete."""
+        """The times at which the blocks of a configuration were complete."""
         return [at_s for at_s, block in self.blocks if block.configuration == configuration]
 
 
 class Knowledge:
-    """Folds what the tuner recorded. Times are those of the report's axis, in order."""
+    """Folds the records of the tuner. The caller gives times on the report's axis, in order."""
 
     def __init__(self) -> None:
         self._openings: list[_Opening] = []
@@ -67,7 +67,7 @@ class Knowledge:
         self._openings.append(_Opening(settings))
 
     def looked(self, record: TunerLooked, at_s: float) -> None:
-        """A look before the tuner was opened is not the beginning of a record, and tells nothing."""
+        """Folds one look. A look before the first opening comes from a cut record and adds no measurement."""
         if self._openings:
             self._openings[-1].look(record, at_s)
         configuration = record.look.configuration
@@ -76,7 +76,7 @@ class Knowledge:
 
     @property
     def threads(self) -> tuple[tuple[float, int], ...]:
-        """(at_s, threads of a worker from then on)."""
+        """(at_s, threads of a worker from then on) for each change."""
         return tuple(self._threads)
 
     def decisions(self) -> tuple[TunerDecision, ...]:
@@ -88,7 +88,7 @@ class Knowledge:
         return tuple(found)
 
     def model(self) -> TunerModelFacts | None:
-        """None: nothing was ever measured."""
+        """The model of the last opening with measurements; None if no opening has any."""
         measuring = [opening for opening in self._openings if opening.state.observations]
         return _model(measuring[-1]) if measuring else None
 
@@ -123,21 +123,21 @@ def _told(at_s: float, decision: Decision, block: Observation | None) -> TunerDe
 
 
 def decisions_of_journal(found: Iterable[tuple[float, Decision]]) -> tuple[TunerDecision, ...]:
-    """(at_s, decision) of the journal, where no record tells more: nothing of what was measured afterwards."""
+    """The decisions (at_s, decision) of the journal, for a run without records. They have no measurements."""
     return tuple(_told(at_s, decision, None) for at_s, decision in found)
 
 
 def _ran(one: TunerDecision) -> bool:
-    """It was measured afterwards, and was not what ran already."""
+    """Whether the decided configuration was measured afterwards and differs from the one that ran before."""
     was_another = one.present is None or one.present.configuration != one.configuration
     return one.measured is not None and was_another
 
 
 def with_outcomes(decisions: Sequence[TunerDecision], plans: Sequence[PlanChange]) -> tuple[TunerDecision, ...]:
-    """With what became of each: it was followed when a plan of that size came between it and the next decision. What
-    was measured after one that was not is none of its doing."""
+    """Sets `was_followed` of each decision. A decision was followed if a plan of its size came before the next
+    decision; otherwise its measurements are removed, because it did not cause them."""
     if not plans:
-        return tuple(decisions)  # nothing tells
+        return tuple(decisions)  # without plans in the journal, it is not known which decisions were followed
     told: list[TunerDecision] = []
     ends = [*(one.at_s for one in decisions), float("inf")][1:]
     for one, until_s in zip(decisions, ends, strict=True):
@@ -189,7 +189,7 @@ def _model(opening: _Opening) -> TunerModelFacts:
 def _measured(
     opening: _Opening, observations: Sequence[Observation], fitted: Mapping[Configuration, SpeedForecast]
 ) -> Iterable[MeasuredConfiguration]:
-    """Fastest first; then what was forgotten."""
+    """Measured configurations, fastest first, then the forgotten ones."""
     known = {one.configuration for one in observations}
     forgotten = {block.configuration: block for _, block in opening.blocks if block.configuration not in known}
     for one in (*sorted(observations, key=_slowness), *sorted(forgotten.values(), key=_slowness)):
@@ -210,7 +210,7 @@ def _slowness(one: Observation) -> float:
 
 
 def _before(opening: _Opening, configuration: Configuration, first_s: float) -> SpeedForecast | None:
-    """What was foretold of a configuration since it was measured before, if it was."""
+    """The last forecast for a configuration between its previous measurement and `first_s`; None without one."""
     last_s = max((at_s for at_s in opening.times_of(configuration) if at_s < first_s), default=float("-inf"))
     expected = [
         decision.expected
@@ -230,8 +230,8 @@ def _predicted(
 def _candidates(
     fitted: Fit, settings: TunerSettings, hot_share: float | None, seen: Collection[Configuration]
 ) -> tuple[tuple[int, ...], tuple[SpeedForecast, ...], int]:
-    """(ranks, forecasts, how many there are), fastest first; of very many the best, some of the others, and those
-    seen."""
+    """(ranks, forecasts, total number) of the candidates, fastest first. If there are more than MOST_CANDIDATES: the
+    best ones, a sample of the others, and those that were measured."""
     space = search_space(
         settings.bounds, "auto", lambda array: fitted.predict(array, hot_share).samples_per_s, settings.seed
     )

@@ -1,6 +1,6 @@
-"""metrics.db of a run, thinned by the database itself: a run of weeks has millions of rows, a figure some hundreds.
+"""Reads metrics.db of a run. SQL thins its rows: a run of weeks has millions of rows, and a figure needs some hundreds.
 
-Nothing is written: a database that nobody has open is read as it lies there.
+Nothing is written: a database that no process has open is opened as immutable.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ __all__ = [
 ]
 
 Row = TypeVar("Row")
-WHAT = "what the processes did second by second is not known"
+WHAT = "the report lacks speed, CPU and memory over time"
 LEAST_STEP_S = 0.01
 LAST_ROW = 1 << 62
 NO_ROWS = (0, -1)
-POINTS = 480  # of a line, about
-GAP_S = 5.0  # rows further apart (or three of the thinned) are no neighbours: a line is broken between them
+POINTS = 480  # of a line, approximately
+GAP_S = 5.0  # a line breaks between rows that are further apart than this, and than three thinned steps
 
-# A session begins where the time goes back: lag() over rowid finds that without an index. A process that has ended
-# measures as zero.
+# A session begins where the time goes back: lag() over rowid finds that without an index. A process that has ended has
+# rows with zero bytes.
 _STARTS = """
     SELECT rowid FROM (SELECT rowid, elapsed_s, lag(elapsed_s) OVER (ORDER BY rowid) AS before_s FROM {table})
     WHERE before_s IS NULL OR elapsed_s < before_s ORDER BY rowid"""
@@ -56,7 +56,7 @@ _USAGE = """
 
 
 class RunRow(msgspec.Struct, frozen=True, array_like=True):
-    """The run in one step of time: its end, the samples by then, means over it."""
+    """The run in one step of time: the end of the step, the samples trained by then, and means over the step."""
 
     elapsed_s: float
     samples: int | None
@@ -66,7 +66,7 @@ class RunRow(msgspec.Struct, frozen=True, array_like=True):
 
 
 class UsageRow(msgspec.Struct, frozen=True, array_like=True):
-    """One process in one step of time; count: of the rows it was thinned from."""
+    """One process in one step of time. count: number of rows that were merged."""
 
     process: str
     elapsed_s: float
@@ -78,14 +78,14 @@ class UsageRow(msgspec.Struct, frozen=True, array_like=True):
 
 
 class SumRow(msgspec.Struct, frozen=True, array_like=True):
-    """PSS of all processes."""
+    """PSS of all processes together at one time."""
 
     elapsed_s: float
     pss_bytes: int
 
 
 class MeasuredSession(msgspec.Struct, frozen=True):
-    """step_s: of the rows, if they lie closer."""
+    """The measurements of one session. step_s: length of a step."""
 
     duration_s: float
     step_s: float
@@ -100,24 +100,24 @@ class Measurements(msgspec.Struct, frozen=True):
 
 
 def connect_to_read(path: Path) -> sqlite3.Connection:
-    """Nothing is written, not even beside it. Raises sqlite3.Error."""
+    """Opens a database for reading, without writing to it or creating files beside it. Raises sqlite3.Error."""
     log = path.with_name(f"{path.name}-wal")
     is_open = log.exists() and log.stat().st_size > 0
     return sqlite3.connect(f"file:{quote(str(path.absolute()))}?{'mode=ro' if is_open else 'immutable=1'}", uri=True)
 
 
 def read_measurements(path: Path, points: int = POINTS) -> Measurements:
-    """What can be read of it; `problem`: why that is not all, in words."""
+    """The readable measurements. `problem` is the reason for missing ones, "" if none are missing."""
     if not path.is_file():
-        return Measurements(problem=f"there is no such file: {WHAT}")
+        return Measurements(problem=f"no such file, so {WHAT}")
     found: tuple[MeasuredSession, ...] = ()
     try:
         with closing(connect_to_read(path)) as connection:
             found = _runs(connection, points)
             found = _with_processes(connection, found)
     except (sqlite3.Error, msgspec.ValidationError) as error:
-        return Measurements(found, f"{'a part of it' if found else 'it'} cannot be read: {error}")
-    return Measurements(found, "" if found else f"it is empty: {WHAT}")
+        return Measurements(found, f"{'a part of it ' if found else ''}cannot be read: {error}")
+    return Measurements(found, "" if found else f"empty, so {WHAT}")
 
 
 def _runs(connection: sqlite3.Connection, points: int) -> tuple[MeasuredSession, ...]:
@@ -146,12 +146,12 @@ def _with_processes(connection: sqlite3.Connection, found: tuple[MeasuredSession
 def rows_of(
     connection: sqlite3.Connection, query: str, given: Sequence[float] | Mapping[str, float], kind: type[Row]
 ) -> tuple[Row, ...]:
-    """What a query gives, each row as a struct."""
+    """The rows of a query, each as a struct of type `kind`."""
     return msgspec.convert(connection.execute(query, given).fetchall(), tuple[kind, ...])  # type: ignore[valid-type]
 
 
 def _ranges(connection: sqlite3.Connection, table: str) -> list[tuple[int, int]]:
-    """(first, last) rowid of each session."""
+    """The (first, last) rowid of each session."""
     starts = [int(rowid) for (rowid,) in connection.execute(_STARTS.format(table=table))]
     ends = [start - 1 for start in starts[1:]]
     return list(zip(starts, [*ends, LAST_ROW], strict=True)) if starts else []
@@ -161,7 +161,7 @@ def _ranges(connection: sqlite3.Connection, table: str) -> list[tuple[int, int]]
 
 
 def course_of(measurements: Measurements, axis: Axis) -> Course:
-    """Of the run as a whole. Lines are broken between sessions."""
+    """The course of the run as a whole. Lines break between sessions."""
     lines: list[tuple[float | None, ...]] = []
     sums: list[tuple[float | None, float | None]] = []
     has_trained = False
@@ -184,7 +184,7 @@ def course_of(measurements: Measurements, axis: Axis) -> Course:
 
 
 def _counted_per_s(before: RunRow | None, row: RunRow, *, has_trained: bool) -> float | None:
-    """None: not known, or the count was set by a resume or a roll back."""
+    """Samples/s between two rows. None: not known, or a resume or a roll back has set the count."""
     if before is None or row.samples is None or before.samples is None or row.samples < before.samples:
         return None
     if has_trained and not before.samples:
@@ -194,7 +194,7 @@ def _counted_per_s(before: RunRow | None, row: RunRow, *, has_trained: bool) -> 
 
 
 def process_courses(measurements: Measurements, axis: Axis) -> tuple[ProcessCourse, ...]:
-    """Of each process, workers first. Lines are broken where there was none."""
+    """The course of each process, workers first. Lines break where the process did not exist."""
     rows = [
         (began_s, session.step_s, row)
         for session, began_s in zip(measurements.sessions, _begins(axis), strict=True)
@@ -231,7 +231,7 @@ def _process_course(name: str, rows: list[tuple[float, float, UsageRow]]) -> Pro
 
 
 def _mean_cpu_percent(rows: list[UsageRow]) -> float | None:
-    """None: it was never measured."""
+    """The mean CPU use in percent of a core; None if it was never measured."""
     known = [(row.cpu_percent, row.count) for row in rows if row.cpu_percent is not None]
     return sum(percent * count for percent, count in known) / sum(count for _, count in known) if known else None
 

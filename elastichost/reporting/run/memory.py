@@ -1,4 +1,4 @@
-"""What the journal tells of memory: the budget, what was foreseen, what was done, and what that did. Pure."""
+"""Reads memory events from the journal: budgets, forecasts, actions and their measured effects. Pure."""
 
 from __future__ import annotations
 
@@ -26,14 +26,15 @@ from elastichost.runs.events.text import text_of
 
 __all__ = ["MOST_STEPS", "budget_bytes_of", "memory_steps_of"]
 
-MOST_STEPS = 200  # of more the first and the last ones
+MOST_STEPS = 200  # if there are more, the first and last ones are kept
 
 
 def memory_steps_of(chapters: Sequence[Chapter], axis: Axis) -> tuple[MemoryStep, ...]:
-    """In order; what an action did is told with it: with the first of those that were measured together."""
+    """The memory steps in order. The measured effect of an action is added to its step. If several actions were
+    measured together, it is added to the first of them."""
     found: list[MemoryStep] = []
     for number, chapter in enumerate(chapters):
-        open_steps = dict[str, int]()  # kind -> the step whose effect is measured next
+        open_steps = dict[str, int]()  # kind -> the step of the next measured effect
         for line in chapter.lines:
             if isinstance(line.event, MemoryActionMeasured):
                 place = open_steps.pop(line.event.action, None)
@@ -47,7 +48,7 @@ def memory_steps_of(chapters: Sequence[Chapter], axis: Axis) -> tuple[MemoryStep
 
 
 def budget_bytes_of(chapters: Sequence[Chapter]) -> int | None:
-    """Of all hosts together, as it was told last; None: it was not."""
+    """The last recorded budget of all hosts together, in bytes; None if none was recorded."""
     budgets = dict[int, int]()
     for chapter in chapters:
         for line in chapter.lines:

@@ -1,6 +1,6 @@
-"""The sessions of a run, one for each supervisor that worked on it, and their times on one axis. Pure.
+"""The sessions of a run, one for each supervisor of it, and their times on one axis. Pure.
 
-Each session has a clock of its own: a machine may have been started anew in between.
+Each session has its own monotonic clock, because the machine may have been rebooted between two sessions.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from elastichost.runs.events import JournalLine, RunStarted
 
 __all__ = ["Axis", "Chapter", "axis_of", "chapters_of"]
 
-WARNED_BEFORE_S = 5.0  # a supervisor warns before it says that it has started
-LATE_S = 30.0  # a record may come so long after the session's last event
-ASIDE_S = 1.0  # records of one turn may be written in another order than their times
+WARNED_BEFORE_S = 5.0  # a supervisor may write warnings up to this long before its `run_started`
+LATE_S = 30.0  # a record may be up to this much later than the last event of its session
+ASIDE_S = 1.0  # the times of records of one turn may be out of order by up to this much
 
 
 class Chapter(msgspec.Struct, frozen=True):
-    """The journal of one session."""
+    """The journal lines of one session."""
 
     lines: tuple[JournalLine, ...]
 
@@ -34,7 +34,8 @@ class Chapter(msgspec.Struct, frozen=True):
 
 
 def chapters_of(lines: Iterable[JournalLine]) -> tuple[Chapter, ...]:
-    """One for each `run_started`, with the warnings just before it; lines before the first are of the first."""
+    """Splits the journal into sessions: one for each `run_started`, with the warnings just before it. Lines before the
+    first `run_started` belong to the first session."""
     chapters: list[list[JournalLine]] = []
     for line in lines:
         if isinstance(line.event, RunStarted) and chapters and _has_started(chapters[-1]):
@@ -52,7 +53,7 @@ def _has_started(chapter: Sequence[JournalLine]) -> bool:
 
 
 def _taken_back(chapter: list[JournalLine], started: JournalLine) -> list[JournalLine]:
-    """Removes the warnings at the end that are the next session's."""
+    """Removes and returns the warnings at the end of the chapter that belong to the next session."""
     taken: list[JournalLine] = []
     while chapter and chapter[-1].event.category == "warning":
         if not 0.0 <= started.monotonic_s - chapter[-1].monotonic_s < WARNED_BEFORE_S:
@@ -62,7 +63,8 @@ def _taken_back(chapter: list[JournalLine], started: JournalLine) -> list[Journa
 
 
 class Axis:
-    """Places times of sessions on the axis of running time. measured: the sessions that were measured, in order."""
+    """Maps times of sessions to the axis of running time. measured: numbers of the sessions that have measurements, in
+    order."""
 
     def __init__(self, sessions: tuple[SupervisorSession, ...], measured: tuple[int, ...] = ()) -> None:
         self.sessions, self.measured = sessions, measured
@@ -73,15 +75,15 @@ class Axis:
         return self.sessions[-1].at_s + self.sessions[-1].duration_s if self.sessions else 0.0
 
     def at_s(self, session: int, monotonic_s: float) -> float:
-        """Where a moment of a session is; moments outside of it are at its edge."""
+        """The running time of a moment of a session, in seconds. Moments outside the session map to its edge."""
         one = self.sessions[session]
         if one.began_s is None:
             return one.at_s
         return one.at_s + min(max(0.0, monotonic_s - one.began_s), one.duration_s)
 
     def next_at_s(self, monotonic_s: float) -> float:
-        """For moments in the order in which they were written, of whatever session: one that lies before the last one,
-        or well after the end of the present session, is of the next."""
+        """The running time of a moment without a recorded session. Call it in the order in which moments were
+        written: a moment before the last one, or well after the end of the present session, is of the next session."""
         while self._present + 1 < len(self.sessions) and self._is_later(monotonic_s):
             self._present += 1
             self._last_s = float("-inf")
@@ -100,8 +102,9 @@ class Axis:
 
 
 def axis_of(chapters: Sequence[Chapter], measured_s: Sequence[float]) -> Axis:
-    """measured_s: how long each session was measured. Where there are fewer of these than chapters the shortest
-    chapters ended before anything was measured; where there are more the journal tells less than was measured."""
+    """Lays sessions end to end. measured_s: the measured duration of each session. If there are fewer durations than
+    chapters, the shortest chapters are taken to have ended before anything was measured. If there are more, the journal
+    has lost sessions, and sessions without journal lines are added."""
     missing = len(chapters) - len(measured_s)
     unmeasured = sorted(range(len(chapters)), key=lambda number: chapters[number].duration_s)[: max(0, missing)]
     left = list(measured_s)

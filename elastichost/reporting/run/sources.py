@@ -1,7 +1,7 @@
-"""Reads the files of a run directory as far as they can be read, and tells what is missing.
+"""Reads the files of a run directory as far as possible, and collects what is missing as gaps.
 
-A run may still go on, may have been killed within a write, or may be of an older version: what a verb that acts on a
-run refuses, a report leaves out and says so.
+The run may still be training, may have been killed during a write, or may be of an older version. Other verbs refuse
+such files; the report leaves out the unreadable part and lists it as a gap.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from elastichost.tuner.records import Record
 __all__ = ["JobFacts", "ResultFacts", "Sources", "open_sources"]
 
 Decoded = TypeVar("Decoded")
-# Of every sample and every message: for machines, and most of a journal.
+# Events of every lease and message: they are most of a journal, and the report does not show them.
 SKIPPED_KINDS = frozenset({"process_connected", "lease_granted", "leases_settled"})
 
 
 class JobFacts(msgspec.Struct, frozen=True):
-    """Of the job file; "" and None where it does not tell. memory: resources.memory as it was written;
-    tuner: what it may do."""
+    """Settings from the job file; "" and None where it has none. memory: resources.memory as written. tuner:
+    tuner.mode."""
 
     name: str = ""
     mode: str = ""
@@ -41,7 +41,7 @@ class JobFacts(msgspec.Struct, frozen=True):
 
 
 class ResultFacts(msgspec.Struct, frozen=True):
-    """Of `result.json`: what all versions have written, and what newer ones add."""
+    """Values from `result.json`, of which older versions write only some."""
 
     status: str = ""
     samples: SampleCounts | None = None
@@ -71,18 +71,18 @@ class Sources:
         try:
             return _job(tomllib.loads(text))
         except (tomllib.TOMLDecodeError, msgspec.ValidationError) as error:
-            self.miss(name, f"it cannot be read: {error}")
+            self.miss(name, f"cannot be read: {error}")
             return JobFacts()
 
     def versions(self) -> dict[str, str]:
-        return self._json("versions.json", dict[str, str], "the versions of what ran") or {}
+        return self._json("versions.json", dict[str, str], "the versions of the software") or {}
 
     def result(self, *, is_expected: bool) -> ResultFacts | None:
-        """None: there is none, which is a gap when the run has ended."""
+        """The result, None if it is missing. That is a gap only if `is_expected`."""
         path = self.run / "result.json"
         if not is_expected and not path.exists():
             return None
-        return self._json(path.name, ResultFacts, "how the run ended")
+        return self._json(path.name, ResultFacts, "the result of the run")
 
     def status(self) -> RunStatus | None:
         try:
@@ -92,16 +92,16 @@ class Sources:
             return None
 
     def journal(self) -> Iterator[JournalLine]:
-        """In order, but for lines that tell of every lease."""
-        what = "what happened and what was decided"
+        """The lines of the journal in order, without SKIPPED_KINDS."""
+        what = "the history of the run"
         for line in self._lines("journal.jsonl", msgspec.json.Decoder(JournalLine), what):
             if line.kind not in SKIPPED_KINDS:
                 yield line
 
     def records(self) -> Iterator[Record]:
-        """Of the tuner's decisions, in order."""
+        """The records of the tuner in order."""
         decoder: msgspec.json.Decoder[Record] = msgspec.json.Decoder(Record)
-        yield from self._lines(DECISIONS_FILE, decoder, "what the tuner saw")
+        yield from self._lines(DECISIONS_FILE, decoder, "the tuner's input")
 
     def miss(self, source: str, text: str) -> None:
         self.gaps.append(Gap(source, text))
@@ -110,9 +110,9 @@ class Sources:
         try:
             return (self.run / name).read_text(encoding="utf-8", errors="replace")
         except FileNotFoundError:
-            self.miss(name, f"there is no such file: {what} is not known")
+            self.miss(name, f"no such file, so the report lacks {what}")
         except OSError as error:
-            self.miss(name, f"it cannot be read: {error.strerror or error}")
+            self.miss(name, f"cannot be read: {error.strerror or error}")
         return None
 
     def _json(self, name: str, kind: type[Decoded], what: str) -> Decoded | None:
@@ -122,12 +122,12 @@ class Sources:
         try:
             return msgspec.json.decode(text, type=kind)
         except msgspec.DecodeError as error:
-            self.miss(name, f"it cannot be read: {error}")
+            self.miss(name, f"cannot be read: {error}")
             return None
 
     def _lines(self, name: str, decoder: msgspec.json.Decoder[Decoded], what: str) -> Iterator[Decoded]:
-        """A last line without its end is being written, or was cut short by a crash: it is left out, and that is no
-        gap. Other lines that cannot be read are."""
+        """Decodes the lines of a file. A last line without a newline is being written, or was cut by a crash; it is
+        left out without a gap. Every other undecodable line is left out and counted in a gap."""
         unread, why, count = 0, "", 0
         try:
             with (self.run / name).open("rb") as file:
@@ -142,15 +142,15 @@ class Sources:
                     count += 1
                     yield decoded
         except FileNotFoundError:
-            self.miss(name, f"there is no such file: {what} is not known")
+            self.miss(name, f"no such file, so the report lacks {what}")
             return
         except OSError as error:
-            self.miss(name, f"it cannot be read: {error.strerror or error}")
+            self.miss(name, f"cannot be read: {error.strerror or error}")
         if unread:
             lines = f"{unread} line{'s' * (unread != 1)}"
-            self.miss(name, f"{lines} cannot be read by this version and are left out; the first: {why}")
+            self.miss(name, f"{lines} left out, because this version cannot read them; first error: {why}")
         elif not count:
-            self.miss(name, f"it is empty: {what} is not known")
+            self.miss(name, f"empty, so the report lacks {what}")
 
 
 def _job(content: dict[str, Any]) -> JobFacts:
@@ -171,7 +171,7 @@ def _job(content: dict[str, Any]) -> JobFacts:
 
 
 def open_sources(run: Path) -> Sources:
-    """Raises PreflightError when there is no such directory."""
+    """The sources of a run. Raises PreflightError if the directory does not exist."""
     if not run.is_dir():
-        raise PreflightError(f"{run}: there is no such directory", hint="name a run directory; `runs/` holds them")
+        raise PreflightError(f"{run}: no such directory", hint="name a run directory, for example one under runs/")
     return Sources(run)

@@ -1,4 +1,4 @@
-"""What the journal of a run tells: plans, checkpoints, evaluations, decisions, faults. Pure."""
+"""Computes the history of a run from its journal: plans, checkpoints, evaluations, decisions, faults. Pure."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from elastichost.tuner.policy.decision import Decision
 
 __all__ = ["MOST_LISTED", "first_and_last", "note_of", "story_of", "tuner_decisions_of"]
 
-MOST_LISTED = 600  # decisions or faults; of more the first and the last ones
+MOST_LISTED = 600  # decisions or faults; if there are more, the first and last ones are kept
 FAULTS = frozenset({"fault", "warning"})  # categories
 
 SpanKind = Literal["checkpoint", "evaluation"]
@@ -38,7 +38,7 @@ Listed = TypeVar("Listed")
 
 
 class _Placed(msgspec.Struct, frozen=True):
-    """A line on the axis of running time; session: its number."""
+    """A journal line on the axis of running time. session: number of its session."""
 
     at_s: float
     session: int
@@ -85,7 +85,7 @@ def story_of(chapters: Sequence[Chapter], axis: Axis) -> Story:
 
 
 def first_and_last(found: Sequence[Listed], most: int) -> tuple[Listed, ...]:
-    """All, or the first and the last of too many."""
+    """All elements, or the first and last `most // 2` of them if there are more than `most`."""
     half = most // 2
     return tuple(found) if len(found) <= most else (*found[:half], *found[-half:])
 
@@ -101,7 +101,7 @@ def _plans(placed: Sequence[_Placed]) -> Iterator[PlanChange]:
 
 
 def _outcome(placed: Sequence[_Placed], index: int) -> str:
-    """What was told of the change when it was over; "" when another plan came before, or nothing did."""
+    """The sentence of the event that ended this plan change; "" if another plan came first, or no such event."""
     for one in placed[index + 1 :]:
         if isinstance(one.line.event, PlanReached):
             return text_of(one.line.event)
@@ -111,7 +111,7 @@ def _outcome(placed: Sequence[_Placed], index: int) -> str:
 
 
 def _threads(placed: Sequence[_Placed]) -> Iterator[tuple[float, int]]:
-    """Threads of a worker that was pinned anew."""
+    """(at_s, threads) of each worker that was pinned to other cores."""
     for one in placed:
         event = one.line.event
         if isinstance(event, ProcessRepinning) and event.process.role == "worker":
@@ -119,7 +119,7 @@ def _threads(placed: Sequence[_Placed]) -> Iterator[tuple[float, int]]:
 
 
 def _spans(placed: Sequence[_Placed], axis: Axis) -> Iterator[TimedActivity]:
-    """What was begun and never ended lasts until its session does."""
+    """Checkpoints and evaluations. One without an end lasts until the end of its session."""
     open_at: dict[SpanKind, _Placed] = {}
     for one in placed:
         event, ended = one.line.event, _ends_span(one)
@@ -130,7 +130,7 @@ def _spans(placed: Sequence[_Placed], axis: Axis) -> Iterator[TimedActivity]:
         elif isinstance(event, EvaluationStarted):
             open_at["evaluation"] = one
     for kind, begun in open_at.items():
-        yield _span(kind, begun, axis.total_s, f"{text_of(begun.line.event)}; its end was not seen", axis)
+        yield _span(kind, begun, axis.total_s, f"{text_of(begun.line.event)}; no end in the journal", axis)
 
 
 def _ends_span(one: _Placed) -> SpanKind | None:
@@ -157,7 +157,7 @@ def _evaluations(placed: Sequence[_Placed]) -> Iterator[Evaluation]:
 
 
 def _back_after_s(placed: Sequence[_Placed], index: int) -> float | None:
-    """Of a lost process: until it was ready again, in its next incarnation."""
+    """The seconds from the loss of a process until its next incarnation was ready; None if neither is recorded."""
     lost = placed[index]
     if not isinstance(lost.line.event, ProcessLost):
         return None
@@ -170,7 +170,7 @@ def _back_after_s(placed: Sequence[_Placed], index: int) -> float | None:
 
 
 def tuner_decisions_of(chapters: Sequence[Chapter], axis: Axis) -> Iterator[tuple[float, Decision]]:
-    """(at_s, decision) of the tuner, as the journal has them; those of a tuner that only watches are left out."""
+    """(at_s, decision) of the tuner from the journal, without the decisions of a tuner that only watches."""
     for number, chapter in enumerate(chapters):
         for line in chapter.lines:
             if isinstance(line.event, TunerDecided) and not line.event.only_watches:

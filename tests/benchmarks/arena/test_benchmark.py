@@ -1,4 +1,4 @@
-"""The arena benchmark measures the index it says it measures."""
+"""The arena benchmark runs and its figures are plausible."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from benchmarks.arena import benchmark
 
 @pytest.fixture
 def own_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Arenas lie here, so that what stays behind is seen."""
+    """A separate root for arenas, so that leftovers are detected."""
     monkeypatch.setenv("ELASTICHOST_ARENA_DIR", str(tmp_path))
     return tmp_path
 
@@ -31,9 +31,9 @@ def test_figures_of_every_part(own_root: Path, capsys: pytest.CaptureFixture[str
     memory = figures["memory_ratio"]
     assert 1.0 <= memory["fixed"] < 1.1
     assert memory["dynamic_rows_bytes"] >= 4 * benchmark.DIM
-    assert memory["dynamic_index_bytes"] >= 16 / 0.7, "no index is fuller than it may be"
+    assert memory["dynamic_index_bytes"] >= 16 / 0.7, "an index must not be fuller than its limit"
     assert min(figures["snapshot_s_per_gb"].values()) > 0
     assert [one["bound"] for one in found["verdicts"]] == [5.0, 1.05]
     assert code == int(not all(one["reached"] for one in found["verdicts"]))
     assert any(line.startswith("torchrec_mch") for line in tables) and any("<= 1.05" in line for line in tables)
-    assert list(own_root.iterdir()) == [], "nothing stays behind"
+    assert list(own_root.iterdir()) == [], "no arena may remain"

@@ -1,4 +1,4 @@
-"""What elastichost's index is compared with knows its keys."""
+"""The index systems that elastichost's index is compared with."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The co-location benchmark: its job files are jobs, and its figures follow from what was recorded."""
+"""The co-location benchmark: its job files are valid, and its figures follow from the records."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ CORES, GB = 2, 1 << 30
 
 
 def job_run(job: str, begins_s: float, ends_s: float, **changes: object) -> JobRun:
-    """Of a job that kept one of two cores busy, and learnt."""
+    """The record of a job that used one of two cores."""
     found = JobRun(
         job=job,
         shape=job.rpartition("-")[0],
@@ -79,7 +79,7 @@ def arm(name: str, *jobs: JobRun, mix: str = "balanced", number: int = 0, failur
 
 
 def sequential(name: str = SHIPPED, number: int = 0, slower: float = 1.0, mix: str = "balanced") -> ArmRun:
-    """Four jobs of 10 s, each of one core: 40 s, of which 20 s of both cores."""
+    """A sequential run of four jobs of 10 s with one core each: 40 s, or 20 s of both cores."""
     jobs = ("input-a-1", "embedding-a-1", "dense-a-1", "dense-a-2")
     runs = (job_run(job, 10.0 * slower * i, 10.0 * slower * (i + 1)) for i, job in enumerate(jobs))
     return arm(name, *runs, mix=mix, number=number)
@@ -111,7 +111,7 @@ def test_every_shape_is_a_job_as_shipped_and_in_a_static_plan(
 
 
 @pytest.mark.parametrize("shape", [shape for shape in SHAPES if shape.kind == "input"], ids=lambda shape: shape.name)
-def test_the_stated_rate_brings_the_stated_samples(tmp_path: Path, shape: Shape) -> None:
+def test_the_byte_rate_gives_the_stated_samples(tmp_path: Path, shape: Shape) -> None:
     job = job_of(shape, 1, QUICK)
     reader = open_reader(load_job(write_job(tmp_path, job), environ={}), "train")
     batch = next(iter(reader.batches(reader.describe().units[0], 0, 100, 100)))
@@ -128,18 +128,18 @@ def test_a_mix_has_as_many_of_each_kind_and_shape_in_one_order_for_all() -> None
             shapes = [job.shape.name for job in jobs if job.shape.kind == kind]
             assert len(shapes) == (24 // len(kinds) if kind in kinds else 0)
             assert not shapes or {shapes.count(name) for name in shapes} == {24 // len(kinds) // 3}
-    # not kind after kind, and not each kind in its turn
+    # neither sorted by kind nor alternating between kinds
     kinds_of = [job.shape.kind for job in jobs_of("balanced", 24, FULL)]
     assert 0 < sum(one == next_one for one, next_one in pairwise(kinds_of)) < 20
     assert len(jobs_of("balanced", 3, QUICK)) == 3
-    with pytest.raises(ValueError, match="none"):
+    with pytest.raises(ValueError, match="at least 1 job"):
         jobs_of("balanced", 0, QUICK)
 
 
 # --- arms -------------------------------------------------------------------------------------------------------------
 
 
-def test_every_arm_has_settings_that_the_policy_knows() -> None:
+def test_every_arm_has_valid_policy_settings() -> None:
     for one in ARMS.values():
         options = policy_options(one, CORES)
         facts = dict(option.split("=") for option in options[3::2])
@@ -194,7 +194,7 @@ def test_times_are_from_the_moment_the_host_is_ready() -> None:
         arm_run(arm("fifo"), jobs, host, submitted, moments, ends)
 
 
-def test_what_is_kept_is_not_run_again_unless_it_failed(tmp_path: Path) -> None:
+def test_kept_runs_are_not_repeated_unless_they_failed(tmp_path: Path) -> None:
     keep = Keep(tmp_path / "kept")
     assert keep.campaign() is None and not keep.sweeps() and not keep.runs()
     campaign = Campaign("full", 24, read_machine())
@@ -228,12 +228,12 @@ def test_the_bound_is_that_of_the_scarcest() -> None:
     idle = arm(SHIPPED, job_run("input-a-1", 0, 10, cpu_s=0.5), job_run("input-a-2", 10, 40, cpu_s=0.5))
     assert bound_of(idle, {}).speedup == pytest.approx(40 / 30)
     assert "input-a-2" in bound_of(idle, {}).binding
-    # in a plan that needs half the cores all the time twice as many fit, and no plan makes the bound smaller
+    # with a plan that needs half the cores, twice as many jobs fit; an additional plan cannot lower the bound
     frugal = arm(TUNED, *(msgspec.structs.replace(job, cpu_s=5.0) for job in sequential().jobs))
     assert bound_of(sequential(), {}, frugal).speedup == pytest.approx(4.0)
     greedy = arm(TUNED, *(msgspec.structs.replace(job, cpu_s=20.0) for job in sequential().jobs))
     assert bound_of(sequential(), {}, greedy).speedup == pytest.approx(2.0)
-    # what needs less beside others is less work
+    # a lower CPU time beside other jobs lowers the work
     least = least_work([sequential(), frugal, greedy])
     assert set(least.values()) == {5.0}
     assert bound_of(sequential(), least).speedup == pytest.approx(4.0)
@@ -242,7 +242,7 @@ def test_the_bound_is_that_of_the_scarcest() -> None:
 
 
 def test_ratios_are_of_one_round() -> None:
-    """The machine is twice as slow in the second round, and ours was not run in the third."""
+    """The machine is twice as slow in the second round, and the third round has no run of ours."""
     runs = [sequential(), sequential(number=1, slower=2.0), sequential(number=2, slower=9.0)]
     runs += [together(), together(number=1, seconds=50.0, cpu_s=20.0), together(RMIXER, seconds=30.0)]
     found = figures_of(runs, {}, {}).mixes["balanced"]
@@ -255,7 +255,7 @@ def test_ratios_are_of_one_round() -> None:
     assert found.ours_over_bound is not None and found.ours_over_bound.median == pytest.approx(0.8)
     rmixer = found.arms[RMIXER].ours_over
     assert rmixer is not None and rmixer.median == pytest.approx(1.2)
-    # each of its jobs took 25 s instead of 10
+    # each of its jobs took 25 s instead of 10 s
     assert ours.worst_slowdown is not None and ours.worst_slowdown.most == pytest.approx(2.5)
     assert found.arms[SHIPPED].turnaround_s.least == pytest.approx(25.0)
     assert found.arms[SHIPPED].samples_per_s.most == pytest.approx(100.0)
@@ -273,7 +273,7 @@ def test_parts_of_the_gain_multiply_to_all_of_it() -> None:
     assert product == pytest.approx(40.0 / 25.0)
 
 
-def test_a_failed_arm_is_told_and_counts_nowhere() -> None:
+def test_a_failed_arm_is_reported_and_not_counted() -> None:
     runs = [sequential(), arm(OURS, failure="it broke")]
     found = figures_of(runs, {}, {})
     mix = found.mixes["balanced"]
@@ -292,7 +292,7 @@ def test_estimates_of_memory_are_compared_with_peaks() -> None:
     assert found.max_under == pytest.approx(0.25) and found.max_over == pytest.approx(0.2, abs=1e-6)
     assert (found.jobs, found.unseen) == (3, 1)
     assert memory_error([]).p50 is None
-    # sequential jobs are no estimates of the dispatcher's: their tuners choose the size
+    # sequential jobs do not count, because their tuners choose the size and not the dispatcher
     lying = arm(SHIPPED, *(msgspec.structs.replace(job, estimated_bytes=1) for job in sequential().jobs))
     assert figures_of([lying, together()], {}, {}).memory.max_under == 0.0
 
@@ -311,7 +311,7 @@ def test_auc_is_compared_job_by_job_and_with_what_seeds_do() -> None:
 
 
 def recorded() -> list[ArmRun]:
-    """Of two mixes, ours out of memory once in one."""
+    """Records of two mixes; in one of them, a job of ours runs out of memory once."""
     both = []
     for mix in ("input_bound", "dense_bound"):
         both += [sequential(mix=mix), sequential(TUNED, slower=0.65, mix=mix), together(mix=mix)]
@@ -320,7 +320,7 @@ def recorded() -> list[ArmRun]:
     return both
 
 
-def test_the_headline_has_what_is_asked_for() -> None:
+def test_the_headline_has_all_figures() -> None:
     found = figures_of(recorded(), {"dense-a": Sweep("dense-a", {1: 3.0, 2: 2.0})}, {})
     line = headline(found)
     assert (
@@ -329,7 +329,7 @@ def test_the_headline_has_what_is_asked_for() -> None:
     mixes = msgspec.to_builtins(line)["mix"]
     assert mixes["input_bound"]["ours_over_sequential"] == pytest.approx(1.6)
     assert mixes["input_bound"]["ours_over_rmixer_type"] == pytest.approx(1.2)
-    assert mixes["input_bound"]["ours_over_bound"] == pytest.approx(0.8 * 0.65), "in the tuned plan it is less work"
+    assert mixes["input_bound"]["ours_over_bound"] == pytest.approx(0.8 * 0.65), "the tuned plan needs less work"
     aims = {verdict.aim.figure: verdict.is_met for verdict in verdicts_of(found)}
     assert aims["dense_bound: ours over sequential tuned"] is True
     assert aims["input_bound: of the bound"] is False and aims["jobs of ours that ran out of memory"] is False
@@ -351,7 +351,7 @@ def test_kept_results_are_reported_with_pictures(tmp_path: Path, capsys: pytest.
     assert save_pictures(figures_of([], {}, {}), [], tmp_path) == []
 
 
-def test_what_cannot_be_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_invalid_options_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert suite.main(["--report-from", str(tmp_path / "nothing")]) == 2
     assert suite.main(["--jobs", "1", "--keep", str(tmp_path)]) == 2
     assert "holds no results" in capsys.readouterr().err and not list(tmp_path.iterdir())

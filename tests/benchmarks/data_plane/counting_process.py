@@ -1,4 +1,4 @@
-"""A process that counts in shared memory, faster or slower, and dies when it is told to."""
+"""A process that counts in shared memory at a given rate, and ends after a given count."""
 
 from __future__ import annotations
 

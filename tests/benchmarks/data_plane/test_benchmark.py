@@ -1,4 +1,4 @@
-"""The whole of it, with two arms and windows that tell nothing but that they were measured."""
+"""The whole data-plane benchmark with two arms and windows that are too short for figures."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_two_arms_from_start_to_json(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert "| direct1 |" in (tmp_path / "data_plane.md").read_text()
 
 
-def test_a_python_without_tensorflow_is_told_apart() -> None:
+def test_a_python_without_tensorflow_is_detected() -> None:
     assert tensorflow_version("/does/not/exist") is None
 
 

@@ -1,4 +1,4 @@
-"""Medians, ratios, and which window counts."""
+"""Medians, ratios, and the choice of the window that counts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Real processes, resumed and stopped in turns."""
+"""Windows of real processes that are resumed and stopped in turn."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def measured_rounds(
 
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Start]:
-    """Starts a counting process, waits until it counts, and stops it."""
+    """A function that starts a counting process, waits until it counts, and stops it."""
     arms: list[ProcessArm] = []
 
     def begin(name: str, batch: int, fails_after: int = -1) -> ProcessArm:
@@ -82,7 +82,7 @@ def test_every_arm_has_a_window_in_every_round_and_stands_still_in_between(start
         time.sleep(0.005)
 
 
-def test_an_arm_that_dies_is_told_with_its_last_words_and_the_others_go_on(start: Start) -> None:
+def test_an_arm_that_dies_is_reported_with_its_last_lines_and_the_others_continue(start: Start) -> None:
     arms = [start("mortal", 10, fails_after=8), start("other", 10)]
     measured = measured_rounds(arms)
     failures = [one for one in measured if one.found is None]
@@ -92,7 +92,7 @@ def test_an_arm_that_dies_is_told_with_its_last_words_and_the_others_go_on(start
 
 
 def test_a_disturbed_window_is_measured_again_a_few_times(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
-    # as if others used ten cores all the time
+    # simulates other processes that use ten cores all the time
     monkeypatch.setattr(windows, "busy_s", lambda: 10 * time.monotonic())
     (measured,) = measured_rounds([start("only", 10)], Rounds(1), WindowSettings(0.02, settle_s=0.0, repeats=2))
     assert measured.found is not None

@@ -1,4 +1,4 @@
-"""What is told of repeated measurements."""
+"""Aggregates of repeated measurements."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The workload: its distribution, and that both of its files hold the same samples."""
+"""The workload Criteo-26: its distribution, and the equality of its two files."""
 
 from __future__ import annotations
 

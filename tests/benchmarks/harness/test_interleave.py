@@ -1,4 +1,4 @@
-"""In every round each arm is measured once."""
+"""Every round measures each arm once."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_shuffled_rounds_have_every_arm_and_are_the_same_for_the_same_seed() -> 
     assert order_of(Rounds(20, is_shuffled=True, seed=4)) != found
 
 
-def test_an_arm_that_fails_is_told_and_left_out_of_the_rounds_that_follow() -> None:
+def test_an_arm_that_fails_is_reported_and_left_out_of_later_rounds() -> None:
     def mortal(number: int) -> str:
         if number == 1:
             raise ArmFailedError("its last words")

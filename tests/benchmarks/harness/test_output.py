@@ -1,4 +1,4 @@
-"""What a benchmark says to programs is one line of JSON."""
+"""The JSON output of a benchmark is one line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A benchmark is run, printed and judged in one way."""
+"""Running, printing and judging a benchmark."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_an_aim_that_was_missed_ends_with_1(capsys: pytest.CaptureFixture[str]) 
     assert exit_code([run(benchmark_of(), silent), outcome]) == 1
 
 
-def test_an_arm_that_failed_ends_with_1_and_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_arm_that_failed_ends_with_1_and_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
     outcome = run(benchmark_of(fails=True))
     print_outcomes([outcome])
     captured = capsys.readouterr()
@@ -81,7 +81,7 @@ def test_the_same_in_several_cases_is_one_table(capsys: pytest.CaptureFixture[st
     assert "large: fast over slow" in printed
 
 
-def test_whatever_there_is_more_of_goes_down(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_longer_dimension_becomes_the_rows(capsys: pytest.CaptureFixture[str]) -> None:
     one = Benchmark[float](
         title="one arm",
         arms={"only": lambda number: float(number)},

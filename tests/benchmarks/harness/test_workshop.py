@@ -1,4 +1,4 @@
-"""Nothing of a benchmark is left, whichever way it ends."""
+"""A benchmark leaves no processes and directories, however it ends."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from benchmarks.harness.processes import is_running
 from benchmarks.harness.workshop import Workshop
 
 ROOT = Path(__file__).parents[3]
-# A benchmark with a stopped process in a session of its own, whose directories it tells.
+# A benchmark that prints its directories and has a stopped process in another session.
 PROGRAM = """
 import os, signal, subprocess, time
 from benchmarks.harness.workshop import Workshop
@@ -46,7 +46,7 @@ def test_a_signal_leaves_nothing(number: signal.Signals) -> None:
     pid, *directories = program.stdout.readline().split()
     program.send_signal(number)
     assert program.wait() != 0
-    deadline_s = time.monotonic() + 10  # after SIGKILL the watcher does it, a moment later
+    deadline_s = time.monotonic() + 10  # after SIGKILL the watcher cleans up a moment later
     while (is_running(int(pid)) or any(map(os.path.exists, directories))) and time.monotonic() < deadline_s:
         time.sleep(0.02)
     assert not is_running(int(pid))

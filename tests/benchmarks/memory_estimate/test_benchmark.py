@@ -1,4 +1,4 @@
-"""The figures of the benchmark of memory estimates are of errors."""
+"""The figures of the memory-estimate benchmark."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is seen of the memory of processes."""
+"""Measuring the memory of processes."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_the_peak_of_processes_and_of_the_arena_is_seen(child: subprocess.Popen[
     assert memory.peak is not None
     first = memory.peak
     assert first.arena == pytest.approx(10 * MB, abs=64 * 1024)
-    assert 40 * MB < first.anonymous < 60 * MB  # what is shared is none of it
+    assert 40 * MB < first.anonymous < 60 * MB  # shared memory does not count
     assert first.by_role["supervisor"] > 40 * MB
     say(child, "less")
     memory.look()
@@ -60,7 +60,7 @@ def test_the_peak_of_processes_and_of_the_arena_is_seen(child: subprocess.Popen[
     assert memory.peak.anonymous < 20 * MB
 
 
-def test_a_process_that_has_gone_is_no_peak(child: subprocess.Popen[str], tmp_path: Path) -> None:
+def test_a_process_that_has_ended_does_not_raise_the_peak(child: subprocess.Popen[str], tmp_path: Path) -> None:
     say(child, "ready")
     memory = JobMemory(child.pid, tmp_path)
     child.kill()

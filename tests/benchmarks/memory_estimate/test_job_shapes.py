@@ -1,4 +1,4 @@
-"""The job files of all shapes are legal."""
+"""The job files of all shapes are valid."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The figures of the recovery benchmark on Ray are what they say."""
+"""The figures of the recovery benchmark on Ray."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ def never(number: int) -> Any:
 
 
 def outcome(benchmark: Benchmark[M], found: Sequence[M]) -> Outcomes:
-    """As if this had been measured."""
+    """An outcome with these measurements."""
     (arm,) = benchmark.arms
     return {arm: Outcome(benchmark, tuple(Measurement(arm, number, one) for number, one in enumerate(found)))}
 
 
-def test_medians_of_what_was_seen() -> None:
+def test_medians_of_measurements() -> None:
     found = outcome(workers_killed_of(never, 3), KILLED) | outcome(nodes_lost_of(never, 2), LOST)
     figures = figures_of(found)
     assert figures["ray_train"] is None

@@ -1,4 +1,4 @@
-"""The reader benchmark reads every format, and every sample of it."""
+"""The reader benchmark reads every sample of every format."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Generated files: the same for the same seed, with empty fields where values are null."""
+"""Generated files: equal for equal seeds, with empty fields for null values."""
 
 from __future__ import annotations
 

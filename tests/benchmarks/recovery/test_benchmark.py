@@ -1,4 +1,4 @@
-"""The figures of the recovery benchmark are what they say."""
+"""The figures of the recovery benchmark."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def never(number: int) -> Any:
 
 
 def outcome(benchmark: Benchmark[M], found: Sequence[M]) -> Outcome[M]:
-    """As if every arm had measured this."""
+    """An outcome in which every arm has these measurements."""
     return Outcome(
         benchmark, tuple(Measurement(arm, number, one) for arm in benchmark.arms for number, one in enumerate(found))
     )
@@ -67,7 +67,7 @@ def test_a_recovery_that_is_too_slow_misses_its_aims() -> None:
     assert [verdict.is_met for verdict in outcome(hangs_of(NO_RUN, 2), [2.9, 3.2]).verdicts()] == [True]
 
 
-def test_checkpoints_are_told_by_their_size_and_their_share() -> None:
+def test_checkpoints_are_reported_by_size_and_share() -> None:
     found = outcome(checkpoints_of(never, 3), [Stall(stall_s, 2 * 10**9) for stall_s in (0.1, 0.2, 0.3)])
     figures = cast(dict[str, Any], figures_of({"checkpoints": found})["checkpoints"])
     assert (figures["times"], figures["bytes"]) == (3, 2 * 10**9)

@@ -1,4 +1,4 @@
-"""What a fault costs, from how many samples were trained when."""
+"""The cost of a fault, computed from the number of samples over time."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from benchmarks.recovery.course import Course, full_rate_s, goodput_at, lost_s, 
 
 
 def course(*parts: tuple[float, float], step_s: float = 0.01) -> Course:
-    """(seconds, samples a second), one after another, noted every 10 ms."""
+    """A course of parts (seconds, samples/s), recorded every 10 ms."""
     found, now_s, samples = Course(), 0.0, 0.0
     found.note(0.0, 0)
     for seconds, rate in parts:
@@ -34,7 +34,7 @@ def test_the_full_rate_counts_after_the_dip_and_not_before_it() -> None:
 
 
 def test_a_moment_that_was_not_noted_has_no_samples() -> None:
-    with pytest.raises(ValueError, match="nothing was noted"):
+    with pytest.raises(ValueError, match="outside of the recorded time"):
         course((1.0, 10)).at(2.0)
-    with pytest.raises(ValueError, match="nothing was noted"):
+    with pytest.raises(ValueError, match="outside of the recorded time"):
         Course().at(0.0)

@@ -1,4 +1,4 @@
-"""The scale-out benchmark: a real run whose worker comes and goes, and the arithmetic of its figures."""
+"""The scale-out benchmark: a real run with a worker that joins and leaves, and the arithmetic of its figures."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TINY = (
 
 
 @pytest.mark.system
-def test_everyone_that_comes_is_taken_apart(
+def test_the_steps_of_every_join_are_measured(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("ELASTICHOST_ARENA_DIR", str(tmp_path))
@@ -37,10 +37,10 @@ def test_everyone_that_comes_is_taken_apart(
     for part in (figures["total"], figures["left"], figures["hand_over"], *figures["steps"].values()):
         assert 0 <= part["p50"] <= part["p99"] <= part["worst"]
     assert figures["total"]["worst"] <= sum(step["worst"] for step in figures["steps"].values()) + 1e-9
-    assert list(tmp_path.iterdir()) == [], "nothing stays behind"
+    assert list(tmp_path.iterdir()) == [], "no files may remain"
 
 
-def test_percentiles_are_over_all_that_came() -> None:
+def test_percentiles_are_over_all_joins() -> None:
     found = [scale_out.ScaleOut(dict.fromkeys(scale_out.STEPS, 0.1 * n), 0.01 * n) for n in (1, 2, 3)]
     moves = [scale_out.HandOver(32, 0.001 * n, 0.5 + 0.1 * n) for n in (1, 2, 3)]
     figures = cast(dict[str, Any], scale_out.figures_of(found, moves))

@@ -1,4 +1,4 @@
-"""The benchmarks measure what they say."""
+"""The cases of the training benchmarks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The benchmark of predictions: all cases on the same observations, figures that follow from its runs."""
+"""The accuracy benchmark: all cases get the same observations, and the figures follow from its runs."""
 
 from __future__ import annotations
 
@@ -39,21 +39,21 @@ def test_history_is_of_other_jobs_or_other_runs_than_those_that_are_judged(monke
     list(runs_of(judged, Options(1, 16, 200, (judged,))))
     (_, seen), *earlier = observed[: 2 + LIKE_JOBS]
     others = [of for of, _ in earlier if of != judged]
-    assert len(others) == LIKE_JOBS, "another run of the job itself, and of jobs like it"
+    assert len(others) == LIKE_JOBS, "similar jobs besides the job itself"
     for name in ("sample_s", "pull_sample_s"):
-        assert len({getattr(of, name) for of in (judged, *others)}) == LIKE_JOBS + 1, "each cost is another one"
+        assert len({getattr(of, name) for of in (judged, *others)}) == LIKE_JOBS + 1, "costs differ"
     assert {of.workload for of in others} == {judged.workload}
     speeds = {one.samples_per_s for one in seen}
     assert not any(one.samples_per_s in speeds for _, more in earlier for one in more)
 
 
-def test_where_jobs_like_it_differ_they_teach_less_surely_than_the_job_itself() -> None:
+def test_differing_similar_jobs_give_a_wider_prior_than_the_job_itself() -> None:
     judged, random = TINY.scenarios[0], np.random.default_rng(0)
     space = accuracy.space_of(judged, grid(judged)[::8], 200)
     others = accuracy.prior_of(judged, [accuracy.like(judged, random) for _ in range(LIKE_JOBS)], space, random)
     itself = accuracy.prior_of(judged, [judged], space, random)
     assert set(others.mean) == set(itself.mean) and others.mean != itself.mean
-    assert max(others.sd[name] / itself.sd[name] for name in itself.sd) > 1.5, "they differ in what they cost"
+    assert max(others.sd[name] / itself.sd[name] for name in itself.sd) > 1.5, "the costs of similar jobs differ"
 
 
 def test_with_cores_fixed_only_workers_and_ps_vary() -> None:

@@ -1,4 +1,4 @@
-"""The benchmarks of a tuner that should leave a good run alone: figures that follow from runs."""
+"""The `stay` benchmarks: their figures follow from their runs."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_live_rows_count_the_slowest_window_against_those_before_the_first_chang
     assert bad.until_s == (10.0,) and bad.final == pytest.approx((1.0,))
 
 
-def test_visits_are_told_from_looks() -> None:
+def test_visits_are_read_from_looks() -> None:
     looks = [(0.5, TWO), (1.0, TWO), (1.5, None), (2.0, ONE), (2.5, TWO)]
     records = [TunerLooked(ProfileSample(at_s, plan, True, 0), 0) for at_s, plan in looks]
     assert visits_of(records, 0.5) == ((0.0, "2x1"), (1.5, "1x1"), (2.0, "2x1"))

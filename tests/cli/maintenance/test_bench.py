@@ -1,4 +1,4 @@
-"""`bench`: finds the benchmarks of the source tree and hands them their arguments."""
+"""`bench`: finds the benchmarks of the source tree and passes them their arguments."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from elastichost.cli.maintenance import bench
 from tests.cli.conftest import Elastichost
 
 
-def test_alone_it_lists_what_there_is(elastichost: Elastichost) -> None:
+def test_without_a_name_it_lists_all_benchmarks(elastichost: Elastichost) -> None:
     outcome = elastichost("bench")
     assert outcome.code == 0
     names = [line.split()[0] for line in outcome.stdout.splitlines()]
@@ -18,7 +18,7 @@ def test_alone_it_lists_what_there_is(elastichost: Elastichost) -> None:
     assert "figures" not in names
 
 
-def test_what_follows_the_name_is_the_benchmarks(elastichost: Elastichost) -> None:
+def test_arguments_after_the_name_go_to_the_benchmark(elastichost: Elastichost) -> None:
     outcome = elastichost("bench", "data-plane", "--help")
     assert outcome.code == 0
     assert outcome.stdout.startswith("usage: elastichost bench data-plane")
@@ -37,7 +37,7 @@ def test_an_unknown_name_ends_with_2_and_a_suggestion(elastichost: Elastichost) 
     assert 'did you mean "data-plane"?' in outcome.stderr
 
 
-def test_an_installed_package_says_where_benchmarks_are(
+def test_an_installed_package_names_the_place_of_the_benchmarks(
     elastichost: Elastichost, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(bench, "ROOT", tmp_path)

@@ -1,4 +1,4 @@
-"""doctor: what it calls broken, and the repair it prints."""
+"""`doctor`: findings and the repairs that it prints."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ GOOD = {"torch": "2.13.0+cpu", "torchrec": "1.8.0", "fbgemm-gpu": "1.8.0+cpu.shi
         ({}, "ok", "torch 2.13.0+cpu, torchrec 1.8.0, fbgemm 1.8.0"),
         ({"fbgemm-gpu-cpu": None, "fbgemm-gpu": "1.8.0"}, "ok", "fbgemm 1.8.0"),
         ({"torch": None}, "failed", "torch -"),
-        ({"fbgemm-gpu-cpu": "1.9.0"}, "failed", "wanted torch 2.13, torchrec 1.8, fbgemm 1.8"),
-        ({"torch": "2.1.30"}, "failed", "wanted torch 2.13"),
+        ({"fbgemm-gpu-cpu": "1.9.0"}, "failed", "needed: torch 2.13, torchrec 1.8, fbgemm 1.8"),
+        ({"torch": "2.1.30"}, "failed", "needed: torch 2.13"),
         ({"fbgemm-gpu": "1.8.0"}, "failed", "overwrite each other"),
     ],
 )

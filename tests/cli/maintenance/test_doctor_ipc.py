@@ -1,4 +1,4 @@
-"""What systemd does to files of /dev/shm at logout, read from real files."""
+"""Whether systemd removes files of /dev/shm at logout, read from real configuration files."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ SHM = Path("/dev/shm")
 AT_RISK = LogindFacts(is_running=True, user_id=1000, user="ann", removes="", lingers=False)
 
 
-def test_who_loses_arenas_at_logout() -> None:
-    assert removes_files(AT_RISK, SHM), "systemd's default is yes"
+def test_arenas_removed_at_logout() -> None:
+    assert removes_files(AT_RISK, SHM), "the default of systemd is yes"
     assert removes_files(AT_RISK, SHM / "mine")
     for harmless in (
         LogindFacts(False, 1000, "ann", "yes", False),
@@ -57,7 +57,7 @@ def test_who_loses_arenas_at_logout() -> None:
         ({"etc/systemd/logind.conf": "no section\n"}, ""),
     ],
 )
-def test_the_last_word_on_it_counts(tmp_path: Path, files: dict[str, str], setting: str) -> None:
+def test_the_setting_of_highest_priority_counts(tmp_path: Path, files: dict[str, str], setting: str) -> None:
     for name, text in files.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)
@@ -74,7 +74,7 @@ def test_systemd_and_lingering_are_seen(tmp_path: Path) -> None:
     assert not logind_facts(tmp_path, 4243).lingers
 
 
-def test_doctor_warns_with_what_to_type(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_doctor_warns_with_a_command(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("ELASTICHOST_ARENA_DIR", raising=False)
     monkeypatch.setattr("elastichost.cli.maintenance.doctor.logind_facts", lambda: AT_RISK)
     check = _logout()

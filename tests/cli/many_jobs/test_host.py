@@ -1,4 +1,4 @@
-"""host, submit, queue, cancel, top and batches: what may be asked for, and what is shown of a host."""
+"""The verbs host, submit, queue, cancel and top, and batches: their options, errors and screens."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def write(
 
 @pytest.fixture
 def host_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Of a host that this very process is, by its status."""
+    """The directory of a host with a status that names this process."""
     monkeypatch.setenv("ELASTICHOST_HOST_DIR", str(tmp_path / "host"))
     return write(tmp_path / "host", *JOBS)
 
@@ -56,14 +56,14 @@ def ended_pid() -> int:
 WRONG = [
     (("--policy", "complimentary"), 'did you mean "complementary"'),
     (("--policy", "best"), "policies: complementary, rmixer_type, fifo, random, exclusive"),
-    (("--memory", "lots"), "'lots' is not an amount of memory"),
-    (("--policy-set", "most_jobs"), "is no KEY=VALUE"),
+(("--memory", "lots"), "'lots' is not an amount of memory"),
+    (("--policy-set", "most_jobs"), "is not KEY=VALUE"),
     (("--policy-set", "most_job=3"), 'did you mean "most_jobs"'),
     (("--policy-set", "most_jobs=many"), "--policy-set: "),
     (("--policy-set", "least_gain=much"), "--policy-set: "),
     (("--policy-set", "feedback=perhaps"), "--policy-set: "),
-    (("--policy-set", "policy=random"), "is no KEY=VALUE"),
-    (("--policy-set", "=3"), "is no KEY=VALUE"),
+    (("--policy-set", "policy=random"), "is not KEY=VALUE"),
+    (("--policy-set", "=3"), "is not KEY=VALUE"),
 ]
 
 
@@ -79,7 +79,7 @@ def test_wrong_options_end_with_2_before_anything_is_made(
     assert not (tmp_path / "h").exists()
 
 
-def test_constants_of_a_policy_are_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_policy_constants_are_set(monkeypatch: pytest.MonkeyPatch) -> None:
     from elastichost.cli.many_jobs.batch import host_parts
 
     settings = ("most_jobs=8", "seed=3", "feedback=false", "least_gain=0.5")
@@ -89,7 +89,7 @@ def test_constants_of_a_policy_are_taken(monkeypatch: pytest.MonkeyPatch) -> Non
     assert options.memory_bytes == found.memory_bytes // 2
     assert not options.keeps_sizes
     alone, _ = host_parts(Path("h"), Path("."), "exclusive", (), "1GiB", own_sizes=False, ends_when_empty=True)
-    assert alone.keeps_sizes, "one at a time, each as it would be alone"
+    assert alone.keeps_sizes, "with policy exclusive, each job keeps the size that it chooses alone"
     assert alone.memory_bytes == min(1 << 30, found.memory_bytes)
 
 
@@ -122,7 +122,9 @@ def test_the_queue_shows_every_job_and_why(elastichost: Elastichost, host_dir: P
     assert [job["state"] for job in facts["jobs"]] == ["running", "waiting", "failed", "done"]
 
 
-def test_a_host_that_is_not_running_any_more_is_told(elastichost: Elastichost, host_dir: Path, ended_pid: int) -> None:
+def test_a_host_that_has_ended_is_shown_as_not_running(
+    elastichost: Elastichost, host_dir: Path, ended_pid: int
+) -> None:
     for facts in ({"state": "ended"}, {"pid": ended_pid}):
         write(host_dir, *JOBS, **facts)  # type: ignore[arg-type]
         assert elastichost("queue").stdout.startswith("not running; ")
@@ -130,7 +132,7 @@ def test_a_host_that_is_not_running_any_more_is_told(elastichost: Elastichost, h
 
 
 @pytest.mark.parametrize("verb", [("submit", "job.toml"), ("cancel", "ads")])
-def test_without_a_host_there_is_nobody_to_ask(
+def test_commands_without_a_running_host_fail(
     elastichost: Elastichost, job_file: Path, tmp_path: Path, ended_pid: int, verb: tuple[str, ...]
 ) -> None:
     for problem in ("no host has written its status here", "is not running"):
@@ -186,7 +188,7 @@ def answering(elastichost: Elastichost, host_dir: Path) -> Iterator[Answering]:
     made.close()
 
 
-def test_submit_sends_whole_jobs_and_tells_their_names(
+def test_submit_sends_whole_jobs_and_prints_their_names(
     elastichost: Elastichost, answering: Answering, job_file: Path, tmp_path: Path
 ) -> None:
     answering.answer(ReachedMsg("job is in the queue", {"job": "job"}), ReachedMsg("again", {"job": "job-2"}))
@@ -215,7 +217,7 @@ def test_a_refusal_is_shown(elastichost: Elastichost, answering: Answering, is_u
     assert answering.got == [CancelMsg("ads")]
 
 
-def test_cancel_says_so(elastichost: Elastichost, answering: Answering) -> None:
+def test_cancel_prints_the_reply(elastichost: Elastichost, answering: Answering) -> None:
     answering.answer(ReachedMsg("ads is cancelled"), ReachedMsg("ads is cancelled"))
     assert elastichost("cancel", "ads").last_line == "ads is cancelled"
     assert json.loads(elastichost("cancel", "ads", "--json").last_line)["job"] == "ads"
@@ -239,7 +241,7 @@ def test_the_exit_code_of_a_batch(states: tuple[JobState, ...], code: int) -> No
     assert exit_code_of(HostStatus(directory="", pid=1, commands="", policy="fifo", jobs=jobs)) == code
 
 
-def test_a_batch_goes_on_as_it_was_asked_for_unless_the_user_says_otherwise(host_dir: Path) -> None:
+def test_a_resumed_batch_keeps_its_options_unless_the_user_changes_them(host_dir: Path) -> None:
     from elastichost.cli.many_jobs.batch import host_parts, resumed_parts
 
     began, _ = host_parts(
@@ -260,7 +262,7 @@ def test_a_batch_goes_on_as_it_was_asked_for_unless_the_user_says_otherwise(host
     assert other.memory_bytes == 1 << 30 and not other.keeps_sizes
 
 
-def test_a_batch_that_kept_no_options_goes_on_by_its_status(host_dir: Path) -> None:
+def test_a_batch_without_saved_options_resumes_from_its_status(host_dir: Path) -> None:
     from elastichost.cli.many_jobs.batch import resumed_parts
     from elastichost.dispatcher.facts import read_host
 
@@ -270,8 +272,8 @@ def test_a_batch_that_kept_no_options_goes_on_by_its_status(host_dir: Path) -> N
     assert (options.settings.policy, options.memory_bytes, options.keeps_sizes) == ("fifo", 1 << 30, False)
 
 
-def test_overrides_are_not_for_a_batch(elastichost: Elastichost, host_dir: Path) -> None:
+def test_overrides_are_refused_for_a_batch(elastichost: Elastichost, host_dir: Path) -> None:
     (host_dir / "queue.json").write_text("[]")
     outcome = elastichost("resume", str(host_dir), "--set", "train.epochs=3")
     assert outcome.code == 2
-    assert "jobs of a batch go on as they are" in outcome.stderr
+    assert "--set is not allowed for a batch" in outcome.stderr

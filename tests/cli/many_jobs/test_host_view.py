@@ -1,4 +1,4 @@
-"""Many jobs on one host, as lines and as a picture."""
+"""The display of many jobs on one host, as lines and as a live table."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_a_line_counts_jobs_and_adds_up_their_speed() -> None:
     assert "samples/s" not in host_line(status(waiting)).plain
 
 
-def test_a_row_has_what_a_job_does_or_what_became_of_it() -> None:
+def test_a_row_shows_what_a_job_does_or_how_it_ended() -> None:
     row = shown(job_table(status(RUNNING))).splitlines()[1]
     for word in ("ads", "running", "2+1", "25%", "0.50", "1.2", "there was room"):
         assert word in row
@@ -95,7 +95,7 @@ def test_a_row_has_what_a_job_does_or_what_became_of_it() -> None:
     assert "GPU 1" in shown(job_table(status(gpu)))
 
 
-def test_those_that_run_come_first_and_a_picture_has_no_end_of_rows() -> None:
+def test_running_jobs_come_first_and_a_live_table_has_a_row_limit() -> None:
     waiting = [JobStatus(job=f"w{at:02}", state="waiting", run_dir="", submitted_s=float(at)) for at in range(40)]
     lines = shown(job_table(status(*waiting, RUNNING))).splitlines()
     assert lines[1].split()[0] == "ads" and len(lines) == 42
@@ -103,7 +103,7 @@ def test_those_that_run_come_first_and_a_picture_has_no_end_of_rows() -> None:
     assert "and 11 more" in picture and picture.splitlines()[-1].startswith("ads: there was room")
 
 
-def test_plain_lines_come_seldom_and_events_at_once() -> None:
+def test_plain_lines_are_rare_and_events_immediate() -> None:
     console = Console(file=io.StringIO(), width=200)
     with open_host_display(console, live=True) as display:  # not a terminal: lines
         for elapsed_s in (0.0, 1.0, 9.9, 10.0, 10.5, 20.1):
@@ -125,12 +125,12 @@ def test_kinds_that_are_quiet_or_have_a_colour_exist() -> None:
 
 
 @pytest.mark.parametrize("live", [True, False])
-def test_on_a_terminal_it_is_a_picture_if_that_is_wanted(live: bool) -> None:
+def test_a_terminal_gets_a_live_table_if_requested(live: bool) -> None:
     console = Console(file=io.StringIO(), width=100, force_terminal=True)
     with open_host_display(console, live=live) as display:
         display.on_status(status(RUNNING))
         display.on_event(line(JobStarted("ads", "there was room", 2, 60 << 20, {"ads": 1.0})))
     written = console.file
     assert isinstance(written, io.StringIO)
-    assert ("\x1b[?25l" in written.getvalue()) == live, "a live picture hides the cursor"
+    assert ("\x1b[?25l" in written.getvalue()) == live, "only a live display hides the cursor"
     assert "there was room" in written.getvalue()

@@ -1,4 +1,4 @@
-"""Ways to name other machines exclude each other."""
+"""The options that name other machines exclude each other."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ def test_none_are_named() -> None:
     ("path", "addresses", "cluster"),
     [(Path("hosts.toml"), ["a"], None), (None, ["a"], Cluster.RAY), (Path("hosts.toml"), [], Cluster.RAY)],
 )
-def test_hosts_are_named_in_one_way(path: Path | None, addresses: list[str], cluster: Cluster | None) -> None:
-    with pytest.raises(ConfigError, match="named in one way"):
+def test_host_options_exclude_each_other(path: Path | None, addresses: list[str], cluster: Cluster | None) -> None:
+    with pytest.raises(ConfigError, match="exclude each other"):
         hosts_asked(path, addresses, cluster, "")
 
 

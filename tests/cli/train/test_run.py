@@ -1,4 +1,4 @@
-"""run, resume, export and predict as a user types them, on a tiny job with real processes."""
+"""The verbs run, resume, export and predict on a tiny job with real processes."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def test_an_error_that_ends_a_run_is_shown_once(tiny_job: Path) -> None:
     assert "reports an error that ends the run: ModelError" in ended.stderr
 
 
-def test_an_arena_directory_that_is_not_there_is_known_before_the_start(
+def test_a_missing_arena_directory_is_found_before_the_start(
     elastichost: Elastichost, tiny_job: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ELASTICHOST_ARENA_DIR", str(tiny_job.parent / "nowhere"))
@@ -125,12 +125,12 @@ def test_an_arena_directory_that_is_not_there_is_known_before_the_start(
     assert "ELASTICHOST_ARENA_DIR" in outcome.stderr
 
 
-def test_predict_knows_wrong_paths_before_it_loads_the_model(elastichost: Elastichost, run_directory: Path) -> None:
+def test_predict_checks_paths_before_it_loads_the_model(elastichost: Elastichost, run_directory: Path) -> None:
     missing = elastichost("predict", str(run_directory), "none.parquet")
-    assert (missing.code, "none.parquet: there is no such file" in missing.stderr) == (3, True)
+    assert (missing.code, "none.parquet: no such file" in missing.stderr) == (3, True)
     (run_directory / "data.parquet").touch()
     nowhere = elastichost("predict", str(run_directory), str(run_directory / "data.parquet"), "-o", "none/a.parquet")
-    assert (nowhere.code, "there is no such directory" in nowhere.stderr) == (2, True)
+    assert (nowhere.code, "its directory does not exist" in nowhere.stderr) == (2, True)
     assert "loading the model" not in missing.stderr + nowhere.stderr
 
 

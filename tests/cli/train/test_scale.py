@@ -1,4 +1,4 @@
-"""scale: what may be asked for, and of which runs."""
+"""The verb scale: its arguments, errors and replies."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ from tests.cli.conftest import Elastichost, write_status
 @pytest.mark.parametrize(
     ("setting", "problem"),
     [
-        ("workers=0", "workers=0: a run has at least one"),
-        ("servers=two", "servers=two: 'two' is no number"),
-        ("workers=-1", "workers=-1: '-1' is no number"),
-        ("worker=3", "'worker=3' is none of workers=COUNT"),
+        ("workers=0", "workers=0: the least is 1"),
+        ("servers=two", "servers=two: 'two' is not a whole number"),
+        ("workers=-1", "workers=-1: '-1' is not a whole number"),
+        ("worker=3", "'worker=3' is not one of workers=COUNT"),
         ("wrokers=3", 'did you mean "workers"?'),
-        ("workers=", "'' is no number"),
+        ("workers=", "'' is not a whole number"),
     ],
 )
 def test_bad_arguments_end_with_2(elastichost: Elastichost, run_directory: Path, setting: str, problem: str) -> None:
@@ -54,7 +54,7 @@ def test_all_problems_at_once(elastichost: Elastichost, run_directory: Path) -> 
 def test_a_run_that_is_not_alive_ends_with_3(elastichost: Elastichost, run_directory: Path) -> None:
     outcome = elastichost("scale", "workers=3")
     assert outcome.code == 3
-    assert "takes no commands" in outcome.stderr
+    assert "accepts no commands" in outcome.stderr
     write_status(run_directory, "done", os.getpid())
     outcome = elastichost("scale", "workers=3")
     assert outcome.code == 3
@@ -98,7 +98,7 @@ def run(elastichost: Elastichost, run_directory: Path) -> Iterator[Answering]:
         answering.close()
 
 
-def test_waits_until_it_is_so(elastichost: Elastichost, run: Answering) -> None:
+def test_scale_waits_until_the_size_is_reached(elastichost: Elastichost, run: Answering) -> None:
     run.answer(AcceptedMsg("3 workers are wanted"), ReachedMsg("workers 1 -> 3", {"reached_s": 0.2}))
     outcome = elastichost("scale", "latest", "workers=3", "worker_cores=2")
     assert (outcome.code, outcome.stdout) == (0, "workers 1 -> 3\n")

@@ -22,10 +22,10 @@ RESULT = RunResult(
 )
 
 
-def test_ids_without_a_row_are_told_and_the_model_may_be_used() -> None:
+def test_ids_without_a_row_are_shown_and_the_model_can_be_used() -> None:
     assert "lookups" not in summary(RESULT).plain
     starved = msgspec.structs.replace(RESULT, status="incomplete", lookups=Lookups(4000, 1000), message="why")
     text = summary(starved).plain
     assert text.startswith("incomplete  in 10s  why\n")
-    assert "1000 of 4000 ids (25.0%) had no row for want of memory" in text
+    assert "1000 of 4000 ids (25.0%) had no row because memory was full" in text
     assert "export /runs/one DIR" in text

@@ -1,4 +1,4 @@
-"""status, events and logs on run directories as they are found."""
+"""The verbs status, events, logs and clean on run directories in different states."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_runs_are_found_by_every_name(run_directory: Path, monkeypatch: pytest.M
     assert find_run(str(run_directory) if name == "path" else name) == run_directory
 
 
-def test_unknown_runs_name_the_known(run_directory: Path) -> None:
+def test_an_unknown_run_lists_known_runs(run_directory: Path) -> None:
     with pytest.raises(ConfigError, match="no run 'shop-20260101T000000Z-abc12'; did you mean") as caught:
         find_run("shop-20260101T000000Z-abc12", run_directory.parent)
     assert run_directory.name in caught.value.hint
@@ -98,7 +98,7 @@ def test_latest_that_is_a_batch_names_its_runs(elastichost: Elastichost, run_dir
     point_latest(batch)
     outcome = elastichost("status")
     assert outcome.code == 2
-    assert "latest is runs/batch-1, which trains many jobs; this verb takes one run" in outcome.stderr
+    assert "latest is the directory of many jobs (runs/batch-1), and this verb takes one run" in outcome.stderr
     assert f"- shop: runs/{run_directory.name} (done)" in outcome.stderr
     assert runs_under(run_directory.parent) == [run_directory]
 
@@ -149,7 +149,7 @@ def lease(number: int) -> LeaseGranted:
 WORKER = ProcessId("worker", 0, 1)
 LOST = ProcessLost(WORKER, 7, -9, "running", "signal 9")
 STARTING = ProcessStarting(ProcessId("worker", 0, 2), "worker-0.1 ended: signal 9")
-# what follows the two lines of `run_directory`: event, cause
+# events and causes that follow the two lines of `run_directory`
 STORY: tuple[tuple[AnyEvent, str], ...] = (
     (lease(1), ""),
     (LOST, "exit-worker-0.1"),
@@ -174,7 +174,7 @@ def story(run_directory: Path) -> Path:
 
 
 def kinds_shown(elastichost: Elastichost, *arguments: str) -> list[str]:
-    """Of `events --json`, whose last line counts the others."""
+    """The kinds that `events --json` prints, without its last line, which counts them."""
     *events, last = elastichost("events", "--json", *arguments).stdout.splitlines()
     assert json.loads(last)["events"] == len(events)
     return [json.loads(event)["kind"] for event in events]
@@ -213,7 +213,7 @@ def test_an_unknown_kind_is_an_error(elastichost: Elastichost, run_directory: Pa
     error = json.loads(outcome.last_line)["error"]
     assert error["type"] == "ConfigError"
     meant = f'; did you mean "{suggestion}"?' if suggestion else ""
-    assert error["message"] == f"there are no events of kind {kind!r}{meant}"
+    assert error["message"] == f"unknown kind of event {kind!r}{meant}"
     assert error["hint"].endswith("categories: progress, decision, fault, warning, lease")
 
 
@@ -223,11 +223,11 @@ def test_a_cause_chooses_what_followed_from_it(elastichost: Elastichost) -> None
     assert kinds_shown(elastichost, "--cause", "exit-worker-0.1") == followed
     assert kinds_shown(elastichost, "-c", "exit-worker-0.1", "--kind", "decision") == ["process_starting"]
     assert kinds_shown(elastichost, "--cause", "start-1.1") == ["process_started"]
-    assert kinds_shown(elastichost, "--cause", "exit-worker-0") == [], "a part of a cause is another cause"
+    assert kinds_shown(elastichost, "--cause", "exit-worker-0") == [], "a prefix of a cause must not match it"
 
 
 @pytest.mark.usefixtures("story")
-def test_leases_are_shown_where_they_belong_when_they_are_asked_for(elastichost: Elastichost) -> None:
+def test_leases_are_shown_in_order_when_requested(elastichost: Elastichost) -> None:
     assert kinds_shown(elastichost) == [kind for kind in KINDS if kind != "lease_granted"]
     assert kinds_shown(elastichost, "--leases") == KINDS
     assert kinds_shown(elastichost, "--leases", "--kind", "process_lost") == ["process_lost"]
@@ -242,7 +242,7 @@ def test_leases_of_another_version_are_an_error(elastichost: Elastichost, story:
     assert elastichost("events").code == 0
     outcome = elastichost("events", "--leases")
     assert outcome.code == 3
-    assert "journal.jsonl, or the leases beside it: not an event of this version" in outcome.stderr
+    assert "journal.jsonl, or the leases beside it: not an event of this elastichost version" in outcome.stderr
 
 
 def test_leases_are_not_followed(elastichost: Elastichost, run_directory: Path) -> None:
@@ -272,7 +272,7 @@ def test_events_leave_out_a_line_that_is_being_written(elastichost: Elastichost,
         journal.write("\n")
     outcome = elastichost("events")
     assert outcome.code == 3
-    assert "journal.jsonl, line 3: not an event of this version" in outcome.stderr
+    assert "journal.jsonl, line 3: not an event of this elastichost version" in outcome.stderr
     assert "versions.json" in outcome.stderr
 
 
@@ -309,7 +309,7 @@ def test_liveness(dead_pid: int) -> None:
 
 @pytest.fixture
 def nothing_shared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No arena and no socket of this host is seen."""
+    """Hides all arenas and sockets of this host."""
     monkeypatch.setenv("ELASTICHOST_ARENA_DIR", str(tmp_path))
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     monkeypatch.delenv("XDG_RUNTIME_DIR", raising=False)
@@ -330,4 +330,4 @@ def test_clean_keeps_what_is_alive(elastichost: Elastichost, run_directory: Path
     assert run_directory.exists()
     os.close(lock)
     elastichost(*arguments)
-    assert not run_directory.exists(), "nobody works in it, whatever process bears its supervisor's number"
+    assert not run_directory.exists(), "the run is dead, even if another process has the pid of its supervisor"

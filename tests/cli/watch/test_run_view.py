@@ -1,4 +1,4 @@
-"""What a run looks like: on a terminal, and in a log."""
+"""The display of a run on a terminal and in a log."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def test_the_category_of_an_event_gives_its_colour(event: AnyEvent, colour: str)
     assert (style.color.name if style.color else "") == colour
 
 
-def test_plain_display_speaks_at_changes_and_every_ten_seconds() -> None:
+def test_plain_display_prints_at_changes_and_every_ten_seconds() -> None:
     console = drawn(terminal=False)
     display = PlainDisplay(console)
     for elapsed_s in (0.0, 1.0, 9.9, 10.0, 11.0, 21.0):
@@ -133,7 +133,7 @@ def test_plain_display_speaks_at_changes_and_every_ten_seconds() -> None:
     assert [line.split()[0] for line in written(console).splitlines()] == ["[0.0s]", "[10s]", "[21s]", "[22s]"]
 
 
-def test_events_of_machines_stay_in_the_journal() -> None:
+def test_routine_events_are_not_displayed() -> None:
     console = drawn(terminal=False)
     display = PlainDisplay(console)
     for event in (LeaseGranted(WORKER, 1, 0, 0, 0, 64), RunFailed("DataError", "no such file"), ProcessReady(WORKER)):

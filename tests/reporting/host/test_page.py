@@ -1,4 +1,4 @@
-"""The page about a batch, its figures, and the verb that writes it."""
+"""The page about a batch, its figures, and the verb `report` for a batch."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_a_figure_has_the_pages_colours_only_and_is_the_same_each_time(make: Mak
 
 
 @pytest.mark.usefixtures("style")
-def test_bars_lie_where_their_job_was(report: HostReport) -> None:
+def test_bars_match_the_times_of_their_jobs(report: HostReport) -> None:
     drawing = drawn(gantt_figure, report)
     bars = {text: part(drawing, gid).get_paths()[0].get_extents() for gid, text in drawing.tips.items()}
     runs = next(bar for text, bar in bars.items() if text.startswith("ads (dense): running"))
@@ -91,29 +91,29 @@ def test_bands_are_stacked_upon_one_another(report: HostReport) -> None:
     assert above[:, 1].max() == pytest.approx(2.5)
     beside = above[(above[:, 0] > 4.5) & (above[:, 0] < 7.5)]
     assert beside[:, 1].min() == pytest.approx(2.0)
-    assert drawing.tips == {"core-0": "ads: 2.00 cores at most", "core-1": "news: 0.50 cores at most"}
+    assert drawing.tips == {"core-0": "ads: at most 2.00 cores", "core-1": "news: at most 0.50 cores"}
     assert drawing.figure.axes[0].get_ylim()[1] > 4.0  # the cores of the host
 
 
 @pytest.mark.usefixtures("style")
-def test_charges_and_what_there_is_stand_above_what_is_used(report: HostReport) -> None:
+def test_charges_and_limit_are_drawn_above_memory_in_use(report: HostReport) -> None:
     (axes,) = drawn(host_memory_figure, report).figure.axes
     lines = {line.get_label(): max(line.get_ydata()) for line in axes.lines}
     assert lines["charged"] == 500 << 20
-    assert lines["all may have"] == 1000 << 20
+    assert lines["limit of all jobs"] == 1000 << 20
     much = msgspec.structs.replace(report.summary, memory_bytes=10**12)
     (axes,) = drawn(host_memory_figure, msgspec.structs.replace(report, summary=much)).figure.axes
-    assert "all may have" not in {line.get_label() for line in axes.lines}
+    assert "limit of all jobs" not in {line.get_label() for line in axes.lines}
 
 
 @pytest.mark.usefixtures("style")
-def test_points_lie_at_what_was_predicted_and_measured(report: HostReport) -> None:
+def test_points_are_at_predicted_and_measured_speeds(report: HostReport) -> None:
     drawing = drawn(speed_figure, report)
     gid = next(gid for gid, text in drawing.tips.items() if text.startswith("ads beside news"))
     assert part(drawing, gid).get_xydata().tolist() == [[pytest.approx(0.8), pytest.approx(0.75)]]
 
 
-def test_the_page_tells_everything_in_one_file(report: HostReport) -> None:
+def test_the_page_of_a_host_is_one_file_with_everything(report: HostReport) -> None:
     page = host_page_of(report)
     seen = Seen(page)
     assert not {"script", "link", "img", "iframe"} & set(seen.tags)
@@ -121,14 +121,14 @@ def test_the_page_tells_everything_in_one_file(report: HostReport) -> None:
     targets = {value for key, value in seen.attributes if key == "id"}
     assert all(value and value[1:] in targets for key, value in seen.attributes if key == "href")
     for told in (
-        "of 4 jobs 2 done, 1 failed, 1 cancelled",
+        "4 jobs: 2 done, 1 failed, 1 cancelled",
         "At most 2 jobs ran at once",
-        "jobs run together that need different things",
+        "jobs that need different resources run together",
         "ran out of memory; once more, alone",
         "out of memory 1\N{MULTIPLICATION SIGN}",
         "0.7500",
         "1.60",
-        "most of all news, 150%",
+        "at most 150% (news)",
         "cgroup v2: it is not mounted.",
     ):
         assert told in seen.text, told
@@ -141,7 +141,7 @@ def test_titles_of_marks_are_in_the_page(report: HostReport) -> None:
     assert "ads (dense): running, 0:03.0 to 0:11.0, 8.0s" in titles
 
 
-def test_what_a_host_says_is_text(tmp_path: Path) -> None:
+def test_texts_of_a_host_are_escaped(tmp_path: Path) -> None:
     told = job(HOSTILE, "failed", kind=HOSTILE, why=HOSTILE, started_s=2.0, ended_s=3.0)
     write_host(tmp_path, host(tmp_path, told, policy=HOSTILE, isolation=(HOSTILE,), elapsed_s=4.0))
     write_journal(tmp_path, host_line(1.0, JobSubmitted(HOSTILE)), host_line(2.0, began(HOSTILE, HOSTILE)))
@@ -155,7 +155,7 @@ def test_a_host_without_a_job_has_a_page(tmp_path: Path) -> None:
     write_host(tmp_path, host(tmp_path, elapsed_s=4.0))
     seen = Seen(host_page_of(read(tmp_path)))
     assert "svg" not in seen.tags
-    for told in ("without a job", "No job was submitted.", "Nothing was measured.", "It was not recorded."):
+    for told in ("without a job", "No job was submitted.", "Nothing was measured.", "jobs was not recorded."):
         assert told in seen.text, told
 
 

@@ -1,4 +1,4 @@
-"""Text stays text."""
+"""Texts are escaped in HTML."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from elastichost.reporting.render.markup import Markup, cleaned, joined, tag
 
 
 class Seen(HTMLParser):
-    """What a browser makes of it."""
+    """The tags, attributes and text that a browser sees in a page."""
 
     def __init__(self, page: str) -> None:
         super().__init__(convert_charrefs=True)
@@ -30,7 +30,7 @@ class Seen(HTMLParser):
 
 
 @given(st.text(), st.text())
-def test_whatever_is_told_is_told_as_text(text: str, value: str) -> None:
+def test_texts_are_escaped(text: str, value: str) -> None:
     seen = Seen(tag("p", text, tag("b", "x"), text, title=value))
     assert seen.tags == ["p", "b"]
     assert seen.text == cleaned(text) + "x" + cleaned(text)
@@ -42,5 +42,5 @@ def test_markup_is_taken_as_it_is() -> None:
     assert tag("meta", name_="a", http_equiv="b") == '<meta name="a" http-equiv="b">'
 
 
-def test_what_is_not_seen_cannot_deceive() -> None:
+def test_invisible_characters_are_replaced() -> None:
     assert cleaned("a\x00b\u202egnp.exe\ud800\tc\n") == "a\ufffdb\ufffdgnp.exe\ufffd\tc\n"

@@ -1,4 +1,4 @@
-"""Figures as parts of a page."""
+"""Figures as SVG elements of a page."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_ids_of_all_figures_are_different_and_referred_to(full: Report) -> None:
     assert referred == set(ids)
 
 
-def test_marks_tell_what_they_are(full: Report) -> None:
+def test_marks_have_tooltips(full: Report) -> None:
     titles = [one.text or "" for one in parsed(throughput_figure(full)).iter("{http://www.w3.org/2000/svg}title")]
     assert "2: 3 workers, 2 PS: try 3 workers" in titles
     written = "checkpoint step-400 written: 500 rows, 1.0 MiB in 1.00 s; training stood still for 0.10 s"

@@ -1,4 +1,4 @@
-"""Whole run directories, made by hand and made by a run."""
+"""Reports of whole run directories, constructed and from a real run."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_a_run_made_by_hand(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "missing", ["job.resolved.toml", "versions.json", "journal.jsonl", "metrics.db", "status.json"]
 )
-def test_whatever_is_missing_is_told_and_the_rest_is_reported(tmp_path: Path, missing: str) -> None:
+def test_missing_files_are_gaps_and_the_rest_is_reported(tmp_path: Path, missing: str) -> None:
     run = write_run(tmp_path / "run")
     whole = read(run)
     (run / missing).unlink()
@@ -84,7 +84,7 @@ def test_a_run_that_was_killed_and_resumed(tmp_path: Path) -> None:
     assert page_of(report)
 
 
-def test_what_a_run_failed_with_is_told(tmp_path: Path) -> None:
+def test_the_error_of_a_failed_run_is_reported(tmp_path: Path) -> None:
     run = write_run(tmp_path / "run", state="failed")
     failed = RunFailed("RestartBudgetError", "server-0 ended 4 times")
     write_journal(run, line(0, STARTED), line(1, failed), line(2, RunEnded("failed")))
@@ -121,11 +121,11 @@ def test_a_run_that_really_ran(real_run: Path) -> None:
     assert {one.configuration for one in report.model.candidates} >= {Configuration(1, 1), Configuration(2, 1)}
     assert {one.process for one in report.processes} >= {"worker-0", "server-0"}
     page = page_of(report)
-    assert page.count("<svg") == 7  # all but the load: the rows are read directly
+    assert page.count("<svg") == 7  # all figures but the load, which direct access does not have
 
 
 @pytest.mark.system
-def test_a_run_without_its_records_tells_the_decisions_all_the_same(real_run: Path, tmp_path: Path) -> None:
+def test_a_run_without_records_has_the_decisions_of_its_journal(real_run: Path, tmp_path: Path) -> None:
     whole = read(real_run)
     left = tmp_path / "left"
     shutil.copytree(real_run, left, ignore=shutil.ignore_patterns("decisions.jsonl", "checkpoints"))

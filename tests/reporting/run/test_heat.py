@@ -1,4 +1,4 @@
-"""Load of the PS from recorded looks."""
+"""The load of the PS from recorded looks."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_shares_follow_the_owners() -> None:
     assert heat.hottest[0].share == 0.5
 
 
-def test_a_ps_that_some_workers_need_not_ask_has_less_to_do() -> None:
+def test_a_ps_that_fewer_workers_use_has_less_load() -> None:
     folder = HeatFolder()
     folder.looked(look(((0, 0, 30.0), (0, 1, 10.0)), owners=OWNERS, speeds={0: 2.0, 1: 1.0}), 1.0)
     heat = folder.heat()

@@ -1,4 +1,4 @@
-"""What the tuner knew, from the records of a tuner that decided."""
+"""The tuner's knowledge, rebuilt from the records of a tuner with decisions."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_every_decision_and_what_was_measured_afterwards(records: list[Record]) 
     assert changes
     for one, later in itertools.pairwise(told):
         if one.kind in ("try", "move", "return"):
-            # a trial ends with the measurement that the next decision is made from
+            # the next decision is made from the measurement at the end of a trial
             assert later_present(later, made) == one.configuration
             assert one.measured is not None
             assert one.present is not None
@@ -76,7 +76,7 @@ def test_the_model_against_what_was_measured(records: list[Record]) -> None:
         assert one.fitted is not None
         assert one.fitted.low < one.fitted.samples_per_s < one.fitted.high
         assert abs(math.log(one.fitted.samples_per_s / one.measured.samples_per_s)) < 0.35
-    assert sum(one.before is None for one in model.measured) == 1  # what it began with was not foretold
+    assert sum(one.before is None for one in model.measured) == 1  # there is no forecast of the first plan
     assert model.configurations == len(model.measured)
     assert 0 < model.rank <= model.parameters_total
     assert set(model.spread) <= set(model.parameters)
@@ -128,10 +128,10 @@ def test_the_model_is_that_of_the_last_opening_that_measured() -> None:
 def test_nothing_measured_is_no_model() -> None:
     assert known([]).model() is None
     assert known(tuned(1)).model() is None
-    assert known(tuned(20)[1:]).decisions() == ()  # looks without the opening tell nothing
+    assert known(tuned(20)[1:]).decisions() == ()  # looks before an opening are ignored
 
 
-def test_a_model_that_cannot_be_fitted_is_told() -> None:
+def test_a_failed_fit_is_reported() -> None:
     opened, *looks = tuned(20)
     assert isinstance(opened, TunerOpened)
     unknown = TunerOpened(msgspec.structs.replace(opened.settings, model="of a later version"))
@@ -151,7 +151,7 @@ def test_decisions_of_the_journal_alone(records: list[Record]) -> None:
     assert all(one.measured is None for one in told)
 
 
-def test_decisions_that_changed_no_plan_are_told_apart() -> None:
+def test_decisions_that_changed_no_plan_are_marked() -> None:
     def decided(at_s: float, kind: str, workers: int, measured_workers: int = 0) -> TunerDecision:
         size, present = Configuration(workers, 1), SpeedForecast(Configuration(1, 1), 100.0, 90.0, 110.0)
         measured = SpeedForecast(size, 120.0, 110.0, 130.0) if measured_workers else None
@@ -164,16 +164,16 @@ def test_decisions_that_changed_no_plan_are_told_apart() -> None:
 
     decisions = (
         decided(1.0, "try", 2),  # a plan followed
-        decided(10.0, "return", 1, 1),  # nothing did: that ran already
+        decided(10.0, "return", 1, 1),  # no plan followed: it ran already
         decided(20.0, "return", 1, 1),
         decided(30.0, "move", 3),  # a plan of another size followed
         decided(40.0, "settle", 1),
-        decided(50.0, "try", 4, 4),  # it was measured afterwards: the journal is cut short
+        decided(50.0, "try", 4, 4),  # measured afterwards, but the journal is cut
     )
     plans = (plan(0.0, 1), plan(0.99, 2), plan(31.0, 2))
     told = with_outcomes(decisions, plans)
     assert [one.was_followed for one in told] == [True, False, False, False, None, True]
-    assert told[1].measured is None and told[1].gain is None, "that is none of its doing"
+    assert told[1].measured is None and told[1].gain is None, "a decision that was not followed has no measurement"
     assert told[5].gain == 0.2
-    assert with_outcomes(decisions, ()) == decisions, "without a journal nothing tells"
+    assert with_outcomes(decisions, ()) == decisions, "without plans in the journal, nothing changes"
     assert decision_table(told).count("not carried out") == 3

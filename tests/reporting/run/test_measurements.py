@@ -1,4 +1,4 @@
-"""metrics.db as it is found, and on the axis of running time."""
+"""metrics.db in different states, and its rows on the axis of running time."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def numbers(values: tuple[float | None, ...]) -> list[float]:
 
 def test_a_run_of_two_sessions(tmp_path: Path) -> None:
     first = [status(float(at_s), 100 * at_s) for at_s in range(5)]
-    # resumed from a checkpoint at 300: it starts with nothing, then knows what was trained before
+    # resumed from a checkpoint at 300: the first rows have no samples, later ones include those before
     second = [status(0.1, 0), status(1.0, 300), status(2.0, 400)]
     write_metrics(tmp_path / "metrics.db", [*first, *second])
     found = read_measurements(tmp_path / "metrics.db")
@@ -50,7 +50,7 @@ def test_long_runs_are_thinned_and_nothing_is_lost_of_their_ends(tmp_path: Path)
     assert None not in worker.at_s
 
 
-def test_lines_are_broken_where_a_process_was_not(tmp_path: Path) -> None:
+def test_lines_break_where_a_process_did_not_exist(tmp_path: Path) -> None:
     def with_incarnation(at_s: float, incarnation: int) -> object:
         one = status(at_s, 100)
         processes = tuple(msgspec.structs.replace(process, incarnation=incarnation) for process in one.processes)
@@ -74,7 +74,7 @@ def test_what_was_not_measured_is_not_zero(tmp_path: Path) -> None:
     write_metrics(tmp_path / "metrics.db", [status(2.0, 200)])
     (worker, _) = process_courses(read_measurements(tmp_path / "metrics.db"), axis_of((), [2.0]))
     assert worker.cpu_percent == (None, 50.0)
-    assert worker.mean_cpu_percent == 50.0, "of what was measured"
+    assert worker.mean_cpu_percent == 50.0, "the mean must leave out missing values"
 
 
 def test_processes_that_are_gone_measure_nothing(tmp_path: Path) -> None:
@@ -103,7 +103,7 @@ def test_a_store_that_is_being_written_is_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"no database", b"SQLite format 3\x00" + bytes(4000)])
-def test_what_is_no_database_is_told(tmp_path: Path, content: bytes) -> None:
+def test_an_invalid_database_is_reported(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "metrics.db").write_bytes(content)
     found = read_measurements(tmp_path / "metrics.db")
     assert found.sessions == ()
@@ -112,7 +112,7 @@ def test_what_is_no_database_is_told(tmp_path: Path, content: bytes) -> None:
 
 def test_without_rows_and_without_a_file(tmp_path: Path) -> None:
     write_metrics(tmp_path / "metrics.db", [])
-    assert "it is empty" in read_measurements(tmp_path / "metrics.db").problem
+    assert "empty, so" in read_measurements(tmp_path / "metrics.db").problem
     assert "no such file" in read_measurements(tmp_path / "other.db").problem
     assert course_of(read_measurements(tmp_path / "other.db"), axis_of((), [])).at_s == ()
 
@@ -127,7 +127,7 @@ def test_an_older_store_gives_what_it_has(tmp_path: Path) -> None:
     assert [row.samples for row in found.sessions[0].run] == [100, 200]
 
 
-def test_rows_that_are_no_numbers_are_told(tmp_path: Path) -> None:
+def test_rows_that_are_not_numbers_are_reported(tmp_path: Path) -> None:
     write_metrics(tmp_path / "metrics.db", [status(1.0, 100)])
     with sqlite3.connect(tmp_path / "metrics.db") as connection:
         connection.execute("UPDATE run SET samples_trained = 'many'")

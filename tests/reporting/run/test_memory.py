@@ -1,4 +1,4 @@
-"""What a report tells of memory: the budget, what was foreseen, what was done, and what that did."""
+"""Memory in a report: the budget, forecasts, actions and their effects."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def steps(lines: list[JournalLine]) -> tuple[MemoryStep, ...]:
     return memory_steps_of(chapters, axis_of(chapters, []))
 
 
-def test_what_was_told_is_in_order_and_what_an_action_did_is_with_it() -> None:
+def test_memory_steps_are_in_order_with_their_effects() -> None:
     found = steps(told())
     kinds = [(one.at_s, one.kind) for one in found]
     assert kinds == [
@@ -77,14 +77,14 @@ def test_what_was_told_is_in_order_and_what_an_action_did_is_with_it() -> None:
         (10.0, "note"),
     ]
     assert [(one.exceeds_in_s, one.chance) for one in found[1:4]] == [(95.0, 0.6), (None, 0.3), (40.0, 0.3)]
-    assert [bool(one.effect) for one in found] == [False, True, *[False] * 6], "both of the evictions were measured so"
+    assert [bool(one.effect) for one in found] == [False, True, *[False] * 6], "one effect covers both evictions"
     assert found[1].effect == text_of(MEASURED)
     assert "+2.9 MiB within 9,000 samples, where +85.8 MiB were expected without it" in found[1].effect
     assert [one.text for one in found] == [text_of(told()[int(one.at_s)].event) for one in found]
     assert "budget 858.3 MiB; rows 9.5 MiB" in found[0].text
 
 
-def test_what_is_no_action_is_a_note() -> None:
+def test_other_memory_events_are_notes() -> None:
     events: tuple[AnyEvent, ...] = (
         MemoryMoveRefused(0, too_few=True),
         MemoryForecastFailed("ValueError", "no such table"),
@@ -100,7 +100,7 @@ def test_an_effect_of_another_session_belongs_to_no_action_of_this_one() -> None
     assert [one.effect for one in steps([*begun, *later])] == [""]
 
 
-def test_of_very_many_the_first_and_the_last_are_told() -> None:
+def test_of_very_many_steps_the_first_and_last_are_kept() -> None:
     many = [MemoryForecastFailed("ValueError", f"number {at}") for at in range(3 * MOST_STEPS)]
     found = steps([line(0, STARTED), *(line(at, event) for at, event in enumerate(many))])
     assert len(found) == MOST_STEPS
@@ -120,7 +120,7 @@ def read(run: Path) -> Report:
     return read_report(run, is_running=False, now_utc=NOW)
 
 
-def test_the_page_tells_it_in_plain_words(tmp_path: Path) -> None:
+def test_the_page_shows_memory_steps(tmp_path: Path) -> None:
     run = write_run(tmp_path / "run")
     write_journal(run, *told())
     looks = [
@@ -137,20 +137,20 @@ def test_the_page_tells_it_in_plain_words(tmp_path: Path) -> None:
     assert report.memory.peak_used_bytes == 800 << 20
     page = page_of(report)
     for words in (
-        "What was foreseen, and what was done",
-        "The job may use 858.3 MiB. Of that at most 800.0 MiB were taken",
+        "Forecasts and actions",
+        "The job may use 858.3 MiB. At most 800.0 MiB of that were in use",
         "rows dropped",
         "rows unseen for 8192 samples are dropped",
         "+2.9 MiB within 9,000 samples",
         "1m35s",
         "ids admitted later",
-        "all is used",
+        "memory full",
         "memory will not suffice in about 9 s",
     ):
         assert words in page, words
 
 
-def test_a_run_of_which_nothing_was_told_has_no_such_table(tmp_path: Path) -> None:
+def test_a_run_without_memory_events_has_no_memory_table(tmp_path: Path) -> None:
     report = read(write_run(tmp_path / "run"))
     assert report.memory.steps == ()
-    assert "What was foreseen" not in page_of(report)
+    assert "Forecasts and actions" not in page_of(report)

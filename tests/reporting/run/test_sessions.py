@@ -21,7 +21,7 @@ def test_a_session_begins_with_run_started() -> None:
     assert axis.at_s(1, BEGAN_S + 61.5) == 6.5
 
 
-def test_warnings_before_a_start_are_of_what_starts() -> None:
+def test_warnings_before_a_start_belong_to_the_new_session() -> None:
     lines = [line(0, STARTED), line(5, WARNED), line(99, HistoryUnavailable("no space")), line(100, STARTED)]
     chapters = chapters_of(lines)
     assert [[one.kind for one in chapter.lines] for chapter in chapters] == [
@@ -37,7 +37,7 @@ def test_a_journal_may_begin_with_anything_or_not_at_all() -> None:
     assert axis_of((), []).total_s == 0.0
 
 
-def test_what_was_measured_longer_than_told_counts() -> None:
+def test_a_measured_duration_beyond_the_journal_counts() -> None:
     axis = axis_of(chapters_of([line(0, STARTED), line(5, READY)]), [7.5])
     assert axis.sessions[0].duration_s == 7.5
     assert axis.measured == (0,)

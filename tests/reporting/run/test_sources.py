@@ -24,11 +24,11 @@ def gaps(sources: Sources) -> list[tuple[str, str]]:
 
 
 def test_no_directory_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(PreflightError, match="there is no such directory"):
+    with pytest.raises(PreflightError, match="no such directory"):
         open_sources(tmp_path / "nothing")
 
 
-def test_what_is_there_is_read(run: Path) -> None:
+def test_existing_files_are_read(run: Path) -> None:
     sources = open_sources(run)
     assert sources.job() == JobFacts("shop", "async", 64, 2, "1GiB", "")
     assert sources.versions()["elastichost"] == "0.1.0"
@@ -68,7 +68,7 @@ def test_a_line_that_was_cut_short_is_no_gap(run: Path) -> None:
     assert sources.gaps == []
 
 
-def test_lines_of_another_version_are_left_out_and_told(run: Path) -> None:
+def test_lines_of_another_version_are_left_out_and_counted(run: Path) -> None:
     write_journal(run, line(1, ProcessReady(worker())), line(2, ProcessReady(worker(1))))
     lines = (run / "journal.jsonl").read_bytes().splitlines(keepends=True)
     (run / "journal.jsonl").write_bytes(lines[0] + b'{"kind": 7}\n\xff\xfe\n[]\n' + lines[1])
@@ -76,7 +76,7 @@ def test_lines_of_another_version_are_left_out_and_told(run: Path) -> None:
     assert len(list(sources.journal())) == 2
     ((name, text),) = gaps(sources)
     assert name == "journal.jsonl"
-    assert text.startswith("3 lines cannot be read by this version and are left out; the first:")
+    assert text.startswith("3 lines left out, because this version cannot read them; first error:")
 
 
 @pytest.mark.parametrize(
@@ -90,7 +90,7 @@ def test_lines_of_another_version_are_left_out_and_told(run: Path) -> None:
         (b'"reason":"cold start"', b'"reason":"cold start","colour":"red"'),
     ],
 )
-def test_events_of_another_shape_are_left_out_and_told(run: Path, known: bytes, other: bytes) -> None:
+def test_events_of_another_shape_are_left_out_and_counted(run: Path, known: bytes, other: bytes) -> None:
     decided = TunerDecided(Decision("move", Configuration(1, 1), "it is faster"))
     write_journal(run, line(1, plan(2, 1, "cold start")), line(2, evaluated(10, 0.7)), line(3, decided))
     whole = (run / "journal.jsonl").read_bytes()
@@ -100,25 +100,25 @@ def test_events_of_another_shape_are_left_out_and_told(run: Path, known: bytes, 
     assert len(list(sources.journal())) == 2
     ((name, text),) = gaps(sources)
     assert name == "journal.jsonl"
-    assert text.startswith("1 line cannot be read by this version")
+    assert text.startswith("1 line left out, because this version cannot read them")
 
 
-def test_an_empty_journal_is_told(run: Path) -> None:
+def test_an_empty_journal_is_a_gap(run: Path) -> None:
     (run / "journal.jsonl").write_bytes(b"")
     sources = open_sources(run)
     assert list(sources.journal()) == []
-    assert gaps(sources) == [("journal.jsonl", "it is empty: what happened and what was decided is not known")]
+    assert gaps(sources) == [("journal.jsonl", "empty, so the report lacks the history of the run")]
 
 
 @pytest.mark.parametrize("content", ["[job", "[train]\nepochs = 'two'", "job = 1\n[train]\nepochs = []"])
-def test_a_job_file_that_says_something_else(run: Path, content: str) -> None:
+def test_an_invalid_job_file_is_a_gap(run: Path, content: str) -> None:
     (run / "job.resolved.toml").write_text(content)
     sources = open_sources(run)
     assert sources.job() == JobFacts()
     assert gaps(sources)[0][0] == "job.resolved.toml"
 
 
-def test_a_job_file_of_another_shape_tells_what_it_can(run: Path) -> None:
+def test_a_job_file_of_another_shape_is_read_partly(run: Path) -> None:
     (run / "job.resolved.toml").write_text("train = 7\n[job]\nname = 'old'\n[unknown]\nx = 1")
     sources = open_sources(run)
     assert sources.job() == JobFacts(name="old")

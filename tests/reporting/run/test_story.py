@@ -1,4 +1,4 @@
-"""What a journal tells."""
+"""The history of a run from its journal."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def story(*lines: JournalLine) -> Story:
     return story_of(chapters, axis_of(chapters, []))
 
 
-def test_plans_and_what_they_came_to() -> None:
+def test_plans_and_their_outcomes() -> None:
     told = story(
         line(1, plan(2, 1, "cold start")),
         line(5, plan(1, 1, "try 1 worker")),
@@ -63,7 +63,7 @@ def test_spans_end_with_their_event_or_with_their_session() -> None:
         ("checkpoint", 1.0, 4.0),
         ("checkpoint", 8.0, 9.0),
     ]
-    assert "its end was not seen" in told.spans[2].text
+    assert "no end in the journal" in told.spans[2].text
 
 
 def test_evaluations_without_an_auc_are_evaluations() -> None:
@@ -71,7 +71,7 @@ def test_evaluations_without_an_auc_are_evaluations() -> None:
     assert [(one.samples, one.auc, one.logloss) for one in told.evaluations] == [(10, None, 0.5)]
 
 
-def test_faults_and_how_soon_they_were_mended() -> None:
+def test_faults_and_their_recovery_times() -> None:
     told = story(
         line(1, lost(worker())),
         line(1.1, ProcessReady(worker(1))),

@@ -1,8 +1,8 @@
-"""A report as a page.
+"""Renders the report of a run as a page.
 
 Modules:
     page                     the whole page
     tables                   its tables
-    figures, model_figures   its drawings
-    words                    figures and facts as words
+    figures, model_figures   its figures
+    words                    its sentences and facts
 """

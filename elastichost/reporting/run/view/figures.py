@@ -15,13 +15,13 @@ if TYPE_CHECKING:
 
 __all__ = ["heat_figure", "learning_figure", "memory_figure", "plan_figure", "process_figure", "throughput_figure"]
 
-MOST_NUMBERED = 24  # changes of plan; more numbers would cover one another
+MOST_NUMBERED = 24  # plan changes; if there are more, their numbers are left out because they would overlap
 NAN = float("nan")
-NEAR_BUDGET = 4.0  # a budget further above what was used would only flatten the lines
+NEAR_BUDGET = 4.0  # the budget is drawn only up to this multiple of the peak: a higher line would flatten the others
 
 
 def _numbers(values: Values, scale: float = 1.0) -> list[float]:
-    """NaN breaks a line."""
+    """The values divided by `scale`; None becomes NaN, which breaks a line."""
     return [NAN if value is None else value / scale for value in values]
 
 
@@ -47,14 +47,14 @@ def _total_s(report: Report) -> float:
 
 
 def throughput_figure(report: Report) -> Drawing | None:
-    """None: nothing was measured."""
+    """Samples/s over time. None: nothing was measured."""
     course, scale = report.course, time_scale(_total_s(report))
     if not _has(course.counted_per_s) and not _has(course.reported_per_s):
         return None
     figure, (axes,) = new_figure(2.9)
     at = _numbers(course.at_s, scale.seconds)
-    axes.plot(at, _numbers(course.counted_per_s), color=LINES.workers, alpha=0.35, linewidth=0.8, label="as counted")
-    axes.plot(at, _numbers(course.reported_per_s), color=LINES.workers, label="over five seconds")
+    axes.plot(at, _numbers(course.counted_per_s), color=LINES.workers, alpha=0.35, linewidth=0.8, label="each second")
+    axes.plot(at, _numbers(course.reported_per_s), color=LINES.workers, label="mean over five seconds")
     axes.set_ylim(0, max(1.0, axes.get_ylim()[1]))
     axes.set_ylabel("samples/s, all workers")
     count_ticks(axes.yaxis)
@@ -69,7 +69,7 @@ def throughput_figure(report: Report) -> Drawing | None:
 def _shade(axes: Axes, report: Report, scale: TimeScale) -> dict[str, str]:
     tips: dict[str, str] = {}
     named: set[str] = set()
-    least_s = _total_s(report) / 700  # a shorter one would not be seen
+    least_s = _total_s(report) / 700  # a narrower span would be invisible
     for number, span in enumerate(report.story.spans):
         colour = LINES.checkpoint if span.kind == "checkpoint" else LINES.evaluation
         gid = f"span-{number}"
@@ -120,9 +120,9 @@ def _mark_losses(axes: Axes, report: Report, scale: TimeScale) -> dict[str, str]
 
 
 def learning_figure(report: Report) -> Drawing | None:
-    """Loss and AUC over samples. None: nothing was learnt."""
+    """Loss and AUC over samples. None: the run has neither."""
     course, evaluations = report.course, [one for one in report.story.evaluations if one.auc is not None]
-    has_loss = any(course.loss)  # an emulated model has none but 0
+    has_loss = any(course.loss)  # the loss of an emulated model is always 0
     if not has_loss and not evaluations:
         return None
     panels = has_loss + bool(evaluations)
@@ -136,7 +136,7 @@ def learning_figure(report: Report) -> Drawing | None:
         axes[-1].plot(samples, auc, "o-", color=LINES.evaluation, markersize=4, linewidth=1.0, label="on the test set")
         truth = report.overview.truth_auc
         if truth is not None:
-            axes[-1].axhline(truth, color=LINES.muted, linestyle=(0, (4, 3)), linewidth=0.9, label="the planted truth")
+            axes[-1].axhline(truth, color=LINES.muted, linestyle=(0, (4, 3)), linewidth=0.9, label="true probabilities")
         axes[-1].set_ylabel("AUC")
         legend_above(axes[-1])
     axes[-1].set_xlim(left=0)
@@ -146,7 +146,7 @@ def learning_figure(report: Report) -> Drawing | None:
 
 
 def _unwound(samples: Values, losses: Values) -> list[tuple[float, float]]:
-    """A run that went back to a checkpoint begins a new line there."""
+    """(samples, loss) points; a new line begins where the run went back to a checkpoint."""
     points: list[tuple[float, float]] = []
     last = -1.0
     for count, loss in zip(samples, losses, strict=True):
@@ -161,7 +161,7 @@ def _unwound(samples: Values, losses: Values) -> list[tuple[float, float]]:
 
 
 def plan_figure(report: Report) -> Drawing | None:
-    """What was wanted to run, over time. None: nothing was planned."""
+    """The planned numbers of workers, PS and threads over time. None: there was no plan."""
     from matplotlib.ticker import MaxNLocator
 
     story, scale, total_s = report.story, time_scale(_total_s(report)), _total_s(report)
@@ -178,7 +178,7 @@ def plan_figure(report: Report) -> Drawing | None:
             ("threads of a worker", LINES.threads, [at for at, _ in story.threads], [n for _, n in story.threads], 0.04)
         )
     for name, colour, times, counts, aside in lines:
-        # lines of equal numbers lie beside, not upon one another
+        # an offset, so that lines with equal numbers do not cover one another
         steps = [count + aside for count in (*counts, counts[-1])]
         ends = [time / scale.seconds for time in (*times, max(total_s, times[-1]))]
         axes.step(ends, steps, where="post", color=colour, label=name, linewidth=1.6)
@@ -187,15 +187,15 @@ def plan_figure(report: Report) -> Drawing | None:
     _time_axis(axes, report, scale)
     tips = _mark_plans(axes, story.plans, scale)
     legend_above(axes)
-    return Drawing("plan", figure, "Workers, parameter servers and threads that were planned, over time", tips)
+    return Drawing("plan", figure, "Planned workers, parameter servers and threads over time", tips)
 
 
 def process_figure(report: Report) -> Drawing | None:
-    """CPU and memory of each process. None: none was measured."""
+    """CPU and memory of each process over time. None: no process was measured."""
     scale = time_scale(_total_s(report))
     if not report.processes:
         return None
-    with_cpu = any(_has(one.cpu_percent) for one in report.processes)  # a short run is measured once: that tells none
+    with_cpu = any(_has(one.cpu_percent) for one in report.processes)  # a single measurement has no CPU use
     figure, axes = new_figure(4.2 if with_cpu else 2.3, 1 + with_cpu, sharex=True)
     are_few = len(report.processes) <= len(CYCLE)
     named: set[str] = set()
@@ -225,7 +225,7 @@ def process_figure(report: Report) -> Drawing | None:
 
 
 def memory_figure(report: Report) -> Drawing | None:
-    """None: nothing was measured."""
+    """Memory of the arena and of all processes over time. None: nothing was measured."""
     course, scale, memory = report.course, time_scale(_total_s(report)), report.memory
     if not _has(course.arena_bytes) and not _has(course.process_bytes):
         return None
@@ -234,7 +234,7 @@ def memory_figure(report: Report) -> Drawing | None:
     processes = _numbers(course.process_bytes)
     label = "all processes (PSS)"
     axes.plot(_numbers(course.process_at_s, scale.seconds), processes, color=LINES.workers, label=label)
-    axes.plot(at, _numbers(course.arena_bytes), color=LINES.servers, label="rows and their state (arena)")
+    axes.plot(at, _numbers(course.arena_bytes), color=LINES.servers, label="arena (rows and optimizer state)")
     peak = max(memory.peak_arena_bytes or 0, memory.peak_process_bytes or 0)
     if memory.budget_bytes is not None and memory.budget_bytes <= NEAR_BUDGET * peak:
         axes.axhline(memory.budget_bytes, color=LINES.fault, linestyle=(0, (4, 3)), linewidth=1.0, label="budget")
@@ -246,7 +246,7 @@ def memory_figure(report: Report) -> Drawing | None:
 
 
 def heat_figure(report: Report) -> Drawing | None:
-    """Who was asked for how much. None: nothing was recorded."""
+    """The share of the load of each PS over time. None: nothing was recorded."""
     heat, scale = report.heat, time_scale(_total_s(report))
     if heat is None:
         return None
@@ -259,9 +259,9 @@ def heat_figure(report: Report) -> Drawing | None:
     for number, (at_s, buckets) in enumerate(heat.moves):
         gid = f"move-{number}"
         axes.axvline(at_s / scale.seconds, color=LINES.ink, linewidth=1.0, linestyle=(0, (2, 2)), gid=gid)
-        tips[gid] = f"{buckets} bucket{'s' * (buckets != 1)} changed hands"
+        tips[gid] = f"{buckets} bucket{'s' * (buckets != 1)} handed over"
     axes.set_ylim(0, 1)
-    axes.set_ylabel("share of all keys")
+    axes.set_ylabel("share of the load")
     _time_axis(axes, report, scale)
     if len(names) <= len(CYCLE):
         legend_above(axes, len(CYCLE))

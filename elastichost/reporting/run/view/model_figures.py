@@ -1,4 +1,4 @@
-"""The tuner's model against what was measured."""
+"""Figures that compare the tuner's model with the measurements."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 
 __all__ = ["candidates_figure", "model_figure"]
 
-MOST_ROWS = 24  # configurations; of more the fastest
+MOST_ROWS = 24  # configurations; if there are more, the fastest ones
 ROW_IN = 0.34
-MOST_EVENLY = 60  # candidates; of more the fastest ones get the room
+MOST_EVENLY = 60  # candidates; if there are more, a log axis gives the fastest ones most of the room
 
 
 def model_figure(report: Report) -> Drawing | None:
-    """Each configuration that was measured, in a row of its own. None: there is none."""
+    """One row for each measured configuration, with forecast, measurement and fit. None: nothing was measured."""
     model = report.model
     if model is None or not model.measured:
         return None
@@ -40,7 +40,7 @@ def model_figure(report: Report) -> Drawing | None:
     axes.set_xlim(*_span(rows))
     count_ticks(axes.xaxis, 8)
     legend_above(axes)
-    label = "Measured speed of each configuration beside what the model predicts, with 90 percent intervals"
+    label = "Measured and predicted speed of each configuration, with 90 percent intervals"
     return Drawing("model", figure, label, tips)
 
 
@@ -49,12 +49,12 @@ def _name(one: MeasuredConfiguration) -> str:
 
 
 def _row(axes: Axes, row: int, one: MeasuredConfiguration) -> dict[str, str]:
-    """From above: expected before, measured, fitted."""
+    """Draws one row; from top to bottom: the forecast, the measurement, the fit. Returns the tooltips."""
     tips: dict[str, str] = {}
     marks: tuple[tuple[str, SpeedForecast | None, str, str, float, Style], ...] = (
-        ("expected before", one.before, "D", LINES.before, -0.24, {"markerfacecolor": LINES.paper}),
+        ("forecast", one.before, "D", LINES.before, -0.24, {"markerfacecolor": LINES.paper}),
         ("measured", one.measured, "o", LINES.measured, 0.0, {}),
-        ("model, fitted to all", one.fitted, "s", LINES.fitted, 0.24, {}),
+        ("fitted model", one.fitted, "s", LINES.fitted, 0.24, {}),
     )
     for number, (name, told, marker, colour, aside, more) in enumerate(marks):
         if told is None:
@@ -70,14 +70,14 @@ def _row(axes: Axes, row: int, one: MeasuredConfiguration) -> dict[str, str]:
 
 
 def _span(rows: Sequence[MeasuredConfiguration]) -> tuple[float, float]:
-    """From zero to a little more than everything told but the ends of very wide intervals."""
+    """The range of the axis: from zero to a little above the largest value; very wide intervals are cut off."""
     told = [one for row in rows for one in (row.measured, row.before, row.fitted) if one is not None]
     centre = max(one.samples_per_s for one in told)
     return 0.0, 1.04 * min(max(one.high for one in told), 2.0 * centre)
 
 
 def candidates_figure(report: Report) -> Drawing | None:
-    """All candidates by predicted speed, and what was measured among them. None: nothing was predicted."""
+    """All candidates by predicted speed, with the measured ones among them. None: nothing was predicted."""
     from matplotlib.ticker import MaxNLocator
 
     model = report.model
@@ -105,7 +105,7 @@ def candidates_figure(report: Report) -> Drawing | None:
     else:
         axes.xaxis.set_major_locator(MaxNLocator(8, integer=True))
         axes.set_xlim(0.5, model.candidates_total + 0.5)
-    axes.set_xlabel(f"the {model.candidates_total:,} configurations that were allowed, fastest first")
+    axes.set_xlabel(f"rank among the {model.candidates_total:,} allowed configurations, fastest first")
     legend_above(axes)
     return Drawing(
         "candidates", figure, "Predicted speed of all configurations, and the measured ones among them", tips

@@ -1,4 +1,4 @@
-"""The tables of a report."""
+"""The tables in a report of a run."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def plan_table(plans: Sequence[PlanChange]) -> Markup:
         ("at", "number"),
         ("workers", "number"),
         ("PS", "number"),
-        ("why, and what it came to", "words"),
+        ("why, and the result", "words"),
     )
     return table_of(columns, (_plan_row(one) for one in plans))
 
@@ -78,10 +78,10 @@ def process_table(processes: Sequence[ProcessCourse]) -> Markup:
 
 
 def decision_table(decisions: Sequence[TunerDecision]) -> Markup:
-    """Two lines for each: the figures, and why."""
+    """Two lines for each decision: the figures, and the reason."""
     columns: tuple[Column, ...] = (
         ("at", "number"),
-        ("what", "short"),
+        ("decision", "short"),
         ("", "short"),
         ("expected", "number"),
         ("measured afterwards", "number"),
@@ -104,12 +104,12 @@ def _figures(one: TunerDecision) -> tuple[str, ...]:
 
 
 def _why(one: TunerDecision, columns: int) -> Markup:
-    stake = f" That was to save {duration_words(one.gain_s)}." if one.gain_s > 0 else ""
+    stake = f" Expected saving: {duration_words(one.gain_s)}." if one.gain_s > 0 else ""
     return tag("tr", tag("td"), tag("td", f"{one.reason}.{stake}", class_="words", colspan=str(columns - 1)))
 
 
 def _forecast(told: SpeedForecast | None) -> Markup:
-    """samples/s, and below it the 90 % interval."""
+    """The speed in samples/s with the 90 % interval below it."""
     if told is None:
         return Markup()
     low, high = (count_words(round(edge)) for edge in (told.low, told.high))
@@ -124,7 +124,7 @@ def _gain(gain: float | None) -> str:
 
 
 def note_table(notes: Sequence[EventNote], left_out: int) -> Markup:
-    """Of journal events; left_out: so many in the middle are not listed."""
+    """The table of decisions in the journal. left_out: the number of decisions in the middle that it leaves out."""
     columns: tuple[Column, ...] = (("at", "number"), ("process", "short"), ("decision", "words"))
     rows: list[tuple[str, ...]] = [(moment_words(one.at_s), one.process, one.text) for one in notes]
     if left_out:
@@ -135,9 +135,9 @@ def note_table(notes: Sequence[EventNote], left_out: int) -> Markup:
 def fault_table(faults: Sequence[FaultRecord], left_out: int) -> Markup:
     columns: tuple[Column, ...] = (
         ("at", "number"),
-        ("what", "short"),
+        ("event", "short"),
         ("process", "short"),
-        ("in words", "words"),
+        ("description", "words"),
         ("back after", "number"),
     )
     rows: list[tuple[str, ...]] = [_fault_row(one) for one in faults]
@@ -151,16 +151,16 @@ def _fault_row(one: FaultRecord) -> tuple[str, ...]:
     return moment_words(note.at_s), note.kind.replace("_", " "), note.process, note.text, back
 
 
-# In the words of a page, by the kind of the step.
+# The name on the page of each kind of memory step.
 MEMORY_STEPS = {
-    "budget": "the budget",
+    "budget": "budget",
     "evict": "rows dropped",
     "admit": "ids admitted later",
     "move": "buckets moved",
     "shrink": "fewer workers",
-    "warn": "warned",
-    "full": "all is used",
-    "free": "some is free",
+    "warn": "warning",
+    "full": "memory full",
+    "free": "memory free again",
     "note": "",
 }
 
@@ -168,9 +168,9 @@ MEMORY_STEPS = {
 def memory_table(steps: Sequence[MemoryStep]) -> Markup:
     columns: tuple[Column, ...] = (
         ("at", "number"),
-        ("what", "short"),
-        ("why, and what it did", "words"),
-        ("expected to end in", "number"),
+        ("event", "short"),
+        ("why, and the effect", "words"),
+        ("budget exceeded in", "number"),
     )
     return table_of(columns, (_memory_row(one) for one in steps))
 
@@ -195,7 +195,7 @@ def parameter_table(model: TunerModelFacts) -> Markup:
 
 
 def bucket_table(hottest: Sequence[HotBucket]) -> Markup:
-    columns: tuple[Column, ...] = (("bucket", "short"), ("its share of all keys", "number"), ("PS", "number"))
+    columns: tuple[Column, ...] = (("bucket", "short"), ("share of all keys", "number"), ("PS", "number"))
     return table_of(
         columns,
         (

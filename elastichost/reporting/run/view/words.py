@@ -1,4 +1,4 @@
-"""What a report says in words. Pure."""
+"""The sentences and facts in a report of a run. Pure."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def clock_words(utc: str) -> str:
 
 
 def lead_of(report: Report) -> str:
-    """The run in two or three sentences."""
+    """A summary of the run in two or three sentences."""
     return " ".join([_state_words(report), *_sample_words(report.overview), *_quality_words(report.overview)])
 
 
@@ -51,15 +51,15 @@ def _state_words(report: Report) -> str:
     time = duration_words(run.running_s)
     parts = f", in {plural(len(report.sessions), 'session')}" if len(report.sessions) > 1 else ""
     if run.is_running:
-        return f"Still {run.state}, {time} after it began{parts}."
+        return f"The run is in state {run.state}, {time} after it began{parts}."
     if run.state == "unknown":
-        return f"How it ended is not known; it ran for {time}{parts}."
+        return f"The run lasted {time}{parts}; its end was not recorded."
     if run.state not in FINISHED_STATES:
-        return f"It broke off while {run.state}, after {time}{parts}."
+        return f"The run died in state {run.state}, after {time}{parts}."
     if run.state == "quarantined":
-        return f"Done after {time}{parts}, but for samples that had to be left out."
+        return f"Done after {time}{parts}, but some samples were quarantined."
     if run.state == "incomplete":
-        return f"Done after {time}{parts}, but many ids had no row for want of memory."
+        return f"Done after {time}{parts}, but many ids had no row because memory was full."
     return f"{run.state.capitalize()} after {time}{parts}."
 
 
@@ -74,28 +74,28 @@ def _sample_words(run: Overview) -> Iterator[str]:
 def _quality_words(run: Overview) -> Iterator[str]:
     if run.auc is None:
         return
-    truth = f"; the planted truth itself reaches {run.truth_auc:.4f}" if run.truth_auc is not None else ""
+    truth = f"; the true probabilities reach {run.truth_auc:.4f}" if run.truth_auc is not None else ""
     yield f"On the test set it reaches an AUC of {run.auc:.4f}{truth}."
 
 
 def without_course_words(run: Overview) -> Iterator[str]:
-    """What is known of the learning of a run whose loss was not seen while it trained."""
+    """Sentences about the quality of a run without a loss curve."""
     trained = run.samples_trained
     if trained is None:
-        yield "Nothing tells what it learnt: neither a loss nor an evaluation was recorded."
+        yield "Neither a loss nor an evaluation was recorded."
         return
     if not trained:
         yield "Nothing was trained."
         return
     time = f" in {duration_words(run.running_s)}" if run.running_s else ""
-    yield f"It trained {count_words(trained)} samples{time}; its loss was not measured meanwhile: there is no course."
+    yield f"The run trained {count_words(trained)} samples{time} without a recorded loss, so there is no loss curve."
     known = [("AUC", run.auc), ("log loss", run.logloss)]
     ended = [f"{name} {value:.4f}" for name, value in known if value is not None]
-    yield f"At its end: {', '.join(ended)}." if ended else "It was not evaluated."
+    yield f"At its end: {', '.join(ended)}." if ended else "The run was not evaluated."
 
 
 def facts_of(report: Report) -> Iterator[tuple[str, str]]:
-    """(name, value) of what is known of the run."""
+    """(name, value) of each known fact about the run."""
     run = report.overview
     yield "state", run.state
     yield from _times(report)
@@ -112,7 +112,7 @@ def facts_of(report: Report) -> Iterator[tuple[str, str]]:
 
 
 def machine_facts_of(report: Report) -> Iterator[tuple[str, str]]:
-    """Where it ran, with what, and where its files are."""
+    """(name, value) of the machine, the versions and the files of the run."""
     run, machine = report.overview, report.overview.machine
     if machine.platform:
         yield "machine", machine.platform
@@ -146,47 +146,47 @@ def _counts(run: Overview) -> Iterator[tuple[str, str]]:
         share = run.lookups_without_row / run.lookups if run.lookups else 0.0
         yield (
             "lookups without a row",
-            f"{run.lookups_without_row:,} of {run.lookups:,} ({share:.1%}), for want of memory",
+            f"{run.lookups_without_row:,} of {run.lookups:,} ({share:.1%}), because memory was full",
         )
     if run.samples_per_s:
         yield "mean speed", rate_words(run.samples_per_s)
 
 
 def _means(run: Overview) -> Iterator[tuple[str, str]]:
-    """What it trained with."""
+    """(name, value) of the settings and processes of the run."""
     if run.batch_size is not None:
         yield "training", ", ".join(part for part in (run.mode, f"batches of {run.batch_size}") if part)
     if run.workers is not None and run.servers is not None:
         yield "last plan", f"{plural(run.workers, 'worker')}, {run.servers} PS"
     if run.tuner:
-        yield "tuner", {"act": "acts", "watch": "only tells", "off": "is off"}.get(run.tuner, run.tuner)
+        yield "tuner", {"act": "changes plans", "watch": "only watches", "off": "off"}.get(run.tuner, run.tuner)
     if run.restarts is not None:
         yield "restarts", str(run.restarts)
     if run.torn_batches is not None:
         yield "torn batches", str(run.torn_batches)
     if run.arena_bytes:
-        yield "rows", f"{bytes_words(run.arena_bytes)}"
+        yield "rows", f"{bytes_words(run.arena_bytes)} of shared memory"
     if run.machine.cores is not None:
         gpus = f", {plural(run.machine.gpus, 'GPU')}" if run.machine.gpus else ""
         yield "cores of the job", f"{run.machine.cores}{gpus}"
 
 
 def accuracy_words(report: Report) -> Iterator[str]:
-    """How well was foretold what was measured then, and how well the model fits what the tuner goes by."""
+    """Sentences on the accuracy of the tuner's forecasts, and on the fit of its model to the measurements."""
     chosen = [one for one in report.tuner if one.kind in ("try", "move")]
     foretold = [(one.expected, one.measured) for one in chosen if one.expected is not None and one.measured is not None]
     if foretold:
         apart = median(_apart(before, told) for before, told in foretold)
         hits = sum(before.low <= told.samples_per_s <= before.high for before, told in foretold)
         yield (
-            f"Of {plural(len(foretold), 'speed')} foretold, {hits} lay within the 90 % interval when measured; the "
-            f"median error was {apart:.1%}."
+            f"Of {plural(len(foretold), 'forecast')}, {hits} had the measured speed in the 90 % interval; the median "
+            f"error was {apart:.1%}."
         )
     measured = report.model.measured if report.model is not None else ()
     fitted = [(one.fitted, one.measured) for one in measured if one.fitted is not None]
     if fitted:
         apart = median(_apart(told, seen) for told, seen in fitted)
-        yield f"Fitted to all that the tuner goes by, the model is {apart:.1%} off in the median."
+        yield f"Fitted to all measurements that the tuner uses, the model has a median error of {apart:.1%}."
 
 
 def _apart(told: SpeedForecast, seen: SpeedForecast) -> float:
@@ -194,5 +194,5 @@ def _apart(told: SpeedForecast, seen: SpeedForecast) -> float:
 
 
 def speed_words(told: SpeedForecast) -> str:
-    """In full, with its 90 % interval."""
+    """The exact speed with its 90 % interval."""
     return f"{told.samples_per_s:,.0f} samples/s ({told.low:,.0f} to {told.high:,.0f})"

@@ -1,4 +1,4 @@
-"""The benchmark of the emulated cloud, as small as it can be: real processes, every figure there."""
+"""The benchmark of the emulated cloud in its smallest size, with real processes: it has every figure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The benchmark of the memory tuner, and what it shows, on a few of its runs."""
+"""The benchmark of the memory tuner and its figures, on a few runs."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_runs_grow_and_are_the_same_for_the_same_seed(kind: str) -> None:
     assert run.exceeds_s is None or run.used.max() > run.budget
 
 
-def test_the_end_of_memory_is_seen_in_time_and_seldom_in_vain(figures: ArmFigures) -> None:
+def test_running_out_of_memory_is_predicted_in_time_with_few_false_alarms(figures: ArmFigures) -> None:
     assert figures.exceeding >= 4
     assert figures.precision.mean >= PRECISION.bound
     assert figures.recall.mean >= RECALL.bound
@@ -51,7 +51,7 @@ def test_the_end_of_memory_is_seen_in_time_and_seldom_in_vain(figures: ArmFigure
 
 
 @pytest.mark.parametrize("arm", ARMS[1:])
-def test_what_is_known_of_a_job_does_no_harm_even_if_it_is_of_another(arm: str) -> None:
+def test_a_history_does_no_harm_even_if_it_is_misleading(arm: str) -> None:
     found = measure(range(1), arm)
     assert found.runs == len(KINDS) and found.exceeding >= 2
     assert found.precision.mean >= PRECISION.bound
@@ -71,11 +71,11 @@ def test_figures_are_printed(
     assert told.arms["known"].runs == 2 * len(KINDS) and list(told.real) == RUNS
     assert told.aims == {"precision": 0.9, "recall": 0.95}
     assert [one["arm"] for one in said["verdicts"]] == ["unknown", "unknown", "known", "known"]
-    assert sum(line.startswith("  precision") for line in words) == len(ARMS), "the tables come before it"
+    assert sum(line.startswith("  precision") for line in words) == len(ARMS), "the tables come before the JSON"
     memory.main(["--quick", "--real"])
     shown = capsys.readouterr().out
     assert "precision" in shown and "with the tuner off" in shown and "{" not in shown
-    assert "7.5 s before memory would have ended, an action takes 2.5 s; rows were dropped 1.0 s later" in shown
+    assert "7.5 s before memory would have run out; an action takes 2.5 s; rows were dropped 1.0 s later" in shown
 
 
 OFF_RUN = RealRun(OFF, "failed", 60_000)
@@ -109,10 +109,10 @@ def test_a_run_directory_is_read(tmp_path: Path) -> None:
     write_journal(tmp_path, budget)
     found = read_run("an arm", tmp_path)
     assert (found.status, found.samples, found.alarm_s, found.dropped_s) == ("done", 3000, 2.0, 3.0)
-    assert found.foreseen == "7.0 MiB, at most 9.0 MiB, are needed to its end"
+    assert found.foreseen == "the run needs 7.0 MiB, at most 9.0 MiB, until its end"
     assert found.course[-1] == (3.0, 3000)
     write_journal(tmp_path, MemoryBudgetLent(1 << 20), msgspec.structs.replace(budget, forecast_bytes=None), budget)
-    assert read_run("an arm", tmp_path).foreseen == "", "nothing was foreseen when it began"
+    assert read_run("an arm", tmp_path).foreseen == "", "the run had no forecast at its beginning"
 
 
 def write_journal(folder: Path, *events: AnyEvent) -> None:

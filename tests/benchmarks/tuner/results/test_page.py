@@ -1,4 +1,4 @@
-"""The page of the tuner's measurements: made from what parts print, and the same as what is in the repository."""
+"""The page of the tuner's measurements: made from the output of the parts, and equal to the page in the repository."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ def case_of(name: str = "a-job") -> GridCase:
 
 
 def live_figures() -> live.Figures:
-    """Two rounds, the machine twice as fast in the second, and each run slow at first; 3 workers are best, the default
-    are 2; from the bad plan it takes 10 s to get there."""
+    """Figures of two rounds. The machine is twice as fast in the second round, and each run is slow at first. 3 workers
+    are best; the default is 2; from the bad plan it takes 10 s to reach the best."""
     courses = []
     for machine in (1.0, 2.0):
         of_age = machine * np.array([0.8] + [1.0] * 11)
@@ -53,7 +53,7 @@ def test_live_figures_are_over_the_best_static_plan_and_the_default() -> None:
     assert found.end_over_best["default"].median == pytest.approx(218 / 220)
     assert found.least_over_default["default"] == pytest.approx(0.95)
     assert found.soon_s["bad"] == 2 * live.WINDOW_S
-    # the default plan alone is as different from itself as the machine is from round to round
+    # the default plan alone varies between rounds as the machine does
     assert found.alone_by_chance is not None and found.alone_by_chance.median == pytest.approx(2.0)
 
 
@@ -92,7 +92,7 @@ def test_the_page_has_every_part_with_its_table_and_plot(tmp_path: Path) -> None
 
 
 def test_the_pages_in_the_repository_are_those_of_the_figures_in_it() -> None:
-    """Made again by `python -m benchmarks.tuner.results`."""
+    """If this fails, run `python -m benchmarks.tuner.results`."""
     kept = results.read_kept()
     plots = {name: f"tuner_{name}.png" for name in ("real", "live", "simulated") if name in kept}
     assert results.PAGE.read_text() == results.page_of(kept, plots)
@@ -102,7 +102,7 @@ def test_the_pages_in_the_repository_are_those_of_the_figures_in_it() -> None:
         assert (results.PAGE.parent / name).exists()
 
 
-def test_what_a_part_said_into_a_file_is_kept(tmp_path: Path) -> None:
+def test_the_output_of_a_part_in_a_file_is_kept(tmp_path: Path) -> None:
     figures = msgspec.json.encode({"machine": read_machine(), "figures": live_figures()}).decode()
     said, into = tmp_path / "said.txt", tmp_path / "into"
     said.write_text(f"from the default\n{figures}\n")
@@ -112,5 +112,5 @@ def test_what_a_part_said_into_a_file_is_kept(tmp_path: Path) -> None:
     assert "from the default" in results.places_in(into).page.read_text()
     assert results.main(["--take", f"nothing={said}", "--into", str(into)]) == 2
     said.write_text("it failed\n")
-    with pytest.raises(RuntimeError, match="live said no figures"):
+    with pytest.raises(RuntimeError, match="live printed no figures"):
         results.main(["--take", f"live={said}", "--into", str(into)])

@@ -1,4 +1,4 @@
-"""What a part prints is what its rows read; all of it in their smallest settings, or made by hand."""
+"""The rows read the output of each part; the parts run in their smallest settings, or their output is constructed."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ REAL = RealRun("with the tuner", "done", 1000, 2.0, 3.0, 2.5, "", (), 7.5)
 
 
 def printed(figures: object) -> msgspec.Raw:
-    """As it comes back from the file that keeps it."""
+    """The figures as read from the file that keeps them."""
     return msgspec.Raw(msgspec.json.encode(msgspec.json.decode(msgspec.json.encode(figures))))
 
 
@@ -83,7 +83,7 @@ def test_emulated_has_rows_for_what_was_measured() -> None:
     assert verdicts("emulated", figures) == ["**no**", "once"]
 
 
-def test_figures_of_a_quick_part_go_where_they_are_told(
+def test_figures_of_a_quick_part_go_to_the_given_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     before = {path: path.stat().st_mtime_ns for path in (results.PAGE, results.RESULTS, results.KEPT)}
@@ -93,7 +93,7 @@ def test_figures_of_a_quick_part_go_where_they_are_told(
     spawn = subprocess.run
 
     def run(command: Sequence[str], **how: Any) -> subprocess.CompletedProcess[str]:
-        """In this process, where it is quicker; what asks for the machine's facts is run as ever."""
+        """Runs a part in this process, which is faster. Commands that read facts of the machine are run normally."""
         if command[1:3] != ["-m", "benchmarks.tuner.real"]:
             return spawn(command, **how)
         code = real.main(command[3:])

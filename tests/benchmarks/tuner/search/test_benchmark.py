@@ -1,4 +1,4 @@
-"""The benchmark of searches: worlds whose truth is known, runs that are told again, figures that follow from them."""
+"""The search benchmark: worlds with known speeds, reproducible runs, and figures that follow from them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ TINY = Options(seeds=1, rival_seeds=1, looks_s=20.0, lengths_s=(1800.0,), worlds
 
 
 class Still(Policy):
-    """Stays."""
+    """A policy that never changes the configuration."""
 
     def look(self, look: ProfileSample, samples_left: int) -> Configuration | None:
         return None
@@ -72,7 +72,7 @@ def block(workers: int, servers: int, samples_per_s: float) -> Observation:
 
 @pytest.fixture
 def recorded(monkeypatch: pytest.MonkeyPatch) -> Recorded:
-    """Two rounds of 1 to 2 workers, 1 or 4 PS."""
+    """A world recorded in two rounds with 1 or 2 workers and 1 or 4 PS."""
     bounds = Bounds(Configuration(1, 1), Configuration(2, 4, 1), cores=2, oversubscription=2.0)
     speeds = {(1, 1): (100.0, 110.0), (2, 1): (180.0, 220.0), (1, 4): (90.0, 90.0), (2, 4): (200.0, 200.0)}
     blocks = tuple(block(w, p, speed) for (w, p), both in speeds.items() for speed in both)
@@ -132,7 +132,7 @@ def test_every_case_in_the_repository_is_a_world() -> None:
 # --- runs -------------------------------------------------------------------------------------------------------------
 
 
-def test_who_has_the_best_from_the_start_loses_nothing() -> None:
+def test_a_run_with_the_best_plan_from_the_start_loses_nothing() -> None:
     job = job_of(HOST)
     course = drive(job, Still(), job.best, samples_of(job, 600.0), looks_s=60.0)
     assert course.final == job.best and len(course.visits) == 1
@@ -141,14 +141,14 @@ def test_who_has_the_best_from_the_start_loses_nothing() -> None:
 
 def test_a_run_is_the_same_for_the_same_seed() -> None:
     def told(run: Run) -> Run:
-        return msgspec.structs.replace(run, decisions_s=())  # timed
+        return msgspec.structs.replace(run, decisions_s=())  # timings differ between runs
 
     first, second = (one_run(CLUSTER, "random", "elastichost", 1, TINY) for _ in range(2))
     assert told(first) == told(second)
     assert told(one_run(CLUSTER, "random", "elastichost", 2, TINY)) != told(first)
 
 
-def test_changed_costs_are_felt_and_not_told() -> None:
+def test_changed_costs_affect_the_run_and_are_not_announced() -> None:
     job = job_of(HOST)
     slower = draw_job(job.family, 0, 0.03, Costs(time=2.0))
     samples = samples_of(job, 600.0)

@@ -1,4 +1,4 @@
-"""The comparison of policies is paired, and says what load it had."""
+"""The comparison of simulated policies is paired and reports its load."""
 
 from __future__ import annotations
 
@@ -62,19 +62,19 @@ def test_tables_for_people(capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["--policies", "static,tuned", "--parts", "policies", "--seeds", "1", "--jobs", "4", "--hosts", "2"]
     assert simulated.main([*arguments, "--moving", "own"]) == 0
     shown = capsys.readouterr().out
-    assert "mean JCT, s" in shown and "moving: own" in shown and "70% of them" in shown
+    assert "mean JCT, s" in shown and "moving: own" in shown and "70% of the cores" in shown
 
 
 def test_unknown_parts(capsys: pytest.CaptureFixture[str]) -> None:
     assert simulated.main(["--parts", "weather"]) == 2
-    assert "no part 'weather'" in capsys.readouterr().err
+    assert "unknown part 'weather'" in capsys.readouterr().err
 
 
 def test_all_parts_of_our_policy() -> None:
     mix = JobMix(families=2, median_s=900.0)
     plan = msgspec.structs.replace(PLAN, policies=("static", "elastichost"), seeds=1, jobs=4, hosts=2, mix=mix)
     found = run(plan, parts=PARTS)
-    assert set(found.figures) == set(found.ratios) == {"static", "elastichost"}, "arms are no rivals"
+    assert set(found.figures) == set(found.ratios) == {"static", "elastichost"}, "arms are not policies"
     assert set(found.ablations) == set(ABLATIONS)
     assert found.care is not None and found.care.memory.count > 0
     assert found.hot is not None and found.stragglers is not None
@@ -82,7 +82,7 @@ def test_all_parts_of_our_policy() -> None:
         assert 0.15 < found.hot.size < 0.45
         assert set(found.hot.over) == {"without hot servers", MIGRATION, NO_HEAT}
     assert set(found.stragglers.over) <= {"without health"}
-    assert found.start is None, "nothing comes after twenty jobs"
+    assert found.start is None, "no job arrives after twenty jobs have ended"
 
 
 def test_several_processes_find_the_same() -> None:
@@ -98,7 +98,7 @@ def test_several_processes_find_the_same() -> None:
     assert one.ratios == two.ratios
 
 
-def test_stopping_systems_stop_when_told_to() -> None:
+def test_stopping_systems_stop_if_the_plan_says_so() -> None:
     own = Plan(moving="own")
     assert own.settings("optimus").style.stops and not own.settings("dlrover_rm").style.stops
     assert not Plan().settings("optimus").style.stops

@@ -1,4 +1,4 @@
-"""The page as a browser would read it."""
+"""The page as a browser reads it."""
 
 from __future__ import annotations
 
@@ -34,24 +34,24 @@ def test_a_page_tells_everything_in_one_file(page: str) -> None:
     assert all(value is not None and value.startswith("#") and value[1:] in targets for value in references)
     assert not [key for key, _ in seen.attributes if key.startswith("on") or key == "src"]
     for told in (
-        "Model against measurement",
+        "Tuner model and measurements",
         "try 3 workers",
         "worker-0.1 was lost",
         "0.20 s",
-        "buckets changed hands",
+        "buckets handed over",
     ):
         assert told in seen.text, told
 
 
-def test_day_and_night_are_both_there(page: str) -> None:
+def test_light_and_dark_mode_are_defined(page: str) -> None:
     assert "prefers-color-scheme: dark" in page
     used = {part.partition(")")[0] for part in page.split("var(--")[1:]}
     assert {"ink", "paper", "blue"} <= used
     for name in used:
-        assert page.count(f"--{name}:") in (1, 2), name  # fonts are the same by night
+        assert page.count(f"--{name}:") in (1, 2), name  # fonts are the same in dark mode
 
 
-def test_what_a_run_says_is_escaped_wherever_it_is_told(tmp_path: Path) -> None:
+def test_texts_of_a_run_are_escaped_everywhere(tmp_path: Path) -> None:
     run = write_run(tmp_path / "run")
     process = ProcessId(HOSTILE, 0, 1)
     write_journal(
@@ -82,6 +82,6 @@ def test_what_a_run_says_is_escaped_wherever_it_is_told(tmp_path: Path) -> None:
 def test_a_run_that_left_nothing_has_a_page(tmp_path: Path) -> None:
     seen = Seen(page_of(read_report(tmp_path, is_running=False, now_utc=NOW)))
     assert "svg" not in seen.tags
-    assert "What this report lacks" in seen.text
-    for told in ("How it ended is not known", "No speed was recorded", "No process was measured", "decisions.jsonl"):
+    assert "This report is incomplete" in seen.text
+    for told in ("its end was not recorded", "No speed was recorded", "No process was measured", "decisions.jsonl"):
         assert told in seen.text, told

@@ -1,4 +1,4 @@
-"""What a report says."""
+"""The sentences of a report."""
 
 from __future__ import annotations
 
@@ -26,32 +26,32 @@ def changed(report: Report, **facts: object) -> Report:
     ("facts", "words"),
     [
         ({}, "Done after 10s."),
-        ({"state": "training"}, "It broke off while training, after 10s."),
-        ({"state": "training", "is_running": True}, "Still training, 10s after it began."),
-        ({"state": "quarantined"}, "Done after 10s, but for samples that had to be left out."),
-        ({"state": "incomplete"}, "Done after 10s, but many ids had no row for want of memory."),
+        ({"state": "training"}, "The run died in state training, after 10s."),
+        ({"state": "training", "is_running": True}, "The run is in state training, 10s after it began."),
+        ({"state": "quarantined"}, "Done after 10s, but some samples were quarantined."),
+        ({"state": "incomplete"}, "Done after 10s, but many ids had no row because memory was full."),
         ({"state": "stopped"}, "Stopped after 10s."),
-        ({"state": "unknown"}, "How it ended is not known; it ran for 10s."),
+        ({"state": "unknown"}, "The run lasted 10s; its end was not recorded."),
     ],
 )
 def test_how_it_ended(report: Report, facts: dict[str, object], words: str) -> None:
     assert lead_of(changed(report, **facts)).startswith(f"{words} It trained 1000 of 2000 samples, 100 samples/s.")
 
 
-def test_quality_is_told_with_what_it_may_be(report: Report) -> None:
+def test_quality_is_shown_with_the_best_possible_auc(report: Report) -> None:
     assert lead_of(changed(report, auc=0.75, truth_auc=0.8)).endswith(
-        "On the test set it reaches an AUC of 0.7500; the planted truth itself reaches 0.8000."
+        "On the test set it reaches an AUC of 0.7500; the true probabilities reach 0.8000."
     )
 
 
-def test_a_short_run_tells_what_is_known_of_it(report: Report) -> None:
+def test_a_short_run_shows_its_known_figures(report: Report) -> None:
     short = changed(report, auc=0.75, logloss=0.5)
     assert " ".join(without_course_words(short.overview)) == (
-        "It trained 1000 samples in 10s; its loss was not measured meanwhile: there is no course. "
+        "The run trained 1000 samples in 10s without a recorded loss, so there is no loss curve. "
         "At its end: AUC 0.7500, log loss 0.5000."
     )
     unknown = changed(report, samples_trained=None)
-    assert "Nothing tells" in " ".join(without_course_words(unknown.overview))
+    assert "Neither a loss nor an evaluation" in " ".join(without_course_words(unknown.overview))
     assert " ".join(without_course_words(changed(report, samples_trained=0).overview)) == "Nothing was trained."
 
 
@@ -69,8 +69,8 @@ def test_moments(at_s: float, words: str) -> None:
     assert moment_words(at_s) == words
 
 
-def test_what_was_foretold_is_held_against_what_came(full: Report) -> None:
+def test_forecasts_are_compared_with_measurements(full: Report) -> None:
     foretold = [one for one in full.tuner if one.kind in ("try", "move") and one.measured is not None]
     first, second = accuracy_words(full)
-    assert first.startswith(f"Of {len(foretold)} speed")
-    assert "off in the median" in second
+    assert first.startswith(f"Of {len(foretold)} forecast")
+    assert "median error" in second
