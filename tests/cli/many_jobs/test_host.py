@@ -56,7 +56,7 @@ def ended_pid() -> int:
 WRONG = [
     (("--policy", "complimentary"), 'did you mean "complementary"'),
     (("--policy", "best"), "policies: complementary, rmixer_type, fifo, random, exclusive"),
-(("--memory", "lots"), "'lots' is not an amount of memory"),
+    (("--memory", "lots"), "'lots' is not an amount of memory"),
     (("--policy-set", "most_jobs"), "is not KEY=VALUE"),
     (("--policy-set", "most_job=3"), 'did you mean "most_jobs"'),
     (("--policy-set", "most_jobs=many"), "--policy-set: "),
