@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from elastichost.errors import PreflightError
-from elastichost.metrics import RunStatus, read_status
+from elastichost.metrics import RunStatus
 from elastichost.reporting.run.facts import Gap
 from elastichost.runs.decisions import DECISIONS_FILE
 from elastichost.runs.events import JournalLine
@@ -85,11 +85,7 @@ class Sources:
         return self._json(path.name, ResultFacts, "the result of the run")
 
     def status(self) -> RunStatus | None:
-        try:
-            return read_status(self.run)
-        except PreflightError as error:
-            self.miss("status.json", error.message.partition(": ")[2])
-            return None
+        return self._json("status.json", RunStatus, "the last state of the run")
 
     def journal(self) -> Iterator[JournalLine]:
         """The lines of the journal in order, without SKIPPED_KINDS."""
