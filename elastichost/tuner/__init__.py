@@ -1,18 +1,18 @@
-"""How many processes of each kind a job should have, with which cores. Pure.
+"""Decides how many workers and parameter servers (PS) a job has, and with how many cores. Pure.
 
 Modules:
     facts           configurations, workloads, observations, predictions
-    policy/         which configuration is tried, kept or left, from what was measured
-    models/         samples a second of a configuration, with equations and their sources
-    placement/      which process, bucket and core goes where
-    memory/         what a job will take of memory, and what is done before it is too much
-    colocation/     many jobs on one host
+    policy/         decides from measurements which configuration to try, keep or leave
+    models/         predict the samples/s of a configuration, with equations and their sources
+    placement/      assigns processes, buckets and cores to hosts, PS and jobs
+    memory/         forecasts the memory of a job, and decides what to do before it exceeds the budget
+    colocation/     decides which jobs run together on one host
     first_plan      the first plan of a run: from the job file, the history or the cold start
-    cold_start      that of a job that nothing is known about
-    warm_start      that of a job like others that are over
-    plan_preview    `elastichost plan`: what would be chosen, and how sure that is
-    health          workers that are far slower than the others
-    health_record   which looks at them are recorded
+    cold_start      the first plan of a job without any history
+    warm_start      the first plan of a job that resembles finished jobs
+    plan_preview    `elastichost plan`: the plan that would be chosen, and how reliable its forecast is
+    health          finds workers that are far slower than the other workers
+    health_record   decides which samples of worker speeds are recorded
     records         the lines of decisions.jsonl
-    replay          makes recorded decisions again
+    replay          computes recorded decisions again
 """

@@ -1,4 +1,4 @@
-"""The first plan of a job that nothing is known about yet. Pure."""
+"""The first plan of a job without measurements and without similar jobs in the history. Pure."""
 
 from __future__ import annotations
 
@@ -23,16 +23,21 @@ def initial_plan(
     hosts: int = 1,
     capacity: tuple[int, ...] = (),
 ) -> Plan:
-    """Processes and threads before anything was measured; which core each gets is `supervisor.core.core_assignment`'s.
+    """Returns the processes and threads of a plan without any measurements.
 
-    Workers: one a core, each with one thread whatever their number: on CPU more one-thread workers beat fewer
-    many-thread ones, because a recommendation model's dense part is too small to share out, and two threads on
-    cores that others use too collapse to 0.2-0.4 of one (measured). Servers: one, because with direct access a PS
-    only makes new rows and applies dense updates. A [min, max] starts at its bound nearest to that.
-    GPUs are dealt to workers round-robin, and of `gpu_memory_fraction` of its memory each worker on one gets the share
-    that it would have with as many workers as there may ever be (`gpu_shares`). With several hosts PS are dealt to them
-    round-robin, and workers use the rows of their own host in place. capacity: cores of each host, where workers are
-    dealt to them by that, 0 for a host that nothing is to be on; (): they are all on host 0.
+    `supervisor.core.core_assignment` assigns the cores later.
+
+    Workers: one for each core, each with one thread. On CPU, many workers with one thread are faster than few workers
+    with many threads: the dense part of a recommendation model is too small to divide among threads, and two threads
+    on cores that other processes use too reach only 0.2-0.4 of the speed of one thread (measured). Servers: one,
+    because with direct access a PS only makes new rows and applies dense updates. A [min, max] in the job file starts
+    at the allowed number nearest to these.
+
+    GPUs are assigned to workers round-robin. The workers of a GPU share `gpu_memory_fraction` of its memory; each
+    worker gets the share that it would have if the run had the largest number of workers that the job file allows
+    (`gpu_shares`). With several hosts, PS are assigned to hosts round-robin, and workers use the rows of their own host
+    in place. capacity: cores of each host, by which workers are spread over hosts; 0 for a host that must have no
+    processes; (): all workers are on host 0.
     """
     worker_count = _clamp(workers, sum(capacity) or len(cores))
     server_count = _clamp(servers, 1)

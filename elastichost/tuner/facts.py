@@ -1,6 +1,6 @@
-"""What the tuner knows and says: configurations, workloads, observations, predictions. Pure values.
+"""Input and output values of the tuner: configurations, workloads, observations, predictions. Pure values.
 
-An *iteration* is one batch of one worker; in sync mode it is one step of all workers together.
+An *iteration* is one batch of one worker. In sync mode it is one step of all workers together.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ import numpy.typing as npt
 
 __all__ = ["COLUMNS", "Configuration", "ConfigurationArray", "Observation", "Predictions", "Workload", "as_array"]
 
-# float64 [n, 4]: what `as_array` makes, for models that predict many configurations at once
+# float64 [n, 4], made by `as_array`: models predict many configurations at once
 ConfigurationArray = npt.NDArray[np.float64]
 COLUMNS = ("workers", "servers", "worker_cores", "server_cores")
 
 
 class Configuration(msgspec.Struct, frozen=True, order=True, forbid_unknown_fields=True):
-    """How many processes of each role, and how many cores (threads) each has."""
+    """The number of workers and PS of a job, and the number of cores (threads) of each process."""
 
     workers: int
     servers: int
@@ -29,7 +29,7 @@ class Configuration(msgspec.Struct, frozen=True, order=True, forbid_unknown_fiel
 
     @property
     def cores(self) -> int:
-        """Of all processes together, if each has its own."""
+        """Cores of all processes together, if no two processes share a core."""
         return self.workers * self.worker_cores + self.servers * self.server_cores
 
     def __str__(self) -> str:
@@ -41,54 +41,54 @@ class Configuration(msgspec.Struct, frozen=True, order=True, forbid_unknown_fiel
 
 
 def as_array(configurations: Sequence[Configuration]) -> ConfigurationArray:
-    """float64 [n, 4], columns as in COLUMNS."""
+    """Converts n configurations to float64 [n, 4], with the columns of COLUMNS."""
     rows = [(c.workers, c.servers, c.worker_cores, c.server_cores) for c in configurations]
     return np.array(rows, dtype=np.float64).reshape(len(rows), len(COLUMNS))
 
 
 class Workload(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a job asks of its processes whatever their number; constant while it runs."""
+    """The properties of a job that do not depend on its number of processes; constant while the job runs."""
 
-    batch_size: int  # samples of an iteration: of one worker, in sync mode of all of them
+    batch_size: int  # samples of an iteration: of one worker, or in sync mode of all workers together
     mode: Literal["async", "bounded", "sync"] = "async"
     access: Literal["direct", "served"] = "direct"
     host_cores: int = 0  # cores that all processes share; 0: each process has cores of its own
-    dense_bytes: int = 0  # parameters of the dense part
-    row_bytes: int = 0  # that one sample reads from the tables: ids x dim x 4
+    dense_bytes: int = 0  # size of the parameters of the dense part
+    row_bytes: int = 0  # bytes that one sample reads from the tables: ids x dim x 4
     ids_per_sample: float = 0.0
     has_gpus: bool = False  # workers compute on GPUs
-    bandwidth_bytes_per_s: float = 0.0  # between a worker and a PS; 0: memory, not a network
-    # cores of each host, where processes are on several: then the bandwidth is that of the links between them, and what
-    # goes from a worker to a PS of its own host crosses none. (): a PS has a link of its own
+    bandwidth_bytes_per_s: float = 0.0  # between a worker and a PS; 0: they share memory, and no network is used
+    # Cores of each host, where processes are on several hosts. Then the bandwidth is that of the links between hosts,
+    # and traffic between a worker and a PS of the same host crosses no link. (): every PS has a link of its own.
     host_capacity: tuple[int, ...] = ()
 
 
 class Observation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One block of undisturbed training in one configuration, and what its processes timed themselves.
+    """One block of undisturbed training in one configuration, with the times that its processes measured.
 
-    Times are seconds per iteration, means over the block; None: not measured."""
+    Times are seconds per iteration, means over the block. None: not measured."""
 
     configuration: Configuration
-    samples_per_s: float  # of all workers together: median over the windows of the block
-    log_error: float  # standard error of log(samples_per_s), autocorrelation accounted for
+    samples_per_s: float  # of all workers together: robust mean over the windows of the block (`profile.speed_of`)
+    log_error: float  # standard error of log(samples_per_s), corrected for the autocorrelation of the windows
     seconds: float = 0.0
     iterations: int = 0
     at_s: float = 0.0
-    hot_share: float | None = None  # load of the busiest PS over that of all, cores accounted for; None: 1 / servers
-    compute_s: float | None = None  # forward and backward of a batch, in one worker
-    reader_s: float | None = None  # reading and preparing a batch, when it is a pipeline of its own
-    exchange_s: float | None = None  # pulls and pushes of a batch as the worker sees them
+    hot_share: float | None = None  # load of the busiest PS as a share of the load of all PS; None: 1 / servers
+    compute_s: float | None = None  # forward and backward pass of a batch, in one worker
+    reader_s: float | None = None  # reading and preparing a batch, when a separate pipeline does it
+    exchange_s: float | None = None  # pulls and pushes of a batch, measured in the worker
     server_cpu_s: float | None = None  # CPU time of all PS
     worker_cpu_s: float | None = None  # CPU time of the worker
     bytes_moved: float | None = None  # between the worker and all PS
-    training_cpu_s: float | None = None  # CPU time of the worker's thread that trains, a part of `worker_cpu_s`
+    training_cpu_s: float | None = None  # CPU time of the worker's training thread, a part of `worker_cpu_s`
 
 
 class Predictions(msgspec.Struct, frozen=True):
-    """For n configurations; float64 [n] and bool [n]."""
+    """Predicted speeds of n configurations; float64 [n] and bool [n]."""
 
     samples_per_s: npt.NDArray[np.float64]  # median
     log_error: npt.NDArray[np.float64]  # standard deviation of log(samples_per_s)
     low: npt.NDArray[np.float64]  # 90 % interval
     high: npt.NDArray[np.float64]
-    is_extrapolated: npt.NDArray[np.bool_]  # along a direction in which nothing was observed and no prior helps
+    is_extrapolated: npt.NDArray[np.bool_]  # depends on parameters that neither observations nor a prior determine

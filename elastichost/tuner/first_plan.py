@@ -1,4 +1,4 @@
-"""The first plan of a run: what the job file says, else what the history knows, else the cold start. Pure."""
+"""The first plan of a run: from the job file, else from similar jobs in the history, else the cold start. Pure."""
 
 from __future__ import annotations
 
@@ -33,10 +33,13 @@ ONE_OF = {"workers": "worker", "servers": "PS", "worker_cores": "thread a worker
 
 
 class FirstPlanRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Everything the first plan depends on. cores to access: of the cold start. wished: of the job file's
-    `tuner.first_plan`, 0: left open; why_not_wished: why it is not looked at. bounds: None where there is nothing to
-    choose. records: of similar jobs; why_not: why none were looked at. ended: of a run that is resumed, the size it had
-    at last; it is taken if it is within ended_bounds; was_asked: somebody had asked for it."""
+    """Everything that the first plan depends on.
+
+    cores, workers, servers, gpus, gpu_memory_fraction, access, hosts, capacity: as in `cold_start.initial_plan`.
+    wished: `tuner.first_plan` of the job file; a number that is 0 is left open. why_not_wished: why `tuner.first_plan`
+    is ignored. bounds: the allowed configurations; None where nothing can be chosen. model, features, records: of the
+    warm start; records are those of similar jobs. why_not: why the history was not read. ended: the last size of a run
+    that is resumed; used if it lies within ended_bounds. was_asked: a user had requested that size with `scale`."""
 
     cores: tuple[int, ...]
     workers: str | int | tuple[int, int]
@@ -59,8 +62,10 @@ class FirstPlanRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
 
 
 class FirstPlan(msgspec.Struct, frozen=True):
-    """Not pinned. prior: what the model believes before anything is measured; memory: the same of the memory curve.
-    is_asked: somebody has asked for this size, and it is theirs to change."""
+    """The first plan of a run; its processes are not pinned to cores yet.
+
+    prior: parameters of the speed model before any measurement. memory: parameters of the memory curve before any
+    measurement. is_asked: a user requested this size with `scale`, and only a user changes it."""
 
     plan: Plan
     prior: Prior | None = None
@@ -69,21 +74,21 @@ class FirstPlan(msgspec.Struct, frozen=True):
 
 
 def first_plan(request: FirstPlanRequest) -> FirstPlan:
-    """What a run had before it was resumed comes before the job file's wish, that before the history, the history
-    before the default."""
+    """Chooses the first plan. In this order of preference: the size that the run had before it was resumed,
+    `tuner.first_plan` of the job file, the warm start from the history, the cold start."""
     cold = _cold(request)
     known = _unresumed(cold, request)
     if request.ended is None or request.ended_bounds is None:
         return known
     if contains(request.ended_bounds, as_array([request.ended])).all():
-        asked = "`scale` asked for " * request.was_asked
-        reason = f"as {asked}before the run was resumed: {request.ended}"
+        asked = ", requested with `scale`" * request.was_asked
+        reason = f"same size as before the run was resumed{asked}: {request.ended}"
         plan = _resized(cold, request.ended, reason, request)
         return msgspec.structs.replace(known, plan=plan, is_asked=request.was_asked)
     names = [name for name in WORDS if not _is_within(name, request.ended, request.ended_bounds)] or ["workers"]
     why = "; ".join(_limit(name, request.ended, request, request.ended_bounds) for name in names)
     return msgspec.structs.replace(
-        known, plan=_because(known.plan, f"not {request.ended} as before it was resumed: {why}")
+        known, plan=_because(known.plan, f"not {request.ended} as before the run was resumed: {why}")
     )
 
 
@@ -101,7 +106,7 @@ def _cold(request: FirstPlanRequest) -> Plan:
 
 
 def _unresumed(cold: Plan, request: FirstPlanRequest) -> FirstPlan:
-    """Of a new run."""
+    """The first plan without regard to `request.ended`."""
     known = FirstPlan(cold)
     if request.wished is not None and request.why_not_wished:
         is_had = not _others(request.wished, _size(cold))
@@ -129,12 +134,13 @@ def _warm(cold: Plan, request: FirstPlanRequest, features: JobFeatures, bounds: 
     return FirstPlan(_resized(cold, found.configuration, found.reason, request), prior, found.memory)
 
 
-# --- what the job file wishes -----------------------------------------------------------------------------------------
+# --- tuner.first_plan of the job file ---------------------------------------------------------------------------------
 
 
 def _nearest_to(wished: Configuration, size: Configuration, bounds: Bounds) -> Configuration:
-    """The candidate that comes nearest to the numbers that were asked for, by ratios; of several such the one that is
-    nearest to `size` in the others. Raises ValueError when nothing fits within the bounds."""
+    """Returns the candidate whose numbers are nearest, by ratios, to the requested numbers. Among equally near
+    candidates it takes the one that is nearest to `size` in the numbers that were left open. Raises ValueError if no
+    configuration fits the bounds."""
     names = PlanSize.__struct_fields__
     is_asked = np.array([getattr(wished, name) > 0 for name in names])
     wish = [getattr(wished, name) or getattr(size, name) for name in names]
@@ -147,35 +153,35 @@ def _nearest_to(wished: Configuration, size: Configuration, bounds: Bounds) -> C
 
 
 def _reason(wished: Configuration, chosen: Configuration, request: FirstPlanRequest) -> str:
-    """What was asked for, what is given, and why where it is something else."""
+    """The sentence for the plan: the requested size, and if the chosen size differs, the limit that prevents it."""
     assert request.bounds is not None
     others = _others(wished, chosen)
     if not others:
-        return f"as tuner.first_plan says: {chosen}"
+        return f"as tuner.first_plan asks: {chosen}"
     why = "; ".join(dict.fromkeys(_limit(name, wished, request, request.bounds) for name in others))
-    return f"tuner.first_plan asks for {_asked(wished)}, the nearest that is possible is {chosen}: {why}"
+    return f"tuner.first_plan asks for {_asked(wished)}; the nearest allowed size is {chosen}: {why}"
 
 
 def _others(wished: Configuration, chosen: Configuration) -> list[str]:
-    """Numbers that were asked for and are others."""
+    """Names of the requested numbers that the chosen configuration does not have."""
     return [name for name in WORDS if getattr(wished, name) not in (0, getattr(chosen, name))]
 
 
 def _limit(name: str, wished: Configuration, request: FirstPlanRequest, bounds: Bounds) -> str:
-    """Why a number cannot be what was asked for."""
+    """The limit that prevents the requested value of the number `name`, as a sentence."""
     low, high, cores = (
         getattr(bounds.least, name),
         getattr(bounds.most, name),
         sum(request.capacity) or len(request.cores),
     )
     if _is_within(name, wished, bounds):
-        return f"so many workers with so many threads each do not fit on the job's cores, {cores}"
-    only = f"{low} {WORDS[name] if low > 1 else ONE_OF[name]} only"
-    allowed = only if low == high else f"from {low} to {high} {WORDS[name]}"
+        return f"the requested workers and threads do not fit on the {cores} cores of the job"
+    only = f"only {low} {WORDS[name] if low > 1 else ONE_OF[name]}"
+    allowed = only if low == high else f"{low} to {high} {WORDS[name]}"
     if name == "worker_cores":
-        return f"the job's cores, {cores}, allow {allowed}"
+        return f"the {cores} cores of the job allow {allowed}"
     if isinstance(getattr(request, name), str):
-        return f"where resources.{name} is left open, {allowed} are tried on the job's cores, {cores}"
+        return f"resources.{name} is left open, which allows {allowed} on the {cores} cores of the job"
     return f"resources.{name} allows {allowed}"
 
 
@@ -188,7 +194,7 @@ def _asked(wished: Configuration) -> str:
     return ", ".join(f"{WORDS[name]} = {number}" for name in WORDS if (number := getattr(wished, name)))
 
 
-# --- in another size --------------------------------------------------------------------------------------------------
+# --- resized plans ----------------------------------------------------------------------------------------------------
 
 
 def _because(plan: Plan, why: str) -> Plan:

@@ -1,8 +1,16 @@
-"""Workers that are far slower than the others: told of, and replaced when there is no hope. Pure.
+"""Finds workers that are far slower than the other workers; reports them, and replaces the slowest. Pure.
 
-Speeds are compared per thread, and among workers of one kind (on CPU, or on GPU). A worker's speed is the samples it
-trains in a second of its own computing, and in a second of wall time less what it waited for its peers; both must be
-low, so that one that is only short of input, or held up by others, is not blamed.
+Speeds are compared per thread, and only among workers of one kind (on CPU, or on GPU). A worker has two speeds: samples
+per second of its own computing, and samples per second of wall time without the time in which it waits for its peers.
+A worker is slow only if both are low. So a worker that waits for input or for other workers is not reported.
+
+Theory of operation. The caller calls `observe` with one sample of all working workers at a time; the state is folded.
+For each worker `share` = its speed / the median speed of the other workers of its kind, for both speeds; the larger of
+the two shares counts. A share below SLOW starts the worker's `slow_s` clock, a share below `hopeless` its `hopeless_s`
+clock; a share above the limit stops the clock. After `after_s` on the first clock the worker is reported once. After
+`after_s` on the second clock it is reported with `replace=True`: the caller kills it and starts it again. At most one
+worker is replaced in one sample, and a worker index at most once in `replace_every_s`. A new incarnation of a worker
+starts with new clocks.
 """
 
 from __future__ import annotations
@@ -17,13 +25,14 @@ from elastichost.plan import ProcessId
 
 __all__ = ["HealthSettings", "HealthState", "Remark", "WorkerSpeed", "observe"]
 
-SLOW = 0.75  # of the median of the others
+SLOW = 0.75  # share of the median speed of the other workers, below which a worker is slow
 
 
 class HealthSettings(msgspec.Struct, frozen=True):
-    """after_s: how long a worker must have been slow. replace_every_s: at most one replacement of a worker (of its
-    index) within this time. hopeless: below this share of the others it is replaced; on one host its successor gets the
-    same cores, so little is to be hoped from that, in a cluster others."""
+    """after_s: seconds that a worker must be slow before it is reported or replaced. replace_every_s: least seconds
+    between two replacements of the same worker index. hopeless: share of the others' median speed below which a worker
+    is replaced. On one host the new worker gets the same cores, so a replacement rarely helps there; in a cluster it
+    may get other cores."""
 
     after_s: float
     replace_every_s: float = 300.0
@@ -31,9 +40,10 @@ class HealthSettings(msgspec.Struct, frozen=True):
 
 
 class WorkerSpeed(msgspec.Struct, frozen=True):
-    """Samples per second and thread, over the last seconds; None: nothing was trained in them, what was known before
-    holds. `wall_per_s` is None in sync mode as well, where a step's wall time is everybody's. `has_work`: it could
-    train."""
+    """The speed of one worker over the last seconds, in samples per second and thread.
+
+    None: the worker trained nothing in these seconds, and its last speed stays valid. In sync mode `wall_per_s` is
+    always None, because all workers share the wall time of a step. has_work: the worker had samples to train."""
 
     process: ProcessId
     compute_per_s: float | None
@@ -43,7 +53,7 @@ class WorkerSpeed(msgspec.Struct, frozen=True):
 
 
 class Remark(msgspec.Struct, frozen=True):
-    """A worker is slow. `replace`: hopelessly; it should be killed and started again."""
+    """A worker is slow. replace: it is below the `hopeless` share, and should be killed and started again."""
 
     process: ProcessId
     replace: bool
@@ -51,7 +61,8 @@ class Remark(msgspec.Struct, frozen=True):
 
 
 class _Incarnation(msgspec.Struct, frozen=True):
-    """`hopeless_s`, `slow_s`: since when; None: it is not."""
+    """What is stored of one worker process. hopeless_s, slow_s: time since which it is below the limit; None: it is not
+    below. was_told: it was reported."""
 
     compute_per_s: float | None = None
     wall_per_s: float | None = None
@@ -61,7 +72,7 @@ class _Incarnation(msgspec.Struct, frozen=True):
 
 
 class HealthState(msgspec.Struct, frozen=True):
-    """What was seen so far; `replaced_s`: worker index -> when it was replaced last."""
+    """The folded samples. replaced_s: worker index -> time of its last replacement, in seconds."""
 
     incarnations: Mapping[ProcessId, _Incarnation] = {}
     replaced_s: Mapping[int, float] = {}
@@ -70,7 +81,8 @@ class HealthState(msgspec.Struct, frozen=True):
 def observe(
     state: HealthState, speeds: Sequence[WorkerSpeed], settings: HealthSettings, now_s: float
 ) -> tuple[HealthState, tuple[Remark, ...]]:
-    """Folds one look at all working workers. At most one of them is to be replaced at a time."""
+    """Folds one sample of all working workers, and returns the new state and the remarks. At most one remark of a
+    sample has `replace`."""
     known = {speed.process: _remember(state.incarnations.get(speed.process, _Incarnation()), speed) for speed in speeds}
     incarnations, replaced, remarks = dict[ProcessId, _Incarnation](), dict(state.replaced_s), list[Remark]()
     kinds = {kind: _Kind.of(known[one.process] for one in speeds if one.is_gpu == kind) for kind in (False, True)}
@@ -80,7 +92,7 @@ def observe(
         remark = _remark(speed.process, incarnation, share, replaced, settings, now_s)
         if remark is not None and remark.replace:
             if any(earlier.replace for earlier in remarks):
-                remark = None  # its turn comes, if it is still slow beside the others then
+                remark = None  # a later sample replaces this worker if it is still slow compared with the others then
             else:
                 replaced[speed.process.index] = now_s
         if remark is not None:
@@ -97,7 +109,7 @@ def _remember(incarnation: _Incarnation, speed: WorkerSpeed) -> _Incarnation:
 
 
 class _Kind(NamedTuple):
-    """Workers of one kind, that are compared: what is known of their speeds, in order."""
+    """The speeds of all workers of one kind, sorted."""
 
     compute_per_s: tuple[float, ...]
     wall_per_s: tuple[float, ...]
@@ -111,7 +123,8 @@ class _Kind(NamedTuple):
         )
 
     def share(self, incarnation: _Incarnation) -> float | None:
-        """Its speed as a share of the others' median, by what is kinder to it; None: nothing to compare."""
+        """The worker's speed as a share of the others' median: the larger of its two shares. None: there is no other
+        worker to compare with."""
         shares = (
             _ratio(incarnation.compute_per_s, self.compute_per_s),
             _ratio(incarnation.wall_per_s, self.wall_per_s),
@@ -120,7 +133,7 @@ class _Kind(NamedTuple):
 
 
 def _ratio(own: float | None, speeds: Sequence[float]) -> float | None:
-    """own: one of `speeds`, which are in order."""
+    """`own` as a share of the median of the others. own: one of `speeds`; speeds: sorted. None: not comparable."""
     if own is None or len(speeds) < 2:
         return None
     middle = _median_without(speeds, bisect_left(speeds, own))
@@ -128,7 +141,8 @@ def _ratio(own: float | None, speeds: Sequence[float]) -> float | None:
 
 
 def _median_without(values: Sequence[float], left_out: int) -> float:
-    """Of all values, which are in order, but the one at that place: without a copy of them for each of them."""
+    """The median of sorted `values` without the one at index `left_out`. Makes no copy, because it is called for each
+    worker."""
 
     def at(place: int) -> float:
         return values[place if place < left_out else place + 1]
@@ -156,7 +170,7 @@ def _remark(
 ) -> Remark | None:
     if share is None or incarnation.slow_s is None:
         return None
-    text = f"it trains {share:.0%} of the samples in a second that the others do, for"
+    text = f"its speed is {share:.0%} of the median of the other workers for"
     last_s = replaced_s.get(process.index)
     may_replace = last_s is None or now_s - last_s >= settings.replace_every_s
     if incarnation.hopeless_s is not None and now_s - incarnation.hopeless_s >= settings.after_s and may_replace:
@@ -168,4 +182,4 @@ def _remark(
 
 
 def _why_not(last_s: float | None, now_s: float) -> str:
-    return "" if last_s is None else f"; it was replaced {now_s - last_s:.0f} s ago, which did not help"
+    return "" if last_s is None else f"; it was already replaced {now_s - last_s:.0f} s ago, and is still slow"

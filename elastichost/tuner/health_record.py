@@ -1,8 +1,8 @@
-"""Which looks at the workers' speeds a record needs, and in which form. Pure.
+"""Decides which samples of worker speeds are recorded, and converts them to a compact form. Pure.
 
-`health.observe` folds every look, but most leave things as they were: nobody becomes slow or is slow no more, nobody
-comes or goes, nothing is remarked. What such a look changes is what is known of speeds only, and the next look that is
-recorded holds that as it is then. So a state that was fed the recorded ones alone says the same of each of them.
+`health.observe` folds every sample. Most samples change only the stored speeds: no worker becomes slow, recovers,
+starts or ends, and there is no remark. Such a sample need not be recorded, because the next recorded sample holds the
+stored speeds of that time. So a replay that gets only the recorded samples gives the same remarks for each of them.
 """
 
 from __future__ import annotations
@@ -16,12 +16,15 @@ from elastichost.tuner.health import HealthState, Remark, WorkerSpeed
 
 __all__ = ["WorkerSpeeds", "is_telling", "packed", "rounded", "unpacked"]
 
-DIGITS = 5  # of a speed; SLOW and the like are compared with its ratio to others
+DIGITS = 5  # significant digits of a recorded speed; only ratios of speeds are compared with limits such as SLOW
 
 
 class WorkerSpeeds(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """workers: (index, incarnation), None: those of the record before. Then one value for each of them; wall_per_s ():
-    it is known of none. idle: places of those that had nothing to train, gpu: of those on one."""
+    """The speeds of all workers in one record, in compact form.
+
+    workers: (index, incarnation) of each worker; None: the same workers as in the record before. compute_per_s,
+    wall_per_s: one value for each worker, as in `health.WorkerSpeed`; wall_per_s = (): it is None for all workers.
+    idle: positions in `workers` of the workers that had nothing to train. gpu: positions of the workers on a GPU."""
 
     workers: tuple[tuple[int, int], ...] | None = None
     compute_per_s: tuple[float | None, ...] = ()
@@ -31,17 +34,19 @@ class WorkerSpeeds(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
 
 
 def rounded(speed: float) -> float:
-    """As it is recorded: what decides must be the same number."""
+    """Rounds a speed to the recorded precision. Live decisions use the rounded number, so that a replay gives the same
+    result."""
     return float(f"{speed:.{DIGITS}g}")
 
 
 def is_telling(recorded: HealthState, state: HealthState, remarks: Sequence[Remark]) -> bool:
-    """Whether a look is to be recorded. recorded: the state after the last one that was; state: after this one."""
+    """Whether this sample must be recorded. recorded: the state after the last recorded sample. state: the state after
+    this sample."""
     return bool(remarks) or _standing(recorded) != _standing(state)
 
 
 def _standing(state: HealthState) -> object:
-    """What is held against whom."""
+    """The parts of a state that decide about remarks: since when each worker is slow, and when it was replaced."""
     held = {
         process: (incarnation.hopeless_s, incarnation.slow_s, incarnation.was_told)
         for process, incarnation in state.incarnations.items()
@@ -52,8 +57,8 @@ def _standing(state: HealthState) -> object:
 def packed(
     speeds: Sequence[WorkerSpeed], state: HealthState, before: tuple[tuple[int, int], ...] | None
 ) -> WorkerSpeeds:
-    """state: after the look; a worker that trained nothing has the speed that is known of it. before: workers of the
-    record before."""
+    """Converts one sample to its recorded form. state: the state after the sample; for a worker that trained nothing
+    the stored speed is recorded. before: (index, incarnation) of the workers of the record before."""
     incarnations = [state.incarnations[speed.process] for speed in speeds]
     workers = tuple((speed.process.index, speed.process.incarnation) for speed in speeds)
     wall = tuple(incarnation.wall_per_s for incarnation in incarnations)
@@ -67,11 +72,12 @@ def packed(
 
 
 def unpacked(found: WorkerSpeeds, before: tuple[tuple[int, int], ...]) -> tuple[WorkerSpeed, ...]:
-    """What `packed` was made of. Raises ValueError where it does not fit the workers of the record before."""
+    """Converts a record back to speeds; the inverse of `packed`. before: workers of the record before. Raises
+    ValueError if the number of speeds differs from the number of workers."""
     workers = before if found.workers is None else found.workers
     wall = found.wall_per_s or (None,) * len(workers)
     if len(found.compute_per_s) != len(workers) or len(wall) != len(workers):
-        raise ValueError(f"{len(found.compute_per_s)} speeds of {len(workers)} workers")
+        raise ValueError(f"the record has {len(found.compute_per_s)} speeds for {len(workers)} workers")
     idle, gpu = frozenset(found.idle), frozenset(found.gpu)
     return tuple(
         WorkerSpeed(

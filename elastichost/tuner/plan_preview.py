@@ -1,4 +1,4 @@
-"""What would be chosen for a job before it runs, what is expected, how sure that is, and what comes second. Pure."""
+"""Predicts the best configurations of a job before it runs, with intervals and confidence. Pure."""
 
 from __future__ import annotations
 
@@ -23,9 +23,12 @@ __all__ = ["PlanPreview", "measured_before", "preview_plan"]
 
 
 class PlanPreview(msgspec.Struct, frozen=True):
-    """forecasts: of every candidate (of very many the promising ones), the best first, the price of its cores taken
-    off. measured: those that earlier runs of this very job have measured. rank: directions of the model's `parameters`
-    that measurements determine."""
+    """The forecast for a job that has not started.
+
+    forecasts: one for each candidate, ordered by speed less the price of the cores, best first; where there are very
+    many candidates, only the promising ones. measured: configurations that earlier runs of the same job measured.
+    rank: how many of the model's `parameters` (more exactly: directions in their space) the measurements determine.
+    confidence: that of the fit (`models.base.Fit`)."""
 
     forecasts: tuple[SpeedForecast, ...]
     measured: tuple[Configuration, ...]
@@ -35,8 +38,10 @@ class PlanPreview(msgspec.Struct, frozen=True):
 
 
 def measured_before(features: JobFeatures, records: Iterable[JobRecord]) -> tuple[Observation, ...]:
-    """What earlier runs of the same job measured, one for each configuration. Between two runs there is more noise than
-    within one. What another version wrote is left out."""
+    """Returns the observations of earlier runs of the same job, one for each configuration.
+
+    Their errors are widened by RUN_TO_RUN, because two runs differ more than two blocks of one run. Records that this
+    version cannot decode are left out."""
     known: dict[Configuration, Observation] = {}
     for record in records:
         if distance(features, record.features) >= BAND:
@@ -60,7 +65,7 @@ def preview_plan(
     prior: Prior | None,
     min_gain: float,
 ) -> PlanPreview | None:
-    """None: nothing is known that a prediction could be made from."""
+    """Ranks the configurations within `bounds` by predicted speed. None: there are neither observations nor a prior."""
     if not observations and prior is None:
         return None
     fitted: Fit = fit(model, workload, observations, prior)

@@ -1,7 +1,8 @@
-"""What every decision was made from, and what it was: the lines of `decisions.jsonl`. Pure values.
+"""The lines of `decisions.jsonl`: the input and the result of every decision. Pure values.
 
-A part of the tuner is opened with its settings; each of its looks follows with what it gave. Fed again to the same
-functions they must give the same (`replay`). A resumed run opens its parts anew.
+A part of the tuner (tuner, health, balance, memory) first writes an `...Opened` record with its settings. For each
+sample that it evaluates it then writes a `...Looked` record with the sample and the decision. The same functions, fed
+with the recorded samples, must give the recorded decisions (`replay`). A resumed run opens its parts again.
 """
 
 from __future__ import annotations
@@ -42,28 +43,34 @@ class _RecordLine(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag=T
 
 
 class FirstPlanMade(_RecordLine, frozen=True):
-    """plan: not pinned."""
+    """The first plan of a run, before its processes are pinned to cores."""
 
     request: FirstPlanRequest
     plan: Plan
 
 
 class TunerOpened(_RecordLine, frozen=True):
+    """The tuner starts."""
+
     settings: TunerSettings
 
 
 class TunerLooked(_RecordLine, frozen=True):
+    """The tuner evaluated one sample. decision: None: no decision was due."""
+
     look: ProfileSample
     samples_left: int
     decision: Decision | None = None
 
 
 class HealthOpened(_RecordLine, frozen=True):
+    """The comparison of worker speeds starts."""
+
     settings: HealthSettings
 
 
 class HealthLooked(_RecordLine, frozen=True):
-    """As every look was recorded once; such records are replayed still."""
+    """One sample of worker speeds in the old format, in which every sample was recorded. Old records are replayed."""
 
     now_s: float
     speeds: tuple[WorkerSpeed, ...]
@@ -71,7 +78,7 @@ class HealthLooked(_RecordLine, frozen=True):
 
 
 class SpeedsLooked(_RecordLine, frozen=True, omit_defaults=True):
-    """The looks that `health_record.is_telling` names, and one a minute."""
+    """One sample of worker speeds: recorded where `health_record.is_telling` is true, and once a minute."""
 
     now_s: float
     speeds: WorkerSpeeds
@@ -79,14 +86,19 @@ class SpeedsLooked(_RecordLine, frozen=True, omit_defaults=True):
 
 
 class BalanceOpened(_RecordLine, frozen=True):
+    """The rebalancing of buckets starts."""
+
     half_life_s: float
 
 
 class BalanceLooked(_RecordLine, frozen=True):
-    """asked: keys of each bucket that workers needed since the look before, (table, bucket, keys), zeros left out.
-    owners: PS of every bucket, (table, bucket, PS); None: as before. speeds: keys needed for each one that a PS is
-    asked for, more than 1 where workers have rows of their own host in place. busiest: share of the time that the
-    busiest PS serves. kind: of the decision; moves: (table, bucket, new owner), and whether they could be begun."""
+    """One sample of the load of buckets, and the decision about it.
+
+    asked: (table, bucket, keys): keys of each bucket that workers needed since the sample before; zeros are left out.
+    owners: (table, bucket, PS): the PS of every bucket; None: unchanged. speeds: PS -> keys that workers need for each
+    key that they request from it; more than 1 where workers access the rows of their own host in place. busiest: share
+    of the time in which the busiest PS serves requests, 0 to 1. kind: kind of the decision, or "moved". moves: (table,
+    bucket, new owner). was_begun: whether the moves could be started."""
 
     now_s: float
     asked: tuple[tuple[int, int, float], ...]
@@ -99,19 +111,21 @@ class BalanceLooked(_RecordLine, frozen=True):
 
 
 class MemoryOpened(_RecordLine, frozen=True):
-    """A watch over memory begins. memory: what is known of jobs like it."""
+    """The memory forecast starts. memory: estimates from similar jobs."""
 
     memory: Estimates = Estimates()
 
 
 class MemoryLooked(_RecordLine, frozen=True):
+    """The memory forecast evaluated one sample."""
+
     now_s: float
     look: MemorySample
     decision: MemoryDecision
 
 
 def moves_of(decision: Rebalance, owners: Mapping[BucketKey, int]) -> tuple[tuple[int, int, int], ...]:
-    """(table, bucket, new owner) of the buckets that change hands."""
+    """Returns (table, bucket, new owner) of each bucket that gets another owner."""
     return tuple((*key, to) for key, to in sorted(decision.owners.items()) if owners[key] != to)
 
 

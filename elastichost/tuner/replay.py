@@ -1,4 +1,4 @@
-"""Feeds recorded looks to the functions that decided on them, and tells where they decide otherwise. Pure."""
+"""Feeds recorded samples to the decision functions again, and finds decisions that differ from the record. Pure."""
 
 from __future__ import annotations
 
@@ -33,13 +33,15 @@ from elastichost.tuner.records import (
 
 __all__ = ["Replayed", "replay"]
 
-# what is done, of a decision about memory
+# the fields of a memory decision that determine an action; its figures and its text are not compared
 DECIDED = ("kind", "host", "horizon", "shortens_own", "admit_after", "workers", "target", "share")
-TOLERANCE = 1e-3  # of figures: other machines round otherwise; what is decided must be the same
+TOLERANCE = 1e-3  # relative, for predicted speeds: machines round differently. Decided actions must be equal.
 
 
 class Replayed(msgspec.Struct, frozen=True):
-    """One recorded look that decided something (or decides something now). `recorded`, `again`: in words."""
+    """One recorded sample for which there is a decision in the record or in the replay.
+
+    recorded, again: the recorded and the replayed decision as text."""
 
     line: int
     part: str
@@ -55,7 +57,7 @@ class _Tuner:
     def feed(self, record: TunerLooked) -> tuple[str, str, bool]:
         try:
             self._state, decision = advance(self._state, record.look, record.samples_left, self._settings)
-        except Exception as error:  # noqa: BLE001 - a live run tells it, too, and decides no more
+        except Exception as error:  # noqa: BLE001 - a live run also reports the error, and then makes no decisions
             return _words(record.decision), f"gives up: {type(error).__name__}: {error}", record.decision is None
         return _words(record.decision), _words(decision), _is_same(record.decision, decision)
 
@@ -135,8 +137,9 @@ def _first_plan(record: FirstPlanMade) -> tuple[str, str, bool]:
 
 
 def replay(records: Iterable[Record]) -> Iterator[Replayed]:
-    """What was decided, and what is decided now from the same looks. Looks that give nothing, then and now, are left
-    out. Raises ValueError for a look at a part that was never opened, or that does not fit the one before."""
+    """Yields the recorded decision and the decision that this version makes from the same sample. Samples without a
+    decision in both are left out. Raises ValueError for a sample of a part that was not opened before, and for a sample
+    that does not fit the one before it."""
     tuner: _Tuner | None = None
     health: _Health | None = None
     balance: _Balance | None = None
@@ -166,6 +169,6 @@ def replay(records: Iterable[Record]) -> Iterator[Replayed]:
             case MemoryLooked() if memory is not None:
                 part, (recorded, again, is_same) = "memory", memory.feed(record)
             case _:
-                raise ValueError(f"line {line}: {type(record).__name__} before its part was opened")
+                raise ValueError(f"line {line}: {type(record).__name__} comes before the record that opens its part")
         if recorded or again or not is_same:
             yield Replayed(line, part, recorded, again, is_same)

@@ -1,8 +1,8 @@
-"""What a job begins with, from jobs like it that are over: its first plan, and what its models believe before anything
-was measured. Pure.
+"""Derives the first plan of a job and the priors of its models from similar finished jobs. Pure.
 
-As DLRover-RM does it (PVLDB 17(12), 2024, pre-scaling): the most similar jobs of the history, smoothed exponentially.
-How similarity is measured, how plans are averaged and what becomes of the models' parameters is ours.
+The method is the pre-scaling of DLRover-RM (PVLDB 17(12), 2024): it takes the most similar jobs of the history and
+averages their plans with exponential smoothing. The distance between jobs, the averaging by ratios, and the priors of
+model parameters are additions of this project.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ __all__ = [
     "warm_start",
 ]
 
-NEAR = 1.2  # jobs farther away teach nothing
-SMOOTHING = 0.5  # weight of the first of those compared; each further one has half as much
-BAND = 0.1  # of distance, within which the newer job comes first
-REACH = 0.5  # distance at which a job's weight is down to 0.6: exp(-(d / REACH)^2 / 2)
-FAILED = 0.3  # added to the distance of a job that did not end well
-TRIED = math.log(1.5)  # a mean of plans gives way to one of them that is no farther than this, by ratios
-FILLED = 0.8  # share of the host's cores that the workers had, from which a plan filled its host
-# log standard deviations of a parameter: between two runs of one job, and between near jobs for each 1 of distance
+NEAR = 1.2  # jobs at a larger distance are not used
+SMOOTHING = 0.5  # weight of the most similar job; each further job has half the weight of the one before
+BAND = 0.1  # jobs whose distances lie in the same band of this width count as equally similar: the newest comes first
+REACH = 0.5  # distance at which the weight of a job has fallen to 0.6: exp(-(d / REACH)^2 / 2)
+FAILED = 0.3  # added to the distance of a job that failed
+TRIED = math.log(1.5)  # the nearest plan is used instead of the mean of plans if it is within this log distance
+FILLED = 0.8  # a plan filled its host if its workers used at least this share of the cores of the host
+# standard deviations of the log of a parameter: between two runs of one job, and between similar jobs per unit distance
 RUN_TO_RUN, WIDENING = 0.05, 0.5
 
-# Distance for each factor of 2 between two sizes; 0 is unknown, and as far as a factor of 1.4.
+# Distance for each factor of 2 between two sizes. A size of 0 is unknown and counts as a factor of 1.4.
 SIZES = {
     "tables": 0.5,
     "dynamic_tables": 0.1,
@@ -55,13 +55,13 @@ SIZES = {
     "gpus": 0.5,
 }
 UNKNOWN = 0.5  # of a factor of 2
-# Distance for each that differs.
+# Distance for each property that differs.
 WORDS = {"family": 1.0, "shape": 0.5, "mode": 0.7, "access": 1.0, "user": 0.15, "name": 0.1}
-# Distance where one has some and the other none: it is another kind of job.
+# Distance where one job has a nonzero number and the other job has 0: they are different kinds of jobs.
 KINDS = {"dynamic_tables": 0.3, "host_cores": 0.7, "gpus": 2.0}
 METRIC = JobMetric(
     words=WORDS,
-    unset_words=("shape",),  # records of before there was a shape do not know theirs
+    unset_words=("shape",),  # older records have no shape
     sizes=SIZES,
     kinds=KINDS,
     unknown=UNKNOWN,
@@ -72,14 +72,15 @@ METRIC = JobMetric(
 
 
 class SimilarJob(msgspec.Struct, frozen=True):
-    """A job of the history and how far it is from the one at hand; 0: in nothing that counts."""
+    """A job of the history and its distance to the new job; 0: equal in all compared properties."""
 
     record: JobRecord
     distance: float
 
 
 class WarmStart(msgspec.Struct, frozen=True):
-    """What to begin with. prior: of the model's parameters; memory: of the memory curve's; either may be empty."""
+    """The first configuration and the priors. prior: of the parameters of the speed model. memory: of the parameters of
+    the memory curve. Both may be empty."""
 
     configuration: Configuration
     prior: Prior
@@ -89,21 +90,21 @@ class WarmStart(msgspec.Struct, frozen=True):
 
 
 class ColdStart(msgspec.Struct, frozen=True):
-    """No speed is known that is near enough; memory: of the memory curve's parameters, where that is known."""
+    """No similar job has a measured speed. memory: estimates of the memory curve from similar jobs, if any."""
 
     reason: str
     memory: Estimates = Estimates()
 
 
 def distance(one: JobFeatures, other: JobFeatures) -> float:
-    """Root of the sum of squares of the differences: weighted log ratios of sizes, and penalties for what is not the
-    same. Symmetric; 0 for equal jobs."""
+    """Returns the distance of two jobs: the root of the sum of squared differences. Differences are weighted log ratios
+    of sizes, and penalties for properties that differ. Symmetric; 0 for equal jobs."""
     return METRIC.distance(one, other)
 
 
 def nearest(features: JobFeatures, records: Iterable[JobRecord], k: int = 5) -> tuple[SimilarJob, ...]:
-    """The k most similar jobs that are near enough, the most similar first, of those about as similar the newest. Their
-    order in `records` does not matter."""
+    """Returns up to k jobs within distance NEAR, the most similar first; jobs within the same BAND are ordered newest
+    first. The order of `records` does not matter."""
     found = []
     for record in records:
         away = distance(features, record.features) + FAILED * (not record.ended_well)
@@ -115,7 +116,8 @@ def nearest(features: JobFeatures, records: Iterable[JobRecord], k: int = 5) -> 
 
 
 def neighbours(features: JobFeatures, records: Iterable[JobRecord], k: int = 5) -> tuple[JobRecord, ...]:
-    """Those that `warm_start` looks at, the nearest first: k whose speed was measured, and k that teach of memory."""
+    """Returns the records that `warm_start` uses, the nearest first: up to k records with a measured speed and up to k
+    records with estimates of memory."""
     near = [one.record for one in nearest(features, records, sys.maxsize)]
     plans = [one for one in near if one.is_measured][:k]
     memories = [one for one in near if one.memory.mean][:k]
@@ -123,25 +125,29 @@ def neighbours(features: JobFeatures, records: Iterable[JobRecord], k: int = 5) 
 
 
 def none_near(records: int, closest: tuple[float, str] | None) -> ColdStart:
-    """Of so many jobs; closest: the nearest one's distance and name."""
+    """The cold start for a history without a similar job. records: number of jobs in the history. closest: distance and
+    name of the most similar job; None: the history is empty."""
     if closest is None:
         return ColdStart("the history is empty")
     return ColdStart(
-        f"none of {_jobs(records)} is similar enough to learn from: the most similar, {closest[1]}, has distance "
-        f"{closest[0]:.1f} (at most {NEAR:g} counts)"
+        f"no similar job among {_jobs(records)}: the most similar, {closest[1]}, has distance {closest[0]:.1f} "
+        f"(at most {NEAR:g} is allowed)"
     )
 
 
 def warm_start(
     features: JobFeatures, records: Sequence[JobRecord], bounds: Bounds, *, model: str = "elastichost", k: int = 5
 ) -> WarmStart | ColdStart:
-    """The plan and the priors of a job, from the k jobs of the history that are most like it, of the memory curve
-    from the k most similar ones that teach of it.
+    """Returns the first configuration and the priors of a job.
 
-    Plan: mean of their best plans by ratios (of logs), with weights SMOOTHING * (1 - SMOOTHING)^rank, less the farther
-    away a job is. If one of those plans is close to the mean it is taken, because it was measured and a mean was not;
-    then the candidate within `bounds` that is nearest. Priors: `_merged`, of the parameters that `model` has. Raises
-    ValueError when nothing fits within the bounds.
+    The plan and the prior of the speed model come from the k most similar jobs with a measured speed, the memory
+    estimates from the k most similar jobs with such estimates.
+
+    Plan: the mean of the logs of the best plans of these jobs, with weights
+    SMOOTHING * (1 - SMOOTHING)^rank * exp(-(distance / REACH)^2 / 2). If one of these plans lies within TRIED of the
+    mean, it replaces the mean, because it was measured and the mean was not. The result is the nearest candidate within
+    `bounds`. Priors: `_merged`, from the jobs that were tuned with the same `model`. Raises ValueError if no
+    configuration fits the bounds.
     """
     similar = nearest(features, [one for one in records if one.is_measured], k)
     memory = _merged(
@@ -150,8 +156,8 @@ def warm_start(
         _spread_of_memory,
     )
     if not similar and nearest(features, records, 1):
-        known = "; how its memory grew is known" if memory.mean else ""
-        return ColdStart(f"of no similar job a speed was measured{known}", memory)
+        known = "; the growth of their memory is known" if memory.mean else ""
+        return ColdStart(f"no similar job has a measured speed{known}", memory)
     if not similar:
         away = [(distance(features, one.features), one.features.name or one.features.family) for one in records]
         return none_near(len(records), min(away, default=None))
@@ -166,7 +172,7 @@ def warm_start(
 
 
 def _first_plan(features: JobFeatures, similar: Sequence[SimilarJob]) -> tuple[float, ...]:
-    """Four positive numbers, as in PlanSize."""
+    """The weighted mean plan or the measured plan near it: four positive numbers, in the order of PlanSize."""
     plans = [_logs_for(features, one.record) for one in similar]
     weights = [
         SMOOTHING * (1 - SMOOTHING) ** rank * math.exp(-((one.distance / REACH) ** 2) / 2)
@@ -179,7 +185,8 @@ def _first_plan(features: JobFeatures, similar: Sequence[SimilarJob]) -> tuple[f
 
 
 def _logs_for(features: JobFeatures, record: JobRecord) -> list[float]:
-    """Logs of a record's best plan. One that filled its host is made to fill this one."""
+    """Logs of the best plan of a record. If that plan filled its host, its workers are scaled to the cores of this
+    host."""
     best, cores = record.best, record.features.host_cores
     workers = float(best.workers)
     if features.host_cores and cores and best.workers * best.worker_cores >= FILLED * cores:
@@ -193,15 +200,16 @@ def _logs_for(features: JobFeatures, record: JobRecord) -> list[float]:
 def _merged(
     similar: Sequence[SimilarJob], estimates_of: Callable[[JobRecord], Estimates], differ_by: Callable[[float], float]
 ) -> Estimates:
-    """Means and standard deviations of the jobs' estimates, each weighted by its precision; logs throughout.
+    """Pools the estimates of similar jobs, each weighted by its precision. All means and standard deviations are of
+    logs.
 
-        v[i] = sd[i]^2 + RUN_TO_RUN^2 + u(d[i])                   what job i says of this one
+        v[i] = sd[i]^2 + RUN_TO_RUN^2 + u(d[i])                   variance of job i's estimate, seen from this job
         mean = sum(mean[i] / v[i]) / sum(1 / v[i])
         sd^2 = 1 / sum(1 / v[i]) + spread^2 + RUN_TO_RUN^2 + u(d)
 
-    u(d) = differ_by(d) is the variance of what jobs differ by that are d apart, spread^2 the weighted variance of the
-    means, d the weighted mean distance: what jobs differ by stays, however many of them there are. Sums do not depend
-    on the order.
+    mean[i], sd[i]: estimate of job i. d[i]: distance of job i. u(d) = differ_by(d): variance of the difference between
+    two jobs at distance d. spread^2: weighted variance of the means. d: weighted mean distance. The last two terms do
+    not shrink with the number of jobs, because jobs really differ. `math.fsum` makes the sums independent of the order.
     """
     said: dict[str, list[tuple[float, float, float]]] = {}  # mean, 1 / v, distance
     for one in similar:
@@ -224,31 +232,32 @@ def _pooled(said: Sequence[tuple[float, float, float]], differ_by: Callable[[flo
 
 
 def _spread_of_memory(away: float) -> float:
-    """u of `_merged`, for what the growth of memory depends on."""
+    """u(d) of `_merged` for the parameters of the memory curve."""
     return (WIDENING * away) ** 2
 
 
 def _spread_of_speed(away: float) -> float:
-    """The same for parameters of the speed: standard deviations of 0.1 at 0.2, 0.4 at REACH, 1.4 at 0.8, where the
-    model's own guesses are as good. What was determined of recorded jobs 1.2 apart differs by 1 to 2."""
+    """u(d) of `_merged` for the parameters of the speed model. The standard deviation is 0.1 at distance 0.2, 0.4 at
+    REACH, and 1.4 at 0.8, where the model's default guesses are as good. Measured: parameters of recorded jobs at
+    distance 1.2 differ by 1 to 2 (logs)."""
     return (WIDENING * away) ** 2 * math.exp((away / REACH) ** 2)
 
 
-# --- in words ---------------------------------------------------------------------------------------------------------
+# --- sentences --------------------------------------------------------------------------------------------------------
 
 
 def _reason(similar: Sequence[SimilarJob], configuration: Configuration, parameters: int) -> str:
     closest = similar[0].record
     when = closest.ended_utc.partition("T")[0] or "an unknown day"
     name = closest.features.name or closest.features.family
-    found = f"{similar[0].distance:.1f} away" if similar[0].distance >= BAND else "which is the same in all that counts"
-    kind = "a similar job" if len(similar) == 1 else f"{len(similar)} similar jobs"
+    found = f"distance {similar[0].distance:.1f}" if similar[0].distance >= BAND else "the same job"
+    kind = "1 similar job" if len(similar) == 1 else f"{len(similar)} similar jobs"
     best = _configuration(closest.best)
-    many = "1 parameter of the model begins" if parameters == 1 else f"{parameters} parameters of the model begin"
-    known = f"; {many} with what was learnt" if parameters else ""
+    many = "1 parameter of the model starts" if parameters == 1 else f"{parameters} parameters of the model start"
+    known = f"; {many} from the history" if parameters else ""
     return (
-        f"warm start with {configuration}: {kind}, nearest {name} of {when}, {found}, "
-        f"whose best plan was {best} with {closest.samples_per_s:,.0f} samples/s{known}"
+        f"warm start with {configuration}: {kind} in the history; the nearest is {name} of {when} ({found}), "
+        f"its best plan was {best} with {closest.samples_per_s:,.0f} samples/s{known}"
     )
 
 

@@ -315,7 +315,7 @@ def test_the_near_records_are_those_that_a_search_of_all_finds(
         assert found.closest is not None
         assert found.closest[0] == pytest.approx(min(away)[0])
         assert found.closest in [(pytest.approx(far), name) for far, name in away]
-        assert "is similar enough to learn from: the most similar" in none_near(found.known, found.closest).reason
+        assert "no similar job among" in none_near(found.known, found.closest).reason
 
 
 def test_every_feature_that_is_compared_is_in_the_narrow_rows() -> None:

@@ -39,9 +39,9 @@ def test_a_busy_server_gives_buckets_and_nothing_is_lost(folder: Path) -> None:
     code, errors = run.finish()
     assert code == 0, errors
     assert run.result()["samples"] == {"planned": ROWS, "trained": ROWS, "skipped": 0, "quarantined": 0}
-    (moved,) = [event for event in run.events(HandoverStarted) if "times its share; " in event.reason]
+    (moved,) = [event for event in run.events(HandoverStarted) if "times the mean load; " in event.reason]
     before, buckets, after = re.findall(
-        r"has (\S+) times its share; (\d+) buckets? moved make it (\d\.\d+)", moved.reason
+        r"has (\S+) times the mean load; moving (\d+) buckets? reduces this to (\d\.\d+)", moved.reason
     )[0]
     assert float(before) > 1.5
     assert float(after) <= BOUND

@@ -317,7 +317,7 @@ def test_a_resumed_run_has_the_size_that_was_asked_for(folder: Path) -> None:
     again.wait_until(lambda: of_session(again, 2, TunerOnlyWatches))
     stop(again)
     plans = of_session(again, 2, PlanChanged)
-    assert plans[0].reason == "as `scale` asked for before the run was resumed: 3 workers, 2 PS"
+    assert plans[0].reason == "same size as before the run was resumed, requested with `scale`: 3 workers, 2 PS"
     assert {event.workers for event in plans} == {3, 0}
     assert all(one.is_same for one in replay(read_records(run.run_dir / DECISIONS_FILE)))
 

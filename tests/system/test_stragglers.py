@@ -63,7 +63,7 @@ def test_a_hopelessly_slow_worker_is_replaced_and_that_costs_no_restart(folder: 
     assert result["processes"]["restarts"] == 1
     (lost,) = run.lost()
     assert (lost.process, lost.state) == (ProcessId("worker", 1, 1), "killing")
-    assert lost.reason.startswith("killed: replaced: it trains")
+    assert lost.reason.startswith("killed: replaced: its speed is")
     if mode == "async":
         leases = run.events(LeaseGranted)
         replaced_at = next(number for number, lease in enumerate(leases) if lease.process.incarnation == 2)

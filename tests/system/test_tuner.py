@@ -49,7 +49,7 @@ def test_a_run_grows_by_itself_and_the_next_begins_there(
     assert run.result()["processes"]["workers"] > 1
     first = tuner_says(run)[0]
     assert isinstance(first, TunerDecided)
-    assert "is expected to train" in text_of(first)
+    assert "against the best known" in text_of(first)
     assert first.decision.configuration.workers > 1
     assert first.decision.present is not None
     assert first.decision.present.configuration.workers == 1

@@ -21,13 +21,13 @@ def test_counts(workers: object, servers: object, cores: int, expected: tuple[in
     assert (len(plan.workers), len(plan.servers), plan.workers[0].threads) == expected
 
 
-def test_the_reason_is_in_words() -> None:
+def test_the_reason_names_workers_cores_and_access() -> None:
     assert initial_plan(cores=(0, 1)).reason.startswith("cold start: 2 workers on 2 cores, one each; 1 PS")
     assert "served" in initial_plan(cores=(0,), access="served").reason
     assert initial_plan(cores=(0,), access="auto").access == "direct"
 
 
-def test_several_hosts_share_the_ps_and_rows_are_used_by_place() -> None:
+def test_with_several_hosts_ps_are_spread_and_access_is_mixed() -> None:
     plan = initial_plan(cores=(0, 1), workers=2, servers=3, hosts=2)
     assert plan.access == "mixed"
     assert initial_plan(cores=(0, 1), workers=2, hosts=2, access="served").access == "served"

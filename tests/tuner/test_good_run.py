@@ -1,7 +1,7 @@
-"""A run that begins with its best plan is left alone, whatever other jobs have taught; a bad first plan is mended.
+"""The tuner keeps a run at its best plan if it starts there, for any history; it corrects a bad first plan.
 
-The numbers are of a live run on two cores: two workers train 409,000 samples/s and compute 97 % of their time, one
-worker trains 214,000; two small jobs of the history, 0.8 away, made the model believe that one worker trains 422,000.
+The numbers come from a live run on two cores. Two workers train 409,000 samples/s and compute 97 % of their time; one
+worker trains 214,000. Two small jobs of the history at distance 0.8 made the model predict 422,000 for one worker.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from elastichost.tuner.warm_start import WarmStart, distance, warm_start
 LOOK_S, CHANGE_S, WINDOW_S, BATCH, LENGTH_S = 0.5, 0.35, 5.0, 512, 300.0
 ONE, TWO = Configuration(1, 1), Configuration(2, 1)
 FIRST = 409_000.0
-ALONE, CROWDED = 214_000.0, {3: 0.905, 4: 0.89}  # crowded: three and four workers on two cores, over two
-MORE_SERVERS, TWO_THREADS = 0.985, 0.72  # for each further PS; of a worker with two threads
+ALONE, CROWDED = 214_000.0, {3: 0.905, 4: 0.89}  # crowded: speed of 3 and 4 workers on two cores / that of 2 workers
+MORE_SERVERS, TWO_THREADS = 0.985, 0.72  # speed factor for each further PS, and for workers with two threads
 WORKLOAD = Workload(batch_size=BATCH, host_cores=2, dense_bytes=19_012, row_bytes=512, ids_per_sample=8.0)
 BOUNDS = Bounds(ONE, Configuration(4, 4, 2), cores=2, oversubscription=2.0)
 RETAIL = JobFeatures(
@@ -46,7 +46,8 @@ RETAIL = JobFeatures(
     shape="4e43",
 )
 Rate = Callable[[Configuration], float]
-# what a small job left behind: its workers were slow because others used the machine, which it took for its own doing
+# The record of a small job. Its workers were slow because other processes used the machine; its fit attributed the
+# slowness to its own workers.
 MISLED = {"memory_contention": 1.0, "sharing": -5.0, "oversubscription": -1.0}
 SMALL = {
     "serial_s": -8.34,
@@ -71,8 +72,8 @@ def speed(of: Configuration) -> float:
 
 
 def totals_of(of: Configuration, batches: float) -> Totals:
-    """Of so many batches. Two workers use both cores nearly all the time, one worker 1.3 of them; what a training
-    thread computes is 0.97 of the time, waiting for a core included."""
+    """The totals after `batches` batches. Two workers use both cores nearly all the time, one worker uses 1.3 cores.
+    A training thread computes 0.97 of the time, including waits for a core."""
     iteration_s = of.workers * BATCH / speed(of)
     cpu_s = (1.95 if of.workers > 1 else 1.3) / of.workers * iteration_s
     return Totals(
@@ -111,7 +112,7 @@ def settings_of(kind: str) -> TunerSettings:
 
 
 class Course(msgspec.Struct):
-    """What ran when: (from, configuration), and what was decided."""
+    """The history of a simulated run: visits as (start time, configuration), and the decisions."""
 
     visits: list[tuple[float, Configuration]]
     decisions: list[Decision]
@@ -122,7 +123,7 @@ class Course(msgspec.Struct):
         return self.visits[-1][1]
 
     def slowest(self) -> float:
-        """Least true mean over 5 s, changes included, over the first plan's speed."""
+        """The least true mean speed over 5 s, including the time of changes, as a share of the first plan's speed."""
         times = np.arange(0.0, self.ended_s, 0.1)
         speeds = np.empty(len(times))
         for at_s, configuration in self.visits:
@@ -136,7 +137,8 @@ class Course(msgspec.Struct):
 def played(
     of: TunerSettings, start: Configuration, seed: int, *, rate: Rate = speed, timed: bool = True, cov: float = 0.1
 ) -> Course:
-    """Trains what the best plan trains in 300 s. Noise of windows: log-AR(1), rho 0.65."""
+    """Runs the tuner until it has trained the samples that the best plan trains in 300 s. The noise of windows is a
+    log-AR(1) process with rho 0.65."""
     random, sd, rho = np.random.default_rng(seed), math.sqrt(math.log1p(cov * cov)), 0.65
     course, state, present = Course([(0.0, start)], []), TunerState(), start
     noise, at_s, done, changing_s = sd * float(random.standard_normal()), 0.0, 0.0, 0.0
@@ -186,7 +188,7 @@ def first_block() -> Observation:
     )
 
 
-# --- what is believed -------------------------------------------------------------------------------------------------
+# --- predictions ------------------------------------------------------------------------------------------------------
 
 
 def believed(of: TunerSettings, seen: Sequence[Observation], configuration: Configuration) -> float:
@@ -194,20 +196,20 @@ def believed(of: TunerSettings, seen: Sequence[Observation], configuration: Conf
     return float(ground.at(as_array([configuration]), 0).samples_per_s[0])
 
 
-def test_no_history_makes_one_worker_believed_to_train_what_two_are_busy_with() -> None:
-    """Its training thread would have to use less CPU time for a sample than each of both has used."""
+def test_no_history_makes_the_tuner_predict_that_one_worker_is_as_fast_as_two_busy_ones() -> None:
+    """For that, the training thread of one worker would need less CPU time per sample than both workers have used."""
     [small, _] = records("unlike")
     assert distance(RETAIL, small.features) == pytest.approx(0.8, abs=0.03)
     seen = [first_block()]
     most = BATCH / (first_block().training_cpu_s or 0.0) * math.exp(RELIEF)
     assert most < 0.9 * FIRST
-    for kind in ("empty", "like", "unlike", "wrong"):  # wrong: runs of this very job, which teach what is not so
+    for kind in ("empty", "like", "unlike", "wrong"):  # wrong: records of this same job with wrong parameters
         assert believed(settings_of(kind), seen, ONE) <= most, kind
     untimed = msgspec.structs.replace(first_block(), training_cpu_s=None, worker_cpu_s=None, server_cpu_s=None)
-    assert believed(settings_of("wrong"), [untimed], ONE) > most, "the model itself would believe it"
+    assert believed(settings_of("wrong"), [untimed], ONE) > most, "without the limit the model predicts more"
 
 
-def test_what_is_hoped_for_of_a_look_ends_at_the_limit_too() -> None:
+def test_the_expected_gain_of_a_trial_also_ends_at_the_limit() -> None:
     of, block = settings_of("wrong"), first_block()
     options = _seen(TunerState(observations=(block,)), block, 10**8, of).options
     limits = most(WORKLOAD, [block], options.space)
@@ -215,19 +217,19 @@ def test_what_is_hoped_for_of_a_look_ends_at_the_limit_too() -> None:
     assert (options.predictions.high <= limits * (1 + 1e-9)).all()
 
 
-def test_an_unlike_job_teaches_next_to_nothing() -> None:
-    """What is measured now outweighs it: predictions are about those without any history. Nobody timed CPU here, so
-    that nothing but the prior's weight can tell."""
+def test_a_dissimilar_job_hardly_changes_predictions() -> None:
+    """Present measurements outweigh it: predictions are close to those without any history. The observations have no
+    CPU times here, so only the weight of the prior makes the difference."""
     untimed = msgspec.structs.replace(first_block(), training_cpu_s=None, worker_cpu_s=None, server_cpu_s=None)
     without, misled = (believed(settings_of(kind), [untimed], ONE) for kind in ("empty", "unlike"))
     assert abs(math.log(misled / without)) < 0.1
 
 
-# --- what is done -----------------------------------------------------------------------------------------------------
+# --- decisions --------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("kind", ["empty", "like", "unlike", "wrong"])
-def test_a_run_that_begins_with_its_best_plan_is_left_alone(kind: str) -> None:
+def test_a_run_that_starts_with_its_best_plan_keeps_it(kind: str) -> None:
     of = settings_of(kind)
     for seed in range(5):
         course = played(of, TWO, seed)
@@ -237,8 +239,8 @@ def test_a_run_that_begins_with_its_best_plan_is_left_alone(kind: str) -> None:
         assert course.final == TWO, told
 
 
-def test_a_run_that_has_found_its_best_plan_looks_at_none_with_more_workers_than_cores() -> None:
-    """Its two workers keep both cores busy; the first plan was measured while rows were new, and so as too slow."""
+def test_a_run_at_its_best_plan_tries_none_with_more_workers_than_cores() -> None:
+    """Its two workers keep both cores busy. The first plan was measured as too slow, because rows were new then."""
 
     def slow_first(of: Configuration) -> float:
         return speed(of) * (0.84 if of == Configuration(1, 4) else 1.0)
@@ -253,7 +255,7 @@ def test_a_run_that_has_found_its_best_plan_looks_at_none_with_more_workers_than
 
 @pytest.mark.parametrize("kind", ["empty", "like", "unlike"])
 @pytest.mark.parametrize("start", [Configuration(1, 4), Configuration(3, 4), Configuration(4, 2)])
-def test_a_bad_first_plan_is_still_mended(start: Configuration, kind: str) -> None:
+def test_a_bad_first_plan_is_corrected(start: Configuration, kind: str) -> None:
     for seed in (3, 4):
         course = played(settings_of(kind), start, seed)
         near_s = [at_s for at_s, one in course.visits if speed(one) >= 0.95 * FIRST]
@@ -262,8 +264,8 @@ def test_a_bad_first_plan_is_still_mended(start: Configuration, kind: str) -> No
         assert len(course.visits) - 1 <= 4
 
 
-def test_a_look_that_is_far_below_the_floor_is_left_within_seconds() -> None:
-    """Where nothing that is timed tells beforehand: a cliff between two and three workers."""
+def test_a_trial_far_below_the_floor_ends_within_seconds() -> None:
+    """The speed falls steeply between two and three workers, and no measured time predicts that."""
 
     def steep(of: Configuration) -> float:
         return speed(of) * (0.25 if of.workers >= 3 else 1.0)
@@ -276,4 +278,4 @@ def test_a_look_that_is_far_below_the_floor_is_left_within_seconds() -> None:
         stays = [end - begin for (begin, one), (end, _) in itertools.pairwise(course.visits) if one.workers >= 3]
         looked += len(stays)
         assert all(stay < 4.0 for stay in stays), course.visits
-    assert looked, "nobody looked"
+    assert looked, "no trial was made"

@@ -1,4 +1,4 @@
-"""Who is told to be slow and who is replaced, as a fold over looks one second apart."""
+"""Which workers are reported as slow and which are replaced, in samples one second apart."""
 
 from __future__ import annotations
 
@@ -37,54 +37,54 @@ def look(
     return state, said
 
 
-def test_a_hopeless_worker_is_replaced_after_a_while() -> None:
+def test_a_worker_below_the_hopeless_share_is_replaced_after_after_s() -> None:
     _, said = look([speed(0, 100), speed(1, 24), speed(2, 100)], 20)
     ((at_s, remark),) = [entry for entry in said if entry[1].replace]
     assert (at_s, remark.process) == (15, ProcessId("worker", 1, 1))
     assert "24%" in remark.reason
 
 
-def test_one_other_is_enough_when_it_is_four_times_faster() -> None:
+def test_one_other_worker_is_enough_for_a_comparison() -> None:
     assert [r.process.index for _, r in look([speed(0, 100), speed(1, 24)], 16)[1] if r.replace] == [1]
     assert not [r for _, r in look([speed(0, 100), speed(1, 26)], 60)[1] if r.replace]
 
 
-def test_a_slow_one_is_told_once_and_kept() -> None:
+def test_a_slow_worker_is_reported_once_and_not_replaced() -> None:
     _, said = look([speed(0, 100), speed(1, 50), speed(2, 100)], 200)
     ((at_s, remark),) = said
     assert (at_s, remark.replace, remark.process.index) == (15, False, 1)
 
 
-def test_nobody_is_blamed_for_being_short_of_input_or_of_peers() -> None:
+def test_a_worker_that_waits_for_input_or_peers_is_not_reported() -> None:
     assert look([speed(0, 100), speed(1, 100, wall=5)], 60)[1] == []
     assert look([speed(0, 100), speed(1, 10, wall=100)], 60)[1] == []
 
 
-def test_without_work_without_others_and_of_another_kind_nothing_is_said() -> None:
+def test_no_remark_without_work_without_other_workers_or_for_another_kind() -> None:
     assert look([speed(0, 100), speed(1, 1, work=False)], 60)[1] == []
     assert look([speed(1, 1)], 60)[1] == []
     assert look([speed(0, 1000, gpu=True), speed(1, 10)], 60)[1] == []
 
 
-def test_a_recovery_begins_the_count_anew() -> None:
+def test_a_recovery_restarts_the_clock() -> None:
     state, said = look([speed(0, 100), speed(1, 10)], 14)
     state, more = look([speed(0, 100), speed(1, 90)], 1, state, 14)
     _, last = look([speed(0, 100), speed(1, 10)], 15, state, 15)
     assert said + more + last == []
 
 
-def test_what_was_known_holds_while_nothing_is_trained() -> None:
+def test_the_last_speed_stays_valid_while_a_worker_trains_nothing() -> None:
     state, _ = look([speed(0, 100), speed(1, 10)], 3)
     _, said = look([speed(0, 100), speed(1, None)], 20, state, 3)
     assert [(at_s, remark.replace) for at_s, remark in said] == [(15, True)]
 
 
-def test_an_index_is_replaced_once_in_five_minutes_and_that_is_told() -> None:
+def test_an_index_is_replaced_once_in_five_minutes_and_the_reason_says_so() -> None:
     state, said = look([speed(0, 100), speed(1, 10)], 16)
     assert [remark.replace for _, remark in said] == [True]
     state, said = look([speed(0, 100), speed(1, 10, incarnation=2)], 298, state, 16)
     assert [remark.replace for _, remark in said] == [False]
-    assert "which did not help" in said[0][1].reason
+    assert "and is still slow" in said[0][1].reason
     _, said = look([speed(0, 100), speed(1, 10, incarnation=2)], 3, state, 314)
     assert [(at_s, remark.replace) for at_s, remark in said] == [(315, True)]
 
@@ -95,7 +95,7 @@ rates = st.one_of(st.none(), st.floats(0.1, 1e6))
 @given(
     looks=st.lists(st.lists(st.tuples(rates, st.booleans()), min_size=1, max_size=5), min_size=1, max_size=60),
 )
-def test_never_the_fastest_never_two_at_once_never_too_often(
+def test_the_fastest_worker_is_never_replaced_nor_two_at_once_nor_too_often(
     looks: list[list[tuple[float | None, bool]]],
 ) -> None:
     settings = HealthSettings(after_s=2.0, replace_every_s=20.0)
@@ -112,11 +112,11 @@ def test_never_the_fastest_never_two_at_once_never_too_often(
             assert now_s - last.get(process.index, -20) >= 20
             last[process.index] = now_s
             incarnations[process.index] += 1
-        assert set(state.incarnations) == {s.process for s in speeds}, "what is gone is forgotten"
+        assert set(state.incarnations) == {s.process for s in speeds}, "the state keeps only present workers"
 
 
 @given(st.lists(st.floats(0.1, 1e6), min_size=2, max_size=12), st.integers(0, 11))
-def test_the_median_of_the_others_is_that_without_oneself(values: list[float], place: int) -> None:
+def test_median_without_leaves_out_one_value(values: list[float], place: int) -> None:
     ordered, place = sorted(values), place % len(values)
     others = [*ordered[:place], *ordered[place + 1 :]]
     assert _median_without(ordered, place) == statistics.median(others)

@@ -1,4 +1,4 @@
-"""The looks at the workers' speeds that a record leaves out do not matter: what was remarked is remarked again."""
+"""A record of worker speeds may leave out samples: its replay gives the same remarks."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def one(
 
 
 def recorded(looks: list[tuple[WorkerSpeed, ...]]) -> tuple[list[Record], list[tuple[Remark, ...]], HealthState]:
-    """A record of looks a second apart; what was remarked at each; what is known at the end."""
+    """Returns the records of samples one second apart, the remarks of each sample, and the last state."""
     state = last = HealthState()
     workers: tuple[tuple[int, int], ...] | None = None
     records, said = list[Record]([HealthOpened(SETTINGS)]), list[tuple[Remark, ...]]()
@@ -36,7 +36,7 @@ def recorded(looks: list[tuple[WorkerSpeed, ...]]) -> tuple[list[Record], list[t
     return records, said, state
 
 
-# each worker, each second: it is not there, has no work, trained nothing, or so many samples
+# for each worker and second: the worker does not exist, has no work, trained nothing, or its samples per second
 SECOND = st.sampled_from(["away", "idle", "nothing", 5.0, 20.0, 60.0, 90.0, 100.0, 110.0])
 
 
@@ -46,7 +46,7 @@ SECOND = st.sampled_from(["away", "idle", "nothing", 5.0, 20.0, 60.0, 90.0, 100.
         lambda workers: st.lists(st.lists(SECOND, min_size=workers, max_size=workers), min_size=1, max_size=40)
     )
 )
-def test_what_was_remarked_comes_again(script: list[list[str | float]]) -> None:
+def test_a_replay_gives_the_same_remarks(script: list[list[str | float]]) -> None:
     incarnations = [1] * 5
     looks = list[tuple[WorkerSpeed, ...]]()
     for second in script:
@@ -63,7 +63,7 @@ def test_what_was_remarked_comes_again(script: list[list[str | float]]) -> None:
     found = list(replay(msgspec.json.decode(msgspec.json.encode(records), type=list[Record])))
     assert all(each.is_same for each in found)
     assert len(found) == sum(bool(remarks) for remarks in said)
-    # whatever comes next is judged alike by who saw all and by who saw what was recorded
+    # a state fed with all samples and a state fed with the recorded ones give the same remarks for later samples
     known = HealthState()
     before: tuple[tuple[int, int], ...] = ()
     for record in records[1:]:
@@ -74,20 +74,20 @@ def test_what_was_remarked_comes_again(script: list[list[str | float]]) -> None:
     assert not is_telling(known, state, ())
 
 
-def test_a_worker_that_stays_slow_is_recorded_when_it_becomes_so_and_when_it_is_remarked() -> None:
+def test_a_slow_worker_is_recorded_when_it_becomes_slow_and_when_it_is_reported() -> None:
     looks = [tuple(one(index, 1, rate) for index, rate in enumerate((100.0, 101.0, 60.0)))] * 30
     records, said, _ = recorded(looks)
     assert [record.now_s for record in records if isinstance(record, SpeedsLooked)] == [0.0, 4.0]
     assert [second for second, remarks in enumerate(said) if remarks] == [4]
-    assert isinstance(records[2], SpeedsLooked) and records[2].speeds.workers is None, "they are those of before"
+    assert isinstance(records[2], SpeedsLooked) and records[2].speeds.workers is None, "the same workers as before"
 
 
-def test_a_speed_is_recorded_as_it_was_judged() -> None:
+def test_the_recorded_speed_is_the_compared_speed() -> None:
     assert rounded(198074.7522919236) == 198070.0
     assert rounded(0.0123456789) == 0.012346
     assert rounded(rounded(1 / 3)) == rounded(1 / 3)
 
 
 def test_a_record_that_does_not_fit_the_one_before() -> None:
-    with pytest.raises(ValueError, match="2 speeds of 1 workers"):
+    with pytest.raises(ValueError, match="the record has 2 speeds for 1 workers"):
         unpacked(WorkerSpeeds(None, (1.0, 2.0)), ((0, 1),))

@@ -1,4 +1,4 @@
-"""What is foreseen of a job: from what earlier runs of it measured, also with very many candidates."""
+"""The forecast for a job from the measurements of its earlier runs, with few and with very many candidates."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ def record(observations: str, ended_utc: str = "2026-01-01T00:00:00Z") -> JobRec
     return JobRecord(FEATURES, ended_utc, PlanSize(4, 1), 1000.0, PlanSize(4, 1), observations=observations)
 
 
-def test_what_another_version_measured_is_left_out() -> None:
+def test_observations_of_another_version_are_left_out() -> None:
     strange = record('[{"samples_per_s":3.0}]')
     known = record(msgspec.json.encode([SEEN]).decode())
     assert measured_before(FEATURES, [strange]) == ()
     assert [one.configuration for one in measured_before(FEATURES, [strange, known])] == [SEEN.configuration]
 
 
-def test_with_very_many_candidates_the_promising_ones_are_foreseen() -> None:
+def test_of_very_many_candidates_the_promising_ones_are_forecast() -> None:
     bounds = Bounds(Configuration(1, 1), Configuration(128, 64, 128), cores=128)
     assert count(bounds) > ALL_OF_THEM
     found = preview_plan("elastichost", Workload(100, access="served"), bounds, (SEEN,), None, 0.03)
@@ -35,7 +35,7 @@ def test_with_very_many_candidates_the_promising_ones_are_foreseen() -> None:
     assert len({one.configuration for one in found.forecasts}) == len(speeds) > 100
 
 
-def test_with_few_candidates_all_are_foreseen() -> None:
+def test_few_candidates_are_all_forecast() -> None:
     bounds = Bounds(Configuration(1, 1), Configuration(8, 2, 4), cores=8)
     found = preview_plan("elastichost", Workload(100, host_cores=8), bounds, (SEEN,), None, 0.03)
     assert found is not None
@@ -43,7 +43,7 @@ def test_with_few_candidates_all_are_foreseen() -> None:
     assert found.measured == (SEEN.configuration,)
 
 
-def test_of_nothing_nothing_is_foreseen() -> None:
+def test_without_observations_and_prior_there_is_no_forecast() -> None:
     assert (
         preview_plan("elastichost", Workload(100), Bounds(Configuration(1, 1), Configuration(2, 2)), (), None, 0.0)
         is None

@@ -1,4 +1,4 @@
-"""A record replays to the same decisions; one that was altered, or is of other code, does not."""
+"""A record replays to the same decisions; an altered record, or one made by different code, does not."""
 
 from __future__ import annotations
 
@@ -66,17 +66,17 @@ def balance_records() -> list[Record]:
     return records
 
 
-def test_a_replacement_is_decided_again() -> None:
+def test_a_replacement_is_replayed() -> None:
     found = list(replay(health_records(10.0)))
     assert [one.is_same for one in found] == [True]
     assert "worker-2.1 replaced" in found[0].recorded
 
 
-def test_a_quiet_record_has_no_decisions() -> None:
+def test_a_record_without_decisions_replays_to_none() -> None:
     assert not list(replay(health_records(95.0)))
 
 
-def test_a_decision_that_is_missing_or_too_much_differs() -> None:
+def test_a_missing_and_an_additional_decision_are_reported_as_different() -> None:
     records = health_records(10.0)
     at = next(i for i, one in enumerate(records) if isinstance(one, HealthLooked) and one.remarks)
     records[at] = msgspec.structs.replace(records[at], remarks=())
@@ -84,7 +84,7 @@ def test_a_decision_that_is_missing_or_too_much_differs() -> None:
     assert [(one.is_same, one.recorded) for one in found] == [(False, "")]
 
 
-def test_moves_of_buckets_are_decided_again() -> None:
+def test_moves_of_buckets_are_replayed() -> None:
     records = balance_records()
     at = next(i for i, one in enumerate(records) if isinstance(one, BalanceLooked) and one.moves)
     assert all(one.is_same for one in replay(records))
@@ -92,7 +92,7 @@ def test_moves_of_buckets_are_decided_again() -> None:
     assert not all(one.is_same for one in replay(records))
 
 
-def test_the_first_plan_is_made_again() -> None:
+def test_the_first_plan_is_replayed() -> None:
     request = FirstPlanRequest(cores=(0, 1), workers=(1, 4), servers=1)
     record = FirstPlanMade(request, first_plan(request).plan)
     [found] = replay([record])
@@ -101,18 +101,18 @@ def test_the_first_plan_is_made_again() -> None:
     assert not other.is_same
 
 
-def test_a_part_that_was_never_opened() -> None:
-    with pytest.raises(ValueError, match="line 1: HealthLooked before its part was opened"):
+def test_a_sample_of_a_part_that_was_not_opened() -> None:
+    with pytest.raises(ValueError, match="line 1: HealthLooked comes before the record that opens its part"):
         list(replay(health_records(10.0)[1:]))
 
 
-def test_a_resumed_run_opens_its_parts_anew() -> None:
+def test_a_resumed_run_opens_its_parts_again() -> None:
     once = health_records(10.0)
     assert [one.is_same for one in replay([*once, *once])] == [True, True]
 
 
 def memory_records(known: Estimates) -> list[Record]:
-    """A job that grows by 20 MB a second towards its budget."""
+    """A job whose memory grows by 20 MB per second towards its budget."""
     state, records = begin(known), list[Record]([MemoryOpened(known)])
     for second in range(1, 60):
         made = 2e7 * second
@@ -127,18 +127,18 @@ KNOWN = Estimates({"rows_by_1e6_samples": 16.1, "beta": -0.01}, {"rows_by_1e6_sa
 
 
 @pytest.mark.parametrize("known", [Estimates(), KNOWN])
-def test_decisions_about_memory_come_again_with_what_was_known(known: Estimates) -> None:
+def test_memory_decisions_are_replayed_with_the_recorded_estimates(known: Estimates) -> None:
     records = memory_records(known)
     found = list(replay(records))
     assert found and all(one.part == "memory" and one.is_same for one in found)
     assert found[0].recorded.startswith("evict")
 
 
-def test_what_was_known_belongs_to_the_record() -> None:
-    """Who knows how fast it grows looks farther ahead from the beginning."""
+def test_the_estimates_are_part_of_the_record() -> None:
+    """With an estimate of the growth, the forecast looks farther ahead from the beginning."""
     records = [MemoryOpened(KNOWN), *memory_records(Estimates())[1:]]
     assert not all(one.is_same for one in replay(records))
 
 
-def test_a_record_of_an_earlier_version_knew_nothing() -> None:
+def test_a_record_of_an_earlier_version_has_no_estimates() -> None:
     assert msgspec.json.decode(b'{"type":"MemoryOpened"}', type=MemoryOpened) == MemoryOpened()

@@ -1,6 +1,6 @@
-"""Recorded runs on real machines: today's code decides what was decided then.
+"""Records of runs on real machines: the present code makes the same decisions.
 
-After a change of the tuner that is meant to decide otherwise, record them again: `run examples/retail.toml --set
+After an intended change of the tuner's decisions, record the runs again: `run examples/retail.toml --set
 'tuner.first_plan={ workers = 1 }'`, and copy the run's decisions.jsonl.
 """
 
@@ -22,7 +22,7 @@ def test_there_are_traces() -> None:
 
 
 @pytest.mark.parametrize("path", TRACES, ids=lambda path: path.stem)
-def test_a_recorded_run_is_decided_as_it_was(path: Path) -> None:
+def test_a_recorded_run_is_replayed_without_difference(path: Path) -> None:
     records = list(read_records(path))
     decided = [record.decision for record in records if isinstance(record, TunerLooked) and record.decision]
     assert {"move", "try"} & {decision.kind for decision in decided}

@@ -1,4 +1,4 @@
-"""A job that comes again begins where it ended; one like it near there; a stranger from nothing."""
+"""The warm start: a repeated job starts with its best plan, a similar job near it, a dissimilar job with no prior."""
 
 from __future__ import annotations
 
@@ -97,14 +97,14 @@ records_of_any = st.builds(
 
 
 @given(features_of_any, features_of_any)
-def test_distance_is_symmetric_and_zero_only_where_nothing_differs(one: JobFeatures, other: JobFeatures) -> None:
+def test_distance_is_symmetric_and_zero_only_for_equal_jobs(one: JobFeatures, other: JobFeatures) -> None:
     assert distance(one, other) == pytest.approx(distance(other, one))
     assert distance(one, one) == 0.0
     if one != other:
         assert distance(one, other) > 0
 
 
-def test_what_matters_more_is_farther() -> None:
+def test_more_important_differences_give_larger_distances() -> None:
     again = distance(RETAIL, like(samples=55_000_000, rows=44_000_000))
     colleague = distance(RETAIL, like(user="ben", name="retail-2"))
     batch = distance(RETAIL, like(batch_size=4096))
@@ -113,19 +113,19 @@ def test_what_matters_more_is_farther() -> None:
     gpu = distance(RETAIL, like(gpus=1))
     assert again < colleague < batch < larger_host < served < NEAR < gpu
     assert again < 0.1
-    assert distance(RETAIL, like(batch_size=0)) < batch, "not known is better than known to differ"
+    assert distance(RETAIL, like(batch_size=0)) < batch, "an unknown size counts less than a different size"
     assert distance(RETAIL, TINY) > 2 * NEAR
 
 
 @given(st.integers(1, 16), st.integers(1, 8), st.integers(1, 4), st.integers(1, 9))
-def test_a_recurrent_job_gets_its_own_best_plan_back(workers: int, servers: int, server_cores: int, times: int) -> None:
+def test_a_repeated_job_starts_with_its_best_plan(workers: int, servers: int, server_cores: int, times: int) -> None:
     plan = PlanSize(workers, servers, 1, server_cores)
     others = [record(PlanSize(3, 1), like(batch_size=8192, user="ben"), day=20), record(PlanSize(1, 1), TINY, day=21)]
     found = started(RETAIL, [*others, *(record(plan, day=day) for day in range(1, times + 1))])
     assert found.configuration == Configuration(workers, servers, 1, server_cores)
 
 
-def test_the_newest_and_the_most_similar_weigh_most() -> None:
+def test_the_newest_and_the_most_similar_jobs_have_most_weight() -> None:
     plans = {1: PlanSize(3, 1), 2: PlanSize(12, 1), 3: PlanSize(12, 1)}
     assert started(RETAIL, [record(plan, day=day) for day, plan in plans.items()]).configuration.workers == 12
     plans = {1: PlanSize(12, 1), 2: PlanSize(12, 1), 3: PlanSize(3, 1)}
@@ -135,22 +135,22 @@ def test_the_newest_and_the_most_similar_weigh_most() -> None:
     assert [one.record for one in nearest(RETAIL, [far, near])] == [near, far]
 
 
-def test_one_odd_run_does_not_move_the_plan_and_a_plan_that_was_measured_is_taken() -> None:
+def test_one_outlier_does_not_change_the_plan_and_a_measured_plan_is_used() -> None:
     plans = [PlanSize(8, 1), PlanSize(7, 1), PlanSize(8, 1), PlanSize(9, 1)]
     found = started(RETAIL, [record(plan, day=9 - day) for day, plan in enumerate(plans)])
     assert found.configuration == Configuration(8, 1)
-    # the mean of 8 x 1 and 4 x 2 would be 6 x 1, which nobody tried
+    # the mean of 8 x 1 and 4 x 2 would be 6 x 1, which was never measured
     mixed = [record(PlanSize(8, 1), day=3), record(PlanSize(4, 1, 2), day=2), record(PlanSize(8, 1), day=1)]
     assert started(RETAIL, mixed).configuration == Configuration(8, 1)
-    # and far apart ones have nothing between them but the mean
+    # no measured plan is near the mean of plans that are far apart, so the mean is used
     apart = [record(PlanSize(16, 1), day=2), record(PlanSize(2, 1), day=1)]
     assert 6 <= started(RETAIL, apart).configuration.workers <= 10
 
 
-def test_a_plan_that_filled_its_host_fills_this_one() -> None:
+def test_a_plan_that_filled_its_host_is_scaled_to_this_host() -> None:
     small = like(host_cores=8)
     assert started(RETAIL, [record(PlanSize(8, 1), small)]).configuration == Configuration(16, 1)
-    assert started(RETAIL, [record(PlanSize(3, 1), small)]).configuration == Configuration(3, 1), "it left cores idle"
+    assert started(RETAIL, [record(PlanSize(3, 1), small)]).configuration == Configuration(3, 1), "not filled"
     large = like(host_cores=32)
     assert started(RETAIL, [record(PlanSize(16, 1, 2), large)]).configuration == Configuration(8, 1, 2)
 
@@ -179,17 +179,17 @@ def test_the_plan_is_within_the_bounds_and_the_order_of_records_does_not_matter(
     assert all(sd > 0 for sd in found.prior.sd.values())
 
 
-def test_a_stranger_begins_from_nothing_and_is_told_why() -> None:
+def test_a_dissimilar_job_gets_a_cold_start_with_a_reason() -> None:
     empty = warm_start(RETAIL, [], BOUNDS)
     assert empty == ColdStart("the history is empty")
     found = warm_start(TINY, [record(), record(day=2)], BOUNDS)
     assert isinstance(found, ColdStart)
     assert found.reason.startswith(
-        "none of 2 jobs of the history is similar enough to learn from: the most similar, retail-dlrm, has distance "
+        "no similar job among 2 jobs of the history: the most similar, retail-dlrm, has distance "
     )
 
 
-def test_a_job_that_did_not_end_well_counts_less() -> None:
+def test_a_failed_job_has_less_weight() -> None:
     failed = record(PlanSize(16, 1), day=9, ended_well=False)
     older = record(PlanSize(4, 1), day=1)
     well = msgspec.structs.replace(failed, ended_well=True)
@@ -209,18 +209,18 @@ def prior_of(features: JobFeatures, records: list[JobRecord]) -> tuple[float, fl
     return found.mean["a0"], found.sd["a0"]
 
 
-def test_what_is_known_better_counts_more() -> None:
+def test_more_precise_estimates_have_more_weight() -> None:
     mean, sd = prior_of(RETAIL, [record(mean=-3.0, sd=0.05), record(mean=-1.0, sd=0.5, day=2)])
     assert mean == pytest.approx((-3.0 / 0.005 - 1.0 / 0.2525) / (1 / 0.005 + 1 / 0.2525))
     assert sd > 0.05
-    # equal ones: their mean, and surer than each of them, but never surer than one run says of the next
+    # for equal estimates: their mean, with less error than each of them, but at least the run-to-run error
     (mean, two), (_, one) = (prior_of(RETAIL, [record(sd=0.2, day=day) for day in range(1, n + 1)]) for n in (2, 1))
     assert mean == pytest.approx(-3.0)
     assert 0.05 < two < one
     assert one == pytest.approx(math.sqrt(0.2**2 + 2 * 0.05**2))
 
 
-def test_the_prior_is_wider_the_farther_away_and_where_jobs_disagree() -> None:
+def test_the_prior_widens_with_distance_and_with_disagreement() -> None:
     near = prior_of(RETAIL, [record()])[1]
     far = prior_of(RETAIL, [record(features=like(batch_size=4096))])[1]
     farther = prior_of(RETAIL, [record(features=like(batch_size=4096, mode="sync"))])[1]
@@ -229,15 +229,16 @@ def test_the_prior_is_wider_the_farther_away_and_where_jobs_disagree() -> None:
     assert prior_of(RETAIL, [record(mean=-2.0), record(mean=-4.0, day=2)])[1] > 0.9 > agreeing
 
 
-def test_an_unlike_job_says_less_than_a_guess() -> None:
-    """Guesses are good to a factor of e^2; jobs 0.8 away, near enough to be neighbours, to little less."""
+def test_a_distant_job_is_hardly_better_than_the_default_guess() -> None:
+    """The model's default guesses have an error of a factor e^2. The prior from a job at distance 0.8, which still
+    counts as similar, is only a little better."""
     unlike = prior_of(RETAIL, [record(features=like(batch_size=8192), sd=0.05)])[1]
     alike = prior_of(RETAIL, [record(features=like(user="ben"), sd=0.05)])[1]
     assert alike < 0.2
     assert unlike > 1.4
 
 
-def test_parameters_are_those_of_the_model_asked_for() -> None:
+def test_parameters_come_from_jobs_with_the_same_model() -> None:
     records = [record(mean=-3.0), record(mean=5.0, day=2, model="optimus")]
     assert started(RETAIL, records).prior.mean == {"a0": pytest.approx(-3.0)}
     other = warm_start(RETAIL, records, BOUNDS, model="optimus")
@@ -247,7 +248,7 @@ def test_parameters_are_those_of_the_model_asked_for() -> None:
     assert isinstance(none, WarmStart)
     assert none.prior.mean == none.prior.sd == {}
     assert none.memory.mean == {"beta": pytest.approx(-0.4)}
-    assert "with what was learnt" not in none.reason
+    assert "from the history" not in none.reason
 
 
 def of_memory(day: int, beta: float = -0.4) -> JobRecord:
@@ -258,22 +259,22 @@ def of_memory(day: int, beta: float = -0.4) -> JobRecord:
     )
 
 
-def test_a_run_without_a_speed_teaches_of_memory_and_its_plan_is_not_taken() -> None:
+def test_a_run_without_a_measured_speed_gives_memory_estimates_but_no_plan() -> None:
     killed = [of_memory(day, beta=-0.6) for day in range(10, 20)]
     found = started(RETAIL, [*killed, record(PlanSize(4, 1), day=1)])
-    assert found.configuration == Configuration(4, 1), "ten newer ones do not crowd out the one that was measured"
+    assert found.configuration == Configuration(4, 1), "ten newer ones do not displace the measured one"
     assert found.prior.mean == {"a0": pytest.approx(-3.0)} and len(found.similar) == 1
     assert -0.6 < found.memory.mean["beta"] < -0.4
     alone = warm_start(RETAIL, killed, BOUNDS)
     assert isinstance(alone, ColdStart)
     assert alone.memory.mean["beta"] == pytest.approx(-0.6) and alone.memory.sd["beta"] > 0.05
-    assert alone.reason == "of no similar job a speed was measured; how its memory grew is known"
+    assert alone.reason == "no similar job has a measured speed; the growth of their memory is known"
     assert isinstance(warm_start(TINY, killed, BOUNDS), ColdStart)
     assert warm_start(TINY, killed, BOUNDS).memory == Estimates()
 
 
 @given(st.lists(records_of_any | st.builds(of_memory, st.integers(1, 9)), max_size=12), st.integers(1, 5))
-def test_of_the_neighbours_alone_the_same_start_is_made(records: list[JobRecord], k: int) -> None:
+def test_neighbours_alone_give_the_same_warm_start(records: list[JobRecord], k: int) -> None:
     kept = neighbours(RETAIL, records, k)
     assert len(kept) <= 2 * k
     found, again = (warm_start(RETAIL, some, BOUNDS, k=k) for some in (records, kept))
@@ -283,17 +284,17 @@ def test_of_the_neighbours_alone_the_same_start_is_made(records: list[JobRecord]
         assert again == found
 
 
-def test_nonsense_in_a_record_is_left_out() -> None:
+def test_invalid_estimates_in_a_record_are_left_out() -> None:
     odd = Estimates({"a0": math.inf, "a1": 1.0, "a2": 2.0, "a3": 3.0}, {"a0": 0.1, "a1": -1.0, "a3": 0.1})
     assert started(RETAIL, [record(parameters=odd)]).prior.mean == {"a3": 3.0}
 
 
-def test_the_reason_says_what_was_taken_from_where() -> None:
+def test_the_reason_names_the_source_of_the_plan() -> None:
     one = started(RETAIL, [record(day=4)]).reason
     assert one == (
-        "warm start with 7 workers, 2 PS: a similar job, nearest retail-dlrm of 2026-03-04, which is the same in all "
-        "that counts, whose best plan was 7 workers, 2 PS with 98,765 samples/s; 1 parameter of the model begins with "
-        "what was learnt"
+        "warm start with 7 workers, 2 PS: 1 similar job in the history; the nearest is retail-dlrm of 2026-03-04 "
+        "(the same job), its best plan was 7 workers, 2 PS with 98,765 samples/s; 1 parameter of the model starts "
+        "from the history"
     )
     several = started(RETAIL, [record(features=like(batch_size=4096), day=day) for day in (1, 2, 3)]).reason
-    assert "3 similar jobs, nearest retail-dlrm of 2026-03-03, 0.4 away" in several
+    assert "3 similar jobs in the history; the nearest is retail-dlrm of 2026-03-03 (distance 0.4)" in several

@@ -1,9 +1,9 @@
-"""Memory of a job.
+"""Forecasts the memory of a job, and decides what frees memory in time.
 
 Modules:
-    forecast                         sees before it is used up that memory will not suffice
-    facts                            what is known at one moment, what is decided
-    growth, horizon, prior           the law of new ids; how long rows may stay; what similar jobs taught
-    peak_memory, peak_memory_facts   the peak of a job before it starts
-    distinct_ids                     how many distinct ids a dataset has
+    forecast                         predicts when the budget will be exceeded, and chooses an action
+    facts                            the input of one forecast, and the decision
+    growth, horizon, prior           the growth of tables; how long rows may stay unseen; estimates from similar jobs
+    peak_memory, peak_memory_facts   the peak memory of a job before it starts
+    distinct_ids                     the number of distinct ids of a dataset
 """

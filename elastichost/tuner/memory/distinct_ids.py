@@ -1,14 +1,17 @@
-"""How many distinct ids a whole dataset has, from how many are in ever longer beginnings of it. Pure.
+"""Estimates the number of distinct ids of a dataset from the numbers in longer and longer beginnings of it. Pure.
 
-Ids are drawn as if there were N of them, the r-th most frequent with probability p_r ~ r^-a. After n draws
+Model: there are N ids, and each draw is the r-th most frequent id with probability p_r ~ r^-a. The expected number of
+distinct ids after n draws is
 
     V(n) = sum_r 1 - (1 - p_r)^n  ~  sum_r 1 - exp(-n p_r)
 
-of them have been seen, and k times or more sum_r P(k, n p_r), the regularised gamma function. For each N the exponent
-is the one that gives what was seen at the end; the N whose curve bends as the one that was seen is taken. A power law
-n^beta (Heaps) has no end: where ids are exhausted in the course of the data it promises too many. Of synthetic tables
-of 10^4 to 10^7 ids, from the first 262,144 samples of up to forty times as many, it gave 0.94 to 1.8 times the truth,
-and this 0.88 to 1.11.
+The expected number of ids that were drawn at least k times is sum_r P(k, n p_r), P: the regularised lower incomplete
+gamma function. For each N the exponent a is chosen so that V agrees with the last observation; then the N whose curve
+fits the earlier observations best is used.
+
+Heaps' power law n^beta has no upper limit, so it overestimates tables whose ids are exhausted within the data. For
+synthetic tables of 10^4 to 10^7 ids, and the first 262,144 of up to forty times as many samples, the power law gave
+0.94 to 1.8 times the true number, this model 0.88 to 1.11 times.
 """
 
 from __future__ import annotations
@@ -25,25 +28,25 @@ __all__ = ["IdLaw", "expected", "fit_ids"]
 
 Float64 = npt.NDArray[np.float64]
 
-HEAD_RANKS = 32  # one by one; behind them in ranges that grow with the rank
+HEAD_RANKS = 32  # the first ranks are summed one by one, the others in RANGES geometric ranges
 RANGES = 96
 MOST_EXPONENT = 4.0
 HALVINGS = 16
-# How many more ids there may be than were seen: logarithms, dense where a table is nearly exhausted.
+# log(N / seen ids) of the grid; dense at small values, for tables that are nearly exhausted
 BEYOND = (0.001, 0.01, 0.03, 0.1, *(0.25 + 0.5 * step for step in range(18)))
 FIRST_STEP, LEAST_STEP = 0.2, 0.02
 
 
 class IdLaw(msgspec.Struct, frozen=True):
-    """ids: N; exponent: a. seen: (draws, distinct ids) of the longest beginning that was looked at; None: no id came
-    twice, and nothing tells when one will."""
+    """A fitted law. seen: (draws, distinct ids) of the longest observed beginning. ids: N; None: no id occurred twice,
+    so N cannot be estimated. exponent: a."""
 
     seen: tuple[int, int]
     ids: float | None = None
     exponent: float = 0.0
 
     def distinct(self, draws: float, sightings: int = 1) -> float:
-        """Ids that came so often or more among so many draws."""
+        """The expected number of ids that occur at least `sightings` times among `draws` draws."""
         drawn, distinct = self.seen
         if self.ids is None:
             return distinct * draws / max(1, drawn) * (sightings == 1)
@@ -52,11 +55,12 @@ class IdLaw(msgspec.Struct, frozen=True):
 
 
 def expected(draws: Sequence[float], ids: float, exponent: float, sightings: int = 1) -> Float64:
-    """V(n), float64 [draws], of so many ids (at least 1) and that exponent."""
+    """V(n) for each number of draws, float64 [draws], with N = ids (at least 1) and a = exponent; for sightings > 1 the
+    number of ids that occur at least that often."""
     ranks = min(ids, float(HEAD_RANKS))
     behind = np.geomspace(ranks, ids, RANGES + 1) if ids > ranks else np.array([ranks])
     edges = np.concatenate([np.arange(1.0, ranks), np.unique(behind)])
-    # A range [r, s) of ranks is the integral from r - 1/2 to s - 1/2; the last id is whole.
+    # the range [r, s) of ranks is integrated from r - 1/2 to s - 1/2; the last range ends at ids + 1/2
     low, high = edges - 0.5, np.append(edges[1:] - 0.5, ids + 0.5)
     counts = high - low
     if abs(exponent - 1.0) < 1e-9:
@@ -70,7 +74,7 @@ def expected(draws: Sequence[float], ids: float, exponent: float, sightings: int
 
 
 def fit_ids(points: Sequence[tuple[int, int]]) -> IdLaw:
-    """points: (draws, distinct ids among them) of beginnings, rising; at least one."""
+    """Fits the law. points: (draws, distinct ids among them) of at least one beginning, by rising draws."""
     seen = [(n, v) for n, v in points if n > 0 and v > 0]
     if not seen:
         return IdLaw((0, 0))
@@ -81,7 +85,7 @@ def fit_ids(points: Sequence[tuple[int, int]]) -> IdLaw:
 
 
 def _fit(seen: Sequence[tuple[int, int]]) -> tuple[float, float]:
-    """(ids, exponent). Grid over log ids, then halved steps about the best."""
+    """Returns (ids, exponent): a grid search over log ids, then a search with halved steps around the best point."""
     draws, log_seen = [n for n, _ in seen], np.log([v for _, v in seen])
     least = math.log(seen[-1][1])
 
@@ -101,7 +105,7 @@ def _fit(seen: Sequence[tuple[int, int]]) -> tuple[float, float]:
 
 
 def _exponent(draws: int, distinct: int, ids: float) -> float:
-    """With which so many draws show so many distinct ids: the larger it is, the fewer they are."""
+    """The exponent for which `draws` draws have `distinct` distinct ids; a larger exponent gives fewer."""
     low, high = 0.0, MOST_EXPONENT
     for _ in range(HALVINGS):
         middle = 0.5 * (low + high)

@@ -1,4 +1,4 @@
-"""What is known of a job's memory at one moment, and what is decided about it. Pure values."""
+"""One sample of a job's memory, and a decision about it. Pure values."""
 
 from __future__ import annotations
 
@@ -11,13 +11,14 @@ __all__ = ["AGE_EDGES", "Action", "HostMemorySample", "MemoryDecision", "MemoryK
 Action = Literal["move", "evict", "admit", "shrink"]
 MemoryKind = Literal["stay", "move", "evict", "admit", "shrink", "warn"]
 
-# Ages are counted up to these numbers of samples.
+# upper edges of the classes of ages, in samples
 AGE_EDGES = tuple(round(4096 * 1.5**number) for number in range(48))
 
 
 class HostMemorySample(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """used_bytes: all that is taken or committed; place_bytes: of it for rows, in use or free. share: of the rows that
-    come. may_take: buckets can go there, if need be to a PS that is started for it."""
+    """The memory of one host. used_bytes: taken or committed memory. place_bytes: the part of it for rows, in use or
+    free. share: share of new rows that this host gets. may_take: buckets can move to this host, if necessary to a PS
+    that is started for them."""
 
     host: int
     budget_bytes: int
@@ -28,15 +29,19 @@ class HostMemorySample(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class MemorySample(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Bytes of rows count everything that a row costs.
+    """One sample of a job's memory. Bytes of rows include everything that a row costs.
 
-    made_bytes: of all rows ever made; row_bytes: of one on average; live_bytes: of those that are not dropped;
-    own_bytes: of these in tables whose age the job file says. new_ids_until: samples after which none come any more
-    (the data begin anew), 0: not known. ages: bytes of live rows unseen for at most AGE_EDGES samples, but for tables
-    of their own age, whose are own_ages; (): not counted. ages_from: sample since which sightings are noted. possible:
-    what may be done, action_s: how long that takes, grace_s: how long the place of a dropped row lies idle. horizon,
-    admit_after: in force, 0 and 1: none. left_out: sightings of ids that went without a row. least_workers: that the
-    job file asks for."""
+    samples, samples_left: trained samples, and samples still to train.
+    made_bytes: bytes of all rows ever made. row_bytes: mean bytes of one row. live_bytes: bytes of rows that are not
+    dropped; own_bytes: the part of them in tables whose own age (`evict_after`) is in the job file.
+    new_ids_until: number of samples after which no new ids come, because the data repeat; 0: not known.
+    ages: cumulative bytes of live rows that were unseen for at most AGE_EDGES samples, in tables without an own age;
+    own_ages: the same for tables with an own age. (): not counted. ages_from: sample since which sightings are counted.
+    possible: allowed actions in the order of preference. action_s: seconds that an action takes. grace_s: seconds for
+    which the place of a dropped row stays unused.
+    horizon, admit_after: values in force; 0 and 1: none. shortens_own: the horizon also applies to tables with an own
+    age. left_out: lookups of ids without a row. workers, worker_bytes: number of workers, bytes of one worker;
+    least_workers: the least number that the job file allows."""
 
     samples: int
     samples_left: int
@@ -64,8 +69,13 @@ class MemorySample(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class MemoryDecision(msgspec.Struct, frozen=True):
-    """chance: of exceeding the budget of `host` within window_s; exceeds_in_s: when it is expected, None: not before
-    the end. wants_ages: the next looks should count them. share: of `host`'s rows, to go to `target`."""
+    """A decision about memory.
+
+    kind: the action, "warn" or "stay". host, chance: the host that most probably exceeds its budget, and the
+    probability that it does within window_s seconds. exceeds_in_s: expected seconds until then; None: not before the
+    end of the run. wants_ages: the next samples should contain ages. horizon, shortens_own: for "evict". admit_after:
+    for "admit". workers: for "shrink". target, share: for "move", the share of `host`'s rows that moves to `target`.
+    is_news: the decision gets an event."""
 
     kind: MemoryKind
     reason: str

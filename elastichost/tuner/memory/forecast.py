@@ -1,16 +1,26 @@
-"""Memory that will not suffice is seen before it is used up, and what is done about it is chosen. Pure.
+"""Forecasts whether a host's memory budget will be exceeded, and chooses an action in time. Pure.
 
-    memory used + growth of the rows until then > budget ?
+Rules:
+- The budget of a host will be exceeded when  used memory + growth of the rows  > budget.
+- An action is chosen when the probability of that within the window is above ACT_ABOVE (40 %). The window is
+  ACTIONS_AHEAD (3) times the time that an action takes, at least LEAST_WINDOW_S (300 s), and ends with the run.
+- The actions, in the order of `MemorySample.possible`: "move" buckets to a host with room; "evict" rows that were
+  unseen for longest, with the longest age limit (the *horizon*) at which the remaining rows fit; "admit" ids to a row
+  only after more sightings; "shrink": train with fewer workers. An action that does not help is skipped.
+- If no action helps, the decision is "warn", with the expected time.
 
-The growth is `memory_growth`'s forecast. Used is all that cannot be given back: the arena, private memory of the
-processes, and what is still to come of it even if no row is made any more (an index holds two generations while it
-grows, a checkpoint copies the rows). A row's own bytes count all of that too.
+Theory of operation. The caller calls `decide` with one sample of the memory at a time (about one per second); the state
+is folded. `growth.observe` fits the law of new rows; `growth.forecast` gives the distribution of the bytes that rows
+will add. Used memory is all memory that cannot be given back: the arena, the private memory of the processes, and
+memory that is still needed without any new row (an index has two generations while it grows; a checkpoint copies the
+rows). The bytes of a row include these costs. With a horizon in force, places of dropped rows are used again, so rows
+grow only to the bytes that the horizon keeps.
 
-Something is done when the chance that a host's budget is exceeded within three times what it takes, five minutes at
-least, and before the end of the run, is more than 5 %. What is done, in this order: buckets go to a host with room;
-rows that nobody saw for longest are dropped, from the age on (the *horizon*) at which what is left fits; new ids have
-to be seen more often before they get a row; a worker fewer trains. What helps nothing is not done: then it is said when
-memory will end.
+A forecast from a few seconds of data reaches only MOST_AHEAD times the observed time. Estimates from similar jobs reach
+the whole window, but count only above FORESEEN_ABOVE. Several consecutive samples must agree before an action
+(`_is_certain`), and an action gets the time that it takes before another one is chosen. Without an alarm, a horizon
+that is shorter than necessary is lengthened step by step. A run that is killed loses this state; the forecast of a
+resumed run starts again.
 """
 
 from __future__ import annotations
@@ -29,27 +39,28 @@ from elastichost.tuner.memory.prior import prior_of
 __all__ = ["MemoryState", "begin", "decide", "predict"]
 
 
-ACT_ABOVE = 0.4  # chance; at less no more ends are seen in time, and more alarms are false
-LEAVES_BELOW = 0.05  # chance, of what an action leaves
+ACT_ABOVE = 0.4  # probability for an action; a lower value detects no more cases in time, and gives more false alarms
+LEAVES_BELOW = 0.05  # probability of exceeding the budget that may remain after an action
 LEAST_WINDOW_S = 300.0
-ACTIONS_AHEAD = 3.0
-WORTH_CHANGING = 0.9  # a horizon is shortened to less than this share of itself, or lengthened by the inverse
-LONGER_AFTER = 4.0  # times what an action takes, a horizon stays as it is before it is lengthened
-MOST_SIGHTINGS = 64
-MOST_AHEAD = 4.0  # times what was seen is looked ahead, or
-LEAST_ACTIONS_AHEAD = 1.5
-LEAST_GROWTH = 0.005  # of the budget: less is none
-REPEAT_S = 60.0  # the same warning
-CONFIRMING_LOOKS = 2
-CONFIRMING_KNOWLEDGE = 5  # looks, where what is known of jobs like it reaches farther than what was seen
-URGENT_ABOVE = 0.5
-FORESEEN_ABOVE = 0.95  # of what only jobs like it tell
-CONFIRMING_SHARE, CERTAIN_SHARE = 0.3, 0.1  # of the window, if there is time
+ACTIONS_AHEAD = 3.0  # the window, in times that an action takes
+WORTH_CHANGING = 0.9  # a horizon is shortened only below this share of its value, and lengthened above its inverse
+LONGER_AFTER = 4.0  # a horizon is lengthened at the earliest after this many times that an action takes
+MOST_SIGHTINGS = 64  # largest value of admit_after
+MOST_AHEAD = 4.0  # a forecast reaches this many times the observed time, and at least
+LEAST_ACTIONS_AHEAD = 1.5  # this many times that an action takes
+LEAST_GROWTH = 0.005  # growth below this share of the budget counts as none
+REPEAT_S = 60.0  # seconds until a warning is repeated
+CONFIRMING_LOOKS = 2  # consecutive samples that must agree before an action
+CONFIRMING_KNOWLEDGE = 5  # the same, where the forecast reaches beyond the observed time with the help of similar jobs
+URGENT_ABOVE = 0.5  # probability above which a shorter confirmation suffices
+FORESEEN_ABOVE = 0.95  # least probability of an alarm that rests only on similar jobs
+CONFIRMING_SHARE, CERTAIN_SHARE = 0.3, 0.1  # time of confirmation as a share of the window: usual, and if urgent
 
 
 class MemoryState(msgspec.Struct, frozen=True):
-    """growth: the law of new ids. began_s: the first look; acted_s: the last action; lengthened_s: of a horizon; above:
-    looks in a row that asked for one, the first of them at above_s; warned_s: the last warning."""
+    """The folded samples. growth: the fitted law of new rows. began_s: time of the first sample. acted_s: time of the
+    last action. lengthened_s: time at which a horizon was lengthened last. above: number of consecutive samples with an
+    alarm, the first of them at above_s. warned_s: time of the last warning."""
 
     growth: GrowthState = GrowthState()
     began_s: float | None = None
@@ -61,44 +72,47 @@ class MemoryState(msgspec.Struct, frozen=True):
 
 
 def begin(memory: Estimates) -> MemoryState:
-    """memory: what jobs like it taught, as `memory_prior` names it; it may be empty."""
+    """The first state. memory: estimates from similar jobs, by the names of `memory.prior`; may be empty."""
     return MemoryState(GrowthState(prior=prior_of(memory)))
 
 
 def predict(state: MemoryState, look: MemorySample, samples_at: float) -> tuple[float, float]:
-    """(median, high) bytes of all hosts together when so many samples are trained, if nothing is done; 95 % are below
-    high."""
+    """Returns the (median, 95 % quantile) of the bytes of all hosts together when `samples_at` samples are trained and
+    no action is taken."""
     used = float(sum(host.used_bytes for host in look.hosts))
     found = forecast(state.growth, clipped(samples_at, look.new_ids_until))
     return (used, used) if found is None else (used + found.median, used + quantile(found, HIGH))
 
 
 def decide(state: MemoryState, look: MemorySample, now_s: float) -> tuple[MemoryState, MemoryDecision]:
-    """Folds one look, and says what is to be done."""
+    """Folds one sample, and returns the new state and a decision."""
     growth = memory_growth.observe(state.growth, look.samples, look.made_bytes, look.row_bytes)
     began_s = now_s if state.began_s is None else state.began_s
     state = msgspec.structs.replace(state, growth=growth, began_s=began_s)
     window_s = max(ACTIONS_AHEAD * look.action_s, LEAST_WINDOW_S)
-    # What was seen for a moment says little of what comes in minutes; and they are not needed yet.
+    # A short observation does not determine the growth over minutes; and early in a run that is not needed yet.
     seen_s = min(window_s, max(MOST_AHEAD * (now_s - began_s), LEAST_ACTIONS_AHEAD * look.action_s))
     outlook = _worst(state, look, seen_s)
     if seen_s < window_s and memory_growth.is_foreknown(growth):
-        # What jobs like it taught reaches farther; but it only counts where it leaves little doubt.
+        # Estimates from similar jobs reach the whole window, but are used only for a very probable alarm.
         far = _worst(state, look, window_s)
         outlook = far if far.chance > FORESEEN_ABOVE else outlook
     state = _with_alarm(state, outlook, now_s)
     if not _is_certain(state, look, outlook, seen_s, now_s):
         return _calm(state, look, outlook, now_s)
     if now_s - state.acted_s < look.action_s:
-        return state, outlook.decision("stay", f"what was done is to take effect: {outlook.text}", wants_ages=True)
+        return state, outlook.decision("stay", f"the last action takes effect: {outlook.text}", wants_ages=True)
     return _act(state, look, outlook, now_s)
 
 
-# --- how it looks -----------------------------------------------------------------------------------------------------
+# --- the outlook ------------------------------------------------------------------------------------------------------
 
 
 class _Outlook(msgspec.Struct, frozen=True):
-    """Of the host that is likeliest to exceed its budget within the window or by the end of the run."""
+    """The forecast for the host that most probably exceeds its budget within the window.
+
+    high_bytes: 95 % quantile of its memory at the end of the window. at_end: the window reaches the end of the run.
+    may_exceed_by_end: some host exceeds its budget by the end of the run with a probability above LEAVES_BELOW."""
 
     host: HostMemorySample
     chance: float
@@ -111,11 +125,11 @@ class _Outlook(msgspec.Struct, frozen=True):
     @property
     def text(self) -> str:
         host = self.host
-        when = "by the end of the run" if self.at_end else f"in {self.window_s:.0f} s"
+        when = "by the end of the run" if self.at_end else f"within {self.window_s:.0f} s"
         where = f"host {host.host}: " if host.host else ""
         return (
-            f"{where}{_mb(host.used_bytes)} of {_mb(host.budget_bytes)} MB are used, at most {_mb(self.high_bytes)} MB "
-            f"{when}; more than there are with a chance of {self.chance:.0%}"
+            f"{where}{_mb(host.used_bytes)} of {_mb(host.budget_bytes)} MB are used, probably at most "
+            f"{_mb(self.high_bytes)} MB {when}; the probability of exceeding the budget is {self.chance:.0%}"
         )
 
     def decision(self, kind: MemoryKind, reason: str, **facts: object) -> MemoryDecision:
@@ -148,8 +162,8 @@ def _worst(state: MemoryState, look: MemorySample, window_s: float) -> _Outlook:
 
 
 def _growth(state: MemoryState, look: MemorySample, ahead: float) -> RowForecast | None:
-    """Bytes by which places of rows grow within so many samples. With a horizon in force freed places are used again,
-    so they grow to what it keeps and not beyond."""
+    """The distribution of the bytes by which the places of rows grow within the next `ahead` samples. With a horizon in
+    force, freed places are used again, so the places grow only to the bytes that the horizon keeps."""
     found = forecast(state.growth, clipped(look.samples + ahead, look.new_ids_until))
     if found is None or look.horizon == 0 or look.samples + ahead <= look.horizon:
         return found
@@ -159,7 +173,7 @@ def _growth(state: MemoryState, look: MemorySample, ahead: float) -> RowForecast
     more = max(0.0, kept - places)
     if more >= found.median:
         return found
-    # The forecast's form, about what is kept: places + more has an error of LIVE_ERROR.
+    # a log-normal forecast around the kept bytes: places + more has the error LIVE_ERROR
     most = max(0.0, kept * math.exp(3 * LIVE_ERROR) - places)
     median = max(more, 0.1 * most)
     error = max(math.log(max(most, 1.0) / max(median, 1.0)) / 3, 1e-3)
@@ -167,7 +181,7 @@ def _growth(state: MemoryState, look: MemorySample, ahead: float) -> RowForecast
 
 
 def _exceeds_in_s(state: MemoryState, look: MemorySample, host: HostMemorySample) -> float | None:
-    """When the median reaches the budget; None: not before the end."""
+    """Seconds until the median forecast reaches the budget; None: not before the end of the run."""
     room = host.budget_bytes - host.used_bytes
 
     def is_beyond(ahead: float) -> bool:
@@ -186,7 +200,7 @@ def _exceeds_in_s(state: MemoryState, look: MemorySample, host: HostMemorySample
 
 
 def _with_alarm(state: MemoryState, outlook: _Outlook, now_s: float) -> MemoryState:
-    """Counts looks in a row that ask for an action."""
+    """Counts consecutive samples with an alarm."""
     if outlook.chance <= ACT_ABOVE:
         return msgspec.structs.replace(state, above=0)
     above_s = state.above_s if state.above else now_s
@@ -194,8 +208,8 @@ def _with_alarm(state: MemoryState, outlook: _Outlook, now_s: float) -> MemorySt
 
 
 def _is_certain(state: MemoryState, look: MemorySample, outlook: _Outlook, seen_s: float, now_s: float) -> bool:
-    """A few looks agree that something has to be done; many, if there is time for them. seen_s: how far ahead what was
-    seen reaches."""
+    """Whether enough consecutive samples have an alarm: few if it is urgent, more if there is time. seen_s: seconds
+    that the forecast from observed data reaches ahead."""
     if state.above < CONFIRMING_LOOKS:
         return False
     share = CONFIRMING_SHARE if outlook.chance < URGENT_ABOVE else CERTAIN_SHARE
@@ -208,42 +222,44 @@ def _is_certain(state: MemoryState, look: MemorySample, outlook: _Outlook, seen_
 def _calm(
     state: MemoryState, look: MemorySample, outlook: _Outlook, now_s: float
 ) -> tuple[MemoryState, MemoryDecision]:
-    """Nothing has to be done; a horizon that is shorter than need be is lengthened."""
+    """The decision without an alarm: "stay", or a longer horizon if the present one is shorter than necessary."""
     rests = now_s - max(state.lengthened_s, state.acted_s) < LONGER_AFTER * look.action_s
     if look.horizon and look.samples_left and "evict" in look.possible and not rests and look.ages:
         longest = longest_horizon(state.growth, look, shortens_own=look.shortens_own)
         if longest is not None and longest * WORTH_CHANGING > look.horizon:
             horizon = min(longest, round(look.horizon * LATE))
-            reason = f"rows may be unseen for {horizon} samples instead of {look.horizon}: {outlook.text}"
+            reason = f"rows are dropped when unseen for {horizon} samples instead of {look.horizon}: {outlook.text}"
             facts = {"horizon": horizon, "shortens_own": look.shortens_own, "wants_ages": True}
             state = msgspec.structs.replace(state, lengthened_s=now_s)
             return state, outlook.decision("evict", reason, **facts)
     reason = outlook.text
     if outlook.exceeds_in_s is None and outlook.may_exceed_by_end:
-        reason += "; the run is expected to end before that"
+        reason += "; the run is expected to end before the budget is exceeded"
     wants_ages = outlook.may_exceed_by_end or look.horizon > 0
     return state, outlook.decision("stay", reason, wants_ages=wants_ages)
 
 
-# --- what can be done -------------------------------------------------------------------------------------------------
+# --- actions ----------------------------------------------------------------------------------------------------------
 
 
 def _act(state: MemoryState, look: MemorySample, outlook: _Outlook, now_s: float) -> tuple[MemoryState, MemoryDecision]:
+    """Chooses the first possible action that helps; if there is none, the decision is a warning."""
     for action in look.possible:
         decision = _CHOICES[action](state, look, outlook)
         if decision is not None:
             return msgspec.structs.replace(state, acted_s=now_s, above=0), decision
     when = "at any moment" if not outlook.exceeds_in_s else f"in about {outlook.exceeds_in_s:.0f} s"
     if outlook.exceeds_in_s is None:
-        when = "perhaps before the end of the run"
+        when = "possibly before the end of the run"
     is_news = now_s - state.warned_s >= REPEAT_S
     state = msgspec.structs.replace(state, warned_s=now_s if is_news else state.warned_s)
-    reason = f"memory will not suffice {when}, and nothing more can be freed: {outlook.text}"
+    reason = f"memory will not suffice {when}, and no action can free more: {outlook.text}"
     return state, outlook.decision("warn", reason, is_news=is_news, wants_ages=True)
 
 
 def _move(state: MemoryState, look: MemorySample, outlook: _Outlook) -> MemoryDecision | None:
-    """So many of the host's rows that it and the one they go to come equally near to their budgets."""
+    """Moves the share of the host's rows after which the fuller of the two hosts is as far as possible below its
+    budget. None: no host can take rows, or the gain is below 5 %."""
     found = _growth(state, look, min(float(look.samples_left), look.samples_per_s * outlook.window_s))
     more = quantile(found, HIGH) if found is not None else 0.0
     source, best = outlook.host, None
@@ -260,18 +276,20 @@ def _move(state: MemoryState, look: MemorySample, outlook: _Outlook) -> MemoryDe
     before = (source.used_bytes + more * source.share) / source.budget_bytes
     if best is None or best[0] > 0.95 * before:
         return None
-    reason = f"{best[2]:.0%} of the rows of host {source.host} are to go to host {best[1].host}: {outlook.text}"
+    reason = f"{best[2]:.0%} of the rows of host {source.host} move to host {best[1].host}: {outlook.text}"
     return outlook.decision("move", reason, target=best[1].host, share=best[2], is_news=True)
 
 
 def _grows(state: MemoryState, look: MemorySample, outlook: _Outlook) -> bool:
-    """Whether rows take more memory than they do. What is taken already is not given back by dropping some."""
+    """Whether rows will need more places than they have. Dropping rows does not give back existing places; it only
+    stops the growth."""
     found = _growth(state, look, min(float(look.samples_left), look.samples_per_s * outlook.window_s))
     return found is not None and quantile(found, HIGH) > LEAST_GROWTH * outlook.host.budget_bytes
 
 
 def _evict(state: MemoryState, look: MemorySample, outlook: _Outlook) -> MemoryDecision | None:
-    """The longest horizon that fits; with tables that have an age of their own only if it must be."""
+    """The longest horizon that fits. It applies to tables with their own age only if it does not suffice without them.
+    None: rows do not grow, or the horizon in force is not worth changing."""
     if not _grows(state, look, outlook):
         return None
     for shortens_own in (look.shortens_own,) if look.shortens_own else (False, True):
@@ -284,20 +302,22 @@ def _evict(state: MemoryState, look: MemorySample, outlook: _Outlook) -> MemoryD
     if not is_shorter and (shortens_own == look.shortens_own or look.own_bytes <= 0):
         return None
     before = f" instead of {look.horizon}" if look.horizon else ""
-    reason = f"rows unseen for {horizon} samples{before} are dropped from now on: {outlook.text}"
+    reason = f"from now on rows are dropped when unseen for {horizon} samples{before}: {outlook.text}"
     return outlook.decision("evict", reason, horizon=horizon, shortens_own=shortens_own, wants_ages=True, is_news=True)
 
 
 def _admit(state: MemoryState, look: MemorySample, outlook: _Outlook) -> MemoryDecision | None:
+    """Doubles the sightings after which an id gets a row, up to MOST_SIGHTINGS."""
     sightings = 2 * look.admit_after
     if sightings > MOST_SIGHTINGS or not _grows(state, look, outlook):
         return None
-    reason = f"an id gets a row at its {sightings}. sighting from now on, dropping rows is not enough: {outlook.text}"
+    reason = f"from now on an id gets a row after {sightings} sightings; dropping rows is not enough: {outlook.text}"
     return outlook.decision("admit", reason, admit_after=sightings, wants_ages=True, is_news=True)
 
 
 def _shrink(state: MemoryState, look: MemorySample, outlook: _Outlook) -> MemoryDecision | None:
-    """As few workers fewer as make it fit, and as many left as the job wants. They are on host 0."""
+    """Removes the smallest number of workers that makes the memory fit; at least `least_workers` stay. Only for host 0,
+    which has the workers."""
     host = outlook.host
     found = _growth(state, look, min(float(look.samples_left), look.samples_per_s * outlook.window_s))
     if host.host != 0 or found is None:
@@ -307,7 +327,7 @@ def _shrink(state: MemoryState, look: MemorySample, outlook: _Outlook) -> Memory
         if room > 0 and chance_beyond(found, room / max(host.share, 1e-9)) <= LEAVES_BELOW:
             left = look.workers - fewer
             text = f"{left} worker{'s' * (left != 1)} instead of {look.workers}"
-            reason = f"{text} free {_mb(fewer * look.worker_bytes)} MB: {outlook.text}"
+            reason = f"{text}, which frees {_mb(fewer * look.worker_bytes)} MB: {outlook.text}"
             return outlook.decision("shrink", reason, workers=left, is_news=True)
     return None
 

@@ -1,20 +1,21 @@
-"""How fast dynamic tables grow: the law of new ids, fitted while they come. Pure.
+"""Fits the growth of dynamic tables while a run trains, and forecasts it. Pure.
 
-Distinct ids of a stream grow as Heaps found for words: `rows = K * n^beta` after n samples, so new rows come at the
-rate `K * beta * n^(beta - 1)`. What is fitted is the rate, log against log, because its errors do not add up as those
-of the sum do:
+The number of distinct ids in a stream follows Heaps' law, rows = K n^beta after n samples. So new rows come at the rate
+K beta n^(beta - 1) per sample. The fit uses the rate and not the sum, because the errors of rates are independent:
 
-    log(new bytes / samples) = a + (beta - 1) * log(n / now)
+    log(new bytes / samples) = a + (beta - 1) log(n / now)
 
-by weighted least squares with a prior on beta. Points are kept the closer together the younger they are, so recent ones
-count for most of the level and old ones for the slope; an exhausted table, a drift of the ids or a burst of new ones
-bends the fit soon. No stationary stream grows faster than its present rate: that line is the upper bound.
+now: number of trained samples. a: log of the present rate, in bytes per sample. The fit is weighted least squares with
+a prior on beta. Recent points are kept closer together than old ones. So recent points mainly determine the level and
+old points the slope; an exhausted table, a drift of the ids or a burst of new ids soon changes the fit. A stationary
+stream never grows faster than its present rate, so growth at the fastest recent rate is the upper bound.
 
-How wrong a forecast may be comes from the covariance of the fit, scaled by how wrong earlier ones were (a conformal
-quantile of their errors, Vovk et al. 2005), for near, middle and far horizons apart.
+The error of a forecast is that of the fit (its covariance), scaled by the errors of earlier forecasts: a conformal
+quantile (Vovk et al. 2005), separately for near, middle and far forecasts.
 
-What jobs like it have taught (`GrowthPrior`) is one more point of the line and another prior of its slope. Both count
-the less, the farther they are from what is seen, as the tails of a Cauchy distribution do: a wrong history gives way.
+Estimates from similar jobs (`GrowthPrior`) add one point to the line, and replace the prior of its slope. Both have
+less weight the farther they are from the observations, like the tails of a Cauchy distribution. So observations
+outweigh a wrong history.
 """
 
 from __future__ import annotations
@@ -41,25 +42,25 @@ __all__ = [
 ]
 
 NORMAL = NormalDist()
-CLOSENESS = 0.2  # points are kept whose distance is at least this share of their age
-PRIOR_BETA, PRIOR_BETA_ERROR = 0.65, 0.2  # 90 % of it in 0.3 .. 1
-PRIOR_SIGMA, PRIOR_SIGMA_WEIGHT = 0.1, 3.0  # of log rates about the line
+CLOSENESS = 0.2  # a point is kept if the distance of its neighbours is more than this share of its age
+PRIOR_BETA, PRIOR_BETA_ERROR = 0.65, 0.2  # 90 % of the prior lies in 0.3 .. 1
+PRIOR_SIGMA, PRIOR_SIGMA_WEIGHT = 0.1, 3.0  # prior of the scatter of log rates around the line; its weight in points
 LEAST_BETA, MOST_BETA = -3.0, 1.0
-RECENCY = 1.0  # a point at n counts (n / now)^RECENCY
-HORIZONS = (0.02, 0.15, 0.8)  # of the samples so far: the horizons whose errors are remembered
-KEPT_SCORES, PRIOR_SCORES = 24, 6
+RECENCY = 1.0  # a point at n has the weight (n / now)^RECENCY
+HORIZONS = (0.02, 0.15, 0.8)  # distances of the forecasts whose errors are stored, as shares of the trained samples
+KEPT_SCORES, PRIOR_SCORES = 24, 6  # number of stored errors, and of errors of a correct forecast that are added
 LEAST_SCALE, MOST_SCALE = 0.3, 2.0
-# Of a forecast's logarithm. Least: what a row costs is an average, indexes grow in steps. Most: whoever has seen rates
-# jump knows less, but does not take everything for possible.
+# Bounds of the error of a forecast's log. The lower one: the bytes of a row are a mean, and indexes grow in steps. The
+# upper one: after a jump of rates forecasts are less certain, but not arbitrary.
 LEAST_ERROR, MOST_ERROR = 0.05, 0.6
 Z90 = 1.645
-PIVOT = 1e6  # samples: where a prior says how fast rows come
-TRUSTED = 0.5  # a prior that counts for so much is right so far
+PIVOT = 1e6  # number of samples at which a prior states the rate
+TRUSTED = 0.5  # a prior with at least this weight agrees with the observations
 
 
 class GrowthPrior(msgspec.Struct, frozen=True):
-    """Before anything is seen. log_rate: of new rows a sample when PIVOT samples are trained; errors: standard
-    deviations, of the exponent and of that logarithm."""
+    """Estimates of the growth from similar jobs. log_rate: log of the new rows per sample when PIVOT samples are
+    trained. beta: the exponent. log_rate_error, beta_error: their standard deviations."""
 
     log_rate: float
     log_rate_error: float
@@ -68,7 +69,8 @@ class GrowthPrior(msgspec.Struct, frozen=True):
 
 
 class _Pending(msgspec.Struct, frozen=True):
-    """A forecast whose time has not come: so much more than `bytes` at `until`."""
+    """A stored forecast that is compared later: at `until` samples, the log of (made bytes - bytes) is expected to be
+    log_median, with the standard deviation log_error."""
 
     until: float
     bytes: float
@@ -77,21 +79,24 @@ class _Pending(msgspec.Struct, frozen=True):
 
 
 class _Fit(msgspec.Struct, frozen=True):
-    """Of log rates against log(n / now): level (at now), slope and their covariance, scatter, and the fastest of the
-    recent rates. trust: what the prior counts for, 0 .. 1; 0 without one."""
+    """The fitted line of log rates against log(n / now). level: its value at now. sigma: scatter of log rates around
+    the line. fastest: upper bound of the recent rates, in bytes per sample. trust: weight of the prior, 0 to 1; 0
+    without a prior."""
 
     level: float
     slope: float
-    covariance: tuple[float, float, float]  # of level, of both, of slope
+    covariance: tuple[float, float, float]  # variance of level, covariance, variance of slope
     sigma: float
     fastest: float
     trust: float = 0.0
 
 
 class GrowthState(msgspec.Struct, frozen=True):
-    """points: (samples trained, bytes of all rows ever made), oldest first. scores: errors of forecasts over their
-    expected size, newest last, for each of HORIZONS. fit: of the points and the prior, None while there is no interval
-    and no prior."""
+    """The folded samples.
+
+    row_bytes: mean bytes of a row. points: (trained samples, bytes of all rows ever made), oldest first. pending: one
+    stored forecast for each of HORIZONS. scores: errors of forecasts over their standard deviations, newest last, for
+    each of HORIZONS. fit: of the points and the prior; None without two points and without a prior."""
 
     row_bytes: float = 1.0
     points: tuple[tuple[float, float], ...] = ()
@@ -102,19 +107,20 @@ class GrowthState(msgspec.Struct, frozen=True):
 
 
 class RowForecast(msgspec.Struct, frozen=True):
-    """Bytes of the rows that will be made: log-normal about `median`, never more than `most`."""
+    """The distribution of the bytes of new rows: log-normal with this median and standard deviation of the log, cut at
+    `most`."""
 
     median: float
     log_error: float
     most: float
 
 
-# --- observing --------------------------------------------------------------------------------------------------------
+# --- observations -----------------------------------------------------------------------------------------------------
 
 
 def observe(state: GrowthState, samples: int, made_bytes: float, row_bytes: float) -> GrowthState:
-    """Folds one look. made_bytes: of all rows ever made, dropped ones as well; row_bytes: of one, on average. A count
-    that falls (rows were restored) begins anew."""
+    """Folds one sample. made_bytes: bytes of all rows ever made, including dropped ones. row_bytes: mean bytes of a
+    row. If a count falls, because rows were restored, the state restarts with the prior."""
     last = state.points[-1] if state.points else (-1.0, 0.0)
     row_bytes = max(row_bytes, 1.0)
     if samples < last[0] or made_bytes < last[1]:
@@ -128,7 +134,8 @@ def observe(state: GrowthState, samples: int, made_bytes: float, row_bytes: floa
 
 
 def _thinned(points: tuple[tuple[float, float], ...]) -> tuple[tuple[float, float], ...]:
-    """Without those that lie closer to their neighbours than their age asks for. The first and the last stay."""
+    """Removes points whose neighbours are closer together than CLOSENESS times their age; keeps the first and the last
+    point."""
     now = points[-1][0]
     kept = [points[0]]
     for number in range(1, len(points) - 1):
@@ -139,7 +146,7 @@ def _thinned(points: tuple[tuple[float, float], ...]) -> tuple[tuple[float, floa
 
 
 def _judge(state: GrowthState, samples: int, made_bytes: float) -> GrowthState:
-    """Forecasts whose time has come become scores."""
+    """Compares due forecasts with the made bytes, and stores their scores."""
     pending, scores = list(state.pending), list(state.scores)
     for number, one in enumerate(pending):
         if one is None or samples < one.until:
@@ -151,7 +158,7 @@ def _judge(state: GrowthState, samples: int, made_bytes: float) -> GrowthState:
 
 
 def _foresee(state: GrowthState, samples: int, made_bytes: float) -> GrowthState:
-    """What is to be judged later."""
+    """Stores new forecasts, which are compared later."""
     fit = state.fit
     if fit is None or len(state.points) < 2 or all(one is not None for one in state.pending):
         return state
@@ -169,7 +176,7 @@ def _foresee(state: GrowthState, samples: int, made_bytes: float) -> GrowthState
 
 
 def _fit(points: Sequence[tuple[float, float]], row_bytes: float, prior: GrowthPrior | None = None) -> _Fit | None:
-    """None before there is an interval or a prior."""
+    """Fits the line to the intervals between points. None without two points and without a prior."""
     if len(points) < 2 and prior is None:
         return None
     now = max(points[-1][0], 1.0)
@@ -177,7 +184,7 @@ def _fit(points: Sequence[tuple[float, float]], row_bytes: float, prior: GrowthP
     for (n0, y0), (n1, y1) in itertools.pairwise(points):
         made = y1 - y0
         xs.append(math.log(max(0.5 * (n0 + n1), 1.0) / now))
-        # Half a row, so that an interval without new rows has a logarithm.
+        # half a row is added, because an interval without new rows would have no logarithm
         ys.append(math.log((made + 0.5 * row_bytes) / (n1 - n0)))
         counts.append(made / row_bytes + 0.5)
     sigma = PRIOR_SIGMA
@@ -195,7 +202,7 @@ def _fit(points: Sequence[tuple[float, float]], row_bytes: float, prior: GrowthP
 
 
 class _Believed(msgspec.Struct, frozen=True):
-    """A prior as a point of the line, at x, of log rate y, and its slope there."""
+    """A prior as a point (x, y) of the line with the error of y, and the slope of the line there with its error."""
 
     x: float
     y: float
@@ -214,8 +221,8 @@ def _believed(prior: GrowthPrior | None, row_bytes: float, now: float) -> _Belie
 def _trust(
     believed: _Believed, xs: Sequence[float], ys: Sequence[float], weights: Sequence[float], sigma: float
 ) -> float:
-    """The weight of a Cauchy distribution, 2 / (1 + d^2), at most 1: d is how far the prior is from the mean of the
-    rates that were seen, where they were seen, in standard deviations of both."""
+    """The weight of the prior: that of a Cauchy distribution, min(1, 2 / (1 + d^2)). d: distance between the mean
+    observed log rate and the prior's value at the same x, in standard deviations of both."""
     total = sum(weights)
     x = sum(w * one for w, one in zip(weights, xs, strict=True)) / total
     y = sum(w * one for w, one in zip(weights, ys, strict=True)) / total
@@ -228,8 +235,8 @@ def _trust(
 def _least_squares(
     xs: Sequence[float], ys: Sequence[float], weights: Sequence[float], believed: _Believed | None, trust: float
 ) -> tuple[float, float, tuple[float, float, float]]:
-    """Level, slope, covariance: weighted, with the prior on the slope as one more observation of it, and that on the
-    rate as one more of that."""
+    """Returns level, slope and covariance by weighted least squares. The prior of the slope is one more observation of
+    the slope; the prior of the rate is one more point."""
     precision = (1.0 - trust) / PRIOR_BETA_ERROR**2
     pull = precision * (PRIOR_BETA - 1.0)
     s0 = sum(weights)
@@ -240,7 +247,7 @@ def _least_squares(
     if believed is not None:
         precision += trust / believed.slope_error**2
         pull += trust * believed.slope / believed.slope_error**2
-        weight = trust / believed.error**2 * math.exp(min(0.0, RECENCY * believed.x))  # it grows old as points do
+        weight = trust / believed.error**2 * math.exp(min(0.0, RECENCY * believed.x))  # ages like a point
         s0, s1, s2 = s0 + weight, s1 + weight * believed.x, s2 + weight * believed.x**2
         t0, t1 = t0 + weight * believed.y, t1 + weight * believed.x * believed.y
     s2, t1 = s2 + precision, t1 + pull
@@ -252,7 +259,7 @@ def _least_squares(
 
 
 def _scatter(xs: Sequence[float], ys: Sequence[float], counts: Sequence[float], level: float, slope: float) -> float:
-    """Standard deviation of log rates about the line, beyond what their counts explain."""
+    """Standard deviation of log rates around the line, beyond the Poisson error of their counts."""
     excess, total = PRIOR_SIGMA_WEIGHT * PRIOR_SIGMA**2, PRIOR_SIGMA_WEIGHT
     for x, y, count in zip(xs, ys, counts, strict=True):
         weight = math.exp(RECENCY * x)
@@ -262,7 +269,7 @@ def _scatter(xs: Sequence[float], ys: Sequence[float], counts: Sequence[float], 
 
 
 def _integral(fit: _Fit, start: float, stop: float) -> float:
-    """Bytes made between two numbers of samples: of `exp(level) * (n / start)^slope`."""
+    """Bytes made between `start` and `stop` samples: the integral of exp(level) (n / start)^slope over n."""
     if stop <= start:
         return 0.0
     power, ratio = fit.slope + 1.0, stop / max(start, 1.0)
@@ -271,17 +278,18 @@ def _integral(fit: _Fit, start: float, stop: float) -> float:
 
 
 def _log_error(fit: _Fit, start: float, stop: float) -> float:
-    """Standard deviation of the logarithm of `_integral`: the fit's, and that rates will scatter as they did."""
+    """Standard deviation of the log of `_integral`: the error of the fit at the middle of the range, and the scatter of
+    the rates."""
     x = math.log(max(0.5 * (start + stop), 1.0) / max(start, 1.0))
     of_level, of_both, of_slope = fit.covariance
     return math.sqrt(of_level + 2 * x * of_both + x * x * of_slope + fit.sigma**2)
 
 
-# --- forecasting ------------------------------------------------------------------------------------------------------
+# --- forecasts --------------------------------------------------------------------------------------------------------
 
 
 def forecast(state: GrowthState, samples_at: float) -> RowForecast | None:
-    """What will be made between now and then. None before anything is known."""
+    """The bytes of the rows that will be made until `samples_at` trained samples. None without a fit."""
     fit = state.fit
     if fit is None:
         return None
@@ -293,8 +301,8 @@ def forecast(state: GrowthState, samples_at: float) -> RowForecast | None:
 
 
 def _scale(state: GrowthState, share: float) -> float:
-    """By how much forecasts of such a horizon were more wrong than they said: the conformal 90 % quantile of their
-    errors, beside a few that a right forecast would have."""
+    """The factor on the error of a forecast over the share `share` of the trained samples: the conformal 90 % quantile
+    of the scores of the nearest of HORIZONS, together with PRIOR_SCORES scores of a correct forecast, over Z90."""
     distances = [abs(math.log(max(share, 1e-6) / horizon)) for horizon in HORIZONS]
     scores = state.scores[distances.index(min(distances))]
     prior = [NORMAL.inv_cdf(0.5 + (k + 0.5) / (2 * PRIOR_SCORES)) for k in range(PRIOR_SCORES)]
@@ -304,24 +312,24 @@ def _scale(state: GrowthState, share: float) -> float:
 
 
 def quantile(found: RowForecast, probability: float) -> float:
-    """Bytes that are not exceeded with this probability."""
+    """The quantile of the forecast, in bytes: not exceeded with this probability."""
     if found.median <= 0:
         return 0.0
     return min(found.median * math.exp(NORMAL.inv_cdf(probability) * found.log_error), found.most)
 
 
 def is_foreknown(state: GrowthState) -> bool:
-    """What jobs like it taught agrees with what was seen."""
+    """Whether the prior from similar jobs agrees with the observations."""
     return state.fit is not None and state.fit.trust >= TRUSTED
 
 
 def clipped(samples_at: float, new_ids_until: int) -> float:
-    """Up to there new ids come; new_ids_until 0: always."""
+    """The number of samples up to which new ids come: at most new_ids_until; 0: no limit."""
     return min(samples_at, float(new_ids_until)) if new_ids_until > 0 else samples_at
 
 
 def chance_beyond(found: RowForecast, room_bytes: float) -> float:
-    """Probability that more than so many bytes are made."""
+    """The probability that the new rows take more than room_bytes."""
     if room_bytes <= 0:
         return 1.0 if found.median > 0 else 0.0
     if found.median <= 0 or room_bytes >= found.most:
@@ -330,7 +338,7 @@ def chance_beyond(found: RowForecast, room_bytes: float) -> float:
 
 
 def slope(state: GrowthState) -> tuple[float, float]:
-    """(beta, its standard error): the exponent of the growth at present."""
+    """Returns (beta, its standard error), the present exponent of the growth."""
     fit = state.fit
     if fit is None:
         return PRIOR_BETA, PRIOR_BETA_ERROR

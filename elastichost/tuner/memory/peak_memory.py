@@ -1,16 +1,17 @@
-"""The peak memory of a job before it starts, part by part: an account of what the code allocates. Pure.
+"""Estimates the peak memory of a job before it starts, as a sum of the parts that the code allocates. Pure.
 
     peak = max over moments of the sum of parts          moments: training, evaluation, checkpoint
 
-A part of the arena (rows, state, ids, index, dense vector, pushes) never shrinks, and neither does a heap: blocks below
-`block_bytes` stay with the process when they are freed. Larger ones are there at their moment only. So of a worker,
-with living the largest sum of small tensors that are there at one time, and `larger` and `smaller` of the two
+A part of the arena (rows, state, ids, index, dense vector, pushes) never shrinks. A heap does not shrink either: blocks
+below `block_bytes` stay with the process when they are freed. Larger blocks exist only at their moment. So the heap of
+a worker is
 
-    heap = FRAGMENTATION * (living(training) + living(evaluation))    where scored batches are MUCH_LARGER than trained
-         = FRAGMENTATION * living(larger) + living(smaller)           otherwise
+    heap = FRAGMENTATION * (living(training) + living(evaluation))    if scored batches are MUCH_LARGER than trained
+         = FRAGMENTATION * larger + smaller                           otherwise
 
-and what else it keeps. What a training step maps beyond that is not there during an evaluation, nor either of them
-during a checkpoint.
+living(moment): largest sum, in bytes, of small tensors that exist at the same time. larger, smaller: the larger and the
+smaller of living(training) and living(evaluation). A worker also keeps other buffers (`_worker`). Large blocks of a
+training step do not exist during an evaluation, and neither of them exists during a checkpoint.
 """
 
 from __future__ import annotations
@@ -33,36 +34,36 @@ __all__ = ["MemoryEstimate", "MemoryPart", "allocated_rows", "estimate_peak", "l
 Moment = Literal["training", "evaluation", "checkpoint"]
 MOMENTS: tuple[Moment, ...] = ("training", "evaluation", "checkpoint")
 WORDS: dict[Moment, str] = {
-    "training": "while it trains",
-    "evaluation": "while it is evaluated",
+    "training": "during training",
+    "evaluation": "during evaluation",
     "checkpoint": "at a checkpoint",
 }
 
-# Heap over living blocks: torch asks for aligned ones, and a block that is freed does not fit the next request of the
-# same size. 1.8 to 2.7 over five models and batches of 1,024 to 32,768, after 60 steps (of one 3.8).
+# Heap bytes / living bytes. torch requests aligned blocks, and a freed block does not fit the next request of the same
+# size. Measured after 60 steps: 1.8 to 2.7 for five models and batches of 1,024 to 32,768 (3.8 in one case).
 FRAGMENTATION = 2.3
-# Times the batch that is trained, beyond which a scored one finds no hole that fits. At 4,096 after 512 a heap grew by
-# 2.3 times what lives in a scoring, in the first two of them; at 4,096 after 2,048 by 1.2 times.
+# A scored batch larger than this many trained batches does not fit into the holes of training. With 4,096 after 512, a
+# heap grew by 2.3 times the living bytes of scoring, in the first two scorings; with 4,096 after 2,048 by 1.2 times.
 MUCH_LARGER = 2
-GPU_ROUNDING = 1.25  # torch's own allocator on a GPU takes whole segments (assumed)
-EVALUATION_BATCH = 4096  # at least, of scoring
+GPU_ROUNDING = 1.25  # torch's allocator on a GPU takes whole segments (assumed)
+EVALUATION_BATCH = 4096  # least number of samples of a scored batch
 BATCHES_DIRECT = 5  # three that wait, one that is being prepared, one in training
-BATCHES_SERVED = 4  # one that waits, one being pulled, one in training, one whose rows are on their way
-# Of an index, over its life at the end of a run: 1.45 to 2 published, as many under construction now and then, and
-# outgrown ones until no reader can hold them.
+BATCHES_SERVED = 4  # one that waits, one that is being pulled, one in training, one whose rows are being sent
+# Slots of an index at the end of a run: 1.45 to 2 per id in the published index, the same number in an index under
+# construction, and old indexes until no reader uses them.
 SLOTS_PER_ID = 3.0
-ID_BYTES = 12  # of a row of a dynamic table: its id and when it was seen
-COPY_PIECE_BYTES, LEAST_COPY_PIECE_BYTES, COPY_PIECES = 64 << 20, 4 << 20, 8  # what is reserved for copies is cut so
-SCORE_BYTES = 90  # of a test sample, in the supervisor: scores, labels, and float64 for the figures
-SUPERVISOR_VECTORS, SERVER_VECTORS = 5, 4  # copies of the dense vector, a checkpoint's with optimizer state among them
-SUMS = 2.25  # of the gradients of a batch's rows: two buffers, an eighth larger than needed
-SERVER_FRAMES = 2  # of a batch's rows: one that leaves, one that comes
-GUESSED_TENSORS = 3.0  # of a layer's output: itself, its activation, its gradient
-WORKSPACE_BYTES = 52  # of an id of a batch: where the gradients of equal rows are found
+ID_BYTES = 12  # of a row of a dynamic table: its id, and the sample at which it was last seen
+COPY_PIECE_BYTES, LEAST_COPY_PIECE_BYTES, COPY_PIECES = 64 << 20, 4 << 20, 8  # pieces of the memory reserved for copies
+SCORE_BYTES = 90  # of a test sample, in the supervisor: scores, labels, and float64 values for the metrics
+SUPERVISOR_VECTORS, SERVER_VECTORS = 5, 4  # copies of the dense vector, including a checkpoint's with optimizer state
+SUMS = 2.25  # copies of the gradients of a batch's rows: two buffers, an eighth larger than needed
+SERVER_FRAMES = 2  # copies of a batch's rows in a PS: one being sent, one being received
+GUESSED_TENSORS = 3.0  # tensors per output of a layer: the output, its activation, its gradient
+WORKSPACE_BYTES = 52  # per id of a batch, for the sums of the gradients of equal rows
 
 
 class MemoryPart(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """name: in words. gpu: of the GPUs' memory; of all workers together."""
+    """One part of the memory of a job, of all its processes together. gpu: on the GPUs, not on the host."""
 
     name: str
     bytes: int
@@ -70,8 +71,8 @@ class MemoryPart(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class MemoryEstimate(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Of the moment at which a job takes most. worker_bytes: what one more worker takes. limit_bytes: what its dynamic
-    tables are held to, 0: nothing holds them; notes: what is not known well, in words."""
+    """The estimate for the moment at which a job needs most memory. worker_bytes: additional bytes of one more worker.
+    limit_bytes: limit of a job with dynamic tables; 0: no limit. notes: sentences about uncertain parts."""
 
     moment: Moment
     parts: tuple[MemoryPart, ...]
@@ -81,7 +82,7 @@ class MemoryEstimate(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def host_bytes(self) -> int:
-        """Of the arena and all processes."""
+        """Bytes of the arena and all processes on the host."""
         return self.limit_bytes if self._is_held else self._total_bytes
 
     @property
@@ -94,14 +95,15 @@ class MemoryEstimate(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def gpu_bytes(self) -> int:
-        """Of all GPUs together."""
+        """Bytes on all GPUs together."""
         return sum(part.bytes for part in self.parts if part.gpu)
 
     def words(self) -> tuple[str, ...]:
-        """Lines: the total, then its parts by falling size; those below a thousandth of it are left out."""
-        held = f", held to {_mb(self.limit_bytes)} by resources.memory" if self._is_held else ""
+        """The lines of the screen: the total, then the parts by falling size. Parts below a thousandth of the total are
+        left out."""
+        held = f", limited to {_mb(self.limit_bytes)} by resources.memory" if self._is_held else ""
         on_gpus = f" and {_mb(self.gpu_bytes)} on GPUs" if self.gpu_bytes else ""
-        more = f"; {_mb(self.worker_bytes)} for each worker more" if self.worker_bytes else ""
+        more = f"; {_mb(self.worker_bytes)} for each further worker" if self.worker_bytes else ""
         least = max(1, self._total_bytes + self.gpu_bytes) // 1000
         parts = [part for part in sorted(self.parts, key=lambda part: -part.bytes) if part.bytes > least]
         width = max((len(_mb(part.bytes)) for part in parts), default=0)
@@ -120,7 +122,7 @@ def _mb(size_bytes: float) -> str:
 
 
 def estimate_peak(facts: JobMemoryFacts) -> MemoryEstimate:
-    """Of a job in the size that the facts say. Raises ArenaFullError for a model that no address space holds."""
+    """Estimates the peak memory of a job. Raises ArenaFullError for a model that is too large for the address space."""
     found = _at_peak(facts)
     more = _at_peak(msgspec.structs.replace(facts, workers=facts.workers + 1))
     is_held = any(table.is_dynamic for table in facts.model.tables) and not facts.is_emulated
@@ -165,7 +167,8 @@ def _is_served(facts: JobMemoryFacts) -> bool:
 
 
 def allocated_rows(rows: float, widest: int) -> int:
-    """Of a bucket of a dynamic table that holds so many; widest: elements of a row of its widest embedding."""
+    """The number of allocated rows of a bucket with `rows` rows of a dynamic table. widest: elements of a row of its
+    widest embedding."""
     allocated = 0
     while allocated < rows:
         allocated += rows_ahead(allocated, widest)
@@ -198,7 +201,7 @@ def _pages(size_bytes: float) -> float:
 
 
 def _places(facts: JobMemoryFacts, table: TableSpec) -> float:
-    """Rows of the table that take memory, in all its buckets."""
+    """The number of allocated rows of a table, in all its buckets."""
     rows = facts.rows[table.index]
     if not table.is_dynamic:
         return rows
@@ -208,14 +211,15 @@ def _places(facts: JobMemoryFacts, table: TableSpec) -> float:
 
 
 def _line_floats(facts: JobMemoryFacts) -> tuple[float, float]:
-    """(weights, optimizer state) of the distinct rows of a batch, in floats."""
+    """Numbers of floats of the distinct rows of a batch: (weights, optimizer state)."""
     per_table = facts.ids_per_batch
     lines = sum(per_table[e.table] * e.padded_dim for e in facts.model.embeddings)
     return lines, sum(per_table[e.table] * e.state_floats_per_row for e in facts.model.embeddings)
 
 
 def _staged(facts: JobMemoryFacts) -> float:
-    """One waiting push of every worker, in sync mode of every micro-batch, and what one application changes."""
+    """Bytes of staged pushes: one of every worker (in sync mode one of every micro-batch), and the undo record of one
+    application."""
     lines, states = _line_floats(facts)
     push = 8 * sum(facts.ids_per_batch) + 4 * lines
     return (facts.micro_batches or facts.workers) * push + push + 4 * states
@@ -225,7 +229,8 @@ def _staged(facts: JobMemoryFacts) -> float:
 
 
 def living_bytes(events: Iterable[TensorEvent], samples: int, block_bytes: int) -> tuple[float, float, float]:
-    """Most that lives at one time of tensors below block_bytes, of the others, and of all, of so many samples."""
+    """The largest bytes that exist at the same time, for a batch of `samples` samples: of tensors below block_bytes, of
+    larger ones, and of all tensors."""
     sizes: dict[int, float] = {}
     small = large = most_small = most_large = most = 0.0
     for event in events:
@@ -242,18 +247,18 @@ def living_bytes(events: Iterable[TensorEvent], samples: int, block_bytes: int) 
 
 
 def _scored(facts: JobMemoryFacts) -> int:
-    """Samples that a worker scores at a time: no more than a second's work of it, so of a slow model fewer."""
+    """The largest number of samples that a worker scores at a time; slow models score fewer, for one second of work."""
     return min(max(EVALUATION_BATCH, facts.batch_size), facts.test_samples)
 
 
 def _scorers(facts: JobMemoryFacts) -> int:
-    """Workers that have so many."""
+    """The number of workers that score batches of this size."""
     scored = _scored(facts)
     return min(facts.workers, -(-facts.test_samples // scored)) if scored else 0
 
 
 def _events(facts: JobMemoryFacts) -> tuple[Sequence[TensorEvent], Sequence[TensorEvent]]:
-    """Of a training step and of a scoring."""
+    """The tensors of a training step and of a scoring; guessed from the dense part if they are not known."""
     if facts.working is not None:
         return facts.working.training, facts.working.scoring
     pooled = sum(e.dim * len(e.features) for e in facts.model.embeddings)
@@ -263,7 +268,7 @@ def _events(facts: JobMemoryFacts) -> tuple[Sequence[TensorEvent], Sequence[Tens
 
 
 def _worker(facts: JobMemoryFacts) -> tuple[MemoryPart, ...]:
-    """What all workers keep for good, their bases apart."""
+    """The parts that all workers keep until they end, without their bases."""
     dense, workers, scorers = facts.model.dense, facts.workers, _scorers(facts)
     training, scoring = _events(facts)
     batch, scored = facts.batch_size, _scored(facts)
@@ -287,15 +292,15 @@ def _worker(facts: JobMemoryFacts) -> tuple[MemoryPart, ...]:
 
 
 def _heap(training: float, scoring: float, has_other_sizes: bool) -> float:
-    """Of a worker that trains and scores, by the most that lives of each. Blocks of other sizes fit into no hole that
-    training has left: they have a heap of their own, with as many holes."""
+    """The heap of a worker that trains and scores, from the living bytes of both. If the blocks of scoring have other
+    sizes, they fit into no hole of training; then scoring has its own part of the heap, with the same fragmentation."""
     if has_other_sizes:
         return FRAGMENTATION * (training + scoring)
     return FRAGMENTATION * max(training, scoring) + min(training, scoring)
 
 
 def _batch_bytes(facts: JobMemoryFacts) -> float:
-    """Of a sample of a prepared batch: its ids and their rows, lengths and offsets of its bags, all else."""
+    """Bytes per sample of a prepared batch: ids and their rows, lengths and offsets of bags, and other data."""
     return 16 * facts.sample_ids + 20 * facts.sample_features + facts.sample_bytes
 
 
@@ -305,8 +310,8 @@ def _ahead(facts: JobMemoryFacts) -> float:
 
 
 def _row_buffers(facts: JobMemoryFacts) -> float:
-    """Where the gradients of equal rows are summed; with served access the rows of the batches under way, their sums,
-    and what the PS have in hand of them; the dense vector travels, too."""
+    """Bytes of the workspace that sums gradients of equal rows. With served access also: the rows of the batches being
+    processed, their sums, the frames in the PS, and copies of the dense vector."""
     workspace = WORKSPACE_BYTES * facts.sample_ids * facts.batch_size
     if facts.access == "direct":
         return workspace
@@ -315,12 +320,13 @@ def _row_buffers(facts: JobMemoryFacts) -> float:
 
 
 def _decoded(facts: JobMemoryFacts) -> float:
-    """Of the units of train and test data: a unit is read into many blocks, and its heap stays as it was then."""
+    """Bytes of the units of training and test data. A unit is decoded into many blocks, and the heap keeps the size
+    that decoding needed."""
     units = (facts.train_unit, facts.test_unit)
     return sum(max(unit.held_bytes, FRAGMENTATION * unit.decoding_bytes) for unit in units)
 
 
-# --- what passes ------------------------------------------------------------------------------------------------------
+# --- parts of one moment ----------------------------------------------------------------------------------------------
 
 
 def _passing(facts: JobMemoryFacts, moment: Moment) -> tuple[MemoryPart, ...]:
@@ -337,7 +343,8 @@ def _passing(facts: JobMemoryFacts, moment: Moment) -> tuple[MemoryPart, ...]:
 
 
 def _copies(facts: JobMemoryFacts) -> tuple[MemoryPart, ...]:
-    """A periodic checkpoint's room is reserved, of allocated rows, in pieces that arrays do not fill to their ends."""
+    """The copies for a checkpoint. The memory for periodic checkpoints is reserved for all allocated rows, in pieces
+    that the arrays do not fill completely."""
     size = ids = 0.0
     arrays = 1
     for table in facts.model.tables:
@@ -355,7 +362,7 @@ def _copies(facts: JobMemoryFacts) -> tuple[MemoryPart, ...]:
 
 
 def _unfilled(size: float, arrays: float) -> float:
-    """Of what one PS has reserved: the rest of the last piece, and half an array at the end of each."""
+    """Unused bytes of the memory that one PS reserved: the rest of the last piece, and half an array per piece."""
     piece = min(COPY_PIECE_BYTES, max(LEAST_COPY_PIECE_BYTES, size / COPY_PIECES))
     pieces = math.ceil(size / piece)
     return pieces * piece - size + pieces * size / arrays / 2

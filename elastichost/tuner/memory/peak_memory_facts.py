@@ -1,7 +1,7 @@
-"""What the peak memory of a job is told from, and the figures that were measured once. Pure values.
+"""The input of the estimate of a job's peak memory, with measured constants. Pure values.
 
-Bases are what processes take that hold next to nothing: private pages of interpreter and libraries, most of them copied
-from the fork server when they are first written. Measured with torch 2.13 on Linux
+The base of a process is its memory without any data of the job: private pages of the interpreter and of libraries, most
+of them copied from the fork server when they are first written. Bases were measured with torch 2.13 on Linux
 (`benchmarks.memory_estimate.benchmark`).
 """
 
@@ -18,11 +18,13 @@ __all__ = ["ALONE", "BESIDE", "EMULATED", "EMULATED_BESIDE", "JobMemoryFacts", "
 
 
 class ProcessBases(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Private bytes of each process; of the fork server all that it has. serving: what a PS has more that serves rows.
-    tuner: what a supervisor has more from its tuner's first decision on: solvers' state, and the pages of scipy that it
-    writes; 6.6 MB in each of 4 runs beside others, 4 to 5 s after their starts, 0.6 MB more in 5 s.
-    gpu_host, gpu_context: what a worker with a GPU has more on the host, and on the GPU before anything lies there. Of
-    three small models on an H100 (CUDA 13): 340 to 490 MB, and a context of 520 MiB with 290 of libraries' kernels."""
+    """Private bytes of each process; for the fork server all its bytes.
+
+    serving: additional bytes of a PS that serves rows. tuner: additional bytes of a supervisor from the first decision
+    of its tuner on: state of the solvers, and pages of scipy that it writes. Measured: 6.6 MB in each of 4 runs beside
+    others, 4 to 5 s after their starts, and 0.6 MB more in 5 s. gpu_host, gpu_context: additional bytes of a worker
+    with a GPU, on the host, and on the GPU before it holds any data. Measured with three small models on an H100
+    (CUDA 13): 340 to 490 MB on the host, and a context of 520 MiB plus 290 MiB of kernels of libraries."""
 
     supervisor: int
     fork_server: int
@@ -34,8 +36,9 @@ class ProcessBases(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     gpu_context: int = 800 << 20
 
 
-# A job that is started by itself; one of many, whose supervisor and fork server are forked from a process that they
-# share with the others; both where workers and PS compute nothing (with what their PS reserve for copies).
+# ALONE: a job that is started alone. BESIDE: one of many jobs, whose supervisor and fork server are forked from a
+# process that all jobs share. EMULATED, EMULATED_BESIDE: the same for emulated jobs, whose workers and PS compute
+# nothing; the memory that their PS reserve for copies is included.
 ALONE = ProcessBases(97_000_000, 357_000_000, 11_500_000, 29_000_000)
 BESIDE = ProcessBases(22_000_000, 12_000_000, 10_500_000, 27_000_000)
 EMULATED = ProcessBases(88_000_000, 110_000_000, 15_500_000, 8_500_000)
@@ -43,20 +46,22 @@ EMULATED_BESIDE = ProcessBases(28_000_000, 10_000_000, 18_000_000, 11_500_000)
 
 
 class UnitMemory(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Of one decoded unit, the largest: held_bytes while batches are cut from it, decoding_bytes at most while it is
-    read. Zeros: batches are made one by one."""
+    """The memory of the largest decoded unit of a dataset. held_bytes: while batches are taken from it. decoding_bytes:
+    largest value while it is read. Zeros: batches are made one by one."""
 
     held_bytes: int = 0
     decoding_bytes: int = 0
 
 
 class JobMemoryFacts(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """rows, ids: by table, at the end of the run: that are kept, and that the index of a dynamic table holds.
-    batch_size: of one worker; ids_per_batch: by table, distinct ones. sample_ids: ids of a sample, in sample_features
-    columns; sample_bytes: of all else in one. test_samples: 0: none are scored. micro_batches: in sync mode, else 0.
-    working: None: not known, and guessed from the dense part. block_bytes: from which size on a block of memory is
-    given back when it is freed. limit_bytes: of `resources.memory`, which dynamic tables keep. notes: what is not known
-    well, in words."""
+    """Everything that the estimate of a job's peak memory depends on.
+
+    rows, ids: by table, at the end of the run: rows that are kept, and ids in the index of a dynamic table.
+    batch_size: of one worker. ids_per_batch: distinct ids of a batch by table. sample_ids: ids of a sample, in
+    sample_features columns. sample_bytes: other bytes of a sample. test_samples: 0: no evaluation.
+    micro_batches: of a step in sync mode, else 0. working: tensors of a training step and of scoring; None: not known,
+    guessed from the dense part. block_bytes: size from which the allocator returns a freed block to the system.
+    limit_bytes: `resources.memory`, which limits dynamic tables. notes: sentences about uncertain parts."""
 
     model: ModelSpec
     workers: int

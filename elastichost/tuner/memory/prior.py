@@ -1,8 +1,8 @@
-"""What a run teaches of its memory, and what a later one of a job like it begins with. Pure.
+"""Converts the growth of a finished run to estimates for the history, and estimates to the prior of a new run. Pure.
 
-Rows that were ever made follow Heaps' law, `K n^beta` after n samples. K is kept as the rows made by the first PIVOT
-samples: K itself and beta are nearly one figure, and the errors of both would be kept as if they were two. Rows, not
-bytes: a job like it may have other dimensions.
+The rows that were ever made follow Heaps' law, K n^beta after n samples. Instead of K, the rows made in the first PIVOT
+samples are stored: estimates of K and beta are almost completely correlated, and their errors are stored as if they
+were independent. Rows are stored instead of bytes, because a similar job may have other dimensions.
 """
 
 from __future__ import annotations
@@ -16,25 +16,26 @@ from elastichost.tuner.memory.growth import MOST_BETA, PIVOT, GrowthPrior, Growt
 
 __all__ = ["BETA", "GROWTH_BYTES", "ROWS", "ROW_BYTES", "learnt", "prior_of", "widened"]
 
-# Names of the estimates. ROWS: of all tables together, by the first PIVOT samples; ROW_BYTES: of one, with all that
-# belongs to it; GROWTH_BYTES: all that a run has grown by.
+# Names of the estimates. ROWS: rows of all tables together in the first PIVOT samples. BETA: the exponent. ROW_BYTES:
+# bytes of a row with all its costs. GROWTH_BYTES: bytes of all rows that a run made.
 ROWS, BETA, ROW_BYTES, GROWTH_BYTES = "rows_by_1e6_samples", "beta", "row_bytes", "growth_bytes"
 
 LEAST_POINTS = 4
-LEAST_RANGE = math.log(3.0)  # of samples: of less no exponent can be told
-LEAST_BETA = 0.02  # nearly nothing grows
-LEAST_ERROR = 0.05  # of a logarithm: the next run draws other samples
-LEAST_BETA_ERROR = 0.08  # of what is believed: the law bends
-MOST_LOG_RATE_ERROR = 3.0  # what is less certain is no knowledge
-# What a run that ended early does not know: errors for each factor of e of samples that it did not see. Shifts of what
-# simulated runs teach (`benchmarks.tuner.memory`), whole and cut at 5 to 80 %: 90 % of them within 1.645 of these.
+LEAST_RANGE = math.log(3.0)  # least log range of samples; a smaller one does not determine an exponent
+LEAST_BETA = 0.02  # almost no growth
+LEAST_ERROR = 0.05  # least error of a log, because the next run draws other samples
+LEAST_BETA_ERROR = 0.08  # least error of a prior beta, because the exponent changes over a run
+MOST_LOG_RATE_ERROR = 3.0  # a prior with a larger error is not used
+# Additional errors of a run that ended early, for each factor of e of samples that it did not train. In simulated runs
+# (`benchmarks.tuner.memory`), whole and cut at 5 to 80 %, 90 % of the differences are within 1.645 times these errors.
 UNSEEN_ERRORS = {ROWS: 0.1, BETA: 0.04}
-LEAST_UNSEEN, MOST_UNSEEN = 0.5, 7.0  # such factors
+LEAST_UNSEEN, MOST_UNSEEN = 0.5, 7.0  # bounds of the number of these factors
 
 
 def learnt(state: GrowthState, grown_bytes: float = 0.0) -> Estimates:
-    """For jobs like it; nothing where too little was seen. state: while rows grew as they wanted; grown_bytes: of all
-    that were made, if they did so to the end of the run."""
+    """Estimates from a run for similar jobs; empty if too little was observed. state: from the time in which no action
+    limited the growth. grown_bytes: bytes of all rows that were made, if no action limited the growth until the end of
+    the run; else 0."""
     points = [(n, made / state.row_bytes) for n, made in state.points if n >= 1 and made >= state.row_bytes]
     mean, sd = dict[str, float](), dict[str, float]()
     if len(points) >= LEAST_POINTS and math.log(points[-1][0] / points[0][0]) >= LEAST_RANGE:
@@ -47,15 +48,16 @@ def learnt(state: GrowthState, grown_bytes: float = 0.0) -> Estimates:
 
 
 def widened(memory: Estimates, share: float) -> Estimates:
-    """What a run teaches that ended after this share of its samples: its law may bend where it was not seen."""
+    """The estimates of a run that ended after this share of its samples, with wider errors, because its exponent may
+    change in the part that was not trained."""
     unseen = min(max(-math.log(max(share, 1e-9)), LEAST_UNSEEN), MOST_UNSEEN)
     wider = {name: math.hypot(sd, unseen * UNSEEN_ERRORS.get(name, 0.0)) for name, sd in memory.sd.items()}
     return Estimates(memory.mean, wider)
 
 
 def _heaps(points: Sequence[tuple[float, float]]) -> tuple[tuple[float, float], tuple[float, float]]:
-    """(log of the rows at PIVOT, its error), (beta, its error): of the line log rows = a + beta log(n / PIVOT). Every
-    factor of samples counts the same: the points lie closer together at the end."""
+    """Fits log rows = a + beta log(n / PIVOT). Returns (a, its error), (beta, its error). Points are weighted so that
+    every factor of samples has the same weight, because points are closer together at the end."""
     xs = [math.log(n / PIVOT) for n, _ in points]
     ys = [math.log(rows) for _, rows in points]
     edges = [xs[0], *(0.5 * (one + other) for one, other in itertools.pairwise(xs)), xs[-1]]
@@ -67,16 +69,16 @@ def _heaps(points: Sequence[tuple[float, float]]) -> tuple[tuple[float, float], 
     slope = math.fsum(w * (one - x) * (other - y) for w, one, other in zip(weights, xs, ys, strict=True)) / spread
     beta = min(max(slope, LEAST_BETA), MOST_BETA)
     misfit = math.fsum(w * (b - y - beta * (a - x)) ** 2 for w, a, b in zip(weights, xs, ys, strict=True)) / total
-    # Sums err together: as many of them as there are factors of e of samples tell something of their own.
+    # The errors of sums are correlated; the number of independent ones is about that of factors of e of samples.
     counted = max(1.0, xs[-1] - xs[0])
     error = math.sqrt(misfit / counted * total / spread + abs(slope - beta) ** 2)
     return (y - beta * x, math.sqrt(misfit + (x * error) ** 2 + LEAST_ERROR**2)), (beta, error)
 
 
 def prior_of(memory: Estimates) -> GrowthPrior | None:
-    """None: it says nothing of growth, or nothing that can be used.
+    """The prior of the growth from estimates; None: there are no usable estimates.
 
-    d rows / dn = beta / n * rows,  at n = PIVOT
+    The rate is d rows / dn = beta / n * rows, at n = PIVOT.
     """
     found = [(memory.mean.get(name, math.nan), memory.sd.get(name, math.nan)) for name in (ROWS, BETA)]
     if not all(math.isfinite(mean) and math.isfinite(sd) and sd > 0 for mean, sd in found):

@@ -1,13 +1,13 @@
-"""Models of speed.
+"""Models that predict the speed (samples/s) of configurations.
 
 Modules:
-    base                          priors, fits, predictions: what all models share
+    base                          priors, fits and predictions, common to all models
     linear, posynomial            sums of columns; sums of products with their derivatives
-    least_squares                 robust fits with priors, and how far their predictions can be trusted
+    least_squares                 robust fits with priors, and the reliability of their predictions
     link_traffic                  bytes between hosts
-    ceiling                       the speed that no configuration exceeds, by the CPU time that was measured
-    queueing, queueing_equations  the model of elastichost
+    ceiling                       the upper limit of the speed that follows from measured CPU times
+    queueing, queueing_equations  the fit and the equations of the `elastichost` model
     dlrover_rm, optimus, pollux   published models
-    residual_gp                   what was measured nearby corrects a prediction
+    residual_gp                   corrects predictions by the residuals of similar measured configurations
     registry                      the models by name
 """

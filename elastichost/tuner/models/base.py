@@ -1,4 +1,4 @@
-"""What all models of speed share: priors, fits, predictions. Pure."""
+"""Priors, fits and predictions, common to all models of speed. Pure."""
 
 from __future__ import annotations
 
@@ -24,14 +24,15 @@ __all__ = [
     "skewed_shares",
 ]
 
-NORMAL_90 = 1.6448536269514722  # 90 % of a normal variable lies within so many standard deviations
-RECENT = 5  # observations that tell how uneven the load of the PS is now
+NORMAL_90 = 1.6448536269514722  # 90 % of a normal distribution lies within this number of standard deviations
+RECENT = 5  # number of newest observations from which the present skew of the PS load is estimated
 
 Floats = npt.NDArray[np.float64]
 
 
 class Prior(msgspec.Struct, frozen=True):
-    """Of one model's parameters, by name, in log space (shares: their logit): mean and standard deviation."""
+    """Means and standard deviations of a model's parameters by name, in log space; parameters that are shares are held
+    by their logit."""
 
     mean: dict[str, float] = {}
     sd: dict[str, float] = {}
@@ -40,8 +41,9 @@ class Prior(msgspec.Struct, frozen=True):
 class Fit(Protocol):
     """A model fitted to observations.
 
-    rank: directions of the `parameters_total` that the data determine, priors not counted. parameters: in natural
-    units. confidence: from 0 to 1, how far predictions near what was seen can be trusted; for people."""
+    rank: number of directions in the space of the `parameters_total` parameters that the data determine, without
+    priors. parameters: in natural units. confidence: reliability of predictions near the observations, 0 to 1; for
+    display only."""
 
     @property
     def name(self) -> str: ...
@@ -60,35 +62,37 @@ class Fit(Protocol):
     @property
     def confidence(self) -> float: ...
     def predict(self, configurations: ConfigurationArray, hot_share: float | None = None) -> Predictions:
-        """configurations: float64 [n, 4]. hot_share: of the busiest PS, with as many PS as in the newest observation;
-        None: as observed. With another number of PS the part of the load that does not divide stays what it is."""
+        """Predicts speeds. configurations: float64 [n, 4]. hot_share: load share of the busiest PS with the number of
+        PS of the newest observation; None: as observed. For other numbers of PS, the part of the load that does not
+        divide (`skew_of`) stays constant."""
         ...
 
     def posterior(self) -> Prior:
-        """What a fit of the next similar job begins with; empty for a model without priors."""
+        """The prior for the next similar job; empty for a model without priors."""
         ...
 
 
 def checked(workload: Workload, observations: Sequence[Observation]) -> None:
-    """Raises ValueError for what no run can have shown."""
+    """Raises ValueError for an invalid batch size and for observations with invalid values."""
     if workload.batch_size < 1:
-        raise ValueError(f"batch_size = {workload.batch_size} must be positive")
+        raise ValueError(f"batch_size={workload.batch_size} must be positive")
     for one in observations:
         if min(msgspec.structs.astuple(one.configuration)) < 1:
-            raise ValueError(f"{one.configuration}: nothing trains without workers, PS and cores")
+            raise ValueError(f"{one.configuration}: workers, PS and cores must be at least 1")
         if not (math.isfinite(one.samples_per_s) and one.samples_per_s > 0):
-            raise ValueError(f"{one.configuration}: samples_per_s = {one.samples_per_s} is no speed")
+            raise ValueError(f"{one.configuration}: samples_per_s={one.samples_per_s} must be positive and finite")
         if not (math.isfinite(one.log_error) and one.log_error >= 0):
-            raise ValueError(f"{one.configuration}: log_error = {one.log_error} is no error")
+            raise ValueError(f"{one.configuration}: log_error={one.log_error} must be at least 0 and finite")
 
 
 def distinct(observations: Sequence[Observation]) -> int:
-    """Configurations among them."""
+    """The number of different configurations among the observations."""
     return len({one.configuration for one in observations})
 
 
 def iteration_s(workload: Workload, observations: Sequence[Observation]) -> Floats:
-    """float64 [n] seconds of an iteration. async, bounded: w m / speed; sync: m / speed, a step of all."""
+    """Seconds of an iteration, float64 [n]. w: workers, m: batch size, speed: samples/s. async, bounded: w m / speed,
+    for a batch of one worker. sync: m / speed, for a step of all workers."""
     speeds = np.array([one.samples_per_s for one in observations], dtype=np.float64)
     if workload.mode == "sync":
         return workload.batch_size / speeds
@@ -99,10 +103,13 @@ def iteration_s(workload: Workload, observations: Sequence[Observation]) -> Floa
 
 
 def skew_of(observations: Sequence[Observation], hot_share: float | None = None) -> float:
-    """The part h of the PS' load that is with one of them whatever their number: s = h + (1 - h) / p.
+    """The skew h: the part of the load of all PS that stays on one PS for any number p of PS,
 
-    From `hot_share` at the newest observation's p; else, and when that is 1, which has all of any load, the median over
-    the newest observations with more than one PS.
+        s = h + (1 - h) / p,   s: load share of the busiest PS.
+
+    It is computed from `hot_share` and the p of the newest observation. Without `hot_share`, or if that p is 1 (one PS
+    always has the whole load), it is the median over the newest RECENT observations with more than one PS; 0 if there
+    are none.
     """
     newest = sorted(observations, key=lambda one: one.at_s)[-RECENT:]
     if hot_share is not None and not newest:
@@ -120,7 +127,7 @@ def _skew(share: float, configuration: Configuration) -> float:
 
 
 def skewed_shares(skew: float, servers: Floats) -> Floats:
-    """float64 [n] load share of the busiest PS."""
+    """The load share of the busiest PS, h + (1 - h) / p; float64 [n] for the numbers of PS float64 [n]."""
     return skew + (1.0 - skew) / servers
 
 
@@ -128,7 +135,8 @@ def skewed_shares(skew: float, servers: Floats) -> Floats:
 
 
 def interval(log_speed: Floats, log_error: Floats, is_extrapolated: npt.NDArray[np.bool_]) -> Predictions:
-    """Predictions of log-normal speeds: medians and standard deviations of their logarithms, float64 [n]."""
+    """Makes predictions with 90 % intervals from log-normal speeds: the medians and the standard deviations of their
+    logarithms, float64 [n]."""
     margin = NORMAL_90 * log_error
     low, high = np.exp(np.maximum(log_speed - margin, -700.0)), np.exp(np.minimum(log_speed + margin, 700.0))
     return Predictions(np.exp(log_speed), log_error, low, high, is_extrapolated)

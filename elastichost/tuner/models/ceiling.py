@@ -1,32 +1,34 @@
-"""The speed that no configuration exceeds, whatever a fitted model says: it follows from the work as measured. Pure.
+"""Computes an upper limit of the speed of every configuration from measured CPU times, for any fitted model. Pure.
 
-A thread trains one batch after another, and a host has so many cores. Measured in a configuration of W0 workers with
-one thread each and p0 PS, let
+A thread trains one batch after another, and the cores of a host are limited. For a measured configuration of W0 workers
+with one thread each and p0 PS, let
 
-    t   be the CPU-seconds of a worker's training thread for one of its samples
-    k   be the CPU-seconds of all processes together for one sample
+    t   CPU-seconds of a worker's training thread for one of its samples
+    k   CPU-seconds of all processes together for one sample
 
-Then W workers with c threads each and p PS, on a host of H cores, train at most
+Then W workers with c threads each and p PS on a host of H cores train at most
 
-    min( W c / t ,  H / k(p) ) samples a second.
+    min( W c / t ,  H / k(p) )   samples per second.
 
-W c / t: a sample takes a worker's training thread t at least, and c threads share its work at best evenly. H / k(p):
-cores give H CPU-seconds a second. Messages of served access grow with the number of PS, so that of k only what training
-threads take is sure to stay, and of the rest p / p0 for p < p0. With direct access all of k stays.
+W c / t: the training thread of a worker needs at least t for a sample, and c threads at best divide this work evenly.
+H / k(p): H cores give H CPU-seconds per second. With served access, messages grow with the number of PS; so of k, only
+the part of the training threads is constant, and the rest is multiplied by p / p0 for p < p0. With direct access all of
+k is constant.
 
-t and k are CPU times, not the time from a batch's begin to its end: a thread that waits for a core, for PS or for input
-uses no CPU, so crowded cores or a slow source do not make the limit too low. Still they are no constants: work takes
-more CPU time where others use the caches, the memory or the other half of a core. Of several configurations that were
-measured the least t and k hold, and RELIEF is what is left for what was not. In the recorded grid of two-core runs the
-first limit, with one thread, was exceeded by 10 % at most; the second one by 9 % in nine of ten pairs of blocks, and by
-25 % in the worst, whose blocks were recorded many minutes apart on a machine that had changed by 20 % meanwhile. What
-was measured with more workers than cores is trusted less (CROWDED).
+t and k are CPU times, not durations of batches. A thread that waits for a core, a PS or input uses no CPU, so crowded
+cores or a slow source do not make the limit too low. t and k are not exactly constant: the same work takes more CPU
+time where other threads use the caches, the memory or the second hardware thread of a core. So the least t and k of all
+measured configurations are used, and RELIEF is added for unmeasured ones. In the recorded grid of two-core runs, the
+first limit (with one thread) was exceeded by at most 10 %; the second one by at most 9 % in nine of ten pairs of
+blocks, and by 25 % in the worst pair, whose blocks were recorded many minutes apart on a machine whose speed had
+changed by 20 %. Measurements with more workers than cores have less weight (CROWDED).
 
-More workers than a measured configuration had, once it had one for each core, only cost each other more: there its k
-holds without any relief. Nine of ten such pairs of the grid kept to that within 5 %, and half were 11 to 28 % below.
+If a measured configuration had at least one worker for each core, more workers only slow each other down. For them its
+k is used without RELIEF. In nine of ten of these pairs of the grid the limit was exceeded by at most 5 %; half of the
+speeds were 11 to 28 % below it.
 
-Several threads of a worker spin while they wait for each other, and so does a thread that waits for a GPU: what was
-measured with them is no limit.
+Threads of one worker spin while they wait for each other, and a thread that waits for a GPU spins too. Measurements
+with several threads per worker or with GPUs therefore give no limit.
 """
 
 from __future__ import annotations
@@ -43,12 +45,12 @@ __all__ = ["RELIEF", "bounded", "ceiling", "most"]
 
 Floats = npt.NDArray[np.float64]
 
-RELIEF = 0.1  # log; by so much less CPU time the same work may take in another configuration
-CROWDED = 0.5  # power of workers over cores, by which CPU times grow at most: 0.1 to 0.25 in recorded jobs
+RELIEF = 0.1  # log; the CPU time of the same work may be lower by this in another configuration
+CROWDED = 0.5  # CPU times grow at most with (workers / cores)^CROWDED; in recorded jobs the power is 0.1 to 0.25
 
 
 def ceiling(workload: Workload, observations: Iterable[Observation], configurations: ConfigurationArray) -> Floats:
-    """samples/s without RELIEF, float64 [n] for float64 [n, 4]; inf where nothing is known."""
+    """The upper limit in samples/s without RELIEF, float64 [n] for float64 [n, 4]; inf without usable measurements."""
     workers, servers, threads, _ = configurations.T
     training_s = all_s = np.full(len(configurations), np.inf)
     for one in observations:
@@ -65,8 +67,8 @@ def ceiling(workload: Workload, observations: Iterable[Observation], configurati
 
 
 def most(workload: Workload, observations: Iterable[Observation], configurations: ConfigurationArray) -> Floats:
-    """samples/s that are never expected, float64 [n] for float64 [n, 4]: RELIEF over the ceiling, and none over what
-    all cores give to more workers than have kept them busy already."""
+    """The highest speed that the tuner predicts, in samples/s; float64 [n] for float64 [n, 4]. It is the ceiling plus
+    RELIEF. For more workers than a measured configuration with a worker for each core it is without RELIEF."""
     seen = tuple(observations)
     limit: Floats = ceiling(workload, seen, configurations) * np.exp(RELIEF)
     for one in seen:
@@ -80,13 +82,12 @@ def most(workload: Workload, observations: Iterable[Observation], configurations
 
 
 def bounded(predictions: Predictions, limit: Floats) -> Predictions:
-    """What exceeds the limit less RELIEF, float64 [n] samples/s as of `most`, is squeezed into RELIEF: by log x over it
-    it becomes RELIEF (1 - exp(-x / RELIEF)), so that what is expected to be faster stays so, and nothing exceeds the
-    limit."""
+    """Limits predictions to `limit`, float64 [n] samples/s as of `most`, and keeps their order. A speed that exceeds
+    limit / exp(RELIEF) by x (in logs) is reduced to exceed it by RELIEF (1 - exp(-x / RELIEF))."""
     usual = limit * np.exp(-RELIEF)
 
     def squeezed(speeds: Floats) -> Floats:
-        # log(inf) is inf: there nothing is over
+        # log(inf) is inf: without a limit no speed is reduced
         over = np.maximum(0.0, np.log(np.maximum(speeds, 1e-300)) - np.log(usual))
         return np.where(over > 0.0, usual * np.exp(RELIEF * -np.expm1(-over / RELIEF)), speeds)
 
@@ -99,21 +100,24 @@ def bounded(predictions: Predictions, limit: Floats) -> Predictions:
 
 
 def _crowded(workload: Workload, one: Observation) -> float:
-    """By so much t and k may be too large: more workers than cores cost each other caches and turns."""
+    """The factor by which t and k of this observation may be too large: with more workers than cores, workers compete
+    for caches and are switched. 1 for at most one worker per core."""
     if workload.host_cores <= 0:
         return 1.0
     return float(max(1.0, one.configuration.workers / workload.host_cores) ** CROWDED)
 
 
 def _training_s(workload: Workload, one: Observation) -> float:
-    """t above, and no more than the measured speed leaves. In sync mode a worker computes its part of each step."""
+    """t of the module docstring in seconds, at most workers / speed. In sync mode a worker computes its part of each
+    step."""
     parts = one.configuration.workers if workload.mode == "sync" else 1
     timed_s = (one.training_cpu_s or 0.0) * parts / workload.batch_size
     return min(timed_s, one.configuration.workers / one.samples_per_s)
 
 
 def _all_s(workload: Workload, one: Observation, servers: Floats) -> Floats:
-    """k(p) above, float64 [n] for float64 [n] numbers of PS; where it was measured no more than the speed leaves."""
+    """k(p) of the module docstring in seconds, float64 [n] for the numbers of PS float64 [n]; at the measured number of
+    PS at most host cores / speed."""
     worker_s, server_s = one.worker_cpu_s or 0.0, one.server_cpu_s or 0.0
     parts = one.configuration.workers if workload.mode == "sync" else 1
     stays, rest = worker_s * parts + server_s, 0.0

@@ -1,9 +1,9 @@
-"""The resource-performance model of DLRover-RM, as published: four times that add up. Pure.
+"""The resource-performance model of DLRover-RM as published: an iteration is a sum of four times. Pure.
 
-Wang et al., DLRover-RM: Resource Optimization for Deep Recommendation Models Training in the Cloud, PVLDB 17(12), 2024.
-Its coefficients are constants of a job, as are batch, dense bytes, dimension and bandwidth: the four constants are one
-number, and of the columns those that differ by a constant are one as well. Rank 5 at most, 3 when cores never change,
-2 when only the number of workers does.
+Source: Wang et al., DLRover-RM: Resource Optimization for Deep Recommendation Models Training in the Cloud, PVLDB
+17(12), 2024. Within one job the batch, the dense bytes, the dimension and the bandwidth are constant. So the four
+constants b1 to b4 are one parameter, and columns that differ only by a constant factor cannot be separated. The rank is
+at most 5, 3 if cores never change, and 2 if only the number of workers changes.
 """
 
 from __future__ import annotations
@@ -18,18 +18,25 @@ from elastichost.tuner.models.linear import LinearFit, fit_columns
 
 __all__ = ["fit"]
 
-SAMPLE_BYTES = 4.0  # of a sample's row, where the workload does not say: a column's unit makes no difference
+SAMPLE_BYTES = 4.0  # row bytes of a sample if the workload has none; the unit of a column does not change predictions
 
 
 def fit(workload: Workload, observations: Sequence[Observation]) -> LinearFit:
-    """Fits the model. Raises ValueError for observations that cannot be."""
+    """Fits the model. Raises ValueError as `base.checked`."""
     return fit_columns("dlrover_rm", _columns, workload, observations)
 
 
 def _columns(workload: Workload, configurations: ConfigurationArray) -> Mapping[str, npt.NDArray[np.float64]]:
-    """T = [a1 m / cw + b1] + [a2 w / (p cp) + b2] + [a3 (M / p) / (B / w) + b3] + [a4 m D / p + b4]: computing, updates
-    at the PS, synchronising the dense part, looking embeddings up. "constant" is b1 + b2 + b3 + b4. In sync mode m is
-    what one worker computes."""
+    """The columns of the iteration time in seconds,
+
+        T = [a1 m / cw + b1] + [a2 w / (p cp) + b2] + [a3 (M / p) / (B / w) + b3] + [a4 m D / p + b4]
+
+    for computing, updates at the PS, synchronisation of the dense part, and lookup of embeddings.
+
+    m: samples of a batch; in sync mode the part of one worker. w, p: workers, PS. cw, cp: cores of each worker and PS.
+    M: bytes of the dense part. B: bandwidth in bytes/s. D: row bytes of a sample. a1 to a4: coefficients. The column
+    "constant" has the coefficient b1 + b2 + b3 + b4.
+    """
     workers, servers, worker_cores, server_cores = configurations.T
     batch = workload.batch_size / (workers if workload.mode == "sync" else np.ones_like(workers))
     dense_s = (workload.dense_bytes or 1.0) / (workload.bandwidth_bytes_per_s or 1.0)

@@ -1,6 +1,7 @@
-"""Fits in log space: priors, robust least squares, what the data determine, how far predictions can be trusted. Pure.
+"""Robust least-squares fits in log space with priors; the rank of the data and calibrated prediction errors. Pure.
 
-A model gives rows: predicted logarithms and their derivatives. All of it is relative: a residual of 0.1 is ten percent.
+A model provides rows: predicted logarithms and their derivatives. All errors are relative: a residual of 0.1 means ten
+percent.
 """
 
 from __future__ import annotations
@@ -21,23 +22,23 @@ Ints = npt.NDArray[np.int64]
 Evaluate = Callable[[Floats], tuple[Floats, Floats]]
 
 SMALLEST_DISCREPANCY = 0.03
-ROUNDS = 3  # of fitting and asking how far the model is off
-STEPS = 40
-LONGEST = 1.0  # step, in standard deviations of the prior
+ROUNDS = 3  # rounds of fitting the parameters and then estimating the discrepancy
+STEPS = 40  # largest number of steps of a minimisation
+LONGEST = 1.0  # longest step, in standard deviations of the prior
 FIRST_DAMPING, LARGEST_DAMPING = 0.1, 1e6
-TOLERANCE = 3e-3  # of the loss
+TOLERANCE = 3e-3  # a minimisation ends when a step reduces the loss by less than this, relative to 1 + loss
 WEIGHTED_SQUARE = 0.5649  # mean of z^2 / sqrt(1 + z^2), z standard normal
-BELIEVED = 8.0  # what is believed of a discrepancy beforehand counts as so many observations
-MANY = 40  # configurations that would halve (in log) what too wide intervals are narrowed by
-DETERMINED = 0.01  # singular value, relative to the largest, of a direction that data determine
+BELIEVED = 8.0  # weight of the prior of a discrepancy, in observations
+MANY = 40  # with this number of configurations, too wide intervals are narrowed by half of the logarithm
+DETERMINED = 0.01  # least singular value, relative to the largest, of a direction that the data determine
 
 
 class Rows(msgspec.Struct, frozen=True):
-    """What was measured: r values of several kinds.
+    """The r measured values of a fit, of several kinds (such as speeds and computing times).
 
-    log: float64 [r] logarithms; error: float64 [r] their own standard errors; kind: int64 [r] which discrepancy is
-    theirs; group: int64 [r] the configuration each is of; discrepancy: float64 [kinds] how far the model is thought to
-    be off, relative to what it predicts."""
+    log: float64 [r], the logarithms of the values. error: float64 [r], the standard errors of the logs. kind: int64
+    [r], index into `discrepancy`. group: int64 [r], index of the configuration. discrepancy: float64 [kinds], prior
+    standard deviation of the model's own error, relative to its prediction."""
 
     log: Floats
     error: Floats
@@ -48,13 +49,15 @@ class Rows(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """theta: float64 [k] most probable; information: float64 [k, k] what the data alone say, J'WJ; prior_sd: float64
-    [k], wider than it was where data contradict what was learnt of other jobs; covariance: float64 [k, k] of both
-    together (Laplace).
+    """The result of a fit of k parameters to r rows.
 
-    discrepancy: float64 [kinds]; residuals: float64 [r] measured less predicted; jacobian: float64 [r, k]; spread:
-    float64 [r] standard deviation of a row, model's part included; weights: float64 [r] of the robust loss, 1 for what
-    fits."""
+    theta: float64 [k], the most probable parameters. information: float64 [k, k], J'WJ of the data alone. prior_sd:
+    float64 [k], standard deviations of the prior; wider than before where data contradict a transferred prior.
+    covariance: float64 [k, k], of data and prior together (Laplace approximation).
+
+    discrepancy: float64 [kinds], estimated error of the model. residuals: float64 [r], measured less predicted logs.
+    jacobian: float64 [r, k]. spread: float64 [r], standard deviation of a row, including the model's discrepancy.
+    weights: float64 [r], weights of the robust loss; 1 for rows without residual."""
 
     theta: Floats
     information: Floats
@@ -69,7 +72,7 @@ class Estimate:
 
 @dataclass(frozen=True, slots=True)
 class _Point:
-    """Parameters z = (theta - prior mean) / prior sd, and what is predicted there."""
+    """Scaled parameters z = (theta - prior mean) / prior sd, and the predictions at theta."""
 
     z: Floats
     predicted: Floats
@@ -77,8 +80,9 @@ class _Point:
 
 
 class Belief(msgspec.Struct, frozen=True):
-    """Of k parameters before anything is measured, float64 [k]: normal with this mean and standard deviation. bool [k]
-    is_transferred: learnt of other jobs; where data contradict it, it gives way (Cauchy tails)."""
+    """The prior of k parameters: normal with these means and standard deviations, float64 [k]. is_transferred: bool
+    [k], the prior comes from other jobs. A transferred prior has Cauchy tails, so data that contradict it outweigh
+    it."""
 
     mean: Floats
     sd: Floats
@@ -86,13 +90,15 @@ class Belief(msgspec.Struct, frozen=True):
 
 
 def estimate(evaluate: Evaluate, rows: Rows, belief: Belief) -> Estimate:
-    """The most probable parameters, by robust least squares with priors, and how far the model is off.
+    """Estimates the most probable parameters and the discrepancy of the model, by robust least squares with priors.
 
-    `evaluate(theta)` gives predicted logarithms [r] and their Jacobian [r, k]. Minimises the soft-L1 loss
-    sum 2 (sqrt(1 + r^2) - 1) of the rows, r in units of their spread, plus what the priors say: z^2, or log(1 + z^2)
-    for what was learnt of other jobs, z = (theta - mean) / sd. The discrepancy of each kind is what is left when the
-    rows' own errors are taken from the mean squared residual (an EM step, between rounds), with `rows.discrepancy` as
-    what is believed of it beforehand.
+    `evaluate(theta)` returns predicted logarithms float64 [r] and their Jacobian float64 [r, k]. The minimised loss is
+
+        sum over rows of 2 (sqrt(1 + r^2) - 1)  +  sum over parameters of  z^2, or log(1 + z^2) if transferred
+
+    r: residual of a row in units of its spread (soft-L1 loss). z = (theta - mean) / sd. Between rounds, the discrepancy
+    of each kind is estimated as the mean squared residual less the rows' own variances (an EM step), with
+    `rows.discrepancy` as its prior.
     """
     discrepancy = rows.discrepancy.copy()
     point = _Point(np.zeros(len(belief.mean)), *evaluate(belief.mean))
@@ -103,7 +109,7 @@ def estimate(evaluate: Evaluate, rows: Rows, belief: Belief) -> Estimate:
         weights = 1.0 / np.sqrt(1.0 + (residual / spread) ** 2)
         scaled = point.jacobian * (np.sqrt(weights) / spread)[:, None]
         information = scaled.T @ scaled
-        # inverted in units of the prior, where it is the identity and more
+        # inverted in units of the prior, where the matrix is the identity plus the information
         prior_sd = belief.sd / np.sqrt(_prior_weights(belief, point.z))
         whitened = prior_sd[:, None] * information * prior_sd + np.eye(len(prior_sd))
         covariance = prior_sd[:, None] * np.linalg.inv(whitened) * prior_sd
@@ -114,15 +120,15 @@ def estimate(evaluate: Evaluate, rows: Rows, belief: Belief) -> Estimate:
 
 
 def _prior_weights(belief: Belief, z: Floats) -> Floats:
-    """Half the slope of the prior's loss with respect to z^2."""
+    """Derivative of the prior's loss with respect to z^2: 1, or 1 / (1 + z^2) if transferred."""
     return np.where(belief.is_transferred, 1.0 / (1.0 + z * z), 1.0)
 
 
 def _minimum(evaluate: Evaluate, logs: Floats, spread: Floats, belief: Belief, start: _Point) -> _Point:
-    """Levenberg and Marquardt's method on reweighted squares, in units of the prior.
+    """Minimises the loss with the Levenberg-Marquardt method on reweighted squares, in units of the prior.
 
-    scipy's least_squares finds the same minimum in three times the time: with a dozen parameters its own work is more
-    than the model's.
+    scipy's least_squares finds the same minimum in three times the time: with a dozen parameters, its overhead exceeds
+    the time of the model.
     """
 
     def loss(point: _Point) -> float:
@@ -156,9 +162,15 @@ def _minimum(evaluate: Evaluate, logs: Floats, spread: Floats, belief: Belief, s
 
 
 def _discrepancy(rows: Rows, residual: Floats, jacobian: Floats, covariance: Floats, weights: Floats) -> Floats:
-    """delta^2 = (nu delta0^2 + sum(r^2 + j cov j' - error^2)) / (nu + n) for each kind: the expected squared
-    discrepancy, given what is known of the parameters. An outlier counts as much as the loss lets it, and all so much
-    more that normal residuals come to their variance."""
+    """The expected squared discrepancy of each kind, given the covariance of the parameters:
+
+        delta^2 = (nu delta0^2 + sum(r^2 + j cov j' - error^2)) / (nu + n)
+
+    delta: discrepancy; delta0: its prior; nu = BELIEVED. n: rows of the kind. r: residual, j: row of the Jacobian, cov:
+    covariance of the parameters, error: standard error of the row. r^2 is multiplied by the weight of the robust loss
+    and divided by WEIGHTED_SQUARE, so that normal residuals give their variance and outliers count less. Returns
+    delta, at least SMALLEST_DISCREPANCY.
+    """
     squares = weights * residual**2 / WEIGHTED_SQUARE
     parameters = np.minimum(np.einsum("rk,kl,rl->r", jacobian, covariance, jacobian), squares + rows.error**2)
     kinds = len(rows.discrepancy)
@@ -169,13 +181,14 @@ def _discrepancy(rows: Rows, residual: Floats, jacobian: Floats, covariance: Flo
 
 
 def conformal_factor(found: Estimate, rows: Rows, kind: int, coverage: float = 0.9) -> float:
-    """What predictive standard deviations are to be multiplied with, from leave-one-configuration-out residuals.
+    """The factor for predictive standard deviations, from leave-one-configuration-out residuals (conformal prediction).
 
-    Without the rows G of a configuration the residuals there would be (I - H_GG)^-1 r_G, H = J cov J' in units of the
-    rows' spread: exact for a linear model, and no refits (Cook and Weisberg, Residuals and Influence, 1982, 2.2).
-    The robust loss weighs rows in the fit, and so in H; a score is the residual itself over its standard deviation.
-    1 with fewer than five configurations. Shrinks intervals only as far as many configurations ask for it: with few
-    of them the noise of the observations is all that is seen, and says nothing of how far the model is off.
+    If the fit had no rows G of a configuration, their residuals would be (I - H_GG)^-1 r_G with H = J cov J' in units
+    of the rows' spread. That is exact for a linear model and needs no refits (Cook and Weisberg, Residuals and
+    Influence, 1982, section 2.2). The robust loss weights the rows in the fit, and therefore in H. The score of a row
+    is its left-out residual over its standard deviation. The factor is the `coverage` quantile of the scores over
+    NORMAL_90. With fewer than five scores the factor is 1. A factor below 1 is applied fully only with many
+    configurations (MANY): with few, the residuals show the noise of the observations and not the error of the model.
     """
     scaled = found.jacobian * (np.sqrt(found.weights) / found.spread)[:, None]
     residuals = found.residuals * np.sqrt(found.weights) / found.spread
@@ -184,7 +197,7 @@ def conformal_factor(found: Estimate, rows: Rows, kind: int, coverage: float = 0
         inside = np.flatnonzero(rows.group == group)
         kept = np.eye(len(inside)) - scaled[inside] @ found.covariance @ scaled[inside].T
         inverse = np.linalg.inv(kept + 1e-9 * np.eye(len(inside)))
-        # in these units a row's own variance is its weight, and (I - H)^-1 - I what its prediction adds
+        # in these units the variance of a row is its weight, and the diagonal of (I - H)^-1 - I that of its prediction
         left_out = inverse @ residuals[inside]
         wanted = rows.kind[inside] == kind
         variance = np.diag(inverse) - 1.0 + found.weights[inside]
@@ -198,7 +211,7 @@ def conformal_factor(found: Estimate, rows: Rows, kind: int, coverage: float = 0
 
 
 def rank_of(found: Estimate) -> int:
-    """Directions of the parameters that data determine: singular values of the data's Jacobian, in units of the rows'
-    spread, that are at least a hundredth of the largest."""
+    """The number of directions of the parameters that the data determine: singular values of the Jacobian, in units of
+    the rows' spread, above DETERMINED times the largest."""
     values = np.sqrt(np.maximum(np.linalg.eigvalsh(found.information), 0.0))
     return int((values > DETERMINED * values.max()).sum()) if len(values) and values.max() > 0 else 0

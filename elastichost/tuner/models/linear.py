@@ -1,7 +1,7 @@
-"""Models whose iteration time is a sum of columns with coefficients that are not negative. Pure.
+"""Fits models whose iteration time is a sum of columns with nonnegative coefficients. Pure.
 
-Such a fit always finds numbers; whether they mean anything outside what was seen is another matter. So it reports its
-rank, and says of every candidate whether its row is a combination of the rows it was fitted to.
+A fit always finds coefficients, but they may be meaningless outside the observed configurations. So the fit reports its
+rank, and for each candidate whether its row of columns is a linear combination of the observed rows.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ __all__ = ["UNKNOWN", "Design", "LinearFit", "fit_columns"]
 Floats = npt.NDArray[np.float64]
 Design = Callable[[Workload, ConfigurationArray], Mapping[str, Floats]]
 
-UNKNOWN = 3.0  # standard deviation of log(samples_per_s) where nothing is known: a factor of 140 either way
-INDEPENDENT = 1e-6  # singular value, relative to the largest, that is more than rounding
+UNKNOWN = 3.0  # standard deviation of log(samples_per_s) without knowledge; the 90 % interval is a factor of 140
+INDEPENDENT = 1e-6  # least singular value, relative to the largest, that is not a rounding error
 LEAST_ERROR = 0.01
 GUESSED_SAMPLE_S = 1e-5
 
 
 @dataclass(frozen=True, slots=True)
 class LinearFit:
-    """See `base.Fit`. scale: float64 [k] of the columns; directions: float64 [rank, k] orthonormal rows, what
-    the scaled columns that were seen are combinations of; inverse: float64 [k, k] pseudo-inverse of the normal matrix;
-    residual: standard deviation of log(measured / predicted)."""
+    """The fit of a sum of k columns; see `base.Fit`. scale: float64 [k], scale of each column. directions: float64
+    [rank, k], orthonormal rows that span the observed scaled rows. inverse: float64 [k, k], pseudo-inverse of the
+    normal matrix. residual: standard deviation of log(measured / predicted)."""
 
     name: str
     workload: Workload
@@ -53,21 +53,22 @@ class LinearFit:
 
     @property
     def confidence(self) -> float:
-        """The low end of the 90 % interval over the prediction where it was measured."""
+        """Lower end of the 90 % interval / prediction, for measured configurations; 0 without observations."""
         return float(np.exp(-NORMAL_90 * self.residual)) if self.observations else 0.0
 
     def predict(self, configurations: ConfigurationArray, hot_share: float | None = None) -> Predictions:
-        """See `base.Fit`; `hot_share` is not a part of the model.
+        """See `base.Fit`; the model ignores `hot_share`.
 
-        A candidate is extrapolated when its row of columns is outside the span of those that were seen; what is said
-        of it then is no more than a guess (`UNKNOWN`)."""
+        A candidate is extrapolated if its row of columns lies outside the span of the observed rows; its prediction is
+        then a guess with the error `UNKNOWN`."""
         columns = np.column_stack(list(self.design(self.workload, configurations).values()))
         seconds = columns @ np.array(list(self.parameters.values()))
         rows = columns / self.scale
         left = rows - rows @ self.directions.T @ self.directions
         length = np.linalg.norm(rows, axis=1)
         is_extrapolated = np.linalg.norm(left, axis=1) > 1e-4 * np.maximum(length, 1e-300)
-        # linear regression of relative errors: the variance of a prediction is s^2 (1 + x (X'X)^-1 x'), x = row / T
+        # Linear regression with relative errors: the variance of a prediction is s^2 (1 + x (X'X)^-1 x'), with
+        # s = `residual`, x = row / T, X the rows of the observations.
         relative = rows / np.maximum(seconds, 1e-300)[:, None]
         leverage = np.einsum("nk,kl,nl->n", relative, self.inverse, relative)
         log_error = np.minimum(UNKNOWN, self.residual * np.sqrt(1.0 + leverage))
@@ -76,14 +77,16 @@ class LinearFit:
         return interval(np.log(samples / np.maximum(seconds, 1e-300)), log_error, is_extrapolated)
 
     def posterior(self) -> Prior:
-        """None: it begins anew with each job."""
+        """An empty prior: the model has no priors, and starts without knowledge for each job."""
         return Prior()
 
 
 def fit_columns(name: str, design: Design, workload: Workload, observations: Sequence[Observation]) -> LinearFit:
-    """Coefficients >= 0 with the least sum of ((T_predicted - T) / T)^2, by Lawson and Hanson's active sets.
+    """Fits coefficients >= 0 that minimise the sum of ((T_predicted - T) / T)^2, T in seconds per iteration (Lawson and
+    Hanson's active-set method, `scipy.optimize.nnls`).
 
-    Without observations the constant is a guess and all is extrapolated. Raises ValueError as `base.checked`.
+    Without observations the constant is a guess, and every configuration is extrapolated. Raises ValueError as
+    `base.checked`.
     """
     from scipy.optimize import nnls
 
@@ -100,7 +103,7 @@ def fit_columns(name: str, design: Design, workload: Workload, observations: Seq
     relative = columns / scale / times_s[:, None]
     coefficients, _ = nnls(relative, np.ones(len(times_s)))
     predicted_s = columns @ (coefficients / scale)
-    # what is seen in any mix of the columns, whatever was measured there
+    # the span of the observed rows; it does not depend on the measured times
     _, values, vectors = np.linalg.svd(columns / scale, full_matrices=False)
     directions = vectors[values > INDEPENDENT * values.max()]
     own = np.median([one.log_error for one in observations])

@@ -1,16 +1,21 @@
-"""What of a job's traffic crosses the links between hosts, from where its workers and PS are. Pure.
+"""Computes the traffic of a job on the links between hosts, from the hosts of its workers and PS. Pure.
 
-Symbols, for host h: a_h share of the workers, b_h share of the PS and so of the rows' traffic; R bytes of rows of a
-batch each way, D bytes of the dense part each way (its owner is on host 0). Averaged over the workers, a batch moves
-each way
+Symbols, for host h:
+
+    a_h   share of the workers that are on host h
+    b_h   share of the PS on host h, and therefore of the traffic of rows
+    R     bytes of the rows of a batch, each way
+    D     bytes of the dense part, each way; its owner is on host 0
+
+Averaged over the workers, a batch moves each way to other hosts
 
     R sum_h a_h (1 - b_h)  +  D (1 - a_0)
 
-to other hosts, and through the link of host h, in either direction, go
+bytes. For each batch, the link of host h carries in each direction
 
     R (a_h (1 - b_h) + (1 - a_h) b_h)  +  D (1 - a_0 for h = 0, else a_h)
 
-for each of them: what its workers ask of others, and what others ask of its PS.
+bytes: the requests of its workers to other hosts, and the requests of workers of other hosts to its PS.
 """
 
 from __future__ import annotations
@@ -29,8 +34,10 @@ Floats = npt.NDArray[np.float64]
 
 
 class LinkTraffic(NamedTuple):
-    """Of n configurations, float64 [n]: bytes each way that a batch of one worker moves to other hosts, and bytes each
-    way through the busiest link for each batch of all workers over these (1: all of them go through it)."""
+    """The traffic of n configurations, float64 [n].
+
+    moved_bytes: bytes each way that a batch of one worker moves to other hosts, mean over the workers. link_share:
+    share of these bytes that goes through the busiest link; 1: all of them."""
 
     moved_bytes: Floats
     link_share: Floats
@@ -39,8 +46,9 @@ class LinkTraffic(NamedTuple):
 def link_traffic(
     configurations: ConfigurationArray, capacity: tuple[int, ...], row_bytes: Floats, dense_bytes: float
 ) -> LinkTraffic:
-    """configurations: float64 [n, 4]; capacity: cores of each host; row_bytes: float64 [n] of a batch of one worker,
-    each way; dense_bytes: of the dense part."""
+    """Computes the traffic of configurations, float64 [n, 4], whose processes are placed as in plans. capacity: cores
+    of each host. row_bytes: float64 [n], bytes of the rows of a batch of one worker, each way. dense_bytes: bytes of
+    the dense part."""
     shares = [_shares(int(workers), int(servers), capacity) for workers, servers in configurations[:, :2]]
     a = np.array([of_workers for of_workers, _ in shares])
     b = np.array([of_servers for _, of_servers in shares])
@@ -52,7 +60,7 @@ def link_traffic(
 
 
 def _shares(workers: int, servers: int, capacity: tuple[int, ...]) -> tuple[list[float], list[float]]:
-    """Of each host, as plans deal them."""
+    """The share of the workers and the share of the PS on each host, placed as in plans."""
     hosts = range(len(capacity))
     by_worker = hosts_of_workers({}, range(workers), capacity)
     by_server = hosts_of_servers({}, range(servers), usable_hosts(len(capacity), capacity))

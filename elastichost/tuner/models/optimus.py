@@ -1,10 +1,14 @@
 """The speed functions of Optimus. Pure.
 
-Peng et al., Optimus: An Efficient Dynamic Resource Scheduler for Deep Learning Clusters, EuroSys 2018, section 3.2.
-async: f(p, w) = w / (a + b w / p + c w + d p); sync: f(p, w) = 1 / (a M / w + b + c w / p + d w + e p), M the batch of
-all workers. Both are linear in the time of an iteration, so the coefficients, not negative, are found by non-negative
-least squares: the same minimum that a bounded `curve_fit` on times seeks, without a start to choose. Cores are no part
-of it.
+Source: Peng et al., Optimus: An Efficient Dynamic Resource Scheduler for Deep Learning Clusters, EuroSys 2018, section
+3.2. Batches or steps per second are
+
+    async:  f(p, w) = w / (a + b w / p + c w + d p)
+    sync:   f(p, w) = 1 / (a M / w + b + c w / p + d w + e p)
+
+w: workers. p: PS. M: batch of all workers together. a to e: nonnegative coefficients. The time of an iteration is
+linear in the coefficients, so nonnegative least squares finds the minimum that a bounded `curve_fit` on times seeks,
+without start values. The model does not contain cores.
 """
 
 from __future__ import annotations
@@ -21,7 +25,7 @@ __all__ = ["fit"]
 
 
 def fit(workload: Workload, observations: Sequence[Observation]) -> LinearFit:
-    """Fits the model. Raises ValueError for observations that cannot be."""
+    """Fits the model. Raises ValueError as `base.checked`."""
     return fit_columns("optimus", _columns, workload, observations)
 
 

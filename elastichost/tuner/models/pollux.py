@@ -1,8 +1,12 @@
-"""The throughput model of Pollux, on one kind of node. Pure.
+"""The throughput model of Pollux, for nodes of one kind. Pure.
 
-Qiao et al., Pollux: Co-adaptive Cluster Scheduling for Goodput-Optimized Deep Learning, OSDI 2021, section 3.2:
-T = (T_grad^g + T_sync^g)^(1/g), T_grad = a + b m, T_sync = 0 for one worker, alpha + beta (w - 2) for more; m is what
-one worker computes. It knows all-reduce and no PS: neither their number nor anybody's cores are a part of it.
+Source: Qiao et al., Pollux: Co-adaptive Cluster Scheduling for Goodput-Optimized Deep Learning, OSDI 2021, section 3.2.
+The seconds of an iteration are
+
+    T = (T_grad^g + T_sync^g)^(1/g),   T_grad = a + b m,   T_sync = 0 for w = 1, else alpha + beta (w - 2)
+
+w: workers. m: samples that one worker computes. a, b, alpha, beta: nonnegative coefficients. g: sharpness, 1 to
+SHARPEST. The model describes all-reduce; it contains neither the number of PS nor the cores of any process.
 """
 
 from __future__ import annotations
@@ -29,7 +33,8 @@ GUESSED_SAMPLE_S = 1e-5
 
 @dataclass(frozen=True, slots=True)
 class PolluxFit:
-    """See `base.Fit`. residual: standard deviation of log(measured / predicted); most_workers: seen."""
+    """The fit of Pollux' model; see `base.Fit`. residual: standard deviation of log(measured / predicted).
+    most_workers: largest number of workers among the observations."""
 
     workload: Workload
     observations: int
@@ -49,8 +54,8 @@ class PolluxFit:
         return float(np.exp(-NORMAL_90 * self.residual)) if self.observations else 0.0
 
     def predict(self, configurations: ConfigurationArray, hot_share: float | None = None) -> Predictions:
-        """See `base.Fit`. Extrapolated: more than twice as many workers as were ever seen, which is as far as
-        Pollux itself goes."""
+        """See `base.Fit`; the model ignores `hot_share`. A configuration is extrapolated if it has more than twice the
+        largest observed number of workers; Pollux itself uses the same limit."""
         theta = np.array([self.parameters[name] for name in NAMES])
         log_seconds = _log_seconds(theta, self.workload, configurations)
         is_extrapolated = configurations[:, 0] > 2 * self.most_workers
@@ -59,13 +64,12 @@ class PolluxFit:
         return interval(np.log(samples) - log_seconds, log_error, is_extrapolated)
 
     def posterior(self) -> Prior:
-        """None: it begins anew with each job."""
+        """An empty prior: the model has no priors, and starts without knowledge for each job."""
         return Prior()
 
 
 def fit(workload: Workload, observations: Sequence[Observation]) -> PolluxFit:
-    """Least squares on the logarithms of times, parameters in bounds. Raises ValueError for observations that cannot
-    be."""
+    """Fits the model by bounded least squares on the logarithms of times. Raises ValueError as `base.checked`."""
     from scipy.optimize import least_squares
 
     checked(workload, observations)
@@ -75,7 +79,7 @@ def fit(workload: Workload, observations: Sequence[Observation]) -> PolluxFit:
     configurations = as_array([one.configuration for one in observations])
     times_s = iteration_s(workload, observations)
     typical, batch = float(np.median(times_s)), workload.batch_size
-    # in units of a typical iteration, so that all parameters are of the order of one
+    # parameters are scaled by a typical iteration, so that all are of the order of 1
     unit = np.array([typical, typical / batch, typical, typical / max(1.0, configurations[:, 0].max()), 1.0])
 
     def residuals(scaled: Floats) -> Floats:

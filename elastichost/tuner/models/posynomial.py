@@ -1,9 +1,9 @@
-"""Positive quantities held by their logarithms, with exact derivatives: products, sums, smooth maxima.
+"""Positive quantities stored as logarithms, with exact derivatives: products, sums, smooth maxima. Pure.
 
-A model of times is made of sums and products of positive parameters and columns of configurations. In log space a
-product is a sum, and the derivative of a sum with respect to one of its terms is that term's share of it. So one pass
-backwards over what was computed gives all derivatives of log(quantity) with respect to the leaves, for a handful of
-configurations as for a hundred thousand. Pure.
+A model of times consists of sums and products of positive parameters and columns of configurations. In log space a
+product is a sum, and d log(sum) / d log(term) is the share of the term in the sum. So one backward pass over the tape
+(reverse-mode differentiation) gives the derivatives of log(quantity) with respect to all leaves, for any number of
+configurations at once.
 """
 
 from __future__ import annotations
@@ -17,25 +17,26 @@ __all__ = ["Quantity", "Tape", "largest"]
 
 Floats = npt.NDArray[np.float64]
 CONSTANT = -1
-SMALLEST = 1e-300  # what stands for zero, which has no logarithm
+SMALLEST = 1e-300  # replaces zero, which has no logarithm
 
 
 class Tape:
-    """What was computed so far, in order: for every quantity its sources, each with d log(quantity) / d log(source)."""
+    """The computed quantities in order. For each it stores its sources, with d log(quantity) / d log(source)."""
 
     def __init__(self) -> None:
         self._sources: list[tuple[tuple[int, Floats | float], ...]] = []
 
     def leaf(self, log: float) -> Quantity:
-        """A parameter. Leaves are numbered in the order they are made, and are made before all else."""
+        """Adds a parameter by its logarithm (or logit). Leaves are numbered in the order of their creation, and must be
+        created before all other quantities."""
         return self.node(np.float64(log), ())
 
     def constant(self, values: npt.ArrayLike) -> Quantity:
-        """Not negative; [n] or a number."""
+        """A constant from nonnegative values, float64 [n] or a number."""
         return Quantity(self, CONSTANT, np.log(np.maximum(values, SMALLEST)))
 
     def node(self, log: Floats | np.float64, sources: tuple[tuple[Quantity, Floats | float], ...]) -> Quantity:
-        """A quantity whose derivatives the caller knows."""
+        """Adds a quantity by its logarithm, with derivatives that the caller computed."""
         kept = tuple((source.index, weight) for source, weight in sources if source.index != CONSTANT)
         if not kept and sources:
             return Quantity(self, CONSTANT, log)
@@ -55,8 +56,8 @@ class Tape:
         return self.node(np.log(value), ((logit, (high - low) * q * (1.0 - q) / value),))
 
     def gradients(self, of: Quantity, leaves: int, rows: int) -> Floats:
-        """float64 [leaves, rows]: d log(of) / d leaf for each configuration; a leaf is the log of a parameter, or its
-        logit."""
+        """Returns d log(of) / d leaf for each configuration, float64 [leaves, rows]. A leaf is the logarithm or the
+        logit of a parameter."""
         found = np.zeros((leaves, rows))
         adjoints: dict[int, Floats | float] = {of.index: 1.0}
         for index in range(of.index, CONSTANT, -1):
@@ -67,7 +68,7 @@ class Tape:
                 found[index] = adjoint
                 continue
             for source, weight in self._sources[index]:
-                # a weight of exactly one is frequent (products), and a multiplication by it costs a pass
+                # products have weights of exactly 1; skipping this multiplication saves a pass over the rows
                 part = adjoint if isinstance(weight, float) and weight == 1.0 else adjoint * weight
                 known = adjoints.get(source)
                 adjoints[source] = part if known is None else known + part
@@ -75,7 +76,8 @@ class Tape:
 
 
 class Quantity:
-    """`log`: float64 [n] or a number. What is made of quantities of one tape is a quantity of that tape."""
+    """A positive quantity on a tape. log: float64 [n] or a number. Operations on quantities of one tape give quantities
+    of the same tape."""
 
     __slots__ = ("index", "log", "tape")
 
@@ -84,7 +86,7 @@ class Quantity:
 
     @classmethod
     def known(cls, tape: Tape, log: Floats) -> Quantity:
-        """A constant whose logarithm is at hand."""
+        """A constant from its logarithm."""
         return cls(tape, CONSTANT, log)
 
     def __mul__(self, other: Quantity) -> Quantity:
@@ -99,10 +101,10 @@ class Quantity:
 
 
 def largest(terms: Sequence[Quantity], sharpness: Quantity) -> Quantity:
-    """(sum of terms^g)^(1/g): the sum for g = 1, the maximum for large g.
+    """The smooth maximum f = (sum of terms^g)^(1/g): the sum for g = 1, the maximum for large g. sharpness: g.
 
-    With log f = log(sum exp(g * x)) / g and the shares w of the terms: d log f / d x = w, and
-    d log f / d log g = sum(w * x) - log f.
+    With x the logs of the terms, log f = log(sum exp(g x)) / g, and w the shares exp(g x) / sum exp(g x) of the terms:
+    d log f / d x = w, and d log f / d log g = sum(w x) - log f.
     """
     g = np.exp(sharpness.log)
     top = terms[0].log
@@ -114,7 +116,7 @@ def largest(terms: Sequence[Quantity], sharpness: Quantity) -> Quantity:
     shares = [power / total for power in powers]
     sources: list[tuple[Quantity, Floats | float]] = list(zip(terms, shares, strict=True))
     if sharpness.index != CONSTANT:
-        # relative to the maximum: a term that is as good as zero has a share of zero and a logarithm far away
+        # relative to the maximum, because a term that is almost zero has a share of 0 and a very large negative log
         spread = sum((share * (term.log - top) for share, term in zip(shares, terms, strict=True)), np.float64(0.0))
         sources.append((sharpness, spread - (log - top)))
     return terms[0].tape.node(log, tuple(sources))

@@ -1,9 +1,9 @@
-"""The `elastichost` model: the equations of `queueing_equations`, fitted to speeds and to what processes time. Pure.
+"""The `elastichost` model: the equations of `queueing_equations`, fitted to speeds and to measured times. Pure.
 
-Speeds alone leave directions open: within one job batch, dimension and bandwidth are constants, and a handful of
-configurations cannot tell computing from waiting. Direct timings (a worker's computing, the PS' CPU time, bytes) are
-rows of the same least-squares problem and close most of them after one or two configurations; what stays open is held
-by priors, wide for a cold job, narrow from history.
+Speeds alone do not determine all parameters: within one job batch, dimension and bandwidth are constant, and a few
+configurations cannot separate computing from waiting. Direct timings (computing time of a worker, CPU time of the PS,
+bytes) are further rows of the same least-squares problem, and determine most parameters after one or two
+configurations. Priors hold the remaining ones: wide priors for a job without history, narrow ones from the history.
 """
 
 from __future__ import annotations
@@ -36,19 +36,21 @@ __all__ = ["QueueingFit", "QueueingSettings", "fit"]
 
 Floats = npt.NDArray[np.float64]
 
-# what may be measured, in the order of `queueing_equations.Predicted`, and how far the model is thought to be off in it
+# prior of the model's discrepancy (log) in each measured quantity, in the order of `queueing_equations.Predicted`
 DISCREPANCY = np.array([0.04, 0.05, 0.1, 0.2, 0.05, 0.1, 0.03])
-QUEUES = 0.7  # a PS or link that is busier lets requests wait: a time of exchange is no time of a round trip then
-CHUNK = 8192  # configurations predicted at once: their columns stay in the processor's cache
-UNSURE = 0.15  # standard deviation of log(samples_per_s) that is worth a warning when only wide priors say otherwise
-NARROWEST = 0.05  # standard deviation of a parameter that is handed to the next job: no two jobs are equal
-FLAT = 10.0  # priors are so many times as wide where none are wanted
-UNDIVIDED = 1.0  # share of the busiest PS with direct access: all they do is the dense part, which one of them owns
-DEFAULT_SAMPLE_S = 1e-5  # guess where nothing is known at all
+QUEUES = 0.7  # utilisation of a PS or link above which requests queue, so an exchange time is not a round-trip time
+CHUNK = 8192  # configurations predicted at once, so that their columns stay in the processor's cache
+UNSURE = 0.15  # standard deviation of log(samples_per_s) above which a prediction from wide priors is extrapolated
+NARROWEST = 0.05  # least standard deviation of a parameter in a prior for the next job, because jobs differ
+FLAT = 10.0  # factor on the width of priors if `QueueingSettings.priors` is off
+UNDIVIDED = 1.0  # load share of the busiest PS with direct access: PS only do the dense part, which one of them owns
+DEFAULT_SAMPLE_S = 1e-5  # guessed seconds per sample without observations
 
 
 class QueueingSettings(msgspec.Struct, frozen=True):
-    """What may be left out, to see what it is worth. sharpness: None: fitted; 1: waiting times add up."""
+    """Parts of the model that experiments can switch off. direct_timings: fit measured times too. priors: use priors.
+    hot_share: use the load share of the busiest PS. sharpness: of the maximum; None: fitted; 1: waiting times add
+    up."""
 
     direct_timings: bool = True
     priors: bool = True
@@ -58,7 +60,8 @@ class QueueingSettings(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class QueueingFit:
-    """See `base.Fit`. factor: what predictive standard deviations are multiplied with (conformal)."""
+    """The fit of the `elastichost` model; see `base.Fit`. factor: multiplies predictive standard deviations
+    (`least_squares.conformal_factor`)."""
 
     workload: Workload
     settings: QueueingSettings
@@ -91,24 +94,25 @@ class QueueingFit:
 
     @property
     def confidence(self) -> float:
-        """The low end of the 90 % interval over the prediction, median over what was seen; without observations: for
-        one process of each role."""
+        """Lower end of the 90 % interval / prediction, median over the observed configurations; without observations,
+        for one worker and one PS."""
         seen = as_array([one.configuration for one in self.seen]) if self.seen else np.ones((1, 4))
         return float(np.exp(-NORMAL_90 * np.median(self.predict(seen).log_error)))
 
     def predict(self, configurations: ConfigurationArray, hot_share: float | None = None) -> Predictions:
         """See `base.Fit`.
 
-        Variance of log(samples/s): j Sigma j' + discrepancy^2, j the derivatives there. With data information A in
-        units of the prior's standard deviations, directions with an eigenvalue below 1 are those of which the prior
-        says more than the data. `is_extrapolated`: they make most of j Sigma j', and its root is above `UNSURE`; a
-        narrow prior, as from history, makes it small.
+        The variance of log(samples/s) is j Sigma j' + discrepancy^2 (times factor^2), j: derivatives with respect to
+        the parameters, Sigma: their covariance. Let A be the information of the data in units of the prior's standard
+        deviations. In directions with an eigenvalue of A below 1 the prior has more weight than the data. A
+        configuration is extrapolated if these directions make up more than half of j Sigma j', and the root of
+        j Sigma j' is above UNSURE. A narrow prior, as from the history, keeps j Sigma j' small.
         """
         skew = self._skew(hot_share) if self.settings.hot_share else 0.0
         prior_sd = self.estimate.prior_sd
         values, vectors = np.linalg.eigh(prior_sd[:, None] * self.estimate.information * prior_sd)
         known = np.maximum(values, 0.0)
-        # rows: directions, scaled so that the squares of (directions @ j) are their parts of the variance
+        # rows are directions, scaled so that the squares of (directions @ j) are their parts of the variance
         directions = (vectors * prior_sd[:, None] / np.sqrt(1.0 + known)).T
         log_speed = np.empty(len(configurations))
         parts = np.empty((2, len(configurations)))
@@ -132,7 +136,7 @@ class QueueingFit:
         return skew_of(self.seen, hot_share) if told or self.workload.access != "direct" else UNDIVIDED
 
     def posterior(self) -> Prior:
-        """Means and standard deviations of the parameters, the latter not below `NARROWEST`."""
+        """Means and standard deviations of the parameters; standard deviations are at least `NARROWEST`."""
         sd = np.sqrt(np.diag(self.estimate.covariance))
         names = [one.name for one in self.beliefs]
         return Prior(
@@ -147,7 +151,7 @@ def fit(
     prior: Prior | None = None,
     settings: QueueingSettings | None = None,
 ) -> QueueingFit:
-    """Fits the model. Without observations it says what the prior says. Raises ValueError as `base.checked`."""
+    """Fits the model. Without observations the fit equals the prior. Raises ValueError as `base.checked`."""
     checked(workload, observations)
     settings = settings or QueueingSettings()
     seen, known = tuple(observations), prior or Prior()
@@ -170,7 +174,7 @@ def fit(
     belief = Belief(
         mean=np.array([one.mean for one in parameters]),
         sd=np.array([one.sd for one in parameters]),
-        # of what the prior says less of than the guess, the guess is the greater part
+        # transferred only where the history is more precise than the default guess; one.sd is that of both together
         is_transferred=np.array([known.sd.get(one.name, math.inf) < math.sqrt(2.0) * one.sd for one in parameters]),
     )
     evaluate = _evaluation(workload, seen, parameters, settings, kinds, picks)
@@ -181,7 +185,7 @@ def fit(
 def _parameters(
     workload: Workload, seen: tuple[Observation, ...], prior: Prior, settings: QueueingSettings
 ) -> tuple[ParameterBelief, ...]:
-    """Guesses, and what the prior knows."""
+    """The default guesses of the parameters, combined with the prior."""
     times_s = iteration_s(workload, seen)
     scale_s = float(np.exp(np.median(np.log(times_s)))) if seen else DEFAULT_SAMPLE_S * workload.batch_size
     reads = "reader_sample_s" in prior.mean or any(one.reader_s for one in seen)
@@ -196,13 +200,14 @@ def _parameters(
 
 
 def _both(guess: ParameterBelief, mean: float, sd: float) -> ParameterBelief:
-    """A guess and what was learnt of other jobs, each by its precision: what says little changes little."""
+    """Combines a default guess with the prior from other jobs, each weighted by its precision."""
     variance = 1.0 / (guess.sd**-2 + sd**-2)
     return ParameterBelief(guess.name, variance * (guess.mean * guess.sd**-2 + mean * sd**-2), math.sqrt(variance))
 
 
 def _measured(workload: Workload, seen: tuple[Observation, ...], settings: QueueingSettings) -> Floats:
-    """float64 [n, 7] logarithms of what was measured, columns as `DISCREPANCY`; nan: was not, or says nothing here."""
+    """Logarithms of the measured quantities, float64 [n, 7], columns as in `DISCREPANCY`; nan: not measured, or not
+    usable."""
     logs = np.full((len(seen), len(DISCREPANCY)), np.nan)
     for row, (one, took_s) in enumerate(zip(seen, iteration_s(workload, seen), strict=True)):
         values: list[float | None] = [one.samples_per_s]
@@ -221,7 +226,8 @@ def _measured(workload: Workload, seen: tuple[Observation, ...], settings: Queue
 
 
 def _utilisation(workload: Workload, one: Observation, took_s: float) -> float:
-    """Of the busiest PS' cores, of one direction of its link, or of a shared host's cores, as measured."""
+    """The highest measured utilisation among: the cores of the busiest PS, one direction of its link, the cores of a
+    shared host."""
     of, share = one.configuration, one.hot_share or 1.0 / one.configuration.servers
     busy = (one.server_cpu_s or 0.0) * share * of.workers / of.server_cores
     if workload.bandwidth_bytes_per_s > 0:
@@ -244,7 +250,8 @@ def _evaluation(
     kinds: Sequence[int],
     picks: Sequence[npt.NDArray[np.int64]],
 ) -> Evaluate:
-    """Predicted logarithms of the measured rows and their derivatives, for `least_squares.estimate`."""
+    """Returns the function for `least_squares.estimate` that predicts the logarithms of the measured rows and their
+    derivatives."""
     configurations = as_array([one.configuration for one in seen])
     servers = configurations[:, 1]
     shares = 1.0 / servers
@@ -260,7 +267,7 @@ def _evaluation(
         logs, jacobian = [np.zeros(0)], [np.zeros((0, len(theta)))]
         for kind, pick in zip(kinds, picks, strict=True):
             quantity = all_of_them[kind]
-            assert quantity is not None, "what was measured is a part of the model"
+            assert quantity is not None, "the model predicts every measured quantity"
             logs.append(np.broadcast_to(quantity.log, columns.rows)[pick])
             jacobian.append(tape.gradients(quantity, len(theta), columns.rows)[:, pick].T)
         return np.concatenate(logs), np.concatenate(jacobian)

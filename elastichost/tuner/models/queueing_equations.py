@@ -1,26 +1,43 @@
-"""The form of the `elastichost` model: what a second of training is made of, as equations of a configuration. Pure.
+"""The equations of the `elastichost` model: the time of an iteration as a function of the configuration. Pure.
 
-Symbols: w workers, p PS, cw and cp cores of each, m samples that one worker computes in an iteration (sync: m / w), s
-load share of the busiest PS, H cores of a shared host (0: processes have cores of their own).
+Symbols (times in seconds per iteration of one worker):
 
-    C = a0 + a1 m / min(cw, useful_cores)                   computing; with a reader as its own pipeline max(C, r m)
+    w, p        workers, PS
+    cw, cp      cores of each worker, of each PS
+    m           samples that one worker computes in an iteration; in sync mode the batch / w
+    s           load share of the busiest PS, 0 to 1
+    H           cores of a shared host; 0: each process has its own cores
+    bytes       bytes of an iteration between a worker and all PS, both directions; bandwidth in bytes/s
+    a0, a1      computing: seconds per iteration, core-seconds per sample; useful_cores: cores that a worker can use
+    r           reader: seconds per sample
+    request_s, u   core-seconds of a PS per request, and of all PS per sample
+    q, z        share of S that overlaps with computing; part of the overlapping share that is sequential
+
+Equations:
+
+    C = a0 + a1 m / min(cw, useful_cores)                   computing; with a separate reader pipeline max(C, r m)
     hot = request_s + u m s                                 core-seconds of the busiest PS for one iteration of a worker
-    wire = bytes s / bandwidth                              of its link, both directions; where hosts are known, all
-                                                            bytes that leave one, and s what of them goes through the
-                                                            busiest link (`link_traffic`)
-    S = hot + wire + latency                                the way to the busiest PS and back, nobody else there
-    L = max(C, q z S) + (1 - q) S                           q: share of S that goes on beside computing; what overlaps
-                                                            may overlap itself (pulls and pushes): z of it is in line
-    T = max(L, w hot / cp, w wire / 2)                      async: the worker, the PS' cores, one direction of its link
-    T = C + S + max(b (w - cp) hot / cp, (w - 1) wire / 2)  sync: all ask at once, the last one waits for all others;
-          + step_s                                          and each PS finishes the step once, for all workers
+    wire = bytes s / bandwidth                              time on the link of the busiest PS, both directions. Where
+                                                            the hosts are known, bytes are those that leave a host, and
+                                                            s is the share of the busiest link (`link_traffic`)
+    S = hot + wire + latency                                round trip to the busiest PS without queues
+    L = max(C, q z S) + (1 - q) S                           the worker's own time. Pulls and pushes may overlap each
+                                                            other, so only the part z of the overlap is sequential
+    T = max(L, w hot / cp, w wire / 2)                      async: worker, cores of the PS, one direction of its link
+    T = C + S + max(b (w - cp) hot / cp, (w - 1) wire / 2)  sync: all workers send at once, the last one waits for all
+          + step_s                                          others (b: part of that wait); each PS ends the step once
 
-and samples/s = w m / T. Maxima are smooth: (sum of x^g)^(1/g). Where some wait for others (sync, bounded) C grows by
-1 + k (w^x - 1) / x, the growth of the largest of w values (generalised extreme values: x < 0 for short tails, 0 < x for
-rare stragglers). On a shared host computing is slower by 1 + mu n where n threads run and share the memory, PS have few
-cores together, so that `packed` of their work is in line however many they are, and T grows by load^(1 + o),
-load = max(1, w E / (T H)) the cores wanted over those there are, E the CPU-seconds of an iteration. That maximum's
-sharpness, `sharing`, is fitted: processes meet on a core before all cores are busy.
+    samples/s = w m / T
+
+Maxima are smooth: (sum of x^g)^(1/g) with a fitted sharpness g.
+
+- Where workers wait for each other (sync, bounded), C is multiplied by 1 + k (w^x - 1) / x. This is the growth of the
+  largest of w values (generalised extreme value distribution: x < 0 for short tails, x > 0 for rare stragglers).
+- On a shared host computing is multiplied by 1 + mu n, where n threads run and share the memory.
+- On a shared host all PS together use few cores, so the part `packed` of their work is sequential for any number of PS.
+- On a shared host T is multiplied by load^(1 + o), load = max(1, w E / (T H)): required cores / existing cores. E:
+  CPU-seconds of an iteration. The sharpness `sharing` of this maximum is fitted too, because processes share a core
+  before all cores are busy.
 """
 
 from __future__ import annotations
@@ -41,13 +58,13 @@ __all__ = ["LOGITS", "Columns", "ParameterBelief", "Predicted", "natural", "para
 
 Floats = npt.NDArray[np.float64]
 
-CORNER = 6.0  # sharpness of maxima that have nothing to do with waiting
+CORNER = 6.0  # sharpness of maxima that do not model waiting
 SHARPNESS = (1.0, 10.0)
 CHAIN = (0.3, 1.0)
 TAIL = (-0.4, 0.8)
 SHARING = (1.0, 8.0)
 PACKED = (0.0, 1.0)
-LOGITS: Mapping[str, tuple[float, float]] = {  # parameters held by their logit, within these bounds
+LOGITS: Mapping[str, tuple[float, float]] = {  # parameters that are held by their logit, with their bounds
     "overlap": (0.0, 1.0),
     "chain": CHAIN,
     "sharpness": SHARPNESS,
@@ -58,7 +75,7 @@ LOGITS: Mapping[str, tuple[float, float]] = {  # parameters held by their logit,
 
 
 class ParameterBelief(msgspec.Struct, frozen=True):
-    """Of one parameter before anything is measured: mean and standard deviation of its logarithm, or logit."""
+    """The prior of one parameter: mean and standard deviation of its logarithm or logit."""
 
     name: str
     mean: float
@@ -68,8 +85,9 @@ class ParameterBelief(msgspec.Struct, frozen=True):
 def parameter_beliefs(
     workload: Workload, scale_s: float, *, reads: bool, is_guess: bool
 ) -> tuple[ParameterBelief, ...]:
-    """The parameters of such a job. Times are guessed as shares of an iteration of `scale_s`; wide enough for a factor
-    of 50 either way, and wider when the scale itself is a guess. reads: input is a pipeline that takes time."""
+    """Returns the parameters of a job with default guesses. Times are guessed as shares of an iteration of `scale_s`
+    seconds, with errors of a factor of 50 (wider if is_guess: scale_s itself is a guess). reads: the job has a reader
+    pipeline whose time is measured."""
     wide = 4.0 if is_guess else 2.0
     per_sample = math.log(scale_s / workload.batch_size)
     found = [
@@ -96,7 +114,7 @@ def parameter_beliefs(
     if workload.bandwidth_bytes_per_s > 0:
         known = workload.row_bytes > 0 or workload.dense_bytes > 0
         unknown = math.log(0.1 * scale_s * workload.bandwidth_bytes_per_s / workload.batch_size)
-        # rows that a batch names twice move once: somewhat less than all of them
+        # a row that a batch contains twice is moved once, so somewhat less than all rows are moved
         found.append(ParameterBelief("moved_share", math.log(0.7) if known else unknown, 0.7 if known else wide))
         found.append(ParameterBelief("link_speed", 0.0, 0.2))
     if workload.host_cores > 0:
@@ -105,20 +123,20 @@ def parameter_beliefs(
             ParameterBelief("oversubscription", math.log(0.15), 0.7),  # o: 0.1 to 0.25 in seven recorded jobs
             ParameterBelief("cpu_ratio", math.log(0.9), 0.25),
             ParameterBelief("thread_loss", math.log(0.1), 1.5),
-            ParameterBelief("sharing", 0.0, 1.0),  # g of load
+            ParameterBelief("sharing", 0.0, 1.0),  # sharpness of the load
             ParameterBelief("packed", _packed(workload.host_cores), 1.5),
         ]
     return tuple(found)
 
 
 def _packed(cores: int) -> float:
-    """Logit of a guess: PS have a core or two of a host's."""
+    """Logit of the default guess of `packed`: all PS together use about two cores of the host."""
     share = min(0.7, max(0.05, 2.0 / cores))
     return math.log(share / (1.0 - share))
 
 
 def natural(name: str, held: float) -> float:
-    """The value of a parameter that is held by its logarithm or logit."""
+    """Converts the logarithm or logit of the parameter `name` to its value."""
     if name not in LOGITS:
         return math.exp(min(held, 700.0))
     low, high = LOGITS[name]
@@ -126,12 +144,12 @@ def natural(name: str, held: float) -> float:
 
 
 class Columns:
-    """What the equations take from n configurations, by logarithm; float64 [n]."""
+    """The inputs of the equations for n configurations, as logarithms; float64 [n] each."""
 
     __slots__ = ("logs", "rows", "workload")
 
     def __init__(self, configurations: ConfigurationArray, shares: Floats, workload: Workload) -> None:
-        """configurations: float64 [n, 4]; shares: float64 [n] load share of the busiest PS."""
+        """configurations: float64 [n, 4]. shares: float64 [n], load share of the busiest PS."""
         workers, servers, worker_cores, server_cores = configurations.T
         batch = workload.batch_size / (workers if workload.mode == "sync" else np.ones_like(workers))
         moved = 2.0 * (workload.row_bytes * batch + workload.dense_bytes)
@@ -162,8 +180,8 @@ class Columns:
 
 
 class Predicted(NamedTuple):
-    """Of the same n configurations; None: not a part of this job. Seconds of an iteration of one worker, but
-    `server_cpu_s`, which in sync mode is of a whole step."""
+    """The predicted quantities of n configurations; None: the job does not have this part. Times are seconds per
+    iteration of one worker; in sync mode `server_cpu_s` is that of a whole step."""
 
     samples_per_s: Quantity
     compute_s: Quantity
@@ -177,12 +195,14 @@ class Predicted(NamedTuple):
 def predicted(
     tape: Tape, leaves: Mapping[str, Quantity], columns: Columns, fixed_sharpness: float | None = None
 ) -> Predicted:
-    """The equations above. leaves: the parameters of `parameter_beliefs`; fixed_sharpness: g, where it is not among
-    them."""
+    """Evaluates the equations of the module docstring. leaves: the parameters of `parameter_beliefs`. fixed_sharpness:
+    g, if it is not one of the leaves."""
     return _Equations(tape, leaves, columns, fixed_sharpness).all()
 
 
 class _Equations:
+    """The equations of the module docstring for one tape, one set of parameters and n configurations."""
+
     def __init__(
         self, tape: Tape, leaves: Mapping[str, Quantity], columns: Columns, fixed_sharpness: float | None
     ) -> None:
@@ -237,11 +257,15 @@ class _Equations:
         )
 
     def computing(self) -> tuple[Quantity, Quantity | None]:
-        """C, and on a shared host its CPU-seconds, threads that wait for each other included:
+        """Returns C, and on a shared host the CPU-seconds of computing, including spinning threads:
 
-        n = min(cw, useful_cores); C = a0 + a1 m (1 / n + loss (1 - 1 / cw)); CPU = a0 + a1 m (1 + loss (1 - 1 / cw) n).
-        One thread loses nothing, and with loss > 1 two are slower than one, as they are where others use the cores too.
-        Both grow by 1 + mu min(w CPU / C, H): of all that runs at once, how much more memory time each has.
+            n = min(cw, useful_cores)
+            C = a0 + a1 m (1 / n + loss (1 - 1 / cw))
+            CPU = cpu_ratio (a0 + a1 m (1 + loss (1 - 1 / cw) n))
+
+        loss: `thread_loss`; one thread loses nothing, and with loss > 1 two threads are slower than one, as measured
+        where other processes use the cores. Both C and CPU are multiplied by 1 + mu min(w CPU / C, H), because memory
+        accesses of all running threads slow each other down.
         """
         leaves, one = self.leaves, self.one
         work = leaves["sample_s"] * self.columns["m"]
@@ -258,14 +282,15 @@ class _Equations:
         return compute * contended, cpu * contended
 
     def in_line(self, each: Quantity, together: Quantity) -> Quantity:
-        """What the busiest PS has to do; on a shared host a part of all PS' work is done in turn."""
+        """Core-seconds that an iteration waits for at the PS. each: work of the busiest PS; together: work of all PS.
+        On a shared host it is (1 - packed) each + packed together."""
         if "packed" not in self.leaves:
             return each
         packed, apart = self.tape.share(self.leaves["packed"])
         return apart * each + packed * together
 
     def moving(self) -> tuple[Quantity | None, Quantity | None]:
-        """Bytes of an iteration of one worker, and the seconds they would take on one link, there and back."""
+        """Bytes of an iteration of one worker, and the seconds that they take on one link, both directions."""
         if "moved_share" not in self.leaves:
             return None, None
         moved = self.leaves["moved_share"] * self.columns["bytes"]
@@ -273,14 +298,14 @@ class _Equations:
         return moved, moved / (bandwidth * self.leaves["link_speed"])
 
     def uneven(self, compute: Quantity) -> Quantity:
-        """The slowest of w workers: C (1 + k (w^x - 1) / x)."""
+        """The computing time of the slowest of w workers: C (1 + k (w^x - 1) / x)."""
         if "stragglers" not in self.leaves:
             return compute
         grown = _grown(self.tape, self.leaves["straggler_tail"], self.columns["w"].log)
         return compute * (self.one + self.leaves["stragglers"] * grown)
 
     def overlapping(self, busy: Quantity, trip: Quantity, hot: Quantity, wire: Quantity | None) -> Quantity:
-        """T in async and bounded mode."""
+        """T in async and bounded mode: max(max(C, q z S) + (1 - q) S, w hot / cp, w wire / 2)."""
         beside, alone = self.tape.share(self.leaves["overlap"])
         chain = self.tape.between(self.leaves["chain"], *CHAIN)
         own = self.largest(busy, beside * chain * trip) + alone * trip
@@ -289,15 +314,17 @@ class _Equations:
         return self.largest(own, hot * self.columns["w/cp"], wire * self.columns["link/2"] * self.columns["w"])
 
     def burst(self, hot: Quantity, wire: Quantity | None) -> Quantity:
-        """What the last of w workers waits for the others. Pulls come one after the other and so do the computed
-        gradients, so it waits for one of both only: `burst` of hot, and one direction of the wire."""
+        """Seconds that the last of w workers waits for the others in sync mode: max(b (w - cp) hot / cp,
+        (w - 1) wire / 2). Pulls queue, and gradients then arrive spread over time; so a worker waits only for one of
+        the two: for the part b of hot, and for one direction of the wire."""
         at_server = hot * self.columns["others/cp"] * self.leaves["burst"]
         if wire is None:
             return at_server
         return self.largest(at_server, wire * self.columns["link/2"] * self.columns["others"])
 
     def oversubscribed(self, seconds: Quantity, cpu: Quantity) -> tuple[Quantity, Quantity, Quantity]:
-        """T load^(1 + o), and the factors by which computing and its CPU time grow: load^(1 + o), load^o."""
+        """Returns T load^(1 + o), the factor load^(1 + o) of computing time, and the factor load^o of CPU time, with
+        load = max(1, w E / (T H))."""
         demand = cpu * self.columns["w"] / (seconds * self.tape.constant(self.workload.host_cores))
         load = largest([self.one, demand], self.tape.between(self.leaves["sharing"], *SHARING))
         exponent = self.leaves["oversubscription"]
@@ -308,7 +335,7 @@ class _Equations:
 
 
 def _grown(tape: Tape, logit: Quantity, log_workers: Floats | np.float64) -> Quantity:
-    """(w^x - 1) / x, log w for x = 0; d / d x = (w^x log w - (w^x - 1) / x) / x."""
+    """(w^x - 1) / x, which is log w for x = 0. Its derivative d / d x is (w^x log w - (w^x - 1) / x) / x."""
     low, high = TAIL
     share = 1.0 / (1.0 + math.exp(-float(logit.log)))
     x = low + (high - low) * share

@@ -1,4 +1,4 @@
-"""The models of speed by name. Pure."""
+"""The models of speed by name (`tuner.model` of the job file). Pure."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ MODELS = (OWN, *PUBLISHED)
 
 
 def fit(name: str, workload: Workload, observations: Sequence[Observation], prior: Prior | None = None) -> Fit:
-    """Fits the model of that name; `prior` is for "elastichost" only. Raises ValueError for a name that is none of
-    MODELS, and for observations that cannot be (no workers, a speed that is not positive)."""
+    """Fits the model of that name. prior: used only by "elastichost". Raises ValueError for an unknown name, and for
+    invalid observations (`base.checked`)."""
     if name == OWN:
         return queueing.fit(workload, observations, prior)
     if name in PUBLISHED:
         return PUBLISHED[name](workload, observations)
-    raise ValueError(f"{name!r} is no model: {', '.join(MODELS)} are")
+    raise ValueError(f"unknown model {name!r}; the models are {', '.join(MODELS)}")

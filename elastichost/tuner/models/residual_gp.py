@@ -1,9 +1,9 @@
-"""What is believed of a configuration's speed: what the model predicts, corrected by what was measured nearby. Pure.
+"""Corrects the predicted speed of a configuration by the residuals of similar measured configurations. Pure.
 
-How far a model is off is no accident of each configuration: where it errs, it errs alike in configurations that are
-alike. So the residuals of what was measured tell of what was not (simple kriging; Rasmussen and Williams, Gaussian
-Processes for Machine Learning, 2006, section 2.2). Neighbours of a configuration that is known are nearly known
-themselves, and of several that were measured with noise none is taken for the best because it had luck.
+The errors of a model are similar in similar configurations. So the residuals of measured configurations predict the
+errors of unmeasured ones (simple kriging: Rasmussen and Williams, Gaussian Processes for Machine Learning, 2006,
+section 2.2). This has two effects: the neighbours of a measured configuration get small errors, and of several noisy
+measurements none is taken as the best only because of a lucky error.
 """
 
 from __future__ import annotations
@@ -22,18 +22,20 @@ __all__ = ["Surface", "likeness", "surface", "weights_of"]
 
 Floats = npt.NDArray[np.float64]
 
-MATTERS = 0.05  # change of log speed by an octave of a number, from which on that number counts in full
-LEAST_WEIGHT = 0.1  # of a number that makes no difference
-BELIEVED = 4.0  # what predictions say of their errors counts as so many residuals
-ROUNDS = 3  # of asking how large residuals are, given how much of them is noise
+MATTERS = 0.05  # a number has full weight if doubling or halving it changes the log speed by at least this
+LEAST_WEIGHT = 0.1  # weight of a number without effect
+BELIEVED = 4.0  # weight of the model's own error estimates, in residuals
+ROUNDS = 3  # rounds of estimating the scale of residuals, given the part of noise in them
 
 
 def likeness(some: ConfigurationArray, others: ConfigurationArray, weights: Floats) -> Floats:
-    """Correlation of residuals, float64 [n, k] for float64 [n, 4] and [k, 4]: exp(-sum (weight * octaves apart)^1.5).
+    """The correlation of residuals, float64 [n, k] for float64 [n, 4] and [k, 4]:
 
-    weights: float64 [4]. Of the queue simulator's residuals (semivariances over 540 fits to 45 jobs) it was 0.08 short
-    of one at a sixth of an octave, 0.2 at a third, 0.5 at three quarters, 0.9 at two, where the number made a
-    difference."""
+        exp(-sum over the four numbers of (weight * octaves between them)^1.5)
+
+    weights: float64 [4], of `weights_of`. The form fits the residuals in the queue simulator (semivariances over 540
+    fits to 45 jobs): for a number that changes the speed, 1 - correlation was 0.08 at a sixth of an octave, 0.2 at a
+    third, 0.5 at three quarters, and 0.9 at two octaves."""
     apart = np.zeros((len(some), len(others)))
     for column in range(some.shape[1]):
         octaves = np.abs(np.log2(some[:, column])[:, None] - np.log2(others[:, column])[None, :]) * weights[column]
@@ -43,10 +45,12 @@ def likeness(some: ConfigurationArray, others: ConfigurationArray, weights: Floa
 
 
 def weights_of(fitted: Fit, configuration: ConfigurationArray, hot_share: float | None) -> Floats:
-    """How much each number counts in likenesses, float64 [4]: less where the model sees none of it in the speed. There
-    it hardly errs: residuals an octave apart differed by 0.02 of their variance where the prediction changed by less
-    than 1 %. configuration: float64 [1, 4], an octave to each side of which is asked for; a change of what the model
-    does not know counts as one of what it predicts."""
+    """The weight of each of the four numbers in `likeness`, float64 [4].
+
+    A number has a small weight if the model predicts no effect of it, because then the errors of the model do not
+    depend on it either: where the prediction changed by less than 1 %, residuals one octave apart differed by 0.02 of
+    their variance. configuration: float64 [1, 4]; predictions one octave below and above it are compared. A change of
+    the prediction's standard deviation counts like a change of the prediction."""
     numbers = np.arange(configuration.shape[1])
     steps = np.ones((2 * len(numbers), len(numbers)))
     steps[numbers, numbers], steps[len(numbers) + numbers, numbers] = 0.5, 2.0
@@ -60,10 +64,12 @@ def weights_of(fitted: Fit, configuration: ConfigurationArray, hot_share: float 
 
 @dataclass(frozen=True, slots=True)
 class Surface:
-    """observations: what was measured; seen: float64 [k, 4] its configurations; weights: float64 [4] as of `likeness`;
-    root: float64 [k] how far predictions there may be off; inverse: float64 [k, k] of the residuals' covariance in
-    these units, noise included; residuals: float64 [k] in these units; scale: residuals are so many times larger than
-    predictions say."""
+    """Corrected predictions for all configurations.
+
+    observations: the k measurements. seen: float64 [k, 4], their configurations. weights: float64 [4], of `likeness`.
+    root: float64 [k], standard deviations of the model's errors there. inverse: float64 [k, k], inverse covariance of
+    the residuals in units of `root`, noise included. residuals: float64 [k], in units of `root`. scale: ratio of the
+    residuals to the errors that the model predicts, at least 1."""
 
     fitted: Fit
     hot_share: float | None
@@ -76,9 +82,10 @@ class Surface:
     root: Floats
 
     def at(self, configurations: ConfigurationArray, beside: int | None = None) -> Predictions:
-        """For float64 [n, 4]. beside: index of one that was measured: `log_error` is then that of the difference to it,
-        of which more is known than of both: what is wrong with the one is wrong with the other. Nothing is predicted to
-        exceed `most`, however sure the model is."""
+        """Corrected predictions for configurations, float64 [n, 4], limited to `most`.
+
+        beside: index of an observation; `log_error` is then the standard deviation of the difference to its
+        configuration. The difference has a smaller error than the two speeds, because their errors are correlated."""
         told = self.fitted.predict(configurations, self.hot_share)
         root = self.scale * told.log_error
         alike = likeness(configurations, self.seen, self.weights)
@@ -93,21 +100,25 @@ class Surface:
         return bounded(told, self.most(configurations))
 
     def most(self, configurations: ConfigurationArray) -> Floats:
-        """samples/s that measured work leaves possible, float64 [n]; see `ceiling`."""
+        """The upper limit of the speed from the measured work (`ceiling.most`), in samples/s; float64 [n]."""
         return most(self.fitted.workload, self.observations, configurations)
 
     def unfamiliar(self, configurations: ConfigurationArray) -> Floats:
-        """One less the likeness to what is most alike of what was measured; float64 [n] for float64 [n, 4]."""
+        """1 - likeness to the most similar measured configuration; float64 [n] for float64 [n, 4]."""
         unlike: Floats = 1.0 - likeness(configurations, self.seen, self.weights).max(axis=1)
         return unlike
 
 
 def surface(fitted: Fit, observations: Sequence[Observation], hot_share: float | None) -> Surface:
-    """From at least one observation, one a configuration.
+    """Builds the surface from at least one observation, one per configuration.
 
-    With r = k * log_error * N(0, likeness) + noise the residuals, k >= 1 says how much larger they are than the model
-    takes them to be: k^2 = (nu + r' C^-1 r) / (nu + n), where C is their covariance at the k of the round before, in
-    units of log_error^2.
+    The n residuals are r = k * log_error * N(0, likeness) + noise, where log_error is the model's predicted error. The
+    scale k >= 1 is estimated in ROUNDS rounds as
+
+        k^2 = (nu + r' C^-1 r) / (nu + n)
+
+    nu = BELIEVED. C: covariance of the residuals, noise included, at the k of the round before, divided by k^2; r and C
+    are in units of log_error.
     """
     seen = as_array([one.configuration for one in observations])
     told = fitted.predict(seen, hot_share)

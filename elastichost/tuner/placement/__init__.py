@@ -1,11 +1,11 @@
-"""What goes where.
+"""Assigns processes to hosts, buckets to PS, and configurations and cores to jobs.
 
 Modules:
-    process_placement       which host each process of a plan is on
-    resize                  a plan in another size
-    rebalance               which buckets change owners
-    heat, cross_host_load   how much is asked of every bucket
-    gpu_shares              workers that share a GPU
-    allocation, knapsack    which configuration each of several jobs gets
-    core_allocation         cores among jobs that compute, by their frontiers
+    process_placement       assigns the processes of a plan to hosts
+    resize                  changes the size of a plan
+    rebalance               decides which buckets get another owner
+    heat, cross_host_load   measure the load of every bucket
+    gpu_shares              divides the memory of a GPU among workers
+    allocation, knapsack    choose a configuration for each of several jobs
+    core_allocation         divides cores among jobs by their frontiers
 """

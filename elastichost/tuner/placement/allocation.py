@@ -1,20 +1,23 @@
-"""Which configuration each of several jobs gets, so that together they fit and soon are done. Pure.
+"""Chooses a configuration for each of several jobs: all fit together, and the mean completion time is short. Pure.
 
-What a choice is worth, in both ways of choosing:
+The greedy and the exact choice both maximise the sum of
 
     value = weight / T^rho * (speed - speed_least) / speed_least,    T = remaining samples / speed_least
 
-`least` is the job's cheapest option, which it gets in any case. This is how the rule of DLRover-RM is read here (PVLDB
-17(12), 2024, auto-scaling across jobs): resource efficiency RE = throughput gain / resource cost, weighted so that jobs
-with little left come first. The power of the remaining time is ours, and so are the prices: a resource costs what it
-is worth to the jobs at hand (`knapsack.prices`).
+speed: samples/s of the chosen option. speed_least: samples/s of the job's cheapest option, which it gets in any case.
+T: seconds that the rest of the job takes with that option. weight: of the job. rho = RHO.
 
-Why this and not another objective: completion times fall fastest when the samples are trained that save most seconds
-each, and those are a short job's, because what it gives back at its end helps all others. So values are linear in speed
-and fall with T. In a fluid simulation (heavy-tailed jobs in bursts on 64 cores, load 0.5 to 1.1) rho from 0.5 to 1 and
-the prices of heSRPT (Berg, Vesilo and Harchol-Balter 2020) end within 3 % of each other in mean completion time; with
-the sum of log speeds it is 28 to 70 % longer, with the least sum of remaining times, which serves long jobs first, 90
-to 210 %.
+Source: the auto-scaling across jobs of DLRover-RM (PVLDB 17(12), 2024), which uses the resource efficiency RE =
+throughput gain / resource cost, weighted so that jobs with little left come first. The power rho of the remaining time
+is an addition of this project, and so are the prices: the cost of a resource is its worth to the present jobs
+(`knapsack.prices`).
+
+Reason for this objective: completion times fall fastest if the trained samples save most seconds each. These are the
+samples of short jobs, because a job that ends returns its resources to all others. So values are linear in the speed
+and fall with T. In a fluid simulation (heavy-tailed jobs in bursts on 64 cores, load 0.5 to 1.1), rho from 0.5 to 1 and
+the prices of heSRPT (Berg, Vesilo and Harchol-Balter 2020) differ by at most 3 % in mean completion time. With the sum
+of log speeds as objective it is 28 to 70 % longer; with the least sum of remaining times, which prefers long jobs, it
+is 90 to 210 % longer.
 """
 
 from __future__ import annotations
@@ -43,9 +46,9 @@ __all__ = [
     "weighted_greedy",
 ]
 
-RHO = 0.5  # how much jobs with little left are preferred: 0 not at all
-STAY = 0.02  # what runs counts as so much faster than it is, so that nothing moves for less
-MOST_ITEMS = 3000  # options that `allocate` searches for the best; more, and the greedy choice is within 0.1 % anyway
+RHO = 0.5  # preference of jobs with little left; 0: none
+STAY = 0.02  # the running option counts as this share faster, so that a smaller gain changes nothing
+MOST_ITEMS = 3000  # `allocate` searches exactly among up to this many options; for more, greedy is within 0.1 % anyway
 NODE_LIMIT = 10_000
 JobId = int | str
 Floats = npt.NDArray[np.float64]
@@ -53,7 +56,7 @@ Whole = npt.NDArray[np.int64]
 
 
 class Option(msgspec.Struct, frozen=True):
-    """A configuration that a job could have: its speed, and what all its processes need together."""
+    """A configuration that a job could have: its speed, and the cores and memory of all its processes together."""
 
     configuration: Configuration
     samples_per_s: float
@@ -62,8 +65,8 @@ class Option(msgspec.Struct, frozen=True):
 
 
 class JobOptions(msgspec.Struct, frozen=True):
-    """A job and what it may get. `current`: index of the option that runs; None: it waits. `weight`: twice as much
-    counts as two such jobs."""
+    """A job and its options. current: index of the running option; None: the job waits. weight: a job with weight 2
+    counts like two jobs with weight 1."""
 
     job: JobId
     remaining_samples: float
@@ -73,14 +76,15 @@ class JobOptions(msgspec.Struct, frozen=True):
 
 
 class Capacity(msgspec.Struct, frozen=True):
-    """To be shared by all jobs; 0: no limit."""
+    """The cores and the memory that all jobs share; 0: no limit."""
 
     cores: int
     memory_bytes: int = 0
 
 
 class Allocation(msgspec.Struct, frozen=True):
-    """`choices`: index of the option each job gets; a job that is not in it waits."""
+    """The result of `allocate`. choices: job -> index of its option; jobs without an entry wait. is_exact: the choice
+    is the best one, not the greedy one."""
 
     choices: Mapping[JobId, int]
     is_exact: bool
@@ -88,11 +92,11 @@ class Allocation(msgspec.Struct, frozen=True):
 
 
 def weighted_greedy(jobs: Sequence[JobOptions], capacity: Capacity) -> dict[JobId, int]:
-    """Index of the option each job gets; jobs that are not in the answer wait.
+    """Returns job -> index of its option, by a greedy choice; jobs without an entry wait.
 
-    First every job gets its least option, those that run before those that wait, while they fit. Then the upgrade with
-    the most value per cost is made, again and again (`knapsack.greedy`). Raises ValueError for two jobs of one name and
-    for options that are no options.
+    First each job gets its cheapest option as long as they fit, running jobs before waiting ones. Then the upgrade with
+    the most value per cost is made repeatedly (`knapsack.greedy`). Raises ValueError for two jobs with the same name,
+    and for invalid options.
     """
     problem = _Problem.of(jobs, capacity)
     return problem.named(problem.greedy()) if problem.jobs else {}
@@ -101,10 +105,11 @@ def weighted_greedy(jobs: Sequence[JobOptions], capacity: Capacity) -> dict[JobI
 def exact(
     jobs: Sequence[JobOptions], capacity: Capacity, time_limit_s: float = 0.5, node_limit: int = NODE_LIMIT
 ) -> dict[JobId, int]:
-    """For the same jobs as `weighted_greedy` the most value that is possible, to `knapsack.GAP` of it: a knapsack of
-    multiple choice with two resources, by `scipy.optimize.milp` (HiGHS). The greedy answer where that takes longer than
-    the limits (that of time makes a decision depend on the machine, that of nodes does not). Raises as
-    `weighted_greedy`."""
+    """Returns job -> index of its option with the largest total value, within `knapsack.GAP` of it.
+
+    The jobs that run are the same as with `weighted_greedy`. The problem is a multiple-choice knapsack with two
+    resources, solved by `scipy.optimize.milp` (HiGHS). If a limit is reached, the result is the greedy choice. (The
+    time limit makes a decision depend on the machine; the node limit does not.) Raises as `weighted_greedy`."""
     problem = _Problem.of(jobs, capacity)
     if not problem.jobs:
         return {}
@@ -114,8 +119,8 @@ def exact(
 
 
 def allocate(jobs: Sequence[JobOptions], capacity: Capacity, time_limit_s: float = 0.1) -> Allocation:
-    """The exact answer where few options are left to search, else the greedy one; and what it is, in words. Raises as
-    `weighted_greedy`."""
+    """Returns the exact choice if at most MOST_ITEMS options must be searched, else the greedy one, with its reason.
+    Raises as `weighted_greedy`."""
     problem = _Problem.of(jobs, capacity)
     best, choices = None, dict[JobId, int]()
     if problem.jobs:
@@ -126,14 +131,14 @@ def allocate(jobs: Sequence[JobOptions], capacity: Capacity, time_limit_s: float
     running = [job for job in jobs if job.current is not None]
     kept = sum(choices.get(job.job) == job.current for job in running)
     reason = (
-        f"{len(choices)} of {len(jobs)} jobs run, on {cores} of {capacity.cores or 'any number of'} cores; "
-        f"{kept} of {len(running)} as before; {'greedy' if best is None else 'exact'}"
+        f"{len(choices)} of {len(jobs)} jobs run on {cores} of {capacity.cores or 'unlimited'} cores; "
+        f"{kept} of {len(running)} keep their size; {'greedy' if best is None else 'exact'} choice"
     )
     return Allocation(choices, best is not None, reason)
 
 
 def total_value(jobs: Sequence[JobOptions], choices: Mapping[JobId, int]) -> float:
-    """What `exact` has the most of: the sum of the values of the options chosen, whether they fit or not."""
+    """The sum of the values of the chosen options, which `exact` maximises; the options need not fit."""
     chosen = [job for job in jobs if job.job in choices]
     table = _Table.of(chosen)
     picked = table.starts + np.array([choices[job.job] for job in chosen], dtype=np.int64)
@@ -145,9 +150,11 @@ def total_value(jobs: Sequence[JobOptions], choices: Mapping[JobId, int]) -> flo
 
 @dataclass(frozen=True, slots=True)
 class _Table:
-    """All options of all jobs, one after the other: float64 [n] each, their job int64 [n], each job's first int64 [g].
-    least: its cheapest one (fewest cores, then least memory, then fastest), int64 [g]. urgency: weight / T^rho,
-    float64 [g]."""
+    """The n options of all g jobs, one job after the other.
+
+    cores, memory, value: float64 [n]. group: int64 [n], the job of each option. starts: int64 [g], the first option of
+    each job. least: int64 [g], the cheapest option of each job (fewest cores, then least memory, then fastest).
+    urgency: float64 [g], weight / T^rho."""
 
     starts: Whole
     group: Whole
@@ -159,7 +166,7 @@ class _Table:
 
     @classmethod
     def of(cls, jobs: Sequence[JobOptions]) -> _Table:
-        """Every job has an option."""
+        """Builds the table; every job must have an option."""
         options = [option for job in jobs for option in job.options]
         sizes = np.array([len(job.options) for job in jobs], dtype=np.int64)
         starts, group = np.cumsum(sizes) - sizes, np.repeat(np.arange(len(jobs)), sizes)
@@ -169,9 +176,9 @@ class _Table:
         )
         for column in (speed, cores, memory):
             if not np.isfinite(column).all() or (column < 0).any():
-                raise ValueError("speeds, cores and memory of options must be finite and not negative")
+                raise ValueError("speeds, cores and memory of options must be finite and at least 0")
         least = np.lexsort((-speed, memory, cores, group))[starts]
-        # a speed of 0 is no measure for the others
+        # a speed of 0 cannot be the reference of the other speeds
         reference = np.maximum(speed[least], 1e-3 * np.maximum.reduceat(speed, starts) if len(jobs) else 0.0)
         reference = np.maximum(reference, 1e-9)
         weight = np.array([job.weight for job in jobs], dtype=np.float64)
@@ -187,8 +194,10 @@ class _Table:
 
 @dataclass(frozen=True, slots=True)
 class _Problem:
-    """The jobs that get something, by name, so that the order in which they are told does not matter; their options as
-    a knapsack; which item each begins with, int64 [g]; place of each item among its job's options, int64 [n]."""
+    """The knapsack of the jobs that get an option, sorted by name so that the order of the input does not matter.
+
+    items: their options. begin: int64 [g], the item that each job starts with. index: int64 [n], index of each item
+    among the options of its job. prices: float64 [2], of cores and memory."""
 
     jobs: Sequence[JobOptions]
     items: Knapsack
@@ -230,20 +239,25 @@ class _Problem:
 
 
 def _checked(jobs: Sequence[JobOptions]) -> list[JobOptions]:
-    """By name, without those that have no options."""
+    """The jobs with options, sorted by name. Raises ValueError for equal names, invalid weights and indices."""
     if len({job.job for job in jobs}) < len(jobs):
-        raise ValueError("two jobs have one name")
+        raise ValueError("two jobs have the same name")
     for job in jobs:
         if not 0 <= job.weight < np.inf or not 0 <= (job.current or 0) < max(1, len(job.options)):
-            raise ValueError(f"job {job.job}: weight {job.weight} or current option {job.current} cannot be")
+            raise ValueError(
+                f"job {job.job}: weight={job.weight} must be at least 0, "
+                f"current option {job.current} must be one of its {len(job.options)} options"
+            )
     return sorted((job for job in jobs if job.options), key=lambda job: (str(type(job.job)), str(job.job)))
 
 
 def _admitted(
     table: _Table, need: Floats, fits: npt.NDArray[np.bool_], room: Floats, is_running: npt.NDArray[np.bool_]
 ) -> Whole:
-    """The item each job begins with, int64 [g]; -1: it waits. The least option for every job while they fit, those that
-    run first, then by urgency for the share of the capacity it takes. Where it does not fit, the smallest that does."""
+    """The item that each job starts with, int64 [g]; -1: the job waits.
+
+    Each job gets its cheapest option as long as they fit: running jobs first, then by urgency / share of the capacity.
+    If the cheapest option does not fit, it gets the smallest option that fits."""
     share = (need / room[:, None]).sum(axis=0)
     turns = np.lexsort((-table.urgency / np.maximum(share[table.least], 1e-12), ~is_running))
     begin, left = np.full(len(table.starts), -1), room.copy()

@@ -1,16 +1,17 @@
-"""Cores among jobs that compute: how many each gets by their frontiers, and which, so that few change hands. Pure.
+"""Divides the cores of one host among jobs: how many cores each job gets, and which ones. Pure.
 
-How many is `allocate`'s: what gains most per core, jobs with little left first (the sharing of DLRover-RM). Here is
-what one host adds:
+`allocation.allocate` decides the number of cores: the largest gain per core, jobs with little left first (the sharing
+of DLRover-RM). This module adds the rules of one host:
 
-- Jobs that wait for their input most of the time hold no cores: they *float* over all of them, and as much as they
-  demand together is left out of what is shared. A core of its own would be idle most of the time.
-- Where not even the least option of every job fits, those that get none float too.
-- Cores have numbers. Each job keeps what it has up to what it gets; only the rest changes hands. That is the least
-  possible: a job that grows from k to m cores needs m - k new ones, whichever they are.
-- What runs is left as it is unless those that change gain 3 % of their speed, counted as `allocate` counts it, and
-  those that gain end 5 s sooner in sum: moving costs about that, and speeds are not known better. Where somebody has no
-  cores yet, or they no longer suffice, all are dealt anew.
+- A job that waits for its input most of the time gets no cores of its own, because they would mostly be idle. It
+  *floats*: its processes may run on all cores. The cores that all floating jobs keep busy together are deducted from
+  the cores that are divided.
+- If not even the cheapest option of every job fits, the jobs that get no option float too.
+- Cores have numbers. Each job keeps its present cores up to its new number, and only the others change their job. That
+  is the smallest possible change: a job that grows from k to m cores needs m - k new ones in any case.
+- The present division is kept unless the jobs that change gain 3 % together (in the measure of `allocate`), and the
+  jobs that become faster end 5 s sooner in total. A change costs about that much, and speeds are not known more
+  exactly. If a job has no cores yet, or the present division no longer fits, the new division is always used.
 """
 
 from __future__ import annotations
@@ -24,16 +25,18 @@ from elastichost.tuner.placement.allocation import RHO, Capacity, JobId, JobOpti
 
 __all__ = ["FLOATING_CORES", "CoreRequest", "CoreShare", "assigned_cores", "share_cores"]
 
-FLOATING_CORES = 0.3  # a job that keeps less than this busy has none of its own
-STAYS_FLOATING = 1.5  # times that, until one that floats gets its own
+FLOATING_CORES = 0.3  # a job that keeps fewer cores busy than this floats
+STAYS_FLOATING = 1.5  # a floating job gets its own cores when it keeps this many times FLOATING_CORES busy
 LEAST_GAIN = 0.03
 LEAST_SAVED_S = 5.0
 
 
 class CoreRequest(msgspec.Struct, frozen=True):
-    """options: its frontier, and what of it runs (`current`; None: it was not dealt any yet). cores: numbers of those
-    that are its own now; empty: it floats. busy_cores: that it keeps busy as it runs, CPU-seconds per second; None: not
-    known. Its options' `cores` are what all its processes need."""
+    """A job that needs cores.
+
+    options: its frontier; `current` is the running option, None: it has no cores yet. The `cores` of an option are
+    those of all its processes. cores: numbers of the job's own cores; empty: it floats. busy_cores: cores that the
+    running job keeps busy, CPU-seconds per second; None: not known."""
 
     options: JobOptions
     cores: tuple[int, ...] = ()
@@ -41,13 +44,15 @@ class CoreRequest(msgspec.Struct, frozen=True):
 
     @property
     def floats(self) -> bool:
+        """Whether the job keeps so few cores busy that it floats."""
         floated = self.options.current is not None and not self.cores
         limit = FLOATING_CORES * (STAYS_FLOATING if floated else 1.0)
         return self.busy_cores is not None and self.busy_cores < limit
 
 
 class CoreShare(msgspec.Struct, frozen=True):
-    """option: index of the job's option; cores: those that its processes may run on; is_own: nobody else's."""
+    """The cores of one job. option: index of its option. cores: numbers of the cores that its processes may use.
+    is_own: no other job gets these cores as its own; False: the job floats."""
 
     job: JobId
     option: int
@@ -58,13 +63,14 @@ class CoreShare(msgspec.Struct, frozen=True):
 
 
 def share_cores(jobs: Sequence[CoreRequest], cores: Sequence[int], memory_bytes: int = 0) -> tuple[CoreShare, ...]:
-    """What each job gets, in the order of `jobs`. cores: numbers of those that all share; memory_bytes: that they may
-    have together, 0: no limit. Raises ValueError for no cores, a core named twice, a job without options, and as
-    `allocate` does."""
+    """Returns the cores and the option of each job, in the order of `jobs`.
+
+    cores: numbers of the cores to divide. memory_bytes: memory of all jobs together; 0: no limit. Raises ValueError for
+    no cores, for a repeated core, for a job without options, and as `allocate`."""
     if not cores or len(set(cores)) < len(cores):
-        raise ValueError(f"cores {tuple(cores)} cannot be shared")
+        raise ValueError(f"cores={tuple(cores)} must contain at least one core and no core twice")
     if any(not job.options.options for job in jobs):
-        raise ValueError("every job needs an option")
+        raise ValueError("every job must have at least one option")
     floating = [job for job in jobs if job.floats]
     bound = [job for job in jobs if not job.floats]
     taken = round(sum(job.busy_cores or 0.0 for job in floating))
@@ -100,10 +106,10 @@ def _share(
         return CoreShare(name, index, options[index].configuration, owned[name], True, why)
     index = job.options.current if job.options.current is not None else _least(options)
     if job.floats:
-        reason = f"keeps {job.busy_cores or 0.0:.2f} cores busy, too few for its own: floats over all {len(cores)}"
+        reason = f"keeps only {job.busy_cores or 0.0:.2f} cores busy: no cores of its own, may use all {len(cores)}"
     else:
         index = _least(options)
-        reason = f"no cores are left for it alone: floats over all {len(cores)}; {why}"
+        reason = f"no cores are left for this job alone: it may use all {len(cores)}; {why}"
     return CoreShare(name, index, options[index].configuration, tuple(sorted(cores)), False, reason)
 
 
@@ -117,7 +123,7 @@ def _least(options: Sequence[Option]) -> int:
 def _with_hysteresis(
     jobs: Sequence[CoreRequest], proposed: Mapping[JobId, int], reason: str, capacity: Capacity
 ) -> tuple[Mapping[JobId, int], str]:
-    """The choices that hold, and why."""
+    """Returns the proposed choices, or the present ones if the gain is too small; and the reason."""
     now = {job.options.job: job.options.current for job in jobs if job.options.current is not None}
     if len(now) < len(jobs) or not _fit(jobs, now, capacity):
         return proposed, reason
@@ -125,9 +131,9 @@ def _with_hysteresis(
     if not changed:
         return now, reason
     gain, saved_s = _gain(changed, now, proposed)
-    told = f"those that change gain {gain:.1%} and save {saved_s:,.0f} s"
+    told = f"a change gains {gain:.1%} speed and saves {saved_s:,.0f} s"
     if gain < LEAST_GAIN or saved_s < LEAST_SAVED_S:
-        return now, f"as before: {told}; {LEAST_GAIN:.0%} and {LEAST_SAVED_S:.0f} s are the least"
+        return now, f"unchanged: {told}; required are at least {LEAST_GAIN:.0%} and {LEAST_SAVED_S:.0f} s"
     return proposed, f"{told}; {reason}"
 
 
@@ -142,11 +148,11 @@ def _fit(jobs: Sequence[CoreRequest], now: Mapping[JobId, int], capacity: Capaci
 def _gain(
     changed: Sequence[JobOptions], now: Mapping[JobId, int], proposed: Mapping[JobId, int]
 ) -> tuple[float, float]:
-    """What the jobs that change gain together, as a share of
+    """Returns the gain of the jobs that change, as a share of
 
-        sum of weight / T^rho * speed / speed_least,   T = remaining samples / speed_least  (`allocate`)
+        sum of weight / T^rho * speed / speed_least,   T = remaining samples / speed_least  (`allocation`)
 
-    and the seconds that those of them that get faster end sooner, in sum."""
+    and the total seconds by which the jobs that become faster end sooner."""
     before = after = saved_s = 0.0
     for job in changed:
         least = max(job.options[_least(job.options)].samples_per_s, 1e-9)
@@ -165,13 +171,14 @@ def _gain(
 def assigned_cores(
     own: Mapping[JobId, tuple[int, ...]], counts: Mapping[JobId, int], cores: Sequence[int]
 ) -> dict[JobId, tuple[int, ...]]:
-    """Which cores each job has, sorted: of its own as many as it may keep, else of those that are free, the lowest
-    first. own: what each has now; counts: how many each gets. Raises ValueError if they are more than there are."""
+    """Returns the numbers of each job's cores, sorted: its present cores up to its count, then the lowest free ones.
+    own: present cores of each job. counts: number of cores of each job. Raises ValueError if the counts exceed the
+    cores."""
     if sum(counts.values()) > len(cores):
-        raise ValueError(f"{sum(counts.values())} cores are to be dealt of {len(cores)}")
+        raise ValueError(f"the jobs need {sum(counts.values())} cores, but there are only {len(cores)}")
     kept, taken = dict[JobId, tuple[int, ...]](), set[int]()
     for job, count in counts.items():
-        # of a core that two claim, the first keeps it
+        # if two jobs have the same core, the first one keeps it
         mine = tuple(core for core in sorted(own.get(job, ())) if core in cores and core not in taken)[:count]
         kept[job] = mine
         taken |= set(mine)

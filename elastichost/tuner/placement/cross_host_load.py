@@ -1,18 +1,22 @@
-"""What buckets are asked for where workers use the rows of their own host in place. Pure.
+"""Converts the requested keys of buckets to needed keys, where workers access rows of their own host in place. Pure.
 
-With access by place only workers of other hosts ask the PS of host h: with a_h, the share of the samples that workers
-of host h train, it is asked for
+With access by place, only workers of other hosts send requests to the PS of host h. Let
+
+    a_h   share of the samples that workers of host h train
+    T_b   keys of bucket b that all workers need
+    A_b   keys of bucket b that its PS, on host h, is requested for
 
     A_b = T_b (1 - a_h)
 
-keys of bucket b, of T_b that all workers need; with served access for all of them. A bucket that goes to host g is
-asked for T_b (1 - a_g) keys there. How much crosses the links is hardly a reason to move it: with R for the traffic of
-all rows and R_h for that of host h,
+With served access A_b = T_b. A bucket that moves to host g gets requests for T_b (1 - a_g) keys there.
+
+The traffic on links is hardly a reason to move a bucket. Let R be the traffic of all rows and R_h that of the rows on
+host h. The link of host h carries each way
 
     R_h (1 - a_h) + a_h (R - R_h)  =  a_h R + (1 - 2 a_h) R_h
 
-go through the link of host h each way. Of two equal hosts that is R / 2 wherever the rows are, of three it is 4/9 R
-when they are spread evenly and (1 + s) / 3 R with a share s there.
+With two equal hosts that is R / 2 for any place of the rows. With three equal hosts it is 4/9 R if the rows are spread
+evenly, and (1 + s) / 3 R if host h has the share s of them.
 """
 
 from __future__ import annotations
@@ -27,20 +31,20 @@ __all__ = ["Requesters", "keys_needed", "requesters_of"]
 
 
 class Requesters(msgspec.Struct, frozen=True):
-    """hosts: PS -> host. workers: host -> share of the samples that its workers train. is_by_place: workers ask no PS
-    of their own host."""
+    """The processes that send requests to PS. hosts: PS -> host. workers: host -> share of the samples that its workers
+    train. is_by_place: workers send no requests to PS of their own host."""
 
     hosts: Mapping[int, int]
     workers: Mapping[int, float]
     is_by_place: bool
 
     def share(self, server: int) -> float:
-        """Of all keys that workers need of this PS' buckets, what it is asked for."""
+        """The share of the needed keys of this PS' buckets that the PS gets requests for: 1 - a_h, or 1."""
         return 1.0 - self.workers.get(self.hosts[server], 0.0) if self.is_by_place else 1.0
 
 
 def requesters_of(hosts: Mapping[int, int], workers: Iterable[tuple[int, float]], *, is_by_place: bool) -> Requesters:
-    """hosts: PS -> host; workers: host and samples/s of each."""
+    """Computes the shares of hosts. hosts: PS -> host. workers: (host, samples/s) of each worker."""
     rates: dict[int, float] = {}
     for host, samples_per_s in workers:
         rates[host] = rates.get(host, 0.0) + samples_per_s
@@ -51,7 +55,7 @@ def requesters_of(hosts: Mapping[int, int], workers: Iterable[tuple[int, float]]
 def keys_needed(
     asked: Mapping[BucketKey, float], owners: Mapping[BucketKey, int], askers: Requesters
 ) -> dict[BucketKey, float]:
-    """Keys of each bucket that all workers need, from those that its PS was asked for. Of a PS that nobody asks nothing
-    is known, and its buckets count nothing."""
+    """Returns the keys of each bucket that all workers need, T_b, from the requested keys A_b. A PS without requests
+    from other hosts gives no information, so the result of its buckets is 0."""
     shares = {server: askers.share(server) for server in set(owners.values())}
     return {key: asked[key] / share if (share := shares[owners[key]]) > 0 else 0.0 for key in owners}

@@ -1,8 +1,8 @@
-"""How workers share the memory of a GPU. Pure.
+"""Divides the memory of a GPU among workers. Pure.
 
-A process' share is fixed when it starts: torch holds it to that, and what a living worker has taken cannot be taken
-back. So shares are cut once, for the most workers that the job file lets the run have, and there are never more. With
-fewer the rest of the memory lies idle: `resources.workers = [min, max]` says how finely it is cut.
+The share of a process is fixed when it starts: torch enforces it, and memory of a running worker cannot be taken back.
+So shares are computed once, for the largest number of workers that the job file allows, and the run never has more.
+With fewer workers the rest of the memory is idle; `resources.workers = [min, max]` determines the size of a share.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ __all__ = ["most_sharing", "share_of"]
 
 
 def most_sharing(workers: Parallelism, cores: int) -> int:
-    """Workers there may ever be of a job whose workers are on GPUs. workers: `resources.workers`; where that leaves it
-    open one a core."""
+    """The largest number of workers that a job on GPUs may have. workers: `resources.workers`; if it is left open, one
+    worker per core."""
     _, high = bounds_of(workers, max(1, cores))
     return high
 
 
 def share_of(gpu_memory_fraction: float, workers: int, gpus: int) -> float:
-    """Of a GPU's memory, for each of so many workers that are dealt to them round-robin: those on the GPU that has most
-    of them have `gpu_memory_fraction` of it together."""
+    """The share of a GPU's memory for each worker, if `workers` workers are assigned to `gpus` GPUs round-robin. The
+    workers of the GPU with most workers have `gpu_memory_fraction` of its memory together. 1.0 without GPUs."""
     return gpu_memory_fraction / -(-workers // gpus) if gpus else 1.0

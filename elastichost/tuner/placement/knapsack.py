@@ -1,10 +1,13 @@
-"""The multiple-choice knapsack with two resources: one item of each group, as much value as fits. Pure.
+"""Solves the multiple-choice knapsack problem with two resources: one item of each group, largest total value. Pure.
 
     maximise  sum value[i]   over one item i of each group,   subject to   sum need[r, i] <= room[r],  r = 0, 1
 
-Its Lagrangian relaxation prices the resources, L(p) = p . room + sum over groups of max (value - p . need), and
-serves three times: its prices guide the greedy choice; L bounds the best value from above; and an item with which the
-bound falls below a value already found is in no better choice, so that few items are left to search.
+The Lagrangian relaxation with prices p of the resources,
+
+    L(p) = p . room + sum over groups of max (value - p . need),
+
+has three uses. Its prices guide the greedy choice. L is an upper bound of the best value. An item whose bound is below
+a value that was already found is in no better choice, so only few items must be searched exactly.
 """
 
 from __future__ import annotations
@@ -20,14 +23,16 @@ __all__ = ["Knapsack", "exact", "fits", "greedy", "possible", "prices", "value_o
 
 Floats = npt.NDArray[np.float64]
 Whole = npt.NDArray[np.int64]
-ROUNDS, HALVINGS = 2, 20  # of the prices: each resource so often, to a millionth
-GAP = 1e-3  # the best value is sought to this share of it: speeds are not known better
+ROUNDS, HALVINGS = 2, 20  # bisections of each price, and steps of one (to a millionth)
+GAP = 1e-3  # relative accuracy of the best value; speeds are not known more exactly
 
 
 @dataclass(frozen=True)
 class Knapsack:
-    """n items in g groups: value float64 [n], not negative; need float64 [2, n], whole numbers; group int64 [n],
-    rising, each of 0..g-1 at least once; room float64 [2], inf: no limit."""
+    """n items in g groups.
+
+    value: float64 [n], nonnegative. need: float64 [2, n], whole numbers. group: int64 [n], rising, each of 0..g-1 at
+    least once. room: float64 [2]; inf: no limit."""
 
     value: Floats
     need: Floats
@@ -41,17 +46,18 @@ class Knapsack:
 
 
 def value_of(knapsack: Knapsack, chosen: Whole) -> float:
-    """chosen: one item of each group, int64 [g]."""
+    """The total value of a choice: one item of each group, int64 [g]."""
     return float(knapsack.value[chosen].sum())
 
 
 def fits(knapsack: Knapsack, chosen: Whole) -> bool:
+    """Whether the choice needs no more than the room of each resource."""
     return bool((knapsack.need[:, chosen].sum(axis=1) <= knapsack.room).all())
 
 
 def possible(knapsack: Knapsack) -> npt.NDArray[np.bool_]:
-    """Which items fit when all other groups take what needs least; bool [n]. Without the others the relaxation is
-    closer to the truth."""
+    """Which items fit if all other groups take their smallest item; bool [n]. Without the other items the relaxation is
+    tighter."""
     least = np.minimum.reduceat(knapsack.need, knapsack.starts, axis=1)
     left = knapsack.room - least.sum(axis=1)
     fits: npt.NDArray[np.bool_] = np.all(knapsack.need - least[:, knapsack.group] <= left[:, None], axis=0)
@@ -59,8 +65,8 @@ def possible(knapsack: Knapsack) -> npt.NDArray[np.bool_]:
 
 
 def prices(knapsack: Knapsack) -> Floats:
-    """Value of a unit of each resource at which what all groups then prefer just fits, or nearly; float64 [2]. By
-    bisection, one resource after the other. There must be a choice that fits."""
+    """Computes the price of a unit of each resource at which the preferred items of all groups just fit; float64 [2].
+    Prices are found approximately by bisection, one resource after the other. A choice that fits must exist."""
     found = np.zeros(2)
     highest = float(knapsack.value.max(initial=0.0))
     for resource in (0, 1) * ROUNDS if highest > 0 else ():
@@ -68,7 +74,7 @@ def prices(knapsack: Knapsack) -> Floats:
         found[resource] = 0.0
         if _wanted(knapsack, found, resource) <= room:
             continue
-        # between a price at which nobody minds and one at which one unit costs more than any value
+        # between a price without effect and a price at which one unit costs more than any value
         low, high = highest * 1e-9 / max(room, 1.0), highest * 2.0
         for _ in range(HALVINGS):
             found[resource] = math.sqrt(low * high)
@@ -81,13 +87,13 @@ def prices(knapsack: Knapsack) -> Floats:
 
 
 def _net(knapsack: Knapsack, at_prices: Floats) -> tuple[Floats, Floats]:
-    """Value less price of each item [n], and the best of each group [g]."""
+    """The value less the cost of each item, float64 [n], and the largest one of each group, float64 [g]."""
     net = knapsack.value - at_prices @ knapsack.need
     return net, np.maximum.reduceat(net, knapsack.starts)
 
 
 def _wanted(knapsack: Knapsack, at_prices: Floats, resource: int) -> float:
-    """Of a resource by all groups, each taking what is best for it; of equals what needs least."""
+    """The need of a resource if every group takes its best item at these prices; of equal items the smallest."""
     net, best = _net(knapsack, at_prices)
     is_best = net >= (best - 1e-12 * np.abs(best))[knapsack.group]
     return float(np.minimum.reduceat(np.where(is_best, knapsack.need[resource], np.inf), knapsack.starts).sum())
@@ -97,9 +103,11 @@ def _wanted(knapsack: Knapsack, at_prices: Floats, resource: int) -> float:
 
 
 def greedy(knapsack: Knapsack, least: Whole, at_prices: Floats, order: Whole) -> Whole:
-    """From `least` on, one item of each group [g] that together fit: the upgrade with the most value for its price,
-    again and again, each group along its concave hull, until nothing fits. Then whatever fits into the rest, group by
-    group in `order`. (Sinha and Zoltners 1979; with one resource short of the best by less than one upgrade.)"""
+    """Returns a greedy choice that fits, int64 [g]. least: the first choice, int64 [g], which fits.
+
+    It repeatedly makes the upgrade with the most value per price, for each group along its concave hull, until no
+    upgrade fits. Then each group, in `order`, gets the best item that fits into the remaining room. With one resource
+    the value is short of the best by less than one upgrade (Sinha and Zoltners 1979)."""
     chosen, room = least.copy(), knapsack.room - knapsack.need[:, least].sum(axis=1)
     is_stuck = np.zeros(len(least), dtype=np.bool_)
     for group, item in zip(*_steps(knapsack, least, at_prices), strict=True):
@@ -113,7 +121,7 @@ def greedy(knapsack: Knapsack, least: Whole, at_prices: Floats, order: Whole) ->
 
 
 def _steps(knapsack: Knapsack, least: Whole, at_prices: Floats) -> tuple[list[int], list[int]]:
-    """Groups and items of all steps along all hulls, the best value for its price first."""
+    """The groups and items of all steps along the concave hulls of all groups, ordered by value per price."""
     cost = at_prices @ knapsack.need
     cost = np.maximum(cost - cost[least][knapsack.group], 0.0)
     useful = np.flatnonzero(knapsack.value > knapsack.value[least][knapsack.group])
@@ -145,6 +153,7 @@ def _steps(knapsack: Knapsack, least: Whole, at_prices: Floats) -> tuple[list[in
 
 
 def _filled(knapsack: Knapsack, chosen: Whole, room: Floats, order: Whole) -> Whole:
+    """Gives each group, in `order`, its most valuable item that fits into the remaining room."""
     ends = np.append(knapsack.starts, len(knapsack.value))
     for group in order.tolist():
         items = slice(ends[group], ends[group + 1])
@@ -164,15 +173,16 @@ def _filled(knapsack: Knapsack, chosen: Whole, room: Floats, order: Whole) -> Wh
 def exact(
     knapsack: Knapsack, known: Whole, at_prices: Floats, most_items: int, time_limit_s: float, node_limit: int
 ) -> Whole | None:
-    """One item of each group [g] with the most value, to GAP of it; not less than `known`, which fits. None: more than
-    `most_items` are left to search, or a limit struck. By HiGHS, through `scipy.optimize.milp`."""
+    """Returns the choice with the largest value, within GAP of it, int64 [g]; at least the value of `known`, which
+    fits. None: more than `most_items` items must be searched, or a limit was reached. Solver: HiGHS
+    (`scipy.optimize.milp`)."""
     net, best = _net(knapsack, at_prices)
     bound = float(best.sum()) + float((at_prices * np.where(at_prices > 0, knapsack.room, 0.0)).sum())
-    # with this item the bound is L - (best net of its group - its own net)
+    # the bound of a choice with this item is L - (best net value of its group - net value of the item)
     is_open = best[knapsack.group] - net <= bound * (1 + 1e-9) - value_of(knapsack, known) * (1 + GAP)
     is_open[known] = True
     choices = np.bincount(knapsack.group[is_open], minlength=len(known))
-    # groups of which one item is left have it
+    # a group with one remaining item takes that item
     searched = np.flatnonzero(choices > 1)
     if not len(searched):
         return known
@@ -187,12 +197,12 @@ def exact(
         return None
     found = known.copy()
     found[searched] = items[picked]
-    # the solver allows itself a millionth more than the room
+    # the tolerance of the solver is a millionth of the room, so its choice may not fit
     return found if fits(knapsack, found) and value_of(knapsack, found) > value_of(knapsack, known) else known
 
 
 def _solved(knapsack: Knapsack, time_limit_s: float, node_limit: int) -> Whole | None:
-    # slow to import
+    # imported here because the import is slow
     from scipy.optimize import Bounds, LinearConstraint, milp
     from scipy.sparse import csr_array
 
@@ -201,7 +211,7 @@ def _solved(knapsack: Knapsack, time_limit_s: float, node_limit: int) -> Whole |
     limits = [LinearConstraint(one_each, 1, 1)]
     for need, room in zip(knapsack.need, knapsack.room, strict=True):
         if math.isfinite(room):
-            scale = max(float(need.max()) / 1e6, 1.0)  # bytes; whole cores stay whole
+            scale = max(float(need.max()) / 1e6, 1.0)  # scales bytes; cores stay whole numbers
             limits.append(LinearConstraint(need[None, :] / scale, -np.inf, room / scale))
     solved = milp(
         -knapsack.value / max(float(knapsack.value.max()), 1e-300),

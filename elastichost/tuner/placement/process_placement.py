@@ -1,4 +1,4 @@
-"""The processes of a plan, and which host each of them is on. Pure."""
+"""Assigns the processes of a plan to hosts. Pure."""
 
 from __future__ import annotations
 
@@ -11,16 +11,17 @@ __all__ = ["hosts_of_servers", "hosts_of_workers", "server_specs", "usable_hosts
 
 
 def usable_hosts(hosts: int, capacity: Sequence[int]) -> tuple[int, ...]:
-    """Hosts that processes may be on. capacity: cores of each host; (): all of them may."""
+    """The hosts that may have processes. capacity: cores of each host; (): all hosts may."""
     return tuple(host for host in range(hosts) if not capacity or capacity[host] > 0)
 
 
 def hosts_of_workers(present: Mapping[int, int], indices: Iterable[int], capacity: Sequence[int]) -> dict[int, int]:
-    """index -> host. present: of the workers there are, which stay where they are. capacity: cores of each host; ():
-    all workers are on host 0.
+    """Returns worker index -> host. present: hosts of the existing workers, which do not change. capacity: cores of
+    each host; (): all workers are on host 0.
 
-    By D'Hondt's rule: each next worker goes to the host with most cores for each it would then have; of equals to the
-    first. So any number of workers is spread by cores, and a first plan of fewer of them is a part of one of more.
+    By D'Hondt's rule, each further worker goes to the host that then has the most cores per worker; of equal hosts to
+    the first. So any number of workers is spread in proportion to the cores, and a first plan with fewer workers is a
+    part of one with more.
     """
     wanted = sorted(indices)
     placed = {index: present[index] for index in wanted if index in present}
@@ -34,8 +35,8 @@ def hosts_of_workers(present: Mapping[int, int], indices: Iterable[int], capacit
 
 
 def hosts_of_servers(present: Mapping[int, int], indices: Iterable[int], hosts: Sequence[int]) -> dict[int, int]:
-    """index -> host. present: of the servers there are, which stay where they are; each next one goes to the host of
-    `hosts` with fewest servers, of equals to the first."""
+    """Returns server index -> host. present: hosts of the existing servers, which do not change. Each further server
+    goes to the host of `hosts` with fewest servers; of equal hosts to the first."""
     wanted = sorted(indices)
     placed = {index: present[index] for index in wanted if index in present}
     given = Counter(placed.values())
@@ -48,7 +49,8 @@ def hosts_of_servers(present: Mapping[int, int], indices: Iterable[int], hosts: 
 
 
 def worker_spec(index: int, threads: int, gpus: Sequence[int], gpu_memory_fraction: float, host: int) -> ProcessSpec:
-    """A worker that is not pinned yet. gpus: of the job, all on host 0; workers there are dealt to them round-robin."""
+    """The specification of a worker that is not pinned to cores yet. gpus: of the job, all on host 0; the workers of
+    host 0 are assigned to them round-robin."""
     return ProcessSpec(
         role="worker",
         index=index,
@@ -63,8 +65,8 @@ def worker_spec(index: int, threads: int, gpus: Sequence[int], gpu_memory_fracti
 def server_specs(
     present: Mapping[int, ProcessSpec], indices: Iterable[int], hosts: Sequence[int]
 ) -> tuple[ProcessSpec, ...]:
-    """Servers in the order of their indices: those of `present` as they are, others not pinned yet, on one of
-    `hosts`."""
+    """The specifications of servers in the order of their indices. Servers of `present` are unchanged; new ones are on
+    one of `hosts`, and not pinned to cores yet."""
     placed = hosts_of_servers({index: spec.host for index, spec in present.items()}, indices, hosts)
     return tuple(
         present.get(index) or ProcessSpec(role="server", index=index, cores=(), threads=1, host=placed[index])

@@ -1,8 +1,8 @@
-"""Which buckets should change hands so that no PS has much more to do than the others, with few moves. Pure.
+"""Decides which buckets get another owner, so that the load of the PS is balanced with few moves. Pure.
 
-A fresh assignment (longest processing time first) spreads load best and moves almost everything. So the busiest PS
-gives one bucket after the other to the one that is least busy afterwards, until the bound holds; a fresh assignment is
-taken only where it holds the bound with fewer moves.
+A fresh assignment (longest processing time first) balances best, but moves almost all buckets. So buckets are moved one
+by one from the busiest PS to the PS that is least busy afterwards, until the imbalance is at most BOUND. The fresh
+assignment is used only if it reaches the bound with fewer moves.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ __all__ = [
     "rebalanced",
 ]
 
-BOUND = 1.15  # largest load over the mean, after moving
-TRIGGER = 1.3  # and before, for
-REPORTS = 2  # reports in a row
-BUSY = 0.5  # share of its time that the busiest PS serves
-EVERY_S = 30.0
+BOUND = 1.15  # imbalance (largest load / mean load) to reach by moving
+TRIGGER = 1.3  # imbalance above which buckets are moved, if it holds for
+REPORTS = 2  # consecutive reports
+BUSY = 0.5  # buckets are moved only if the busiest PS serves for more than this share of its time
+EVERY_S = 30.0  # least seconds between two moves
 
 Owners = Mapping[BucketKey, int]
 
@@ -42,16 +42,16 @@ def _loads(heat: Mapping[BucketKey, float], owners: Owners, speeds: Mapping[int,
 
 
 def imbalance(heat: Mapping[BucketKey, float], owners: Owners, speeds: Mapping[int, float]) -> float:
-    """Largest time over the one that all would take if the load could be spread evenly; 1 is perfect, and nothing to
-    do. speeds: of each PS, relative to one another; every owner has one."""
+    """The largest load / speed of a PS, over the value that all PS would have if the load were spread perfectly; 1 is
+    perfect, also without load. speeds: relative speed of each PS; every owner must have one."""
     loads = _loads(heat, owners, speeds)
     ideal = sum(heat.get(key, 0.0) for key in owners) / sum(speeds.values())
     return max(loads.values()) / ideal if ideal > 0 else 1.0
 
 
 def longest_first(heat: Mapping[BucketKey, float], owners: Owners, speeds: Mapping[int, float]) -> dict[BucketKey, int]:
-    """A fresh assignment: the hottest bucket first, each to the PS that is done with it first; of equals the one that
-    has it, then the lowest number."""
+    """A fresh assignment: the hottest bucket first, each to the PS that would finish it first; of equal PS the present
+    owner, then the lowest number."""
     loads, fresh = dict.fromkeys(sorted(speeds), 0.0), dict[BucketKey, int]()
     for key in sorted(owners, key=lambda one: (-heat.get(one, 0.0), one)):
         own = heat.get(key, 0.0)
@@ -64,8 +64,9 @@ def longest_first(heat: Mapping[BucketKey, float], owners: Owners, speeds: Mappi
 def rebalanced(
     heat: Mapping[BucketKey, float], owners: Owners, speeds: Mapping[int, float], bound: float = BOUND
 ) -> dict[BucketKey, int]:
-    """Owner of every bucket. Never worse than `owners`, and never more moves than a fresh assignment makes; within the
-    bound where one of the two ways reaches it. Without need: `owners` itself."""
+    """Returns the owner of every bucket. The result is never less balanced than `owners`, and never needs more moves
+    than a fresh assignment. It is within the bound if one of the two methods reaches the bound. If `owners` is within
+    the bound already, the result is `owners`."""
     present = dict(owners)
     before = imbalance(heat, present, speeds)
     if before <= bound:
@@ -86,7 +87,7 @@ def _moves(before: Owners, after: Owners) -> int:
 def _stepwise(
     heat: Mapping[BucketKey, float], owners: Owners, speeds: Mapping[int, float], bound: float, most: int
 ) -> dict[BucketKey, int]:
-    """At most so many moves, each from the busiest PS, and each of another bucket."""
+    """Makes at most `most` moves, each from the busiest PS and each of a different bucket."""
     present, moved = dict(owners), set[BucketKey]()
     while len(moved) < most and imbalance(heat, present, speeds) > bound:
         loads = _loads(heat, present, speeds)
@@ -105,11 +106,11 @@ def _stepwise(
     return present
 
 
-# --- when -------------------------------------------------------------------------------------------------------------
+# --- decisions --------------------------------------------------------------------------------------------------------
 
 
 class Rebalance(msgspec.Struct, frozen=True):
-    """The buckets should be with these owners."""
+    """Buckets should move to these owners."""
 
     owners: Mapping[BucketKey, int]
     moves: int
@@ -117,7 +118,7 @@ class Rebalance(msgspec.Struct, frozen=True):
 
 
 class Stay(msgspec.Struct, frozen=True):
-    """Nothing moves. `is_news`: the reason is of another kind than the last one, and worth a line of the journal."""
+    """No bucket moves. is_news: the kind of the reason differs from the last one, so it gets a line in the journal."""
 
     kind: Literal["balanced", "watching", "idle", "too soon", "one bucket", "no better"]
     reason: str
@@ -125,7 +126,7 @@ class Stay(msgspec.Struct, frozen=True):
 
 
 class BalanceState(msgspec.Struct, frozen=True):
-    """`reports`: with too much on one PS, in a row; `moved_s`: when buckets were moved last; `said`: kind of the last
+    """reports: number of consecutive reports above TRIGGER. moved_s: time of the last move. said: kind of the last
     decision."""
 
     reports: int = 0
@@ -141,37 +142,38 @@ def decide(
     busiest_share: float,
     now_s: float,
 ) -> tuple[BalanceState, Rebalance | Stay]:
-    """Folds one report. busiest_share: how much of its time the busiest PS serves, from 0 to 1."""
+    """Folds one report, and decides whether buckets move. busiest_share: share of its time in which the busiest PS
+    serves requests, 0 to 1."""
     present = imbalance(heat, owners, speeds)
     reports = state.reports + 1 if present > TRIGGER else 0
-    said = f"the busiest PS has {present:.2f} times its share"
+    said = f"the busiest PS has {present:.2f} times the mean load"
     kind: Literal["balanced", "watching", "idle", "too soon", "one bucket", "no better"]
     if reports == 0:
         kind = "balanced"
     elif reports < REPORTS:
         kind = "watching"
     elif busiest_share <= BUSY:
-        kind, said = "idle", f"{said}, and serves {busiest_share:.0%} of the time only"
+        kind, said = "idle", f"{said}, but it serves requests only {busiest_share:.0%} of the time"
     elif state.moved_s is not None and now_s - state.moved_s < EVERY_S:
-        kind, said = "too soon", f"{said}; buckets were moved {now_s - state.moved_s:.0f} s ago"
+        kind, said = "too soon", f"{said}; buckets were already moved {now_s - state.moved_s:.0f} s ago"
     else:
         target = rebalanced(heat, owners, speeds)
         after, moves = imbalance(heat, target, speeds), _moves(owners, target)
         if moves:
-            text = f"{said}; {moves} bucket{'s' * (moves != 1)} moved make it {after:.2f}"
+            text = f"{said}; moving {moves} bucket{'s' * (moves != 1)} reduces this to {after:.2f}"
             reason = f"{text}{_hottest(heat, owners, speeds)}"
             return BalanceState(0, now_s, "moved"), Rebalance(target, moves, reason)
         hottest = _hottest(heat, owners, speeds)
-        kind, said = ("one bucket", f"{said}{hottest}") if hottest else ("no better", f"{said}; no move helps")
+        kind, said = ("one bucket", f"{said}{hottest}") if hottest else ("no better", f"{said}; no move reduces this")
     is_news = kind != state.said and kind != "watching"
     return BalanceState(reports, state.moved_s, kind if kind != "watching" else state.said), Stay(kind, said, is_news)
 
 
 def _hottest(heat: Mapping[BucketKey, float], owners: Owners, speeds: Mapping[int, float]) -> str:
-    """In words, when one bucket alone is more than a PS' share."""
+    """A sentence about the hottest bucket if it alone exceeds the share of a PS; else ""."""
     total = sum(heat.get(key, 0.0) for key in owners)
     key = max(sorted(owners), key=lambda one: heat.get(one, 0.0))
     share = heat.get(key, 0.0) / total if total > 0 else 0.0
     if share <= BOUND / len(speeds):
         return ""
-    return f"; bucket {key[1]} of table {key[0]} alone has {share:.0%} of all load, and a bucket is not divided"
+    return f"; bucket {key[1]} of table {key[0]} alone has {share:.0%} of the load, and buckets are not divided"

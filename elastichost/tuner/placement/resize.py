@@ -1,4 +1,4 @@
-"""A plan in another size: more or fewer workers, servers and threads. Pure."""
+"""Changes the size of a plan: the number of workers, servers and threads. Pure."""
 
 from __future__ import annotations
 
@@ -21,19 +21,18 @@ def resized_plan(
     hosts: int = 1,
     capacity: tuple[int, ...] = (),
 ) -> Plan:
-    """The plan with so many workers and PS, and so many threads a worker (None: as it is). Which core each gets is
-    `supervisor.core.core_assignment`'s.
+    """Returns the plan with another number of workers, PS and threads per worker (None: unchanged).
 
-    Those that stay keep their indices and hosts; the highest go first, the lowest that are free come first. `gpus`:
-    those of the job, (): those that the plan has; newcomers are dealt to them as `initial_plan` does, with the same
-    share as all. New PS and workers are dealt to the hosts as there; a PS of host 0, which the dense vector needs,
-    always stays.
+    `supervisor.core.core_assignment` assigns the cores later. Processes that stay keep their indices and hosts. The
+    processes with the highest indices are removed first; new ones get the lowest free indices. gpus: of the job; ():
+    those in the plan. New workers are assigned to GPUs as by `initial_plan`, with the same share as the others. New PS
+    and workers are assigned to hosts as by `initial_plan`. A PS on host 0, which the dense vector needs, always stays.
     Raises ValueError for a plan without workers or PS.
     """
     worker_count = len(plan.workers) if workers is None else workers
     server_count = len(plan.servers) if servers is None else servers
     if min(worker_count, server_count, len(plan.workers), 1 if worker_cores is None else worker_cores) < 1:
-        raise ValueError(f"{worker_count} workers and {server_count} PS are no plan")
+        raise ValueError(f"a plan needs workers, PS and threads: {worker_count} workers and {server_count} PS given")
     first = plan.workers[0]
     devices = gpus or tuple(sorted({spec.gpu for spec in plan.workers if spec.gpu is not None}))
     devices = devices if first.gpu is not None else ()

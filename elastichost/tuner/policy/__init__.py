@@ -1,12 +1,12 @@
-"""The tuner of one job.
+"""The tuner of one job: measures configurations, and decides which one runs.
 
 Modules:
     policy                    the tuner: folds samples, fits the model, decides
-    decision                  what it is told, remembers and decides
-    profile                   from counts to observations
-    candidates, search_space  which configurations are possible; which of them a decision looks at
-    acquisition, trials       what trying another configuration is worth; which one is tried next
-    floor, drift              which trials are left at once; whether the speed has changed
-    frontier, job_frontier    speed against cost, with NSGA-II; what a job tells the host of it
-    reasons                   decisions in words
+    decision                  its settings, its state and its decisions
+    profile                   turns counters into observations
+    candidates, search_space  the possible configurations; the part of them that a decision evaluates
+    acquisition, trials       the value of trying a configuration; the choice of the next trial
+    floor, drift              which trials end early; whether the speed has changed
+    frontier, job_frontier    speed against cost, with NSGA-II; the frontier that a job reports to the dispatcher
+    reasons                   the sentences of decisions
 """

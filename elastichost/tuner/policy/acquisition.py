@@ -1,14 +1,24 @@
-"""What trying another configuration is worth, against the best one known and against what moving costs. Pure.
+"""Computes the value of trying another configuration: the expected saving, less the cost of trials and moves. Pure.
 
-A trial has a way back: if the configuration turns out to be slower the run returns, and has lost the time of a block.
-So with d = log(speed there / best speed known) ~ N(mu, sd^2), and R seconds left at the best speed known, a trial gains
+If a trial turns out to be slower, the run returns to the best known configuration and has lost at most the time of one
+block. Let
 
-    E[max(0, 1 - exp(-d))] * (R - block)   seconds (time saved where it is faster)
+    d ~ N(mu, sd^2)   log(speed of the trial / best known speed)
+    R                 seconds that the rest of the run takes at the best known speed
+    block             seconds that a trial is measured
 
-and costs two moves and  E[max(0, 1 - exp(d))] * block  seconds (samples not trained where it is slower). This is
-expected improvement (Jones, Schonlau and Welch 1998) in units of time, with the price of looking beside it. A block is
-measured with an error e of its own, so what is believed afterwards varies by  sd^2 / sqrt(sd^2 + e^2)  only (the
-knowledge gradient; Frazier, Powell and Dayanik 2009): where noise hides a difference nothing is learnt of it.
+A trial is expected to save
+
+    E[max(0, 1 - exp(-d))] * (R - block)   seconds, where the configuration is faster
+
+and to cost two moves plus
+
+    E[max(0, 1 - exp(d))] * block          seconds, where it is slower.
+
+This is expected improvement (Jones, Schonlau and Welch 1998) in units of time, less the cost of the measurement. The
+measurement of a block has a standard error e. So the estimate after the trial has, seen from before it, the standard
+deviation sd^2 / sqrt(sd^2 + e^2), which replaces sd in the saving (the knowledge gradient: Frazier, Powell and Dayanik
+2009). A difference that is much smaller than the noise brings no gain.
 """
 
 from __future__ import annotations
@@ -27,9 +37,12 @@ Floats = npt.NDArray[np.float64]
 
 
 class DecisionCosts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What is at stake. remaining_s: at the best speed known. moving_s: training lost by one move. block_s: how long a
-    trial is measured, log_error: how exactly. min_gain: what using all cores must gain over using none, as a share of
-    the speed: configurations that differ by less are told apart by their cores."""
+    """The times and prices that a decision weighs.
+
+    remaining_s: seconds that the rest of the run takes at the best known speed. moving_s: seconds of training that one
+    move loses. block_s: seconds that a trial is measured. log_error: standard error of the log speed of this
+    measurement. min_gain: gain in log speed that the use of all `most_cores` cores must bring; it is the price of
+    cores, so of two almost equally fast configurations the one with fewer cores is better."""
 
     remaining_s: float
     moving_s: float
@@ -40,9 +53,11 @@ class DecisionCosts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Values(msgspec.Struct, frozen=True):
-    """float64 [n], for n configurations. gain: expected log speed over that of the best known, the price of the cores
-    taken off; net_s: seconds a trial saves, costs taken off; sure: chance that moving there
-    for good pays; holds: chance that the speed there reaches the floor, as a share of the best known."""
+    """The value of each of n configurations; float64 [n].
+
+    gain: expected log(speed / best known speed), less the price of the cores. net_s: seconds that a trial saves, less
+    its costs. sure: probability that a permanent move to the configuration saves time. holds: probability that its
+    speed is at least the floor, a share of the best known speed."""
 
     gain: Floats
     net_s: Floats
@@ -51,17 +66,16 @@ class Values(msgspec.Struct, frozen=True):
 
 
 def price_of(configurations: ConfigurationArray, costs: DecisionCosts) -> Floats:
-    """In log speed, float64 [n]: what its cores must bring. configurations: float64 [n, 4]."""
+    """The price of the cores of each configuration, in log speed; float64 [n]. configurations: float64 [n, 4]."""
     cores = configurations[:, 0] * configurations[:, 2] + configurations[:, 1] * configurations[:, 3]
     priced: Floats = costs.min_gain * cores / max(1, costs.most_cores)
     return priced
 
 
 def best_known(observations: tuple[Observation, ...], costs: DecisionCosts) -> Observation:
-    """The observed configuration with the best speed, its cores' price taken off. Raises ValueError when there is
-    none."""
+    """The observation with the best log speed less the price of its cores. Raises ValueError without observations."""
     if not observations:
-        raise ValueError("nothing was observed")
+        raise ValueError("there are no observations to choose the best from")
     return max(observations, key=lambda one: (_worth(one, costs), _negative(one.configuration)))
 
 
@@ -71,7 +85,7 @@ def _worth(observation: Observation, costs: DecisionCosts) -> float:
 
 
 def _negative(configuration: Configuration) -> tuple[int, ...]:
-    """Ties go to fewer processes."""
+    """The sort key for ties: fewer cores, then fewer workers, then fewer PS are better."""
     return (-configuration.cores, -configuration.workers, -configuration.servers)
 
 
@@ -83,8 +97,10 @@ def values(
     floor: float,
     most: Floats | None = None,
 ) -> Values:
-    """What each configuration is worth trying, beside the best known one. most: float64 [n] samples/s that it does not
-    exceed; None: nothing is known of that."""
+    """Computes the value of trying each configuration instead of the best known one.
+
+    configurations: float64 [n, 4]. predictions: their `log_error` is a standard deviation. floor: share of the best
+    known speed, 0 to 1. most: float64 [n], an upper limit of the speed in samples/s; None: there is no limit."""
     from scipy.special import ndtr
 
     own = price_of(np.array([_row(best.configuration)], dtype=np.float64), costs)[0]
@@ -100,7 +116,7 @@ def values(
     learnt = spread**2 / np.sqrt(spread**2 + costs.log_error**2)
     gain_s = left_s * _expected_saving(mean, learnt, limit - priced)
     loss_s = min(costs.block_s, costs.remaining_s) * _expected_loss(raw, spread, limit)
-    # moving for good pays when (1 - exp(-d)) * R > moving, that is d > -log(1 - moving / R)
+    # a permanent move saves time if (1 - exp(-d)) * R > moving, that is d > -log(1 - moving / R)
     share = costs.moving_s / costs.remaining_s if costs.remaining_s > 0 else 1.0
     hurdle = -math.log1p(-share) if share < 1.0 else math.inf
     sure = ndtr((mean - hurdle) / spread) if math.isfinite(hurdle) else np.zeros_like(mean)
@@ -111,10 +127,12 @@ def values(
 
 
 def _expected_saving(mean: Floats, spread: Floats, limit: Floats) -> Floats:
-    """E[max(0, 1 - exp(-d))] for d = min(x, limit), x ~ N(mean, spread^2); float64 [n]. With z = mean / spread and
-    y = (mean - limit) / spread it is, for limit > 0,
+    """E[max(0, 1 - exp(-d))] for d = min(x, limit), x ~ N(mean, spread^2); float64 [n]. Closed form for limit > 0, with
+    z = mean / spread, y = (mean - limit) / spread and Phi the standard normal distribution function:
 
         Phi(z) - Phi(y) - exp(-mean + spread^2 / 2) (Phi(z - spread) - Phi(y - spread)) + Phi(y) (1 - exp(-limit))
+
+    For limit <= 0 it is 0.
     """
     from scipy.special import ndtr
 
@@ -126,8 +144,8 @@ def _expected_saving(mean: Floats, spread: Floats, limit: Floats) -> Floats:
 
 
 def _expected_loss(mean: Floats, spread: Floats, limit: Floats) -> Floats:
-    """E[max(0, 1 - exp(d))] for d = min(x, limit), x ~ N(mean, spread^2); float64 [n]. Where limit < 0, all of d that
-    exceeds it loses 1 - exp(limit)."""
+    """E[max(0, 1 - exp(d))] for d = min(x, limit), x ~ N(mean, spread^2); float64 [n]. Where limit < 0, every x above
+    the limit contributes 1 - exp(limit)."""
     from scipy.special import ndtr
 
     edge = np.minimum(limit, 0.0)

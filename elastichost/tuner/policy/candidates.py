@@ -1,7 +1,7 @@
-"""Which configurations are possible within bounds: all of them, those next to one, a few that are far apart. Pure.
+"""Enumerates the possible configurations within bounds: all, the neighbours of one, or a few far apart. Pure.
 
-The bounds are monotone (whatever fits still fits with fewer processes or cores), so each number has a largest value
-that depends on the numbers before it only, and the space is laid out without ever looking at what does not fit.
+The bounds are monotone: a configuration that fits also fits with fewer processes or cores. So each number has a largest
+value that depends only on the numbers before it, and only configurations that fit are generated.
 """
 
 from __future__ import annotations
@@ -29,24 +29,27 @@ __all__ = [
     "repaired",
 ]
 
-LIMIT = 1_000_000  # candidates that are enumerated; beyond, `frontier.nsga2` searches
-CHUNK = 250_000  # rows that are laid out at a time
+LIMIT = 1_000_000  # largest number of candidates that are enumerated; above it, `frontier.nsga2` searches
+CHUNK = 250_000  # rows that are generated at a time
 Whole = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 
 
 class Bounds(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """least, most: of every number. cores: of the host or cluster, 0: no limit.
+    """The range of every number of a configuration, and the limits of cores and memory.
 
-    share_cores: all processes run on the same cores, so that workers x worker_cores may be up to
-    cores x oversubscription; PS ride along, for they mostly wait. No process has more threads than there are cores, and
-    workers that share cores have as few threads as is allowed: threads of one worker wait for one another, for a while
-    actively, and beyond the cores they stop each other.
-    Without it each process has cores of its own, and all of them together have `cores`.
+    least, most: the smallest and the largest value of every number. cores: cores of the host or cluster; 0: no limit.
 
-    worker_bytes, server_bytes: memory of one process; memory_bytes: of all of them, 0: no limit.
+    share_cores: True: all processes run on the same cores. Then workers x worker_cores may be up to
+    cores x oversubscription; PS are not counted, because they mostly wait. No process has more threads than there are
+    cores. If workers x worker_cores exceeds the cores, worker_cores must be the least allowed value: the threads of one
+    worker wait for each other, partly by spinning, so with more threads than cores they block each other. False: each
+    process has its own cores, and all processes together have at most `cores`.
 
-    Raises ValueError for bounds that are no bounds; bounds within which nothing fits are legal, and have no candidates.
+    worker_bytes, server_bytes: memory of one process. memory_bytes: memory of all processes together; 0: no limit.
+
+    Raises ValueError for an invalid range or limit. Bounds that no configuration fits are valid, and have no
+    candidates.
     """
 
     least: Configuration
@@ -61,24 +64,27 @@ class Bounds(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def __post_init__(self) -> None:
         low, high = _row(self.least), _row(self.most)
         if min(low) < 1 or any(one > other for one, other in zip(low, high, strict=True)):
-            raise ValueError(f"from {self.least} to {self.most} is no range: every number is at least 1")
+            raise ValueError(
+                f"invalid range from {self.least} to {self.most}: numbers must be at least 1 and not exceed the maximum"
+            )
         if min(self.cores, self.worker_bytes, self.server_bytes, self.memory_bytes) < 0:
-            raise ValueError("cores and memory cannot be negative")
+            raise ValueError("cores and memory must be at least 0")
         if not 0 < self.oversubscription < math.inf:
-            raise ValueError(f"oversubscription {self.oversubscription} is not a positive number")
+            raise ValueError(f"oversubscription={self.oversubscription} must be a positive number")
 
     def memory_of(self, configurations: ConfigurationArray) -> Floats:
-        """Bytes of all processes together, float64 [n], for float64 [n, 4]."""
+        """Bytes of all processes of each configuration together; float64 [n] for float64 [n, 4]."""
         needed: Floats = configurations[:, :2] @ np.array([self.worker_bytes, self.server_bytes])
         return needed
 
     @property
     def _thread_budget(self) -> int:
-        """Threads of all workers together on shared cores. The nudge undoes what 2.2 * 10 loses."""
+        """Largest number of threads of all workers together on shared cores. The factor 1 + 1e-12 undoes rounding
+        errors of the product, as in 2.2 * 10."""
         return math.floor(self.cores * self.oversubscription * (1 + 1e-12))
 
-    # The largest value of each number, given the numbers before it: in the order workers, servers, worker_cores,
-    # server_cores. A range may be empty only for the workers.
+    # The largest value of each number, given the numbers before it, in the order workers, servers, worker_cores,
+    # server_cores. Only the range of the workers can be empty.
 
     def _most_workers(self) -> int:
         low, found = self.least, self.most.workers
@@ -124,12 +130,12 @@ def _row(configuration: Configuration) -> tuple[int, int, int, int]:
 
 
 def as_configurations(array: ConfigurationArray) -> tuple[Configuration, ...]:
-    """What `facts.as_array` made an array of; float64 [n, 4]."""
+    """Converts float64 [n, 4] to configurations; the inverse of `facts.as_array`."""
     return tuple(Configuration(*row) for row in array.astype(np.int64).tolist())
 
 
 def contains(bounds: Bounds, array: ConfigurationArray) -> npt.NDArray[np.bool_]:
-    """Which rows are within the bounds; bool [n] for float64 [n, 4]."""
+    """Whether each row is within the bounds; bool [n] for float64 [n, 4]."""
     workers, servers, worker_cores, server_cores = array.T
     inside: npt.NDArray[np.bool_] = np.all((array >= _row(bounds.least)) & (array <= _row(bounds.most)), axis=1)
     if bounds.memory_bytes:
@@ -143,11 +149,11 @@ def contains(bounds: Bounds, array: ConfigurationArray) -> npt.NDArray[np.bool_]
     return inside
 
 
-# --- all of them ------------------------------------------------------------------------------------------------------
+# --- all candidates ---------------------------------------------------------------------------------------------------
 
 
 def count(bounds: Bounds) -> int:
-    """How many candidates there are, without laying them out."""
+    """Returns the number of candidates without generating them."""
     if not bounds.cores and not bounds.memory_bytes:
         ranges = zip(_row(bounds.least), _row(bounds.most), strict=True)
         return math.prod(high - low + 1 for low, high in ranges)
@@ -159,21 +165,22 @@ def count(bounds: Bounds) -> int:
 
 
 def enumerate_candidates(bounds: Bounds, limit: int = LIMIT) -> ConfigurationArray:
-    """All candidates, float64 [n, 4], columns as in COLUMNS, in lexicographic order. Raises ValueError when there are
-    more than `limit` of them: search with `frontier.nsga2` then."""
+    """Returns all candidates: float64 [n, 4], columns as in COLUMNS, in lexicographic order. Raises ValueError for more
+    than `limit` candidates; `frontier.nsga2` searches them instead."""
     parts, total = list[ConfigurationArray](), 0
     for workers, servers, worker_cores in _triples(bounds):
         most = bounds._most_server_cores(workers, servers, worker_cores)
         total += int((most - bounds.least.server_cores + 1).sum())
         if total > limit:
-            raise ValueError(f"more than {limit:,} configurations are possible; search with frontier.nsga2")
+            raise ValueError(f"the bounds allow more than {limit:,} configurations; search them with frontier.nsga2")
         columns = _expanded((workers, servers, worker_cores), bounds.least.server_cores, most)
         parts.append(np.stack(columns, axis=1).astype(np.float64))
     return np.concatenate(parts) if parts else np.empty((0, len(COLUMNS)))
 
 
 def _triples(bounds: Bounds) -> Iterator[tuple[Whole, Whole, Whole]]:
-    """Workers, servers and worker_cores of all candidates, some thousand rows at a time, in lexicographic order."""
+    """Yields workers, servers and worker_cores of all candidates in parts of about CHUNK rows, in lexicographic
+    order."""
     low, high = bounds.least, bounds.most
     each = (high.servers - low.servers + 1) * (high.worker_cores - low.worker_cores + 1)
     step = max(1, CHUNK // each)
@@ -187,22 +194,22 @@ def _triples(bounds: Bounds) -> Iterator[tuple[Whole, Whole, Whole]]:
 
 
 def _expanded(columns: Sequence[Whole], low: int, high: Whole) -> tuple[Whole, ...]:
-    """Each row once for each value from `low` to its `high`, which become the new last column."""
+    """Repeats each row for each value from `low` to its `high`, and appends these values as the last column."""
     times = high - low + 1
     ends = np.cumsum(times)
     values = np.arange(ends[-1] if len(ends) else 0) - np.repeat(ends - times, times) + low
     return (*(np.repeat(column, times) for column in columns), values)
 
 
-# --- some of them -----------------------------------------------------------------------------------------------------
+# --- some candidates --------------------------------------------------------------------------------------------------
 
 
 def repaired(bounds: Bounds, wishes: Floats) -> ConfigurationArray:
-    """A candidate for each wish: rounded, and cut to what fits, the later numbers giving way to the earlier ones.
-    float64 [n, 4] each. Raises ValueError when nothing fits within the bounds."""
+    """Returns a candidate for each row of `wishes`: each number is rounded and then clipped to its range given the
+    numbers before it. float64 [n, 4] each. Raises ValueError if no configuration fits the bounds."""
     low, last = bounds.least, bounds._most_workers()
     if last < low.workers:
-        raise ValueError(f"nothing fits within the bounds: not even {low}; give more cores or memory, or ask for less")
+        raise ValueError(f"no configuration fits the bounds, not even {low}: give more cores or memory, or lower it")
     whole = np.rint(wishes).astype(np.int64).T
     workers = np.clip(whole[0], low.workers, last)
     servers = np.clip(whole[1], low.servers, bounds._most_servers(workers))
@@ -213,8 +220,8 @@ def repaired(bounds: Bounds, wishes: Floats) -> ConfigurationArray:
 
 
 def neighbours(bounds: Bounds, configuration: Configuration) -> ConfigurationArray:
-    """Candidates one step away, float64 [n, 4], in lexicographic order: one number more or less, doubled or halved, and
-    half as many processes with twice the cores or the other way round."""
+    """Returns the candidates one step away; float64 [n, 4], in lexicographic order. A step changes one number by 1,
+    doubles or halves it, or halves the processes of a role and doubles their cores, or the reverse."""
     own = np.array(_row(configuration), dtype=np.int64)
     rows = list[Whole]()
     for column in range(len(COLUMNS)):
@@ -231,8 +238,8 @@ def neighbours(bounds: Bounds, configuration: Configuration) -> ConfigurationArr
 
 
 def nearest_candidate(bounds: Bounds, wish: Sequence[float], limit: int = LIMIT) -> Configuration:
-    """The candidate closest to four positive numbers, by ratios. With more than `limit` candidates one that no step
-    brings closer. Raises ValueError when nothing fits within the bounds."""
+    """Returns the candidate nearest, by ratios, to four positive numbers. With more than `limit` candidates it is a
+    local optimum: no neighbour is nearer. Raises ValueError if no configuration fits the bounds."""
     target = np.log(np.maximum(np.array(wish, dtype=np.float64), 1e-9))
 
     def away(array: ConfigurationArray) -> Floats:
@@ -250,18 +257,18 @@ def nearest_candidate(bounds: Bounds, wish: Sequence[float], limit: int = LIMIT)
 
 
 def features_of(array: ConfigurationArray) -> Floats:
-    """What speed depends on, by ratios: log of worker_cores, server_cores, workers / servers, workers.
+    """Logs of the quantities that determine the speed: worker_cores, server_cores, workers / servers, workers;
     float64 [n, 4]."""
     logs = np.log(array)
     return np.stack([logs[:, 2], logs[:, 3], logs[:, 0] - logs[:, 1], logs[:, 0]], axis=1)
 
 
 def maximin(candidates: ConfigurationArray, chosen: ConfigurationArray, picks: int) -> npt.NDArray[np.int64]:
-    """Indices of up to so many candidates, each as far as possible from those chosen and picked before it.
+    """Returns the indices of up to `picks` candidates; each is as far as possible from the chosen and the picked ones.
 
-    Distances are Euclidean over `features_of`, each scaled to its range over the candidates. With nothing chosen the
-    first pick is the candidate nearest the middle. int64 [picks], or fewer when all others were chosen already. (The
-    greedy choice is within a factor of 2 of the best spacing: Gonzalez 1985.)
+    Distances are Euclidean over `features_of`, each feature scaled to its range over the candidates. If `chosen` is
+    empty, the first pick is the candidate nearest to the middle of the ranges. int64 [picks], or fewer if no other
+    candidate is left. The greedy choice is within a factor of 2 of the best spacing (Gonzalez 1985).
     """
     if not len(candidates):
         return np.empty(0, dtype=np.int64)

@@ -1,4 +1,4 @@
-"""What the tuner is told, remembers and decides. Pure values."""
+"""Settings, state and decisions of the tuner. Pure values."""
 
 from __future__ import annotations
 
@@ -20,8 +20,13 @@ Kind = Literal["try", "move", "return", "settle"]
 
 
 class TunerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What does not change while a job runs. moving_s: training lost by a move, until one was measured. most_trials: so
-    many configurations are tried for what they may teach; moves that surely pay are not counted."""
+    """The settings of the tuner, constant while a job runs.
+
+    workload, bounds: of the job. block: how long a configuration is measured. model: name in `models.registry`.
+    explore: "safe": trials must be likely to hold the floor; "free": any trial; "off": no trials. floor: share of the
+    best known speed that a trial must hold. min_gain: price of cores (`acquisition.DecisionCosts`). moving_s: seconds
+    of training that a move loses, used until a move was measured. most_trials: largest number of trials; moves that
+    very probably save time do not count."""
 
     workload: Workload
     bounds: Bounds
@@ -38,7 +43,7 @@ class TunerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class SpeedForecast(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What is expected of one configuration: samples/s, with a 90 % interval."""
+    """The predicted or measured speed of one configuration, in samples/s, with a 90 % interval."""
 
     configuration: Configuration
     samples_per_s: float
@@ -48,28 +53,36 @@ class SpeedForecast(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Decision(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """`configuration`: what should run from now on. `confidence`: chance that it pays, moving included."""
+    """A decision of the tuner.
+
+    kind: "try": run a configuration to measure it; "move": change to a faster one; "return": go back to the best known
+    one; "settle": keep the present one. configuration: the one that should run from now on. confidence: probability
+    that it saves time, the cost of the move included."""
 
     kind: Kind
     configuration: Configuration
     reason: str
-    present: SpeedForecast | None = None  # what runs, as measured
-    expected: SpeedForecast | None = None  # what should run, as predicted
+    present: SpeedForecast | None = None  # measured speed of the running configuration
+    expected: SpeedForecast | None = None  # predicted or measured speed of `configuration`
     second: SpeedForecast | None = None  # the next best choice
-    gain_s: float = 0.0  # expected saving over the rest of the run, costs taken off
-    cost_s: float = 0.0  # of moving
+    gain_s: float = 0.0  # seconds that the decision is expected to save over the rest of the run, costs deducted
+    cost_s: float = 0.0  # seconds of training that the move loses
     confidence: float = 0.0
-    observed: int = 0  # configurations that were measured
-    rank: int = 0  # directions the measurements determine, of `parameters`
+    observed: int = 0  # number of measured configurations
+    rank: int = 0  # number of directions in the space of the model's `parameters` that measurements determine
     parameters: int = 0
 
 
 class TunerState(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """observations: one a configuration, since the speed changed last; faded: of others, from before. attempts: how
-    often each was asked for. trials, moves, returns: how often, since the speed changed last. patience_s: for how long
-    a settled run does not reconsider; 0: as long as usual. slow_s: that looks have trained below the floor, since the
-    speed changed last. moving_s: what the last move cost. drift: sums that tell when the speed has changed. prior: what
-    the model believed when it did; None: it did not."""
+    """Everything that the tuner remembers of a run. "Since the change" means since the last detected change of speed.
+
+    profile: the block that is being measured. observations: one per configuration, since the change. faded:
+    observations of other configurations from before the change, rescaled. attempts: configuration -> how often it was
+    decided for. trials, moves, returns: number of decisions of each kind since the change. is_settled: the last
+    decision was to keep the configuration. considered_s: time of the last decision. patience_s: seconds for which a
+    settled run is not reconsidered; 0: RECONSIDER_S. slow_s: seconds that trials ran below the floor since the change.
+    moving_s: seconds of training that moves lose, measured; None: not measured yet. drift: the sums that detect a
+    change of speed. prior: the fitted model at the change; None: the speed has not changed."""
 
     profile: ProfileState = ProfileState()
     observations: tuple[Observation, ...] = ()
@@ -88,7 +101,7 @@ class TunerState(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def measured(observation: Observation) -> SpeedForecast:
-    """What was measured, with the 90 % interval of its error."""
+    """The speed of an observation with its 90 % interval, exp(+-1.645 log_error)."""
     wide = float(np.exp(1.645 * observation.log_error))
     rate = observation.samples_per_s
     return SpeedForecast(observation.configuration, rate, rate / wide, rate * wide)

@@ -1,4 +1,7 @@
-"""Whether the machine or the data have changed, so that what was measured before holds no more. Pure."""
+"""Detects that the speed of a run has changed, so that earlier measurements are no longer valid. Pure.
+
+The cause may be the machine (other processes use it) or the data.
+"""
 
 from __future__ import annotations
 
@@ -12,18 +15,19 @@ from elastichost.tuner.facts import Configuration, Observation
 __all__ = ["Drift", "Reference", "observe"]
 
 ALLOWANCE, ALARM = 0.5, 5.0  # of the cumulative sums, in standard deviations
-DRIFT_NOISE = 0.01  # by which a machine differs from itself
+DRIFT_NOISE = 0.01  # standard deviation of the log speed of an unchanged machine over time
 
 
 class Reference(msgspec.Struct, frozen=True):
-    """What a configuration does, from all that was seen of it: log(samples_per_s) and the variance of that."""
+    """The pooled speed of a configuration from all its observations: log(samples_per_s) and its variance."""
 
     log_speed: float
     variance: float
 
 
 class Drift(msgspec.Struct, frozen=True):
-    """Page's cumulative sums (Biometrika 41, 1954) of standardised residuals, upwards and downwards."""
+    """State of the detector: cumulative sums of standardised residuals, upwards and downwards (Page, Biometrika 41,
+    1954)."""
 
     references: Mapping[Configuration, Reference] = {}
     up: float = 0.0
@@ -31,11 +35,16 @@ class Drift(msgspec.Struct, frozen=True):
 
 
 def observe(state: Drift, observation: Observation) -> tuple[Drift, bool]:
-    """Folds one observation; True: what was measured before holds no more, and the state begins anew with this one.
+    """Folds one observation. True: the speed has changed, and the returned state contains only this observation.
 
-    z = (log(speed) - reference) / sqrt(both variances) of a configuration seen before, the reference being the mean by
-    precision of all before: such residuals are independent while nothing changes (Brown, Durbin and Evans 1975). The
-    sums grow by |z| - 0.5 and may reach 5, which chance alone does once in some hundred observations.
+    For a configuration that was observed before,
+
+        z = (log(speed) - reference) / sqrt(variance of speed + variance of reference)
+
+    where the reference is the precision-weighted mean of all earlier observations. These residuals are independent as
+    long as nothing changes (Brown, Durbin and Evans 1975). The sums grow by z - ALLOWANCE upwards and by
+    -z - ALLOWANCE downwards, and do not fall below 0. A sum above ALARM = 5 is a change; by chance alone that happens
+    once in several hundred observations.
     """
     own = Reference(math.log(observation.samples_per_s), observation.log_error**2 + DRIFT_NOISE**2)
     known = state.references.get(observation.configuration)

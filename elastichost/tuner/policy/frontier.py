@@ -1,7 +1,8 @@
-"""Configurations of which none is both faster and cheaper than another: the Pareto frontier of speed and cost. Pure.
+"""The Pareto frontier of speed and cost: configurations that no other one beats in both. Pure.
 
-Exact where all candidates can be predicted at once, which takes milliseconds for a hundred thousand of them; by NSGA-II
-(Deb, Pratap, Agarwal and Meyarivan 2002, as DLRover-RM uses it) where there are too many, or where it is asked for.
+The frontier is exact where all candidates can be predicted at once; that takes milliseconds for 100,000 candidates.
+For more candidates, or on request, NSGA-II searches it (Deb, Pratap, Agarwal and Meyarivan 2002; DLRover-RM uses the
+same method).
 """
 
 from __future__ import annotations
@@ -29,15 +30,17 @@ Objective = Callable[[ConfigurationArray], Floats]
 
 
 class Prices(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a core and a GiB cost, in any unit. By default in cores: a GiB costs 0.13 of one in the price lists of large
-    clouds (Google Compute Engine N1, 2024: 0.0332 $ an hour and core, 0.0044 $ an hour and GiB)."""
+    """Prices of a core and of a GiB of memory, in any common unit. The default unit is the price of one core: a GiB
+    costs 0.13 of a core in cloud price lists (Google Compute Engine N1, 2024: 0.0332 $ per core and hour, 0.0044 $ per
+    GiB and hour)."""
 
     core: float = 1.0
     gib: float = 0.13
 
 
 class Frontier(msgspec.Struct, frozen=True):
-    """float64 [n, 4], [n] and [n]; by rising cost, and therefore by rising gain."""
+    """The n configurations of a frontier, float64 [n, 4], with their gain and cost, float64 [n]; sorted by rising cost,
+    and therefore by rising gain."""
 
     configurations: ConfigurationArray
     gain: Floats
@@ -47,8 +50,8 @@ class Frontier(msgspec.Struct, frozen=True):
 def resource_cost(
     configurations: ConfigurationArray, memory_bytes: Floats | float = 0.0, prices: Prices | None = None
 ) -> Floats:
-    """What the cores and the memory of each configuration cost, float64 [n]. configurations: float64 [n, 4];
-    memory_bytes: of all processes of each together, float64 [n] or one number."""
+    """The cost of the cores and the memory of each configuration, float64 [n]. configurations: float64 [n, 4].
+    memory_bytes: memory of all processes of a configuration together, float64 [n] or one number."""
     prices = prices or Prices()
     workers, servers, worker_cores, server_cores = configurations.T
     cores = workers * worker_cores + servers * server_cores
@@ -56,20 +59,21 @@ def resource_cost(
 
 
 def pareto(gain: Floats, cost: Floats) -> npt.NDArray[np.int64]:
-    """Indices of what nothing else beats (no less gain at no more cost, one of them better), by rising cost; int64 [k].
+    """Returns the indices of the undominated entries by rising cost, int64 [k].
 
-    Of those equal in both the first. What has no finite gain or cost is left out. gain, cost: float64 [n]; raises
-    ValueError when they are of different lengths.
+    An entry is dominated if another one has at least its gain at no more cost, and is better in one of the two. Of
+    entries that are equal in both, the first is returned. Entries without a finite gain or cost are left out. gain,
+    cost: float64 [n]. Raises ValueError if their lengths differ.
     """
     if gain.shape != cost.shape or gain.ndim != 1:
-        raise ValueError(f"gain {gain.shape} and cost {cost.shape} must be of one length")
+        raise ValueError(f"gain {gain.shape} and cost {cost.shape} must be vectors of the same length")
     usable = np.flatnonzero(np.isfinite(gain) & np.isfinite(cost))
     if not len(usable):
         return usable
     by_cost = usable[np.argsort(cost[usable])]
-    # only what gains no less than all that cost less can stay: a handful, and the exact order is needed of them alone
+    # Only entries with at least the gain of all cheaper ones can stay. These are few, and only they are sorted exactly:
     records = np.sort(by_cost[gain[by_cost] >= np.maximum.accumulate(gain[by_cost])])
-    # by rising cost, at equal cost by falling gain, at equal gain by index; kept is what gains more than all before it
+    # by rising cost, then falling gain, then index. Entries with more gain than all before them are kept.
     order = records[np.lexsort((-gain[records], cost[records]))]
     best_before = np.concatenate(([-np.inf], np.maximum.accumulate(gain[order])[:-1]))
     return np.asarray(order[gain[order] > best_before])
@@ -87,16 +91,17 @@ def nsga2(
     generations: int = 60,
     start: ConfigurationArray | None = None,
 ) -> Frontier:
-    """The frontier of all configurations that the search looked at. predict: gain, such as samples/s.
+    """Searches with NSGA-II, and returns the frontier of all configurations that the search evaluated.
 
-    Variables are whole numbers, and what crossover and mutation make is cut to what fits (`candidates.repaired`), so
-    that nothing else is ever looked at. start: configurations to begin with, float64 [n, 4], such as the present one;
-    the others are drawn by ratios, log-uniformly. The same seed gives the same frontier. population * generations is
-    the number of predictions. Raises ValueError when nothing fits within the bounds, and ConfigError where pymoo is not
+    predict: the gain of configurations, for example samples/s. cost: their cost. Variables are whole numbers. The
+    results of crossover and mutation are repaired to candidates (`candidates.repaired`), so only configurations within
+    the bounds are evaluated. start: configurations of the first population, float64 [n, 4], for example the present
+    one; the rest of it is drawn log-uniformly. The same seed gives the same frontier. The number of predictions is
+    population * generations. Raises ValueError if no configuration fits the bounds, and ConfigError if pymoo is not
     installed.
     """
     require_nsga2()
-    # slow to import, and most runs never need it
+    # imported here because the import is slow and most runs do not need it
     from pymoo.core.problem import Problem
     from pymoo.optimize import minimize
 
@@ -107,7 +112,7 @@ def nsga2(
             array = np.asarray(x, dtype=np.float64)
             found = array, predict(array), cost(array)
             seen.append(found)
-            # NSGA-II minimises, and ranks no NaN
+            # NSGA-II minimises, and cannot rank NaN
             out["F"] = np.nan_to_num(np.stack([-found[1], found[2]], axis=1), nan=1e300, posinf=1e300, neginf=-1e300)
 
     low = _numbers(bounds, "least")
@@ -121,16 +126,16 @@ def nsga2(
 
 
 def require_nsga2() -> None:
-    """Raises ConfigError where pymoo, which NSGA-II is from, is not installed."""
+    """Raises ConfigError if pymoo, which implements NSGA-II, is not installed."""
     if importlib.util.find_spec("pymoo") is None:
         raise ConfigError(
             'tuner.search = "nsga2" needs pymoo, which is not installed here',
-            hint='pip install "elastichost[nsga2]", or leave tuner.search as it is by default, "auto"',
+            hint='pip install "elastichost[nsga2]", or use the default tuner.search = "auto"',
         )
 
 
 def warm_up_nsga2() -> None:
-    """Runs a short search, so that pymoo is imported: parts of it are imported only within a search."""
+    """Runs a short search to import pymoo; parts of pymoo are imported only during a search."""
 
     def first(array: ConfigurationArray) -> Floats:
         return array[:, 0]

@@ -1,7 +1,8 @@
-"""What a run's tuner tells whoever shares a host among several: speeds it could have, by the threads that takes. Pure.
+"""The frontier of threads and speeds that a run reports to the dispatcher, which divides a host among jobs. Pure.
 
-The frontier of its model (no plan is both faster and cheaper), as DLRover-RM's jobs tell their cluster's brain (PVLDB
-17(12), 2024). A model that was fitted while others took part of the host knows ratios of speeds better than speeds.
+It is the Pareto frontier of the run's model: no plan is both faster and cheaper than a plan of the frontier. In
+DLRover-RM jobs report the same to the brain of their cluster (PVLDB 17(12), 2024). If other jobs used part of the host
+while the model was fitted, its ratios of speeds are more reliable than its speeds.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ MOST_POINTS = 16
 
 
 def job_frontier(state: TunerState, settings: TunerSettings) -> tuple[FrontierPoint, ...]:
-    """By rising threads, and so by rising speed; empty while nothing was measured, or where plans are too many to be
-    looked at one by one."""
+    """Returns up to MOST_POINTS points by rising threads, and therefore by rising speed. Empty before the first
+    measurement, and if the bounds allow too many plans to predict each one."""
     if not state.observations or count(settings.bounds) > min(LIMIT, 20_000):
         return ()
     prior = settings.prior if state.prior is None else state.prior
@@ -30,7 +31,7 @@ def job_frontier(state: TunerState, settings: TunerSettings) -> tuple[FrontierPo
     space = enumerate_candidates(settings.bounds)
     predictions = bounded(fitted.predict(space), most(settings.workload, state.observations, space))
     threads = space[:, 0] * space[:, 2]
-    front = pareto(predictions.samples_per_s, threads + 0.01 * space[:, 1])  # of equals the one with fewer PS
+    front = pareto(predictions.samples_per_s, threads + 0.01 * space[:, 1])  # fewer PS break ties
     front = front[np.unique(np.linspace(0, len(front) - 1, MOST_POINTS).round().astype(np.int64))]
     return tuple(
         FrontierPoint(

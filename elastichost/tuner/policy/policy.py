@@ -1,7 +1,24 @@
-"""The tuner of one job: looks at what is counted, fits the model, and decides what should run. Pure.
+"""The tuner of one job: measures the running configuration, fits the model, and decides which one should run. Pure.
 
-`advance` is called with every look. When a block of measurement is complete it decides: try another configuration, move
-to it for good, go back to the best one known, or settle. Every decision has its reason in words.
+Rules:
+- A decision is made when a block of measurement is complete, or earlier if the block so far is clear.
+- There are four decisions: "try" another configuration, "move" to a faster one, "return" to the best known one, and
+  "settle" (keep the present one). Each has its reason as a sentence.
+- With `explore = "safe"` a trial that is clearly below the floor is left at once.
+- A settled run is reconsidered after RECONSIDER_S seconds; after each time without a change the wait doubles.
+- A detected change of speed makes old observations doubtful, and allows all trials and moves again.
+
+Theory of operation. The caller calls `advance` with every sample of the counters, the number of samples that are left
+to train, and the settings. `absorb` folds the sample into the block that is being measured (`profile.fold`). A complete
+block becomes an observation; the drift detector (`drift.observe`) compares it with earlier observations of the same
+configuration. `_seen` fits the model to all observations, corrects its predictions by the measured residuals
+(`residual_gp.surface`), and selects the configurations to evaluate (`search_space`). `trials.choose` selects a trial or
+a move among them. If there is none, and the running configuration is slower than the best known one, the tuner returns
+to that one; otherwise it settles.
+
+The state is an immutable value, and the module has no other state. The caller applies a decision by changing the plan.
+The next sample with the new configuration starts a new block. If a change is not made, its configuration is decided for
+at most ATTEMPTS times. The tuner decides only for configurations within the bounds.
 """
 
 from __future__ import annotations
@@ -45,20 +62,19 @@ __all__ = [
     "measured",
 ]
 
-SUSPICIOUS = 2.5  # of the sums that tell of a change: half-way to it
-FADING = 0.5  # of a change of speed: so doubtful is afterwards what was known before
-ATTEMPTS = 2  # a configuration that was asked for so often and never measured is left alone
-MOST_RETURNS = 12  # until the speed changes
-TIE = 0.005  # configurations that differ by less are equally good
-EARLY = 0.1  # what is so much better, in log speed, is not kept waiting until a block is complete; so much is a gain
-RECONSIDER_S = 60.0  # a settled run looks at its candidates again, and each time in vain after twice as long
+SUSPICIOUS = 2.5  # a drift sum above this value, half of the alarm, keeps a block out of the pooled observations
+FADING = 0.5  # after a change of speed, earlier knowledge gets an additional error of this share of the change
+ATTEMPTS = 2  # a configuration that was decided for this number of times and never measured is not tried again
+MOST_RETURNS = 12  # largest number of returns until the speed changes
+TIE = 0.005  # configurations whose log speeds differ by less are equally good
+EARLY = 0.1  # advantage in log speed that is decided before a block is complete; also the least large gain
+RECONSIDER_S = 60.0  # seconds until a settled run is reconsidered; doubles after each time without a change
 
 
 def advance(
     state: TunerState, look: ProfileSample, samples_left: int, settings: TunerSettings
 ) -> tuple[TunerState, Decision | None]:
-    """Takes one look; a decision when a block is complete and there is something to say, or before that when what the
-    block says so far is clear."""
+    """Folds one sample. Returns the new state, and a decision if one is due (see the module docstring)."""
     before, settings = state, _within(settings, look.most_workers)
     state, block, has_drifted = absorb(state, look, settings)
     if block is None:
@@ -73,7 +89,7 @@ def advance(
     if has_drifted:
         state = _forgotten(before, state, block, settings)
     if look.configuration != block.configuration:
-        return state, None  # a change cut it short
+        return state, None  # a change of the configuration ended the block
     is_due = look.at_s - state.considered_s >= max(RECONSIDER_S, state.patience_s)
     if state.is_settled and not has_drifted and not is_due:
         return state, None
@@ -91,8 +107,8 @@ def _within(settings: TunerSettings, most_workers: int | None) -> TunerSettings:
 def absorb(
     state: TunerState, look: ProfileSample, settings: TunerSettings
 ) -> tuple[TunerState, Observation | None, bool]:
-    """Takes one look and decides nothing: what is known then, the block that it completes, and whether that tells that
-    the speed has changed."""
+    """Folds one sample without a decision. Returns the new state, the observation if the sample completes a block, and
+    whether that observation shows a change of speed."""
     profile, block = fold(state.profile, look, settings.workload, settings.block)
     moving_s = state.moving_s
     if look.moving_s is not None:
@@ -106,7 +122,7 @@ def absorb(
     if has_drifted:
         observations, faded = (block,), rescaled(_known(state), block, FADING)
     elif block.configuration in state.drift.references and max(drift.up, drift.down) > SUSPICIOUS:
-        # the next one tells whether the speed has changed: until then this is not mixed with what was before
+        # The next block shows whether the speed has changed. Until then this one is not pooled with earlier ones.
         drift = msgspec.structs.replace(drift, references=state.drift.references)
     else:
         observations = joined(observations, block)
@@ -114,14 +130,14 @@ def absorb(
 
 
 def _known(state: TunerState) -> tuple[Observation, ...]:
-    """What was measured, and of what was not since the speed changed what is left of it."""
+    """The observations since the change of speed, and the rescaled earlier ones of other configurations."""
     measured_now = {one.configuration for one in state.observations}
     return (*state.observations, *(one for one in state.faded if one.configuration not in measured_now))
 
 
 def _forgotten(before: TunerState, state: TunerState, block: Observation, settings: TunerSettings) -> TunerState:
-    """What was learnt until the speed changed becomes the model's prior, as doubtful as the change is large; and all
-    may be tried again."""
+    """The state after a detected change of speed. The model that was fitted before becomes the prior, with errors
+    widened by FADING times the change. All counters restart, so every configuration may be tried again."""
     learnt = fit(settings.model, settings.workload, before.observations, _prior(before, settings)).posterior()
     doubt = FADING * change_of(before.observations, block)
     prior = Prior(learnt.mean, {name: float(np.hypot(sd, doubt)) for name, sd in learnt.sd.items()})
@@ -134,13 +150,15 @@ def _prior(state: TunerState, settings: TunerSettings) -> Prior | None:
     return settings.prior if state.prior is None else state.prior
 
 
-# --- what is seen -----------------------------------------------------------------------------------------------------
+# --- evidence ---------------------------------------------------------------------------------------------------------
 
 
 class _Evidence(msgspec.Struct, frozen=True):
-    """What a decision is made from. block: what was measured last; best: known, as corrected by the others;
-    advantage: of it over what runs, in log speed, prices off; has_gained: it is much better than the first that was
-    measured."""
+    """The input of a decision.
+
+    block: the last observation. best: the best known observation, its speed corrected by the model and the other
+    observations. advantage: log speed of `best` over that of the running configuration, both less the price of their
+    cores. has_gained: `best` is better than the first measured configuration by more than EARLY."""
 
     block: Observation
     best: Observation
@@ -160,7 +178,7 @@ def _seen(state: TunerState, block: Observation, samples_left: int, settings: Tu
     known = ground.at(ground.seen)
     worth = np.log(known.samples_per_s) - price_of(ground.seen, costs)
     own = next(index for index, one in enumerate(observations) if one.configuration == block.configuration)
-    possible = contains(settings.bounds, ground.seen)  # bounds may be narrower than they were
+    possible = contains(settings.bounds, ground.seen)  # the bounds may have become narrower
     possible[own] = True
     best = max(
         np.flatnonzero(possible).tolist(),
@@ -181,7 +199,8 @@ def _seen(state: TunerState, block: Observation, samples_left: int, settings: Tu
 def _open_space(
     ground: Surface, state: TunerState, costs: DecisionCosts, settings: TunerSettings
 ) -> ConfigurationArray:
-    """float64 [n, 4]: what was neither measured nor asked for in vain."""
+    """The candidates that were not measured, and not decided for ATTEMPTS times without a measurement;
+    float64 [n, 4]."""
 
     def worth(array: ConfigurationArray) -> npt.NDArray[np.float64]:
         return np.asarray(np.log(ground.at(array).samples_per_s) - price_of(array, costs))
@@ -195,7 +214,8 @@ def _open_space(
 def decision_costs(
     state: TunerState, samples_left: int, settings: TunerSettings, block: Observation | None = None
 ) -> DecisionCosts:
-    """Something was observed. block: the next one is taken to be as long and as noisy as that."""
+    """The costs of a decision. The state must have an observation. block: the next block is assumed to be as long and
+    as noisy as this one; None: the shortest block without noise."""
     fastest = max(one.samples_per_s for one in state.observations)
     return DecisionCosts(
         remaining_s=samples_left / max(fastest, 1e-9),
@@ -207,7 +227,7 @@ def decision_costs(
     )
 
 
-# --- what is decided --------------------------------------------------------------------------------------------------
+# --- decisions --------------------------------------------------------------------------------------------------------
 
 
 def _decide(
@@ -228,15 +248,16 @@ def _decide(
 
 
 def _is_telling(before: ProfileState, after: ProfileState, block: BlockSettings) -> bool:
-    """The block under way has become as long as the shortest one, or twice, or four times that."""
+    """Whether the block has just reached 1, 2, 4 or 8 times the shortest length; only then is it checked early."""
     return any(before.seconds < times * block.least_s <= after.seconds for times in (1, 2, 4, 8))
 
 
 def _watched(
     state: TunerState, samples_left: int, settings: TunerSettings, now_s: float
 ) -> tuple[TunerState, Decision | None]:
-    """Leaves a look at once that is clearly below the floor, or that is below it when looks have used up their time
-    there. What it has shown counts, though it is no block, so that nobody looks again."""
+    """Returns from a trial that is clearly below the floor, or that is below the floor after all trials together have
+    used up their time there. The windows of the trial become an observation although they are no complete block, so
+    that the configuration is not tried again."""
     others = [one for one in _known(state) if one.configuration != state.profile.configuration]
     is_look = bool(others) and len(others) == len(_known(state))
     if settings.explore != "safe" or not is_look:
@@ -254,8 +275,8 @@ def _watched(
     evidence = _seen(known, seen, samples_left, settings)
     if evidence.best.configuration == seen.configuration or state.returns >= MOST_RETURNS:
         return state, None
-    news = f"below the floor, {settings.floor:.0%} of the best known"
-    # what is long enough for a block is counted when the change cuts it short
+    news = f"slower than the floor of {settings.floor:.0%} of the best known speed"
+    # a block that is long enough becomes an observation when the change ends it, so it is not added here
     kept = known if so_far(state.profile, settings.workload, settings.block) is None else state
     return _return(msgspec.structs.replace(kept, considered_s=now_s), _Facts(evidence, news))
 
@@ -263,7 +284,7 @@ def _watched(
 def _decide_early(
     state: TunerState, samples_left: int, settings: TunerSettings, now_s: float
 ) -> tuple[TunerState, Decision | None]:
-    """Leaves what is clearly worse than something else, without waiting until it is known exactly how much."""
+    """Leaves a configuration that is clearly slower than another one, before its block is complete."""
     block = so_far(state.profile, settings.workload, settings.block)
     if block is None:
         return state, None
@@ -285,30 +306,30 @@ def _decide_early(
 def _chosen(evidence: _Evidence, settings: TunerSettings, state: TunerState) -> Chosen | None:
     trials = state.trials
     if settings.explore == "safe" and state.slow_s > slow_budget_s(evidence.costs.remaining_s):
-        trials = settings.most_trials  # looks have used up their time below the floor
+        trials = settings.most_trials  # trials have used up their time below the floor, so no more are made
     progress = Progress(trials, state.moves, evidence.has_gained, has_changed=state.prior is not None)
     return choose(evidence.options, evidence.best, evidence.costs, settings, progress)
 
 
 def _gain(evidence: _Evidence, chosen: Chosen) -> float:
-    """In log speed, over the best known."""
+    """Predicted log speed of the chosen configuration over that of the best known one."""
     return float(np.log(evidence.options.predictions.samples_per_s[chosen.index] / evidence.best.samples_per_s))
 
 
 def _least_advantage(costs: DecisionCosts) -> float:
-    """That going back pays, and is worth the trouble."""
+    """The least advantage, in log speed, for which a return saves more time than the move costs; at least TIE."""
     share = costs.moving_s / costs.remaining_s if costs.remaining_s > 0 else 1.0
     return max(TIE, -float(np.log1p(-share))) if share < 1.0 else float("inf")
 
 
 class _Facts(msgspec.Struct, frozen=True):
-    """What every decision tells."""
+    """Builds decisions from the evidence. news: what caused the decision, as the start of its reason; or ""."""
 
     evidence: _Evidence
     news: str
 
     def decision(self, kind: Kind, text: str) -> Decision:
-        """About the best known."""
+        """A decision for the best known configuration."""
         evidence = self.evidence
         return Decision(
             kind=kind,
@@ -323,19 +344,20 @@ class _Facts(msgspec.Struct, frozen=True):
         )
 
     def settled(self) -> Decision:
+        """A decision to keep the running configuration."""
         present, best = self.evidence.block.configuration, self.evidence.best
         second = self.evidence.options.fastest()
         if present == best.configuration:
-            text = f"{present} stays: {why_stay(second, best)}"
+            text = f"keep {present}: {why_stay(second, best)}"
         else:
-            text = f"{present} stays: it is as good as the best known, {ratio(self.evidence.block, best)}"
+            text = f"keep {present}: about as good as the best known; {ratio(self.evidence.block, best)}"
         settled = self.decision("settle", text)
         return msgspec.structs.replace(settled, configuration=present, second=second)
 
 
 def _return(state: TunerState, facts: _Facts) -> tuple[TunerState, Decision]:
     evidence = facts.evidence
-    text = f"back to {evidence.best.configuration}: {ratio(evidence.block, evidence.best)}"
+    text = f"return to {evidence.best.configuration}: {ratio(evidence.block, evidence.best)}"
     return msgspec.structs.replace(state, returns=state.returns + 1), facts.decision("return", text)
 
 
@@ -352,11 +374,11 @@ def _go(state: TunerState, chosen: Chosen, facts: _Facts) -> tuple[TunerState, D
     gain = expected.samples_per_s / evidence.best.samples_per_s - 1
     sure = float(chosen.values.sure[chosen.index])
     text = (
-        f"{target} is expected to train {rate(expected)} samples/s ({gain:+.0%} of the best known, "
-        f"{evidence.best.configuration}); it pays with {sure:.0%}"
+        f"{'try' if is_trial else 'move to'} {target}: predicted {rate(expected)}, {gain:+.0%} against the best known, "
+        f"{evidence.best.configuration}; it saves time with a probability of {sure:.0%}"
     )
     if is_trial:
-        text += f", and looking costs {evidence.costs.block_s + 2 * evidence.costs.moving_s:.1f} s at most"
+        text += f"; the trial costs at most {evidence.costs.block_s + 2 * evidence.costs.moving_s:.1f} s"
     decision = msgspec.structs.replace(
         facts.decision(chosen.kind, text),
         configuration=target,

@@ -1,7 +1,8 @@
-"""From what a run counts, look by look, to observations of its configurations: noise-aware, and without what disturbs.
+"""Turns the counters of a run into observations of its configurations: with errors, and without disturbed times. Pure.
 
-Step times are noisy and correlated (lag-1 autocorrelation 0.6 to 0.75 of real runs), so a block's speed is a robust
-mean over windows, and its error counts effective windows only. The first second after a change is left out.
+Step times are noisy and correlated (lag-1 autocorrelation 0.6 to 0.75 in real runs). So the speed of a block is a
+robust mean over windows, and its standard error uses the number of independent windows. The first second after a change
+of the configuration is left out.
 """
 
 from __future__ import annotations
@@ -30,32 +31,35 @@ __all__ = [
     "speed_of",
 ]
 
-USUAL_CORRELATION = 0.65  # of neighbouring windows
-USUAL_WINDOWS = 30  # so many windows say as much of it as what is usual
-OUTLYING = 3.0  # standard deviations from which on a window counts for no more
-LEAST_ERROR = 0.004  # what no block's error goes below: machines drift
-MEDIAN_OVER_MEAN = math.sqrt(math.pi / 2)  # standard error of a median over that of a mean: robustness has its price
-WANDERING, DOUBT = 0.04, 1.15  # blocks differ by as much without any drift; their errors are so much larger than told
+USUAL_CORRELATION = 0.65  # prior mean of the correlation of neighbouring windows
+USUAL_WINDOWS = 30  # the prior has the weight of this number of windows
+OUTLYING = 3.0  # windows farther from the median than this number of standard deviations are clipped to it
+LEAST_ERROR = 0.004  # lower limit of the error of a block, because machines drift
+MEDIAN_OVER_MEAN = math.sqrt(math.pi / 2)  # standard error of a median over that of a mean of normal values
+# Errors between blocks of different times: a standard deviation without any drift, and a factor on the block's error.
+WANDERING, DOUBT = 0.04, 1.15
 
 
 class Totals(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Sums since the run began, over all processes of a role, the ended ones too."""
+    """Sums since the start of the run over all processes of a role, including processes that ended."""
 
-    batches: float = 0.0  # of one worker; in sync mode its parts of a step
+    batches: float = 0.0  # batches of single workers; in sync mode a worker's parts of a step
     compute_s: float = 0.0
     reader_s: float = 0.0
     exchange_s: float = 0.0
     bytes_moved: float = 0.0
     worker_cpu_s: float = 0.0
     server_cpu_s: float = 0.0
-    training_cpu_s: float = 0.0  # of `worker_cpu_s`, the threads that train; 0: not known
+    training_cpu_s: float = 0.0  # the part of `worker_cpu_s` of the training threads; 0: not known
 
 
 class ProfileSample(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What was counted up to now. `configuration`: what runs, as planned; None while it is being changed.
-    `is_steady`: there is nothing but training: no checkpoint, no evaluation, everybody present has work. `moving_s`:
-    training that the change lost that was over since the look before. `most_workers`: more would find no memory, or
-    could not be started; None: nothing is known that speaks against any number."""
+    """The counters of a run at one time.
+
+    configuration: the running configuration according to the plan; None while it is being changed. is_steady: the run
+    only trains: no checkpoint, no evaluation, and all processes have work. samples: trained since the start of the run.
+    moving_s: seconds of training lost by a change that ended since the sample before; None: no change ended.
+    most_workers: the number of workers that memory and start failures allow; None: no known limit."""
 
     at_s: float
     configuration: Configuration | None
@@ -68,8 +72,8 @@ class ProfileSample(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class BlockSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A block is long enough when it has `iterations`, lasts `least_s`, and its error is below `log_error`; at the
-    latest after `most_s`."""
+    """The length of blocks. A block is complete when it has at least `iterations` iterations, lasts at least `least_s`
+    seconds and its standard error is at most `log_error`, or when it lasts `most_s` seconds."""
 
     least_s: float = 3.0
     most_s: float = 35.0
@@ -77,12 +81,13 @@ class BlockSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     log_error: float = 0.015
     warm_up_s: float = 1.0
     window_s: float = 0.5
-    window_iterations: int = 10  # a window counts whole batches: with few of them that is noise of its own
+    window_iterations: int = 10  # a window counts whole batches; with few batches the rounding adds noise
 
 
 class ProfileState(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The block under way. `edge`: the look at which the window under way began, None while training is not steady;
-    `since`, `until`: the block's first edge, and its last one."""
+    """The block that is being measured. warm_s: time at which the warm-up ends. edge: the sample at which the current
+    window began; None while training is not steady. since, until: samples at the start of the first window and at the
+    end of the last one."""
 
     configuration: Configuration | None = None
     warm_s: float = 0.0
@@ -98,13 +103,14 @@ class ProfileState(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 def fold(
     state: ProfileState, look: ProfileSample, workload: Workload, settings: BlockSettings
 ) -> tuple[ProfileState, Observation | None]:
-    """Adds one look. An observation when that completes a block; the next block of the configuration begins then. Also
-    when a change cuts a block short that is long enough but for its error."""
+    """Folds one sample. Returns an observation if the sample completes a block; then the next block of the same
+    configuration begins. A change of the configuration also completes a block, if it is long enough by time and
+    iterations."""
     if look.configuration is None or look.configuration != state.configuration:
         began = ProfileState(look.configuration, look.at_s + settings.warm_up_s)
         return began, so_far(state, workload, settings)
     if not look.is_steady:
-        # what was measured before counts; what follows has to warm up again
+        # the windows measured so far stay valid; after the disturbance the run must warm up again
         return msgspec.structs.replace(state, edge=None, warm_s=look.at_s + settings.warm_up_s), None
     if look.at_s < state.warm_s:
         return state, None
@@ -129,12 +135,12 @@ def fold(
         return grown, None
     fresh = ProfileState(state.configuration, state.warm_s, look)
     if np.median(grown.rates) <= 0:
-        return fresh, None  # it stood still: that is no speed
+        return fresh, None  # the run trained nothing in this block, so there is no speed to report
     return fresh, _observation(grown, look, workload)
 
 
 def so_far(state: ProfileState, workload: Workload, settings: BlockSettings) -> Observation | None:
-    """What the block under way says, however large its error; None: it is too short for anything."""
+    """The observation from the block so far, without regard to its error; None: the block is too short."""
     if state.until is None or not _is_long(state, workload, settings) or np.median(state.rates) <= 0:
         return None
     return _observation(state, state.until, workload)
@@ -151,9 +157,10 @@ def _is_complete(state: ProfileState, workload: Workload, settings: BlockSetting
 
 
 def speed_of(rates: tuple[float, ...]) -> float:
-    """Samples/s: the mean of windows, those farther than three standard deviations from the median (of logs) taken to
-    be there. A median would be the speed of most windows, but how long a run takes, and what its processes time, are
-    means: of windows with a coefficient of variation of 0.5 the two are 10 % apart. Some window is positive."""
+    """The speed of a block in samples/s: the mean of its windows, where logs are clipped to OUTLYING standard
+    deviations around their median. A mean is used because the duration of a run and the times of its processes are
+    means too; for windows with a coefficient of variation of 0.5, median and mean differ by 10 %. At least one window
+    must be positive."""
     logs = np.log(np.maximum(np.asarray(rates, dtype=np.float64), 1e-9))
     middle = float(np.median(logs))
     reach = OUTLYING * 1.4826 * float(np.median(np.abs(logs - middle)))
@@ -161,24 +168,26 @@ def speed_of(rates: tuple[float, ...]) -> float:
 
 
 def error_beside_others(log_error: float) -> float:
-    """Standard error of a block's log speed where it is compared to a block of another time; log_error: its own."""
+    """Standard error of a block's log speed in comparisons with blocks of other times. log_error: the block's own."""
     return math.hypot(DOUBT * log_error, WANDERING)
 
 
 def log_error_of(rates: tuple[float, ...]) -> float:
-    """Standard error of the log of the median of `rates`: sd * sqrt(pi/2) / sqrt(n_eff), with
-    n_eff = n (1 - rho) / (1 + rho), rho the lag-1 autocorrelation.
+    """Standard error of the log of the median of `rates`:
 
-    Of few windows rho is found too small by (1 + 4 rho) / n (Kendall, Biometrika 41, 1954) and is hardly known: it is
-    weighed against what is usual. What all of them have in common does not show among them: sd^2 is 1 / (1 - 1 / n_eff)
-    times what is seen.
+        log_error = sd * sqrt(pi / 2) / sqrt(n_eff),   n_eff = n (1 - rho) / (1 + rho)
+
+    n: number of windows. sd: standard deviation of their logs. rho: lag-1 autocorrelation. n_eff: number of independent
+    windows. The estimate of rho from few windows is too small by (1 + 4 rho) / n (Kendall, Biometrika 41, 1954) and
+    imprecise, so it is corrected and averaged with USUAL_CORRELATION. Deviations that all windows share do not show in
+    the spread among them, so sd^2 is the observed variance / (1 - 1 / n_eff). With fewer than 3 windows it is 0.5.
     """
     positive = np.log(np.maximum(np.asarray(rates, dtype=np.float64), 1e-9))
     n = len(positive)
     if n < 3:
         return 0.5
     centred = positive - np.median(positive)
-    # robust where most windows agree; the plain one where they do not
+    # the robust estimate, but at least half of the plain standard deviation
     spread = max(1.4826 * float(np.median(np.abs(centred))), 0.5 * float(positive.std(ddof=1)))
     rho = USUAL_CORRELATION
     if (power := float((centred**2).sum())) > 0:
@@ -193,12 +202,12 @@ def log_error_of(rates: tuple[float, ...]) -> float:
 def _observation(state: ProfileState, look: ProfileSample, workload: Workload) -> Observation:
     assert state.configuration is not None
     totals = state.totals
-    # async: an iteration is a worker's batch. sync: a step of all, of which each worker computes its part.
+    # async: an iteration is one batch of one worker. sync: it is one step, of which each worker computes a part.
     iterations = max(1.0, state.samples / workload.batch_size)
     workers = state.configuration.workers if workload.mode == "sync" else 1
 
     def timed(total: float) -> float | None:
-        """Workers tell sums of time and of batches together, a little after the samples are counted."""
+        """Seconds per batch. Workers report sums of times and of batches together, a little later than samples."""
         return total / totals.batches if total > 0 and totals.batches > 0 else None
 
     def used(total: float, processes: int) -> float | None:
@@ -236,10 +245,10 @@ TIMINGS: tuple[Timing, ...] = get_args(Timing)
 
 
 def merged(before: Observation, block: Observation) -> Observation:
-    """One observation of a configuration from two: speeds by precision, times by iterations. Raises ValueError for
-    different configurations."""
+    """Merges two observations of one configuration: speeds weighted by precision, times weighted by iterations. Raises
+    ValueError for different configurations."""
     if before.configuration != block.configuration:
-        raise ValueError(f"{before.configuration} and {block.configuration} are not one configuration")
+        raise ValueError(f"cannot merge observations of {before.configuration} and {block.configuration}")
     weights = np.array([before.log_error**-2, block.log_error**-2])
     logs = np.log([max(before.samples_per_s, 1e-9), max(block.samples_per_s, 1e-9)])
     seconds = before.seconds + block.seconds
@@ -263,11 +272,11 @@ def _mean(before: Observation, block: Observation, name: Timing) -> float | None
     return float((first * before.iterations + second * block.iterations) / total)
 
 
-# --- what is known of several -----------------------------------------------------------------------------------------
+# --- observations of several configurations ---------------------------------------------------------------------------
 
 
 def joined(observations: tuple[Observation, ...], block: Observation) -> tuple[Observation, ...]:
-    """One a configuration, in the order in which they were measured first."""
+    """Adds a block to the observations, one per configuration, in the order of their first measurement."""
     known = {one.configuration: one for one in observations}
     before = known.get(block.configuration)
     known[block.configuration] = block if before is None else merged(before, block)
@@ -275,16 +284,18 @@ def joined(observations: tuple[Observation, ...], block: Observation) -> tuple[O
 
 
 def change_of(observations: tuple[Observation, ...], block: Observation) -> float:
-    """Of log(samples_per_s), since the block's configuration was measured before. Raises ValueError when it was not."""
+    """The change of log(samples_per_s) of the block's configuration since its earlier observation. Raises ValueError if
+    there is none."""
     for one in observations:
         if one.configuration == block.configuration:
             return math.log(block.samples_per_s / one.samples_per_s)
-    raise ValueError(f"{block.configuration} was not measured before")
+    raise ValueError(f"there is no earlier observation of {block.configuration}")
 
 
 def rescaled(observations: tuple[Observation, ...], block: Observation, doubt: float) -> tuple[Observation, ...]:
-    """What was measured of others before the speed changed, as it is now if all changed alike: errors grow by `doubt`
-    times the change, and of what processes timed nothing is left."""
+    """Rescales the observations of other configurations after a change of speed, under the assumption that all
+    configurations changed by the same factor. Errors grow by `doubt` times the change of the log speed; timings are
+    removed."""
     change = change_of(observations, block)
     return tuple(
         msgspec.structs.replace(

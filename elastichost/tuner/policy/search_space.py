@@ -1,5 +1,5 @@
-"""Which configurations a decision looks at: all of them while they are few, else a coarse grid and what lies about its
-best points, or what NSGA-II finds. Pure."""
+"""Selects the configurations that a decision evaluates: all if they are few, else a coarse grid that is refined around
+its best points, or the frontier that NSGA-II finds. Pure."""
 
 from __future__ import annotations
 
@@ -15,18 +15,20 @@ from elastichost.tuner.policy.candidates import Bounds, contains, count, enumera
 __all__ = ["ALL_OF_THEM", "Search", "codes", "may_use_nsga2", "search_space"]
 
 Search = Literal["auto", "exact", "nsga2"]
-ALL_OF_THEM = 20_000  # so many are predicted in a few milliseconds
-EVOLVED = 6_000  # configurations that NSGA-II looks at: fewer are all looked at, which is better and takes less time
-BEST_POINTS, ROUNDS = 8, 8  # whose neighbours are looked at, so often: four steps lie between levels at 32, two at 16
-CODE = np.array([4096.0**3, 4096.0**2, 4096.0, 1.0])  # no number is larger, and all of it is exact
+ALL_OF_THEM = 20_000  # up to this number all candidates are evaluated; predicting them takes a few milliseconds
+EVOLVED = 6_000  # NSGA-II evaluates this number of configurations; for fewer candidates, evaluating all is faster
+# The neighbours of the BEST_POINTS best points are evaluated, ROUNDS times: levels of the grid are up to four steps
+# apart at 32, two at 16.
+BEST_POINTS, ROUNDS = 8, 8
+CODE = np.array([4096.0**3, 4096.0**2, 4096.0, 1.0])  # all numbers are below 4096, and the codes are exact in float64
 Floats = npt.NDArray[np.float64]
 Worth = Callable[[ConfigurationArray], Floats]
 
 
 def search_space(bounds: Bounds, search: Search, worth: Worth, seed: int) -> ConfigurationArray:
-    """Candidates, float64 [n, 4] in lexicographic order; empty when nothing fits the bounds. worth: of n of them,
-    float64 [n], the more the better. Raises ValueError for an exact search among more candidates than can be laid
-    out."""
+    """Returns the candidates to evaluate, float64 [n, 4] in lexicographic order; empty if no configuration fits the
+    bounds. worth: returns the worth of n candidates, float64 [n]; more is better. Raises ValueError for an exact search
+    with more candidates than `candidates.LIMIT`."""
     many = count(bounds)
     if search == "nsga2" and many > EVOLVED:
         return _by_nsga2(bounds, worth, seed)
@@ -36,12 +38,12 @@ def search_space(bounds: Bounds, search: Search, worth: Worth, seed: int) -> Con
 
 
 def may_use_nsga2(bounds: Bounds, search: Search) -> bool:
-    """Whether `search_space` can come to NSGA-II within these bounds, or narrower ones."""
+    """Whether `search_space` may use NSGA-II within these bounds or narrower ones."""
     return search == "nsga2" and count(bounds) > EVOLVED
 
 
 def _levels(low: int, high: int) -> Floats:
-    """1, 2, 3, 4, 6, 8, 12, 16, ...: every value has one within a fifth of it."""
+    """The levels 1, 2, 3, 4, 6, 8, 12, 16, ... from low to high; every value is within a fifth of a level."""
     values = {low, high}
     power = 1
     while power <= high:
@@ -76,13 +78,13 @@ def _coarse_to_fine(bounds: Bounds, worth: Worth) -> ConfigurationArray:
 
 
 def codes(configurations: ConfigurationArray) -> Floats:
-    """float64 [n] for float64 [n, 4]: another number for each, ascending in lexicographic order."""
+    """A unique number for each configuration, ascending in lexicographic order; float64 [n] for float64 [n, 4]."""
     found: Floats = configurations @ CODE
     return found
 
 
 def _around(bounds: Bounds, configurations: ConfigurationArray) -> ConfigurationArray:
-    """What `candidates.neighbours` finds of each of float64 [n, 4], all together; some more than once."""
+    """The neighbours of all rows of float64 [n, 4], as by `candidates.neighbours`; with duplicates."""
     found = []
     for column in range(configurations.shape[1]):
         own = configurations[:, column]

@@ -1,27 +1,30 @@
-"""Which of the configurations that were not measured should run next, if any. Pure.
+"""Chooses which unmeasured configuration runs next, if any: as a move or as a trial. Pure.
 
-What surely pays is moved to. A look at what may pay has to be worth it:
+A configuration that very probably saves time becomes a move. A configuration that may save time becomes a trial under
+these conditions:
 
-- its expected gain is larger than the noise of a block: a smaller one would not be seen, so that the search ends where
-  all that is left is within the noise;
-- it saves more than it costs, within the time that is left (`acquisition.values`), and each further look has to save
-more;
-- it holds the floor, with `explore = "safe"`.
+- its expected gain is larger than the noise of a block. A smaller gain could not be measured, so the search ends when
+  all remaining gains are within the noise;
+- it saves more time than it costs until the end of the run (`acquisition.values`); each further trial must save more
+  than the one before;
+- with `explore = "safe"`, it very probably holds the floor.
 
-No expectation exceeds what measured work leaves possible (`ceiling`).
+No expected speed exceeds the limit that the measured work implies (`models.ceiling`).
 
-A model is sure of its own form, and where that is wrong it stays at a plan that is not good. Two things are done about
-that. The usual plan, with which a run on a shared host begins when nothing is known, has a worker for each core and as
-few PS as may be. It is within 1 % of the best in seven of nine recorded cases, and the model does not know that: a run
-that began elsewhere looks there once. And where looks have gained much already, the first plan was a bad one: a look
-may be less sure to hold the floor, and what is unlike all that was measured may be off by UNSEEN. What that may gain
-ends where all cores are used. It also ends when the usual plan is the best known: there the run would have been left
-alone.
+The model's errors do not include errors of its form. If the form is wrong, the tuner would stay at a bad plan. Two
+rules correct that:
 
-With a usual plan, noise is that of two blocks of different times. Without one it is only what the windows of a block
-say of it, and no noise counts after much was gained: a model that has seen one configuration may expect nearly nothing
-of another that is eight times as fast (`sync_stragglers` of `bench tuner`). After the speed has changed the usual plan
-is not trusted: others may have taken some of its cores.
+- The *usual plan* is the cold start of a run on a shared host: one worker for each core, and as few PS as allowed. It
+  is within 1 % of the best plan in seven of nine recorded cases, which the model does not take into account. A run that
+  started with another plan tries the usual plan once.
+- If trials have already gained much, the first plan was a bad one. Then a trial needs a lower probability to hold the
+  floor, and the predicted log speed of configurations that differ from all measured ones may be wrong by UNSEEN. This
+  rule ends when all cores are used, and when the usual plan is the best known one.
+
+If there is a usual plan, the noise is that of a comparison of two blocks of different times. If there is none, it is
+only the error of one block; after a large gain it is taken as zero, because a model that has seen one configuration may
+predict almost no gain for a configuration that is eight times as fast (`sync_stragglers` of `bench tuner`). After a
+change of the speed the usual plan is not preferred, because other jobs may use some of its cores.
 """
 
 from __future__ import annotations
@@ -41,23 +44,25 @@ __all__ = ["MOST_MOVES", "SURE", "Chosen", "Options", "Progress", "choose"]
 
 Floats = npt.NDArray[np.float64]
 
-SURE = 0.8  # chance that a move pays, to call it one, and that it holds the floor
-MOST_MOVES = 16  # until the speed changes; trials are not counted
-WORTH_MOVING = 0.005  # of the time that is left: a move that is expected to save less is left alone
-WORTH_TRYING, HARDER = 0.003, 1.5  # the same of a trial; after each one so many times as much
-NOISE = 1.0  # of the standard error of a block: what is expected to gain no more is not looked at
-HELD = 0.9  # chance that a "safe" look holds the floor, by the model's own errors: these are too small at first
-UNSEEN = 0.5  # standard deviation, in log speed, by which the model may be wrong where nothing alike was measured
-WORTH_DOUBTING = 0.01  # as WORTH_TRYING, where the model says that nothing is gained
-# where nothing is safe, so often what is rather safe than not is tried, if it is expected to save that much
+SURE = 0.8  # least probability that a move saves time and holds the floor
+MOST_MOVES = 16  # largest number of moves until the speed changes; trials do not count
+WORTH_MOVING = 0.005  # least expected saving of a move, as a share of the remaining time
+WORTH_TRYING, HARDER = 0.003, 1.5  # least expected saving of a trial, as a share; factor on it after each trial
+NOISE = 1.0  # least expected gain of a trial, in standard errors of a block
+HELD = 0.9  # least probability that a "safe" trial holds the floor; high because the model's first errors are too small
+UNSEEN = 0.5  # standard deviation of the model's error in log speed for configurations unlike all measured ones
+WORTH_DOUBTING = 0.01  # as WORTH_TRYING, for trials for which the model predicts no gain
+# If no trial is safe, up to DARING_TRIALS trials may run that hold the floor with a probability of at least DARING and
+# are expected to save at least the share WORTH_DARING of the remaining time.
 DARING, DARING_TRIALS, WORTH_DARING = 0.5, 2, 0.2
-USUAL_HELD = 0.3  # the same chance of the usual plan: the model must not be sure that it is bad
+USUAL_HELD = 0.3  # least probability that the usual plan holds the floor: the model must not be certain that it is bad
 
 
 class Options(msgspec.Struct, frozen=True):
-    """Configurations that may be chosen and were not measured, and what is expected of them; float64 [n, 4].
-    predictions: their `log_error` is of the difference to the best known; unfamiliar, most: as in
-    `residual_gp.Surface`."""
+    """The unmeasured configurations that may be chosen, and their predictions.
+
+    space: float64 [n, 4]. predictions: their `log_error` is that of the difference to the best known configuration.
+    unfamiliar, most: float64 [n], as in `residual_gp.Surface`."""
 
     space: ConfigurationArray
     predictions: Predictions
@@ -75,7 +80,7 @@ class Options(msgspec.Struct, frozen=True):
         )
 
     def fastest(self, *, but: int | None = None) -> SpeedForecast | None:
-        """By prediction; None: there is none (but that one)."""
+        """The configuration with the highest predicted speed, without the one at index `but`; None: there is none."""
         speeds = self.predictions.samples_per_s.copy()
         if but is not None:
             speeds[but] = -np.inf
@@ -83,8 +88,10 @@ class Options(msgspec.Struct, frozen=True):
 
 
 class Progress(msgspec.Struct, frozen=True):
-    """Of a search: looks and moves that were made, whether the best known is much better than the first plan, and
-    whether the speed has changed since the run began, by nothing that the tuner did."""
+    """The progress of a search.
+
+    trials, moves: number of trials and moves so far. has_gained: the best known configuration is much faster than the
+    first plan. has_changed: the speed changed during the run for a reason other than the tuner's decisions."""
 
     trials: int = 0
     moves: int = 0
@@ -93,6 +100,8 @@ class Progress(msgspec.Struct, frozen=True):
 
 
 class Chosen(msgspec.Struct, frozen=True):
+    """The chosen configuration: its index in `Options.space`, whether it is a trial or a move, and all values."""
+
     index: int
     kind: Kind
     values: Values
@@ -101,12 +110,12 @@ class Chosen(msgspec.Struct, frozen=True):
 def choose(
     options: Options, best: Observation, costs: DecisionCosts, settings: TunerSettings, progress: Progress
 ) -> Chosen | None:
-    """The configuration that is worth most, of those that surely pay and those that may be tried. None: nothing is
-    worth it."""
+    """Returns the configuration with the largest net saving among the possible moves and trials; None: no configuration
+    fulfils the conditions of the module docstring."""
     if not len(options.space):
         return None
     floor = settings.floor if settings.explore != "free" else 0.0
-    exact = msgspec.structs.replace(best, log_error=0.0)  # the predictions' errors are of differences to it
+    exact = msgspec.structs.replace(best, log_error=0.0)  # predictions have the errors of differences to it
     worth = values(options.space, options.predictions, exact, costs, floor, options.most)
     share = _share(worth, costs)
     sure = (share > WORTH_MOVING) & (worth.sure >= SURE) & (worth.holds >= SURE) & (progress.moves < MOST_MOVES)
@@ -139,15 +148,15 @@ def choose(
 def _doubted(
     options: Options, best: Observation, costs: DecisionCosts, settings: TunerSettings, most: Floats
 ) -> Floats:
-    """Of the time that is left, that a look is expected to save if the model may be wrong in its form; float64 [n]."""
+    """The expected saving of a trial as a share of the remaining time, if the form of the model may be wrong by UNSEEN
+    (log speed) times `unfamiliar`; float64 [n]."""
     predicted = options.predictions
     doubted = msgspec.structs.replace(predicted, log_error=np.hypot(predicted.log_error, UNSEEN * options.unfamiliar))
     return _share(values(options.space, doubted, best, costs, settings.floor, most), costs)
 
 
 def _usual(settings: TunerSettings) -> Configuration | None:
-    """What a run on a shared host begins with when nothing is known; None where processes have cores of their own, or
-    GPUs."""
+    """The usual plan: the cold start of a run on a shared host. None if processes have their own cores, or GPUs."""
     least, most, cores = settings.bounds.least, settings.bounds.most, settings.workload.host_cores
     if not cores or settings.workload.has_gpus:
         return None
@@ -162,5 +171,5 @@ def _most(worth: Values, allowed: npt.NDArray[np.bool_], sure: npt.NDArray[np.bo
 
 
 def _share(worth: Values, costs: DecisionCosts) -> Floats:
-    """Of the time that is left, that a look is expected to save; float64 [n]."""
+    """The expected net saving of a trial as a share of the remaining time; float64 [n]."""
     return worth.net_s / costs.remaining_s if costs.remaining_s > 0 else np.zeros(len(worth.net_s))

@@ -131,7 +131,7 @@ def test_a_run_that_was_killed_for_memory_teaches_how_memory_grows(
     remember(Noted(), kept)  # type: ignore[arg-type]
     second = initial_plan(spec)
     assert second.first.memory.mean == pytest.approx(whole.mean) and second.first.prior is None
-    assert "how its memory grew is known" in second.plan.reason
+    assert "the growth of their memory is known" in second.plan.reason
     assert second.plan.reason.startswith(first.plan.reason.partition(" (")[0]), "its plan is not taken"
     assert is_foreknown(observe(begin_memory(second.first.memory).growth, 0, 0.0, ROW))
 

@@ -56,9 +56,9 @@ def test_in_somebody_elses_home_a_run_begins(tmp_path: Path, monkeypatch: pytest
 @pytest.mark.parametrize(
     ("tuner", "words"),
     [
-        ("first_plan = { workers = 9 }", "asks for workers = 9, the nearest that is possible is 4 workers, 1 PS"),
+        ("first_plan = { workers = 9 }", "asks for workers = 9; the nearest allowed size is 4 workers, 1 PS"),
         ('mode = "off"\nfirst_plan = { workers = 1 }', 'workers = 1: it is not looked at with tuner.mode = "off"'),
-        ("first_plan = { workers = 2 }", "as tuner.first_plan says: 2 workers"),
+        ("first_plan = { workers = 2 }", "as tuner.first_plan asks: 2 workers"),
     ],
 )
 def test_a_wish_that_cannot_be_had_is_told(
@@ -74,7 +74,7 @@ def test_a_wish_where_resources_leave_nothing_to_choose_is_told(
     monkeypatch.setenv("ELASTICHOST_HISTORY", "off")
     fixed = "first_plan = { workers = 2 }\n[resources]\nworkers = 1\nservers = 1"
     reason = begun(tmp_path, fixed).plan.reason
-    assert "asks for workers = 2" in reason and "resources.workers allows 1 worker only" in reason
+    assert "asks for workers = 2" in reason and "resources.workers allows only 1 worker" in reason
     wide = "first_plan = { worker_cores = 4 }\n[resources]\nworkers = 1\nservers = 1"
     assert "not even 1 worker x 4 cores, 1 PS fits on the job's cores, 2" in begun(tmp_path, wide).plan.reason
 

@@ -1,4 +1,4 @@
-"""What is decided about memory: when nothing, when what, in which order, and when it is only said."""
+"""Decisions about memory: when no action is needed, which action is chosen, in which order, and when it only warns."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def rows_at(n: float, beta: float = 0.8, scale: float = 20.0) -> float:
 
 
 def look_at(second: int, *, budget: float = 1e9, total: int = 10**9, **changes: Any) -> MemorySample:
-    """A run of one host that trains RATE samples a second, whose ids follow Heaps' law, and nothing is dropped."""
+    """A run on one host that trains RATE samples per second; its ids follow Heaps' law, and no row is dropped."""
     n = RATE * second
     made = rows_at(n) * ROW
     host = HostMemorySample(0, int(budget), int(BASE + made), made, 1.0)
@@ -54,7 +54,7 @@ def decisions(seconds: range, **facts: Any) -> Iterator[tuple[int, MemoryState, 
 
 
 def first(seconds: range, **facts: Any) -> tuple[int, MemoryDecision]:
-    """The first decision that is not to stay."""
+    """The first decision other than "stay"."""
     return next((second, found) for second, _, found in decisions(seconds, **facts) if found.kind != "stay")
 
 
@@ -62,7 +62,7 @@ def exceeds_at(budget: float) -> int:
     return next(second for second in range(1, 10**6) if BASE + rows_at(RATE * second) * ROW > budget)
 
 
-def test_memory_that_suffices_is_left_alone_and_the_reason_says_so() -> None:
+def test_sufficient_memory_needs_no_action_and_the_reason_says_so() -> None:
     found = list(decisions(range(1, 200), budget=50e9, total=10**8))
     assert {decision.kind for _, _, decision in found} == {"stay"}
     last = found[-1][2]
@@ -71,7 +71,7 @@ def test_memory_that_suffices_is_left_alone_and_the_reason_says_so() -> None:
 
 
 @pytest.mark.parametrize("budget", [2e9, 4e9])
-def test_the_end_of_memory_is_seen_in_time(budget: float) -> None:
+def test_an_exceeded_budget_is_predicted_in_time(budget: float) -> None:
     at_s = exceeds_at(budget)
     alarm_s, decision = first(range(1, at_s + 1), budget=budget)
     assert decision.kind == "evict"
@@ -80,14 +80,14 @@ def test_the_end_of_memory_is_seen_in_time(budget: float) -> None:
     assert decision.exceeds_in_s == pytest.approx(at_s - alarm_s, rel=0.25)
 
 
-def test_a_run_that_ends_before_is_left_alone_and_that_is_said() -> None:
-    """At the rate of now the budget is exceeded in some minutes, but nothing is left to train by then."""
+def test_a_run_that_ends_before_needs_no_action_and_the_reason_says_so() -> None:
+    """At the present rate the budget would be exceeded within minutes, but the run ends before that."""
     at_s = exceeds_at(2e9)
     total = round(0.98 * RATE * at_s)
     found = list(decisions(range(1, round(0.9 * at_s)), budget=2e9, total=round(0.85 * RATE * at_s)))
     assert {decision.kind for _, _, decision in found} == {"stay"}
     reasons = [d.reason for _, _, d in decisions(range(1, round(0.8 * at_s)), budget=2e9, total=total)]
-    assert any("the run is expected to end before that" in reason for reason in reasons)
+    assert any("the run is expected to end before the budget is exceeded" in reason for reason in reasons)
 
 
 def test_no_new_ids_after_the_first_epoch_mean_no_growth() -> None:
@@ -98,7 +98,7 @@ def test_no_new_ids_after_the_first_epoch_mean_no_growth() -> None:
     assert found == {"stay"}
 
 
-def test_what_is_possible_is_done_in_order() -> None:
+def test_possible_actions_are_chosen_in_order() -> None:
     at_s = exceeds_at(2e9)
     other = HostMemorySample(1, 4_000_000_000, 10_000_000, 0.0, 0.0, may_take=True)
 
@@ -124,13 +124,13 @@ def test_what_is_possible_is_done_in_order() -> None:
 
 
 def known(beta: float = 0.8, scale: float = 20.0) -> Estimates:
-    """What jobs like `look_at`'s have taught."""
+    """Estimates from jobs like that of `look_at`."""
     mean = {"rows_by_1e6_samples": math.log(rows_at(1e6, beta, scale)), "beta": math.log(beta)}
     return Estimates(mean, dict.fromkeys(mean, 0.05))
 
 
-def test_who_knows_the_growth_sees_the_end_at_once() -> None:
-    """Half a minute before it: without that knowledge nobody looks so far ahead after a few seconds."""
+def test_with_estimates_an_exceeded_budget_is_predicted_at_once() -> None:
+    """Half a minute before it. Without estimates a forecast does not reach that far after a few seconds."""
     budget = 0.45e9
     at_s = exceeds_at(budget)
     assert 20 < at_s < 60
@@ -156,8 +156,8 @@ def test_before_the_first_sample_the_whole_run_is_predicted() -> None:
 
 
 @pytest.mark.parametrize("job", [known(0.5, 20_000.0), known(0.9, 1e-3)])
-def test_knowledge_of_another_job_gives_way(job: Estimates) -> None:
-    """It foretold far more, or next to nothing."""
+def test_observations_outweigh_estimates_from_a_different_job(job: Estimates) -> None:
+    """The estimates predict far more growth, or almost none."""
     at_s = exceeds_at(2e9)
     state, alarm_s, total = begin(job), None, round(0.9 * RATE * at_s)
     for second in range(at_s):
@@ -172,7 +172,7 @@ def test_knowledge_of_another_job_gives_way(job: Estimates) -> None:
         assert decision.kind == "stay"
 
 
-def test_a_run_that_stands_still_has_no_end_of_memory() -> None:
+def test_a_run_without_progress_never_exceeds_its_budget() -> None:
     look = msgspec.structs.replace(look_at(50, budget=0.5e9), samples_per_s=0.0)
     state = MemoryState()
     for second in range(1, 50):
@@ -181,7 +181,7 @@ def test_a_run_that_stands_still_has_no_end_of_memory() -> None:
     assert decision.exceeds_in_s is None
 
 
-def test_no_fewer_workers_are_left_than_the_job_asks_for() -> None:
+def test_workers_are_not_reduced_below_the_minimum_of_the_job() -> None:
     at_s = exceeds_at(2e9)
     facts: dict[str, Any] = {"possible": ("shrink",), "workers": 4, "worker_bytes": 50_000_000}
     seconds = range(at_s - 30, at_s)
@@ -190,7 +190,7 @@ def test_no_fewer_workers_are_left_than_the_job_asks_for() -> None:
     assert few.kind == "warn"
 
 
-def test_a_warning_is_news_once_a_minute() -> None:
+def test_a_warning_is_repeated_once_a_minute() -> None:
     at_s = exceeds_at(2e9)
     found = [d for _, _, d in decisions(range(at_s - 200, at_s), budget=2e9, possible=())]
     warned = [d for d in found if d.kind == "warn"]
@@ -199,13 +199,13 @@ def test_a_warning_is_news_once_a_minute() -> None:
     assert "memory will not suffice in about" in warned[0].reason
 
 
-def test_admission_is_doubled_up_to_a_bound() -> None:
+def test_admit_after_is_doubled_up_to_a_bound() -> None:
     at_s = exceeds_at(2e9)
     seen = [first(range(at_s - 250, at_s), budget=2e9, possible=("admit",), admit_after=k)[1] for k in (1, 8, 64)]
     assert [(d.kind, d.admit_after) for d in seen] == [("admit", 2), ("admit", 16), ("warn", 1)]
 
 
-def test_what_was_done_is_given_time_before_more_is_done() -> None:
+def test_an_action_gets_time_before_the_next_one() -> None:
     at_s = exceeds_at(2e9)
     kinds = [(s, d.kind) for s, _, d in decisions(range(at_s - 100, at_s), budget=2e9, possible=("admit",))]
     acted = [second for second, kind in kinds if kind == "admit"]
@@ -213,8 +213,8 @@ def test_what_was_done_is_given_time_before_more_is_done() -> None:
     assert min(later - earlier for earlier, later in itertools.pairwise(acted)) >= 5
 
 
-def test_memory_that_is_exceeded_by_what_does_not_grow_is_no_reason_to_drop_rows() -> None:
-    """A process took it. Dropped rows give nothing back, they only stop the growth."""
+def test_rows_are_not_dropped_if_other_memory_exceeds_the_budget() -> None:
+    """A process took the memory. Dropping rows gives nothing back, it only stops the growth."""
     state, kinds = MemoryState(), set[str]()
     for second in range(1, 60):
         look = look_at(second, budget=1e9, new_ids_until=1)
@@ -237,7 +237,7 @@ def test_a_horizon_that_is_too_short_is_lengthened_after_a_while() -> None:
     assert found and found[0].horizon == round(LATE * 100_000)
 
 
-def test_prediction_names_the_median_and_a_bound() -> None:
+def test_predict_returns_the_median_and_an_upper_bound() -> None:
     *_, (second, state, _) = decisions(range(1, 300), budget=4e9)
     look = look_at(second, budget=4e9)
     truth = BASE + rows_at(2 * look.samples) * ROW
@@ -251,7 +251,7 @@ def test_prediction_names_the_median_and_a_bound() -> None:
 
 
 def with_ages(live: float, own: float, *, samples: int, ages_from: int = 0) -> MemorySample:
-    """Rows of all ages up to `samples`, equally many of each."""
+    """A sample with rows of all ages up to `samples`, equally many of each age."""
     shares = [min(1.0, edge / samples) for edge in AGE_EDGES]
     return msgspec.structs.replace(
         look_at(samples // RATE),
@@ -263,7 +263,7 @@ def with_ages(live: float, own: float, *, samples: int, ages_from: int = 0) -> M
     )
 
 
-def test_counted_ages_say_what_a_horizon_keeps() -> None:
+def test_counted_ages_determine_the_bytes_that_a_horizon_keeps() -> None:
     look = with_ages(1e9, 0.0, samples=10_000_000)
     growth = MemoryState().growth
     for horizon in (100_000, 1_000_000, 4_000_000):
@@ -273,7 +273,7 @@ def test_counted_ages_say_what_a_horizon_keeps() -> None:
     assert 1e9 < beyond < 1e9 * 5
 
 
-def test_tables_of_their_own_age_keep_it_unless_it_must_be_shorter() -> None:
+def test_tables_with_their_own_age_keep_it_unless_it_must_be_shorter() -> None:
     look = with_ages(1e9, 3e8, samples=10_000_000)
     growth = MemoryState().growth
     kept = kept_bytes(growth, look, 1_000_000, shortens_own=False)
@@ -283,7 +283,7 @@ def test_tables_of_their_own_age_keep_it_unless_it_must_be_shorter() -> None:
 
 @given(budget=st.floats(1e8, 1e11), samples=st.integers(10**5, 10**8), own=st.floats(0, 1e9), shortens=st.booleans())
 @settings(max_examples=100, deadline=None)
-def test_the_longest_horizon_fits_and_the_next_does_not(
+def test_the_longest_horizon_fits_and_the_next_longer_does_not(
     budget: float, samples: int, own: float, shortens: bool
 ) -> None:
     look = with_ages(1e9, own, samples=samples)

@@ -1,4 +1,4 @@
-"""The law of new ids is found again in streams that follow it, and in some that do not."""
+"""The fit of the growth recovers the law in streams that follow it, and copes with streams that do not."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ROW = 100.0
 
 
 def heaps(beta: float, looks: int, *, scale: float = 50.0, step: int = 10_000, noise: float = 0.0) -> GrowthState:
-    """scale * n^beta rows after n samples, looked at every `step`."""
+    """The state for scale * n^beta rows after n samples, with a sample every `step`."""
     random, state, made = np.random.default_rng(5), GrowthState(), 0.0
     for number in range(1, looks + 1):
         n = number * step
@@ -35,7 +35,7 @@ def heaps(beta: float, looks: int, *, scale: float = 50.0, step: int = 10_000, n
 
 
 @pytest.mark.parametrize("beta", [0.4, 0.6, 0.8, 0.95])
-def test_the_exponent_is_found_and_the_forecast_is_right(beta: float) -> None:
+def test_the_exponent_is_recovered_and_the_forecast_is_right(beta: float) -> None:
     state = heaps(beta, 300, noise=0.1)
     assert slope(state)[0] == pytest.approx(beta, abs=0.08)
     for ahead in (1.1, 1.5, 2.0):
@@ -52,7 +52,7 @@ def test_the_exponent_is_found_and_the_forecast_is_right(beta: float) -> None:
     ahead=st.integers(0, 10**8),
 )
 @settings(max_examples=200, deadline=None)
-def test_whatever_comes_a_forecast_is_a_number_below_its_bound(steps: list[tuple[int, int]], ahead: int) -> None:
+def test_for_any_stream_a_forecast_is_finite_and_below_its_bound(steps: list[tuple[int, int]], ahead: int) -> None:
     state, n, made = GrowthState(), 0, 0.0
     for samples, rows in steps:
         n, made = n + samples, made + rows * ROW
@@ -73,7 +73,7 @@ def test_points_stay_few_and_the_first_and_the_last_stay(looks: int) -> None:
     assert state.points[0][0] == 10_000 and state.points[-1][0] == looks * 10_000
 
 
-def test_nothing_is_foreseen_of_nothing_and_a_count_that_falls_begins_anew() -> None:
+def test_no_forecast_without_observations_and_a_falling_count_restarts() -> None:
     assert forecast(GrowthState(), 100) is None
     state = observe(GrowthState(), 1000, 5e6, ROW)
     assert forecast(state, 2000) is None
@@ -83,8 +83,8 @@ def test_nothing_is_foreseen_of_nothing_and_a_count_that_falls_begins_anew() -> 
     assert forecast(observe(state, 3000, 1e6, ROW), 4000) is None
 
 
-def test_forecasts_that_were_wrong_make_the_next_ones_wider() -> None:
-    """Rates jump up and down in turn: the fit calls it scatter, the scores say how far it goes."""
+def test_wrong_forecasts_widen_the_next_ones() -> None:
+    """Rates jump up and down in turn. The fit treats that as scatter; the scores measure its size."""
     calm, wild = heaps(0.7, 400), heaps(0.7, 400, noise=1.2)
     narrow, wide = forecast(calm, 5e6), forecast(wild, 5e6)
     assert narrow is not None and wide is not None
@@ -93,7 +93,7 @@ def test_forecasts_that_were_wrong_make_the_next_ones_wider() -> None:
     assert any(scores for scores in wild.scores)
 
 
-def test_a_burst_is_seen_soon() -> None:
+def test_a_burst_soon_changes_the_forecast() -> None:
     state = heaps(0.6, 200)
     n, made = state.points[-1]
     before = forecast(state, 1.2 * n)
@@ -106,16 +106,16 @@ def test_a_burst_is_seen_soon() -> None:
     assert quantile(after, 0.95) > 2 * quantile(before, 0.95)
 
 
-def test_chances_are_those_of_the_quantiles() -> None:
+def test_probabilities_agree_with_the_quantiles() -> None:
     found = RowForecast(median=100.0, log_error=0.3, most=1e9)
     for probability in (0.1, 0.5, 0.9):
         assert chance_beyond(found, quantile(found, probability)) == pytest.approx(1 - probability)
     assert chance_beyond(found, 2e9) == 0.0
     assert chance_beyond(found, -1) == 1.0
-    assert chance_beyond(RowForecast(0.0, 0.3, 0.0), -1) == 0.0, "nothing is made"
+    assert chance_beyond(RowForecast(0.0, 0.3, 0.0), -1) == 0.0, "no rows are made"
 
 
-def test_new_ids_end_where_the_data_begin_anew() -> None:
+def test_new_ids_end_where_the_data_repeat() -> None:
     assert clipped(500.0, 0) == 500.0
     assert clipped(500.0, 300) == 300.0
     assert clipped(200.0, 300) == 200.0

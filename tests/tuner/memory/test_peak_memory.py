@@ -1,4 +1,4 @@
-"""The estimate of a job's peak memory: against a real arena, real copies, and what must hold of any job."""
+"""The estimate of a job's peak memory: compared with a real arena and real copies, and properties for any job."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ PACKAGE = Path(peak_memory.__file__).parents[2]
 
 
 def model(rows: int = 5000, dim: int = 16, optimizer: RowOptimizer = "rowwise_adagrad", dense: int = 1000) -> ModelSpec:
-    """A fixed table and a dynamic one."""
+    """A model with a fixed table and a dynamic table."""
     tables = (TableSpec("fixed", 0, ("f",), "int", rows), TableSpec("grows", 1, ("g",), "int", 0))
     embeddings = tuple(
         EmbeddingSpec(f"e{t}", t, t, "m", "bag", ("f",), dim, "sum", RowOptimizerSpec(optimizer), -1.0, 1.0)
@@ -94,11 +94,11 @@ def of(estimate: MemoryEstimate, *names: str) -> int:
 ARENA = ("rows", "optimizer state", "ids and their index", "dense vector", "pushes")
 
 
-# --- against what is really allocated ---------------------------------------------------------------------------------
+# --- comparison with real allocations ---------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("ids", "optimizer"), [(2_000, "sgd"), (60_000, "rowwise_adagrad"), (150_000, "adagrad")])
-def test_an_arena_takes_what_is_told(tmp_path: Path, ids: int, optimizer: RowOptimizer) -> None:
+def test_an_arena_takes_the_estimated_bytes(tmp_path: Path, ids: int, optimizer: RowOptimizer) -> None:
     spec = model(optimizer=optimizer)
     with Arena.create(tmp_path, plan_layout(spec, 7, BUDGET)) as arena:
         store, dense = RowStore(arena, 7), DenseStore(arena)
@@ -116,7 +116,7 @@ def test_an_arena_takes_what_is_told(tmp_path: Path, ids: int, optimizer: RowOpt
         assert of(found, "rows", "optimizer state") == pytest.approx(places, rel=0.02)
 
 
-def test_a_bucket_has_so_many_rows_as_its_writer_allocates(tmp_path: Path) -> None:
+def test_allocated_rows_agree_with_the_writer_of_a_bucket(tmp_path: Path) -> None:
     spec = model()
     with Arena.create(tmp_path, plan_layout(spec, 7, BUDGET)) as arena:
         store = RowStore(arena, 7)
@@ -129,7 +129,7 @@ def test_a_bucket_has_so_many_rows_as_its_writer_allocates(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("rows", [20_000, 150_000, 700_000])
-def test_reserved_copies_take_what_is_told(rows: int) -> None:
+def test_reserved_copies_take_the_estimated_bytes(rows: int) -> None:
     spec = fixed_only(rows)
     told = of(estimate_peak(facts(spec, has_periodic_checkpoints=True)), "copies for checkpoints")
     writer = snapshot.SnapshotWriter()
@@ -145,7 +145,7 @@ def test_reserved_copies_take_what_is_told(rows: int) -> None:
     writer.close()
 
 
-def test_rows_cost_what_grants_count() -> None:
+def test_the_cost_of_rows_agrees_with_that_of_grants() -> None:
     spec = model(dim=30, optimizer="adagrad")
     bare = estimate_peak(facts(spec, grown=0.0))
     more = estimate_peak(facts(spec, grown=0.0, rows=(25_000.0, 0.0)))
@@ -154,14 +154,14 @@ def test_rows_cost_what_grants_count() -> None:
 
 
 def constant(path: str, name: str) -> int:
-    """Of a module that need not be imported for it."""
+    """The value of a constant of a module, without importing the module."""
     for node in ast.parse((PACKAGE / path).read_text()).body:
         if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == name:
             return int(ast.literal_eval(node.value))
     raise AssertionError(name)
 
 
-def test_figures_of_other_modules_are_theirs() -> None:
+def test_constants_agree_with_those_of_other_modules() -> None:
     assert peak_memory.BATCHES_DIRECT == PREFETCH_BATCHES + 2
     assert constant("worker/evaluation.py", "EVALUATION_BATCH") == peak_memory.EVALUATION_BATCH
     pieces = (snapshot._PIECE_BYTES, snapshot._LEAST_PIECE_BYTES, snapshot._PIECES)
@@ -181,21 +181,21 @@ def freed(number: int) -> TensorEvent:
     return TensorEvent(number, False)
 
 
-def test_what_incarnations_together_counts_together() -> None:
+def test_tensors_that_exist_together_are_added() -> None:
     events = (made(0, 8.0), made(1, 4.0), freed(0), made(2, 6.0, 100.0), freed(1), freed(2))
     assert living_bytes(events, 10, BLOCK) == (200, 0, 200)
     assert living_bytes(events, 100, BLOCK) == (1200, 0, 1200)
 
 
-def test_large_tensors_are_apart() -> None:
+def test_large_tensors_are_counted_separately() -> None:
     events = (made(0, 1000.0), made(1, 10.0), freed(0), freed(1))
     assert living_bytes(events, 100, 50_000) == (1000, 100_000, 101_000)
 
 
 @settings(deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 5), st.floats(0, 1e6)), max_size=30), st.integers(1, 1000), st.floats(1, 1e9))
-def test_no_more_incarnations_than_was_made(found: list[tuple[int, float]], samples: int, block: float) -> None:
-    """A number that comes again frees the tensor that had it."""
+def test_living_bytes_never_exceed_the_made_bytes(found: list[tuple[int, float]], samples: int, block: float) -> None:
+    """A tensor with the number of an earlier one frees that one."""
     events, living = list[TensorEvent](), set[int]()
     for number, size in found:
         if number in living:
@@ -234,11 +234,11 @@ LARGE = WorkingSet((made(0, 1e6), freed(0)), (made(0, 1e5), freed(0)))
     ],
     ids=lambda more: next(iter(more)),
 )
-def test_more_of_anything_takes_more(more: dict[str, object]) -> None:
+def test_the_estimate_grows_with_every_input(more: dict[str, object]) -> None:
     assert estimate_peak(facts(working=STEP, **more)).host_bytes > estimate_peak(facts(working=STEP)).host_bytes
 
 
-def test_copies_are_there_at_the_last_checkpoint_and_large_tensors_in_a_step() -> None:
+def test_copies_exist_at_a_checkpoint_and_large_tensors_in_a_step() -> None:
     small = estimate_peak(facts(fixed_only(500_000), working=STEP))
     assert (small.moment, of(small, "copies for checkpoints")) == ("checkpoint", 500_000 * 68)
     large = estimate_peak(facts(fixed_only(1000), working=LARGE))
@@ -248,15 +248,15 @@ def test_copies_are_there_at_the_last_checkpoint_and_large_tensors_in_a_step() -
     assert both.moment == "training" and of(both, "copies for checkpoints") > 0
 
 
-def test_an_evaluation_takes_most_where_its_batches_are_larger() -> None:
+def test_an_evaluation_with_larger_batches_is_the_peak() -> None:
     found = estimate_peak(facts(fixed_only(1000), working=LARGE, batch_size=16, test_samples=10_000))
     assert found.moment == "evaluation"
     assert of(found, "activations, large ones") == 409_600_000
     few = estimate_peak(facts(fixed_only(1000), working=LARGE, batch_size=16, test_samples=400, workers=3))
-    assert of(few, "activations, large ones") == 40_000_000  # one worker scores them all
+    assert of(few, "activations, large ones") == 40_000_000  # one worker scores all of them
 
 
-def test_scoring_much_larger_batches_than_it_trains_takes_a_heap_of_its_own() -> None:
+def test_scoring_much_larger_batches_takes_a_separate_part_of_the_heap() -> None:
     def heap(batch: int, test: int) -> int:
         return of(estimate_peak(facts(working=STEP, batch_size=batch, test_samples=test)), "activations")
 
@@ -273,27 +273,27 @@ def test_a_tuner_takes_memory_of_its_supervisor() -> None:
     assert of(with_one, "supervisor") - of(without, "supervisor") == BESIDE.tuner
 
 
-def test_a_worker_more_takes_what_is_told() -> None:
+def test_one_more_worker_takes_the_estimated_bytes() -> None:
     one = estimate_peak(facts(working=STEP, test_samples=50_000))
     two = estimate_peak(facts(working=STEP, test_samples=50_000, workers=2))
     assert one.worker_bytes == two.host_bytes - one.host_bytes > BESIDE.worker
 
 
-def test_dynamic_tables_keep_to_the_budget_and_fixed_ones_do_not() -> None:
+def test_only_jobs_with_dynamic_tables_are_limited_to_the_budget() -> None:
     grown = estimate_peak(facts(grown=5e6, limit_bytes=600 * MB))
     assert grown.host_bytes == 600 * MB < sum(part.bytes for part in grown.parts)
-    assert "held to" in grown.words()[0]
+    assert "limited to" in grown.words()[0]
     fixed = estimate_peak(facts(fixed_only(10_000_000), limit_bytes=600 * MB))
     assert fixed.host_bytes > 1000 * MB
 
 
-def test_where_the_model_was_not_run_its_dense_part_lets_guess() -> None:
+def test_if_the_model_was_not_run_tensors_are_guessed_from_the_dense_part() -> None:
     guessed = estimate_peak(facts(working=None, batch_size=8192, notes=("the model fails",)))
     assert of(guessed, "activations") > 8192 * 4 * 100  # the layer's outputs alone
     assert guessed.words()[-1] == "the model fails"
 
 
-def test_of_an_emulated_job_only_processes_count() -> None:
+def test_an_emulated_job_has_only_its_processes() -> None:
     nothing = ModelSpec((), (), DenseSpec((), 0, 0), 0, 0)
     found = estimate_peak(facts(nothing, rows=(), ids=(), is_emulated=True, workers=10, servers=2, bases=EMULATED))
     b = EMULATED
@@ -301,7 +301,7 @@ def test_of_an_emulated_job_only_processes_count() -> None:
     assert found.worker_bytes == b.worker
 
 
-def test_on_a_gpu_activations_and_replicas_are_its_own() -> None:
+def test_activations_and_replicas_on_a_gpu_are_gpu_memory() -> None:
     on_cpu = estimate_peak(facts(working=STEP, batch_size=8192))
     on_gpu = estimate_peak(facts(working=STEP, batch_size=8192, has_gpus=True))
     assert on_cpu.gpu_bytes == 0
@@ -310,7 +310,7 @@ def test_on_a_gpu_activations_and_replicas_are_its_own() -> None:
     assert "on GPUs" in on_gpu.words()[0]
 
 
-def test_its_words_name_the_parts_by_size() -> None:
+def test_words_list_the_parts_by_size() -> None:
     found = estimate_peak(facts(fixed_only(500_000), working=STEP))
     first, *lines = found.words()
     assert f"{found.host_bytes / 1e6:,.0f} MB, at a checkpoint" in first
@@ -319,7 +319,7 @@ def test_its_words_name_the_parts_by_size() -> None:
     assert any("copies for checkpoints" in line for line in lines)
 
 
-def test_in_sync_mode_every_micro_batch_may_wait() -> None:
+def test_in_sync_mode_every_micro_batch_may_be_staged() -> None:
     few = estimate_peak(facts(access="served", micro_batches=2))
     many = estimate_peak(facts(access="served", micro_batches=16))
     assert of(many, "pushes") > 5 * of(few, "pushes")

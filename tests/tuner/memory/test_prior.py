@@ -1,4 +1,4 @@
-"""What one run learns of its growth is what the next one expects, until it sees something else."""
+"""The growth of one run is the prior of the next one, until its observations contradict it."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def grown(
     begin: GrowthState | None = None,
     seed: int = 5,
 ) -> GrowthState:
-    """scale * n^beta rows after n samples, with noise, looked at every `step`."""
+    """The state for scale * n^beta rows after n samples, with noise and a sample every `step`."""
     random, state, made = np.random.default_rng(seed), begin or GrowthState(), 0.0
     for number in range(1, looks + 1):
         n = number * step
@@ -47,25 +47,26 @@ def grown(
 
 
 def after(beta: float, looks: int = 300, **facts: float) -> GrowthState:
-    """What a job begins with after another of this growth."""
+    """The first state of a job after another job with this growth."""
     prior = prior_of(learnt(grown(beta, looks, **facts)))  # type: ignore[arg-type]
     assert prior is not None
     return GrowthState(prior=prior)
 
 
-def test_what_a_run_teaches_that_ended_early_is_less_sure_the_earlier_it_ended() -> None:
+def test_estimates_of_a_run_are_less_certain_the_earlier_it_ended() -> None:
     whole = learnt(grown(0.7, 100))
     sds = [widened(whole, share).sd for share in (1.0, 0.5, 0.1, 0.0)]
     for name in (ROWS, BETA):
         assert whole.sd[name] < sds[0][name] <= sds[1][name] < sds[2][name] < sds[3][name] < 1.0, name
-    assert all(sd[ROW_BYTES] == whole.sd[ROW_BYTES] for sd in sds), "what a row takes was seen"
+    assert all(sd[ROW_BYTES] == whole.sd[ROW_BYTES] for sd in sds), "the bytes of a row were measured"
     assert widened(whole, 0.1).mean == whole.mean and prior_of(widened(whole, 0.0)) is not None
     assert widened(Estimates(), 0.5) == Estimates()
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_the_whole_growth_is_within_what_its_beginning_taught(seed: int) -> None:
-    """A law that bends: the exponent falls from 0.9 to 0.6. Twelve times the samples, three standard deviations."""
+def test_the_whole_growth_is_within_the_widened_errors_of_its_beginning(seed: int) -> None:
+    """The exponent falls from 0.9 to 0.6. After twelve times the samples the result is within three standard
+    deviations."""
     random, state, made, states = np.random.default_rng(seed), GrowthState(), 0.0, []
     for number in range(1, 301):
         beta = 0.9 - 0.3 * number / 300
@@ -76,12 +77,14 @@ def test_the_whole_growth_is_within_what_its_beginning_taught(seed: int) -> None
     wide = widened(early, 25 / 300)
     for name in (ROWS, BETA):
         assert abs(whole.mean[name] - early.mean[name]) < 3 * wide.sd[name], name
-    assert abs(whole.mean[ROWS] - early.mean[ROWS]) > 3 * early.sd[ROWS], "it would have been too sure"
+    assert abs(whole.mean[ROWS] - early.mean[ROWS]) > 3 * early.sd[ROWS], (
+        "without the widening the errors are too small"
+    )
 
 
 @pytest.mark.parametrize("beta", [0.4, 0.65, 0.9])
 @pytest.mark.parametrize("looks", [12, 300])
-def test_k_beta_and_the_bytes_of_a_row_are_learnt(beta: float, looks: int) -> None:
+def test_k_beta_and_the_bytes_of_a_row_are_estimated(beta: float, looks: int) -> None:
     state = grown(beta, looks)
     found = learnt(state, state.points[-1][1])
     assert math.exp(found.mean[BETA]) == pytest.approx(beta, abs=0.05)
@@ -93,23 +96,23 @@ def test_k_beta_and_the_bytes_of_a_row_are_learnt(beta: float, looks: int) -> No
     assert set(found.sd) == set(found.mean)
 
 
-def test_a_run_that_was_interfered_with_tells_its_law_and_not_its_size() -> None:
+def test_a_run_with_memory_actions_gives_its_law_but_not_its_size() -> None:
     found = learnt(grown(0.7, 100))
     assert set(found.mean) == {ROWS, BETA, ROW_BYTES}
 
 
-def test_of_too_little_nothing_is_learnt() -> None:
+def test_too_few_observations_give_no_estimates() -> None:
     assert learnt(GrowthState()) == Estimates()
     state = observe(GrowthState(), 1000, 0.0, ROW)
     assert learnt(state) == Estimates()
     state = observe(GrowthState(), 10**7, 1e9, ROW)
     for number in range(1, 9):
         state = observe(state, 10**7 + number * 10**5, 1e9 + number * 1e6, ROW)
-    assert set(learnt(state, 1e9).mean) == {GROWTH_BYTES}, "no exponent is told from a tenth of the samples"
+    assert set(learnt(state, 1e9).mean) == {GROWTH_BYTES}, "a small range of samples determines no exponent"
 
 
 @pytest.mark.parametrize("beta", [0.45, 0.8])
-def test_before_anything_is_seen_the_whole_run_is_foreseen(beta: float) -> None:
+def test_the_prior_forecasts_the_whole_run_before_any_observation(beta: float) -> None:
     state = observe(after(beta), 0, 0.0, ROW)
     assert is_foreknown(state)
     found = forecast(state, 6e6)
@@ -122,8 +125,8 @@ def test_before_anything_is_seen_the_whole_run_is_foreseen(beta: float) -> None:
 
 
 @pytest.mark.parametrize("beta", [0.45, 0.8])
-def test_after_a_moment_it_is_foreseen_better_than_without(beta: float) -> None:
-    """Ten looks of a run of a thousand."""
+def test_early_forecasts_are_better_with_a_prior(beta: float) -> None:
+    """After ten of a thousand samples of a run."""
     truth = SCALE * (2e7**beta - 2e5**beta) * ROW
     errors = {}
     for name, begin in (("warm", after(beta)), ("cold", GrowthState())):
@@ -135,7 +138,7 @@ def test_after_a_moment_it_is_foreseen_better_than_without(beta: float) -> None:
 
 
 @pytest.mark.parametrize("factor", [0.1, 8.0])
-def test_a_history_that_is_wrong_gives_way(factor: float) -> None:
+def test_observations_outweigh_a_wrong_history(factor: float) -> None:
     wrong = after(0.8, scale=factor * SCALE)
     state = grown(0.5, 100, begin=wrong)
     assert not is_foreknown(state)
@@ -146,7 +149,7 @@ def test_a_history_that_is_wrong_gives_way(factor: float) -> None:
     assert found.median == pytest.approx(without.median, rel=0.1)
 
 
-def test_what_begins_anew_keeps_its_prior() -> None:
+def test_a_restarted_state_keeps_its_prior() -> None:
     begin = after(0.6)
     state = observe(grown(0.6, 5, begin=begin), 10, 5.0, ROW)
     assert state.prior == begin.prior
@@ -166,7 +169,7 @@ def test_what_begins_anew_keeps_its_prior() -> None:
         Estimates({ROWS: 10.0, BETA: -0.5}, {ROWS: 0.0, BETA: 0.1}),
     ],
 )
-def test_what_says_nothing_is_no_prior(odd: Estimates) -> None:
+def test_unusable_estimates_give_no_prior(odd: Estimates) -> None:
     assert prior_of(odd) is None
 
 
@@ -178,7 +181,7 @@ def test_what_says_nothing_is_no_prior(odd: Estimates) -> None:
     ahead=st.integers(0, 10**8),
 )
 @settings(max_examples=200, deadline=None)
-def test_whatever_is_believed_and_seen_a_forecast_is_a_number(
+def test_for_any_prior_and_observations_a_forecast_is_finite(
     rows: float, beta: float, errors: tuple[float, float], steps: list[tuple[int, int]], ahead: int
 ) -> None:
     prior = prior_of(Estimates({ROWS: rows, BETA: math.log(beta)}, {ROWS: errors[0], BETA: errors[1]}))

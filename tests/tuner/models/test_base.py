@@ -1,4 +1,4 @@
-"""Iteration times, intervals, and the share of the busiest PS."""
+"""Iteration times, intervals, and the load share of the busiest PS."""
 
 from __future__ import annotations
 
@@ -22,9 +22,7 @@ def test_an_iteration_is_a_batch_of_one_worker_or_a_step_of_all() -> None:
 
 
 @given(skew=st.floats(0.0, 1.0), servers=st.integers(2, 64), others=st.integers(1, 64))
-def test_the_part_that_does_not_divide_is_the_same_with_any_number_of_servers(
-    skew: float, servers: int, others: int
-) -> None:
+def test_the_skew_is_the_same_for_any_number_of_servers(skew: float, servers: int, others: int) -> None:
     share = float(skewed_shares(skew, np.array([float(servers)]))[0])
     seen = [Observation(Configuration(1, servers), 1.0, 0.1, hot_share=share)]
     assert skew_of(seen) == pytest.approx(skew, abs=1e-9)
@@ -33,7 +31,7 @@ def test_the_part_that_does_not_divide_is_the_same_with_any_number_of_servers(
     assert 1 / others <= skewed_shares(skew, np.array([float(others)]))[0] <= 1.0 + 1e-12
 
 
-def test_the_newest_tell_how_uneven_the_load_is() -> None:
+def test_the_newest_observations_determine_the_skew() -> None:
     def seen(at_s: float, servers: int, share: float | None) -> Observation:
         return Observation(Configuration(1, servers), 1.0, 0.1, at_s=at_s, hot_share=share)
 
@@ -43,8 +41,8 @@ def test_the_newest_tell_how_uneven_the_load_is() -> None:
     assert skew_of([], hot_share=0.3) == 0.3
 
 
-def test_one_server_alone_says_nothing_of_how_uneven_the_load_is() -> None:
-    """It has all of it: what was seen of several holds."""
+def test_one_server_alone_does_not_determine_the_skew() -> None:
+    """It has the whole load, so the earlier observations with several servers are used."""
     several = [Observation(Configuration(4, p), 1.0, 0.1, at_s=float(p), hot_share=0.25 + 0.75 / p) for p in (2, 4)]
     alone = Observation(Configuration(4, 1), 1.0, 0.1, at_s=9.0, hot_share=1.0)
     assert skew_of([*several, alone], hot_share=1.0) == pytest.approx(0.25)

@@ -1,4 +1,4 @@
-"""What measured work leaves possible: from CPU times, never from waiting."""
+"""The upper limit of the speed from measured CPU times; waiting gives no limit."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from elastichost.tuner.models.base import interval
 from elastichost.tuner.models.ceiling import RELIEF, bounded, ceiling, most
 
 HOST = Workload(batch_size=500, host_cores=4)
-# two workers: 3 ms of CPU for a batch in the training thread, 4 in the process, 1 in the PS
+# two workers; CPU time of a batch: 3 ms in the training thread, 4 ms in the whole worker, 1 ms in the PS
 TWO = Observation(
     Configuration(2, 2), 200_000.0, 0.01, 20.0, 1000, training_cpu_s=3e-3, worker_cpu_s=4e-3, server_cpu_s=1e-3
 )
@@ -26,37 +26,37 @@ def limit(workload: Workload, seen: list[Observation], *of: int) -> float:
     return float(ceiling(workload, seen, as_array([Configuration(*of)]))[0])
 
 
-def test_workers_train_no_faster_than_their_threads_compute() -> None:
+def test_the_cpu_time_of_training_threads_limits_the_speed() -> None:
     assert limit(HOST, [TWO], 1, 1) == pytest.approx(500 / 3e-3)
     assert limit(HOST, [TWO], 1, 1, 2) == pytest.approx(2 * 500 / 3e-3)
 
 
-def test_no_plan_trains_faster_than_the_cores_compute() -> None:
+def test_the_cores_of_the_host_limit_the_speed() -> None:
     assert limit(HOST, [TWO], 4, 1) == pytest.approx(4 * 500 / 5e-3)
     assert limit(HOST, [TWO], 16, 1) == limit(HOST, [TWO], 4, 1)
 
 
-def test_waiting_limits_nothing() -> None:
-    """Threads that wait for a core, for PS or for input are slow without using the CPU."""
+def test_waiting_gives_no_limit() -> None:
+    """Threads that wait for a core, for a PS or for input are slow without using the CPU."""
     crowded = msgspec.structs.replace(TWO, samples_per_s=20_000.0, compute_s=0.04, reader_s=0.04, exchange_s=0.04)
     assert limit(HOST, [crowded], 4, 1) == limit(HOST, [TWO], 4, 1)
 
 
-def test_more_workers_than_have_kept_all_cores_busy_get_no_relief() -> None:
-    """They cost each other caches and turns, and no work takes less CPU time for that."""
+def test_more_workers_than_a_configuration_with_busy_cores_get_no_relief() -> None:
+    """More workers compete for caches and are switched, which never reduces the CPU time of the work."""
     busy = msgspec.structs.replace(TWO, configuration=Configuration(4, 2), samples_per_s=390_000.0)
 
     def found(*of: int) -> float:
         return float(most(HOST, [busy], as_array([Configuration(*of)]))[0])
 
     assert found(6, 2) == found(8, 3) == pytest.approx(4 * 500 / 5e-3)
-    for less in ((6, 1), (4, 3), (3, 2)):  # fewer PS may cost less, and so may fewer workers
+    for less in ((6, 1), (4, 3), (3, 2)):  # fewer PS or fewer workers may need less CPU time
         assert found(*less) == pytest.approx(limit(HOST, [busy], *less) * math.exp(RELIEF)), less
-    assert most(HOST, [TWO], as_array([Configuration(6, 2)]))[0] > found(6, 2), "two workers left cores idle"
+    assert most(HOST, [TWO], as_array([Configuration(6, 2)]))[0] > found(6, 2), "two workers do not fill the cores"
     assert most(msgspec.structs.replace(HOST, host_cores=0), [busy], as_array([Configuration(6, 2)]))[0] > found(6, 2)
 
 
-def test_with_served_access_only_what_training_threads_take_is_sure_to_stay_with_fewer_ps() -> None:
+def test_with_served_access_and_fewer_ps_only_the_time_of_training_threads_is_constant() -> None:
     served = msgspec.structs.replace(HOST, access="served")
     assert limit(served, [TWO], 4, 2) == pytest.approx(4 * 500 / 5e-3)
     assert limit(served, [TWO], 4, 1) == pytest.approx(4 * 500 / (3e-3 + 2e-3 / 2))
@@ -69,7 +69,7 @@ def test_in_sync_mode_a_worker_computes_its_part_of_a_step() -> None:
     assert limit(sync, [slow], 16, 2) == pytest.approx(4 * 500 / (2 * 4e-3 + 1e-3))
 
 
-def test_the_least_cost_that_was_measured_holds() -> None:
+def test_the_least_measured_cpu_time_is_used() -> None:
     dearer = msgspec.structs.replace(
         TWO, configuration=Configuration(8, 1), training_cpu_s=6e-3, worker_cpu_s=8e-3, server_cpu_s=2e-3
     )
@@ -77,7 +77,7 @@ def test_the_least_cost_that_was_measured_holds() -> None:
         assert limit(HOST, [TWO, dearer], *of) == limit(HOST, [TWO], *of) > limit(HOST, [dearer], *of)
 
 
-def test_what_was_measured_with_more_workers_than_cores_says_less() -> None:
+def test_measurements_with_more_workers_than_cores_limit_less() -> None:
     crowded = msgspec.structs.replace(TWO, configuration=Configuration(16, 2), samples_per_s=100_000.0)
     assert limit(HOST, [crowded], 1, 1) == pytest.approx(2 * 500 / 3e-3)
     assert limit(HOST, [crowded], 4, 2) == pytest.approx(2 * 4 * 500 / 5e-3)
@@ -85,29 +85,29 @@ def test_what_was_measured_with_more_workers_than_cores_says_less() -> None:
     assert limit(cluster, [crowded], 1, 1) == pytest.approx(500 / 3e-3)
 
 
-def test_what_was_measured_is_not_ruled_out() -> None:
-    """Times may be counted late, or wrong: the speed is counted by samples."""
+def test_a_measured_speed_is_never_above_its_own_limit() -> None:
+    """CPU times may be counted late or wrongly; the speed is counted in samples."""
     for workload in (HOST, msgspec.structs.replace(HOST, access="served"), msgspec.structs.replace(HOST, mode="sync")):
         wrong = msgspec.structs.replace(TWO, training_cpu_s=3e-2, worker_cpu_s=4e-2, server_cpu_s=1e-2)
         assert limit(workload, [wrong], 2, 2) == pytest.approx(wrong.samples_per_s)
 
 
 @pytest.mark.parametrize("workload", [HOST, msgspec.structs.replace(HOST, has_gpus=True)])
-def test_what_spins_is_no_limit(workload: Workload) -> None:
-    """Threads of a worker that wait for each other, or for a GPU."""
+def test_spinning_threads_give_no_limit(workload: Workload) -> None:
+    """Threads of a worker spin while they wait for each other or for a GPU."""
     threads = 1 if workload.has_gpus else 2
     spinning = msgspec.structs.replace(TWO, configuration=Configuration(2, 1, threads))
     assert limit(workload, [spinning], 1, 1) == math.inf
     assert limit(workload, [], 1, 1) == math.inf
 
 
-def test_cores_of_ones_own_are_no_limit_for_others() -> None:
+def test_processes_with_their_own_cores_have_no_common_limit() -> None:
     cluster = msgspec.structs.replace(HOST, host_cores=0)
     assert limit(cluster, [TWO], 64, 1) == pytest.approx(64 * 500 / 3e-3)
 
 
 @given(log=st.floats(-3.0, 3.0), error=st.floats(0.0, 1.0))
-def test_nothing_is_predicted_beyond_the_limit_and_what_is_faster_stays_so(log: float, error: float) -> None:
+def test_bounded_predictions_stay_below_the_limit_and_keep_their_order(log: float, error: float) -> None:
     logs = np.array([log, log + 0.01])
     told = interval(np.log(1000.0) + logs, np.full(2, error), np.zeros(2, dtype=bool))
     found = bounded(told, np.full(2, 1000.0 * math.exp(RELIEF)))
@@ -121,9 +121,9 @@ def test_nothing_is_predicted_beyond_the_limit_and_what_is_faster_stays_so(log: 
     assert np.array_equal(free.samples_per_s, told.samples_per_s)
 
 
-def test_recorded_runs_keep_to_it() -> None:
-    """Of every block of one thread a worker, what it leaves possible for all other configurations of the grid. Nobody
-    recorded the training thread's time: of what a process used, its reader has at most the time that it read for."""
+def test_recorded_runs_stay_below_the_limit() -> None:
+    """The limit from every block with one thread per worker holds for all other configurations of the grid. The CPU
+    time of the training thread was not recorded; it is taken as the time of the process less the time of its reader."""
     excess = []
     for _, grid in read_grids():
         for case in grid.cases:

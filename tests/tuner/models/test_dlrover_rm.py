@@ -1,4 +1,4 @@
-"""The published sum: it finds its own coefficients, and knows what it cannot know."""
+"""The published model of DLRover-RM: it recovers its coefficients, and reports which directions are not determined."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MIXED = [
 
 
 def seconds(one: Configuration) -> float:
-    """With coefficients 1e-4, 2e-3, 0.5, 1e-9 and 4 ms."""
+    """The iteration time with the coefficients 1e-4, 2e-3, 0.5, 1e-9 and the constant 4 ms."""
     m, w, p = WORKLOAD.batch_size, one.workers, one.servers
     compute, update = 1e-4 * m / one.worker_cores, 2e-3 * w / (p * one.server_cores)
     synchronise = 0.5 * (WORKLOAD.dense_bytes / p) / (WORKLOAD.bandwidth_bytes_per_s / w)
@@ -26,7 +26,7 @@ def observed(tried: list[Configuration]) -> list[Observation]:
     return [Observation(one, one.workers * WORKLOAD.batch_size / seconds(one), 0.01) for one in tried]
 
 
-def test_its_own_coefficients_are_found() -> None:
+def test_the_coefficients_are_recovered() -> None:
     fitted = fit(WORKLOAD, observed(MIXED))
     names = ("compute", "update", "synchronise", "lookup", "constant")
     assert fitted.parameters == pytest.approx(dict(zip(names, (1e-4, 2e-3, 0.5, 1e-9, 4e-3), strict=True)), rel=1e-3)
@@ -38,14 +38,14 @@ def test_its_own_coefficients_are_found() -> None:
 
 
 def test_rank_is_three_when_cores_never_change_and_two_when_only_workers_do() -> None:
-    """Within one job its columns are 1 / cw, w / (p cp), w / p, 1 / p and 1."""
+    """Within one job the columns are 1 / cw, w / (p cp), w / p, 1 / p and 1."""
     same_cores = fit(WORKLOAD, observed([Configuration(w, p, 2, 2) for w in (1, 4, 16) for p in (1, 2, 8)]))
     assert same_cores.rank == 3
     only_workers = fit(WORKLOAD, observed([Configuration(w, 4, 2, 2) for w in (1, 2, 4, 8, 16)]))
     assert only_workers.rank == 2
     some = as_array([Configuration(12, 4, 2, 2), Configuration(12, 8, 2, 2), Configuration(12, 4, 4, 2)])
     assert list(only_workers.predict(some).is_extrapolated) == [False, True, True]
-    # it still fits what it saw, which is why a fit alone proves nothing
+    # it still fits the observations exactly, so a good fit alone proves nothing
     seen = only_workers.predict(some[:1])
     assert seen.samples_per_s[0] == pytest.approx(12 * 512 / seconds(Configuration(12, 4, 2, 2)), rel=1e-3)
 
@@ -60,7 +60,7 @@ def test_in_sync_mode_each_worker_computes_its_part() -> None:
     assert fitted.predict(as_array([unseen])).samples_per_s[0] == pytest.approx(expected, rel=1e-3)
 
 
-def test_facts_that_are_not_known_make_no_difference_to_predictions() -> None:
+def test_unknown_sizes_do_not_change_predictions() -> None:
     bare = Workload(512)
     some = as_array(MIXED)
     first, second = fit(WORKLOAD, observed(MIXED)), fit(bare, observed(MIXED))

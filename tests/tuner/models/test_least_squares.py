@@ -1,4 +1,4 @@
-"""Estimates against closed forms, intervals against refits."""
+"""Estimates compared with closed forms, intervals compared with refits."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_a_linear_model_with_small_residuals_is_ridge_regression(seed: int) -> N
     design = generator.normal(size=(30, 4))
     logs = design @ np.array([1.0, -2.0, 0.5, 0.0]) + 1e-4 * generator.normal(size=30)
     found = linear(design, logs, error=0.5, sd=2.0)
-    # residuals far below their spread: the loss is quadratic there
+    # the loss is quadratic for residuals far below their spread
     weight = 1.0 / (0.5**2 + found.discrepancy[0] ** 2)
     information = weight * design.T @ design
     covariance = np.linalg.inv(information + np.eye(4) / 4.0)
@@ -57,7 +57,7 @@ def test_a_linear_model_with_small_residuals_is_ridge_regression(seed: int) -> N
 
 
 def test_a_curved_model_finds_its_parameters() -> None:
-    """log of a + b x: derivatives depend on where one is."""
+    """The model log(a + b x), whose derivatives depend on the parameters."""
     x = np.linspace(0.1, 30.0, 15)
 
     def model(theta: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -69,7 +69,7 @@ def test_a_curved_model_finds_its_parameters() -> None:
     np.testing.assert_allclose(found.theta, truth, atol=0.02)
 
 
-def test_one_wild_value_moves_little() -> None:
+def test_one_outlier_changes_little() -> None:
     generator = np.random.default_rng(0)
     design = np.column_stack([np.ones(20), np.linspace(-1, 1, 20)])
     logs = design @ np.array([1.0, 0.5]) + 0.02 * generator.normal(size=20)
@@ -81,7 +81,7 @@ def test_one_wild_value_moves_little() -> None:
     assert found.weights[19] < 0.1 < 0.6 < found.weights[:19].min()
 
 
-def test_without_rows_the_prior_is_all_there_is() -> None:
+def test_without_rows_the_estimate_is_the_prior() -> None:
     mean, sd = np.array([1.0, 2.0]), np.array([0.5, 3.0])
     empty = rows(np.zeros(0), 0.1)
     found = estimate(lambda theta: (np.zeros(0), np.zeros((0, 2))), empty, belief(mean, sd))
@@ -92,7 +92,7 @@ def test_without_rows_the_prior_is_all_there_is() -> None:
 
 
 @pytest.mark.parametrize("spread", [0.05, 0.2])
-def test_what_the_model_is_off_by_is_estimated_for_each_kind(spread: float) -> None:
+def test_the_discrepancy_is_estimated_for_each_kind(spread: float) -> None:
     generator = np.random.default_rng(3)
     design = np.repeat(np.eye(2), 200, axis=0)
     kinds = np.repeat([0, 1], 200)
@@ -103,7 +103,7 @@ def test_what_the_model_is_off_by_is_estimated_for_each_kind(spread: float) -> N
     assert found.discrepancy[1] == pytest.approx(spread, rel=0.25)
 
 
-def test_what_other_jobs_taught_gives_way_to_data_and_a_prior_does_not() -> None:
+def test_data_outweigh_a_transferred_prior_but_not_another_prior() -> None:
     design = np.ones((10, 1))
     wrong = np.array([3.0])
     believed = estimate(lambda t: (design @ t, design), rows(np.zeros(10), 0.1), belief(wrong, 0.05))
@@ -111,7 +111,7 @@ def test_what_other_jobs_taught_gives_way_to_data_and_a_prior_does_not() -> None
         lambda t: (design @ t, design), rows(np.zeros(10), 0.1), belief(wrong, 0.05, is_transferred=True)
     )
     assert believed.theta[0] > 1.0 > 0.1 > abs(doubted.theta[0])
-    # it was of no use, so it makes nobody surer
+    # a contradicted prior does not reduce the errors
     assert doubted.covariance[0, 0] == pytest.approx(1.0 / doubted.information[0, 0], rel=0.05)
     near = estimate(
         lambda t: (design @ t, design), rows(np.full(10, 3.02), 0.1), belief(wrong, 0.05, is_transferred=True)
@@ -120,19 +120,19 @@ def test_what_other_jobs_taught_gives_way_to_data_and_a_prior_does_not() -> None
 
 
 @given(st.integers(1, 5))
-def test_rank_is_the_number_of_directions_that_were_seen(directions: int) -> None:
+def test_rank_is_the_number_of_observed_directions(directions: int) -> None:
     generator = np.random.default_rng(directions)
     design = generator.normal(size=(20, directions)) @ generator.normal(size=(directions, 5))
     assert rank_of(linear(design, design @ np.ones(5), 0.05)) == directions
 
 
 def test_leaving_a_configuration_out_is_the_same_as_refitting_without_it() -> None:
-    """The factor is the largest |residual| / sd of refits, where the loss is quadratic."""
+    """With a quadratic loss the factor is the largest |residual| / sd of refits."""
     generator = np.random.default_rng(1)
     design = np.column_stack([np.ones(8), np.arange(8.0)])
     groups = np.array([0, 0, 1, 2, 3, 4, 5, 6])
     logs = design @ np.array([0.3, 0.1]) + 0.02 * generator.normal(size=8)
-    logs[7] += 0.5  # it pulls the line towards itself: without it, it is missed by nearly twice as much
+    logs[7] += 0.5  # an outlier that pulls the line; a fit without it misses it by nearly twice as much
     measured = rows(logs, 0.5, groups)
     prior_sd = np.full(2, 4.0)
     found = estimate(lambda theta: (design @ theta, design), measured, belief(np.zeros(2), prior_sd))
@@ -145,7 +145,7 @@ def test_leaving_a_configuration_out_is_the_same_as_refitting_without_it() -> No
         deviation = np.sqrt(spread**2 + np.einsum("ij,jk,ik->i", left, inverse, left))
         scores.extend(np.abs(logs[~kept] - left @ theta) / deviation)
     quantile = max(scores) / 1.6448536269514722
-    assert 0.2 < quantile < 1.0, "no bound of the factor hides what it is"
+    assert 0.2 < quantile < 1.0, "no limit of the factor is reached"
     assert conformal_factor(found, measured, kind=0) == pytest.approx(quantile ** (8 / 48), rel=0.02)
 
 
@@ -159,8 +159,9 @@ def test_intervals_widen_when_left_out_configurations_are_missed() -> None:
     assert conformal_factor(found, measured, kind=0) > 1.0
 
 
-def test_intervals_that_hold_what_they_promise_stay_as_they_are() -> None:
-    """Of many configurations with normal residuals nine of ten new ones are inside, with the factor as without it."""
+def test_calibrated_intervals_do_not_change() -> None:
+    """With many configurations and normal residuals, nine of ten new values are inside the interval, with and without
+    the factor."""
     generator = np.random.default_rng(4)
     inside, factors = [], []
     for _ in range(5):

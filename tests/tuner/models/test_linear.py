@@ -1,4 +1,4 @@
-"""Sums of columns: the coefficients, the rank, and what is outside of what was seen."""
+"""Sums of columns: the coefficients, the rank, and extrapolated configurations."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ TRIED = [Configuration(1, 1), Configuration(4, 1), Configuration(4, 4), Configur
 
 
 @pytest.mark.parametrize("workload", [ASYNC, SYNC])
-def test_coefficients_that_made_the_data_are_found(workload: Workload) -> None:
+def test_the_coefficients_of_generated_data_are_recovered(workload: Workload) -> None:
     fitted = fit_columns("sum", columns, workload, observed(workload, times(0.02, 0.001, 0.005, TRIED)))
     assert fitted.parameters == pytest.approx({"constant": 0.02, "workers": 0.001, "per_server": 0.005})
     assert (fitted.rank, fitted.parameters_total, fitted.observations, fitted.configurations) == (3, 3, 5, 5)
@@ -50,11 +50,11 @@ def test_coefficients_are_not_negative_and_errors_are_relative() -> None:
     falling = {Configuration(1, 1): 1.0, Configuration(2, 1): 0.5, Configuration(4, 1): 0.25}
     fitted = fit_columns("sum", columns, ASYNC, observed(ASYNC, falling))
     assert min(fitted.parameters.values()) >= 0.0
-    # one constant for all: relative errors are least at sum(1 / T) / sum(1 / T^2)
+    # for a single constant the relative errors are least at sum(1 / T) / sum(1 / T^2)
     assert fitted.parameters["constant"] == pytest.approx((1 + 2 + 4) / (1 + 4 + 16))
 
 
-def test_a_direction_that_was_never_seen_is_refused() -> None:
+def test_a_candidate_in_an_unobserved_direction_is_extrapolated() -> None:
     fitted = fit_columns("sum", columns, ASYNC, observed(ASYNC, times(0.02, 0.001, 0.005, TRIED[:2])))
     assert fitted.rank == 2
     found = fitted.predict(as_array([Configuration(9, 1), Configuration(9, 3)]))
@@ -62,7 +62,7 @@ def test_a_direction_that_was_never_seen_is_refused() -> None:
     assert found.log_error[1] == UNKNOWN > 10 * found.log_error[0]
 
 
-def test_nothing_seen_is_nothing_known() -> None:
+def test_without_observations_everything_is_extrapolated() -> None:
     fitted = fit_columns("sum", columns, ASYNC, [])
     found = fitted.predict(as_array(TRIED))
     assert found.is_extrapolated.all() and (found.samples_per_s > 0).all()
@@ -78,12 +78,12 @@ def test_nothing_seen_is_nothing_known() -> None:
     ),
     workload=st.sampled_from([ASYNC, SYNC]),
 )
-def test_no_legal_observation_is_too_strange(seen: list[tuple[int, int, float, float]], workload: Workload) -> None:
+def test_every_valid_observation_can_be_fitted(seen: list[tuple[int, int, float, float]], workload: Workload) -> None:
     made = [Observation(Configuration(w, p), speed, error) for w, p, speed, error in seen]
     fitted = fit_columns("sum", columns, workload, made)
     found = fitted.predict(as_array(TRIED))
     for column in (found.samples_per_s, found.low, found.high, found.log_error):
         assert np.isfinite(column).all() and (column >= 0).all()
     assert 1 <= fitted.rank <= 3 and 0.0 <= fitted.confidence <= 1.0
-    # what was seen is never called unknown
+    # an observed configuration is never extrapolated
     assert not fitted.predict(as_array([one.configuration for one in made])).is_extrapolated.any()

@@ -1,4 +1,4 @@
-"""Bytes between hosts, counted one process at a time and compared with the equations."""
+"""Bytes between hosts: the equations agree with a count over single processes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from elastichost.tuner.models.link_traffic import link_traffic
 
 
 def counted(configuration: Configuration, capacity: tuple[int, ...], rows: float, dense: float) -> tuple[float, float]:
-    """(bytes each way of a batch of one worker to other hosts; of the busiest link, for each batch of all)"""
+    """(mean bytes each way of a batch of one worker to other hosts, bytes per batch on the busiest link)"""
     plan = initial_plan(
         cores=(),
         workers=configuration.workers,
@@ -24,7 +24,7 @@ def counted(configuration: Configuration, capacity: tuple[int, ...], rows: float
     came, went = np.zeros(len(capacity)), np.zeros(len(capacity))
     for worker in plan.workers:
         for server in plan.servers:
-            if server.host != worker.host:  # pulled and pushed: both ways through both links
+            if server.host != worker.host:  # pulls and pushes use both directions of both links
                 part = rows / len(plan.servers)
                 for host in (worker.host, server.host):
                     came[host] += part
@@ -46,7 +46,9 @@ def counted(configuration: Configuration, capacity: tuple[int, ...], rows: float
     rows=st.floats(1.0, 1e8),
     dense=st.sampled_from([0.0, 1e3, 1e8]),
 )
-def test_as_counted(capacity: list[int], workers: int, servers: int, rows: float, dense: float) -> None:
+def test_the_equations_agree_with_the_count(
+    capacity: list[int], workers: int, servers: int, rows: float, dense: float
+) -> None:
     of = Configuration(workers, servers)
     moved, busiest = counted(of, tuple(capacity), rows, dense)
     found = link_traffic(as_array([of]), tuple(capacity), np.array([rows]), dense)
@@ -59,6 +61,6 @@ def test_two_hosts_have_one_link() -> None:
     assert (found.moved_bytes[0], found.link_share[0]) == (pytest.approx(550.0), pytest.approx(1.0))
 
 
-def test_on_one_host_nothing_crosses() -> None:
+def test_on_one_host_there_is_no_traffic() -> None:
     found = link_traffic(as_array([Configuration(4, 2)]), (4,), np.array([1000.0]), 100.0)
     assert (found.moved_bytes[0], found.link_share[0]) == (0.0, 1.0)

@@ -1,4 +1,4 @@
-"""Optimus' speed functions: their own coefficients, and no word of cores."""
+"""The speed functions of Optimus: their coefficients are recovered; cores have no effect."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from elastichost.tuner.models.optimus import fit
 TRIED = [Configuration(*one) for one in ((1, 1), (4, 1), (8, 2), (16, 8), (2, 4), (32, 16), (6, 3))]
 
 
-def test_the_asynchronous_function_is_found() -> None:
+def test_the_asynchronous_function_is_recovered() -> None:
     def speed(w: int, p: int) -> float:
         return 100 * w / (0.02 + 0.003 * w / p + 0.001 * w + 0.0005 * p)
 
@@ -23,7 +23,7 @@ def test_the_asynchronous_function_is_found() -> None:
     assert fitted.predict(as_array([Configuration(12, 5)])).samples_per_s[0] == pytest.approx(speed(12, 5))
 
 
-def test_the_synchronous_function_is_found() -> None:
+def test_the_synchronous_function_is_recovered() -> None:
     def steps_per_s(w: int, p: int) -> float:
         return 1 / (1e-4 * 4096 / w + 0.02 + 0.003 * w / p + 0.001 * w + 0.0005 * p)
 
@@ -35,7 +35,7 @@ def test_the_synchronous_function_is_found() -> None:
     assert found == pytest.approx(4096 * steps_per_s(12, 5), rel=1e-5)
 
 
-def test_cores_are_no_part_of_it() -> None:
+def test_cores_have_no_effect() -> None:
     fitted = fit(Workload(100), [Observation(one, 1000.0 * one.workers, 0.01) for one in TRIED])
     found = fitted.predict(as_array([Configuration(8, 2, 1, 1), Configuration(8, 2, 8, 8)])).samples_per_s
     assert found[0] == found[1]

@@ -1,4 +1,4 @@
-"""Pollux' throughput function: what it finds, and what it leaves out."""
+"""The throughput function of Pollux: it is recovered; PS and cores have no effect."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def step_s(workers: int, batch: float) -> float:
     return float((gradient**2 + synchronising**2) ** 0.5)
 
 
-def test_its_own_function_is_found_in_both_modes() -> None:
+def test_the_function_is_recovered_in_both_modes() -> None:
     for mode in ("async", "sync"):
         workload = Workload(4096, mode)  # type: ignore[arg-type]
 
@@ -31,19 +31,19 @@ def test_its_own_function_is_found_in_both_modes() -> None:
         fitted = fit(workload, [Observation(Configuration(w, 2), speed(w), 0.01) for w in WORKERS])
         found = fitted.predict(as_array([Configuration(10, 2), Configuration(10, 9, 4, 4)]))
         assert found.samples_per_s[0] == pytest.approx(speed(10), rel=0.02)
-        # neither PS nor cores are a part of it
+        # neither the number of PS nor cores have an effect
         assert found.samples_per_s[1] == found.samples_per_s[0]
         assert fitted.name == "pollux" and 1 <= fitted.rank <= fitted.parameters_total == 5
 
 
-def test_it_goes_no_further_than_twice_what_it_saw() -> None:
+def test_more_than_twice_the_observed_workers_are_extrapolated() -> None:
     seen = [Observation(Configuration(w, 1), 1000.0 * w, 0.01) for w in (1, 2, 4)]
     found = fit(Workload(100), seen).predict(as_array([Configuration(8, 1), Configuration(9, 1)]))
     assert list(found.is_extrapolated) == [False, True]
     assert found.log_error[1] > 10 * found.log_error[0]
 
 
-def test_without_observations_everything_is_a_guess() -> None:
+def test_without_observations_predictions_are_guesses() -> None:
     fitted = fit(Workload(100), [])
     found = fitted.predict(as_array([Configuration(1, 1), Configuration(4, 1)]))
     assert found.is_extrapolated.all() and np.isfinite(found.samples_per_s).all()
@@ -55,7 +55,7 @@ def test_without_observations_everything_is_a_guess() -> None:
     seen=st.lists(st.tuples(st.integers(1, 40), st.floats(1e-2, 1e8)), min_size=1, max_size=6),
     mode=st.sampled_from(["async", "sync", "bounded"]),
 )
-def test_no_legal_observation_is_too_strange(seen: list[tuple[int, float]], mode: str) -> None:
+def test_every_valid_observation_can_be_fitted(seen: list[tuple[int, float]], mode: str) -> None:
     workload = Workload(512, mode)  # type: ignore[arg-type]
     fitted = fit(workload, [Observation(Configuration(w, 1), speed, 0.1) for w, speed in seen])
     found = fitted.predict(as_array([Configuration(w, 1) for w in (1, 2, 40)]))

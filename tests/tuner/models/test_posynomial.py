@@ -1,4 +1,4 @@
-"""Derivatives of products, sums and smooth maxima are those of finite differences; limits are what they should be."""
+"""Derivatives of products, sums and smooth maxima agree with finite differences; limiting cases are correct."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Leaves = list[Quantity]
 
 
 def gradients(made_of: Callable[[Tape, Leaves], Quantity], at: list[float]) -> tuple[np.ndarray, np.ndarray]:
-    """Exact ones and central differences, each [leaves, rows]."""
+    """Exact derivatives and central differences, float64 [leaves, rows] each."""
 
     def value(logs: list[float]) -> tuple[Tape, Quantity]:
         tape = Tape()
@@ -47,13 +47,13 @@ logs = st.floats(-4.0, 4.0)
 
 
 @given(st.lists(logs, min_size=5, max_size=5))
-def test_derivatives_are_those_of_finite_differences(at: list[float]) -> None:
+def test_derivatives_agree_with_finite_differences(at: list[float]) -> None:
     exact, numeric = gradients(everything, at)
     np.testing.assert_allclose(exact, numeric, atol=2e-6, rtol=2e-6)
 
 
 @given(logs, logs)
-def test_values_are_those_of_arithmetic(log_a: float, log_b: float) -> None:
+def test_values_agree_with_arithmetic(log_a: float, log_b: float) -> None:
     tape = Tape()
     a, b = tape.leaf(log_a), tape.leaf(log_b)
     column = tape.constant(COLUMN)
@@ -94,6 +94,6 @@ def test_constants_have_no_derivatives() -> None:
     tape = Tape()
     leaf = tape.leaf(1.0)
     column = tape.constant(COLUMN)
-    assert (column * column + column).index == column.index  # nothing of it is remembered
+    assert (column * column + column).index == column.index  # constants are not stored on the tape
     np.testing.assert_array_equal(tape.gradients(column * column, 1, len(COLUMN)), np.zeros((1, 4)))
     np.testing.assert_array_equal(tape.gradients(leaf, 1, len(COLUMN)), np.ones((1, 4)))

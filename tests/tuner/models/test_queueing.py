@@ -1,4 +1,4 @@
-"""The fit of our model: warm and cold starts, what it determines, how far it may be trusted; and it never raises."""
+"""The fit of the `elastichost` model: warm and cold starts, determined directions, errors, and arbitrary input."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def observed(of: Scenario, tried: Sequence[Configuration] = TRIED, error: float 
 
 
 def silent(observation: Observation) -> Observation:
-    """Its speed alone."""
+    """The observation without its timings."""
     speed = Observation(observation.configuration, observation.samples_per_s, observation.log_error)
     return msgspec.structs.replace(speed, hot_share=observation.hot_share)
 
@@ -58,7 +58,7 @@ def test_eight_configurations_predict_hundreds(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["direct_small_host", "served_small_host"])
-def test_shared_hosts_are_predicted_as_well(name: str) -> None:
+def test_shared_hosts_are_predicted_too(name: str) -> None:
     of = scenario(name)
     tried = [
         Configuration(*one) for one in ((1, 1), (8, 1), (2, 2, 4), (1, 1, 8), (12, 4), (3, 1, 2, 2), (5, 3, 3), (6, 2))
@@ -66,7 +66,7 @@ def test_shared_hosts_are_predicted_as_well(name: str) -> None:
     assert held_out_error(of, fit(of.workload, observed(of, tried))) < 0.10
 
 
-def test_parameters_that_timings_show_are_found() -> None:
+def test_timings_determine_their_parameters() -> None:
     of = scenario("server_bound")
     fitted = fit(of.workload, observed(of))
     assert fitted.parameters["server_sample_s"] == pytest.approx(9e-6, rel=0.1)
@@ -76,7 +76,7 @@ def test_parameters_that_timings_show_are_found() -> None:
     )
 
 
-def test_direct_timings_close_directions_that_speeds_leave_open() -> None:
+def test_direct_timings_determine_directions_that_speeds_do_not() -> None:
     full = observed(scenario("server_bound"), TRIED[:2])
     with_timings, without = fit(SERVED, full), fit(SERVED, [silent(one) for one in full])
     assert without.rank <= 2 < with_timings.rank <= with_timings.parameters_total
@@ -92,7 +92,7 @@ def test_direct_timings_close_directions_that_speeds_leave_open() -> None:
 # --- priors -----------------------------------------------------------------------------------------------------------
 
 
-def test_nothing_known_predicts_with_a_huge_interval() -> None:
+def test_without_observations_and_history_the_interval_is_very_wide() -> None:
     fitted = fit(SERVED, [])
     found = fitted.predict(as_array(TRIED))
     assert (found.samples_per_s > 0).all() and np.isfinite(found.samples_per_s).all()
@@ -101,7 +101,7 @@ def test_nothing_known_predicts_with_a_huge_interval() -> None:
     assert fitted.confidence < 0.1
 
 
-def test_a_warm_start_predicts_before_anything_is_measured() -> None:
+def test_a_warm_start_predicts_without_measurements() -> None:
     of = scenario("server_bound")
     history = fit(of.workload, observed(of)).posterior()
     warm = fit(of.workload, [], history)
@@ -111,11 +111,11 @@ def test_a_warm_start_predicts_before_anything_is_measured() -> None:
     assert warm.confidence > 0.6 and (found.high / found.low < 4).all()
 
 
-def test_what_is_measured_outweighs_history_of_another_job() -> None:
+def test_measurements_outweigh_the_history_of_a_different_job() -> None:
     of, other = scenario("server_bound"), scenario("compute_bound")
     misled = fit(of.workload, observed(of), fit(other.workload, observed(other)).posterior())
     assert held_out_error(of, misled) < 0.25
-    # where nothing contradicts it, it is believed
+    # a history that no data contradict is used
     hint = Prior(mean={"server_sample_s": math.log(9e-6)}, sd={"server_sample_s": 0.05})
     found = fit(of.workload, [silent(one) for one in observed(of)[:1]], hint)
     assert found.parameters["server_sample_s"] == pytest.approx(9e-6, rel=0.1)
@@ -127,7 +127,7 @@ def test_a_posterior_is_never_narrower_than_jobs_differ() -> None:
 
 
 def test_times_scale_with_the_job() -> None:
-    """All times ten times as long: a tenth of the speed everywhere, cold as well."""
+    """If all times are ten times as long, all speeds are a tenth, also without history."""
     times = ("compute_s", "reader_s", "exchange_s", "server_cpu_s", "worker_cpu_s")
     first = observed(scenario("unpipelined"))
     slow = []
@@ -142,10 +142,10 @@ def test_times_scale_with_the_job() -> None:
     np.testing.assert_allclose(slow_found.log_error, fast_found.log_error, rtol=1e-2)
 
 
-# --- trust ------------------------------------------------------------------------------------------------------------
+# --- errors of predictions --------------------------------------------------------------------------------------------
 
 
-def test_directions_never_seen_are_marked_until_something_is_known_of_them() -> None:
+def test_unobserved_directions_are_extrapolated_until_a_prior_determines_them() -> None:
     of = scenario("compute_bound")
     only_workers = [Configuration(workers, 2, 1, 2) for workers in (1, 2, 4, 8)]
     seen = [silent(one) for one in observed(of, only_workers)]
@@ -158,7 +158,7 @@ def test_directions_never_seen_are_marked_until_something_is_known_of_them() -> 
     assert not warm.predict(far).is_extrapolated.any()
 
 
-def test_intervals_hold_what_they_promise() -> None:
+def test_intervals_have_their_nominal_coverage() -> None:
     inside = []
     for name in ("server_bound", "network_bound", "bounded_noisy", "compute_bound"):
         of = scenario(name)
@@ -176,7 +176,7 @@ def test_intervals_hold_what_they_promise() -> None:
     assert 0.82 <= np.mean(inside) <= 0.995
 
 
-def test_more_observations_make_it_surer() -> None:
+def test_more_observations_reduce_the_errors() -> None:
     of = scenario("server_bound")
     fits = [fit(of.workload, observed(of)[:count]) for count in (0, 1, 3, 8)]
     candidates = as_array(grid(of)[::30])
@@ -188,19 +188,19 @@ def test_more_observations_make_it_surer() -> None:
 # --- the busiest PS ---------------------------------------------------------------------------------------------------
 
 
-def test_a_hot_server_is_hot_with_any_number_of_servers() -> None:
+def test_a_hot_server_stays_hot_with_any_number_of_servers() -> None:
     of = scenario("hot_server")
     fitted = fit(of.workload, observed(of))
     blind = fit(of.workload, observed(of), settings=QueueingSettings(hot_share=False))
     assert held_out_error(of, fitted) < 0.5 * held_out_error(of, blind)
-    # what rebalancing would bring: the last observation has 12 PS
+    # the effect of rebalancing; the last observation has 12 PS
     many = as_array([Configuration(32, 12, 8, 1)])
     assert fitted.predict(many, hot_share=1 / 12).samples_per_s[0] > 2 * fitted.predict(many).samples_per_s[0]
     assert fitted.predict(many, hot_share=0.9).samples_per_s[0] < 0.5 * fitted.predict(many).samples_per_s[0]
 
 
-def test_ps_that_only_apply_the_dense_part_make_no_difference_by_their_number() -> None:
-    """Direct access: one PS owns the dense vector, and nobody counts what PS are asked for."""
+def test_with_direct_access_the_number_of_ps_has_no_effect() -> None:
+    """With direct access one PS owns the dense vector, and the requests of PS are not counted."""
     workload = Workload(512, host_cores=2, dense_bytes=100_000, row_bytes=1664)
     timings = {"compute_s": 2.5e-3, "reader_s": 0.6e-3, "exchange_s": 0.5e-3, "server_cpu_s": 0.5e-3}
     seen = [Observation(Configuration(2, 1), 320_000.0, 0.03, worker_cpu_s=2.6e-3, **timings)]
@@ -242,8 +242,8 @@ workloads = st.builds(
 
 @settings(deadline=None, max_examples=80)
 @given(workload=workloads, seen=st.lists(observations, max_size=6), times=st.integers(1, 3))
-def test_no_legal_observation_is_too_strange(workload: Workload, seen: list[Observation], times: int) -> None:
-    """Few, repeated, contradicting: numbers come out, never nan."""
+def test_every_valid_observation_can_be_fitted(workload: Workload, seen: list[Observation], times: int) -> None:
+    """Few, repeated and contradicting observations give finite numbers, never nan."""
     fitted = fit(workload, seen * times)
     found = fitted.predict(as_array(TRIED))
     for column in (found.samples_per_s, found.low, found.high, found.log_error):
@@ -265,7 +265,7 @@ def test_the_same_observations_give_the_same_fit_in_any_order() -> None:
     )
 
 
-def test_predictions_do_not_depend_on_how_many_are_asked_for() -> None:
+def test_predictions_do_not_depend_on_the_number_of_configurations() -> None:
     fitted = fit(SERVED, observed(scenario("server_bound")))
     many = np.repeat(as_array(TRIED), 3000, axis=0)
     found, alone = fitted.predict(many), fitted.predict(as_array(TRIED))
@@ -274,7 +274,7 @@ def test_predictions_do_not_depend_on_how_many_are_asked_for() -> None:
     assert len(fitted.predict(np.empty((0, 4))).samples_per_s) == 0
 
 
-def test_variances_are_those_of_the_posterior() -> None:
+def test_variances_agree_with_the_posterior() -> None:
     """The decomposition into directions adds up to j Sigma j'."""
     of = scenario("server_bound")
     history = fit(scenario("compute_bound").workload, observed(scenario("compute_bound"))).posterior()

@@ -1,4 +1,4 @@
-"""The equations: derivatives, limits, and what must never happen when something is added."""
+"""The equations: derivatives, limiting cases, and monotonicity in cores and servers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ WORKLOADS = (
     Workload(2048, "async", "direct", host_cores=8),
     Workload(2048, "sync", "served", host_cores=8, bandwidth_bytes_per_s=1e9),
 )
-# parameters that are all visible somewhere
+# parameters that all have an effect in some configuration
 TIMES = {
     "serial_s": 3e-3,
     "sample_s": 2e-5,
@@ -46,7 +46,7 @@ SOME = as_array(
 
 
 def held(workload: Workload, **changes: float) -> dict[str, float]:
-    """Logs and logits of the parameters, by name."""
+    """The logarithms and logits of the parameters by name."""
     names = [one.name for one in parameter_beliefs(workload, 1e-2, reads=True, is_guess=False)]
     return {name: changes.get(name, math.log(TIMES[name]) if name in TIMES else 0.0) for name in names}
 
@@ -67,7 +67,7 @@ def speeds(workload: Workload, configurations: list[Configuration], skew: float 
 
 @settings(deadline=None, max_examples=60)
 @given(workload=st.sampled_from(WORKLOADS), shifts=st.lists(st.floats(-1.5, 1.5), min_size=20, max_size=20))
-def test_derivatives_are_those_of_finite_differences(workload: Workload, shifts: list[float]) -> None:
+def test_derivatives_agree_with_finite_differences(workload: Workload, shifts: list[float]) -> None:
     parameters = {name: value + shift for (name, value), shift in zip(held(workload).items(), shifts, strict=False)}
     tape, found = evaluate(workload, parameters, skew=0.2)
     for kind, quantity in enumerate(found):
@@ -95,26 +95,26 @@ def test_parts_exist_where_the_job_has_them() -> None:
     assert found.reader_s is None and found.cpu_s is None and found.bytes_moved is not None
 
 
-def test_one_worker_alone_takes_computing_and_the_way_there_and_back() -> None:
+def test_the_iteration_of_one_worker_is_computing_plus_a_round_trip() -> None:
     sharp = {"overlap": -30.0, "sharpness": 30.0, "reader_sample_s": math.log(1e-12)}
     seconds = 2048 / speeds(SERVED, [Configuration(1, 1)], **sharp)[0]
-    # computing with one of six useful cores; bytes both ways
+    # computing with one of six useful cores; bytes in both directions
     bytes_moved = 0.7 * 2 * (2048 * 1664 + 10**6)
     assert seconds == pytest.approx(3e-3 + 2048 * 2e-5 + 5e-5 + 2048 * 5e-6 + 1e-3 + bytes_moved / 1e9, rel=1e-4)
 
 
-def test_many_workers_are_held_up_by_the_busiest_server() -> None:
+def test_the_busiest_server_limits_many_workers() -> None:
     found = speeds(SERVED, [Configuration(1000, 4, 8, 2)], skew=0.1, link_speed=10.0, sharpness=30.0)[0]
     share = 0.1 + 0.9 / 4
     assert found == pytest.approx(2048 * 2 / (5e-5 + 2048 * 5e-6 * share), rel=0.01)
 
 
-def test_many_workers_are_held_up_by_one_direction_of_a_link() -> None:
+def test_one_direction_of_a_link_limits_many_workers() -> None:
     found = speeds(SERVED, [Configuration(1000, 4, 8, 8)], link_speed=math.log(0.01), sharpness=30.0)[0]
     assert found == pytest.approx(2048 * 0.01 * 1e9 / (0.7 * (2048 * 1664 + 10**6) / 4), rel=0.01)
 
 
-def test_a_slow_reader_sets_the_pace() -> None:
+def test_a_slow_reader_limits_the_speed() -> None:
     found = speeds(SERVED, [Configuration(3, 16, 8, 8)], reader_sample_s=math.log(1e-3), sharpness=30.0)[0]
     assert found == pytest.approx(3 / 1e-3, rel=0.01)
 
@@ -131,7 +131,7 @@ def test_one_thread_loses_nothing_and_two_may_be_slower_than_one() -> None:
     assert used is not None and (np.diff(used.log) > 0).all()
 
 
-def test_a_host_gives_no_more_cores_than_it_has() -> None:
+def test_the_cores_of_a_host_limit_the_speed() -> None:
     host = WORKLOADS[3]
     rest = {"memory_contention": math.log(1e-9), "oversubscription": math.log(1e-9), "thread_loss": math.log(1e-9)}
     found = speeds(host, [Configuration(8, 1, 1, 4), Configuration(64, 1, 1, 4), Configuration(16, 1, 4, 4)], **rest)
@@ -142,7 +142,7 @@ def test_a_host_gives_no_more_cores_than_it_has() -> None:
     assert slower[0] < 0.5 * found[1]
 
 
-def test_servers_on_few_cores_of_a_host_do_their_work_in_turn() -> None:
+def test_servers_on_few_cores_of_a_host_work_sequentially() -> None:
     host = WORKLOADS[4]
     four = [Configuration(2, 1), Configuration(2, 4)]
     apart, in_turn = (speeds(host, four, packed=packed, step_s=math.log(0.02)) for packed in (-30.0, 30.0))
@@ -165,7 +165,7 @@ def test_servers_finish_a_step_once_for_all_workers() -> None:
 def test_cores_and_servers_never_make_a_job_slower(
     workload: Workload, shifts: list[float], workers: int, servers: int
 ) -> None:
-    """With processes that have cores of their own; one more PS costs a request more, the busiest PS none."""
+    """If processes have their own cores. One more PS costs one more request, but the busiest PS gets none of it."""
     names = held(workload)
     changes = {name: value + shift for (name, value), shift in zip(names.items(), shifts, strict=False)}
     base = Configuration(workers, servers, 2, 2)
@@ -174,7 +174,7 @@ def test_cores_and_servers_never_make_a_job_slower(
     assert (found[1:] >= 0.999999 * found[0]).all()
 
 
-def test_stragglers_slow_many_workers_more_than_few_and_rare_ones_later() -> None:
+def test_stragglers_slow_many_workers_more_than_few() -> None:
     sync = WORKLOADS[2]
     alone = [Configuration(w, 16, 4, 8) for w in (1, 4, 32)]
     none = speeds(sync, alone, stragglers=math.log(1e-9))

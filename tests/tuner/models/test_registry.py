@@ -1,4 +1,4 @@
-"""The choice of a model by name, and what every model refuses."""
+"""The choice of a model by name, and the observations that every model refuses."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SEEN = [Observation(Configuration(w, p), 1000.0 * w, 0.02) for w, p in ((1, 1), 
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_every_model_fits_predicts_and_says_what_it_is(name: str) -> None:
+def test_every_model_fits_predicts_and_describes_its_fit(name: str) -> None:
     fitted = fit(name, WORKLOAD, SEEN)
     assert (fitted.name, fitted.workload, fitted.observations, fitted.configurations) == (name, WORKLOAD, 4, 4)
     assert 0 < fitted.rank <= fitted.parameters_total == len(fitted.parameters)
@@ -27,13 +27,13 @@ def test_every_model_fits_predicts_and_says_what_it_is(name: str) -> None:
     assert (again.observations, again.configurations) == (5, 4)
 
 
-def test_a_name_that_is_no_model_is_refused() -> None:
-    with pytest.raises(ValueError, match="elastichost, dlrover_rm"):
+def test_an_unknown_model_is_refused() -> None:
+    with pytest.raises(ValueError, match="the models are elastichost, dlrover_rm"):
         fit("linear", WORKLOAD, SEEN)
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_what_no_run_can_have_shown_is_refused(name: str) -> None:
+def test_invalid_observations_are_refused(name: str) -> None:
     for changes in (
         {"samples_per_s": 0.0},
         {"samples_per_s": math.nan},
@@ -43,7 +43,7 @@ def test_what_no_run_can_have_shown_is_refused(name: str) -> None:
         {"configuration": Configuration(0, 1)},
         {"configuration": Configuration(1, 1, 0)},
     ):
-        with pytest.raises(ValueError):  # noqa: PT011 - the words differ
+        with pytest.raises(ValueError):  # noqa: PT011 - the messages differ
             fit(name, WORKLOAD, [*SEEN, msgspec.structs.replace(SEEN[0], **changes)])
     with pytest.raises(ValueError, match="batch_size"):
         fit(name, Workload(0), SEEN)

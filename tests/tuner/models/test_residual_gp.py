@@ -1,4 +1,4 @@
-"""Corrections of a model by what was measured: exact where it was, the model's own far away."""
+"""Corrections of a model by measurements: exact at measured configurations, without effect far away."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ numbers = st.tuples(st.integers(1, 64), st.integers(1, 16), st.integers(1, 8), s
 
 
 def seen_at(configuration: Configuration, off: float = 0.0, log_error: float = 0.01) -> Observation:
-    """Workers bring what they bring, PS nothing; off: log of what the model cannot know."""
+    """The speed depends on the workers only. off: an additional log speed that the model does not contain."""
     speed = 20_000.0 * configuration.workers / (1 + 0.02 * configuration.workers)
     timed = JOB.batch_size * configuration.workers / speed
     return Observation(configuration, speed * math.exp(off), log_error, 5.0, 100, compute_s=timed, server_cpu_s=1e-5)
@@ -44,13 +44,13 @@ def test_likeness_is_a_correlation(rows: list[tuple[int, int, int, int]], weight
     assert (alike > 0).all() and (alike <= 1 + 1e-12).all()
 
 
-def test_what_is_farther_is_less_alike() -> None:
+def test_likeness_decreases_with_distance() -> None:
     row = likeness(as_array([Configuration(2, 1)]), as_array([Configuration(w, 1) for w in (2, 3, 4, 8, 32)]), FULL)[0]
     assert (np.diff(row) < 0).all()
     assert row[-1] < 0.01
 
 
-def test_a_number_that_makes_no_difference_hardly_counts() -> None:
+def test_a_number_without_effect_has_a_small_weight() -> None:
     weights = weights_of(fitted_to(SEEN), as_array([Configuration(8, 1)]), None)
     assert weights[0] == 1.0
     assert weights[1] == LEAST_WEIGHT
@@ -58,7 +58,7 @@ def test_a_number_that_makes_no_difference_hardly_counts() -> None:
     assert pair[0] > 0.95 > 0.5 > pair[1]
 
 
-def test_measured_configurations_are_believed_as_far_as_they_were_measured() -> None:
+def test_predictions_at_measured_configurations_have_the_errors_of_measurements() -> None:
     odd = [*SEEN[:-1], seen_at(Configuration(16, 1), off=-0.15, log_error=0.005)]
     ground = surface(fitted_to(odd), odd, None)
     told = ground.at(ground.seen)
@@ -67,15 +67,15 @@ def test_measured_configurations_are_believed_as_far_as_they_were_measured() -> 
     assert (told.log_error <= [one.log_error * 1.01 for one in odd]).all()
 
 
-def test_noise_is_not_taken_for_speed() -> None:
-    """Of two that are neighbours the one that had luck is hardly believed to be faster."""
+def test_noise_of_one_measurement_is_mostly_removed() -> None:
+    """Of two neighbours, the one with a lucky measurement is predicted to be hardly faster."""
     lucky = [*SEEN, seen_at(Configuration(15, 1), off=0.3, log_error=0.3)]
     ground = surface(fitted_to(lucky), lucky, None)
     told = ground.at(as_array([Configuration(16, 1), Configuration(15, 1)])).samples_per_s
     assert told[1] < 1.02 * told[0]
 
 
-def test_far_away_it_is_the_model() -> None:
+def test_far_from_measurements_the_prediction_is_the_model() -> None:
     odd = [*SEEN[:-1], seen_at(Configuration(16, 1), off=-0.15)]
     fitted = fitted_to(odd)
     ground = surface(fitted, odd, None)
@@ -86,7 +86,7 @@ def test_far_away_it_is_the_model() -> None:
 
 @settings(max_examples=20, deadline=None)
 @given(rows=st.lists(numbers, min_size=2, max_size=6, unique=True), beside=st.integers(0, 3))
-def test_of_a_difference_more_is_known_than_of_both(rows: list[tuple[int, int, int, int]], beside: int) -> None:
+def test_a_difference_has_a_smaller_error_than_both_speeds(rows: list[tuple[int, int, int, int]], beside: int) -> None:
     ground = surface(fitted_to(SEEN), SEEN, None)
     array = np.concatenate([ground.seen[[beside]], np.array(rows, dtype=np.float64)])
     apart, alone = ground.at(array, beside).log_error, ground.at(array).log_error
@@ -96,10 +96,10 @@ def test_of_a_difference_more_is_known_than_of_both(rows: list[tuple[int, int, i
     assert ground.at(neighbour, beside).log_error[0] < math.sqrt(2) * ground.at(neighbour).log_error[0] + 1e-9
 
 
-def test_a_model_that_errs_is_doubted_more() -> None:
+def test_a_wrong_model_gets_larger_errors() -> None:
     rough = [seen_at(one.configuration, off=0.4 * (-1) ** index) for index, one in enumerate(SEEN)]
     assert surface(fitted_to(SEEN), SEEN, None).scale == pytest.approx(1.0)
-    errs = surface(fitted_to(SEEN), rough, None)  # as it was fitted to others
+    errs = surface(fitted_to(SEEN), rough, None)  # the model was fitted to other observations
     assert errs.scale > 1.3
     other = as_array([Configuration(1, 1, 4)])
     assert errs.at(other).log_error[0] > surface(fitted_to(SEEN), SEEN, None).at(other).log_error[0]
@@ -114,14 +114,14 @@ def test_the_order_of_observations_does_not_matter() -> None:
 
 
 @given(rows=st.lists(numbers, min_size=1, max_size=8, unique=True))
-def test_what_was_measured_is_familiar_and_nothing_is_more_than_unfamiliar(rows: list[tuple[int, ...]]) -> None:
+def test_unfamiliarity_is_0_at_measurements_and_at_most_1(rows: list[tuple[int, ...]]) -> None:
     ground = surface(fitted_to(SEEN), SEEN, None)
     assert ground.unfamiliar(ground.seen) == pytest.approx(0.0)
     found = ground.unfamiliar(np.array(rows, dtype=np.float64))
     assert ((found >= 0.0) & (found <= 1.0)).all()
 
 
-def test_the_farther_from_all_that_was_measured_the_less_familiar() -> None:
+def test_unfamiliarity_grows_with_the_distance_to_measurements() -> None:
     ground = surface(fitted_to(SEEN), SEEN, None)
     found = ground.unfamiliar(as_array([Configuration(workers, 1) for workers in (16, 20, 32, 64)]))
     assert (np.diff(found) > 0).all()

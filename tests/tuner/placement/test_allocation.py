@@ -1,4 +1,4 @@
-"""Jobs that share a host or a cluster: what they get fits, nobody is forgotten, short jobs come first."""
+"""Jobs that share a host or a cluster: their options fit, every job gets one, short jobs come first."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def option(cores: int, samples_per_s: float, memory_bytes: int = 0) -> Option:
 
 
 def saturating(job: JobId, remaining: float, power: float = 0.5, current: int | None = None) -> JobOptions:
-    """Speeds of 1 to 16 cores: cores ** power."""
+    """A job whose speed with 1 to 16 cores is cores ** power."""
     return JobOptions(job, remaining, tuple(option(cores, cores**power) for cores in range(1, 17)), current)
 
 
@@ -65,7 +65,7 @@ capacities = st.builds(Capacity, st.integers(0, 40), st.integers(0, 40))
 @anyhow
 @settings(max_examples=60, deadline=None)
 @given(all_jobs(), capacities, st.randoms(use_true_random=False))
-def test_what_is_given_fits_and_does_not_depend_on_the_order(
+def test_the_choice_fits_and_does_not_depend_on_the_order(
     way: str, jobs: list[JobOptions], capacity: Capacity, random: object
 ) -> None:
     choices = WAYS[way](jobs, capacity)
@@ -81,7 +81,7 @@ def test_what_is_given_fits_and_does_not_depend_on_the_order(
 
 @settings(max_examples=100, deadline=None)
 @given(all_jobs(), capacities)
-def test_every_job_gets_something_when_the_least_fits_and_else_those_that_run_first(
+def test_every_job_gets_an_option_if_the_cheapest_fit_else_running_jobs_first(
     jobs: list[JobOptions], capacity: Capacity
 ) -> None:
     def least(job: JobOptions) -> Option:
@@ -136,7 +136,7 @@ def test_equal_jobs_share_equally_and_the_shorter_one_gets_more(way: str) -> Non
         [saturating("a", 1e4), JobOptions("b", 1e4, saturating("b", 1e4).options, weight=3.0)], capacity
     )
     assert weighted["b"] > weighted["a"]
-    assert sum(uneven.values()) + 2 == sum(weighted.values()) + 2 == 16, "nothing is left idle"
+    assert sum(uneven.values()) + 2 == sum(weighted.values()) + 2 == 16, "no core is idle"
 
 
 @anyhow
@@ -152,29 +152,29 @@ def test_alone_a_job_gets_its_fastest_option_that_fits(way: str) -> None:
 
 
 @anyhow
-def test_more_cores_that_bring_nothing_are_left(way: str) -> None:
+def test_cores_without_effect_are_not_used(way: str) -> None:
     job = JobOptions("a", 1e5, (option(1, 10.0), option(4, 20.0), option(8, 20.0), option(16, 15.0)))
     assert WAYS[way]([job], Capacity(16)) == {"a": 1}
 
 
 @anyhow
-def test_what_runs_stays_for_two_percent(way: str) -> None:
+def test_a_running_option_is_kept_for_a_gain_below_two_percent(way: str) -> None:
     options = (option(1, 10.0), option(4, 20.0), option(5, 20.3), option(6, 20.5))
     assert WAYS[way]([JobOptions("a", 1e5, options, current=2)], Capacity(8)) == {"a": 2}
     assert WAYS[way]([JobOptions("a", 1e5, options, current=1)], Capacity(8)) == {"a": 3}
 
 
-def test_when_not_all_fit_short_jobs_start_and_those_that_run_go_on() -> None:
+def test_if_not_all_fit_short_jobs_start_and_running_jobs_continue() -> None:
     jobs = [saturating("long", 1e6), saturating("short", 1e2), saturating("runs", 1e9, current=3)]
     choices = weighted_greedy(jobs, Capacity(2))
     assert set(choices) == {"short", "runs"}
     told = allocate(jobs, Capacity(2))
-    assert told.reason == "2 of 3 jobs run, on 2 of 2 cores; 0 of 1 as before; exact"
+    assert told.reason == "2 of 3 jobs run on 2 of 2 cores; 0 of 1 keep their size; exact choice"
     assert told.is_exact
 
 
-def test_exact_finds_what_single_steps_do_not() -> None:
-    """A small upgrade with the better ratio keeps the large one out."""
+def test_exact_finds_a_choice_that_greedy_steps_miss() -> None:
+    """After a small upgrade with the better ratio, the large one no longer fits."""
     small = JobOptions("small", 1e4, (option(1, 10.0), option(2, 16.0)))
     large = JobOptions("large", 1e4, (option(1, 10.0), option(8, 50.0)))
     capacity = Capacity(9)
@@ -195,7 +195,7 @@ def test_many_jobs_are_allocated_within_a_thousandth_of_the_bound() -> None:
     assert taken(jobs, quick)[0] >= 1490
 
 
-def test_the_greedy_answer_when_there_is_no_time() -> None:
+def test_without_time_the_choice_is_greedy() -> None:
     rng = np.random.default_rng(5)
     jobs = [
         JobOptions(name, 1e4, (option(1, 10.0), *(option(int(cores), 10.0 + cores * rng.random()) for cores in steps)))
@@ -216,6 +216,6 @@ def test_the_greedy_answer_when_there_is_no_time() -> None:
         ([JobOptions("a", 1.0, (option(-1, 1.0),))], "not negative"),
     ],
 )
-def test_nonsense_is_refused(jobs: list[JobOptions], words: str) -> None:
+def test_invalid_jobs_are_refused(jobs: list[JobOptions], words: str) -> None:
     with pytest.raises(ValueError, match=words):
         weighted_greedy(jobs, Capacity(4))

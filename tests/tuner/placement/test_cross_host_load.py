@@ -1,4 +1,4 @@
-"""What PS are asked for, and what crosses links, counted one worker and one bucket at a time."""
+"""Requests to PS and traffic on links: the equations agree with a count over single workers and buckets."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ buckets = st.dictionaries(
 
 @settings(deadline=None)
 @given(st.lists(st.integers(0, HOSTS - 1), min_size=6, max_size=6), places, buckets, st.booleans())
-def test_what_is_needed_and_what_crosses_links(
+def test_needed_keys_and_link_traffic_agree_with_the_count(
     servers: list[int], workers: list[tuple[int, float]], made: dict[BucketKey, tuple[int, float]], is_by_place: bool
 ) -> None:
     hosts, owners = dict(enumerate(servers)), {key: owner for key, (owner, _) in made.items()}
     asked = dict.fromkeys(owners, 0.0)
-    through = dict.fromkeys(range(HOSTS), 0.0)  # rows that come or go; the gradients take the other way
+    through = dict.fromkeys(range(HOSTS), 0.0)  # rows received or sent; gradients take the opposite direction
     total = sum(rate for _, rate in workers)
     for worker, rate in workers:
         for key, (owner, keys) in made.items():
@@ -43,11 +43,13 @@ def test_what_is_needed_and_what_crosses_links(
     for host, used in through.items():
         own = sum(keys for owner, keys in made.values() if hosts[owner] == host)
         everything, share = sum(keys for _, keys in made.values()), askers.workers.get(host, 0.0)
-        assert used == pytest.approx(share * everything + (1 - 2 * share) * own, abs=1e-6), "as the module says"
+        assert used == pytest.approx(share * everything + (1 - 2 * share) * own, abs=1e-6), (
+            "the equation of the module docstring"
+        )
 
 
-def test_a_host_whose_workers_need_no_ps_may_own_more() -> None:
-    """Two workers, three hosts with a PS each: what the third owns is asked for by both."""
+def test_a_host_with_workers_may_own_more_buckets() -> None:
+    """Two workers and three hosts with one PS each: both workers send requests to the PS of the third host."""
     askers = requesters_of({0: 0, 1: 1, 2: 2}, [(0, 50.0), (1, 50.0)], is_by_place=True)
     speeds = {server: 1.0 / askers.share(server) for server in askers.hosts}
     heat: dict[BucketKey, float] = {(0, bucket): 10.0 for bucket in range(50)}
@@ -57,7 +59,7 @@ def test_a_host_whose_workers_need_no_ps_may_own_more() -> None:
     assert owned[0] > 1.5 * owned[2] and owned[1] > 1.5 * owned[2]
 
 
-def test_where_nobody_trains_nobody_is_somewhere() -> None:
+def test_without_workers_no_host_has_a_share() -> None:
     for workers in ([], [(0, 0.0)]):
         nobody = requesters_of({0: 0}, workers, is_by_place=True)
         assert not nobody.workers and nobody.share(0) == 1.0

@@ -1,4 +1,4 @@
-"""Shares of GPU memory: whatever joins and leaves, living workers never have more than the device."""
+"""Shares of GPU memory: running workers together never exceed the device, whatever workers start and end."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from elastichost.tuner.placement.resize import resized_plan
 
 
 def shares(living: dict[int, ProcessSpec]) -> dict[int, float]:
-    """GPU -> what its workers may take, each by the share that it was started with."""
+    """GPU -> the sum of the shares with which its running workers were started."""
     found = defaultdict[int, float](float)
     for spec in living.values():
         assert spec.gpu is not None
@@ -35,7 +35,7 @@ def shares(living: dict[int, ProcessSpec]) -> dict[int, float]:
 def test_the_sum_of_the_shares_never_exceeds_the_device(
     least: int, more: int, gpus: int, cores: int, is_open: bool, wishes: list[int]
 ) -> None:
-    """Newcomers start before those that are not wanted any more are gone."""
+    """New workers start before the removed ones have ended."""
     setting: str | tuple[int, int] = "auto" if is_open else (least, least + more)
     devices = tuple(GpuDevice(index, "a", 80 << 30) for index in range(gpus))
     plan = initial_plan(cores=tuple(range(cores)), workers=setting, gpus=devices, gpu_memory_fraction=0.9)
@@ -55,10 +55,10 @@ def started(before: Plan, after: Plan) -> list[ProcessSpec]:
 
 
 @pytest.mark.parametrize(("setting", "expected"), [("auto", 8), (3, 3), ((1, 5), 5), ([2, 20], 20)])
-def test_how_many_there_may_be(setting: str | int | tuple[int, int], expected: int) -> None:
+def test_most_sharing_is_the_largest_number_of_workers(setting: str | int | tuple[int, int], expected: int) -> None:
     assert most_sharing(setting, 8) == expected
 
 
-def test_without_gpus_nothing_is_shared() -> None:
+def test_without_gpus_the_share_is_one() -> None:
     assert share_of(0.9, 4, 0) == 1.0
     assert share_of(0.9, 4, 3) == 0.45

@@ -1,4 +1,4 @@
-"""The knapsack is never overfilled, the exact choice is the best there is, the greedy one close to it."""
+"""The knapsack is never overfilled, the exact choice is the best one, and the greedy choice is close to it."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def searched(knapsack: Knapsack, known: np.ndarray) -> np.ndarray:
 
 @st.composite
 def knapsacks(draw: st.DrawFn) -> tuple[Knapsack, np.ndarray]:
-    """With a choice that fits: each group's first item."""
+    """A knapsack, and a choice that fits: the first item of each group."""
     item = st.tuples(st.integers(0, 50), st.integers(0, 9), st.integers(0, 9))
     groups = draw(st.lists(st.lists(item, min_size=1, max_size=5), min_size=1, max_size=5))
     spare = draw(st.tuples(st.integers(0, 15), st.integers(0, 15) | st.just(math.inf)))
@@ -56,13 +56,13 @@ def test_exact_is_the_best_greedy_is_not_worse_than_its_start_and_both_fit(case:
         assert knapsack.group[chosen].tolist() == list(range(len(least)))
     assert value_of(knapsack, least) <= value_of(knapsack, quick) <= value_of(knapsack, best) + 1e-9
     assert value_of(knapsack, best) >= brute_force(knapsack) * (1 - GAP)
-    # from a bad start as well: then the bound closes nothing
+    # also from a bad start, with which the bound rules out nothing
     assert value_of(knapsack, searched(knapsack, least)) >= brute_force(knapsack) * (1 - GAP)
 
 
 @settings(max_examples=100, deadline=None)
 @given(knapsacks())
-def test_items_that_are_ruled_out_are_in_no_choice_that_fits(case: tuple[Knapsack, np.ndarray]) -> None:
+def test_impossible_items_are_in_no_choice_that_fits(case: tuple[Knapsack, np.ndarray]) -> None:
     knapsack, least = case
     assert possible(knapsack)[least].all()
     for item in np.flatnonzero(~possible(knapsack)):
@@ -76,7 +76,9 @@ def test_items_that_are_ruled_out_are_in_no_choice_that_fits(case: tuple[Knapsac
 
 @settings(max_examples=100, deadline=None)
 @given(knapsacks())
-def test_the_greedy_choice_with_one_resource_lacks_less_than_one_upgrade(case: tuple[Knapsack, np.ndarray]) -> None:
+def test_with_one_resource_the_greedy_choice_is_within_one_upgrade_of_the_best(
+    case: tuple[Knapsack, np.ndarray],
+) -> None:
     given_, _ = case
     room = np.array([given_.room[0], math.inf])
     knapsack = Knapsack(given_.value, given_.need, given_.group, room)
@@ -87,18 +89,18 @@ def test_the_greedy_choice_with_one_resource_lacks_less_than_one_upgrade(case: t
     assert value_of(knapsack, quick) + upgrade.max() >= brute_force(knapsack) - 1e-9
 
 
-def test_prices_are_what_a_unit_is_worth() -> None:
+def test_prices_are_the_worth_of_a_unit() -> None:
     # each group gains 6 with the first 2 units and 2 with the next 2; there are 6 units for three groups
     knapsack = knapsack_of([[(0, 0, 0), (6, 2, 0), (8, 4, 0)]] * 3, (6.0, math.inf))
     worth = prices(knapsack)
     assert 1.0 <= worth[0] <= 1.0001
     assert worth[1] == 0.0
-    assert prices(knapsack_of([[(0, 0, 0), (6, 2, 0)]] * 3, (6.0, 1.0))).tolist() == [0.0, 0.0], "there is enough"
-    assert prices(knapsack_of([[(0, 1, 1)]], (1.0, 1.0))).tolist() == [0.0, 0.0], "nothing to gain"
+    assert prices(knapsack_of([[(0, 0, 0), (6, 2, 0)]] * 3, (6.0, 1.0))).tolist() == [0.0, 0.0], "the room suffices"
+    assert prices(knapsack_of([[(0, 1, 1)]], (1.0, 1.0))).tolist() == [0.0, 0.0], "no gain is possible"
 
 
 def test_the_memory_is_counted_in_whole_bytes() -> None:
-    """The solver may take a millionth too much: 64 KiB of 64 GiB."""
+    """The tolerance of the solver is a millionth: 64 KiB of 64 GiB."""
     big = 2**36
     knapsack = knapsack_of(
         [[(0, 0, 0), (3, 1, big // 2)], [(0, 0, 0), (3, 1, big // 2 + 1)], [(0, 0, 0), (1, 1, 1)]], (9.0, big)
@@ -109,7 +111,7 @@ def test_the_memory_is_counted_in_whole_bytes() -> None:
 
 
 @pytest.mark.parametrize("limits", [{"most_items": 3}, {"node_limit": 0}, {"time_limit_s": 0.0}])
-def test_limits_strike(limits: dict[str, float]) -> None:
+def test_limits_end_the_search(limits: dict[str, float]) -> None:
     rng = np.random.default_rng(0)
     groups = [
         [(int(value), int(need), int(value + need)) for value, need in rng.integers(1, 999, (20, 2))] for _ in range(30)

@@ -1,4 +1,4 @@
-"""Workers are dealt to hosts by their cores."""
+"""Workers are assigned to hosts in proportion to the cores."""
 
 from __future__ import annotations
 
@@ -14,27 +14,25 @@ from elastichost.tuner.placement.resize import resized_plan
 
 @settings(deadline=None)
 @given(capacity=st.lists(st.integers(1, 64), min_size=1, max_size=6), workers=st.integers(1, 100))
-def test_no_host_has_more_for_each_core_than_another_would_have_with_one_more(
-    capacity: list[int], workers: int
-) -> None:
+def test_workers_per_core_are_balanced(capacity: list[int], workers: int) -> None:
     plan = initial_plan(cores=(0,), workers=workers, hosts=len(capacity), capacity=tuple(capacity))
     given_to = Counter(spec.host for spec in plan.workers)
     for host, other in ((one, two) for one in range(len(capacity)) for two in range(len(capacity))):
         assert given_to[host] * capacity[other] <= (given_to[other] + 1) * capacity[host]
 
 
-def test_a_worker_is_where_it_is_however_many_there_are() -> None:
+def test_the_host_of_a_worker_does_not_depend_on_later_workers() -> None:
     plan = initial_plan(cores=(0, 1), workers="auto", servers=3, hosts=3, capacity=(2, 4, 1))
     assert Counter(spec.host for spec in plan.workers) == {0: 2, 1: 4, 2: 1}
     fewer = resized_plan(plan, "a test", workers=3, hosts=3, capacity=(2, 4, 1))
     assert [spec.host for spec in fewer.workers] == [spec.host for spec in plan.workers[:3]]
 
 
-def test_without_other_machines_all_are_on_the_first() -> None:
+def test_without_other_machines_all_workers_are_on_host_0() -> None:
     assert {spec.host for spec in initial_plan(cores=(0, 1, 2), hosts=2).workers} == {0}
 
 
-def test_nothing_new_is_on_a_host_that_is_gone_and_nobody_else_moves() -> None:
+def test_a_lost_host_gets_no_new_workers_and_others_do_not_move() -> None:
     plan = initial_plan(cores=(0, 1), workers=6, servers=3, hosts=3, capacity=(2, 2, 2))
     left = msgspec.structs.replace(plan, processes=tuple(spec for spec in plan.processes if spec.host != 1))
     grown = resized_plan(left, "a test", workers=6, servers=4, hosts=4, capacity=(2, 0, 2, 2))

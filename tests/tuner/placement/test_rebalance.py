@@ -1,4 +1,4 @@
-"""Heat that fades, and assignments of buckets: never worse, few moves, the same each time."""
+"""Decaying heat, and assignments of buckets: never less balanced, with few moves, and deterministic."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_heat_halves_and_adds_up() -> None:
 
 
 @given(st.lists(st.tuples(st.floats(0, 10), st.floats(0, 1e6)), max_size=20))
-def test_heat_is_never_more_than_was_counted_nor_less_than_the_last(reports: list[tuple[float, float]]) -> None:
+def test_heat_is_between_the_last_report_and_the_sum_of_all(reports: list[tuple[float, float]]) -> None:
     state, now_s, total = HeatState(), 0.0, 0.0
     for later_s, count in reports:
         now_s += later_s
@@ -59,7 +59,7 @@ def test_heat_is_never_more_than_was_counted_nor_less_than_the_last(reports: lis
 
 
 @given(cases())
-def test_never_worse_nothing_lost_and_no_more_moves_than_a_fresh_assignment(
+def test_never_less_balanced_and_no_more_moves_than_a_fresh_assignment(
     case: tuple[Load, Owners, dict[int, float]],
 ) -> None:
     heat, owners, speeds = case
@@ -75,7 +75,7 @@ def test_never_worse_nothing_lost_and_no_more_moves_than_a_fresh_assignment(
         assert imbalance(heat, after, speeds) <= BOUND
 
 
-def test_one_move_does_where_a_fresh_assignment_would_make_many() -> None:
+def test_one_move_suffices_where_a_fresh_assignment_makes_many() -> None:
     heat = {(0, bucket): 10.0 for bucket in range(12)}
     owners = {(0, bucket): 0 if bucket < 7 else 1 for bucket in range(12)}
     after = rebalanced(heat, owners, evenly(2))
@@ -96,26 +96,26 @@ def uneven(state: BalanceState, now_s: float, busy: float = 0.9) -> tuple[Balanc
     return decide(state, heat, owners, evenly(2), busy, now_s)
 
 
-def test_two_reports_in_a_row_a_busy_server_and_not_too_often() -> None:
+def test_buckets_move_after_two_reports_for_a_busy_server_and_not_too_often() -> None:
     state, first = uneven(BalanceState(), 0.0)
     assert isinstance(first, Stay)
     assert (first.kind, first.is_news) == ("watching", False)
     state, second = uneven(state, 3.0)
     assert isinstance(second, Rebalance)
     assert second.moves == 2
-    assert "1.50 times its share; 2 buckets moved make it 1.00" in second.reason
+    assert "1.50 times the mean load; moving 2 buckets reduces this to 1.00" in second.reason
     state, _ = uneven(state, 6.0)
     state, soon = uneven(state, 9.0)
     assert isinstance(soon, Stay)
     assert (soon.kind, soon.is_news) == ("too soon", True)
     state, again = uneven(state, 12.0)
     assert isinstance(again, Stay)
-    assert not again.is_news, "said once"
+    assert not again.is_news, "reported once"
     _, later = uneven(state, 33.0)
     assert isinstance(later, Rebalance)
 
 
-def test_servers_that_have_time_are_left_alone() -> None:
+def test_buckets_of_idle_servers_do_not_move() -> None:
     state, _ = uneven(BalanceState(), 0.0, busy=0.3)
     _, decision = uneven(state, 3.0, busy=0.3)
     assert isinstance(decision, Stay)
@@ -129,19 +129,21 @@ def test_a_bucket_hotter_than_a_share_is_named() -> None:
     _, decision = decide(state, heat, owners, evenly(2), 0.9, 3.0)
     assert isinstance(decision, Stay)
     assert decision.kind == "one bucket"
-    assert "bucket 0 of table 0 alone has 90% of all load" in decision.reason
+    assert "bucket 0 of table 0 alone has 90% of the load" in decision.reason
 
 
 def zipf_heat(tables: int, rows: int, buckets: int, *, is_sorted: bool) -> Load:
-    """Keys asked for of Zipf(1.05) rows: in ranges of rows by popularity, or of hashed ones."""
+    """Requested keys per bucket for Zipf(1.05) rows. is_sorted: buckets are ranges of rows by popularity; else rows
+    are hashed to buckets."""
     weight = np.arange(1, rows + 1) ** -1.05
     order = np.arange(rows) if is_sorted else np.random.default_rng(0).permutation(rows)
     sums = np.bincount(order * buckets // rows, weights=weight, minlength=buckets)
     return {(table, bucket): float(value) for table in range(tables) for bucket, value in enumerate(sums)}
 
 
-def test_what_rebalancing_reaches_on_zipf_rows() -> None:
-    """Round-robin by bucket: bucket 0 of every sorted table has almost all, and all of them are with one PS."""
+def test_the_balance_that_moving_reaches_on_zipf_rows() -> None:
+    """Buckets are assigned round-robin. Bucket 0 of every sorted table has almost all the load, and one PS owns all
+    buckets 0."""
     heat = zipf_heat(26, 100_000, 8, is_sorted=True)
     owners = {key: key[1] % 4 for key in heat}
     before = imbalance(heat, owners, evenly(4))
@@ -150,4 +152,4 @@ def test_what_rebalancing_reaches_on_zipf_rows() -> None:
     assert after <= BOUND
     alone = zipf_heat(1, 100_000, 8, is_sorted=True)
     owners = {key: key[1] % 4 for key in alone}
-    assert imbalance(alone, rebalanced(alone, owners, evenly(4)), evenly(4)) > 3.0, "a bucket is not divided"
+    assert imbalance(alone, rebalanced(alone, owners, evenly(4)), evenly(4)) > 3.0, "buckets are not divided"

@@ -12,7 +12,7 @@ def indices(plan: Plan) -> tuple[list[int], list[int]]:
     return [spec.index for spec in plan.workers], [spec.index for spec in plan.servers]
 
 
-def test_who_stays_keeps_its_index_and_the_highest_go_first() -> None:
+def test_processes_keep_their_indices_and_the_highest_are_removed_first() -> None:
     plan = initial_plan(cores=(0, 1), workers=2, servers=2)
     grown = resized_plan(plan, "asked", workers=4, servers=3)
     assert indices(grown) == ([0, 1, 2, 3], [0, 1, 2])
@@ -23,14 +23,14 @@ def test_who_stays_keeps_its_index_and_the_highest_go_first() -> None:
     assert resized_plan(plan, "asked").processes == plan.processes
 
 
-def test_threads_are_those_of_all_workers() -> None:
+def test_threads_change_for_all_workers() -> None:
     plan = resized_plan(initial_plan(cores=(0, 1), workers=2), "asked", worker_cores=3)
     assert [spec.threads for spec in plan.workers] == [3, 3]
     assert [spec.threads for spec in resized_plan(plan, "asked", workers=3).workers] == [3, 3, 3]
     assert plan.servers[0].threads == 1
 
 
-def test_newcomers_are_dealt_to_the_gpus_with_the_share_that_all_have() -> None:
+def test_new_workers_are_assigned_to_gpus_with_the_same_share() -> None:
     gpus = (GpuDevice(0, "a", 1 << 30), GpuDevice(1, "b", 1 << 30))
     plan = initial_plan(cores=(0,), workers=(1, 4), gpus=gpus, gpu_memory_fraction=0.8)
     assert [spec.gpu_memory_fraction for spec in plan.workers] == [0.4]
@@ -40,13 +40,13 @@ def test_newcomers_are_dealt_to_the_gpus_with_the_share_that_all_have() -> None:
     assert resized_plan(grown, "asked", workers=1, gpus=(0, 1)).workers == plan.workers
 
 
-def test_workers_keep_their_gpus_where_none_are_named() -> None:
+def test_workers_keep_their_gpus_without_the_argument() -> None:
     gpus = (GpuDevice(0, "a", 1 << 30), GpuDevice(1, "b", 1 << 30))
     plan = initial_plan(cores=(0, 1), workers=2, gpus=gpus)
     assert resized_plan(plan, "asked", servers=2).workers == plan.workers
 
 
 @pytest.mark.parametrize("sizes", [{"workers": 0}, {"servers": 0}, {"worker_cores": 0}])
-def test_a_plan_has_workers_and_ps(sizes: dict[str, int]) -> None:
-    with pytest.raises(ValueError, match="are no plan"):
+def test_a_plan_needs_workers_and_ps(sizes: dict[str, int]) -> None:
+    with pytest.raises(ValueError, match="a plan needs workers, PS and threads"):
         resized_plan(initial_plan(cores=(0,)), "asked", **sizes)  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""What a trial is worth: against simulation, and in its limits."""
+"""The value of a trial: compared with simulation, and in limiting cases."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def expecting(samples_per_s: float, log_error: float) -> Predictions:
 
 @settings(max_examples=25, deadline=None)
 @given(ratio=st.floats(0.3, 3.0), log_error=st.floats(0.02, 0.8))
-def test_the_worth_of_a_trial_is_what_simulation_gives(ratio: float, log_error: float) -> None:
+def test_the_value_of_a_trial_agrees_with_simulation(ratio: float, log_error: float) -> None:
     found = values(as_array([Configuration(3, 1)]), expecting(100 * ratio, log_error), BEST, STAKES, 0.9)
     spread = math.hypot(log_error, BEST.log_error)
     d = math.log(ratio) + spread * np.random.default_rng(0).standard_normal(200_000)
@@ -37,8 +37,8 @@ def test_the_worth_of_a_trial_is_what_simulation_gives(ratio: float, log_error: 
 
 @settings(max_examples=25, deadline=None)
 @given(ratio=st.floats(0.3, 3.0), log_error=st.floats(0.02, 0.8), most=st.floats(0.4, 2.5))
-def test_with_a_limit_too_and_nothing_is_hoped_for_beyond_it(ratio: float, log_error: float, most: float) -> None:
-    # Exactly at an edge the last bit of a logarithm decides.
+def test_the_value_with_a_speed_limit_agrees_with_simulation(ratio: float, log_error: float, most: float) -> None:
+    # Exactly at the limit, rounding of a logarithm would decide.
     assume(not math.isclose(most, 0.9) and not math.isclose(most, 1000 / 999))
     exact = Observation(BEST.configuration, BEST.samples_per_s, 0.0)
     limit = np.array([100.0 * most])
@@ -52,15 +52,16 @@ def test_with_a_limit_too_and_nothing_is_hoped_for_beyond_it(ratio: float, log_e
     assert found.holds[0] == pytest.approx((d >= math.log(0.9)).mean(), abs=0.01)
 
 
-def test_near_the_end_nothing_is_worth_a_move() -> None:
+def test_near_the_end_of_the_run_no_move_has_value() -> None:
     ending = DecisionCosts(remaining_s=1.0, moving_s=2.0, block_s=5.0, min_gain=0.0, most_cores=8)
     found = values(as_array([Configuration(4, 1)]), expecting(200.0, 0.05), BEST, ending, 0.9)
     assert found.net_s[0] < 0
     assert found.sure[0] == 0
 
 
-def test_cores_have_their_price() -> None:
-    """A little faster with all cores is no better than a little slower with few."""
+def test_cores_have_a_price() -> None:
+    """A configuration that is slightly faster with all cores is not better than one that is slightly slower with few
+    cores."""
     priced = DecisionCosts(remaining_s=1000.0, moving_s=0.0, block_s=0.0, min_gain=0.1, most_cores=8)
     small, large = Observation(Configuration(1, 1), 100.0, 0.001), Observation(Configuration(6, 2), 103.0, 0.001)
     assert best_known((large, small), priced) == small
@@ -69,11 +70,11 @@ def test_cores_have_their_price() -> None:
     assert found.net_s[0] == pytest.approx(0.0, abs=1e-6)
 
 
-def test_the_best_of_nothing() -> None:
-    with pytest.raises(ValueError, match="nothing was observed"):
+def test_best_known_without_observations() -> None:
+    with pytest.raises(ValueError, match="there are no observations"):
         best_known((), STAKES)
 
 
-def test_wide_intervals_stay_numbers() -> None:
+def test_wide_intervals_give_finite_values() -> None:
     found = values(as_array([Configuration(3, 1)] * 2), expecting(1e-12, 60.0), BEST, STAKES, 0.9)
     assert np.isfinite(found.net_s).all()

@@ -1,4 +1,4 @@
-"""The space of configurations: exactly what the bounds allow, and picks that are spread over it."""
+"""The space of configurations contains exactly what the bounds allow; picks are spread over it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ ONE = Configuration(1, 1, 1, 1)
 
 
 def brute_force(bounds: Bounds) -> list[Configuration]:
-    """The bounds as their docstring says them, in plain Python."""
+    """All configurations within the bounds, by the definition in the docstring of `Bounds`, in plain Python."""
     low, high = bounds.least, bounds.most
     found = []
     for numbers in itertools.product(
@@ -76,7 +76,7 @@ def all_bounds(draw: st.DrawFn) -> Bounds:
 
 @settings(max_examples=200, deadline=None)
 @given(all_bounds())
-def test_all_that_fit_and_nothing_else_in_order(bounds: Bounds) -> None:
+def test_enumeration_agrees_with_brute_force(bounds: Bounds) -> None:
     expected = brute_force(bounds)
     found = enumerate_candidates(bounds)
     assert list(as_configurations(found)) == expected
@@ -89,7 +89,7 @@ def test_all_that_fit_and_nothing_else_in_order(bounds: Bounds) -> None:
 
 @settings(max_examples=100, deadline=None)
 @given(all_bounds(), st.lists(st.tuples(*[st.floats(0.1, 60)] * 4), min_size=1, max_size=5))
-def test_wishes_become_candidates(bounds: Bounds, wishes: list[tuple[float, ...]]) -> None:
+def test_repaired_wishes_are_candidates(bounds: Bounds, wishes: list[tuple[float, ...]]) -> None:
     space = brute_force(bounds)
     if not space:
         with pytest.raises(ValueError, match="nothing fits"):
@@ -109,7 +109,7 @@ def test_wishes_become_candidates(bounds: Bounds, wishes: list[tuple[float, ...]
 
 @settings(max_examples=100, deadline=None)
 @given(all_bounds(), st.data())
-def test_a_candidate_is_its_own_answer_and_its_neighbours_are_candidates(bounds: Bounds, data: st.DataObject) -> None:
+def test_a_candidate_is_its_own_nearest_and_its_neighbours_are_candidates(bounds: Bounds, data: st.DataObject) -> None:
     space = brute_force(bounds)
     if not space:
         return
@@ -125,7 +125,7 @@ def test_a_candidate_is_its_own_answer_and_its_neighbours_are_candidates(bounds:
         assert (Configuration(*map(int, numbers)) in space) == (Configuration(*map(int, numbers)) in around)
 
 
-def test_every_candidate_is_reached_by_steps() -> None:
+def test_every_candidate_can_be_reached_by_steps() -> None:
     bounds = Bounds(ONE, Configuration(9, 5, 4, 3), cores=9, share_cores=False)
     space = set(as_configurations(enumerate_candidates(bounds)))
     reached, pending = {ONE}, [ONE]
@@ -137,14 +137,14 @@ def test_every_candidate_is_reached_by_steps() -> None:
     assert reached == space
 
 
-def test_processes_are_traded_for_cores() -> None:
+def test_neighbours_exchange_processes_for_cores() -> None:
     bounds = Bounds(ONE, Configuration(8, 1, 8, 1), cores=8)
     around = as_configurations(neighbours(bounds, Configuration(8, 1, 1, 1)))
     assert Configuration(4, 1, 2, 1) in around
     assert Configuration(8, 1, 2, 1) not in around, "16 threads on 8 cores"
 
 
-def test_a_large_space_is_counted_and_refused() -> None:
+def test_a_large_space_is_counted_but_not_enumerated() -> None:
     assert count(Bounds(ONE, Configuration(1000, 1000, 100, 100))) == 10**10
     large = Bounds(ONE, Configuration(200, 100, 16, 16), cores=1000, share_cores=False)
     assert count(large) > 1_000_000
@@ -164,21 +164,21 @@ def test_a_large_space_is_counted_and_refused() -> None:
         {"oversubscription": math.inf},
     ],
 )
-def test_bounds_that_are_none_are_refused(wrong: dict[str, object]) -> None:
-    with pytest.raises(ValueError, match=r"no range|negative|not a positive"):
+def test_invalid_bounds_are_refused(wrong: dict[str, object]) -> None:
+    with pytest.raises(ValueError, match=r"invalid range|must be at least 0|must be a positive number"):
         Bounds(**{"least": ONE, "most": Configuration(4, 4), **wrong})  # type: ignore[arg-type]
 
 
-# --- picks that are far apart -----------------------------------------------------------------------------------------
+# --- maximin picks ----------------------------------------------------------------------------------------------------
 
 
 def spacing(features: np.ndarray) -> float:
-    """Least distance between two rows."""
+    """The least distance between two rows."""
     pairs = itertools.combinations(features, 2)
     return min(float(np.linalg.norm(first - second)) for first, second in pairs)
 
 
-def test_picks_are_new_and_as_far_away_as_can_be() -> None:
+def test_picks_are_new_and_as_far_away_as_possible() -> None:
     space = enumerate_candidates(Bounds(ONE, Configuration(4, 3, 2, 2)))
     chosen = space[[0, 7]]
     picks = maximin(space, chosen, 3)
@@ -200,7 +200,7 @@ def test_picks_are_spread_within_a_factor_of_two_of_the_best() -> None:
     assert spacing(features[maximin(space, space[:0], 4)]) >= best / 2
 
 
-def test_the_first_pick_is_the_middle_and_nothing_is_picked_twice() -> None:
+def test_the_first_pick_is_in_the_middle_and_no_candidate_is_picked_twice() -> None:
     space = enumerate_candidates(Bounds(Configuration(1, 2), Configuration(16, 2)))
     assert as_configurations(space[maximin(space, space[:0], 1)]) == (Configuration(4, 2),)
     assert sorted(maximin(space, space[:4], 99)) == list(range(4, 16))

@@ -1,4 +1,4 @@
-"""What drifts is told from what is only noise."""
+"""The drift detector distinguishes a change of speed from noise."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def noisy(speed: float, generator: np.random.Generator, error: float = 0.015) ->
     return speed * math.exp(error * generator.standard_normal())
 
 
-def test_noise_alone_is_no_drift() -> None:
+def test_noise_alone_raises_few_alarms() -> None:
     alarms = 0
     for seed in range(20):
         generator, state = np.random.default_rng(seed), Drift()
@@ -31,7 +31,7 @@ def test_noise_alone_is_no_drift() -> None:
 
 
 @pytest.mark.parametrize("factor", [0.85, 1.2])
-def test_a_change_of_the_machine_is_told_within_a_few_blocks(factor: float) -> None:
+def test_a_change_of_the_machine_is_detected_within_a_few_blocks(factor: float) -> None:
     for seed in range(20):
         generator, state = np.random.default_rng(seed), Drift()
         for _ in range(5):
@@ -43,11 +43,11 @@ def test_a_change_of_the_machine_is_told_within_a_few_blocks(factor: float) -> N
             if has_drifted:
                 told.append(number)
         assert told and told[0] <= 3
-        # it began anew: the new speed is normal now
+        # the state restarted, so the new speed is the reference now
         assert len(told) == 1
 
 
-def test_a_slow_drift_is_not_learned_away() -> None:
+def test_a_slow_drift_is_detected_although_the_reference_adapts() -> None:
     state, told = Drift(), False
     for number in range(40):
         state, has_drifted = observe(state, block(1, 1000.0 * 0.99**number, error=0.01))
@@ -55,7 +55,7 @@ def test_a_slow_drift_is_not_learned_away() -> None:
     assert told
 
 
-def test_a_configuration_seen_for_the_first_time_says_nothing() -> None:
+def test_the_first_block_of_a_configuration_raises_no_alarm() -> None:
     state = Drift()
     for workers in range(1, 30):
         state, has_drifted = observe(state, block(workers, 1e6 / workers))

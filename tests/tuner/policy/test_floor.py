@@ -1,4 +1,4 @@
-"""A look that is slower than the floor: how soon that is clear."""
+"""How soon a trial is recognised as slower than the floor."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def seen(*rates: float, best: Observation = BEST) -> Observation | None:
     )
 
 
-def test_three_windows_show_what_is_half_as_fast() -> None:
+def test_three_windows_are_enough_for_a_trial_at_half_speed() -> None:
     found = seen(50_000.0, 51_000.0, 49_000.0)
     assert found is not None and is_below(found, BEST, 0.9)
     assert found.compute_s is None and found.training_cpu_s is None
@@ -29,28 +29,28 @@ def test_three_windows_show_what_is_half_as_fast() -> None:
     assert seen(0.0, 0.0, 0.0) is None
 
 
-def test_what_is_a_little_below_takes_longer_to_be_clear() -> None:
+def test_a_trial_slightly_below_the_floor_takes_longer() -> None:
     short, long = seen(*[85_000.0] * 3), seen(*[85_000.0] * 40)
     assert short is not None and not is_below(short, BEST, 0.9) and is_below(short, BEST, 0.9, errors=0.0)
     assert long is not None and is_below(long, BEST, 0.9)
-    assert not is_below(long, BEST, 0.0), "there is no floor"
+    assert not is_below(long, BEST, 0.0), "a floor of 0 is no floor"
 
 
-def test_noise_is_that_of_the_best_configurations_windows() -> None:
+def test_the_noise_of_the_best_configuration_is_used() -> None:
     noisy = Observation(Configuration(2, 1), 100_000.0, 0.1, 20.0, 1000)
     found = seen(*[70_000.0] * 3, best=noisy)
     assert found is not None and not is_below(found, noisy, 0.9)
-    # as if so many windows of the same noise had been a block
+    # the same error as a block with this number of equally noisy windows has
     quiet = seen(*[90_000.0] * 40)
     assert quiet is not None and quiet.log_error == pytest.approx(BEST.log_error)
     assert log_error_of((90_000.0,) * 40) <= quiet.log_error
 
 
-def test_chance_alone_ends_few_looks() -> None:
+def test_noise_alone_ends_few_trials() -> None:
     found = seen(*[90_000.0 * math.exp(-0.5 * CLEAR * 0.02)] * 40)
     assert found is not None and not is_below(found, BEST, 0.9)
 
 
-def test_time_below_the_floor_is_budgeted() -> None:
+def test_the_time_below_the_floor_has_a_budget() -> None:
     assert slow_budget_s(0.0) == 5.0
     assert slow_budget_s(3600.0) == pytest.approx(41.0)

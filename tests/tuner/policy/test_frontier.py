@@ -1,4 +1,4 @@
-"""The frontier is what nothing beats; the search finds nearly all of it."""
+"""The frontier contains the undominated configurations; NSGA-II finds nearly all of it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ few = st.floats(0, 3) | st.integers(0, 3).map(float) | st.just(float("nan"))
 
 
 def beaten(index: int, gain: np.ndarray, cost: np.ndarray) -> bool:
-    """By the definition, point by point."""
+    """Whether another point dominates this one, by the definition."""
     no_worse = (gain >= gain[index]) & (cost <= cost[index])
     better = (gain > gain[index]) | (cost < cost[index])
     equal_before = (gain == gain[index]) & (cost == cost[index]) & (np.arange(len(gain)) < index)
@@ -24,8 +24,8 @@ def beaten(index: int, gain: np.ndarray, cost: np.ndarray) -> bool:
 
 
 def hypervolume(gain: np.ndarray, cost: np.ndarray, least_gain: float, most_cost: float) -> float:
-    """Area that the frontier of these points dominates, up to a point with `least_gain` and `most_cost`. The larger,
-    the better: no set of points has more than the true frontier."""
+    """The area that the frontier of these points dominates, up to the point (`most_cost`, `least_gain`). Larger is
+    better; the true frontier has the largest area."""
     inside = (gain > least_gain) & (cost < most_cost)
     kept = pareto(gain[inside], cost[inside])
     edges = np.append(cost[inside][kept], most_cost)
@@ -33,7 +33,7 @@ def hypervolume(gain: np.ndarray, cost: np.ndarray, least_gain: float, most_cost
 
 
 @given(st.lists(st.tuples(few, few), max_size=40))
-def test_nothing_beats_the_frontier_and_it_beats_the_rest(points: list[tuple[float, float]]) -> None:
+def test_the_frontier_is_undominated_and_dominates_the_rest(points: list[tuple[float, float]]) -> None:
     gain, cost = np.array(points, dtype=np.float64).reshape(len(points), 2).T
     kept = pareto(gain, cost)
     usable = np.isfinite(gain) & np.isfinite(cost)
@@ -43,7 +43,7 @@ def test_nothing_beats_the_frontier_and_it_beats_the_rest(points: list[tuple[flo
 
 
 def test_lengths_must_agree() -> None:
-    with pytest.raises(ValueError, match="of one length"):
+    with pytest.raises(ValueError, match="of the same length"):
         pareto(np.zeros(3), np.zeros(2))
 
 
@@ -67,7 +67,8 @@ def test_cores_and_memory_have_a_price() -> None:
 
 
 def speed(array: ConfigurationArray) -> np.ndarray:
-    """Computing that saturates in cores, an exchange that PS share, and PS that saturate in workers."""
+    """A speed with computing that saturates with cores, an exchange that the PS share, and PS that saturate with
+    workers."""
     workers, servers, worker_cores, server_cores = array.T
     alone = 0.002 + 0.02 / np.minimum(worker_cores, 8) + 0.004 / servers + 0.0005
     return np.asarray(workers * 512 / (alone**4 + (workers * 0.006 / (servers * server_cores)) ** 4) ** 0.25)
@@ -81,7 +82,7 @@ SPACES = {
 
 
 def gap(frontier: Frontier, bounds: Bounds) -> float:
-    """Share of the true frontier's area that is missing."""
+    """The share of the true frontier's area that this frontier misses."""
     space = enumerate_candidates(bounds)
     cost = resource_cost(space)
     corner = 0.0, float(cost.max()) * 1.01
@@ -99,14 +100,14 @@ def test_the_search_misses_less_than_a_hundredth_of_the_frontier(name: str) -> N
     assert 0 <= gap(frontier, bounds) < 0.01
 
 
-def test_searching_is_better_than_drawing() -> None:
+def test_the_search_is_better_than_random_draws() -> None:
     bounds = SPACES["apart"]
     drawn = nsga2(bounds, speed, resource_cost, seed=1, population=1200, generations=1)
     searched = nsga2(bounds, speed, resource_cost, seed=1, population=40, generations=30)
     assert gap(searched, bounds) < gap(drawn, bounds) / 2
 
 
-def test_the_same_seed_finds_the_same_and_disturbs_no_other_draws() -> None:
+def test_the_same_seed_gives_the_same_frontier_and_leaves_other_generators_alone() -> None:
     np.random.seed(7)
     expected = np.random.RandomState(7).rand()
     once, twice, other = (
@@ -117,7 +118,7 @@ def test_the_same_seed_finds_the_same_and_disturbs_no_other_draws() -> None:
     assert np.random.rand() == expected
 
 
-def test_what_it_starts_with_is_never_lost() -> None:
+def test_start_configurations_are_never_lost() -> None:
     bounds = SPACES["apart"]
     space = enumerate_candidates(bounds)
     best = space[[int(np.argmax(speed(space)))]]
@@ -134,7 +135,7 @@ def test_narrow_and_empty_spaces() -> None:
         nsga2(Bounds(Configuration(4, 1), Configuration(9, 1), cores=2), speed, resource_cost, seed=0)
 
 
-def test_what_cannot_be_predicted_is_left_out() -> None:
+def test_configurations_without_a_finite_prediction_are_left_out() -> None:
     def partly(array: ConfigurationArray) -> np.ndarray:
         return np.where(array[:, 0] > 3, np.nan, speed(array))
 

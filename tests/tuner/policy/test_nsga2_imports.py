@@ -1,4 +1,4 @@
-"""NSGA-II is imported before it is needed, and only where it can be."""
+"""NSGA-II is imported before the first decision, and only where a decision may use it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ FEW = Bounds(Configuration(1, 1), Configuration(20, 5))
     ("bounds", "search", "expected"),
     [(MANY, "nsga2", True), (FEW, "nsga2", False), (MANY, "auto", False), (MANY, "exact", False)],
 )
-def test_only_where_it_can_be_chosen(bounds: Bounds, search: Search, expected: bool) -> None:
+def test_may_use_nsga2_depends_on_setting_and_bounds(bounds: Bounds, search: Search, expected: bool) -> None:
     assert may_use_nsga2(bounds, search) == expected
 
 
@@ -48,17 +48,17 @@ print(len(found) > 0, "pymoo" in before, late)
 """
 
 
-def test_a_decision_imports_nothing_any_more() -> None:
+def test_a_decision_imports_no_further_modules() -> None:
     assert in_a_new_process(IMPORTED.format(most="200, 50", search="nsga2")) == "True True []"
 
 
-def test_a_search_that_never_needs_it_does_not_import_it() -> None:
+def test_other_searches_do_not_import_pymoo() -> None:
     assert in_a_new_process(IMPORTED.format(most="200, 50", search="auto")) == "True False []"
 
 
-def test_without_pymoo_a_search_by_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_pymoo_the_error_names_the_package_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     require_nsga2()
-    monkeypatch.setitem(sys.modules, "pymoo", None)  # as if it were not installed
+    monkeypatch.setitem(sys.modules, "pymoo", None)  # simulates that pymoo is not installed
     with pytest.raises(ConfigError, match=r"(?s)needs pymoo.*pip install .elastichost\[nsga2\]"):
         search_space(MANY, "nsga2", lambda array: array[:, 0], 7)
     assert len(search_space(MANY, "auto", lambda array: array[:, 0], 7))

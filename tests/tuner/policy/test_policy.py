@@ -1,5 +1,5 @@
-"""The policy in small worlds: it finds what is best at little cost, ends whatever the world is like, and leaves alone
-what nothing is to be gained from."""
+"""The policy in small simulated worlds: it finds the best configuration at little cost, it always comes to rest, and it
+changes nothing where there is no gain."""
 
 from __future__ import annotations
 
@@ -41,14 +41,16 @@ Speed = Callable[[Configuration], float]
 
 
 def on_host(configuration: Configuration, cores: int = 8) -> float:
-    """A second thread brings half of what a worker brings, PS nothing; beyond the host's cores all get slower."""
+    """A second thread of a worker adds half the speed of a worker, PS add nothing; with more threads than cores all
+    processes are slower."""
     threads = configuration.workers * configuration.worker_cores
     return 50_000.0 * configuration.workers * configuration.worker_cores**0.5 / max(1.0, threads / cores) ** 1.4
 
 
 @dataclass(slots=True)
 class Run:
-    """What a run did. looks: what the policy was told; wanted: what was running when."""
+    """The history of a simulated run. looks: the samples that the policy received. wanted: the running configuration
+    over time."""
 
     decisions: list[tuple[float, Decision]] = field(default_factory=list)
     looks: list[tuple[ProfileSample, int, Decision | None]] = field(default_factory=list)
@@ -80,8 +82,8 @@ def play(
     follows: bool = True,
     most_workers: int | None = None,
 ) -> Run:
-    """Looks twice a second. Noise: log-AR(1) with rho 0.7. samples_left: from the beginning; inf: two hours of the
-    start's."""
+    """Simulates a run with two samples per second; the noise is log-AR(1) with rho 0.7. samples_left: at the start;
+    inf: the samples that the first configuration trains in two hours."""
     run = run or Run()
     random, sd = np.random.default_rng(seed), math.sqrt(math.log1p(cov * cov))
     noise, present, changing_s = 0.0, start, 0.0
@@ -117,38 +119,38 @@ def best_of(of: TunerSettings, speed: Speed) -> float:
     return max(speed(Configuration(*row)) for row in enumerate_candidates(of.bounds).astype(int).tolist())
 
 
-# --- it finds what is best --------------------------------------------------------------------------------------------
+# --- it finds the best configuration ----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("start", [ONE, Configuration(16, 4), Configuration(2, 1, 8), Configuration(8, 1)])
-def test_it_ends_near_the_best_wherever_it_begins(start: Configuration) -> None:
+def test_it_ends_near_the_best_from_any_start(start: Configuration) -> None:
     run = play(HOST, on_host, start, 200.0)
     assert run.kinds()[-1] == "settle"
     assert run.running is not None and on_host(run.running) >= 0.95 * best_of(HOST, on_host)
     assert len(run.tried()) <= 8
 
 
-def test_a_plan_that_is_best_is_kept() -> None:
+def test_the_best_plan_is_kept() -> None:
     run = play(HOST, on_host, Configuration(8, 1), 300.0)
     assert run.running == Configuration(8, 1)
     assert len(run.decisions) <= 8
 
 
-def test_what_is_clearly_bad_is_left_before_noise_has_averaged_out() -> None:
+def test_a_clearly_bad_configuration_is_left_before_its_block_is_complete() -> None:
     run = play(HOST, on_host, ONE, 30.0, cov=0.3)
     at_s, first = run.decisions[0]
     assert first.kind == "move" and on_host(first.configuration) > 3 * on_host(ONE)
     assert at_s < HOST.block.most_s / 2
 
 
-def test_ps_that_make_no_difference_are_hardly_tried() -> None:
+def test_numbers_of_ps_without_effect_are_hardly_tried() -> None:
     run = play(HOST, on_host, Configuration(8, 2), 300.0)
     others = {one.servers for one in run.tried()} - {2}
     assert len(others) <= 2
 
 
-def test_what_was_measured_before_a_change_of_the_plan_counts() -> None:
-    """Somebody else changes the plan while a noisy block is under way."""
+def test_windows_before_a_change_of_the_plan_count() -> None:
+    """The plan is changed from outside while a noisy block is being measured."""
     noisy = play(HOST, on_host, Configuration(4, 1), 8.0, cov=0.4, follows=False)
     assert not noisy.state.observations
     state, block, _ = absorb(noisy.state, msgspec.structs.replace(noisy.looks[-1][0], configuration=None), HOST)
@@ -156,7 +158,7 @@ def test_what_was_measured_before_a_change_of_the_plan_counts() -> None:
     assert state.observations == (block,)
 
 
-def test_more_workers_than_there_is_room_for_are_neither_tried_nor_returned_to() -> None:
+def test_workers_above_most_workers_are_neither_tried_nor_returned_to() -> None:
     run = play(HOST, on_host, ONE, 60.0, most_workers=4)
     assert max(one.workers for one in run.tried()) == 4
     free = play(HOST, on_host, Configuration(8, 1), 60.0)
@@ -166,7 +168,7 @@ def test_more_workers_than_there_is_room_for_are_neither_tried_nor_returned_to()
     assert later and max(later) <= 3
 
 
-# --- it ends ----------------------------------------------------------------------------------------------------------
+# --- it comes to rest -------------------------------------------------------------------------------------------------
 
 
 def assert_bounded(run: Run, of: TunerSettings) -> None:
@@ -180,8 +182,8 @@ def assert_bounded(run: Run, of: TunerSettings) -> None:
 
 @settings(max_examples=10, deadline=None)
 @given(seed=st.integers(0, 10_000), rough=st.floats(0.0, 1.0))
-def test_in_a_world_like_no_model_it_comes_to_rest(seed: int, rough: float) -> None:
-    """Every configuration has a speed that has nothing to do with its neighbours'."""
+def test_it_comes_to_rest_where_no_model_fits(seed: int, rough: float) -> None:
+    """The speed of every configuration is independent of the speeds of its neighbours."""
 
     def speed(configuration: Configuration) -> float:
         c = msgspec.structs.astuple(configuration)
@@ -197,7 +199,7 @@ def test_in_a_world_like_no_model_it_comes_to_rest(seed: int, rough: float) -> N
 
 @settings(max_examples=6, deadline=None)
 @given(seed=st.integers(0, 10_000), cov=st.sampled_from([0.1, 0.5, 0.9]))
-def test_noise_does_not_make_it_jump_about(seed: int, cov: float) -> None:
+def test_noise_does_not_cause_many_changes(seed: int, cov: float) -> None:
     run = play(SMALL, lambda one: on_host(one, 4), Configuration(4, 1), 900.0, cov=cov, seed=seed)
     assert_bounded(run, SMALL)
     changes = [at_s for at_s, decision in run.decisions if decision.kind != "settle"]
@@ -205,18 +207,18 @@ def test_noise_does_not_make_it_jump_about(seed: int, cov: float) -> None:
     assert on_host(run.running or ONE, 4) >= 0.8 * best_of(SMALL, lambda one: on_host(one, 4))
 
 
-def test_a_configuration_that_never_comes_is_not_asked_for_again_and_again() -> None:
-    """A policy that is only watched, or whose plans cannot be followed."""
+def test_a_configuration_that_never_runs_is_not_decided_for_again_and_again() -> None:
+    """The decisions are not carried out: in watch mode, or because the plans are not possible."""
     run = play(SMALL, lambda one: on_host(one, 4), ONE, 600.0, follows=False)
     asked = [decision.configuration for _, decision in run.decisions if decision.kind in ("try", "move")]
     assert max(asked.count(one) for one in asked) <= 2
     assert_bounded(run, SMALL)
 
 
-# --- it decides by what it is told ------------------------------------------------------------------------------------
+# --- it depends only on its input -------------------------------------------------------------------------------------
 
 
-def test_the_same_looks_give_the_same_decisions() -> None:
+def test_the_same_samples_give_the_same_decisions() -> None:
     first = play(SMALL, lambda one: on_host(one, 4), ONE, 60.0, cov=0.2)
     state = TunerState()
     for look, left, decided in first.looks:
@@ -228,15 +230,15 @@ def test_the_same_looks_give_the_same_decisions() -> None:
     assert state == first.state
 
 
-def test_a_run_that_ends_soon_explores_nothing() -> None:
-    """Twenty seconds are left, and the start is the best there is, which a longer run would not know either."""
+def test_a_run_that_ends_soon_makes_no_trials() -> None:
+    """Twenty seconds are left, and the first configuration is the best one; a longer run would not know that either."""
     run = play(HOST, on_host, Configuration(8, 1), 100.0, samples_left=20 * on_host(Configuration(8, 1)))
     assert "try" not in run.kinds()
     assert len(run.tried()) <= 2
 
 
 @pytest.mark.parametrize("explore", ["safe", "free", "off"])
-def test_explore_says_what_may_be_tried(explore: str) -> None:
+def test_explore_limits_the_trials(explore: str) -> None:
     of = msgspec.structs.replace(HOST, explore=explore)
     run = play(of, on_host, ONE, 150.0, cov=0.05)
     if explore == "off":
@@ -250,7 +252,7 @@ def test_explore_says_what_may_be_tried(explore: str) -> None:
             assert decision.expected.samples_per_s > 0.9 * 0.95 * fastest
 
 
-def test_every_decision_says_why() -> None:
+def test_every_decision_has_a_reason() -> None:
     run = play(HOST, on_host, ONE, 150.0)
     for _, decision in run.decisions:
         assert decision.reason and decision.present is not None and decision.expected is not None
@@ -263,15 +265,15 @@ def test_one_candidate_only() -> None:
     assert count(alone.bounds) == 1
     run = play(alone, on_host, ONE, 60.0)
     assert run.kinds() == ["settle"]
-    assert "every other configuration that is allowed was measured" in run.decisions[0][1].reason
+    assert "all other allowed configurations were measured too" in run.decisions[0][1].reason
 
 
-# --- the world changes ------------------------------------------------------------------------------------------------
+# --- changes of speed -------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("factor", [0.7, 1.4])
 @pytest.mark.parametrize("cov", [0.0, 0.2])
-def test_a_change_of_speed_is_noticed_and_followed(factor: float, cov: float) -> None:
+def test_a_change_of_speed_is_detected_and_followed(factor: float, cov: float) -> None:
     run = play(SMALL, lambda one: on_host(one, 4), Configuration(4, 1), 240.0, cov=cov)
     before = len(run.decisions)
     assert run.running is not None
@@ -284,15 +286,15 @@ def test_a_change_of_speed_is_noticed_and_followed(factor: float, cov: float) ->
     assert run.running is not None and on_host(run.running, 4) >= 0.9 * best_of(SMALL, lambda one: on_host(one, 4))
 
 
-def test_after_a_change_the_best_may_be_another() -> None:
-    """The host loses half its cores to somebody else."""
+def test_after_a_change_another_configuration_may_be_best() -> None:
+    """Other processes take half the cores of the host."""
     run = play(HOST, on_host, Configuration(8, 1), 120.0)
     assert run.running is not None
     play(HOST, lambda one: on_host(one, 4), run.running, 240.0, run=run)
     assert run.running is not None and on_host(run.running, 4) >= 0.93 * best_of(HOST, lambda one: on_host(one, 4))
 
 
-def test_what_slows_all_down_alike_teaches_what_was_known_and_no_more() -> None:
+def test_a_common_slowdown_keeps_the_known_ratios_of_speeds() -> None:
     run = play(SMALL, lambda one: on_host(one, 4), ONE, 200.0)
     assert len(run.state.observations) > 1 and not run.state.faded
     before, known = run.running, {one.configuration for one in run.state.observations}
@@ -307,8 +309,8 @@ def test_what_slows_all_down_alike_teaches_what_was_known_and_no_more() -> None:
         assert one.log_error > 0.1 and one.compute_s is None
 
 
-def test_one_odd_block_is_no_change() -> None:
-    """Somebody else used the machine for some seconds."""
+def test_one_outlying_block_is_no_change() -> None:
+    """Other processes used the machine for some seconds."""
     run = play(SMALL, lambda one: on_host(one, 4), Configuration(4, 1), 100.0)
     assert run.running is not None
     decisions, known = len(run.decisions), run.state.observations
@@ -320,7 +322,7 @@ def test_one_odd_block_is_no_change() -> None:
         assert speeds[one.configuration] == pytest.approx(one.samples_per_s, rel=0.05)
 
 
-def test_a_settled_run_reconsiders_ever_more_rarely() -> None:
+def test_a_settled_run_is_reconsidered_more_and_more_rarely() -> None:
     run = play(SMALL, lambda one: on_host(one, 4), Configuration(4, 1), 1000.0)
     assert run.state.is_settled and run.state.patience_s >= 240.0
     assert all(at_s < 200.0 for at_s, _ in run.decisions)

@@ -1,4 +1,4 @@
-"""Observations out of looks: what counts, what is left out, how sure they are."""
+"""Observations made from samples: what is counted, what is left out, and their errors."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ BLOCK = BlockSettings(least_s=3.0, most_s=20.0, iterations=50, log_error=0.02)
 def looks(
     rates: list[float], configuration: Configuration | None = TWO, *, start_s: float = 0.0, every_s: float = 0.5
 ) -> list[ProfileSample]:
-    """One a window, samples counted at these rates from the first look on."""
+    """One sample per window, with counters that grow at these rates from the first sample on."""
     found, samples = [], 0.0
     for number, rate in enumerate([0.0, *rates]):
         samples += rate * every_s
@@ -71,15 +71,15 @@ def test_steady_training_is_observed_with_its_times() -> None:
     assert first.exchange_s is None
 
 
-def test_a_sync_step_is_shared_by_its_workers() -> None:
+def test_the_times_of_a_sync_step_are_divided_among_its_workers() -> None:
     job = Workload(batch_size=100, mode="sync")
     state, found = ProfileState(), None
     for look in looks([10_000.0] * 12):
         state, observation = fold(state, look, job, BLOCK)
         found = observation or found
     assert found is not None
-    assert found.worker_cpu_s == pytest.approx(0.015)  # half of each step's
-    assert found.server_cpu_s == pytest.approx(0.001)  # all of it
+    assert found.worker_cpu_s == pytest.approx(0.015)  # half the CPU time of each step
+    assert found.server_cpu_s == pytest.approx(0.001)  # all the CPU time of the PS
 
 
 def test_the_first_second_after_a_change_is_left_out() -> None:
@@ -89,7 +89,7 @@ def test_the_first_second_after_a_change_is_left_out() -> None:
     assert first.iterations == 300
 
 
-def test_nothing_is_observed_while_the_plan_changes() -> None:
+def test_no_observation_while_the_plan_changes() -> None:
     _, observations = folded(looks([10_000.0] * 30, None))
     assert not observations
 
@@ -119,8 +119,8 @@ def test_a_checkpoint_interrupts_a_block_and_does_not_end_it() -> None:
     assert observation.samples_per_s == pytest.approx(10_000)
 
 
-def test_what_was_measured_before_the_end_of_training_is_not_lost() -> None:
-    """Workers that have nothing left to do are no steady training; the noisy block before that is long enough."""
+def test_a_block_before_the_end_of_training_is_not_lost() -> None:
+    """When workers have no work left, training is not steady; the noisy block before that is long enough."""
     noisy = (10_000.0 * np.exp(np.random.default_rng(1).normal(0.0, 0.15, 24))).tolist()
     state, observations = folded(looks(noisy))
     last = looks(noisy)[-1]
@@ -131,7 +131,7 @@ def test_what_was_measured_before_the_end_of_training_is_not_lost() -> None:
     assert found is not None and found.samples_per_s == pytest.approx(10_000, rel=0.1)
     assert found.at_s == last.at_s
     _, [cut] = folded([msgspec.structs.replace(ended, configuration=THREE)], state)
-    assert cut == found, "a change cuts it short"
+    assert cut == found, "a change of the configuration ends the block"
 
 
 def test_noise_makes_blocks_longer() -> None:
@@ -145,7 +145,7 @@ def test_noise_makes_blocks_longer() -> None:
 
 
 def test_few_large_batches_make_long_windows() -> None:
-    slow = looks([200.0] * 100)  # two batches a second
+    slow = looks([200.0] * 100)  # two batches per second
     state, rates = ProfileState(), 0
     for look in slow:
         state, observation = fold(state, look, JOB, BLOCK)
@@ -160,7 +160,8 @@ def test_few_large_batches_make_long_windows() -> None:
 @settings(max_examples=30, deadline=None)
 @given(seed=st.integers(0, 1000), rho=st.floats(0.0, 0.8))
 def test_the_error_covers_the_truth(seed: int, rho: float) -> None:
-    """Of AR(1) noise the median lies within four of its errors: an error that ignored correlation would not hold."""
+    """With AR(1) noise the median lies within four standard errors of the truth. An error that ignored the correlation
+    would be too small for that."""
     generator = np.random.default_rng(seed)
     noise = np.zeros(40)
     for at in range(1, 40):
@@ -177,18 +178,18 @@ def test_blocks_merge_by_precision() -> None:
     assert both.log_error < 0.01
     assert (both.seconds, both.iterations, both.at_s) == (6, 40, 9.0)
     assert both.compute_s == 0.02
-    with pytest.raises(ValueError, match="not one configuration"):
+    with pytest.raises(ValueError, match="cannot merge observations of"):
         merged(sure, Observation(THREE, 100.0, 0.01))
 
 
-def test_a_configuration_is_kept_once_where_it_was_first() -> None:
+def test_joined_keeps_one_observation_per_configuration_in_the_first_order() -> None:
     first, other, again = (Observation(one, rate, 0.01) for one, rate in ((TWO, 100.0), (THREE, 150.0), (TWO, 110.0)))
     both = joined(joined(joined((), first), other), again)
     assert [one.configuration for one in both] == [TWO, THREE]
     assert both[0] == merged(first, again) and both[1] == other
 
 
-def test_after_a_change_of_speed_all_is_rescaled_and_doubted() -> None:
+def test_after_a_change_of_speed_observations_are_rescaled_with_larger_errors() -> None:
     before = (Observation(TWO, 100.0, 0.01, compute_s=0.02), Observation(THREE, 150.0, 0.01, compute_s=0.02))
     block = Observation(TWO, 70.0, 0.02, compute_s=0.03)
     assert change_of(before, block) == pytest.approx(math.log(0.7))
@@ -196,5 +197,5 @@ def test_after_a_change_of_speed_all_is_rescaled_and_doubted() -> None:
     assert other.configuration == THREE and other.compute_s is None
     assert other.samples_per_s == pytest.approx(105.0)
     assert other.log_error == pytest.approx(math.hypot(0.01, 0.5 * math.log(0.7)))
-    with pytest.raises(ValueError, match="was not measured before"):
+    with pytest.raises(ValueError, match="there is no earlier observation of"):
         rescaled(before[1:], block, 0.5)

@@ -1,4 +1,4 @@
-"""Which configurations a decision looks at: all of a small space, of a large one those about the best."""
+"""The configurations that a decision evaluates: all of a small space, and those around the best of a large one."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def peak_at(best: tuple[float, ...]) -> Worth:
     return worth
 
 
-def test_a_small_space_is_laid_out_whole() -> None:
+def test_a_small_space_is_enumerated() -> None:
     found = search_space(HOST, "auto", lambda array: np.zeros(len(array)), 0)
     assert np.array_equal(found, enumerate_candidates(HOST))
 
@@ -33,7 +33,7 @@ def test_a_small_space_is_laid_out_whole() -> None:
     cores=st.sampled_from([0, 64, 200]),
 )
 @example(best=(28, 5, 5, 5), cores=0)
-def test_of_a_large_space_the_best_is_among_what_is_looked_at(best: tuple[int, ...], cores: int) -> None:
+def test_the_search_of_a_large_space_evaluates_the_best_configuration(best: tuple[int, ...], cores: int) -> None:
     bounds = Bounds(CLUSTER.least, CLUSTER.most, cores=cores, share_cores=False)
     worth = peak_at(best)
     found = search_space(bounds, "auto", worth, 0)
@@ -42,12 +42,12 @@ def test_of_a_large_space_the_best_is_among_what_is_looked_at(best: tuple[int, .
         assert len(found) < len(everything) / 4
     assert contains(bounds, found).all()
     assert worth(found).max() >= worth(everything).max() - np.log(1.2)
-    assert np.array_equal(found, np.unique(found, axis=0)), "in lexicographic order, each once"
+    assert np.array_equal(found, np.unique(found, axis=0)), "sorted, without duplicates"
     if not cores:
-        assert worth(found).max() == 0.0, "no bound is in the way of the steps to it"
+        assert worth(found).max() == 0.0, "no bound blocks the steps to it"
 
 
-def test_every_configuration_is_valued_once() -> None:
+def test_every_configuration_is_evaluated_once() -> None:
     valued: list[tuple[float, ...]] = []
 
     def worth(array: ConfigurationArray) -> Floats:
@@ -65,17 +65,17 @@ def test_every_search_stays_within_the_bounds(search: Search) -> None:
     assert ((found == (6, 2, 1, 1)).all(axis=1)).any()
 
 
-def test_nsga2_is_not_asked_where_all_can_be_looked_at() -> None:
+def test_nsga2_is_not_used_for_a_small_space() -> None:
     found = search_space(HOST, "nsga2", peak_at((6, 2, 1, 1)), 3)
     assert np.array_equal(found, enumerate_candidates(HOST))
 
 
-def test_nothing_fits() -> None:
+def test_a_space_without_candidates_is_empty() -> None:
     impossible = Bounds(Configuration(4, 1, 4), Configuration(64, 16, 64, 64), cores=8, oversubscription=1.0)
     assert len(search_space(impossible, "auto", peak_at((1, 1, 1, 1)), 0)) == 0
 
 
-def test_an_exact_search_of_too_many_says_so() -> None:
+def test_an_exact_search_of_too_many_candidates_raises() -> None:
     huge = Bounds(Configuration(1, 1), Configuration(200, 64, 32, 32), share_cores=False)
     with pytest.raises(ValueError, match="are possible"):
         search_space(huge, "exact", lambda array: np.zeros(len(array)), 0)

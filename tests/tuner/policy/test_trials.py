@@ -1,4 +1,4 @@
-"""What is chosen to run next: what surely pays, what is worth a look, and what only doubt makes worth one."""
+"""The choice of the next configuration: moves, trials with an expected gain, and trials because the model may err."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def chosen(
     unfamiliar: tuple[float, float, float] = (0.0, 0.0, 0.0),
     **more: Any,
 ) -> Chosen | None:
-    """ratios: of the speeds expected of OTHERS over the best known; most: the same of what work leaves possible."""
+    """ratios: predicted speeds of OTHERS / best known speed. most: the speed limits of OTHERS / best known speed."""
     best, others = more.pop("best", BEST), more.pop("others", OTHERS)
     speeds = np.log(best.samples_per_s * np.array(ratios))
     options = Options(
@@ -55,13 +55,13 @@ def chosen(
     return choose(options, best, costs, settings, progress)
 
 
-def test_what_surely_pays_is_a_move_and_only_so_often() -> None:
+def test_a_very_probable_saving_is_a_move_up_to_most_moves() -> None:
     found = chosen((1.0, 0.9, 1.5), (0.02, 0.02, 0.02))
     assert found is not None and (found.index, found.kind) == (2, "move")
     assert chosen((1.0, 0.9, 1.5), (0.02, 0.02, 0.02), moves=MOST_MOVES, explore="off") is None
 
 
-def test_what_may_pay_is_tried_if_it_holds_the_floor() -> None:
+def test_a_possible_saving_is_tried_if_it_holds_the_floor() -> None:
     found = chosen((1.0, 0.5, 1.06), (0.01, 0.4, 0.07))
     assert found is not None and (found.index, found.kind) == (2, "try")
     unsafe = (1.05, 1.05, 1.05), (0.3, 0.3, 0.3)
@@ -71,23 +71,23 @@ def test_what_may_pay_is_tried_if_it_holds_the_floor() -> None:
 
 
 @pytest.mark.parametrize(("trials", "dares"), [(0, True), (DARING_TRIALS, False)])
-def test_where_nothing_is_safe_what_promises_much_is_dared_seldom(trials: int, dares: bool) -> None:
+def test_if_no_trial_is_safe_a_large_gain_is_tried_a_few_times(trials: int, dares: bool) -> None:
     found = chosen((0.5, 0.5, 1.6), (0.4, 0.4, 0.9), trials=trials)
     assert (found is not None and (found.index, found.kind) == (2, "try")) is dares
 
 
-PLAIN = (0.97, 0.96, 0.96), (0.01, 0.01, 0.01)  # nothing pays, and the model is sure of it
+PLAIN = (0.97, 0.96, 0.96), (0.01, 0.01, 0.01)  # no configuration saves time, with small errors
 STRANGE = (0.01, 0.3, 0.05)
 
 
-def test_what_is_expected_to_gain_nothing_is_not_looked_at() -> None:
-    """However wide the interval: it may be faster by a half, and the time that is left is long."""
+def test_a_configuration_without_expected_gain_is_not_tried() -> None:
+    """That holds for wide intervals too: it may be faster by a half, and much time remains."""
     assert chosen((0.98, 0.97, 0.5), (0.15, 0.3, 0.01), explore="free") is None
     assert chosen((1.05, 0.97, 0.5), (0.15, 0.3, 0.01), explore="free") is not None
 
 
-def test_what_gains_less_than_the_noise_of_a_block_ends_the_search() -> None:
-    """By the windows of a block; on a shared host, of two blocks that were measured at different times."""
+def test_the_search_ends_when_gains_are_below_the_noise_of_a_block() -> None:
+    """The noise is the error of one block, or on a shared host that of two blocks of different times."""
     small, larger = ((1.02, 0.9, 0.9), (0.03, 0.01, 0.01)), ((1.055, 0.9, 0.9), (0.07, 0.01, 0.01))
     assert chosen(*small, log_error=0.01, host_cores=0) is not None
     assert chosen(*small, log_error=0.03, host_cores=0) is None
@@ -95,14 +95,14 @@ def test_what_gains_less_than_the_noise_of_a_block_ends_the_search() -> None:
     assert chosen(*larger, log_error=0.04) is None
 
 
-def test_after_the_speed_has_changed_the_usual_plan_is_one_of_many() -> None:
-    """Others may have taken some of its cores."""
+def test_after_a_change_of_speed_the_usual_plan_is_not_preferred() -> None:
+    """Other processes may have taken some of its cores."""
     small = (1.02, 0.9, 0.9), (0.03, 0.01, 0.01)
     assert chosen(*small, has_changed=True) is not None
     assert chosen(*PLAIN, unfamiliar=STRANGE, has_gained=True, has_changed=True) is not None
 
 
-def test_what_the_measured_work_rules_out_is_neither_tried_nor_moved_to() -> None:
+def test_a_configuration_above_the_limit_of_measured_work_is_not_chosen() -> None:
     sure = (1.5, 0.5, 0.5), (0.02, 0.01, 0.01)
     found = chosen(*sure, most=(1.6, 9.0, 9.0))
     assert found is not None and (found.index, found.kind) == (0, "move")
@@ -110,14 +110,14 @@ def test_what_the_measured_work_rules_out_is_neither_tried_nor_moved_to() -> Non
         assert chosen(*sure, most=(0.85, 9.0, 9.0), explore=explore) is None
 
 
-def test_a_look_that_cannot_hold_the_floor_is_not_taken() -> None:
-    """By the measured work it is slower than the floor, whatever the model says."""
+def test_a_trial_whose_speed_limit_is_below_the_floor_is_not_made() -> None:
+    """The limit from the measured work is below the floor, whatever the model predicts."""
     unsure = (1.3, 0.5, 0.5), (0.5, 0.01, 0.01)
-    assert chosen(*unsure) is not None, "it promises much"
+    assert chosen(*unsure) is not None, "the expected gain is large"
     assert chosen(*unsure, most=(0.89, 9.0, 9.0)) is None
 
 
-def test_only_where_looks_have_gained_much_what_is_unlike_all_that_was_seen_is_looked_at() -> None:
+def test_unfamiliar_configurations_are_tried_only_after_trials_have_gained_much() -> None:
     assert chosen(*PLAIN, unfamiliar=STRANGE, best=ELSEWHERE) is None
     assert chosen(*PLAIN, has_gained=True, best=ELSEWHERE) is None
     found = chosen(*PLAIN, unfamiliar=STRANGE, has_gained=True, best=ELSEWHERE)
@@ -127,7 +127,7 @@ def test_only_where_looks_have_gained_much_what_is_unlike_all_that_was_seen_is_l
     assert chosen(*PLAIN, unfamiliar=STRANGE, has_gained=True) is None, "the usual plan is the best known"
 
 
-def test_doubt_makes_nothing_safe() -> None:
+def test_model_error_does_not_make_a_trial_safe() -> None:
     assert (
         chosen((0.97, 0.8, 0.96), (0.01, 0.01, 0.01), unfamiliar=(0.0, 0.9, 0.0), has_gained=True, best=ELSEWHERE)
         is None
@@ -135,12 +135,12 @@ def test_doubt_makes_nothing_safe() -> None:
 
 
 @pytest.mark.parametrize("more", [{"explore": "off"}, {"trials": SETTINGS.most_trials}, {"remaining_s": 30.0}])
-def test_nothing_is_looked_at_in_doubt(more: dict[str, Any]) -> None:
-    """Where nothing may be tried, or a block that lasts as long as any leaves no time to gain from it."""
+def test_no_unfamiliar_trial_without_permission_or_time(more: dict[str, Any]) -> None:
+    """Either no trials are allowed, or the longest block leaves no time to gain from it."""
     assert chosen(*PLAIN, unfamiliar=(0.0, 0.3, 0.0), has_gained=True, best=ELSEWHERE, **more) is None
 
 
-def test_what_is_expected_to_pay_goes_before_what_is_doubted() -> None:
+def test_trials_with_expected_gain_precede_unfamiliar_ones() -> None:
     found = chosen((1.06, 0.96, 0.96), (0.03, 0.01, 0.01), unfamiliar=(0.0, 0.5, 0.0), has_gained=True, best=ELSEWHERE)
     assert found is not None and found.index == 0
 
@@ -149,18 +149,18 @@ USUAL = Configuration(8, 1)
 
 
 @pytest.mark.parametrize(("workload", "looks"), [({}, True), ({"host_cores": 0}, False), ({"has_gpus": True}, False)])
-def test_a_run_that_began_elsewhere_looks_at_the_usual_plan(workload: dict[str, Any], looks: bool) -> None:
-    """A worker for each core, one PS; where processes share a host's cores."""
+def test_a_run_with_another_first_plan_tries_the_usual_plan(workload: dict[str, Any], looks: bool) -> None:
+    """The usual plan has a worker for each core and one PS; it exists where processes share the cores of a host."""
     elsewhere = msgspec.structs.replace(BEST, configuration=Configuration(12, 4))
     found = chosen(
         (0.95, 0.96, 0.96), (0.08, 0.01, 0.01), (0.4, 0.3, 0.0), best=elsewhere, others=(USUAL, *OTHERS[1:]), **workload
     )
     assert (found is not None and found.index == 0) is looks
     sure = chosen((0.8, 0.96, 0.96), (0.02, 0.01, 0.01), (0.4, 0.3, 0.0), best=elsewhere, others=(USUAL, *OTHERS[1:]))
-    assert sure is None, "the model is sure that it is bad"
+    assert sure is None, "the model predicts with small errors that it is bad"
 
 
-def test_nothing_to_choose_from() -> None:
+def test_without_candidates_there_is_no_choice() -> None:
     none = np.zeros(0)
     nothing = Options(np.zeros((0, 4)), interval(none, none, np.zeros(0, dtype=bool)), none, none)
     assert choose(nothing, BEST, STAKES, SETTINGS, Progress()) is None
