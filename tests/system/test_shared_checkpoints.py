@@ -126,7 +126,7 @@ def test_a_new_run_begins_from_what_another_one_has_trained_and_says_so(folder: 
 
     # what holds a run already is not begun again, and one that is done begins nowhere else
     held = elastichost(folder, "run", "job.toml", "--from", str(taught.run_dir), "--run-dir", "new")
-    assert held.returncode == 2 and "holds a run already" in held.stderr
+    assert held.returncode == 2 and "already holds a run" in held.stderr
     done = elastichost(folder, "resume", "new", "--from", str(taught.run_dir))
     assert done.returncode == 2 and "is done: it cannot begin again" in done.stderr
 
