@@ -1,13 +1,13 @@
-"""A run on disk: its journal of typed events, what a resume reads back from it, its decisions and its result.
+"""The files of a run: its journal of typed events, the replay of the journal, the decisions and the result.
 
 Modules:
     events/          every kind of line in journal.jsonl, and the sentence that a person reads for it
     journal          writes and reads journal.jsonl and leases.jsonl
-    journal_replay   what the journal of a run tells the supervisor that resumes it
-    decisions        decisions.jsonl: what the tuner's decisions were made from
+    journal_replay   folds the journal of a run into the state that a resume needs
+    decisions        decisions.jsonl: the inputs of the tuner's decisions
     result           result.json
-    facts            what the journal and a checkpoint both carry of a run
+    facts            values that the journal and checkpoints both contain
     directory        the directory of a run, locked while a supervisor works in it
-    cpu_check        whether a resume in sync mode has the same processor features
-    observer         what a caller of `run` is told while it trains
+    cpu_check        whether a resume in sync mode has the same CPU features
+    observer         callbacks for the caller of a run: status and events
 """

@@ -1,4 +1,4 @@
-"""Sync mode promises the same bits, which other CPU features break: whoever goes on elsewhere is told so first."""
+"""Refuses to continue a sync-mode run on a CPU with other features, because the result would have other bits."""
 
 from __future__ import annotations
 
@@ -12,27 +12,31 @@ from elastichost.host.cpu_features import CpuFeatures, cpu_differences
 
 __all__ = ["GO_ON_KNOWINGLY", "needs_same_cpu", "read_cpu", "require_same_cpu"]
 
-GO_ON_KNOWINGLY = "train.any_cpu = true goes on all the same: the model is as good, its bits are others"
+GO_ON_KNOWINGLY = "train.any_cpu = true allows another CPU: the model is as good, but its bits differ"
 
 
 def needs_same_cpu(job: JobSpec) -> bool:
-    """Only sync mode promises bits; emulated processes compute nothing."""
+    """Whether the job must continue on the same CPU features: sync mode without train.any_cpu, and not emulated
+    (emulated processes compute nothing)."""
     return job.train.mode == "sync" and not job.train.any_cpu and not job.emulate.enabled
 
 
 def require_same_cpu(job: JobSpec, before: CpuFeatures | None, now: CpuFeatures, where: str) -> None:
-    """before: as `where` says it was; None: nothing is recorded. Raises CpuDiffersError naming what differs. Pure."""
+    """Raises CpuDiffersError with the differences between two CPUs. Pure.
+
+    before: CPU features recorded in `where` (a run directory or a checkpoint); None: nothing is recorded."""
     if before is None or not needs_same_cpu(job):
         return
     if differences := cpu_differences(before, now):
         raise CpuDiffersError(
-            f"{where} was trained in sync mode on another CPU: this one is {'; '.join(differences)}",
-            hint=f"resume on a machine like the one it began on (environment variables too). {GO_ON_KNOWINGLY}",
+            f"{where} was trained in sync mode on another CPU; differences of this CPU: {'; '.join(differences)}",
+            hint="resume on a machine with the same CPU features and the same environment variables. "
+            f"{GO_ON_KNOWINGLY}",
         )
 
 
 def read_cpu(path: Path) -> CpuFeatures | None:
-    """What a run's directory says of the CPU it was trained on; None when it says nothing that can be read."""
+    """The CPU features in a cpu.json; None if the file is missing or cannot be decoded."""
     try:
         return msgspec.json.decode(path.read_bytes(), type=CpuFeatures)
     except (FileNotFoundError, msgspec.MsgspecError):

@@ -1,4 +1,4 @@
-"""decisions.jsonl: what every decision of the tuner was made from. `elastichost replay` makes them again."""
+"""decisions.jsonl: the inputs of every decision of the tuner. `elastichost replay` repeats the decisions from it."""
 
 from __future__ import annotations
 
@@ -15,15 +15,17 @@ from elastichost.tuner.records import Record
 __all__ = ["DECISIONS_FILE", "Recorder", "read_records"]
 
 DECISIONS_FILE = "decisions.jsonl"
-MOST_BYTES = 256 << 20  # then nothing more is recorded: a record must not fill a disk
-HELD_BYTES = 4 << 20  # of records that wait for space; `replay` needs all of them or none of what follows
+MOST_BYTES = 256 << 20  # recording stops at this size, so that it does not fill the disk
+HELD_BYTES = 4 << 20  # limit of records that wait for space; above it recording stops, because `replay` allows no gaps
 
 
 class Recorder:
-    """Appends a JSON line for each record; without a path nothing is recorded. On a full disk lines wait in memory, and
-    the next `write` or `flush` tries them again; `waits` says why. With more than HELD_BYTES of them, or after another
-    error, nothing more is recorded: training goes on, and `tell` hears why, once. After a line that a crash cut short a
-    new one is begun."""
+    """Appends a JSON line for each record. Without a path it records nothing.
+
+    On a full disk, lines wait in memory, and the next `write` or `flush` tries to write them; `waits` is then the
+    reason. With more than HELD_BYTES waiting, or after any other error, recording stops: training continues, and `tell`
+    is called once with the reason. If a crash left an incomplete last line in the file, the next record starts on a new
+    line."""
 
     def __init__(self, path: Path | None = None, tell: Callable[[str], object] = lambda problem: None) -> None:
         self._tell = tell
@@ -44,14 +46,14 @@ class Recorder:
             return
         line, self._before = self._before + self._encoder.encode(record) + b"\n", b""
         if self._bytes + len(line) > MOST_BYTES:
-            self._give_up(f"the record of decisions has reached {MOST_BYTES >> 20} MiB: no more is recorded")
+            self._give_up(f"the record of decisions reached {MOST_BYTES >> 20} MiB, and recording stops")
             return
         self._held += line
         self._bytes += len(line)
         self.flush()
 
     def flush(self) -> None:
-        """Writes what waits for space."""
+        """Tries to write the lines that wait for space."""
         if not self._held:
             return
         try:
@@ -59,7 +61,7 @@ class Recorder:
         except OSError as error:
             self.waits = error.strerror or str(error)
             if not is_out_of_space(error) or len(self._held) > HELD_BYTES:
-                self._give_up(f"decisions are not recorded any more: {self.waits}")
+                self._give_up(f"the recording of decisions stops: {self.waits}")
             return
         self._held.clear()
         self.waits = ""
@@ -67,7 +69,7 @@ class Recorder:
     def _give_up(self, problem: str) -> None:
         self.problem, self.waits = problem, ""
         self._held.clear()
-        self._tell(f"{problem}; `replay` knows nothing of what follows")
+        self._tell(problem)
 
     def close(self) -> None:
         if self._descriptor >= 0:
@@ -76,8 +78,9 @@ class Recorder:
 
 
 def read_records(path: Path) -> Iterator[Record]:
-    """In order; lines that a crash cut short are left out. Raises PreflightError when there is no such file, or a line
-    is none of this version's records."""
+    """Yields the records of a file in order, without lines that a crash cut short.
+
+    Raises PreflightError if the file does not exist, or if a line is not a record of this version."""
     decoder: msgspec.json.Decoder[Record] = msgspec.json.Decoder(Record)
     try:
         with path.open("rb") as file:
@@ -92,8 +95,8 @@ def read_records(path: Path) -> Iterator[Record]:
                         hint="replay it with the version that wrote it (versions.json names it)",
                     ) from None
                 except msgspec.DecodeError:
-                    continue  # cut short within
+                    continue  # a crash cut the line short, and the next record follows on the same line
     except FileNotFoundError:
         raise PreflightError(
-            f"{path}: this run recorded no decisions", hint="runs of elastichost 0.1 and later do"
+            f"{path}: this run recorded no decisions", hint="runs of elastichost 0.1 and later record them"
         ) from None

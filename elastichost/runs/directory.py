@@ -1,4 +1,4 @@
-"""The run directory: one folder that tells all of a run, locked while a supervisor works in it."""
+"""The run directory: one folder with all files of a run, locked while a supervisor works in it."""
 
 from __future__ import annotations
 
@@ -51,28 +51,30 @@ _PACKAGES = ("torch", "torchrec", "fbgemm-gpu", "fbgemm-gpu-cpu", "numpy", "numb
 
 
 def new_run_path(base: Path, name: str, run_id: str) -> Path:
-    """`<base>/runs/<name>-<UTC>-<id>`."""
+    """The path of a new run directory: `<base>/runs/<name>-<UTC>-<id>`."""
     return base / RUNS / f"{name}-{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{run_id[:6]}"
 
 
 def point_latest(path: Path) -> None:
-    """`latest` beside a directory of `runs/` points to it from now on; elsewhere nothing happens."""
+    """Makes `runs/latest` point to this run directory. Does nothing if the directory is not in `runs/`."""
     if path.parent.name == RUNS:
-        link = path.parent / f".latest.{path.name}"  # several may begin at once
+        link = path.parent / f".latest.{path.name}"  # several runs may start at the same time
         link.unlink(missing_ok=True)
         link.symlink_to(path.name)
         link.replace(path.parent / "latest")
 
 
 def lock_directory(path: Path, name: str, taken: PreflightError, *, is_needed: bool = True) -> int:
-    """Makes the directory where it is missing; returns the descriptor of its lock, which is free again when that is
-    closed or this process ends. Raises `taken` when another process has it, PreflightError when it cannot be made, or
-    when its file system has no locks and one is needed."""
+    """Locks a directory, and creates it if it is missing. Returns the descriptor of the lock.
+
+    The lock is released when the descriptor is closed or this process ends. Raises `taken` if another process has the
+    lock; PreflightError if the directory cannot be created, or if its file system has no locks and is_needed is
+    true."""
     try:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
         lock = os.open(path / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     except OSError as error:
-        raise PreflightError(f"cannot make {name} {path}: {error}") from error
+        raise PreflightError(f"{name} {path} could not be created: {error}") from error
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -82,13 +84,14 @@ def lock_directory(path: Path, name: str, taken: PreflightError, *, is_needed: b
         if is_needed:
             os.close(lock)
             raise PreflightError(
-                f"cannot lock {name} {path}: {error.strerror}", hint="choose one on a file system with locks (flock)"
+                f"{name} {path} could not be locked: {error.strerror}",
+                hint="choose a directory on a file system with locks (flock)",
             ) from error
     return lock
 
 
 def is_locked(path: Path) -> bool:
-    """Whether a supervisor works in this run directory, in whatever pid namespace."""
+    """Whether a supervisor works in this run directory. It is found in any pid namespace."""
     try:
         lock = os.open(path / LOCK_FILE, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
     except OSError:
@@ -103,7 +106,7 @@ def is_locked(path: Path) -> bool:
 
 
 class RunDirectory:
-    """Paths and small files of one run. Holds a lock; `close` releases it."""
+    """The paths and small files of one run. It holds a lock until `close`."""
 
     def __init__(
         self,
@@ -121,23 +124,24 @@ class RunDirectory:
 
     @classmethod
     def open(cls, path: Path, job: JobSpec, *, resume: bool, run_id: str = "") -> RunDirectory:
-        """Makes the directory, or takes over one of a run to resume; of the job only the name and the place of
-        checkpoints count. run_id: of a run that begins; "": one is made up.
+        """Creates the directory of a new run, or opens the directory of a run to resume.
 
-        Raises ConfigError when it holds another run, PreflightError when a supervisor works in it or it cannot be
-        made, CheckpointError when it does not say which run it is of.
+        Only the name and the checkpoint directory of the job are used. run_id: id of a new run; "": a random id.
+
+        Raises ConfigError if a new run is given a directory that already has a run; PreflightError if another
+        supervisor works in the directory or if it cannot be created; CheckpointError if its run.json is lost.
         """
         path = path.resolve()
         is_new = not path.exists()
         _check_space(path)
-        hint = f"see `elastichost status {path}`, or stop it first"
+        hint = f"see `elastichost status {path}`, or stop that supervisor first"
         lock = lock_directory(
             path, "the run directory", PreflightError(f"another supervisor works in {path}", hint=hint)
         )
         if not resume and (path / "journal.jsonl").exists():
             os.close(lock)
             raise ConfigError(
-                f"{path} holds a run already", hint=f"`elastichost resume {path}`, or choose another --run-dir"
+                f"{path} already holds a run", hint=f"use `elastichost resume {path}`, or choose another --run-dir"
             )
         for folder in (path / "logs", path / "errors"):
             folder.mkdir(mode=0o700, exist_ok=True)
@@ -148,15 +152,19 @@ class RunDirectory:
             write_atomically(path / RUN_FILE, msgspec.json.encode(identity) + b"\n")
         except OSError as error:
             os.close(lock)
-            raise PreflightError(f"cannot make the checkpoint directory {source.places[0]}: {error}") from error
+            raise PreflightError(
+                f"the checkpoint directory {source.places[0]} could not be created: {error}"
+            ) from error
         except (CheckpointError, PreflightError):
             os.close(lock)
             raise
         return cls(path, locks, identity, source, is_new)
 
     def write_facts(self, job: JobSpec, *, is_one_of_many: bool = False) -> None:
-        """What is known before anything runs. `runs/latest` points here from now on, unless this run is one of many
-        jobs on a host: then it points to their batch. Raises CpuDiffersError."""
+        """Writes the files that are known before any process starts: cpu.json, job.resolved.toml, versions.json.
+
+        `runs/latest` points to this directory from now on, unless this run is one of many jobs of a dispatcher: then
+        `latest` points to the directory of the dispatcher. Raises CpuDiffersError (see `cpu_check`)."""
         cpu = self.path / CPU_FILE
         require_same_cpu(job, read_cpu(cpu), present_cpu(), str(self.path))
         write_atomically(cpu, msgspec.json.format(msgspec.json.encode(present_cpu())))
@@ -168,17 +176,17 @@ class RunDirectory:
 
     @property
     def checkpoints(self) -> Path:
-        """Where new checkpoints are written."""
+        """The directory into which new checkpoints are written."""
         return self.checkpoint_source.places[0]
 
     @property
     def resolved(self) -> Path:
-        """The job of the newest supervisor, with all defaults."""
+        """File with the job of the newest supervisor, with all defaults."""
         return self.path / "job.resolved.toml"
 
     @property
     def hosts(self) -> Path:
-        """The other machines of the newest supervisor; there is none without."""
+        """File with the other machines of the newest supervisor; it does not exist if there are none."""
         return self.path / KEPT_HOSTS_FILE
 
     @property
@@ -193,7 +201,7 @@ class RunDirectory:
         return self.path / "logs" / f"{process}.log"
 
     def last_log_lines(self, process: ProcessId, count: int = 20) -> str:
-        """The end of a process' log, "" when it wrote none."""
+        """The last `count` lines of the log of a process; "" if it wrote no log."""
         path = self.log_of(process)
         if not path.exists():
             return ""
@@ -212,7 +220,7 @@ class RunDirectory:
 
     @property
     def was_used(self) -> bool:
-        """It was there before, or a PS has worked in it."""
+        """Whether the directory existed before, or a PS has worked in it."""
         return not self._is_new or (self.path / APPLIED_FILE).exists()
 
     def discard(self) -> None:
@@ -221,7 +229,7 @@ class RunDirectory:
         if latest.is_symlink() and latest.readlink() == Path(self.path.name):
             latest.unlink()
         shutil.rmtree(self.path, ignore_errors=True)
-        with contextlib.suppress(OSError):  # below a directory that runs share; kept when something is in it
+        with contextlib.suppress(OSError):  # `checkpoints` may be outside of `path`; it is kept unless it is empty
             if os.listdir(self.checkpoints) == [LOCK_FILE]:
                 (self.checkpoints / LOCK_FILE).unlink()
             self.checkpoints.rmdir()
@@ -232,46 +240,52 @@ class RunDirectory:
 
 
 def _check_space(path: Path) -> None:
-    """What a run writes before it trains must fit. Later it waits for space (ARCHITECTURE.md, "Files that grow")."""
+    """Raises PreflightError unless the files that a run writes before it trains fit on the disk. Later the run waits
+    for space (ARCHITECTURE.md, "Files that grow")."""
     place = next(one for one in (path, *path.parents) if one.exists())
     try:
         left_bytes = free_bytes(place)
     except OSError:
-        return  # whatever is wrong with it is said by the first that writes there
+        return  # the first write to the directory reports the error
     if left_bytes < LEAST_FREE_BYTES:
         raise PreflightError(
-            f"no space for the run directory {path}: {left_bytes / 1e6:.2f} MB are free in {place}, a run needs "
-            f"{LEAST_FREE_BYTES / 1e6:.0f} MB to begin, and more for its checkpoints",
-            hint="free some, or choose another place with --run-dir",
+            f"no space for the run directory {path}: {left_bytes / 1e6:.2f} MB are free in {place}, and a run needs "
+            f"{LEAST_FREE_BYTES / 1e6:.0f} MB to start and more for its checkpoints",
+            hint="free some space, or choose another directory with --run-dir",
         )
 
 
 def _lock_checkpoints(run_dir: Path, place: Path) -> tuple[int, ...]:
-    """Where checkpoints lie outside of the run directory, a copy of that directory would write to the same place."""
+    """Locks a checkpoint directory outside of the run directory, because a copy of the run directory would write to the
+    same checkpoint directory. Returns the descriptors of the locks."""
     if place.is_relative_to(run_dir):
         place.mkdir(mode=0o700, parents=True, exist_ok=True)
         return ()
     taken = PreflightError(
-        f"another supervisor writes the checkpoints of this run to {place}: {run_dir} or the other one is a copy",
-        hint="begin a new run from it: `elastichost run JOB --from DIRECTORY`",
+        f"another supervisor writes checkpoints of this run to {place}: {run_dir} or the run directory of that "
+        "supervisor is a copy",
+        hint="start a new run from the copy: `elastichost run JOB --from DIRECTORY`",
     )
     return (lock_directory(place, "the checkpoint directory", taken, is_needed=False),)
 
 
 def _identity(path: Path, job: JobSpec, run_id: str, *, resume: bool) -> RunIdentity:
-    """Raises CheckpointError where a run has worked whose identity is lost."""
+    """The identity of the run in this directory, or a new one. Raises CheckpointError if a run to resume has lost its
+    run.json."""
     found = read_identity(path) if resume else None
     if found is None and resume and (path / "journal.jsonl").exists():
         raise CheckpointError(
-            f"{path} has lost its {RUN_FILE}: which checkpoints are its own is not known",
-            hint='write {"run_id": ..., "job_name": ...} into it, as the MANIFEST.json of one of them says',
+            f"{path} has lost its {RUN_FILE}, so the checkpoints of this run cannot be identified",
+            hint='write {"run_id": ..., "job_name": ...} into this file, with the values in the MANIFEST.json of one '
+            "of its checkpoints",
         )
     return found or new_identity(job.job.name, run_id)
 
 
 @functools.cache
 def package_versions() -> dict[str, str]:
-    """Of Python, this system and the packages that matter; read once: jobs of a host are forked with them."""
+    """Versions of Python, this system and the main packages. They are read once: the jobs of a dispatcher are forked
+    and inherit them."""
     found = {"python": platform.python_version(), "platform": platform.platform()}
     for package in ("elastichost", *_PACKAGES):
         try:

@@ -1,4 +1,5 @@
-"""What the journal and a checkpoint both carry of a run: data, quarantined samples, torn batches, evaluations. Pure."""
+"""Values of a run that the journal and checkpoints both contain: data size, quarantined samples, torn batches,
+evaluations. Pure."""
 
 from __future__ import annotations
 
@@ -10,13 +11,14 @@ from elastichost.runs.result import Lookups, Quarantined, TestFigures
 
 __all__ = ["ArenaOrigin", "DataSize", "EvaluationMemory", "Lineage", "Quarantined", "TornBatches"]
 
-# new: filled with initial rows; checkpoint: by parameter servers, from a checkpoint; arena: that of a supervisor that
-# died.
+# Where the rows of an arena come from. new: initial rows; checkpoint: the parameter servers load a checkpoint; arena:
+# the arena of a supervisor that died is taken over.
 ArenaOrigin = Literal["new", "checkpoint", "arena"]
 
 
 class DataSize(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Of all data of an epoch: by this other data is known, since positions mean something else in it."""
+    """Size of the data of one epoch. A resume compares it to detect other data, in which positions would mean other
+    samples."""
 
     samples: int = 0
     units: int = 0
@@ -26,7 +28,8 @@ class DataSize(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class EvaluationMemory(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a checkpoint keeps of the evaluations before it; `evaluated_at`: samples accounted for at the last one."""
+    """The state of evaluations in a checkpoint. evaluated_at: samples accounted for at the last evaluation; best: the
+    best value of the metric so far; without_better: evaluations since then without a better one."""
 
     evaluated_at: int | None = None
     figures: TestFigures | None = None
@@ -35,24 +38,25 @@ class EvaluationMemory(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class TornBatches(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """An incarnation of a worker that died within a batch: rows may hold a part of it."""
+    """An incarnation of a worker that died within a batch: rows may hold a part of this batch."""
 
     worker: int
     incarnation: int
-    batches: int = 1  # more when commits were on the way
+    batches: int = 1  # above 1 if commits of earlier batches were still on the way
 
 
 class Lineage(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What belongs to the rows, beside the record of committed batches. `ArenaOpened` events carry it."""
+    """The progress that belongs to the rows of an arena, apart from the record of committed batches. `ArenaOpened`
+    events contain it."""
 
-    data: DataSize = DataSize()  # that is trained
-    epoch: int = 0  # the newest one that has begun
+    data: DataSize = DataSize()  # size of the training data
+    epoch: int = 0  # the newest epoch that was started
     quarantined: tuple[Quarantined, ...] = ()
     stopped_early: bool = False
     evaluations: EvaluationMemory = EvaluationMemory()
     torn: tuple[TornBatches, ...] = ()
-    lookups: Lookups = Lookups()  # before the arena was made
-    started_from: str = ""  # the checkpoint of another run that it began from
+    lookups: Lookups = Lookups()  # lookups before the arena was made
+    started_from: str = ""  # the checkpoint of another run that the run started from
 
     @property
     def torn_batches(self) -> int:

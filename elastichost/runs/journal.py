@@ -1,8 +1,8 @@
-"""journal.jsonl: everything that happened and everything that was decided, one JSON line each (`events.JournalLine`).
+"""journal.jsonl: one JSON line for every event and decision of a run (`events.JournalLine`).
 
-Leases are most of what happens, and only the newest of them matter. So they are in a file beside it, leases.jsonl, each
-line with the length that the journal had when the lease was granted: `read_journal` puts them where they belong. When
-that file has grown to LEASES_BYTES its older half is folded into one line, which tells what a resume has to know.
+Most events are leases, and a resume needs only the newest leases. So leases are in a separate file, leases.jsonl. Each
+of its lines has the length of the journal at the time of the lease, and `read_journal` merges both files in the right
+order. When leases.jsonl exceeds LEASES_BYTES, its older half is folded into one line with what a resume needs.
 """
 
 from __future__ import annotations
@@ -26,43 +26,47 @@ SYNC_EVERY_S = 0.5
 MAX_LINE_BYTES = 1 << 20
 LEASES_FILE = "leases.jsonl"
 LEASES_BYTES = 1 << 20
-HELD_BYTES = 8 << 20  # of lines that wait for space
+HELD_BYTES = 8 << 20  # limit of lines that wait for space
 
 
 class LeaseLine(msgspec.Struct, frozen=True):
-    """A line of leases.jsonl. journal_bytes: how long the journal was when the lease was granted."""
+    """A line of leases.jsonl. journal_bytes: length of the journal when the lease was granted."""
 
     journal_bytes: int
     line: JournalLine
 
 
 class _WaitingLine(msgspec.Struct, frozen=True):
-    """A line that waits for space."""
+    """An encoded line that waits for space on the disk."""
 
     line: bytes
     is_lease: bool
 
 
 def utc_now() -> str:
-    """ISO 8601 with milliseconds."""
+    """The present time in UTC, as ISO 8601 with milliseconds."""
     return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 class Journal:
-    """Appends events. A line is written at once. How soon it is on the disk is a property of its kind: "at_once", at
-    the next `sync` ("soon"), or when the operating system likes.
+    """Appends events to the journal.
 
-    On a full disk lines wait in memory, in order; `sync` tries them again. `problem` says why they wait, "" while
-    nothing waits. Of more than HELD_BYTES only kinds that a resume reads are kept (there are few of these: while the
-    disk is full no lease is granted and no process is started); `dropped` counts the others.
-    keeps_leases: leases are never folded, so that a checker of the run sees all of them.
+    A line is written at once. The durability of its kind decides when it is synced to the disk: in the same call
+    ("at_once"), at the next `sync` ("soon"), or when the operating system does it ("later").
+
+    On a full disk, lines wait in memory, in order, and `sync` tries to write them. `problem` is the reason why lines
+    wait, "" if none waits. When more than HELD_BYTES wait, only kinds that a resume reads are kept (these are few,
+    because no lease is granted and no process is started while the disk is full); `dropped` counts the others.
+
+    listener: called with every line. keeps_leases: leases are never folded, so that a checker of the run can read all
+    of them. Raises OSError for any error other than a full disk.
     """
 
     def __init__(
         self, path: Path, listener: Callable[[JournalLine], None] | None = None, *, keeps_leases: bool = False
     ) -> None:
         self._descriptor = _open_to_append(path)
-        self._bytes = os.fstat(self._descriptor).st_size  # with the lines that wait
+        self._bytes = os.fstat(self._descriptor).st_size  # includes the lines that wait
         self._leases_path, self._leases = path.with_name(LEASES_FILE), -1
         self._keeps_leases, self._fold_beyond_bytes = keeps_leases, LEASES_BYTES
         self._encoder = msgspec.json.Encoder()
@@ -70,13 +74,13 @@ class Journal:
         self._held: deque[_WaitingLine] = deque()
         self._held_bytes = 0
         self._unsynced = False
-        self._written: set[int] = set()  # descriptors, since they were synced
+        self._written: set[int] = set()  # descriptors with writes that are not synced yet
         self._synced_s = 0.0
         self.problem = ""
         self.dropped = 0
 
     def write(self, event: AnyEvent, cause: str = "") -> JournalLine:
-        """cause: what the event follows from (`JournalLine.cause`)."""
+        """Appends an event. cause: id of what the event follows from (`JournalLine.cause`)."""
         line = JournalLine(utc_now(), time.monotonic(), event, cause)
         crash_point("supervisor.journal.write")
         if isinstance(event, LeaseGranted):
@@ -93,12 +97,12 @@ class Journal:
         return line
 
     def sync(self, now_s: float) -> None:
-        """Call often: syncs durable lines, and writes lines that wait for space, at most every SYNC_EVERY_S."""
+        """Syncs durable lines and tries to write waiting lines, at most once every SYNC_EVERY_S. Call it often."""
         if (self._unsynced or self._held) and now_s - self._synced_s >= SYNC_EVERY_S:
             self._sync(now_s)
 
     def close(self) -> None:
-        """Lines for which there is no space are lost; `problem` then says why."""
+        """Syncs and closes the files. Lines that still wait for space are lost; `problem` is then the reason."""
         self._sync(time.monotonic())
         os.close(self._descriptor)
         if self._leases >= 0:
@@ -107,7 +111,7 @@ class Journal:
     # --- inside ---------------------------------------------------------------------------------------------
 
     def _put(self, line: _WaitingLine, *, is_needed: bool) -> None:
-        """Writes a line after those that wait, or has it wait with them."""
+        """Puts a line behind the waiting lines, and writes all of them unless the disk is full."""
         if self._held_bytes + len(line.line) > HELD_BYTES and not is_needed:
             self.dropped += 1
             return
@@ -153,7 +157,8 @@ class Journal:
         return self._leases
 
     def _fold_leases(self) -> None:
-        """Replaces the older half of the leases by one line. Without space for that it is tried again later."""
+        """Replaces the older half of the leases by one line. If the disk has no space for this, it is tried again when
+        the file has grown by another LEASES_BYTES / 8."""
         if self._leases < 0 or self._keeps_leases:
             return
         size = os.fstat(self._leases).st_size
@@ -177,7 +182,8 @@ def _open_to_append(path: Path) -> int:
 
 
 def _cut_unfinished_line(descriptor: int) -> None:
-    """A supervisor that was killed within a write leaves a line without an end: nothing may be appended to that."""
+    """Removes an incomplete last line, which a supervisor leaves if it is killed during a write; a line appended to it
+    could not be decoded."""
     size = os.fstat(descriptor).st_size
     start = max(0, size - MAX_LINE_BYTES)
     tail = os.pread(descriptor, size - start, start)
@@ -185,8 +191,8 @@ def _cut_unfinished_line(descriptor: int) -> None:
 
 
 def _folded(lines: Sequence[LeaseLine]) -> LeaseLine:
-    """One line in place of these, which are not none: the highest lease and incarnation of each worker, and the epoch
-    of the last one."""
+    """One line that replaces the given lines (at least one): the highest lease, the highest incarnation of each worker,
+    and the epoch of the last lease."""
     highest: dict[str, int] = {}
     leases = lease = epoch = 0
     for one in lines:
@@ -217,7 +223,7 @@ def _lease_lines(path: Path) -> Iterator[LeaseLine]:
 
 
 def read_journal(path: Path) -> Iterator[JournalLine]:
-    """Lines in order, with the leases beside it. A last line that was cut short by a crash is left out."""
+    """Yields the lines of a journal and its leases in order, without a last line that a crash cut short."""
     decoder = msgspec.json.Decoder(JournalLine)
     leases = _lease_lines(path.with_name(LEASES_FILE))
     lease, at = next(leases, None), 0

@@ -1,8 +1,21 @@
-"""What the journal of a run tells the supervisor that resumes it. Pure: events in, facts out.
+"""Folds the journal of a run into the state that a resume needs. Pure.
 
-Incarnations, leases and roll backs are counted over the whole journal: no incarnation or lease ever comes twice in a
-run. The rest belongs to the rows in the arena: a run that went on from a checkpoint has forgotten what happened after
-it, and its `ArenaOpened` event says what the checkpoint knew.
+Rules:
+- Incarnations, lease numbers and roll backs are counted over the whole journal. No incarnation and no lease number is
+  used twice in a run.
+- The `Lineage` (data, epoch, quarantined samples, torn batches, evaluations) belongs to the rows in the newest arena.
+
+Input: the lines of journal.jsonl and leases.jsonl, in order. Output: one `ReplayedJournal`.
+
+`replay` applies one event after the other. An `ArenaOpened` event replaces the lineage. With origin "checkpoint" or
+"new" the run has dropped everything that it trained after that checkpoint, and the event contains the lineage of the
+checkpoint. With origin "arena" the rows are the same as before, so the lineage stays unless the event contains one.
+`is_whole` is true when all rows exist: at once for a new arena (initial rows can be computed at any time), and from the
+first `ShardMapPublished` event on for an arena that is filled from a checkpoint. A roll back makes it false.
+
+After a kill of the supervisor the journal has no `RunEnded` event, so `has_ended` is false, and the arena may still
+exist with the rows that the lineage describes. Plans of origin "trial" are ignored: a resume does not start with a size
+that the tuner only tried.
 """
 
 from __future__ import annotations
@@ -38,7 +51,8 @@ __all__ = ["EndedSize", "ReplayedJournal", "replay"]
 
 
 class EndedSize(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Of the newest plan that was more than a trial. was_asked: `scale` asked for it, or for one before it."""
+    """Size of the newest plan that is not a trial. was_asked: a `scale` command requested this size or an earlier one
+    that it replaces."""
 
     workers: int
     servers: int
@@ -47,10 +61,12 @@ class EndedSize(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ReplayedJournal(msgspec.Struct, frozen=True):
-    """`arena`: path of the newest one, "" when there is none. `is_whole`: its rows were initialised or restored, or
-    can be initialised by whoever comes. `has_ended`: the last supervisor ended the run itself and removed its arena.
-    `hosts`: whose arenas the rows lay in. `ended`: with what the run trained at last, None: not known. `supervisors`:
-    that have worked on the run so far."""
+    """The state of a run, as its journal has it.
+
+    arena: path of the newest arena, "" if there is none. hosts: number of hosts with an arena. is_whole: all rows of
+    the arena exist, or can be initialised. has_ended: the last supervisor ended the run in order and removed its arena.
+    ended: size with which the run trained last; None: not known. supervisors: number of supervisors that have worked on
+    the run so far."""
 
     arena: str = ""
     hosts: int = 1
@@ -65,7 +81,7 @@ class ReplayedJournal(msgspec.Struct, frozen=True):
     supervisors: int = 0
 
     def incarnations_of(self, role: str) -> tuple[tuple[int, int], ...]:
-        """(index, incarnation) of every incarnation of a role there was."""
+        """(index, incarnation) of every incarnation of a role ("worker", "server") so far."""
         found: list[tuple[int, int]] = []
         for name, highest in sorted(self.incarnations.items()):
             its_role, _, index = name.rpartition("-")
@@ -75,7 +91,7 @@ class ReplayedJournal(msgspec.Struct, frozen=True):
 
 
 def replay(lines: Iterable[JournalLine]) -> ReplayedJournal:
-    """Folds a journal."""
+    """Folds all lines of a journal, in order."""
     known, incarnations = ReplayedJournal(), dict[str, int]()
     for line in lines:
         for name, incarnation in _incarnations_of(line.event):
@@ -103,7 +119,7 @@ def _fold(known: ReplayedJournal, event: AnyEvent) -> ReplayedJournal:
         case RunEnded():
             return msgspec.structs.replace(known, has_ended=True)
         case ShardMapPublished():
-            return msgspec.structs.replace(known, is_whole=True)  # published when all PS have all their rows
+            return msgspec.structs.replace(known, is_whole=True)  # it is published when all PS have all their rows
         case LeaseGranted() | LeasesFolded():
             number = max(known.next_lease_id, event.lease + 1)
             epoch = max(known.lineage.epoch, event.epoch)
@@ -130,7 +146,7 @@ def _fold(known: ReplayedJournal, event: AnyEvent) -> ReplayedJournal:
 
 def _size(before: EndedSize | None, plan: PlanChanged) -> EndedSize | None:
     if not (plan.workers and plan.worker_cores) or plan.origin == "trial":
-        return before  # workers were drained because the run ends; or it is not known yet whether it is any good
+        return before  # the workers were drained because the run ends, or the plan is a trial that is not settled yet
     was_asked = plan.origin == "scale" or (plan.origin == "" and before is not None and before.was_asked)
     return EndedSize(plan.workers, plan.servers, plan.worker_cores, was_asked)
 

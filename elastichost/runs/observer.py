@@ -1,4 +1,4 @@
-"""Who watches a run from inside the supervisor's process: the display, or a test."""
+"""The interface through which the display or a test observes a run in the supervisor's process."""
 
 from __future__ import annotations
 
@@ -6,26 +6,26 @@ from typing import TYPE_CHECKING, Protocol
 
 from elastichost.metrics import RunStatus
 
-if TYPE_CHECKING:  # these load numpy, and `--help` does not wait for that
+if TYPE_CHECKING:  # the import loads numpy, which would make `--help` slow
     from elastichost.runs.events import JournalLine
 
 __all__ = ["RunObserver", "SilentObserver"]
 
 
 class RunObserver(Protocol):
-    """Called from the supervisor's loop; must return at once and raise nothing."""
+    """Callbacks from the supervisor's loop. Each must return at once and raise nothing."""
 
     def on_status(self, status: RunStatus) -> None:
-        """Once a second."""
+        """Called once a second."""
         ...
 
     def on_event(self, line: JournalLine) -> None:
-        """For every line of the journal."""
+        """Called for every line of the journal."""
         ...
 
 
 class SilentObserver:
-    """Watches and says nothing."""
+    """An observer that does nothing."""
 
     def on_status(self, status: RunStatus) -> None:
         return

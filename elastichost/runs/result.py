@@ -1,4 +1,4 @@
-"""What a run came to: `result.json`, and what `run --json` prints."""
+"""The result of a run: `result.json`, and the object that `run --json` prints."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ RunOutcome = Literal["done", "stopped", "killed", "quarantined", "incomplete", "
 
 
 class SampleCounts(msgspec.Struct, frozen=True):
-    """Positions over all epochs. trained + skipped + quarantined == planned once a run is done."""
+    """Numbers of positions over all epochs. trained + skipped + quarantined == planned when a run is done."""
 
     planned: int
     trained: int
@@ -31,7 +31,8 @@ class SampleCounts(msgspec.Struct, frozen=True):
 
 
 class Quarantined(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Positions given up: every incarnation that was given them died, or they are barred."""
+    """Positions [start, stop) of a unit that are no longer trained, because `failures` workers died while training
+    them, or because they caused a roll back."""
 
     epoch: int
     unit: int
@@ -41,8 +42,8 @@ class Quarantined(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Lookups(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Ids of training batches. without_row: of all of them, those that had no row because there was no memory for one:
-    the model has learnt nothing of them there. Ids that are not admitted yet do not count."""
+    """Lookups of ids in training batches. total: all lookups; without_row: lookups that found no row because memory was
+    full, so the batch did not train that id. Ids that are not admitted yet do not count."""
 
     total: int = 0
     without_row: int = 0
@@ -53,20 +54,22 @@ class Lookups(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class TestFigures(msgspec.Struct, frozen=True, omit_defaults=True):
-    """On the test set. With several labels: means, and each label's own AUC in `auc_of_labels`."""
+    """Metrics on the test set. With several labels they are means over the labels, and `auc_of_labels` has the AUC of
+    each label."""
 
-    auc: float | None  # None: not defined (one class only)
+    auc: float | None  # None: not defined, because all samples have the same class
     logloss: float | None
     normalised_entropy: float | None
     calibration: float | None
     samples: int
-    truth_auc: float | None = None  # what the planted truth itself reaches (synthetic data)
+    truth_auc: float | None = None  # AUC of the model that generated the labels (synthetic data only)
     auc_of_labels: tuple[float | None, ...] = ()
 
 
 class RollBack(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The run went back to a checkpoint ("": to its beginning), gave up `samples` trained since then, and left out
-    positions [start, stop) of a unit; none when it went back because a host was lost."""
+    """A roll back to a checkpoint ("": to the beginning of the run). The training of `samples` samples since then is
+    lost. Positions [start, stop) of the unit are left out from then on; the range is empty if a lost host caused the
+    roll back."""
 
     epoch: int
     unit: int
@@ -78,9 +81,9 @@ class RollBack(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class LostHost(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A host was lost, and the run went on without it. `buckets` with `rows` were there; they were made anew from a
-    checkpoint ("": from their initial rows), which holds `rows_restored` of them. What `samples` samples, all that were
-    trained since that checkpoint, had taught these rows is rolled back; all other rows and the dense part kept it."""
+    """A host was lost, and the run continued without it. The host had `buckets` buckets with `rows` rows. They were
+    restored from a checkpoint ("": with initial values), with `rows_restored` rows. These rows lose the updates of the
+    `samples` samples trained since that checkpoint; all other rows and the dense part keep them."""
 
     name: str
     reason: str
@@ -92,7 +95,7 @@ class LostHost(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ProcessCounts(msgspec.Struct, frozen=True):
-    """workers, servers: of the last plan."""
+    """workers, servers: size of the last plan. restarts: processes that were started again."""
 
     workers: int
     servers: int
@@ -100,9 +103,9 @@ class ProcessCounts(msgspec.Struct, frozen=True):
 
 
 class RunResult(msgspec.Struct, frozen=True, kw_only=True):
-    """How a run ended. `status`: done | stopped (resumable) | killed (asked twice) | quarantined (done, but for
-    samples on which workers kept dying) | incomplete (done, but more lookups than `resources.most_without_row` found no
-    row for want of memory) | failed."""
+    """How a run ended. `status`: done | stopped (can be resumed) | killed (by a second stop signal) | quarantined
+    (done, except for samples on which several workers died) | incomplete (done, but the share of lookups without a row
+    was above `resources.most_without_row`) | failed."""
 
     schema: str = "elastichost/v1"
     status: RunOutcome
@@ -111,16 +114,16 @@ class RunResult(msgspec.Struct, frozen=True, kw_only=True):
     samples: SampleCounts
     lookups: Lookups = Lookups()
     test: TestFigures | None
-    samples_per_s: float  # while training
+    samples_per_s: float  # mean over the time in which the run trained
     wall_s: float
     processes: ProcessCounts
     arena_bytes: int
-    peak_bytes: int = 0  # of rows and all processes together, as far as it was measured
-    peak_workers: int = 0  # that it had then
+    peak_bytes: int = 0  # highest measured memory of rows and all processes together
+    peak_workers: int = 0  # number of workers at that time
     epochs: int
     torn_batches: int
     checkpoint: str = ""
-    started_from: str = ""  # the checkpoint of another run that it began from, in words
+    started_from: str = ""  # description of the checkpoint of another run that it started from
     quarantined: tuple[Quarantined, ...] = ()
     rolled_back: tuple[RollBack, ...] = ()
     lost_hosts: tuple[LostHost, ...] = ()

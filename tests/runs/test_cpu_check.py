@@ -1,4 +1,4 @@
-"""Where sync mode goes on on another CPU."""
+"""A run in sync mode is refused on another CPU."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def job(mode: str, *, any_cpu: bool = False) -> JobSpec:
     return JobSpec.model_validate(facts)
 
 
-def test_differences_are_named_and_what_to_do() -> None:
+def test_the_error_names_the_differences_and_the_setting_that_allows_them() -> None:
     with pytest.raises(CpuDiffersError) as caught:
         require_same_cpu(job("sync"), BEFORE, NOW, "runs/a")
     for word in ("runs/a", "AuthenticAMD instead of GenuineIntel", "znver3", "without the features avx512f", "sha"):
@@ -29,14 +29,14 @@ def test_differences_are_named_and_what_to_do() -> None:
     assert "MKL_CBWR=AVX2" in caught.value.message and "train.any_cpu = true" in caught.value.hint
 
 
-def test_who_goes_on_knowingly_async_mode_and_the_same_cpu_are_let_through() -> None:
+def test_any_cpu_async_mode_and_the_same_cpu_are_allowed() -> None:
     require_same_cpu(job("sync", any_cpu=True), BEFORE, NOW, "runs/a")
     require_same_cpu(job("async"), BEFORE, NOW, "runs/a")
     require_same_cpu(job("sync"), BEFORE, BEFORE, "runs/a")
-    require_same_cpu(job("sync"), None, NOW, "a run of which nothing is known")
+    require_same_cpu(job("sync"), None, NOW, "a run without cpu.json")
 
 
-def test_this_machine_is_like_itself_and_a_limit_makes_it_another(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_this_cpu_equals_itself_and_differs_with_a_capability_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("ATEN_CPU_CAPABILITY", raising=False)
     present_cpu.cache_clear()
     here = present_cpu()

@@ -1,4 +1,4 @@
-"""The record of decisions: what is written is read, what a crash cut short is left out; a full disk ends nothing."""
+"""The record of decisions: it is read back without lines that a crash cut short, and a full disk does not end a run."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LINES: tuple[Record, ...] = (
 )
 
 
-def test_what_is_written_is_read(tmp_path: Path) -> None:
+def test_records_are_read_back(tmp_path: Path) -> None:
     path = tmp_path / "decisions.jsonl"
     for line in LINES:  # a resumed run appends
         recorder = Recorder(path)
@@ -40,24 +40,24 @@ def test_a_line_that_was_cut_short_is_left_out(tmp_path: Path) -> None:
     assert tuple(read_records(path)) == LINES[:-1]
 
 
-def test_a_strange_line_is_named(tmp_path: Path) -> None:
+def test_the_error_names_the_line_that_is_not_a_record(tmp_path: Path) -> None:
     path = tmp_path / "decisions.jsonl"
     path.write_text('{"type":"SomethingNew"}\n')
     with pytest.raises(PreflightError, match="line 1: not a record of this version"):
         list(read_records(path))
 
 
-def test_a_run_without_a_record(tmp_path: Path) -> None:
+def test_a_run_without_a_record_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(PreflightError, match="recorded no decisions"):
         list(read_records(tmp_path / "decisions.jsonl"))
 
 
-def test_a_full_disk_ends_the_record_and_nothing_else(tmp_path: Path) -> None:
+def test_a_full_disk_stops_only_the_recording(tmp_path: Path) -> None:
     heard: list[str] = []
     recorder = Recorder(Path("/dev/full"), heard.append)
     recorder.write(LINES[0])
     assert "No space left" in recorder.waits
-    assert not recorder.problem, "there may be space soon"
+    assert not recorder.problem, "recording continues when there is space"
     for _ in range(HELD_BYTES // 100):
         recorder.write(LINES[1])
     assert "No space left" in recorder.problem
@@ -73,7 +73,7 @@ def test_without_a_path_nothing_is_recorded() -> None:
     assert not recorder.problem
 
 
-def test_a_resumed_run_begins_a_line_of_its_own_after_one_that_was_cut_short(tmp_path: Path) -> None:
+def test_a_resumed_run_starts_a_new_line_after_a_line_that_was_cut_short(tmp_path: Path) -> None:
     path = tmp_path / "decisions.jsonl"
     for cut in (1, 5, 40):
         path.unlink(missing_ok=True)
@@ -90,14 +90,14 @@ def test_a_resumed_run_begins_a_line_of_its_own_after_one_that_was_cut_short(tmp
         assert tuple(read_records(path)) == (*kept, LINES[0], LINES[2])
 
 
-def test_what_a_full_disk_has_no_space_for_is_recorded_when_it_has(tmp_path: Path) -> None:
+def test_records_that_wait_for_space_are_written_when_there_is_space(tmp_path: Path) -> None:
     path = tmp_path / "decisions.jsonl"
     recorder = Recorder(path)
     recorder.write(LINES[0])
     with file_limit(path.stat().st_size + 10):  # a part of the next line still fits
         recorder.write(LINES[1])
         assert recorder.waits
-        assert tuple(read_records(path)) == LINES[:1], "no half line"
+        assert tuple(read_records(path)) == LINES[:1], "no incomplete line"
         assert path.read_bytes().endswith(b"\n")
     recorder.flush()
     recorder.write(LINES[2])

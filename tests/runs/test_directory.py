@@ -1,4 +1,4 @@
-"""The directory of a run, and who may write where its checkpoints lie."""
+"""The directory of a run, and which run directories may write to a checkpoint directory."""
 
 from __future__ import annotations
 
@@ -32,21 +32,21 @@ def job(tmp_path: Path) -> JobSpec:
     return load_job(tmp_path / "job.toml", environ={})
 
 
-def test_a_copy_of_a_run_does_not_write_where_the_run_writes(tmp_path: Path, job: JobSpec) -> None:
+def test_a_copy_of_a_run_does_not_write_to_the_checkpoint_directory_of_the_run(tmp_path: Path, job: JobSpec) -> None:
     run = RunDirectory.open(tmp_path / "run", job, resume=False)
     shutil.copytree(run.path, tmp_path / "copy")
-    with pytest.raises(PreflightError, match=r"another supervisor writes the checkpoints.*copy") as found:
+    with pytest.raises(PreflightError, match=r"another supervisor writes checkpoints.*copy") as found:
         RunDirectory.open(tmp_path / "copy", job, resume=True)
     assert "--from" in found.value.hint
     run.close()
     copy = RunDirectory.open(tmp_path / "copy", job, resume=True)
-    assert copy.checkpoints == run.checkpoints, "one of the two at a time may go on"
+    assert copy.checkpoints == run.checkpoints, "only one of the two may run at a time"
     with pytest.raises(PreflightError, match="copy"):
         RunDirectory.open(tmp_path / "run", job, resume=True)
     copy.close()
 
 
-def test_runs_that_share_a_directory_do_not_meet_there(tmp_path: Path, job: JobSpec) -> None:
+def test_runs_that_share_a_checkpoint_directory_have_separate_subdirectories(tmp_path: Path, job: JobSpec) -> None:
     both = [RunDirectory.open(tmp_path / name, job, resume=False) for name in ("a", "b")]
     assert both[0].checkpoints.parent == both[1].checkpoints.parent == tmp_path / "shared"
     assert both[0].checkpoints != both[1].checkpoints
@@ -57,7 +57,7 @@ def test_runs_that_share_a_directory_do_not_meet_there(tmp_path: Path, job: JobS
         one.close()
 
 
-def test_what_somebody_put_beside_the_checkpoints_is_kept(tmp_path: Path, job: JobSpec) -> None:
+def test_other_files_beside_the_checkpoints_are_kept(tmp_path: Path, job: JobSpec) -> None:
     run = RunDirectory.open(tmp_path / "run", job, resume=False)
     (run.checkpoints / "notes.txt").touch()
     run.discard()
@@ -66,7 +66,7 @@ def test_what_somebody_put_beside_the_checkpoints_is_kept(tmp_path: Path, job: J
 
 
 @pytest.mark.parametrize("mirror", ["shared", "shared/", "shared/../shared", "link"])
-def test_a_mirror_is_another_directory_however_it_is_written(tmp_path: Path, mirror: str) -> None:
+def test_a_mirror_that_is_the_checkpoint_directory_is_refused_in_every_spelling(tmp_path: Path, mirror: str) -> None:
     (tmp_path / "shared").mkdir()
     (tmp_path / "link").symlink_to("shared")
     text = JOB.format(shared=tmp_path / "shared") + f'mirror = "{tmp_path}/{mirror}"\n'
@@ -77,11 +77,11 @@ def test_a_mirror_is_another_directory_however_it_is_written(tmp_path: Path, mir
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount a small file system")
 @pytest.mark.parametrize("resume", [False, True])
-def test_a_full_disk_is_an_error_before_anything_is_begun(tmp_path: Path, job: JobSpec, resume: bool) -> None:
+def test_a_full_disk_is_an_error_before_anything_is_written(tmp_path: Path, job: JobSpec, resume: bool) -> None:
     (tmp_path / "small").mkdir()
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=512k", "tmpfs", str(tmp_path / "small")], check=True)
     try:
-        with pytest.raises(PreflightError, match=r"0\.5. MB are free .* a run needs 1 MB to begin") as found:
+        with pytest.raises(PreflightError, match=r"0\.5. MB are free .* a run needs 1 MB to start") as found:
             RunDirectory.open(tmp_path / "small" / "runs" / "one", job, resume=resume)
         assert "--run-dir" in found.value.hint
         assert os.listdir(tmp_path / "small") == []

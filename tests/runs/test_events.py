@@ -1,4 +1,4 @@
-"""Every kind of event: written, read back, told in a sentence, documented."""
+"""Every kind of event is written and read back, has a sentence, and is documented."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ SIMPLE: dict[Any, st.SearchStrategy[Any]] = {
 
 
 def values_of(hint: Any) -> st.SearchStrategy[Any]:
-    """Values of a field's type."""
+    """A strategy for values of a field's type."""
     origin, inner = get_origin(hint), get_args(hint)
     if hint in SIMPLE:
         return SIMPLE[hint]
@@ -74,25 +74,25 @@ def test_an_event_is_read_back_as_it_was_and_has_a_sentence(kind: type[Event], d
     assert json.loads(encoded)["event"]["kind"] == event.kind
 
 
-def test_every_kind_is_in_the_one_list_that_others_import_from() -> None:
+def test_the_package_exports_every_kind() -> None:
     assert {kind.__name__ for kind in EVENT_CLASSES} <= set(events.__all__)
     assert all(getattr(events, kind.__name__) is kind for kind in EVENT_CLASSES)
 
 
-def test_kinds_are_names_of_classes_and_no_two_are_alike() -> None:
+def test_kinds_are_class_names_in_snake_case_and_are_unique() -> None:
     kinds = [kind_of(kind.__name__) for kind in EVENT_CLASSES]
     assert kind_of("ProcessLost") == "process_lost"
     assert len(set(kinds)) == len(kinds)
     assert all(re.fullmatch(r"[a-z]+(_[a-z]+)+|warned", kind) for kind in kinds)
 
 
-def test_every_kind_says_in_its_docstring_what_it_is() -> None:
+def test_every_kind_has_a_docstring() -> None:
     for kind in EVENT_CLASSES:
         assert kind.__doc__ is not None and not kind.__doc__.startswith(kind.__name__), kind
 
 
 def test_a_resume_reads_no_kind_that_a_full_disk_drops() -> None:
-    """What `journal_replay` looks at, it must find."""
+    """All kinds that `journal_replay` matches have is_replayed = True."""
     source = (ROOT / "elastichost/runs/journal_replay.py").read_text()
     read = {kind for kind in EVENT_CLASSES if re.search(rf"case [^\n]*\b{kind.__name__}\(", source)}
     assert len(read) > 12
@@ -115,7 +115,7 @@ def test_the_flat_form_names_the_process_or_job_it_is_about() -> None:
     assert JournalLine("", 0.0, RunStarted("1", "run")).flat()["process"] == ""
 
 
-def test_the_schema_accepts_what_is_written_and_refuses_another_kind() -> None:
+def test_the_schema_accepts_written_lines_and_refuses_an_unknown_kind() -> None:
     lease = LeaseGranted(ProcessId("worker", 0, 1), lease=1, epoch=0, unit=0, start=0, stop=4)
     written = json.loads(msgspec.json.encode(JournalLine("", 0.0, lease)))
     jsonschema.validate(written, line_schema())
@@ -125,4 +125,4 @@ def test_the_schema_accepts_what_is_written_and_refuses_another_kind() -> None:
 
 
 def test_the_page_of_events_is_the_generated_one() -> None:
-    assert (ROOT / "docs/events.md").read_text() == events_page(), "run the command in its second line"
+    assert (ROOT / "docs/events.md").read_text() == events_page(), "run the command in its third line"

@@ -1,4 +1,4 @@
-"""The journal of a run: real files, full disks, lines that a crash cut short, a week of leases."""
+"""The journal of a run: real files, full disks, lines that a crash cut short, many leases."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ WORKER = ProcessId("worker", 0, 1)
 
 
 def begun(epoch: int) -> EpochStarted:
-    """Any event that no resume reads."""
+    """An event of a kind that a resume does not read."""
     return EpochStarted(epoch, "a test")
 
 
@@ -40,11 +40,11 @@ def events_of(path: Path) -> list[AnyEvent]:
     return [line.event for line in read_journal(path)]
 
 
-def test_the_journal_is_read_back_and_told(tmp_path: Path) -> None:
+def test_the_journal_is_read_back_and_its_listener_is_called(tmp_path: Path) -> None:
     heard: list[JournalLine] = []
     journal = Journal(tmp_path / "journal.jsonl", heard.append)
     journal.write(lease(1))
-    assert (tmp_path / "journal.jsonl").stat().st_size == 0, "leases are beside it"
+    assert (tmp_path / "journal.jsonl").stat().st_size == 0, "leases are in a separate file"
     journal.sync(1e9)
     journal.write(RunEnded("done"), "stop-1.2")
     journal.close()
@@ -64,7 +64,7 @@ def test_an_event_that_must_be_on_the_disk_is_there_when_write_returns(
     journal.write(RunStarted("1", "run"))
     assert len(synced) == 1
     journal.write(lease(1))
-    assert len(synced) == 1, "at the next sync"
+    assert len(synced) == 1, "a lease is synced at the next sync"
     journal.sync(1e12)
     assert len(synced) == 2
     journal.close()
@@ -94,9 +94,9 @@ def test_lines_wait_for_space_in_order_and_none_is_cut(tmp_path: Path) -> None:
         for event in written[1:]:
             journal.write(event)
         assert "too large" in journal.problem
-        assert events_of(path) == [begun(0)], "no half line"
+        assert events_of(path) == [begun(0)], "no incomplete line"
         assert path.read_bytes().endswith(b"\n")
-        assert [line.event for line in heard] == written, "they are told all the same"
+        assert [line.event for line in heard] == written, "the listener gets waiting lines, too"
     journal.sync(1e12)
     assert not journal.problem
     journal.write(begun(4))
@@ -104,7 +104,7 @@ def test_lines_wait_for_space_in_order_and_none_is_cut(tmp_path: Path) -> None:
     assert events_of(path) == [*written, begun(4)]
 
 
-def test_what_waits_for_space_is_bounded_but_for_what_a_resume_needs(
+def test_lines_that_wait_for_space_are_bounded_except_those_that_a_resume_needs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(journal_module, "HELD_BYTES", 2000)
@@ -121,14 +121,14 @@ def test_what_waits_for_space_is_bounded_but_for_what_a_resume_needs(
     assert events[-1] == BatchTorn(WORKER)
 
 
-def test_a_week_of_leases_stays_small_and_tells_a_resume_the_same(tmp_path: Path) -> None:
+def test_many_leases_stay_a_small_file_and_replay_to_the_same_state(tmp_path: Path) -> None:
     path = tmp_path / "journal.jsonl"
     (tmp_path / "whole").mkdir()
     journal, all_of_it = Journal(path), Journal(tmp_path / "whole" / "journal.jsonl", keeps_leases=True)
     largest = 0
     for number in range(1, 16_001):
         for one in (journal, all_of_it):
-            if number in (5000, 12_000):  # from a checkpoint: the epoch goes back
+            if number in (5000, 12_000):  # rows come from a checkpoint, and the epoch is that of the checkpoint
                 one.write(ArenaOpened("/arena", ("/arena",), 0, "checkpoint", Lineage(epoch=1)))
             one.write(lease(number, worker=number % 3, incarnation=1 + number // 4000, epoch=min(number // 2000, 1)))
         largest = max(largest, (tmp_path / LEASES_FILE).stat().st_size)
@@ -144,7 +144,7 @@ def test_a_week_of_leases_stays_small_and_tells_a_resume_the_same(tmp_path: Path
     assert kinds.count("leases_folded") == 1
 
 
-def test_leases_stand_in_the_journal_where_they_were_granted(tmp_path: Path) -> None:
+def test_leases_are_read_at_the_place_in_the_journal_where_they_were_granted(tmp_path: Path) -> None:
     path = tmp_path / "journal.jsonl"
     wanted: list[AnyEvent] = []
     for number in range(2):  # two supervisors

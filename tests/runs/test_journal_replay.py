@@ -1,4 +1,4 @@
-"""What the journal tells a supervisor that resumes."""
+"""The state that a resume reads from the journal."""
 
 from __future__ import annotations
 
@@ -59,11 +59,11 @@ STORY: tuple[AnyEvent, ...] = (
 )
 
 
-def test_an_empty_journal_tells_nothing() -> None:
+def test_an_empty_journal_gives_the_initial_state() -> None:
     assert replayed() == ReplayedJournal()
 
 
-def test_everything_of_the_present_arena_is_known() -> None:
+def test_the_lineage_of_the_present_arena_is_complete() -> None:
     known = replayed(*STORY)
     assert (known.arena, known.is_whole, known.has_ended, known.next_lease_id) == ("/one", True, False, 3)
     assert known.incarnations == {"server-0": 1, "worker-0": 1, "worker-1": 3}
@@ -71,7 +71,7 @@ def test_everything_of_the_present_arena_is_known() -> None:
     assert known.lineage == Lineage(DATA, 1, (ENTRY,), False, MEMORY, (TornBatches(1, 3),))
 
 
-def test_an_arena_that_was_taken_over_keeps_what_belongs_to_it() -> None:
+def test_an_arena_that_was_taken_over_keeps_its_lineage() -> None:
     torn = BatchTorn(ProcessId("worker", 0, 4), batches=2)
     known = replayed(*STORY, STARTED, arena("/one", "arena"), lease(9), torn)
     assert known.is_whole
@@ -80,7 +80,7 @@ def test_an_arena_that_was_taken_over_keeps_what_belongs_to_it() -> None:
     assert known.next_lease_id == 10
 
 
-def test_after_a_checkpoint_only_what_it_knew_counts_but_incarnations_and_leases_go_on() -> None:
+def test_a_checkpoint_replaces_the_lineage_but_incarnations_and_leases_go_on() -> None:
     base = Lineage(DataSize(40, 1), 0, (), False, EvaluationMemory(evaluated_at=7))
     known = replayed(*STORY, STARTED, arena("/two", "checkpoint", base))
     assert (known.arena, known.is_whole, known.lineage) == ("/two", False, base)
@@ -88,7 +88,7 @@ def test_after_a_checkpoint_only_what_it_knew_counts_but_incarnations_and_leases
     assert replayed(*STORY, arena("/two", "checkpoint", base), PUBLISHED).is_whole
 
 
-def test_an_early_stop_and_an_end_are_known() -> None:
+def test_an_early_stop_and_an_end_are_recorded() -> None:
     known = replayed(*STORY, EarlyStopped("no better", dropped=12), ENDED)
     assert known.lineage.stopped_early
     assert known.has_ended
@@ -101,7 +101,7 @@ def test_supervisors_are_counted() -> None:
     assert replayed(*STORY, ENDED, STARTED).supervisors == 2
 
 
-def test_in_how_many_arenas_the_rows_were() -> None:
+def test_the_number_of_hosts_is_the_number_of_arenas() -> None:
     assert replayed(arena("/one")).hosts == 1
     assert replayed(arena("/one", hosts=3), PUBLISHED).hosts == 3
 
@@ -115,19 +115,21 @@ def settled(workers: int, *, only_watches: bool = False) -> TunerDecided:
     return TunerDecided(decision, only_watches=only_watches)
 
 
-def test_a_run_ended_with_its_newest_plan_that_was_more_than_a_trial() -> None:
+def test_the_ended_size_is_the_newest_plan_that_is_not_a_trial() -> None:
     moved = (plan(2, origin="start"), plan(3, 2))
     assert replayed(*moved).ended == EndedSize(3, 2)
     tried = (*moved, plan(4, 1, 2, origin="trial"))
     assert replayed(*tried).ended == EndedSize(3, 2)
     assert replayed(*tried, settled(4)).ended == EndedSize(4, 1, 2)
     assert replayed(*tried, settled(4, only_watches=True)).ended == EndedSize(3, 2)
-    assert replayed(*tried, plan(0, worker_cores=0)).ended == EndedSize(3, 2), "workers were drained at its end"
+    assert replayed(*tried, plan(0, worker_cores=0)).ended == EndedSize(3, 2), (
+        "the workers were drained at the end of the run"
+    )
 
 
-def test_a_size_that_was_asked_for_stays_so_until_a_run_begins_with_another() -> None:
+def test_a_requested_size_counts_as_requested_until_a_supervisor_starts_with_another_plan() -> None:
     asked = (plan(2, origin="start"), plan(5, 2, 1, origin="scale"))
     assert replayed(*asked).ended == EndedSize(5, 2, 1, was_asked=True)
-    assert replayed(*asked, plan(4, 2)).ended == EndedSize(4, 2, 1, was_asked=True), "a worker fewer, for memory"
+    assert replayed(*asked, plan(4, 2)).ended == EndedSize(4, 2, 1, was_asked=True), "one worker fewer, to save memory"
     assert replayed(*asked, plan(5, 2, origin="scale")).ended == EndedSize(5, 2, 1, was_asked=True)
     assert replayed(*asked, plan(2, origin="start")).ended == EndedSize(2, 1)

@@ -87,7 +87,7 @@ def test_a_directory_with_another_run_is_not_taken(tmp_path: Path, job: JobSpec)
     directory = RunDirectory.open(tmp_path / "run", job, resume=False)
     Journal(directory.journal).close()
     directory.close()
-    with pytest.raises(ConfigError, match="holds a run already"):
+    with pytest.raises(ConfigError, match="already holds a run"):
         RunDirectory.open(tmp_path / "run", job, resume=False)
 
 

@@ -114,7 +114,7 @@ def test_rows_are_on_all_of_them_and_a_killed_ps_loses_nothing(folder: Path, mon
     run.wait_ready("server-1.2")
     assert_done(run)
     (lost,) = run.lost()
-    assert text_of(lost) == "server-1.1 was lost while running: signal 9 (SIGKILL)"
+    assert text_of(lost) == "server-1.1 exited in state running: signal 9 (SIGKILL)"
     found = latest(run.run_dir / "checkpoints")
     assert found is not None
     owners = {block.file for block in found.manifest.blocks}

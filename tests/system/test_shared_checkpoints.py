@@ -126,7 +126,7 @@ def test_a_new_run_starts_from_the_checkpoint_of_another_and_reports_it(folder: 
 
     # a directory with a run is refused, and a finished run is not started from another source
     held = elastichost(folder, "run", "job.toml", "--from", str(taught.run_dir), "--run-dir", "new")
-    assert held.returncode == 2 and "holds a run already" in held.stderr
+    assert held.returncode == 2 and "already holds a run" in held.stderr
     done = elastichost(folder, "resume", "new", "--from", str(taught.run_dir))
     assert done.returncode == 2 and "is done: it cannot begin again" in done.stderr
 

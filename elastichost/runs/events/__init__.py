@@ -1,12 +1,12 @@
 """Every kind of line in journal.jsonl, as one tagged union.
 
 Modules:
-    base         what all events have
+    base         base classes: kind, category, durability, subject
     run, processes, plan, data, checkpoints, buckets, memory, hosts      events of a run, by subject
-    jobs         events of a host that runs many jobs
-    line         a line of the journal: an event, when it was, and what caused it
+    jobs         events of a dispatcher and its jobs
+    line         a line of the journal: an event, its time and its cause
     text         the sentence that a person reads for an event
-    schema       the JSON Schema of a line, and the page of documentation made from it
+    schema       the JSON Schema of a line, and the generator of docs/events.md
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What every event has: a kind, a category, a durability, and a subject. Pure.
+"""The base classes of events: every event has a kind, a category, a durability and a subject. Pure.
 
-An event is a frozen struct. Its kind is the name of its class in snake case (`ProcessLost` -> "process_lost"), which
-msgspec writes as the tag of the struct, so a line of the journal decodes to the class that was written. No sentence is
+An event is a frozen struct. Its kind is the name of its class in snake case (`ProcessLost` -> "process_lost"). msgspec
+writes the kind as the tag of the struct, so a line of the journal decodes to the class that was written. No sentence is
 stored: `events.text.text_of` renders one from the fields.
 """
 
@@ -16,23 +16,23 @@ from elastichost.plan import ProcessId
 
 __all__ = ["Category", "Durability", "Event", "JobEvent", "ProcessEvent", "kind_of"]
 
-# decision: the supervisor, the tuner or a host chose something. fault: something failed or was lost. warning: something
-# a person may want to change. lease: samples were leased to a worker. progress: everything else.
+# decision: the supervisor, the tuner or the dispatcher chose something. fault: something failed or was lost. warning:
+# something that a person may want to change. lease: samples were leased to a worker. progress: everything else.
 Category = Literal["progress", "decision", "fault", "warning", "lease"]
-# later: written when the operating system likes. soon: on the disk within half a second. at_once: on the disk before
-# the supervisor goes on.
+# later: the operating system chooses when to write it to the disk. soon: on the disk within half a second. at_once: on
+# the disk before the supervisor continues.
 Durability = Literal["later", "soon", "at_once"]
 
 
 def kind_of(class_name: str) -> str:
-    """ProcessLost -> process_lost."""
+    """The kind of an event class: ProcessLost -> process_lost."""
     return re.sub(r"(?<!^)(?=[A-Z])", "_", class_name).lower()
 
 
 class Event(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind", tag=kind_of):
-    """Something that happened in a run or on a host, or that was decided there.
+    """Something that happened or was decided in a run or on a host.
 
-    is_replayed: a resume reads events of this kind, so they are kept while a full disk holds all others back."""
+    is_replayed: a resume reads events of this kind, so the journal never drops them while the disk is full."""
 
     category: ClassVar[Category] = "progress"
     durability: ClassVar[Durability] = "later"
@@ -45,7 +45,7 @@ class Event(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="
 
     @property
     def subject(self) -> str:
-        """Name of the process or of the job that the event is about; "" for the run or the host as a whole."""
+        """Name of the process or job that the event is about; "" for the run or the host as a whole."""
         return ""
 
 
@@ -60,7 +60,7 @@ class ProcessEvent(Event, frozen=True):
 
 
 class JobEvent(Event, frozen=True):
-    """An event about one job of a host that runs many."""
+    """An event about one job of a dispatcher."""
 
     job: str
 

@@ -1,4 +1,4 @@
-"""Events about buckets of rows: which server owns them, hand-overs, moves between arenas, balancing. Pure values."""
+"""Events about buckets of rows: owners, hand-overs, moves between arenas, load balancing. Pure values."""
 
 from __future__ import annotations
 
@@ -19,9 +19,10 @@ __all__ = [
 
 
 class HandoverStarted(Event, frozen=True):
-    """Buckets are to change owners. servers: indices of those that are to own some; before: of those that do now."""
+    """A hand-over of buckets started. before: indices of the parameter servers that own buckets now; servers: indices
+    of those that will own buckets."""
 
-    epoch: int  # of the map there is
+    epoch: int  # of the present shard map
     before: tuple[int, ...]
     servers: tuple[int, ...]
     reason: str
@@ -30,7 +31,7 @@ class HandoverStarted(Event, frozen=True):
 
 
 class HandoverReverted(Event, frozen=True):
-    """The owners stay as they were before the hand-over that was under way."""
+    """A hand-over was called back: the owners are the same as before it."""
 
     reason: str
 
@@ -38,18 +39,19 @@ class HandoverReverted(Event, frozen=True):
 
 
 class ShardMapPublished(Event, frozen=True):
-    """Workers use this map from now on. owners: the incarnations, "server-0.1"; took_s: since the hand-over began."""
+    """Workers use this shard map from now on. owners: incarnations such as "server-0.1"; took_s: seconds since the
+    hand-over started."""
 
     epoch: int
     owners: tuple[str, ...]
-    moved: int  # buckets
+    moved: int  # number of buckets with a new owner
     took_s: float
 
     is_replayed: ClassVar[bool] = True
 
 
 class BucketsMoving(Event, frozen=True):
-    """Buckets are to be copied to arenas of other hosts while training goes on."""
+    """Buckets are being copied to arenas of other hosts while training goes on."""
 
     buckets: int
     reason: str
@@ -58,7 +60,8 @@ class BucketsMoving(Event, frozen=True):
 
 
 class BucketsMoved(Event, frozen=True):
-    """Buckets are in the arenas of other hosts now. seconds: all of it; drained_s: of that, without those buckets."""
+    """Buckets moved to the arenas of other hosts. seconds: duration of the move; drained_s: duration of its last part,
+    the hand-over of these buckets."""
 
     buckets: int
     bytes: int
@@ -70,7 +73,8 @@ class BucketsMoved(Event, frozen=True):
 
 
 class MoveAborted(Event, frozen=True):
-    """Buckets stay in the arena where they are. full_host: the move failed since that host has no memory left."""
+    """A move was aborted, and the buckets stay in their arenas. wait_s: seconds until the next attempt. full_host: the
+    move failed because this host has no free memory."""
 
     buckets: int
     reason: str
@@ -81,7 +85,7 @@ class MoveAborted(Event, frozen=True):
 
 
 class BucketsStay(Event, frozen=True):
-    """Buckets of a busy parameter server are not moved to another. cause: why."""
+    """Buckets of a busy parameter server are not moved to another one. cause: a short name of the reason."""
 
     cause: str
     reason: str
@@ -90,7 +94,7 @@ class BucketsStay(Event, frozen=True):
 
 
 class BalancingOff(Event, frozen=True):
-    """Buckets are not moved by load in this run."""
+    """Load balancing of buckets is off in this run."""
 
     reason: str
 

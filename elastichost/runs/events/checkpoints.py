@@ -19,7 +19,7 @@ __all__ = [
 
 
 class CheckpointStarted(Event, frozen=True):
-    """The supervisor pauses the workers for a consistent cut."""
+    """The supervisor pauses the workers for a checkpoint cut. cut: its number."""
 
     cut: int
     reason: str
@@ -28,8 +28,8 @@ class CheckpointStarted(Event, frozen=True):
 
 
 class CheckpointWritten(Event, frozen=True):
-    """The checkpoint is on the disk. samples: accounted for; stall_s: for which training stood still; removed: older
-    checkpoints."""
+    """The checkpoint is on the disk. samples: samples accounted for; stall_s: seconds for which training was paused;
+    removed: number of older checkpoints that were removed."""
 
     path: str
     samples: int
@@ -43,7 +43,7 @@ class CheckpointWritten(Event, frozen=True):
 
 
 class CheckpointFailed(Event, frozen=True):
-    """A periodic checkpoint failed; training goes on. newest: name of the newest good one, ""."""
+    """A periodic checkpoint failed; training goes on. newest: name of the newest good checkpoint, or ""."""
 
     error: str
     failed_in_a_row: int
@@ -55,7 +55,7 @@ class CheckpointFailed(Event, frozen=True):
 
 
 class CheckpointAbandoned(Event, frozen=True):
-    """A cut was given up before anything was written, usually since a process was lost."""
+    """A checkpoint cut was abandoned before anything was written, usually because a process was lost."""
 
     reason: str
 
@@ -63,7 +63,7 @@ class CheckpointAbandoned(Event, frozen=True):
 
 
 class CheckpointMirrored(Event, frozen=True):
-    """A copy of the checkpoint is in the mirror."""
+    """The checkpoint was copied to the mirror."""
 
     checkpoint: str
     mirror: str

@@ -1,4 +1,4 @@
-"""Events about samples: leases, batches, what is left out, evaluations. Pure values."""
+"""Events about samples: leases, batches, samples that are left out, evaluations. Pure values."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ class LeaseGranted(ProcessEvent, frozen=True):
 
 
 class LeasesFolded(Event, frozen=True):
-    """One line in place of many leases. lease: the highest number; epoch: of the last one; incarnations: name of a
-    worker -> its highest."""
+    """One line that replaces many leases. leases: their number; lease: the highest lease number; epoch: epoch of the
+    last lease; incarnations: name of a worker -> its highest incarnation."""
 
     leases: int
     lease: int
@@ -51,18 +51,19 @@ class LeasesFolded(Event, frozen=True):
 
 
 class LeasesSettled(ProcessEvent, frozen=True):
-    """The worker is gone, and its leases are accounted for. Figures are samples."""
+    """The worker has ended, and its leases are accounted for. All figures are samples."""
 
-    trained: int  # applied, but not reported before
+    trained: int  # applied, but not reported before the worker ended
     skipped: int
-    returned: int
+    returned: int  # given back to the ledger, to be trained again
 
     durability: ClassVar[Durability] = "soon"
     is_replayed: ClassVar[bool] = True
 
 
 class BatchTorn(ProcessEvent, frozen=True):
-    """The worker died within batches: rows may hold a part of them. with_supervisor: the supervisor died too."""
+    """The worker died within a batch, or within several: rows may hold a part of each. with_supervisor: the supervisor
+    died, too."""
 
     batches: int = 1
     with_supervisor: bool = False
@@ -72,8 +73,8 @@ class BatchTorn(ProcessEvent, frozen=True):
 
 
 class SamplesQuarantined(Event, frozen=True):
-    """Positions are not trained any more: workers kept dying on them, or the run was rolled back because of them.
-    process: name of the worker that died last, "" for a roll back."""
+    """Positions are no longer trained. cause: "deaths": several workers died while training them; "roll_back": they
+    caused a roll back. process: name of the worker that died last; "" for a roll back."""
 
     entry: Quarantined
     cause: QuarantineCause
@@ -89,7 +90,7 @@ class SamplesQuarantined(Event, frozen=True):
 
 
 class PositionsLeftOut(ProcessEvent, frozen=True):
-    """In sync mode a micro-batch is left out of its step: so many workers died on it."""
+    """In sync mode, a micro-batch is left out of its step. failures: number of workers that died while training it."""
 
     unit: int
     start: int
@@ -100,7 +101,8 @@ class PositionsLeftOut(ProcessEvent, frozen=True):
 
 
 class MicroBatchesAssigned(Event, frozen=True):
-    """In sync mode: how many micro-batches of a step each worker computes, by the worker's index."""
+    """In sync mode, the micro-batches of a step were shared out. shares: index of a worker -> number of micro-batches
+    that it computes."""
 
     shares: dict[int, int]
     reason: str
@@ -109,7 +111,7 @@ class MicroBatchesAssigned(Event, frozen=True):
 
 
 class EvaluationStarted(Event, frozen=True):
-    """Workers score the test set. samples: accounted for so far."""
+    """Workers start to score the test set. samples: training samples accounted for so far."""
 
     samples: int
     reason: str
@@ -118,8 +120,9 @@ class EvaluationStarted(Event, frozen=True):
 
 
 class EvaluationFinished(Event, frozen=True):
-    """Figures of the test set. samples: of training, accounted for when it began; test_samples: that were scored.
-    memory: what a resume goes on from. reason: the verdict on stopping early."""
+    """Metrics of the test set. samples: training samples accounted for when the evaluation started; test_samples:
+    samples scored. memory: the state of evaluations that a resume continues from. reason: the verdict on early
+    stopping."""
 
     samples: int
     test_samples: int

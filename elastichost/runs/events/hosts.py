@@ -1,4 +1,4 @@
-"""Events about other machines: they join, they are lost. Pure values."""
+"""Events about other machines that join a run or are lost. Pure values."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["HostJoinAbandoned", "HostJoinAsked", "HostJoined", "HostLost", "Host
 
 
 class HostJoinAsked(Event, frozen=True):
-    """A command asks these machines to join."""
+    """A command requests that these machines join the run."""
 
     hosts: tuple[str, ...]
 
@@ -19,7 +19,7 @@ class HostJoinAsked(Event, frozen=True):
 
 
 class HostJoinAbandoned(Event, frozen=True):
-    """The machines that were asked do not join."""
+    """The requested machines do not join the run."""
 
     reason: str
 
@@ -27,7 +27,7 @@ class HostJoinAbandoned(Event, frozen=True):
 
 
 class HostJoined(Event, frozen=True):
-    """The machine is host number `host` of this run from now on."""
+    """The machine joined the run as host number `host`."""
 
     host: int
     name: str
@@ -36,7 +36,7 @@ class HostJoined(Event, frozen=True):
 
 
 class HostLost(Event, frozen=True):
-    """The machine is not used any more, and all processes there count as ended."""
+    """The machine is no longer used, and all its processes count as ended."""
 
     host: int
     name: str
@@ -47,7 +47,7 @@ class HostLost(Event, frozen=True):
 
 
 class RowsRolledBack(Event, frozen=True):
-    """Rows of a lost machine come from a checkpoint, or are initial ones again."""
+    """Rows of a lost machine were restored from a checkpoint, or have their initial values again."""
 
     loss: LostHost
 
@@ -56,7 +56,7 @@ class RowsRolledBack(Event, frozen=True):
 
 
 class HostsFileNotWritten(Event, frozen=True):
-    """hosts.json could not be written: a resume would take the machines there were before."""
+    """hosts.json could not be written: a resume would use the previous list of machines."""
 
     path: str
     error: str

@@ -1,4 +1,4 @@
-"""Events of a host that runs many jobs: the queue, starts, shares of cores and memory, ends. Pure values."""
+"""Events of a dispatcher: its queue, job starts, shares of cores and memory, job ends. Pure values."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ __all__ = [
 
 
 class HostPrepared(Event, frozen=True):
-    """Libraries are imported: jobs can start."""
+    """The libraries are imported, and jobs can start."""
 
     seconds: float
 
 
 class HostStopping(Event, frozen=True):
-    """A signal asks the host to stop: jobs save what they have trained, and end."""
+    """The dispatcher received a signal to stop: all jobs save their progress and exit."""
 
     signal: str
 
@@ -41,7 +41,7 @@ class HostStopping(Event, frozen=True):
 
 
 class HostWarned(Event, frozen=True):
-    """Something that the host does for its jobs failed; the jobs go on."""
+    """The dispatcher failed to do something for its jobs; the jobs continue."""
 
     problem: str
 
@@ -53,7 +53,7 @@ class JobSubmitted(JobEvent, frozen=True):
 
 
 class JobWarned(JobEvent, frozen=True):
-    """A warning about the job, found before its start."""
+    """The examination of the job before its start gave a warning."""
 
     message: str
 
@@ -61,8 +61,8 @@ class JobWarned(JobEvent, frozen=True):
 
 
 class JobExamined(JobEvent, frozen=True):
-    """What was found out about the job before its start. bound: what its speed is bound by; breakdown_bytes: of its
-    peak memory, by what needs it."""
+    """The job was examined before its start. bound: what limits its speed; breakdown_bytes: parts of its peak memory
+    by use."""
 
     bound: str
     peak_bytes: int
@@ -71,7 +71,7 @@ class JobExamined(JobEvent, frozen=True):
 
 
 class JobStarted(JobEvent, frozen=True):
-    """The job starts. speeds: predicted for each job that runs then, 1.0: as fast as alone."""
+    """The job starts. speeds: predicted speed of each job that then runs; 1.0: as fast as alone on the host."""
 
     reason: str
     workers: int
@@ -82,13 +82,13 @@ class JobStarted(JobEvent, frozen=True):
 
 
 class JobDone(JobEvent, frozen=True):
-    """The job is done."""
+    """The job completed its training."""
 
     seconds: float  # since its last start
 
 
 class JobCancelled(JobEvent, frozen=True):
-    """The job was cancelled. run_dir: where what it has trained is kept; "": it was not started."""
+    """The job was cancelled. run_dir: directory with its progress; "": it had not started."""
 
     run_dir: str = ""
 
@@ -96,7 +96,7 @@ class JobCancelled(JobEvent, frozen=True):
 
 
 class JobStopping(JobEvent, frozen=True):
-    """The job is told to save what it has trained, and to end."""
+    """The job is asked to save its progress and exit."""
 
     reason: str
 
@@ -104,7 +104,8 @@ class JobStopping(JobEvent, frozen=True):
 
 
 class JobStopped(JobEvent, frozen=True):
-    """The job ended because the host stops. is_saved: a resume goes on with it; else reason says what came between."""
+    """The job ended because the dispatcher stops. is_saved: it saved its progress first; if not, `reason` is why. A
+    resume can continue it in both cases."""
 
     run_dir: str
     is_saved: bool
@@ -112,7 +113,7 @@ class JobStopped(JobEvent, frozen=True):
 
 
 class JobRequeued(JobEvent, frozen=True):
-    """The job waits again."""
+    """The job is back in the queue."""
 
     reason: str
 
@@ -120,7 +121,7 @@ class JobRequeued(JobEvent, frozen=True):
 
 
 class JobFailed(JobEvent, frozen=True):
-    """The job ended with an error, and is not tried again."""
+    """The job ended with an error and is not tried again."""
 
     reason: str
 
@@ -128,8 +129,8 @@ class JobFailed(JobEvent, frozen=True):
 
 
 class JobMemoryActed(JobEvent, frozen=True):
-    """Jobs together use more memory than there is, or no more: what this one is told. limit_bytes: of tighten and
-    loosen."""
+    """The dispatcher acts on this job because the jobs together use too much memory, or no longer do. limit_bytes: the
+    new limit of the actions tighten and loosen."""
 
     action: str
     reason: str
@@ -139,7 +140,8 @@ class JobMemoryActed(JobEvent, frozen=True):
 
 
 class JobTended(JobEvent, frozen=True):
-    """The job slows others more than was predicted, or no more: its size or its priority changes."""
+    """The size or the priority of the job changes, because it slows other jobs more than predicted, or no longer
+    does."""
 
     action: str
     reason: str
@@ -148,7 +150,7 @@ class JobTended(JobEvent, frozen=True):
 
 
 class JobShared(JobEvent, frozen=True):
-    """The job has another size or other cores. cores: (): as before."""
+    """The job has a new size or new cores. cores: empty: unchanged."""
 
     size: str
     cores: tuple[int, ...]

@@ -1,4 +1,4 @@
-"""A line of journal.jsonl: an event, when it was, and what caused it. Pure values."""
+"""A line of journal.jsonl: an event, its time and its cause. Pure values."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from elastichost.runs.events.base import Event
 
 __all__ = ["EVENT_CLASSES", "AnyEvent", "JournalLine"]
 
-# Every kind, in the order of the modules and of the classes in them.
+# Every kind, in the order of the modules and of the classes in each module.
 EVENT_CLASSES: tuple[type[Event], ...] = tuple(
     found
     for module in (run, processes, plan, data, checkpoints, buckets, memory, hosts, jobs)
@@ -29,11 +29,13 @@ else:
 
 
 class JournalLine(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """cause: the command, the loss of a process or of a host, the decision or the checkpoint from which the event
-    follows: all lines with the same cause tell one story. "": nothing but the passing of time."""
+    """One line of the journal.
+
+    cause: id of the command, lost process, lost host, decision or checkpoint from which the event follows; lines that
+    follow from the same one share the id. "": the event follows from none of these."""
 
     time_utc: str  # ISO 8601, to the millisecond
-    monotonic_s: float  # of the machine that wrote it
+    monotonic_s: float  # clock of the machine that wrote the line
     event: AnyEvent
     cause: str = ""
 
@@ -42,9 +44,10 @@ class JournalLine(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return self.event.kind
 
     def flat(self) -> dict[str, Any]:
-        """As `events --json` prints it, without its sentence: time_utc, monotonic_s, cause, kind, category, process
-        (the subject's name, ""), and the event's other fields in `data`; of a process the incarnation is among
-        these."""
+        """The object that `events --json` prints, without the sentence.
+
+        Keys: time_utc, monotonic_s, cause, kind, category, process (name of the subject, or "") and `data` (the other
+        fields of the event, with the incarnation if the subject is a process)."""
         data: dict[str, Any] = msgspec.to_builtins(self.event)
         del data["kind"]
         process = getattr(self.event, "process", "")

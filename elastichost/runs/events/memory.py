@@ -1,4 +1,4 @@
-"""Events about memory: the budget, forecasts, actions and their effects, rows that find no memory. Pure values."""
+"""Events about memory: budget, forecasts, actions and their effects, ids without a row. Pure values."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ Inaction = Literal["watch", "sync", "none_helps"]
 
 
 class MemoryBudgetSet(Event, frozen=True):
-    """What one host may use, and what uses it. names_host: there are several. forecast_bytes: the median and the upper
-    bound of what jobs like this one needed to their end."""
+    """The memory budget of one host and its present use. names_host: the run has several hosts. forecast_bytes: median
+    and upper bound of the memory that similar jobs needed up to their end."""
 
     host: int
     budget_bytes: int
@@ -35,19 +35,19 @@ class MemoryBudgetSet(Event, frozen=True):
     copies_bytes: int
     left_bytes: int
     names_host: bool = False
-    files_free_bytes: int | None = None  # where the file system of the arena is the tighter bound
+    files_free_bytes: int | None = None  # set if the file system of the arena is the tighter bound
     forecast_bytes: tuple[float, float] | None = None
 
 
 class MemoryBudgetLent(Event, frozen=True):
-    """The host that runs many jobs lends this one so much from now on."""
+    """The dispatcher lends this job a new memory budget."""
 
     budget_bytes: int
 
 
 class MemoryActed(Event, frozen=True):
-    """The budget would be exceeded, and the supervisor does something about it. chance: of exceeding it within
-    window_s; exceeds_in_s: when it is expected, None: not before the end."""
+    """The budget would be exceeded, and the supervisor acts. chance: probability of exceeding it within window_s
+    seconds; exceeds_in_s: expected time until it is exceeded, None: not before the end of the run."""
 
     action: MemoryKind
     host: int
@@ -55,18 +55,18 @@ class MemoryActed(Event, frozen=True):
     chance: float
     window_s: float
     exceeds_in_s: float | None
-    horizon: int = 0  # samples since an id was seen, beyond which its row is evicted
-    admit_after: int = 1  # sightings before an id gets a row
-    workers: int = 1
-    target: int = 0  # host
-    share: float = 0.0  # of the host's rows
+    horizon: int = 0  # evict: a row is evicted when its id was not seen for this number of samples
+    admit_after: int = 1  # admit: an id gets a row after this number of sightings
+    workers: int = 1  # shrink: new number of workers
+    target: int = 0  # move: host that receives buckets
+    share: float = 0.0  # move: share of the host's rows that move
 
     category: ClassVar[Category] = "decision"
 
 
 class MemoryWarned(Event, frozen=True):
-    """The budget would be exceeded, and nothing is done about it, because of `inaction`: tuner.memory only
-    watches; sync mode may drop no rows and leave no ids out; or no action helps."""
+    """The budget would be exceeded, and the supervisor does not act. inaction: "watch": tuner.memory = "watch"; "sync":
+    sync mode must neither evict rows nor leave ids out; "none_helps": no action helps."""
 
     host: int
     reason: str
@@ -79,21 +79,22 @@ class MemoryWarned(Event, frozen=True):
 
 
 class MemoryActionMeasured(Event, frozen=True):
-    """What an action did, some time later. grown_bytes since then, where expected_bytes were foreseen without it."""
+    """The effect of an action, measured some time later. grown_bytes: growth of memory since the action;
+    expected_bytes: forecast of this growth without the action."""
 
     action: MemoryKind
     grown_bytes: float
     expected_bytes: float
     samples: int
     dropped_rows: int
-    rounds: int  # of eviction
+    rounds: int  # eviction rounds
     left_out: int  # lookups that found no row
     horizon: int
 
 
 class MemoryMoveRefused(Event, frozen=True):
-    """Buckets were to go to another host to save memory, and cannot. too_few: the host has too few of them; else
-    something is changing hands already."""
+    """Buckets should move to another host to save memory, but cannot. too_few: the host has too few buckets; else a
+    hand-over or a move is already under way."""
 
     host: int
     too_few: bool
@@ -102,8 +103,8 @@ class MemoryMoveRefused(Event, frozen=True):
 
 
 class MemoryFull(Event, frozen=True):
-    """No memory is left on a host: new ids get no row until some is free. is_files: the file system of the arena is
-    full, not the budget; repair: what a person can do about that."""
+    """No memory is left on a host: new ids get no row until memory is free. is_files: the file system of the arena is
+    full, not the budget; repair: what a person can do about a full file system."""
 
     host: int
     budget_bytes: int
@@ -117,13 +118,13 @@ class MemoryFull(Event, frozen=True):
 
 
 class MemoryFreed(Event, frozen=True):
-    """New ids get rows again. left_out: lookups that found none meanwhile."""
+    """New ids get rows again. left_out: number of lookups that found no row in the meantime."""
 
     left_out: int
 
 
 class MemoryForecastFailed(Event, frozen=True):
-    """Memory is not foreseen any more after a fault of the forecast; the budget holds all the same."""
+    """The memory forecast stopped after an internal error; the budget is still enforced."""
 
     error_type: str
     message: str
@@ -132,7 +133,7 @@ class MemoryForecastFailed(Event, frozen=True):
 
 
 class LookupsWithoutRow(Event, frozen=True):
-    """At the end of a run that is not counted as done: too many lookups of training found no row for want of memory."""
+    """The run ends with status "incomplete": too many lookups of training found no row because memory was full."""
 
     total: int
     without_row: int

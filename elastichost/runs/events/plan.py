@@ -1,4 +1,4 @@
-"""Events about the plan: what should run, who asked for it, and what the change took. Pure values."""
+"""Events about the plan: which processes should run, who requested them, and how long the change took. Pure values."""
 
 from __future__ import annotations
 
@@ -21,12 +21,13 @@ __all__ = [
     "TunerOnlyWatches",
 ]
 
-# of a plan: the first one of a supervisor, a command's, one that the tuner only tries, any other
+# Where a plan comes from. start: the first plan of a supervisor; scale: a command; trial: the tuner measures it for a
+# while; "": anything else.
 PlanOrigin = Literal["start", "scale", "trial", ""]
 
 
 class Counts(msgspec.Struct, frozen=True):
-    """What a plan is made of. `worker_cores`: threads of a worker."""
+    """The size of a plan. worker_cores: threads of a worker (the maximum over all workers)."""
 
     workers: int
     servers: int
@@ -38,7 +39,7 @@ class Counts(msgspec.Struct, frozen=True):
 
 
 class PlanChanged(Event, frozen=True):
-    """The run has another plan from now on. processes: names of all that should run."""
+    """A new plan is in effect. processes: names of all processes that should run."""
 
     workers: int
     servers: int
@@ -53,14 +54,14 @@ class PlanChanged(Event, frozen=True):
 
 
 class PlanReached(Event, frozen=True):
-    """A change of the plan is over, and this is what it took. Times are seconds since the plan changed, None where
-    there was nothing to measure. dip: lowest throughput during the change over the throughput before it."""
+    """A plan change is complete. Times are seconds since the plan changed; None where nothing was measured. dip: lowest
+    throughput during the change, as a share of the throughput before it."""
 
     before: Counts
     after: Counts
     reached_s: float
-    first_sample_s: dict[int, float | None]  # of each new worker
-    handover_s: float | None  # freeze to publish, of all hand-overs together
+    first_sample_s: dict[int, float | None]  # index of a new worker -> time of its first sample
+    handover_s: float | None  # from freeze to publish, sum over all hand-overs
     buckets_moved: int
     rate_before: float  # samples/s
     dip: float | None
@@ -68,16 +69,18 @@ class PlanReached(Event, frozen=True):
 
     @property
     def lost_s(self) -> float:
-        """Seconds of training at the rate before that the change lost: the dip taken as a triangle. Of a change to
-        fewer processes that is none of its own; the time to reach the plan bounds it."""
+        """Training time that the change lost, in seconds at the rate before it.
+
+        The dip is approximated as a triangle. It lasts until the throughput recovered; if the throughput did not
+        recover, as after a change to fewer processes, it lasts until the plan was reached."""
         depth = 1.0 - min(1.0, self.dip) if self.dip is not None else 0.0
         lasted_s = self.recovered_s if self.recovered_s is not None else self.reached_s
         return depth * lasted_s / 2
 
 
 class TunerDecided(Event, frozen=True):
-    """The tuner wants another plan, or keeps the one there is. only_watches: its decision is not carried out. What the
-    decision was made from is in decisions.jsonl."""
+    """The tuner decided on a new plan, or to keep the present one. only_watches: the decision is not carried out. The
+    inputs of the decision are in decisions.jsonl."""
 
     decision: Decision
     only_watches: bool = False
@@ -87,7 +90,7 @@ class TunerDecided(Event, frozen=True):
 
 
 class TunerOff(Event, frozen=True):
-    """The tuner has nothing to choose from in this run."""
+    """The tuner is off, because it has no choice of plans in this run."""
 
     reason: str
 
@@ -95,13 +98,13 @@ class TunerOff(Event, frozen=True):
 
 
 class TunerOnlyWatches(Event, frozen=True):
-    """A person asked for a size: it stays, and from now on the tuner only watches."""
+    """A person requested a size: it stays, and from now on the decisions of the tuner are not carried out."""
 
     category: ClassVar[Category] = "decision"
 
 
 class TunerFailed(Event, frozen=True):
-    """The tuner gave up after a fault of its own; the plan stays."""
+    """The tuner stopped after an internal error; the plan stays."""
 
     error_type: str
     message: str

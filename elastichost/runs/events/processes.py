@@ -29,21 +29,21 @@ __all__ = [
     "ReportNotKept",
 ]
 
-# Why the supervisor kills a process. exit: it sent figures that cannot be right; hang, start: it does not work, or did
-# not begin to; slow: its peers are faster; unwanted: it is not in the plan, and holds nothing.
+# Why the supervisor kills a process. exit: it reported impossible figures; hang: it makes no progress; start: it did
+# not become ready in time; slow: its peers are faster; unwanted: it is not in the plan and holds nothing.
 KillCause = Literal["exit", "hang", "start", "slow", "unwanted"]
 
 
 class ForkServerReady(Event, frozen=True):
-    """The fork server has imported all libraries. compiled_kernels: it compiled all kernels as well, because their
-    machine code could not be kept."""
+    """The fork server has imported all libraries. compiled_kernels: it also compiled all kernels, because there is no
+    cache of their machine code."""
 
     seconds: float
     compiled_kernels: bool = False
 
 
 class ForkServerThreads(Event, frozen=True):
-    """The fork server has more than one thread; a fork keeps one only."""
+    """The fork server has more than one thread; a forked process keeps only one of them."""
 
     threads: int
 
@@ -51,7 +51,7 @@ class ForkServerThreads(Event, frozen=True):
 
 
 class ForkServerLost(Event, frozen=True):
-    """The fork server ended; the supervisor starts another."""
+    """The fork server exited; the supervisor starts a new one."""
 
     reason: str
 
@@ -59,7 +59,7 @@ class ForkServerLost(Event, frozen=True):
 
 
 class ProcessStarting(ProcessEvent, frozen=True):
-    """The supervisor asks the fork server for a process."""
+    """The supervisor requests a process from the fork server."""
 
     reason: str
     cores: tuple[int, ...] = ()
@@ -85,25 +85,25 @@ class ProcessStartFailed(ProcessEvent, frozen=True):
 
 
 class ProcessConnected(ProcessEvent, frozen=True):
-    """The process has said hello to the supervisor."""
+    """The process sent its first message to the supervisor."""
 
 
 class ProcessReady(ProcessEvent, frozen=True):
-    """The process has prepared everything and can work."""
+    """The process finished its preparation and can work."""
 
 
 class ProcessEnded(ProcessEvent, frozen=True):
-    """The process ended as it was told to."""
+    """The process exited as requested."""
 
     reason: str
 
 
 class ProcessLost(ProcessEvent, frozen=True):
-    """The process ended while it was needed. state: in which it was. reported: the type of the error that the process
-    had reported before, ""."""
+    """The process exited while it was needed. state: its state before. reported: type of the error that the process
+    reported before it exited, or ""."""
 
     pid: int
-    code: int  # exit code; -n: signal n
+    code: int  # exit code; -n: it was ended by signal n
     state: str
     reason: str
     reported: str = ""
@@ -114,8 +114,8 @@ class ProcessLost(ProcessEvent, frozen=True):
 
 
 class ProcessReported(ProcessEvent, frozen=True):
-    """The process reports the error with which it is about to exit. ends_run: the error is the user's to mend, and the
-    run ends with it."""
+    """The process reported the error with which it is about to exit. ends_run: the user has to correct the error, and
+    the run ends with it."""
 
     error_type: str
     message: str
@@ -125,7 +125,7 @@ class ProcessReported(ProcessEvent, frozen=True):
 
 
 class ReportNotKept(ProcessEvent, frozen=True):
-    """What the process reported could not be written to its file."""
+    """The error report of the process could not be written to its file."""
 
     error: str
 
@@ -142,7 +142,7 @@ class ProcessKilling(ProcessEvent, frozen=True):
 
 
 class ProcessDraining(ProcessEvent, frozen=True):
-    """The worker finishes its batch, takes no more samples, and ends."""
+    """The worker is asked to finish its batch, take no more samples, and exit."""
 
     reason: str
 
@@ -150,7 +150,7 @@ class ProcessDraining(ProcessEvent, frozen=True):
 
 
 class ProcessStopping(ProcessEvent, frozen=True):
-    """The process is told to stop."""
+    """The process is asked to stop."""
 
     reason: str
 
@@ -158,7 +158,7 @@ class ProcessStopping(ProcessEvent, frozen=True):
 
 
 class ProcessRepinning(ProcessEvent, frozen=True):
-    """The process is told to use other cores, or another number of threads."""
+    """The process is asked to use other cores or another number of threads."""
 
     cores: tuple[int, ...]
     threads: int
@@ -167,7 +167,7 @@ class ProcessRepinning(ProcessEvent, frozen=True):
 
 
 class ProcessRepinned(ProcessEvent, frozen=True):
-    """The process uses these cores now."""
+    """The process now uses these cores and threads."""
 
     cores: tuple[int, ...]
     threads: int
@@ -182,7 +182,7 @@ class ProcessSlow(ProcessEvent, frozen=True):
 
 
 class ProcessUnreachable(ProcessEvent, frozen=True):
-    """A message could not be sent to the process: it is ending."""
+    """A message could not be sent to the process, because it is exiting."""
 
     message_type: str
     error: str

@@ -1,4 +1,4 @@
-"""Events about a run as a whole: its start, its resume, its end, its disk, its warnings. Pure values."""
+"""Events about a run as a whole: start, resume, end, disk, warnings. Pure values."""
 
 from __future__ import annotations
 
@@ -36,17 +36,17 @@ __all__ = [
 
 
 class RunStarted(Event, frozen=True):
-    """A supervisor begins to work on the run. Each resume writes one more."""
+    """A supervisor starts to work on the run. Each resume writes one more of these events."""
 
     run_id: str
-    directory: str  # its name
+    directory: str  # name of the run directory
 
     durability: ClassVar[Durability] = "at_once"
     is_replayed: ClassVar[bool] = True
 
 
 class RunEnded(Event, frozen=True):
-    """The supervisor has ended the run itself and removed its arena. state: as in result.json."""
+    """The supervisor ended the run in order and removed its arena. state: the status in result.json."""
 
     state: str
 
@@ -67,7 +67,7 @@ class RunFailed(Event, frozen=True):
 
 
 class RunFinishing(Event, frozen=True):
-    """The supervisor stops all processes because there is nothing left to do, or a person asked for it."""
+    """The supervisor stops all processes, because the run is complete or a person requested the stop."""
 
     reason: str
 
@@ -76,7 +76,7 @@ class RunFinishing(Event, frozen=True):
 
 
 class EpochStarted(Event, frozen=True):
-    """The ledger begins an epoch (from 0)."""
+    """The ledger starts an epoch (counted from 0)."""
 
     epoch: int
     reason: str
@@ -85,7 +85,7 @@ class EpochStarted(Event, frozen=True):
 
 
 class EarlyStopped(Event, frozen=True):
-    """Evaluations did not improve: the samples left are not trained."""
+    """Evaluations did not improve: the remaining samples are not trained. dropped: their number."""
 
     reason: str
     dropped: int  # samples
@@ -95,11 +95,11 @@ class EarlyStopped(Event, frozen=True):
 
 
 class ArenaOpened(Event, frozen=True):
-    """The shared memory with all rows is there. origin: filled with initial rows ("new"), by a checkpoint, or reused
-    from a supervisor that died ("arena"). lineage: what belongs to the rows."""
+    """The shared memory for all rows is open. origin: "new": filled with initial rows; "checkpoint": filled from a
+    checkpoint; "arena": taken over from a supervisor that died. lineage: the progress that belongs to the rows."""
 
     path: str
-    directories: tuple[str, ...]  # of all hosts, path first
+    directories: tuple[str, ...]  # arenas of all hosts; the first one is `path`
     touched_bytes: int
     origin: ArenaOrigin = "new"
     lineage: Lineage | None = None
@@ -113,7 +113,8 @@ class ArenaOpened(Event, frozen=True):
 
 
 class ArenaReused(Event, frozen=True):
-    """A resume goes on in the arena of the supervisor that died. trained: samples; batches: committed ones."""
+    """A resume continues in the arena of a supervisor that died. trained: samples trained so far; batches: batches
+    committed so far."""
 
     path: str
     trained: int
@@ -124,7 +125,7 @@ class ArenaReused(Event, frozen=True):
 
 
 class ArenaRejected(Event, frozen=True):
-    """A resume does not use the arena of the supervisor that died."""
+    """A resume does not use the arena of a supervisor that died."""
 
     reason: str
 
@@ -133,7 +134,7 @@ class ArenaRejected(Event, frozen=True):
 
 
 class StartedFromCheckpoint(Event, frozen=True):
-    """Rows and progress come from a checkpoint. is_foreign: of another run, because `--from` asked for it."""
+    """Rows and progress come from a checkpoint. is_foreign: it is a checkpoint of another run, given with `--from`."""
 
     checkpoint: str
     is_foreign: bool = False
@@ -143,8 +144,8 @@ class StartedFromCheckpoint(Event, frozen=True):
 
 
 class RolledBack(Event, frozen=True):
-    """The run goes back to a checkpoint, or to its beginning. number: counts roll backs because of samples, from 1, of
-    at most `most`; 0: it went back because a host was lost."""
+    """The run goes back to a checkpoint or to its beginning. number: counts the roll backs that samples caused, from 1
+    to at most `most`; 0: a lost host caused this one."""
 
     entry: RollBack
     number: int = 0
@@ -156,7 +157,7 @@ class RolledBack(Event, frozen=True):
 
 
 class RollBackRefused(Event, frozen=True):
-    """The run would go back, but cannot."""
+    """The run should roll back, but cannot."""
 
     reason: str
 
@@ -165,7 +166,8 @@ class RollBackRefused(Event, frozen=True):
 
 
 class SupervisorStalled(Event, frozen=True):
-    """The supervisor did not run for a while (stopped, or the machine slept): it extends all deadlines by that."""
+    """The supervisor did not run for some time (it was stopped, or the machine slept): it extends all deadlines by this
+    time."""
 
     stalled_s: float
 
@@ -173,7 +175,7 @@ class SupervisorStalled(Event, frozen=True):
 
 
 class ProcessesKilled(Event, frozen=True):
-    """At the end of the run these processes did not end by themselves."""
+    """The supervisor killed processes that did not exit at the end of the run."""
 
     processes: tuple[str, ...]
 
@@ -181,7 +183,7 @@ class ProcessesKilled(Event, frozen=True):
 
 
 class DirectoryLeftBehind(Event, frozen=True):
-    """A directory in shared memory could not be removed at the end."""
+    """A directory in shared memory could not be removed."""
 
     problem: str
 
@@ -189,7 +191,7 @@ class DirectoryLeftBehind(Event, frozen=True):
 
 
 class DirectoryNotRemoved(Event, frozen=True):
-    """A directory that is not needed any more could not be removed."""
+    """A directory that is no longer needed could not be removed."""
 
     path: str
     error: str
@@ -198,25 +200,25 @@ class DirectoryNotRemoved(Event, frozen=True):
 
 
 class DiskFull(Event, frozen=True):
-    """Files cannot be written. is_training_held: training waits until they can."""
+    """Files cannot be written. is_training_held: training waits until they can be written."""
 
     files: tuple[str, ...]
-    file_system: str  # where, and how much space it has
+    file_system: str  # its path and its free space
     error: str
-    since_s: float  # seconds for which they could not be written so far
+    since_s: float  # seconds since the first failed write
     is_training_held: bool
 
     category: ClassVar[Category] = "warning"
 
 
 class DiskFreed(Event, frozen=True):
-    """There is space again, and everything that waited for it is written."""
+    """The disk has space again, and all data that waited for space is written."""
 
-    after_s: float
+    after_s: float  # seconds since the first failed write
 
 
 class RecordingStopped(Event, frozen=True):
-    """decisions.jsonl is not written any more; `replay` knows nothing of what follows."""
+    """decisions.jsonl is no longer written; `elastichost replay` cannot repeat later decisions."""
 
     problem: str
 
@@ -232,21 +234,22 @@ class HistoryUnavailable(Event, frozen=True):
 
 
 class MessageRefused(Event, frozen=True):
-    """A message of a process was not accepted. count: such messages since the last event, this one included."""
+    """Messages of processes were not accepted. count: refused messages since the last event of this kind, including
+    the one with this error."""
 
     error: str
     count: int = 1
 
 
 class CommandRefused(Event, frozen=True):
-    """A command from outside was not accepted. command: "scale", "join", or "" when it was not readable."""
+    """A command was not accepted. command: "scale", "join", or "" if the command could not be decoded."""
 
     command: str
     error: str
 
 
 class Warned(Event, frozen=True):
-    """A warning that a part of the configuration wrote for a person: it has no figures of its own."""
+    """A warning that consists of a text; it has no fields with figures."""
 
     message: str
 

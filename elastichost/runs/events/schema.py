@@ -1,4 +1,4 @@
-"""The JSON Schema of a line of journal.jsonl, and docs/events.md, which is made from it and the classes' docstrings.
+"""The JSON Schema of a line of journal.jsonl, and docs/events.md, generated from the docstrings of the event classes.
 
 python -m elastichost.runs.events.schema > docs/events.md
 """
@@ -25,9 +25,9 @@ INTRODUCTION = """# Events
 JSON object: `time_utc`, `monotonic_s` (the clock of the machine that wrote it), `cause`, and `event`, an object whose
 `kind` names one of the kinds below. No sentence is stored: `elastichost events` renders one from the fields.
 
-All lines with the same `cause` tell one story: `elastichost events --cause scale-2`. `elastichost events --kind` takes
-a kind or a category. Leases are in `leases.jsonl` beside the journal; `elastichost events --leases` shows them, too.
-`elastichost events --schema` prints the JSON Schema of a line.
+All lines with the same `cause` follow from one command, failure or decision: `elastichost events --cause scale-2` shows
+them. `elastichost events --kind` takes a kind or a category. Leases are in `leases.jsonl` beside the journal;
+`elastichost events --leases` includes them. `elastichost events --schema` prints the JSON Schema of a line.
 """
 
 
@@ -37,7 +37,7 @@ def line_schema() -> dict[str, Any]:
 
 
 def events_page() -> str:
-    """docs/events.md."""
+    """The text of docs/events.md."""
     return INTRODUCTION + "".join(_section(category) for category in get_args(Category))
 
 

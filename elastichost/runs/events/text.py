@@ -1,7 +1,8 @@
-"""The sentence that a person reads for an event, rendered from its fields. Nothing reads a fact back from it. Pure.
+"""Renders the sentence that a person reads for an event from the event's fields. Pure.
 
-One function for each kind of event, in the order of the modules. The time, and the process or job that the event is
-about, are shown beside the sentence.
+There is one function for each kind of event, in the order of the event modules. The display shows the time and the
+subject (the process or job that the event is about) beside the sentence. No code parses a sentence: facts are read from
+the fields of the event.
 """
 
 from __future__ import annotations
@@ -16,12 +17,13 @@ from elastichost.runs.facts import Quarantined
 
 __all__ = ["RECOVERED", "text_of"]
 
-RECOVERED = 0.9  # of the throughput before a change: from there on it counts as back
+RECOVERED = 0.9  # the throughput counts as recovered at this share of its value before the change
 
 
 @singledispatch
 def text_of(event: Event) -> str:
-    """Plain English, one line or two. Raises TypeError for a kind without a sentence: a test asks for all kinds."""
+    """The event as one or two lines of English. Raises TypeError for a kind without a sentence (a test covers every
+    kind)."""
     raise TypeError(f"no sentence for events of kind {event.kind}")
 
 
@@ -35,63 +37,65 @@ def _(event: run.RunStarted) -> str:
 
 @text_of.register
 def _(event: run.RunEnded) -> str:
-    return f"the run has ended: {event.state}"
+    return f"the run ended: {event.state}"
 
 
 @text_of.register
 def _(event: run.RunFailed) -> str:
-    return f"a fault of elastichost: {event.error_type}: {event.message}" if event.is_bug else event.message
+    return f"bug in elastichost: {event.error_type}: {event.message}" if event.is_bug else event.message
 
 
 @text_of.register
 def _(event: run.RunFinishing) -> str:
-    return f"the run finishes: {event.reason}"
+    return f"the run is ending: {event.reason}"
 
 
 @text_of.register
 def _(event: run.EpochStarted) -> str:
-    return f"epoch {event.epoch} begins: {event.reason}"
+    return f"epoch {event.epoch} started: {event.reason}"
 
 
 @text_of.register
 def _(event: run.EarlyStopped) -> str:
-    return f"training stops early: {event.reason}; {event.dropped:,} samples are not trained"
+    return f"training stops early: {event.reason}; the remaining {event.dropped:,} samples are not trained"
 
 
 @text_of.register
 def _(event: run.ArenaOpened) -> str:
-    origin = {"new": "with initial rows", "checkpoint": "with rows of a checkpoint", "arena": "reused"}[event.origin]
-    return f"arena opened {origin}: {mib(event.touched_bytes)} in {', '.join(event.directories)}"
+    origin = {"new": "initial rows", "checkpoint": "rows of a checkpoint", "arena": "the rows that it already held"}
+    where = ", ".join(event.directories)
+    return f"arena opened with {origin[event.origin]}: {mib(event.touched_bytes)} in {where}"
 
 
 @text_of.register
 def _(event: run.ArenaReused) -> str:
     return (
-        f"resume: the arena {event.path} belongs to this run, fits the job and is not in use. Training goes on in it "
-        f"after {event.trained:,} samples in {event.batches:,} batches; nothing is lost"
+        f"resume: the arena {event.path} belongs to this run, fits the job and is not in use. Training continues in it "
+        f"after {event.trained:,} samples in {event.batches:,} committed batches; nothing is lost"
     )
 
 
 @text_of.register
 def _(event: run.ArenaRejected) -> str:
-    return f"resume: the arena of the supervisor that died is not used: {event.reason}"
+    return f"resume: the arena of the previous supervisor, which died, is not used: {event.reason}"
 
 
 @text_of.register
 def _(event: run.StartedFromCheckpoint) -> str:
     if event.is_foreign:
-        return f"training begins from the checkpoint of another run, as --from asked: {event.checkpoint}"
-    return f"resume: training goes on from the checkpoint {event.checkpoint}"
+        return f"training starts from a checkpoint of another run (--from): {event.checkpoint}"
+    return f"resume: training continues from checkpoint {event.checkpoint}"
 
 
 @text_of.register
 def _(event: run.RolledBack) -> str:
     entry = event.entry
-    number = f" (roll back {event.number} of {event.most})" if event.number else ""
-    where = f"to the checkpoint {entry.checkpoint}" if entry.checkpoint else "to its beginning: there is no checkpoint"
+    number = f" (roll back {event.number} of at most {event.most})" if event.number else ""
+    where = f"checkpoint {entry.checkpoint}" if entry.checkpoint else "its beginning, because there is no checkpoint"
     barred = f"; positions {entry.start} to {entry.stop} of unit {entry.unit} are left out" if entry.stop else ""
     return (
-        f"the run goes back {where}{number}: {entry.reason}; {entry.samples:,} samples trained since are lost{barred}"
+        f"the run rolls back to {where}{number}: {entry.reason}; "
+        f"the training of {entry.samples:,} samples since then is lost{barred}"
     )
 
 
@@ -102,12 +106,12 @@ def _(event: run.RollBackRefused) -> str:
 
 @text_of.register
 def _(event: run.SupervisorStalled) -> str:
-    return f"the supervisor did not run for {event.stalled_s:.1f} s; all deadlines are extended by that"
+    return f"the supervisor did not run for {event.stalled_s:.1f} s; all deadlines are extended by this time"
 
 
 @text_of.register
 def _(event: run.ProcessesKilled) -> str:
-    return f"killed at the end of the run, since they did not end by themselves: {', '.join(event.processes)}"
+    return f"killed processes that did not exit at the end of the run: {', '.join(event.processes)}"
 
 
 @text_of.register
@@ -117,48 +121,49 @@ def _(event: run.DirectoryLeftBehind) -> str:
 
 @text_of.register
 def _(event: run.DirectoryNotRemoved) -> str:
-    return f"{event.path} cannot be removed: {event.error}"
+    return f"{event.path} could not be removed: {event.error}"
 
 
 @text_of.register
 def _(event: run.DiskFull) -> str:
     held = (
-        "Training waits, and goes on by itself when there is space"
+        "Training waits, and continues by itself when there is space"
         if event.is_training_held
-        else "Training goes on; what could not be written waits in memory"
+        else "Training goes on; unwritten data is kept in memory"
     )
     files = ", ".join(event.files)
     return (
-        f"{event.error}: {files} on {event.file_system} cannot be written for {event.since_s:.0f} s; free some space "
-        f"there. {held}"
+        f"{event.error}: {files} on {event.file_system} could not be written for {event.since_s:.0f} s; free some "
+        f"space there. {held}"
     )
 
 
 @text_of.register
 def _(event: run.DiskFreed) -> str:
-    return f"there is space again after {event.after_s:.0f} s: everything is written"
+    return f"the disk has space again after {event.after_s:.0f} s; all waiting data is written"
 
 
 @text_of.register
 def _(event: run.RecordingStopped) -> str:
-    return f"{event.problem}; `replay` knows nothing of what follows"
+    return f"{event.problem}; `elastichost replay` cannot repeat later decisions"
 
 
 @text_of.register
 def _(event: run.HistoryUnavailable) -> str:
-    return f"history of jobs: {event.error}"
+    return f"the history of jobs is not available: {event.error}"
 
 
 @text_of.register
 def _(event: run.MessageRefused) -> str:
     if event.count == 1:
-        return f"message refused: {event.error}"
-    return f"{event.count} messages refused; the last: {event.error}"
+        return f"a message was refused: {event.error}"
+    return f"{event.count} messages were refused; the last one: {event.error}"
 
 
 @text_of.register
 def _(event: run.CommandRefused) -> str:
-    return f"{event.command or 'command'} refused: {event.error}"
+    command = f"the command {event.command}" if event.command else "a command"
+    return f"{command} was refused: {event.error}"
 
 
 @text_of.register
@@ -171,18 +176,18 @@ def _(event: run.Warned) -> str:
 
 @text_of.register
 def _(event: processes.ForkServerReady) -> str:
-    compiled = " and all kernels compiled" if event.compiled_kernels else ""
-    return f"the fork server is ready: libraries imported{compiled} in {event.seconds:.1f} s"
+    compiled = " and compiled all kernels" if event.compiled_kernels else ""
+    return f"the fork server is ready: it imported the libraries{compiled} in {event.seconds:.1f} s"
 
 
 @text_of.register
 def _(event: processes.ForkServerThreads) -> str:
-    return f"the fork server has {event.threads} threads: only one survives a fork"
+    return f"the fork server has {event.threads} threads; a process that it forks keeps only one of them"
 
 
 @text_of.register
 def _(event: processes.ForkServerLost) -> str:
-    return f"the fork server ended ({event.reason}); the supervisor starts another"
+    return f"the fork server exited ({event.reason}); the supervisor starts a new one"
 
 
 @text_of.register
@@ -192,7 +197,7 @@ def _(event: processes.ProcessStarting) -> str:
 
 @text_of.register
 def _(event: processes.ProcessStarted) -> str:
-    return f"{event.process} has pid {event.pid}"
+    return f"{event.process} started with pid {event.pid}"
 
 
 @text_of.register
@@ -202,7 +207,7 @@ def _(event: processes.ProcessStartFailed) -> str:
 
 @text_of.register
 def _(event: processes.ProcessConnected) -> str:
-    return f"{event.process} is connected"
+    return f"{event.process} connected to the supervisor"
 
 
 @text_of.register
@@ -212,26 +217,26 @@ def _(event: processes.ProcessReady) -> str:
 
 @text_of.register
 def _(event: processes.ProcessEnded) -> str:
-    return f"{event.process} ended: {event.reason}"
+    return f"{event.process} exited as requested: {event.reason}"
 
 
 @text_of.register
 def _(event: processes.ProcessLost) -> str:
-    if event.reported:  # the report was told when it came
-        return f"{event.process} ended after it had reported {event.reported}"
-    return f"{event.process} was lost while {event.state}: {event.reason}"
+    if event.reported:  # the ProcessReported event has the message
+        return f"{event.process} exited after it reported {event.reported}"
+    return f"{event.process} exited in state {event.state}: {event.reason}"
 
 
 @text_of.register
 def _(event: processes.ProcessReported) -> str:
-    if event.ends_run:  # the run shows the whole error once, when it ends
-        return f"{event.process} reports an error that ends the run: {event.error_type}"
-    return f"{event.process} reports {event.error_type}: {event.message}"
+    if event.ends_run:  # the whole error is shown once, when the run ends
+        return f"{event.process} reported an error that ends the run: {event.error_type}"
+    return f"{event.process} reported {event.error_type}: {event.message}"
 
 
 @text_of.register
 def _(event: processes.ReportNotKept) -> str:
-    return f"the report of {event.process} is not kept: {event.error}"
+    return f"the error report of {event.process} could not be written: {event.error}"
 
 
 @text_of.register
@@ -241,22 +246,22 @@ def _(event: processes.ProcessKilling) -> str:
 
 @text_of.register
 def _(event: processes.ProcessDraining) -> str:
-    return f"{event.process} drains: {event.reason}"
+    return f"draining {event.process}: {event.reason}"
 
 
 @text_of.register
 def _(event: processes.ProcessStopping) -> str:
-    return f"{event.process} stops: {event.reason}"
+    return f"stopping {event.process}: {event.reason}"
 
 
 @text_of.register
 def _(event: processes.ProcessRepinning) -> str:
-    return f"{event.process} moves to cores {_numbers(event.cores)} with {plural(event.threads, 'thread')}"
+    return f"moving {event.process} to cores {_numbers(event.cores)} with {plural(event.threads, 'thread')}"
 
 
 @text_of.register
 def _(event: processes.ProcessRepinned) -> str:
-    return f"{event.process} runs on cores {_numbers(event.cores)}"
+    return f"{event.process} now runs on cores {_numbers(event.cores)} with {plural(event.threads, 'thread')}"
 
 
 @text_of.register
@@ -266,7 +271,7 @@ def _(event: processes.ProcessSlow) -> str:
 
 @text_of.register
 def _(event: processes.ProcessUnreachable) -> str:
-    return f"{event.message_type} could not be sent to {event.process}: {event.error}"
+    return f"the message {event.message_type} could not be sent to {event.process}: {event.error}"
 
 
 # --- the plan ---------------------------------------------------------------------------------------------------------
@@ -274,7 +279,7 @@ def _(event: processes.ProcessUnreachable) -> str:
 
 @text_of.register
 def _(event: plan.PlanChanged) -> str:
-    return f"plan: {event.reason}"
+    return f"new plan: {event.reason}"
 
 
 @text_of.register
@@ -284,9 +289,9 @@ def _(event: plan.PlanReached) -> str:
         for name in plan.Counts.__struct_fields__
         if (old := getattr(event.before, name)) != (new := getattr(event.after, name))
     ]
-    parts = [f"{', '.join(changes) or 'unchanged'} in {_seconds(event.reached_s)}"]
+    parts = [f"plan reached after {_seconds(event.reached_s)}: {', '.join(changes) or 'sizes unchanged'}"]
     for index, at_s in event.first_sample_s.items():
-        when = "has nothing to train" if at_s is None else f"trained its first sample after {_seconds(at_s)}"
+        when = "has no samples to train" if at_s is None else f"trained its first sample after {_seconds(at_s)}"
         parts.append(f"worker-{index} {when}")
     if event.handover_s is not None:
         parts.append(f"{event.buckets_moved} buckets changed owners in {_seconds(event.handover_s)}")
@@ -297,29 +302,29 @@ def _(event: plan.PlanReached) -> str:
 
 def _throughput(dip: float, recovered_s: float | None) -> str:
     if dip >= RECOVERED:
-        return f"throughput never below {100 * min(dip, 1.0):.0f} % of before"
-    back = "and stays lower" if recovered_s is None else f"and was back after {_seconds(recovered_s)}"
-    return f"throughput fell to {100 * dip:.0f} % of before {back}"
+        return f"throughput stayed at or above {100 * min(dip, 1.0):.0f} % of its value before the change"
+    back = "has not recovered" if recovered_s is None else f"recovered after {_seconds(recovered_s)}"
+    return f"throughput fell to {100 * dip:.0f} % of its value before the change and {back}"
 
 
 @text_of.register
 def _(event: plan.TunerDecided) -> str:
-    return f"tuner{' (only watches)' * event.only_watches}: {event.decision.reason}"
+    return f"tuner{' (decision not carried out)' * event.only_watches}: {event.decision.reason}"
 
 
 @text_of.register
 def _(event: plan.TunerOff) -> str:
-    return f"tuner: {event.reason}"
+    return f"the tuner is off: {event.reason}"
 
 
 @text_of.register
 def _(event: plan.TunerOnlyWatches) -> str:
-    return "tuner: a size was asked for and stays; from now on the tuner only watches"
+    return "a size was requested and stays; from now on the decisions of the tuner are not carried out"
 
 
 @text_of.register
 def _(event: plan.TunerFailed) -> str:
-    return f"tuner: stopped after an error of its own, the plan stays: {event.error_type}: {event.message}"
+    return f"the tuner stopped after an internal error; the plan stays: {event.error_type}: {event.message}"
 
 
 # --- samples ----------------------------------------------------------------------------------------------------------
@@ -327,54 +332,56 @@ def _(event: plan.TunerFailed) -> str:
 
 @text_of.register
 def _(event: data.LeaseGranted) -> str:
-    return f"lease {event.lease}: positions {event.start} to {event.stop} of unit {event.unit}"
+    return f"{event.process} got lease {event.lease}: positions {event.start} to {event.stop} of unit {event.unit}"
 
 
 @text_of.register
 def _(event: data.LeasesFolded) -> str:
-    return f"{event.leases:,} leases up to number {event.lease}"
+    return f"{plural(event.leases, 'older lease')}, with numbers up to {event.lease}, are folded into this line"
 
 
 @text_of.register
 def _(event: data.LeasesSettled) -> str:
     return (
-        f"leases of {event.process} settled: {event.trained} samples were applied, {event.returned} are trained again"
+        f"leases of {event.process} were settled: {event.trained} unreported samples had been applied, "
+        f"{event.returned} samples will be trained again"
     )
 
 
 @text_of.register
 def _(event: data.BatchTorn) -> str:
-    within = "a batch" if event.batches == 1 else f"{event.batches} batches"
-    return f"{event.process} died within {within}: rows may hold a part of it"
+    if event.batches == 1:
+        return f"{event.process} died within a batch; rows may hold a part of this batch"
+    return f"{event.process} died within {event.batches} batches; rows may hold parts of these batches"
 
 
 @text_of.register
 def _(event: data.SamplesQuarantined) -> str:
     if event.cause == "roll_back":
-        return f"{_positions(event.entry)} are left out: the run was rolled back because of them"
-    return f"{_positions(event.entry)} are left out: {event.entry.failures} workers died on them"
+        return f"{_positions(event.entry)} are left out, because they caused a roll back"
+    return f"{_positions(event.entry)} are left out, because {event.entry.failures} workers died while training them"
 
 
 @text_of.register
 def _(event: data.PositionsLeftOut) -> str:
     positions = f"positions {event.start} to {event.stop} of unit {event.unit}"
-    return f"{positions} are left out of the step: {event.failures} workers died on them"
+    return f"{positions} are left out of the step, because {event.failures} workers died while training them"
 
 
 @text_of.register
 def _(event: data.MicroBatchesAssigned) -> str:
     shares = ", ".join(f"worker-{index}: {count}" for index, count in sorted(event.shares.items()))
-    return f"micro-batches of a step: {shares or 'no worker'}; {event.reason}"
+    return f"micro-batches per step: {shares or 'no worker'}; {event.reason}"
 
 
 @text_of.register
 def _(event: data.EvaluationStarted) -> str:
-    return f"evaluation after {event.samples:,} samples begins: {event.reason}"
+    return f"evaluation started after {event.samples:,} samples: {event.reason}"
 
 
 @text_of.register
 def _(event: data.EvaluationFinished) -> str:
-    return f"{event.reason}; {event.test_samples:,} samples scored in {event.seconds:.1f} s"
+    return f"evaluation finished: {event.reason}; {event.test_samples:,} samples scored in {event.seconds:.1f} s"
 
 
 def _positions(entry: Quarantined) -> str:
@@ -386,14 +393,14 @@ def _positions(entry: Quarantined) -> str:
 
 @text_of.register
 def _(event: checkpoints.CheckpointStarted) -> str:
-    return f"checkpoint begins: {event.reason}"
+    return f"checkpoint started: {event.reason}"
 
 
 @text_of.register
 def _(event: checkpoints.CheckpointWritten) -> str:
     return (
         f"checkpoint {event.path.rpartition('/')[2]} written: {event.rows:,} rows, {mib(event.bytes)} in "
-        f"{event.seconds:.2f} s; training stood still for {event.stall_s:.2f} s"
+        f"{event.seconds:.2f} s; training was paused for {event.stall_s:.2f} s"
     )
 
 
@@ -401,34 +408,34 @@ def _(event: checkpoints.CheckpointWritten) -> str:
 def _(event: checkpoints.CheckpointFailed) -> str:
     kept = f"the newest good one is {event.newest}" if event.newest else "there is none yet"
     return (
-        f"checkpoint failed: {event.error} ({event.failed_in_a_row} in a row; {kept}); tried again in "
-        f"{event.retry_in_s:g} s, training goes on"
+        f"checkpoint failed: {event.error} (failures in a row: {event.failed_in_a_row}; {kept}); the next attempt "
+        f"is in {event.retry_in_s:g} s, and training goes on"
     )
 
 
 @text_of.register
 def _(event: checkpoints.CheckpointAbandoned) -> str:
-    return f"checkpoint given up: {event.reason}"
+    return f"checkpoint abandoned: {event.reason}"
 
 
 @text_of.register
 def _(event: checkpoints.CheckpointMirrored) -> str:
-    return f"checkpoint {event.checkpoint} copied to {event.mirror} ({mib(event.bytes)})"
+    return f"checkpoint {event.checkpoint} was copied to the mirror {event.mirror} ({mib(event.bytes)})"
 
 
 @text_of.register
 def _(event: checkpoints.MirrorFailed) -> str:
-    return f"checkpoint {event.checkpoint} is not in the mirror: {event.error}"
+    return f"checkpoint {event.checkpoint} could not be copied to the mirror: {event.error}"
 
 
 @text_of.register
 def _(event: checkpoints.MirrorUnfinished) -> str:
-    return f"the mirror {event.mirror} may lack the newest checkpoint"
+    return f"the run ended during a copy to the mirror {event.mirror}, which may lack the newest checkpoint"
 
 
 @text_of.register
 def _(event: checkpoints.MirrorMissing) -> str:
-    return f"checkpoint.mirror: there is no host {event.host!r} in this run; checkpoints have no mirror"
+    return f"checkpoint.mirror names the host {event.host!r}, which is not in this run; checkpoints are not mirrored"
 
 
 # --- buckets ----------------------------------------------------------------------------------------------------------
@@ -436,23 +443,23 @@ def _(event: checkpoints.MirrorMissing) -> str:
 
 @text_of.register
 def _(event: buckets.HandoverStarted) -> str:
-    return f"hand-over begins: buckets of {_servers(event.before)} go to {_servers(event.servers)}: {event.reason}"
+    return f"hand-over of buckets started: from {_servers(event.before)} to {_servers(event.servers)}: {event.reason}"
 
 
 @text_of.register
 def _(event: buckets.HandoverReverted) -> str:
-    return f"hand-over called back: {event.reason}"
+    return f"hand-over of buckets reverted: {event.reason}"
 
 
 @text_of.register
 def _(event: buckets.ShardMapPublished) -> str:
     moved = f"; {event.moved} buckets changed owners in {1000 * event.took_s:.0f} ms" if event.moved else ""
-    return f"shard map {event.epoch} published: {', '.join(event.owners)}{moved}"
+    return f"shard map {event.epoch} published with owners {', '.join(event.owners)}{moved}"
 
 
 @text_of.register
 def _(event: buckets.BucketsMoving) -> str:
-    return f"{plural(event.buckets, 'bucket')} will be copied to arenas of other hosts: {event.reason}"
+    return f"copying {plural(event.buckets, 'bucket')} to arenas of other hosts: {event.reason}"
 
 
 @text_of.register
@@ -468,18 +475,21 @@ def _(event: buckets.BucketsMoved) -> str:
 def _(event: buckets.MoveAborted) -> str:
     again = ""
     if event.full_host is not None:
-        again = f"; tried again when memory is free there, or in {event.wait_s:.0f} s, then less and less often"
-    return f"{plural(event.buckets, 'bucket')} stay where they are: {event.reason}{again}"
+        again = (
+            f"; the next attempt is when host {event.full_host} has free memory, or in {event.wait_s:.0f} s; "
+            "later attempts wait longer"
+        )
+    return f"the move of {plural(event.buckets, 'bucket')} was aborted: {event.reason}{again}"
 
 
 @text_of.register
 def _(event: buckets.BucketsStay) -> str:
-    return f"buckets stay with their parameter servers: {event.reason}"
+    return f"no buckets are moved between parameter servers: {event.reason}"
 
 
 @text_of.register
 def _(event: buckets.BalancingOff) -> str:
-    return f"buckets are not moved by load: {event.reason}"
+    return f"load balancing of buckets is off: {event.reason}"
 
 
 def _servers(indices: Iterable[int]) -> str:
@@ -494,20 +504,20 @@ def _(event: memory.MemoryBudgetSet) -> str:
     where = f"host {event.host}: " if event.names_host else ""
     files = forecast = ""
     if event.files_free_bytes is not None:
-        files = f", because the file system of the arena has {mib(event.files_free_bytes)} free"
+        files = f" (the file system of the arena has {mib(event.files_free_bytes)} free)"
     if event.forecast_bytes is not None:
         median, high = event.forecast_bytes
-        forecast = f"; like similar jobs it will need {mib(median)}, at most {mib(high)}"
+        forecast = f"; similar jobs needed {mib(median)} (median), at most {mib(high)}"
     return (
         f"memory: {where}budget {mib(event.budget_bytes)}; rows {mib(event.rows_bytes)}, processes "
-        f"{mib(event.private_bytes)}, kept for copies of checkpoints {mib(event.copies_bytes)}; "
+        f"{mib(event.private_bytes)}, reserved for checkpoint copies {mib(event.copies_bytes)}; "
         f"{mib(max(0, event.left_bytes))} left{files}{forecast}"
     )
 
 
 @text_of.register
 def _(event: memory.MemoryBudgetLent) -> str:
-    return f"memory: the host lends {mib(event.budget_bytes)} from now on"
+    return f"memory: the dispatcher changed the budget of this run to {mib(event.budget_bytes)}"
 
 
 @text_of.register
@@ -518,8 +528,8 @@ def _(event: memory.MemoryActed) -> str:
 @text_of.register
 def _(event: memory.MemoryWarned) -> str:
     why = {
-        "watch": '; tuner.memory = "watch": nothing is done about it',
-        "sync": "; in sync mode no rows are evicted and no ids left out, since rows may not depend on when ids came",
+        "watch": '; no action is taken, because tuner.memory = "watch"',
+        "sync": "; sync mode evicts no rows and leaves out no ids, because rows must not depend on when ids arrive",
         "none_helps": "",
     }[event.inaction]
     return f"memory: {event.reason}{why}"
@@ -536,8 +546,8 @@ def _(event: memory.MemoryActionMeasured) -> str:
     dropped = f"; {event.dropped_rows:,} rows evicted in {event.rounds} rounds" if event.rounds else ""
     left_out = f"; {event.left_out:,} lookups found no row" if event.left_out else ""
     return (
-        f"memory: effect of {action}: {_signed(event.grown_bytes)} within {event.samples:,} samples, where "
-        f"{_signed(event.expected_bytes)} were expected without it{dropped}{left_out}"
+        f"memory: effect of {action}: {_signed(event.grown_bytes)} within {event.samples:,} samples; the forecast "
+        f"without it was {_signed(event.expected_bytes)}{dropped}{left_out}"
     )
 
 
@@ -545,29 +555,29 @@ def _(event: memory.MemoryActionMeasured) -> str:
 def _(event: memory.MemoryMoveRefused) -> str:
     if event.too_few:
         return f"memory: host {event.host} has too few buckets to move some of them to another host"
-    return "memory: buckets cannot move to another host while something else is changing hands"
+    return "memory: buckets cannot move to another host while another hand-over or move is under way"
 
 
 @text_of.register
 def _(event: memory.MemoryFull) -> str:
     if event.is_files:
         full = (
-            f"the file system of the arena is full: rows take {mib(event.used_bytes)} of it, "
+            f"the file system of the arena is full: rows take {mib(event.used_bytes)}, "
             f"{mib(event.files_free_bytes)} are free ({event.repair})"
         )
     else:
-        full = f"all of the {mib(event.budget_bytes)} that resources.memory allows is used"
-    return f"memory: {full}: new ids get no row until some is free"
+        full = f"the whole budget of {mib(event.budget_bytes)} (resources.memory) is used"
+    return f"memory: {full}; new ids get no row until memory is free"
 
 
 @text_of.register
 def _(event: memory.MemoryFreed) -> str:
-    return f"memory: new ids get rows again; {event.left_out:,} lookups found no row meanwhile"
+    return f"memory: new ids get rows again; {event.left_out:,} lookups found no row in the meantime"
 
 
 @text_of.register
 def _(event: memory.MemoryForecastFailed) -> str:
-    return f"memory: the forecast stopped after an error of its own: {event.error_type}: {event.message}"
+    return f"memory: the forecast stopped after an internal error: {event.error_type}: {event.message}"
 
 
 @text_of.register
@@ -580,17 +590,17 @@ def _(event: memory.LookupsWithoutRow) -> str:
 
 @text_of.register
 def _(event: hosts.HostJoinAsked) -> str:
-    return f"asked to let {', '.join(event.hosts)} join"
+    return f"a command requests that these hosts join the run: {', '.join(event.hosts)}"
 
 
 @text_of.register
 def _(event: hosts.HostJoinAbandoned) -> str:
-    return f"no host joins: {event.reason}"
+    return f"no host joins the run: {event.reason}"
 
 
 @text_of.register
 def _(event: hosts.HostJoined) -> str:
-    return f"host {event.name} has joined"
+    return f"host {event.name} joined the run"
 
 
 @text_of.register
@@ -601,17 +611,17 @@ def _(event: hosts.HostLost) -> str:
 @text_of.register
 def _(event: hosts.RowsRolledBack) -> str:
     loss = event.loss
-    where = f"the checkpoint {loss.checkpoint}" if loss.checkpoint else "initial values: there is no checkpoint"
+    where = f"checkpoint {loss.checkpoint}" if loss.checkpoint else "initial values, because there is no checkpoint"
     return (
-        f"host {loss.name} had {loss.buckets} buckets with {loss.rows:,} rows; they are on host 0 now, "
-        f"{loss.rows_restored:,} rows from {where}. These rows lose what {loss.samples:,} samples taught them since; "
-        "all other rows, the dense part and the count of samples stay"
+        f"host {loss.name} had {loss.buckets} buckets with {loss.rows:,} rows; these buckets are on host 0 now, "
+        f"with {loss.rows_restored:,} rows from {where}. These rows lose the updates of {loss.samples:,} samples "
+        "trained since then; all other rows, the dense part and the sample count are unchanged"
     )
 
 
 @text_of.register
 def _(event: hosts.HostsFileNotWritten) -> str:
-    return f"{event.path} could not be written, a resume would use the hosts of before: {event.error}"
+    return f"{event.path} could not be written; a resume would use the previous hosts: {event.error}"
 
 
 # --- many jobs on a host ----------------------------------------------------------------------------------------------
@@ -624,7 +634,7 @@ def _(event: jobs.HostPrepared) -> str:
 
 @text_of.register
 def _(event: jobs.HostStopping) -> str:
-    return f"{event.signal}: jobs save what they have trained and end; send it again to end them at once"
+    return f"received {event.signal}: all jobs save their progress and exit; a second signal ends them at once"
 
 
 @text_of.register
@@ -634,7 +644,7 @@ def _(event: jobs.HostWarned) -> str:
 
 @text_of.register
 def _(event: jobs.JobSubmitted) -> str:
-    return "in the queue"
+    return "the job is in the queue"
 
 
 @text_of.register
@@ -644,7 +654,7 @@ def _(event: jobs.JobWarned) -> str:
 
 @text_of.register
 def _(event: jobs.JobExamined) -> str:
-    return f"{event.bound} job; peak memory {mib(event.peak_bytes)}; {event.samples:,} samples"
+    return f"examined: {event.bound} job; peak memory {mib(event.peak_bytes)}; {event.samples:,} samples"
 
 
 @text_of.register
@@ -654,23 +664,23 @@ def _(event: jobs.JobStarted) -> str:
 
 @text_of.register
 def _(event: jobs.JobDone) -> str:
-    return f"done after {event.seconds:.1f} s"
+    return f"the job is done after {event.seconds:.1f} s"
 
 
 @text_of.register
 def _(event: jobs.JobCancelled) -> str:
-    return f"cancelled; what it has trained is in {event.run_dir}" if event.run_dir else "cancelled"
+    return f"the job was cancelled; its progress is in {event.run_dir}" if event.run_dir else "the job was cancelled"
 
 
 @text_of.register
 def _(event: jobs.JobStopping) -> str:
-    return f"told to save and end: {event.reason}"
+    return f"the job is asked to save its progress and exit: {event.reason}"
 
 
 @text_of.register
 def _(event: jobs.JobStopped) -> str:
-    how = "saved" if event.is_saved else f"ended before it could save ({event.reason})"
-    return f"{how}; go on with: resume {event.run_dir}"
+    how = "saved its progress" if event.is_saved else f"exited before it saved its progress ({event.reason})"
+    return f"the job {how}; continue it with: elastichost resume {event.run_dir}"
 
 
 @text_of.register
@@ -696,7 +706,7 @@ def _(event: jobs.JobTended) -> str:
 @text_of.register
 def _(event: jobs.JobShared) -> str:
     cores = f" on cores {_numbers(event.cores)}" if event.cores else ""
-    return f"{event.size}{cores}: {event.reason}"
+    return f"the job now has {event.size}{cores}: {event.reason}"
 
 
 # --- numbers ----------------------------------------------------------------------------------------------------------

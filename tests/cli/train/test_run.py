@@ -112,7 +112,7 @@ def test_an_error_that_ends_a_run_is_shown_once(tiny_job: Path) -> None:
     ended = call(here, "run", str(tiny_job), "--dashboard", "no", *sets)
     assert ended.returncode == 3
     assert ended.stderr.count("the model returned (128, 3) for a batch of 128 samples") == 1
-    assert "reports an error that ends the run: ModelError" in ended.stderr
+    assert "reported an error that ends the run: ModelError" in ended.stderr
 
 
 def test_a_missing_arena_directory_is_found_before_the_start(

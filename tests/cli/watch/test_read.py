@@ -111,7 +111,7 @@ def test_no_runs_at_all(elastichost: Elastichost) -> None:
 
 def test_events_in_words_and_as_json(elastichost: Elastichost, run_directory: Path) -> None:
     assert elastichost("events").stdout.splitlines() == [
-        "00:00:01  worker-0  worker-0.1 has pid 7",
+        "00:00:01  worker-0  worker-0.1 started with pid 7",
         "00:00:02  tuner: stay, nothing is known yet",
     ]
     *events, last = elastichost("events", "--json").stdout.splitlines()
@@ -130,7 +130,7 @@ def test_each_event_as_json_has_its_line_flat_and_its_sentence(elastichost: Elas
         "category": "progress",
         "process": "worker-0",
         "data": {"incarnation": 1, "pid": 7},
-        "text": "worker-0.1 has pid 7",
+        "text": "worker-0.1 started with pid 7",
     }
     facts = json.loads(decided)
     assert set(facts) == set(json.loads(started))

@@ -113,7 +113,7 @@ def test_gpu_memory_has_a_column_only_when_there_is_some() -> None:
 def test_plain_lines_are_whole_and_short() -> None:
     plain = plain_line(STATUS).plain
     assert plain == "[1m15s]  training  500.0k/2.0M (25%)  61.2k samples/s  eta 24s  loss 0.4568  AUC 0.7912"
-    assert event_line(LOST).plain == "03:04:05  worker-1  worker-1.2 was lost while running: killed by SIGKILL"
+    assert event_line(LOST).plain == "03:04:05  worker-1  worker-1.2 exited in state running: killed by SIGKILL"
 
 
 @pytest.mark.parametrize(

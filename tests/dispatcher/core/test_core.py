@@ -286,7 +286,7 @@ def test_a_job_that_is_killed_while_the_host_stops_can_be_gone_on_with() -> None
     assert host.job("a").state == "stopped"
     (stopped,) = host.noted(JobStopped)
     assert stopped == JobStopped("a", "/home/user/runs/a", False, "exit")
-    assert not text_of(stopped).startswith("saved")
+    assert not text_of(stopped).startswith("the job saved")
     assert [(kept.job, has_run) for kept, has_run in host.core.unfinished()] == [("a", True)]
 
 

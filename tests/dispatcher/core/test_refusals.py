@@ -1,4 +1,4 @@
-"""However many messages are refused, the journal has a few lines of it."""
+"""The journal has few lines about refused messages, even if there are many such messages."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from elastichost.runs.events import MessageRefused
 from elastichost.runs.events.text import text_of
 
 
-def test_the_first_at_once_and_then_how_many() -> None:
+def test_the_first_refusal_is_noted_at_once_and_later_ones_are_counted() -> None:
     refusals = CommandRefusals()
     assert refusals.note(0.0) is None
     refusals.add("no command: 1")
@@ -17,5 +17,5 @@ def test_the_first_at_once_and_then_how_many() -> None:
         assert refusals.note(1.0) is None
     told = refusals.note(EVERY_S)
     assert told == MessageRefused("no command: 1001", 1000)
-    assert text_of(told) == "1000 messages refused; the last: no command: 1001"
-    assert refusals.note(3 * EVERY_S) is None, "nothing is told twice"
+    assert text_of(told) == "1000 messages were refused; the last one: no command: 1001"
+    assert refusals.note(3 * EVERY_S) is None, "no refusal is noted twice"

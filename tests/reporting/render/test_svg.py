@@ -81,10 +81,10 @@ def test_ids_of_all_figures_are_different_and_referred_to(full: Report) -> None:
 def test_marks_have_tooltips(full: Report) -> None:
     titles = [one.text or "" for one in parsed(throughput_figure(full)).iter("{http://www.w3.org/2000/svg}title")]
     assert "2: 3 workers, 2 PS: try 3 workers" in titles
-    written = "checkpoint step-400 written: 500 rows, 1.0 MiB in 1.00 s; training stood still for 0.10 s"
+    written = "checkpoint step-400 written: 500 rows, 1.0 MiB in 1.00 s; training was paused for 0.10 s"
     assert f"checkpoint, 1.0 s: {written}" in titles
-    assert "evaluation, 2.0 s: the best so far; 100 samples scored in 0.4 s" in titles
-    assert "worker-0.1 was lost while running: signal 9" in titles
+    assert "evaluation, 2.0 s: evaluation finished: the best so far; 100 samples scored in 0.4 s" in titles
+    assert "worker-0.1 exited in state running: signal 9" in titles
 
 
 def test_hostile_text_is_text() -> None:

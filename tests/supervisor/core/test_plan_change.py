@@ -106,9 +106,9 @@ def test_it_is_over_a_moment_after_everybody_trains() -> None:
     assert data["request_to_first_sample_s"] == {"worker-1": pytest.approx(0.2), "worker-2": pytest.approx(1.6)}
     assert (data["workers_before"], data["servers_after"]) == (1, 2)
     assert text_of(figures) == (
-        "workers 1 -> 3, servers 1 -> 2 in 300 ms; worker-1 trained its first sample after 200 ms; "
+        "plan reached after 300 ms: workers 1 -> 3, servers 1 -> 2; worker-1 trained its first sample after 200 ms; "
         "worker-2 trained its first sample after 1600 ms; 48 buckets changed owners in 15 ms; "
-        "throughput never below 100 % of before"
+        "throughput stayed at or above 100 % of its value before the change"
     )
 
 
@@ -118,11 +118,13 @@ def test_a_newcomer_with_nothing_to_train_is_not_waited_for_for_ever() -> None:
     assert not seen.is_over(105.0)
     assert seen.is_over(105.6)
     assert seen.figures().first_sample_s == {1: None}
-    assert "worker-1 has nothing to train" in text_of(seen.figures())
+    assert "worker-1 has no samples to train" in text_of(seen.figures())
 
 
 def test_a_dip_in_words() -> None:
     seen = watch({})
     run_through(seen.dip, [1000, 300, 1000, 1000])
     seen.observe(100.81, 661, [], is_reached=True)
-    assert "throughput fell to 30 % of before and was back after 400 ms" in text_of(seen.figures())
+    assert "throughput fell to 30 % of its value before the change and recovered after 400 ms" in text_of(
+        seen.figures()
+    )
