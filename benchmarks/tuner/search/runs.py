@@ -224,7 +224,7 @@ def drifts_of(options: Options, worlds: Iterable[World], seeds: int) -> Iterator
                 change = Change(half_s, after)
                 samples = samples_of(job, 3600.0)
                 course = drive(job, policy, of.default, samples, looks_s=2 * half_s, change=change)
-                told = [at_s for at_s, one in policy.decisions if one.reason.startswith("the speed has changed")]
+                told = [at_s for at_s, one in policy.decisions if one.has_drifted]
                 later = [at_s - half_s for at_s in told if at_s >= half_s]
                 yield Drifted(
                     world=of.name,

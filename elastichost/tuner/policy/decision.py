@@ -57,7 +57,8 @@ class Decision(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     kind: "try": run a configuration to measure it; "move": change to a faster one; "return": go back to the best known
     one; "settle": keep the present one. configuration: the one that should run from now on. confidence: probability
-    that it saves time, the cost of the move included."""
+    that it saves time, the cost of the move included. has_drifted: the speed has changed, and that is why the tuner
+    decides now."""
 
     kind: Kind
     configuration: Configuration
@@ -71,6 +72,7 @@ class Decision(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     observed: int = 0  # number of measured configurations
     rank: int = 0  # number of directions in the space of the model's `parameters` that measurements determine
     parameters: int = 0
+    has_drifted: bool = False
 
 
 class TunerState(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

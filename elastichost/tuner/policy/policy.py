@@ -93,7 +93,11 @@ def advance(
     is_due = look.at_s - state.considered_s >= max(RECONSIDER_S, state.patience_s)
     if state.is_settled and not has_drifted and not is_due:
         return state, None
-    return _decide(state, block, samples_left, settings, look.at_s, "the speed has changed" if has_drifted else "")
+    first = "the speed has changed" if has_drifted else ""
+    state, decision = _decide(state, block, samples_left, settings, look.at_s, first)
+    if decision is not None and has_drifted:
+        decision = msgspec.structs.replace(decision, has_drifted=True)
+    return state, decision
 
 
 def _within(settings: TunerSettings, most_workers: int | None) -> TunerSettings:
