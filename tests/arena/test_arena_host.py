@@ -140,7 +140,7 @@ def test_directories_of_other_programs_are_left_alone(dead_owner: Owner) -> None
 
 
 def test_a_process_that_does_not_live_owns_nothing(tmp_path: Path, dead_owner: Owner) -> None:
-    with pytest.raises(ArenaError, match=f"process {dead_owner.pid} does not live"):
+    with pytest.raises(ArenaError, match=f"process {dead_owner.pid} is not running"):
         owner_of(dead_owner.pid, tmp_path)
 
 

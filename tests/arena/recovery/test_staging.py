@@ -79,14 +79,14 @@ def test_a_push_that_has_no_room_leaves_the_one_that_waits(area: StagingArea) ->
     area.write(STAGER, stamp_of(1, 8), 5, 1.0, *push(3, 1.0))
     before, (rows, bounds, _) = look(area), push(3, 2.0)
     gradients = np.broadcast_to(np.float32(1.0), (MAX_PUSH_BYTES // 4,))  # takes no memory
-    with pytest.raises(ArenaError, match="cannot be staged"):
+    with pytest.raises(ArenaError, match="can be staged"):
         area.write(STAGER, stamp_of(1, 9), 5, 1.0, rows, bounds, gradients)
     assert look(area) == before
 
 
 def test_a_stager_that_there_cannot_be_is_refused(area: StagingArea) -> None:
     for stager in (-1, MAX_STAGERS):
-        with pytest.raises(ArenaError, match="places for 256"):
+        with pytest.raises(ArenaError, match="out of range .0 to 255"):
             area.write(stager, 1, 1, 1.0, *push(3, 1.0))
 
 
