@@ -72,7 +72,7 @@ def test_what_is_no_command_is_refused_and_answered(server: CommandServer, parts
         socket.connect(server.address)
         socket.send_multipart(parts)
         assert server.socket.poll(LIMIT_S * 1000)
-        with pytest.raises(ProtocolError, match="no command"):
+        with pytest.raises(ProtocolError, match="an invalid command"):
             server.receive()
         assert socket.poll(LIMIT_S * 1000)
         assert b'"type":"RefusedMsg"' in socket.recv()
@@ -115,6 +115,6 @@ def test_what_is_no_reply_is_an_error(tmp_path: Path, monkeypatch: pytest.Monkey
         client.send(ScaleMsg(workers=1))
         assert socket.poll(LIMIT_S * 1000)
         socket.send_multipart([socket.recv_multipart()[0], b'{"type":"Perhaps"}'])
-        with pytest.raises(ProtocolError, match="what is no reply"):
+        with pytest.raises(ProtocolError, match="an invalid reply"):
             client.receive(LIMIT_S)
         client.close()

@@ -53,8 +53,8 @@ def test_settings_are_points_and_counts() -> None:
     [
         ("ps.data.before_aply", 'did you mean "ps.data.before_apply"'),
         ("nonsense:3", "unknown crash point 'nonsense'"),
-        ("worker.batch.begin:0", "counts with '0'"),
-        ("worker.batch.begin:x", "counts with 'x'"),
+        ("worker.batch.begin:0", "from 1 on, not '0'"),
+        ("worker.batch.begin:x", "from 1 on, not 'x'"),
     ],
 )
 def test_wrong_settings_are_refused_with_the_near_spelling(setting: str, words: str) -> None:
