@@ -150,7 +150,9 @@ class CommandServer:
                 raise ProtocolError(f"it has {len(parts)} parts; a command has 1")
             return peer, self._decoder.decode(parts[0])
         except (ProtocolError, msgspec.DecodeError) as error:
-            self.reply(peer, RefusedMsg(f"not a valid command: {error}", "use the version of the run", True))
+            self.reply(
+                peer, RefusedMsg(f"not a valid command: {error}", "use the elastichost version that runs the job", True)
+            )
             raise ProtocolError(f"a peer sent an invalid command: {error}") from error
 
     def wait(self, timeout_s: float, descriptors: Iterable[int] = ()) -> None:

@@ -173,11 +173,11 @@ class BucketFetchMsg(Message, frozen=True):
 class BucketPartMsg(Message, frozen=True):
     """PS -> PS: the answer to BucketFetchMsg. The frames depend on `what` of the request; n is the number of rows sent.
 
-        open      none
-        rows      for each embedding of the table: its weights [n, padded_dim] in its own precision, then its optimizer
-                  state float32 if it has one; n = `stop` - `start`
-        changed   the row numbers int64 [n], then frames as for rows
-        check     for a dynamic table: ids int64 [n], stamps uint32 [n]; n = `stop` - `start`
+    open      none
+    rows      for each embedding of the table: its weights [n, padded_dim] in its own precision, then its optimizer
+              state float32 if it has one; n = `stop` - `start`
+    changed   the row numbers int64 [n], then frames as for rows
+    check     for a dynamic table: ids int64 [n], stamps uint32 [n]; n = `stop` - `start`
     """
 
     request: Count

@@ -104,7 +104,7 @@ def test_nobody_pushes_or_pulls_in_the_name_of_another(data: DataServer, name: b
     guest, codec = dealer(data.address, name), Codec[DataMessage](DataMessage, JOB, WORKER)
     guest.send_multipart([bytes(memoryview(part)) for part in codec.encode(DenseFetchMsg(request=1))])  # type: ignore[arg-type]
     wait_for(data)
-    with pytest.raises(ProtocolError, match=r"speaks for worker-0\.1"):
+    with pytest.raises(ProtocolError, match=r"in the name of worker-0\.1"):
         data.receive()
     guest.close()
 
@@ -117,7 +117,7 @@ def test_nobody_tells_the_supervisor_anything_in_the_name_of_another(
     guest, codec = dealer(control.address, b"worker-1.1"), Codec[ControlMessage](ControlMessage, JOB, sender)
     guest.send_multipart([bytes(memoryview(part)) for part in codec.encode(DrainedMsg())])  # type: ignore[arg-type]
     wait_for(control)
-    with pytest.raises(ProtocolError, match="speaks for"):
+    with pytest.raises(ProtocolError, match="in the name of"):
         control.receive()
     guest.close()
 

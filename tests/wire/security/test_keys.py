@@ -118,7 +118,7 @@ def test_who_was_let_in_is_heard_no_more_once_the_key_is_revoked(house: House) -
     assert house.hear().sender == WORKER
     house.allowed.revoke(str(WORKER))
     client.send(hello(WORKER))
-    with pytest.raises(ProtocolError, match="the key of nobody who may speak"):
+    with pytest.raises(ProtocolError, match="the key of no admitted process"):
         house.hear()
 
 
