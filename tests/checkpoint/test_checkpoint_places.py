@@ -1,4 +1,4 @@
-"""Where the checkpoints of a run are, also below directories that runs share."""
+"""The places of a run's checkpoints, also in directories that several runs share."""
 
 from __future__ import annotations
 

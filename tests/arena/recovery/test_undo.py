@@ -1,4 +1,4 @@
-"""The undo record by itself; what it is for is tested with kills, in tests/ps/test_applier.py."""
+"""The undo record alone; tests/ps/test_applier.py tests recovery after kills."""
 
 from __future__ import annotations
 
