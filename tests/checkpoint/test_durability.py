@@ -18,7 +18,7 @@ from tests.checkpoint.test_checkpoint_format import write_checkpoint
 
 
 class Call(NamedTuple):
-    """A call. what: "sync" or "rename". path: the synced file, or the new name. size: bytes of the file at that time."""
+    """A call. what: "sync" or "rename". path: the synced file, or the new name. size: bytes of the file then."""
 
     what: str
     path: str
