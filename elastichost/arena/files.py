@@ -96,7 +96,7 @@ class MappedFile:
                 os.ftruncate(descriptor, size_bytes)
             actual_bytes = os.fstat(descriptor).st_size
             if actual_bytes != size_bytes:
-                raise ArenaError(f"{path} has {actual_bytes} bytes, the layout says {size_bytes}")
+                raise ArenaError(f"{path} has {actual_bytes} bytes; the layout requires {size_bytes}")
             return cls(path, descriptor, size_bytes)
         except OSError as error:
             os.close(descriptor)

@@ -181,7 +181,7 @@ class MemoryBoard:
 
     @property
     def words(self) -> Int64:
-        """All words, int64 [n]. A caller writes only words whose writer it is."""
+        """All words, int64 [n]. A caller writes only its own words."""
         return self._words
 
     @property

@@ -129,7 +129,7 @@ class HeartbeatMsg(Message, frozen=True):
 
 
 class LeaseRequestMsg(Message, frozen=True):
-    """From a worker whose pipeline needs more data. The supervisor answers with LeaseGrantMsg or EvaluationGrantMsg as
+    """From a worker that needs more data. The supervisor answers with LeaseGrantMsg or EvaluationGrantMsg as
     soon as it has work for the worker."""
 
     samples_per_s: Amount

@@ -116,8 +116,8 @@ class _Router:
         return (self._local,) if self._outer is None else (self._local, self._outer.socket)
 
     def _receive(self) -> tuple[bytes, list[memoryview]] | None:
-        """(identity, parts) of the next message, from the local socket and the gate in turn. Raises ProtocolError for a
-        peer whose key does not belong to its identity."""
+        """(identity, parts) of the next message, from the local socket and the gate in turn. Raises ProtocolError if
+        the key of a peer does not belong to its identity."""
         if self._outer is None:
             return _named(_receive_parts(self._local))
         for _ in self.sockets:

@@ -64,7 +64,7 @@ def test_a_directory_without_a_valid_arena_is_refused(tmp_path: Path, make_arena
         Arena.attach(tmp_path)
     arena = make_arena()
     os.truncate(arena.directory / "seen", 4096)
-    with pytest.raises(ArenaError, match="the layout says"):
+    with pytest.raises(ArenaError, match="the layout requires"):
         Arena.attach(arena.directory)
 
 

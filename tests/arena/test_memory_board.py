@@ -70,7 +70,7 @@ def test_words_are_shared_by_all_mappings_and_tables_have_separate_ones(board: M
 
 
 def test_a_board_for_another_number_of_tables_is_refused(board: MemoryBoard, tmp_path: Path) -> None:
-    with pytest.raises(ArenaError, match="the layout says"):
+    with pytest.raises(ArenaError, match="the layout requires"):
         MemoryBoard(tmp_path, 4000)
 
 

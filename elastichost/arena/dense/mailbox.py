@@ -1,8 +1,8 @@
 """The place in the arena where a worker with direct access leaves a push for the dense owner: gradients and message.
 
 A message on a socket may be lost when the worker that sent it dies. A push in the mailbox is not lost: after the death
-of the worker the dense owner reads the mailbox, and commits the released pushes whose messages did not arrive. A worker
-has two mailboxes (halves), so it can fill one while the dense owner reads the other.
+of the worker the dense owner reads the mailbox, and commits released pushes of which no message arrived. A worker has
+two mailboxes (halves), so it can fill one while the dense owner reads the other.
 
     word 0 incarnation   word 1 sequence (0: nothing is released)   word 2 bytes of the message
     then the message, up to byte MAILBOX_HEAD_BYTES; then float32 [elements], the vector

@@ -44,7 +44,7 @@ class Refusals:
 
 
 class RefusalLog:
-    """Prints reports of refused messages, for a process whose log is its standard output."""
+    """Prints reports of refused messages to the standard output, which is the log of the process."""
 
     def __init__(self) -> None:
         self._refusals = Refusals()

@@ -6,7 +6,7 @@ Three properties of ZeroMQ let a peer attack a ROUTER, and a gate limits each:
   `cut` and `join` split longer frames.
 - ZeroMQ keeps the messages that a peer does not read. At a gate few messages wait for or from one peer (`Waiting`).
 - ZeroMQ gives a routing id to the first peer that uses it. So a client adds a random suffix to its name, which no other
-  peer can guess, and the name is bound to the routing id of the first message whose key may use the name.
+  peer can guess, and the name is bound to the routing id of the first message with a key that may use the name.
 """
 
 from __future__ import annotations
@@ -108,8 +108,8 @@ class OuterRouter:
         return self._door.address
 
     def receive(self) -> tuple[bytes, list[memoryview]] | None:
-        """The next (name, parts), or None. Raises ProtocolError for a message whose key does not belong to its name,
-        and for a malformed one."""
+        """The next (name, parts), or None. Raises ProtocolError for a message with a key that does not belong to its
+        name, and for a malformed one."""
         self._door.tend(time.monotonic())
         try:
             routing_id, *frames = self.socket.recv_multipart(zmq.NOBLOCK, copy=False)

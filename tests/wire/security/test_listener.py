@@ -43,7 +43,7 @@ while not (was_shut and not server._outer._door.is_shut and most > before + 5 > 
     most = max(most, len(os.listdir("/proc/self/fd")))
     if server._outer._door.is_shut and not was_shut:
         was_shut = True
-        hear()  # who is in is not put out: he could not come back now
+        hear()  # the connected client is still served: it could not reconnect now
         assert server._outer._door.is_shut
 print(json.dumps(most), flush=True)
 for _ in sys.stdin:
