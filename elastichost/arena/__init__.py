@@ -1,24 +1,24 @@
 """The arena: a job's rows, their optimizer state and the dense vector in shared memory, as sparse mapped files.
 
 Modules, in the order to read them:
-    layout           what lies where; pure
-    least_room       how many bytes it takes at the least; pure
+    layout           the offset of every array in the files; pure
+    least_room       the minimum number of bytes that an arena takes; pure
     host             the directories of a run outside its run directory
-    owner            the process that such a directory belongs to
-    directory_lock   whether that process lives
-    files            one mapped file: pages are allocated before anybody touches them
-    arena            the mapped whole
-    words            aligned words by which one process tells another that something is there
+    owner            the process that owns such a directory
+    directory_lock   whether that process is alive
+    files            one mapped file, whose pages are allocated before a process touches them
+    arena            all files of an arena, mapped
+    words            aligned words with which one process publishes data to others
     compiled         how kernels are compiled; atomic loads and stores
     kernels          all kernels that other packages use
-    index/           keys to rows
-    rows/            lookups and updates
-    tables/          what a table's owner does
+    index/           from the keys of dynamic tables to rows
+    rows/            kernels that look rows up and update them
+    tables/          what the owner of a table's buckets does
     dense/           the dense vector
-    recovery/        what a kill must not tear
-    watermarks       what must outlive a worker
-    memory_board     memory that the supervisor allows, and what parameter servers have taken
-    double           the copy of an arena on another machine
+    recovery/        staged pushes and undo records, which survive a kill of a parameter server
+    watermarks       facts about workers that outlive them
+    memory_board     memory that the supervisor grants, and memory that parameter servers have taken
+    double           how the replica of another machine's arena is kept equal to it
 
-Importing this package imports nothing heavy; `kernels` loads numba.
+Importing this package loads no heavy library; `kernels` loads numba.
 """

@@ -34,7 +34,7 @@ LAYOUT_FILE = "LAYOUT.json"
 
 @dataclass(frozen=True, slots=True)
 class ArenaFiles:
-    """The mapped files; only the arena and the writer of a table touch them directly."""
+    """The mapped files of an arena. Only `Arena` and the writer of a table use them directly."""
 
     rows: MappedFile
     state: MappedFile
@@ -50,7 +50,7 @@ class ArenaFiles:
 
 @dataclass(frozen=True, slots=True)
 class IndexPlace:
-    """Where one dynamic table's index lies; the arguments its kernels begin with."""
+    """Where the index of one dynamic table lies. The index kernels take these values as their first arguments."""
 
     slots: Int64
     control: Int64
@@ -62,11 +62,11 @@ class IndexPlace:
     index_key: int
 
     def header_word(self, bucket: int) -> int:
-        """Position in `control` of the bucket's first header word."""
+        """Position of the bucket's first header word in `control`."""
         return (self.first_header + bucket) * HEADER_WORDS
 
     def bucket_slot(self, bucket: int) -> int:
-        """First slot of the bucket's region."""
+        """Number of the first slot of the bucket's region in `slots`."""
         return self.first_slot + bucket * self.region_slots
 
 
@@ -84,17 +84,20 @@ def _open_files(directory: Path, layout: ArenaLayout, *, create: bool) -> ArenaF
 
 
 def read_layout(directory: Path) -> ArenaLayout:
-    """Raises ArenaError when there is no complete arena in the directory."""
+    """The layout of the arena in a directory. Raises ArenaError when the directory holds no complete arena."""
     try:
         return msgspec.json.decode((directory / LAYOUT_FILE).read_bytes(), type=ArenaLayout)
     except (OSError, msgspec.DecodeError) as error:
-        hint = "was the run that made it stopped?"
+        hint = "check whether the run that made the arena has ended"
         raise ArenaError(f"{directory} is not an arena: {error}", hint=hint) from error
 
 
 class Arena:
-    """A job's arena on this host. Any process may attach; who may write what is the callers' law. allowance: what this
-    process may allocate for rows that come; a PS sets its own."""
+    """A job's arena on this host, mapped into this process.
+
+    Any process may attach. The arena does not enforce write access: each word and each row has one process that may
+    write it, and callers keep to that. `allowance` limits what this process may allocate for new rows; a PS sets it.
+    """
 
     def __init__(self, directory: Path, layout: ArenaLayout, files: ArenaFiles) -> None:
         self.directory = directory
@@ -104,7 +107,7 @@ class Arena:
         self.allowance: Allowance = UNLIMITED
         sizes = layout.files
         self.rows_flat: Float32 = files.rows.array(np.float32, 0, sizes.rows // 4)
-        self.rows_flat_half: UInt16 = files.rows.array(np.uint16, 0, sizes.rows // 2)  # the same, of bfloat16
+        self.rows_flat_half: UInt16 = files.rows.array(np.uint16, 0, sizes.rows // 2)  # the same file, as bfloat16
         self.state_flat: Float32 = files.state.array(np.float32, 0, sizes.state // 4)
         self.control: Int64 = files.control.array(np.int64, 0, sizes.control // 8)
         self._prefer_huge_pages()
@@ -115,10 +118,11 @@ class Arena:
 
     @classmethod
     def create(cls, directory: Path, layout: ArenaLayout, *, whole: bool = True) -> Arena:
-        """Makes the files in an existing directory (see `host.create_directory`) and allocates what has a fixed size;
-        rows of fixed tables only if they will all be here (`whole`), otherwise their owners do (`bucket_space`).
+        """Makes the files in an existing directory (see `host.create_directory`) and allocates what has a fixed size.
 
-        Raises ArenaFullError, naming needed and free bytes, before anything is touched, and ArenaError.
+        whole: this arena holds all rows of the fixed tables, so they are allocated here. Otherwise the PS that owns a
+        bucket allocates its rows (`bucket_space`). Raises ArenaFullError with the needed and the free bytes before any
+        file is made, and ArenaError.
         """
         free = free_bytes(directory)
         if layout.fixed_bytes > free:
@@ -134,7 +138,7 @@ class Arena:
             if whole:
                 arena._allocate_rows()
             Watermarks.create(directory)
-            # LAYOUT.json comes last: who finds it finds a complete arena.
+            # LAYOUT.json is written last: a process that finds it finds a complete arena.
             making = directory / f"{LAYOUT_FILE}.new"
             making.touch(mode=0o600)
             making.write_bytes(msgspec.json.encode(layout))
@@ -149,7 +153,7 @@ class Arena:
 
     @classmethod
     def attach(cls, directory: Path) -> Arena:
-        """Maps an arena another process made. Raises ArenaError when it is missing or malformed."""
+        """Maps an arena that another process made. Raises ArenaError when it is missing or malformed."""
         layout = read_layout(directory)
         return cls(directory, layout, _open_files(directory, layout, create=False))
 
@@ -173,7 +177,8 @@ class Arena:
                 )
 
     def _prefer_huge_pages(self) -> None:
-        """For fixed tables. A dynamic one is handed out a little at a time, and would take far more than it holds."""
+        """Asks for huge pages for the rows of fixed tables. The rows of a dynamic table are allocated in small steps:
+        with huge pages the table would take far more memory than its rows need."""
         layout, files = self.layout, self.files
         for e in layout.model.embeddings:
             if layout.model.tables[e.table].is_dynamic:
@@ -188,14 +193,15 @@ class Arena:
         return self.layout.model
 
     def rows_view(self, embedding: int) -> Rows:
-        """float32, or bfloat16 as uint16, [row_space, padded_dim] of an embedding, writable and shared."""
+        """The weights of an embedding: float32, or bfloat16 as uint16, [row_space, padded_dim], writable and shared."""
         spec, offset = self.model.embeddings[embedding], self.layout.rows_offset(embedding)
         elements = self.layout.row_space(spec.table) * spec.padded_dim
         flat: Rows = self.rows_flat_half if spec.precision == "bfloat16" else self.rows_flat
         return flat[offset : offset + elements].reshape(-1, spec.padded_dim)
 
     def state_view(self, embedding: int) -> Float32 | None:
-        """float32 [row_space] (row-wise Adagrad) or [row_space, padded_dim] (Adagrad); None for SGD."""
+        """The optimizer state of an embedding: float32 [row_space] (row-wise Adagrad) or [row_space, padded_dim]
+        (Adagrad); None for SGD."""
         spec, offset = self.model.embeddings[embedding], self.layout.state_offset(embedding)
         if offset < 0:
             return None
@@ -205,20 +211,20 @@ class Arena:
 
     def _require_dynamic(self, table: int) -> None:
         if not self.model.tables[table].is_dynamic:
-            raise ArenaError(f"table {self.model.tables[table].name!r} has a fixed size: it has no ids and no index")
+            raise ArenaError(f"table {self.model.tables[table].name!r} has a fixed size, so it has no ids and no index")
 
     def ids_view(self, table: int) -> Int64:
-        """int64 [row_space]: the id of each row of a dynamic table (meaningful where `seen` is not 0)."""
+        """The id of each row of a dynamic table: int64 [row_space], valid where `seen` is not 0."""
         self._require_dynamic(table)
         return self.files.ids.array(np.int64, 8 * self.layout.ids_offset(table), self.layout.row_space(table))
 
     def seen_view(self, table: int) -> UInt32:
-        """uint32 [row_space]: when a row was last seen (`kernels.seen_stamp`), 0 where the row is free."""
+        """When each row of a dynamic table was last seen: uint32 [row_space] of `kernels.seen_stamp`; 0: free row."""
         self._require_dynamic(table)
         return self.files.seen.array(np.uint32, 4 * self.layout.seen_offset(table), self.layout.row_space(table))
 
     def header(self, table: int, bucket: int) -> Int64:
-        """int64 [16]: the bucket's control header (words: see `index`)."""
+        """The bucket's control header: int64 [16]; `index.table` names the words."""
         first = self.layout.header_number(table, bucket) * HEADER_WORDS
         return self.control[first : first + HEADER_WORDS]
 
@@ -236,7 +242,7 @@ class Arena:
         )
 
     def index_place(self, table: int) -> IndexPlace:
-        """Arguments for the index kernels. Raises ArenaError for a fixed table."""
+        """The arguments that the index kernels take for a table. Raises ArenaError for a fixed table."""
         place = self._places[table]
         if place is None:
             self._require_dynamic(table)
@@ -244,9 +250,10 @@ class Arena:
         return place
 
     def lookup(self, table: int, keys: Int64, out: Int64) -> int:
-        """Row numbers of keys (int64 [n]) of a dynamic table into out (int64 [n]): in the table's row space, or -1.
+        """Writes the row numbers of keys (int64 [n]) of a dynamic table into out (int64 [n]); -1 is a miss.
 
-        Returns the number of misses; a miss is to be asked of the bucket's PS. No lock, no allocation, any process.
+        Row numbers are in the table's row space. Returns the number of misses; the caller asks the bucket's PS for
+        them. Takes no lock and allocates nothing; any process may call it.
         """
         place = self.index_place(table)
         if len(out) < len(keys):
@@ -267,26 +274,27 @@ class Arena:
     # --- which rows are kept ----------------------------------------------------------------------------------
 
     def admit_after(self, table: int) -> int:
-        """Sightings that an id of a dynamic table needs now to get a row: by the job file, or more to save memory."""
+        """How often an id of a dynamic table has to be seen before it gets a row: the larger of the job file's value
+        and the supervisor's, which is raised to save memory."""
         return max(self.model.tables[table].admit_after, self.board.admit_after(table))
 
     def evict_after(self, table: int) -> int:
-        """Rows of a dynamic table unseen for so many samples are dropped now, by the job file or earlier to save
-        memory; 0: none is."""
+        """After how many samples without a sighting a row of a dynamic table is dropped; 0: no row is dropped. The
+        smaller of the job file's value and the supervisor's, which is set to save memory."""
         ages = (self.model.tables[table].evict_after_samples, self.board.horizon(table))
         return min((age for age in ages if age > 0), default=0)
 
     def notes_seen(self, table: int) -> bool:
-        """Whether sightings of a dynamic table's rows are noted: its ages are known, and a worker may stamp a row that
-        was dropped meanwhile."""
+        """Whether workers stamp the rows of a dynamic table when they use them. If so the ages of its rows are known,
+        and a worker may stamp a row after it was dropped."""
         return self.model.tables[table].evict_after_samples > 0 or self.board.notes_seen
 
     def touched_bytes(self) -> int:
-        """Memory (or disk) that the arena's files really take."""
+        """Bytes of memory (or disk) that the arena's files occupy, without the holes of sparse files."""
         return sum(file.touched_bytes() for file in self.files.all())
 
     def close(self) -> None:
-        """Unmaps. Views that others still hold keep their part mapped; the files stay."""
+        """Unmaps the files, which stay in the directory. A view that is still in use keeps its file mapped."""
         empty = np.zeros(0, np.int64)
         self.rows_flat = self.state_flat = np.zeros(0, np.float32)
         self.control = self._slots = empty

@@ -1,8 +1,8 @@
 """How kernels are compiled, and the atomic loads and stores that shared memory needs.
 
-numba compiles plain loads and stores that the compiler may reorder, merge or repeat. What two processes exchange
-without a lock goes through `load_acquire` and `store_release` (sequentially consistent): on x86 a load costs
-nothing extra.
+The loads and stores that numba compiles are plain: the compiler may reorder, merge or repeat them. Words that two
+processes exchange without a lock are therefore read with `load_acquire` and written with `store_release`, which is
+sequentially consistent. On x86 such a load costs no more than a plain one.
 """
 
 from __future__ import annotations
@@ -41,15 +41,15 @@ Scalar = TypeVar("Scalar", bound=np.generic)
 
 
 def compiled(function: Callable[P, R]) -> Callable[P, R]:
-    """A machine-code kernel: releases the interpreter lock, cached on disk where that is possible, floats divide as
-    IEEE says."""
-    # reassoc and contract let sums of squares vectorise; the result is the same in every process of a host.
+    """Compiles a function to machine code that runs without the interpreter lock. Floats divide as in IEEE 754. The
+    machine code is cached on disk where that is possible."""
+    # reassoc and contract let LLVM vectorise sums of squares; the result is the same in every process of a host.
     return _kernel(function, error_model="numpy", fastmath={"reassoc", "contract"})
 
 
 def exactly_compiled(function: Callable[P, R]) -> Callable[P, R]:
-    """As `compiled`, but floats are added in the order that is written and divide as Python does: the same numbers on
-    every host."""
+    """As `compiled`, but floats are added in the order of the source and divide as in Python, so the result is the same
+    on every host."""
     return _kernel(function)
 
 
@@ -60,17 +60,19 @@ def _kernel(function: Callable[P, R], **options: Any) -> Callable[P, R]:
 
 
 def _stamp(kernel: Any, function: Callable[..., Any]) -> None:
-    """What is cached holds for all sources that the kernel may be made of: numba itself looks at the file of the
-    function only, and would go on with machine code of what that calls as it was before a change."""
+    """Makes numba's cache valid only for the present state of all sources that the kernel may be compiled from. numba
+    itself checks the file of the function only: after a change in a function that it calls, numba would load machine
+    code that contains the old version."""
     cache = getattr(getattr(kernel, "_cache", None), "_cache_file", None)
     if cache is None:
-        return  # nothing is compiled (NUMBA_DISABLE_JIT), or nothing can be kept
+        return  # numba does not compile (NUMBA_DISABLE_JIT), or cannot write a cache
     folders = {Path(__file__).parent, _part_of(Path(function.__code__.co_filename))}
     cache._source_stamp = (cache._source_stamp, *(_digest(folder) for folder in sorted(folders)))
 
 
 def _part_of(source: Path) -> Path:
-    """The folder whose sources a kernel may call: the part of this package that it is in, or its own folder."""
+    """The folder whose sources a kernel may call: the subpackage of elastichost that contains the file, or for a file
+    outside elastichost its own folder."""
     package = Path(__file__).parents[1]
     if source.is_relative_to(package):
         return package / source.relative_to(package).parts[0]
@@ -79,7 +81,7 @@ def _part_of(source: Path) -> Path:
 
 @functools.cache
 def _digest(folder: Path) -> str:
-    """Of all Python sources in a directory and below it."""
+    """A digest of all Python sources in a directory and below it."""
     found = hashlib.blake2b(digest_size=16)
     for path in sorted(folder.rglob("*.py")):
         found.update(str(path.relative_to(folder)).encode() + b"\0" + path.read_bytes() + b"\0")
@@ -87,7 +89,8 @@ def _digest(folder: Path) -> str:
 
 
 def inlined(function: Callable[P, R]) -> Callable[P, R]:
-    """As `compiled`, for a part of a kernel's inner loop: LLVM alone leaves what takes many arrays outside."""
+    """As `compiled`, for a function called in a kernel's inner loop: it is always inlined. LLVM by itself does not
+    inline a function that takes many arrays."""
     kernel = numba.njit(nogil=True, error_model="numpy", fastmath={"reassoc", "contract"}, forceinline=True)(function)
     return cast(Callable[P, R], kernel)
 
@@ -127,16 +130,17 @@ def _prefetch(typing_context: Any, array: Any, position: Any) -> Any:
         address = builder.bitcast(_element(context, builder, signature.args[0], *arguments), byte_pointer)
         flag = ir.IntType(32)
         kind = ir.FunctionType(ir.VoidType(), [byte_pointer, flag, flag, flag])
-        # declare_intrinsic knows how this llvmlite names the type of a pointer.
+        # declare_intrinsic builds the intrinsic's name, which depends on how this version of llvmlite types pointers.
         function = builder.module.declare_intrinsic("llvm.prefetch", [byte_pointer], kind)
-        builder.call(function, [address, flag(0), flag(3), flag(1)])  # to read, into every level, data
+        # for a read, into every cache level, of data
+        builder.call(function, [address, flag(0), flag(3), flag(1)])
         return context.get_dummy_value()
 
     return types.void(array, types.intp), generate
 
 
 class _Writable:
-    """numpy's array protocol for the memory of a read-only array, which it keeps alive."""
+    """Presents the memory of a read-only array as writable through numpy's array protocol, and keeps it alive."""
 
     def __init__(self, source: npt.NDArray[Any]) -> None:
         self.source = source
@@ -144,10 +148,10 @@ class _Writable:
 
 
 def kernel_ready(array: npt.NDArray[Scalar]) -> npt.NDArray[Scalar]:
-    """The same values as a contiguous, aligned array that counts as writable, without a copy where possible.
+    """The same values as a contiguous, aligned array that is flagged as writable, without a copy where possible.
 
-    numba compiles a kernel anew for read-only or unaligned arrays, and arrays over received messages are read-only.
-    The result may share memory with `array`; kernels must not write to it.
+    numba compiles a second version of a kernel for read-only or unaligned arrays, and arrays over received messages are
+    read-only. The result may share memory with `array`, so kernels must not write to it.
     """
     flags = array.flags
     if not (flags.c_contiguous and flags.aligned):
@@ -155,13 +159,13 @@ def kernel_ready(array: npt.NDArray[Scalar]) -> npt.NDArray[Scalar]:
     return array if flags.writeable else cast(npt.NDArray[Scalar], np.asarray(_Writable(array)))
 
 
-# Inside kernels: int64, which `int()` of an unsigned number is not.
+# Converts to int64 inside kernels; there `int()` of an unsigned number stays unsigned.
 signed = cast(Callable[[Any], int], np.int64)
 
-# int64 1-D arrays only. load_acquire(words, i) -> word; store_release(words, i, word).
+# load_acquire(words, i) -> word and store_release(words, i, word), for one-dimensional int64 arrays only.
 load_acquire = cast(Callable[[npt.NDArray[np.int64], int], int], intrinsic(_load))
 store_release = cast(Callable[[npt.NDArray[np.int64], int, int], None], intrinsic(_store))
-# Nothing before it is seen after it by another process, nothing after it before.
+# full_fence(): other processes see every memory access before the fence ahead of every access after it.
 full_fence = cast(Callable[[], None], intrinsic(_fence))
-# prefetch(array, i): asks for the cache line of an element; a position outside the array is allowed.
+# prefetch(array, i): loads the cache line of an element in advance; a position outside the array is allowed.
 prefetch = cast(Callable[[npt.NDArray[Any], int], None], intrinsic(_prefetch))

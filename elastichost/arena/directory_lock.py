@@ -1,10 +1,10 @@
-"""Whether somebody lives in a directory of a run, told by a lock on its LOCK file.
+"""A lock on the LOCK file of a run's directory, which shows whether the process that owns the directory is alive.
 
-A pid says nothing in another pid namespace (a container that shares /dev/shm with its host), and may be another
-process' by now. A lock of the kernel holds across namespaces, and ends with the process that has it.
+A pid means nothing in another pid namespace (a container that shares /dev/shm with its host), and the kernel may have
+given it to another process. A kernel lock (flock) is visible across namespaces and ends with the process that holds it.
 
-    exclusive  the supervisor (or agent, or dispatcher) that the directory belongs to: it is *led*
-    shared     the keeper of an arena whose supervisor has died: whoever resumes the run may take it over
+    exclusive  held by the supervisor, agent or dispatcher that owns the directory: the directory is *led*
+    shared     held by the fork server that keeps an arena after its supervisor died: a resumed run may take it over
 """
 
 from __future__ import annotations
@@ -18,17 +18,20 @@ from pathlib import Path
 __all__ = ["LOCK_FILE", "SharedDirectoryLock", "has_lock", "is_led", "is_living", "lead_directory", "release_directory"]
 
 LOCK_FILE = "LOCK"
-# Longer than the moment for which somebody who only looks has the lock.
+# Longer than a process that only tests the lock holds it.
 KEEP_PATIENCE_S, LOOK_EVERY_S = 0.2, 0.005
 
-# (this process, descriptor) of the directories that it leads: a forked child leads none.
+# Directories that this process leads: (its pid, descriptor of the lock). The pid differs in a forked child, which
+# leads none of them.
 _led: dict[Path, tuple[int, int]] = {}
 
 
 def lead_directory(directory: Path, name: Path | None = None) -> None:
-    """This process leads the directory from now on, until `release_directory` or its own end. name: that the directory
-    is going to have. The lock is a new file in place of an old one, which the keeper that is left behind may have.
-    Raises OSError."""
+    """Makes this process lead the directory until `release_directory` or until the process ends.
+
+    name: the path that the caller will rename the directory to. The lock is a new file that replaces an old one,
+    because the keeper of a dead supervisor's arena may still hold the old file. Raises OSError.
+    """
     making = directory / f"{LOCK_FILE}.new"
     descriptor = os.open(making, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:
@@ -42,24 +45,24 @@ def lead_directory(directory: Path, name: Path | None = None) -> None:
 
 
 def release_directory(directory: Path) -> None:
-    """This process leads it no more; nothing happens if it did not."""
+    """Ends this process' lead of the directory. Does nothing if this process does not lead it."""
     pid, descriptor = _led.pop(directory, (0, -1))
     if pid == os.getpid():
         os.close(descriptor)
 
 
 def is_led(directory: Path) -> bool:
-    """Whether the process that it belongs to lives, in whatever namespace."""
+    """Whether the process that leads the directory is alive, in any pid namespace."""
     return not _may_lock(directory, fcntl.LOCK_SH)
 
 
 def has_lock(directory: Path) -> bool:
-    """Without one nobody can be seen to live there, and its owner's pid is all there is to go by."""
+    """Whether the directory has a LOCK file. Without one only the owner's pid shows whether the owner is alive."""
     return (directory / LOCK_FILE).exists()
 
 
 def is_living(directory: Path) -> bool:
-    """Whether it is led, or kept for whoever resumes the run."""
+    """Whether the directory is led, or kept for a resumed run."""
     return not _may_lock(directory, fcntl.LOCK_EX)
 
 
@@ -77,15 +80,15 @@ def _may_lock(directory: Path, kind: int) -> bool:
 
 
 def _open(directory: Path) -> int:
-    """-1: there is no lock."""
+    """The descriptor of the LOCK file; -1 if there is none."""
     with contextlib.suppress(OSError):
         return os.open(directory / LOCK_FILE, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
     return -1
 
 
 class SharedDirectoryLock:
-    """A directory whose owner has died, kept until `close`: `clean` leaves it alone. It keeps nothing while somebody
-    leads it, or if it is gone."""
+    """Keeps a directory whose owner has died until `close`: `python -m elastichost clean` does not remove it. The lock
+    is not taken if another process leads the directory or if it has no LOCK file."""
 
     def __init__(self, directory: Path) -> None:
         self._descriptor = _open(directory)
@@ -100,7 +103,7 @@ class SharedDirectoryLock:
                 time.sleep(LOOK_EVERY_S)
 
     def close(self) -> None:
-        """May be called again."""
+        """Releases the lock. A repeated call does nothing."""
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1

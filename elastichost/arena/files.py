@@ -1,7 +1,7 @@
-"""One mapped file of the arena: shared, sparse, its pages allocated before anybody touches them.
+"""One mapped file of the arena: shared and sparse. Its pages are allocated before any process touches them.
 
-Touching a page of a full tmpfs is SIGBUS, which no process survives. So ranges are allocated by `fallocate` first,
-and a full file system is an `ArenaFullError`.
+A process that touches an unallocated page of a full tmpfs is killed by SIGBUS. So each range is allocated by
+`fallocate` before it is used, and a full file system raises `ArenaFullError`.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from elastichost.errors import ArenaError, ArenaFullError
 
 __all__ = ["ALIGNMENT_BYTES", "MORE_ROOM", "MappedFile", "aligned"]
 
-ALIGNMENT_BYTES = 64  # of arrays that follow one another in a file: a line of the cache
+ALIGNMENT_BYTES = 64  # alignment of arrays that follow one another in a file: one cache line
 
-# What a user can do about a file system that is too small for the arena.
+# Hint for a file system that is too small for the arena.
 MORE_ROOM = (
     "enlarge it (`docker run --shm-size=8g ...`, `mount -o remount,size=8G /dev/shm`), free some of it, or set "
     "ELASTICHOST_ARENA_DIR to a directory with more room"
@@ -34,11 +34,11 @@ _FALLOC_FL_PUNCH_HOLE = 2
 
 
 def _huge_page_bytes(told: Path = Path("/sys/kernel/mm/transparent_hugepage/hpage_pmd_size")) -> int:
-    """2 MiB on x86; 32 or 512 MiB on ARM with large pages."""
+    """Size of a huge page: 2 MiB on x86, 32 or 512 MiB on ARM with large pages."""
     try:
         return int(told.read_text(encoding="ascii"))
     except (OSError, ValueError):
-        return 2 << 20  # a kernel without huge pages: nothing is asked of it then
+        return 2 << 20  # the kernel has no huge pages: madvise fails, which `prefer_huge_pages` ignores
 
 
 HUGE_PAGE_BYTES = _huge_page_bytes()
@@ -57,7 +57,7 @@ _fallocate = _load_fallocate()
 
 
 class MappedFile:
-    """A file of fixed virtual size, mapped shared and writable."""
+    """A sparse file of fixed virtual size, mapped shared and writable."""
 
     def __init__(self, path: Path, descriptor: int, size_bytes: int) -> None:
         self.path = path
@@ -67,7 +67,8 @@ class MappedFile:
 
     @classmethod
     def create(cls, path: Path, size_bytes: int) -> MappedFile:
-        """Makes a sparse file of zeros (0600). Raises ArenaError when it exists or the file system refuses."""
+        """Makes a sparse file of zeros (mode 0600) and maps it. Raises ArenaError when the file exists, or when the
+        file system cannot make it."""
         return cls._open(path, os.O_CREAT | os.O_EXCL, size_bytes)
 
     @classmethod
@@ -77,8 +78,9 @@ class MappedFile:
 
     @classmethod
     def attach_or_create(cls, path: Path, size_bytes: int) -> MappedFile:
-        """Maps a file of this process' own, which its predecessor may have made, or been killed while making it.
-        Raises ArenaError when it has another size or the file system refuses."""
+        """Maps a file that only this process uses, and makes it if it is missing. A predecessor that was killed while
+        making it may have left an empty file, which is replaced. Raises ArenaError when the file has another size, or
+        when the file system cannot make it."""
         if path.exists() and path.stat(follow_symlinks=False).st_size == 0:
             path.unlink()
         return cls._open(path, 0 if path.exists() else os.O_CREAT | os.O_EXCL, size_bytes)
@@ -94,7 +96,7 @@ class MappedFile:
                 os.ftruncate(descriptor, size_bytes)
             actual_bytes = os.fstat(descriptor).st_size
             if actual_bytes != size_bytes:
-                raise ArenaError(f"{path} has {actual_bytes} bytes, the layout says {size_bytes}")
+                raise ArenaError(f"{path} has {actual_bytes} bytes; the layout requires {size_bytes}")
             return cls(path, descriptor, size_bytes)
         except OSError as error:
             os.close(descriptor)
@@ -108,7 +110,8 @@ class MappedFile:
         return np.frombuffer(self._map, dtype=dtype, count=count, offset=offset_bytes)
 
     def allocate(self, offset_bytes: int, length_bytes: int, purpose: str) -> None:
-        """Makes a range safe to touch. Raises ArenaFullError naming `purpose` and bytes."""
+        """Allocates the pages of a range, so that processes can touch them. Raises ArenaFullError, which names
+        `purpose` and the bytes."""
         if length_bytes <= 0:
             return
         try:
@@ -124,7 +127,7 @@ class MappedFile:
             ) from error
 
     def punch(self, offset_bytes: int, length_bytes: int) -> None:
-        """Gives a range's pages back; it reads as zeros afterwards. Raises ArenaError."""
+        """Frees the pages of a range, which reads as zeros afterwards. Raises ArenaError."""
         if length_bytes <= 0:
             return
         mode = _FALLOC_FL_PUNCH_HOLE | _FALLOC_FL_KEEP_SIZE
@@ -133,26 +136,27 @@ class MappedFile:
             if code == errno.EINTR:
                 continue
             if code in (errno.EOPNOTSUPP, errno.ENOSYS):
-                # A file system without holes keeps the pages; the promise of zeros holds all the same.
+                # The file system has no holes: the pages stay allocated, but must read as zeros.
                 self.array(np.uint8, offset_bytes, length_bytes)[:] = 0
                 return
             raise ArenaError(f"cannot free {length_bytes} bytes of {self.path}: {os.strerror(code)}")
 
     def prefer_huge_pages(self, offset_bytes: int, length_bytes: int) -> None:
-        """Asks for huge pages where whole ones fit: rows are read at random, and each look into the page tables costs
-        as much as the row. A host whose `shmem_enabled` says "never", as most do, keeps its small pages."""
+        """Asks for huge pages where whole ones fit into the range. Rows are read in random order, and with small pages
+        a walk of the page tables costs as much as reading the row. On a host whose `shmem_enabled` is "never", as on
+        most, pages stay small."""
         first = -(-offset_bytes // HUGE_PAGE_BYTES) * HUGE_PAGE_BYTES
         stop = (offset_bytes + length_bytes) // HUGE_PAGE_BYTES * HUGE_PAGE_BYTES
         if stop > first:
-            with contextlib.suppress(OSError):  # a kernel built without them
+            with contextlib.suppress(OSError):  # the kernel was built without huge pages
                 self._map.madvise(mmap.MADV_HUGEPAGE, first, stop - first)
 
     def touched_bytes(self) -> int:
-        """What the file really takes."""
+        """Bytes that the file occupies, without its holes."""
         return os.fstat(self._descriptor).st_blocks * 512
 
     def close(self) -> None:
-        """Unmaps, unless a view still lives: then the mapping goes with the last view."""
+        """Unmaps the file. If a view is still in use, the mapping ends with the last view."""
         if self._descriptor < 0:
             return
         os.close(self._descriptor)
@@ -163,5 +167,5 @@ class MappedFile:
 
 
 def aligned(size_bytes: int) -> int:
-    """Where the next array may begin."""
+    """The size rounded up to the alignment of arrays: where the next array may begin."""
     return -(-size_bytes // ALIGNMENT_BYTES) * ALIGNMENT_BYTES

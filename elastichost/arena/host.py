@@ -1,7 +1,8 @@
-"""Directories of a run outside its run directory: the arena and the sockets; who owns them; whose owner is dead.
+"""The directories of a run outside its run directory (arena and sockets), their owners, and those of dead owners.
 
-Whoever wants to remove a directory or take it over from a dead owner *holds* it first: a lock on the directory itself,
-which the kernel opens when its holder ends. `OWNER.json` only changes while it is held.
+A process that removes a directory, or takes it over from a dead owner, *holds* it first: it locks the directory itself
+with flock, and the kernel releases the lock when the process ends. `OWNER.json` changes only while the directory is
+held.
 """
 
 from __future__ import annotations
@@ -43,20 +44,20 @@ __all__ = [
     "used_bytes",
 ]
 
-# An arena root with less room than this is small: Docker gives a container 64 MiB of /dev/shm unless it is told more.
+# An arena root with less room than this counts as small: Docker gives a container 64 MiB of /dev/shm by default.
 SMALL_BYTES = 1 << 30
 OWNER_FILE = "OWNER.json"
 _MOST_OWNER_BYTES = 64 * 1024
 _PREFIX = "elastichost-"
-# sockaddr_un holds 108 bytes, and a socket's own name ("/server-12.3") needs its share.
+# sockaddr_un holds 108 bytes, of which the name of a socket ("/server-12.3") takes a part.
 _MAX_SOCKET_DIRECTORY_BYTES = 80
-# Longer than the moment for which a guardian that only looks holds a directory.
+# Longer than an arena reaper that only tests a directory holds it.
 HOLD_PATIENCE_S = 0.2
 
 
 @dataclass(frozen=True, slots=True)
 class StaleArena:
-    """A directory (arena or sockets) whose owner is dead; `bytes` is what removing it frees."""
+    """An arena or socket directory whose owner is dead. `bytes`: what its removal frees."""
 
     path: Path
     owner: Owner
@@ -64,30 +65,32 @@ class StaleArena:
 
 
 def arena_root() -> Path:
-    """Where arenas lie: ELASTICHOST_ARENA_DIR, or /dev/shm."""
+    """The parent directory of arenas: ELASTICHOST_ARENA_DIR, or /dev/shm."""
     return Path(os.environ.get("ELASTICHOST_ARENA_DIR") or "/dev/shm")
 
 
 def _checked(run_id: str) -> str:
     if not run_id or run_id.startswith(".") or "/" in run_id or "\0" in run_id:
-        raise ArenaError(f"run id {run_id!r} cannot be part of a directory's name")
+        raise ArenaError(f"run id {run_id!r} is empty, begins with '.', or contains '/' or a null character")
     return run_id
 
 
 def arena_directory(run_id: str, host: int = 0) -> Path:
-    """`<root>/elastichost-<uid>-<run id>`, with `-h<number>` behind it for a further host; it need not exist."""
+    """The path of a run's arena, `<root>/elastichost-<uid>-<run id>`; hosts other than 0 append `-h<number>`. The
+    directory need not exist."""
     more = f"-h{host}" if host else ""
     return arena_root() / f"{_PREFIX}{os.geteuid()}-{_checked(run_id)}{more}"
 
 
 def double_directory(run_id: str, host: int) -> Path:
-    """Of the double that the supervisor has of that host's arena; it need not exist."""
+    """The path of the supervisor's replica of another host's arena. The directory need not exist."""
     path = arena_directory(run_id, host)
     return path.with_name(f"{path.name}-double")
 
 
 def _socket_roots() -> tuple[Path, ...]:
-    """XDG_RUNTIME_DIR only if it is this user's own: after `su` or `sudo` it is often still another's."""
+    """The parent directories of socket directories, in order of preference. XDG_RUNTIME_DIR counts only if this user
+    owns it: after `su` or `sudo` the variable often still names another user's directory."""
     runtime = Path(os.environ.get("XDG_RUNTIME_DIR") or os.devnull)
     try:
         is_own = runtime.is_dir() and runtime.stat().st_uid == os.geteuid() and os.access(runtime, os.W_OK | os.X_OK)
@@ -97,10 +100,10 @@ def _socket_roots() -> tuple[Path, ...]:
 
 
 def socket_directory(run_id: str) -> Path:
-    """`<XDG_RUNTIME_DIR or temporary directory>/elastichost-<run id>`; it need not exist.
+    """The path of a run's sockets, `<XDG_RUNTIME_DIR or temporary directory>/elastichost-<run id>`.
 
-    Always short enough for ipc socket paths under 100 bytes: a long run id is replaced by its hash.
-    Raises PreflightError when even that does not fit.
+    The directory need not exist. The path has at most 80 bytes, so that ipc socket paths in it stay under 100 bytes: a
+    run id that is too long is replaced by its hash. Raises PreflightError when even the hash does not fit.
     """
     name = _PREFIX + _checked(run_id)
     digest = hashlib.blake2b(run_id.encode(), digest_size=8).hexdigest()
@@ -110,13 +113,15 @@ def socket_directory(run_id: str) -> Path:
             if len(os.fsencode(root / candidate)) <= _MAX_SOCKET_DIRECTORY_BYTES:
                 return root / candidate
     raise PreflightError(
-        f"no directory short enough for sockets under {', '.join(map(str, _socket_roots()))}",
+        f"the paths of the socket directories under {', '.join(map(str, _socket_roots()))} are too long: a path may "
+        f"have at most {_MAX_SOCKET_DIRECTORY_BYTES} bytes",
         hint="set TMPDIR to a short path such as /tmp",
     )
 
 
 def create_directory(path: Path, owner: Owner) -> None:
-    """Makes `path` (0700) with its OWNER.json, all or nothing. Raises ArenaError when it exists or cannot be made."""
+    """Makes the directory `path` (mode 0700) with its OWNER.json in one atomic step. Raises ArenaError when `path`
+    exists or cannot be made."""
     making = path.with_name(f"{path.name}.new-{os.getpid()}")
     try:
         making.mkdir(mode=0o700)
@@ -137,14 +142,14 @@ def create_directory(path: Path, owner: Owner) -> None:
     except OSError as error:
         raise ArenaError(
             f"cannot make the directory {path}: {error}",
-            hint="set ELASTICHOST_ARENA_DIR to a directory you may write to, or remove what dead runs left: "
-            "python -m elastichost clean",
+            hint="set ELASTICHOST_ARENA_DIR to a directory you may write to, or remove the directories of dead runs "
+            "with: python -m elastichost clean",
         ) from error
 
 
 def read_owner(path: Path) -> Owner:
-    """Who owns the directory `path`. Raises ArenaError when OWNER.json is missing or malformed, or when another user
-    could have written it."""
+    """The owner of the directory `path`. Raises ArenaError when OWNER.json is missing or malformed, or when another
+    user owns the directory or the file or can write to it."""
     try:
         directory = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
         try:
@@ -152,7 +157,7 @@ def read_owner(path: Path) -> Owner:
             with os.fdopen(os.open(OWNER_FILE, flags, dir_fd=directory), "rb") as file:
                 for which, facts in ((path, os.fstat(directory)), (path / OWNER_FILE, os.fstat(file.fileno()))):
                     if facts.st_uid != os.geteuid() or facts.st_mode & 0o022:
-                        raise ArenaError(f"{which} is another user's, or other users can write to it: not believed")
+                        raise ArenaError(f"{which} is owned by another user or writable for others, so it is ignored")
                 return msgspec.json.decode(file.read(_MOST_OWNER_BYTES), type=Owner)
         finally:
             os.close(directory)
@@ -161,14 +166,15 @@ def read_owner(path: Path) -> Owner:
 
 
 class Hold:
-    """A directory that nobody else may remove or take over until `release`."""
+    """A directory that this process has locked: no other process removes it or takes it over until `release`."""
 
     def __init__(self, path: Path, descriptor: int) -> None:
         self.path = path
         self._descriptor = descriptor
 
     def take_over(self, owner: Owner) -> None:
-        """Makes the directory `owner`'s, all or nothing. Raises ArenaError."""
+        """Writes `owner` as the directory's owner in one atomic step. If the owner is this process, it leads the
+        directory from then on. Raises ArenaError."""
         making = self.path / f"{OWNER_FILE}.new"
         try:
             if owner.pid == os.getpid():
@@ -178,13 +184,17 @@ class Hold:
                 file.write(msgspec.json.encode(owner))
             making.rename(self.path / OWNER_FILE)
         except OSError as error:
-            raise ArenaError(f"cannot take {self.path} over: {error}") from error
+            raise ArenaError(f"cannot take over {self.path}: {error}") from error
 
     def remove(self) -> None:
-        """Whoever is killed within it leaves a directory that still has its owner, so it is stale, and no LAYOUT.json,
-        so nobody resumes from it. Raises OSError."""
+        """Removes the directory. Raises OSError.
+
+        LAYOUT.json goes first and OWNER.json last. So a process that is killed within this call leaves a directory that
+        no run resumes from, and that `clean` finds as stale by its owner.
+        """
         release_directory(self.path)
-        for entry in sorted(os.scandir(self.path), key=lambda entry: entry.name):  # capitals come first
+        # Capital letters sort first, so LAYOUT.json is among the first entries.
+        for entry in sorted(os.scandir(self.path), key=lambda entry: entry.name):
             if entry.is_dir(follow_symlinks=False):
                 shutil.rmtree(entry.path)
             elif entry.name != OWNER_FILE:
@@ -192,7 +202,7 @@ class Hold:
         shutil.rmtree(self.path)
 
     def release(self) -> None:
-        """May be called again."""
+        """Releases the lock. A repeated call does nothing."""
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
@@ -205,14 +215,14 @@ class Hold:
 
 
 def hold(path: Path, patience_s: float = HOLD_PATIENCE_S) -> Hold | None:
-    """The directory, held; None when another process holds it for longer than that. Raises FileNotFoundError when it
-    is gone, and OSError."""
+    """Holds the directory. None when another process holds it for longer than `patience_s`. Raises FileNotFoundError
+    when the directory is gone, and OSError."""
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         if not _lock(descriptor, patience_s):
             os.close(descriptor)
             return None
-        # It may have been removed between the two calls, and another one may bear its name by now.
+        # Between open and lock the directory may have been removed, and a new one may have been made with its name.
         if not os.path.samestat(os.stat(path, follow_symlinks=False), os.fstat(descriptor)):
             raise FileNotFoundError(path)
     except OSError:
@@ -235,8 +245,8 @@ def _lock(descriptor: int, patience_s: float) -> bool:
 
 
 def remove_owned(path: Path, owner: Owner) -> bool:
-    """Removes a directory if it (still) belongs to this process, alive or dead. False: another process holds it just
-    now, so that has to be asked again. Raises OSError."""
+    """Removes a directory if `owner`, a living or a dead process, still owns it. False: another process holds the
+    directory at present, so the caller has to try again. Raises OSError."""
     try:
         held = hold(path)
         if held is None:
@@ -245,12 +255,12 @@ def remove_owned(path: Path, owner: Owner) -> bool:
             if is_same(read_owner(path), owner):
                 held.remove()
     except (FileNotFoundError, ArenaError):
-        pass  # nothing is there, or nothing of an owner
+        pass  # the directory or its OWNER.json is missing or not valid
     return True
 
 
 def free_bytes(path: Path) -> int:
-    """Bytes that files under `path` (or its nearest existing parent) can still take."""
+    """Free bytes of the file system of `path`, or of its nearest existing parent."""
     while not path.exists() and path != path.parent:
         path = path.parent
     facts = os.statvfs(path)
@@ -258,7 +268,7 @@ def free_bytes(path: Path) -> int:
 
 
 def is_in_memory(path: Path) -> bool:
-    """Whether files there are memory (tmpfs), and not a disk's, of which memory holds what there is room for."""
+    """Whether the files under `path` are held in memory (tmpfs, ramfs), and not on a disk with a page cache."""
     device = f"{os.major(path.stat().st_dev)}:{os.minor(path.stat().st_dev)}"
     for line in Path("/proc/self/mountinfo").read_text().splitlines():
         mount, _, kind = line.partition(" - ")
@@ -268,7 +278,8 @@ def is_in_memory(path: Path) -> bool:
 
 
 def _run_directories(root: Path) -> Iterator[Path]:
-    """Directories that bear the project's prefix, whoever owns them (`read_owner`). Symbolic links are not followed."""
+    """Directories under `root` whose names begin with the project's prefix, of any owner. Symbolic links are skipped.
+    A root that is missing or not readable has none."""
     try:
         entries = sorted(os.scandir(root), key=lambda entry: entry.name)
     except (FileNotFoundError, PermissionError):
@@ -279,17 +290,18 @@ def _run_directories(root: Path) -> Iterator[Path]:
 
 
 def used_bytes(path: Path) -> int:
-    """Memory (or disk) that the files of a directory really take."""
+    """Bytes of memory (or disk) that the files of a directory occupy, without the holes of sparse files."""
     return sum(entry.stat(follow_symlinks=False).st_blocks * 512 for entry in os.scandir(path))
 
 
 def stale_arenas() -> list[StaleArena]:
-    """Arena and socket directories of this user in which nobody lives. Directories without an owner are left alone."""
+    """This user's arena and socket directories whose owners are dead and which no process keeps for a resume.
+    Directories without a valid OWNER.json are skipped."""
     return [left for left in _left_arenas() if not is_living(left.path)]
 
 
 def _left_arenas() -> Iterator[StaleArena]:
-    """Those of dead owners, also arenas that are kept."""
+    """This user's arena and socket directories of dead owners, including arenas that are kept for a resume."""
     for root in dict.fromkeys((arena_root(), *_socket_roots())):
         for path in _run_directories(root):
             try:
@@ -297,41 +309,43 @@ def _left_arenas() -> Iterator[StaleArena]:
                 if not is_led(path) and (has_lock(path) or not is_alive(owner)):
                     yield StaleArena(path, owner, used_bytes(path))
             except (ArenaError, FileNotFoundError):
-                continue  # no owner was ever written, or another process removed it just now
+                continue  # it has no valid OWNER.json, or another process has just removed it
 
 
 def left_of(run_dir: Path) -> list[StaleArena]:
-    """What dead owners left of a run, also what is kept for whoever resumes it."""
+    """The directories of a run whose owners are dead, including an arena that is kept for a resume."""
     return [left for left in _left_arenas() if left.owner.run_dir == str(run_dir)]
 
 
 def hold_left(run_dir: Path) -> tuple[Hold, ...]:
-    """Holds every directory that dead owners left of a run, so that no guardian removes one while it is looked into."""
+    """Holds the directories of a run whose owners are dead, so that no arena reaper removes one while the caller reads
+    it. Directories that another process holds are left out."""
     held: list[Hold] = []
     for left in left_of(run_dir):
         try:
             one = hold(left.path)
         except OSError:
-            continue  # removed just now
+            continue  # another process has just removed it
         held += [one] if one is not None else []
     return tuple(held)
 
 
 def reclaim(path: Path, *, is_kept: bool = False) -> None:
-    """Removes an arena or socket directory, if it is still there. is_kept: also one that is kept for a resume. Raises
-    ArenaError when `path` is not one, another process lives in it or is just taking it over."""
+    """Removes an arena or socket directory; does nothing if it is gone. is_kept: remove it even if it is kept for a
+    resume. Raises ArenaError when `path` is no such directory, when a living process owns it, or when another process
+    holds it to take it over."""
     if not path.name.startswith(_PREFIX) or path.is_symlink():
-        raise ArenaError(f"{path} is not a directory made by elastichost: not removed")
+        raise ArenaError(f"{path} was not made by elastichost, so it is not removed")
     try:
         if path.stat().st_uid != os.geteuid():
-            raise ArenaError(f"{path} belongs to another user: not removed")
+            raise ArenaError(f"{path} belongs to another user, so it is not removed")
         held = hold(path)
         if held is None:
-            raise ArenaError(f"{path} is being resumed from just now: not removed")
+            raise ArenaError(f"another process is resuming from {path}, so it is not removed")
         with held:
             release_directory(path)
             if is_led(path) or (is_living(path) and not is_kept):
-                raise ArenaError(f"{path} is in use (a running process holds {path / LOCK_FILE}): not removed")
+                raise ArenaError(f"{path} is in use (a running process holds {path / LOCK_FILE}), so it is not removed")
             held.remove()
     except FileNotFoundError:
         return

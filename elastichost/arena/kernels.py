@@ -1,4 +1,4 @@
-"""The kernels other packages use, in one place, and `warm()` to load them all before a process needs them."""
+"""All kernels that other packages use, and `warm()`, which loads them before a process needs them."""
 
 from __future__ import annotations
 
@@ -81,12 +81,12 @@ SAMPLES_PER_STAMP = 1024
 
 
 def seen_stamp(clock: int) -> int:
-    """What `seen` holds for a row seen when `clock` samples were trained; never 0, which means free."""
+    """The value in `seen` of a row that is used when `clock` samples are trained; at least 1, as 0 is a free row."""
     return min(clock // SAMPLES_PER_STAMP + 1, (1 << 32) - 1)
 
 
 def warm() -> None:
-    """Compiles every kernel for the types it is used with, or loads it from the cache on disk."""
+    """Compiles every kernel for the types that it is called with, or loads it from the cache on disk."""
     rows, keys = np.zeros(1, np.int64), np.ones(1, np.int64)
     weights, line = np.zeros((1, 4), np.float32), np.zeros(4, np.float32)
     seen = np.zeros(1, np.uint32)
@@ -104,7 +104,7 @@ def warm() -> None:
 
 
 def _warm_index(keys: index.Int64, seen: index.UInt32) -> None:
-    """One bucket of sixteen slots lives through everything an index can meet."""
+    """Calls every index kernel on one bucket of sixteen slots."""
     control = np.zeros(HEADER_WORDS, np.int64)
     control[index.GENERATION] = word = 1 << index.CAPACITY_BITS | 16
     slots = np.zeros(2 * 64, np.int64)
@@ -137,7 +137,7 @@ def _warm_dense(line: dense_kernels.Float32) -> None:
 
 
 def _warm_keys(keys: key_kernels.Int64, zeros: key_kernels.Int64) -> None:
-    """One feature of one fixed table of one bucket."""
+    """Calls every key kernel for one feature of one fixed table that has one bucket."""
     bounds, out, control = np.array([0, 1]), [np.zeros(1, np.int64) for _ in range(3)], np.zeros(HEADER_WORDS, np.int64)
     tables = np.zeros((1, key_kernels.TABLE_FIELDS), np.int64)
     tables[0, [key_kernels.ROW_SPACE, key_kernels.BUCKET_ROWS]] = 2, 2
@@ -152,7 +152,7 @@ def _warm_keys(keys: key_kernels.Int64, zeros: key_kernels.Int64) -> None:
 
 
 def _warm_lines(line: line_kernels.Float32, numbers: line_kernels.Int64) -> None:
-    """One row of float32 and one of bfloat16."""
+    """Calls every line kernel for one row of float32 and one of bfloat16."""
     lines, updates = np.array([[0, 1, 4, 0, 0]]), np.zeros((1, line_kernels.UPDATE_FIELDS), np.int64)
     for rows in (line.copy(), np.zeros(4, np.uint16)):
         gather_lines(rows, lines, numbers, line)
@@ -164,7 +164,7 @@ def _warm_lines(line: line_kernels.Float32, numbers: line_kernels.Int64) -> None
 
 
 def _warm_bags(line: bag_kernels.Float32, values: bag_kernels.Int64) -> None:
-    """One row of float32 and one of bfloat16."""
+    """Calls every bag kernel for one row of float32 and one of bfloat16."""
     entries = np.zeros((1, bag_kernels.ENTRY_FIELDS), np.int64)
     entries[0, [bag_kernels.BAGS, bag_kernels.DIM, bag_kernels.PADDED_DIM]] = 1, 4, 4
     updates, rates, offsets = np.array([[0, 1, 0, SGD]]), np.zeros((1, 2), np.float32), np.arange(2)

@@ -1,7 +1,19 @@
-"""What lies where in an arena, given the model, the seed and the memory budget. Pure.
+"""The layout of an arena's files, computed from the model, the seed and the memory budget. Pure.
 
-Virtual size is free (the files are sparse), touched pages are not. So a dynamic table's bucket gets room for far
-more rows than it will probably hold, and rows are handed out densely from its beginning.
+Inputs: the specs of the tables and embeddings, the number of dense parameters, the memory that the job may use, and the
+key of the index hashes. Output: an `ArenaLayout` with the offset of every array, written to `LAYOUT.json`.
+
+The files are sparse, so virtual size costs nothing and only touched pages take memory. A bucket of a dynamic table
+therefore gets room for far more rows than it will probably hold, and its rows are handed out in order from the first.
+
+    rows     float32, or bfloat16 as uint16: of each embedding [row_space, padded_dim]
+    state    float32: of each embedding with optimizer state [row_space, state floats per row]
+    ids      int64: of each dynamic table [row_space]
+    seen     uint32: of each dynamic table [row_space]
+    index    int64 pairs (key, value): of each bucket of a dynamic table a region of two halves; an index generation
+             lies in one half
+    control  int64 [HEADER_WORDS]: of each bucket of every table
+    dense    a page of words, two halves of the dense vector, two mailboxes for each worker
 """
 
 from __future__ import annotations
@@ -31,48 +43,50 @@ __all__ = [
 ]
 
 MAX_WORKERS = 256
-HEADER_WORDS = 16  # int64 words of control header per (table, bucket)
-APPLIED_WORDS = 6  # incarnation, sequence, lease_id, stop, samples, skipped
-MAILBOX_HEAD_BYTES = 512  # of a half of a worker's mailbox: its words and the message
+HEADER_WORDS = 16  # int64 words of the control header of each (table, bucket)
+APPLIED_WORDS = 6  # words of an applied record: incarnation, sequence, lease_id, stop, samples, skipped
+MAILBOX_HEAD_BYTES = 512  # bytes of one of a worker's two mailboxes before the vector: its words and the message
 SLOT_BYTES = 16  # key int64, value int64
 
 MIN_BUCKET_ROWS = 4096
 MAX_BUCKET_ROWS = 1 << 26
-MAX_VIRTUAL_BYTES = ADDRESS_BYTES // 4  # of what a process can map; other libraries map too
-# An index at its full size holds every row of its bucket at a quarter of its slots.
+MAX_VIRTUAL_BYTES = ADDRESS_BYTES // 4  # a quarter of the addresses of a process: libraries map memory, too
+# The largest index of a bucket has four slots for each of the bucket's rows.
 SLOTS_PER_ROW = 4
 LAYOUT_VERSION = 3
-# Rows of a dynamic table are allocated ahead by a sixteenth of those there are, within these bounds of bytes for an
-# embedding: few calls of the system, little memory before its time, and a short pause whatever the table's size.
+# A growing bucket allocates a sixteenth of its rows in advance, within these bounds in bytes of its widest embedding:
+# so there are few system calls, little memory is allocated early, and the pause is short for a table of any size.
 LEAST_AHEAD_BYTES, MOST_AHEAD_BYTES = 64 * 1024, 1024 * 1024
 AHEAD = 16
 
 
 class TableLayout(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Where one id space lies. Fixed tables have no ids, no seen, no index: their offsets are -1."""
+    """Where one table lies in the files. A fixed table has no ids, no seen and no index: these offsets are -1."""
 
-    row_space: int  # row numbers run from 0 to row_space
+    row_space: int  # row numbers are 0 to row_space - 1
     buckets: int
-    bucket_rows: int  # row numbers per bucket: equal ranges of a fixed table, capacity of a dynamic bucket
+    bucket_rows: int  # row numbers per bucket: the size of a fixed table's ranges, the capacity of a dynamic bucket
     first_header: int  # number of bucket 0's header in `control`
-    ids_offset: int = -1  # elements of `ids`
-    seen_offset: int = -1  # elements of `seen`
-    slot_offset: int = -1  # slots of `index` where bucket 0's region begins
-    region_slots: int = 0  # slots of each bucket's region: twice the largest capacity
+    ids_offset: int = -1  # elements of `ids` before the table's
+    seen_offset: int = -1  # elements of `seen` before the table's
+    slot_offset: int = -1  # slots of `index` before bucket 0's region
+    region_slots: int = 0  # slots of each bucket's region: twice the capacity of the largest generation
 
 
 class EmbeddingLayout(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Element offsets of one embedding in `rows`, in its own precision, and in `state` (-1: its optimizer has none)."""
+    """Where one embedding lies: element offsets in `rows`, counted in its own precision, and in `state` (-1: its
+    optimizer has no state)."""
 
     rows_offset: int
     state_offset: int
 
 
 class DenseLayout(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Byte offsets in `dense`: a page of words, two halves (header, applied records, vector, state), mailboxes."""
+    """Byte offsets in the file `dense`: a page of words, two halves (each with header, applied records, vector and
+    state), then the mailboxes."""
 
     half_offsets: tuple[int, int]
-    applied_offset: int  # from the half's beginning, as are the next two
+    applied_offset: int  # from the beginning of the half, as are the next two
     vector_offset: int
     state_offset: int
     mailbox_offset: int  # mailbox (worker, half) begins at mailbox_offset + (2 * worker + half) * mailbox_bytes
@@ -80,7 +94,7 @@ class DenseLayout(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class FileSizes(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Virtual bytes of each file."""
+    """Virtual size of each file in bytes."""
 
     rows: int
     state: int
@@ -96,29 +110,29 @@ class FileSizes(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ArenaLayout(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """`LAYOUT.json`: everything a process needs to find a row, a slot or a mailbox."""
+    """The content of `LAYOUT.json`: all that a process needs to find a row, a slot or a mailbox."""
 
     version: int
     model: ModelSpec
     seed: int
-    index_key: int  # of `hashing.slot_hash`, for the indexes of dynamic tables; 63 bits
+    index_key: int  # 63-bit key of `hashing.slot_hash`, for the indexes of dynamic tables
     memory_bytes: int
     tables: tuple[TableLayout, ...]
     embeddings: tuple[EmbeddingLayout, ...]
     dense: DenseLayout
     files: FileSizes
-    fixed_bytes: int  # memory that the fixed tables, the dense part and the headers will need
+    fixed_bytes: int  # memory that the fixed tables, the dense part and the headers take
     max_workers: int = MAX_WORKERS
 
     def row_space(self, table: int) -> int:
-        """Row numbers of the table run from 0 to this."""
+        """Number of rows of the table: row numbers are 0 to row_space - 1."""
         return self.tables[table].row_space
 
     def bucket_count(self, table: int) -> int:
         return self.tables[table].buckets
 
     def bucket_capacity(self, table: int) -> int:
-        """Row numbers per bucket."""
+        """Row numbers per bucket of the table."""
         return self.tables[table].bucket_rows
 
     def bucket_first_row(self, table: int, bucket: int) -> int:
@@ -126,7 +140,7 @@ class ArenaLayout(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return bucket * self.tables[table].bucket_rows
 
     def bucket_rows(self, table: int, bucket: int) -> int:
-        """Row numbers of this very bucket: a fixed table's last bucket may have fewer than the others."""
+        """Row numbers of this bucket: the last bucket of a fixed table may have fewer than the others."""
         place = self.tables[table]
         return max(0, min(place.bucket_rows, place.row_space - bucket * place.bucket_rows))
 
@@ -134,11 +148,11 @@ class ArenaLayout(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return self.tables[table].first_header + bucket
 
     def rows_offset(self, embedding: int) -> int:
-        """Elements of the embedding's own precision from the beginning of `rows`."""
+        """Elements before the embedding in `rows`, counted in the embedding's own precision."""
         return self.embeddings[embedding].rows_offset
 
     def state_offset(self, embedding: int) -> int:
-        """Elements (float32) from the beginning of `state`; -1 without optimizer state."""
+        """float32 elements before the embedding in `state`; -1 if it has no optimizer state."""
         return self.embeddings[embedding].state_offset
 
     def ids_offset(self, table: int) -> int:
@@ -148,13 +162,13 @@ class ArenaLayout(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return self.tables[table].seen_offset
 
     def slot_offset(self, table: int, bucket: int) -> int:
-        """Slots from the beginning of `index` to the bucket's region."""
+        """Slots before the bucket's region in `index`."""
         place = self.tables[table]
         return place.slot_offset + bucket * place.region_slots
 
 
 def _pages(size_bytes: int) -> int:
-    """Rounded up to whole pages."""
+    """The size rounded up to whole pages."""
     return -(-size_bytes // PAGE_BYTES) * PAGE_BYTES
 
 
@@ -163,7 +177,7 @@ def _power_of_two_at_least(number: int) -> int:
 
 
 def _bytes_per_row(model: ModelSpec, table: TableSpec) -> int:
-    """Memory of one row of a dynamic table: weights and state of all its embeddings, id, seen, two slots."""
+    """Memory of one row of a dynamic table: weights and state in all its embeddings, id, `seen` and two slots."""
     embeddings = model.embeddings_of(table.index)
     of_rows = sum(e.bytes_per_element * e.padded_dim + 4 * e.state_floats_per_row for e in embeddings)
     return of_rows + 8 + 4 + 2 * SLOT_BYTES
@@ -178,7 +192,7 @@ def _bucket_rows(model: ModelSpec, table: TableSpec, memory_bytes: int, limit: i
 
 
 def _plan_tables(model: ModelSpec, memory_bytes: int, limit: int) -> tuple[tuple[TableLayout, ...], int, int]:
-    """Tables in order, elements of ids and seen, slots of the index."""
+    """(tables in order, elements of `ids` and of `seen`, slots of `index`)."""
     tables: list[TableLayout] = []
     headers = elements = slots = 0
     for table in model.tables:
@@ -199,7 +213,7 @@ def _plan_tables(model: ModelSpec, memory_bytes: int, limit: int) -> tuple[tuple
                     region_slots=region,
                 )
             )
-            # Each half of a region is a power of two of at least a page, so every generation begins on a page.
+            # Each half of a region has a power-of-two size of at least a page, so every generation begins on a page.
             elements += buckets * rows
             slots += buckets * region
         headers += buckets
@@ -209,7 +223,7 @@ def _plan_tables(model: ModelSpec, memory_bytes: int, limit: int) -> tuple[tuple
 def _plan_embeddings(
     model: ModelSpec, tables: tuple[TableLayout, ...]
 ) -> tuple[tuple[EmbeddingLayout, ...], int, int, int]:
-    """Embeddings in order, bytes of `rows`, bytes of `state`, bytes that those of fixed tables will need."""
+    """(embeddings in order, bytes of `rows`, bytes of `state`, bytes that the embeddings of fixed tables take)."""
     embeddings: list[EmbeddingLayout] = []
     rows_bytes = state_bytes = fixed_bytes = 0
     for embedding in model.embeddings:
@@ -269,21 +283,23 @@ def _plan(model: ModelSpec, seed: int, index_key: int, memory_bytes: int, limit:
 
 
 def rows_ahead(allocated: int, widest: int) -> int:
-    """By how many rows a bucket with so many grows at once; widest: elements of a row of its widest embedding."""
+    """By how many rows a bucket with `allocated` rows grows. widest: elements of a row of its widest embedding."""
     least = max(256, LEAST_AHEAD_BYTES // (4 * widest))
     return min(max(least, MOST_AHEAD_BYTES // (4 * widest)), max(least, allocated // AHEAD))
 
 
 def plan_layout(model: ModelSpec, seed: int, memory_bytes: int, index_key: int | None = None) -> ArenaLayout:
-    """The layout of a job's arena on a host that lends it `memory_bytes`.
+    """The layout of a job's arena on a host where the job may use `memory_bytes`.
 
-    A bucket of a dynamic table could hold 2/buckets of the budget (a power of two of rows, 4096 to 2**26), less
-    when the whole would not fit into a process's address space. Raises ArenaFullError when even the smallest
-    layout does not. index_key: a secret of this run; by default it follows from the seed, which sync mode needs: there
-    which sightings are forgotten must not depend on chance.
+    A bucket of a dynamic table gets addresses for twice its share of the memory, rounded up to a power of two of rows
+    (4096 to 2**26), and for fewer rows if the files exceed a quarter of a process' address space. Raises
+    ArenaFullError when even the smallest buckets exceed it.
+
+    index_key: a secret of this run. By default it is computed from the seed. Sync mode needs that: the index key
+    decides which sightings are forgotten, and in sync mode the result must depend on the seed alone.
     """
     if memory_bytes <= 0:
-        raise ValueError(f"memory_bytes must be positive, not {memory_bytes}")
+        raise ValueError(f"memory_bytes must be positive, but it is {memory_bytes}")
     if index_key is None:
         index_key = _seeded_index_key(seed)
     limit = MAX_BUCKET_ROWS
@@ -293,13 +309,13 @@ def plan_layout(model: ModelSpec, seed: int, memory_bytes: int, index_key: int |
         layout = _plan(model, seed, index_key, memory_bytes, limit)
     if layout.files.total > MAX_VIRTUAL_BYTES:
         raise ArenaFullError(
-            f"the model needs {layout.files.total} bytes of address space, more than {MAX_VIRTUAL_BYTES}",
-            hint='give its largest tables fewer rows, or rows = "dynamic"',
+            f"the model needs {layout.files.total} bytes of address space; the limit is {MAX_VIRTUAL_BYTES}",
+            hint='reduce the rows of its largest tables, or set rows = "dynamic" for them',
         )
     return layout
 
 
 def _seeded_index_key(seed: int) -> int:
-    """The key of `hashing.slot_hash` for runs whose bits depend on nothing but the seed; 63 bits."""
+    """The 63-bit key of `hashing.slot_hash` for runs whose results depend on the seed alone."""
     digest = hashlib.blake2b(f"index key/{seed}".encode(), digest_size=8).digest()
     return int.from_bytes(digest, "little") >> 1

@@ -1,6 +1,7 @@
-"""How many bytes of its file system an arena takes at the very least, before a single batch is trained. Pure.
+"""The minimum number of bytes that an arena takes in its file system before the first batch is trained. Pure.
 
-A dynamic table needs little at first, but a bucket without a page for a row leaves all of its ids without one.
+A dynamic table needs little memory at first. But each bucket needs a first page: without it no id of the bucket can get
+a row.
 """
 
 from __future__ import annotations
@@ -16,14 +17,14 @@ from elastichost.sharding import BUCKETS_PER_TABLE
 
 __all__ = ["SPARE_BYTES", "LeastRoom", "address_bytes", "first_rows_bytes", "least_room"]
 
-OWN_ADDRESS_BYTES = 16 << 30  # of addresses: libraries, heaps, copies for checkpoints
-SPARE_BYTES = 4 << 20  # of each PS, for pushes that wait and undo records
+OWN_ADDRESS_BYTES = 16 << 30  # addresses of a PS outside the arena: libraries, heaps, copies for checkpoints
+SPARE_BYTES = 4 << 20  # memory of each PS for staged pushes and undo records
 
 
 @dataclass(frozen=True, slots=True)
 class LeastRoom:
-    """Bytes. fixed: fixed tables, dense vector and headers; mailboxes: of all workers; first_rows: one page of
-    everything for each bucket of the dynamic tables; spare: what PS need for pushes that wait."""
+    """The minimum in bytes, by purpose. fixed: fixed tables, dense vector and headers. mailboxes: those of all workers.
+    first_rows: one page of each array for each bucket of the dynamic tables. spare: staged pushes of all PS."""
 
     fixed: int
     mailboxes: int
@@ -45,13 +46,14 @@ class LeastRoom:
 
 
 def first_rows_bytes(embeddings: int, states: int) -> int:
-    """Of one dynamic table with so many embeddings, of which `states` have an optimizer state."""
-    pages = embeddings + states + 2  # and ids, and stamps
+    """Bytes of the first pages of one dynamic table with `embeddings` embeddings, of which `states` have optimizer
+    state."""
+    pages = embeddings + states + 2  # 2: ids and `seen`
     return BUCKETS_PER_TABLE * (pages * PAGE_BYTES + MIN_CAPACITY * SLOT_BYTES)
 
 
 def least_room(layout: ArenaLayout, workers: int, servers: int) -> LeastRoom:
-    """Of an arena that so many workers and PS map."""
+    """The minimum of an arena for `workers` workers and `servers` PS."""
     model = layout.model
     dynamic = [model.embeddings_of(table.index) for table in model.tables if table.is_dynamic]
     firsts = (first_rows_bytes(len(es), sum(e.state_floats_per_row > 0 for e in es)) for es in dynamic)
@@ -64,5 +66,6 @@ def least_room(layout: ArenaLayout, workers: int, servers: int) -> LeastRoom:
 
 
 def address_bytes(layout: ArenaLayout, workers: int) -> int:
-    """Of addresses that a PS of this arena needs, which maps everything and has pushes of so many workers."""
+    """Bytes of address space that a PS needs: it maps all files of the arena, its undo record, and the staging files of
+    `workers` workers."""
     return layout.files.total + MAX_RECORD_BYTES + workers * MAX_PUSH_BYTES + OWN_ADDRESS_BYTES

@@ -1,15 +1,16 @@
-"""What the supervisor allows of memory and what PS have taken of it: a file of words in the arena.
+"""The memory that the supervisor grants to each PS, and the memory that the PS took: a file of words in the arena.
 
-The supervisor *grants* every PS a number of bytes, counted since the arena was made; a PS looks at its grant before it
-allocates, and counts what it took. Nobody waits for anybody: each word has one writer, and is one aligned store.
+The supervisor *grants* each PS a number of bytes, counted from the creation of the arena. A PS reads its grant before
+it allocates, and afterwards adds the allocated bytes to its `taken` word. Each word has one writer and is written with
+one aligned store, so no process waits for another.
 
-Why that holds a budget: a PS notes what it took after it has taken it, and the supervisor reads what was taken before
-it measures what is used. So `used + sum(granted - taken)` is never less than what there can be before the next grant;
-whatever is granted beyond is room that was measured. A grant may be taken back, too: a PS that is just between its look
-and its allocation then exceeds the budget by that one allocation; so does one that is killed between its allocation and
-its count, until the next measurement.
+Why this holds the budget: a PS writes `taken` after the allocation, and the supervisor reads `taken` before it measures
+the used memory. So `used + sum(granted - taken)` is an upper bound of the memory that can be in use before the next
+grant, and the supervisor grants only memory beyond that bound. There are two exceptions, each of one allocation. The
+supervisor may reduce a grant while a PS is between its check and its allocation: the PS then exceeds the budget by that
+allocation. A PS may be killed between its allocation and its count: the budget is exceeded until the next measurement.
 
-Beside the grants stand the words that say which rows are kept: they outlive a PS as the rows do.
+The file also holds the words that decide which rows are kept. They outlive a PS, as its rows do.
 """
 
 from __future__ import annotations
@@ -31,29 +32,31 @@ __all__ = ["PATIENCE_S", "UNLIMITED", "Allowance", "MemoryBoard", "ServerWords",
 Int64 = npt.NDArray[np.int64]
 
 FILE_NAME = "memory"
-_LINE = 8  # words of a cache line: what the supervisor writes and what a PS writes never share one
-# Of the arena, by the supervisor.
+_LINE = 8  # words of a cache line: words of the supervisor and words of a PS never share a line
+# Words of the arena, written by the supervisor.
 _NOTES_SEEN, _LEAVES_OUT = range(2)
-# Of a PS, by the supervisor.
+# Words of a PS, written by the supervisor.
 _GRANTED, _SPARE = range(2)
-# Of a PS, by itself.
+# Words of a PS, written by the PS.
 _TAKEN, _WANTED, _REFUSED, _COPIES, _EVICTED, _LEFT_OUT, _ROUNDS = range(_LINE, _LINE + 7)
 _SERVER_WORDS = 2 * _LINE
 _FIRST_SERVER = _LINE
 _FIRST_TABLE = _FIRST_SERVER + MAX_SERVERS * _SERVER_WORDS
-# Of a table, by the supervisor.
+# Words of a table, written by the supervisor.
 _HORIZON, _ADMIT_AFTER = range(2)
 _TABLE_WORDS = 2
 _NO_LIMIT = 1 << 62
 _LOOK_EVERY_S = 0.002
-# Whoever waits asks again, more often than the supervisor looks: a want is granted over several of its looks.
+# A waiting PS repeats its request this often, which is more often than the supervisor reads the board: the supervisor
+# may need several turns to grant a request.
 _ASK_EVERY_S = 0.02
-# What cannot be put off (a bucket that is taken over, a push) waits so long for a grant, less than what counts as hung.
+# How long an allocation that cannot be postponed (a bucket that is taken over, a push) waits for a grant. It is shorter
+# than the silence after which a process counts as hung.
 PATIENCE_S = 2.0
 
 
 class ServerWords:
-    """The words of one PS, whichever incarnation: its successor goes on counting."""
+    """The words of one PS. They belong to all its incarnations: a successor continues the counts."""
 
     def __init__(self, words: Int64) -> None:
         self._words = words
@@ -64,51 +67,52 @@ class ServerWords:
     def _write(self, word: int, value: int) -> None:
         announce(self._words, word, value)
 
-    # --- by the supervisor --------------------------------------------------------------------------------------
+    # --- written by the supervisor ------------------------------------------------------------------------------
 
     @property
     def granted(self) -> int:
-        """Bytes it may have taken in all."""
+        """Bytes that the PS may have taken in total since the arena was made."""
         return self._read(_GRANTED)
 
     @property
     def spare(self) -> int:
-        """Bytes beyond, for what passes: index generations under construction, pushes that wait."""
+        """Bytes beyond the grant for temporary needs: index generations under construction, staged pushes."""
         return self._read(_SPARE)
 
     def grant(self, granted_bytes: int, spare_bytes: int) -> None:
-        """Both may be less than before."""
+        """Sets both limits, which may be lower than before."""
         self._write(_SPARE, spare_bytes)
         self._write(_GRANTED, granted_bytes)
 
-    # --- by the PS ----------------------------------------------------------------------------------------------
+    # --- written by the PS --------------------------------------------------------------------------------------
 
     @property
     def taken(self) -> int:
-        """Bytes it has taken since the arena was made; what was given back is not subtracted."""
+        """Bytes that the PS has allocated since the arena was made. Freed bytes are not subtracted."""
         return self._read(_TAKEN)
 
     def note_taken(self, size_bytes: int) -> None:
-        """So many more, just now."""
+        """Adds bytes that the PS has just allocated."""
         self._write(_TAKEN, self.taken + size_bytes)
 
     @property
     def wanted(self) -> int:
-        """Bytes that it was refused last."""
+        """Bytes of the PS's last refused request."""
         return self._read(_WANTED)
 
     @property
     def refused(self) -> int:
-        """How often it was refused something."""
+        """Number of refused requests of the PS."""
         return self._read(_REFUSED)
 
     def note_refused(self, size_bytes: int) -> None:
+        """Counts a refused request, which the supervisor reads as a request for a larger grant."""
         self._write(_WANTED, size_bytes)
         self._write(_REFUSED, self.refused + 1)
 
     @property
     def copies(self) -> int:
-        """Bytes that it keeps for the copies of checkpoints, in shared pages of its own."""
+        """Bytes that the PS keeps for the copies of checkpoints, in its own shared pages outside the arena."""
         return self._read(_COPIES)
 
     def note_copies(self, size_bytes: int) -> None:
@@ -116,22 +120,22 @@ class ServerWords:
 
     @property
     def evicted(self) -> int:
-        """Rows it has dropped."""
+        """Rows that the PS has evicted."""
         return self._read(_EVICTED)
 
     @property
     def rounds(self) -> int:
-        """Rounds of eviction, each of a table."""
+        """Rounds of eviction; each is of one table."""
         return self._read(_ROUNDS)
 
     def note_evicted(self, rows: int) -> None:
-        """After a round."""
+        """Counts a finished round that evicted `rows` rows."""
         self._write(_EVICTED, self.evicted + rows)
         self._write(_ROUNDS, self.rounds + 1)
 
     @property
     def left_out(self) -> int:
-        """Sightings of ids that got no row because there was no memory for it."""
+        """Sightings of ids that got no row because memory was short."""
         return self._read(_LEFT_OUT)
 
     def note_left_out(self, ids: int) -> None:
@@ -139,7 +143,7 @@ class ServerWords:
 
 
 class MemoryBoard:
-    """The file of one arena."""
+    """The memory board of one arena: its mapped file of words."""
 
     def __init__(self, arena_directory: Path, tables: int) -> None:
         self._tables = tables
@@ -155,7 +159,7 @@ class MemoryBoard:
 
     @staticmethod
     def remove(arena_directory: Path) -> None:
-        """Of an arena that could not be made; there may be none."""
+        """Removes the file of an arena whose creation failed. The file may be missing."""
         (arena_directory / FILE_NAME).unlink(missing_ok=True)
 
     def server(self, index: int) -> ServerWords:
@@ -163,25 +167,26 @@ class MemoryBoard:
         return ServerWords(self._words[first : first + _SERVER_WORDS])
 
     def allowance(self, index: int) -> Allowance:
-        """For the PS of this index."""
+        """The allowance of the PS with this index."""
         return Allowance(self.server(index))
 
     def begin_anew(self, *, is_limited: bool) -> None:
-        """By a supervisor, before it has started a PS: nothing is granted, or anything is."""
+        """Resets the grants. A supervisor calls this before it starts a PS. is_limited: no PS may take any more memory
+        until it gets a grant; otherwise memory is unlimited."""
         for index in range(MAX_SERVERS):
             words = self.server(index)
             words.grant(words.taken if is_limited else _NO_LIMIT, 0)
 
-    # --- for a double on another machine ----------------------------------------------------------------------
+    # --- for a replica on another machine ---------------------------------------------------------------------
 
     @property
     def words(self) -> Int64:
-        """int64 [n], all of them: whoever writes there keeps to what is its own."""
+        """All words, int64 [n]. A caller writes only its own words."""
         return self._words
 
     @property
     def of_servers(self) -> npt.NDArray[np.bool_]:
-        """bool [n]: those that PS write. The others are the supervisor's."""
+        """Mask of the words that PS write, bool [n]. The supervisor writes the others."""
         mask = np.zeros(len(self._words), np.bool_)
         lines = mask[_FIRST_SERVER:_FIRST_TABLE].reshape(MAX_SERVERS, _SERVER_WORDS)
         lines[:, _LINE:] = True
@@ -191,30 +196,32 @@ class MemoryBoard:
 
     @property
     def notes_seen(self) -> bool:
-        """Whether sightings are noted of every dynamic table, not only of those that evict by the job file."""
+        """Whether workers stamp used rows of all dynamic tables, and not only of those that the job file evicts."""
         return bool(load_word(self._words, _NOTES_SEEN))
 
     def note_seen(self) -> None:
-        """From now on, and for as long as the arena lives: what was stamped late must be expected from now on."""
+        """Switches the stamps on for the rest of the arena's life. They are never switched off: a worker may stamp an
+        evicted row late, so from now on PS check for that."""
         announce(self._words, _NOTES_SEEN, 1)
 
     @property
     def leaves_out(self) -> bool:
-        """Whether new ids for which there is no memory go without a row instead of being waited for."""
+        """Whether new ids get no row while memory is short. If not, the PS waits for memory."""
         return bool(load_word(self._words, _LEAVES_OUT))
 
     def leave_out(self, *, is_full: bool) -> None:
+        """Sets `leaves_out`."""
         announce(self._words, _LEAVES_OUT, int(is_full))
 
     def horizon(self, table: int) -> int:
-        """Rows unseen for so many samples are dropped; 0: the job file alone says so."""
+        """Samples without a sighting after which a row of a table is evicted; 0: the job file alone decides."""
         return int(load_word(self._words, self._of_table(table) + _HORIZON))
 
     def set_horizon(self, table: int, samples: int) -> None:
         announce(self._words, self._of_table(table) + _HORIZON, samples)
 
     def admit_after(self, table: int) -> int:
-        """An id gets its row at this sighting at the earliest; 0: the job file alone says so."""
+        """How often an id has to be seen before it gets a row; 0: the job file alone decides."""
         return int(load_word(self._words, self._of_table(table) + _ADMIT_AFTER))
 
     def set_admit_after(self, table: int, sightings: int) -> None:
@@ -222,7 +229,7 @@ class MemoryBoard:
 
     def _of_table(self, table: int) -> int:
         if not 0 <= table < self._tables:
-            raise IndexError(f"table {table} of {self._tables}")
+            raise IndexError(f"table {table} is out of range (0 to {self._tables - 1})")
         return _FIRST_TABLE + table * _TABLE_WORDS
 
     def close(self) -> None:
@@ -231,15 +238,15 @@ class MemoryBoard:
 
 
 class Allowance:
-    """What one process may allocate in an arena: as much as was granted to the PS it is, or without words anything."""
+    """The limit of what one process may allocate in an arena: the grant of a PS, or no limit without `server`."""
 
     def __init__(self, server: ServerWords | None = None) -> None:
         self._server = server
 
     def require(self, size_bytes: int, purpose: str, *, is_spare: bool = False, patience_s: float = 0.0) -> None:
-        """Returns when so many bytes may be taken. `is_spare`: they may come from what is spared for passing needs.
+        """Returns when `size_bytes` may be taken. is_spare: the need is temporary, so the bytes may come from `spare`.
 
-        Waits for a grant for at most `patience_s`. Raises MemoryBudgetError naming `purpose` and bytes.
+        Waits at most `patience_s` for a grant. Raises MemoryBudgetError, which names `purpose` and the bytes.
         """
         if self.allows(size_bytes, is_spare=is_spare) or self._server is None:
             return
@@ -253,43 +260,43 @@ class Allowance:
                 asked_s = now_s
             if now_s >= deadline_s:
                 raise MemoryBudgetError(
-                    f"{purpose} needs {size_bytes} more bytes, which the job's memory does not allow now",
+                    f"{purpose} needs {size_bytes} more bytes, which exceeds the job's memory budget at present",
                     hint="raise resources.memory, set evict_after_samples, or raise admit_after",
                 )
             time.sleep(_LOOK_EVERY_S)
 
     def allows(self, size_bytes: int, *, is_spare: bool = False) -> bool:
-        """Whether so much may be taken now."""
+        """Whether `size_bytes` may be taken now."""
         server = self._server
         if server is None or size_bytes <= 0:
             return True
         return server.taken + size_bytes <= server.granted + (server.spare if is_spare else 0)
 
     def refused(self, size_bytes: int, error: ArenaFullError) -> ArenaFullError:
-        """What to raise when the file system had no room for so much, although it was granted: somebody else has filled
-        it. Told to the supervisor as any other want."""
+        """The error to raise when the file system has no room for bytes that were granted, because another program has
+        filled it. Counts the bytes as a refused request, so that the supervisor reads them."""
         if self._server is None:
             return error
         self._server.note_refused(size_bytes)
         return MemoryBudgetError(error.message, hint=error.hint)
 
     def spend(self, size_bytes: int) -> None:
-        """So many bytes were allocated just now."""
+        """Counts bytes that were just allocated."""
         if self._server is not None:
             self._server.note_taken(size_bytes)
 
     def note_left_out(self, ids: int) -> None:
-        """So many sighted ids got no row."""
+        """Counts sightings of ids that got no row."""
         if self._server is not None and ids:
             self._server.note_left_out(ids)
 
     def note_evicted(self, rows: int) -> None:
-        """A round of eviction has dropped so many."""
+        """Counts a round of eviction and its evicted rows."""
         if self._server is not None:
             self._server.note_evicted(rows)
 
     def note_copies(self, size_bytes: int) -> None:
-        """So much memory is kept for the copies of checkpoints."""
+        """Sets how many bytes are kept for the copies of checkpoints."""
         if self._server is not None:
             self._server.note_copies(size_bytes)
 
@@ -303,7 +310,8 @@ class Allowance:
         is_spare: bool = False,
         patience_s: float = 0.0,
     ) -> None:
-        """`file.allocate`, when it is allowed. Raises MemoryBudgetError, and without words ArenaFullError."""
+        """Calls `file.allocate` when the allowance permits it, and counts the bytes. Raises MemoryBudgetError; an
+        allowance without limit raises ArenaFullError."""
         size_bytes = pages_bytes(offset_bytes, length_bytes)
         self.require(size_bytes, purpose, is_spare=is_spare, patience_s=patience_s)
         try:
@@ -317,7 +325,7 @@ UNLIMITED = Allowance()
 
 
 def pages_bytes(offset_bytes: int, length_bytes: int) -> int:
-    """Of all pages that a range touches."""
+    """Bytes of all pages that a range touches."""
     if length_bytes <= 0:
         return 0
     return (-(-(offset_bytes + length_bytes) // PAGE_BYTES) - offset_bytes // PAGE_BYTES) * PAGE_BYTES

@@ -1,5 +1,6 @@
-"""Whose a directory is: a process, named by pid, start time and boot id, so that a reused pid or a reboot is never
-taken for it. Whether it lives is told by a lock and never by its pid alone: see `arena.directory_lock`."""
+"""The owner of a directory: a process, identified by pid, start time and boot id. So another process with a reused pid,
+or one of a later boot, is never mistaken for the owner. `arena.directory_lock` decides whether an owner is alive: a pid
+alone does not show it."""
 
 from __future__ import annotations
 
@@ -15,10 +16,10 @@ __all__ = ["Owner", "end_owner", "is_alive", "is_same", "is_this_boot", "owner_o
 
 
 class Owner(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The process that a directory belongs to, and the run it was made for."""
+    """The process that owns a directory, and the run that the directory was made for."""
 
     pid: int
-    start_time_ticks: int  # since boot, /proc/<pid>/stat field 22
+    start_time_ticks: int  # clock ticks since boot: field 22 of /proc/<pid>/stat
     boot_id: str
     run_dir: str
 
@@ -28,33 +29,33 @@ def _boot_id() -> str:
 
 
 def _start_time_ticks(pid: int) -> int | None:
-    """None: there is no such process, or it is a zombie."""
+    """When the process started, in clock ticks since boot; None if there is no such process or it is a zombie."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
     except (FileNotFoundError, ProcessLookupError):
         return None
-    # The command's name stands in parentheses and may hold anything, so fields are counted from its end.
+    # The command's name is in parentheses and may contain any character, so fields are counted from its end.
     fields = text[text.rindex(")") + 2 :].split()
     return None if fields[0] in "ZX" else int(fields[19])
 
 
 def owner_of(pid: int, run_dir: Path) -> Owner:
-    """The living process `pid` as an owner. Raises ArenaError when there is no such process."""
+    """The running process `pid` as an owner. Raises ArenaError when there is no such process."""
     ticks = _start_time_ticks(pid)
     if ticks is None:
-        raise ArenaError(f"process {pid} does not live, so it cannot own an arena")
+        raise ArenaError(f"process {pid} is not running, so it cannot own an arena")
     return Owner(pid=pid, start_time_ticks=ticks, boot_id=_boot_id(), run_dir=str(run_dir))
 
 
 def is_alive(owner: Owner) -> bool:
-    """Whether that very process still lives."""
+    """Whether the owner is still running, and not another process with its pid."""
     return owner.boot_id == _boot_id() and _start_time_ticks(owner.pid) == owner.start_time_ticks
 
 
 def end_owner(owner: Owner) -> bool:
-    """Kills that very process, if it still lives and is this user's. False: there is no such process.
+    """Kills the owner if it is still running and belongs to this user. False: it is not running, or not this user's.
 
-    The descriptor is opened before the look, so a pid that was given to another process meanwhile is never hit.
+    The pidfd is opened before the owner is checked, so the signal never reaches another process that got its pid.
     """
     try:
         descriptor = os.pidfd_open(owner.pid)
@@ -72,10 +73,10 @@ def end_owner(owner: Owner) -> bool:
 
 
 def is_this_boot(owner: Owner) -> bool:
-    """False: the host was started again since, and what was not on a disk is lost."""
+    """Whether the owner ran since the last boot. False: the host was rebooted since, so its arena in memory is lost."""
     return owner.boot_id == _boot_id()
 
 
 def is_same(one: Owner, other: Owner) -> bool:
-    """Whether two owners are the same process, whatever they own."""
+    """Whether two owners are the same process; their run directories may differ."""
     return msgspec.structs.replace(one, run_dir="") == msgspec.structs.replace(other, run_dir="")

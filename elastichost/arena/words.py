@@ -1,6 +1,6 @@
-"""Words of shared memory by which a process says that something is there: one stores them, others load them.
+"""Publication of data in shared memory: one process stores a word after the data, and others load the word first.
 
-What each publication stands for, and which instructions order it on x86 and on ARM: ARCHITECTURE.md, "The arena".
+ARCHITECTURE.md, "The arena", lists what each published word stands for, and which instructions order it on x86 and ARM.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ Int64 = npt.NDArray[np.int64]
 
 @compiled
 def announce(words: Int64, position: int, value: int) -> None:
-    """One aligned 8-byte store, after everything written before it and before everything written later."""
+    """Stores words[position] with one aligned 8-byte store between two full fences: other processes see all earlier
+    writes before this one, and all later writes after it."""
     full_fence()
     store_release(words, position, value)
     full_fence()
@@ -25,5 +26,6 @@ def announce(words: Int64, position: int, value: int) -> None:
 
 @compiled
 def load_word(words: Int64, position: int) -> int:
-    """One aligned 8-byte load, before everything read later."""
+    """Loads words[position] with one aligned 8-byte acquire load: reads after it see everything that was written before
+    the word was stored."""
     return load_acquire(words, position)

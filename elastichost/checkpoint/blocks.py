@@ -1,4 +1,4 @@
-"""Blocks: arrays as raw little-endian bytes in one file, 64-byte aligned, each with a crc32."""
+"""Blocks: arrays as raw little-endian bytes in one file. Each begins at a multiple of 64 bytes and has a crc32."""
 
 from __future__ import annotations
 
@@ -45,13 +45,13 @@ Array = npt.NDArray[Any]
 
 
 class BlockRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One array in one file.
+    """The manifest's record of one array in a block file, by kind:
 
     rows         float32 [rows of the bucket, padded_dim], or bfloat16 as uint16; owner: embedding index
     state        float32 [rows of the bucket] or [rows of the bucket, padded_dim]; owner: embedding index
     ids, seen    int64, uint32 [rows of the bucket]; owner: index of a dynamic table; seen 0: a free row
     dense        float32 [dense.elements]; owner and bucket 0
-    dense_state  the dense optimizer's; owner and bucket 0
+    dense_state  float32 [2 * dense.parameters], the dense optimizer's state; owner and bucket 0
     """
 
     kind: BlockKind
@@ -59,7 +59,7 @@ class BlockRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     bucket: int
     file: str
     offset: int  # bytes
-    dtype: str  # numpy's, little-endian: "<f4"
+    dtype: str  # numpy's name of the little-endian type, such as "<f4"
     shape: tuple[int, ...]
     crc32: int
 
@@ -79,22 +79,26 @@ class BlockRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def check_record(directory: Path, record: BlockRecord) -> None:
-    """Raises CheckpointError for a record that no BlockWriter wrote; checked before anything is allocated."""
+    """Raises CheckpointError for a record that no BlockWriter can have written. Readers call it before they allocate
+    memory for the block."""
     check_block_file_name(record.file, directory)
     if record.dtype not in DTYPES or record.offset < 0 or record.offset % ALIGNMENT_BYTES:
-        raise CheckpointError(f"{directory / record.file}: {record} has dtype {record.dtype}, offset {record.offset}")
+        raise CheckpointError(
+            f"{directory / record.file}: {record} has dtype {record.dtype} and offset {record.offset}; a dtype is "
+            f"one of {', '.join(DTYPES)}, an offset is a multiple of {ALIGNMENT_BYTES}"
+        )
     if any(extent < 0 for extent in record.shape) or record.nbytes > MAX_BLOCK_BYTES:
         raise CheckpointError(f"{directory / record.file}: {record} has the impossible shape {record.shape}")
 
 
 def _as_bytes(array: Array) -> memoryview:
-    """The bytes of a C-contiguous array, not copied."""
+    """The bytes of a C-contiguous array, without a copy."""
     return array.reshape(-1).view(np.uint8).data
 
 
 class BlockWriter:
-    """Writes one block file. A context manager: on leaving it the file is on disk (fsync), or gone if leaving by an
-    error. Raises CheckpointError naming the file when it exists already or cannot be written."""
+    """Writes one block file, as a context manager. On a normal exit the file is on disk (fsync). On an exit by an error
+    the file is removed. Raises CheckpointError, which names the file, when it exists already or cannot be written."""
 
     def __init__(self, path: Path) -> None:
         check_block_file_name(path.name, path.parent)
@@ -111,10 +115,10 @@ class BlockWriter:
         return tuple(self._records)
 
     def add(self, kind: BlockKind, owner: int, bucket: int, array: Array) -> BlockRecord:
-        """Appends one array of any shape. Raises ValueError for a dtype that checkpoints do not hold."""
+        """Appends one array of any shape. Raises ValueError for a dtype that is not in DTYPES."""
         block = np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("<")).reshape(array.shape)
         if block.dtype.str not in DTYPES:
-            raise ValueError(f"checkpoints hold {', '.join(DTYPES)}, not {block.dtype.str}")
+            raise ValueError(f"dtype {block.dtype.str} is not supported in checkpoints; use {', '.join(DTYPES)}")
         content = _as_bytes(block)
         record = BlockRecord(
             kind=kind,
@@ -155,14 +159,15 @@ class BlockWriter:
             raise disk_error("cannot write", self.path, failure) from failure
 
     def _abandon(self) -> None:
-        # Closing writes what is left in the buffer, which may fail once more: the file is on its way out anyway.
+        # Closing writes the rest of the buffer, which may fail again; the file is removed in any case.
         with contextlib.suppress(OSError):
             self._file.close()
         self.path.unlink(missing_ok=True)
 
 
 def read_block(directory: Path, record: BlockRecord) -> Array:
-    """The array of one record. Raises CheckpointError naming file and block when its bytes are not those written."""
+    """Reads the array of one record. Raises CheckpointError, which names file and block, when the bytes are not those
+    that were written."""
     check_record(directory, record)
     out = np.empty(record.shape, dtype=np.dtype(record.dtype))
     read_block_into(directory, record, out)
@@ -170,10 +175,11 @@ def read_block(directory: Path, record: BlockRecord) -> Array:
 
 
 def read_block_into(directory: Path, record: BlockRecord, out: Array) -> None:
-    """As `read_block`, into a C-contiguous array of the record's dtype and shape (else ValueError)."""
+    """Reads the array of one record into `out`, a C-contiguous array. Raises ValueError when `out` has another dtype or
+    shape than the record, and CheckpointError as `read_block` does."""
     check_record(directory, record)
     if out.shape != record.shape or out.dtype != np.dtype(record.dtype) or not out.flags.c_contiguous:
-        raise ValueError(f"{record} is {record.dtype} {record.shape}, not {out.dtype.str} {out.shape}")
+        raise ValueError(f"{record} is {record.dtype} {record.shape}; the target is {out.dtype.str} {out.shape}")
     path = directory / record.file
     content = _as_bytes(out)
     try:
@@ -183,6 +189,8 @@ def read_block_into(directory: Path, record: BlockRecord, out: Array) -> None:
     except OSError as error:
         raise disk_error("cannot read", path, error) from error
     if bytes_read != record.nbytes:
-        raise CheckpointError(f"{path}: {record} is cut short, {bytes_read} of {record.nbytes} bytes", hint=USE_ANOTHER)
+        raise CheckpointError(
+            f"{path}: {record} is cut short: the file has {bytes_read} of its {record.nbytes} bytes", hint=USE_ANOTHER
+        )
     if zlib.crc32(content) != record.crc32:
         raise CheckpointError(f"{path}: {record} is corrupt (its crc32 differs)", hint=USE_ANOTHER)

@@ -1,4 +1,4 @@
-"""Which checkpoints a directory holds, the newest good one, and clearing away old ones."""
+"""Finds the checkpoints of a directory and the newest good one, and removes old checkpoints."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _STAGING_PREFIX = ".staging-"
 
 @dataclass(frozen=True, slots=True)
 class FoundCheckpoint:
-    """A good checkpoint. `warnings`: newer ones that were passed over, and why, one line each."""
+    """A good checkpoint. warnings: one line for each newer checkpoint that was skipped, with the reason."""
 
     directory: Path
     manifest: Manifest
@@ -36,15 +36,17 @@ class FoundCheckpoint:
 
 
 def checkpoint_name(samples_trained: int) -> str:
-    """Directory name of a checkpoint."""
+    """The directory name of a checkpoint."""
     return f"step-{samples_trained}"
 
 
 def new_staging(checkpoints: Path, cut: int, writer: str = "") -> Path:
-    """A fresh 0700 directory for the blocks of one cut; what an earlier cut left under the name is removed. writer: a
-    name of the writing supervisor that no other has, so that two never write into one directory.
+    """Makes an empty directory (mode 0700) for the blocks of one cut. A directory of the same name, left by an earlier
+    cut, is removed first.
 
-    Raises CheckpointError."""
+    writer: a name that is unique to the writing supervisor, so that no two supervisors write to the same directory.
+    Raises CheckpointError.
+    """
     staging = checkpoints / f"{_STAGING_PREFIX}{writer}{'-' if writer else ''}{cut}"
     try:
         checkpoints.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -56,7 +58,7 @@ def new_staging(checkpoints: Path, cut: int, writer: str = "") -> Path:
 
 
 def remove_staging(checkpoints: Path) -> None:
-    """Removes what a supervisor that was killed left half written. Raises CheckpointError."""
+    """Removes the unfinished checkpoints of killed supervisors. Raises CheckpointError."""
     for staging in checkpoints.glob(f"{_STAGING_PREFIX}*"):
         try:
             remove_tree(staging)
@@ -65,7 +67,8 @@ def remove_staging(checkpoints: Path) -> None:
 
 
 def checkpoint_directories(checkpoints: Path) -> tuple[Path, ...]:
-    """Newest first, judged by name only. A `.replaced` one comes after the one of the same name that replaced it."""
+    """The checkpoint directories, the newest first, by their names alone. A `.replaced` directory comes after the
+    directory of the same name that replaced it."""
     if not checkpoints.is_dir():
         return ()
     found = [path for path in checkpoints.iterdir() if _NAME.fullmatch(path.name)]
@@ -73,13 +76,15 @@ def checkpoint_directories(checkpoints: Path) -> tuple[Path, ...]:
 
 
 def latest(*places: Path, verify: bool = True, run_id: str = "") -> FoundCheckpoint | None:
-    """The newest good checkpoint of some directories, of two with the same name the one in the first of them; None when
-    there is none at all. A directory that is not there holds none. `verify` also reads every block (about a second
-    per 1.5 GB), so that a flipped bit is found now and not half-way through a restore. run_id: of the run that it must
-    belong to; "": of any.
+    """The newest good checkpoint in several directories; None when they hold no checkpoint. If two have the same name,
+    the one in the earlier directory counts. A missing directory holds none.
 
-    Raises CheckpointError, with every reason, when there are some and all are bad or of other runs: going on from
-    nothing would silently lose the work."""
+    verify: also read every block (about a second for 1.5 GB), so that a flipped bit is found now, and not in the middle
+    of a restore. run_id: the run that the checkpoint must belong to; "": any run.
+
+    Raises CheckpointError with all reasons when there are checkpoints, but all are bad or belong to other runs: a start
+    without one would silently lose the work.
+    """
     warnings: list[str] = []
     for directory in _newest_first(places, warnings):
         try:
@@ -94,48 +99,50 @@ def latest(*places: Path, verify: bool = True, run_id: str = "") -> FoundCheckpo
     if warnings:
         raise CheckpointError(
             f"no checkpoint of {' and '.join(map(str, places))} can be used:\n" + "\n".join(warnings),
-            hint="restore the directory from a copy, begin from another run's checkpoint with --from, or start anew",
+            hint="restore the directory from a copy, use another run's checkpoint with --from, or start a new run",
         )
     return None
 
 
 def _check_run(manifest: Manifest, run_id: str) -> None:
-    """Raises CheckpointError for a checkpoint of another run. run_id "": any will do."""
+    """Raises CheckpointError for a checkpoint of another run than `run_id`; "": any run is allowed."""
     if run_id and manifest.run_id != run_id:
         raise CheckpointError(f"it belongs to run {manifest.run_id} (job {manifest.job_name}), not to run {run_id}")
 
 
 def _newest_first(places: Iterable[Path], warnings: list[str]) -> list[Path]:
-    """A disk that does not answer is warned of: the others may."""
+    """The checkpoints of all places, the newest first. A place that cannot be read adds a warning and is skipped."""
     found: list[Path] = []
     for place in places:
         try:
             found += checkpoint_directories(place)
         except OSError as error:
             warnings.append(f"{place} cannot be read: {error.strerror or error}")
-    return sorted(found, key=_age, reverse=True)  # stable: of equals the first place's
+    return sorted(found, key=_age, reverse=True)  # stable: of equal names, that of the first place comes first
 
 
 def _age(directory: Path) -> tuple[int, bool]:
-    """A `.replaced` one comes after the one of the same name that replaced it."""
+    """Sort key by age. A `.replaced` directory is older than the directory of the same name that replaced it."""
     match = _NAME.fullmatch(directory.name)
     assert match is not None
     return int(match[1]), match[2] is None
 
 
 def retain(checkpoints: Path, keep: int, newest: Path | None = None, run_id: str = "") -> tuple[Path, ...]:
-    """Removes checkpoints older than the `keep` newest whose manifests hold; gives the removed ones, newest first.
+    """Removes all checkpoints that are older than the `keep` newest good ones. Returns the removed ones, newest first.
 
-    A bad one never pushes a good one out: it is removed only when `keep` good ones are newer. `newest` stays, whatever
-    its name says. Those of other runs than `run_id` are neither counted nor removed; "": there are none. Raises
-    CheckpointError when one cannot be removed, ValueError for `keep` < 1."""
+    A checkpoint is good if its manifest is valid. A bad one does not count, so it never displaces a good one, and it is
+    removed only when `keep` good ones are newer. `newest` is kept in any case. Checkpoints of other runs than `run_id`
+    are not counted and not removed; "": all belong to this run. Raises CheckpointError when one cannot be removed, and
+    ValueError for `keep` < 1.
+    """
     if keep < 1:
-        raise ValueError(f"keep = {keep} must be at least 1")
+        raise ValueError(f"keep={keep} is out of range (1 or more)")
     good = 0
     removed: list[Path] = []
     for directory in checkpoint_directories(checkpoints):
         manifest: Manifest | None = None
-        with contextlib.suppress(CheckpointError):  # `latest` is the one to tell of it; here it only does not count
+        with contextlib.suppress(CheckpointError):  # `latest` reports a bad one; here it does not count
             manifest = load_manifest(directory)
         if manifest is not None and run_id and manifest.run_id != run_id:
             continue

@@ -1,4 +1,4 @@
-"""The file system as a checkpoint wants it: exclusive creation, no symbolic links, fsync, private modes."""
+"""File operations for checkpoints: exclusive creation, no symbolic links, fsync, private modes."""
 
 from __future__ import annotations
 
@@ -23,41 +23,42 @@ __all__ = [
     "write_file",
 ]
 
-USE_ANOTHER = "use the checkpoint before this one"
+USE_ANOTHER = "use the previous checkpoint"
 _BLOCK_FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,120}\.bin")
 
 
 def check_block_file_name(name: str, directory: Path) -> None:
-    """A manifest is data from a disk: a name in it must not lead out of its directory. Raises CheckpointError."""
+    """Checks a file name from a manifest: it must not lead out of the checkpoint's directory. Raises
+    CheckpointError."""
     if not _BLOCK_FILE_NAME.fullmatch(name):
-        raise CheckpointError(f"{directory}: {name!r} is not the name of a block file of this directory")
+        raise CheckpointError(f"{directory}: {name!r} is not a valid name of a block file")
 
 
 def disk_error(what: str, path: Path, error: OSError) -> CheckpointError:
-    """An OSError as a CheckpointError that names the file."""
+    """Converts an OSError to a CheckpointError that names the file."""
     hints = {
         errno.ENOSPC: "free some disk space, or set checkpoint.directory to another disk",
         errno.EDQUOT: "the disk quota is used up; set checkpoint.directory to another disk",
-        errno.EEXIST: "two processes write the same checkpoint, or a staging directory was used twice",
+        errno.EEXIST: "check whether two processes write the same checkpoint, or a staging directory was used twice",
         errno.ENOENT: USE_ANOTHER,
-        errno.ELOOP: "it is a symbolic link; checkpoints are read from real files only",
+        errno.ELOOP: "replace the symbolic link by the file itself; checkpoints are read from real files only",
     }
     kind = CheckpointSpaceError if is_out_of_space(error) else CheckpointError
     return kind(f"{what} {path}: {error.strerror or error}", hint=hints.get(error.errno or 0, ""))
 
 
 def create_exclusively(path: Path) -> int:
-    """A descriptor of a new file of mode 0600. Raises OSError."""
+    """Creates a file of mode 0600 and returns its descriptor. Raises OSError, also when the file exists."""
     return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
 
 
 def open_for_reading(path: Path) -> int:
-    """A descriptor; a symbolic link is refused. Raises OSError."""
+    """Opens a file and returns its descriptor. Raises OSError, also for a symbolic link."""
     return os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
 
 
 def read_file(path: Path, limit_bytes: int) -> bytes:
-    """All of a file. Raises CheckpointError when it cannot be read or is larger than `limit_bytes`."""
+    """The content of a file. Raises CheckpointError when it cannot be read or is larger than `limit_bytes`."""
     try:
         with os.fdopen(open_for_reading(path), "rb") as file:
             content = file.read(limit_bytes + 1)
@@ -69,7 +70,7 @@ def read_file(path: Path, limit_bytes: int) -> bytes:
 
 
 def write_file(path: Path, content: bytes) -> None:
-    """A new file with this content, fsynced; one of the same name is removed first. Raises OSError."""
+    """Writes a new file and fsyncs it. A file of the same name is removed first. Raises OSError."""
     path.unlink(missing_ok=True)
     with os.fdopen(create_exclusively(path), "wb") as file:
         file.write(content)
@@ -78,7 +79,7 @@ def write_file(path: Path, content: bytes) -> None:
 
 
 def sync_directory(directory: Path) -> None:
-    """Makes the names in a directory durable. Raises OSError."""
+    """Makes the names of the files in a directory durable. Raises OSError."""
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)
@@ -87,6 +88,6 @@ def sync_directory(directory: Path) -> None:
 
 
 def remove_tree(directory: Path) -> None:
-    """Removes a directory and what is in it, if it is there. Raises OSError."""
+    """Removes a directory and its content; does nothing if it is missing or a symbolic link. Raises OSError."""
     if directory.is_dir() and not directory.is_symlink():
         shutil.rmtree(directory)

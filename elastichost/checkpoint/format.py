@@ -1,13 +1,13 @@
-"""What a checkpoint is on disk, and the functions that write and read it.
+"""The layout of a checkpoint on disk, and the functions that write and read it.
 
     <checkpoints>/step-<samples>/
-        server-<i>.bin     raw little-endian blocks, each at a multiple of 64 bytes
-        MANIFEST.json      what every block is, the model, the sample ledger: `Manifest`
-        MANIFEST.sha256    of MANIFEST.json's bytes
+        server-<i>.bin     the blocks of PS i: raw little-endian arrays, each at a multiple of 64 bytes
+        MANIFEST.json      a record of every block, the model, the sample ledger (`Manifest`)
+        MANIFEST.sha256    the SHA-256 of the bytes of MANIFEST.json
 
-A PS writes its blocks with `BlockWriter` into a staging directory (`new_staging`); `commit` adds the manifest and
-renames the directory into place, so a checkpoint is there completely or not at all. Directories are 0700, files 0600;
-no symbolic link is followed, and no name in a manifest may leave its directory.
+Each PS writes its blocks with `BlockWriter` into a staging directory (`new_staging`). `commit` adds the manifest and
+renames the directory to its final name, so a checkpoint is either complete or absent. Directories have mode 0700, files
+0600. Symbolic links are not followed, and a name in a manifest that leads out of its directory is refused.
 """
 
 from __future__ import annotations

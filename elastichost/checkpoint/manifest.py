@@ -1,4 +1,4 @@
-"""The manifest: what a checkpoint holds, and the two steps that count, committing and loading it."""
+"""The manifest of a checkpoint, and the functions that commit a checkpoint and load its manifest."""
 
 from __future__ import annotations
 
@@ -32,7 +32,8 @@ MAX_MANIFEST_BYTES = 1 << 30
 
 
 class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """One consistent cut of a run. `ledger` is the sample ledger's own JSON value; nothing here looks into it."""
+    """The content of MANIFEST.json: one consistent cut of a run. ledger: the sample ledger as its own JSON value, which
+    this package does not read."""
 
     schema: str = SCHEMA
     run_id: str  # see `places.RunIdentity`
@@ -42,18 +43,18 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     epoch: int
     ledger: msgspec.Raw
     model: ModelSpec
-    bucket_counts: tuple[int, ...]  # per table
+    bucket_counts: tuple[int, ...]  # buckets of each table
     dense_version: int
     blocks: tuple[BlockRecord, ...]
     created_utc: str  # ISO 8601
     cpu: CpuFeatures  # of the supervisor's machine
 
     def by_key(self) -> dict[BlockKey, BlockRecord]:
-        """(kind, owner, bucket) -> record"""
+        """The records by (kind, owner, bucket)."""
         return {record.key: record for record in self.blocks}
 
     def required_keys(self) -> Iterator[BlockKey]:
-        """Blocks without which the model cannot be put together again."""
+        """The blocks that a restore of the model needs."""
         for embedding in self.model.embeddings:
             for bucket in range(self.bucket_counts[embedding.table]):
                 yield "rows", embedding.index, bucket
@@ -69,11 +70,15 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
 
 
 def commit(staging: Path, final: Path, manifest: Manifest) -> None:
-    """Makes the staged blocks a checkpoint: manifest, fsync of everything, one rename, fsync of the parent.
+    """Makes the staged blocks a checkpoint.
 
-    A checkpoint of the same name is replaced; between two renames it is found as `<name>.replaced`. Raises
-    CheckpointError, with `final` as it was, when a block of the model is missing, a file is not as the manifest
-    says, or the disk refuses.
+    It writes the manifest and its digest, fsyncs every file and the staging directory, renames the directory to
+    `final`, and fsyncs the parent. So a kill before the rename leaves a staging directory, and a kill after it leaves a
+    complete checkpoint. A checkpoint of the same name is first renamed to `<name>.replaced`, which is found as a
+    checkpoint until the new one is in place, and then removed.
+
+    Raises CheckpointError when a block of the model is missing or a file does not match the manifest, with `final`
+    unchanged, and when a file operation fails.
     """
     check_manifest(staging, manifest)
     content = msgspec.json.encode(manifest)
@@ -98,16 +103,17 @@ def commit(staging: Path, final: Path, manifest: Manifest) -> None:
 
 
 def load_manifest(directory: Path, *, is_whole: bool = True) -> Manifest:
-    """Reads and checks a manifest: its sha256, its schema, that every block of the model is there, and that every
-    file is there with the size needed (is_whole=False: those that are there; others are on other machines). Contents of
-    blocks are checked when they are read (`verify_blocks`: all of them).
+    """Reads a manifest and checks its SHA-256, its schema, that it lists every block of the model, and that every file
+    exists and is long enough.
 
-    Raises CheckpointError naming the file."""
+    is_whole=False: check only files that exist, because the others are on other machines. The content of a block is
+    checked when it is read; `verify_blocks` reads all of them. Raises CheckpointError, which names the file.
+    """
     path = directory / MANIFEST_NAME
     content = read_file(path, MAX_MANIFEST_BYTES)
     digest = read_file(directory / DIGEST_NAME, 1024)
     if hashlib.sha256(content).hexdigest().encode() + b"\n" != digest:
-        raise CheckpointError(f"{path} is corrupt (its sha256 is not that of {DIGEST_NAME})", hint=USE_ANOTHER)
+        raise CheckpointError(f"{path} is corrupt (its sha256 differs from {DIGEST_NAME})", hint=USE_ANOTHER)
     try:
         manifest = msgspec.json.decode(content, type=Manifest)
     except msgspec.MsgspecError as error:
@@ -117,20 +123,21 @@ def load_manifest(directory: Path, *, is_whole: bool = True) -> Manifest:
 
 
 def verify_blocks(directory: Path, manifest: Manifest) -> None:
-    """Reads every byte of every block. Raises CheckpointError for the first one that is not as written."""
+    """Reads every block. Raises CheckpointError for the first one whose bytes are not those that were written."""
     for record in manifest.blocks:
         read_block(directory, record)
 
 
 def check_manifest(directory: Path, manifest: Manifest, *, is_whole: bool = True) -> None:
-    """Raises CheckpointError unless this manifest and the files of `directory` make a checkpoint, a whole one if it is
-    to be."""
+    """Raises CheckpointError unless the manifest is valid and the files of `directory` match it. is_whole: as in
+    `load_manifest`."""
     path = directory / MANIFEST_NAME
     if manifest.schema != SCHEMA:
         raise CheckpointError(f"{path} has schema {manifest.schema!r}; this version reads {SCHEMA!r}")
+
     tables = len(manifest.model.tables)
     if len(manifest.bucket_counts) != tables or any(e.table not in range(tables) for e in manifest.model.embeddings):
-        raise CheckpointError(f"{path}: bucket counts and embeddings do not fit its {tables} tables")
+        raise CheckpointError(f"{path}: the bucket counts or embeddings do not match its {tables} tables")
     present = manifest.by_key()
     if len(present) != len(manifest.blocks):
         raise CheckpointError(f"{path} lists a block twice")
@@ -149,7 +156,7 @@ def check_manifest(directory: Path, manifest: Manifest, *, is_whole: bool = True
         end = record.offset + record.nbytes
         if end > sizes_bytes[record.file]:
             raise CheckpointError(
-                f"{directory / record.file} is cut short: {record} ends at byte {end}, the file at byte "
+                f"{directory / record.file} is cut short: {record} ends at byte {end}, but the file ends at byte "
                 f"{sizes_bytes[record.file]}",
                 hint=USE_ANOTHER,
             )

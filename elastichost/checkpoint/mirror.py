@@ -1,7 +1,7 @@
-"""A second directory of checkpoints, on another disk: every committed one is copied there in the background.
+"""A second directory of checkpoints, on another disk, to which committed checkpoints are copied in the background.
 
-A failure there is told and never raised: the first directory is what the run counts on. A copy is read back before it
-is committed, so damage in the first directory is not spread.
+A failure of the mirror is reported as a result and not raised, because the run relies on the first directory alone. A
+copy is read back and verified before it is committed, so damage in the first directory is not copied.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from elastichost.errors import CheckpointError
 __all__ = ["Mirror", "Mirrored", "mirror_checkpoint"]
 
 PIECE_BYTES = 1 << 20
-NICE = 10  # the supervisor's own thread, and workers on the same core, come first
-END_S = 5.0  # a copy that is called off stops at its next piece, unless the disk does not answer
+NICE = 10  # so that the supervisor's main thread, and workers on the same core, run first
+END_S = 5.0  # how long `close` waits: a cancelled copy stops at its next piece, unless the disk does not respond
 
 
 class _CalledOffError(Exception):
-    """The run ends, and does not wait."""
+    """The run ends and cancels the copy."""
 
 
 @dataclass(frozen=True, slots=True)
 class Mirrored:
-    """What became of one copy. `error` is None when it is committed."""
+    """The result of one copy. error: None if the copy is committed."""
 
     checkpoint: str
     bytes: int
@@ -41,10 +41,11 @@ class Mirrored:
 
 
 def mirror_checkpoint(source: Path, directory: Path, keep: int, proceed: Callable[[], None] = lambda: None) -> int:
-    """Copies a checkpoint into another directory of checkpoints, and keeps the newest `keep` there. Returns its bytes.
+    """Copies a checkpoint to another directory of checkpoints, and keeps the newest `keep` there. Returns the bytes
+    that were copied.
 
-    proceed is called now and then; what it raises ends the copy, and nothing of it is left. Raises CheckpointError
-    when the source is not good or a disk refuses.
+    proceed: called between pieces; an exception that it raises ends the copy, and the unfinished copy is removed.
+    Raises CheckpointError when the source is bad or a file operation fails.
     """
     manifest = load_manifest(source)
     staging = new_staging(directory, 0, secrets.token_hex(4))
@@ -74,7 +75,8 @@ def _copy(source: Path, target: Path, proceed: Callable[[], None]) -> int:
 
 
 class Mirror:
-    """Copies checkpoints one after the other; of those that wait only the newest. `close` ends the thread."""
+    """Copies checkpoints in a thread, one after another. If several wait, only the newest is copied. `close` ends the
+    thread."""
 
     def __init__(self, directory: Path, keep: int) -> None:
         self.directory = directory
@@ -88,18 +90,18 @@ class Mirror:
 
     @property
     def is_busy(self) -> bool:
-        """A copy is being made, or its result was not taken yet."""
+        """Whether a copy is waiting or under way, or a result was not taken yet."""
         with self._changed:
             return self._is_copying or self._wanted is not None or not self._results.empty()
 
     def copy(self, checkpoint: Path) -> None:
-        """In the background, and in place of one that waits."""
+        """Requests the copy of a checkpoint, in place of one that waits."""
         with self._changed:
             self._wanted = checkpoint
             self._changed.notify()
 
     def results(self) -> tuple[Mirrored, ...]:
-        """What has happened since the last call; never waits."""
+        """The results since the last call. Does not wait."""
         found: list[Mirrored] = []
         with contextlib.suppress(queue.Empty):
             while True:
@@ -107,8 +109,8 @@ class Mirror:
         return tuple(found)
 
     def close(self) -> bool:
-        """A copy under way is called off; nothing of it is left, unless its disk does not answer. Returns whether there
-        was one to be made."""
+        """Cancels a copy that is under way and removes it, unless its disk does not respond within END_S. Returns
+        whether a copy was waiting or under way."""
         with self._changed:
             is_unfinished = self._is_copying or self._wanted is not None
             self._is_closed, self._wanted = True, None
@@ -119,8 +121,8 @@ class Mirror:
     # --- the thread -------------------------------------------------------------------------------------------------
 
     def _work(self) -> None:
-        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICE)  # of this thread only, as Linux has it
-        with contextlib.suppress(CheckpointError, OSError):  # what is wrong with the directory the first copy will tell
+        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICE)  # on Linux this sets the thread alone
+        with contextlib.suppress(CheckpointError, OSError):  # the first copy reports what is wrong with the directory
             remove_staging(self.directory)
         while (checkpoint := self._next()) is not None:
             with contextlib.suppress(_CalledOffError):
@@ -143,7 +145,7 @@ class Mirror:
         except OSError as error:
             return Mirrored(checkpoint.name, 0, disk_error("cannot use", self.directory, error))
         except MemoryError:
-            return Mirrored(checkpoint.name, 0, CheckpointError("there is no memory to verify the copy"))
+            return Mirrored(checkpoint.name, 0, CheckpointError("not enough memory to verify the copy"))
         return Mirrored(checkpoint.name, size_bytes, None)
 
     def _proceed(self) -> None:

@@ -1,8 +1,8 @@
-"""Which run a checkpoint belongs to, and where a run keeps its checkpoints.
+"""The identity of a run, and the places of its checkpoints.
 
-A run has an identity that stays the same through all its supervisors, in `run.json` of its directory. Several runs may
-share `checkpoint.directory` or `checkpoint.mirror`: each has a directory of its own there, named after its job and its
-identity, and looks at no other.
+A run has an identity, in `run.json` of its directory, which is the same for all its supervisors. Several runs may share
+`checkpoint.directory` or `checkpoint.mirror`. Each run uses only its own directory there, which is named after its job
+and its identity.
 """
 
 from __future__ import annotations
@@ -32,21 +32,22 @@ RESOLVED_JOB = "job.resolved.toml"
 
 
 class RunIdentity(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """`run_id`: 16 hexadecimal digits, chosen when the run began; its checkpoints carry it."""
+    """The content of `run.json`. run_id: 16 hexadecimal digits, chosen at the start of the run. The run's checkpoints
+    have the same id."""
 
     run_id: str
     job_name: str
 
     @property
     def folder(self) -> str:
-        """The run's own directory below one that runs share."""
+        """The name of the run's own directory in a directory that several runs share."""
         return f"{self.job_name}-{self.run_id}"
 
 
 @dataclass(frozen=True, slots=True)
 class CheckpointSource:
-    """Where a run looks for checkpoints to go on from. places: directories of checkpoints, or a single checkpoint.
-    run_id: the run they must belong to; "": any, because somebody named the place."""
+    """Where a run looks for a checkpoint to start from. places: directories of checkpoints, or a single checkpoint.
+    run_id: the run that the checkpoints must belong to; "": any run, because the user named the place."""
 
     places: tuple[Path, ...]
     run_id: str = ""
@@ -60,7 +61,8 @@ def new_identity(job_name: str, run_id: str = "") -> RunIdentity:
 
 
 def read_identity(run_dir: Path) -> RunIdentity | None:
-    """None: there is no `run.json`, so no run has begun here. Raises CheckpointError for one that cannot be read."""
+    """The identity in a run directory; None if no run has started there, so that `run.json` is missing. Raises
+    CheckpointError when `run.json` cannot be read."""
     path = run_dir / RUN_FILE
     try:
         return msgspec.json.decode(path.read_bytes(), type=RunIdentity)
@@ -68,13 +70,14 @@ def read_identity(run_dir: Path) -> RunIdentity | None:
         return None
     except (OSError, msgspec.MsgspecError) as error:
         raise CheckpointError(
-            f"{path}: cannot be read: {error}",
-            hint="it names the run that the checkpoints belong to: copy run_id from the MANIFEST.json of one of them",
+            f"{path} cannot be read: {error}",
+            hint="repair it: run_id and job_name are those in the MANIFEST.json of the run's checkpoints",
         ) from error
 
 
 def checkpoint_source(run_dir: Path, identity: RunIdentity, job: JobSpec) -> CheckpointSource:
-    """All places of the run's checkpoints; new ones are written to the first, and copied to the mirror on this host."""
+    """All places of the run's checkpoints. New checkpoints are written to the first place, and copied to the last one
+    if the job has a mirror on this host."""
     chosen, mirror = job.checkpoint.directory, job.checkpoint.mirror_path
     places = [Path(chosen) / identity.folder] if chosen else []
     places.append(run_dir / "checkpoints")
@@ -84,12 +87,14 @@ def checkpoint_source(run_dir: Path, identity: RunIdentity, job: JobSpec) -> Che
 
 
 def named_source(path: Path) -> CheckpointSource:
-    """What somebody named to begin from: another run's directory, a directory of checkpoints, or one checkpoint. Raises
-    CheckpointError, and ConfigError for a run whose job cannot be read."""
+    """The source that the user named to start from: another run's directory, a directory of checkpoints, or one
+    checkpoint. Raises CheckpointError, and ConfigError for a run whose job file cannot be read."""
     named = path.resolve()
     if not (named / RESOLVED_JOB).exists():
         return CheckpointSource((named,))
     identity = read_identity(named)
     if identity is None:
-        raise CheckpointError(f"{named} is no run: it has no {RUN_FILE}", hint="name one of its checkpoints instead")
+        raise CheckpointError(
+            f"{named} is not a run directory: it has no {RUN_FILE}", hint="name one of its checkpoints instead"
+        )
     return checkpoint_source(named, identity, load_job(named / RESOLVED_JOB, environ={}))

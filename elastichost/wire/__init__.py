@@ -1,17 +1,17 @@
-"""What processes say to each other: messages, frames, sockets. The only package that imports zmq.
+"""Messages between processes: their types, their bytes and their sockets. The only package that imports zmq.
 
 Modules:
     control         messages between the supervisor and its processes
-    control_hosts   those of them about several machines
+    control_hosts   messages between the supervisor and its processes that concern several machines
     data            messages between workers and parameter servers
-    commands        messages of `scale` and others to a run under way
-    facts           what messages are made of
+    commands        messages of `scale` and other commands to a running run
+    facts           structs and number ranges that messages consist of
     codec           a message as bytes
-    sockets         ZeroMQ sockets, with the traps of ZeroMQ closed
+    sockets         ZeroMQ sockets, with the options that prevent silent loss of messages
     security/       keys and gates between machines
-    child           what a spawned process is told
-    entry           the frame around every spawned process: arguments in, typed failure out
+    child           the arguments of a spawned process
+    entry           the main function of every spawned process: decodes arguments, reports failures
     applied         applied.bin: one record for each committed batch
-    applied_fold    what these records come to; pure
+    applied_fold    sums of these records; pure
     crash           named points at which tests kill a process
 """

@@ -1,15 +1,17 @@
-"""RUN/applied.bin: the record of every committed batch, one fixed-size record each, in the order of the commits.
+"""RUN/applied.bin: one record of fixed size for every committed batch, in the order of the commits.
 
-The record with number `n` is of the commit that made version `n + 1` of the dense vector. The dense owner writes it;
-the supervisor of a resumed run reads it, and whoever checks that every sample was trained exactly once.
+Record `n` belongs to the commit that made version `n + 1` of the dense vector. The dense owner writes the file. The
+supervisor of a resumed run reads it, and so do checks that every sample was trained exactly once.
 
-    slot 0            the header: `start` is the number of the first record that is kept, 0 when none was folded;
-                      `stop` is the length of the fold in bytes, `lease_id` the number of slots it takes
-    then              the fold: what the records before the first one come to (`AppliedFold`)
-    then              the records
+The file consists of slots of RECORD_BYTES bytes:
 
-A file of which nothing was folded has record `n` in slot `n`. A file that is folded takes the place of the one before
-in one step (a rename), so whoever reads opens it anew.
+    slot 0            the header. `start`: number of the first record that is kept, 0 when no record was folded. `stop`:
+                      length of the fold in bytes. `lease_id`: number of slots of the fold
+    next slots        the fold: the sums of all records before the first kept one (`AppliedFold`, msgpack)
+    next slots        the records
+
+A file without a fold has record `n` in slot `n`. To fold records, the dense owner writes a new file and renames it over
+the old one, so a reader opens the file again for each read.
 """
 
 from __future__ import annotations
@@ -45,38 +47,40 @@ __all__ = [
 ]
 
 APPLIED_FILE = "applied.bin"
-AUDIT_VARIABLE = "ELASTICHOST_AUDIT"  # "1": whoever checks the run wants all its records, so none is folded
+AUDIT_VARIABLE = "ELASTICHOST_AUDIT"  # "1": all records are kept for a check of the run, so none is folded
 APPLIED_RECORD = np.dtype(
     [
         ("worker", "<u4"),
         ("incarnation", "<u4"),
-        ("sequence", "<u8"),  # 0: there is no such batch
+        ("sequence", "<u8"),  # 0: the slot holds no batch
         ("lease_id", "<u8"),
         ("epoch", "<u4"),
         ("unit", "<u4"),
         ("start", "<u8"),
         ("stop", "<u8"),
         ("samples", "<u4"),
-        ("skipped", "<u4"),  # also of positions right before `start` that no other batch accounts for
+        ("skipped", "<u4"),  # includes positions right before `start` that belong to no other batch
         ("loss_sum", "<f8"),  # over the samples
-        ("left_out", "<u8", (2,)),  # sync mode: a bit for each micro-batch that is skipped because workers died on it
+        ("left_out", "<u8", (2,)),  # sync mode: a bit for each micro-batch that was skipped because workers died on it
     ]
 )
 RECORD_BYTES = APPLIED_RECORD.itemsize
 AppliedRecords = npt.NDArray[np.void]
-AppliedRecord = np.void  # one of them
+AppliedRecord = np.void  # one element of AppliedRecords
 NONE_LEFT_OUT = (0, 0)
 
 
 class AppliedFold(msgspec.Struct, frozen=True):
-    """What the records with numbers below `first` come to. committed: (worker, incarnation, sequence) of the last batch
-    of each incarnation; spans: int64 [n, 4], the ranges (epoch, unit, start, stop) that are accounted for, of the
-    newest epoch only: those before it are done; left_out: the records of steps from which micro-batches were left
-    out."""
+    """The sums of the records with numbers below `first`.
+
+    committed: (worker, incarnation, sequence) of the last batch of each incarnation. spans: int64 [n, 4], the ranges
+    (epoch, unit, start, stop) that the batches account for, of the newest epoch alone, because all earlier epochs are
+    complete. left_out: the records of steps from which micro-batches were left out.
+    """
 
     first: int
     samples: int = 0
-    lease_id: int = 0  # the highest
+    lease_id: int = 0  # the highest one
     committed: tuple[tuple[int, int, int], ...] = ()
     spans: bytes = b""
     left_out: bytes = b""
@@ -90,7 +94,7 @@ class AppliedFold(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class AppliedHeader:
-    """Where records are. first: number of the first one."""
+    """The header of applied.bin, which gives the offsets of records. first: number of the first kept record."""
 
     first: int = 1
     fold_bytes: int = 0
@@ -98,7 +102,7 @@ class AppliedHeader:
 
     @classmethod
     def of(cls, content: bytes) -> AppliedHeader:
-        """From the first bytes of the file."""
+        """Reads the header from the first bytes of the file."""
         if len(content) < RECORD_BYTES:
             return cls()
         slot = np.frombuffer(content, APPLIED_RECORD, count=1)[0]
@@ -107,17 +111,17 @@ class AppliedHeader:
         return cls(int(slot["start"]), int(slot["stop"]), int(slot["lease_id"]))
 
     def offset(self, number: int) -> int:
-        """Of a record, in bytes."""
+        """Where the record begins in the file, in bytes."""
         return (number - self.first + 1 + self.fold_slots) * RECORD_BYTES
 
     def end(self, size_bytes: int) -> int:
-        """The number after the last whole record of a file of this size."""
+        """One more than the number of the last complete record in a file of this size."""
         return max(self.first if self.fold_slots else 0, size_bytes // RECORD_BYTES - 1 - self.fold_slots + self.first)
 
 
 @dataclass(frozen=True, slots=True)
 class AppliedContent:
-    """The whole file. records: those with the numbers first to first + n - 1."""
+    """The content of applied.bin. records: the kept records, with the numbers first to first + n - 1."""
 
     first: int
     fold: AppliedFold | None
@@ -125,17 +129,17 @@ class AppliedContent:
 
     @property
     def end(self) -> int:
-        """The number after the last record."""
+        """One more than the number of the last record."""
         return self.first + len(self.records)
 
 
 def is_audited(environ: Mapping[str, str] | None = None) -> bool:
-    """Whether this process was started by somebody who checks the run."""
+    """Whether all records are kept for a check of the run (ELASTICHOST_AUDIT=1)."""
     return (os.environ if environ is None else environ).get(AUDIT_VARIABLE) == "1"
 
 
 def applied_bytes(fold: AppliedFold, records: AppliedRecords) -> bytes:
-    """A file with a fold. records: from number `fold.first` on."""
+    """The content of a file with a fold. records: those from number `fold.first` on."""
     content = msgspec.msgpack.encode(fold)
     slots = -(-len(content) // RECORD_BYTES)
     header = np.zeros(1, APPLIED_RECORD)
@@ -144,7 +148,7 @@ def applied_bytes(fold: AppliedFold, records: AppliedRecords) -> bytes:
 
 
 def read_applied_content(run_dir: Path) -> AppliedContent:
-    """Records that are whole, and what those before them come to. Raises ProtocolError when the fold cannot be read."""
+    """Reads the complete records and the fold. Raises ProtocolError when the fold cannot be read."""
     path = run_dir / APPLIED_FILE
     content = path.read_bytes() if path.exists() else b""
     header = AppliedHeader.of(content)
@@ -153,20 +157,22 @@ def read_applied_content(run_dir: Path) -> AppliedContent:
         try:
             fold = msgspec.msgpack.decode(content[RECORD_BYTES:][: header.fold_bytes], type=AppliedFold)
         except msgspec.MsgspecError as error:
-            raise ProtocolError(f"{path}: what its first records come to cannot be read: {error}") from error
+            raise ProtocolError(f"{path}: the sums of its first records cannot be read: {error}") from error
     count = max(0, header.end(len(content)) - header.first)
     records = np.frombuffer(content, APPLIED_RECORD, count=count, offset=header.offset(header.first) if count else 0)
     return AppliedContent(header.first, fold, records)
 
 
 def read_applied(run_dir: Path) -> AppliedRecords:
-    """All records, dtype APPLIED_RECORD, record `n` at place `n`: the place before the first one is blank; empty when
-    the run has none. One that is half written is left out. Raises ProtocolError when some are folded."""
+    """All slots of a file without a fold, dtype APPLIED_RECORD: record `n` is element `n`, and element 0 is the header.
+
+    Empty when the run has no file. An incomplete last record is left out. Raises ProtocolError when records are folded.
+    """
     found = read_applied_content(run_dir)
     if found.fold is not None:
         raise ProtocolError(
             f"{run_dir / APPLIED_FILE}: the first {found.first - 1} records are folded into sums",
-            hint=f"a run that is to be checked batch by batch is started with {AUDIT_VARIABLE}=1",
+            hint=f"start the run with {AUDIT_VARIABLE}=1 to keep the record of every batch",
         )
     path = run_dir / APPLIED_FILE
     content = path.read_bytes() if path.exists() else b""
@@ -174,7 +180,7 @@ def read_applied(run_dir: Path) -> AppliedRecords:
 
 
 def read_applied_record(run_dir: Path, number: int) -> AppliedRecord:
-    """The record of the commit that made version `number + 1`; zeros when it is not there."""
+    """The record of the commit that made version `number + 1`; zeros when the file does not have it."""
     with (run_dir / APPLIED_FILE).open("rb") as file:
         header = AppliedHeader.of(file.read(RECORD_BYTES))
         content = b""
@@ -187,13 +193,13 @@ def read_applied_record(run_dir: Path, number: int) -> AppliedRecord:
 
 
 def left_out_words(micros: Iterable[int]) -> tuple[int, int]:
-    """A record's field `left_out` for these micro-batches of a step (0 to 127)."""
+    """The value of a record's field `left_out` for these micro-batches (0 to 127) of a step."""
     bits = sum(1 << micro for micro in set(micros))
     return bits & (1 << 64) - 1, bits >> 64
 
 
 def micros_left_out(record: AppliedRecord) -> tuple[int, ...]:
-    """The micro-batches that were left out of a step."""
+    """The micro-batches that were left out of the record's step, ascending."""
     low, high = (int(word) for word in record["left_out"])
     bits = low | high << 64
     return tuple(micro for micro in range(bits.bit_length()) if bits >> micro & 1)

@@ -1,7 +1,7 @@
-"""Folding records of committed batches: what they come to, exactly enough to account for every sample. Pure.
+"""Sums of records of committed batches, exact enough to account for every sample. Pure.
 
-Ranges of positions that touch become one, so the fold grows with the units of the data and the workers, not with time.
-Ranges that overlap stay as they are: whoever reads them must see that a position was committed twice.
+Adjacent ranges of positions are joined, so the fold grows with the number of units and workers, and not with time.
+Overlapping ranges are not joined, so that a reader can see that a position was committed twice.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ Int64 = npt.NDArray[np.int64]
 
 
 def accounted_ranges(records: AppliedRecords) -> Int64:
-    """int64 [n, 4]: (epoch, unit, start, stop) of what each batch accounts for. That includes the bad batches right
-    before it, which were never committed."""
+    """The range (epoch, unit, start, stop) that each batch accounts for, int64 [n, 4]. It includes the positions of bad
+    batches right before the batch, which are never committed."""
     columns = [records[name].astype(np.int64) for name in ("epoch", "unit", "start", "stop")]
     columns[2] = columns[3] - records["samples"].astype(np.int64) - records["skipped"].astype(np.int64)
     found: Int64 = np.stack(columns, axis=1)
@@ -26,7 +26,7 @@ def accounted_ranges(records: AppliedRecords) -> Int64:
 
 
 def joined_ranges(ranges: Int64) -> Int64:
-    """int64 [m, 4], sorted, with ranges of a unit that touch made one."""
+    """The ranges sorted, and adjacent ranges of a unit joined: int64 [m, 4]."""
     if not len(ranges):
         return ranges
     ordered = ranges[np.lexsort((ranges[:, 3], ranges[:, 2], ranges[:, 1], ranges[:, 0]))]
@@ -38,8 +38,8 @@ def joined_ranges(ranges: Int64) -> Int64:
 
 
 def fold_records(before: AppliedFold | None, first: int, records: AppliedRecords) -> AppliedFold:
-    """The fold of what was folded before and of these records, which come after it. first: number of the first record
-    that comes after them."""
+    """Adds records to a fold. before: the fold of all earlier records, or None. first: number of the first record after
+    `records`."""
     ranges = accounted_ranges(records)
     committed: dict[tuple[int, int], int] = {}
     samples = lease_id = 0

@@ -1,4 +1,5 @@
-"""What a spawned process is told; JSON over the fork server's socket, no secret in argv or environment."""
+"""The arguments of a spawned process. They are sent as JSON over the fork server's socket, so that no secret appears in
+argv or in the environment."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ __all__ = ["ChildArguments"]
 
 
 class ChildArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Arguments of a worker, PS or probe process. Paths are absolute; the job file is RUN/job.resolved.toml."""
+    """Arguments of a worker, PS or probe process. Paths are absolute. The job file is RUN/job.resolved.toml."""
 
     role: Role
     index: int
@@ -19,7 +20,7 @@ class ChildArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     job_id: int
     control_address: str
     run_dir: str
-    arena_directory: str  # "" for the probe: there is no arena yet
+    arena_directory: str  # "" for the probe, because the arena does not exist yet
     socket_directory: str
     cores: tuple[int, ...]
     threads: int
@@ -27,20 +28,20 @@ class ChildArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     supervisor_pid: int
     gpu: int | None = None
     gpu_memory_fraction: float = 1.0
-    host: int = 0  # whose arena it is; the dense vector is on host 0
-    gate: str = ""  # of a PS that other machines are to reach: `tcp://10.0.0.1:*`
-    keys: KeyPair | None = None  # its own, where there are several machines
-    supervisor_key: str = ""  # the supervisor's public one; "": it is on this machine
+    host: int = 0  # host of the arena; the dense vector is on host 0
+    gate: str = ""  # address of the gate of a PS for other machines, as `tcp://10.0.0.1:*`
+    keys: KeyPair | None = None  # the process' own keys in a run on several machines
+    supervisor_key: str = ""  # the supervisor's public key; "": the supervisor is on this machine
 
     @property
     def process(self) -> ProcessId:
         return ProcessId(self.role, self.index, self.incarnation)
 
     def gate_for(self, allowed: AllowList) -> Gate | None:
-        """Where other machines come in; None: they do not."""
+        """The gate through which other machines connect; None if none can."""
         return Gate(self.gate, self.keys, allowed) if self.gate and self.keys is not None else None
 
     @property
     def to_supervisor(self) -> Pass | None:
-        """What it shows at the supervisor's gate; None: it needs nothing there."""
+        """The keys that this process uses at the supervisor's gate; None if the supervisor is on this machine."""
         return Pass(self.keys, self.supervisor_key) if self.keys is not None and self.supervisor_key else None

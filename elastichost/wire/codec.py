@@ -1,11 +1,11 @@
-"""Bytes of a message: a fixed header, a msgspec body, raw frames.
+"""The bytes of a message: a fixed header, a msgpack body, raw frames.
 
-Part 0 is the header, part 1 the msgpack body (a tagged struct of `wire.control` or `wire.data`), the rest are raw
-little-endian frames. The header names the job and the sender's incarnation, so a message of another job or of
-a fenced incarnation is refused before its body is read.
+Part 0 is the header. Part 1 is the body, a tagged struct of `wire.control` or `wire.data`. The other parts are raw
+little-endian frames. The header (little-endian) names the job and the sender's incarnation, so a message of another job
+is refused before its body is decoded.
 
     magic 4s | version u16 | role u8 | flags u8 | index u32 | incarnation u32 | job u64 | sequence u64
-    | body_bytes u32 | frames u32 | frame_bytes u64 | crc32 u32
+    | body_bytes u32 | frames u32 | frame_bytes u64 | crc32 of the body u32
 """
 
 from __future__ import annotations
@@ -33,20 +33,20 @@ _MAGIC = b"EHST"
 _VERSION = 1
 _HEADER = struct.Struct("<4sHBBIIQQIIQI")
 _ROLES: tuple[Role, ...] = ("worker", "server", "probe")
-_SUPERVISOR = 255  # the supervisor is no ProcessId of a plan; it is this role byte on the wire
+_SUPERVISOR = 255  # role byte of the supervisor, which has no ProcessId
 
 M = TypeVar("M")
-Frame: TypeAlias = "Buffer | npt.NDArray[Any]"  # numpy arrays are buffers, which their stubs do not say
+Frame: TypeAlias = "Buffer | npt.NDArray[Any]"  # numpy arrays are buffers, but their type stubs do not declare it
 
 
 def frame_bytes(frame: Frame) -> int:
-    """Size of a frame."""
+    """Size of a frame in bytes."""
     return memoryview(cast(Buffer, frame)).nbytes
 
 
 @dataclass(frozen=True, slots=True)
 class Envelope(Generic[M]):
-    """A message with the incarnation it comes from; `sender` is None for the supervisor."""
+    """A received message with the incarnation that sent it. `sender` is None for the supervisor."""
 
     sender: ProcessId | None
     sequence: int
@@ -55,9 +55,9 @@ class Envelope(Generic[M]):
 
 
 class Codec(Generic[M]):
-    """Encodes and decodes one conversation's union of messages for one job.
+    """Encodes and decodes the messages of one conversation for one job.
 
-    Raises ProtocolError for anything this job must not accept.
+    `decode` raises ProtocolError for any message that is malformed, too large, or of another job or protocol version.
     """
 
     def __init__(self, message_type: object, job_id: int, sender: ProcessId | None) -> None:
@@ -90,22 +90,24 @@ class Codec(Generic[M]):
 
     def decode(self, parts: Sequence[Buffer]) -> Envelope[M]:
         if len(parts) < 2 or len(parts) > MAX_FRAMES + 2:
-            raise ProtocolError(f"a message has {len(parts)} parts; 2 to {MAX_FRAMES + 2} are allowed")
+            raise ProtocolError(f"a message has {len(parts)} parts, which is out of range (2 to {MAX_FRAMES + 2})")
         header, body = memoryview(parts[0]), memoryview(parts[1])
         if header.nbytes != _HEADER.size:
-            raise ProtocolError(f"a message header has {header.nbytes} bytes instead of {_HEADER.size}")
+            raise ProtocolError(f"a message header has {header.nbytes} bytes; it must have {_HEADER.size}")
         magic, version, role, _flags, index, incarnation, job, sequence, size, count, total_bytes, crc = _HEADER.unpack(
             header
         )
         if magic != _MAGIC or version != _VERSION:
-            raise ProtocolError(f"a message has magic {magic!r} version {version}: not elastichost protocol {_VERSION}")
+            raise ProtocolError(
+                f"a message has magic {magic!r} and protocol version {version}; {_MAGIC!r} and {_VERSION} are expected"
+            )
         if job != self._job_id:
-            raise ProtocolError(f"a message belongs to job {job:016x}, this process to {self._job_id:016x}")
+            raise ProtocolError(f"a message belongs to job {job:016x}; this process belongs to {self._job_id:016x}")
         frames = tuple(memoryview(part) for part in parts[2:])
         if size != body.nbytes or count != len(frames) or total_bytes != sum(f.nbytes for f in frames):
-            raise ProtocolError("a message is shorter or longer than its header says")
+            raise ProtocolError("a message is shorter or longer than the sizes in its header")
         if size > MAX_BODY_BYTES:
-            raise ProtocolError(f"a message body has {size} bytes; {MAX_BODY_BYTES} are allowed")
+            raise ProtocolError(f"a message body has {size} bytes; the limit is {MAX_BODY_BYTES}")
         if zlib.crc32(body) != crc:
             raise ProtocolError("a message body does not match its checksum")
         return Envelope(_sender(role, index, incarnation), sequence, self._decode_body(body), frames)
@@ -121,5 +123,5 @@ def _sender(role: int, index: int, incarnation: int) -> ProcessId | None:
     if role == _SUPERVISOR:
         return None
     if role >= len(_ROLES):
-        raise ProtocolError(f"a message comes from unknown role {role}")
+        raise ProtocolError(f"the header of a message has the unknown role {role}")
     return ProcessId(_ROLES[role], index, incarnation)

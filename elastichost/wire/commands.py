@@ -1,7 +1,8 @@
-"""Commands to a run under way: tagged JSON over a socket of its own, replies as things happen.
+"""Commands to a running run: tagged JSON over a separate socket. A command has one reply, or AcceptedMsg and then a
+second reply when it is done.
 
-The directory that the socket is in (0700) says who may command; a message is bounded, and whatever is no command is
-answered with RefusedMsg.
+The directory of the socket has mode 0700, so only its user can send commands. The size of a message is limited, and a
+message that is not a valid command is answered with RefusedMsg.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ __all__ = [
     "SubmitMsg",
 ]
 
-MAX_COMMAND_BYTES = 1 << 20  # a job file with thousands of tables
+MAX_COMMAND_BYTES = 1 << 20  # enough for a job file with thousands of tables
 HIGH_WATER_MARK = 64
 
 Figure = int | float | str | None | dict[str, float | None]
@@ -40,7 +41,7 @@ Figure = int | float | str | None | dict[str, float | None]
 
 
 class ScaleMsg(Message, frozen=True):
-    """As many processes, with as many cores each, from now on. None: as it is."""
+    """`scale` -> supervisor: the number of processes and of the cores of a worker from now on. None: unchanged."""
 
     workers: int | None = None
     servers: int | None = None
@@ -48,8 +49,9 @@ class ScaleMsg(Message, frozen=True):
 
 
 class JoinMsg(Message, frozen=True):
-    """Machines join the run. hosts: JSON of a `config_hosts.HostsFile`; the sizes are those with them, None: a worker
-    more for each of their cores, and a PS more for each of them."""
+    """Command line -> supervisor: machines join the run. hosts: JSON of a `config.hosts.HostsFile`. The sizes are those
+    of the whole run with these machines. None: as many more workers as their cores have room for, at least one, and one
+    more PS for each machine."""
 
     hosts: str
     workers: int | None = None
@@ -58,8 +60,8 @@ class JoinMsg(Message, frozen=True):
 
 
 class LendMsg(Message, frozen=True):
-    """What of the host is the run's from now on, from a dispatcher that shares it among jobs. cores: their numbers, all
-    processes are pinned to these; memory_bytes: all of it; the sizes as in ScaleMsg. None: as it is."""
+    """Dispatcher -> supervisor: the share of the host that the run has from now on. cores: numbers of the cores that
+    all its processes are pinned to. memory_bytes: its total memory. The sizes are as in ScaleMsg. None: unchanged."""
 
     cores: tuple[int, ...] | None = None
     memory_bytes: int | None = None
@@ -69,8 +71,9 @@ class LendMsg(Message, frozen=True):
 
 
 class SubmitMsg(Message, frozen=True):
-    """To a host with many jobs: a job for its queue. name: wanted for it; toml: the resolved job file;
-    working_directory: from which the job's modules are imported. Answered by ReachedMsg, with the name it got."""
+    """Command line -> dispatcher: a job for the queue. name: the requested name. toml: the resolved job file.
+    working_directory: the directory from which the job's modules are imported. The answer is ReachedMsg with the name
+    that the job got."""
 
     name: str
     toml: str
@@ -79,7 +82,7 @@ class SubmitMsg(Message, frozen=True):
 
 
 class CancelMsg(Message, frozen=True):
-    """To a host with many jobs: this one is not wanted any more. What it has trained is kept in its run directory."""
+    """Command line -> dispatcher: cancel this job. Its run directory keeps what it has trained so far."""
 
     job: str
 
@@ -88,8 +91,8 @@ class CancelMsg(Message, frozen=True):
 
 
 class RefusedMsg(Message, frozen=True):
-    """Nothing was done, or what was begun is not waited for any more. `is_usage`: the command is wrong, not the
-    moment."""
+    """The command was refused, or the supervisor stopped waiting for its completion. is_usage: the command itself is
+    wrong, so a later try fails as well."""
 
     message: str
     hint: str = ""
@@ -97,13 +100,13 @@ class RefusedMsg(Message, frozen=True):
 
 
 class AcceptedMsg(Message, frozen=True):
-    """It is being done; Reached or RefusedMsg will follow."""
+    """The command is being carried out. ReachedMsg or RefusedMsg will follow."""
 
     text: str
 
 
 class ReachedMsg(Message, frozen=True):
-    """It is done. `data`: what was measured."""
+    """The command is done. data: measurements."""
 
     text: str
     data: dict[str, Figure] = msgspec.field(default_factory=dict)
@@ -124,7 +127,7 @@ def _configure(socket: zmq.Socket[bytes]) -> None:
 
 
 class CommandServer:
-    """The supervisor's end. A peer is whoever sent a command, for as long as it listens."""
+    """The supervisor's end of the command socket. A peer is a client that has sent a command and is still connected."""
 
     def __init__(self, address: str) -> None:
         self.address = address
@@ -136,21 +139,24 @@ class CommandServer:
         self._decoder = msgspec.json.Decoder(Command)
 
     def receive(self) -> tuple[bytes, Command] | None:
-        """(peer, command), or None. Raises ProtocolError for anything else, which is answered and dropped."""
+        """The next (peer, command), or None if there is none. Raises ProtocolError for an invalid message, which is
+        answered with RefusedMsg and dropped."""
         try:
             peer, *parts = self.socket.recv_multipart(zmq.NOBLOCK)
         except zmq.Again:
             return None
         try:
             if len(parts) != 1:
-                raise ProtocolError(f"a command of {len(parts)} parts")
+                raise ProtocolError(f"it has {len(parts)} parts; a command has 1")
             return peer, self._decoder.decode(parts[0])
         except (ProtocolError, msgspec.DecodeError) as error:
-            self.reply(peer, RefusedMsg(f"not a command: {error}", "is the command line of another version?", True))
-            raise ProtocolError(f"a peer sent what is no command: {error}") from error
+            self.reply(
+                peer, RefusedMsg(f"not a valid command: {error}", "use the elastichost version that runs the job", True)
+            )
+            raise ProtocolError(f"a peer sent an invalid command: {error}") from error
 
     def wait(self, timeout_s: float, descriptors: Iterable[int] = ()) -> None:
-        """Until a command is there, one of the descriptors can be read, or the time is over."""
+        """Waits until a command has arrived, one of the descriptors is readable, or `timeout_s` is over."""
         poller = zmq.Poller()
         poller.register(self.socket, zmq.POLLIN)
         for descriptor in descriptors:
@@ -158,7 +164,7 @@ class CommandServer:
         poller.poll(int(timeout_s * 1000))
 
     def reply(self, peer: bytes, reply: Reply) -> bool:
-        """False when the peer is gone, or does not read what it is sent."""
+        """Sends a reply. False when the peer is gone, or has too many unread replies."""
         try:
             self.socket.send_multipart([peer, msgspec.json.encode(reply)], zmq.NOBLOCK)
         except zmq.ZMQError as error:
@@ -168,13 +174,13 @@ class CommandServer:
         return True
 
     def close(self) -> None:
-        """Replies that are on their way still leave, for a moment."""
+        """Closes the socket. Queued replies are still sent for up to 200 ms."""
         self.socket.close(linger=200)
         self._context.term()
 
 
 class CommandClient:
-    """The command line's end: one command, and the replies to it."""
+    """The command line's end of the command socket: sends one command and receives its replies."""
 
     def __init__(self, address: str) -> None:
         self._context = zmq.Context()
@@ -187,13 +193,13 @@ class CommandClient:
         self._socket.send(msgspec.json.encode(command))
 
     def receive(self, timeout_s: float) -> Reply | None:
-        """The next reply; None when none came in time. Raises ProtocolError for anything else."""
+        """The next reply; None if none arrived in time. Raises ProtocolError for an invalid message."""
         if not self._socket.poll(int(timeout_s * 1000)):
             return None
         try:
             reply: Reply = self._decoder.decode(self._socket.recv())
         except msgspec.DecodeError as error:
-            raise ProtocolError(f"the run answered with what is no reply: {error}") from error
+            raise ProtocolError(f"the run sent an invalid reply: {error}") from error
         return reply
 
     def close(self) -> None:

@@ -1,5 +1,10 @@
-"""The control conversation (supervisor ROUTER, everyone else DEALER), as tagged msgspec structs. Each docstring says
-who sends it to whom, and which raw frames follow it."""
+"""Messages of the control conversation, as tagged msgspec structs. The supervisor has a ROUTER socket; workers, PS and
+probes have DEALER sockets.
+
+Each docstring begins with the sender or the receiver: messages of the first part go to the supervisor, messages of the
+second part come from it. It then states when the message is sent, and which raw frames follow it; without such a
+statement there are none.
+"""
 
 from __future__ import annotations
 
@@ -84,62 +89,65 @@ Word = Annotated[str, msgspec.Meta(max_length=200)]
 
 
 class HelloMsg(Message, frozen=True):
-    """First message of every process. PS: `address` is where its data socket is bound on its own machine."""
+    """From every process, as its first message."""
 
     role: str  # "worker" | "server" | "probe"
     index: Count32
     incarnation: Count32
     pid: Count
-    address: str = ""
-    outer: str = ""  # where other machines reach that socket
+    address: str = ""  # PS: the address of its data socket on its own machine
+    outer: str = ""  # PS: the gate through which other machines reach that socket, "" if it has none
 
 
 class ModelDescribedMsg(Message, frozen=True):
-    """Probe: the model was built on the meta device. Frame: initial flat dense vector, float32 [dense.elements]."""
+    """From the probe, when it has built the model on the meta device. Frame 0: the initial flat dense vector, float32
+    [dense.elements]. Frame 1, from a probe before the run alone: a `WorkingSet` as msgpack, or null."""
 
     model: ModelSpec
     warnings: tuple[str, ...] = ()
 
 
 class ReadyMsg(Message, frozen=True):
-    """PS: owns its buckets, rows initialised or restored, serving. Worker: model built, about to ask for a lease.
+    """From a PS, when it has taken over the buckets of a shard map and serves them. From a worker, when it has built
+    the model, before it asks for a lease.
 
-    `committed`, of the dense owner with served access: batches staged under older epochs that count; it commits no
-    other of those any more."""
+    committed: from the present or the former dense owner: the last committed batch of each worker. Of the pushes that
+    were staged under older epochs these batches count, and the dense owner commits no others."""
 
     shard_map_epoch: Count
     committed: tuple[CommittedBatch, ...] = ()
 
 
 class HeartbeatMsg(Message, frozen=True):
-    """From the work loop, every HEARTBEAT_S; `progress` only grows while the loop makes progress."""
+    """From the work loop of a worker or a PS, every HEARTBEAT_S. progress: grows only while the loop makes progress."""
 
     progress: Count
     sample: StepSample
-    state: Word = ""  # what the loop is doing, in a word
+    state: Word = ""  # the activity of the loop, as one word
     gpu_memory_bytes: Count = 0
-    no_space: Word = ""  # PS: why no batch can be committed, "" while they can
+    no_space: Word = ""  # dense owner: why its disk refuses the record of a commit; "" while commits are possible
 
 
 class LeaseRequestMsg(Message, frozen=True):
-    """Worker: the pipeline wants more. The answer is LeaseGrantMsg, EvaluationGrantMsg, or nothing until there is
-    one."""
+    """From a worker that needs more data. The supervisor answers with LeaseGrantMsg or EvaluationGrantMsg as
+    soon as it has work for the worker."""
 
     samples_per_s: Amount
 
 
 class LeaseProgressMsg(Message, frozen=True):
-    """Worker: positions up to `stop` of this lease are applied (acknowledged by the PS)."""
+    """From a worker: the batches of this lease up to position `stop` are committed, and the PS acknowledged them."""
 
     lease_id: Count
     stop: Count
-    samples: Count  # trained in this lease so far
+    samples: Count  # samples trained in this lease so far
     skipped: Count  # bad rows skipped in this lease so far
 
 
 class EvaluationScoresMsg(Message, frozen=True):
-    """Worker: one evaluation lease is scored. Frames: logits float32 [n * labels], labels float32 [n * labels],
-    weights float32 [n] or empty, truth float32 [n] or empty."""
+    """From a worker, when it has scored the range of an EvaluationGrantMsg. n: the scored samples. Frame 0: logits
+    float32 [n * labels]. Frame 1: labels float32 [n * labels]. Frame 2: weights float32 [n], or empty. Frame 3: truth
+    float32 [n], or empty."""
 
     round: Count32
     unit: Count32
@@ -150,17 +158,19 @@ class EvaluationScoresMsg(Message, frozen=True):
 
 
 class PausedMsg(Message, frozen=True):
-    """Worker: stands at a batch boundary with every push acknowledged; LeaseProgressMsg was sent before."""
+    """From a worker that has stopped at a batch boundary because of PauseMsg. All its pushes are acknowledged, and its
+    LeaseProgressMsg was sent before."""
 
     cut: Count
 
 
 class DrainedMsg(Message, frozen=True):
-    """Worker: gave its leases back (LeaseProgressMsg sent before), will exit on StopMsg."""
+    """From a worker that has drained. It has sent the LeaseProgressMsg of its leases, gives them back, and exits on
+    StopMsg."""
 
 
 class SnapshotCutMsg(Message, frozen=True):
-    """PS: its buckets are copied; training may go on."""
+    """From a PS, when it has copied its buckets for the checkpoint: training may continue."""
 
     cut: Count
     rows: Count
@@ -168,8 +178,8 @@ class SnapshotCutMsg(Message, frozen=True):
 
 
 class SnapshotWrittenMsg(Message, frozen=True):
-    """PS: the copied buckets are on disk and fsynced. Frame: msgpack list of checkpoint BlockRecords. With `failure`
-    its disk refused, nothing of them is there, and there is no frame."""
+    """From a PS, when the copied buckets are written to disk and fsynced. Frame 0: the list of checkpoint BlockRecords,
+    as msgpack. With `failure` the write failed: the PS has left no block on disk, and there is no frame."""
 
     cut: Count
     dense_version: Count
@@ -179,8 +189,8 @@ class SnapshotWrittenMsg(Message, frozen=True):
 
 
 class FencedMsg(Message, frozen=True):
-    """PS that owns the dense part: later pushes of this worker incarnation are refused; this was its last applied
-    batch."""
+    """From the dense owner, as the answer to FenceMsg: it refuses further pushes of this worker incarnation, and
+    `applied` is the incarnation's last committed batch."""
 
     worker: Count32
     incarnation: Count32
@@ -188,30 +198,30 @@ class FencedMsg(Message, frozen=True):
 
 
 class UnsettledMsg(Message, frozen=True):
-    """PS: a push of this worker incarnation is staged here, and the incarnation speaks no more: was its batch
-    committed?"""
+    """From a PS that has a staged push of a worker incarnation that is not a member any more. The supervisor answers
+    with SettleMsg as soon as it has the incarnation's last committed batch."""
 
     worker: Count32
     incarnation: Count32
 
 
 class SettledMsg(Message, frozen=True):
-    """PS: nothing of this worker incarnation is staged here any more."""
+    """From a PS, as the answer to SettleMsg: it has no staged push of this worker incarnation any more."""
 
     worker: Count32
     incarnation: Count32
 
 
 class RepinnedMsg(Message, frozen=True):
-    """Process: runs on these cores now."""
+    """From a worker or a PS, as the answer to RepinMsg: it runs on these cores now."""
 
     cores: tuple[int, ...]
 
 
 class FailureReportMsg(Message, frozen=True):
-    """Any process, before it exits because of an error. `error_type` is a class name of elastichost.errors, or
-    another exception's; `traceback_text` is for the log and, for ModelError, the user's own; `samples`: the batch that
-    a NonFiniteError is about."""
+    """From any process, before it exits because of an error. error_type: the class name of the exception, from
+    elastichost.errors or another one. traceback_text: for the log; for a ModelError, the traceback of the user's code.
+    samples: the batch of a NonFiniteError."""
 
     error_type: Word
     message: str
@@ -224,45 +234,48 @@ class FailureReportMsg(Message, frozen=True):
 
 
 class MembershipMsg(Message, frozen=True):
-    """PS: incarnations of the workers that count now (bounded mode's clock; the PS refuses others)."""
+    """To every PS, when the members change: the worker incarnations that count now. In bounded mode the dense owner
+    waits for these and refuses clock messages of others. A PS asks about staged pushes of all others (UnsettledMsg)."""
 
     epoch: int
     workers: tuple[tuple[int, int], ...]  # (index, incarnation)
 
 
 class ShardMapUpdateMsg(Message, frozen=True):
-    """Everyone: bucket owners and PS addresses. Frames: one uint16 array per table (owner of each bucket), in
-    table order. `dense_owner` owns the dense vector. Epochs only grow; older ones are ignored."""
+    """To every worker and PS: the shard map with the addresses of the PS. Frames: one for each table, in the order of
+    the tables: the index of the PS that owns each bucket, uint16 [buckets]. Epochs only grow; a receiver ignores an
+    older one."""
 
     epoch: int
     servers: tuple[ServerAddress, ...]
-    dense_owner: int
-    committed: tuple[CommittedBatch, ...] = ()  # of batches staged under older epochs these count, no others
-    # (table, bucket) whose rows come from another host's arena: their new owner has them copied (CopyBucketsMsg), and
-    # answers ReadyMsg when they are whole
+    dense_owner: int  # index of the PS that owns the dense vector
+    committed: tuple[CommittedBatch, ...] = ()  # of the pushes staged under older epochs these batches alone count
+    # (table, bucket) whose rows come from another host's arena. The new owner has copied them (CopyBucketsMsg), and
+    # answers ReadyMsg when they are complete.
     moved: tuple[tuple[int, int], ...] = ()
-    settles: bool = False  # all workers of before are dead: of what is staged `committed` counts, the rest is dropped
-    # (table, bucket) whose rows no worker may use in place: they are about to go to another host, and their PS has to
-    # see every change of them
+    settles: bool = False  # all former workers are dead: of the staged pushes `committed` count, the others are dropped
+    # (table, bucket) whose rows no worker may use in place, because they are about to move to another host: their PS
+    # has to see every change of them.
     served: tuple[tuple[int, int], ...] = ()
-    # (table, bucket) whose rows are lost with their host: their new owner fills them from `checkpoint`, a directory of
-    # its host, or makes their initial rows if it is ""
+    # (table, bucket) whose rows were lost with their host. The new owner fills them from `checkpoint`, a directory on
+    # its host, or with initial rows if that is "".
     remade: tuple[tuple[int, int], ...] = ()
     checkpoint: str = ""
-    # Workers: (table, bucket, epoch) of all that were ever made anew, in that epoch. A row that was pulled earlier is
-    # another one now, or none.
+    # For workers: (table, bucket, epoch) of all buckets that were remade since the run began, with the epoch. A row
+    # number that was pulled before that epoch is not valid any more.
     made_anew: tuple[tuple[int, int, int], ...] = ()
 
 
 class LeaseGrantMsg(Message, frozen=True):
-    """Worker: train this range."""
+    """To a worker: a lease, the range that it trains next."""
 
     lease: Lease
     shuffle_seed: int  # -1: file order
 
 
 class StepsGrantMsg(Message, frozen=True):
-    """Worker (sync mode): the crew trains this range in steps of train.batch_size positions, from `first_step` on."""
+    """To every worker in sync mode: the crew trains this range in steps of train.batch_size positions. The first step
+    has the number `first_step`."""
 
     lease: Lease
     shuffle_seed: int  # -1: file order
@@ -270,15 +283,16 @@ class StepsGrantMsg(Message, frozen=True):
 
 
 class CrewMsg(Message, frozen=True):
-    """Worker (sync mode): who computes which micro-batch of every step that is not committed. Epochs only grow."""
+    """To every worker in sync mode: which worker computes which micro-batch of every step that is not committed. Epochs
+    only grow."""
 
     epoch: int
-    workers: tuple[int, ...]  # index of the worker, for each micro-batch
-    left_out: tuple[tuple[int, int], ...] = ()  # (step, micro-batch): computed by nobody, its samples are not trained
+    workers: tuple[int, ...]  # for each micro-batch the index of the worker that computes it
+    left_out: tuple[tuple[int, int], ...] = ()  # (step, micro-batch) that no worker computes: its samples are skipped
 
 
 class EvaluationGrantMsg(Message, frozen=True):
-    """Worker: score this range of the test set with the present weights."""
+    """To a worker: score this range of the test set with the present weights, and answer with EvaluationScoresMsg."""
 
     round: int
     unit: int
@@ -287,41 +301,44 @@ class EvaluationGrantMsg(Message, frozen=True):
 
 
 class PauseMsg(Message, frozen=True):
-    """Worker: stop at the next batch boundary and answer PausedMsg (a checkpoint's cut)."""
+    """To a worker, at the cut of a checkpoint: stop at the next batch boundary, and answer with PausedMsg."""
 
     cut: int
 
 
 class ProceedMsg(Message, frozen=True):
-    """Worker: go on after a PauseMsg."""
+    """To a worker: continue after the PauseMsg of this cut."""
 
     cut: int
 
 
 class SnapshotMsg(Message, frozen=True):
-    """PS: copy your buckets (answer SnapshotCutMsg), then write them to `path` (answer SnapshotWrittenMsg)."""
+    """To a PS: copy your buckets and answer with SnapshotCutMsg, then write them to the directory `path` and answer
+    with SnapshotWrittenMsg."""
 
     cut: int
     path: str
-    committed_step: int = 0  # sync mode: what is staged of steps up to here belongs to the cut
+    committed_step: int = 0  # sync mode: the staged pushes of steps up to this one belong to the cut
 
 
 class RestoreMsg(Message, frozen=True):
-    """PS: before ReadyMsg, fill your buckets from this checkpoint directory instead of initialising them."""
+    """To a PS, before its first shard map: fill your buckets from this checkpoint directory, and not with initial
+    rows."""
 
     checkpoint: str
 
 
 class FenceMsg(Message, frozen=True):
-    """PS: refuse this worker incarnation from now on; the dense owner answers FencedMsg."""
+    """To every PS, when a worker incarnation has ended: refuse its messages from now on. The dense owner answers with
+    FencedMsg."""
 
     worker: int
     incarnation: int
 
 
 class SettleMsg(Message, frozen=True):
-    """PS: this worker incarnation has ended; its batches up to `sequence` are committed. Apply what is staged of them,
-    drop the rest, answer SettledMsg."""
+    """To a PS: this worker incarnation has ended, and its batches up to `sequence` are committed. Apply its staged
+    pushes of these batches, drop the others, and answer with SettledMsg."""
 
     worker: int
     incarnation: int
@@ -329,18 +346,19 @@ class SettleMsg(Message, frozen=True):
 
 
 class RepinMsg(Message, frozen=True):
-    """Everyone: run on these cores, a worker with that many threads, from the next batch on. Answer RepinnedMsg."""
+    """To a worker or a PS: run on these cores from the next batch on, and answer with RepinnedMsg. A worker uses
+    `threads` threads."""
 
     cores: tuple[int, ...]
     threads: int
 
 
 class DrainMsg(Message, frozen=True):
-    """Worker: finish the batch in hand, give leases back, answer DrainedMsg."""
+    """To a worker: finish the present batch, give your leases back, and answer with DrainedMsg."""
 
 
 class StopMsg(Message, frozen=True):
-    """Everyone: exit with code 0, now."""
+    """To any process: exit now, with code 0."""
 
 
 ControlMessage = (

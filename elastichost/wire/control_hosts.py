@@ -1,4 +1,5 @@
-"""The part of the control conversation about hosts: buckets that go from one to another, and who is let in there."""
+"""Messages of the control conversation that concern several hosts: the migration of buckets from one host to another,
+and the admission of processes of other machines. `wire.control` explains the docstrings."""
 
 from __future__ import annotations
 
@@ -21,15 +22,15 @@ __all__ = [
 
 
 class BucketsMeasuredMsg(Message, frozen=True):
-    """PS: what each of the buckets it was asked for takes now, in the order of the question."""
+    """From a PS, as the answer to MeasureBucketsMsg: the present size of each bucket."""
 
     request: Count
-    bytes: tuple[Count, ...]
+    bytes: tuple[Count, ...]  # in the order of `buckets` in the request
 
 
 class CopiedMsg(Message, frozen=True):
-    """PS: all buckets of CopyBucketsMsg are copied but for rows that change all the time, `bytes` of them. With
-    `failure` it cannot hold them, and says why. is_full: there is no memory for them."""
+    """From a PS: it has copied all buckets of CopyBucketsMsg, `bytes` bytes, except the rows that change all the time.
+    With `failure` it cannot store them, and `failure` is the reason. is_full: the reason is that memory is short."""
 
     copy: Count
     bytes: Count
@@ -38,19 +39,19 @@ class CopiedMsg(Message, frozen=True):
 
 
 class ForgottenMsg(Message, frozen=True):
-    """PS: its arena holds nothing of the buckets of ForgetBucketsMsg any more."""
+    """From a PS, as the answer to ForgetBucketsMsg: its arena holds none of these buckets any more."""
 
     request: Count
 
 
 class UnmappedMsg(Message, frozen=True):
-    """Worker with mixed access: it uses no row in place any more by a shard map older than this one."""
+    """From a worker with mixed access: it uses no row in place any more by a shard map that is older than this one."""
 
     shard_map_epoch: Count
 
 
 class AdmittedMsg(Message, frozen=True):
-    """PS: whoever was named by AdmitMsg of this number, and before it, is let in."""
+    """From a PS, as the answer to AdmitMsg: its gate admits the incarnations of the AdmitMsg with this number."""
 
     number: Count
 
@@ -59,36 +60,36 @@ class AdmittedMsg(Message, frozen=True):
 
 
 class MeasureBucketsMsg(Message, frozen=True):
-    """PS: how many bytes do these buckets of yours take? The answer is BucketsMeasuredMsg."""
+    """To a PS: measure the size of these buckets of yours, and answer with BucketsMeasuredMsg."""
 
     request: int
     buckets: tuple[tuple[int, int], ...]  # (table, bucket)
 
 
 class CopyBucketsMsg(Message, frozen=True):
-    """PS: fetch these buckets from the PS that have them, into your arena; they are not yours yet. Answer CopiedMsg.
-    What is being copied already from the very same incarnations goes on; `copy` only grows."""
+    """To a PS: copy these buckets from their present owners into your arena, and answer with CopiedMsg. You do not own
+    them yet. A copy that is already under way from the same incarnation of an owner continues."""
 
-    copy: int
+    copy: int  # number of the order; numbers only grow
     moves: tuple[BucketMove, ...]
 
 
 class ForgetBucketsMsg(Message, frozen=True):
-    """PS: these buckets are another's now (or were not to come after all): free their memory, answer ForgottenMsg."""
+    """To a PS: free the memory of these buckets, because they belong to another PS now or their copy was cancelled, and
+    answer with ForgottenMsg."""
 
     request: int
     buckets: tuple[tuple[int, int], ...]  # (table, bucket)
 
 
 class KeepBucketsMsg(Message, frozen=True):
-    """PS: nobody copies these buckets of yours any more."""
+    """To the owner of buckets whose copy was cancelled: stop noting which of their rows change."""
 
     buckets: tuple[tuple[int, int], ...]  # (table, bucket)
 
 
 class AdmitMsg(Message, frozen=True):
-    """PS that other machines reach: these incarnations and nobody else may come in. The answer is AdmittedMsg. Numbers
-    only grow."""
+    """To a PS with a gate: admit these incarnations and no others, and answer with AdmittedMsg. Numbers only grow."""
 
     number: int
     keys: tuple[tuple[str, str], ...]  # (public key, incarnation: `worker-0.1`)

@@ -1,8 +1,8 @@
-"""Named crash points for tests: `ELASTICHOST_CRASH_AT=ps.data.before_reply:20` kills the process there.
+"""Named crash points for tests: `ELASTICHOST_CRASH_AT=ps.data.before_reply:20` kills a process at that point.
 
-The number is how often the point is passed before it kills (1 by default); several points are separated by commas. Only
-the first incarnation of a process obeys, so that its successor can show the recovery. `POINTS` is the list of all
-points: what is not in it cannot be called or asked for.
+The number is the passage of the point at which the process is killed; the default is 1. Several points are separated by
+commas. Only the first incarnation of a process is killed, so that a test can observe the recovery by its successor.
+`POINTS` lists all points. Other names are refused, in the variable and in the code.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ VARIABLE = "ELASTICHOST_CRASH_AT"
 
 
 class CrashPoint(NamedTuple):
-    """`name` begins with the role whose process dies there: worker, ps or supervisor."""
+    """A point in the code at which a process can be killed. name: begins with the role of the process: worker, ps or
+    supervisor. meaning: the state of the process at that point."""
 
     name: str
     meaning: str
@@ -33,34 +34,32 @@ class CrashPoint(NamedTuple):
 
 POINTS: tuple[CrashPoint, ...] = (
     CrashPoint("worker.batch.begin", "a worker has a prepared batch and has not begun it"),
-    CrashPoint("worker.batch.before_push", "a batch is computed (direct: its rows are updated), nothing of it is sent"),
-    CrashPoint("worker.batch.before_commit", "served: its rows are with their owners; its commit is not sent"),
+    CrashPoint("worker.batch.before_push", "a batch is computed (direct: its rows are updated), nothing is sent yet"),
+    CrashPoint("worker.batch.before_commit", "served: the rows of a batch are staged, its commit is not sent"),
     CrashPoint("worker.batch.posted", "direct: a batch is released in the worker's mailbox, its commit is not sent"),
-    CrashPoint("worker.batch.after_commit", "the commit of a batch is sent, its answer not read"),
-    CrashPoint("ps.data.before_apply", "a PS has received a request and done nothing of it"),
-    CrashPoint("ps.data.before_reply", "a PS has done what was asked and not answered"),
+    CrashPoint("worker.batch.after_commit", "the commit of a batch is sent, its answer is not read"),
+    CrashPoint("ps.data.before_apply", "a PS has received a request and has not begun it"),
+    CrashPoint("ps.data.before_reply", "a PS has performed a request and has not answered it"),
     CrashPoint("ps.push.staged", "served: a push is staged and not answered"),
     CrashPoint("ps.commit.before_apply", "a batch is committed, its rows at the dense owner are not applied"),
     CrashPoint("ps.apply.before_undo", "served: a committed push is about to be applied"),
     CrashPoint("ps.apply.midway", "served: some of a push's rows are updated"),
-    CrashPoint("ps.apply.before_finish", "served: all of a push's rows are updated, that is not noted yet"),
+    CrashPoint("ps.apply.before_finish", "served: all of a push's rows are updated, and `finished` is not stored yet"),
     CrashPoint("ps.apply.after_finish", "served: a push is applied, its stamp is not noted"),
     CrashPoint("ps.step.before_commit", "sync: a step has all its micro-batches and is not committed"),
-    CrashPoint(
-        "ps.evict.midway", "a PS has dropped the rows of a bucket that nobody saw for long, and not of the next"
-    ),
-    CrashPoint("ps.snapshot.after_copy", "a PS has copied its buckets for a checkpoint and not said so"),
-    CrashPoint("ps.handover.before_release", "a PS has to let go of buckets and still has them all"),
-    CrashPoint("ps.handover.after_release", "a PS has let go of buckets and not said so"),
-    CrashPoint("ps.handover.after_adopt", "a PS has taken buckets over and not said so"),
-    CrashPoint("ps.move.source_mid_copy", "a PS has read a part of a bucket that another host's PS copies"),
-    CrashPoint("ps.move.target_mid_copy", "a PS has some of a bucket that it copies from another host's PS"),
-    CrashPoint("ps.move.target_before_ready", "a PS has all of the buckets that move to it, and has not said so"),
-    CrashPoint("ps.move.source_before_forget", "buckets have moved, their old owner still has their rows"),
-    CrashPoint("supervisor.move.before_commit", "all new owners have the rows that move, that is not written down"),
-    CrashPoint("supervisor.move.after_commit", "that buckets have moved is written down, and nobody knows it"),
-    CrashPoint("supervisor.journal.write", "the supervisor has decided something and not written it down"),
-    CrashPoint("supervisor.journal.written", "the supervisor has written a line and done nothing of what it says"),
+    CrashPoint("ps.evict.midway", "a PS has evicted the old rows of one bucket and has not begun the next bucket"),
+    CrashPoint("ps.snapshot.after_copy", "a PS has copied its buckets for a checkpoint and has not reported it"),
+    CrashPoint("ps.handover.before_release", "a PS has to release buckets and still owns all of them"),
+    CrashPoint("ps.handover.after_release", "a PS has released buckets and has not reported it"),
+    CrashPoint("ps.handover.after_adopt", "a PS has adopted buckets and has not reported it"),
+    CrashPoint("ps.move.source_mid_copy", "a PS has read a part of a bucket that a PS of another host copies"),
+    CrashPoint("ps.move.target_mid_copy", "a PS has a part of a bucket that it copies from a PS of another host"),
+    CrashPoint("ps.move.target_before_ready", "a PS has all buckets that move to it and has not reported it"),
+    CrashPoint("ps.move.source_before_forget", "buckets have moved, and their old owner still has their rows"),
+    CrashPoint("supervisor.move.before_commit", "all new owners have the moved rows, the journal has no line yet"),
+    CrashPoint("supervisor.move.after_commit", "a migration is in the journal, and no process has been sent it yet"),
+    CrashPoint("supervisor.journal.write", "the supervisor has made a decision and has not written it to the journal"),
+    CrashPoint("supervisor.journal.written", "the supervisor has written a line and has not acted on it"),
 )
 
 _NAMES = frozenset(point.name for point in POINTS)
@@ -68,23 +67,28 @@ _armed: dict[str, int] = {}
 
 
 def parse_setting(setting: str) -> dict[str, int]:
-    """Point -> count of `role.point[:count],...`; empty for "". Raises ConfigError naming what is wrong in it."""
+    """Parses `role.point[:count],...` to {point: count}; empty for "". Raises ConfigError, which names the wrong
+    part."""
     counts: dict[str, int] = {}
     for item in filter(None, setting.split(",")):
         point, _, count = item.partition(":")
         if point not in _NAMES:
             raise ConfigError(
                 f"{VARIABLE} names an unknown crash point {point!r}{did_you_mean(point, sorted(_NAMES))}",
-                hint=f"there are {', '.join(sorted(_NAMES))}",
+                hint=f"the crash points are {', '.join(sorted(_NAMES))}",
             )
         if count and not (count.isdecimal() and int(count) > 0):
-            raise ConfigError(f"{VARIABLE}: {item!r} counts with {count!r}", hint=f"write {point}:20, from 1 on")
+            raise ConfigError(
+                f"{VARIABLE}: the count in {item!r} must be a whole number from 1 on, not {count!r}",
+                hint=f"for example {point}:20",
+            )
         counts[point] = int(count or 1)
     return counts
 
 
 def arm(role: str, incarnation: int, environ: Mapping[str, str] = os.environ) -> None:
-    """Reads the environment once, at the start of a process. Raises ConfigError as `parse_setting`."""
+    """Arms the points of the environment variable that belong to the role, in a first incarnation. A process calls this
+    once, at its start. Raises ConfigError as `parse_setting` does."""
     _armed.clear()
     setting = environ.get(VARIABLE, "")
     if setting and incarnation == 1:
@@ -92,12 +96,12 @@ def arm(role: str, incarnation: int, environ: Mapping[str, str] = os.environ) ->
 
 
 def crash_point(name: str) -> None:
-    """Kills this process with SIGKILL when the point is armed and its count is reached. In a process that is armed, a
-    name that is no point raises ValueError."""
+    """Kills this process with SIGKILL if the point is armed and its count is reached. Raises ValueError for a name that
+    is not in POINTS, if any point is armed in this process."""
     if not _armed:
         return
     if name not in _NAMES:
-        raise ValueError(f"{name!r} is no crash point: add it to elastichost.wire.crash.POINTS")
+        raise ValueError(f"{name!r} is not a crash point; add it to elastichost.wire.crash.POINTS")
     if name not in _armed:
         return
     _armed[name] -= 1

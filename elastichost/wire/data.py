@@ -1,5 +1,10 @@
-"""The data conversation (PS ROUTER; workers, and PS that copy buckets, DEALER), as tagged msgspec structs. Each
-docstring says who sends it to whom, and which raw frames follow it."""
+"""Messages of the data conversation, as tagged msgspec structs. A PS has a ROUTER socket; workers, and PS that copy
+buckets, have DEALER sockets.
+
+Each docstring begins with the sender and the receiver, then states when the message is sent, and which raw frames
+follow it; without such a statement there are none. A reply has the `request` number of its request. T is the number of
+tables of the model.
+"""
 
 from __future__ import annotations
 
@@ -40,53 +45,56 @@ Loss = Annotated[float, msgspec.Meta(ge=-1e300, le=1e300)]
 
 
 class PullMsg(Message, frozen=True):
-    """Worker -> PS: keys to rows, and with `weights` also their weights (served access).
+    """Worker -> PS: asks for the rows of keys, and with `weights` (served access) also for their weights. The answer is
+    PulledMsg.
 
-    Frame 0: keys int64, table after table (counts[t] keys of table t); unique within a table; for fixed tables the key
-    is the row. With `create`, dynamic tables make rows for new ids (subject to admission).
+    Frame 0: keys int64, table after table (counts[t] keys of table t), distinct within a table. In a fixed table the
+    key is the row. With `create` the PS makes rows for new ids of dynamic tables that are admitted.
     """
 
     request: Count
     shard_map_epoch: Count
     create: bool
     weights: bool
-    counts: tuple[Count32, ...]  # one per table of the model
-    clock: Count = 0  # samples trained so far, for eviction by age
-    step: Sequence = 0  # sync mode: the step these rows are for; all before it are committed
+    counts: tuple[Count32, ...]  # [T]
+    clock: Count = 0  # samples that all workers have trained so far, for eviction by age
+    step: Sequence = 0  # sync mode: the step that uses these rows; all earlier steps are committed
 
 
 class PushMsg(Message, frozen=True):
-    """Worker -> PS: gradients of unique rows (served access). The PS stages them; they are applied when the batch is
-    committed, which the PS learns as the dense owner, from RowsCommittedMsg, or from `committed` of the next push.
+    """Worker -> PS (served access): the gradients of distinct rows of a batch. The PS stages them and answers with
+    PushedMsg. It applies them when the batch is committed: at once if it is the dense owner that commits it, otherwise
+    when a RowsCommittedMsg or `committed` of a later push covers the batch.
 
-    Frame 0: rows int64, table after table (counts[t] rows of table t), as PulledMsg gave them (rows >= 0). Frame 1:
-    gradients float32, summed over the batch, laid out as the weights of PulledMsg.
+    Frame 0: rows int64, table after table (counts[t] rows of table t), as received in PulledMsg, none negative. Frame
+    1: gradients float32, summed over the batch, in the layout of the weights of PulledMsg.
     """
 
     request: Count
-    sequence: Sequence  # the worker's batch; a PS applies a (worker, incarnation, sequence) once
+    sequence: Sequence  # number of the worker's batch; a PS applies each (worker, incarnation, sequence) once
     shard_map_epoch: Count
-    counts: tuple[Count32, ...]  # one per table of the model
-    committed: Sequence = 0  # this incarnation's batches up to here are committed
-    step: Sequence = 0  # sync mode: instead of `sequence`; all before it are committed
-    micro: Micro = 0  # sync mode: the number of the micro-batch within the step
+    counts: tuple[Count32, ...]  # [T]
+    committed: Sequence = 0  # this incarnation's batches up to this one are committed
+    step: Sequence = 0  # sync mode: number of the step, in place of `sequence`; all earlier steps are committed
+    micro: Micro = 0  # sync mode: number of the micro-batch within the step
     learning_rate_scale: Amount = 1.0
 
 
 class RowsCommittedMsg(Message, frozen=True):
-    """Worker -> PS: this incarnation's batches up to `sequence` are committed: apply what is staged of them. The answer
-    is RowsAppliedMsg."""
+    """Worker -> PS: this incarnation's batches up to `sequence` are committed. The PS applies their staged pushes, and
+    answers with RowsAppliedMsg."""
 
     request: Count
     sequence: Sequence
 
 
 class DensePushMsg(Message, frozen=True):
-    """Worker -> dense owner: gradient of one batch; its application commits the batch. In sync mode it is the part of
-    one micro-batch in its step's gradient; the step is committed when all its micro-batches are there.
+    """Worker -> dense owner: the dense gradient of one batch. Its application commits the batch. In sync mode it is the
+    part that one micro-batch adds to the gradient of its step, and the step is committed when the dense owner has the
+    parts of all its micro-batches. The answer is DensePushedMsg.
 
-    Frame 0 when `mailbox` is -1: float32 [dense.elements] (gradients, then buffer values); otherwise the vector
-    lies in that half (0 or 1) of the worker's mailbox in the arena, with this very message, and there is no frame.
+    If `mailbox` is -1, frame 0 is the vector, float32 [dense.elements]: gradients, then buffer values. If it is 0 or 1,
+    the vector is in this half of the worker's mailbox in the arena, with a copy of this message, and there is no frame.
     """
 
     request: Count
@@ -101,23 +109,25 @@ class DensePushMsg(Message, frozen=True):
     skipped: Count32
     want_parameters: bool  # answer with the parameters (served access)
     learning_rate_scale: Amount = 1.0
-    shard_map_epoch: Count = 0  # under which rows were staged (served access); of an older one it is refused
+    shard_map_epoch: Count = 0  # served access: the epoch under which the rows were staged; an older one is refused
     loss_sum: Loss = 0.0  # over the samples
-    step: Sequence = 0  # sync mode: the step that this micro-batch is part of ...
-    micro: Micro = 0  # ... its number ...
-    micros: Micros = 1  # ... how many the step has ...
-    is_left_out: bool = False  # ... and whether it is skipped because workers died on it
+    step: Sequence = 0  # sync mode: number of the step
+    micro: Micro = 0  # sync mode: number of the micro-batch within the step
+    micros: Micros = 1  # sync mode: how many micro-batches the step has
+    is_left_out: bool = False  # sync mode: the micro-batch is skipped because workers died on it
 
 
 class DenseFetchMsg(Message, frozen=True):
-    """Worker -> dense owner: the present dense vector, please (served access; at start and before evaluation)."""
+    """Worker -> dense owner (served access), at the start and before an evaluation: asks for the present dense vector.
+    The answer is DensePushedMsg with the vector as frame 0."""
 
     request: Count
 
 
 class StepAskMsg(Message, frozen=True):
-    """Worker -> dense owner (sync mode): may I begin this step? Answered with StepReachedMsg when all steps before it
-    are committed; when it is committed itself, with the one that is next. `shard_map_epoch` must be the PS' own."""
+    """Worker -> dense owner (sync mode): asks to begin this step. The answer is StepReachedMsg, as soon as all earlier
+    steps are committed. If the step itself is committed, the answer names the next one. `shard_map_epoch` must be that
+    of the PS."""
 
     request: Count
     step: Sequence
@@ -125,8 +135,9 @@ class StepAskMsg(Message, frozen=True):
 
 
 class ClockAdvancedMsg(Message, frozen=True):
-    """Worker -> dense owner (bounded mode): this incarnation has finished `batch` batches; answer ClockReachedMsg when
-    every member has finished `batch - staleness`. `batch` -1: idle, do not wait for me (answered at once)."""
+    """Worker -> dense owner (bounded mode): this incarnation has finished `batch` batches. The answer is
+    ClockReachedMsg, as soon as every member has finished at least `batch - staleness` batches. `batch` -1: the worker
+    is idle and the others do not wait for it; the answer comes at once."""
 
     request: Count
     batch: Batch
@@ -137,13 +148,17 @@ class ClockAdvancedMsg(Message, frozen=True):
 
 
 class BucketFetchMsg(Message, frozen=True):
-    """PS -> PS that has a bucket: a part of it, please. One request at a time about a bucket; a later one has a greater
-    number, and a number that is not greater is not answered. Rows are counted within the bucket.
+    """PS -> the PS that has a bucket: asks for a part of the bucket. The answer is BucketPartMsg.
 
-    open: from now on remember which rows change; the answer has no frames. rows: those from `start` to `stop`, all that
-    changes of them later counts as changed. changed: rows from `start` on that have changed, at most `stop - start`.
-    check: the checksum of all of the rows from `start` to `stop`, with their ids and stamps.
-    `again`: the answer to the request before never came, or was damaged.
+    A PS sends one request at a time for a bucket, with growing numbers. A request whose number is not greater than the
+    last one's is not answered. Rows are counted within the bucket. `what` is one of
+
+        open      begin the copy: note from now on which rows change
+        rows      send the rows `start` to `stop` - 1; later changes of them are noted
+        changed   send changed rows from `start` on, at most `stop` - `start` of them
+        check     send the checksum of the rows `start` to `stop` - 1, with their ids and stamps
+
+    again: the answer to the previous request did not arrive or was damaged.
     """
 
     request: Count
@@ -156,60 +171,65 @@ class BucketFetchMsg(Message, frozen=True):
 
 
 class BucketPartMsg(Message, frozen=True):
-    """PS -> PS: answer to BucketFetchMsg. `rows`: how many the bucket has now. `crc32`: over the frames, or what was
-    asked for by "check".
+    """PS -> PS: the answer to BucketFetchMsg. The frames depend on `what` of the request; n is the number of rows sent.
 
-    rows: for each embedding of the table its rows, then its optimizer state if it has some, [stop - start]. changed:
-    the row numbers int64 first; `stop` is where the next part begins, `left` how many more have changed. check: of
-    a dynamic table ids int64, stamps uint32 [stop - start].
+    open      none
+    rows      for each embedding of the table: its weights [n, padded_dim] in its own precision, then its optimizer
+              state float32 if it has one; n = `stop` - `start`
+    changed   the row numbers int64 [n], then frames as for rows
+    check     for a dynamic table: ids int64 [n], stamps uint32 [n]; n = `stop` - `start`
     """
 
     request: Count
-    rows: Count
+    rows: Count  # rows that the bucket has now
     start: Count
-    stop: Count
-    crc32: Count32
-    left: Count = 0
-    heat: Count = 0  # keys asked for in this bucket so far
+    stop: Count  # changed: where the next part begins
+    crc32: Count32  # of the frames; check: of the rows, ids and stamps
+    left: Count = 0  # changed: how many more rows have changed
+    heat: Count = 0  # keys of this bucket that workers have asked for so far
 
 
 # --- PS -> worker -----------------------------------------------------------------------------------------------------
 
 
 class PulledMsg(Message, frozen=True):
-    """Frame 0: rows int64, one for each key (-1: no row: not admitted, or unknown without `create`). Frame 1, when
-    weights were asked for: float32, flat; embedding after embedding, in the model's order, [rows of its table,
-    padded_dim], zeros where the row is -1. Rows kept as bfloat16 are widened."""
+    """PS -> worker: the answer to PullMsg. Frame 0: the row of each key, int64; below 0: the key has no row, because it
+    is not admitted, there is no memory for it, or it is unknown and `create` was not set. Frame 1, with `weights`:
+    float32, flat; embedding after embedding in the model's order, each [keys of its table, padded_dim], zeros for keys
+    without a row. bfloat16 rows are converted to float32."""
 
     request: int
 
 
 class PushedMsg(Message, frozen=True):
-    """The rows' gradients are staged (or were before: `duplicate`)."""
+    """PS -> worker: the answer to PushMsg, when the gradients are staged. duplicate: they were staged or applied
+    before."""
 
     request: int
     duplicate: bool = False
 
 
 class RowsAppliedMsg(Message, frozen=True):
-    """Nothing of this incarnation up to that sequence is staged any more."""
+    """PS -> worker: the answer to RowsCommittedMsg: no push of this incarnation up to `sequence` is staged any more."""
 
     request: int
     sequence: int
 
 
 class DensePushedMsg(Message, frozen=True):
-    """The batch is committed. Frame 0 if asked for: float32 [dense.elements], the new parameters and buffers."""
+    """Dense owner -> worker: the answer to DensePushMsg, when the batch is committed, and to DenseFetchMsg. Frame 0, if
+    the request asked for it: float32 [dense.elements], the present parameters and buffers."""
 
     request: int
     sequence: int
     version: int
-    samples_applied: int  # by all workers, since the job began: the learning rate schedule's clock
+    samples_applied: int  # samples committed by all workers since the job began, for the learning rate schedule
     duplicate: bool = False
 
 
 class StepReachedMsg(Message, frozen=True):
-    """`step` is the first one that is not committed. Frame 0: float32 [dense.elements], the vector it begins with."""
+    """Dense owner -> worker: the answer to StepAskMsg. step: the first step that is not committed. Frame 0: float32
+    [dense.elements], the dense vector with which the step begins."""
 
     request: int
     step: int
@@ -217,14 +237,16 @@ class StepReachedMsg(Message, frozen=True):
 
 
 class ClockReachedMsg(Message, frozen=True):
-    """Answer to ClockAdvancedMsg, sent when it is true."""
+    """Dense owner -> worker: the answer to ClockAdvancedMsg, when the worker may continue. slowest: batches that the
+    slowest member has finished."""
 
     request: int
     slowest: int
 
 
 class RetryMsg(Message, frozen=True):
-    """The PS cannot serve this request: stale shard map, bucket being moved, or fenced (`final`)."""
+    """PS -> worker or PS: this PS cannot serve the request now, for example because of an older shard map, a bucket
+    that is being moved, or a lack of memory. final: it never will, for example because the sender is fenced."""
 
     request: int
     reason: str

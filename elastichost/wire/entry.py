@@ -1,4 +1,5 @@
-"""The frame around every spawned process: arguments in, typed failure out."""
+"""The main function of every spawned process: it decodes the arguments, runs the process, and reports a failure to the
+supervisor as a typed error."""
 
 from __future__ import annotations
 
@@ -20,18 +21,18 @@ from elastichost.wire.sockets import ControlClient
 __all__ = ["decode_arguments", "failure_report", "report_failure", "run_child", "run_loop"]
 
 
-# CUDA and its libraries raise a RuntimeError when they find no memory; only its words tell it from others.
+# CUDA and its libraries raise a RuntimeError when a GPU has no free memory. Only the text of the error shows the cause.
 _OUT_OF_GPU_MEMORY = ("CUDA out of memory", "CUDA error: out of memory", "CUBLAS_STATUS_ALLOC_FAILED")
 
 
 def decode_arguments(arguments_json: bytes) -> ChildArguments:
-    """Raises msgspec.ValidationError for anything but ChildArguments."""
+    """Decodes the arguments of a spawned process. Raises msgspec.ValidationError."""
     return msgspec.json.decode(arguments_json, type=ChildArguments)
 
 
 def failure_report(error: BaseException) -> FailureReportMsg:
-    """What the supervisor is told of an error; a model's error carries the user's own traceback. An error that means
-    that a GPU is full becomes a GpuMemoryError, whichever library raised it."""
+    """The report of an error for the supervisor. The report of a ModelError has the traceback of the user's code. An
+    error that means that a GPU is full is reported as GpuMemoryError, whichever library raised it."""
     own = getattr(error, "traceback_text", "")
     text = own or "".join(traceback.format_exception(error))
     message = error.message if isinstance(error, ElastichostError) else str(error)
@@ -42,7 +43,7 @@ def failure_report(error: BaseException) -> FailureReportMsg:
 
 
 def _is_gpu_full(error: BaseException) -> bool:
-    # torch.OutOfMemoryError by its name: not every process that gets here has imported torch
+    # torch.OutOfMemoryError is recognised by its name, because some of these processes do not import torch.
     if type(error).__name__ == "OutOfMemoryError":
         return True
     return isinstance(error, RuntimeError) and any(words in str(error) for words in _OUT_OF_GPU_MEMORY)
@@ -54,7 +55,7 @@ def run_child(arguments_json: bytes, run: Callable[[ChildArguments, ControlClien
     control = ControlClient(arguments.control_address, arguments.job_id, arguments.process, arguments.to_supervisor)
     try:
         run(arguments, control)
-    except Exception as error:  # noqa: BLE001 - every failure of a child reaches the supervisor
+    except Exception as error:  # noqa: BLE001 - every failure of a child is reported to the supervisor
         report_failure(control, error)
         return 1
     control.flush(5.0)
@@ -62,7 +63,7 @@ def run_child(arguments_json: bytes, run: Callable[[ChildArguments, ControlClien
 
 
 class Loop(Protocol):
-    """A worker's or a PS' whole life."""
+    """The main loop of a worker or a PS."""
 
     @property
     def control(self) -> ControlClient: ...
@@ -73,14 +74,14 @@ class Loop(Protocol):
 
 
 def run_loop(arguments_json: bytes, crash_role: str, make: Callable[[ChildArguments, JobSpec], Loop]) -> int:
-    """Runs a long-lived child to its StopMsg. Returns the exit code."""
+    """Runs a long-lived child until its StopMsg. Returns the exit code."""
     arguments = decode_arguments(arguments_json)
     arm(crash_role, arguments.incarnation)
-    # The resolved job says it all; the environment had its say when it was resolved.
+    # The environment was already applied when the job was resolved.
     loop = make(arguments, load_job(Path(arguments.run_dir) / "job.resolved.toml", environ={}))
     try:
         loop.run()
-    except Exception as error:  # noqa: BLE001 - every failure of a child reaches the supervisor
+    except Exception as error:  # noqa: BLE001 - every failure of a child is reported to the supervisor
         report_failure(loop.control, error)
         return 1
     loop.close()
@@ -88,7 +89,7 @@ def run_loop(arguments_json: bytes, crash_role: str, make: Callable[[ChildArgume
 
 
 def report_failure(control: ControlClient, error: BaseException) -> None:
-    """Tells the supervisor and the log; closes the connection."""
+    """Writes an error to the log, reports it to the supervisor, and closes the connection."""
     traceback.print_exception(error, file=sys.stderr)
     control.send(failure_report(error))
     control.flush(5.0)

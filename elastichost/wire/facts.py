@@ -1,5 +1,7 @@
-"""What messages of both conversations are made of. All arrays are little-endian and C-contiguous; the receiver checks
-dtype and length before it uses them."""
+"""Structs and number ranges that the messages of both conversations consist of.
+
+All arrays in frames are little-endian and C-contiguous. The receiver checks dtype and length before it uses them.
+"""
 
 from __future__ import annotations
 
@@ -26,15 +28,15 @@ __all__ = [
 
 HEARTBEAT_S = 0.5
 
-# What a message may say at all: checked when it is decoded, before anybody computes with it. No NaN is an Amount.
+# Ranges of numbers in messages. They are checked when a message is decoded. NaN is not a valid Amount.
 Count = Annotated[int, msgspec.Meta(ge=0, le=1 << 62)]
 Count32 = Annotated[int, msgspec.Meta(ge=0, lt=1 << 32)]
-Sequence = Annotated[int, msgspec.Meta(ge=0, lt=1 << 40)]  # of batches and steps: the lower bits of a stamp
+Sequence = Annotated[int, msgspec.Meta(ge=0, lt=1 << 40)]  # number of a batch or step; 40 bits, as in a stamp
 Amount = Annotated[float, msgspec.Meta(ge=0, le=1e18)]
 
 
 class Message(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag=True, array_like=False):
-    """Base of all messages; the tag is the class name."""
+    """Base class of all messages. The tag of a message is its class name."""
 
 
 class Lease(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -48,13 +50,13 @@ class Lease(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class AppliedBatch(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The last batch of a worker incarnation whose dense update the PS applied: the commit point of a batch."""
+    """The last committed batch of a worker incarnation: the dense owner applied its dense gradient."""
 
-    sequence: int  # 0: none yet
+    sequence: int  # 0: no batch is committed yet
     lease_id: int
-    stop: int  # position in the lease's unit up to which this incarnation's batches are applied
-    samples: int  # samples trained by this incarnation so far (skipped ones not counted)
-    skipped: int
+    stop: int  # position in the lease's unit up to which the incarnation's batches are committed
+    samples: int  # samples that this incarnation has trained so far, without skipped ones
+    skipped: int  # samples that this incarnation has skipped so far
 
 
 class CommittedBatch(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -66,32 +68,33 @@ class CommittedBatch(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class StepSample(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a process did since its last heartbeat; sums over the steps."""
+    """What a process did since its last heartbeat, summed over its batches."""
 
     steps: Count = 0
     samples: Count = 0
-    seconds: Amount = 0.0  # wall time covered
-    wait_input_s: Amount = 0.0  # waiting for the pipeline (reader or lease)
-    read_s: Amount = 0.0  # reading samples (in the prefetch thread: overlapped)
-    lookup_s: Amount = 0.0  # ids to rows, pulls (in the prefetch thread: overlapped)
-    compute_s: Amount = 0.0  # forward and backward
-    push_s: Amount = 0.0  # rows and dense gradients
-    # CPU time of the thread that trains, for both; None: not known (a GPU computes, and the thread spins meanwhile)
+    seconds: Amount = 0.0  # wall time that the sample covers
+    wait_input_s: Amount = 0.0  # waiting for input (reader or lease)
+    read_s: Amount = 0.0  # reading samples, in the prefetch thread: overlaps with training
+    lookup_s: Amount = 0.0  # looking ids up and pulling rows, in the prefetch thread: overlaps with training
+    compute_s: Amount = 0.0  # forward and backward pass
+    push_s: Amount = 0.0  # pushing rows and dense gradients
+    # CPU time of the training thread in `compute_s` and `push_s`. None: not known, because a GPU computes and the
+    # thread spins meanwhile.
     training_cpu_s: Amount | None = None
-    wait_peers_s: Amount = 0.0  # bounded mode
-    loss_sum: float = 0.0  # sum over samples of the loss
+    wait_peers_s: Amount = 0.0  # bounded mode: waiting for slower workers
+    loss_sum: float = 0.0  # sum of the loss over the samples
     ids: Count = 0
     bytes_sent: Count = 0
     bytes_received: Count = 0
     requests: Count = 0  # PS: requests served
     busy_s: Amount = 0.0  # PS: time spent serving
-    taken_s: Amount = 0.0  # when, by the clock that all processes of a host share; 0: not told
-    cpu_s: Amount | None = None  # CPU time of an emulated process, by its costs; None: the kernel knows
+    taken_s: Amount = 0.0  # when the sample was taken, by the clock that all processes of a host share; 0: not given
+    cpu_s: Amount | None = None  # CPU time of an emulated process, from its costs; None: measured by the kernel
 
 
 class ServerAddress(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Where a PS is. host: whose machine; outer: how others reach it there, "" when all are on one; key: its public
-    one."""
+    """The addresses of a PS. address: its socket on its own host. outer: its gate for other hosts, "" if all processes
+    are on one host. key: its public key."""
 
     index: int
     incarnation: int
@@ -102,7 +105,7 @@ class ServerAddress(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class BucketMove(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A bucket whose rows lie in another host's arena; `source`: the PS that has them."""
+    """A bucket to copy from another host's arena. source: the PS that has its rows."""
 
     table: int
     bucket: int
@@ -110,7 +113,7 @@ class BucketMove(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class TensorEvent(msgspec.Struct, frozen=True, forbid_unknown_fields=True, array_like=True):
-    """A tensor is made, of fixed_bytes + sample_bytes * batch; or the one of this number is freed."""
+    """A tensor is made or freed. number: identifies the tensor. Its size is fixed_bytes + sample_bytes * batch size."""
 
     number: int
     is_made: bool
@@ -119,7 +122,7 @@ class TensorEvent(msgspec.Struct, frozen=True, forbid_unknown_fields=True, array
 
 
 class WorkingSet(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The tensors of one training step, and of scoring one batch, as they come and go."""
+    """The tensors that are made and freed in one training step, and while one batch is scored, in order of time."""
 
     training: tuple[TensorEvent, ...]
     scoring: tuple[TensorEvent, ...]

@@ -1,11 +1,12 @@
-"""ZeroMQ sockets of both conversations, with the traps of ZeroMQ closed.
+"""ZeroMQ sockets of both conversations, with options against silent loss of messages.
 
-A ROUTER drops messages to unknown peers silently unless ROUTER_MANDATORY is set; a reused identity black-holes
-a peer, so every incarnation has its own; LINGER 0 lets a process exit at once. Large frames are sent without a
-copy, so the caller must not write into them again.
+- A ROUTER silently drops messages to unknown peers, so ROUTER_MANDATORY is set.
+- Messages to a peer that uses the identity of another one are lost, so each incarnation has its own identity.
+- LINGER is 0, so that a process can exit at once.
+- Large frames are sent without a copy, so the caller must not write to them afterwards.
 
-A bound socket is a file of this machine; where other machines are to reach it, it has a *gate* as well (`wire.keys`,
-`wire.outer`).
+A bound socket is a file on this machine. If other machines need to reach it, it also has a *gate*
+(`wire.security.keys`, `wire.security.tcp_router`).
 """
 
 from __future__ import annotations
@@ -41,12 +42,12 @@ __all__ = [
 ]
 
 HIGH_WATER_MARK = 10_000
-# At a gate. An answer on its way to a worker may be a dense vector or the rows of a batch: whoever has left so many
-# unread gets no more, and asks again. Of the control conversation all are small.
+# Limits at a gate. An answer to a worker may be a dense vector or the rows of a batch, so a peer with 8 unread answers
+# gets no further ones and has to ask again. All messages of the control conversation are small.
 DATA_WAITING, CONTROL_WAITING = Waiting(to_peer=8, from_peer=64), Waiting(to_peer=256, from_peer=256)
 ZERO_COPY_BYTES = 64 * 1024
 M = TypeVar("M")
-# For tests and `elastichost chaos`: with this variable set, a fault proxy stands between a socket and its clients.
+# For tests and `elastichost chaos`: if this variable is set, clients connect to a fault proxy in front of the socket.
 VIA_VARIABLE = "ELASTICHOST_VIA_PROXY"
 VIA_SUFFIX = ".via"
 
@@ -75,18 +76,19 @@ def _receive_parts(socket: zmq.Socket[bytes]) -> list[memoryview] | None:
 
 
 def _note_what_was_read(socket: zmq.Socket[bytes]) -> None:
-    """Brings the socket's counts of unread messages up to date. `send` itself does so once a millisecond at most: it
-    takes messages for unread that the peer has answered already, and at a gate a few unread ones are too many."""
+    """Updates the socket's counts of unread messages. `send` updates them at most once a millisecond, so it may count
+    messages as unread that the peer has answered already; at a gate the limit is a few unread messages."""
     socket.getsockopt(zmq.EVENTS)
 
 
 def _named(parts: list[memoryview] | None) -> tuple[bytes, list[memoryview]] | None:
-    """(identity, parts) of what a ROUTER has received."""
+    """(identity, parts) of a message that a ROUTER has received; None for None."""
     return None if parts is None else (bytes(parts[0]), parts[1:])
 
 
 class _Router:
-    """A bound ROUTER: many peers, each named by its identity; with a gate, a second one for those from elsewhere."""
+    """A bound ROUTER socket for many peers, each named by its identity. With a gate it has a second socket for peers on
+    other machines."""
 
     def __init__(self, address: str, gate: Gate | None, waiting: Waiting) -> None:
         self._context = zmq.Context()
@@ -106,7 +108,7 @@ class _Router:
 
     @property
     def outer_address(self) -> str:
-        """Where other machines reach it; "" when they cannot."""
+        """The address of the gate, for other machines; "" without a gate."""
         return "" if self._outer is None else self._outer.address
 
     @property
@@ -114,7 +116,8 @@ class _Router:
         return (self._local,) if self._outer is None else (self._local, self._outer.socket)
 
     def _receive(self) -> tuple[bytes, list[memoryview]] | None:
-        """(identity, parts), from inside and outside in turn. Raises ProtocolError for one that is not whom it says."""
+        """(identity, parts) of the next message, from the local socket and the gate in turn. Raises ProtocolError if
+        the key of a peer does not belong to its identity."""
         if self._outer is None:
             return _named(_receive_parts(self._local))
         for _ in self.sockets:
@@ -156,8 +159,8 @@ class ControlServer(_Router):
     def poll(
         self, timeout_s: float, extra_fds: Iterable[int] = (), others: Iterable[zmq.Socket[bytes]] = ()
     ) -> frozenset[int]:
-        """Waits until a message here or for `others`, or one of `extra_fds`, is readable. Returns the readable extra
-        descriptors."""
+        """Waits until this socket, one of `others` or one of `extra_fds` is readable, at most `timeout_s`. Returns the
+        readable ones of `extra_fds`."""
         poller = zmq.Poller()
         for source in (*self.sockets, *extra_fds, *others):
             poller.register(source, zmq.POLLIN)
@@ -165,46 +168,47 @@ class ControlServer(_Router):
         return frozenset(key for key in ready if isinstance(key, int))
 
     def receive(self) -> Envelope[ControlMessage] | None:
-        """The next message, or None. Raises ProtocolError for one that must be refused (and is dropped)."""
+        """The next message, or None. Raises ProtocolError for a malformed or forged message, which is dropped."""
         received = self._receive()
         if received is None:
             return None
         identity, parts = received
         envelope = self._codec.decode(parts)
         if envelope.sender is None or identity != str(envelope.sender).encode():
-            raise ProtocolError(f"peer {identity!r} speaks for {envelope.sender}")
+            raise ProtocolError(f"peer {identity!r} sent a message in the name of {envelope.sender}")
         return envelope
 
     def send(self, process: ProcessId, message: ControlMessage, frames: Sequence[Frame] = ()) -> None:
-        """Raises ProtocolError when that incarnation is not connected."""
+        """Sends a message to an incarnation. Raises ProtocolError when it is not connected, or does not read."""
         self._send(str(process).encode(), self._codec.encode(message, frames))
 
 
 class DataServer(_Router):
-    """A PS' end of the data conversation. Peers are (worker incarnation, channel)."""
+    """A PS' end of the data conversation. A peer is one channel of one incarnation of a worker or of another PS."""
 
     def __init__(self, address: str, job_id: int, process: ProcessId, gate: Gate | None = None) -> None:
         super().__init__(address, gate, DATA_WAITING)
         self._codec: Codec[DataMessage] = Codec(DataMessage, job_id, process)
 
     def receive(self) -> tuple[bytes, Envelope[DataMessage]] | None:
-        """(peer identity to answer to, message). Raises ProtocolError for one that must be refused."""
+        """The next (peer identity for the answer, message), or None. Raises ProtocolError for a malformed or forged
+        message, which is dropped."""
         received = self._receive()
         if received is None:
             return None
         identity, parts = received
         envelope = self._codec.decode(parts)
         if envelope.sender is None or not identity.startswith(f"{envelope.sender}/".encode()):
-            raise ProtocolError(f"peer {identity!r} speaks for {envelope.sender}")
+            raise ProtocolError(f"peer {identity!r} sent a message in the name of {envelope.sender}")
         return identity, envelope
 
     def send(self, peer: bytes, message: DataMessage, frames: Sequence[Frame] = ()) -> None:
-        """Raises ProtocolError when the peer is gone."""
+        """Sends a message to a peer. Raises ProtocolError when it is gone, or does not read."""
         self._send(peer, self._codec.encode(message, frames))
 
 
 class _Dealer:
-    """A connected DEALER: one peer."""
+    """A DEALER socket that is connected to one peer. shown: the keys for the peer's gate, if it is reached there."""
 
     def __init__(
         self, context: zmq.Context[zmq.Socket[bytes]], address: str, identity: str, shown: Pass | None
@@ -229,7 +233,8 @@ class _Dealer:
         return (self._socket,)
 
     def _next(self, codec: Codec[M]) -> Envelope[M] | None:
-        """The next message that is one. What is malformed is told and dropped: whoever waits for it will ask again."""
+        """The next valid message, or None. A malformed message is logged and dropped; the process that waits for it
+        sends its request again."""
         while (parts := _receive_parts(self._socket)) is not None:
             try:
                 return codec.decode(parts)
@@ -245,9 +250,8 @@ class _Dealer:
 
 
 class ControlClient(_Dealer):
-    """A worker's, PS' or probe's end of the control conversation. Belongs to one thread.
-
-    It has a context of its own, so that `flush` can wait for the last messages to leave."""
+    """A worker's, PS' or probe's end of the control conversation, for use by one thread. It has its own ZeroMQ context,
+    so that `flush` can wait until the last messages are sent."""
 
     def __init__(self, address: str, job_id: int, process: ProcessId, shown: Pass | None = None) -> None:
         super().__init__(zmq.Context(), address, str(process), shown)
@@ -260,15 +264,17 @@ class ControlClient(_Dealer):
         return self._next(self._codec)
 
     def flush(self, timeout_s: float) -> None:
-        """Lets queued messages leave, for at most `timeout_s`, and closes; the last thing a process does."""
+        """Waits at most `timeout_s` until queued messages are sent, and closes the connection. A process calls this
+        last."""
         self._socket.setsockopt(zmq.LINGER, int(timeout_s * 1000))
         self._socket.close()
         self._context.term()
 
 
 class DataClient(_Dealer):
-    """A worker's connection to one PS incarnation. `channel` tells a worker's own connections apart; all of a process
-    share one context, hence one I/O thread. shown: where that PS is on another machine."""
+    """A connection of a worker, or of a PS that copies buckets, to one PS incarnation. channel: distinguishes the
+    connections of a process. All of them share one ZeroMQ context with one I/O thread. shown: the keys, if the PS is on
+    another machine."""
 
     def __init__(self, address: str, job_id: int, process: ProcessId, channel: str, shown: Pass | None = None) -> None:
         super().__init__(zmq.Context.instance(), address, f"{process}/{channel}", shown)
@@ -283,7 +289,7 @@ class DataClient(_Dealer):
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who connects to PS: from which host, with which keys where some are on other machines."""
+    """The process that connects to PS, its host, and its keys if some PS are on other machines."""
 
     job_id: int
     process: ProcessId
@@ -291,16 +297,18 @@ class Caller:
     keys: KeyPair | None = None
 
     def connect(self, server: ServerAddress, channel: str) -> DataClient:
-        """Over the network only where that PS is on another machine. Raises ProtocolError without keys."""
+        """Connects to a PS, over the network only if it is on another machine. Raises ProtocolError if keys are needed
+        and missing."""
         if server.host == self.host or not server.outer:
             return DataClient(server.address, self.job_id, self.process, channel)
         if self.keys is None or not server.key:
             raise ProtocolError(f"{self.process} has no key for PS {server.index} on host {server.host}")
+
         return DataClient(server.outer, self.job_id, self.process, channel, Pass(self.keys, server.key))
 
 
 class Waiter:
-    """Waits for any of several endpoints and plain descriptors; registered once, waited on often."""
+    """Waits for any of several endpoints and file descriptors, which are registered once for many waits."""
 
     def __init__(self, *sources: _Router | _Dealer | int) -> None:
         self._poller = zmq.Poller()
@@ -309,17 +317,17 @@ class Waiter:
                 self._poller.register(one, zmq.POLLIN)
 
     def wait(self, timeout_s: float) -> bool:
-        """Whether something can be read within the timeout."""
+        """Waits until an endpoint or descriptor is readable. False: none was within `timeout_s`."""
         return bool(self._poller.poll(int(timeout_s * 1000)))
 
     def ready(self, timeout_s: float) -> frozenset[zmq.Socket[bytes]]:
-        """Sockets that can be read within the timeout."""
+        """Waits until an endpoint or descriptor is readable, at most `timeout_s`. Returns the readable sockets."""
         found = self._poller.poll(int(timeout_s * 1000))
         return frozenset(source for source, _ in found if not isinstance(source, int))
 
 
 def wait_readable(sockets: Iterable[zmq.Socket[bytes]], timeout_s: float) -> bool:
-    """Whether one of these sockets can be received from within the timeout."""
+    """Waits until one of the sockets has a message. False: none had within `timeout_s`."""
     poller = zmq.Poller()
     for socket in sockets:
         poller.register(socket, zmq.POLLIN)

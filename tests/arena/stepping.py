@@ -1,4 +1,4 @@
-"""A writer or reader of shared memory, stopped before each of its lines: what another process could see or do then."""
+"""Stops a writer or reader of shared memory before each of its lines, where another process could read or write."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ R = TypeVar("R")
 
 
 def look_before_each_line(look: Callable[[], object], function: Callable[P, R], *args: P.args, **named: P.kwargs) -> R:
-    """Calls the function, and `look` before each line of the function itself and after the last one. Returns what the
-    function does; what `look` raises comes out of here."""
+    """Calls the function, and calls `look` before each of its lines and after the last one. Returns the function's
+    result. An exception of `look` is raised here."""
     code = getattr(function, "__func__", function).__code__
 
     def trace(frame: FrameType, event: str, _: Any) -> Any:

@@ -52,19 +52,19 @@ def test_fixed_tables_are_allocated_ahead(make_model: MakeModel, make_arena: Mak
     assert arena.layout.fixed_bytes == pytest.approx(arena.touched_bytes(), rel=0.05)
 
 
-def test_too_little_memory_is_said_before_anything_is_touched(tmp_path: Path, make_model: MakeModel) -> None:
+def test_too_little_memory_is_reported_before_a_file_is_made(tmp_path: Path, make_model: MakeModel) -> None:
     layout = plan_layout(make_model(rows=(1 << 38,), dims=(4,)), 0, 1 << 30)
     with pytest.raises(ArenaFullError, match=f"need {layout.fixed_bytes} bytes"):
         Arena.create(tmp_path, layout)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_what_is_no_arena_is_refused(tmp_path: Path, make_arena: MakeArena) -> None:
+def test_a_directory_without_a_valid_arena_is_refused(tmp_path: Path, make_arena: MakeArena) -> None:
     with pytest.raises(ArenaError, match="not an arena"):
         Arena.attach(tmp_path)
     arena = make_arena()
     os.truncate(arena.directory / "seen", 4096)
-    with pytest.raises(ArenaError, match="the layout says"):
+    with pytest.raises(ArenaError, match="the layout requires"):
         Arena.attach(arena.directory)
 
 
@@ -92,7 +92,7 @@ def test_fixed_tables_have_no_index(make_model: MakeModel, make_arena: MakeArena
             ask()
 
 
-def test_a_new_dynamic_table_knows_no_key(make_model: MakeModel, make_arena: MakeArena) -> None:
+def test_a_new_dynamic_table_has_no_keys(make_model: MakeModel, make_arena: MakeArena) -> None:
     arena = make_arena(make_model(rows=(0,)))
     out = np.zeros(3, np.int64)
     assert arena.lookup(0, np.array([1, 2, 3]), out) == 3
@@ -102,7 +102,7 @@ def test_a_new_dynamic_table_knows_no_key(make_model: MakeModel, make_arena: Mak
 
 
 def huge_page_ranges(path: Path) -> list[int]:
-    """Bytes of each mapping of the file that asks for huge pages."""
+    """Sizes in bytes of the mappings of the file that ask for huge pages."""
     sizes, first = [], 0
     for line in Path("/proc/self/smaps").read_text().splitlines():
         words = line.split()
@@ -116,6 +116,7 @@ def huge_page_ranges(path: Path) -> list[int]:
 
 def test_large_fixed_tables_ask_for_huge_pages(make_model: MakeModel, make_arena: MakeArena) -> None:
     arena = make_arena(make_model(rows=(300_000, 100, 0), dims=(16,)))
-    # 19.2 MB that begin at the file's beginning: nine whole huge pages; not the small table, not the dynamic one
+    # The large table has 19.2 MB at the beginning of the file, which is nine whole huge pages. The small table and the
+    # dynamic one ask for none.
     assert huge_page_ranges(arena.directory / "rows") == [9 << 21]
     assert huge_page_ranges(arena.directory / "state") == []

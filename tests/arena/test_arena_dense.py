@@ -54,7 +54,7 @@ def commit(
 
 
 @pytest.mark.parametrize(("spec", "make"), OPTIMIZERS)
-def test_steps_are_torchs(
+def test_optimizer_steps_equal_those_of_torch(
     store: DenseStore, spec: DenseOptimizerSpec, make: Callable[[Any], torch.optim.Optimizer]
 ) -> None:
     generator = torch.Generator().manual_seed(0)
@@ -74,7 +74,7 @@ def test_steps_are_torchs(
         )
         assert store.read_into(out) == version == step
         np.testing.assert_allclose(out[:1000], parameter.detach().numpy(), rtol=1e-6, atol=1e-6)
-        assert (out[1000:] == step).all(), "buffers are taken as they are"
+        assert (out[1000:] == step).all(), "buffers are replaced by the pushed values"
 
 
 def test_a_commit_carries_its_record(store: DenseStore) -> None:
@@ -88,7 +88,7 @@ def test_a_commit_carries_its_record(store: DenseStore) -> None:
     assert store.applied(255, 3).samples == 90
     assert store.applied(0, 2) == AppliedBatch(0, 0, 0, 0, 0), "another incarnation"
     assert commit(store, gradient, 1, incarnation=2) == 44
-    assert store.applied(0, 2).samples == 90, "an incarnation's totals begin anew"
+    assert store.applied(0, 2).samples == 90, "the totals of an incarnation begin at 0"
     assert (store.version(), store.samples_applied(), store.skipped(), store.applied_batches()) == (44, 1360, 43, 44)
 
 
@@ -127,7 +127,7 @@ def test_an_unpublished_commit_never_happened(store: DenseStore) -> None:
     assert sequence == 2
 
 
-def test_a_reader_the_writer_always_laps_gives_up(store: DenseStore, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_reader_that_is_always_overtaken_gives_up(store: DenseStore, monkeypatch: pytest.MonkeyPatch) -> None:
     store.load(np.ones(1003, np.float32), None, 7, 0, 0)
     announce(store._words, 1, 10)
     monkeypatch.setattr("elastichost.arena.dense.store._READ_TIMEOUT_S", 0.0)
@@ -136,7 +136,7 @@ def test_a_reader_the_writer_always_laps_gives_up(store: DenseStore, monkeypatch
 
 
 @pytest.mark.parametrize("moment", range(8))
-def test_a_reader_the_writer_laps_reads_again_what_was_applied(
+def test_an_overtaken_reader_reads_the_applied_record_again(
     store: DenseStore, monkeypatch: pytest.MonkeyPatch, moment: int
 ) -> None:
     """The dense owner commits three times between two words of a record that another PS reads."""
@@ -155,18 +155,18 @@ def test_a_reader_the_writer_laps_reads_again_what_was_applied(
     found = store.applied(0, 1)
     monkeypatch.undo()
     true.append(store.applied(0, 1))
-    assert true[1].sequence == 4, "it was overtaken"
+    assert true[1].sequence == 4, "the reader was overtaken"
     assert found in true
 
 
 def test_wrong_sizes_and_workers_are_refused(store: DenseStore) -> None:
     with pytest.raises(ArenaError, match=r"must be float32 \[1003\]"):
         store.read_into(np.empty(1000, np.float32))
-    with pytest.raises(ArenaError, match="vector must be"):
+    with pytest.raises(ArenaError, match="vector is float64"):
         store.load(np.zeros(1003, np.float64), None, 0, 0, 0)
-    with pytest.raises(ArenaError, match="places for 256"):
+    with pytest.raises(ArenaError, match="out of range .0 to 255"):
         store.mailbox(256, 0)
-    with pytest.raises(ArenaError, match="halves 0 and 1"):
+    with pytest.raises(ArenaError, match="mailbox half 2 is out of range"):
         store.mailbox(0, 2)
 
 
@@ -180,13 +180,13 @@ def test_mailboxes_are_shared_and_apart(store: DenseStore) -> None:
     assert (other.mailbox(255, 1).vector == 3.0).all()
 
 
-def test_what_was_released_and_not_committed_is_found_in_order(store: DenseStore) -> None:
+def test_released_pushes_that_are_not_committed_are_found_in_order(store: DenseStore) -> None:
     other = DenseStore(Arena.attach(store._arena.directory))
     assert other.posted(3, 1) == ()
     store.mailbox(3, 1).post(1, 5, b"five")
     store.mailbox(3, 0).post(1, 4, b"four")
     assert other.posted(3, 1) == (b"four", b"five")
-    assert other.posted(3, 2) == other.posted(2, 1) == (), "of another incarnation, of another worker"
+    assert other.posted(3, 2) == other.posted(2, 1) == (), "another incarnation and another worker have none"
     nothing = np.zeros(1003, np.float32)
     store.apply_gradient(
         nothing,

@@ -54,7 +54,7 @@ def test_missing_existing_and_truncated_files_are_refused(tmp_path: Path) -> Non
     MappedFile.create(tmp_path / "file", 4096).close()
     with pytest.raises(ArenaError, match="cannot open"):
         MappedFile.create(tmp_path / "file", 4096)
-    with pytest.raises(ArenaError, match="the layout says 8192"):
+    with pytest.raises(ArenaError, match="the layout requires 8192"):
         MappedFile.attach(tmp_path / "file", 8192)
 
 

@@ -21,7 +21,7 @@ from elastichost.errors import ArenaError
 
 @pytest.fixture(autouse=True)
 def roots(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """An arena root and a (short) socket root of the test's own."""
+    """An arena root and a (short) socket root for one test."""
     arenas = tmp_path / "arenas"
     arenas.mkdir()
     monkeypatch.setenv("ELASTICHOST_ARENA_DIR", str(arenas))
@@ -112,7 +112,7 @@ def test_reclaim_takes_only_its_own_kind(tmp_path: Path) -> None:
 
 @pytest.fixture
 def another_user(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
-    """From when it is called this process is somebody else: what was made before belongs to another user."""
+    """After the call this process has another user id, so that directories made before belong to another user."""
     uid = os.geteuid()
     return lambda: monkeypatch.setattr(os, "geteuid", lambda: uid + 1)
 
@@ -126,9 +126,9 @@ def test_what_another_user_left_is_neither_found_nor_removed(
     another_user()
     assert host.stale_arenas() == []
     assert host.hold_left(Path(dead_owner.run_dir)) == ()
-    with pytest.raises(ArenaError, match="belongs to another user: not removed"):
+    with pytest.raises(ArenaError, match="belongs to another user, so it is not removed"):
         host.reclaim(path)
-    with pytest.raises(ArenaError, match="not believed"):
+    with pytest.raises(ArenaError, match="so it is ignored"):
         host.read_owner(path)
     assert (path / host.OWNER_FILE).is_file()
 
@@ -140,7 +140,7 @@ def test_directories_of_other_programs_are_left_alone(dead_owner: Owner) -> None
 
 
 def test_a_process_that_does_not_live_owns_nothing(tmp_path: Path, dead_owner: Owner) -> None:
-    with pytest.raises(ArenaError, match=f"process {dead_owner.pid} does not live"):
+    with pytest.raises(ArenaError, match=f"process {dead_owner.pid} is not running"):
         owner_of(dead_owner.pid, tmp_path)
 
 
@@ -166,7 +166,7 @@ def test_free_bytes_of_a_path_that_is_not_there_yet(tmp_path: Path) -> None:
     assert host.free_bytes(tmp_path / "not" / "there") > 0
 
 
-def test_memory_is_told_from_a_disk() -> None:
+def test_memory_and_disk_are_distinguished() -> None:
     assert host.is_in_memory(Path("/dev/shm"))
     assert not host.is_in_memory(Path("/proc/self"))
 
@@ -182,7 +182,7 @@ def made(name: str, owner: Owner) -> Path:
     return path
 
 
-def test_one_holds_a_directory_and_the_kernel_lets_go_of_it(tmp_path: Path, dead_owner: Owner) -> None:
+def test_one_process_holds_a_directory_and_the_kernel_releases_it(tmp_path: Path, dead_owner: Owner) -> None:
     path = made("run-1", dead_owner)
     script = (
         "import sys; from pathlib import Path; from elastichost.arena.host import hold; "
@@ -193,7 +193,7 @@ def test_one_holds_a_directory_and_the_kernel_lets_go_of_it(tmp_path: Path, dead
     with holder.stdout, holder.stdin:
         assert holder.stdout.readline() == "True\n"
         assert host.hold(path) is None
-        with pytest.raises(ArenaError, match="resumed from just now"):
+        with pytest.raises(ArenaError, match="is resuming from"):
             host.reclaim(path)
         assert not host.remove_owned(path, dead_owner)
         holder.kill()
@@ -201,7 +201,7 @@ def test_one_holds_a_directory_and_the_kernel_lets_go_of_it(tmp_path: Path, dead
     held = host.hold(path)
     assert held is not None
     held.release()
-    held.release()  # no harm
+    held.release()  # a repeated release does nothing
 
 
 def test_a_directory_that_changed_its_owner_is_left_alone_by_the_old_ones_guardian(
@@ -214,14 +214,14 @@ def test_a_directory_that_changed_its_owner_is_left_alone_by_the_old_ones_guardi
         held.take_over(mine)
     assert host.read_owner(path) == mine
     assert stat.S_IMODE((path / "OWNER.json").stat().st_mode) == 0o600
-    assert host.remove_owned(path, dead_owner)  # nothing to do any more
+    assert host.remove_owned(path, dead_owner)  # the directory is gone: nothing to do
     assert path.exists()
     assert host.remove_owned(path, mine)
     assert not path.exists()
     assert host.remove_owned(path, mine)
 
 
-def test_what_is_gone_cannot_be_held_not_even_by_who_had_opened_it(dead_owner: Owner) -> None:
+def test_a_removed_directory_cannot_be_held_even_if_it_was_opened_before(dead_owner: Owner) -> None:
     path = made("run-1", dead_owner)
     held = host.hold(path)
     assert held is not None
@@ -234,7 +234,7 @@ def test_what_is_gone_cannot_be_held_not_even_by_who_had_opened_it(dead_owner: O
 def test_another_directory_of_that_name_is_not_the_one_that_was_opened(
     tmp_path: Path, dead_owner: Owner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Between opening and locking it was removed, and somebody else made one of the same name."""
+    """Between open and lock the directory was removed, and another process made one with the same name."""
     path, mine = made("run-1", dead_owner), owner_of(os.getpid(), tmp_path)
     flock = fcntl.flock
 
@@ -250,11 +250,11 @@ def test_another_directory_of_that_name_is_not_the_one_that_was_opened(
         with pytest.raises(FileNotFoundError):
             host.hold(path)
     held = host.hold(path)
-    assert held is not None, "nobody holds the new one"
+    assert held is not None, "no process holds the new directory"
     held.release()
 
 
-def test_a_removal_broken_off_leaves_a_stale_directory_without_a_layout(
+def test_an_interrupted_removal_leaves_a_stale_directory_without_a_layout(
     dead_owner: Owner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path, unlink = made("run-1", dead_owner), os.unlink
@@ -275,7 +275,7 @@ def test_a_removal_broken_off_leaves_a_stale_directory_without_a_layout(
     assert [stale.path for stale in host.stale_arenas()] == [path]
 
 
-def test_everything_a_run_left_is_held_and_nothing_of_others(tmp_path: Path, dead_owner: Owner) -> None:
+def test_all_directories_of_a_dead_run_are_held_and_no_others(tmp_path: Path, dead_owner: Owner) -> None:
     made("mine", dead_owner)
     made("living", owner_of(os.getpid(), tmp_path))
     made("other", msgspec.structs.replace(dead_owner, run_dir="/elsewhere"))

@@ -1,4 +1,4 @@
-"""The index under real readers, real kills, and every half-made state a kill can leave."""
+"""The index with real readers, real kills, and every incomplete state that a kill can leave."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def generation_of(arena: Arena, bucket: int) -> np.ndarray:
 
 
 def slot_of(arena: Arena, bucket: int, key: int) -> np.ndarray:
-    """The slot (key, value) of a key in the published generation, or the empty one where it would go."""
+    """The slot (key, value) of a key in the published generation, or the empty slot where the key belongs."""
     slots = generation_of(arena, bucket)
     mixed = slot_hash(np.uint64(mix64(key)), arena.layout.index_key)
     place = (int(mixed) & 0xFFFFFFFF) * len(slots) >> 32
@@ -67,7 +67,7 @@ def slot_of(arena: Arena, bucket: int, key: int) -> np.ndarray:
 
 
 def assert_consistent(arena: Arena, known: np.ndarray) -> None:
-    """Every row in use is what its id maps to; ids in use are unique; every known key is there."""
+    """Checks that the id of every used row maps to that row, that used ids are unique, and that all keys are found."""
     ids, seen = arena.ids_view(0), arena.seen_view(0)
     rows = np.flatnonzero(seen)
     assert len(np.unique(ids[rows])) == len(rows)
@@ -117,7 +117,7 @@ def test_repeated_keys_share_one_row(make_arena: MakeArena) -> None:
     assert arena.control.reshape(-1, HEADER_WORDS)[:16, index.NEXT_ROW].sum() == 3000, "no row was lost"
 
 
-def test_outgrown_generations_are_given_back_after_two_graces(make_arena: MakeArena) -> None:
+def test_outgrown_generations_are_freed_after_two_graces(make_arena: MakeArena) -> None:
     arena = make_arena()
     writer = writer_of(arena)
     keys = np.arange(30_000)
@@ -184,7 +184,7 @@ def test_buckets_of_others_are_refused(make_arena: MakeArena) -> None:
 def test_an_interrupted_publication_is_finished_or_taken_back(
     make_arena: MakeArena, stamped: bool, published: bool
 ) -> None:
-    """The states a kill can leave between raising NEXT_ROW and clearing INTENT."""
+    """The states that a kill can leave between the raise of NEXT_ROW and the clearing of INTENT."""
     arena = make_arena()
     writer = writer_of(arena)
     keys = np.arange(1000)
@@ -276,8 +276,8 @@ while True:
 def test_killed_writers_leave_an_index_that_readers_and_successors_trust(
     make_arena: MakeArena, make_model: MakeModel, mode: str
 ) -> None:
-    """`reuse`: evicted rows are given away again, with no regard to readers. `keep`: never, so that whatever a reader
-    finds must bear its id; and outgrown generations are taken away under the readers at once."""
+    """`reuse`: evicted rows are reused without a wait for readers. `keep`: they are never reused, so every row that a
+    reader finds must have the reader's id, and outgrown generations are freed at once while readers use them."""
     arena = make_arena(make_model(evict_after_samples=1))
     ids, stamp = arena.ids_view(0), 0
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
@@ -306,8 +306,8 @@ def test_killed_writers_leave_an_index_that_readers_and_successors_trust(
 
 
 class SlowReader:
-    """`Arena.lookup` as its kernels have it, but interpreted: between the search of a slot and the look at its value
-    comes whatever else is to happen meanwhile."""
+    """`Arena.lookup` with interpreted kernels, so that a test can run code between the search of a slot and the load of
+    its value."""
 
     def __init__(self, arena: Arena, monkeypatch: pytest.MonkeyPatch) -> None:
         self._arena, self._patch = arena, monkeypatch
@@ -331,7 +331,8 @@ class SlowReader:
         slot = int(self._compiled["find_slot"](*args))
         if slot >= 0 and self._meanwhile is not None:
             meanwhile, self._meanwhile = self._meanwhile, None
-            self._with(self._compiled, lambda: meanwhile(slot))  # or what is not compiled yet would take our parts
+            # With the compiled parts: a kernel that is compiled now would otherwise contain the replaced functions.
+            self._with(self._compiled, lambda: meanwhile(slot))
         return slot
 
     def _with(self, parts: dict[str, Any], act: Callable[[], Result]) -> Result:
@@ -342,7 +343,7 @@ class SlowReader:
 
 
 def neighbours(arena: Arena, keys: np.ndarray) -> tuple[int, int, int]:
-    """Two of the keys that are in one bucket, and that bucket."""
+    """Two keys that are in the same bucket, and the bucket."""
     rows = lookup(arena, keys)
     buckets = rows // arena.layout.bucket_capacity(0)
     bucket = int(buckets[0])
@@ -351,13 +352,13 @@ def neighbours(arena: Arena, keys: np.ndarray) -> tuple[int, int, int]:
 
 
 def whole_index(arena: Arena) -> np.ndarray:
-    """int64 [slots, 2], as kernels number them."""
+    """The slots of the file, int64 [slots, 2], with the numbers that kernels use."""
     slots: np.ndarray = arena.index_place(0).slots.reshape(-1, 2)
     return slots
 
 
 def value_of(arena: Arena, key: int) -> int:
-    """What the index says of the key: its row, and a tag."""
+    """The value of a key in the index: its row and a tag."""
     slots = whole_index(arena)
     return int(slots[(slots[:, 0] == key) & (slots[:, 1] > 0)][0, 1])
 
@@ -365,8 +366,8 @@ def value_of(arena: Arena, key: int) -> int:
 def test_a_slow_reader_looks_again_when_the_generation_is_another_one(
     make_arena: MakeArena, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It has found its key's slot; then a new generation is published, and the next but one is written over the one
-    that it searched. There the slot is another key's, which by chance has the same tag."""
+    """After the reader has found the slot of its key, a new generation is published, and the generation after that is
+    written over the one that the reader searched. There the slot belongs to another key with the same tag."""
     arena = make_arena()
     writer, keys = writer_of(arena), np.arange(200)
     rows = create(writer, keys)
@@ -384,8 +385,8 @@ def test_a_slow_reader_looks_again_when_the_generation_is_another_one(
 
 
 def test_a_value_of_another_key_is_a_miss(make_arena: MakeArena, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A reader saw a key and a value of different moments: the tag in the value is another key's, and the reader asks
-    the PS."""
+    """A reader has loaded the key and the value of a slot at different times: the tag in the value belongs to another
+    key, so the reader counts a miss, which is sent to the PS."""
     arena = make_arena()
     keys = np.arange(200)
     rows = create(writer_of(arena), keys)
@@ -396,4 +397,4 @@ def test_a_value_of_another_key_is_a_miss(make_arena: MakeArena, monkeypatch: py
         whole_index(arena)[slot, 1] = value
 
     assert SlowReader(arena, monkeypatch).lookup(one, write_over) == -1
-    assert lookup(arena, np.array([one, other])).tolist() == [-1, rows[other]], "the compiled kernel, too"
+    assert lookup(arena, np.array([one, other])).tolist() == [-1, rows[other]], "the compiled kernel finds a miss, too"

@@ -20,14 +20,14 @@ def test_every_kernel_can_be_loaded_ahead() -> None:
 
 
 @given(INT64)
-def test_the_hash_is_the_shard_maps(key: int) -> None:
+def test_the_hash_equals_that_of_the_shard_map(key: int) -> None:
     assert int(kernels.mix64(key)) == sharding.mix64(key)
 
 
 @settings(deadline=None)
 @given(keys=st.lists(INT64, min_size=1), rows=st.integers(1, 1 << 40))
 def test_fixed_rows_by_every_rule(keys: list[int], rows: int) -> None:
-    """The keys four times: hashed, modulo, of another kind of table, checked."""
+    """The same keys for four features: hashed, modulo, of another kind of table, checked."""
     count, out = len(keys), np.full(4 * len(keys), 7, np.int64)
     rules = np.array([kernels.KEY_HASHED, kernels.KEY_MODULO, -1, kernels.KEY_CHECKED])
     bounds, tables = np.arange(5) * count, np.full(4, rows)

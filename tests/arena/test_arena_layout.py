@@ -100,7 +100,7 @@ def test_many_dynamic_tables_stay_mappable() -> None:
     assert layout.bucket_capacity(0) >= MIN_BUCKET_ROWS
 
 
-def test_what_cannot_be_mapped_is_refused(make_model: MakeModel) -> None:
+def test_a_model_beyond_the_address_space_is_refused(make_model: MakeModel) -> None:
     with pytest.raises(ArenaFullError, match="address space"):
         plan_layout(make_model(rows=(1 << 44,), dims=(16,)), 0, 1 << 30)
 

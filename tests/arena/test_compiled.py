@@ -1,4 +1,4 @@
-"""Machine code that is kept on disk is never older than any source that it was made of."""
+"""Cached machine code is never older than any source from which it was compiled."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ print(kernel(0), len(kernel.stats.cache_hits))
 
 
 def call(folder: Path) -> list[str]:
-    """What the kernel gave, and whether its machine code was there already."""
+    """The result of the kernel, and whether its machine code was loaded from the cache."""
     environment = {**os.environ, "PYTHONPATH": f"{folder}:{ROOT}", "PYTHONDONTWRITEBYTECODE": "1"}
     done = subprocess.run(
         [sys.executable, str(folder / "kernel.py")], env=environment, capture_output=True, text=True, check=True
@@ -40,7 +40,7 @@ def call(folder: Path) -> list[str]:
     return done.stdout.split()
 
 
-def test_a_change_of_what_a_kernel_calls_is_seen(tmp_path: Path) -> None:
+def test_a_change_in_a_called_function_recompiles_the_kernel(tmp_path: Path) -> None:
     (tmp_path / "kernel.py").write_text(KERNEL)
     for decorator in ("inlined", "compiled", "exactly_compiled"):
         (tmp_path / "part.py").write_text(PART.format(decorator=decorator, number=1))

@@ -1,4 +1,4 @@
-"""Ids that somebody chose so that they meet in one bucket, one part of an index or one slot."""
+"""Ids that an attacker chose so that they collide in one bucket, one part of an index or one slot."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ BUCKET = 3
 
 
 def unmixed(mixed: np.ndarray) -> np.ndarray:
-    """int64 keys whose `mix64` is this (uint64 [n]): the finaliser can be inverted."""
+    """The int64 keys with these values of `mix64` (uint64 [n]): the finaliser can be inverted."""
     first, second = (np.uint64(pow(factor, -1, 1 << 64)) for factor in (0xBF58476D1CE4E5B9, 0x94D049BB133111EB))
     x = mixed ^ (mixed >> np.uint64(31)) ^ (mixed >> np.uint64(62))
     x = x * second
@@ -33,7 +33,7 @@ def unmixed(mixed: np.ndarray) -> np.ndarray:
 
 
 def crafted(homes: np.ndarray, seed: int = 0) -> np.ndarray:
-    """int64 keys of one bucket whose `mix64` has these low halves (uint32 [n]); all differ."""
+    """Distinct int64 keys of one bucket whose `mix64` has these low halves (uint32 [n])."""
     middle = np.random.default_rng(seed).permutation(1 << 20)[: len(homes)].astype(np.uint64)
     return unmixed(np.uint64(BUCKET << 60) | middle << np.uint64(32) | homes.astype(np.uint64))
 
@@ -79,7 +79,7 @@ def test_copying_into_a_full_generation_writes_nowhere_else() -> None:
     changed = np.flatnonzero(slots != before) // 2
     assert changed.min() >= 512
     assert changed.max() < 768
-    slots[1:1024:2] = 7 + 1  # rows: none may be dropped in silence
+    slots[1:1024:2] = 7 + 1  # rows: none may be dropped without an error
     slots[1024:] = 0
     assert index_upkeep.copy_slots(slots, 0, 512, 512, 256, 5, 512) == (-1, 7)
     assert not slots[2 * 768 :].any()
@@ -100,7 +100,7 @@ def test_ids_of_one_home_under_the_public_hash_are_spread(make_arena: MakeArena)
         assert found >= 0, "more than 128 probes"
 
 
-def test_a_key_that_finds_no_place_within_the_bound_is_refused() -> None:
+def test_a_key_without_a_slot_within_the_bound_is_refused() -> None:
     capacity = 4 * index.MOST_PROBES
     slots = np.zeros(2 * capacity, np.int64)
     slots[: 2 * index.MOST_PROBES : 2], slots[1 : 2 * index.MOST_PROBES : 2] = -1, 1
@@ -108,7 +108,7 @@ def test_a_key_that_finds_no_place_within_the_bound_is_refused() -> None:
     assert index.find_slot(slots, 0, capacity, 5, np.uint64(0), capacity) == -1 - index.MOST_PROBES
 
 
-def test_more_rows_than_slots_are_told_and_written_nowhere_else() -> None:
+def test_more_rows_than_slots_are_reported_and_no_other_slot_is_written() -> None:
     slots = np.zeros(2 * 64, np.int64)
     keys, seen = np.arange(100, 116), np.ones(16, np.uint32)
     assert index_upkeep.fill_slots(slots, 40, 8, 5, keys, seen) == index.FULL
@@ -128,5 +128,5 @@ def test_neither_a_sighting_nor_a_row_is_stored_where_all_slots_are_taken() -> N
     rows = index.buckets_of(keys, 63).astype(np.int64) * 16
     assert index.publish_rows(*place, 16, 63, 5, keys, rows, np.zeros(32, np.uint32), 1) == 0
     assert rows.tolist() == [-1, -1]
-    assert np.array_equal(slots, before), "slot 0 of the file among them"
+    assert np.array_equal(slots, before), "all slots are unchanged, also slot 0 of the file"
     assert not control.reshape(-1, 16)[:, [index.USED_SLOTS, index.LIVE_ROWS, index.INTENT]].any()

@@ -1,4 +1,4 @@
-"""Who lives in a directory, told by real processes and their locks."""
+"""Directory locks, with real processes: which directories are led or kept."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return host.arena_directory("one")
 
 
-def test_it_is_led_until_its_process_ends_and_kept_by_who_keeps_it(directory: Path) -> None:
+def test_a_directory_is_led_until_its_process_ends_and_kept_while_it_is_locked(directory: Path) -> None:
     leader = subprocess.Popen(
         [sys.executable, "-c", LEADER, str(directory)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
@@ -66,19 +66,19 @@ def test_it_is_led_until_its_process_ends_and_kept_by_who_keeps_it(directory: Pa
     with pytest.raises(ArenaError, match="in use"):
         host.reclaim(directory)
     held = host.hold_left(Path("/run/one"))
-    assert [one.path for one in held] == [directory], "who resumes the run may have it"
+    assert [one.path for one in held] == [directory], "a resumed run may take the directory over"
     held[0].take_over(owner_of(os.getpid(), Path("/run/one")))
     held[0].release()
-    assert incarnation.is_led(directory), "although its keeper has not seen it yet"
+    assert incarnation.is_led(directory), "led by the new process, although the keeper still has the old lock"
     assert host.hold_left(Path("/run/one")) == ()
     keeping.close()
-    keeping.close()  # no harm
+    keeping.close()  # a repeated close does nothing
     assert incarnation.is_led(directory)
     host.reclaim(directory)
     assert not directory.exists()
 
 
-def test_a_keeper_keeps_nothing_that_is_led_or_gone(directory: Path) -> None:
+def test_a_led_or_missing_directory_is_not_kept(directory: Path) -> None:
     incarnation.SharedDirectoryLock(directory).close()
     directory.mkdir()
     incarnation.lead_directory(directory)
@@ -88,7 +88,7 @@ def test_a_keeper_keeps_nothing_that_is_led_or_gone(directory: Path) -> None:
     keeping.close()
 
 
-def test_a_directory_without_a_lock_is_its_owners_as_long_as_that_incarnations(directory: Path, tmp_path: Path) -> None:
+def test_a_directory_without_a_lock_has_an_owner_while_that_process_runs(directory: Path, tmp_path: Path) -> None:
     leader = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     host.create_directory(directory, owner_of(leader.pid, tmp_path))
     assert host.stale_arenas() == []

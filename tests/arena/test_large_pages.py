@@ -1,6 +1,6 @@
-"""The arena on kernels with larger pages: other tests of this folder, in a process that is told of such pages.
+"""The arena on operating systems with larger pages: other tests of this folder run in a process with another page size.
 
-What is laid out for pages of 16 or 64 KiB is laid out for pages of 4 KiB, too, so this can be run here.
+A layout for pages of 16 or 64 KiB is also a valid layout for pages of 4 KiB, so this runs on a machine with 4 KiB.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ TESTS = (
     *("test_arena_layout.py", "test_arena_arena.py", "test_arena_index.py", "test_crafted_ids.py"),
     *("tables/test_growth.py", "test_memory_board.py", "recovery/test_staging.py"),
 )
-# Their figures are those of pages of 4 KiB, or they start processes of their own.
+# These tests have numbers for pages of 4 KiB, or they start their own processes.
 LEFT_OUT = (
     "fixed_bytes_count_rows or growth_is_spread_over or pages_count_whole or index_that_may_not_grow or "
     "sightings_never_outgrow or outgrown_generations or killed_writers or slow_reader_looks"
@@ -35,7 +35,7 @@ sys.exit(pytest.main(["-q", "-x", "-p", "no:cacheprovider", "-k", f"not ({sys.ar
 
 
 @pytest.mark.parametrize("page_bytes", [16_384, 65_536])
-def test_the_arena_holds_its_promises_with_larger_pages(page_bytes: int) -> None:
+def test_the_arena_tests_pass_with_larger_pages(page_bytes: int) -> None:
     files = [str(FOLDER / name) for name in TESTS]
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM, str(page_bytes), LEFT_OUT, *files],

@@ -1,4 +1,4 @@
-"""What a PS may allocate: as much as it was granted, counted so that a successor goes on where it was killed."""
+"""A PS allocates at most what it was granted, and its successor continues the counts after a kill."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def board(tmp_path: Path) -> MemoryBoard:
 
 
 def server_of(arena: Arena, granted: int = PLENTY, spare: int = 0) -> DynamicTable:
-    """The writer of all buckets of table 0, with an allowance."""
+    """The writer of all buckets of table 0, with a limited allowance."""
     arena.board.server(0).grant(granted, spare)
     arena.allowance = arena.board.allowance(0)
     writer = DynamicTable(arena, 0)
@@ -47,7 +47,7 @@ def create(writer: DynamicTable, keys: np.ndarray) -> np.ndarray:
     return rows
 
 
-def test_words_are_seen_by_whoever_maps_them_and_tables_have_their_own(board: MemoryBoard, tmp_path: Path) -> None:
+def test_words_are_shared_by_all_mappings_and_tables_have_separate_ones(board: MemoryBoard, tmp_path: Path) -> None:
     board.server(63).grant(10, 5)
     board.set_horizon(2, 4000)
     board.set_admit_after(0, 3)
@@ -69,12 +69,12 @@ def test_words_are_seen_by_whoever_maps_them_and_tables_have_their_own(board: Me
         board.horizon(3)
 
 
-def test_a_board_of_other_tables_is_not_taken(board: MemoryBoard, tmp_path: Path) -> None:
-    with pytest.raises(ArenaError, match="the layout says"):
+def test_a_board_for_another_number_of_tables_is_refused(board: MemoryBoard, tmp_path: Path) -> None:
+    with pytest.raises(ArenaError, match="the layout requires"):
         MemoryBoard(tmp_path, 4000)
 
 
-def test_a_supervisor_begins_with_nothing_or_with_no_limit(board: MemoryBoard) -> None:
+def test_a_supervisor_begins_with_no_grant_or_with_no_limit(board: MemoryBoard) -> None:
     words, allowance = board.server(1), board.allowance(1)
     words.note_taken(500)
     words.grant(9000, 100)
@@ -85,7 +85,7 @@ def test_a_supervisor_begins_with_nothing_or_with_no_limit(board: MemoryBoard) -
     allowance.require(1 << 50, "a row")
 
 
-def test_what_is_granted_can_be_taken_and_no_more(board: MemoryBoard) -> None:
+def test_a_ps_can_take_its_grant_and_no_more(board: MemoryBoard) -> None:
     words, allowance = board.server(0), board.allowance(0)
     words.grant(100, 50)
     allowance.require(100, "rows")
@@ -103,8 +103,8 @@ def test_what_is_granted_can_be_taken_and_no_more(board: MemoryBoard) -> None:
     UNLIMITED.require(1 << 60, "whatever has no PS")
 
 
-def test_a_patient_one_gets_what_is_granted_meanwhile(board: MemoryBoard) -> None:
-    """It asks again while it waits: a supervisor grants over several looks, and looks at new refusals only."""
+def test_a_waiting_request_gets_a_later_grant(board: MemoryBoard) -> None:
+    """A waiting PS repeats its request: the supervisor grants over several turns, and reads only new refusals."""
     words, allowance = board.server(0), board.allowance(0)
 
     def grant_when_asked_again() -> None:
@@ -128,14 +128,14 @@ def test_pages_count_whole(offset: int, length: int, pages: int) -> None:
     assert pages_bytes(offset, length) == pages * PAGE_BYTES
 
 
-def test_an_arena_never_takes_more_than_was_taken_by_its_count(make_arena: MakeArena, make_model: MakeModel) -> None:
+def test_an_arena_never_occupies_more_than_the_taken_count(make_arena: MakeArena, make_model: MakeModel) -> None:
     arena = make_arena(make_model(dims=(16, 3), optimizer="adagrad"), memory_bytes=1 << 26)
     before = used_bytes(arena.directory)
     writer = server_of(arena)
     for start in range(0, 60_000, 7_000):
         create(writer, np.arange(start, start + 7_000))
     taken = arena.board.server(0).taken
-    # Ranges share pages with their neighbours, and generations of an index are given back.
+    # Ranges share pages with their neighbours, and old generations of an index are freed.
     assert 0 < used_bytes(arena.directory) - before <= taken
 
 
@@ -152,12 +152,12 @@ def test_refused_rows_are_not_half_made_and_come_when_they_are_granted(make_aren
     found: np.ndarray = np.empty(len(more), np.int64)
     arena.lookup(0, more, found)
     assert len(np.unique(found[found >= 0])) == np.count_nonzero(found >= 0)
-    assert np.array_equal(create(writer, np.arange(1000)), known), "what has a row keeps it"
+    assert np.array_equal(create(writer, np.arange(1000)), known), "ids that have a row keep it"
     words.grant(PLENTY, 0)
     assert (create(writer, more) >= 0).all()
 
 
-def test_where_nothing_is_left_ids_go_without_and_freed_places_are_used(make_arena: MakeArena) -> None:
+def test_without_memory_ids_get_no_row_and_freed_rows_are_reused(make_arena: MakeArena) -> None:
     arena = make_arena()
     writer = server_of(arena)
     create(writer, np.arange(20_000))
@@ -181,7 +181,7 @@ def test_where_nothing_is_left_ids_go_without_and_freed_places_are_used(make_are
 
 
 def test_an_index_that_may_not_grow_is_used_to_its_end(make_arena: MakeArena) -> None:
-    """Rows may be had, slots not: what fits is made, the rest goes without or is refused."""
+    """There is memory for rows but not for slots: rows that fit are made, the other ids get no row or are refused."""
     arena = make_arena()
     writer = server_of(arena)
     create(writer, np.arange(12_000))
@@ -204,9 +204,7 @@ def test_an_index_that_may_not_grow_is_used_to_its_end(make_arena: MakeArena) ->
     assert (create(writer, keys) >= 0).all()
 
 
-def test_sightings_asked_for_now_and_the_job_files_add_up_to_the_larger(
-    make_arena: MakeArena, make_model: MakeModel
-) -> None:
+def test_the_larger_of_the_two_admission_limits_counts(make_arena: MakeArena, make_model: MakeModel) -> None:
     arena = make_arena(make_model(admit_after=2, evict_after_samples=5000))
     assert (arena.admit_after(0), arena.evict_after(0), arena.notes_seen(0)) == (2, 5000, True)
     arena.board.set_admit_after(0, 4)
@@ -219,7 +217,7 @@ def test_sightings_asked_for_now_and_the_job_files_add_up_to_the_larger(
     assert [np.count_nonzero(create(writer, keys) >= 0) for _ in range(4)] == [0, 0, 0, 50]
 
 
-def test_pushes_that_wait_are_counted_and_come_from_the_spare(tmp_path: Path, board: MemoryBoard) -> None:
+def test_staged_pushes_are_counted_and_use_the_spare_memory(tmp_path: Path, board: MemoryBoard) -> None:
     words, tables = board.server(2), 3
     words.grant(0, 2 << 20)
     area = StagingArea(tmp_path, 2, tables, board.allowance(2))

@@ -16,7 +16,7 @@ def made(directory: Path) -> Watermarks:
     return Watermarks(directory)
 
 
-def test_begun_belongs_to_a_incarnation(tmp_path: Path) -> None:
+def test_begun_belongs_to_one_incarnation(tmp_path: Path) -> None:
     marks = made(tmp_path)
     marks.note_begun(worker=2, incarnation=1, sequence=5)
     assert (marks.begun(2, 1), marks.begun(2, 2)) == (5, 0)
@@ -29,7 +29,7 @@ def test_begun_belongs_to_a_incarnation(tmp_path: Path) -> None:
 def test_a_reader_that_is_overtaken_takes_no_sequence_of_another_incarnation(
     tmp_path: Path, asked: int, line: int
 ) -> None:
-    """A worker's next incarnation begins and works between two lines of the reader, whichever these are."""
+    """A worker's next incarnation begins batches between any two lines of the reader."""
     marks, lines = made(tmp_path), iter(range(100))
     marks.note_begun(worker=2, incarnation=1, sequence=5)
 
@@ -38,7 +38,7 @@ def test_a_reader_that_is_overtaken_takes_no_sequence_of_another_incarnation(
             marks.note_begun(worker=2, incarnation=2, sequence=9)
 
     assert look_before_each_line(overtake, marks.begun, 2, asked) in (0, 5 if asked == 1 else 9)
-    assert next(lines) > line, "it was overtaken"
+    assert next(lines) > line, "the reader was overtaken"
 
 
 def test_a_missing_file_is_an_arena_error(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Which instructions order a publication: looked for in machine code for ARM, where the order is not free as on x86."""
+"""The instructions that order a publication, in machine code for ARM, where plain stores and loads are not ordered."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ Kernel = Callable[..., Any]
 
 
 def arm_instructions(kernel: Kernel, *arguments: object) -> list[str]:
-    """Names of the instructions of a kernel that is compiled for these arguments, in their order."""
+    """The names of the instructions of a kernel that is compiled for these arguments, in order."""
     fresh = numba.njit(nogil=True, error_model="numpy")(kernel.py_func)  # type: ignore[attr-defined]
     fresh(*arguments)
     (text,) = fresh.inspect_llvm().values()
-    # What is for this machine only: its name, and what calls the kernel from Python.
+    # These parts are for this machine alone: its name, and the function that calls the kernel from Python.
     text = re.sub(r"^target .*$", "", text, flags=re.MULTILINE)
     text = re.sub(r"\ndefine [^\n]*@(?!_ZN(?!7cpython))[^\n]*\{\n.*?\n\}\n", "\n", text, flags=re.DOTALL)
     for name in set(re.findall(r"@(NRT_\w+)\(", text)):
@@ -59,14 +59,15 @@ def test_a_published_word_is_read_before_all_that_follows(words: np.ndarray) -> 
 
 
 def test_a_slot_is_published_after_its_key_and_its_row_is_named_first(words: np.ndarray) -> None:
-    """`publish_rows` stores INTENT, the value of a slot and INTENT again, each with release; the key goes between."""
+    """`publish_rows` stores INTENT, the value of a slot and INTENT again, each with release order. The key is stored
+    after the first of them."""
     keys, rows = np.zeros(1, np.int64), np.zeros(1, np.int64)
     control, seen = np.zeros(16, np.int64), np.zeros(1, np.uint32)
     control[index.GENERATION] = 1 << index.CAPACITY_BITS | 16
     found = arm_instructions(index.publish_rows, words, control, 0, 0, 32, 16, 63, 0, keys, rows, seen, 1)
     assert found.count(STORE_RELEASE) == 3
     first, second, _ = (at for at, name in enumerate(found) if name == STORE_RELEASE)
-    assert any(STORE.match(name) for name in found[first:second]), "the key, and that the row is in use"
+    assert any(STORE.match(name) for name in found[first:second]), "plain stores of the key and of `seen`"
 
 
 def test_a_reader_of_an_index_loads_values_before_keys_and_the_generation_again(words: np.ndarray) -> None:
@@ -76,9 +77,9 @@ def test_a_reader_of_an_index_loads_values_before_keys_and_the_generation_again(
     assert found.count(LOAD_ACQUIRE) >= 5, "generation, value, key, value again, generation again"
 
 
-def test_a_copy_of_the_dense_vector_is_over_before_it_is_looked_whether_it_was_written_over(words: np.ndarray) -> None:
+def test_a_copy_of_the_dense_vector_ends_before_the_check_whether_it_was_overwritten(words: np.ndarray) -> None:
     half, out = np.zeros(40, np.float32), np.zeros(40, np.float32)
     found = arm_instructions(copy_half, words, words, half, out, 0)
     barrier = found.index(BARRIER)
     assert LOAD_ACQUIRE in found[:barrier] and LOAD_ACQUIRE in found[barrier:]
-    assert [name for name in found[barrier:] if LOAD.match(name)] == [], "nothing of the vector"
+    assert [name for name in found[barrier:] if LOAD.match(name)] == [], "no load of the vector after the fence"

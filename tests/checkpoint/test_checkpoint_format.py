@@ -1,4 +1,4 @@
-"""What is committed is read back bit by bit, and nothing that was damaged is taken for good."""
+"""A committed checkpoint is read back bit by bit, and a damaged one is never accepted."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ MODEL = ModelSpec(
 
 
 def write_checkpoint(root: Path, samples: int, *, skip: str = "", run_id: str = "r1") -> Path:
-    """Two PS, two buckets; `skip` leaves blocks of one kind out."""
+    """Writes a checkpoint of two PS and two buckets. skip: the kind of blocks to leave out."""
     staging = new_staging(root, cut=samples)
     records: list[BlockRecord] = []
     for server in range(2):
@@ -112,7 +112,7 @@ def flip(path: Path, position: int) -> None:
 
 
 def rewrite(directory: Path, **changes: object) -> None:
-    """A manifest that someone changed, with the right sha256."""
+    """Changes a manifest, and writes its new SHA-256."""
     content = msgspec.json.encode(msgspec.structs.replace(load_manifest(directory), **changes))
     (directory / MANIFEST_NAME).write_bytes(content)
     (directory / "MANIFEST.sha256").write_text(hashlib.sha256(content).hexdigest() + "\n")
@@ -184,8 +184,11 @@ def test_reading_into_a_wrong_array_is_refused(tmp_path: Path) -> None:
         read_block_into(directory, record, np.empty(4, dtype=np.int64))
 
 
-def test_dtypes_that_are_no_numbers_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="checkpoints hold"), BlockWriter(tmp_path / "server-0.bin") as writer:
+def test_dtypes_other_than_numbers_are_refused(tmp_path: Path) -> None:
+    with (
+        pytest.raises(ValueError, match="not supported in checkpoints"),
+        BlockWriter(tmp_path / "server-0.bin") as writer,
+    ):
         writer.add("ids", 0, 0, np.array(["a"]))
 
 
@@ -239,7 +242,7 @@ def test_no_name_leaves_the_directory(tmp_path: Path, name: str) -> None:
     directory = write_checkpoint(tmp_path, 100)
     blocks = load_manifest(directory).blocks
     rewrite(directory, blocks=(msgspec.structs.replace(blocks[0], file=name), *blocks[1:]))
-    with pytest.raises(CheckpointError, match="is not the name of a block file"):
+    with pytest.raises(CheckpointError, match="is not a valid name of a block file"):
         load_manifest(directory)
 
 
@@ -305,7 +308,7 @@ def test_an_error_while_writing_leaves_no_file(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_disk_that_refuses_is_told_and_leaves_the_older_checkpoint(tmp_path: Path) -> None:
+def test_a_full_disk_is_reported_and_leaves_the_older_checkpoint(tmp_path: Path) -> None:
     write_checkpoint(tmp_path, 100)
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     writer = BlockWriter(new_staging(tmp_path, cut=2) / "server-0.bin")
@@ -430,14 +433,14 @@ def test_retain_keeps_the_newest_good_ones(tmp_path: Path) -> None:
     assert [path.name for path in removed] == ["step-100"]
     assert [path.name for path in checkpoint_directories(tmp_path)] == ["step-400", "step-300", "step-200"]
     assert [path.name for path in retain(tmp_path, keep=1)] == ["step-300", "step-200"]
-    with pytest.raises(ValueError, match="keep = 0"):
+    with pytest.raises(ValueError, match="keep=0 is out of range"):
         retain(tmp_path, keep=0)
 
 
-# --- whose checkpoint it is -------------------------------------------------------------------------------------------
+# --- checkpoints of other runs ----------------------------------------------------------------------------------------
 
 
-def test_a_checkpoint_of_another_run_is_never_gone_on_from(tmp_path: Path) -> None:
+def test_a_checkpoint_of_another_run_is_never_used(tmp_path: Path) -> None:
     own, other = write_checkpoint(tmp_path, 100), write_checkpoint(tmp_path, 900, run_id="r2")
     found = latest(tmp_path, run_id="r1")
     assert found is not None and found.directory == own
@@ -457,7 +460,7 @@ def test_retention_leaves_other_runs_alone(tmp_path: Path) -> None:
 
 
 def test_two_writers_never_share_a_staging_directory(tmp_path: Path) -> None:
-    """Both runs of a shared directory wrote server-0.bin into staging-4, and one of them failed in the end."""
+    """Once, two runs with a shared directory both wrote server-0.bin to staging-4, and one of them failed."""
     first, second = new_staging(tmp_path, 4, "a"), new_staging(tmp_path, 4, "b")
     for staging, value in ((first, 1.0), (second, 2.0)):
         with BlockWriter(staging / "server-0.bin") as writer:

@@ -1,4 +1,4 @@
-"""A second directory of checkpoints: whole copies or none, and never an error that is raised."""
+"""A second directory of checkpoints: it has complete copies alone, and its failures are reported, not raised."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ WAIT_S = 30.0
 
 
 def wait_result(mirror: Mirror) -> Mirrored:
-    """The next result; an event would need a hook in the code under test."""
+    """Waits for the next result by polling, because an event would need a hook in the tested code."""
     deadline = threading.Event()
     timer = threading.Timer(WAIT_S, deadline.set)
     timer.start()
@@ -92,7 +92,7 @@ def test_the_newest_good_one_of_both_is_found(tmp_path: Path) -> None:
     assert latest(tmp_path / "gone", tmp_path / "nothing") is None
 
 
-def test_the_thread_copies_and_tells(tmp_path: Path) -> None:
+def test_the_thread_copies_and_reports(tmp_path: Path) -> None:
     mirror = Mirror(tmp_path / "mirror", keep=2)
     assert not mirror.is_busy
     mirror.copy(write_checkpoint(tmp_path / "own", 100))
@@ -117,7 +117,7 @@ def test_a_directory_that_cannot_be_is_told(tmp_path: Path) -> None:
     assert mirror.close() is False
 
 
-def test_what_is_called_off_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cancelled_copy_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     reached, go_on = threading.Event(), threading.Event()
     mirror = Mirror(tmp_path / "mirror", keep=2)
     proceed = mirror._proceed

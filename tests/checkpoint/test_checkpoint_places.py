@@ -1,4 +1,4 @@
-"""Where the checkpoints of a run are, also below directories that runs share."""
+"""The places of a run's checkpoints, also in directories that several runs share."""
 
 from __future__ import annotations
 
@@ -34,6 +34,6 @@ def test_an_identity_is_kept_and_one_that_cannot_be_read_is_named(tmp_path: Path
     (tmp_path / RUN_FILE).write_text('{"run_id": "a1", "job_name": "shop"}')
     assert read_identity(tmp_path) == RunIdentity("a1", "shop")
     (tmp_path / RUN_FILE).write_text("{")
-    with pytest.raises(CheckpointError, match="run.json: cannot be read") as raised:
+    with pytest.raises(CheckpointError, match="run.json cannot be read") as raised:
         read_identity(tmp_path)
     assert "MANIFEST.json" in raised.value.hint

@@ -1,5 +1,5 @@
-"""Nothing is called saved that a power cut could take back. A kill cannot show a missing fsync, the order of calls
-can."""
+"""Everything that is reported as saved survives a power cut. A kill cannot show a missing fsync, but the order of the
+calls can."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.checkpoint.test_checkpoint_format import write_checkpoint
 
 
 class Call(NamedTuple):
-    """`what`: "sync" or "rename"; `path`: what was synced, or the new name; `size`: bytes of a file at that moment."""
+    """A call. what: "sync" or "rename". path: the synced file, or the new name. size: bytes of the file then."""
 
     what: str
     path: str
@@ -27,7 +27,7 @@ class Call(NamedTuple):
 
 @pytest.fixture
 def calls(monkeypatch: pytest.MonkeyPatch) -> list[Call]:
-    """What is made durable, in order."""
+    """The calls that make files and names durable, in order."""
     made: list[Call] = []
 
     def recording(sync: Callable[[int], None]) -> Callable[[int], None]:
@@ -60,15 +60,15 @@ def test_everything_of_a_checkpoint_is_on_the_disk_before_its_name(tmp_path: Pat
     assert [calls[number].path for number in renames] == [str(final)]
     before, after = calls[: renames[0]], calls[renames[0] + 1 :]
     synced = {Path(call.path).name: call.size for call in before if call.size}
-    assert synced == sizes(final), "whole files, the manifest and its digest among them"
+    assert synced == sizes(final), "all files are complete, also the manifest and its digest"
     directories = [number for number, call in enumerate(before) if Path(call.path).name == ".staging-5"]
     manifest = max(number for number, call in enumerate(before) if Path(call.path).name.startswith("MANIFEST"))
-    assert directories and directories[-1] > manifest, "their names, when all of them are there"
-    assert str(final.parent) in [call.path for call in after], "and then its own name"
+    assert directories and directories[-1] > manifest, "the names of the files, when all files are written"
+    assert str(final.parent) in [call.path for call in after], "then the name of the checkpoint"
 
 
-def test_blocks_are_on_the_disk_when_their_writer_is_left(tmp_path: Path, calls: list[Call]) -> None:
-    """A PS says SnapshotWrittenMsg then; the manifest follows."""
+def test_blocks_are_on_the_disk_when_their_writer_exits(tmp_path: Path, calls: list[Call]) -> None:
+    """A PS sends SnapshotWrittenMsg at that point; the manifest is written later."""
     final = write_checkpoint(tmp_path, samples=5)
     first_manifest = next(number for number, call in enumerate(calls) if Path(call.path).name == MANIFEST_NAME)
     by_writers = [Path(call.path).name for call in calls[:first_manifest]]
@@ -76,23 +76,25 @@ def test_blocks_are_on_the_disk_when_their_writer_is_left(tmp_path: Path, calls:
     assert {call.size for call in calls[:first_manifest] if call.size} <= set(sizes(final).values())
 
 
-def test_a_checkpoint_that_is_replaced_is_there_under_one_name_or_the_other(tmp_path: Path, calls: list[Call]) -> None:
+def test_a_replaced_checkpoint_is_found_under_one_of_two_names(tmp_path: Path, calls: list[Call]) -> None:
     write_checkpoint(tmp_path, samples=5)
     calls.clear()
     final = write_checkpoint(tmp_path, samples=5)
     renames = [(number, Path(call.path).name) for number, call in enumerate(calls) if call.what == "rename"]
     assert [name for _, name in renames] == ["step-5.replaced", "step-5"]
     manifests = [number for number, call in enumerate(calls) if Path(call.path).name.startswith("MANIFEST")]
-    assert len(manifests) == 2 and max(manifests) < renames[0][0], "the new one is whole before the old one gives way"
+    assert len(manifests) == 2 and max(manifests) < renames[0][0], (
+        "the new checkpoint is complete before the old one is renamed"
+    )
     assert calls[-1] == Call("sync", str(final.parent), 0)
 
 
-def test_what_the_journal_must_not_lose_is_on_the_disk_at_once(tmp_path: Path, calls: list[Call]) -> None:
+def test_decisions_in_the_journal_are_on_the_disk_at_once(tmp_path: Path, calls: list[Call]) -> None:
     path = tmp_path / "journal.jsonl"
     journal = Journal(path)
     journal.write(EpochStarted(1, "for people"))
     journal.sync(1e9)
-    assert calls == [], "nobody waits for the disk for that"
+    assert calls == [], "this event is not synced"
     journal.write(RunStarted("1", "a commit point"))
     assert calls == [Call("sync", str(path), path.stat().st_size)]
     journal.close()
@@ -112,4 +114,6 @@ def test_leases_are_on_the_disk_soon(tmp_path: Path, calls: list[Call]) -> None:
     assert calls == [Call("sync", str(path), size)]
     journal.write(LeaseGranted(ProcessId("worker", 0, 1), lease=1, epoch=0, unit=0, start=0, stop=4))
     journal.close()
-    assert calls[1:] == [Call("sync", str(path), path.stat().st_size)], "the last ones when it is closed"
+    assert calls[1:] == [Call("sync", str(path), path.stat().st_size)], (
+        "the last leases are synced when the journal is closed"
+    )

@@ -88,7 +88,7 @@ def test_what_is_no_answer_is_told(run: CommandServer, lender: Lender) -> None:
     peer, _ = received(run)
     run.socket.send_multipart([peer, b'{"type": "Nonsense"}'])
     (problem,) = turns(lender, lambda: not lender._open)
-    assert problem.startswith("a keeps what it has: the run answered with what is no reply")
+    assert problem.startswith("a keeps what it has: the run sent an invalid reply")
 
 
 def test_what_became_of_it_is_told_once(run: CommandServer, lender: Lender) -> None:

@@ -432,7 +432,7 @@ def test_with_the_name_of_a_process_that_is_there_already(attacked: Attacked, me
         dealer.connect(gate.address)
         dealer.send_multipart(control_parts(attacked, ELSEWHERE, message))
         attacked.run.wait_until(lambda: len(attacked.refused()) > told)
-        assert "comes a second time" in attacked.refused()[-1]
+        assert "is connected already" in attacked.refused()[-1]
 
 
 def test_a_incarnation_that_there_is_not_is_not_heard(attacked: Attacked) -> None:
@@ -443,7 +443,7 @@ def test_a_incarnation_that_there_is_not_is_not_heard(attacked: Attacked) -> Non
         for message in (HelloMsg("worker", 30, 1, 1), LEASED, FENCED, StopMsg()):
             dealer.send_multipart(control_parts(attacked, WORKER, message))
         dealer.send_multipart(control_parts(attacked, ProcessId("server", 0, 1), FENCED))
-        attacked.wait_refused("speaks for server-0.1")
+        attacked.wait_refused("in the name of server-0.1")
 
 
 def test_a_flood_of_nonsense_fills_no_journal(attacked: Attacked) -> None:

@@ -407,8 +407,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "a mailbox keeps its sequence while the next message is written over the one before",
         "arena/dense/mailbox.py",
-        "        announce(self._words, _SEQUENCE, 0)  # whoever",
-        "        pass  # whoever",
+        "        announce(self._words, _SEQUENCE, 0)  # a worker",
+        "        pass  # a worker",
         ("tests/arena/dense/test_mailbox.py",),
     ),
     Mutation(

@@ -191,7 +191,7 @@ def test_invalid_messages_end_the_agent(hosts: Hosts) -> None:
     launcher.set_words(*Changes(of_servers, np.ones(1, np.int64)).packed())
     lost = collect(launcher, AgentLost)[0]
     assert isinstance(lost, AgentLost)
-    assert "not the sender's to write" in lost.reason
+    assert "not one that the sender may write" in lost.reason
     assert not there.board.words[of_servers].any()
     there.close()
 

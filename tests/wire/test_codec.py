@@ -1,4 +1,4 @@
-"""The wire refuses everything that is not a whole message of this job."""
+"""The codec refuses everything except complete messages of this job."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_another_protocol_or_another_version_of_it_is_refused(place: int, said: 
         control().decode([header[:place] + b"X" + header[place + 1 :], body])
 
 
-def test_a_body_is_bounded_even_if_its_header_is_true_of_it() -> None:
+def test_a_body_is_bounded_even_if_its_header_is_consistent() -> None:
     header, _ = (bytes(memoryview(part)) for part in control().encode(HelloMsg("worker", 3, 2, 1)))  # type: ignore[arg-type]
     body = bytes(MAX_BODY_BYTES + 1)
     start = len(header) - 20  # body_bytes u32 | frames u32 | frame_bytes u64 | crc32 u32
@@ -89,7 +89,7 @@ def test_a_flipped_bit_of_header_or_body_never_passes_as_the_message(position: i
         envelope = control().decode(parts)
     except ProtocolError:
         return
-    # Only the sender's numbers, the flags byte and the sequence are not covered by a check of their own.
+    # Only the sender's numbers, the flags byte and the sequence have no check.
     assert envelope.message == message
 
 

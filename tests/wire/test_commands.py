@@ -1,4 +1,4 @@
-"""Commands over a real socket: what is one, what is not, and peers that go away."""
+"""Commands over a real socket: valid and invalid messages, and peers that disconnect."""
 
 from __future__ import annotations
 
@@ -66,13 +66,13 @@ def test_a_command_and_its_replies(server: CommandServer) -> None:
 
 
 @pytest.mark.parametrize("parts", NO_COMMANDS)
-def test_what_is_no_command_is_refused_and_answered(server: CommandServer, parts: list[bytes]) -> None:
+def test_an_invalid_command_is_refused_and_answered(server: CommandServer, parts: list[bytes]) -> None:
     with zmq.Context() as context, context.socket(zmq.DEALER) as socket:
         socket.setsockopt(zmq.LINGER, 0)
         socket.connect(server.address)
         socket.send_multipart(parts)
         assert server.socket.poll(LIMIT_S * 1000)
-        with pytest.raises(ProtocolError, match="no command"):
+        with pytest.raises(ProtocolError, match="an invalid command"):
             server.receive()
         assert socket.poll(LIMIT_S * 1000)
         assert b'"type":"RefusedMsg"' in socket.recv()
@@ -85,7 +85,7 @@ def test_whoever_sends_an_oversize_command_is_cut_off(server: CommandServer) -> 
         monitor = socket.get_monitor_socket(zmq.Event.DISCONNECTED)
         socket.connect(server.address)
         socket.send(b" " * (MAX_COMMAND_BYTES + 1))
-        assert monitor.poll(LIMIT_S * 1000), "before it was read"
+        assert monitor.poll(LIMIT_S * 1000), "the connection ended before the message was read"
         assert server.receive() is None
         socket.disable_monitor()
         monitor.close()
@@ -94,7 +94,7 @@ def test_whoever_sends_an_oversize_command_is_cut_off(server: CommandServer) -> 
     good.close()
 
 
-def test_a_peer_that_has_gone_harms_nobody(server: CommandServer) -> None:
+def test_a_peer_that_is_gone_does_no_harm(server: CommandServer) -> None:
     client = CommandClient(server.address)
     client.send(ScaleMsg(workers=1))
     peer, _ = received(server)
@@ -103,10 +103,10 @@ def test_a_peer_that_has_gone_harms_nobody(server: CommandServer) -> None:
         if not server.reply(peer, AcceptedMsg("too late")):
             return
         select.select([], [], [], 0.01)
-    pytest.fail("a reply to nobody was never noticed")
+    pytest.fail("a reply to a disconnected peer was never reported as failed")
 
 
-def test_what_is_no_reply_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_invalid_reply_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     with zmq.Context() as context, context.socket(zmq.ROUTER) as socket:
         socket.setsockopt(zmq.LINGER, 0)
@@ -115,6 +115,6 @@ def test_what_is_no_reply_is_an_error(tmp_path: Path, monkeypatch: pytest.Monkey
         client.send(ScaleMsg(workers=1))
         assert socket.poll(LIMIT_S * 1000)
         socket.send_multipart([socket.recv_multipart()[0], b'{"type":"Perhaps"}'])
-        with pytest.raises(ProtocolError, match="what is no reply"):
+        with pytest.raises(ProtocolError, match="an invalid reply"):
             client.receive(LIMIT_S)
         client.close()

@@ -1,4 +1,4 @@
-"""Crash points: one list, nothing called that is not in it, nothing in it that is not called."""
+"""Crash points: every point that the code calls is in the list, and the code calls every point of the list."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ for name in sys.argv[3:]:
 """
 
 
-def test_what_is_called_is_in_the_list_and_what_is_in_the_list_is_called() -> None:
+def test_called_points_are_listed_and_listed_points_are_called() -> None:
     source = "\n".join(path.read_text() for path in (ROOT / "elastichost").rglob("*.py"))
     calls = re.findall(r"\bcrash_point\(([^)]*)\)", source)
     names = [call.strip("\"'") for call in calls if call != "name: str"]
@@ -33,7 +33,7 @@ def test_what_is_called_is_in_the_list_and_what_is_in_the_list_is_called() -> No
     assert len(POINTS) == len(NAMES)
 
 
-def test_points_say_what_has_happened_and_whose_they_are() -> None:
+def test_points_have_a_meaning_and_the_role_of_their_process() -> None:
     for point in POINTS:
         assert point.role in ("worker", "ps", "supervisor")
         assert point.meaning
@@ -53,8 +53,8 @@ def test_settings_are_points_and_counts() -> None:
     [
         ("ps.data.before_aply", 'did you mean "ps.data.before_apply"'),
         ("nonsense:3", "unknown crash point 'nonsense'"),
-        ("worker.batch.begin:0", "counts with '0'"),
-        ("worker.batch.begin:x", "counts with 'x'"),
+        ("worker.batch.begin:0", "from 1 on, not '0'"),
+        ("worker.batch.begin:x", "from 1 on, not 'x'"),
     ],
 )
 def test_wrong_settings_are_refused_with_the_near_spelling(setting: str, words: str) -> None:
@@ -74,7 +74,7 @@ def test_a_process_dies_at_its_point_when_the_count_is_reached() -> None:
     begin = "worker.batch.begin"
     assert passed(f"{begin}:2", "worker", "1", begin, begin).returncode == -signal.SIGKILL
     assert passed(f"{begin}:2", "worker", "1", begin).returncode == 0
-    assert passed(f"{begin}:2", "worker", "2", begin, begin).returncode == 0, "a successor shows the recovery"
+    assert passed(f"{begin}:2", "worker", "2", begin, begin).returncode == 0, "a later incarnation recovers"
     assert passed(f"{begin}:2", "ps", "1", begin, begin).returncode == 0, "another role"
 
 

@@ -1,4 +1,4 @@
-"""What the supervisor is told of an error in a child."""
+"""The failure report that the supervisor gets of an error in a child."""
 
 from __future__ import annotations
 
@@ -29,6 +29,6 @@ def test_a_full_gpu_has_one_type_whichever_library_found_it(error: Exception) ->
     assert (report.error_type, report.message) == ("GpuMemoryError", str(error))
 
 
-def test_an_error_that_only_speaks_of_gpus_is_what_it_is() -> None:
+def test_an_error_that_only_mentions_gpus_keeps_its_type() -> None:
     assert failure_report(ValueError("CUDA out of memory")).error_type == "ValueError"
     assert failure_report(RuntimeError("shapes differ")).error_type == "RuntimeError"

@@ -1,4 +1,4 @@
-"""Sockets of one machine: whom a server hears, and what it does not even read."""
+"""Sockets of one machine: which messages a server accepts, and which it does not read."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from elastichost.wire.sockets import Caller, ControlClient, ControlServer, DataC
 JOB, PATIENCE_S = 7, 20.0
 SERVER, WORKER, OTHER = ProcessId("server", 0, 1), ProcessId("worker", 0, 1), ProcessId("worker", 1, 1)
 GREETING_BYTES = 64
-READY = b"\x05READY\x0bSocket-Type\x00\x00\x00\x06DEALER"  # of ZMTP 3.1: this is its last word before messages
+READY = b"\x05READY\x0bSocket-Type\x00\x00\x00\x06DEALER"  # of ZMTP 3.1: the last command before messages
 
 
 @pytest.fixture
@@ -48,13 +48,13 @@ def exactly(guest: socket.socket, count: int) -> bytes:
     found = b""
     while len(found) < count:
         part = guest.recv(count - len(found))
-        assert part, "it was closed"
+        assert part, "the connection was closed"
         found += part
     return found
 
 
 def shake_hands(path: str) -> socket.socket:
-    """A client of ZMTP 3.1 that may send messages now."""
+    """A client of ZMTP 3.1 after its handshake: it may send messages."""
     guest = socket.socket(socket.AF_UNIX)
     guest.settimeout(PATIENCE_S)
     guest.connect(path)
@@ -70,7 +70,7 @@ def shake_hands(path: str) -> socket.socket:
 def test_whoever_announces_more_than_a_message_may_have_is_cut_off(
     request: pytest.FixtureRequest, kind: str, size_bytes: int
 ) -> None:
-    """At once: were it read first, one guest would fill the memory."""
+    """The connection ends before the message is read: otherwise one peer could fill the memory."""
     server: DataServer | ControlServer = request.getfixturevalue(kind)
     guest = shake_hands(server.address.removeprefix("ipc://"))
     guest.sendall(b"\x02" + size_bytes.to_bytes(8, "big") + bytes(1 << 12))
@@ -79,7 +79,7 @@ def test_whoever_announces_more_than_a_message_may_have_is_cut_off(
     guest.close()
 
 
-def test_whoever_announces_what_a_message_may_have_is_heard_to_its_end(data: DataServer) -> None:
+def test_an_announced_message_of_the_largest_size_is_read(data: DataServer) -> None:
     guest = shake_hands(data.address.removeprefix("ipc://"))
     guest.sendall(b"\x02" + (5).to_bytes(8, "big") + b"hello")
     wait_for(data)
@@ -100,32 +100,32 @@ def dealer(address: str, name: bytes) -> zmq.Socket[bytes]:
 
 
 @pytest.mark.parametrize("name", [b"worker-1.1/pull1", b"worker-0.10/pull1", b"worker-0.1", b"x"])
-def test_nobody_pushes_or_pulls_in_the_name_of_another(data: DataServer, name: bytes) -> None:
+def test_a_push_or_pull_in_the_name_of_another_process_is_refused(data: DataServer, name: bytes) -> None:
     guest, codec = dealer(data.address, name), Codec[DataMessage](DataMessage, JOB, WORKER)
     guest.send_multipart([bytes(memoryview(part)) for part in codec.encode(DenseFetchMsg(request=1))])  # type: ignore[arg-type]
     wait_for(data)
-    with pytest.raises(ProtocolError, match=r"speaks for worker-0\.1"):
+    with pytest.raises(ProtocolError, match=r"in the name of worker-0\.1"):
         data.receive()
     guest.close()
 
 
 @pytest.mark.parametrize("sender", [WORKER, None])
-def test_nobody_tells_the_supervisor_anything_in_the_name_of_another(
+def test_a_control_message_in_the_name_of_another_process_is_refused(
     control: ControlServer, sender: ProcessId | None
 ) -> None:
-    """Nor in its own."""
+    """A message in the name of the supervisor is refused, too."""
     guest, codec = dealer(control.address, b"worker-1.1"), Codec[ControlMessage](ControlMessage, JOB, sender)
     guest.send_multipart([bytes(memoryview(part)) for part in codec.encode(DrainedMsg())])  # type: ignore[arg-type]
     wait_for(control)
-    with pytest.raises(ProtocolError, match="speaks for"):
+    with pytest.raises(ProtocolError, match="in the name of"):
         control.receive()
     guest.close()
 
 
-# --- who is not there -------------------------------------------------------------------------------------------------
+# --- missing peers ----------------------------------------------------------------------------------------------------
 
 
-def test_whoever_is_not_there_is_told_of_and_not_written_to(data: DataServer, control: ControlServer) -> None:
+def test_a_message_to_a_missing_peer_is_an_error(data: DataServer, control: ControlServer) -> None:
     with pytest.raises(ProtocolError, match=r"worker-0\.1/pull1 cannot be reached"):
         data.send(b"worker-0.1/pull1", DensePushedMsg(request=1, sequence=0, version=0, samples_applied=0))
     with pytest.raises(ProtocolError, match=r"worker-1\.1 cannot be reached"):
@@ -171,13 +171,13 @@ def test_a_caller_goes_over_the_network_only_to_other_machines(
 
 @pytest.mark.parametrize(("own", "its"), [(None, new_keys().public), (new_keys(), "")], ids=["no own", "no other"])
 def test_a_caller_without_a_key_goes_nowhere_else(own: KeyPair | None, its: str) -> None:
-    """It would speak in the clear."""
+    """Without keys the connection would not be encrypted."""
     elsewhere = ServerAddress(0, 1, "ipc://nowhere", host=0, outer="tcp://127.0.0.1:9", key=its)
     with pytest.raises(ProtocolError, match=r"worker-0\.1 has no key for PS 0 on host 0"):
         Caller(JOB, WORKER, host=1, keys=own).connect(elsewhere, "pull1")
 
 
-def test_a_client_drops_what_is_no_message_and_hears_the_next(data: DataServer) -> None:
+def test_a_client_drops_an_invalid_message_and_receives_the_next(data: DataServer) -> None:
     puller = DataClient(data.address, JOB, WORKER, "pull1")
     puller.send(DenseFetchMsg(request=1))
     wait_for(data)

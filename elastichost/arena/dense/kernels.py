@@ -1,4 +1,9 @@
-"""Kernels over the flat dense vector: torch's optimizers from one half of the store into the other, and reading."""
+"""Kernels over the flat dense vector: torch's optimizers, which read one half of the store and write the other, and
+consistent reads.
+
+The formulas are those of torch.optim's SGD, Adagrad and Adam. Symbols: p parameter, g gradient, lr `learning_rate`, wd
+`weight_decay`.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +29,8 @@ def sgd_step(
     momentum: float,
     weight_decay: float,
 ) -> None:
-    """g += wd * p; b = momentum * b + g; p -= lr * b. All float32 [parameters]; momentum 0 leaves no state."""
+    """SGD: g += wd * p; b = momentum * b + g; p -= lr * b. All arrays are float32 [parameters]. The state is b; with
+    momentum 0 it is not read or written."""
     rate, keep, decay = np.float32(learning_rate), np.float32(momentum), np.float32(weight_decay)
     for i in range(len(gradient)):
         moved = gradient[i] + decay * old[i]
@@ -45,7 +51,8 @@ def adagrad_step(
     eps: float,
     weight_decay: float,
 ) -> None:
-    """g += wd * p; s += g^2; p -= lr * g / (sqrt(s) + eps). All float32 [parameters]."""
+    """Adagrad: g += wd * p; s += g^2; p -= lr * g / (sqrt(s) + eps). All arrays are float32 [parameters]; the state is
+    s."""
     rate, tiny, decay = np.float32(learning_rate), np.float32(eps), np.float32(weight_decay)
     for i in range(len(gradient)):
         slope = gradient[i] + decay * old[i]
@@ -68,7 +75,8 @@ def adam_step(
     eps: float,
     weight_decay: float,
 ) -> None:
-    """Adam with bias correction at `step` (from 1); states are float32 [2 * parameters]: first, second moments."""
+    """Adam with bias correction. step: number of this step, from 1. The states are float32 [2 * parameters]: the first
+    moments, then the second moments. The other arrays are float32 [parameters]."""
     count = len(gradient)
     correction1 = 1.0 - beta1**step
     correction2 = 1.0 - beta2**step
@@ -88,10 +96,10 @@ def adam_step(
 
 @compiled
 def copy_half(words: Int64, header: Int64, source: Float32, out: Float32, sequence: int) -> int:
-    """Copies the half published as `sequence` into out, unless its writer came back to it meanwhile.
+    """Copies the half that was published as `sequence` into `out` (float32 [elements]).
 
-    Returns the half's version, or -1: the copy may be torn. words[1] is the sequence whose writing began last;
-    writing `sequence + 2` is what overwrites this half.
+    Returns the half's version, or -1 if the copy may be torn. words[1] is the sequence of the commit whose writing
+    began last. Commit `sequence + 2` overwrites this half, so the copy is whole if words[1] is smaller after the copy.
     """
     version = load_acquire(header, 0)
     for i in range(len(out)):

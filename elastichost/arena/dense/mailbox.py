@@ -1,7 +1,11 @@
-"""Where a worker with direct access leaves a push for the dense owner: the gradients, and the message about them.
+"""The place in the arena where a worker with direct access leaves a push for the dense owner: gradients and message.
 
-A message may be lost with the worker that sent it. What lies here is not: when the worker has died, the dense owner
-takes from here what had been released and never came.
+A message on a socket may be lost when the worker that sent it dies. A push in the mailbox is not lost: after the death
+of the worker the dense owner reads the mailbox, and commits released pushes of which no message arrived. A worker has
+two mailboxes (halves), so it can fill one while the dense owner reads the other.
+
+    word 0 incarnation   word 1 sequence (0: nothing is released)   word 2 bytes of the message
+    then the message, up to byte MAILBOX_HEAD_BYTES; then float32 [elements], the vector
 """
 
 from __future__ import annotations
@@ -20,7 +24,7 @@ _INCARNATION, _SEQUENCE, _LENGTH, _WORDS = range(4)
 
 
 class Mailbox:
-    """One half of a worker's mailbox. `vector`: float32 [elements], the pushed vector."""
+    """One half of a worker's mailbox. vector: float32 [elements], into which the worker writes the vector to push."""
 
     def __init__(self, file: MappedFile, offset: int, elements: int) -> None:
         self._words: npt.NDArray[np.int64] = file.array(np.int64, offset, _WORDS)
@@ -30,18 +34,19 @@ class Mailbox:
         self.vector: npt.NDArray[np.float32] = file.array(np.float32, offset + MAILBOX_HEAD_BYTES, elements)
 
     def post(self, incarnation: int, sequence: int, message: bytes) -> None:
-        """Releases the vector as this push of this incarnation. Raises ArenaError when the message is too long."""
+        """Releases the vector and the message as the push `sequence` of this incarnation. Raises ArenaError when the
+        message is too long."""
         if len(message) > len(self._content):
-            raise ArenaError(f"a message of {len(message)} bytes; a mailbox has room for {len(self._content)}")
-        announce(self._words, _SEQUENCE, 0)  # whoever is killed from here to the last line has released nothing
+            raise ArenaError(f"the message has {len(message)} bytes; a mailbox has room for {len(self._content)}")
+        announce(self._words, _SEQUENCE, 0)  # a worker killed between here and the last line has released nothing
         self._content[: len(message)] = np.frombuffer(message, np.uint8)
         self._words[_INCARNATION], self._words[_LENGTH] = incarnation, len(message)
         announce(self._words, _SEQUENCE, sequence)
 
     def posted(self, incarnation: int) -> tuple[int, bytes] | None:
-        """(sequence, message) of what this incarnation released last. The vector is that one's until the incarnation
-        has released another, or begun to write it."""
-        sequence = int(load_word(self._words, _SEQUENCE))  # before the rest: what it stands for was written before it
+        """(sequence, message) of the push that this incarnation released last; None if it released none. The vector
+        belongs to this push until the worker begins to write the next one."""
+        sequence = int(load_word(self._words, _SEQUENCE))  # loaded first: the push was written before its sequence
         length = int(self._words[_LENGTH])
         if sequence <= 0 or int(self._words[_INCARNATION]) != incarnation:
             return None

@@ -1,8 +1,11 @@
-"""The dense vector, crash-safe by two halves: a commit writes the idle half, then publishes it with one store.
+"""The dense vector, kept twice ("halves"): a commit writes the idle half, then publishes it with one store.
 
-Word 0 of `dense` is the sequence of the last published commit; half `sequence & 1` is live. Word 1 is the sequence
-whose writing began last. A writer killed anywhere leaves the live half whole: parameters, optimizer state and the
-record of applied batches are always of the same commit.
+Word 0 of the file `dense` is the sequence of the last published commit; half `sequence & 1` is the live one. Word 1 is
+the sequence of the commit whose writing began last. The writer never changes the live half, so a kill at any point
+leaves it whole: parameters, optimizer state and applied records always belong to the same commit.
+
+A reader loads word 0, reads the live half, then loads word 1. If word 1 is less than `sequence + 2`, the writer has not
+begun to overwrite that half, so the copy is consistent. Otherwise the reader tries again.
 """
 
 from __future__ import annotations
@@ -34,7 +37,8 @@ _READ_TIMEOUT_S = 5.0
 
 
 class DenseOptimizerSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """torch's optimizer of that name; `weight_decay` is its L2 penalty (added to the gradient)."""
+    """Settings of the dense optimizer, which is torch's optimizer of that name. weight_decay: L2 penalty, added to the
+    gradient."""
 
     name: Literal["sgd", "adagrad", "adam"] = "adam"
     learning_rate: float = 1e-3
@@ -46,7 +50,7 @@ class DenseOptimizerSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True
 
 
 class DenseState(NamedTuple):
-    """A consistent copy: vector float32 [elements], state float32 [2 * parameters]."""
+    """A consistent copy of the dense part: vector float32 [elements], state float32 [2 * parameters]."""
 
     vector: Float32
     state: Float32
@@ -56,7 +60,7 @@ class DenseState(NamedTuple):
 
 
 class _Half:
-    """Views of one of the two copies."""
+    """Views of one of the two halves."""
 
     def __init__(self, arena: Arena, number: int) -> None:
         place, spec, file = arena.layout.dense, arena.model.dense, arena.files.dense
@@ -71,7 +75,7 @@ class _Half:
 
 
 class DenseStore:
-    """The flat dense vector of an arena. One writer, the dense owner; readers in any process."""
+    """The flat dense vector of an arena. The dense owner is the only writer; any process may read."""
 
     def __init__(self, arena: Arena) -> None:
         self._arena = arena
@@ -93,10 +97,10 @@ class DenseStore:
         skipped: int = 0,
         applied_batches: int = 0,
     ) -> None:
-        """Sets everything: initial values (state None: zeros) or a checkpoint's. No worker incarnation has applied
-        anything.
+        """Sets all values, initial ones or those of a checkpoint, and clears all applied records.
 
-        vector float32 [elements], state float32 [2 * parameters]. Raises ArenaError on other sizes.
+        vector: float32 [elements]. state: float32 [2 * parameters], or None for zeros. Raises ArenaError on other
+        shapes.
         """
         self._require_elements("vector", vector, self._spec.elements)
         if state is not None:
@@ -124,10 +128,11 @@ class DenseStore:
         samples: int,
         skipped: int,
     ) -> int:
-        """One optimizer step and the record of its batch, atomically. Returns the new version.
+        """Commits one batch: an optimizer step and the worker's applied record, atomically. Returns the new version.
 
-        vector float32 [elements]: gradients of the parameters, then the buffers' values, taken as they are.
-        `samples` and `skipped` are this batch's; the incarnation's record and the store's totals grow by them.
+        vector: float32 [elements]; the gradients of the parameters, then the values of the buffers, which replace the
+        old ones. samples, skipped: counts of this batch, which are added to the incarnation's record and to the store's
+        totals. Raises ArenaError on another shape or worker index.
         """
         self._require_elements("pushed vector", vector, self._spec.elements)
         self._require_worker(worker)
@@ -157,16 +162,16 @@ class DenseStore:
         return int(new.header[_VERSION])
 
     def applied(self, worker: int, incarnation: int) -> AppliedBatch:
-        """The last batch of this worker incarnation that was committed; zeros if there is none."""
+        """The last committed batch of this worker incarnation; zeros if there is none."""
         self._require_worker(worker)
         while True:
             sequence = load_word(self._words, _PUBLISHED)
             record = self._record(self._halves[sequence & 1], worker, incarnation)
-            if load_word(self._words, _STARTED) < sequence + 2:  # or its writer came back to this half meanwhile
+            if load_word(self._words, _STARTED) < sequence + 2:  # the writer has not overwritten this half
                 return record
 
     def committed(self) -> tuple[CommittedBatch, ...]:
-        """How far the newest incarnation of each worker that ever committed has come."""
+        """The last committed batch of the newest incarnation of each worker that has committed one."""
         applied = self._live().applied
         return tuple(
             CommittedBatch(worker=int(worker), incarnation=int(applied[worker, 0]), sequence=int(applied[worker, 1]))
@@ -178,7 +183,7 @@ class DenseStore:
         return AppliedBatch(*(words[1:] if words[0] == incarnation else [0] * (APPLIED_WORDS - 1)))
 
     def _begin(self) -> tuple[int, _Half, _Half]:
-        """(sequence of the commit that begins, the live half, the half to write)."""
+        """Begins a commit: (its sequence, the live half, the half to write)."""
         sequence = load_word(self._words, _PUBLISHED) + 1
         announce(self._words, _STARTED, sequence)
         return sequence, self._halves[(sequence - 1) & 1], self._halves[sequence & 1]
@@ -204,7 +209,7 @@ class DenseStore:
     def read_into(self, out: Float32) -> int:
         """Copies a consistent vector into out (float32 [elements]) and returns its version.
 
-        Raises ArenaError when none could be had within 5 s (the writer lapped every attempt), or on another size.
+        Raises ArenaError on another shape, or when every attempt within 5 s was overtaken by two commits.
         """
         self._require_elements("out", out, self._spec.elements)
         deadline_s = time.monotonic() + _READ_TIMEOUT_S
@@ -216,12 +221,13 @@ class DenseStore:
                 return int(version)
             if time.monotonic() > deadline_s:
                 raise ArenaError(
-                    f"no consistent dense vector within {_READ_TIMEOUT_S} s: it is written faster than it can be read",
+                    f"no consistent dense vector within {_READ_TIMEOUT_S} s: commits overwrite it faster than it can "
+                    "be read",
                     hint="use larger batches or fewer workers",
                 )
 
     def version(self) -> int:
-        """Version of the live half: grows by one with every commit."""
+        """Version of the live half, which grows by one with every commit."""
         return self._header_word(_VERSION)
 
     def samples_applied(self) -> int:
@@ -229,7 +235,7 @@ class DenseStore:
         return self._header_word(_SAMPLES)
 
     def skipped(self) -> int:
-        """Samples skipped as bad rows in all committed batches."""
+        """Samples of all committed batches that were skipped as bad rows."""
         return self._header_word(_SKIPPED)
 
     def applied_batches(self) -> int:
@@ -237,7 +243,7 @@ class DenseStore:
         return self._header_word(_BATCHES)
 
     def state_copy(self) -> DenseState:
-        """(vector, state, version, step, samples_applied), copies. For the writer, or while nobody commits."""
+        """A copy of the live half. The caller is the writer, or no commit is under way."""
         half = self._live()
         header = half.header
         return DenseState(
@@ -245,15 +251,15 @@ class DenseStore:
         )
 
     def mailbox(self, worker: int, half: int) -> Mailbox:
-        """Where a worker on this host leaves a push; two halves, so it may fill one ahead.
+        """One half (0 or 1) of the mailbox in which a worker on this host leaves pushes.
 
-        Raises ArenaFullError when there is no memory for it.
+        Raises ArenaFullError when there is no memory for it, and ArenaError on another half or worker index.
         """
         known = self._mailboxes.get((worker, half))
         if known is None:
             self._require_worker(worker)
             if half not in (0, 1):
-                raise ArenaError(f"a mailbox has halves 0 and 1, not {half}")
+                raise ArenaError(f"mailbox half {half} is out of range (0 to 1)")
             place, file = self._arena.layout.dense, self._arena.files.dense
             offset = place.mailbox_offset + (2 * worker + half) * place.mailbox_bytes
             file.allocate(offset, place.mailbox_bytes, f"the mailbox of worker {worker}")
@@ -261,8 +267,7 @@ class DenseStore:
         return known
 
     def posted(self, worker: int, incarnation: int) -> tuple[bytes, ...]:
-        """Messages of what this incarnation released into its mailbox and is not committed, in the order of their
-        commits."""
+        """Messages of the pushes that this incarnation released and that are not committed, by ascending sequence."""
         committed = self.applied(worker, incarnation).sequence
         found = [posted for half in (0, 1) if (posted := self.mailbox(worker, half).posted(incarnation)) is not None]
         return tuple(message for sequence, message in sorted(found) if sequence > committed)
@@ -274,14 +279,14 @@ class DenseStore:
         while True:
             sequence = load_word(self._words, _PUBLISHED)
             value = load_word(self._halves[sequence & 1].header, word)
-            # Ends: it goes round only when two commits passed between two loads.
+            # The loop ends: it repeats only if two commits began between two loads.
             if load_word(self._words, _STARTED) < sequence + 2:
                 return int(value)
 
     def _require_elements(self, what: str, array: Float32, elements: int) -> None:
         if array.shape != (elements,) or array.dtype != np.float32:
-            raise ArenaError(f"the {what} must be float32 [{elements}], not {array.dtype} {list(array.shape)}")
+            raise ArenaError(f"the {what} is {array.dtype} {list(array.shape)}; it must be float32 [{elements}]")
 
     def _require_worker(self, worker: int) -> None:
         if not 0 <= worker < self._arena.layout.max_workers:
-            raise ArenaError(f"worker {worker}: an arena has places for {self._arena.layout.max_workers} workers")
+            raise ArenaError(f"worker {worker} is out of range (0 to {self._arena.layout.max_workers - 1})")

@@ -1,8 +1,8 @@
-"""Keys to rows of dynamic tables.
+"""The index of dynamic tables: from keys to rows.
 
 Modules:
-    table         one open-addressing index for each bucket; the rules
-    upkeep        growth, rebuilding and repair by the one writer
-    hashing       the hashes that place a key
-    key_kernels   keys of a whole batch
+    table         one open-addressing index for each bucket: layout, memory order and crash rule; lookup and insertion
+    upkeep        growth, rebuilding, repair and eviction by the writer
+    hashing       the hashes that choose the bucket and the slot of a key
+    key_kernels   kernels over the keys of a whole batch
 """

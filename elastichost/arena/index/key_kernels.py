@@ -1,4 +1,4 @@
-"""Keys of a whole batch, table after table: the distinct ones, who owns them, the rows of those that are rows."""
+"""Kernels over the keys of a whole batch, table after table: distinct keys, their owners, rows of fixed tables."""
 
 from __future__ import annotations
 
@@ -33,15 +33,15 @@ _GOLDEN = 0x9E3779B97F4A7C15
 IS_DYNAMIC = 0
 ROW_SPACE = 1
 BUCKET_ROWS = 2
-SHIFT = 3  # a dynamic table's bucket: the key's hash, shifted right by so many bits
-HEAT_WORD = 4  # of bucket 0, in the control words; those of the others follow `stride` words apart
-ALLOCATED_WORD = 5
+SHIFT = 3  # the bucket of a dynamic table's key is its hash, shifted right by SHIFT bits
+HEAT_WORD = 4  # position of bucket 0's HEAT in the control words; each further bucket's is `stride` words later
+ALLOCATED_WORD = 5  # the same for ALLOCATED_ROWS
 TABLE_FIELDS = 6
 
 
 @inlined
 def _bits_for(ids: int) -> int:
-    """Of a slot's number, so that no more than half the slots are taken."""
+    """Bits of a slot's number, so that `ids` ids take at most half of the slots."""
     bits = 1
     while 1 << bits < 2 * ids:
         bits += 1
@@ -59,12 +59,12 @@ def unique_by_table(
     bounds: Int64,
     positions: Int64,
 ) -> None:
-    """The distinct keys of every table, in order of first appearance, and where each key stands among them.
+    """Finds the distinct keys of every table, in order of first appearance, and the position of each key among them.
 
-    keys int64 [n], those of feature f at feature_bounds[f]:feature_bounds[f + 1]; table t has the features
-    features[first_features[t] : first_features[t + 1]]. Out: unique int64 [n], of which table t gets
-    bounds[t]:bounds[t + 1], bounds int64 [T + 1], positions int64 [n] among its table's unique keys.
-    slots int32 [power of two, at least 4 n]: workspace.
+    In: keys int64 [n], of which feature f has feature_bounds[f]:feature_bounds[f + 1]; table t has the features
+    features[first_features[t] : first_features[t + 1]]. slots int32 [power of two, at least 4 n] is workspace.
+    Out: unique int64 [n], of which table t has bounds[t]:bounds[t + 1]; bounds int64 [T + 1]; positions int64 [n], the
+    position of each key among the distinct keys of its table.
     """
     total = 0
     bounds[0] = 0
@@ -79,7 +79,7 @@ def unique_by_table(
         for f in range(first_features[table], first_features[table + 1]):
             for i in range(feature_bounds[features[f]], feature_bounds[features[f] + 1]):
                 key = keys[i]
-                # Folded, because the product's upper bits see little of the key's.
+                # The key is folded, because its upper bits have little effect on the upper bits of the product.
                 slot = signed(np.uint64(key ^ (key >> 32)) * np.uint64(_GOLDEN) >> shift)
                 which = signed(slots[slot]) - 1
                 while which >= 0 and unique[total + which] != key:
@@ -99,7 +99,8 @@ def unique_by_table(
 def leave_missing_out(
     rows: Int64, bounds: Int64, feature_bounds: Int64, features: Int64, first_features: Int64, positions: Int64
 ) -> None:
-    """positions[i] = -1 where a key's row is below 0; arguments as of `unique_by_table`, rows int64 like `unique`."""
+    """Sets positions[i] to -1 where the row of a key is below 0. rows: int64, of the keys in `unique`; the other
+    arguments are those of `unique_by_table`."""
     for table in range(len(first_features) - 1):
         for f in range(first_features[table], first_features[table + 1]):
             for i in range(feature_bounds[features[f]], feature_bounds[features[f] + 1]):
@@ -120,12 +121,13 @@ def split_by_owner(
     positions: Int64,
     sorted_items: Int64,
 ) -> int:
-    """Cuts items (keys or rows, table after table) by the PS that owns their bucket; gives how many have an owner.
+    """Splits items (keys or rows, table after table) by the PS that owns their bucket. Returns how many have an owner.
 
-    The bucket is item // divisors[t], or the upper bits of the key's hash, shifted by -divisors[t]; negative rows are
-    nobody's. Its owner is owners[first_owners[t] + bucket], whose part is part_of_server[owner].
-    Out: counts int64 [parts, T], zeros before; positions int64 [n]: of part 0's items, then part 1's and so on, each
-    table after table; sorted_items int64 [n]: the items there. part_of_item int64 [n]: workspace.
+    In: items int64 [n], of which table t has bounds[t]:bounds[t + 1]. The bucket of an item is item // divisors[t]; if
+    divisors[t] is negative, it is mix64(item) >> -divisors[t]. A negative row has no owner. The owner of the bucket is
+    owners[first_owners[t] + bucket], and its part is part_of_server[owner]. part_of_item int64 [n] is workspace.
+    Out: counts int64 [parts, T], which the caller sets to zero before; positions int64 [n] of part 0's items, then of
+    part 1's and so on, in each part table after table; sorted_items int64 [n], the items at these positions.
     """
     tables = len(divisors)
     for t in range(tables):
@@ -160,10 +162,10 @@ def split_by_owner(
 
 @compiled
 def take_keys(keys: Int64, bounds: Int64, tables: Int64, control: Int64, stride: int, rows: Int64) -> int:
-    """Counts every key for the heat of its bucket, and gives the rows of fixed tables, where a key is its row.
+    """Adds every key to the HEAT of its bucket, and writes the rows of fixed tables, where the key is the row.
 
-    keys, rows int64 [n], table after table; tables int64 [T, TABLE_FIELDS]; control int64: headers of the buckets.
-    Returns the position of the first key outside its fixed table, -1 when all are fine.
+    keys, rows: int64 [n], table after table; tables: int64 [T, TABLE_FIELDS]; control: int64, the bucket headers.
+    Returns the position of the first key outside its fixed table, or -1 if there is none.
     """
     for t in range(len(tables)):
         row_space, bucket_rows, heat = tables[t, ROW_SPACE], tables[t, BUCKET_ROWS], tables[t, HEAT_WORD]
@@ -182,10 +184,10 @@ def take_keys(keys: Int64, bounds: Int64, tables: Int64, control: Int64, stride:
 
 @compiled
 def first_bad_row(rows: Int64, bounds: Int64, tables: Int64, control: Int64, stride: int) -> int:
-    """Position of the first row outside its table's row space or not allocated in its bucket; -1: all are fine.
+    """Position of the first row that is outside its table's row space or not allocated in its bucket; -1 if none is.
 
-    rows int64 [n], table after table; control[ALLOCATED_WORD + bucket * stride] holds the rows allocated in a dynamic
-    bucket; all rows of a fixed table are.
+    rows: int64 [n], table after table. The number of rows allocated in a dynamic bucket is
+    control[tables[t, ALLOCATED_WORD] + bucket * stride]; in a fixed table all rows are allocated.
     """
     for t in range(len(tables)):
         row_space, bucket_rows, allocated = tables[t, ROW_SPACE], tables[t, BUCKET_ROWS], tables[t, ALLOCATED_WORD]

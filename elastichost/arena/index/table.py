@@ -1,26 +1,32 @@
-"""Key -> row of dynamic tables: one open-addressing index per (table, bucket) in shared memory.
+"""The index of a dynamic table: one open-addressing hash table for each (table, bucket) in shared memory.
 
-A slot is (key int64, value int64). Values: 0 empty; > 0 `(row in bucket + 1) | tag << 40`, tag being bits 32-54 of
-the key's `slot_hash`; < 0 an id sighted -value times but not admitted yet; TOMBSTONE an evicted id.
+A slot is a pair (key int64, value int64). The value is
+    0            the slot is empty
+    > 0          `(row in bucket + 1) | tag << 40`; the tag is bits 32-54 of the key's `slot_hash`
+    < 0          the id was sighted -value times and has no row yet
+    TOMBSTONE    the id was evicted
 
-One writer, the PS that owns the bucket; readers in any process, without locks:
+Memory order. The PS that owns the bucket is the only writer. Readers in any process take no lock.
 
-* Within a generation a slot's key never changes once its value is not 0. The writer stores the key, then the value
-  with release order; a reader loads the value with acquire order, then the key. So it never sees a half-made slot.
-* Growth copies into another generation: the even ones begin with the first half of the bucket's region, the odd ones
-  with the second. The header's generation word `generation << 32 | slots` is published after the copy. The next but
-  one is then written over a generation that a slow reader may still search. That reader began with an older
-  generation word; it loads the word again after the hit, sees the difference and starts over.
-* The tag is the second line of defence: a value belonging to another key differs from the expected tag.
-* Slots given back to the system read as zeros, i.e. as a miss, and every miss is asked of the owner.
+* Within a generation the key of a slot never changes after its value became other than 0. The writer stores the key,
+  then the value with release order. A reader loads the value with acquire order, then the key. So a reader never sees
+  an incomplete slot.
+* To grow, the writer copies the slots to a new generation. Generations with an even number lie in the first half of the
+  bucket's region, those with an odd number in the second half. The copy is complete before the header's GENERATION
+  word, `generation << 32 | slots`, is published. The generation after that is written over the half of the old one,
+  where a slow reader may still search. That reader loads GENERATION again after a hit, finds another word than before,
+  and starts over.
+* The tag is a second check: the tag of another key's value differs from the expected one, except by chance (2**-23).
+* A freed page reads as zeros, so a reader finds a miss there. The caller sends every miss to the PS that owns the
+  bucket.
 
-Crash rule: ids, weights and state of a row are written before its slot is published, NEXT_ROW is raised before the
-row is used, and INTENT names the one row whose slot and `seen` are about to change. `seen == 0` means free. So a
-writer killed anywhere leaves at most that one row to `index_upkeep.repair`, and every published key maps to a
+Crash rule. Ids, weights and state of a row are written before its slot is published. NEXT_ROW is raised before the row
+is used. INTENT names the one row whose slot and `seen` are about to change. `seen == 0` means that a row is free. So
+a kill of the writer at any point leaves at most one row to repair (`upkeep.repair`), and every published key maps to a
 complete row.
 
-A key's home is its hash's low half, as a fraction of the capacity. So any number of slots will do, and a copy to
-another capacity walks through both generations in order: 10 ns a slot instead of 35 or more (5 million keys).
+The home slot of a key is the low half of its hash as a fraction of the capacity. So any number of slots is possible,
+and a copy to another capacity visits both generations in order: 10 ns a slot instead of 35 or more (5 million keys).
 """
 
 from __future__ import annotations
@@ -64,23 +70,23 @@ __all__ = [
 Int64 = npt.NDArray[np.int64]
 UInt32 = npt.NDArray[np.uint32]
 
-# Header words. Readers load only the first cache line; the writer's busy words have the second one.
+# Header words. Readers load only the first cache line; the words that the writer changes often are in the second one.
 GENERATION = 0
-FILLED = 1  # the bucket's rows hold values: initialised or restored
+FILLED = 1  # 1: the bucket's rows hold values, initialised or restored
 ALLOCATED_ROWS = 2
-NEXT_ROW = 8  # rows ever handed out
-INTENT = 9  # row + 1 whose slot is being published or taken back
+NEXT_ROW = 8  # number of rows that were handed out so far
+INTENT = 9  # 1 + the row whose slot is being published or evicted; 0: none
 USED_SLOTS = 10
 LIVE_ROWS = 11
-HEAT = 12  # keys asked of the PS
-EVICTED = 13  # rows dropped
+HEAT = 12  # keys that workers have sent to the PS
+EVICTED = 13  # rows that were evicted
 
 TOMBSTONE = -(1 << 63)
-MIN_CAPACITY = PAGE_BYTES // SLOT_BYTES  # slots: one page
-# A key is entered at most so many slots from its home; where there is no place, it goes without one. With a random
-# hash the longest way at 11/16 of 2**28 slots is about ln(2**28) / (a - 1 - ln a) = 312 slots, for a = 11/16.
+MIN_CAPACITY = PAGE_BYTES // SLOT_BYTES  # slots of one page
+# A key is entered at most MOST_PROBES slots from its home. If these slots are taken, the key gets none. With a random
+# hash and a load a = 11/16 of 2**28 slots the longest distance is about ln(2**28) / (a - 1 - ln a) = 312 slots.
 MOST_PROBES = 1024
-FULL = -1 - (1 << 62)  # of `find_slot`: there is no place for the key
+FULL = -1 - (1 << 62)  # result of `find_slot`: there is no slot for the key
 CAPACITY_BITS = 32
 ROW_MASK = (1 << 40) - 1
 _CAPACITY_MASK = (1 << CAPACITY_BITS) - 1
@@ -93,13 +99,13 @@ _BLOCK = 32
 
 @compiled
 def capacity_of(generation_word: int) -> int:
-    """Slots of the generation a header word names; 0: the bucket has no index yet."""
+    """Number of slots of the generation in a GENERATION word; 0: the bucket has no index yet."""
     return generation_word & _CAPACITY_MASK
 
 
 @compiled
 def generation_first(generation_word: int, region_first: int, region_slots: int) -> int:
-    """First slot of the generation a header word names, of a bucket whose region begins at `region_first`."""
+    """First slot of the generation in a GENERATION word, for a bucket whose region begins at slot `region_first`."""
     return region_first + ((generation_word >> CAPACITY_BITS) & 1) * (region_slots >> 1)
 
 
@@ -115,8 +121,10 @@ def tag_of(mixed: np.uint64) -> int:
 
 @compiled
 def find_slot(slots: Int64, first: int, capacity: int, key: int, mixed: np.uint64, most_probes: int) -> int:
-    """Slot of the key in the generation of `capacity` slots from `first` on, or -1 - slot of the empty place where it
-    would go; FULL when neither is among the first `most_probes`.
+    """The slot of a key in the generation of `capacity` slots from `first` on.
+
+    If the key is not there: -1 - slot of the empty slot where it belongs. FULL: neither is among the first
+    `most_probes` slots. mixed: `slot_hash` of the key.
     """
     place = _home(mixed, capacity)
     for _ in range(min(capacity, most_probes)):
@@ -136,7 +144,7 @@ def find_slot(slots: Int64, first: int, capacity: int, key: int, mixed: np.uint6
 def row_of(
     slots: Int64, control: Int64, header: int, region_first: int, region_slots: int, key: int, mixed: np.uint64
 ) -> int:
-    """Row in the bucket, or -1. Safe for readers in other processes."""
+    """The row of a key in its bucket, or -1. Any process may call this. mixed: `slot_hash` of the key."""
     for _ in range(_RETRIES):
         word = load_acquire(control, header + GENERATION)
         if word == 0:
@@ -167,15 +175,16 @@ def lookup_dynamic(
     keys: Int64,
     out: Int64,
 ) -> int:
-    """Row numbers in the table's row space, or -1, of int64 keys [n] into int64 out [n]. Returns the misses.
+    """Writes the row numbers of keys (int64 [n]) into out (int64 [n]). Returns the number of misses.
 
-    `slots` and `control` are whole files; the next three say where the table lies; `mix64(key) >> shift` is its
-    bucket. Any process may call this at any time.
+    Row numbers are in the table's row space; -1 is a miss. `slots` and `control` are the whole files; first_header,
+    first_slot and region_slots locate the table in them. The bucket of a key is `mix64(key) >> shift`. Any process may
+    call this at any time.
     """
     misses = 0
     for start in range(0, len(keys), _BLOCK):
         stop = min(start + _BLOCK, len(keys))
-        # Touching a block's first slots before they are needed lets their cache misses overlap.
+        # Loading the home slots of a block of keys first lets their cache misses overlap.
         for i in range(start, stop):
             mixed = mix64(keys[i])
             bucket = signed(mixed >> np.uint64(shift))
@@ -200,14 +209,14 @@ def lookup_dynamic(
 
 @compiled
 def count_by_bucket(keys: Int64, positions: Int64, shift: int, counts: Int64) -> None:
-    """Adds to counts[bucket] the keys at these positions."""
+    """Adds the number of keys at `positions` in each bucket to counts[bucket], int64 [buckets]."""
     for i in range(len(positions)):
         counts[signed(mix64(keys[positions[i]]) >> np.uint64(shift))] += 1
 
 
 @compiled
 def buckets_of(keys: Int64, shift: int) -> npt.NDArray[np.uint8]:
-    """Bucket of each key, uint8 [n]."""
+    """The bucket of each key, uint8 [n]."""
     out = np.empty(len(keys), dtype=np.uint8)
     for i in range(len(keys)):
         out[i] = np.uint8(mix64(keys[i]) >> np.uint64(shift))
@@ -228,8 +237,10 @@ def sight(
     positions: Int64,
     admitted: Int64,
 ) -> tuple[int, int]:
-    """Counts one sighting of each key at `positions` (keys without a row). Returns how many are to get a row now, whose
-    positions are the first of `admitted`, and how many found no place within MOST_PROBES and stay unknown.
+    """Counts one sighting of each key at `positions`; these keys have no row.
+
+    Returns (number of keys that get a row now, number of keys without a free slot within MOST_PROBES, which are not
+    entered). The positions of the former are written to the beginning of `admitted`.
     """
     count = refused = 0
     for i in range(len(positions)):
@@ -247,7 +258,7 @@ def sight(
         sightings = 1
         if slot >= 0:
             value = slots[2 * slot + 1]
-            if value > 0:  # a repeated key
+            if value > 0:  # a repeated key that has got its row: `publish_rows` returns that row
                 admitted[count] = positions[i]
                 count += 1
                 continue
@@ -281,11 +292,11 @@ def publish_rows(
     seen: UInt32,
     seen_value: int,
 ) -> int:
-    """Makes complete rows (int64 [n], table's row space; ids, weights and state written) visible under their keys.
+    """Publishes rows (int64 [n], in the table's row space) under their keys. Returns how many were published.
 
-    A key that has a row already (a repeated key) keeps it: rows[i] becomes that one, and the row given in vain stays
-    free (`seen == 0`). A key without a place within MOST_PROBES gets none: rows[i] becomes -1. Returns how many were
-    published.
+    The ids, weights and state of the rows are written before. If a key already has a row, because it is repeated in
+    `keys`, rows[i] becomes that row, and the given row stays free (`seen == 0`). If a key finds no slot within
+    MOST_PROBES, rows[i] becomes -1.
     """
     published = 0
     for i in range(len(keys)):

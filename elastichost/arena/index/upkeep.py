@@ -1,4 +1,5 @@
-"""The index's upkeep by its one writer: growth, rebuilding, repair after a kill, eviction. The rules are `index`'s."""
+"""Kernels with which the writer maintains an index: growth, rebuilding, repair after a kill, eviction. The docstring of
+`table` has the rules for memory order and crashes."""
 
 from __future__ import annotations
 
@@ -39,18 +40,18 @@ __all__ = [
     "repair",
 ]
 
-# What the writer knows of a bucket's generation under construction.
+# Columns of `growths`, int64 [buckets, GROWTH_WORDS]: the state of each bucket's generation under construction.
 GROWTH_FIRST = 0  # its first slot
-GROWTH_CAPACITY = 1  # 0: none is under construction
-GROWTH_COPIED = 2  # slots of the published generation that are in it
+GROWTH_CAPACITY = 1  # its slots; 0: no generation is under construction
+GROWTH_COPIED = 2  # slots of the published generation that were copied into it
 GROWTH_USED = 3  # slots used in it
-GROWTH_PENDING = 4  # ids not admitted yet that may still be copied into it
+GROWTH_PENDING = 4  # how many more ids without a row may be copied into it
 GROWTH_WORDS = 5
 
 
 @compiled
 def count_slots(slots: Int64, first: int, count: int) -> tuple[int, int]:
-    """(live, pending) among `count` slots from `first` on."""
+    """(ids with a row, sighted ids without a row) among `count` slots from `first` on."""
     live = 0
     pending = 0
     for slot in range(first, first + count):
@@ -68,8 +69,8 @@ def copy_slots(
 ) -> tuple[int, int]:
     """Copies the slots [start, stop) into the generation of `new_capacity` slots from `new_first` on.
 
-    Tombstones are left out, and of the ids not admitted yet those beyond `most_pending`. Returns (slots used there,
-    ids not admitted yet among them); (-1, row in the bucket) when a row finds no place, which then is not copied.
+    Tombstones are not copied, and of the ids without a row at most `most_pending`. Returns (slots used in the new
+    generation, ids without a row among them); (-1, row in the bucket) when there is no slot for an id with a row.
     """
     used = 0
     pending = 0
@@ -107,10 +108,10 @@ def follow_slots(
     keys: Int64,
     positions: Int64,
 ) -> int:
-    """Repeats in the generations under construction what happened to the keys at `positions` in the published ones.
+    """Copies the present slots of the keys at `positions` from the published generations to those under construction.
 
-    growths is int64 [buckets, GROWTH_WORDS]: see `GROWTH_FIRST` and the words after it. Slots that are not copied yet
-    are left to the copying. Returns -1, or the position in `keys` of one that has a row and finds no place.
+    growths: int64 [buckets, GROWTH_WORDS]. A slot that `copy_slots` has not reached yet is skipped. Returns -1, or the
+    position in `keys` of a key that has a row and finds no slot.
     """
     for i in range(len(positions)):
         key = keys[positions[i]]
@@ -129,7 +130,7 @@ def follow_slots(
         slot = find_slot(slots, growths[bucket, GROWTH_FIRST], capacity, key, mixed, capacity)
         if slot < 0:
             if value == TOMBSTONE or (value < 0 and 2 * growths[bucket, GROWTH_USED] >= capacity):
-                continue  # sightings are not worth a slot that a row will need
+                continue  # the slots are kept for rows: sightings may be dropped
             if slot == FULL:
                 return signed(positions[i])
             slot = -1 - slot
@@ -141,9 +142,9 @@ def follow_slots(
 
 @compiled
 def fill_slots(slots: Int64, first: int, capacity: int, index_key: int, ids: Int64, seen: UInt32) -> int:
-    """Enters every row of a bucket with `seen != 0` (ids int64 [n], seen uint32 [n]) into a zeroed generation.
+    """Enters every row of a bucket whose `seen` is not 0 into a zeroed generation. ids: int64 [n]; seen: uint32 [n].
 
-    Returns the slots used, -1 - row of an id that has two rows, or FULL when there are more rows than slots.
+    Returns the number of slots used, -1 - row for an id that has two rows, or FULL when there are more rows than slots.
     """
     used = 0
     for row in range(len(ids)):
@@ -173,9 +174,10 @@ def mapped_only(
     ids: Int64,
     seen: UInt32,
 ) -> int:
-    """Sets `seen` (uint32 [n]) to 0 wherever the index does not map ids[row] to that row. Returns how many.
+    """Sets `seen` (uint32 [n]) to 0 for each row that the index does not map ids[row] to. Returns how many.
 
-    A direct worker that still held an evicted row may have stamped it as seen after it was freed.
+    This removes late stamps: a worker with direct access that still used an evicted row may have stamped it after the
+    row was freed.
     """
     cleared = 0
     for row in range(len(ids)):
@@ -200,10 +202,12 @@ def repair(
     verify: bool,
     free: Int64,
 ) -> tuple[int, int]:
-    """What a successor does to the bucket of a killed writer: ids int64 [next_row], seen uint32 [next_row].
+    """Repairs a bucket whose writer was killed. The successor calls this. It may be repeated.
 
-    Takes back the row of an interrupted publication, recounts LIVE_ROWS, and lists the free rows in `free` (int64
-    [next_row], rows in the bucket). Returns (rows free, rows taken back).
+    If INTENT names a row, its publication or eviction was interrupted: if the index does not map its id to the row, the
+    row is made free. `verify` also clears late stamps (`mapped_only`). Then LIVE_ROWS is counted again, and the free
+    rows are written to `free` (int64 [next_row], rows in the bucket). ids: int64 [next_row]; seen: uint32 [next_row].
+    Returns (number of free rows, number of rows that were taken back).
     """
     taken_back = 0
     row = control[header + INTENT] - 1
@@ -237,9 +241,10 @@ def evict_rows(
     last_seen: int,
     freed: Int64,
 ) -> int:
-    """Evicts rows with 0 < seen <= last_seen of a bucket (ids int64, seen uint32 [next_row]).
+    """Evicts the rows of a bucket with 0 < seen <= last_seen. ids: int64 [next_row]; seen: uint32 [next_row].
 
-    Writes them (rows in the bucket) to `freed` and returns how many.
+    Writes the evicted rows (rows in the bucket) to `freed` and returns how many. For each row INTENT is set, then the
+    slot becomes a tombstone, then `seen` becomes 0, then INTENT is cleared.
     """
     word = control[header + GENERATION]
     first = generation_first(word, region_first, region_slots)
@@ -251,7 +256,7 @@ def evict_rows(
         mixed = slot_hash(mix64(ids[row]), index_key)
         slot = find_slot(slots, first, capacity, ids[row], mixed, capacity)
         if slot < 0 or slots[2 * slot + 1] <= 0 or (slots[2 * slot + 1] & ROW_MASK) - 1 != row:
-            seen[row] = 0  # stamped by a worker after it was freed: it is on a free list already
+            seen[row] = 0  # a worker stamped the row after it was freed; it is on the list of free rows already
             continue
         store_release(control, header + INTENT, row + 1)
         store_release(slots, 2 * slot + 1, TOMBSTONE)

@@ -1,9 +1,18 @@
-"""Row pushes that wait for their batch to be committed: one file for each PS and stager, written whole, then stamped.
+"""Row pushes that wait for the commit of their batch. Each PS has one file for each stager.
 
-A *stager* is who may have one push waiting: a worker (its index), in sync mode a micro-batch (its number). The *stamp*
-orders the pushes of a stager and says which incarnation they are of. Header words of a file: the stamp, stored last,
-and zero while the rest is being written: who finds a stamp finds the whole push. So a successor of a killed PS has them
-all.
+A *stager* has at most one staged push at a PS. It is a worker, identified by its index, or in sync mode a micro-batch,
+identified by its number. The *stamp* of a push contains the incarnation and the sequence, so the pushes of a stager are
+ordered.
+
+    word 0                stamp; 0: no complete push
+    words 1 to 3          epoch of the shard map, number of rows, number of gradient floats
+    word 4                scale of the learning rate (float64)
+    words 8 to 7 + T      rows of each of the T tables
+    then, each aligned    rows int64 [n], gradients float32
+
+`write` stores stamp 0, then the push, then the stamp. So a process that reads a stamp other than 0 finds the complete
+push. If the PS is killed, its successor finds every complete push in the files; a push whose writing was interrupted
+has stamp 0 and was not acknowledged.
 """
 
 from __future__ import annotations
@@ -28,13 +37,14 @@ MAX_STAGERS = 256
 MAX_PUSH_BYTES = 1 << 32  # virtual: the files are sparse
 _SEQUENCE_BITS = 40
 _STAMP, _EPOCH, _ROWS, _FLOATS = range(4)
-_SCALE = 4  # a float64
-_COUNTS = 8  # one word per table from here on
+_SCALE = 4  # its 8 bytes are a float64
+_COUNTS = 8  # first of one word for each table
 _GROWTH_BYTES = 1 << 20
 
 
 def stamp_of(incarnation: int, sequence: int) -> int:
-    """Stamps of a later incarnation, or of a later batch of the same incarnation, are larger. Zero is no stamp."""
+    """The stamp of a push. It is larger for a later incarnation, and for a later batch of the same incarnation. 0 means
+    that there is no push."""
     return (incarnation << _SEQUENCE_BITS) | sequence
 
 
@@ -48,9 +58,11 @@ def stamp_sequence(stamp: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class StagedPush:
-    """Gradients of distinct rows, as `RowLines.push` takes them. The arrays are the file's memory.
+    """A staged push: gradients of distinct rows, as `RowLines.push` takes them. The arrays `rows` and `gradients` are
+    views of the file.
 
-    rows int64 [n], those of table t are rows[bounds[t] : bounds[t + 1]]; gradients float32, their lines.
+    rows: int64 [n]; the rows of table t are rows[bounds[t] : bounds[t + 1]]. bounds: int64 [T + 1]. gradients: float32,
+    flat; the lines of the rows.
     """
 
     stager: int
@@ -63,7 +75,8 @@ class StagedPush:
 
 
 class StagingArea:
-    """The waiting pushes of one PS, in the arena's directory; what its predecessor left is there when it is opened."""
+    """The staged pushes of one PS, in files of the arena's directory. Opening it finds the pushes that a predecessor of
+    the PS left."""
 
     def __init__(self, directory: Path, server: int, tables: int, allowance: Allowance = UNLIMITED) -> None:
         self._directory, self._server, self._tables, self._allowance = directory, server, tables, allowance
@@ -82,10 +95,13 @@ class StagingArea:
         bounds: Int64,
         gradients: Float32,
     ) -> None:
-        """Makes this the stager's waiting push, instead of the one before. Raises ArenaFullError."""
+        """Stages a push, which replaces the stager's previous one. rows, bounds and gradients are as in `StagedPush`.
+        Raises ArenaFullError, and ArenaError for a push of more than 4 GiB."""
         slot, needed_bytes = self._slot(stager), rows.nbytes + ALIGNMENT_BYTES + gradients.nbytes
         if needed_bytes > MAX_PUSH_BYTES:
-            raise ArenaError(f"a push of {needed_bytes} bytes cannot be staged", hint="use smaller batches")
+            raise ArenaError(
+                f"a push has {needed_bytes} bytes; at most {MAX_PUSH_BYTES} can be staged", hint="use smaller batches"
+            )
         announce(slot.words, _STAMP, 0)
         slot.reserve(self._data_offset + needed_bytes)
         slot.words[_EPOCH], slot.words[_ROWS], slot.words[_FLOATS] = shard_map_epoch, len(rows), len(gradients)
@@ -97,7 +113,7 @@ class StagingArea:
         announce(slot.words, _STAMP, stamp)
 
     def read(self, stager: int) -> StagedPush | None:
-        """The waiting push, or None."""
+        """The stager's staged push, or None."""
         stamp = self.stamp(stager)
         if not stamp:
             return None
@@ -109,21 +125,21 @@ class StagingArea:
         return StagedPush(stager, stamp, int(slot.words[_EPOCH]), scale, rows, bounds, gradients)
 
     def stamp(self, stager: int) -> int:
-        """Of the waiting push; 0: there is none."""
+        """The stamp of the stager's staged push; 0 if it has none."""
         slot = self._slots.get(stager)
         return 0 if slot is None else int(load_word(slot.words, _STAMP))
 
     def shard_map_epoch(self, stager: int) -> int:
-        """That the waiting push was cut by; 0: there is none."""
+        """The epoch of the shard map by which the stager's staged push was split; 0 if it has no push."""
         return int(self._slots[stager].words[_EPOCH]) if self.stamp(stager) else 0
 
     def drop(self, stager: int) -> None:
-        """Nothing waits any more. Its memory is kept for the next push."""
+        """Drops the stager's staged push. Its memory is kept for the next one."""
         if self.stamp(stager):
             announce(self._slots[stager].words, _STAMP, 0)
 
     def waiting(self) -> tuple[int, ...]:
-        """Stagers whose push waits, in order."""
+        """The stagers that have a staged push, in ascending order."""
         return tuple(stager for stager in sorted(self._slots) if self.stamp(stager))
 
     def close(self) -> None:
@@ -135,7 +151,7 @@ class StagingArea:
         known = self._slots.get(stager)
         if known is None:
             if not 0 <= stager < MAX_STAGERS:
-                raise ArenaError(f"stager {stager}: there are places for {MAX_STAGERS}")
+                raise ArenaError(f"stager {stager} is out of range (0 to {MAX_STAGERS - 1})")
             path = self._directory / f"staged-{self._server}-{stager}"
             known = self._slots[stager] = _Slot(path, self._data_offset, self._allowance)
         return known
@@ -147,7 +163,7 @@ class StagingArea:
 
 
 class _Slot:
-    """One file. What is reserved stays reserved."""
+    """The file of one stager. Its reserved memory never shrinks."""
 
     def __init__(self, path: Path, header_bytes: int, allowance: Allowance) -> None:
         self._allowance = allowance
@@ -157,14 +173,14 @@ class _Slot:
         self.words: Int64 = self.file.array(np.int64, 0, header_bytes // 8)
 
     def reserve(self, size_bytes: int) -> None:
-        """Makes the first bytes safe to touch. Raises ArenaFullError."""
+        """Allocates at least the first `size_bytes` bytes. Raises ArenaFullError."""
         if size_bytes > self._reserved_bytes:
             grown = -(-size_bytes // _GROWTH_BYTES) * _GROWTH_BYTES if self._reserved_bytes else size_bytes
             self._allowance.allocate(
                 self.file,
                 self._reserved_bytes,
                 grown - self._reserved_bytes,
-                "a push that waits for its commit",
+                "a staged push",
                 is_spare=True,
                 patience_s=PATIENCE_S,
             )

@@ -1,11 +1,21 @@
-"""The undo record of a PS: what makes the application of staged pushes all or nothing across a kill.
+"""The undo record of a PS. It makes the application of staged pushes all or nothing, even if the PS is killed.
 
-    begin   the rows that will change and their old lines are written, then `active` is stored
-    (rows change)
-    finish  `finished` is stored: from here on the change stands; what was applied is noted, `active` ends
+The file has one record: the rows that will change, their old lines, and the stamps of the pushes. It also has the
+newest applied stamp of each stager. One application of pushes takes these steps:
 
-A successor that finds `active` without `finished` puts the old lines back (`unfinished` tells them); with `finished`
-it notes the stamps again. Both may be repeated, so it may be killed within them as well.
+    begin      writes the rows and the stamps; the caller writes the old lines
+    activate   stores `active` = 1; from then on the old lines are valid, and the caller changes the rows
+    finish     stores `finished` = 1, which decides: the change is permanent. Then it copies the stamps to the applied
+               stamps, and stores `active` = 0
+
+A kill between two steps leaves one of three states, which the successor finds in the words:
+
+    active = 0                 no row was changed, or the application is complete: nothing to do
+    active = 1, finished = 0   rows may be changed in part: `unfinished` gives the old lines, the successor writes them
+                               back and calls `taken_back`
+    active = 1, finished = 1   all rows have changed: `unfinished` copies the stamps again
+
+Each repair can be repeated, so the successor may be killed within it, too.
 """
 
 from __future__ import annotations
@@ -31,17 +41,21 @@ Int64 = npt.NDArray[np.int64]
 
 MAX_RECORD_BYTES = 1 << 35  # virtual: the file is sparse
 _ACTIVE, _FINISHED, _ROWS, _LINES, _STATES, _STAMPS = range(6)
-_APPLIED = 8  # newest applied stamp of each stager
-_STAGERS = _APPLIED + MAX_STAGERS  # the record: who ...
-_NEW_STAMPS = _STAGERS + MAX_STAGERS  # ... gets which stamp
-_COUNTS = _NEW_STAMPS + MAX_STAGERS  # rows of each table
+_APPLIED = 8  # the newest applied stamp of each stager
+_STAGERS = _APPLIED + MAX_STAGERS  # of the record: the stagers of the pushes ...
+_NEW_STAMPS = _STAGERS + MAX_STAGERS  # ... and the stamps of their pushes
+_COUNTS = _NEW_STAMPS + MAX_STAGERS  # of the record: the number of rows of each table
 _GROWTH_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class OldLines:
-    """Rows int64 [n] (of table t: rows[bounds[t] : bounds[t + 1]]), their lines and their optimizer state, float32
-    flat, as `RowLines.save` fills them. The arrays are the file's memory."""
+    """Rows and their values before a change, as `RowLines.save` fills them. All arrays but `bounds` are views of the
+    file.
+
+    rows: int64 [n]; the rows of table t are rows[bounds[t] : bounds[t + 1]]. bounds: int64 [T + 1]. lines, states:
+    float32, flat; the weights and the optimizer state of the rows.
+    """
 
     rows: Int64
     bounds: Int64
@@ -50,7 +64,8 @@ class OldLines:
 
 
 class UndoRecord:
-    """One PS' record. One application at a time: `begin`, change the rows, `finish`."""
+    """The undo record of one PS. The PS applies pushes one after another: `begin`, fill the old lines, `activate`,
+    change the rows, `finish`."""
 
     def __init__(self, directory: Path, server: int, tables: int, allowance: Allowance = UNLIMITED) -> None:
         self._tables, self._allowance = tables, allowance
@@ -61,17 +76,19 @@ class UndoRecord:
         self._words: Int64 = self._file.array(np.int64, 0, self._data_offset // 8)
 
     def applied(self, stager: int) -> int:
-        """Stamp of the newest push of this stager that was applied; 0: none."""
+        """Stamp of the stager's newest applied push; 0 if none was applied."""
         return int(self._words[_APPLIED + stager])
 
     def begin(self, stamps: Sequence[tuple[int, int]], rows: Int64, bounds: Int64, lines: int, states: int) -> OldLines:
-        """The place for the old lines (`lines` and `states` floats), to be filled before `activate`.
+        """Begins an application, and returns the arrays that the caller fills with the old lines before `activate`.
 
-        stamps: (stager, stamp) of the pushes that will have been applied. Raises ArenaFullError.
+        stamps: (stager, stamp) of the pushes to apply. rows: int64 [n]; bounds: int64 [T + 1]. lines, states: floats of
+        the old weights and of the old optimizer state. Raises ArenaFullError, and ArenaError when an application is
+        still active.
         """
         words = self._words
         if words[_ACTIVE]:
-            raise ArenaError("an application of pushes was begun and neither finished nor taken back")
+            raise ArenaError("the undo record is in use: the last application of pushes was not finished or taken back")
         self._reserve(self._data_offset + aligned(rows.nbytes) + aligned(4 * lines) + 4 * states)
         words[_FINISHED] = 0
         words[_ROWS], words[_LINES], words[_STATES], words[_STAMPS] = len(rows), lines, states, len(stamps)
@@ -83,11 +100,11 @@ class UndoRecord:
         return old
 
     def activate(self) -> None:
-        """The old lines are written: rows may change now."""
+        """Stores `active`. The old lines are complete; the caller may change the rows afterwards."""
         announce(self._words, _ACTIVE, 1)
 
     def finish(self) -> None:
-        """All rows have changed."""
+        """Stores `finished`, which makes the change permanent, and notes the applied stamps. All rows have changed."""
         announce(self._words, _FINISHED, 1)
         crash_point("ps.apply.after_finish")
         self._note_stamps()
@@ -99,8 +116,9 @@ class UndoRecord:
         announce(words, _ACTIVE, 0)
 
     def unfinished(self) -> OldLines | None:
-        """What a predecessor was killed in: the lines to put back, then call `taken_back`. What it had finished is
-        noted by this call, and None is the answer."""
+        """The old lines of an application in which a predecessor was killed. The caller writes them back to the rows,
+        then calls `taken_back`. None if there is none; if the predecessor had finished the application, this call notes
+        its stamps."""
         if not load_word(self._words, _ACTIVE):
             return None
         if load_word(self._words, _FINISHED):
@@ -109,7 +127,7 @@ class UndoRecord:
         return self._record()
 
     def taken_back(self) -> None:
-        """The old lines are back in their rows."""
+        """Ends the repair: the caller has written the old lines back to their rows."""
         announce(self._words, _ACTIVE, 0)
 
     def close(self) -> None:

@@ -1,10 +1,10 @@
 """Kernels over embedding rows.
 
 Modules:
-    row_kernels               initial weights, when a row was seen, rows of fixed tables
+    row_kernels               initial weights, stamps of seen rows, rows of fixed tables
     bag_kernels, bag_chains   pooled lookup; distinct rows of a batch and the sums of their gradients
-    bag_updates               the exact fused optimizers
-    lanes                     several float32 at once
-    lines, line_kernels       lines of many embeddings in one flat frame
-    place_kernels             batches whose rows lie in two places
+    bag_updates               optimizer steps fused with the backward pass: one update for each distinct row
+    lanes                     vectors of 4 or 16 float32
+    lines, line_kernels       rows ("lines") of many embeddings in one flat array ("frame")
+    place_kernels             batches whose rows lie partly in the arena and partly among pulled rows
 """

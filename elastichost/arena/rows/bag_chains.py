@@ -1,7 +1,7 @@
-"""The distinct rows among a batch's ids, and the sum of each one's gradients.
+"""The distinct rows of a batch, and the sum of the gradients of each one.
 
-A small hash table finds the distinct rows; the ids of each are chained, so that nothing is copied until a row's
-gradients are summed. What is touched fits into the nearest caches.
+A small hash table finds the distinct rows. The ids of a row are linked in a chain, so nothing is copied before the
+gradients of the row are summed. The memory that is accessed fits into the caches nearest to the processor.
 """
 
 from __future__ import annotations
@@ -19,19 +19,20 @@ Float32 = npt.NDArray[np.float32]
 Int32 = npt.NDArray[np.int32]
 Int64 = npt.NDArray[np.int64]
 
-CHUNK_ROWS = 16  # rows that are updated together: one number of each fills a vector
+CHUNK_ROWS = 16  # rows that are updated together: one value of each row makes a vector of 16
 
-# Columns of `chain`, one line per id.
+# Columns of `chain`, which has one line for each id.
 _PREVIOUS_ID, GRADIENT_AT = 0, 1
 _GOLDEN = 0x9E3779B97F4A7C15
 
 
 class UpdateWorkspace:
-    """What an update writes to while it works; grown as needed, kept between calls.
+    """Temporary arrays of an update. They grow as needed and are kept between calls.
 
-    slots int32 [power of two]: 1 + number of a distinct row; distinct int64 [ids]: the distinct rows; last_ids int64
-    [ids]: the last id of each; chain int64 [ids, 2]: previous id of the same row (-1: none), where its gradient begins;
-    scales float32 [ids]: of the gradients; lines float32 [16 of the widest row].
+    slots int32 [power of two]: 1 + number of a distinct row; 0: empty. distinct int64 [ids]: the distinct rows.
+    last_ids int64 [ids]: the last id of each distinct row. chain int64 [ids, 2]: the previous id of the same row (-1:
+    none), and where the gradient of the id begins. scales float32 [ids]: factors of the gradients. lines float32
+    [16 * widest]: the summed gradients of 16 rows.
     """
 
     def __init__(self, widest: int) -> None:
@@ -40,7 +41,7 @@ class UpdateWorkspace:
         self.reserve(1)
 
     def reserve(self, ids: int) -> None:
-        """Makes room for embeddings with up to so many ids in a batch."""
+        """Makes room for embeddings with up to `ids` ids in a batch."""
         if ids <= len(self.scales):
             return
         self.slots = np.zeros(1 << (2 * ids).bit_length(), np.int32)
@@ -50,13 +51,13 @@ class UpdateWorkspace:
         self.scales = np.empty(ids, np.float32)
 
     def arrays(self) -> tuple[Int32, Int64, Int64, Int64, Float32, Float32]:
-        """slots, distinct, last_ids, chain, scales, lines: in the order in which kernels take them."""
+        """slots, distinct, last_ids, chain, scales and lines, in the order in which the kernels take them."""
         return (self.slots, self.distinct, self.last_ids, self.chain, self.scales, self.lines)
 
 
 @inlined
 def _bits_for(entries: Int64, first: int, stop: int, offsets: Int64) -> int:
-    """Of a slot's number, so that no more than half the slots are taken."""
+    """Bits of a slot's number, so that the ids of entries[first:stop] take at most half of the slots."""
     ids = 0
     for e in range(first, stop):
         ids += offsets[entries[e, FIRST_BAG] + entries[e, BAGS]] - offsets[entries[e, FIRST_BAG]]
@@ -79,8 +80,10 @@ def chain_ids(
     chain: Int64,
     scales: Float32,
 ) -> int:
-    """Fills the workspace from the ids of entries[first:stop] of one embedding; gives the number of distinct rows.
-    Values less than 0 are rows of another place (`place_kernels`), and passed over."""
+    """Fills the workspace from the ids of entries[first:stop] of one embedding. Returns the number of distinct rows.
+
+    Values less than 0 are pulled rows (`place_kernels`) and are skipped.
+    """
     bits = _bits_for(entries, first, stop, offsets)
     mask, shift = (1 << bits) - 1, np.uint64(64 - bits)
     slots[: mask + 1] = 0
@@ -117,7 +120,7 @@ def chain_ids(
 
 @inlined
 def _chain_sum(k: int, chain: Int64, scales: Float32, gradient: Float32, element: int, like: Lanes) -> Lanes:
-    """The scaled sum, over a chain that ends in id k, of as many elements of the gradients as `like` has lanes."""
+    """The scaled sum of the gradients of a chain that ends in id k, for as many elements as `like` has lanes."""
     summed = multiply(load(gradient, chain[k, GRADIENT_AT] + element, like), splat(scales[k], like))
     k = chain[k, _PREVIOUS_ID]
     while k >= 0:
@@ -131,7 +134,7 @@ def _chain_sum(k: int, chain: Int64, scales: Float32, gradient: Float32, element
 def sum_chain(
     last: int, chain: Int64, scales: Float32, gradient: Float32, dim: int, width: int, lines: Float32, to: int
 ) -> None:
-    """lines[to : to + width]: the summed gradients of the ids chained from `last`, zeros from dim on."""
+    """Writes the summed gradients of the chain that ends in id `last` to lines[to : to + width]; zeros from dim on."""
     wide, narrow, unused = zeros16(), zeros4(), np.uint64(0)
     element = 0
     while element + 16 <= dim:
@@ -140,7 +143,7 @@ def sum_chain(
     while element + 4 <= dim:
         store(lines, to + element, _chain_sum(last, chain, scales, gradient, element, narrow), unused)
         element += 4
-    while element < width:  # a vector's end that is no multiple of four, and the padding
+    while element < width:  # the elements after the last multiple of four, and the padding
         summed = np.float32(0.0)
         k = last if element < dim else -1
         while k >= 0:

@@ -1,9 +1,10 @@
-"""Pooled lookup over flat rows, and the gradients of rows that were pulled.
+"""Pooled lookup in flat rows, and the sums of gradients for rows that were pulled from a PS.
 
-A call is described by its **entries**, int64 [E, ENTRY_FIELDS], one per (embedding, feature); the constants below name
-the columns. The bags of an entry are `offsets[first_bag : first_bag + bags + 1]` into `values`, which hold row numbers.
-Bag b lands at `output[column + b * stride]`: the stride is a whole line for pooled lookup, one vector for a sequence,
-whose bags hold one id each. Gradients are laid out as the output.
+**Entries**, int64 [E, ENTRY_FIELDS], describe a call: one line for each (embedding, feature). The constants below name
+the columns. The bags of an entry are delimited by `offsets[first_bag : first_bag + bags + 1]`, which are positions in
+`values`; these are row numbers. The result of bag b begins at `output[column + b * stride]`. For pooled lookup the
+stride is a whole line of the output. For a sequence it is one vector, and each bag has one id. Gradients have the
+layout of the output.
 """
 
 from __future__ import annotations
@@ -35,29 +36,29 @@ __all__ = [
 Float32 = npt.NDArray[np.float32]
 Int64 = npt.NDArray[np.int64]
 
-FIRST_BAG = 0  # in `offsets`
+FIRST_BAG = 0  # position of the first bag in `offsets`
 BAGS = 1
 ROWS_OFFSET = 2  # elements of the flat rows before the embedding's row 0
 DIM = 3
-PADDED_DIM = 4  # elements from row to row: a multiple of four; from DIM on they are zeros
-COLUMN = 5  # where bag 0 lies in the flat output
-STRIDE = 6  # elements from bag to bag in the output
+PADDED_DIM = 4  # elements from one row to the next, a multiple of four; those from DIM on are zeros
+COLUMN = 5  # where bag 0 begins in the flat output
+STRIDE = 6  # elements from one bag to the next in the output
 IS_MEAN = 7  # 1: mean pooling, 0: sum
 ENTRY_FIELDS = 8
 
-_FLOATS_PER_LINE = 16  # of a cache line of 64 bytes
-_LINES_AHEAD = 24  # cache lines that are asked for ahead of their use: measured, flat from 16 to 32
+_FLOATS_PER_LINE = 16  # float32 in a cache line of 64 bytes
+_LINES_AHEAD = 24  # cache lines prefetched in advance: times were measured and are equal from 16 to 32
 
 
 @inlined
 def rows_ahead(width: int) -> int:
-    """How many rows of `width` floats to ask for ahead."""
+    """How many rows of `width` floats to prefetch in advance."""
     return max(2, _LINES_AHEAD * _FLOATS_PER_LINE // max(width, _FLOATS_PER_LINE))
 
 
 @inlined
 def prefetch_row(array: Array, position: int, elements: int) -> None:
-    """Asks for the cache lines of a row."""
+    """Prefetches the cache lines of a row of `elements` elements."""
     prefetch(array, position)
     for element in range(_FLOATS_PER_LINE, elements, _FLOATS_PER_LINE):
         prefetch(array, position + element)
@@ -65,7 +66,7 @@ def prefetch_row(array: Array, position: int, elements: int) -> None:
 
 @inlined
 def _pool(rows: Array, first: int, width: int, values: Int64, start: int, stop: int, like: Lanes) -> Lanes:
-    """The sum over the rows values[start:stop], as many elements from `first` on as `like` has lanes."""
+    """The sum of the rows values[start:stop], for as many elements from `first` on as `like` has lanes."""
     pooled = load(rows, first + values[start] * width, like)
     for k in range(start + 1, stop):
         pooled = add(pooled, load(rows, first + values[k] * width, like))
@@ -85,7 +86,7 @@ def pool_bag(
     at: int,
     dim: int,
 ) -> None:
-    """One bag, not empty, times scale into output[at : at + dim]."""
+    """Writes the sum of one bag, which is not empty, times `scale` to output[at : at + dim]."""
     wide, narrow, unused = zeros16(), zeros4(), np.uint64(0)
     element = 0
     while element + 16 <= dim:
@@ -104,9 +105,9 @@ def pool_bag(
 
 @compiled
 def pool_bags(rows: Array, entries: Int64, values: Int64, offsets: Int64, output: Float32) -> None:
-    """Sums or means of rows into a flat output; bags without an id give zeros.
+    """Writes the sums or means of rows to a flat output (float32). A bag without ids gives zeros.
 
-    rows: float32 or bfloat16 (as uint16), flat; entries int64 [E, ENTRY_FIELDS]; values int64; offsets int64.
+    rows: float32, or bfloat16 as uint16, flat. entries: int64 [E, ENTRY_FIELDS]. values: int64 [ids]. offsets: int64.
     """
     for e in range(len(entries)):
         first_bag, bags, base = entries[e, FIRST_BAG], entries[e, BAGS], entries[e, ROWS_OFFSET]
@@ -115,9 +116,9 @@ def pool_bags(rows: Array, entries: Int64, values: Int64, offsets: Int64, output
         ahead, last = rows_ahead(width), offsets[first_bag + bags] - 1
         for bag in range(first_bag, first_bag + bags):
             start, stop = offsets[bag], offsets[bag + 1]
-            # Bags lie lines apart in the output, too far for the processor to see that they follow one another.
+            # Consecutive bags are a line of the output apart, too far for the prefetcher of the processor.
             prefetch_row(output, at + ahead * stride, dim)
-            if stop == start + 1:  # most bags of most data sets: here the compiler knows that it is one row
+            if stop == start + 1:  # the usual case in most data sets; the compiler can specialise it to one row
                 prefetch_row(rows, base + values[min(start + ahead, last)] * width, dim)
                 pool_bag(rows, base, width, values, start, start + 1, np.float32(1.0), output, at, dim)
             elif stop == start:
@@ -147,7 +148,8 @@ def add_line(line: Float32, to: int, gradient: Float32, position: int, dim: int,
 
 @compiled
 def scatter_gradients(sums: Float32, entries: Int64, values: Int64, offsets: Int64, gradient: Float32) -> None:
-    """Adds every id's gradient to the sums of its row, float32, laid out as the flat rows were for `pool_bags`."""
+    """Adds the gradient of every id to the sum of its row. sums: float32, in the layout of the flat rows that
+    `pool_bags` read; the other arguments as there."""
     for e in range(len(entries)):
         first_bag, base, dim = entries[e, FIRST_BAG], entries[e, ROWS_OFFSET], entries[e, DIM]
         width, is_mean = entries[e, PADDED_DIM], entries[e, IS_MEAN] != 0

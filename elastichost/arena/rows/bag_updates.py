@@ -1,7 +1,8 @@
-"""The exact fused optimizers: gradients of equal rows are summed, then each row of a batch is updated once.
+"""Optimizer steps fused with the backward pass: the gradients of equal rows are summed, then each row of a batch is
+updated once with the sum.
 
-Rows are updated sixteen at a time, so that a row's chain of dependent operations (square root, division) overlaps
-with those of others and with the arrival of weights and state, which were asked for sixteen rows ahead.
+Rows are updated in chunks of sixteen. The dependent operations of one row (square root, division) then overlap with
+those of other rows, and with the loads of weights and state, which are prefetched sixteen rows ahead.
 """
 
 from __future__ import annotations
@@ -47,10 +48,10 @@ Float32 = npt.NDArray[np.float32]
 Int32 = npt.NDArray[np.int32]
 Int64 = npt.NDArray[np.int64]
 
-# Columns of `updates`, int64 [M, UPDATE_FIELDS], one per embedding.
-FIRST_ENTRY = 0  # the embedding's entries are entries[first_entry:stop_entry]
+# Columns of `updates`, int64 [M, UPDATE_FIELDS], which has one line for each embedding.
+FIRST_ENTRY = 0  # the entries of the embedding are entries[first_entry:stop_entry]
 STOP_ENTRY = 1
-STATE_OFFSET = 2  # elements of the flat state before that of row 0
+STATE_OFFSET = 2  # elements of the flat state before the state of row 0
 OPTIMIZER = 3
 UPDATE_FIELDS = 4
 
@@ -60,7 +61,7 @@ OPTIMIZER_CODES: dict[RowOptimizer, int] = {"sgd": SGD, "adagrad": ADAGRAD, "row
 
 @inlined
 def state_floats(optimizer: int, width: int) -> int:
-    """Floats of state per row."""
+    """Floats of optimizer state for each row of `width` elements."""
     if optimizer == ROWWISE_ADAGRAD:
         return 1
     return width if optimizer == ADAGRAD else 0
@@ -68,7 +69,7 @@ def state_floats(optimizer: int, width: int) -> int:
 
 @inlined
 def _sum_of_squares(line: Float32, at: int, width: int) -> np.float32:
-    """Over `width` elements from line[at] on."""
+    """The sum of the squares of `width` elements from line[at] on."""
     wide, narrow = zeros16(), zeros4()
     element = 0
     while element + 16 <= width:
@@ -112,7 +113,7 @@ def _adagrad_row(
     eps: np.float32,
     seed: np.uint64,
 ) -> None:
-    """s += g^2; w -= rate * g / (sqrt(s) + eps), each element by itself."""
+    """Adagrad: s += g^2; w -= rate * g / (sqrt(s) + eps), for each element."""
     like = zeros4()
     for element in range(0, width, 4):
         summed = load(line, at + element, like)
@@ -136,7 +137,7 @@ def _rowwise_factors(
     eps: np.float32,
     factors: Float32,
 ) -> None:
-    """s += mean(g^2) of each row; factors[i] = rate / (sqrt(s) + eps), all sixteen at once."""
+    """Row-wise Adagrad: s += mean(g^2) for each row, then factors[i] = rate / (sqrt(s) + eps) as one vector of 16."""
     for i in range(count):
         place = state_base + numbers[first + i]
         squares = state[place] + _sum_of_squares(gradients, at + i * width, width) / np.float32(width)
@@ -165,10 +166,10 @@ def update_chunk(
     factors: Float32,
     seed: np.uint64,
 ) -> None:
-    """Updates up to CHUNK_ROWS distinct rows, numbers[first : first + count], of one embedding.
+    """Updates the distinct rows numbers[first : first + count] of one embedding; count is at most CHUNK_ROWS.
 
-    gradients: one line of `width` floats per row, from gradients[at] on; base and state_base: where row 0 and its state
-    begin; factors float32 [CHUNK_ROWS] is overwritten.
+    gradients: float32, a line of `width` floats for each row, from gradients[at] on. base, state_base: where row 0 and
+    its state begin. factors: float32 [CHUNK_ROWS], overwritten.
     """
     if optimizer == ADAGRAD:
         for i in range(count):
@@ -202,11 +203,12 @@ def update_rows(
     lines: Float32,
     seed: np.uint64,
 ) -> None:
-    """The backward pass of `bag_kernels.pool_bags`, with the optimizer: one update per distinct row.
+    """The backward pass of `bag_kernels.pool_bags` and the optimizer step: one update for each distinct row.
 
-    rows: float32 or bfloat16 (as uint16), flat; state float32, flat; entries and updates int64, columns as named;
-    rates float32 [M, 2]: learning rate and eps; gradient float32, laid out as the output was; `slots` to `lines` are
-    an `UpdateWorkspace`; the seed is that of bfloat16's stochastic rounding and differs from call to call.
+    rows: float32, or bfloat16 as uint16, flat. state: float32, flat. entries: int64 [E, ENTRY_FIELDS]. updates: int64
+    [M, UPDATE_FIELDS]. rates: float32 [M, 2], learning rate and eps. gradient: float32, in the layout of the output of
+    `pool_bags`. `slots` to `lines` are the arrays of an `UpdateWorkspace`. seed: of the stochastic rounding of
+    bfloat16, a different one for each call.
     """
     factors = np.zeros(CHUNK_ROWS, np.float32)
     for m in range(len(updates)):

@@ -1,13 +1,13 @@
-"""Several float32 at once: the vector registers that row kernels work in.
+"""Vectors of 4 or 16 float32 ("lanes"), with which the row kernels calculate.
 
-The compiler vectorises a loop over one row badly: its length is known at run time only, rows are short, and source
-and target may overlap. So kernels say what they mean: `load` sixteen or four elements, calculate, `store`.
+The compiler vectorises a loop over one row badly: the length is known only at run time, rows are short, and source and
+target may overlap. So kernels use explicit vectors: they `load` sixteen or four elements, calculate, and `store` them.
 LLVM splits a vector that is wider than the machine's registers.
 
-Rows are float32, or bfloat16 kept as uint16: the upper half of a float32. The latter are rounded stochastically
-(Gupta et al. 2015, "Deep Learning with Limited Numerical Precision"): up with a probability equal to the part cut off,
-so that updates far below a row's precision still count on average. The noise is a hash of a counter and an element's
-position.
+Rows are float32, or bfloat16 kept as uint16 (the upper half of a float32). A store to bfloat16 rounds stochastically
+(Gupta et al. 2015, "Deep Learning with Limited Numerical Precision"): it rounds up with a probability equal to the part
+that is cut off, so that updates far below the precision of a row count on average. The random numbers are a hash of a
+seed and the position of an element.
 """
 
 from __future__ import annotations
@@ -45,17 +45,17 @@ Array = npt.NDArray[np.float32] | npt.NDArray[np.uint16]
 
 
 class Lanes:
-    """Four or sixteen float32: what kernels pass around between a `load` and a `store`. Never made in Python."""
+    """Four or sixteen float32 in a kernel, between a `load` and a `store`. Python code never makes one."""
 
 
 _INT16, _INT32, _INT64, _FLOAT = ir.IntType(16), ir.IntType(32), ir.IntType(64), ir.FloatType()
 _EXPONENT = 0x7F800000
 _GOLDEN = 0x9E3779B97F4A7C15
-_MIX64_STEPS = ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB), (31, 1))  # of `hashing.mix64`
+_MIX64_STEPS = ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB), (31, 1))  # as in `hashing.mix64`
 
 
 class LanesType(types.Type):
-    """numba's type of `count` lanes."""
+    """The numba type of a vector of `count` lanes."""
 
     def __init__(self, count: int) -> None:
         self.count = count
@@ -135,7 +135,8 @@ def _noise(builder: Any, seed: Any, position: Any, count: int) -> Any:
 
 
 def _rounded(builder: Any, lanes: Any, seed: Any, position: Any, count: int) -> Any:
-    """<count x i16>: float32 lanes cut to bfloat16 after noise was added below; infinities and NaN get none."""
+    """<count x i16>: float32 lanes cut to bfloat16 after noise was added to the bits that are cut off. Infinities and
+    NaN get no noise."""
     bits = builder.bitcast(lanes, ir.VectorType(_INT32, count))
     exponent = builder.and_(bits, _same(_INT32, _EXPONENT, count))
     finite = builder.icmp_unsigned("!=", exponent, _same(_INT32, _EXPONENT, count))
@@ -171,7 +172,7 @@ def _total(typing_context: Any, lanes: Any) -> Any:
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         (value,) = arguments
         count = lanes.count
-        while count > 1:  # halves on halves: the same order of additions everywhere
+        while count > 1:  # adds halves, so the order of the additions is the same on every machine
             count //= 2
             halves = [_constants(_INT32, list(range(start, start + count))) for start in (0, count)]
             value = builder.fadd(*(builder.shuffle_vector(value, value, half) for half in halves))
@@ -203,7 +204,7 @@ def _multiply_add(typing_context: Any, left: Any, right: Any, addend: Any) -> An
 
 
 def _butterfly(builder: Any, rows: list[Any]) -> list[Any]:
-    """The transpose of a square: in log2(count) rounds, rows a power of two apart swap halves."""
+    """The transpose of a square. In each of log2(count) rounds, rows a power of two apart swap halves."""
     count, apart = len(rows), 1
     while apart < count:
         low = _constants(_INT32, [i if not i & apart else count + i - apart for i in range(count)])
@@ -249,11 +250,11 @@ def _arithmetic(instruction: str) -> Any:
 
 zeros4 = cast(Callable[[], Lanes], intrinsic(_zeros(4)))
 zeros16 = cast(Callable[[], Lanes], intrinsic(_zeros(16)))
-# splat(value, like): the value in as many lanes as `like` has.
+# splat(value, like): a vector with as many lanes as `like`, all equal to the value.
 splat = cast(Callable[[Any, Lanes], Lanes], intrinsic(_splat))
-# load(array, position, like): elements of a flat array from `position` on, as many as `like` has lanes.
+# load(array, position, like): the elements of a flat array from `position` on, as many as `like` has lanes.
 load = cast(Callable[[Array, int, Lanes], Lanes], intrinsic(_load))
-# store(array, position, lanes, seed): the seed matters to bfloat16 only.
+# store(array, position, lanes, seed): only a store to bfloat16 uses the seed.
 store = cast(Callable[[Array, int, Lanes, np.uint64], None], intrinsic(_store))
 lane = cast(Callable[[Lanes, int], np.float32], intrinsic(_lane))
 total = cast(Callable[[Lanes], np.float32], intrinsic(_total))
@@ -264,6 +265,6 @@ multiply = cast(Callable[[Lanes, Lanes], Lanes], _arithmetic("fmul"))
 divide = cast(Callable[[Lanes, Lanes], Lanes], _arithmetic("fdiv"))
 # multiply_add(left, right, addend): left * right + addend, rounded once.
 multiply_add = cast(Callable[[Lanes, Lanes, Lanes], Lanes], intrinsic(_multiply_add))
-# transpose(source, start, width, target, place, target_width, like): a square of as many float32 rows and columns as
-# `like` has lanes; source rows begin `width` elements apart, target rows `target_width`.
+# transpose(source, start, width, target, place, target_width, like): transposes a square of float32 with as many rows
+# and columns as `like` has lanes. Source rows begin `width` elements apart, target rows `target_width` elements.
 transpose = cast(Callable[[Array, int, int, Array, int, int, Lanes], None], intrinsic(_transpose))

@@ -1,8 +1,8 @@
-"""Lines of many embeddings in one flat frame: gathered from rows, scattered to rows, applied to rows as gradients.
+"""Kernels over frames: gather lines from rows, scatter lines to rows, and apply lines to rows as gradients.
 
-A frame holds, for each embedding in order, one line per item of its table: [items of the table, padded_dim]. Items
-stand table after table. **Lines**, int64 [E, LINE_FIELDS], one per embedding, say which items and where; the constants
-below name the columns.
+A frame is a flat array with the lines of many embeddings. For each embedding in order it has one line for each item of
+its table: [items of the table, padded_dim]. Items are ordered table after table. **Lines**, int64 [E, LINE_FIELDS],
+give the items of each embedding and the place of their lines; the constants below name the columns.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ __all__ = [
 Float32 = npt.NDArray[np.float32]
 Int64 = npt.NDArray[np.int64]
 
-FIRST = 0  # items are numbers[first:stop]
+FIRST = 0  # the items of the embedding are numbers[first:stop]
 STOP = 1
 WIDTH = 2  # floats of a line, a multiple of four
-AT = 3  # where the first item's line lies in the frame
-BASE = 4  # where the line of number 0 lies in the flat rows
+AT = 3  # where the line of the first item begins in the frame
+BASE = 4  # where the line of number 0 begins in the flat rows
 LINE_FIELDS = 5
 
-# Columns of `updates`, int64 [E, UPDATE_FIELDS], beside the lines.
+# Columns of `updates`, int64 [E, UPDATE_FIELDS], which has one line for each embedding.
 STATE_BASE = 0  # where the state of row 0 begins
 OPTIMIZER = 1
 UPDATE_FIELDS = 2
@@ -52,7 +52,8 @@ UPDATE_FIELDS = 2
 
 @inlined
 def _copy_line(source: Array, position: int, target: Array, at: int, width: int) -> None:
-    """target[at : at + width] = source[position : position + width], as float32 or, exactly, as bfloat16."""
+    """target[at : at + width] = source[position : position + width]. A bfloat16 target gets values that bfloat16 holds
+    exactly."""
     unused = np.uint64(0)
     element = 0
     while element + 16 <= width:
@@ -65,7 +66,8 @@ def _copy_line(source: Array, position: int, target: Array, at: int, width: int)
 
 @compiled
 def gather_lines(rows: Array, lines: Int64, numbers: Int64, frame: Float32) -> None:
-    """Each item's line of the flat rows (float32, or bfloat16 as uint16) into the frame; zeros for a number below 0."""
+    """Copies the line of each item from the flat rows (float32, or bfloat16 as uint16) to the frame. A number below 0
+    gives zeros."""
     for e in range(len(lines)):
         first, stop, width, base = lines[e, FIRST], lines[e, STOP], lines[e, WIDTH], lines[e, BASE]
         at, ahead = lines[e, AT], rows_ahead(width)
@@ -80,8 +82,8 @@ def gather_lines(rows: Array, lines: Int64, numbers: Int64, frame: Float32) -> N
 
 @compiled
 def scatter_lines(frame: Float32, lines: Int64, numbers: Int64, rows: Array) -> None:
-    """The reverse: each item's line of the frame into the flat rows. No number may be negative. Into bfloat16 rows go
-    values that were bfloat16 before: nothing is rounded."""
+    """Copies the line of each item from the frame to the flat rows, the reverse of `gather_lines`. No number may be
+    negative. The values for bfloat16 rows came from bfloat16 rows, so nothing is rounded."""
     for e in range(len(lines)):
         width, base, at = lines[e, WIDTH], lines[e, BASE], lines[e, AT]
         for i in range(lines[e, FIRST], lines[e, STOP]):
@@ -91,8 +93,10 @@ def scatter_lines(frame: Float32, lines: Int64, numbers: Int64, rows: Array) -> 
 
 @compiled
 def add_lines(frame: Float32, lines: Int64, places: Int64, sums: Float32, sum_lines: Int64) -> None:
-    """sums += frame: item i's line is added to that of item places[i] of its table in `sums`, another frame of the same
-    embeddings with lines `sum_lines`. Places are counted over all tables. Items are taken in their order."""
+    """Adds the line of item i to the line of item places[i] in `sums`, another frame of the same embeddings.
+
+    sum_lines: the lines of `sums`. Places are counted over all tables. The items are added in ascending order.
+    """
     unused = np.uint64(0)
     for e in range(len(lines)):
         width, at = lines[e, WIDTH], lines[e, AT]
@@ -112,8 +116,8 @@ def add_lines(frame: Float32, lines: Int64, places: Int64, sums: Float32, sum_li
 
 @compiled
 def gather_states(state: Float32, lines: Int64, numbers: Int64, frame: Float32) -> None:
-    """Each item's optimizer state into the frame. Lines as above, of the flat state; a width is any number of floats,
-    one or none too. No number may be negative."""
+    """Copies the optimizer state of each item from the flat state to the frame. The lines describe the flat state. A
+    width is any number of floats, including 0 and 1. No number may be negative."""
     for e in range(len(lines)):
         width, base, at = lines[e, WIDTH], lines[e, BASE], lines[e, AT]
         for i in range(lines[e, FIRST], lines[e, STOP]):
@@ -125,7 +129,7 @@ def gather_states(state: Float32, lines: Int64, numbers: Int64, frame: Float32) 
 
 @compiled
 def scatter_states(frame: Float32, lines: Int64, numbers: Int64, state: Float32) -> None:
-    """The reverse of `gather_states`."""
+    """Copies the optimizer state of each item from the frame to the flat state, the reverse of `gather_states`."""
     for e in range(len(lines)):
         width, base, at = lines[e, WIDTH], lines[e, BASE], lines[e, AT]
         for i in range(lines[e, FIRST], lines[e, STOP]):
@@ -146,10 +150,11 @@ def update_lines(
     frame: Float32,
     seed: np.uint64,
 ) -> None:
-    """Each embedding's optimizer over distinct rows, whose gradients are the lines of the frame.
+    """Applies the optimizer of each embedding to distinct rows, whose gradients are the lines of the frame.
 
-    rows: float32 or bfloat16 (as uint16), flat; state float32, flat; rates float32 [E, 2]: learning rate and eps; the
-    seed is that of bfloat16's stochastic rounding and differs from call to call.
+    rows: float32, or bfloat16 as uint16, flat. state: float32, flat. lines: int64 [E, LINE_FIELDS]. updates: int64
+    [E, UPDATE_FIELDS]. rates: float32 [E, 2], learning rate and eps. numbers: int64, the rows. seed: of the stochastic
+    rounding of bfloat16, a different one for each call.
     """
     factors = np.zeros(CHUNK_ROWS, np.float32)
     for e in range(len(lines)):

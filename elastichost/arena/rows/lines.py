@@ -1,4 +1,4 @@
-"""Which lines of which embeddings a frame holds: see `line_kernels`."""
+"""The plan of a frame: which lines of which embeddings it holds, and where (see `line_kernels`)."""
 
 from __future__ import annotations
 
@@ -16,8 +16,7 @@ Int64 = npt.NDArray[np.int64]
 
 
 class LinePlan:
-    """Some embeddings, in the order in which their lines follow one another in frames. `of_states`: the lines are those
-    of the optimizer's state."""
+    """The embeddings of a frame in the order of their lines. of_states: the lines are optimizer state, not weights."""
 
     def __init__(self, embeddings: Sequence[EmbeddingSpec], *, of_states: bool = False) -> None:
         self.embeddings = tuple(embeddings)
@@ -26,14 +25,15 @@ class LinePlan:
         self._widths = np.array(widths, np.int64)
 
     def offsets(self, bounds: Int64) -> Int64:
-        """int64 [embeddings + 1]: where each embedding's lines begin in a frame of the items bounds[t]:bounds[t + 1]
-        of every table t, and where the last ones end."""
+        """Where the lines of each embedding begin in a frame, and where the last ones end: int64 [embeddings + 1].
+        Table t has the items bounds[t]:bounds[t + 1] of the frame."""
         offsets = np.zeros(len(self._tables) + 1, np.int64)
         np.cumsum((bounds[1:] - bounds[:-1])[self._tables] * self._widths, out=offsets[1:])
         return offsets
 
     def lines(self, bounds: Int64, bases: Int64) -> Int64:
-        """int64 [embeddings, LINE_FIELDS] of such a frame. bases int64 [embeddings]: where row 0's line lies."""
+        """The `lines` argument of the line kernels for a frame: int64 [embeddings, LINE_FIELDS]. bases: int64
+        [embeddings], where the line of row 0 lies. bounds: as in `offsets`."""
         lines = np.empty((len(self._tables), columns.LINE_FIELDS), np.int64)
         lines[:, columns.FIRST] = bounds[self._tables]
         lines[:, columns.STOP] = bounds[self._tables + 1]
@@ -43,5 +43,6 @@ class LinePlan:
         return lines
 
     def bases_within(self, bounds: Int64) -> Int64:
-        """`bases` when numbers are positions among the items of `bounds`, and rows are a frame of these."""
+        """The `bases` for numbers that are positions among the items of `bounds`, when the rows are themselves a frame
+        of these items."""
         return self.offsets(bounds)[:-1] - bounds[self._tables] * self._widths

@@ -1,8 +1,8 @@
-"""Batches whose rows lie in two places: mapped in the arena, and pulled.
+"""Kernels for batches whose rows lie in two places: some in the mapped arena, the others pulled from a PS.
 
-A value of such a batch is a row number of the arena, or `~position` among the pulled rows of its table, which is less
-than 0. Bags may mix both. Entries are those of `bag_kernels`, for the mapped rows; `pulled_at` int64 [E] says where the
-lines of each entry's embedding begin among what was pulled.
+A value of such a batch is a row number of the arena, or `~position`, which is less than 0, for a position among the
+pulled rows of its table. A bag may have values of both kinds. Entries are those of `bag_kernels` and describe the
+mapped rows. `pulled_at`, int64 [E], is where the lines of each entry's embedding begin in the pulled rows.
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ Bool = npt.NDArray[np.bool_]
 
 @inlined
 def _prefetch(rows: Array, base: int, pulled: Float32, at: int, width: int, value: int, dim: int) -> None:
-    """In both places, of which one is right: a branch here costs more than all the rest (measured)."""
+    """Prefetches in both places, although the row is in one: a branch here costs more than the rest of the kernel
+    (measured)."""
     prefetch_row(rows, base + max(value, 0) * width, dim)
     prefetch_row(pulled, at + max(~value, 0) * width, dim)
 
@@ -46,8 +47,8 @@ def _prefetch(rows: Array, base: int, pulled: Float32, at: int, width: int, valu
 def _pool(
     rows: Array, base: int, pulled: Float32, at: int, width: int, values: Int64, start: int, stop: int, zeros: Lanes
 ) -> Lanes:
-    """The sum over values[start:stop] of as many elements as there are zeros, from `base` in row 0 of the mapped rows,
-    from `at` in the first pulled line."""
+    """The sum of the rows values[start:stop], for as many elements as `zeros` has lanes. The elements begin at `base`
+    in mapped row 0, and at `at` in the first pulled line."""
     pooled = zeros
     for k in range(start, stop):
         value = values[k]
@@ -73,7 +74,7 @@ def _pool_mixed(
     at: int,
     dim: int,
 ) -> None:
-    """One bag of several ids, times scale, into output[at : at + dim]."""
+    """Writes the sum of one bag of several ids, times `scale`, to output[at : at + dim]."""
     wide, narrow, unused = zeros16(), zeros4(), np.uint64(0)
     element = 0
     while element + 16 <= dim:
@@ -101,10 +102,10 @@ def pool_placed_bags(
     offsets: Int64,
     output: Float32,
 ) -> None:
-    """Sums or means of rows of both places into a flat output; bags without an id give zeros.
+    """Writes the sums or means of rows of both places to a flat output (float32). A bag without ids gives zeros.
 
-    rows: float32 or bfloat16 (as uint16), flat; pulled float32, flat; entries int64 [E, ENTRY_FIELDS]; the others
-    int64.
+    rows: float32, or bfloat16 as uint16, flat. pulled: float32, flat. entries: int64 [E, ENTRY_FIELDS]. pulled_at:
+    int64 [E]. values: int64 [ids]. offsets: int64.
     """
     for e in range(len(entries)):
         first_bag, bags, base = entries[e, FIRST_BAG], entries[e, BAGS], entries[e, ROWS_OFFSET]
@@ -121,7 +122,7 @@ def pool_placed_bags(
                 _prefetch(rows, base, pulled, pulled_base, width, values[min(start + ahead, last)], dim)
                 if values[start] >= 0:
                     pool_bag(rows, base, width, values, start, start + 1, np.float32(1.0), output, at, dim)
-                else:  # first + ~value * width, as the kernel multiplies
+                else:  # `pool_bag` reads at first + value * -width, which is pulled_base + ~value * width
                     first = pulled_base - width
                     pool_bag(pulled, first, -width, values, start, start + 1, np.float32(1.0), output, at, dim)
             else:
@@ -136,8 +137,8 @@ def pool_placed_bags(
 def scatter_pulled(
     sums: Float32, entries: Int64, pulled_at: Int64, values: Int64, offsets: Int64, gradient: Float32
 ) -> None:
-    """Adds the gradient of every id whose row was pulled to the sums of that row, float32, laid out as what was pulled;
-    those of mapped rows are `bag_updates.update_rows`' to learn."""
+    """Adds the gradient of every id whose row was pulled to the sum of that row. sums: float32, in the layout of the
+    pulled rows. `bag_updates.update_rows` handles the gradients of mapped rows."""
     for e in range(len(entries)):
         first_bag, base, dim = entries[e, FIRST_BAG], pulled_at[e], entries[e, DIM]
         width, is_mean = entries[e, PADDED_DIM], entries[e, IS_MEAN] != 0
@@ -166,13 +167,14 @@ def split_by_place(
     there_at: Int64,
     there_bounds: Int64,
 ) -> None:
-    """Which ids of a batch have their rows in the mapped arena, and which elsewhere.
+    """Splits the ids of a batch into those whose rows are in the mapped arena and those whose rows are elsewhere.
 
-    keys int64 [n], those of feature f at bounds[f]:bounds[f + 1]; a fixed table's key is its row. The bucket of a key
-    is key // divisors[f], or the upper bits of its hash, shifted by -divisors[f]; bucket 0 of the feature's table is
-    is_mapped[first_buckets[f]]. Out: values[i] of mapped rows of fixed tables; the mapped keys of dynamic tables, which
-    have to be looked up, and all keys that are elsewhere: int64 [n] each, with their positions in the batch, and bounds
-    int64 [F + 1] by feature.
+    In: keys int64 [n], of which feature f has bounds[f]:bounds[f + 1]; the key of a fixed table is its row. The bucket
+    of a key is key // divisors[f]; if divisors[f] is negative, it is mix64(key) >> -divisors[f]. Bucket b of the
+    feature's table is mapped if is_mapped[first_buckets[f] + b].
+    Out: values[i], the rows of mapped keys of fixed tables. here_keys, here_at: the mapped keys of dynamic tables, to
+    be looked up by the caller, and their positions in the batch. there_keys, there_at: all keys that are elsewhere, and
+    their positions. All int64 [n]. here_bounds, there_bounds: int64 [F + 1], by feature.
     """
     here = there = 0
     here_bounds[0] = there_bounds[0] = 0

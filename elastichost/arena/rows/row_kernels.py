@@ -1,4 +1,4 @@
-"""Kernels over embedding rows: initial weights, when a row was seen, the rows of fixed tables' keys."""
+"""Kernels over embedding rows: initial weights, stamps of seen rows, rows of keys of fixed tables."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ UInt32 = npt.NDArray[np.uint32]
 _GOLDEN = 0x9E3779B97F4A7C15
 # How `fixed_rows` turns a feature's keys into rows.
 KEY_CHECKED, KEY_MODULO, KEY_HASHED = 0, 1, 2
-_ROWS_ROUNDED = 1 << 14  # rows of bfloat16 that are made at once
+_ROWS_ROUNDED = 1 << 14  # bfloat16 rows that are initialised together
 
 
 @compiled
 def fixed_rows(keys: Int64, bounds: Int64, table_rows: Int64, rules: Int64, out: Int64) -> int:
-    """Row numbers of int64 keys [n] in fixed tables, into int64 out [n]: all features of a batch at once.
+    """Writes the row numbers of keys (int64 [n]) of fixed tables into out (int64 [n]), for all features of a batch.
 
-    Feature f has keys[bounds[f]:bounds[f + 1]], a table of table_rows[f] rows and a rule: KEY_CHECKED (the key itself,
-    which must be inside the table), KEY_MODULO (the mathematical modulo), KEY_HASHED (a string's hash: the key as
-    uint64, modulo rows); features of any other rule are passed over. Returns the position of the first key outside
-    its table, -1 when all are fine.
+    Feature f has keys[bounds[f]:bounds[f + 1]], a table of table_rows[f] rows and rules[f]: KEY_CHECKED (the row is the
+    key, which must be inside the table), KEY_MODULO (the mathematical modulo), or KEY_HASHED (the key is the hash of a
+    string: the row is the key as uint64, modulo the rows). A feature with any other rule is skipped. Returns the
+    position of the first key outside its table, or -1 if there is none.
     """
     for feature in range(len(rules)):
         rule, rows = rules[feature], table_rows[feature]
@@ -49,11 +49,11 @@ def fixed_rows(keys: Int64, bounds: Int64, table_rows: Int64, rules: Int64, out:
 def initialise_rows(
     weights: Float32 | UInt16, rows: Int64, keys: Int64, dim: int, low: float, high: float, stream: np.uint64
 ) -> None:
-    """Uniform [low, high) initial weights of keys[i] in row rows[i] of weights [:, padded_dim], float32 or bfloat16
-    (as uint16: the float32, rounded to the nearest, half to even).
+    """Writes initial weights, uniform in [low, high), for keys[i] to row rows[i] of weights [:, padded_dim].
 
-    A pure function of (stream, key, element), so the same bits whoever makes the row and whenever; columns from
-    `dim` on are 0. `stream` is `hashing.initial_stream(seed, embedding name)`.
+    weights: float32, or bfloat16 as uint16 (the float32, rounded to nearest, ties to even). Columns from `dim` on are
+    0. A weight depends on (stream, key, element) alone, so it has the same bits for any process and any time. stream:
+    `hashing.initial_stream(seed, embedding name)`.
     """
     if weights.dtype == np.float32:
         _initialise(weights.view(np.float32), rows, keys, dim, low, high, stream)
@@ -68,7 +68,7 @@ def initialise_rows(
 
 @compiled
 def _round_rows(exact: UInt32, rows: Int64, weights: UInt16) -> None:
-    """Row rows[i] of bfloat16 weights [:, k] becomes exact[i] (bits of finite float32), rounded to the nearest, half to
+    """Writes exact[i] (bits of finite float32) to row rows[i] of bfloat16 weights [:, k], rounded to nearest, ties to
     even."""
     for i in range(len(rows)):
         for element in range(weights.shape[1]):
@@ -87,7 +87,7 @@ def _initialise(
     for i in range(len(rows)):
         row = rows[i]
         base = mix64(np.uint64(keys[i]) ^ stream)
-        # One hash makes two numbers of 24 bits, which is what a float32 in [0, 1) holds.
+        # One hash gives two numbers of 24 bits, the precision of a float32 in [0, 1).
         for pair in range((padded_dim + 1) // 2):
             bits = mix64(base + np.uint64(pair + 1) * np.uint64(_GOLDEN))
             element = 2 * pair
@@ -111,7 +111,7 @@ def zero_rows(values: Float32, rows: Int64) -> None:
 
 @compiled
 def mark_seen(seen: UInt32, rows: Int64, value: int) -> None:
-    """Stamps rows (int64 [n], -1 skipped) of a table as seen; free rows (seen == 0) stay free."""
+    """Stamps rows (int64 [n]) of a table as seen. Rows of -1 are skipped, and free rows (seen == 0) stay free."""
     stamp = np.uint32(value)
     for i in range(len(rows)):
         row = rows[i]

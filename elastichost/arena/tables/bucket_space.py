@@ -1,4 +1,4 @@
-"""Memory of one bucket: taken when its rows come to this host, given back when they have gone to another."""
+"""Memory of one bucket: allocated when its rows move to this host, and freed after they have moved to another host."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["allocate_bucket", "free_bucket"]
 
 
 def allocate_bucket(arena: Arena, table: int, bucket: int) -> None:
-    """Makes all rows of a fixed table's bucket safe to touch; those that were stay as they are. Raises
+    """Allocates all rows of a fixed table's bucket. Rows that were allocated before keep their values. Raises
     ArenaFullError."""
     name, rows = arena.model.tables[table].name, arena.layout.bucket_rows(table, bucket)
     for file, offset_bytes, length_bytes in _of_rows(arena, table, bucket, rows):
@@ -22,8 +22,8 @@ def allocate_bucket(arena: Arena, table: int, bucket: int) -> None:
 
 
 def free_bucket(arena: Arena, table: int, bucket: int) -> None:
-    """Gives back whatever a bucket holds, which nobody may use any more. May be killed within it and repeated. Raises
-    ArenaError."""
+    """Frees the memory of a bucket that no process uses any more. If the process is killed within this call, its
+    successor may repeat the call. Raises ArenaError."""
     header, layout = arena.header(table, bucket), arena.layout
     announce(header, index.FILLED, 0)
     rows = layout.bucket_rows(table, bucket)
@@ -39,7 +39,7 @@ def free_bucket(arena: Arena, table: int, bucket: int) -> None:
 
 
 def _of_rows(arena: Arena, table: int, bucket: int, rows: int) -> Iterator[tuple[MappedFile, int, int]]:
-    """(file, first byte, bytes) of the weights and the optimizer state of a bucket's first rows."""
+    """(file, first byte, bytes) of the weights and of the optimizer state of a bucket's first `rows` rows."""
     layout, first = arena.layout, arena.layout.bucket_first_row(table, bucket)
     for e in arena.model.embeddings_of(table):
         line_bytes = e.bytes_per_element * e.padded_dim

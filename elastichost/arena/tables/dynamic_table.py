@@ -1,7 +1,7 @@
-"""The writer's side of one dynamic table: rows for new ids, growth of their buckets, eviction, repair.
+"""The writer of one dynamic table: rows for new ids, growth of their buckets, eviction, repair.
 
-Only the PS that owns a bucket calls this for it. Nothing here is lost with the process: what a successor needs is in
-the arena, and `open_bucket` rebuilds the rest.
+Only the PS that owns a bucket calls this code for the bucket. A kill of the PS loses nothing: everything that its
+successor needs is in the arena, and `open_bucket` rebuilds the writer's own state from it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from elastichost.errors import ArenaFullError, MemoryBudgetError, ProtocolError
 
 __all__ = ["LEFT_OUT", "DynamicTable"]
 
-# The row number of an id that would have a row if there were memory for it; -1: it has none for any other reason.
+# The row number of an id that got no row because memory was short. -1 is an id without a row for any other reason.
 LEFT_OUT = -2
 
 Int64 = npt.NDArray[np.int64]
@@ -35,7 +35,11 @@ UInt32 = npt.NDArray[np.uint32]
 
 @dataclass(slots=True)
 class _Bucket:
-    """What the writer remembers of an owned bucket: free rows (in the bucket), those that readers may still hold."""
+    """The writer's state of an owned bucket. Rows are counted in the bucket.
+
+    free: int64, rows that may be handed out. cooling: GRACES arrays of freed rows that readers may still use, the
+    oldest first; each `confirm_grace` makes the oldest free.
+    """
 
     free: Int64 = field(default_factory=lambda: np.zeros(0, np.int64))
     cooling: list[Int64] = field(default_factory=lambda: [np.zeros(0, np.int64)] * GRACES)
@@ -49,7 +53,8 @@ class _Bucket:
 
 
 class DynamicTable:
-    """Writer of the owned buckets of one dynamic table. Row numbers are in the table's row space unless said."""
+    """Writer of the owned buckets of one dynamic table. Row numbers are in the table's row space unless stated
+    otherwise."""
 
     def __init__(self, arena: Arena, table: int) -> None:
         self.spec = arena.model.tables[table]
@@ -62,7 +67,7 @@ class DynamicTable:
         self._streams = [initial_stream(arena.layout.seed, e.name) for e in self._embeddings]
         self._rows = [arena.rows_view(e.index) for e in self._embeddings]
         states = [arena.state_view(e.index) for e in self._embeddings]
-        # A row-wise state becomes a column, so that one kernel zeroes both shapes.
+        # A row-wise state becomes a column, so that one kernel sets both shapes to zero.
         self._states = [state.reshape(len(self._ids), -1) for state in states if state is not None]
         self._widest = max((e.padded_dim for e in self._embeddings), default=4)
         self._owned: dict[int, _Bucket] = {}
@@ -71,9 +76,9 @@ class DynamicTable:
         self._headers = arena.control[first_word : first_word + buckets * HEADER_WORDS].reshape(buckets, HEADER_WORDS)
 
     def open_bucket(self, bucket: int) -> int:
-        """Takes a bucket over: a new one gets its index, one left by another writer is repaired.
+        """Takes over a bucket. A new bucket gets an index, the bucket of a former writer is repaired.
 
-        Returns the rows that were taken back. Raises ArenaFullError.
+        Returns the number of rows that the repair took back. Raises ArenaFullError.
         """
         header = self._arena.header(self.spec.index, bucket)
         state = self._owned[bucket] = _Bucket()
@@ -96,22 +101,22 @@ class DynamicTable:
             self._arena.notes_seen(self.spec.index),
             free,
         )
-        # Whether the last writer's graces were over is not known, so they begin anew.
+        # How many graces the former writer had confirmed is not recorded, so all free rows wait for all graces.
         state.cool(free[:count])
         return taken_back
 
     def close_bucket(self, bucket: int) -> None:
-        """Gives a bucket up; its rows stay."""
+        """Ends the ownership of a bucket; its rows stay in the arena."""
         del self._owned[bucket]
         self._index.close(bucket)
 
     @property
     def needs_grace(self) -> bool:
-        """Whether freed rows or outgrown index generations wait for `confirm_grace`."""
+        """Whether freed rows or replaced index generations wait for `confirm_grace`."""
         return self._index.needs_grace or any(any(map(len, state.cooling)) for state in self._owned.values())
 
     def confirm_grace(self) -> None:
-        """No reader holds a row number or a generation it got before the previous call."""
+        """Called when no reader still uses a row number or an index generation it read before the previous call."""
         for state in self._owned.values():
             state.confirm_grace()
         self._index.confirm_grace()
@@ -125,16 +130,19 @@ class DynamicTable:
                 raise ProtocolError(f"bucket {bucket} of table {self.spec.name!r} is not owned by this process")
 
     def create(self, keys: Int64, rows: Int64, seen_value: int) -> int:
-        """Sights every key (int64 [n]) whose rows[i] is -1 and gives a row to those that are admitted.
+        """Counts a sighting of every key (int64 [n]) whose rows[i] is below 0, and gives a row to each admitted key.
 
-        Rows get initial weights and zero state in all embeddings before they become visible. Returns how many rows
-        were made. Where the allowance does not suffice, keys go without a row if the board says so: LEFT_OUT. Raises
-        ArenaFullError (nothing is half made; MemoryBudgetError: what is not allowed now may be later) and ProtocolError
-        for buckets of others.
+        Writes the new row numbers to `rows` (int64 [n]). A row gets initial weights and zero state in all embeddings
+        before it becomes visible. Returns how many rows were made. When the allowance is too small and the memory board
+        has `leaves_out` set, the keys without memory get LEFT_OUT. Otherwise MemoryBudgetError is raised, and the
+        caller may try again later.
+
+        Raises ArenaFullError, of which MemoryBudgetError is one case, and ProtocolError for a key in a bucket that this
+        process does not own. A raised error leaves no incomplete row.
         """
         made = 0
         missing = np.flatnonzero(rows < 0)
-        # Bounded, so that even a full bucket's index, of four slots a row, has room for all of a step.
+        # Steps are bounded, so that even the largest index of a bucket, with four slots a row, has room for one step.
         step = self._place.bucket_rows // 2
         for start in range(0, len(missing), step):
             positions = missing[start : start + step]
@@ -199,8 +207,11 @@ class DynamicTable:
     def _with_slots(
         self, keys: Int64, positions: Int64, counts: Int64, rows: Int64, refusal: MemoryBudgetError
     ) -> Int64:
-        """Of these positions those that the indexes have room for; the others' rows are LEFT_OUT. counts: of them by
-        bucket. Raises the refusal."""
+        """The positions for which the indexes have room. The rows of the other positions become LEFT_OUT.
+
+        counts: number of positions by bucket, int64 [buckets]. Raises the refusal if the memory board does not have
+        `leaves_out` set.
+        """
         rooms = self._index.rooms()
         if (counts <= rooms).all():
             return positions
@@ -210,8 +221,11 @@ class DynamicTable:
         return self._leave_out(positions, kept, rows)
 
     def _with_rows(self, keys: Int64, admitted: Int64, counts: Int64, rows: Int64) -> Int64:
-        """Of these positions those that rows can be had for; the others' rows are LEFT_OUT. counts of them by bucket
-        becomes theirs. Raises ArenaFullError."""
+        """The admitted positions for which rows are available. The rows of the other positions become LEFT_OUT.
+
+        counts: number of positions by bucket, int64 [buckets]; reduced in place to those that are kept. Raises
+        ArenaFullError.
+        """
         next_rows = self._headers[:, index.NEXT_ROW] + counts
         for bucket in np.flatnonzero((counts > 0) & (next_rows > self._headers[:, index.ALLOCATED_ROWS])).tolist():
             try:
@@ -228,7 +242,7 @@ class DynamicTable:
         return self._leave_out(admitted, kept, rows)
 
     def _leave_out(self, positions: Int64, kept: Int64, rows: Int64) -> Int64:
-        """The positions at `kept`; the rows of the others are LEFT_OUT."""
+        """positions[kept]. The rows of the other positions become LEFT_OUT."""
         rows[np.delete(positions, kept)] = LEFT_OUT
         self._arena.allowance.note_left_out(len(positions) - len(kept))
         return positions[kept]
@@ -239,7 +253,7 @@ class DynamicTable:
         return counts
 
     def _take_rows(self, keys: Int64, counts: Int64) -> Int64:
-        """A row for every key: free ones of its bucket first, then rows never handed out."""
+        """A row for each key, int64 [n]: first the free rows of its bucket, then rows that were never handed out."""
         pools: list[Int64] = []
         for bucket in np.flatnonzero(counts):
             wanted, state, first = int(counts[bucket]), self._owned[int(bucket)], self._first_row(int(bucket))
@@ -251,12 +265,12 @@ class DynamicTable:
             pools.append(first + reused)
             pools.append(np.arange(first + next_row, first + next_row + wanted - len(reused), dtype=np.int64))
         taken = np.empty(len(keys), np.int64)
-        # A stable order of the keys by bucket matches the pools, which come in bucket order.
+        # The stable sort orders the keys by bucket, as the pools are ordered.
         taken[np.argsort(index.buckets_of(keys, self._place.shift), kind="stable")] = np.concatenate(pools)
         return taken
 
     def _return_rows(self, rows: Int64) -> None:
-        """Rows that were never visible are free at once."""
+        """Makes rows free again that were never visible; they need no grace."""
         buckets = rows // self._place.bucket_rows
         for bucket in np.unique(buckets):
             state = self._owned[int(bucket)]
@@ -275,15 +289,15 @@ class DynamicTable:
         self._allocate_rows(bucket, needed)
 
     def _allocate_rows(self, bucket: int, needed: int, patience_s: float = 0.0) -> None:
-        """Makes the first `needed` rows of a bucket safe to touch. Raises ArenaFullError."""
+        """Allocates at least the first `needed` rows of a bucket. Raises ArenaFullError."""
         header, capacity = self._arena.header(self.spec.index, bucket), self._place.bucket_rows
         allocated = int(header[index.ALLOCATED_ROWS])
         if needed <= allocated:
             return
         if needed > capacity:
             raise ArenaFullError(
-                f"table {self.spec.name!r}: bucket {bucket} needs {needed} rows, its capacity is {capacity}",
-                hint="give the job more memory, set evict_after_samples, or raise admit_after",
+                f"table {self.spec.name!r}: bucket {bucket} needs {needed} rows; its capacity is {capacity}",
+                hint="raise resources.memory, set evict_after_samples, or raise admit_after",
             )
         generous = min(capacity, max(needed, allocated + rows_ahead(allocated, self._widest)))
         if not self._arena.allowance.allows(self._bytes_of(bucket, allocated, generous)):
@@ -308,13 +322,13 @@ class DynamicTable:
             allowance.spend(pages_bytes(offset_bytes, size_bytes))
 
     def _bytes_of(self, bucket: int, start: int, stop: int) -> int:
-        """Of all pages that these rows touch."""
+        """Bytes of all pages that the rows start to stop - 1 of a bucket touch."""
         return sum(
             pages_bytes(offset, size) for _, offset, size in self._ranges(self._first_row(bucket) + start, stop - start)
         )
 
     def _ranges(self, first: int, count: int) -> Iterator[tuple[MappedFile, int, int]]:
-        """(file, first byte, bytes) of everything that `count` rows from `first` on (in the row space) consist of."""
+        """(file, first byte, bytes) of each array of `count` rows from `first` on, in the table's row space."""
         layout, files, table = self._arena.layout, self._arena.files, self.spec.index
         for e in self._embeddings:
             size = e.bytes_per_element
@@ -327,7 +341,8 @@ class DynamicTable:
         yield files.seen, 4 * (layout.seen_offset(table) + first), 4 * count
 
     def evict(self, bucket: int, last_seen: int) -> int:
-        """Evicts the rows of a bucket whose stamp is at most `last_seen`; they are reused after two graces."""
+        """Evicts the rows of a bucket whose stamp is at most `last_seen`, and returns how many. They are reused after
+        two graces."""
         header, place, first = self._arena.header(self.spec.index, bucket), self._place, self._first_row(bucket)
         rows = int(header[index.NEXT_ROW])
         freed = np.empty(rows, np.int64)
@@ -349,7 +364,8 @@ class DynamicTable:
         return count
 
     def copy_ids(self, bucket: int) -> tuple[Int64, UInt32]:
-        """(ids int64 [next_row], seen uint32 [next_row]) copies; `seen` is 0 for every row without an id."""
+        """Copies of the ids (int64 [next_row]) and of `seen` (uint32 [next_row]) of a bucket. `seen` is 0 for every row
+        without an id."""
         header, place, first = self._arena.header(self.spec.index, bucket), self._place, self._first_row(bucket)
         rows = int(header[index.NEXT_ROW])
         ids, seen = self._ids[first : first + rows].copy(), self._seen[first : first + rows].copy()
@@ -367,12 +383,13 @@ class DynamicTable:
         return ids, seen
 
     def begin_restore(self, bucket: int, rows: int) -> None:
-        """Allocates rows of a bucket, whose content counts as lost until `restore_ids`. Raises ArenaFullError."""
+        """Allocates the first `rows` rows of a bucket, and marks the bucket's content as invalid until `restore_ids`.
+        Raises ArenaFullError."""
         announce(self._arena.header(self.spec.index, bucket), index.FILLED, 0)
         self._allocate_rows(bucket, rows, PATIENCE_S)
 
     def restore_ids(self, bucket: int, ids: Int64, seen: UInt32) -> None:
-        """Makes ids (int64 [n]) and seen (uint32 [n]) the bucket's, and builds its index."""
+        """Writes the ids (int64 [n]) and `seen` (uint32 [n]) of a bucket, and builds its index."""
         self._owned[bucket] = _Bucket()
         self._reset(bucket, ids, seen)
         self._owned[bucket].cool(np.flatnonzero(seen == 0).astype(np.int64))
@@ -391,7 +408,7 @@ class DynamicTable:
 
 
 def _first_of_each(buckets: npt.NDArray[np.uint8], counts: Int64) -> Int64:
-    """Positions in `buckets`, ascending: of each bucket b the first counts[b]."""
+    """Positions in `buckets` (uint8 [n]) of the first counts[b] entries of each bucket b, ascending."""
     order = np.argsort(buckets, kind="stable")
     of_sorted = buckets[order]
     rank = np.arange(len(order)) - np.searchsorted(of_sorted, of_sorted)

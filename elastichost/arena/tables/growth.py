@@ -1,20 +1,21 @@
-"""Growth of a dynamic table's index, a little with every call, so that no call waits for the whole of it.
+"""Growth of a dynamic table's index in small steps, so that no call waits for a whole copy.
 
-A generation under construction fills while the published one goes on serving: `make_room` allocates and copies a
-share of it, sized so that it is complete before the published one is full; `follow` repeats in it what happens to
-slots that are copied already. It is known to this process only. A successor of a killed writer finds the published
-generation complete, forgets the other, and gives its pages back.
+While the published generation of a bucket's index serves readers, the writer fills a larger one. Each `make_room`
+allocates and copies a share of it, sized so that the new generation is complete before the published one is full.
+`follow` repeats the changes of slots that were copied before. Only the writer has the state of the construction. After
+a kill, the successor finds the published generation complete, and frees the pages of the unfinished one.
 
-Why half full and not less: memory against probes. Measured with 5 million keys, ns for a key that is there and for
-one that is not, and bytes of index for a key:
+Why a new generation begins half full: it is a trade of memory for probes. Measured with 5 million keys: ns for a key
+that is in the index (hit), ns for one that is not (miss), and bytes of index for each key.
 
     load     0.25   0.33   0.50   0.60   0.70   0.80
     hit        35     35     41     46     54     61
     miss       37     42     63     77     89    116
     bytes      64     48     32     27     23     20
 
-With ids as skewed as real ones (Zipf) the load makes no difference at all. From 0.5 on each byte saved costs more
-than the one before, and misses, which are asked of the PS anyway, soon cost a quarter of a microsecond a sample.
+With ids as skewed as real ones (Zipf) the load makes no difference. Above a load of 0.5 each further byte saved costs
+more time than the one before, and misses, which are sent to the PS in any case, soon cost a quarter of a microsecond
+a sample.
 """
 
 from __future__ import annotations
@@ -44,15 +45,15 @@ __all__ = ["GRACES", "IndexWriter"]
 Int64 = npt.NDArray[np.int64]
 UInt32 = npt.NDArray[np.uint32]
 
-GRACES = 2  # confirmations after which no reader can hold a freed row or an old generation
+GRACES = 2  # confirmations after which no reader can use a freed row or an old generation
 
-# Of a published generation's slots, in sixteenths: growth begins at 9 to 10 used and is complete before 11 are.
+# Used slots of a published generation in sixteenths: growth begins at 9 to 10, and is complete before 11.
 _BEGIN, _FULL, _PARTS = 9, 11, 16
-_SLOTS_PER_KEY = 2  # of a generation when its construction begins
-_STEP_SLOTS = 8192  # allocated or copied by one call at least: about 40 us
+_SLOTS_PER_KEY = 2  # slots for each key of a new generation when its construction begins
+_STEP_SLOTS = 8192  # slots that one call allocates or copies at the least: about 40 us
 _SAMPLE_SLOTS = 65_536
 _PAGE_SLOTS = PAGE_BYTES // SLOT_BYTES
-_MOST_GROWTHS = 3  # within one call: one under construction, one for what comes, one without sightings
+_MOST_GROWTHS = 3  # in one call: the one under construction, one for the incoming ids, one without sightings
 
 
 class IndexWriter:
@@ -65,21 +66,21 @@ class IndexWriter:
         buckets = arena.layout.bucket_count(table)
         first_word = self._place.header_word(0)
         self._headers = arena.control[first_word : first_word + buckets * HEADER_WORDS].reshape(buckets, HEADER_WORDS)
-        # Buckets fill alike, so with one limit for all they would all grow at the same time.
+        # Buckets fill at the same rate: with one limit for all of them they would all grow at the same time.
         self._begin = _BEGIN * buckets + np.arange(buckets)
         self._growths = np.zeros((buckets, GROWTH_WORDS), np.int64)
         self._allocated = np.zeros(buckets, np.int64)  # slots of the generation under construction
-        self._trim_after: dict[int, int] = {}  # owned bucket -> graces until other generations' pages are given back
+        self._trim_after: dict[int, int] = {}  # owned bucket -> graces until the pages of its old generations are freed
 
     # --- ownership --------------------------------------------------------------------------------------------
 
     def open(self, bucket: int) -> None:
-        """Takes over the bucket's published generation; whatever else lies in its region is to be given back."""
+        """Takes over the bucket's published generation. All other pages of its region are freed after the graces."""
         self._growths[bucket] = 0
         self._trim_after[bucket] = GRACES
 
     def close(self, bucket: int) -> None:
-        """Gives the bucket up, and forgets its generation under construction."""
+        """Ends the ownership of the bucket, and drops its generation under construction."""
         self._growths[bucket] = 0
         del self._trim_after[bucket]
 
@@ -93,12 +94,12 @@ class IndexWriter:
             if left == 0:
                 continue
             self._trim_after[bucket] = left - 1
-            # While a generation is under construction its publication will bring the next trim.
+            # A generation under construction lies in these pages; its publication starts the next wait for a trim.
             if left == 1 and not self._growths[bucket, GROWTH_CAPACITY]:
                 self._trim(bucket)
 
     def _trim(self, bucket: int) -> None:
-        """Gives back the pages of every generation but the published one."""
+        """Frees the pages of the bucket's region that do not belong to the published generation."""
         word, region_slots = int(self._headers[bucket, index.GENERATION]), self._place.region_slots
         half, region_first = region_slots // 2, self._place.bucket_slot(bucket)
         first, capacity = index.generation_first(word, region_first, region_slots), index.capacity_of(word)
@@ -110,9 +111,11 @@ class IndexWriter:
     # --- growth -----------------------------------------------------------------------------------------------
 
     def make_room(self, counts: Int64) -> MemoryBudgetError | None:
-        """Makes sure that `counts[bucket]` more slots (int64 [buckets]) can be used. A bucket whose growth is not
-        allowed now goes on with what its index has room for: `rooms` tells how many, the answer why. Raises
-        ArenaFullError."""
+        """Grows the indexes so that counts[bucket] more slots (int64 [buckets]) can be used.
+
+        A bucket whose growth the memory budget does not allow at present keeps its index: `rooms` gives the slots that
+        it has left, and the last refusal is returned. Raises ArenaFullError.
+        """
         refusal: MemoryBudgetError | None = None
         capacities = self._headers[:, index.GENERATION] & ((1 << index.CAPACITY_BITS) - 1)
         used = self._headers[:, index.USED_SLOTS] + counts
@@ -125,7 +128,7 @@ class IndexWriter:
         return refusal
 
     def rooms(self) -> Int64:
-        """int64 [buckets]: how many more slots of each can be used as they are."""
+        """How many more slots of each bucket's published generation can be used: int64 [buckets]."""
         capacities = self._headers[:, index.GENERATION] & ((1 << index.CAPACITY_BITS) - 1)
         left: Int64 = capacities * _FULL // _PARTS - self._headers[:, index.USED_SLOTS]
         return np.maximum(0, left)
@@ -139,7 +142,7 @@ class IndexWriter:
         for _ in range(_MOST_GROWTHS):
             if self._room(bucket) >= incoming:
                 return
-            # More at once than the generation was laid out for.
+            # More ids come in one call than the generation was sized for.
             if not self._growths[bucket, GROWTH_CAPACITY]:
                 self._begin_growth(bucket, incoming)
             self._advance(bucket, self._remaining(bucket))
@@ -148,38 +151,39 @@ class IndexWriter:
 
     def _full(self, bucket: int, what: str) -> ArenaFullError:
         return ArenaFullError(
-            f"the index of table {self._name!r}, bucket {bucket}, has no place for {what}: {self._room(bucket)} slots "
-            "of its largest generation are left",
-            hint="give the job more memory, set evict_after_samples, or raise admit_after",
+            f"the index of table {self._name!r}, bucket {bucket}, has no room for {what}: its largest generation has "
+            f"{self._room(bucket)} slots left",
+            hint="raise resources.memory, set evict_after_samples, or raise admit_after",
         )
 
     def _generation(self, bucket: int) -> tuple[int, int]:
-        """(first slot, slots) of the published generation."""
+        """(first slot, number of slots) of the published generation."""
         word = int(self._headers[bucket, index.GENERATION])
         first = index.generation_first(word, self._place.bucket_slot(bucket), self._place.region_slots)
         return first, index.capacity_of(word)
 
     def _room(self, bucket: int) -> int:
-        """Slots that may still be used of the published generation."""
+        """Slots of the published generation that may still be used."""
         _, capacity = self._generation(bucket)
         return capacity * _FULL // _PARTS - int(self._headers[bucket, index.USED_SLOTS])
 
     def _remaining(self, bucket: int) -> int:
-        """Slots to allocate and to copy until the generation under construction is complete."""
+        """Slots that have to be allocated and copied until the generation under construction is complete."""
         _, capacity = self._generation(bucket)
         growth = self._growths[bucket]
         return int(growth[GROWTH_CAPACITY] - self._allocated[bucket] + capacity - growth[GROWTH_COPIED])
 
     def _begin_growth(self, bucket: int, incoming: int) -> None:
         header, largest = self._headers[bucket], self._place.region_slots // 2
-        # Until the copy is complete so many more may come.
+        # Upper bound of the rows that exist when the copy is complete.
         needed = int(header[index.LIVE_ROWS]) + max(incoming, self._room(bucket))
         pending = self._pending(bucket)
-        # Sightings are a courtesy with bounds: when they alone would overfill the index they start anew. All at once,
-        # so that those of this very call are not dropped with them.
+        # Sightings of ids without a row may be dropped. They are dropped when rows and sightings together exceed half
+        # of the largest generation. The copy is then made within this call, before the ids of this call are sighted,
+        # so that their sightings are kept.
         keep_pending = _SLOTS_PER_KEY * (needed + pending) <= largest
         capacity = self._capacity_for(needed + pending * keep_pending)
-        # What the sample did not see is dropped when the generation is full of what it was made for.
+        # `pending` may be an estimate: sightings beyond this number are not copied, so that rows find their slots.
         most_pending = max(0, capacity // 2 - int(header[index.LIVE_ROWS])) if keep_pending else 0
         self._growths[bucket] = (self._next_first(bucket), capacity, 0, 0, most_pending)
         self._allocated[bucket] = 0
@@ -187,34 +191,36 @@ class IndexWriter:
             try:
                 self._advance(bucket, self._remaining(bucket))
             except MemoryBudgetError:
-                self._growths[bucket] = 0  # it is too small for those that would be kept next time
+                self._growths[bucket] = 0  # the next attempt may keep sightings, for which this one is too small
                 raise
 
     def _pending(self, bucket: int) -> int:
-        """Sighted ids without a row in the published generation: a close estimate, since counting all takes long."""
+        """Number of ids in the published generation that were sighted and have no row. In a large generation it is
+        estimated from a sample, because counting all slots takes long."""
         first, capacity = self._generation(bucket)
         if capacity == 0 or self._arena.admit_after(self._table) == 1:
             return 0
         if capacity <= _SAMPLE_SLOTS:
             return index_upkeep.count_slots(self._place.slots, first, capacity)[1]
-        # Pages from everywhere: ids that were made to lie close to each other are seen, too.
+        # The sample has pages from the whole generation, so it also meets ids that were crafted to lie close together.
         stride = capacity // (_SAMPLE_SLOTS // _PAGE_SLOTS)
         pages = range(0, capacity - _PAGE_SLOTS + 1, stride)
         pending = sum(index_upkeep.count_slots(self._place.slots, first + at, _PAGE_SLOTS)[1] for at in pages)
         return pending * capacity // (len(pages) * _PAGE_SLOTS)
 
     def _capacity_for(self, keys: int) -> int:
-        """Whole pages of slots of which `keys` take half, if the region has so many."""
+        """Slots for a generation of which `keys` keys take half, in whole pages; at most half of the region."""
         wanted = -(-_SLOTS_PER_KEY * keys // _PAGE_SLOTS) * _PAGE_SLOTS
         return min(self._place.region_slots // 2, max(index.MIN_CAPACITY, wanted))
 
     def _next_first(self, bucket: int) -> int:
-        """First slot of the generation after the published one."""
+        """First slot of the generation that follows the published one."""
         next_word = int(self._headers[bucket, index.GENERATION]) + (1 << index.CAPACITY_BITS)
         return index.generation_first(next_word, self._place.bucket_slot(bucket), self._place.region_slots)
 
     def _advance(self, bucket: int, slots: int) -> None:
-        """Allocates and copies `slots` slots of the generation under construction; publishes it when it is complete."""
+        """Allocates and copies `slots` slots of the generation under construction, and publishes it when it is
+        complete. Raises ArenaFullError."""
         growth = self._growths[bucket]
         new_first, new_capacity = int(growth[GROWTH_FIRST]), int(growth[GROWTH_CAPACITY])
         if not new_capacity:
@@ -248,7 +254,7 @@ class IndexWriter:
             self._publish(bucket, new_capacity, int(growth[GROWTH_USED]))
 
     def _clear(self, first: int, count: int, patience_s: float = 0.0) -> None:
-        """Zeroed and allocated slots for a generation that is not the published one."""
+        """Allocates and zeroes `count` slots, which do not belong to the published generation."""
         file, offset, length = self._arena.files.index, SLOT_BYTES * first, SLOT_BYTES * count
         file.punch(offset, length)
         purpose = f"the index of table {self._name!r}"
@@ -263,7 +269,8 @@ class IndexWriter:
         self._trim_after[bucket] = GRACES
 
     def follow(self, keys: Int64, positions: Int64) -> None:
-        """Repeats what happened to keys (int64 [n]) at `positions` in generations under construction."""
+        """Repeats the last change of the keys (int64 [n]) at `positions` in generations under construction. Raises
+        ArenaFullError."""
         if not self._growths[:, GROWTH_CAPACITY].any():
             return
         place = self._place
@@ -281,15 +288,15 @@ class IndexWriter:
         )
         if position >= 0:
             bucket = int(index.buckets_of(keys[position : position + 1], place.shift)[0])
-            self._growths[bucket] = 0  # what is published stays complete
+            self._growths[bucket] = 0  # only the unfinished copy is lost; the published generation is complete
             raise self._full(bucket, f"id {keys[position]}")
 
-    # --- from nothing -----------------------------------------------------------------------------------------
+    # --- rebuilding -------------------------------------------------------------------------------------------
 
     def rebuild(self, bucket: int, ids: Int64, seen: UInt32) -> None:
-        """Publishes a generation of the bucket's rows with `seen != 0` (ids int64 [n], seen uint32 [n]).
+        """Builds and publishes a generation with the bucket's rows whose `seen` is not 0.
 
-        Raises ArenaFullError, and ArenaError for an id that has two rows.
+        ids: int64 [n]; seen: uint32 [n]. Raises ArenaFullError, and ArenaError for an id that has two rows.
         """
         self._growths[bucket] = 0
         first, capacity = self._next_first(bucket), self._capacity_for(int(np.count_nonzero(seen)))

@@ -1,8 +1,8 @@
-"""Gates that other machines reach.
+"""Gates: encrypted and authenticated sockets for processes of other machines.
 
 Modules:
-    keys         CURVE keys, and the processes that may come in
-    listener     the listening socket of a gate
-    tcp_router   both ends of a way between machines
-    refusals     what is said of refused messages
+    keys         CURVE keys, and the list of processes that a gate admits
+    listener     the listening socket of a gate, and its limit on descriptors
+    tcp_router   both ends of a connection between machines: names, limits, long messages in parts
+    refusals     bounded reports of refused messages
 """

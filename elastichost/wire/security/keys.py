@@ -1,9 +1,10 @@
-"""CURVE keys of processes, and who may come in where other machines can knock.
+"""CURVE keys of processes, and the list of processes that a gate admits.
 
-Within one machine no keys are needed: sockets are files in a directory that only its user can enter. A socket on a
-network has a *gate* beside that: an address of one named interface, where CURVE is spoken and nothing else, and a list
-of the public keys that may come in, each for one process. A client that knows the server's key is not let in by that
-alone. Keys are made by the supervisor, travel over the standard input of ssh, and are in no argv, environment or file.
+Within one machine no keys are needed: sockets are files in a directory that only its user can enter. A socket that
+other machines reach also has a *gate*: an address of one named interface that accepts only the CURVE protocol, and a
+list of the admitted public keys, each of which belongs to one process. The server's public key alone does not admit a
+client. The supervisor makes all keys and sends them over the standard input of ssh, so no key is in argv, in the
+environment or in a file.
 """
 
 from __future__ import annotations
@@ -31,12 +32,12 @@ __all__ = [
 ]
 
 DOMAIN = "elastichost"
-# Whoever does not shake hands within this is sent away: what waits at the door costs a descriptor.
+# A connection without a complete handshake after this time is closed, because it costs a descriptor.
 HANDSHAKE_MS = 3000
 
 
 class KeyPair(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Both in Z85, 40 characters. The secret is shown by no `repr`."""
+    """A CURVE key pair, each key in Z85 (40 characters). `repr` does not show the secret key."""
 
     public: str
     secret: str
@@ -46,52 +47,54 @@ class KeyPair(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Pass(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a client shows: its own keys; and the public key that the server has to have."""
+    """The keys for a connection to a gate. keys: the client's own. server: the public key that the server must have."""
 
     keys: KeyPair
     server: str
 
 
 def new_keys() -> KeyPair:
-    """From the kernel's randomness."""
+    """Makes a key pair from the kernel's random numbers."""
     public, secret = zmq.curve_keypair()
     return KeyPair(public.decode("ascii"), secret.decode("ascii"))
 
 
 class AllowList:
-    """Public keys that may come in, and for whom each speaks. A thread of the library asks while its owner changes it:
-    the list is replaced as a whole."""
+    """The public keys that a gate admits, each with the name of its process. A thread of the ZeroMQ library reads the
+    list while its owner changes it, so each change replaces the list as a whole."""
 
     def __init__(self, names: Mapping[str, str] | None = None) -> None:
         self._names = dict(names or {})
 
     def replace(self, names: Mapping[str, str]) -> None:
-        """names: public key -> process (`worker-0.1`). Who is not among them any more is heard no more."""
+        """Replaces the list. names: public key -> process (`worker-0.1`). Messages of processes that are not in the new
+        list are refused from now on."""
         self._names = dict(names)
 
     def allow(self, key: str, name: str) -> None:
         self._names = {**self._names, key: name}
 
     def revoke(self, name: str) -> None:
-        """All keys of one process."""
+        """Removes all keys of one process."""
         self._names = {key: other for key, other in self._names.items() if other != name}
 
     def speaker(self, key: str) -> str | None:
-        """For whom the holder of this key speaks; None: for nobody."""
+        """The process that this key belongs to; None if the key is not admitted."""
         return self._names.get(key)
 
     def is_allowed(self, name: str) -> bool:
-        """Whether that process has a key."""
+        """Whether the process has an admitted key."""
         return name in self._names.values()
 
     def callback(self, domain: str, key: bytes) -> bool:
-        """As `zmq.auth` asks, at each handshake."""
+        """Whether a key is admitted. `zmq.auth` calls this at each handshake."""
         return domain == DOMAIN and key.decode("ascii", "replace") in self._names
 
 
 @dataclass(frozen=True, slots=True)
 class Gate:
-    """Where other machines reach a socket. address: of one interface, as `gate_at` names it, or with a port."""
+    """The address and the keys at which other machines reach a socket. address: of one interface, as `gate_at` gives
+    it, or with a port."""
 
     address: str
     keys: KeyPair
@@ -99,18 +102,19 @@ class Gate:
 
 
 def gate_at(address: str) -> str:
-    """Any free port of an address, as a gate is named."""
+    """The address of a gate at any free port of an IP address."""
     return f"tcp://[{address}]:*" if ":" in address else f"tcp://{address}:*"
 
 
 def is_version_6(address: str) -> bool:
-    """Whether `tcp://[::1]:5000` is an address of IPv6."""
+    """Whether an address such as `tcp://[::1]:5000` is an IPv6 address."""
     return address.startswith("tcp://[")
 
 
 def guard(gate: Gate, socket: zmq.Socket[bytes], context: zmq.Context[zmq.Socket[bytes]]) -> ThreadAuthenticator:
-    """Before the socket is bound there. `stop` what is returned before the context ends."""
-    from zmq.auth.thread import ThreadAuthenticator  # asyncio comes with it: only where there is a gate
+    """Makes a socket require CURVE with an admitted key. Call it before the socket is bound to the gate, and `stop` the
+    returned authenticator before the context ends."""
+    from zmq.auth.thread import ThreadAuthenticator  # it imports asyncio, so it is imported only if there is a gate
 
     authenticator = ThreadAuthenticator(context)
     authenticator.start()
@@ -124,7 +128,7 @@ def guard(gate: Gate, socket: zmq.Socket[bytes], context: zmq.Context[zmq.Socket
 
 
 def present(shown: Pass, socket: zmq.Socket[bytes]) -> None:
-    """Before the socket is connected."""
+    """Sets the keys of a client's socket. Call it before the socket is connected."""
     socket.setsockopt(zmq.CURVE_SERVERKEY, shown.server.encode())
     socket.setsockopt(zmq.CURVE_PUBLICKEY, shown.keys.public.encode())
     socket.setsockopt(zmq.CURVE_SECRETKEY, shown.keys.secret.encode())

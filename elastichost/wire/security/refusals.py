@@ -1,6 +1,6 @@
-"""What is said of messages that are refused: the first few of a time in full, of the rest how many they were.
+"""Reports of refused messages: the first 20 of each 10 s in full, of the others only their number.
 
-Who may send them may send thousands a second: a log, a journal and whoever reads them have their bounds, too.
+A peer may send thousands of bad messages a second. The bound keeps logs and journals short and readable.
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ MOST_LETTERS = 500
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """What is to be said: why a message is refused, and how many were refused since the last one that was told of, this
-    one included."""
+    """A report. error: why a message is refused. count: how many messages were refused since the last report, including
+    this one."""
 
     error: str
     count: int = 1
 
 
 class Refusals:
-    """Pure."""
+    """Counts refused messages, and decides which of them are reported. Pure."""
 
     def __init__(self) -> None:
         self._began_s = 0.0
         self._in_window = 0
 
     def note(self, error: str, now_s: float) -> Refusal | None:
-        """A message is refused. What is to be said of it; None: nothing."""
+        """Counts a refused message. Returns its report, or None if it is not reported."""
         untold = 0
         if now_s - self._began_s >= WINDOW_S:
             untold = max(0, self._in_window - MOST_TOLD)
@@ -44,13 +44,13 @@ class Refusals:
 
 
 class RefusalLog:
-    """For a process whose log is its standard output."""
+    """Prints reports of refused messages to the standard output, which is the log of the process."""
 
     def __init__(self) -> None:
         self._refusals = Refusals()
 
     def __call__(self, error: str) -> None:
-        """A message is refused."""
+        """Counts a refused message, and prints its report if there is one."""
         told = self._refusals.note(error, time.monotonic())
         if told is not None:
             what = "a message" if told.count == 1 else f"{told.count} messages; the last"

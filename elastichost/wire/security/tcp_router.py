@@ -1,8 +1,12 @@
-"""Both ends of a way between machines: the ROUTER behind a gate, and what a client has to do to be heard there.
+"""Both ends of a connection between machines: the ROUTER behind a gate, and the rules for its clients.
 
-ZeroMQ reads a message part whole before it knows who sends it, keeps for a peer what that does not read, and gives a
-name to whoever claims it first. So at a gate no part is longer than PART_BYTES, few messages wait for or from one peer,
-and a client adds to its name what nobody else can foresee: a name is taken by the message whose key may use it.
+Three properties of ZeroMQ let a peer attack a ROUTER, and a gate limits each:
+
+- ZeroMQ reads a message part completely before the sender can be checked. At a gate no part is longer than PART_BYTES;
+  `cut` and `join` split longer frames.
+- ZeroMQ keeps the messages that a peer does not read. At a gate few messages wait for or from one peer (`Waiting`).
+- ZeroMQ gives a routing id to the first peer that uses it. So a client adds a random suffix to its name, which no other
+  peer can guess, and the name is bound to the routing id of the first message with a key that may use the name.
 """
 
 from __future__ import annotations
@@ -29,27 +33,27 @@ __all__ = ["MAX_ROUTES", "PART_BYTES", "OuterRouter", "Waiting", "cut", "join", 
 
 PART_BYTES = 64 * 1024
 CURVE_BYTES = 256  # more than encryption adds to a part, and more than any part of a handshake
-MAX_ROUTES = (
-    16  # conversations with one incarnation: a worker's threads have one each, a PS one for each round of copies
-)
+MAX_ROUTES = 16  # connections of one incarnation: one for each thread of a worker, one for each round of copies of a PS
 _MARK = b"#"
 
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """Messages that wait at most for one peer to read them, and from one peer to be read."""
+    """Limits of queued messages. to_peer: sent to one peer and not read by it. from_peer: received from one peer and
+    not read here."""
 
     to_peer: int
     from_peer: int
 
 
 def unforeseen(identity: str) -> bytes:
-    """The name under which a client comes to a gate: nobody else can have taken it before."""
+    """The routing id of a client at a gate: its name and a random suffix, which no other peer can guess."""
     return identity.encode() + _MARK + secrets.token_hex(8).encode()
 
 
 def cut(parts: Sequence[Frame]) -> Iterator[Frame]:
-    """What is longer goes in several: one of exactly PART_BYTES is continued by the next."""
+    """Splits parts that are too long for a gate. A piece of exactly PART_BYTES is continued by the next piece, so the
+    last piece of a part is shorter, or empty."""
     for part in parts:
         size_bytes = frame_bytes(part)
         if size_bytes < PART_BYTES:
@@ -61,12 +65,12 @@ def cut(parts: Sequence[Frame]) -> Iterator[Frame]:
 
 
 def join(pieces: Sequence[memoryview]) -> list[memoryview]:
-    """Undoes `cut`. Raises ProtocolError for what it cannot have made."""
+    """Joins the pieces that `cut` made. Raises ProtocolError for pieces that `cut` cannot have made."""
     parts: list[memoryview] = []
     begun: list[memoryview] = []
     for piece in pieces:
         if piece.nbytes > PART_BYTES:
-            raise ProtocolError(f"a part of {piece.nbytes} bytes came through a gate; {PART_BYTES} are allowed")
+            raise ProtocolError(f"a gate received a part of {piece.nbytes} bytes; the limit is {PART_BYTES}")
         begun.append(piece)
         if piece.nbytes < PART_BYTES:
             parts.append(begun[0] if len(begun) == 1 else memoryview(b"".join(begun)))
@@ -75,20 +79,23 @@ def join(pieces: Sequence[memoryview]) -> list[memoryview]:
         raise ProtocolError("a message ended within a frame")
     if sum(part.nbytes for part in parts) > MAX_MESSAGE_BYTES:
         raise ProtocolError(f"a message is larger than {MAX_MESSAGE_BYTES} bytes")
+
     return parts
 
 
 class OuterRouter:
-    """A ROUTER that is bound to a gate. Names are those of the conversation: `worker-0.1` or `worker-0.1/pull1`."""
+    """A ROUTER socket that is bound to a gate. A name is that of the conversation: `worker-0.1` or
+    `worker-0.1/pull1`."""
 
     def __init__(self, gate: Gate, waiting: Waiting, context: zmq.Context[zmq.Socket[bytes]]) -> None:
-        """Raises OSError when the gate's address is none of this machine's, or taken."""
+        """Raises OSError when the gate's address is not an address of this machine, or is in use."""
         self._door, self._allowed = Door(gate.address), gate.allowed
         self._routes: dict[str, OrderedDict[bytes, bytes]] = {}  # incarnation -> name -> routing id, the newest last
         self.socket = context.socket(zmq.ROUTER)
         self.socket.setsockopt(zmq.LINGER, 0)
         self.socket.setsockopt(zmq.ROUTER_MANDATORY, 1)
-        # Who comes again under a name that nobody else knows is the same peer, whose connection before was cut.
+        # No other peer can guess a routing id, so a second connection with the same one is the same peer after its
+        # first connection was cut.
         self.socket.setsockopt(zmq.ROUTER_HANDOVER, 1)
         self.socket.setsockopt(zmq.MAXMSGSIZE, PART_BYTES + CURVE_BYTES)
         self.socket.setsockopt(zmq.SNDHWM, waiting.to_peer)
@@ -101,7 +108,8 @@ class OuterRouter:
         return self._door.address
 
     def receive(self) -> tuple[bytes, list[memoryview]] | None:
-        """(name, parts). Raises ProtocolError for a message whose sender's key may not use that name, or no message."""
+        """The next (name, parts), or None. Raises ProtocolError for a message with a key that does not belong to its
+        name, and for a malformed one."""
         self._door.tend(time.monotonic())
         try:
             routing_id, *frames = self.socket.recv_multipart(zmq.NOBLOCK, copy=False)
@@ -110,13 +118,13 @@ class OuterRouter:
         name, mark, _ = routing_id.bytes.rpartition(_MARK)
         speaker = self._allowed.speaker(str(frames[-1].get("User-Id")))
         if speaker is None or not mark or name.partition(b"/")[0] != speaker.encode():
-            raise ProtocolError(f"peer {name[:100]!r} has the key of {speaker or 'nobody who may speak'}")
+            raise ProtocolError(f"peer {name[:100]!r} has the key of {speaker or 'no admitted process'}")
         self._note_route(speaker, name, routing_id.bytes)
         return name, join([frame.buffer for frame in frames])
 
     def _note_route(self, speaker: str, name: bytes, routing_id: bytes) -> None:
-        """Whoever comes first under a name keeps it: a client has it for its life, through all its connections. Raises
-        ProtocolError."""
+        """Binds a name to the routing id that uses it first. A client keeps its routing id for its whole life, also
+        when it reconnects. Raises ProtocolError for a second routing id."""
         routes = self._routes.get(speaker)
         if routes is None:
             self._routes = {
@@ -126,17 +134,17 @@ class OuterRouter:
             }
             routes = self._routes[speaker] = OrderedDict()
         if routes.setdefault(name, routing_id) != routing_id:
-            raise ProtocolError(f"peer {name[:100]!r} comes a second time, from elsewhere")
+            raise ProtocolError(f"peer {name[:100]!r} is connected already, with another routing id")
         routes.move_to_end(name)
         while len(routes) > MAX_ROUTES:
             routes.popitem(last=False)
 
     def knows(self, name: bytes) -> bool:
-        """Whether somebody speaks under that name."""
+        """Whether a peer has sent a valid message with this name."""
         return name in self._routes.get(_incarnation_of(name), ())
 
     def routing_id(self, name: bytes) -> bytes:
-        """Of a name that it `knows`."""
+        """The routing id of a name, for which `knows` is true."""
         return self._routes[_incarnation_of(name)][name]
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""Mailboxes: whoever looks, at any moment of the writing, finds a whole message or none."""
+"""Mailboxes: at any moment of the writing a reader finds a complete message or none."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ELEMENTS = 10
 
 
 def mailboxes(path: Path) -> tuple[Mailbox, Mailbox]:
-    """A worker's, and the same one as a PS maps it."""
+    """The mailbox of a worker, and the same mailbox as mapped by a PS."""
     size_bytes = MAILBOX_HEAD_BYTES + 4 * ELEMENTS
     file = MappedFile.create(path, size_bytes)
     file.allocate(0, size_bytes, "a mailbox")
@@ -26,8 +26,8 @@ def mailboxes(path: Path) -> tuple[Mailbox, Mailbox]:
 def test_a_message_is_whole_or_not_there_at_every_moment_of_its_writing(
     tmp_path: Path, incarnation: int, sequence: int
 ) -> None:
-    """The sequence number says that it is released: it goes before the message is written over, of whichever
-    incarnation, and comes when the next is whole."""
+    """The sequence number marks a released message: it becomes 0 before the message of any incarnation is overwritten,
+    and is set when the next message is complete."""
     worker, server = mailboxes(tmp_path / "mailbox")
     worker.post(1, 4, b"the fourth")
     seen = list[tuple[tuple[int, bytes] | None, ...]]()
@@ -43,4 +43,4 @@ def test_a_message_is_whole_or_not_there_at_every_moment_of_its_writing(
     after = (released, None) if incarnation == 1 else (None, released)
     assert seen[0] == before and seen[-1] == after
     assert [one for one in seen if one not in (before, nothing, after)] == []
-    assert nothing in seen, "it was looked at while it was written"
+    assert nothing in seen, "the reader ran while the message was written"

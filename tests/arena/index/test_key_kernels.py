@@ -1,4 +1,4 @@
-"""Keys of a batch, table after table: distinct ones, owners, rows, heat; against plain Python."""
+"""Kernels over the keys of a batch (distinct keys, owners, rows, heat), compared with plain Python."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ KEYS = st.lists(st.one_of(INT64, st.integers(-3, 3), st.integers(0, 40).map(lamb
 @settings(deadline=None)
 @given(of_feature=st.lists(KEYS, min_size=1, max_size=5), seed=st.integers(0, 9))
 def test_unique_keys_keep_the_order_of_first_appearance(of_feature: list[list[int]], seed: int) -> None:
-    """Features are dealt to three tables in any order; a table may have none."""
+    """The features belong to three tables in random order; a table may have none."""
     rng = np.random.default_rng(seed)
     table_of = rng.integers(0, 3, len(of_feature))
     features = [[f for f in range(len(of_feature)) if table_of[f] == table] for table in range(3)]
@@ -46,7 +46,7 @@ def test_unique_keys_keep_the_order_of_first_appearance(of_feature: list[list[in
 @settings(deadline=None)
 @given(dynamic=KEYS, rows=st.lists(st.integers(-1, 99), max_size=40), seed=st.integers(0, 99))
 def test_items_are_split_by_the_owner_of_their_bucket(dynamic: list[int], rows: list[int], seed: int) -> None:
-    """One table of keys with 16 buckets, one of rows with 10 to a bucket."""
+    """A table of keys with 16 buckets, and a table of rows with 10 rows in each bucket."""
     owners = np.random.default_rng(seed).integers(2, 5, 26).astype(np.uint16)
     items, bounds = np.array([*dynamic, *rows], np.int64), np.array([0, len(dynamic), len(dynamic) + len(rows)])
     buckets = [sharding.bucket_of_hash(sharding.mix64(key), 16) for key in dynamic]

@@ -1,4 +1,4 @@
-"""Pushes that wait: whoever looks, at any moment of the writing, finds a whole one or none."""
+"""Staged pushes: at any moment of the writing a reader finds a complete push or none."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def area(tmp_path: Path) -> Iterator[StagingArea]:
 
 
 def look(area: StagingArea) -> Seen | None:
-    """A copy of all that waits of the stager."""
+    """A copy of the stager's staged push."""
     found = area.read(STAGER)
     if found is None:
         return None
@@ -48,7 +48,8 @@ def look(area: StagingArea) -> Seen | None:
 def test_a_push_is_whole_or_not_there_at_every_moment_of_its_writing(
     area: StagingArea, tmp_path: Path, count: int, later: int
 ) -> None:
-    """The stamp says which push it is: it goes before the push is written over, and comes when the next is whole."""
+    """The stamp identifies the push: it becomes 0 before the push is overwritten, and is set when the next one is
+    complete."""
     area.write(STAGER, stamp_of(1, 8), 5, 1.0, *push(count, 1.0))
     other = StagingArea(tmp_path, SERVER, TABLES)  # as a successor would open it
     before, seen = look(other), list[Seen | None]()
@@ -60,33 +61,33 @@ def test_a_push_is_whole_or_not_there_at_every_moment_of_its_writing(
     assert after[:3] == (stamp_of(1, 9), 6, 0.5) and after[5] == [2.0] * (4 * later + 4)
     assert seen[0] == before and seen[-1] == after
     assert [one for one in seen if one not in (before, None, after)] == []
-    assert None in seen, "it was looked at while it was written"
+    assert None in seen, "the reader ran while the push was written"
     other.close()
 
 
-def test_what_is_dropped_is_gone_and_a_successor_finds_what_waits(area: StagingArea, tmp_path: Path) -> None:
+def test_dropped_pushes_are_gone_and_a_successor_finds_the_staged_ones(area: StagingArea, tmp_path: Path) -> None:
     for stager in (STAGER, 9):
         area.write(stager, stamp_of(1, 8), 5, 1.0, *push(3, 1.0))
     area.drop(9)
     successor = StagingArea(tmp_path, SERVER, TABLES)
     assert successor.waiting() == (STAGER,)
     assert (successor.stamp(9), successor.shard_map_epoch(9), successor.shard_map_epoch(STAGER)) == (0, 0, 5)
-    assert StagingArea(tmp_path, SERVER + 1, TABLES).waiting() == (), "of another PS"
+    assert StagingArea(tmp_path, SERVER + 1, TABLES).waiting() == (), "another PS has none"
     successor.close()
 
 
-def test_a_push_that_has_no_room_leaves_the_one_that_waits(area: StagingArea) -> None:
+def test_a_push_that_is_too_large_leaves_the_staged_one(area: StagingArea) -> None:
     area.write(STAGER, stamp_of(1, 8), 5, 1.0, *push(3, 1.0))
     before, (rows, bounds, _) = look(area), push(3, 2.0)
     gradients = np.broadcast_to(np.float32(1.0), (MAX_PUSH_BYTES // 4,))  # takes no memory
-    with pytest.raises(ArenaError, match="cannot be staged"):
+    with pytest.raises(ArenaError, match="can be staged"):
         area.write(STAGER, stamp_of(1, 9), 5, 1.0, rows, bounds, gradients)
     assert look(area) == before
 
 
-def test_a_stager_that_there_cannot_be_is_refused(area: StagingArea) -> None:
+def test_a_stager_out_of_range_is_refused(area: StagingArea) -> None:
     for stager in (-1, MAX_STAGERS):
-        with pytest.raises(ArenaError, match="places for 256"):
+        with pytest.raises(ArenaError, match="out of range .0 to 255"):
             area.write(stager, 1, 1, 1.0, *push(3, 1.0))
 
 

@@ -1,4 +1,4 @@
-"""The undo record by itself; what it is for is tested with kills, in tests/ps/test_applier.py."""
+"""The undo record alone; tests/ps/test_applier.py tests recovery after kills."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def test_old_lines_are_not_written_over_while_they_may_be_needed(tmp_path: Path)
     record = UndoRecord(tmp_path, 0, tables=1)
     record.begin([(5, 9)], ROWS, BOUNDS, 8, 2).lines[:] = 7.0
     record.activate()
-    with pytest.raises(ArenaError, match="neither finished nor taken back"):
+    with pytest.raises(ArenaError, match="not finished or taken back"):
         record.begin([(6, 1)], ROWS + 1, BOUNDS, 8, 2)
     record.close()
     successor = UndoRecord(tmp_path, 0, tables=1)

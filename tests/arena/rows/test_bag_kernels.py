@@ -52,7 +52,7 @@ EMBEDDINGS = st.lists(
 
 
 class Problem:
-    """Random rows, ids and upstream gradients of a batch, and what should come of them (float64)."""
+    """Random rows, ids and upstream gradients of a batch, and the expected results (float64)."""
 
     def __init__(self, embeddings: list[Embedding], size: int, seed: int) -> None:
         rng = np.random.default_rng(seed)
@@ -104,7 +104,7 @@ class Problem:
         return out
 
     def row_gradients(self, number: int) -> tuple[Float64, npt.NDArray[np.bool_]]:
-        """Of embedding `number`: float64 [rows, width], and which rows the batch has."""
+        """The summed gradients of embedding `number`, float64 [rows, width], and which of its rows the batch has."""
         e, upstream = self.embeddings[number], self.gradient.reshape(self.size, self.width).astype(np.float64)
         sums, touched = np.zeros((e.rows, e.width)), np.zeros(e.rows, bool)
         for entry in range(*self.updates[number][:2]):

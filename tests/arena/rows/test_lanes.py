@@ -71,7 +71,7 @@ def arithmetic(left: Float32, right: Float32, out: Float32) -> None:
     out[17] = lane(a, 2)
 
 
-def test_arithmetic_is_numpys() -> None:
+def test_arithmetic_equals_that_of_numpy() -> None:
     left, right = np.array([1.5, -2.25, 3.125, 0.1], np.float32), np.array([3.0, 0.3, 7.0, 11.0], np.float32)
     out = np.zeros(18, np.float32)
     arithmetic(left, right, out)
@@ -111,7 +111,7 @@ def test_bfloat16_comes_back_as_the_float32_it_is() -> None:
 
 
 @pytest.mark.parametrize("value", [np.inf, -np.inf, np.nan])
-def test_what_is_not_finite_stays_what_it_is(value: float) -> None:
+def test_infinities_and_nan_are_not_rounded(value: float) -> None:
     for seed in range(8):
         bits = rounded(np.full(16, value, np.float32), seed).astype(np.uint32) << 16
         np.testing.assert_array_equal(bits.view(np.float32), np.full(16, value, np.float32))

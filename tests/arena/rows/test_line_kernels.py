@@ -40,10 +40,10 @@ def embedding(index: int, table: int, dim: int, optimizer: RowOptimizer = "sgd")
     narrow=st.booleans(),
     seed=st.integers(0, 99),
 )
-def test_what_is_gathered_is_the_rows_and_scattering_brings_it_back(
+def test_gathered_lines_equal_the_rows_and_scattering_restores_them(
     dims: list[tuple[int, int]], counts: tuple[int, int, int], narrow: bool, seed: int
 ) -> None:
-    """Rows of every embedding follow one another; -1 is a line of zeros."""
+    """The rows of every embedding follow one another; the number -1 gives a line of zeros."""
     rng = np.random.default_rng(seed)
     plan = LinePlan([embedding(i, table, dim) for i, (table, dim) in enumerate(dims)])
     bounds = np.cumsum([0, *counts])
@@ -92,8 +92,8 @@ def fused(spec: EmbeddingSpec, weights: npt.NDArray[np.float32]) -> SplitTableBa
 
 
 @pytest.mark.parametrize("dim", [1, 6, 16, 20])
-def test_optimizers_are_fbgemms(dim: int) -> None:
-    """One embedding of each optimizer, in one call."""
+def test_optimizers_equal_those_of_fbgemm(dim: int) -> None:
+    """One embedding with each optimizer, in one call."""
     names: list[RowOptimizer] = ["rowwise_adagrad", "sgd", "adagrad"]
     specs = [embedding(i, i, dim, name) for i, name in enumerate(names)]
     width, rng = specs[0].padded_dim, np.random.default_rng(5)
@@ -126,7 +126,8 @@ def test_optimizers_are_fbgemms(dim: int) -> None:
 
 
 def test_updates_of_bfloat16_rows_are_right_on_average() -> None:
-    """Steps far below a row's precision: a thousand of them move it as far as one of a thousand times their size."""
+    """Steps far below the precision of a row: a thousand of them move it as far as one step of a thousand times the
+    size."""
     spec = embedding(0, 0, 16)
     plan, bounds = LinePlan([spec]), np.array([0, 50])
     rows = np.full(50 * 16, 0x3F80, np.uint16)  # 1.0

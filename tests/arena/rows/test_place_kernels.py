@@ -1,4 +1,4 @@
-"""Batches whose rows lie in two places give what the same batches give when all rows are in one."""
+"""A batch whose rows lie in two places gives the same results as with all rows in one place."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ Float32 = npt.NDArray[np.float32]
 
 
 class Placed:
-    """Of every embedding some rows are pulled: their lines follow each other, in any order, embedding after embedding.
-    What is pulled has been spoilt where it was mapped."""
+    """Some rows of every embedding are pulled: their lines follow one another in random order, embedding after
+    embedding. The mapped copies of the pulled rows are overwritten with NaN."""
 
     def __init__(self, problem: Problem, seed: int, share: float) -> None:
         rng = np.random.default_rng(seed)
@@ -51,7 +51,7 @@ class Placed:
             self.mapped[source : source + width] = np.nan
 
     def in_one(self, mapped: Float32, pulled: Float32) -> Float32:
-        """As if all had stayed mapped."""
+        """The same batch with all rows mapped."""
         whole = mapped.copy()
         for source, target, width in self.lines:
             whole[source : source + width] = pulled[target : target + width]
@@ -87,7 +87,7 @@ def test_mapped_rows_of_bfloat16_beside_pulled_ones_of_float32(problem: Problem,
 
 @settings(deadline=None)
 @given(PROBLEMS, st.integers(0, 1 << 16), SHARES)
-def test_gradients_go_to_where_their_rows_are(problem: Problem, seed: int, share: float) -> None:
+def test_gradients_are_added_where_their_rows_are(problem: Problem, seed: int, share: float) -> None:
     placed = Placed(problem, seed, share)
     sums, expected = np.zeros_like(placed.pulled), np.zeros_like(problem.rows)
     call = (problem.entries, problem.values, problem.offsets, problem.gradient)
@@ -112,7 +112,7 @@ def test_gradients_go_to_where_their_rows_are(problem: Problem, seed: int, share
         *space.arrays(),
         np.uint64(0),
     )
-    # What was pulled is as it was, and its NaN in the arena was neither read nor written.
+    # The pulled rows are unchanged, and their NaN in the arena was neither read nor written.
     for source, _, width in placed.lines:
         assert np.isnan(placed.mapped[source : source + width]).all()
         whole[source : source + width] = before[source : source + width]
@@ -121,8 +121,8 @@ def test_gradients_go_to_where_their_rows_are(problem: Problem, seed: int, share
 
 @pytest.mark.parametrize("seed", range(8))
 def test_ids_are_split_by_their_buckets(seed: int) -> None:
-    """Features of a dynamic table of 16 buckets, of a fixed one of 4 buckets of 10 rows, and of the dynamic one
-    again."""
+    """Features of a dynamic table with 16 buckets, of a fixed one with 4 buckets of 10 rows, and again of the dynamic
+    one."""
     rng = np.random.default_rng(seed)
     counts = rng.integers(0, 30, 3)
     bounds = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)

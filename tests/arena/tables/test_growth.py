@@ -1,4 +1,4 @@
-"""An index that grows a little with every call against a dictionary: any sequence of what can happen meanwhile."""
+"""An index that grows in small steps, compared with a dictionary over random sequences of operations."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def model_of(admit_after: int) -> ModelSpec:
 
 
 class IndexMachine(RuleBasedStateMachine):
-    """`rows` and `stamps` are what the index should hold; `sightings` of keys not admitted."""
+    """rows, stamps: the expected content of the index. sightings: the expected counts of keys without a row."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -126,10 +126,10 @@ def one_bucket(tmp_path: Path) -> DynamicTable:
 def test_growth_is_spread_over_the_calls_that_need_it(
     one_bucket: DynamicTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """While it lasts readers find every key, and it is over before the published generation is full."""
+    """During growth readers find every key, and growth ends before the published generation is full."""
     monkeypatch.setattr(index_growth, "_STEP_SLOTS", 1)
     arena, header = one_bucket._arena, one_bucket._headers[BUCKET]
-    calls: dict[int, list[int]] = {}  # generation -> slots left to do after each call
+    calls: dict[int, list[int]] = {}  # generation -> remaining slots after each call
     for start in range(0, len(KEYS), 10):
         keys = KEYS[start : start + 10]
         one_bucket.create(keys, np.full(len(keys), -1, np.int64), 1)
@@ -143,7 +143,7 @@ def test_growth_is_spread_over_the_calls_that_need_it(
     assert max(map(len, calls.values())) > 5, "a large generation takes many calls"
 
 
-def test_a_generation_under_construction_is_given_back_with_its_writer(
+def test_a_generation_under_construction_is_freed_after_its_writer_ends(
     one_bucket: DynamicTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(index_growth, "_STEP_SLOTS", 1)

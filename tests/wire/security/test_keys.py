@@ -1,4 +1,4 @@
-"""Who may come in at a gate, and for whom they speak there: real sockets on the loopback interface."""
+"""Which keys a gate admits, and which process each key belongs to, with real sockets on the loopback interface."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from elastichost.wire.sockets import ControlClient, ControlServer, DataClient, D
 
 JOB = 7
 PATIENCE_S = 20.0
-# Who is not let in is never heard: the test waits until a peer that knocked later was.
+# A peer that is not admitted causes no event, so a test waits until a peer that connected later has been received.
 WORKER, OTHER, SERVER = ProcessId("worker", 0, 1), ProcessId("worker", 1, 1), ProcessId("server", 0, 1)
 
 
@@ -41,7 +41,7 @@ class House:
         return client
 
     def enter(self, process: ProcessId) -> ControlClient:
-        """With keys of its own that are on the list."""
+        """Connects a process with its own keys, which are on the list."""
         keys = new_keys()
         self.allowed.allow(keys.public, str(process))
         return self.connect(process, Pass(keys, self.keys.public))
@@ -66,7 +66,7 @@ def house(tmp_path: Path) -> Iterator[House]:
     server.close()
 
 
-def test_who_is_on_the_list_speaks_and_is_answered(house: House) -> None:
+def test_an_admitted_process_is_answered(house: House) -> None:
     client = house.enter(WORKER)
     client.send(hello(WORKER))
     assert house.hear().sender == WORKER
@@ -76,7 +76,7 @@ def test_who_is_on_the_list_speaks_and_is_answered(house: House) -> None:
     assert answer is not None and isinstance(answer.message, StopMsg)
 
 
-def test_inside_needs_no_key_and_both_are_answered_where_they_are(house: House) -> None:
+def test_local_peers_need_no_key_and_all_peers_are_answered(house: House) -> None:
     inner, outer = house.connect(OTHER, None, house.server.address), house.enter(WORKER)
     for client, process in ((inner, OTHER), (outer, WORKER)):
         client.send(hello(process))
@@ -87,7 +87,7 @@ def test_inside_needs_no_key_and_both_are_answered_where_they_are(house: House) 
 
 
 @pytest.mark.parametrize("stranger", ["another key", "no key", "the key of another server"])
-def test_nobody_else_comes_in(house: House, stranger: str) -> None:
+def test_other_keys_are_not_admitted(house: House, stranger: str) -> None:
     known = new_keys()
     house.allowed.allow(known.public, str(OTHER))
     shown = {
@@ -104,7 +104,7 @@ def test_nobody_else_comes_in(house: House, stranger: str) -> None:
         house.server.send(OTHER, StopMsg())
 
 
-def test_a_key_speaks_for_one_process(house: House) -> None:
+def test_a_key_belongs_to_one_process(house: House) -> None:
     keys = new_keys()
     house.allowed.allow(keys.public, str(WORKER))
     house.connect(OTHER, Pass(keys, house.keys.public)).send(hello(OTHER))
@@ -112,13 +112,13 @@ def test_a_key_speaks_for_one_process(house: House) -> None:
         house.hear()
 
 
-def test_who_was_let_in_is_heard_no_more_once_the_key_is_revoked(house: House) -> None:
+def test_messages_with_a_revoked_key_are_refused(house: House) -> None:
     client = house.enter(WORKER)
     client.send(hello(WORKER))
     assert house.hear().sender == WORKER
     house.allowed.revoke(str(WORKER))
     client.send(hello(WORKER))
-    with pytest.raises(ProtocolError, match="the key of nobody who may speak"):
+    with pytest.raises(ProtocolError, match="the key of no admitted process"):
         house.hear()
 
 

@@ -1,4 +1,4 @@
-"""A crowd before a gate: it costs a process neither its descriptors nor those who may come in their way."""
+"""Many connections to a gate: they neither use up the descriptors of the process nor keep admitted processes out."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[3]
 LIMIT, CROWD = 4096, 3000
-# A house of few descriptors; says where its gate is, then what became of it when a crowd had come and gone.
+# A process with few descriptors. It prints the address of its gate, then the result after many clients have connected
+# and left.
 HOUSE = f"""
 import json, os, resource, sys
 resource.setrlimit(resource.RLIMIT_NOFILE, (512, {LIMIT}))
@@ -42,7 +43,7 @@ while not (was_shut and not server._outer._door.is_shut and most > before + 5 > 
     most = max(most, len(os.listdir("/proc/self/fd")))
     if server._outer._door.is_shut and not was_shut:
         was_shut = True
-        hear()  # who is in is not put out: he could not come back now
+        hear()  # the connected client is still served: it could not reconnect now
         assert server._outer._door.is_shut
 print(json.dumps(most), flush=True)
 for _ in sys.stdin:
@@ -50,10 +51,10 @@ for _ in sys.stdin:
 """
 
 
-def test_a_crowd_that_says_a_little_and_stays_does_not_take_all_descriptors(tmp_path: Path) -> None:
+def test_many_silent_connections_do_not_use_up_the_descriptors(tmp_path: Path) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard != resource.RLIM_INFINITY and hard < LIMIT:
-        pytest.skip(f"a process may have {hard} descriptors here: too few for a crowd")
+        pytest.skip(f"a process may have {hard} descriptors here: too few for this test")
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, LIMIT), hard))
     house = subprocess.Popen(
         [sys.executable, "-c", HOUSE, str(tmp_path / "c")],
@@ -71,9 +72,11 @@ def test_a_crowd_that_says_a_little_and_stays_does_not_take_all_descriptors(tmp_
             guest.setblocking(False)
             guest.connect_ex(("127.0.0.1", port))
             crowd.append(guest)
-            with contextlib.suppress(OSError):  # who is not connected yet waits before the door
+            with contextlib.suppress(OSError):  # a client that is not connected yet cannot send
                 guest.send(b"\xff")
-        assert LIMIT // 2 < int(house.stdout.readline()) < LIMIT, "some were let in, then sent away for their silence"
+        assert LIMIT // 2 < int(house.stdout.readline()) < LIMIT, (
+            "some connections were accepted, then closed without a handshake"
+        )
     finally:
         for guest in crowd:
             guest.close()

@@ -1,4 +1,4 @@
-"""Refused messages are told of, but not each of thousands."""
+"""Reports of refused messages are bounded."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from elastichost.wire.security import refusals as module
 from elastichost.wire.security.refusals import MOST_LETTERS, MOST_TOLD, WINDOW_S, Refusal, RefusalLog, Refusals
 
 
-def test_the_first_few_are_told_and_then_how_many_more_there_were() -> None:
+def test_the_first_refusals_are_reported_and_later_ones_counted() -> None:
     refusals = Refusals()
     told = [refusals.note(f"message {number}", 100.0) for number in range(MOST_TOLD + 1000)]
     assert told[:2] == [Refusal("message 0"), Refusal("message 1")]
@@ -17,11 +17,13 @@ def test_the_first_few_are_told_and_then_how_many_more_there_were() -> None:
     assert refusals.note("one more", 100.1 + WINDOW_S) == Refusal("one more")
 
 
-def test_what_is_told_has_an_end() -> None:
+def test_a_report_has_a_bounded_length() -> None:
     assert Refusals().note("x" * 10_000, 0.0) == Refusal("x" * MOST_LETTERS + "...")
 
 
-def test_a_log_says_how_many(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_log_states_the_number_of_refused_messages(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     now_s = [100.0]
     monkeypatch.setattr(module.time, "monotonic", lambda: now_s[0])
     log = RefusalLog()

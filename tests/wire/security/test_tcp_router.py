@@ -1,4 +1,4 @@
-"""What goes through a gate: frames in short parts, names that cannot be taken from others, bounded queues."""
+"""Messages through a gate: frames in short parts, names that no other peer can take, bounded queues."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ WORKER, OTHER, SERVER = ProcessId("worker", 0, 1), ProcessId("worker", 1, 1), Pr
 
 
 @given(st.lists(st.sampled_from([0, 1, 36, PART_BYTES - 1, PART_BYTES, PART_BYTES + 1, 3 * PART_BYTES]), max_size=4))
-def test_what_was_cut_is_whole_again(sizes: list[int]) -> None:
+def test_split_parts_are_joined(sizes: list[int]) -> None:
     parts = [bytes([number]) * size for number, size in enumerate(sizes)]
     pieces = [memoryview(piece) for piece in cut(parts)]  # type: ignore[arg-type]
     assert all(piece.nbytes <= PART_BYTES for piece in pieces)
     assert [bytes(part) for part in join(pieces)] == parts
 
 
-def test_what_nobody_cut_so_is_refused() -> None:
+def test_pieces_that_cut_cannot_have_made_are_refused() -> None:
     with pytest.raises(ProtocolError, match="within a frame"):
         join([memoryview(bytes(PART_BYTES))])
-    with pytest.raises(ProtocolError, match="65537 bytes came through a gate"):
+    with pytest.raises(ProtocolError, match="a gate received a part of 65537 bytes"):
         join([memoryview(bytes(PART_BYTES + 1))])
 
 
@@ -101,8 +101,8 @@ def test_large_frames_go_both_ways(house: House) -> None:
     assert answer is not None and [bytes(frame) for frame in answer.frames] == frames
 
 
-def test_a_name_cannot_be_taken_before_its_owner_comes(house: House) -> None:
-    """Nobody knows under which name exactly a client will come: whoever guesses it shuts nobody out."""
+def test_a_name_cannot_be_taken_before_its_owner_connects(house: House) -> None:
+    """No peer can guess the routing id of a client: a peer that uses another suffix does not keep the client out."""
     keys = new_keys()
     house.allowed.allow(keys.public, str(OTHER))
     squatter = zmq.Context.instance().socket(zmq.DEALER)
@@ -119,14 +119,14 @@ def test_a_name_cannot_be_taken_before_its_owner_comes(house: House) -> None:
     squatter.close()
 
 
-def test_who_comes_later_under_a_name_does_not_get_its_answers(house: House) -> None:
+def test_a_second_connection_with_a_name_does_not_get_its_answers(house: House) -> None:
     keys = new_keys()
     house.allowed.allow(keys.public, str(WORKER))
     first, second = (house.enter(WORKER, "pull1", Pass(keys, house.key)) for _ in range(2))
     first.send(DenseFetchMsg(request=1))
     peer, _ = house.hear()
     second.send(DenseFetchMsg(request=2))
-    with pytest.raises(ProtocolError, match="comes a second time"):
+    with pytest.raises(ProtocolError, match="is connected already"):
         house.hear()
     house.server.send(peer, DensePushedMsg(request=1, sequence=0, version=0, samples_applied=0))
     assert wait_readable(first.sockets, PATIENCE_S)
@@ -146,7 +146,7 @@ def test_conversations_with_one_incarnation_are_bounded(house: House) -> None:
     house.server.send(peers[1], answer)
 
 
-def test_of_a_peer_that_reads_nothing_little_is_kept(house: House) -> None:
+def test_few_messages_are_kept_for_a_peer_that_does_not_read(house: House) -> None:
     keys = new_keys()
     house.allowed.allow(keys.public, str(WORKER))
     deaf = zmq.Context.instance().socket(zmq.DEALER)
@@ -170,15 +170,15 @@ def test_of_a_peer_that_reads_nothing_little_is_kept(house: House) -> None:
 
     with pytest.raises(ProtocolError, match="cannot be reached"):
         answer_on()
-    assert sent <= DATA_WAITING.to_peer + 8, "what lies in the sockets' buffers beside what waits"
+    assert sent <= DATA_WAITING.to_peer + 8, "more messages are queued than the limit and the sockets' buffers allow"
     assert psutil.Process().memory_info().rss - before_bytes < 256 << 20
     speaker.send(DenseFetchMsg(request=1))
-    assert house.hear()[0] == b"worker-0.1/dense", "others are heard"
+    assert house.hear()[0] == b"worker-0.1/dense", "messages of other peers are received"
     deaf.close()
 
 
 def test_a_part_longer_than_allowed_is_not_read_to_its_end(house: House) -> None:
-    """Whoever is let in, and sends it, is cut off; others go on."""
+    """An admitted peer that sends such a part is disconnected; others are unaffected."""
     keys = new_keys()
     house.allowed.allow(keys.public, str(WORKER))
     guest = zmq.Context.instance().socket(zmq.DEALER)
@@ -188,7 +188,7 @@ def test_a_part_longer_than_allowed_is_not_read_to_its_end(house: House) -> None
     monitor = guest.get_monitor_socket(zmq.Event.DISCONNECTED)
     guest.connect(house.server.outer_address)
     guest.send(bytes(2 * PART_BYTES))
-    assert monitor.poll(int(PATIENCE_S * 1000)), "it is cut off"
+    assert monitor.poll(int(PATIENCE_S * 1000)), "the peer is disconnected"
     assert house.server.receive() is None
     house.enter(WORKER, "dense", Pass(keys, house.key)).send(DenseFetchMsg(request=1))
     assert house.hear()[0] == b"worker-0.1/dense"
@@ -198,8 +198,8 @@ def test_a_part_longer_than_allowed_is_not_read_to_its_end(house: House) -> None
 
 
 def test_who_has_read_every_answer_gets_the_next_one(house: House) -> None:
-    """ZeroMQ looks only now and then at what a peer has read. This peer never leaves more unread than it may: none of
-    its answers may be lost, or it would wait for a second before it asks again."""
+    """ZeroMQ updates its count of unread messages only now and then. This peer never has more unread answers than the
+    limit, so none may be lost; otherwise it would wait for a second before it asks again."""
     client = house.enter(WORKER, "dense")
     client.send(DenseFetchMsg(request=1))
     peer, _ = house.hear()
@@ -227,6 +227,6 @@ def test_a_gate_on_version_6(tmp_path: Path) -> None:
     server.close()
 
 
-def test_an_address_that_is_taken_is_told(house: House) -> None:
+def test_an_address_in_use_is_an_error(house: House) -> None:
     with pytest.raises(OSError, match="in use"):
         OuterRouter(Gate(house.server.outer_address, new_keys(), AllowList()), DATA_WAITING, zmq.Context.instance())
