@@ -18,7 +18,7 @@ Modules, in the order to read them:
     recovery/        staged pushes and undo records, which survive a kill of a parameter server
     watermarks       facts about workers that outlive them
     memory_board     memory that the supervisor grants, and memory that parameter servers have taken
-    double           how the replica of another machine's arena is kept equal to it
+    replica          how the replica of another machine's arena is kept equal to it
 
 Importing this package loads no heavy library; `kernels` loads numba.
 """

@@ -30,7 +30,6 @@ __all__ = [
     "arena_directory",
     "arena_root",
     "create_directory",
-    "double_directory",
     "free_bytes",
     "hold",
     "hold_left",
@@ -39,6 +38,7 @@ __all__ = [
     "read_owner",
     "reclaim",
     "remove_owned",
+    "replica_directory",
     "socket_directory",
     "stale_arenas",
     "used_bytes",
@@ -82,10 +82,10 @@ def arena_directory(run_id: str, host: int = 0) -> Path:
     return arena_root() / f"{_PREFIX}{os.geteuid()}-{_checked(run_id)}{more}"
 
 
-def double_directory(run_id: str, host: int) -> Path:
+def replica_directory(run_id: str, host: int) -> Path:
     """The path of the supervisor's replica of another host's arena. The directory need not exist."""
     path = arena_directory(run_id, host)
-    return path.with_name(f"{path.name}-double")
+    return path.with_name(f"{path.name}-replica")
 
 
 def _socket_roots() -> tuple[Path, ...]:

@@ -1,6 +1,6 @@
 """Publication of data in shared memory: one process stores a word after the data, and others load the word first.
 
-ARCHITECTURE.md, "The arena", lists what each published word stands for, and which instructions order it on x86 and ARM.
+`docs/explanation/arena.md` lists what each published word stands for, and which instructions order it on x86 and ARM.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from elastichost.arena.host import arena_directory, double_directory, reclaim, socket_directory
+from elastichost.arena.host import arena_directory, reclaim, replica_directory, socket_directory
 from elastichost.chaos.faults.processes import MARK, end_marked, marked_processes, signal_marked
 from elastichost.chaos.scene import Scene
 from elastichost.chaos.tails import AppliedTail, JournalTail
@@ -99,7 +99,7 @@ class RunUnderChaos:
         # A machine that joins again has a number of its own; there is no more of them than there were losses.
         hosts = range(self.hosts + len(self._machines_file.hosts) + len(self.scene.lost_hosts))
         arenas = [
-            kind(run_id, host) for run_id in ids for host in hosts for kind in (arena_directory, double_directory)
+            kind(run_id, host) for run_id in ids for host in hosts for kind in (arena_directory, replica_directory)
         ]
         return (*arenas, *map(socket_directory, ids))
 

@@ -241,7 +241,7 @@ class RunDirectory:
 
 def _check_space(path: Path) -> None:
     """Raises PreflightError unless the files that a run writes before it trains fit on the disk. Later the run waits
-    for space (ARCHITECTURE.md, "Files that grow")."""
+    for space (`docs/explanation/recovery.md`)."""
     place = next(one for one in (path, *path.parents) if one.exists())
     try:
         left_bytes = free_bytes(place)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import msgspec
 
-from elastichost.arena.host import Hold, arena_directory, create_directory, double_directory, socket_directory
+from elastichost.arena.host import Hold, arena_directory, create_directory, replica_directory, socket_directory
 from elastichost.arena.owner import owner_of
 from elastichost.atomic_write import is_out_of_space, write_atomically
 from elastichost.checkpoint.format import remove_staging
@@ -244,7 +244,7 @@ def _open(
     if machines is not None:
         files = (*files_for_others(job, Path.cwd()), SourceFile(RUN_FILE, (directory.path / RUN_FILE).read_bytes()))
         machines.open(run_id, files, entries.imports, entries.calls)
-        others = {host: double_directory(run_id, host) for host in others}
+        others = {host: replica_directory(run_id, host) for host in others}
     held = resume_source.claim.held if resume_source.claim is not None else None
     kept = (arena, held.path) if held is not None else (arena,)
     if others:  # rows of several hosts are not resumed from: the checkpoint is

@@ -141,7 +141,7 @@ class Rebalancer:
         write(BalanceLooked(now_s, counts, known, speeds, busiest, kind, moves, was_begun))
 
     def _arenas(self, hosts: dict[int, int]) -> dict[int, Arena]:
-        """Of each PS the one that its rows are in, or its double."""
+        """Of each PS the one that its rows are in, or its replica."""
         found = {server: self._memory.gauge_of(host) for server, host in hosts.items()}
         return {server: gauge.arena for server, gauge in found.items() if gauge is not None}
 

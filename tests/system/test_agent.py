@@ -15,10 +15,10 @@ import psutil
 import pytest
 
 from elastichost.arena.arena import Arena
-from elastichost.arena.double import ChangedWords, Changes
 from elastichost.arena.host import arena_root, create_directory
 from elastichost.arena.layout import plan_layout
 from elastichost.arena.owner import owner_of
+from elastichost.arena.replica import ChangedWords, Changes
 from elastichost.config.hosts import HostSection
 from elastichost.errors import ArenaFullError, PreflightError
 from elastichost.plan import ProcessId

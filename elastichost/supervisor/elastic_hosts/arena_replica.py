@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from elastichost.arena.arena import Arena
-from elastichost.arena.double import ChangedWords, Changes, set_words
+from elastichost.arena.replica import ChangedWords, Changes, set_words
 from elastichost.arena.watermarks import Watermarks
 from elastichost.supervisor.remote.messages import WordsChangedMsg
 from elastichost.supervisor.remote.remote_launcher import RemoteLauncher

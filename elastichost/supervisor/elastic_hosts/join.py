@@ -18,7 +18,7 @@ from enum import StrEnum
 import msgspec
 
 from elastichost.arena.arena import Arena
-from elastichost.arena.host import create_directory, double_directory
+from elastichost.arena.host import create_directory, replica_directory
 from elastichost.arena.layout import ArenaLayout
 from elastichost.arena.owner import owner_of
 from elastichost.atomic_write import write_atomically
@@ -181,10 +181,10 @@ class HostJoin:
         run = self._run
         for guest in self._guests:
             number, launcher = guest.number, guest.launcher
-            double = run.other_arenas[number] = double_directory(run.run_id, number)
-            create_directory(double, owner_of(run.supervisor_pid, run.directory.path))
-            Arena.create(double, self._layout, whole=False).close()
-            arena = Arena.attach(double)
+            replica = run.other_arenas[number] = replica_directory(run.run_id, number)
+            create_directory(replica, owner_of(run.supervisor_pid, run.directory.path))
+            Arena.create(replica, self._layout, whole=False).close()
+            arena = Arena.attach(replica)
             budget_bytes = memory_budget_bytes(run.job.resources.memory, self._machines.memory_bytes()[number])
             self._gain(MemoryGauge(number, arena, ArenaReplica(arena, launcher)), budget_bytes)
             run.elsewhere[number] = self._machines.place_of(number, run.control.outer_address)

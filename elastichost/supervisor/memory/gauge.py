@@ -126,7 +126,7 @@ class OwnArena:
 
 
 class MemoryGauge:
-    """Of one host. arena: of that host, mapped, or its double. use: of it."""
+    """Of one host. arena: of that host, mapped, or its replica. use: of it."""
 
     def __init__(self, host: int, arena: Arena, use: ArenaUse | None = None) -> None:
         self.host, self.arena = host, arena

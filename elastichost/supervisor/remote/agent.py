@@ -22,7 +22,6 @@ import numpy as np
 import psutil
 
 from elastichost.arena.arena import Arena
-from elastichost.arena.double import ChangedWords, Changes, set_words
 from elastichost.arena.host import (
     arena_directory,
     arena_root,
@@ -35,6 +34,7 @@ from elastichost.arena.host import (
 )
 from elastichost.arena.layout import ArenaLayout
 from elastichost.arena.owner import end_owner, owner_of
+from elastichost.arena.replica import ChangedWords, Changes, set_words
 from elastichost.arena.watermarks import Watermarks
 from elastichost.errors import ArenaError, ElastichostError, ProtocolError
 from elastichost.host.cpu_features import present_cpu

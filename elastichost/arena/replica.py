@@ -1,6 +1,6 @@
 """How a replica of another machine's arena is kept equal to it: each side sends its changed words to the other.
 
-A replica ("double" in file names) has the bucket headers, the memory board and the watermarks of an arena, but no rows.
+A replica has the bucket headers, the memory board and the watermarks of an arena, but no rows.
 Each word has one writer: a PS writes its words in the arena, the supervisor writes its words in the replica. The agent
 of the other machine sends the words that changed in the arena, the supervisor sends the words that changed in the
 replica, and the receiver sets each word with one aligned store.
