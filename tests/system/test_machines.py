@@ -105,7 +105,7 @@ def test_rows_are_on_all_of_them_and_a_killed_ps_loses_nothing(folder: Path, mon
     run.wait_trained(1)
     assert sorted(servers_of(run)) == ["server-0", "server-1", "server-2"]
     arenas = {path.name.removeprefix(f"elastichost-{os.geteuid()}-")[16:] for path in arena_root().iterdir()}
-    assert arenas == {"", "-h1", "-h2", "-h1-double", "-h2-double"}
+    assert arenas == {"", "-h1", "-h2", "-h1-replica", "-h2-replica"}
     elsewhere = servers_of(run)["server-1"]
     assert peers_over_tcp(elsewhere), "workers of other machines and the supervisor must be connected"
     parents = {name: psutil.Process(pid).ppid() for name, pid in pids_of(run, "worker").items()}
