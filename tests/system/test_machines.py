@@ -334,7 +334,7 @@ def test_a_machine_that_cannot_join_changes_nothing(folder: Path, monkeypatch: p
     run.wait_trained(1)
     refused = join(run, THIRD + 'python = "/bin/false"\n' + THIRD.replace("third", "fourth"))
     assert isinstance(refused, RefusedMsg)
-    assert "nobody joins: third: its output has ended" in refused.message
+    assert "no machine joins: third: its output has ended" in refused.message
     stop(run)
     assert run.events(HostLost) == [] and run.events(HostJoined) == []
 

@@ -99,10 +99,10 @@ def run(elastichost: Elastichost, run_directory: Path) -> Iterator[Answering]:
 
 
 def test_waits_until_it_is_so(elastichost: Elastichost, run: Answering) -> None:
-    run.answer(AcceptedMsg("3 workers are wanted"), ReachedMsg("workers 1 -> 3", {"reached_s": 0.2}))
+    run.answer(AcceptedMsg("new plan: 3 workers"), ReachedMsg("workers 1 -> 3", {"reached_s": 0.2}))
     outcome = elastichost("scale", "latest", "workers=3", "worker_cores=2")
     assert (outcome.code, outcome.stdout) == (0, "workers 1 -> 3\n")
-    assert "3 workers are wanted" in outcome.stderr
+    assert "new plan: 3 workers" in outcome.stderr
     assert run.got == [ScaleMsg(workers=3, worker_cores=2)]
 
 
@@ -133,7 +133,7 @@ def test_a_refusal_has_its_reason(elastichost: Elastichost, run: Answering, is_u
 
 
 def test_machines_join_with_the_numbers_that_are_named(elastichost: Elastichost, run: Answering) -> None:
-    run.answer(AcceptedMsg("b is called"), ReachedMsg("workers 2 -> 4"))
+    run.answer(AcceptedMsg("starting an agent on b"), ReachedMsg("workers 2 -> 4"))
     outcome = elastichost("scale", "latest", "servers=2", "--host", "user@b")
     assert (outcome.code, outcome.stdout) == (0, "workers 2 -> 4\n")
     (got,) = run.got
@@ -143,8 +143,8 @@ def test_machines_join_with_the_numbers_that_are_named(elastichost: Elastichost,
 
 
 def test_machines_join_without_a_number(elastichost: Elastichost, run: Answering) -> None:
-    run.answer(RefusedMsg("nobody joins: b: versions"))
+    run.answer(RefusedMsg("no machine joins: b: versions"))
     outcome = elastichost("scale", "--host", "user@b")
     assert outcome.code == 3
-    assert "nobody joins: b: versions" in outcome.stderr
+    assert "no machine joins: b: versions" in outcome.stderr
     assert isinstance(run.got[0], JoinMsg)

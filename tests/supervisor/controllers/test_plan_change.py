@@ -80,7 +80,7 @@ def stage(tmp_path: Path) -> Iterator[Stage]:
 
 WORKER = ProcessSpec("worker", 0, (0,), 1)
 SERVER = ProcessSpec("server", 0, (1,), 1)
-PLAN = Plan((WORKER, SERVER), "direct", "asked for workers=1")
+PLAN = Plan((WORKER, SERVER), "direct", "scale workers=1")
 
 
 def test_a_change_is_over_when_all_is_there_and_every_newcomer_has_trained(stage: Stage) -> None:
@@ -103,7 +103,7 @@ def test_a_change_is_over_when_all_is_there_and_every_newcomer_has_trained(stage
 
 def test_another_change_takes_the_place_of_one_under_way(stage: Stage) -> None:
     stage.changes.apply(PLAN, 10.0)
-    more = Plan((WORKER, ProcessSpec("worker", 1, (0,), 1), SERVER), "direct", "asked for workers=2")
+    more = Plan((WORKER, ProcessSpec("worker", 1, (0,), 1), SERVER), "direct", "scale workers=2")
     stage.changes.apply(more, 11.0)
     assert stage.changes.number == 2 and stage.applied == [PLAN, more]
     for spec in (SERVER, WORKER):
