@@ -101,7 +101,7 @@ class CommandHandler:
                     )
 
     def _lend(self, peer: bytes, command: LendMsg, now_s: float) -> None:
-        """The dispatcher lends other cores or memory. The plan is changed to fit; the last reply follows when it does."""
+        """The dispatcher lends other cores or memory. The plan is changed to fit; the last reply follows when it is."""
         if self._changes.why_closed:
             self._run.commands.reply(peer, RefusedMsg(self._changes.why_closed))
             return

@@ -79,7 +79,7 @@ def test_a_refusal_is_told(run: CommandServer, lender: Lender) -> None:
     lender.lend(run.address, ResizeJob("b", cores=(1,)))
     for _ in range(2):
         peer, command = received(run)
-        run.reply(peer, RefusedMsg("the run is stopping") if command.cores is None else ReachedMsg("the plan does not change"))
+        run.reply(peer, RefusedMsg("the run is stopping") if command.cores is None else ReachedMsg("unchanged"))
     assert turns(lender, lambda: not lender._open) == ["a keeps what it has: the run is stopping"]
 
 
@@ -93,7 +93,7 @@ def test_what_is_no_answer_is_told(run: CommandServer, lender: Lender) -> None:
 
 def test_what_became_of_it_is_told_once(run: CommandServer, lender: Lender) -> None:
     taken, refused = ResizeJob("a", cores=(0, 1)), ResizeJob("b", cores=(2,))
-    for resize, reply in ((taken, ReachedMsg("the plan does not change")), (refused, RefusedMsg("the run is stopping"))):
+    for resize, reply in ((taken, ReachedMsg("unchanged")), (refused, RefusedMsg("the run is stopping"))):
         lender.lend(run.address, resize)
         run.reply(received(run)[0], reply)
     turns(lender, lambda: not lender._open)

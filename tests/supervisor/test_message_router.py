@@ -152,7 +152,7 @@ def test_a_process_says_once_why_it_ends() -> None:
     scene = Scene()
     dispatcher = scene.dispatcher()
     dispatcher.handle(said(WORKER, REPORT))
-    with pytest.raises(ProtocolError, match="has said before"):
+    with pytest.raises(ProtocolError, match="second failure report"):
         dispatcher.handle(said(WORKER, REPORT))
     assert scene.told == ["failure"]
 

@@ -17,8 +17,8 @@ def test_never_twice_to_the_same_positions_nor_too_often() -> None:
     failed = SampleRange(0, 0, 5, 15)
     assert refusal(failed, ()) == ""
     assert refusal(failed, [back(15), back(0, epoch=1), back(0, unit=1)][:2]) == ""
-    assert "left out already" in refusal(failed, [back(14)])
-    assert "rolled back 3 times already" in refusal(failed, [back(100 * number) for number in range(1, 4)])
+    assert "already left out after" in refusal(failed, [back(14)])
+    assert "already rolled back 3 times" in refusal(failed, [back(100 * number) for number in range(1, 4)])
     assert "not known" in refusal(None, ())
     assert MAX_ROLL_BACKS == 3
 
