@@ -147,7 +147,7 @@ def test_who_is_stopped_on_another_machine_is_found_for_what_it_is(
     stop(run)
     (lost,) = run.lost()
     assert lost.process == ProcessId("server", 1, 1)
-    assert "it was stopped by a signal" in lost.reason
+    assert "it is stopped by a signal" in lost.reason
 
 
 def test_tables_of_fixed_size_are_not_limited_there_either(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

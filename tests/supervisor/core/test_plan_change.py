@@ -20,9 +20,9 @@ def test_bounds_are_told() -> None:
         return f"{found.message}: {found.hint}"
 
     assert refusal(ScaleMsg(256, 64, 8), 256, 64, 8) is None
-    assert refused(ScaleMsg(workers=257)) == "workers=257 cannot be: from 1 to 256 are possible"
+    assert refused(ScaleMsg(workers=257)) == "workers=257 is out of range (1 to 256): "
     assert refused(ScaleMsg(servers=0)).startswith("servers=0")
-    assert refused(ScaleMsg(worker_cores=9)).endswith("from 1 to 8 are possible")
+    assert refused(ScaleMsg(worker_cores=9)).endswith("(1 to 8): ")
     assert refused(ScaleMsg()) == "nothing to scale: name one of workers, servers, worker_cores"
 
 
@@ -31,7 +31,7 @@ def test_more_workers_than_gpu_memory_is_shared_out_for_are_refused() -> None:
     assert gpu_refusal(ScaleMsg(servers=9), 4) is None
     found = gpu_refusal(ScaleMsg(workers=5), 4)
     assert found is not None and found.is_usage
-    assert "shares were cut for 4 workers" in found.hint and "[1, 5]" in found.hint
+    assert "the shares are for 4 workers at most" in found.hint and "[1, 5]" in found.hint
 
 
 def test_counts_of_a_plan() -> None:
