@@ -182,7 +182,7 @@ def test_wanted_again_while_it_leaves_it_is_stopped_and_comes_again_without_a_re
     (stop,) = reconcile((*others, at("worker-1", State.DRAINED)), plan, (), LIMITS, NOW_S)
     assert isinstance(stop, StopProcess)
     (spawn,) = reconcile((*others, at("worker-1", State.EXITED, incarnation=3)), plan, died(9), LIMITS, NOW_S)
-    assert spawn == Spawn(spec_of("worker-1"), 4, "in the plan again; worker-1.3 was stopped before")
+    assert spawn == Spawn(spec_of("worker-1"), 4, "in the plan again; worker-1.3 was stopped")
     (spawn,) = reconcile((*others, at("worker-1", State.FAILED, incarnation=3)), plan, (), LIMITS, NOW_S)
     assert isinstance(spawn, Spawn)
     assert not spawn.is_restart, "killed because it was not wanted"
