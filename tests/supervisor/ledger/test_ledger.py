@@ -345,7 +345,7 @@ def test_progress_that_takes_something_back_is_refused(samples: int, skipped: in
     assert lease is not None
     ledger.progress(worker(0), lease.lease_id, 7, 5, 2)
     trained = ledger.trained
-    with pytest.raises(ProtocolError, match="went back"):
+    with pytest.raises(ProtocolError, match="fewer samples of lease"):
         ledger.progress(worker(0), lease.lease_id, samples + skipped, samples, skipped)
     assert ledger.trained == trained == 5
 
@@ -429,12 +429,12 @@ def test_a_record_of_a_crew_that_cannot_be_is_refused() -> None:
     ledger, crew = ledger_of(40, batch_size=4), worker(255)
     lease = ledger.request(crew, 8.0)
     assert lease is not None
-    with pytest.raises(ProtocolError, match="leave room for 4 more"):
+    with pytest.raises(ProtocolError, match="at most 4 more positions"):
         ledger.account(crew, AppliedBatch(1, lease.lease_id, 4, 5, 0))
     fresh = ledger_of(40, batch_size=4)
     held = fresh.request(crew, 8.0)
     assert held is not None
-    with pytest.raises(ProtocolError, match="ends at 8"):
+    with pytest.raises(ProtocolError, match="ends at position 8"):
         fresh.account(crew, AppliedBatch(3, held.lease_id, 12, 12, 0))
 
 

@@ -224,9 +224,9 @@ def test_after_an_early_stop_nothing_is_left() -> None:
     ("batches", "said"),
     [
         ([(1, 0, 0, 0, 4, 0), (2, 0, 0, 2, 6, 0)], "committed twice"),
-        ([(1, 0, 0, 8, 12, 0)], "not of this data"),
-        ([(1, 0, 1, 0, 4, 0)], "not of this data"),
-        ([(1, 1, 0, 0, 4, 0)], "not of this data"),
+        ([(1, 0, 0, 8, 12, 0)], "which the data lacks"),
+        ([(1, 0, 1, 0, 4, 0)], "which the data lacks"),
+        ([(1, 1, 0, 0, 4, 0)], "which the data lacks"),
     ],
 )
 def test_records_that_cannot_be_are_refused(batches: list[tuple[int, int, int, int, int, int]], said: str) -> None:
