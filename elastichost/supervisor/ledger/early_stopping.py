@@ -42,7 +42,7 @@ class EarlyStop:
         whose labels are all equal); such an evaluation is not counted."""
         if value is None or math.isnan(value):
             return EarlyStopVerdict(
-                False, self._best, f"{self.metric} is not defined: all labels of the test set are equal"
+                False, self._best, f"{self.metric} is not defined: the test set has labels of one class only"
             )
         if self._best is None or self._is_better(value, self._best):
             before, self._best, self._without = self._best, value, 0
