@@ -183,7 +183,7 @@ def test_a_slow_worker_gets_fewer_but_not_for_a_small_gain(stage: Stage) -> None
     stage.now_s += REASSIGN_EVERY_S
     stage.leases.serve()
     assert stage.to(1, CrewMsg)[-1].workers == (0, 0, 0, 1)
-    assert any("a step would take" in event.reason for event in stage.noted.of(MicroBatchesAssigned))
+    assert any("the new shares shorten a step" in event.reason for event in stage.noted.of(MicroBatchesAssigned))
 
 
 def test_nobody_asks_for_a_lease(stage: Stage) -> None:

@@ -165,7 +165,7 @@ def test_a_ps_that_dies_while_workers_let_go() -> None:
 @pytest.mark.parametrize("state", ["planned", "unmapping", "copying", "draining"])
 def test_given_up_before_it_is_committed(state: str) -> None:
     made = {"planned": planned, "unmapping": unmapping, "copying": copying, "draining": draining}[state]()
-    effects = made.abort("the plan is another one now")
+    effects = made.abort("the plan has changed")
     if state in ("planned", "unmapping"):
         assert (effects, made.is_over) == ((), True)
         return
