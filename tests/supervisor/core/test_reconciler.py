@@ -97,10 +97,10 @@ def test_starting_has_its_own_patience() -> None:
 
 
 def test_what_the_plan_does_not_want_is_drained_then_stopped() -> None:
-    nothing = Plan((), "direct", "the job is asked to stop")
+    nothing = Plan((), "direct", "the run was asked to stop")
     for state in (State.READY, State.RUNNING):
         (action,) = reconcile((seen("worker", state),), nothing, (), LIMITS, NOW_S)
-        assert action == Drain(ProcessId("worker", 0, 1), "the job is asked to stop")
+        assert action == Drain(ProcessId("worker", 0, 1), "the run was asked to stop")
     assert reconcile((seen("worker", State.DRAINING),), nothing, (), LIMITS, NOW_S) == ()
     for observed in (seen("worker", State.DRAINED), seen("server", State.RUNNING), seen("worker", State.CONNECTED)):
         (stop,) = reconcile((observed,), nothing, (), LIMITS, NOW_S)
