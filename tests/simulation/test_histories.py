@@ -37,13 +37,13 @@ def test_whatever_happens_every_sample_counts_once_and_every_row_is_right(first:
 
 
 @pytest.mark.parametrize(("seed", "mode"), [(50103, "sync")])
-def test_what_was_wrong_once(seed: int, mode: Mode) -> None:
+def test_a_history_that_once_failed(seed: int, mode: Mode) -> None:
     """Beyond the seeds above: a worker that joined while a checkpoint was taken went on to the next step."""
     (history,) = histories([seed], mode)
     assert not history.violations, str(history)
 
 
-def test_a_seed_is_one_history() -> None:
+def test_a_seed_always_gives_the_same_history() -> None:
     """What is told of it is the same word for word: a failure can be looked at again."""
     first, second = (list(histories(range(7, 12))) for _ in range(2))
     assert [history.log for history in first] == [history.log for history in second]

@@ -54,7 +54,7 @@ def begin(run_id: str) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can make a folder that belongs to another user")
-def test_a_forged_owner_of_another_user_kills_nobody(temporary: Path, bystander: subprocess.Popen[bytes]) -> None:
+def test_a_forged_owner_of_another_user_kills_no_process(temporary: Path, bystander: subprocess.Popen[bytes]) -> None:
     folder = temporary / "elastichost-run-r1-h2"
     forge(folder, owner_of(bystander.pid, folder))
     os.chown(folder / OWNER_FILE, SOMEBODY_ELSE, SOMEBODY_ELSE)

@@ -103,7 +103,7 @@ def test_the_meter_measures_this_process_and_forgets_dead_ones() -> None:
     assert usage[2**22 - 3].rss_bytes == 0
 
 
-def test_pages_of_a_shared_file_are_nobodys_own(tmp_path: Path) -> None:
+def test_pages_of_a_shared_file_are_not_private_memory(tmp_path: Path) -> None:
     size_bytes = 32 << 20
     path = Path(tempfile.mkdtemp(dir="/dev/shm", prefix="elastichost-test-"))
     try:
@@ -162,7 +162,7 @@ def test_metrics_are_kept(tmp_path: Path) -> None:
     database.close()
 
 
-def test_a_directory_nobody_worked_in_is_discarded_with_the_link_to_it(tmp_path: Path, job: JobSpec) -> None:
+def test_an_unused_directory_is_discarded_with_the_link_to_it(tmp_path: Path, job: JobSpec) -> None:
     directory = RunDirectory.open(tmp_path / "runs" / "new", job, resume=False)
     directory.write_facts(job)
     assert not directory.was_used
@@ -198,7 +198,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 """
 
 
-def test_a_kill_loses_seconds_of_metrics_even_for_who_copies_the_file_alone(tmp_path: Path) -> None:
+def test_a_kill_loses_seconds_of_metrics_even_in_a_copy_without_the_log(tmp_path: Path) -> None:
     path = tmp_path / "metrics.db"
     killed = subprocess.run([sys.executable, "-c", KILLED, str(path)], check=False)
     assert killed.returncode == -signal.SIGKILL

@@ -115,7 +115,9 @@ def said(sender: ProcessId, message: ControlMessage) -> Envelope[ControlMessage]
         (WORKER, DrainedMsg(), "'drained' is not allowed in state 'running'"),
     ],
 )
-def test_what_a_process_may_not_say_changes_nothing(sender: ProcessId, message: ControlMessage, why: str) -> None:
+def test_a_message_that_a_process_may_not_send_changes_nothing(
+    sender: ProcessId, message: ControlMessage, why: str
+) -> None:
     scene = Scene()
     dispatcher = scene.dispatcher()
     with pytest.raises(ProtocolError, match=why):
@@ -139,7 +141,7 @@ def test_the_dense_owner_settles() -> None:
     assert scene.told == ["fenced"]
 
 
-def test_whose_account_cannot_be_is_ended_and_nobody_else() -> None:
+def test_only_the_worker_that_reports_impossible_progress_is_killed() -> None:
     scene = Scene()
     dispatcher = scene.dispatcher()
     dispatcher.handle(said(WORKER, LeaseProgressMsg(1, 128, 128, 0)))
@@ -148,7 +150,7 @@ def test_whose_account_cannot_be_is_ended_and_nobody_else() -> None:
     assert (scene.told, scene.expelled) == (["progress"], [WORKER])
 
 
-def test_a_process_says_once_why_it_ends() -> None:
+def test_a_second_failure_report_is_refused() -> None:
     scene = Scene()
     dispatcher = scene.dispatcher()
     dispatcher.handle(said(WORKER, REPORT))
@@ -157,7 +159,7 @@ def test_a_process_says_once_why_it_ends() -> None:
     assert scene.told == ["failure"]
 
 
-def test_a_flood_ends_no_turn_and_fills_no_journal() -> None:
+def test_a_flood_of_messages_extends_neither_a_turn_nor_the_journal() -> None:
     scene = Scene()
     dispatcher = scene.dispatcher()
     scene.queue = [said(WORKER, StopMsg())] * (MESSAGES_PER_TURN + 500)
@@ -168,7 +170,7 @@ def test_a_flood_ends_no_turn_and_fills_no_journal() -> None:
     assert scene.queue == [] and len(scene.noted.events) < 50
 
 
-def test_of_a_flood_the_journal_has_how_many_there_were() -> None:
+def test_the_journal_has_the_number_of_flooded_messages() -> None:
     scene = Scene()
     dispatcher = scene.dispatcher()
     scene.queue = [said(WORKER, StopMsg())] * 100
@@ -179,7 +181,7 @@ def test_of_a_flood_the_journal_has_how_many_there_were() -> None:
     assert [event.count for event in scene.noted.of(MessageRefused)] == [1] * MOST_TOLD + [101 - MOST_TOLD]
 
 
-def test_heartbeats_without_end_are_not_kept() -> None:
+def test_the_number_of_kept_heartbeats_is_bounded() -> None:
     scene = Scene()
     dispatcher = scene.dispatcher()
     for number in range(10 * MOST_BEATS):
@@ -205,6 +207,6 @@ DECODER: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(ControlMessage)
         ReadyMsg(-1),
     ],
 )
-def test_numbers_that_nothing_counts_are_no_message(message: ControlMessage) -> None:
+def test_numbers_out_of_range_are_refused_when_decoded(message: ControlMessage) -> None:
     with pytest.raises(msgspec.ValidationError):
         DECODER.decode(msgspec.msgpack.encode(message))

@@ -13,7 +13,7 @@ def back(start: int, epoch: int = 0, unit: int = 0) -> RollBack:
     return RollBack(epoch, unit, start, start + 10, "step-100", 5, "the loss is nan")
 
 
-def test_never_twice_to_the_same_positions_nor_too_often() -> None:
+def test_no_roll_back_for_the_same_positions_or_too_often() -> None:
     failed = SampleRange(0, 0, 5, 15)
     assert refusal(failed, ()) == ""
     assert refusal(failed, [back(15), back(0, epoch=1), back(0, unit=1)][:2]) == ""
@@ -23,7 +23,7 @@ def test_never_twice_to_the_same_positions_nor_too_often() -> None:
     assert MAX_ROLL_BACKS == 3
 
 
-def test_the_journal_tells_of_roll_backs_through_every_arena() -> None:
+def test_the_journal_keeps_roll_backs_across_arenas() -> None:
     happened: list[AnyEvent] = [
         ArenaOpened("/a", ("/a",), 0),
         ShardMapPublished(1, ("server-0.1",), 0, 0.0),

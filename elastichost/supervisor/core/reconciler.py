@@ -218,7 +218,7 @@ def _lingering(seen: ObservedProcess, limits: Limits, now_s: float) -> Kill | No
 
 
 def _repins(seen_wanted: Iterable[ObservedProcess], planned: dict[str, ProcessSpec]) -> list[Action]:
-    """A Repin for each process whose cores or threads differ from the plan; None is sent twice."""
+    """A Repin for each process whose cores or threads differ from the plan; none is sent twice."""
     repins: list[Action] = []
     for seen in seen_wanted:
         spec, last = planned[seen.process.name], seen.asked or seen.spec

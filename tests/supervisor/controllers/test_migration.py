@@ -568,7 +568,7 @@ class Full:
             self.turn()
 
 
-def test_a_plan_for_which_there_is_no_room_is_tried_ever_more_seldom_and_told_once() -> None:
+def test_a_plan_without_memory_is_tried_less_and_less_often_and_journalled_once() -> None:
     full = Full(set())
     full.world.run.plan = plan({0, 1})
     full.turns(2000.0)
@@ -582,7 +582,7 @@ def test_a_plan_for_which_there_is_no_room_is_tried_ever_more_seldom_and_told_on
     assert full.world.sharding.may_take(1)
 
 
-def test_memory_that_becomes_free_is_seen_before_the_time_is_over() -> None:
+def test_free_memory_ends_the_wait_early() -> None:
     full = Full(set())
     full.world.run.plan = plan({0, 1})
     full.world.sharding.know_room({0: 1 << 30, 1: 1 << 20})
@@ -604,7 +604,7 @@ def test_another_plan_need_not_wait() -> None:
     assert {owner for row in full.world.sharding.shard_map.owners for owner in row} == {0, 2}
 
 
-def test_a_relocation_for_which_there_is_no_room_is_dropped() -> None:
+def test_a_relocation_without_memory_is_dropped() -> None:
     """Whoever asked for it decides anew, and is told that this host takes nothing for now."""
     full = Full({1})
     full.is_full = False

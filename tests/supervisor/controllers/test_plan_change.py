@@ -83,7 +83,7 @@ SERVER = ProcessSpec("server", 0, (1,), 1)
 PLAN = Plan((WORKER, SERVER), "direct", "scale workers=1")
 
 
-def test_a_change_is_over_when_all_is_there_and_every_newcomer_has_trained(stage: Stage) -> None:
+def test_a_change_is_over_when_the_plan_is_reached_and_every_new_worker_has_trained(stage: Stage) -> None:
     changes = stage.changes
     changes.apply(PLAN, 10.0)
     assert changes.number == 1 and changes.is_under_way and not changes.is_settled
@@ -101,7 +101,7 @@ def test_a_change_is_over_when_all_is_there_and_every_newcomer_has_trained(stage
     assert changes.observe(13.0) is None, "it is told once"
 
 
-def test_another_change_takes_the_place_of_one_under_way(stage: Stage) -> None:
+def test_another_change_replaces_the_one_under_way(stage: Stage) -> None:
     stage.changes.apply(PLAN, 10.0)
     more = Plan((WORKER, ProcessSpec("worker", 1, (0,), 1), SERVER), "direct", "scale workers=2")
     stage.changes.apply(more, 11.0)

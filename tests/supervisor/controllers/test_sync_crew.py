@@ -108,7 +108,7 @@ def stage(tmp_path: Path) -> Iterator[Stage]:
     made.arena.close()
 
 
-def test_ranges_go_to_the_whole_crew_and_steps_are_numbered_on(stage: Stage) -> None:
+def test_ranges_go_to_the_whole_crew_and_steps_are_numbered_consecutively(stage: Stage) -> None:
     stage.join("worker", 0)
     stage.leases.serve()
     first, second = stage.to(0, StepsGrantMsg)
@@ -119,7 +119,7 @@ def test_ranges_go_to_the_whole_crew_and_steps_are_numbered_on(stage: Stage) -> 
     assert stage.to(0, CrewMsg)[-1].workers == (0, 0, 1, 1)
 
 
-def test_nothing_is_granted_without_a_crew_nor_across_a_pause(stage: Stage) -> None:
+def test_nothing_is_granted_without_a_crew_or_during_a_pause(stage: Stage) -> None:
     stage.leases.serve()
     assert stage.sent == []
     stage.may_grant = False
@@ -131,7 +131,7 @@ def test_nothing_is_granted_without_a_crew_nor_across_a_pause(stage: Stage) -> N
     assert len(stage.to(0, StepsGrantMsg)) == 2
 
 
-def test_what_is_committed_counts_and_makes_room_for_the_next_range(stage: Stage) -> None:
+def test_committed_steps_count_and_the_next_range_is_granted(stage: Stage) -> None:
     stage.join("worker", 0)
     stage.leases.serve()
     first, second = stage.to(0, StepsGrantMsg)
@@ -146,7 +146,7 @@ def test_what_is_committed_counts_and_makes_room_for_the_next_range(stage: Stage
     assert stage.to(1, StepsGrantMsg) == [second, third]
 
 
-def test_a_record_that_cannot_be_ends_the_job(stage: Stage) -> None:
+def test_an_impossible_record_ends_the_job(stage: Stage) -> None:
     stage.join("worker", 0)
     stage.leases.serve()
     stage.commit(BATCH, stage.to(0, StepsGrantMsg)[0].lease.lease_id, samples=BATCH + 1)
@@ -169,7 +169,7 @@ def test_a_worker_that_leaves_or_dies_hands_its_micro_batches_on(stage: Stage) -
     assert len(stage.to(0, CrewMsg)) == len(epochs), "an incarnation that is not of the crew changes nothing"
 
 
-def test_a_slow_worker_gets_fewer_but_not_for_a_small_gain(stage: Stage) -> None:
+def test_a_slow_worker_gets_fewer_micro_batches_only_for_a_clear_gain(stage: Stage) -> None:
     fast, slow = stage.join("worker", 0), stage.join("worker", 1)
     stage.beat(fast, 300, 1.0)
     stage.beat(slow, 280, 1.0)
@@ -186,7 +186,7 @@ def test_a_slow_worker_gets_fewer_but_not_for_a_small_gain(stage: Stage) -> None
     assert any("the new shares shorten a step" in event.reason for event in stage.noted.of(MicroBatchesAssigned))
 
 
-def test_nobody_asks_for_a_lease(stage: Stage) -> None:
+def test_a_lease_request_is_refused(stage: Stage) -> None:
     with pytest.raises(ProtocolError, match="sync mode"):
         stage.leases.requested(stage.join("worker", 0), 1.0)
 
@@ -215,7 +215,7 @@ def test_a_micro_batch_that_three_workers_died_on_is_left_out(stage: Stage) -> N
     assert (stage.ledger.trained, stage.ledger.skipped, stage.ledger.samples_quarantined) == (10, 0, 2)
 
 
-def test_a_micro_batch_is_no_more_left_out_when_its_step_was_committed_with_it(stage: Stage) -> None:
+def test_a_micro_batch_is_not_left_out_when_its_step_was_committed_with_it(stage: Stage) -> None:
     """The dead worker had pushed it, and the others were done before they heard of it."""
     stage.join("worker", 0)
     stage.leases.serve()
@@ -229,7 +229,7 @@ def test_a_micro_batch_is_no_more_left_out_when_its_step_was_committed_with_it(s
     assert not stage.noted.of(SamplesQuarantined)
 
 
-def test_who_joins_while_an_evaluation_is_due_does_its_part_of_the_steps_before_it(stage: Stage) -> None:
+def test_a_worker_that_joins_while_an_evaluation_is_due_computes_its_part_of_the_steps_before_it(stage: Stage) -> None:
     """Nothing new is granted then; but nobody else would do what the newcomer is to do."""
     stage.join("worker", 0)
     stage.leases.serve()
@@ -238,7 +238,7 @@ def test_who_joins_while_an_evaluation_is_due_does_its_part_of_the_steps_before_
     assert stage.to(1, StepsGrantMsg) == stage.to(0, StepsGrantMsg)
 
 
-def test_who_joins_while_a_checkpoint_is_taken_begins_after_it(stage: Stage) -> None:
+def test_a_worker_that_joins_while_a_checkpoint_is_taken_begins_after_it(stage: Stage) -> None:
     """The others stand still, and a step that is committed now would be in the rows and not in the ledger."""
     stage.join("worker", 0)
     stage.leases.serve()
@@ -251,7 +251,7 @@ def test_who_joins_while_a_checkpoint_is_taken_begins_after_it(stage: Stage) -> 
     assert stage.to(1, StepsGrantMsg) == stage.to(0, StepsGrantMsg)
 
 
-def test_a_worker_that_dies_after_its_step_was_committed_is_not_held_against_it(stage: Stage) -> None:
+def test_a_death_after_the_step_was_committed_does_not_count_against_the_micro_batch(stage: Stage) -> None:
     stage.join("worker", 0)
     stage.leases.serve()
     stage.commit(BATCH, stage.to(0, StepsGrantMsg)[0].lease.lease_id)

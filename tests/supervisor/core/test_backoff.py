@@ -22,7 +22,7 @@ def test_twice_as_long_each_time_and_never_longer_than_ten_minutes() -> None:
     assert waits == [30.0, 60.0, 120.0, 240.0, 480.0, 600.0, 600.0, 600.0]
 
 
-def test_it_is_news_once_until_it_succeeds() -> None:
+def test_only_the_first_failure_since_a_success_is_news() -> None:
     retries, news = failed(Retries(), HOST, 0.0)
     retries, again = failed(retries, HOST, 100.0)
     assert (news, again) == (True, False)

@@ -91,7 +91,7 @@ def test_answers_to_an_older_cut_and_doubled_ones_have_no_effect() -> None:
     assert cut.rows == 1
 
 
-def test_it_begins_once() -> None:
+def test_a_cut_begins_once() -> None:
     with pytest.raises(IllegalTransitionError, match="checkpoint 4"):
         begun().begin(WORKERS, SERVERS, 1.0)
 

@@ -8,7 +8,7 @@ from elastichost.supervisor.launch.servers import fork_server_environment
 from elastichost.tuner.cold_start import initial_plan
 
 
-def test_workers_get_cores_of_their_own_and_everyone_shares_what_is_less_than_one_each() -> None:
+def test_workers_get_own_cores_and_share_fewer_spare_cores_than_workers() -> None:
     pinned = pin(initial_plan(cores=(2, 3, 5), workers=2), (2, 3, 5))
     assert [spec.cores for spec in pinned.plan.workers] == [(2, 5), (3, 5)]
     assert [spec.cores for spec in pinned.plan.servers] == [(5,)]
@@ -65,7 +65,7 @@ def test_processes_of_other_machines_get_cores_of_theirs() -> None:
     assert [warning.partition(":")[0] for warning in crowded.warnings[1:]] == ["host 1"]
 
 
-def test_a_machine_that_is_lost_has_no_cores_wherever_it_stands_in_the_row() -> None:
+def test_a_lost_machine_has_zero_cores_whatever_its_number() -> None:
     assert capacity_of(2, {1: (0, 1), 2: (0, 1, 2)}, 3) == (2, 2, 3)
     assert capacity_of(2, {1: (0, 1)}, 3) == (2, 2, 0)
     assert capacity_of(2, {2: (0,)}, 3) == (2, 0, 1)

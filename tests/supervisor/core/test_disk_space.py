@@ -11,7 +11,7 @@ from elastichost.supervisor.core.disk_space import AGAIN_S, DiskSpace
 NO_SPACE = "No space left on device"
 
 
-def test_it_is_told_once_then_now_and_then_and_when_it_is_over() -> None:
+def test_a_full_disk_is_reported_once_then_periodically_and_when_it_is_freed() -> None:
     space = DiskSpace()
     assert space.note("/data", 0.0) is None
     space.look("status.json", NO_SPACE, 1.0)

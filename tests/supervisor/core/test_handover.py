@@ -42,7 +42,7 @@ def asked(effects: tuple[HandOverEffect, ...]) -> SendMap:
     return effect
 
 
-def test_at_the_start_every_ps_gets_its_map_as_it_comes() -> None:
+def test_at_the_start_every_ps_gets_its_map_when_it_connects() -> None:
     hand_over = HandOver(FIRST)
     assert asked(hand_over.connected(server(1), 0.0)).servers == (server(1),)
     assert asked(hand_over.connected(server(0), 0.0)).shard_map.epoch == 1
@@ -71,7 +71,7 @@ def test_freeze_release_adopt_publish() -> None:
     assert published == Publish(adopt.shard_map, (server(0), server(1), server(2)), 2, 2.0)
 
 
-def test_a_ps_that_leaves_is_an_owner_until_it_has_let_go() -> None:
+def test_a_ps_that_leaves_is_an_owner_until_it_has_released_its_buckets() -> None:
     hand_over = settled()
     hand_over.begin(rebalanced_shard_map(hand_over.present, (1,)), 2.0)
     assert hand_over.owners == {0, 1}
@@ -96,7 +96,7 @@ def test_a_replaced_ps_is_a_hand_over_without_moves() -> None:
     assert (published.moved, published.incarnations) == (0, (server(0), server(1, 2)))
 
 
-def test_the_successor_of_one_that_had_to_let_go_takes_it_up_first() -> None:
+def test_the_successor_of_a_releasing_ps_first_gets_the_map_in_which_it_owns_the_buckets() -> None:
     hand_over = settled()
     hand_over.begin(rebalanced_shard_map(hand_over.present, (0,)), 2.0)
     hand_over.ready(server(0), 2, COMMITTED)
@@ -119,7 +119,7 @@ def test_answers_to_older_epochs_and_of_older_incarnations_have_no_effect() -> N
     assert asked(hand_over.ready(server(0, 2), 2)).shard_map.epoch == 3
 
 
-def test_one_at_a_time() -> None:
+def test_one_hand_over_at_a_time() -> None:
     hand_over = settled()
     hand_over.begin(hand_over.present, 2.0)
     with pytest.raises(IllegalTransitionError, match="the shard map: event 'begin' is not allowed in state 'freezing'"):
@@ -135,7 +135,7 @@ def moving() -> tuple[HandOver, ShardMap]:
     return hand_over, target
 
 
-def test_only_who_adopts_is_told_what_comes_from_another_host() -> None:
+def test_only_adopting_ps_are_sent_the_buckets_of_another_host() -> None:
     hand_over, target = moving()
     release = asked(hand_over.ready(server(0), 2, COMMITTED))
     hand_over.ready(server(0), 3)
@@ -143,7 +143,7 @@ def test_only_who_adopts_is_told_what_comes_from_another_host() -> None:
     assert (release.moved, adopt.moved) == ((), target.buckets_of(2))
 
 
-def test_called_back_before_it_is_known_what_counts() -> None:
+def test_call_back_before_the_committed_batches_are_reported() -> None:
     hand_over, _ = moving()
     assert hand_over.call_back() == ()
     back = asked(hand_over.ready(server(0), 2, COMMITTED))
@@ -151,7 +151,7 @@ def test_called_back_before_it_is_known_what_counts() -> None:
     assert back.shard_map.owners == FIRST.owners
 
 
-def test_called_back_while_the_new_owners_take_what_they_get() -> None:
+def test_call_back_while_the_new_owners_adopt() -> None:
     hand_over, _ = moving()
     hand_over.ready(server(0), 2, COMMITTED)
     hand_over.ready(server(0), 3)
@@ -175,12 +175,12 @@ def test_called_back_while_the_new_owners_take_what_they_get() -> None:
     assert published.moved == 0
 
 
-def test_what_is_settled_cannot_be_called_back() -> None:
+def test_a_settled_hand_over_cannot_be_called_back() -> None:
     with pytest.raises(IllegalTransitionError):
         settled().call_back()
 
 
-def test_a_mark_is_published_and_goes_with_the_next_move() -> None:
+def test_a_served_mark_is_published_and_removed_by_the_next_move() -> None:
     hand_over, served = settled(), ((0, 1), (1, 0))
     freeze = asked(hand_over.begin(msgspec.structs.replace(hand_over.present, served=served), 2.0))
     assert freeze.shard_map.served == ()
@@ -221,7 +221,7 @@ def test_a_replaced_ps_keeps_the_mark() -> None:
     assert isinstance(again, Publish) and again.shard_map.served == served
 
 
-def test_what_a_lost_host_had_is_made_anew_by_others() -> None:
+def test_buckets_of_a_lost_host_are_rebuilt_by_other_ps() -> None:
     hand_over = settled()
     hand_over.connected(server(2), 1.0)
     freeze = asked(hand_over.gone(frozenset({1}), [0, 2], 5.0))
@@ -238,7 +238,7 @@ def test_what_a_lost_host_had_is_made_anew_by_others() -> None:
     assert again.remade == (), "its rows are made already"
 
 
-def test_what_comes_from_a_host_that_is_lost_on_the_way_is_made_anew_too() -> None:
+def test_buckets_on_their_way_from_a_lost_host_are_rebuilt_too() -> None:
     hand_over = settled()
     hand_over.connected(server(2), 1.0)
     hand_over.begin(rebalanced_shard_map(hand_over.present, (0, 2)), 2.0, FIRST.buckets_of(1))
@@ -252,7 +252,7 @@ def test_what_comes_from_a_host_that_is_lost_on_the_way_is_made_anew_too() -> No
     assert (adopt.servers, adopt.remade, adopt.moved) == ((server(0),), FIRST.buckets_of(1), ())
 
 
-def test_a_host_is_lost_before_anybody_had_a_map() -> None:
+def test_a_host_is_lost_before_the_first_map_is_published() -> None:
     hand_over = HandOver(FIRST)
     assert hand_over.gone(frozenset({1}), [0], 0.0) == ()
     first = asked(hand_over.connected(server(0), 1.0))

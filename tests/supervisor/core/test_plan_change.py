@@ -13,7 +13,7 @@ from elastichost.wire.commands import ScaleMsg
 ONE, THREE = Counts(1, 1, 1), Counts(3, 2, 1)
 
 
-def test_bounds_are_told() -> None:
+def test_a_refusal_has_the_bounds() -> None:
     def refused(command: ScaleMsg) -> str:
         found = refusal(command, 256, 64, 8)
         assert found is not None and found.is_usage
@@ -26,7 +26,7 @@ def test_bounds_are_told() -> None:
     assert refused(ScaleMsg()) == "nothing to scale: name one of workers, servers, worker_cores"
 
 
-def test_more_workers_than_gpu_memory_is_shared_out_for_are_refused() -> None:
+def test_more_workers_than_shares_of_gpu_memory_are_refused() -> None:
     assert gpu_refusal(ScaleMsg(workers=4), 4) is None
     assert gpu_refusal(ScaleMsg(servers=9), 4) is None
     found = gpu_refusal(ScaleMsg(workers=5), 4)
@@ -73,7 +73,7 @@ def test_a_rate_that_stays_low_has_not_recovered() -> None:
     assert dip.recovered_s is None
 
 
-def test_windows_are_right_when_it_is_seldom_looked() -> None:
+def test_windows_are_right_when_samples_are_taken_rarely() -> None:
     dip = Dip(0.0, 0, 1000.0)
     dip.add(1.1, 1100)
     assert (dip.dip, dip.recovered_s) == (pytest.approx(1.0), 0.0)
@@ -89,7 +89,7 @@ def watch(newcomers: dict[int, int]) -> PlanChangeWatch:
     return PlanChangeWatch(ONE, THREE, newcomers, Dip(100.0, 0, 1000.0))
 
 
-def test_it_is_over_a_moment_after_everybody_trains() -> None:
+def test_a_change_is_over_a_moment_after_all_workers_train() -> None:
     seen = watch({1: 0, 2: 4})
     seen.observe(100.2, 200, [1], is_reached=False)
     seen.observe(100.3, 300, [], is_reached=True)
@@ -112,7 +112,7 @@ def test_it_is_over_a_moment_after_everybody_trains() -> None:
     )
 
 
-def test_a_newcomer_with_nothing_to_train_is_not_waited_for_for_ever() -> None:
+def test_a_new_worker_without_samples_is_waited_for_a_bounded_time() -> None:
     seen = watch({1: 0})
     seen.observe(100.5, 0, [], is_reached=True)
     assert not seen.is_over(105.0)
@@ -121,7 +121,7 @@ def test_a_newcomer_with_nothing_to_train_is_not_waited_for_for_ever() -> None:
     assert "worker-1 has nothing to train" in text_of(seen.figures())
 
 
-def test_a_dip_in_words() -> None:
+def test_the_text_of_a_dip() -> None:
     seen = watch({})
     run_through(seen.dip, [1000, 300, 1000, 1000])
     seen.observe(100.81, 661, [], is_reached=True)

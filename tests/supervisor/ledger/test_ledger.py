@@ -208,7 +208,7 @@ LedgerMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=
 TestLedgerMachine = LedgerMachine.TestCase
 
 
-def test_a_worker_goes_on_with_its_own_unit() -> None:
+def test_a_worker_continues_its_own_unit() -> None:
     ledger = ledger_of(100, 100)
     first = ledger.request(worker(0), 20.0)
     other = ledger.request(worker(1), 20.0)
@@ -261,7 +261,7 @@ def test_leases_shrink_towards_the_end() -> None:
     assert sizes[-1] <= 20
 
 
-def test_what_a_dead_worker_left_comes_first_and_the_suspect_batch_alone() -> None:
+def test_the_rest_of_a_dead_worker_comes_first_and_the_suspected_batch_alone() -> None:
     ledger = ledger_of(100, 100)
     lease = ledger.request(worker(0), 40.0)
     assert lease is not None
@@ -290,7 +290,7 @@ def test_a_batch_that_kills_three_incarnations_is_quarantined() -> None:
     assert (ledger.trained, ledger.samples_quarantined) == (20, 10)
 
 
-def test_draining_blames_nobody() -> None:
+def test_draining_counts_no_failure() -> None:
     ledger = ledger_of(10)
     for incarnation in range(1, 6):
         assert ledger.request(worker(0, incarnation), 10.0) is not None
@@ -308,7 +308,7 @@ def test_bad_rows_at_a_lease_end_count_as_skipped_without_a_commit() -> None:
     assert (settlement.trained, settlement.skipped) == (20, 10)
 
 
-def test_late_and_foreign_progress_counts_nothing() -> None:
+def test_late_progress_and_progress_of_another_worker_count_nothing() -> None:
     ledger = ledger_of(20)
     lease = ledger.request(worker(0), 10.0)
     assert lease is not None
@@ -318,7 +318,7 @@ def test_late_and_foreign_progress_counts_nothing() -> None:
     assert ledger.samples_accounted == 0
 
 
-def test_progress_that_was_overtaken_counts_nothing() -> None:
+def test_older_progress_counts_nothing() -> None:
     ledger = ledger_of(200)
     lease = ledger.request(worker(0), 0.0)
     assert lease is not None and lease.stop == 40
@@ -408,7 +408,7 @@ def test_spans_count_their_samples() -> None:
 # --- a crew: sync mode ------------------------------------------------------------------------------------------------
 
 
-def test_a_crew_that_incarnations_is_counted_by_the_record_of_its_steps() -> None:
+def test_a_live_crew_is_counted_by_the_record_of_its_steps() -> None:
     ledger, crew = ledger_of(40, batch_size=4), worker(255)
     leases = [ledger.request(crew, 8.0) for _ in range(2)]
     assert [(lease.start, lease.stop) for lease in leases if lease] == [(0, 8), (8, 16)]
@@ -425,7 +425,7 @@ def test_a_crew_that_incarnations_is_counted_by_the_record_of_its_steps() -> Non
     assert third is not None and third.start == 16
 
 
-def test_a_record_of_a_crew_that_cannot_be_is_refused() -> None:
+def test_an_impossible_record_of_a_crew_is_refused() -> None:
     ledger, crew = ledger_of(40, batch_size=4), worker(255)
     lease = ledger.request(crew, 8.0)
     assert lease is not None

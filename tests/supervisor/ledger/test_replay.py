@@ -197,7 +197,7 @@ def test_leases_go_on_after_the_highest_ever_granted() -> None:
     assert (lease.lease_id, lease.start) == (6, 4)
 
 
-def test_bad_rows_before_a_batch_are_the_batchs_and_those_at_the_end_are_read_again() -> None:
+def test_bad_rows_before_a_batch_count_with_it_and_those_at_the_end_are_read_again() -> None:
     records = records_of((1, 0, 0, 4, 8, 0))
     records["skipped"] = 4  # positions 0 to 4 were all bad, and are told of by the batch after them
     ledger = ledger_of_applied(settings_of(12), records)
@@ -207,13 +207,13 @@ def test_bad_rows_before_a_batch_are_the_batchs_and_those_at_the_end_are_read_ag
     assert (lease.start, lease.stop) == (8, 12)
 
 
-def test_in_an_epoch_that_is_over_the_rest_was_skipped() -> None:
+def test_in_a_finished_epoch_the_rest_was_skipped() -> None:
     records = records_of((1, 0, 0, 0, 8, 0))
     ledger = ledger_of_applied(settings_of(10, epochs=2), records, epoch=1)
     assert (ledger.epoch, ledger.trained, ledger.skipped, ledger.samples_accounted) == (1, 8, 2, 10)
 
 
-def test_after_an_early_stop_nothing_is_left() -> None:
+def test_after_an_early_stop_no_position_is_pending() -> None:
     records = records_of((1, 0, 0, 0, 8, 0))
     ledger = ledger_of_applied(settings_of(10, epochs=2), records, stopped_early=True)
     assert ledger.is_finished
@@ -229,7 +229,7 @@ def test_after_an_early_stop_nothing_is_left() -> None:
         ([(1, 1, 0, 0, 4, 0)], "which the data lacks"),
     ],
 )
-def test_records_that_cannot_be_are_refused(batches: list[tuple[int, int, int, int, int, int]], said: str) -> None:
+def test_impossible_records_are_refused(batches: list[tuple[int, int, int, int, int, int]], said: str) -> None:
     with pytest.raises(ProtocolError, match=said):
         ledger_of_applied(settings_of(10), records_of(*batches))
 
