@@ -1,4 +1,4 @@
-"""What processes say to the supervisor: who may say what, when, and how often."""
+"""Messages of processes to the supervisor: which process may send which message, when, and how often."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ REPORT = FailureReportMsg("DataError", "no such row", "", "")
 
 @dataclass(slots=True)
 class Scene:
-    """A worker and two PS at work; `told`: what the parts heard, `queue`: what comes."""
+    """A worker and two PS at work. told: calls that the components received. queue: messages that arrive."""
 
     fleet: Fleet = field(default_factory=Fleet)
     told: list[str] = field(default_factory=list)
@@ -164,7 +164,7 @@ def test_a_flood_of_messages_extends_neither_a_turn_nor_the_journal() -> None:
     dispatcher = scene.dispatcher()
     scene.queue = [said(WORKER, StopMsg())] * (MESSAGES_PER_TURN + 500)
     dispatcher.take()
-    assert len(scene.queue) == 500, "the rest of the loop has its turn"
+    assert len(scene.queue) == 500, "the rest of the loop must get its turn"
     assert 0 < len(scene.noted.of(MessageRefused)) < 50
     dispatcher.take()
     assert scene.queue == [] and len(scene.noted.events) < 50

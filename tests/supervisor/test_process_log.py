@@ -1,4 +1,4 @@
-"""The log of a process on a disk that gets full."""
+"""The log of a process on a disk that becomes full."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When a run may go back, and what a resumed one knows of it."""
+"""When a run may be rolled back, and what a resumed run has of earlier roll-backs."""
 
 from __future__ import annotations
 

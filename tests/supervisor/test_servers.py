@@ -1,4 +1,4 @@
-"""Fork servers that are forked instead of started: as a `Popen` would be, and only where no thread would be lost."""
+"""Fork servers that are forked instead of started. They behave like a `Popen`; a parent with threads never forks."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ def leave(code: object) -> None:
 def test_the_exit_code_of_the_child(run: Callable[[], object], code: int) -> None:
     server = forked(run)
     assert server.wait(20.0) == code
-    assert server.wait() == code, "it may be asked again"
-    server.kill()  # its number may be another's by now
+    assert server.wait() == code, "a second poll must give the same code"
+    server.kill()  # another process may have its pid by now
 
 
 def test_an_exception_ends_the_child_with_a_traceback(capfd: pytest.CaptureFixture[str]) -> None:
@@ -90,7 +90,7 @@ def test_a_parent_with_several_threads_starts_a_new_process(monkeypatch: pytest.
         made = fork_or_start(None, None)  # type: ignore[arg-type]
         return 10 if made == "forked" else 20  # type: ignore[comparison-overlap]
 
-    assert forked(lambda: leave(how())).wait(20.0) == 10, "a process that was forked has one thread"
+    assert forked(lambda: leave(how())).wait(20.0) == 10, "a forked process has one thread"
 
     def beside_another() -> None:
         end = threading.Event()

@@ -1,4 +1,5 @@
-"""What failed for want of memory waits longer each time, or until memory has become free; once it is news."""
+"""An action that failed for lack of memory waits longer each time, or until memory is free. Only the first failure is
+news."""
 
 from __future__ import annotations
 
@@ -37,4 +38,4 @@ def test_memory_that_became_free_shortens_the_wait(left: int, freed: int) -> Non
     retries, _ = failed(Retries(), HOST, 0.0, left)
     assert may_try(retries, HOST, 1.0, left + freed) == (freed >= FREED_BYTES)
     assert not may_try(retries, HOST, 1.0, left - freed)
-    assert not may_try(retries, HOST, 1.0), "how much there is now is not known"
+    assert not may_try(retries, HOST, 1.0), "the free memory is not known"

@@ -1,4 +1,4 @@
-"""What is told of full disks, and when."""
+"""Which events full disks cause, and when."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_training_waits_for_some_files_only() -> None:
     assert space.holds_training
     assert space.held_since_s == 5.0
     told = space.note("/data", 5.0)
-    assert told is not None, "another file: told at once"
+    assert told is not None, "a further file is reported at once"
     assert isinstance(told, DiskFull)
     assert told.files == ("applied.bin", "status.json")
     assert told.is_training_held

@@ -75,7 +75,7 @@ def test_a_reported_error_is_raised_as_it_was() -> None:
 
 
 def test_workers_about_to_end_are_counted_until_they_end() -> None:
-    """A checkpoint waits for them: what such a worker did last is known only when it has ended."""
+    """A checkpoint waits for them, because the last batches of such a worker are known only after its end."""
     fleet = Fleet()
     for index, events in enumerate(
         [
@@ -123,9 +123,9 @@ def test_the_time_in_which_the_supervisor_stood_still_does_not_count() -> None:
 def test_new_cores_count_when_the_process_confirms_them() -> None:
     fleet = Fleet()
     record = fleet.request(ProcessId("worker", 0, 1), SPEC, 0.0)
-    assert not fleet.repinned(record, (0,)), "nothing was asked"
+    assert not fleet.repinned(record, (0,)), "no other cores were sent"
     record.asked = ProcessSpec("worker", 0, (1, 2), 2)
-    assert not fleet.repinned(record, (7,)), "asked for others meanwhile"
+    assert not fleet.repinned(record, (7,)), "other cores were sent meanwhile"
     assert fleet.observed()[0].asked == record.asked
     assert fleet.repinned(record, (1, 2))
     assert (record.spec, record.asked) == (ProcessSpec("worker", 0, (1, 2), 2), None)

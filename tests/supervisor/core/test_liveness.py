@@ -1,4 +1,4 @@
-"""When silence is a hang: the rule, what feeds it, and what the kernel says of real processes."""
+"""When silence counts as a hang: the rule, its inputs, and the kernel states of real processes."""
 
 from __future__ import annotations
 
@@ -42,11 +42,11 @@ def test_a_sleeping_process_that_has_worked_counts_as_hung_soon() -> None:
     "signs",
     [
         Signs("R", idle_s=0.0, longest_s=0.5, has_worked=True),  # computes
-        Signs("D", idle_s=5.0, longest_s=0.5, has_worked=True),  # a page comes from the disk
+        Signs("D", idle_s=5.0, longest_s=0.5, has_worked=True),  # it reads a page from the disk
         Signs("S", idle_s=0.2, longest_s=0.5, has_worked=True),  # another of its threads computes
-        Signs("S", idle_s=5.0, longest_s=2.0, has_worked=True),  # its batches do take that long
+        Signs("S", idle_s=5.0, longest_s=2.0, has_worked=True),  # its batches take this long
         Signs("S", idle_s=5.0, longest_s=0.0, has_worked=False),  # its first batch compiles in other processes
-        Signs("t", idle_s=5.0, longest_s=0.5, has_worked=True),  # somebody looks at it in a debugger
+        Signs("t", idle_s=5.0, longest_s=0.5, has_worked=True),  # a user inspects it in a debugger
     ],
 )
 def test_a_process_that_may_be_at_work_is_waited_for(signs: Signs) -> None:
@@ -99,7 +99,7 @@ def test_the_longest_silence_is_counted_from_the_first_work_on() -> None:
     assert record.signs.longest_s == 2.5
 
 
-# --- what the kernel says -----------------------------------------------------------------------------------------
+# --- states of the kernel -----------------------------------------------------------------------------------------
 
 Start = Callable[[str], subprocess.Popen[bytes]]
 

@@ -1,4 +1,5 @@
-"""One round of buckets that go to another host: who is asked what, in which order, and again after a death."""
+"""One round of buckets that move to another host: which PS gets which request, in which order, and again after a
+death."""
 
 from __future__ import annotations
 
@@ -47,7 +48,7 @@ def unmapping() -> Migration:
 
 
 def copying(size: int = 1000) -> Migration:
-    """Requests 1 and 2 asked for sizes, 3 and 4 are Copy."""
+    """A round in state `copying`: requests 1 and 2 were for sizes, 3 and 4 are Copy."""
     made = planned()
     assert made.begin() == (Measure(server(0), 1, KEYS_OF_0), Measure(server(2), 2, KEY_OF_2))
     assert made.measured(server(0), 1, (size, size)) == ()
@@ -103,7 +104,7 @@ def test_a_new_incarnation_is_asked_again_and_its_copies_are_made_again() -> Non
     assert not made.is_copied
     made.copied(server(1), 3, 500)  # it was under way
     assert not made.is_copied
-    assert made.lost(server(0)) == (), "it has been told"
+    assert made.lost(server(0)) == (), "its marking map was sent"
     (again,) = made.connected(server(0, 2))
     assert again == Copy(server(1), 5, ((MOVES[0], server(0, 2)), (MOVES[1], server(0, 2))))
     made.copied(server(1), 5, 500)
@@ -133,10 +134,10 @@ def test_the_successor_of_a_ps_that_was_asked_for_sizes() -> None:
 
 def test_nothing_is_copied_before_every_worker_has_unmapped_it() -> None:
     made = unmapping()
-    assert made.unmapped(worker(0), 6) == (), "it has not been told yet"
+    assert made.unmapped(worker(0), 6) == (), "its marking map was not sent yet"
     assert made.served(7, [worker(0), worker(1), worker(2)]) == ()
     assert not made.has_to_be_served and made.served(8, []) == ()
-    assert made.unmapped(worker(0), 6) == (), "by an older map they are used in place"
+    assert made.unmapped(worker(0), 6) == (), "with an older map they are used in place"
     assert made.unmapped(worker(0), 7) == ()
     assert made.unmapped(worker(0), 7) == ()
     assert made.worker_lost(worker(2, 2)) == ()
@@ -220,7 +221,7 @@ def test_the_host_of_a_ps_that_takes_part_is_lost() -> None:
         for index in made.needed:
             request = next(e.request for e in effects if isinstance(e, Forget) and e.server.index == index)
             made.forgotten(server(index), request)
-        assert made.is_over, "nobody waits for one that will not come"
+        assert made.is_over, "the round does not wait for a lost PS"
 
 
 def test_the_host_of_a_ps_that_has_to_free_memory_is_lost() -> None:
@@ -235,7 +236,7 @@ def test_the_host_of_a_ps_that_has_to_free_memory_is_lost() -> None:
 
 
 def test_the_host_of_a_ps_that_takes_no_part_is_lost() -> None:
-    """What is only copied goes on; a hand-over is called back, whoever is gone, and the round with it."""
+    """A round that is only copying goes on. A hand-over is called back whichever PS is lost, and the round with it."""
     made = copying()
     assert made.gone(frozenset({7}), "its host is lost") == ()
     assert made.state == MigrationState.COPYING

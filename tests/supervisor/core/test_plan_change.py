@@ -1,4 +1,4 @@
-"""What a change of the plan cost, folded from what was seen."""
+"""The refusals of `scale`, and the cost of a plan change computed from measurements."""
 
 from __future__ import annotations
 
@@ -45,13 +45,13 @@ def test_the_rate_before_is_the_median_of_the_last_seconds() -> None:
     assert pace.before() == 0.0
     for tick in range(1, 101):
         at_s = tick * 0.1
-        samples = int(1000 * at_s) + (5000 if at_s > 9.0 else 0)  # one window has far more than the others
+        samples = int(1000 * at_s) + (5000 if at_s > 9.0 else 0)  # one window has far more samples than the others
         pace.add(at_s, samples)
     assert pace.before() == pytest.approx(1000, rel=0.01)
 
 
 def run_through(dip: Dip, rates: list[float], step_s: float = 0.02) -> None:
-    """Rates of consecutive windows of 200 ms."""
+    """Feeds a `Dip` with consecutive windows of 200 ms of these rates."""
     at_s, samples = dip.began_s, float(dip.samples)
     for rate in rates:
         for _ in range(round(0.2 / step_s)):

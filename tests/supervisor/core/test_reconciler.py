@@ -157,7 +157,7 @@ def test_start_then_hand_over_then_repin_then_drain() -> None:
     (repin,) = reconcile(there, plan, (), LIMITS, NOW_S)
     assert repin == Repin(ProcessId("worker", 0, 1), wide)
     asked = (at("worker-0", asked=wide), *there[1:])
-    assert reconcile(asked, plan, (), LIMITS, NOW_S) == (), "asked once, and nobody leaves before it has moved"
+    assert reconcile(asked, plan, (), LIMITS, NOW_S) == (), "Repin is sent once, and nothing drains before it"
     (drain,) = reconcile((at("worker-0", spec=wide), *there[1:]), plan, (), LIMITS, NOW_S)
     assert drain == Drain(ProcessId("worker", 1, 1), "asked for it")
 
@@ -185,7 +185,7 @@ def test_a_drained_process_back_in_the_plan_starts_again_without_a_restart() -> 
     assert spawn == Spawn(spec_of("worker-1"), 4, "in the plan again; worker-1.3 was stopped")
     (spawn,) = reconcile((*others, at("worker-1", State.FAILED, incarnation=3)), plan, (), LIMITS, NOW_S)
     assert isinstance(spawn, Spawn)
-    assert not spawn.is_restart, "killed because it was not wanted"
+    assert not spawn.is_restart, "it was killed because it was not in the plan"
 
 
 def test_a_process_that_does_not_stop_in_time_is_killed_and_is_no_death() -> None:

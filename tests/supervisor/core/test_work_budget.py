@@ -1,4 +1,4 @@
-"""The supervisor's rest: none while there is little to do, and a bounded share of a core whatever there is."""
+"""Waits between turns: none while there is little work, and a bounded share of a core however much there is."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def test_a_few_processes_never_wait() -> None:
 
 
 def test_a_burst_of_work_does_not_wait() -> None:
-    """A hand-over: turn after turn, each a millisecond, until the bucket is empty."""
+    """A hand-over has many turns of a millisecond each, until the token bucket is empty."""
     pacing = WorkBudget()
     turns = 0
     while pacing.rest_s(worked_s=0.001, passed_s=0.001) == 0.0:
