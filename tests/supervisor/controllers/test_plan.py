@@ -1,4 +1,4 @@
-"""The plan has one writer, and what it writes is told."""
+"""The plan has one writer, and every plan it writes is journalled."""
 
 from __future__ import annotations
 
@@ -65,10 +65,10 @@ def test_a_plan_that_stops_keeps_the_present_servers_and_the_size_of_the_run() -
     controller.begin(first())
     controller.drain(run.plan.servers, "SIGINT")
     assert not run.plan.workers and len(run.plan.servers) == 1
-    assert run.size == (2, 1), "result.json tells of what trained"
+    assert run.size == (2, 1), "result.json has the size that trained"
     controller.end("the run ends")
     assert run.plan.processes == ()
-    assert [type(event) for event in noted.events] == [PlanChanged, PlanChanged], "an end is told by the run, not here"
+    assert [type(event) for event in noted.events] == [PlanChanged, PlanChanged], "the run itself journals its end"
 
 
 def test_processes_of_lost_hosts_leave_the_plan_and_one_worker_stays_on_host_0() -> None:

@@ -1,4 +1,4 @@
-"""Workers get work unless one of five things stands against it; each is seen alone."""
+"""Workers get work unless one of five conditions forbids it; each condition is tested alone."""
 
 from __future__ import annotations
 
