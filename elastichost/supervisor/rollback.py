@@ -86,7 +86,7 @@ def roll_back(
     )
     run.roll_backs.append(entry)
     number = len(barred(run.roll_backs)) if entry.stop else 0
-    run.note(RolledBack(entry, number, MAX_ROLL_BACKS), cause)  # a resumed run leaves the positions out as well
+    run.note(RolledBack(entry, number, MAX_ROLL_BACKS), cause)  # a resumed run leaves these positions out too
     _clear_away(run, components)
     return ResumeSource(
         source=source,

@@ -86,12 +86,12 @@ class World:
     # --- events -----------------------------------------------------------------------------------------------
 
     def at(self, delay_s: float, act: Callable[[], Actor | None]) -> None:
-        """Calls `act` at this time. It may return the actor that runs next."""
+        """Calls `act` after this delay. It may return the actor that runs next."""
         self._number += 1
         heapq.heappush(self._heap, (self.now_s + delay_s, self._number, act))
 
     def later(self, delay_s: float, act: Callable[[], object]) -> None:
-        """Calls `act` after a while. It wakes no actor."""
+        """Calls `act` after this delay. It wakes no actor."""
 
         def alone() -> None:
             act()
@@ -116,7 +116,7 @@ class World:
         self.wait((), seconds)
 
     def wake(self, actor: Actor, source: object) -> None:
-        """Wakes an actor if it waits for one of these sources."""
+        """Wakes an actor, a moment later, if it waits for this source."""
         if actor.is_waiting and any(source is wanted for wanted in actor.waits_for):
             self._resume_later(actor, self.random.random() * 2e-4)
 

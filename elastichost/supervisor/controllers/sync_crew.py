@@ -1,7 +1,7 @@
 """Sync mode: grants ranges of steps to the crew, assigns micro-batches to its members, and counts committed steps.
 
 No worker holds a lease; the crew as a whole does. So a worker that joins, leaves or dies only changes which member
-computes which micro-batch of the steps that are not committed. The dense vector's own record says what is trained.
+computes which micro-batch of the steps that are not committed. The dense vector's own record shows what is trained.
 
 A kill: the micro-batches of a dead member are computed again by others, with the same bits. A micro-batch on which
 `failures_to_quarantine` workers died is left out of its step, and its positions are quarantined.

@@ -1,5 +1,5 @@
-"""The pure cores of the supervisor. They do no I/O and read no clock: facts and the present time are arguments, and the
-effects to perform are return values. A controller (`supervisor.controllers`) or a phase performs them.
+"""Pure cores of the supervisor. They do no I/O and read no clock: facts and the present time are arguments, and the
+effects to perform are return values. A controller (`supervisor.controllers`) or a phase performs these effects.
 
 Modules:
     lifecycle         states of one process, and the transitions between them
