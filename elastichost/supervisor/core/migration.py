@@ -17,14 +17,12 @@ States:
 Theory of operation. `planned`: the old owners report the sizes of the buckets, and one round of them is chosen.
 `unmapping` (only where workers use rows in place): a shard map marks the buckets as served, and every worker on their
 hosts answers when it changes none of their rows in place any more. `copying`: the new owners fetch the rows.
-`draining`: the hand-over of these buckets runs (`core.handover`); a new owner answers Ready when it has the last
-changed rows.
+`draining`: the hand-over of these buckets runs (`core.handover`); a new owner answers Ready when it has the last rows.
 `committed`: the journal has the line, and workers are sent the map. `released`: the old owners have freed the memory.
 
 A kill: the next incarnation of a PS gets the same request again, and copies from or to the dead incarnation are made
-again. After MOST_DEATHS deaths the round is aborted. A worker that ends counts as unmapped. When a host is lost
-(`gone`), a round before its commit is aborted if the host takes part in it, or if it is draining; after the commit the
-round ends without the lost PS.
+again. After more than MOST_DEATHS deaths the round is aborted. A worker that ends counts as unmapped. When a host is
+lost (`gone`), a round that includes it or is draining is aborted; after the commit the round ends without it.
 """
 
 from __future__ import annotations
@@ -51,7 +49,7 @@ __all__ = [
     "Move",
 ]
 
-ROUND_BYTES = 128 << 20  # the hand-over of so much takes about 0.1 s; a larger bucket is a round of its own
+ROUND_BYTES = 128 << 20  # a hand-over of this size takes about 0.1 s; a larger bucket is a round of its own
 MOST_DEATHS = 4  # deaths of PS that take part in a round; one more aborts it
 
 
@@ -140,11 +138,9 @@ MigrationEffect = Measure | Copy | CallBack | Forget | Keep
 
 
 class Migration:
-    """One round of moves. Every method returns the effects to perform, in order.
-
-    moves: all moves to make; from `copying` on, the attribute `moves` has those of this round only. numbers: increasing
-    request numbers. are_mapped: workers use rows of these buckets in place.
-    """
+    """One round of moves. Every method returns the effects to perform, in order. moves: all moves to make; the
+    attribute has those of this round only after `planned`. numbers: of requests, increasing. are_mapped: workers use
+    these rows in place."""
 
     def __init__(
         self,
@@ -230,8 +226,8 @@ class Migration:
         return () if self._are_mapped else self._copy(self.targets)
 
     def served(self, epoch: int, workers: Iterable[ProcessId]) -> tuple[MigrationEffect, ...]:
-        """The shard map of this epoch marks the buckets as served and was sent to workers. workers: those that may have
-        an older map, and so may still use the buckets in place. Workers that connect later never do."""
+        """The map of this epoch, in which the buckets are served, was sent to workers. workers: those that may have an
+        older map, and so may still use the buckets in place. Workers that connect later never do."""
         if not self.has_to_be_served:
             return ()
         self._served_epoch, self._mapping = epoch, set(workers)
@@ -327,8 +323,7 @@ class Migration:
         return ()
 
     def gone(self, servers: frozenset[int], reason: str) -> tuple[MigrationEffect, ...]:
-        """These PS are lost with their host, and have no next incarnation. The round is aborted, or ends without
-        them (see the module's docstring)."""
+        """These PS are lost with their host. The round is aborted, or ends without them."""
         for index in servers:
             self._connected.pop(index, None)
         is_early = (self.state, "abort") in TRANSITIONS

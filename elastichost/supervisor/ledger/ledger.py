@@ -1,31 +1,21 @@
-"""The sample ledger: which worker may train which samples, and the count of every sample. Pure.
+"""The sample ledger: which worker may train which samples, and the count of every sample. Pure. Rules:
 
-Rules:
-
-1. Each position of an epoch is in exactly one place: an untouched unit, a claim, a lease, a returned range, or
-   accounted for (trained, skipped or quarantined).
-2. At the end of a run `samples_accounted` equals `samples_planned`, whatever was killed.
-3. A lease belongs to one worker incarnation, and its id is never used again. Progress counts once: a report of another
-   holder, or one that comes late or twice, has no effect. Progress that does not fit the lease raises ProtocolError.
-4. When an incarnation ends, the dense owner's record of its last commit decides what it has trained, because its last
-   reports may be lost. The rest of its leases returns to the front of the queue.
-5. The first batch that a dead incarnation left is suspected of the death and is leased alone. After
-   `failures_to_quarantine` deaths it is quarantined: counted and listed, but not trained.
-6. An epoch begins only when all positions of the one before are accounted for.
-
-Places of a position:
+1. Each position of an epoch is in exactly one place; at the end `samples_accounted` equals `samples_planned`:
 
     untouched unit -> claim (the rest of a worker's unit) -> lease -> trained, skipped or quarantined
                         ^-- returned range <-- rest of the leases of a dead or drained worker
 
-Theory of operation. A worker gets small consecutive leases of one unit, because its reader decodes a unit once. The
-rest of this unit is its claim. `request` grants about `lease_target_s` of work. When no unit is untouched, an idle
-worker takes the second half of the largest claim, and leases become smaller, so that an epoch does not wait for a
-straggler. In sync mode (`in_order`) the only holder is the crew, and positions are granted in order.
+2. A lease belongs to one worker incarnation. A report of its progress that comes late or twice has no effect.
+3. When an incarnation ends, the dense owner's record of its last commit decides what it has trained, because its last
+   reports may be lost. The rest of its leases returns to the front of the queue.
+4. The first batch that a dead incarnation left is suspected of the death and is leased alone. After
+   `failures_to_quarantine` deaths it is quarantined: counted and listed, but not trained.
+5. An epoch begins only when all positions of the one before are accounted for.
 
-A kill: `give_back` settles the incarnation from the PS' record (rule 4). When the supervisor is killed,
-`ledger.replay` rebuilds the ledger from the record of committed batches. A checkpoint holds `state()`, in which leased
-positions that are not reported are pending.
+Theory of operation. A worker gets small consecutive leases of one unit, because its reader decodes a unit once. When no
+unit is untouched, an idle worker takes the second half of the largest claim, and leases become smaller, so that an
+epoch does not wait for a straggler. In sync mode (`in_order`) the only holder is the crew. A kill: `give_back` settles
+a worker by rule 3; after the death of the supervisor, `replay` rebuilds the ledger from the committed batches.
 """
 
 from __future__ import annotations
@@ -196,8 +186,7 @@ class Ledger:
         return None
 
     def _steal(self) -> Span | None:
-        """Takes the second half of the largest claim, or all of it if it is a batch or less. Its owner keeps its
-        leases."""
+        """Takes the second half of the largest claim, or all of it if it is a batch or less."""
         if not self._claims:
             return None
         owner = max(sorted(self._claims), key=lambda worker: self._claims[worker].samples)
@@ -212,11 +201,8 @@ class Ledger:
 
     def progress(self, worker: ProcessId, lease_id: int, stop: int, samples: int, skipped: int) -> bool:
         """A worker reports that the positions of a lease up to `stop` are applied. samples, skipped: counts so far in
-        this lease.
-
-        Returns False, and counts nothing, for a report that is late or comes twice: this incarnation does not hold the
-        lease any more, or the progress is counted already. Raises ProtocolError when the numbers do not fit the lease.
-        """
+        this lease. Returns False, and counts nothing, when this incarnation does not hold the lease any more or the
+        progress is counted already. Raises ProtocolError when the numbers do not fit the lease."""
         held = self._leases.get(lease_id)
         if held is None or held.worker != worker or stop <= held.applied_stop:
             return False
@@ -244,15 +230,10 @@ class Ledger:
         self._trained_by[worker] = self._trained_by.get(worker, 0) + samples
 
     def give_back(self, worker: ProcessId, applied: AppliedBatch | None = None, *, failed: bool = False) -> Settlement:
-        """Settles an incarnation that has ended or drained. Positions that it has not trained return to the front of
-        the queue.
-
-        applied: the dense owner's record of the last batch of this incarnation, taken when it was fenced. A worker
-        trains its leases in the order of their grants, and its last reports may be lost, so this record decides: leases
-        granted before `applied.lease_id` are done, and this one is done up to `applied.stop`.
-        failed: the incarnation died at work. Its next batch is then leased alone, and is quarantined after
-        `failures_to_quarantine` deaths. Raises ProtocolError when the PS' record and the reports contradict each other.
-        """
+        """Settles an incarnation that has ended or drained (rule 3). applied: the dense owner's record of its last
+        batch, taken when it was fenced. A worker trains its leases in the order of their grants, so leases granted
+        before `applied.lease_id` are done, and this one is done up to `applied.stop`. failed: the incarnation died at
+        work, so rule 4 applies. Raises ProtocolError when the record and the worker's reports contradict each other."""
         held = [entry for _, entry in sorted(self._leases.items()) if entry.worker == worker]
         newly_trained, newly_skipped = self._settle(worker, held, applied)
         rests: list[Span] = []
@@ -271,8 +252,7 @@ class Ledger:
         return Settlement(newly_trained, newly_skipped, sum(rest.samples for rest in rests), tuple(quarantined))
 
     def account(self, worker: ProcessId, applied: AppliedBatch) -> bool:
-        """Counts the PS' record of a live holder, and closes its finished leases. Returns False when nothing is new.
-        Raises ProtocolError when the record does not fit the leases."""
+        """Counts the PS' record of a live holder; False: nothing is new. Raises ProtocolError when it does not fit."""
         before = self.samples_accounted
         held = [entry for _, entry in sorted(self._leases.items()) if entry.worker == worker]
         self._settle(worker, held, applied)
@@ -297,10 +277,7 @@ class Ledger:
             is_last = entry.lease.lease_id == applied.lease_id
             stop = max(entry.applied_stop, applied.stop) if is_last else entry.lease.stop
             if stop > entry.lease.stop:
-                raise ProtocolError(
-                    f"the parameter server applied batches of {worker} up to position {stop} of lease "
-                    f"{entry.lease.lease_id}, which ends at position {entry.lease.stop}"
-                )
+                raise ProtocolError(f"the PS applied {worker} up to {stop}, but its lease ends at {entry.lease.stop}")
             positions += stop - entry.applied_stop
             entry.applied_stop = stop
         samples = applied.samples - self._trained_by.get(worker, 0)
@@ -358,8 +335,7 @@ class Ledger:
         self._untouched_positions = sum(self.settings.units[unit] for unit in self._order[next_unit:])
 
     def stop_early(self) -> int:
-        """Drops all positions that are not leased; the run is finished when the present leases are. Returns the number
-        of dropped positions, which do not count as planned any more; 0 when it was stopped early before."""
+        """Drops all positions that are not leased, also of later epochs. Returns their number; 0: done before."""
         if self._closed:
             return 0
         spans = [*self._returned, *self._claims.values()]

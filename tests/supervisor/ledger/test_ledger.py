@@ -435,7 +435,7 @@ def test_an_impossible_record_of_a_crew_is_refused() -> None:
     fresh = ledger_of(40, batch_size=4)
     held = fresh.request(crew, 8.0)
     assert held is not None
-    with pytest.raises(ProtocolError, match="ends at position 8"):
+    with pytest.raises(ProtocolError, match="ends at 8"):
         fresh.account(crew, AppliedBatch(3, held.lease_id, 12, 12, 0))
 
 
