@@ -1,28 +1,30 @@
-"""The supervisor: starts the processes of a job, shares out its samples, repairs what breaks, ends it cleanly.
+"""The supervisor: starts the processes of a job, leases samples to workers, replaces lost processes, ends the run.
 
-    core/            pure: decides
+    core/            pure functions and state machines that decide
     ledger/          which samples are trained, and by which worker
     launch/          the fork server and its client
-    remote/          other machines: agents, the way to them, Ray
+    remote/          other machines: agents, connections to them, Ray
     startup/         what is checked and chosen before a run trains
-    controllers/     each performs what one core decides
-    memory/          the budget of memory: measured, granted, foreseen
-    elastic_hosts/   machines that join and are lost
+    controllers/     each one carries out the decisions of one core
+    memory/          the memory budget: measured use, grants to parameter servers, forecast
+    elastic_hosts/   machines that join a run, and machines that are lost
     autoscale/       the tuner in a live run
-    phases/          what a run does in its turns: describe the model, train, end
+    phases/          the two phases of a run: the model is described, then the job trains
     job              opens everything a run needs, and closes it however the run ends
-    supervisor       a run from its first process to its last: the phases, and the result
-    event_loop       one turn: waits for a message, an exit, a signal or a timer, and calls what handles it
-    message_router   messages of processes, each to the controller it concerns
-    command_handler  commands from outside
+    supervisor       one run from its first process to its last: the phases, and the result
+    event_loop       one turn: waits for a message, an exit, a signal or a timer, and calls its handler
+    message_router   passes each message of a process to the controller that handles it
+    command_handler  commands from outside (`scale`, a machine joins, the dispatcher lends cores)
     run_start        the arena, the dense part and the ledger that a run begins with
     assembly         makes the components of a run and connects them
-    components       what these are
-    context          what all parts share: sockets, launcher, journal, fleet
-    rebalancer       moves buckets of busy parameter servers
-    rollback         back to a checkpoint; status: what is reported; run_result: how it ended
+    components       the components of a run
+    context          the state that all parts share: sockets, launcher, journal, fleet
+    rebalancer       moves buckets away from busy parameter servers
+    rollback         takes the run back to its newest checkpoint
+    status           what a run reports once a second
+    run_result       the result of a run that has ended
 
-It never imports `ps` or `worker`: those run in other processes and are named by strings.
+This package never imports `ps` or `worker`: they run in other processes and are named by strings.
 """
 
 from __future__ import annotations

@@ -30,14 +30,14 @@ __all__ = ["assemble"]
 
 
 def assemble(run: Run, prepared: Preparation, start: RunStart, is_stopping: Callable[[], bool]) -> Components:
-    """Makes everything that works on the arena. is_stopping: the run was asked to stop."""
+    """Makes every component that works on the arena. is_stopping: whether the run was asked to stop."""
     model, ledger, dense = start.model, start.ledger, start.dense
     test_units = tuple(unit.samples for unit in prepared.test.units) if prepared.test is not None else ()
     lookups = LookupCount(run, start.lineage.lookups)
     left = start.taken_over.left if start.taken_over is not None else None
     sharding = ShardMapController(run, model.tables, start.restore_from, left)
-    # Whether workers get work depends on a checkpoint and an evaluation, which depend on what workers have: their
-    # states come first, and whoever only asks reads these.
+    # The work gate depends on the checkpoint and the evaluation, and both depend on the leases. To break this cycle,
+    # their states are made first, and the gate reads only the states.
     checkpoint, evaluation = CheckpointState(), EvaluationState()
     gate = WorkGate(run, ledger, sharding, checkpoint, evaluation, is_stopping, has_test=bool(test_units))
     leases = _leases(run, start, gate)
@@ -55,7 +55,7 @@ def assemble(run: Run, prepared: Preparation, start: RunStart, is_stopping: Call
 
 
 def _leases(run: Run, start: RunStart, gate: WorkGate) -> LeaseController:
-    """Who is given what to train: a range of its own to each worker, or ranges of steps to the whole crew."""
+    """The lease controller: leases go to single workers, and in sync mode to the whole crew (ranges of steps)."""
     if run.job.train.mode == "sync":
         watermarks = Watermarks(start.arena.directory)
         return CrewLeaseController(run, start.ledger, gate.may_train, gate.may_evaluate, start.dense, watermarks)
@@ -65,7 +65,7 @@ def _leases(run: Run, start: RunStart, gate: WorkGate) -> LeaseController:
 def _recall(
     start: RunStart, leases: LeaseController, evaluations: EvaluationController, checkpoints: CheckpointController
 ) -> None:
-    """What a run that goes on has done before."""
+    """Gives the components of a resumed run what the run did before."""
     evaluations.recall(start.lineage.evaluations)
     if start.kept is not None:
         newest, record = start.kept
@@ -75,7 +75,7 @@ def _recall(
 
 
 def _other_gauges(run: Run) -> Iterator[MemoryGauge]:
-    """Of the other hosts, on this machine or on their own."""
+    """One gauge for each host in use but host 0: emulated hosts on this machine, and other machines."""
     for host, directory in run.other_arenas.items():
         if not run.uses(host):
             continue
@@ -85,7 +85,7 @@ def _other_gauges(run: Run) -> Iterator[MemoryGauge]:
 
 
 def _budgets(run: Run, here_bytes: int, gauges: Sequence[MemoryGauge]) -> tuple[int, ...]:
-    """What every host may use. Emulated ones share this machine's memory."""
+    """The memory budget of each host, in bytes. Emulated hosts share the memory of this machine."""
     if run.machines is None:
         return (memory_of_host(here_bytes, len(gauges)),) * len(gauges)
     there = run.machines.memory_bytes()

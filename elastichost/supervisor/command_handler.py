@@ -1,4 +1,4 @@
-"""Commands from outside: taken, checked, turned into a change of the plan, and answered when that is done."""
+"""Commands from outside: receives and checks them, turns them into plan changes, and replies when these are done."""
 
 from __future__ import annotations
 
@@ -43,25 +43,25 @@ from elastichost.wire.commands import (
 __all__ = ["CommandHandler", "refuse_all"]
 
 COMMANDS_PER_TURN = 16
-NOTED_REFUSALS = 20  # what is no command is noted so often, or a peer could fill the journal
+NOTED_REFUSALS = 20  # messages that are no commands are journalled up to this number: a peer could fill the journal
 
 
 class CommandHandler:
-    """Takes commands of a run that trains, and answers whoever sent one when its change is done."""
+    """Handles the commands to a run that trains. A peer gets its last reply when the change it requested is done."""
 
     def __init__(self, run: Run, components: Components, changes: PlanChangeController) -> None:
         self._run, self._components = run, components
         self._changes, self._plans = changes, changes.plans
-        self._peer: bytes | None = None  # waits for the end of the change of this number:
-        self._awaited = 0
+        self._peer: bytes | None = None  # the peer that waits for a plan change
+        self._awaited = 0  # number of that plan change
         self._refusals = 0
-        self._joining: HostJoin | None = None  # machines that are to join
-        self._join_peer, self._join_cause = b"", ""  # the command that asked for them
+        self._joining: HostJoin | None = None  # machines that are joining
+        self._join_peer, self._join_cause = b"", ""  # sender and cause of the command that named them
 
     def turn(self, now_s: float) -> bool:
-        """Takes commands. True: machines have joined the run."""
+        """Handles waiting commands. Returns True when machines have joined the run in this turn."""
         if self._changes.number != self._awaited:
-            self._answer(RefusedMsg("another command took its place before it was done"))
+            self._answer(RefusedMsg("another plan change replaced this one before it was done"))
         for peer, command in _received(self._run.commands, self._refused):
             self._handle(peer, command, now_s)
         if self._joining is None:
@@ -70,11 +70,11 @@ class CommandHandler:
             return self._advance_join(self._joining, now_s)
 
     def reached(self, reached: PlanReached) -> None:
-        """The change under way is done: whoever asked for it is told what it cost."""
+        """The plan change is done: its peer is sent what the change cost."""
         self._answer(ReachedMsg(text_of(reached), figures_of(reached)))
 
     def close(self, why: str) -> None:
-        """Nobody waits in vain: the plan will not be reached any more."""
+        """The plan will not change any more: a peer that waits is refused with `why`, and machines do not join."""
         self._answer(RefusedMsg(why))
         self._dismiss(why)
 
@@ -97,11 +97,11 @@ class CommandHandler:
                     self._join(peer, command)
                 case _:
                     self._run.commands.reply(
-                        peer, RefusedMsg(f"{name} is nothing for a run", "a host takes that", True)
+                        peer, RefusedMsg(f"a run does not take {name}", "send it to a dispatcher", True)
                     )
 
     def _lend(self, peer: bytes, command: LendMsg, now_s: float) -> None:
-        """Another part of the host: what does not fit in it any more makes room, and who asked knows when it has."""
+        """The dispatcher lends other cores or memory. The plan is changed to fit; the last reply follows when it is."""
         if self._changes.why_closed:
             self._run.commands.reply(peer, RefusedMsg(self._changes.why_closed))
             return
@@ -120,13 +120,13 @@ class CommandHandler:
         self._plans.is_asked = self._plans.is_asked or command.workers is not None
         plan, _ = self._plans.resized(size, f"the host lends {len(cores)} core{'s' * (len(cores) != 1)}")
         if plan.processes == self._run.plan.processes and not self._changes.is_under_way:
-            self._run.commands.reply(peer, ReachedMsg("as it was"))
+            self._run.commands.reply(peer, ReachedMsg("the plan does not change"))
             return
         self._apply(plan, peer, now_s, "scale")
         self._run.commands.reply(peer, AcceptedMsg(plan.reason))
 
     def _join(self, peer: bytes, command: JoinMsg) -> None:
-        """Its machines are called; the plan becomes larger when all of them are there."""
+        """Starts agents on the machines of the command. The plan grows when all of them are ready."""
         run, size = self._run, ScaleMsg(command.workers, command.servers, command.worker_cores)
         try:
             hosts = hosts_of_text(command.hosts)
@@ -150,10 +150,10 @@ class CommandHandler:
         self._join_peer, self._join_cause = peer, run.cause
         names = ", ".join(host.shown for host in hosts.hosts)
         run.note(HostJoinAsked(tuple(host.shown for host in hosts.hosts)))
-        run.commands.reply(peer, AcceptedMsg(f"{names} {'is' if len(hosts.hosts) == 1 else 'are'} called"))
+        run.commands.reply(peer, AcceptedMsg(f"starting an agent on {names}"))
 
     def _advance_join(self, joining: HostJoin, now_s: float) -> bool:
-        """True: all of them are there now, and the plan has become larger."""
+        """Returns True when all machines are ready now and a larger plan was applied."""
         all_joined = joining.turn(now_s)
         if joining.reasons:
             self._dismiss("; ".join(joining.reasons))
@@ -161,7 +161,7 @@ class CommandHandler:
             return False
         self._joining = None
         joining.admit()
-        plan, warnings = self._plans.resized(self._size_with(joining), f"{len(joining.numbers)} more machines")
+        plan, warnings = self._plans.resized(self._size_with(joining), f"machines joined: {len(joining.numbers)}")
         for warning in warnings:
             self._run.note(Warned(warning))
         self._apply(plan, self._join_peer, now_s)
@@ -175,13 +175,13 @@ class CommandHandler:
         return ScaleMsg(workers, servers, size.worker_cores)
 
     def _dismiss(self, why: str) -> None:
-        """Nobody joins."""
+        """Gives up a join that is under way, and refuses its peer."""
         if self._joining is not None:
             self._joining.dismiss()
             self._joining = None
             self._run.note(HostJoinAbandoned(why))
             self._run.commands.reply(
-                self._join_peer, RefusedMsg(f"nobody joins: {why}", "`elastichost doctor` checks the same hosts")
+                self._join_peer, RefusedMsg(f"no machine joins: {why}", "check the hosts with `elastichost doctor`")
             )
 
     def _scale(self, peer: bytes, command: ScaleMsg, now_s: float) -> None:
@@ -198,22 +198,22 @@ class CommandHandler:
         self._plans.is_asked = True
         plan, warnings = self._resized(command)
         if plan.processes == self._run.plan.processes and not self._changes.is_under_way:
-            self._run.commands.reply(peer, ReachedMsg("nothing to change: the plan is this one already"))
+            self._run.commands.reply(peer, ReachedMsg("nothing to change: the run already has this plan"))
             return
         for warning in warnings:
             self._run.note(Warned(warning))
         self._apply(plan, peer, now_s, "scale")
         workers = len(plan.workers)
-        text = f"{workers} worker{'s' * (workers != 1)} and {len(plan.servers)} PS are wanted"
+        text = f"new plan: {workers} worker{'s' * (workers != 1)} and {len(plan.servers)} PS"
         self._run.commands.reply(peer, AcceptedMsg("; ".join((text, *warnings))))
 
     def _resized(self, command: ScaleMsg) -> SizedPlan:
         asked = [f"{name}={value}" for name in command.__struct_fields__ if (value := getattr(command, name))]
-        return self._plans.resized(command, f"asked for {', '.join(asked)}")
+        return self._plans.resized(command, f"scale {' '.join(asked)}")
 
     def _apply(self, plan: Plan, peer: bytes, now_s: float, origin: PlanOrigin = "") -> None:
-        """The peer is answered when the change is done, or when another one takes its place."""
-        self._answer(RefusedMsg("another command took its place before it was done"))
+        """Begins a plan change. The peer gets a reply when the change is done, or when another change replaces it."""
+        self._answer(RefusedMsg("another plan change replaced this one before it was done"))
         self._changes.apply(plan, now_s, origin)
         self._peer, self._awaited = peer, self._changes.number
 
@@ -224,7 +224,7 @@ class CommandHandler:
 
 
 def _received(commands: CommandServer, refused: Callable[[ProtocolError], None]) -> Iterator[tuple[bytes, Command]]:
-    """The commands that have come, so many of them that a turn stays short."""
+    """Commands that have arrived, at most COMMANDS_PER_TURN. Calls `refused` for a message that is no command."""
     for _ in range(COMMANDS_PER_TURN):
         try:
             received = commands.receive()
@@ -237,6 +237,6 @@ def _received(commands: CommandServer, refused: Callable[[ProtocolError], None])
 
 
 def refuse_all(commands: CommandServer, why: str) -> None:
-    """The run has ended: what was sent meanwhile is answered."""
+    """Refuses the commands that have arrived since the run ended."""
     for peer, _ in _received(commands, lambda _: None):
         commands.reply(peer, RefusedMsg(why))

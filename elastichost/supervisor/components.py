@@ -24,7 +24,7 @@ __all__ = ["Components"]
 
 @dataclass(frozen=True, slots=True)
 class Components:
-    """What happens to one of them that the others must know of goes through here."""
+    """All components. A method here passes on an event that concerns several of them."""
 
     run: Run
     arena: Arena
@@ -38,16 +38,17 @@ class Components:
     lookups: LookupCount
 
     def arena_bytes(self) -> int:
-        """What the rows and all that belongs to them take, on every host."""
+        """Bytes of the arenas of all hosts: rows, row state and index."""
         return self.arena.touched_bytes() + self.memory.used_elsewhere_bytes()
 
     def copies_bytes(self) -> int:
-        """What PS keep for the copies of checkpoints, in shared pages of their own."""
+        """Bytes that PS keep in shared pages outside the arena for snapshots of checkpoints."""
         servers = [record.process.index for record in self.run.fleet.live("server")]
         return sum(arena.board.server(index).copies for arena in self.memory.arenas for index in servers)
 
     def ended(self, record: ProcessRecord, *, asked: bool) -> None:
-        """An incarnation has ended. A worker that was not asked to may have applied batches that it never reported."""
+        """An incarnation has ended; asked: because the supervisor stopped it. A worker that ended otherwise may have
+        applied batches that it never reported."""
         if not asked or record.process.role == "server":
             self.checkpoints.lost(record)
         if record.process.role == "server":
@@ -61,21 +62,23 @@ class Components:
                 self.leases.lost(record.process)
 
     def made_anew(self) -> None:
-        """Buckets of a lost host are there again, and workers learn where."""
+        """Other PS have rebuilt the buckets of a lost host, and workers are being sent the new shard map."""
         self.losses.made_anew(DenseStore(self.arena).samples_applied())
 
     def drained(self, record: ProcessRecord) -> None:
+        """A worker has given its leases back."""
         self.evaluations.lost(record.process)
         self.leases.drained(record.process)
         self.checkpoints.drained(record)
 
     def scored(self, record: ProcessRecord, message: EvaluationScoresMsg, frames: tuple[memoryview, ...]) -> None:
+        """A worker has scored a part of the test data. The result of a whole evaluation may end training early."""
         verdict = self.evaluations.scored(record, message, frames)
         if verdict is not None and verdict.stop and not self.leases.ledger.is_finished:
             dropped = self.leases.ledger.stop_early()
             self.run.note(EarlyStopped(verdict.reason, dropped), self.evaluations.cause)
 
     def serve(self) -> None:
-        """After a pause, at a new epoch, when an evaluation begins: whoever waits is answered."""
+        """Answers workers that wait for work: after a pause, at a new epoch, when an evaluation begins."""
         self.evaluations.serve()
         self.leases.serve()

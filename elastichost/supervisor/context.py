@@ -45,9 +45,12 @@ __all__ = ["Run", "exit_cause", "host_cause"]
 
 @dataclass(slots=True)
 class Run:
-    """One run of one job. `directory`: the run directory; `sockets`, `arena`, `other_arenas` (of other hosts, by their
-    numbers; of those on other machines the doubles): the directories that must not stay. machines, keyring: where there
-    are other machines; elsewhere: the places of those that are used, by the number of the host."""
+    """One run of one job, shared by all parts of its supervisor.
+
+    directory: the run directory. sockets, arena, other_arenas (host number -> arena; for another machine the replica
+    here): directories that are removed when the run ends. machines, keyring: None without other machines. elsewhere:
+    host number -> directories and addresses, for each other machine in use.
+    """
 
     job: JobSpec
     run_id: str
@@ -70,21 +73,21 @@ class Run:
     size: tuple[int, int] = (0, 0)  # workers and PS of the newest plan that trains
     restarts: int = 0
     torn_batches: int = 0
-    started_from: str = ""  # checkpoint of another run that this one began from
+    started_from: str = ""  # the checkpoint of another run that this run began from
     roll_backs: list[RollBack] = field(default_factory=list)
     lost_hosts: list[LostHost] = field(default_factory=list)
     last_decision: str = ""
     other_arenas: dict[int, Path] = field(default_factory=dict)
-    frontier: tuple[FrontierPoint, ...] = ()  # of its tuner's model
-    shares_host: bool = False  # with other runs
+    frontier: tuple[FrontierPoint, ...] = ()  # predicted by the tuner's model
+    shares_host: bool = False  # other runs use this host too: a dispatcher started this one
     machines: Machines | None = None
     keyring: Keyring | None = None
     elsewhere: dict[int, Place] = field(default_factory=dict)
     space: DiskSpace = field(default_factory=DiskSpace)
     supervisor_pid: int = field(default_factory=os.getpid)
-    supervisor_number: int = 1  # counts the supervisors of the run
-    cause: str = ""  # of what is being handled: `JournalLine.cause`
-    plan_cause: str = ""  # of the newest plan
+    supervisor_number: int = 1  # counts the supervisors of the run: each resume starts one
+    cause: str = ""  # cause of journal lines written now (`JournalLine.cause`)
+    plan_cause: str = ""  # cause of the newest plan
     _causes: int = 0
 
     @property
@@ -93,69 +96,70 @@ class Run:
 
     @property
     def arenas(self) -> tuple[Path, ...]:
-        """Of every host."""
+        """The arena directories of all hosts."""
         return (self.arena, *self.other_arenas.values())
 
     @property
     def cores_elsewhere(self) -> dict[int, tuple[int, ...]]:
-        """Of other machines, by their hosts."""
+        """Host number -> cores, for each other machine in use."""
         return {host: place.cores for host, place in self.elsewhere.items()}
 
     def uses(self, host: int) -> bool:
-        """False for a machine that is lost."""
+        """Whether the run uses this host; False for a lost machine."""
         return host == 0 or self.machines is None or host in self.elsewhere
 
     @property
     def bandwidth_bytes_per_s(self) -> float:
-        """Of the slowest link to a host that is used; 0.0: none was measured."""
+        """Bandwidth of the slowest link to a host in use; 0.0: none was measured."""
         links = self.machines.links if self.machines is not None else {}
         speeds = (link.slowest_bytes_per_s for host, link in links.items() if host in self.elsewhere)
         return min((speed for speed in speeds if speed > 0), default=0.0)
 
     @property
     def hosts(self) -> int:
-        """How many there are or were: their numbers are all below that."""
+        """Number of hosts, lost ones included: every host number is below it."""
         return 1 + max(self.other_arenas, default=0)
 
     def hear(self, host: int, launcher: RemoteLauncher) -> None:
-        """Processes of one more machine can be asked for."""
+        """Adds a machine: its launcher can start processes from now on."""
         assert isinstance(self.launcher, HostsLauncher)
         self.launcher.there[host] = launcher
 
     def lose(self, event: AgentLost) -> None:
-        """That machine is used no more."""
+        """Records that a machine is lost. The run does not use it any more."""
         self.note(HostLost(event.host, event.name, event.reason), host_cause(event.host))
         self.elsewhere.pop(event.host, None)
 
     def detach_host(self, host: int) -> None:
-        """What happens on that machine is of no account."""
+        """Removes the launcher of a machine: its events are ignored from now on."""
         assert isinstance(self.launcher, HostsLauncher)
         self.launcher.there.pop(host, None)
 
     def capacity(self, cores_here: int) -> tuple[int, ...]:
-        """Cores of each host, 0 of those that are lost; (): workers are on host 0 only, whatever other hosts have."""
+        """Cores of each host, 0 for a lost one. (): there are no other machines, so all workers run on host 0."""
         return capacity_of(cores_here, self.cores_elsewhere, self.hosts) if self.machines is not None else ()
 
     def all_cores(self, cores_here: int) -> int:
-        """That workers may be on."""
+        """Number of cores of all hosts that workers may run on."""
         return sum(self.capacity(cores_here)) or cores_here
 
     def cpu_elsewhere_s(self, record: ProcessRecord) -> float | None:
-        """CPU seconds of a process on another machine, 0 while they are not known; None: it is on this one."""
+        """CPU seconds of a process on another machine, 0 while none are reported. None: it runs on this machine."""
         if self.machines is None or record.spec.host not in self.elsewhere:
             return None
         usage = self.machines.usage(record.spec.host, record.process)
         return usage.cpu_s if usage is not None else 0.0
 
     def kernel_state(self, record: ProcessRecord) -> KernelState | None:
-        """Of a process wherever it is; elsewhere up to a second old. None: it has ended, or nothing is known yet."""
+        """Kernel state of a process; up to a second old for one on another machine. None: it has ended, or nothing was
+        reported yet."""
         if self.machines is None or record.spec.host not in self.elsewhere:
             return kernel_state(record.pid)
         usage = self.machines.usage(record.spec.host, record.process)
         return KernelState(usage.state, round(100 * usage.cpu_s)) if usage is not None and usage.state else None
 
     def place(self, host: int) -> Place:
-        """Of the processes of a host."""
+        """Directories and addresses that processes of this host use."""
         if host in self.elsewhere:
             return self.elsewhere[host]
         gate = gate_at(self.machines.address) if self.machines is not None else ""
@@ -164,12 +168,13 @@ class Run:
         return Place(*paths, self.control_address, gate)
 
     def place_elsewhere(self, process: ProcessId) -> Place | None:
-        """None: it is on this machine, or no more."""
+        """The same for a process on another machine. None: it runs on this machine, or it is not the newest
+        incarnation."""
         record = self.fleet.find(process)
         return self.elsewhere.get(record.spec.host) if record is not None else None
 
     def address_of(self, record: ProcessRecord | None, process: ProcessId) -> ServerAddress:
-        """How a PS is reached, from its own host and from others."""
+        """The addresses of a PS: for processes of its own host and for others."""
         if record is None:
             return ServerAddress(process.index, process.incarnation, "")
         key = self.keyring.public(process) if self.keyring is not None else ""
@@ -179,7 +184,8 @@ class Run:
         return self.clock.now_s()
 
     def send(self, process: ProcessId, message: ControlMessage, frames: Sequence[Buffer] = ()) -> bool:
-        """False when that incarnation cannot be reached: it is ending, and its exit will be seen."""
+        """Returns False, with an event, when that incarnation cannot be reached: it is ending, and its exit event
+        follows."""
         try:
             self.control.send(process, message, frames)
         except ProtocolError as error:
@@ -192,17 +198,17 @@ class Run:
             self.send(process, message, frames)
 
     def note(self, event: AnyEvent, cause: str | None = None) -> None:
-        """Writes a line of the journal (which tells the observer). cause: None: that of what is being handled."""
+        """Writes an event to the journal, which passes it to the observer. cause None: `self.cause`."""
         self.journal.write(event, self.cause if cause is None else cause)
 
     def new_cause(self, kind: str) -> str:
-        """An id that no line of this run's journal has yet: "scale-1.4" is of the first supervisor, its fourth."""
+        """A cause that no line of this run's journal has yet: "balance-1.4" is the fourth one of supervisor 1."""
         self._causes += 1
         return f"{kind}-{self.supervisor_number}.{self._causes}"
 
     @contextmanager
     def caused_by(self, cause: str) -> Iterator[None]:
-        """Lines that are noted within have this cause."""
+        """Journal lines that are written within this context have this cause."""
         before, self.cause = self.cause, cause
         try:
             yield
@@ -211,10 +217,10 @@ class Run:
 
 
 def host_cause(host: int) -> str:
-    """Of all that follows from the loss of a machine."""
+    """The cause of all events that follow from the loss of a machine."""
     return f"host-lost-{host}"
 
 
 def exit_cause(process: ProcessId) -> str:
-    """Of all that follows from the end of an incarnation; it is known before the end is."""
+    """The cause of all events that follow from the end of an incarnation. It depends on the process id alone."""
     return f"exit-{process}"

@@ -1,7 +1,10 @@
-"""The supervisor's event loop: one turn waits for a message, an exit, a signal or a timer, and calls whom it concerns.
+"""The supervisor's event loop: one turn waits for a message, an exit, a signal or a timer, and calls its handler.
 
-The loop knows nothing of training. What is to be done in a turn is the phase's: the user's model is described
-(`phases.description`), or the job trains (`phases.training`).
+The loop contains no training logic. A phase supplies it: the user's model is described (`phases.description`), or the
+job trains (`phases.training`).
+
+One turn, in order: wait; take events of the fork server; route messages; handle exits that are due; let the phase
+change the plan; reconcile; let the phase act on the processes; sync the journal; report.
 """
 
 from __future__ import annotations
@@ -26,16 +29,16 @@ from elastichost.wire.commands import CommandServer
 __all__ = ["EventLoop", "KilledError", "Phase"]
 
 TICK_S = 0.1
-LAST_WORDS_S = 0.1  # a process that exits may have said why: its words may come after its exit is seen
-STALL_S = 2.0  # a turn that takes longer was no turn: Ctrl-Z, a debugger, a machine that swaps
+LAST_WORDS_S = 0.1  # a process reports its error before it exits, but the report can arrive after the exit event
+STALL_S = 2.0  # a longer turn means that the supervisor itself stood still: Ctrl-Z, a debugger, a machine that swaps
 
 
 class KilledError(Exception):
-    """Asked to stop twice: end everything now."""
+    """A second stop signal has come: all processes are killed now."""
 
 
 class Phase(Protocol):
-    """What a turn of the loop does between the waiting and the reporting. state: a word for people."""
+    """What a turn of the loop does between waiting and reporting. state: one word for status.json and the screen."""
 
     @property
     def processes(self) -> ProcessController: ...
@@ -48,23 +51,23 @@ class Phase(Protocol):
 
     @property
     def components(self) -> Components | None:
-        """What the run consists of; None before the arena exists."""
+        """The components of the run; None before the arena exists."""
 
     def tick_s(self, now_s: float) -> float:
-        """How long a turn may wait for something to happen."""
+        """How long a turn may wait for a message, an exit or a signal."""
 
     def commands(self) -> CommandServer | None:
-        """Where commands come in, while this phase takes any."""
+        """The socket that commands arrive on; None while this phase takes none."""
 
     def before_reconcile(self, now_s: float) -> None:
-        """What may change the plan."""
+        """Steps that may change the plan."""
 
     def after_reconcile(self, now_s: float) -> None:
-        """What depends on the processes there are now."""
+        """Steps that depend on the processes after reconciliation."""
 
 
 class EventLoop:
-    """Of one supervisor, through all its phases."""
+    """The loop of one supervisor, used by all its phases."""
 
     def __init__(self, run: Run, signals: StopSignals, reporter: Reporter) -> None:
         self._run, self._signals, self._reporter = run, signals, reporter
@@ -74,7 +77,7 @@ class EventLoop:
         self._budget, self._worked_s = WorkBudget(), 0.0
 
     def turn(self, phase: Phase) -> None:
-        """Raises KilledError when a second signal has come, and the job's error when it cannot go on."""
+        """One turn. Raises KilledError when a second stop signal has come, and the error that the job fails with."""
         run = self._run
         self._rest()
         descriptors = (*run.launcher.descriptors(), self._signals.descriptor)
@@ -98,21 +101,21 @@ class EventLoop:
         self._worked_s = run.now_s() - began_s
 
     def forget_exits(self) -> None:
-        """The processes of a run that is rolled back have ended, and count no more."""
+        """Drops exits that are not handled yet: a roll-back has ended all processes."""
         self._exits.clear()
         self._turned_s = self._run.now_s()
 
     # --- time ---------------------------------------------------------------------------------------------------------
 
     def _rest(self) -> None:
-        """Lets messages gather when turns follow each other too fast."""
+        """Waits for messages to accumulate when turns follow each other too fast (`core.work_budget`)."""
         now_s = self._run.now_s()
         passed_s, self._rested_s = now_s - self._rested_s, now_s
         if (rest_s := self._budget.rest_s(self._worked_s, passed_s)) >= 0.001:
             wait_readable([self._signals.descriptor], rest_s)
 
     def _look_at_clock(self) -> float:
-        """Extends deadlines when the supervisor itself was stopped. Returns the time by which processes are judged."""
+        """Extends the deadlines of all processes when the supervisor itself stood still. Returns the present time."""
         now_s = self._run.now_s()
         stood_s, self._turned_s = now_s - self._turned_s, now_s
         if stood_s > STALL_S:

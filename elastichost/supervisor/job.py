@@ -1,4 +1,4 @@
-"""`run_job`: opens everything a run needs, supervises, and closes everything however the run ends."""
+"""`run_job`: opens everything a run needs, supervises the run, and closes everything however the run ends."""
 
 from __future__ import annotations
 
@@ -80,14 +80,16 @@ def run_job(
 ) -> RunResult:
     """Trains a job to its end, in the calling process; call it from the main thread.
 
-    run_dir: default `runs/<name>-<UTC>-<id>` under the working directory, or the run that is resumed.
-    resume_from: the directory of the run that goes on. One that is done is left as it is, and its result returned.
-    start_from: what somebody else trained: another run's directory, a directory of checkpoints, or one checkpoint. A
-    new run takes over rows and dense part, and trains all of its data; one that goes on takes over the place, too.
-    held: what the run that is resumed has left and the caller holds (`arena.host.hold_left`).
-    lent: what the job may use of this host; None: all there is. start_server: makes the fork server.
-    hosts: other machines that it trains on; the job is one of so many hosts (`config_hosts.with_hosts`).
-    The first SIGINT or SIGTERM drains, saves and returns a result with exit code 75; the second kills.
+    run_dir: where a new run is written; default: `runs/<name>-<UTC>-<id>` under the working directory.
+    resume_from: the directory of a run to resume. A run that is done is not changed, and its result is returned.
+    start_from: a trained model to begin with: another run's directory, a directory of checkpoints, or one checkpoint.
+    A new run takes the rows and the dense part from it, and trains all of its data. A resumed run also takes the
+    position in the data from it.
+    held: directories left by the resumed run that the caller holds (`arena.host.hold_left`).
+    lent: the part of this host that the job may use; None: all of it. start_server: starts the fork server.
+    hosts: the other machines that it trains on; the job's number of hosts includes them (`config_hosts.with_hosts`).
+    The first SIGINT or SIGTERM drains the workers, saves a checkpoint and returns a result with exit code 75; the
+    second kills all processes.
 
     Raises the typed error the job failed with: ConfigError, DataError, ModelError, ArenaFullError, PreflightError
     before training; NonFiniteError, RestartBudgetError, HangError, CheckpointError, ... during it.
@@ -97,7 +99,8 @@ def run_job(
             one.release()
         if start_from is not None:
             raise ConfigError(
-                f"{resume_from} is done: it cannot begin again", hint="begin a new run: run JOB --from PATH"
+                f"the run in {resume_from} has ended; a run that has ended cannot take over another checkpoint",
+                hint="start a new run with `run JOB --from PATH`",
             )
         return done
     entries = entries or (EMULATED if job.emulate.enabled else Entries())
@@ -106,7 +109,7 @@ def run_job(
         signals = stack.enter_context(StopSignals())
         machines = stack.enter_context(Machines(hosts)) if hosts is not None else None
         launcher = stack.enter_context(LocalLauncher(entries.imports, entries.calls, start_server))
-        # All of this while the fork server imports.
+        # These checks run while the fork server imports its libraries.
         if machines is not None:
             machines.check(job)
             machines.measure_links()
@@ -126,20 +129,20 @@ def run_job(
             return _supervise_and_close(run, opened, signals)
         except PreflightError:
             if not opened.directory.was_used:
-                opened.directory.discard()  # the model could not be built: nothing ran, so nothing stays
+                opened.directory.discard()  # the model could not be built: no process trained, so no files are kept
             raise
         finally:
             opened.close()
 
 
 def files_of(prepared: Preparation) -> tuple[str, ...]:
-    """Of the training and the test data."""
+    """The files of the training data and the test data."""
     return (*prepared.train.files, *(prepared.test.files if prepared.test is not None else ()))
 
 
 @dataclass(frozen=True, slots=True)
 class _Opened:
-    """A run that could be begun: its directory, locked, and what it goes on from."""
+    """A run that passed its checks: its locked directory, and what it resumes from."""
 
     run_id: str
     directory: RunDirectory
@@ -176,7 +179,7 @@ def _open_again(
     lent: HostInventory | None,
     elsewhere: Mapping[int, tuple[int, ...]] | None,
 ) -> _Opened:
-    """The arena first: its guardian keeps it for a few seconds only."""
+    """Opens a run to resume. Claims the arena before anything slow: the arena reaper keeps it a few seconds only."""
     directory: RunDirectory | None = None
     claim: ArenaClaim | None = None
     try:
@@ -185,9 +188,9 @@ def _open_again(
         source = named_source(start_from) if start_from is not None else directory.checkpoint_source
         claim = claim_arena(directory.path, held)
         if start_from is not None:
-            claim = claim.without_arena(f"the checkpoint in {source} was asked for")
+            claim = claim.without_arena(f"--from names the checkpoint in {source}")
         elif job.resources.hosts > 1 and claim.held is not None:
-            claim = claim.without_arena(f"its rows are to lie in the arenas of {job.resources.hosts} hosts now")
+            claim = claim.without_arena(f"the rows belong in the arenas of {job.resources.hosts} hosts now")
         prepared = preflight(job, claim.bytes, _ended_size(directory, job, claim.replayed), lent, elsewhere)
         found = look_for_checkpoint(source, claim) if claim.held is None else None
         remove_staging(directory.checkpoints)
@@ -205,7 +208,7 @@ def _open_again(
 
 
 def _ended_size(directory: RunDirectory, job: JobSpec, known: ReplayedJournal) -> EndedSize | None:
-    """None: not known, or the job file says anew what to begin with."""
+    """The size that the run ended with. None: it is not recorded, or the job file has a new `tuner.first_plan`."""
     try:
         before = load_job(directory.resolved, environ={})
     except ConfigError:
@@ -214,15 +217,15 @@ def _ended_size(directory: RunDirectory, job: JobSpec, known: ReplayedJournal) -
 
 
 def _new_run_id() -> str:
-    """Raises PreflightError where no path is short enough for its sockets, before there is a run directory."""
+    """A random id. Raises PreflightError, before a run directory is made, when no path is short enough for sockets."""
     run_id = secrets.token_hex(8)
     socket_directory(run_id)
     return run_id
 
 
 def finished_result(run_dir: Path) -> RunResult | None:
-    """What is in the directory of a run that is done, so that nothing is left to resume; None: it is not."""
-    with contextlib.suppress(OSError, msgspec.MsgspecError):  # a result that cannot be read is written anew
+    """The result of a run that is done, so that it cannot be resumed; None: the run is not done."""
+    with contextlib.suppress(OSError, msgspec.MsgspecError):  # the resumed run writes an unreadable result again
         found = msgspec.json.decode((run_dir / "result.json").read_bytes(), type=RunResult)
         return found if found.status in ("done", "quarantined", "incomplete") else None
     return None
@@ -247,7 +250,7 @@ def _open(
         others = {host: replica_directory(run_id, host) for host in others}
     held = resume_source.claim.held if resume_source.claim is not None else None
     kept = (arena, held.path) if held is not None else (arena,)
-    if others:  # rows of several hosts are not resumed from: the checkpoint is
+    if others:  # a run of several hosts resumes from its checkpoint, never from arenas
         launcher.clean_when_lost((sockets, arena, *others.values()), (), 0.0)
     else:
         launcher.clean_when_lost((sockets,), kept, job.supervision.keep_arena_s)
@@ -276,7 +279,7 @@ def _open(
         commands=commands,
         other_arenas=others,
         recorder=Recorder(directory.path / DECISIONS_FILE, lambda problem: journal.write(RecordingStopped(problem))),
-        plan=Plan((), opened.prepared.plan.access, "nothing yet"),
+        plan=Plan((), opened.prepared.plan.access, "the run has no plan yet"),
         limits=Limits(
             restarts=job.resources.restarts,
             restart_window_s=job.resources.restart_window_s,
@@ -288,7 +291,7 @@ def _open(
 
 
 def _gate(machines: Machines | None, keyring: Keyring | None) -> Gate | None:
-    """Where processes of other machines speak to the supervisor."""
+    """The authenticated socket on which processes of other machines reach the supervisor; None: there are none."""
     if machines is None or keyring is None:
         return None
     return Gate(gate_at(machines.address), keyring.own, keyring.allowed)
@@ -308,11 +311,11 @@ def _supervise_and_close(run: Run, opened: _Opened, signals: StopSignals) -> Run
         run.recorder.close()
         run.journal.close()
         if run.journal.problem:
-            print(f"the end of {run.directory.journal} is not written: {run.journal.problem}", file=sys.stderr)
+            print(f"cannot write the last lines of {run.directory.journal}: {run.journal.problem}", file=sys.stderr)
 
 
 def _remember(run: Run, replayed: ReplayedJournal) -> None:
-    """What the supervisor before this one had counted."""
+    """Continues the counts of the supervisor before this one: incarnations, roll-backs, supervisors."""
     run.roll_backs += replayed.roll_backs
     run.supervisor_number = replayed.supervisors + 1
     for name, incarnation in replayed.incarnations.items():
@@ -323,7 +326,7 @@ def _remember(run: Run, replayed: ReplayedJournal) -> None:
 
 
 def _supervise(run: Run, supervisor: Supervisor) -> RunResult:
-    """Runs it; then nothing is left of it but the run directory."""
+    """Runs the job, then removes everything but the run directory."""
     run.note(RunStarted(run.run_id, run.directory.path.name))
     result: RunResult | None = None
     try:
@@ -350,10 +353,10 @@ def _supervise(run: Run, supervisor: Supervisor) -> RunResult:
 
 
 def _write_result(run: Run, result: RunResult) -> None:
-    """Where there is no space for it, it is told: the run has ended all the same."""
+    """Writes result.json. A full disk is only reported on stderr, because the run has ended in any case."""
     try:
         run.directory.write_result(result.to_bytes())
     except OSError as error:
         if not is_out_of_space(error):
             raise
-        print(f"result.json is not written: {error.strerror} in {run.directory.path}", file=sys.stderr)
+        print(f"cannot write result.json in {run.directory.path}: {error.strerror}", file=sys.stderr)

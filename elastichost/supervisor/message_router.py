@@ -1,4 +1,4 @@
-"""Messages of processes, each to the controller it concerns: one router for each phase of a run."""
+"""Passes each message of a process to the controller that handles it. Each phase of a run has its own router."""
 
 from __future__ import annotations
 
@@ -43,36 +43,36 @@ from elastichost.wire.security.refusals import Refusals
 
 __all__ = ["Described", "MessageRouter", "ProbeRouter", "TrainingRouter"]
 
-MESSAGES_PER_TURN = 1000  # whoever floods the socket keeps nobody from the rest of the loop
+MESSAGES_PER_TURN = 1000  # a process that floods the socket must not keep the loop from its other work
 
 Described = tuple[ModelDescribedMsg, "np.ndarray[tuple[int], np.dtype[np.float32]]"]
 
 
 class MessageRouter(ABC):
-    """What is the same in all phases of a run: who a sender is, Hello, signs of life, and why a process will end."""
+    """Common to all phases: identifies the sender, and handles Hello, heartbeats and failure reports."""
 
     def __init__(self, run: Run, processes: ProcessController) -> None:
         self._run, self._processes = run, processes
         self._refusals = Refusals()
 
-    # --- what a phase makes of it -------------------------------------------------------------------------------------
+    # --- defined by each phase ----------------------------------------------------------------------------------------
 
     @abstractmethod
     def _connected(self, record: ProcessRecord) -> None:
-        """A process has said Hello, and is not to end."""
+        """A process has sent Hello and is not being stopped."""
 
     @abstractmethod
     def _route(self, record: ProcessRecord, message: ControlMessage, frames: tuple[memoryview, ...]) -> None:
-        """Any other message of a living process. Raises ProtocolError for one its sender may not send now."""
+        """Handles any other message of a live process. Raises ProtocolError when its sender may not send it now."""
 
     @abstractmethod
     def _last_words(self, record: ProcessRecord, message: ControlMessage) -> None:
-        """What was still on its way when the process had ended."""
+        """Handles a message that arrives after its sender has ended."""
 
     # --- every turn ---------------------------------------------------------------------------------------------------
 
     def take(self) -> None:
-        """Handles what has come. What must be refused is noted and dropped."""
+        """Handles the messages that have arrived. A refused message is dropped, with an event."""
         for _ in range(MESSAGES_PER_TURN):
             try:
                 envelope = self._run.control.receive()
@@ -85,12 +85,12 @@ class MessageRouter(ABC):
                     self._run.note(MessageRefused(told.error, told.count))
 
     def handle(self, envelope: Envelope[ControlMessage]) -> None:
-        """Raises ProtocolError for a message its sender may not send now."""
+        """Handles one message. Raises ProtocolError when its sender may not send it now."""
         if envelope.sender is None:
-            raise ProtocolError("a message claims to come from the supervisor")
+            raise ProtocolError("a message has the supervisor as its sender")
         record = self._run.fleet.find(envelope.sender)
         if record is None:
-            return  # an older incarnation: fenced, or about to be
+            return  # from an older incarnation: it is fenced, or will be
         if not record.is_live:
             self._last_words(record, envelope.message)
             return
@@ -107,21 +107,21 @@ class MessageRouter(ABC):
 
     def _report(self, record: ProcessRecord, report: FailureReportMsg) -> None:
         if record.failure is not None:
-            raise ProtocolError(f"{record.process} has said before why it will end")
+            raise ProtocolError(f"{record.process} sent a second failure report")
         _require(record, LifecycleEvent.REPORT)
         self._processes.reported(record, report)
 
     def _hello(self, record: ProcessRecord, hello: HelloMsg) -> None:
-        if record.state == State.REQUESTED:  # its Hello was faster than the fork server's answer
+        if record.state == State.REQUESTED:  # its Hello arrived before the fork server's answer
             for event in self._run.launcher.events():
                 self._processes.launch_event(event)
-            if not record.is_live:  # they told of its end, too
+            if not record.is_live:  # its exit was among these events
                 return
         if record.state == State.REQUESTED and self._run.place_elsewhere(record.process) is not None:
-            self._processes.launch_event(Started(record.process, hello.pid))  # its agent's words are still on their way
+            self._processes.launch_event(Started(record.process, hello.pid))  # its agent's answer has not arrived yet
         _require(record, LifecycleEvent.HELLO)
         if hello.pid != record.pid:
-            raise ProtocolError(f"{record.process} says Hello with pid {hello.pid} instead of {record.pid}")
+            raise ProtocolError(f"{record.process} sent Hello with pid {hello.pid} instead of {record.pid}")
         record.address, record.outer = hello.address, hello.outer
         self._run.fleet.apply(record, LifecycleEvent.HELLO, self._run.now_s())
         self._run.note(ProcessConnected(record.process), record.cause)
@@ -130,29 +130,31 @@ class MessageRouter(ABC):
 
 
 class ProbeRouter(MessageRouter):
-    """While the probe is the only process: it describes the user's model. described: what it said, None: nothing
-    yet."""
+    """For the first phase: the probe is the only process, and describes the user's model. described: its description;
+    None: not received yet."""
 
     def __init__(self, run: Run, processes: ProcessController) -> None:
         super().__init__(run, processes)
         self.described: Described | None = None
 
     def _connected(self, record: ProcessRecord) -> None:
-        """It will describe the model without being asked."""
+        """Sends nothing: the probe describes the model without a request."""
 
     def _last_words(self, record: ProcessRecord, message: ControlMessage) -> None:
-        """A probe that has ended has nothing to say that counts."""
+        """Ignores the message: a probe that has ended is not used."""
 
     def _route(self, record: ProcessRecord, message: ControlMessage, frames: tuple[memoryview, ...]) -> None:
         if not isinstance(message, ModelDescribedMsg):
-            raise ProtocolError(f"{record.process} sent {type(message).__name__} before training was set up")
+            raise ProtocolError(f"{record.process} sent {type(message).__name__} before training began")
         self._described(record, message, frames)
 
     def _described(self, record: ProcessRecord, message: ModelDescribedMsg, frames: tuple[memoryview, ...]) -> None:
         if record.process.role != "probe" or len(frames) != 1:
-            raise ProtocolError(f"{record.process} describes a model with {len(frames)} frames")
+            raise ProtocolError(f"{record.process} sent a model description with {len(frames)} frames instead of 1")
         if frames[0].nbytes != 4 * message.model.dense.elements:
-            raise ProtocolError(f"the initial dense vector has {frames[0].nbytes} bytes")
+            raise ProtocolError(
+                f"the initial dense vector has {frames[0].nbytes} bytes instead of {4 * message.model.dense.elements}"
+            )
         now_s = self._run.now_s()
         self.described = (message, np.frombuffer(frames[0], dtype="<f4").astype(np.float32, copy=True))
         self._run.fleet.apply(record, LifecycleEvent.READY, now_s)
@@ -160,8 +162,8 @@ class ProbeRouter(MessageRouter):
 
 
 class TrainingRouter(MessageRouter):
-    """While the job trains. A message of an incarnation that is over is dropped, except what the ledger can still judge
-    by itself."""
+    """For the phase in which the job trains. A message of an incarnation that has ended is dropped, except lease
+    progress, which the ledger checks against the lease."""
 
     def __init__(self, run: Run, processes: ProcessController, components: Components) -> None:
         super().__init__(run, processes)
@@ -174,7 +176,7 @@ class TrainingRouter(MessageRouter):
             self._components.sharding.worker_connected(record)
 
     def _last_words(self, record: ProcessRecord, message: ControlMessage) -> None:
-        """Only progress is worth anything."""
+        """Takes lease progress, and ignores any other message."""
         if isinstance(message, LeaseProgressMsg):
             self._components.leases.progressed(record.process, message)
 
@@ -196,7 +198,7 @@ class TrainingRouter(MessageRouter):
             case DrainedMsg() if record.process.role == "worker":
                 _require(record, LifecycleEvent.DRAINED)
                 self._run.fleet.apply(record, LifecycleEvent.DRAINED, self._run.now_s())
-                if record.state == State.DRAINED:  # else it is being killed: it is settled as a lost one
+                if record.state == State.DRAINED:  # otherwise it is being killed, and is settled as a lost worker
                     components.drained(record)
             case SnapshotCutMsg() as copied if record.process.role == "server":
                 components.checkpoints.copied(record, copied)
@@ -204,7 +206,7 @@ class TrainingRouter(MessageRouter):
                 components.checkpoints.written(record, written, frames)
             case FencedMsg() as fenced if record.process.role == "server":
                 if record.process.index != components.sharding.shard_map.dense_owner:
-                    raise ProtocolError(f"{record.process} does not own the dense vector: it settles nobody")
+                    raise ProtocolError(f"{record.process} answered a fence but does not own the dense vector")
                 components.leases.fenced(fenced)
             case AdmittedMsg(number=number) if record.process.role == "server":
                 if self._run.keyring is not None:
@@ -222,7 +224,7 @@ class TrainingRouter(MessageRouter):
                 raise ProtocolError(f"{record.process} may not send {type(other).__name__}")
 
     def _progressed(self, record: ProcessRecord, message: LeaseProgressMsg) -> None:
-        """Whose account cannot be must not go on: its end is settled by what the PS have applied of it."""
+        """A worker that reports impossible progress is killed. The parameter server's record settles its lease."""
         try:
             self._components.leases.progressed(record.process, message)
         except ProtocolError as error:
@@ -242,7 +244,7 @@ class TrainingRouter(MessageRouter):
             if published is not None and published.remade:
                 components.made_anew()
             if published is not None and (owner := components.sharding.dense_owner) is not None:
-                components.leases.server_ready(owner)  # what was asked of the owner before may be unanswered
+                components.leases.server_ready(owner)  # requests to the previous dense owner may be unanswered
         elif was_new and record.state == State.READY:
             components.leases.worker_ready(record)
             components.evaluations.serve()
@@ -253,7 +255,7 @@ class TrainingRouter(MessageRouter):
 
 
 def _require(record: ProcessRecord, event: LifecycleEvent) -> None:
-    """Raises ProtocolError for what cannot happen to a process in its state: it only says so."""
+    """Raises ProtocolError when this event cannot happen in the state of the process; changes nothing."""
     try:
         next_state(str(record.process), record.state, event)
     except IllegalTransitionError as error:

@@ -1,9 +1,10 @@
-"""Counts of what PS are asked for, read from the arenas every few seconds; buckets change hands as `tuner.rebalance`
-decides, also between hosts.
+"""Moves buckets away from busy PS: reads their request counts from the arenas every few seconds, and carries out what
+`tuner.placement.rebalance` decides, between hosts too.
 
-Not with direct access: PS see new ids only. The counts are words of the bucket headers that only their owners write, so
-reading them here needs no message; those of other machines are in the doubles of their arenas. With access by place PS
-are asked by workers of other hosts only, and `tuner.host_heat` tells from that what all need.
+With direct access nothing is balanced, because PS receive requests for new ids only. The counts are words of the bucket
+headers that only the bucket's owner writes, so reading them needs no message. The counts of other machines are in the
+replicas of their arenas. With mixed access a PS receives requests from workers of other hosts only;
+`tuner.placement.cross_host_load` estimates from these counts how many keys all workers need.
 """
 
 from __future__ import annotations
@@ -29,11 +30,11 @@ __all__ = ["Rebalancer"]
 
 EVERY_S = 3.0
 HALF_LIFE_S = 6.0
-MOST_COPY_S = 10.0  # over the slowest link; buckets are copied while the job trains, but take its bandwidth
+MOST_COPY_S = 10.0  # over the slowest link; the copies are made while the job trains, but use its bandwidth
 
 
 class Rebalancer:
-    """`look` does nothing until a few seconds have passed, nor with one PS. memory: has the arenas of all hosts."""
+    """Balances the load of PS. memory: has the arenas of all hosts."""
 
     def __init__(self, run: Run, memory: MemoryWatch, sharding: ShardMapController) -> None:
         self._run, self._memory, self._sharding = run, memory, sharding
@@ -48,7 +49,7 @@ class Rebalancer:
 
     @property
     def hot_share(self) -> float | None:
-        """Of all load, what the busiest PS has; None: not known, or nothing was asked for lately."""
+        """The share of the load that the busiest PS has; None: there were no requests lately, or none are counted."""
         heat = self._heat.heat
         total = sum(heat.values())
         if total <= 0:
@@ -59,7 +60,7 @@ class Rebalancer:
         return max(loads.values()) / sum(loads.values())
 
     def look(self, now_s: float) -> None:
-        """Call it while no checkpoint is open."""
+        """Balances once every EVERY_S seconds when there are two PS or more. Call it while no checkpoint is open."""
         run, servers = self._run, self._run.fleet.working("server")
         if now_s < self._next_s or len(servers) < 2:
             return
@@ -68,7 +69,7 @@ class Rebalancer:
         workers = [(record.spec.host, record.samples_per_s) for record in run.fleet.working("worker")]
         is_by_place = run.plan.access == "mixed"
         if is_by_place and not all(samples_per_s for _, samples_per_s in workers):
-            return  # who has not trained yet will ask as well
+            return  # a worker that has not trained yet will send requests too
         askers = requesters_of(hosts, workers, is_by_place=is_by_place)
         if blind := _blindness(run, askers):
             if not self._said_blind:
@@ -79,7 +80,7 @@ class Rebalancer:
         arenas = self._arenas(hosts)
         if not workers or not set(owners.values()) <= set(arenas) or not self._sharding.is_published:
             return
-        # A PS that a part of the workers asks can own so much more before it has as much to do.
+        # A PS receives requests from a share of the workers only, so it can own 1 / share times as much for equal load.
         speeds = self._speeds = {server: 1.0 / askers.share(server) for server in hosts}
         needed = keys_needed(self._asked(owners, arenas), owners, askers)
         self._heat = fold(self._heat, needed, now_s, HALF_LIFE_S)
@@ -88,14 +89,14 @@ class Rebalancer:
         self._state, decision = decide(before, self._heat.heat, owners, speeds, busiest, now_s)
         was_begun = not isinstance(decision, Rebalance) or self._begin(decision, hosts, arenas)
         if not was_begun:
-            self._state = before  # something else is on its way: with the next report again
+            self._state = before  # another hand-over is under way, or memory or links do not allow it: decided again
         elif isinstance(decision, Stay) and decision.is_news:
             run.note(BucketsStay(decision.kind, decision.reason))
         self._record(now_s, needed, owners, speeds, busiest, decision, was_begun=was_begun)
 
     def _begin(self, decision: Rebalance, hosts: dict[int, int], arenas: dict[int, Arena]) -> bool:
-        """Within hosts at once; between them rows are copied first, if memory is left there and the links are quick
-        enough for it."""
+        """Begins the hand-over of buckets; returns False when it cannot begin. Within a host it begins at once. Between
+        hosts rows are copied first, if the target host has memory left and the links take at most MOST_COPY_S."""
         sharding = self._sharding
         target = _shard_map(sharding.shard_map, decision)
         moves = moves_between(sharding.shard_map, target, hosts)
@@ -107,7 +108,7 @@ class Rebalancer:
         size_bytes, speed = sum(self._bytes_of(move, arenas) for move in moves), self._run.bandwidth_bytes_per_s
         if speed > 0 and size_bytes > MOST_COPY_S * speed:
             if not self._said_dear:
-                words = f"{size_bytes / 1e6:,.1f} MB would go over links for {size_bytes / speed:,.0f} s"
+                words = f"copying {size_bytes / 1e6:,.1f} MB over the slowest link takes {size_bytes / speed:,.0f} s"
                 self._run.note(BucketsStay("links", f"{decision.reason}, but {words}"))
             self._said_dear = True
             return False
@@ -141,12 +142,12 @@ class Rebalancer:
         write(BalanceLooked(now_s, counts, known, speeds, busiest, kind, moves, was_begun))
 
     def _arenas(self, hosts: dict[int, int]) -> dict[int, Arena]:
-        """Of each PS the one that its rows are in, or its replica."""
+        """PS -> the arena with its rows, or the replica of that arena."""
         found = {server: self._memory.gauge_of(host) for server, host in hosts.items()}
         return {server: gauge.arena for server, gauge in found.items() if gauge is not None}
 
     def _asked(self, owners: dict[BucketKey, int], arenas: dict[int, Arena]) -> dict[BucketKey, float]:
-        """Keys that PS were asked for since the last look."""
+        """Bucket -> keys requested of its PS since the last call."""
         counts = {key: int(arenas[owner].header(*key)[HEAT]) for key, owner in owners.items()}
         asked = {key: float(max(0, count - self._counted.get(key, count))) for key, count in counts.items()}
         self._counted = counts
@@ -154,11 +155,11 @@ class Rebalancer:
 
 
 def _blindness(run: Run, askers: Requesters) -> str:
-    """Why nothing is known of the load, in words; "" when it is."""
+    """Why request counts do not show the load, as a sentence for the journal; "" when they do."""
     if run.plan.access == "direct":
-        return "with direct access workers read rows themselves, and a PS is asked for new ids only"
+        return "with direct access workers read rows in place, and a PS receives requests for new ids only"
     if askers.workers and any(askers.share(server) <= 0 for server in askers.hosts):
-        return "all workers are on one host, and read its rows themselves"
+        return "all workers are on one host and read its rows in place"
     return ""
 
 

@@ -1,9 +1,11 @@
-"""Back to the newest good checkpoint: with `train.non_finite = "roll_back"`, and on without the batch that failed; in
-sync mode when a host is lost, and on without that.
+"""Takes a run back to its newest good checkpoint.
 
-Everything trained since then is given up, with an exact count: all processes are ended, the arena is made anew, and
-the run begins from the checkpoint (or from its beginning, when it has none yet) as a resumed one does. The supervisor,
-its journal and its run directory stay.
+There are two causes. With `train.non_finite = "roll_back"`, a batch has produced a value that is not finite; the run
+continues without that batch. In sync mode, a host is lost; the run continues without it.
+
+All training since the checkpoint is lost, and the lost samples are counted exactly. All processes are ended, a new
+arena is made, and the run begins from the checkpoint (or from the start of the data, when there is none) as a resumed
+run does. The supervisor, its journal and its run directory stay.
 """
 
 from __future__ import annotations
@@ -34,34 +36,34 @@ MAX_ROLL_BACKS = 3
 
 
 def refusal(failed: SampleRange | None, earlier: Sequence[RollBack]) -> str:
-    """Why the job ends instead; "" when it goes back. earlier: what this run has rolled back before."""
+    """Why the run must fail instead of rolling back; "": it may roll back. earlier: roll-backs of this run so far."""
     if failed is None:
-        return "it is not known which batch it was"
+        return "the batch that failed is not recorded"
     if len(barred(earlier)) >= MAX_ROLL_BACKS:
-        return f"the run was rolled back {len(earlier)} times already"
+        return f"the run was already rolled back {len(earlier)} times"
     if any(failed.overlaps(before) for before in barred(earlier)):
-        return f"{failed} were left out already"
+        return f"{failed} were already left out after an earlier roll-back"
     return ""
 
 
 def barred(earlier: Iterable[RollBack]) -> tuple[SampleRange, ...]:
-    """What is not trained any more."""
+    """The ranges of samples that the run leaves out from now on."""
     ranges = (SampleRange(entry.epoch, entry.unit, entry.start, entry.stop) for entry in earlier)
     return tuple(found for found in ranges if found.start < found.stop)
 
 
-# --- the deed -----------------------------------------------------------------------------------------------------
+# --- carrying it out ----------------------------------------------------------------------------------------------
 
 
 def roll_back(
     run: Run, components: Components, error: NonFiniteError | HostLostError, resume_source: ResumeSource
 ) -> ResumeSource:
-    """Ends what there is, and gives what the run begins anew from. `parts` cannot be used any more. Machines that are
-    lost meanwhile are used no more; the plan may still have processes there.
+    """Ends all processes, removes the arena, and returns what the run begins from. `components` are closed. Machines
+    that are lost meanwhile are not used any more; the plan may still have processes on them.
 
-    Raises `error` when the run may not go back, CheckpointError when all its checkpoints are bad.
+    Raises `error` when the run may not roll back, CheckpointError when all its checkpoints are damaged.
     """
-    failed = SampleRange(0, 0, 0, 0)  # nothing is left out because a host is lost
+    failed = SampleRange(0, 0, 0, 0)  # the loss of a host leaves no samples out
     if isinstance(error, NonFiniteError):
         reason = refusal(error.samples, run.roll_backs)
         if error.samples is None or reason:
@@ -84,7 +86,7 @@ def roll_back(
     )
     run.roll_backs.append(entry)
     number = len(barred(run.roll_backs)) if entry.stop else 0
-    run.note(RolledBack(entry, number, MAX_ROLL_BACKS), cause)  # a resumed run leaves the positions out as well
+    run.note(RolledBack(entry, number, MAX_ROLL_BACKS), cause)  # a resumed run leaves these positions out too
     _clear_away(run, components)
     return ResumeSource(
         source=source,
@@ -96,11 +98,11 @@ def roll_back(
 
 
 def _end_processes(run: Run) -> None:
-    """Nothing that they, or their last words, do counts any more."""
+    """Ends all processes, and drops their events and messages."""
     run.launcher.end_children()
     run.launcher.events()
     for host, launcher in run.machines.launchers.items() if run.machines is not None else ():
-        if launcher.lost and run.uses(host):  # whether or not anybody was told
+        if launcher.lost and run.uses(host):  # the event of the loss may have been dropped above
             run.lose(AgentLost(host, launcher.host.shown, launcher.lost))
     while True:
         with contextlib.suppress(ProtocolError):
@@ -112,11 +114,11 @@ def _end_processes(run: Run) -> None:
 
 
 def _source(run: Run, components: Components, resume_source: ResumeSource) -> CheckpointSource | None:
-    """Where checkpoints of this run may be; None: it has made none, and began from none."""
+    """Where to look for a checkpoint; None: this run has written none and began from none."""
     newest = components.checkpoints.newest
     if newest is not None and newest.parent in run.directory.checkpoint_source.places:
         return run.directory.checkpoint_source
-    if resume_source.found is not None:  # that of another run, which it began from
+    if resume_source.found is not None:  # the checkpoint of another run that this run began from
         return CheckpointSource((resume_source.found.directory,))
     return None
 
@@ -132,4 +134,4 @@ def _clear_away(run: Run, components: Components) -> None:
     for problem in remove_directories(*run.arenas):
         run.note(DirectoryLeftBehind(problem))
     run.arena = arena_directory(run.run_id)
-    run.torn_batches = 0  # what was torn is gone with the rows
+    run.torn_batches = 0  # the torn rows are removed with the arena

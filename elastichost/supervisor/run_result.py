@@ -1,4 +1,4 @@
-"""How a run ended, and what it came to, as a result."""
+"""The result of a run: how it ended, and its figures."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def result_of(
     status: RunOutcome,
     code: ExitCode,
 ) -> RunResult:
-    """`components` None: it ended before the model was known."""
+    """The result for `result.json`. components: None when the run ended before the model was described."""
     common = RunResult(
         status=status,
         exit_code=int(code),
@@ -64,7 +64,7 @@ def _with_training(result: RunResult, components: Components) -> RunResult:
 
 @dataclass(frozen=True, slots=True)
 class Conclusion:
-    """message: what is wrong, for people; "" for nothing."""
+    """How a run ended. message: what is wrong with the trained model, for the user; "": nothing is."""
 
     status: RunOutcome
     code: ExitCode
@@ -72,13 +72,14 @@ class Conclusion:
 
 
 def conclude(ledger: Ledger, lookups: Lookups, most_without_row: float, *, is_stopped: bool) -> Conclusion:
-    """is_stopped: it was asked to. Raises JobFailedError when samples are missing."""
+    """Judges a run that ended without an error. is_stopped: because it was asked to stop. Raises JobFailedError when
+    the ledger has fewer or more samples than planned."""
     if is_stopped:
         return Conclusion("stopped", ExitCode.STOPPED_RESUMABLE)
     if ledger.samples_accounted != ledger.samples_planned:
         raise JobFailedError(
-            f"{ledger.samples_accounted} samples are accounted for, {ledger.samples_planned} were planned",
-            hint="this is a fault of elastichost; the journal holds every lease",
+            f"the ledger accounts for {ledger.samples_accounted} samples, but {ledger.samples_planned} were planned",
+            hint="this is a bug in elastichost; please report it with the run directory, whose journal has every lease",
         )
     incomplete = why_incomplete(lookups, most_without_row)
     if ledger.quarantined:

@@ -1,5 +1,5 @@
-"""What a run begins with: an arena, a dense part and a ledger; anew, from a checkpoint, or from the arena of a
-supervisor that died."""
+"""What a run begins with: an arena, a dense part and a ledger. They are new, come from a checkpoint, or are taken over
+from a supervisor that died."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ __all__ = ["RunStart", "start_run"]
 
 @dataclass(frozen=True, slots=True)
 class RunStart:
-    """What the components of a run begin with. `restore_from`: the checkpoint PS fill their buckets from; `kept`: the
-    newest one, and its record."""
+    """What the components of a run begin with. restore_from: the checkpoint that PS fill their buckets from. kept: the
+    run's own newest checkpoint, and its record."""
 
     model: ModelSpec
     arena: Arena
@@ -61,9 +61,10 @@ def start_run(
     initial: npt.NDArray[np.float32],
     source: ResumeSource,
 ) -> RunStart:
-    """Makes the arena, or takes one over.
+    """Makes a new arena, or takes over the arena of a supervisor that died.
 
-    initial: float32 [dense.elements], the model's own initial dense part. Raises ArenaFullError, CheckpointError.
+    initial: float32 [dense.elements], the dense part as the user's model initializes it. Raises ArenaFullError,
+    CheckpointError.
     """
     settings = _ledger_settings(run, prepared)
     found = _from_arena(run, plans, model, settings, source)
@@ -78,8 +79,8 @@ def start_run(
 def _from_arena(
     run: Run, plans: PlanController, model: ModelSpec, settings: LedgerSettings, resume_source: ResumeSource
 ) -> RunStart | TakeoverRefusal:
-    """A TakeoverRefusal, with the reason in the journal, when there is no arena to go on from, or it does not fit. The
-    arena is left as it is then, and still held."""
+    """Takes an arena over. Returns a TakeoverRefusal, with the reason in the journal, when there is no arena or it does
+    not fit the job; the arena is then unchanged and still held."""
     claim = resume_source.claim
     if claim is None:
         return TakeoverRefusal("the run is a new one")
@@ -122,7 +123,7 @@ def _take_over(run: Run, claim: ArenaClaim, model: ModelSpec, settings: LedgerSe
 
 
 def _give_up(run: Run, claim: ArenaClaim) -> None:
-    """Its memory is needed: the checkpoint is what counts from now on."""
+    """Removes an arena that is not taken over: its memory is needed, and the run begins from a checkpoint."""
     if claim.held is None:
         return
     try:
@@ -145,18 +146,19 @@ def _anew(
     why_not_arena: str,
 ) -> RunStart:
     source = starting_point(run, model, settings, resume_source, why_not_arena)
-    if resume_source.claim is not None:  # what was found good replaces the arena, whose memory is needed
+    if resume_source.claim is not None:  # the starting point passed its checks, so the old arena can go
         _give_up(run, resume_source.claim)
     ledger, found = source.ledger, source.found
     others = [path for host, path in run.other_arenas.items() if run.uses(host)]
     for directory in (run.arena, *others):
         create_directory(directory, owner_of(run.supervisor_pid, run.directory.path))
     budget_bytes = min(prepared.memory_bytes, free_bytes(run.arena))
-    # The bits of a sync run depend on its seed alone; elsewhere nobody must be able to aim at the index.
+    # In sync mode the bits of the model must depend on the seed alone. In other modes the key is secret, so that chosen
+    # ids cannot make the hash index slow.
     index_key = None if run.job.train.mode == "sync" else secrets.randbits(63)
     layout = plan_layout(model, run.job.job.seed, budget_bytes, index_key)
     _check_room(run, layout)
-    # With several hosts the rows of a bucket take memory where its owner is.
+    # With several hosts the rows of a bucket use memory on the host of its owner, so no arena is reserved as a whole.
     arena = Arena.create(run.arena, layout, whole=not run.other_arenas)
     for directory in others:
         Arena.create(directory, layout, whole=False).close()
@@ -178,10 +180,10 @@ def _anew(
 
 
 def _check_room(run: Run, layout: ArenaLayout) -> None:
-    """Raises ArenaFullError when the file system of the arena could not even hold what every batch needs, and
-    PreflightError when its files cannot be mapped."""
+    """Raises ArenaFullError when the file system of the arena is smaller than the least that any batch needs, and
+    PreflightError when the arena's files do not fit into the address space."""
     if run.job.emulate.enabled:
-        return  # nobody looks up a row
+        return  # emulated processes look up no rows
     workers, servers = (
         [one for one in processes if one.host == 0] for processes in (run.plan.workers, run.plan.servers)
     )
@@ -189,14 +191,14 @@ def _check_room(run: Run, layout: ArenaLayout) -> None:
     least, free = least_room(layout, len(workers), len(servers)), free_bytes(run.arena)
     if least.total > free:
         raise ArenaFullError(
-            f"the job needs at least {least.total / 1e6:,.1f} MB in {run.arena.parent} to begin with ({least}), "
-            f"{free / 1e6:,.1f} MB are free",
+            f"the job needs at least {least.total / 1e6:,.1f} MB in {run.arena.parent} to start ({least}), "
+            f"but only {free / 1e6:,.1f} MB are free",
             hint=MORE_ROOM,
         )
 
 
 def _files_elsewhere(run: Run, found: FoundCheckpoint) -> dict[int, set[str]]:
-    """What PS of other machines fill their buckets from, by host: the manifest, and the files with their buckets."""
+    """Host -> checkpoint files that the PS of that machine need: the manifest, and the files with their buckets."""
     model, hosts = found.manifest.model, {spec.index: spec.host for spec in run.plan.servers}
     owners = even_shard_map(model.tables, tuple(hosts), epoch=0).owners
     tables = {embedding.index: embedding.table for embedding in model.embeddings}

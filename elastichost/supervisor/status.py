@@ -1,4 +1,4 @@
-"""status.json, metrics.db and the observer's picture, once a second."""
+"""What a run reports once a second: status.json, metrics.db, and the status that the observer shows."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ EVERY_S = 1.0
 
 
 class Reporter:
-    """Measures and reports; `tick` does nothing until a second has passed."""
+    """Measures memory and CPU, and reports them with the progress of the run once a second."""
 
     def __init__(self, run: Run) -> None:
         self._run = run
@@ -27,20 +27,21 @@ class Reporter:
         self._store = MetricsStore(run.directory.metrics)
         self._began_s = run.now_s()
         self._next_s = 0.0
-        self.problems: dict[str, str] = {}  # file -> why it can not be written, "" when it can
+        self.problems: dict[str, str] = {}  # file -> why it cannot be written, "" when it can
         self.arena_bytes = 0
         self._copies_bytes = 0
         self._elsewhere_bytes = 0  # private memory of processes on other machines
-        self.peak_bytes = 0  # of rows, copies of them and processes together
-        self.peak_workers = 0  # that it had then
-        self.private_bytes: dict[int, int] = {}  # pid -> memory of its own, of every process here
+        self.peak_bytes = 0  # most memory at one time: rows, checkpoint copies of them, and processes
+        self.peak_workers = 0  # live workers at that time
+        self.private_bytes: dict[int, int] = {}  # pid -> private memory, for each process on this machine
 
     @property
     def elapsed_s(self) -> float:
         return self._run.now_s() - self._began_s
 
     def tick(self, state: str, components: Components | None, now_s: float) -> None:
-        if components is not None:  # each turn, which every message begins: some of it is there for a moment only
+        """Call it every turn. Updates the peak memory each time, and reports when a second has passed."""
+        if components is not None:  # each turn, because copies can exist for less than a second
             self._copies_bytes = components.copies_bytes()
             self._takes(self._meter.private_bytes())
         if now_s >= self._next_s:
@@ -50,14 +51,14 @@ class Reporter:
             self._meter.ahead(self._pids(), now_s)
 
     def _pids(self) -> list[int]:
-        """Of all processes of the run on this machine."""
+        """Pids of all processes of the run on this machine."""
         run = self._run
         here = (record for record in run.fleet if record.spec.host not in run.elsewhere)
         of_fleet = [record.pid for record in here if record.is_live and record.pid]
         return [run.supervisor_pid, run.launcher.server_pid, *of_fleet]
 
     def report(self, state: str, components: Components | None, now_s: float, *, thoroughly: bool = False) -> None:
-        """thoroughly: with all memory as it is now."""
+        """Measures and reports now. thoroughly: reads the memory of every process again."""
         live = [record for record in self._run.fleet if record.is_live]
         usage = self._meter.measure(self._pids(), now_s, thoroughly=thoroughly)
         self.private_bytes = {pid: one.private_bytes for pid, one in usage.items() if one.private_bytes}
@@ -84,7 +85,7 @@ class Reporter:
             self.problems["status.json"] = ""
 
     def _usage(self, record: ProcessRecord, here: Mapping[int, Usage]) -> Usage:
-        """As it was measured here, or on its machine."""
+        """CPU and memory of a process, measured on its own machine."""
         machines, host = self._run.machines, record.spec.host
         if machines is None or host not in self._run.elsewhere:
             return here.get(record.pid, Usage())

@@ -1,4 +1,4 @@
-"""A run from its first process to its last: the phases, and the result."""
+"""One run from its first process to its last: the phases, and the result."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ __all__ = ["Supervisor"]
 
 
 class Supervisor:
-    """One run: the model is described, then the job trains, again from a checkpoint if it must."""
+    """One run: the model is described, then the job trains. After a roll-back it trains again from a checkpoint."""
 
     def __init__(self, run: Run, prepared: Preparation, source: ResumeSource, signals: StopSignals) -> None:
         self._run, self._prepared, self._source, self._signals = run, prepared, source, signals
@@ -43,15 +43,15 @@ class Supervisor:
         self._loop = EventLoop(run, signals, self._reporter)
         self._arenas = ArenaWatch(run)
         self._stop = StopRequest(signals, self._arenas)
-        self._training: TrainingPhase | None = None  # the newest; None: the model is not described yet
+        self._training: TrainingPhase | None = None  # the present one; None: the model is not described yet
 
     @property
     def components(self) -> Components | None:
-        """What the run consists of; None: nothing trains yet."""
+        """The components of the run; None before training."""
         return self._training.components if self._training is not None else None
 
     def run(self) -> RunResult:
-        """Trains until the job is done or asked to stop. Raises what made it fail."""
+        """Trains until the job is done or asked to stop. Raises the error that the job fails with."""
         try:
             described = self._describe_model()
             if described is None:
@@ -119,11 +119,11 @@ class Supervisor:
         return result_of(self._run, self._prepared, self.components, self._reporter, status, code)
 
     def failed(self, error: ElastichostError) -> RunResult:
-        """What result.json says of a run that raised."""
+        """The result of a run that failed with this error."""
         return msgspec.structs.replace(self._result("failed", error.exit_code), message=str(error))
 
     def close(self, state: str) -> None:
-        """The last picture, then the files."""
+        """Reports the final status, refuses commands that still wait, and closes the files."""
         with contextlib.suppress(OSError):
             self._reporter.report(state, self.components, self._run.now_s())
         self._reporter.close()

@@ -120,7 +120,7 @@ def test_a_process_that_was_stopped_and_is_not_wanted_any_more_need_not_come_bac
     scene = scene_of(
         *STARTED,
         line(ProcessReady(WORKER), 3.0),
-        plan_of("worker-0", "worker-1", "server-0", reason="asked for workers=2"),
+        plan_of("worker-0", "worker-1", "server-0", reason="scale workers=2"),
         line(ProcessStarted(SECOND, 12), 4.0),
         line(ProcessReady(SECOND), 4.5),
     )
@@ -131,7 +131,7 @@ def test_a_process_that_was_stopped_and_is_not_wanted_any_more_need_not_come_bac
         "stop-worker-2x", "worker-1.1", "hang", 5.0, 0, scene.generation, (incarnation,), released_s=11.0
     )
     assert struck.recovered(target) is None
-    scene.take(plan_of("worker-0", "server-0", reason="asked for workers=1"))
+    scene.take(plan_of("worker-0", "server-0", reason="scale workers=1"))
     assert struck.recovered(target) is None, "it is still there"
     scene.take(lost(SECOND, 12, "draining", 8.0))
     recovered = struck.recovered(target)

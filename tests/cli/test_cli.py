@@ -122,7 +122,7 @@ def test_config_schema_is_the_committed_one(elastichost: Elastichost) -> None:
     assert elastichost("config", "schema").stdout == (ROOT / "elastichost" / "job.schema.json").read_text()
 
 
-FORWARD_FAILED = f'''worker-0 ended 4 times in 60 s
+FORWARD_FAILED = f'''worker-0 ended 4 times in 60 s, and resources.restarts is 3 (exit code 1)
 last lines of its log:
            ^^^^^^^^^^^^^^
   File "{ROOT}/elastichost/worker/step.py", line 97, in _forward
@@ -137,7 +137,7 @@ ValueError: no'''
 
 def test_a_failure_of_the_users_forward_shows_the_users_frames_only() -> None:
     assert failure_text(RestartBudgetError(FORWARD_FAILED, hint="see the log")).plain.splitlines() == [
-        "error  worker-0 ended 4 times in 60 s",
+        "error  worker-0 ended 4 times in 60 s, and resources.restarts is 3 (exit code 1)",
         "     | last lines of its log:",
         '     |   File "/home/user/model.py", line 9, in forward',
         '     |     raise ValueError("no")',

@@ -79,7 +79,7 @@ def test_a_refusal_is_told(run: CommandServer, lender: Lender) -> None:
     lender.lend(run.address, ResizeJob("b", cores=(1,)))
     for _ in range(2):
         peer, command = received(run)
-        run.reply(peer, RefusedMsg("the run is stopping") if command.cores is None else ReachedMsg("as it was"))
+        run.reply(peer, RefusedMsg("the run is stopping") if command.cores is None else ReachedMsg("unchanged"))
     assert turns(lender, lambda: not lender._open) == ["a keeps what it has: the run is stopping"]
 
 
@@ -93,7 +93,7 @@ def test_what_is_no_answer_is_told(run: CommandServer, lender: Lender) -> None:
 
 def test_what_became_of_it_is_told_once(run: CommandServer, lender: Lender) -> None:
     taken, refused = ResizeJob("a", cores=(0, 1)), ResizeJob("b", cores=(2,))
-    for resize, reply in ((taken, ReachedMsg("as it was")), (refused, RefusedMsg("the run is stopping"))):
+    for resize, reply in ((taken, ReachedMsg("unchanged")), (refused, RefusedMsg("the run is stopping"))):
         lender.lend(run.address, resize)
         run.reply(received(run)[0], reply)
     turns(lender, lambda: not lender._open)
@@ -107,7 +107,7 @@ def test_what_another_command_has_replaced_is_not_refused(run: CommandServer, le
     newest = ResizeJob("a", Size(3, 1, 1))
     lender.lend(run.address, newest)
     second, _ = received(run)
-    run.reply(first, RefusedMsg("another command took its place before it was done"))
+    run.reply(first, RefusedMsg("another plan change replaced this one before it was done"))
     run.reply(second, ReachedMsg("it is so"))
     assert turns(lender, lambda: not lender._open) == []
     assert lender.answers() == [Answer(newest)]

@@ -153,7 +153,7 @@ def write_run(run: Path, *, state: str = "done") -> Path:
         line(4.25, ProcessReady(worker(incarnation=2))),
         line(6.0, EvaluationStarted(600, "half of it")),
         line(6.4, evaluated(600, 0.7, 0.6)),
-        line(7.0, plan(2, 1, "asked for workers=2")),
+        line(7.0, plan(2, 1, "scale workers=2")),
         line(8.0, reached(1, 2, 0.1)),
         line(10.0, RunEnded(state)),
     )

@@ -1,1 +1,1 @@
-"""Simulated histories: the real loops on a simulated host. See `histories`."""
+"""Simulated histories: the real loops run on a simulated host. See `histories`."""

@@ -1,8 +1,8 @@
-"""What a simulated worker trains: toy samples and a toy model, each number a function of what it was computed from.
+"""The toy samples and the toy model that simulated workers train. Each number is a function of its inputs.
 
 A gradient line is (who, which, samples, value). Async: who = worker and incarnation, which = its sequence number. Sync:
-who = a bit for the micro-batch, which = the step; summed over a step, `who` says which micro-batches are in. `value`
-depends on the pulled rows and the dense vector, so that a wrong row anywhere spreads to all that comes after.
+who = a bit for the micro-batch, which = the step; summed over a step, `who` shows the micro-batches in it. `value`
+depends on the pulled rows and the dense vector, so that one wrong row changes all later values.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ INCARNATIONS = 4096  # `who` = worker * INCARNATIONS + incarnation
 
 
 def _model() -> ModelSpec:
-    """A table of four buckets and one of one."""
+    """A table with four buckets and a table with one bucket."""
     tables = (TableSpec("big", 0, ("a",), "int", rows=4096), TableSpec("small", 1, ("b",), "int", rows=100))
     embeddings = tuple(
         EmbeddingSpec(t.name, t.index, t.index, "m", "bag", t.features, WIDTH, "sum", RowOptimizerSpec(), -0.5, 0.5)
@@ -85,8 +85,8 @@ DENSE = np.array([0.25, -0.5, 1.0], np.float32)
 
 @dataclass(frozen=True)
 class Samples:
-    """The data set. `bad_percent`: rows that cannot be read; `poison`: (unit, position) that kills who trains it, there
-    and then or ("" is no point) at the next crash point of that name."""
+    """The data set. bad_percent: share of rows that cannot be read. poison: (unit, position) that kills the worker that
+    trains it: at once, or at the next crash point named `poison_point` if that is not ""."""
 
     units: tuple[int, ...]
     seed: int = 0
@@ -104,7 +104,7 @@ class Samples:
         return mix64(mix64(self.seed ^ (unit << 20)) + position)
 
     def items(self, unit: int, start: int, stop: int) -> dict[tuple[int, int], int]:
-        """(table, row) of the good samples, in the order of frames, each with how many samples have it."""
+        """(table, row) of the good samples, in the order of frames -> number of samples that have it."""
         counts: dict[tuple[int, int], int] = {}
         for position in self.good(unit, start, stop):
             draw = self._hash(unit, position)
@@ -121,7 +121,7 @@ class Samples:
 
 
 def keys_of(items: dict[tuple[int, int], int]) -> tuple[Int64, Int64]:
-    """Keys (they are rows), table after table, and their bounds."""
+    """Keys, which equal row numbers, table after table, and the bounds of the tables."""
     keys = np.array([row for _, row in items], np.int64)
     counts = [sum(table == t.index for table, _ in items) for t in MODEL.tables]
     return keys, np.cumsum([0, *counts]).astype(np.int64)
@@ -132,7 +132,8 @@ def keys_of(items: dict[tuple[int, int], int]) -> tuple[Int64, Int64]:
 
 @dataclass(frozen=True)
 class Learned:
-    """Of one batch: loss; value of each item's line, float32 [n]; gradient float32 [2]; the buffer's new value."""
+    """Results of one batch: loss; value of each item's line, float32 [n]; gradient, float32 [2]; new value of the
+    buffer."""
 
     loss: float
     values: Float32
@@ -141,7 +142,7 @@ class Learned:
 
 
 def learn(samples: Samples, batch: SampleBatch, weights: Float32, dense: Float32) -> Learned:
-    """weights: float32 [n, WIDTH] of the batch's items; dense: float32 [3]."""
+    """Computes one batch. weights: float32 [n, WIDTH] of its items. dense: float32 [3]."""
     draw = np.float32((samples._hash(batch.unit, batch.start) % 1000) / 997)
     hidden = np.float32(0.0)
     for value in weights[:, 3].tolist():
@@ -168,7 +169,7 @@ class SimFlat:
         self.gradients = torch.from_numpy(self.gradient)
 
     def loaded(self) -> None:
-        """The model computes with `values`."""
+        """Computes with `values` as the dense vector."""
 
     def zero_gradients(self) -> None:
         self.gradient[:] = 0.0
@@ -192,7 +193,7 @@ class SimLookup:
 
 
 class SimLoss:
-    """A number that knows its gradients."""
+    """A loss value with its gradients."""
 
     def __init__(self, value: float, backward: Callable[[float], None], share: float = 1.0) -> None:
         self._value, self._backward, self._share = value, backward, share
@@ -215,7 +216,7 @@ class SimRunner:
         self.warnings: list[str] = []
 
     def train(self, is_training: bool) -> None:
-        """It always is."""
+        """Does nothing: the model is always in training mode."""
 
     def loss(self, batch: PreparedBatch) -> SimLoss:
         world, parts = active(), self._parts
@@ -231,7 +232,7 @@ class SimRunner:
         if parts.loaded:
             weights = batch.pulled.weights.reshape(-1, WIDTH)
         learned = learn(parts.samples, made, weights, parts.flat.values)
-        parts.flat.values[PARAMETERS:] = learned.buffer  # as a running mean in the forward pass
+        parts.flat.values[PARAMETERS:] = learned.buffer  # like a running mean that the forward pass updates
         who, which = parts.identity(batch)
 
         def backward(share: float) -> None:
@@ -283,7 +284,7 @@ class SimRows:
 
 
 class SimPipeline:
-    """`worker.pipeline.Pipeline` without its thread: what is asked for is read, and pulled, when it is asked for."""
+    """`worker.pipeline.Pipeline` without its thread: a batch is read and pulled when it is requested."""
 
     def __init__(
         self,
@@ -386,7 +387,7 @@ def description(samples: Samples) -> DatasetDescription:
 
 
 def build_parts(arguments: ChildArguments, job: JobSpec, holder: DirectoryHolder, pump: Pump) -> SimParts:
-    """`worker.setup.build_parts` and `build_sync_parts`: takes a while, as building a model does."""
+    """`worker.setup.build_parts` and `build_sync_parts`. It takes a while, like building a model."""
     world = active()
     world.sleep(0.01 + 0.05 * world.random.random())
     samples = world.samples

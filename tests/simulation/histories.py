@@ -1,7 +1,7 @@
 """Simulated histories: the real loops of supervisor, PS and workers, on simulated sockets, memory and time.
 
 python -m tests.simulation.histories --count 10000
-python -m tests.simulation.histories --seed 1234 --log      one history, told event by event
+python -m tests.simulation.histories --seed 1234 --log      one history, with every event
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ CORES = (0, 1, 2, 3)
 
 @dataclass
 class History:
-    """What became of one scenario. `counts`: what happened in it, by kind."""
+    """The result of one scenario. counts: kind of event -> how often it happened."""
 
     scenario: Scenario
     violations: list[str]
@@ -69,7 +69,7 @@ class History:
 
 
 class Stage:
-    """One scenario, set up."""
+    """One scenario, ready to run."""
 
     def __init__(self, chosen: Scenario, run_dir: Path) -> None:
         self.chosen, self.run_dir = chosen, run_dir
@@ -92,7 +92,7 @@ class Stage:
         self.signals = stop_signals(world, self.boss)
         self.supervisor: Supervisor | None = None
         self.run: Run | None = None
-        self.early_scale = False  # a command may come before the first process is asked for
+        self.early_scale = False  # a command may arrive before the first process is requested
         self.twins: dict[frozenset[tuple[int, int]], Twin] = {}
         self.result: tuple[str, Any] | None = None
         world.on_exit, world.on_killed = self._exited, self.network.killed
@@ -217,18 +217,18 @@ class Stage:
 
     @property
     def may_quarantine(self) -> bool:
-        """Whether incarnations may die again and again on the same samples."""
+        """Whether several incarnations may die on the same samples."""
         kills = sum("kill" in fault.kind or "pause" in fault.kind for fault in self.chosen.faults)
         return bool(self.chosen.poison) or kills >= 3
 
     def dense(self) -> DenseStore:
-        """The dense vector as it is now."""
+        """The present dense vector."""
         arena: Any = SimArena.attach(ARENA)
         return DenseStore(arena)
 
 
 def live(chosen: Scenario, watch: Callable[[Stage], None] = lambda stage: None) -> History:
-    """One history. Within `simulated()` only. watch: is called before it begins."""
+    """Runs one history. Call it within `simulated()` only. watch: is called before it begins."""
     began_s = time.perf_counter()
     with tempfile.TemporaryDirectory(prefix="history-") as folder:
         stage = Stage(chosen, Path(folder))

@@ -1,8 +1,8 @@
-"""What must hold after a history, and of every checkpoint taken in it.
+"""Checks that must hold after a history, and for every checkpoint taken in it.
 
 L: every position counts exactly once, or is listed as quarantined. A: the rows hold every committed batch exactly
-once, and nothing that was not committed (direct access: but for torn batches, which are counted). D: in sync mode the
-bits are those of the twin, to which nothing ever happened. That no bucket ever has two owners is seen while it runs.
+once, and nothing that was not committed (with direct access except torn batches, which are counted). D: in sync mode
+the bits are those of the twin, in which no fault happens. That no bucket has two owners is checked during the history.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Rows = dict[tuple[int, int], tuple[tuple[Update, ...], bytes]]  # (table, row) -
 
 
 def check_end(stage: Stage) -> None:
-    """Everything has stopped."""
+    """Checks the end of a history, when every process has stopped."""
     world, components = stage.world, stage.supervisor.components if stage.supervisor is not None else None
     if stage.result is None or components is None:
         world.violated("the run has no result")
@@ -56,7 +56,7 @@ def check_end(stage: Stage) -> None:
     records = _records(stage, version)
     if dense.samples_applied() != ledger.trained:
         world.violated(f"the dense vector has {dense.samples_applied()} samples, the ledger counts {ledger.trained}")
-    as_kept = Ledger.from_state(ledger.settings, ledger.state())  # a step that was not committed is still open
+    as_kept = Ledger.from_state(ledger.settings, ledger.state())  # the step that is still open was not committed
     _check_positions(stage, as_kept, records, is_whole=status != "stopped")
     rows = {item: (tuple(row.updates), row.weights.tobytes()) for item, row in stage.book.rows.items() if row.updates}
     _check_rows(stage, rows, records, version, "at the end")
@@ -71,7 +71,7 @@ def check_end(stage: Stage) -> None:
 
 
 def check_cut(stage: Stage, manifest: Any, blocks: dict[tuple[str, int, int], Any]) -> None:
-    """A checkpoint: ledger, dense vector and rows are of one moment."""
+    """Checks that ledger, dense vector and rows of a checkpoint are of one moment."""
     world, what = stage.world, f"in checkpoint {manifest.samples_trained}"
     record = msgspec.json.decode(manifest.ledger, type=RunRecord)
     version = record.dense_version
@@ -100,7 +100,7 @@ def check_cut(stage: Stage, manifest: Any, blocks: dict[tuple[str, int, int], An
 
 
 def _records(stage: Stage, version: int) -> Any:
-    """Of the commits that made versions 2 to `version`, without those that trained nothing."""
+    """Records of the commits that made versions 2 to `version`, without commits that trained nothing."""
     records = read_applied(stage.run_dir)[1:version]
     if len(records) != version - 1:
         stage.world.violated(f"L: {len(records)} records of {version - 1} commits")
@@ -158,7 +158,7 @@ def _quarantined(entries: Iterable[Quarantined]) -> Iterable[Position]:
 
 
 def _pending(ledger: Ledger) -> set[Position]:
-    """What a run that goes on from here would train in this epoch."""
+    """Positions that a run resumed from here would train in this epoch."""
     state = ledger.state()
     found = {(state.epoch, span.unit, p) for span in state.pending for p in range(span.start, span.stop)}
     for unit in epoch_order(ledger.settings, state.epoch)[state.next_unit :]:
@@ -224,7 +224,7 @@ def _check_bits(stage: Stage, rows: Rows, records: Any, version: int, what: str)
 
 
 def _twin(stage: Stage) -> Twin:
-    """Made once for each set of micro-batches that were left out."""
+    """The twin, computed once for each set of micro-batches that were left out."""
     assert stage.supervisor is not None and stage.supervisor.components is not None
     training = stage.supervisor.components.leases
     records = read_applied(stage.run_dir)

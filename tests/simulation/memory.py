@@ -1,4 +1,4 @@
-"""What stands for shared memory: the arena's files as arrays that outlive the simulated processes."""
+"""Simulated shared memory: the arena's files are arrays that outlive the simulated processes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ MOST_BYTES = 1 << 17
 
 @dataclass
 class Memory:
-    """The files of one host, by path, and the layout of its one arena; its buckets' headers, by (table, bucket)."""
+    """The files of one host, by path; the layout of its one arena; the headers of its buckets, by (table, bucket)."""
 
     files: dict[str, npt.NDArray[np.uint8]] = field(default_factory=dict)
     headers: dict[tuple[int, int], npt.NDArray[np.int64]] = field(default_factory=dict)
@@ -49,7 +49,7 @@ ARENA = MemoryPath("/arena")
 
 
 class MemoryFile:
-    """`arena.files.MappedFile`: what is written is there for whoever maps the file next."""
+    """`arena.files.MappedFile`: the next process that maps the file finds the written bytes."""
 
     def __init__(self, path: MemoryPath, size_bytes: int) -> None:
         self.path, self.size_bytes = path, size_bytes
@@ -71,14 +71,14 @@ class MemoryFile:
         return self._bytes[offset_bytes:stop].view(dtype)
 
     def allocate(self, offset_bytes: int, length_bytes: int, purpose: str) -> None:
-        """There is enough."""
+        """Does nothing: there is always enough memory."""
 
     def close(self) -> None:
-        """It stays."""
+        """Does nothing: the memory stays."""
 
 
 class SimArena:
-    """`arena.arena.Arena`, as far as dense vector and layout go; rows are elsewhere (`rows.RowBook`)."""
+    """`arena.arena.Arena` with dense vector and layout only; the rows are in `rows.RowBook`."""
 
     def __init__(self, layout: ArenaLayout) -> None:
         self.directory, self.layout = ARENA, layout
@@ -105,4 +105,4 @@ class SimArena:
         return 0
 
     def close(self) -> None:
-        """It stays."""
+        """Does nothing: the memory stays."""

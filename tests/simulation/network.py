@@ -1,9 +1,9 @@
-"""What stands for the sockets of `wire.sockets`, the clock and `wait_readable`: messages that are late, lost, doubled.
+"""Simulates the sockets of `wire.sockets`, the clock and `wait_readable`: messages come late, are lost, or come twice.
 
-With served access data messages (worker and PS) may be dropped, doubled, overtaken and delayed: the protocol promises
-to survive that. Control messages, and with direct access data messages, come in order, as ZeroMQ's do; what a process
-sent just before its end may be lost.
-Messages travel as the structs they are; frames are copied, because their sender may write into them again.
+With served access, data messages (between worker and PS) may be dropped, doubled, overtaken and delayed: the protocol
+must survive that. Control messages, and data messages with direct access, arrive in order, as those of ZeroMQ do. The
+last messages of a process before its end may be lost. Messages are passed as structs; frames are copied, because their
+sender may write into them again.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ __all__ = [
 
 @dataclass(frozen=True)
 class MessageFaults:
-    """Shares of the data messages. `are_ordered`: none is lost or overtaken."""
+    """Shares of data messages that are affected. are_ordered: no message is lost or overtaken."""
 
     drop: float = 0.0
     double: float = 0.0
@@ -67,7 +67,7 @@ class Network:
     control: SimControlServer | None = None
     listeners: list[Callable[[str, str, Any], None]] = field(default_factory=list)  # of sender, receiver, message
     _flying: deque[_InFlight] = field(default_factory=deque)
-    _arrives_at_s: dict[object, float] = field(default_factory=dict)  # control links: nothing overtakes
+    _arrives_at_s: dict[object, float] = field(default_factory=dict)  # control links: no message overtakes another one
 
     def overheard(self, sender: str, receiver: str, message: Any) -> None:
         """A control message leaves its sender."""
@@ -75,7 +75,7 @@ class Network:
             listener(sender, receiver, message)
 
     def data(self, link: object, deliver: Callable[[], None]) -> None:
-        """One data message leaves."""
+        """Sends one data message."""
         random, faults = self.world.random, self.faults
         if faults.are_ordered:
             self.ordered(link, deliver)
@@ -91,7 +91,7 @@ class Network:
             self._fly(link, delay_s, deliver)
 
     def ordered(self, link: object, deliver: Callable[[], None]) -> None:
-        """One control message leaves."""
+        """Sends one control message."""
         random, now_s = self.world.random, self.world.now_s
         delay_s = self.faults.latency_s * (0.2 + random.random())
         if random.random() < self.faults.late:
@@ -116,7 +116,7 @@ class Network:
         self.world.later(delay_s, arrive)
 
     def killed(self, actor: Actor) -> None:
-        """What it sent in its last moment may not have left: of each link a tail."""
+        """Loses the last messages of each link of a killed process, which may not have left it."""
         random, now_s = self.world.random, self.world.now_s
         for link in {id(f.link): f.link for f in self._flying if f.sender is actor}.values():
             last = [f for f in self._flying if f.sender is actor and f.link is link and f.sent_at_s == now_s]
@@ -132,7 +132,7 @@ def _frames(frames: Sequence[Any]) -> tuple[memoryview, ...]:
 
 @dataclass(eq=False)
 class Endpoint:
-    """`socket` stands for the descriptor that can be waited on."""
+    """One end of a connection. socket: stands for the descriptor that can be waited on."""
 
     owner: Actor
     queue: deque[Any] = field(default_factory=deque)
@@ -143,7 +143,7 @@ class Endpoint:
         return self
 
     def put(self, item: Any) -> None:
-        """The message arrives."""
+        """Delivers a message."""
         if not self.is_closed and self.owner.is_alive and not self.owner.is_killed:
             self.queue.append(item)
             active().wake(self.owner, self)
@@ -217,7 +217,7 @@ class SimControlClient(Endpoint):
 
 
 class SimControlServer(Endpoint):
-    """`wire.sockets.ControlServer`. `others`: what else wakes the supervisor."""
+    """`wire.sockets.ControlServer`. others: further sources that wake the supervisor."""
 
     def __init__(self, owner: Actor) -> None:
         super().__init__(owner)
@@ -271,6 +271,6 @@ def _now_s() -> float:
     return active().now_s
 
 
-# What the loops know as the modules `time` and `os`.
+# Stand-ins for the modules `time` and `os` in the loops.
 SIMULATED_TIME = SimpleNamespace(monotonic=_now_s, perf_counter=_now_s, thread_time=_now_s)
 SIMULATED_OS = SimpleNamespace(getpid=lambda: current().pid)

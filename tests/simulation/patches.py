@@ -1,4 +1,4 @@
-"""Which names of the project's modules mean something simulated while histories run. All else is the project's own."""
+"""The names of the project's modules that are replaced by simulated ones while histories run. All others are real."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def _checkpoints() -> Any:
 
 
 class _Log(AppliedLog):
-    """The real one; killed processes leave their descriptors open, and all are of this one process."""
+    """The real log. Killed processes leave descriptors open, and all belong to this one process."""
 
     def __init__(self, run_dir: Any) -> None:
         super().__init__(run_dir)
@@ -38,12 +38,12 @@ class _Log(AppliedLog):
 
 
 class _NoMoving:
-    """`ps.transfer.both_ends.BucketTransfers`: all is on one host."""
+    """`ps.transfer.both_ends.BucketTransfers` with all buckets on one host."""
 
     clients = ()
 
     def __init__(self, *facts: object) -> None:
-        """Nothing ever moves."""
+        """No bucket ever moves."""
 
     def turn(self, now_s: float) -> bool:
         return False
@@ -52,7 +52,7 @@ class _NoMoving:
         return True
 
     def forget(self) -> None:
-        """There is nothing."""
+        """Does nothing: there are no copies."""
 
     close = forget
 
@@ -66,10 +66,10 @@ class _NoReporter:
         self.problems: dict[str, str] = {}
 
     def tick(self, *facts: object) -> None:
-        """Nobody looks."""
+        """Does nothing: no status is read."""
 
     def report(self, *facts: object, thoroughly: bool = False) -> None:
-        """Nor at the end."""
+        """Does nothing."""
 
 
 _FILES = {"MappedFile": memory.MemoryFile}
@@ -85,7 +85,7 @@ _REPLACED: dict[str, dict[str, Any]] = {
     "elastichost.worker.commit.mixed_commit": _CLOCK,
     "elastichost.worker.commit.peer_clock": _CLOCK,
     "elastichost.worker.commit.step_channel": _CLOCK,
-    # Who looks around very often would have most of the events; what it waits for wakes it here.
+    # A loop that polls very often would have most of the events; here its sources wake it instead.
     "elastichost.worker.sync.sync_worker": {
         **_WAITING,
         "Pipeline": computing.SimPipeline,
@@ -141,7 +141,7 @@ _REPLACED: dict[str, dict[str, Any]] = {
 
 @contextmanager
 def simulated() -> Iterator[None]:
-    """Histories may run within."""
+    """Histories may run within this context."""
     before: list[tuple[Any, str, Any]] = []
 
     def put(module: Any, name: str, value: Any) -> None:

@@ -1,7 +1,7 @@
-"""The rows of a simulated arena: their values, and of each the record of every update it has had.
+"""The rows of a simulated arena: their values, and a record of every update of each row.
 
-An update is w = w / 2 + g in float32: neither order nor number of the updates can be mistaken. The record of an update
-is its gradient line, which names the batch it comes from, see `computing`.
+An update is w = w / 2 + g in float32, so the value shows a wrong order or number of updates. The record of an update is
+its gradient line, which names the batch it comes from, see `computing`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Float32 = npt.NDArray[np.float32]
 Int64 = npt.NDArray[np.int64]
 Bucket = tuple[int, int]
 
-WIDTH = 4  # floats of a line
+WIDTH = 4  # floats in a gradient line
 
 
 @dataclass
@@ -69,7 +69,7 @@ def _items(rows: Int64, bounds: Int64) -> list[tuple[int, int]]:
 
 
 class SimRowLines:
-    """`ps.row_lines.RowLines` of one PS. What its predecessor had it may change before it has taken it over."""
+    """`ps.row_lines.RowLines` of one PS. It may change the rows of its predecessor before it has adopted them."""
 
     def __init__(self, server: int) -> None:
         self._server = server
@@ -108,7 +108,7 @@ class SimRowLines:
     def update(
         self, rows: Int64, bounds: Int64, gradients: Float32, learning_rate_scale: float, step: int | None = None
     ) -> None:
-        """A kill within leaves some rows updated and some not."""
+        """Applies an update. A kill during it leaves some rows updated and others not."""
         world, book, items = active(), _book(), _items(rows, bounds)
         assert len(set(items)) == len(items), "an update names each row once"
         for number, item in enumerate(items):
@@ -120,7 +120,7 @@ class SimRowLines:
 
 
 class SimRowStore:
-    """`ps.store.RowStore` over fixed tables: a key is its row."""
+    """`ps.store.RowStore` for fixed tables, where a key is its row number."""
 
     def __init__(self, arena: Any, seed: int) -> None:
         process = active().running.process
@@ -160,7 +160,7 @@ class SimRowStore:
         return 0
 
     def confirm_grace(self) -> None:
-        """Nothing is ever evicted."""
+        """Does nothing: no row is ever evicted."""
 
     def copy_bytes(self) -> int:
         return 0

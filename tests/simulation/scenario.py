@@ -1,4 +1,4 @@
-"""What one history is about: a function of its seed."""
+"""The scenario of one history: a function of its seed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FaultKind = Literal[
     *("scale", "stop"),
 ]
 
-# Where a process may be killed: "" is any point that it comes by.
+# Crash points at which a process may be killed; "" is any point.
 WORKER_POINTS = (
     "",
     "worker.batch.begin",
@@ -48,7 +48,8 @@ SERVER_POINTS = (
 
 @dataclass(frozen=True)
 class Fault:
-    """`point`: at that crash point, passed so often (`passes`); None: at once. `seconds`: of a pause."""
+    """A kill or a pause. point: it happens at this crash point after `passes` passages; None: at once. seconds: length
+    of a pause."""
 
     at_s: float
     kind: FaultKind

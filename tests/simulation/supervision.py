@@ -1,4 +1,4 @@
-"""What stands for what the supervisor does outside its own process: spawning, the journal, files, commands."""
+"""Simulates what the supervisor does outside its own process: spawning, the journal, files, commands."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ from tests.simulation.world import Actor, World, active, current
 
 __all__ = ["Checkpoints", "SimCommands", "SimJournal", "SimLauncher", "SimSnapshotWriter", "SimSupervisor", "Spawner"]
 
-FIRST_PID = 1 << 30  # no process of this host has it
-Spawner = Callable[[Actor, bytes], int]  # runs a worker's or PS' whole life
+FIRST_PID = 1 << 30  # a pid that no process of this host has
+Spawner = Callable[[Actor, bytes], int]  # runs a worker or PS from its start to its end
 
 
 class SimSupervisor(Supervisor):
-    """The real one, but for the probe: the model is known."""
+    """The real supervisor without the probe: the model is given."""
 
     def _describe_model(self) -> tuple[ModelDescribedMsg, Any]:
         return ModelDescribedMsg(MODEL), DENSE.copy()
 
 
 class SimLauncher(Endpoint):
-    """`launch.fork_server_client.LocalLauncher`. A process needs a while to come, and its end a while to be seen."""
+    """`launch.fork_server_client.LocalLauncher`. Starts and exits of processes are reported after a while."""
 
     def __init__(self, owner: Actor, entries: dict[str, Spawner]) -> None:
         super().__init__(owner)
@@ -61,7 +61,7 @@ class SimLauncher(Endpoint):
         world.later(0.002 + 0.01 * world.random.random(), start)
 
     def exited(self, actor: Actor, code: int) -> None:
-        """The process is gone; the supervisor will see it."""
+        """A process has ended; the supervisor gets its exit later."""
         assert actor.process is not None
         event = Exited(actor.process, actor.pid, code)
         active().later(0.002 + 0.01 * active().random.random(), lambda: self.put(event))
@@ -100,7 +100,7 @@ class SimCommands(Endpoint):
 
 
 class SimJournal:
-    """`runs.journal.Journal`: the lines go into the history's log."""
+    """`runs.journal.Journal`: lines are written to the history's log."""
 
     problem = ""
 
@@ -115,7 +115,7 @@ class SimJournal:
         active().note(f"{event.kind} ({cause}): {text_of(event)}")
 
     def sync(self, now_s: float) -> None:
-        """There is no disk."""
+        """Does nothing: there is no disk."""
 
 
 # --- checkpoints ------------------------------------------------------------------------------------------------------
@@ -123,7 +123,7 @@ class SimJournal:
 
 @dataclass
 class Checkpoints:
-    """`blocks`: what PS have written, by (path of the cut, kind, owner, bucket); `check` looks at each whole one."""
+    """blocks: written by PS, by (path of the cut, kind, owner, bucket). check: called with each complete checkpoint."""
 
     check: Callable[[Any, dict[tuple[str, int, int], Any]], None]
     blocks: dict[str, dict[tuple[str, int, int], Any]] = field(default_factory=dict)
@@ -156,7 +156,7 @@ class SimSnapshotWriter:
         return True
 
     def reserve(self, size_bytes: int) -> None:
-        """There is room."""
+        """Does nothing: there is always space."""
 
     def space(self) -> Any:
         return SimpleNamespace(copy=np.copy)
@@ -179,7 +179,7 @@ class SimSnapshotWriter:
         return self.descriptor.queue.popleft() if self.descriptor.queue else None
 
     def close(self) -> None:
-        """No thread to end."""
+        """Does nothing: there is no thread."""
 
 
 def stop_signals(world: World, owner: Actor) -> Any:

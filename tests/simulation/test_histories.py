@@ -1,4 +1,4 @@
-"""Whole runs in simulated time, each another story of kills, pauses, lost messages and changed plans, from its seed."""
+"""Whole runs in simulated time. The seed of each gives its kills, pauses, lost messages and plan changes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.simulation.histories import histories
 from tests.simulation.scenario import Mode
 
 PART, PARTS = 50, 10
-# What a part of that many histories cannot be without: otherwise it shows less than it says.
+# Events that must happen in this number of histories; without them the test would show too little.
 HAPPENED = (
     "process_lost",
     "process_ended",
@@ -24,7 +24,7 @@ HAPPENED = (
 
 @pytest.mark.parametrize("first", range(0, PART * PARTS, PART))
 def test_whatever_happens_every_sample_counts_once_and_every_row_is_right(first: int) -> None:
-    """A failure names its seed: python -m tests.simulation.histories --seed N --log tells it."""
+    """A failure names its seed: `python -m tests.simulation.histories --seed N --log` shows its events."""
     failed, counts = [], Counter[str]()
     for history in histories(range(first, first + PART)):
         counts.update(history.counts)
@@ -33,18 +33,18 @@ def test_whatever_happens_every_sample_counts_once_and_every_row_is_right(first:
             failed.append(str(history))
     assert not failed, "\n".join(failed)
     assert all(counts[kind] for kind in (*HAPPENED, "async", "bounded", "direct", "sync")), counts
-    assert counts["shard_map_published"] > PART, "buckets changed hands"
+    assert counts["shard_map_published"] > PART, "buckets must have changed their owner"
 
 
 @pytest.mark.parametrize(("seed", "mode"), [(50103, "sync")])
-def test_what_was_wrong_once(seed: int, mode: Mode) -> None:
-    """Beyond the seeds above: a worker that joined while a checkpoint was taken went on to the next step."""
+def test_a_history_that_once_failed(seed: int, mode: Mode) -> None:
+    """A seed that failed once: a worker that joined while a checkpoint was taken went on to the next step."""
     (history,) = histories([seed], mode)
     assert not history.violations, str(history)
 
 
-def test_a_seed_is_one_history() -> None:
-    """What is told of it is the same word for word: a failure can be looked at again."""
+def test_a_seed_always_gives_the_same_history() -> None:
+    """Its log is the same each time, so that a failure can be reproduced."""
     first, second = (list(histories(range(7, 12))) for _ in range(2))
     assert [history.log for history in first] == [history.log for history in second]
     assert len({tuple(history.log) for history in first}) == len(first)

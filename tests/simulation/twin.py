@@ -1,4 +1,4 @@
-"""What sync mode must come to, computed plainly: one step after the other, nothing lost, nobody dies."""
+"""The expected result of sync mode, computed directly: one step after the other, with no losses and no deaths."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ LeftOut = frozenset[tuple[int, int]]
 
 
 class TwinStep(NamedTuple):
-    """One committed step. `rows`: (table, row) -> (its update, its weights after that)."""
+    """One committed step. rows: (table, row) -> (its update, its weights after the update)."""
 
     epoch: int
     unit: int
@@ -56,7 +56,7 @@ class Twin:
 
 
 def twin_of(samples: Samples, job: JobSpec, settings: LedgerSettings, left_out: LeftOut) -> Twin:
-    """All steps of a job. left_out: micro-batches of steps that nobody computes."""
+    """All steps of a job. left_out: (step, micro-batch) that no worker computes."""
     before, own = active(), World(0)
     activate(own)
     own.memory = Memory()
@@ -78,14 +78,15 @@ def _places(settings: LedgerSettings) -> Iterator[tuple[int, tuple[int, int, int
         for unit in epoch_order(settings, epoch):
             stops = [*range(batch, settings.units[unit], batch), settings.units[unit]]
             if len(stops) > 1 and stops[-1] - stops[-2] == 1:
-                del stops[-2]  # one sample alone joins the step before
+                del stops[-2]  # a single sample joins the step before
             for start, stop in pairwise([0, *stops]):
                 yield number, (epoch, unit, start, stop)
                 number += 1
 
 
 def _micro_batches(start: int, stop: int, micros: int) -> list[tuple[int, int]]:
-    """As many as wished, but of two samples at least; the first ones have one more where it does not come out even."""
+    """Splits a step into `micros` micro-batches, or fewer, so that each has two samples at least. With a remainder the
+    first ones have one sample more."""
     count = max(1, min(micros, (stop - start) // 2))
     parts = np.array_split(np.arange(start, stop), count)
     return [(int(part[0]), int(part[-1]) + 1) for part in parts]

@@ -1,7 +1,7 @@
-"""A simulated host: one clock, one queue of events, processes that take turns. Everything follows from the seed.
+"""A simulated host: one clock, one queue of events, processes that take turns. The seed determines everything.
 
 Every process of a history is a thread, so that the project's own loops can run as they are, but only one runs at a
-time: it goes on until it waits, then the next event decides who is next. Time passes only while all of them wait.
+time: it runs until it waits, then the next event decides which one runs. Time passes only while all of them wait.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ MAX_EVENTS_AT_ONCE = 20_000
 
 
 class KilledError(BaseException):
-    """Stands for SIGKILL: nothing of the process' own code may catch it."""
+    """Stands for SIGKILL. The code of the process must not catch it."""
 
 
 @dataclass(eq=False)
 class Actor:
-    """One process, or the test itself. `wait` counts its waits: an event that wakes an older one is ignored."""
+    """One process, or the test itself. wait: counts its waits; an event for an older wait is ignored."""
 
     name: str
     process: ProcessId | None = None
@@ -47,7 +47,7 @@ class Actor:
 
 
 class World:
-    """`violations`: what must never happen and did, in words. `log`: what happened, for a history that failed."""
+    """The state of one history. violations: texts of broken invariants. log: events, for a history that failed."""
 
     def __init__(self, seed: int) -> None:
         self.seed = seed
@@ -59,7 +59,7 @@ class World:
         self.log: list[str] = []
         self.events = 0
         self.stall_share = 0.0
-        # What the history is made of: `network.Network`, `memory.Memory`, `rows.RowBook`, `computing.Samples`,
+        # The parts of the history: `network.Network`, `memory.Memory`, `rows.RowBook`, `computing.Samples`,
         # `supervision.Checkpoints`.
         self.network: object = None
         self.memory: object = None
@@ -67,7 +67,7 @@ class World:
         self.samples: object = None
         self.checkpoints: object = None
         self.compute_s = 0.01
-        self.left_open: list[Callable[[], None]] = []  # what to close in the end, for processes that were killed
+        self.left_open: list[Callable[[], None]] = []  # closed at the end, for processes that were killed
         self.on_exit: Callable[[Actor, int], None] = lambda actor, code: None
         self.on_killed: Callable[[Actor], None] = lambda actor: None
         self._heap: list[tuple[float, int, Callable[[], Actor | None]]] = []
@@ -86,12 +86,12 @@ class World:
     # --- events -----------------------------------------------------------------------------------------------
 
     def at(self, delay_s: float, act: Callable[[], Actor | None]) -> None:
-        """`act` may return the actor that goes on now."""
+        """Calls `act` after this delay. It may return the actor that runs next."""
         self._number += 1
         heapq.heappush(self._heap, (self.now_s + delay_s, self._number, act))
 
     def later(self, delay_s: float, act: Callable[[], object]) -> None:
-        """`act` wakes nobody by itself."""
+        """Calls `act` after this delay. It wakes no actor."""
 
         def alone() -> None:
             act()
@@ -116,7 +116,7 @@ class World:
         self.wait((), seconds)
 
     def wake(self, actor: Actor, source: object) -> None:
-        """Something has come for an actor that may wait for it."""
+        """Wakes an actor, a moment later, if it waits for this source."""
         if actor.is_waiting and any(source is wanted for wanted in actor.waits_for):
             self._resume_later(actor, self.random.random() * 2e-4)
 
@@ -134,7 +134,7 @@ class World:
         self.at(delay_s, resume)
 
     def _next(self) -> Actor:
-        self.running = self.main  # events are nobody's
+        self.running = self.main  # events belong to no actor
         while True:
             if self._is_over or not self._heap:
                 self.main.is_waiting = False
@@ -160,7 +160,7 @@ class World:
     # --- processes ----------------------------------------------------------------------------------------------
 
     def start(self, actor: Actor, body: Callable[[], int]) -> None:
-        """`body` runs as a process of its own, from the next event on, and returns its exit code."""
+        """Starts `body` as a process at the next event. It returns its exit code."""
 
         def run() -> None:
             actor.turn.acquire()
@@ -187,7 +187,7 @@ class World:
         self._resume_later(actor, 1e-6)
 
     def kill(self, actor: Actor) -> None:
-        """SIGKILL, from outside or, at a crash point, of itself."""
+        """Kills an actor, which may be the running one at a crash point."""
         if not actor.is_alive or actor.is_killed:
             return
         actor.is_killed = True
@@ -198,7 +198,7 @@ class World:
         self._resume_later(actor, 1e-7)
 
     def crash_point(self, name: str) -> None:
-        """Takes the place of `wire.crash.crash_point`: a kill, or a while of nothing."""
+        """Replaces `wire.crash.crash_point`: may kill the actor or let it pause."""
         actor = self.running
         for key in (name, ""):
             if key in actor.dies_at:
@@ -212,7 +212,7 @@ class World:
     # --- the whole ------------------------------------------------------------------------------------------------
 
     def run(self, limit_s: float) -> None:
-        """Until `finish`, or nothing is left to happen, or the clock says `limit_s`."""
+        """Runs until `finish` is called, no event is left, or the clock reaches `limit_s`."""
         self.at(limit_s, self._too_late)
         self.main.wait += 1
         self.main.is_waiting = True
@@ -227,7 +227,7 @@ class World:
             self._is_over = True
 
     def finish(self) -> None:
-        """The history has ended: the test goes on."""
+        """Ends the history, so that the test continues."""
         self._is_over = True
 
     def close(self) -> None:
@@ -248,7 +248,7 @@ _active: list[World] = []
 
 
 def activate(world: World | None) -> None:
-    """The world that what stands for sockets, clocks and files belongs to."""
+    """Makes this the world that the simulated sockets, clocks and files belong to."""
     _active.clear()
     if world is not None:
         _active.append(world)
@@ -259,5 +259,5 @@ def active() -> World:
 
 
 def current() -> Actor:
-    """Who runs."""
+    """The actor that runs."""
     return _active[0].running

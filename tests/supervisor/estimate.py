@@ -1,9 +1,9 @@
-"""Estimates jobs and writes down what comes of each; forked by tests from a process that has torch imported.
+"""Estimates the memory of jobs and writes the results to files. Tests fork it from a process that has torch imported.
 
     python -m tests.supervisor.estimate FOLDER...
 
-Every folder has a job.toml; it gets estimate.json, or error.json with the name of the error and what it says. The first
-one also gets plan.json: what `elastichost plan` says of it.
+Every folder has a job.toml. It gets estimate.json, or error.json with the name of the error and its text. The first one
+also gets plan.json: the output of `elastichost plan`.
 """
 
 from __future__ import annotations

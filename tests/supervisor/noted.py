@@ -1,4 +1,4 @@
-"""What stands for the part of a run that notes events: keeps them."""
+"""A stand-in for the part of a run that notes events. It keeps the events."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ Kind = TypeVar("Kind", bound=Event)
 
 
 class Noted:
-    """`events`: in order, each with its cause in `causes`. `attributes`: what a SimpleNamespace needs to stand for a
-    run."""
+    """events: in order, each with its cause in `causes`. attributes: those that a SimpleNamespace needs as a stand-in
+    for a run."""
 
     def __init__(self) -> None:
         self.events: list[AnyEvent] = []
@@ -39,7 +39,7 @@ class Noted:
             self.cause = before
 
     def of(self, kind: type[Kind]) -> list[Kind]:
-        """Those of a kind, in order."""
+        """The events of one kind, in order."""
         return [event for event in self.events if isinstance(event, kind)]
 
     @property

@@ -1,4 +1,4 @@
-"""A folder among the temporary files whose name anybody can guess must not make an agent kill anything."""
+"""A folder in the temporary directory has a name that any user can guess. It must not make an agent kill a process."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SOMEBODY_ELSE = 65_534
 
 @pytest.fixture
 def bystander() -> Iterator[subprocess.Popen[bytes]]:
-    """A process of this user that has nothing to do with any run."""
+    """A process of this user that belongs to no run."""
     process = subprocess.Popen([sys.executable, "-c", "import sys; sys.stdin.read()"], stdin=subprocess.PIPE)
     yield process
     process.kill()
@@ -34,7 +34,7 @@ def bystander() -> Iterator[subprocess.Popen[bytes]]:
 
 @pytest.fixture
 def temporary(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """Short, as paths of sockets must be."""
+    """A temporary directory with a short path, because paths of sockets must be short."""
     with tempfile.TemporaryDirectory(prefix="eh-", dir="/tmp") as folder:
         for name in ("TMPDIR", "ELASTICHOST_ARENA_DIR"):
             monkeypatch.setenv(name, folder)
@@ -54,7 +54,7 @@ def begin(run_id: str) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can make a folder that belongs to another user")
-def test_a_forged_owner_of_another_user_kills_nobody(temporary: Path, bystander: subprocess.Popen[bytes]) -> None:
+def test_a_forged_owner_of_another_user_kills_no_process(temporary: Path, bystander: subprocess.Popen[bytes]) -> None:
     folder = temporary / "elastichost-run-r1-h2"
     forge(folder, owner_of(bystander.pid, folder))
     os.chown(folder / OWNER_FILE, SOMEBODY_ELSE, SOMEBODY_ELSE)

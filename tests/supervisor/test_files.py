@@ -37,7 +37,7 @@ def job(tmp_path: Path) -> JobSpec:
 
 
 def test_runs_that_begin_at_once_do_not_disturb_each_other(tmp_path: Path, job: JobSpec) -> None:
-    """`latest` is one of them."""
+    """`latest` links to one of them."""
     paths = [new_run_path(tmp_path, job.job.name, f"{number:06}0000") for number in range(64)]
     directories = [RunDirectory.open(path, job, resume=False) for path in paths]
     with ThreadPoolExecutor(16) as pool:
@@ -47,7 +47,7 @@ def test_runs_that_begin_at_once_do_not_disturb_each_other(tmp_path: Path, job: 
 
 
 def test_a_run_that_is_one_of_many_does_not_become_the_latest(tmp_path: Path, job: JobSpec) -> None:
-    """Of a batch `latest` is the batch, not whichever of its jobs began last."""
+    """With a batch of jobs, `latest` is the batch, not the job that began last."""
     runs = tmp_path / "runs"
     host = HostDirectory.open(runs / "batch-1")
     one = RunDirectory.open(runs / "job-1", job, resume=False)
@@ -93,7 +93,7 @@ def test_a_directory_with_another_run_is_not_taken(tmp_path: Path, job: JobSpec)
 
 def test_the_meter_measures_this_process_and_forgets_dead_ones() -> None:
     measuring = ProcessMeter()
-    assert measuring.measure([os.getpid()], 10.0)[os.getpid()].cpu_percent is None, "one look tells no speed"
+    assert measuring.measure([os.getpid()], 10.0)[os.getpid()].cpu_percent is None, "one measurement gives no speed"
     sum(range(200_000))
     usage = measuring.measure([os.getpid(), 2**22 - 3], 11.0)
     own = usage[os.getpid()]
@@ -103,7 +103,7 @@ def test_the_meter_measures_this_process_and_forgets_dead_ones() -> None:
     assert usage[2**22 - 3].rss_bytes == 0
 
 
-def test_pages_of_a_shared_file_are_nobodys_own(tmp_path: Path) -> None:
+def test_pages_of_a_shared_file_are_not_private_memory(tmp_path: Path) -> None:
     size_bytes = 32 << 20
     path = Path(tempfile.mkdtemp(dir="/dev/shm", prefix="elastichost-test-"))
     try:
@@ -120,7 +120,7 @@ def test_pages_of_a_shared_file_are_nobodys_own(tmp_path: Path) -> None:
 
 
 def test_many_processes_are_measured_a_few_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Everyone in turn, page tables one at a time; what was measured ahead is told, and not measured again."""
+    """All processes in turn, page tables one at a time. Values measured ahead are returned and not measured again."""
     read, tables = list[int](), list[int]()
     one = meter._read(os.getpid())
 
@@ -148,7 +148,7 @@ def test_many_processes_are_measured_a_few_at_a_time(monkeypatch: pytest.MonkeyP
     assert sorted(read) == sorted(2 * pids)
     assert measuring.measure(pids[:3], 12.1).keys() == {1, 2, 3}
     measuring.ahead(pids[:3], 20.0)
-    assert sorted(read) == sorted(2 * pids), "a few are measured when they are asked for"
+    assert sorted(read) == sorted(2 * pids), "a few processes are measured only when requested"
 
 
 def test_metrics_are_kept(tmp_path: Path) -> None:
@@ -162,7 +162,7 @@ def test_metrics_are_kept(tmp_path: Path) -> None:
     database.close()
 
 
-def test_a_directory_nobody_worked_in_is_discarded_with_the_link_to_it(tmp_path: Path, job: JobSpec) -> None:
+def test_an_unused_directory_is_discarded_with_the_link_to_it(tmp_path: Path, job: JobSpec) -> None:
     directory = RunDirectory.open(tmp_path / "runs" / "new", job, resume=False)
     directory.write_facts(job)
     assert not directory.was_used
@@ -198,7 +198,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 """
 
 
-def test_a_kill_loses_seconds_of_metrics_even_for_who_copies_the_file_alone(tmp_path: Path) -> None:
+def test_a_kill_loses_seconds_of_metrics_even_in_a_copy_without_the_log(tmp_path: Path) -> None:
     path = tmp_path / "metrics.db"
     killed = subprocess.run([sys.executable, "-c", KILLED, str(path)], check=False)
     assert killed.returncode == -signal.SIGKILL
@@ -206,7 +206,9 @@ def test_a_kill_loses_seconds_of_metrics_even_for_who_copies_the_file_alone(tmp_
     with sqlite3.connect(tmp_path / "copy.db") as database:
         assert database.execute("SELECT max(elapsed_s) FROM run").fetchone()[0] >= 99 - 2 * meter.FLUSH_S
     with sqlite3.connect(path) as database:
-        assert database.execute("SELECT count(*) FROM process").fetchone() == (100,), "with its log: all"
+        assert database.execute("SELECT count(*) FROM process").fetchone() == (100,), (
+            "the file with its log has all rows"
+        )
 
 
 def test_a_week_of_metrics_stays_small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -219,7 +221,7 @@ def test_a_week_of_metrics_stays_small(tmp_path: Path, monkeypatch: pytest.Monke
     with sqlite3.connect(tmp_path / "metrics.db") as database:
         seconds = [row[0] for row in database.execute("SELECT elapsed_s FROM run ORDER BY rowid")]
     assert len(seconds) < 150 + 3000 / meter.COARSE_S + 1
-    assert seconds[-100:] == [float(second) for second in range(2900, 3000)], "what is new is whole"
+    assert seconds[-100:] == [float(second) for second in range(2900, 3000)], "new rows are not thinned out"
     assert seconds[:10] == [float(meter.COARSE_S * minute) for minute in range(10)]
 
 

@@ -1,4 +1,4 @@
-"""Positions that a roll back has barred: never granted, counted once, and nothing else is touched."""
+"""Positions that a roll-back has barred are never granted and are counted once; no other position is affected."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ ranges = st.builds(
 
 
 def train(ledger: Ledger, until: int = 10**9) -> list[Position]:
-    """Trains until so many samples are accounted for; the positions of every finished lease, in order."""
+    """Trains until `until` samples are accounted for. Returns the positions of every finished lease, in order."""
     trained: list[Position] = []
     while ledger.samples_accounted < until:
         leases: list[tuple[ProcessId, Lease]] = []
@@ -67,7 +67,7 @@ def test_barred_positions_are_counted_once_and_all_others_trained(
     ledger = Ledger.from_state(settings, first.state())
     ledger.bar(barred)
     if again:
-        ledger.bar(barred)  # what is barred twice is barred
+        ledger.bar(barred)  # barring twice has the same effect as once
     told = list(ledger.newly_barred())
     trained += train(ledger)
     told += ledger.newly_barred()

@@ -1,4 +1,4 @@
-"""Whether another machine has the data of a job."""
+"""The check that another machine has the data files of a job."""
 
 from __future__ import annotations
 

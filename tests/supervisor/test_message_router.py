@@ -1,4 +1,4 @@
-"""What processes say to the supervisor: who may say what, when, and how often."""
+"""Messages of processes to the supervisor: which process may send which message, when, and how often."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ REPORT = FailureReportMsg("DataError", "no such row", "", "")
 
 @dataclass(slots=True)
 class Scene:
-    """A worker and two PS at work; `told`: what the parts heard, `queue`: what comes."""
+    """A worker and two PS at work. told: calls that the components received. queue: messages that arrive."""
 
     fleet: Fleet = field(default_factory=Fleet)
     told: list[str] = field(default_factory=list)
@@ -115,7 +115,9 @@ def said(sender: ProcessId, message: ControlMessage) -> Envelope[ControlMessage]
         (WORKER, DrainedMsg(), "'drained' is not allowed in state 'running'"),
     ],
 )
-def test_what_a_process_may_not_say_changes_nothing(sender: ProcessId, message: ControlMessage, why: str) -> None:
+def test_a_message_that_a_process_may_not_send_changes_nothing(
+    sender: ProcessId, message: ControlMessage, why: str
+) -> None:
     scene = Scene()
     dispatcher = scene.dispatcher()
     with pytest.raises(ProtocolError, match=why):
@@ -139,7 +141,7 @@ def test_the_dense_owner_settles() -> None:
     assert scene.told == ["fenced"]
 
 
-def test_whose_account_cannot_be_is_ended_and_nobody_else() -> None:
+def test_only_the_worker_that_reports_impossible_progress_is_killed() -> None:
     scene = Scene()
     dispatcher = scene.dispatcher()
     dispatcher.handle(said(WORKER, LeaseProgressMsg(1, 128, 128, 0)))
@@ -148,27 +150,27 @@ def test_whose_account_cannot_be_is_ended_and_nobody_else() -> None:
     assert (scene.told, scene.expelled) == (["progress"], [WORKER])
 
 
-def test_a_process_says_once_why_it_ends() -> None:
+def test_a_second_failure_report_is_refused() -> None:
     scene = Scene()
     dispatcher = scene.dispatcher()
     dispatcher.handle(said(WORKER, REPORT))
-    with pytest.raises(ProtocolError, match="has said before"):
+    with pytest.raises(ProtocolError, match="second failure report"):
         dispatcher.handle(said(WORKER, REPORT))
     assert scene.told == ["failure"]
 
 
-def test_a_flood_ends_no_turn_and_fills_no_journal() -> None:
+def test_a_flood_of_messages_extends_neither_a_turn_nor_the_journal() -> None:
     scene = Scene()
     dispatcher = scene.dispatcher()
     scene.queue = [said(WORKER, StopMsg())] * (MESSAGES_PER_TURN + 500)
     dispatcher.take()
-    assert len(scene.queue) == 500, "the rest of the loop has its turn"
+    assert len(scene.queue) == 500, "the rest of the loop must get its turn"
     assert 0 < len(scene.noted.of(MessageRefused)) < 50
     dispatcher.take()
     assert scene.queue == [] and len(scene.noted.events) < 50
 
 
-def test_of_a_flood_the_journal_has_how_many_there_were() -> None:
+def test_the_journal_has_the_number_of_flooded_messages() -> None:
     scene = Scene()
     dispatcher = scene.dispatcher()
     scene.queue = [said(WORKER, StopMsg())] * 100
@@ -179,7 +181,7 @@ def test_of_a_flood_the_journal_has_how_many_there_were() -> None:
     assert [event.count for event in scene.noted.of(MessageRefused)] == [1] * MOST_TOLD + [101 - MOST_TOLD]
 
 
-def test_heartbeats_without_end_are_not_kept() -> None:
+def test_the_number_of_kept_heartbeats_is_bounded() -> None:
     scene = Scene()
     dispatcher = scene.dispatcher()
     for number in range(10 * MOST_BEATS):
@@ -205,6 +207,6 @@ DECODER: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(ControlMessage)
         ReadyMsg(-1),
     ],
 )
-def test_numbers_that_nothing_counts_are_no_message(message: ControlMessage) -> None:
+def test_numbers_out_of_range_are_refused_when_decoded(message: ControlMessage) -> None:
     with pytest.raises(msgspec.ValidationError):
         DECODER.decode(msgspec.msgpack.encode(message))

@@ -1,4 +1,4 @@
-"""The log of a process on a disk that gets full."""
+"""The log of a process on a disk that becomes full."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from elastichost.supervisor.launch.child import log_stream
 from tests.full_disk import file_limit
 
 
-def test_a_print_on_a_full_disk_ends_nothing_and_what_is_missing_is_told(tmp_path: Path) -> None:
+def test_a_print_on_a_full_disk_raises_nothing_and_missing_text_is_marked(tmp_path: Path) -> None:
     path = tmp_path / "worker-0.1.log"
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     log = log_stream(descriptor)

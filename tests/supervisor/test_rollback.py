@@ -1,4 +1,4 @@
-"""When a run may go back, and what a resumed one knows of it."""
+"""When a run may be rolled back, and what a resumed run has of earlier roll-backs."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ def back(start: int, epoch: int = 0, unit: int = 0) -> RollBack:
     return RollBack(epoch, unit, start, start + 10, "step-100", 5, "the loss is nan")
 
 
-def test_never_twice_to_the_same_positions_nor_too_often() -> None:
+def test_no_roll_back_for_the_same_positions_or_too_often() -> None:
     failed = SampleRange(0, 0, 5, 15)
     assert refusal(failed, ()) == ""
     assert refusal(failed, [back(15), back(0, epoch=1), back(0, unit=1)][:2]) == ""
-    assert "left out already" in refusal(failed, [back(14)])
-    assert "rolled back 3 times already" in refusal(failed, [back(100 * number) for number in range(1, 4)])
+    assert "already left out after" in refusal(failed, [back(14)])
+    assert "already rolled back 3 times" in refusal(failed, [back(100 * number) for number in range(1, 4)])
     assert "not known" in refusal(None, ())
     assert MAX_ROLL_BACKS == 3
 
 
-def test_the_journal_tells_of_roll_backs_through_every_arena() -> None:
+def test_the_journal_keeps_roll_backs_across_arenas() -> None:
     happened: list[AnyEvent] = [
         ArenaOpened("/a", ("/a",), 0),
         ShardMapPublished(1, ("server-0.1",), 0, 0.0),

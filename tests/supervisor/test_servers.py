@@ -1,4 +1,4 @@
-"""Fork servers that are forked instead of started: as a `Popen` would be, and only where no thread would be lost."""
+"""Fork servers that are forked instead of started. They behave like a `Popen`; a parent with threads never forks."""
 
 from __future__ import annotations
 
@@ -36,19 +36,19 @@ def leave(code: object) -> None:
         (lambda: os.kill(os.getpid(), signal.SIGTERM), -signal.SIGTERM),
     ],
 )
-def test_how_it_ended(run: Callable[[], object], code: int) -> None:
+def test_the_exit_code_of_the_child(run: Callable[[], object], code: int) -> None:
     server = forked(run)
     assert server.wait(20.0) == code
-    assert server.wait() == code, "it may be asked again"
-    server.kill()  # its number may be another's by now
+    assert server.wait() == code, "a second poll must give the same code"
+    server.kill()  # another process may have its pid by now
 
 
-def test_an_error_is_an_end_with_its_traceback(capfd: pytest.CaptureFixture[str]) -> None:
+def test_an_exception_ends_the_child_with_a_traceback(capfd: pytest.CaptureFixture[str]) -> None:
     assert forked(lambda: [][1]).wait(20.0) == 1
     assert "IndexError" in capfd.readouterr().err
 
 
-def test_it_is_waited_for_no_longer_than_wanted_and_can_be_killed() -> None:
+def test_waiting_has_a_timeout_and_the_child_can_be_killed() -> None:
     server = forked(signal.pause)
     with pytest.raises(subprocess.TimeoutExpired):
         server.wait(0.01)
@@ -56,7 +56,7 @@ def test_it_is_waited_for_no_longer_than_wanted_and_can_be_killed() -> None:
     assert server.wait(20.0) == -signal.SIGKILL
 
 
-def test_a_new_beginning_has_no_signals_and_descriptors_of_its_parent(tmp_path: Path) -> None:
+def test_a_child_has_no_signals_and_descriptors_of_its_parent(tmp_path: Path) -> None:
     reading, writing = os.pipe()
     other = os.open(os.devnull, os.O_RDONLY)
 
@@ -82,7 +82,7 @@ def test_a_new_beginning_has_no_signals_and_descriptors_of_its_parent(tmp_path: 
         os.close(descriptor)
 
 
-def test_with_more_threads_than_one_it_is_started_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_parent_with_several_threads_starts_a_new_process(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(servers, "fork_a_server", lambda *_: "forked")
     monkeypatch.setattr(servers, "start_fork_server", lambda *_: "started")
 
@@ -90,7 +90,7 @@ def test_with_more_threads_than_one_it_is_started_anew(monkeypatch: pytest.Monke
         made = fork_or_start(None, None)  # type: ignore[arg-type]
         return 10 if made == "forked" else 20  # type: ignore[comparison-overlap]
 
-    assert forked(lambda: leave(how())).wait(20.0) == 10, "a process that was forked has one thread"
+    assert forked(lambda: leave(how())).wait(20.0) == 10, "a forked process has one thread"
 
     def beside_another() -> None:
         end = threading.Event()

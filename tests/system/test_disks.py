@@ -208,7 +208,7 @@ def test_a_run_on_a_full_disk_can_be_stopped(folder: Path, small_disk: Path) -> 
     code, errors = run.finish()
     assert code == 1
     assert "asked to stop" in errors
-    assert "is not saved" in errors
+    assert "are not saved" in errors
     assert str(small_disk) in errors
     assert latest(run.run_dir / "checkpoints") is not None
 

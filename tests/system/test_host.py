@@ -295,7 +295,7 @@ def test_a_run_takes_what_it_is_lent_while_it_trains(host: Host) -> None:
     assert len(workers) == 2
     for worker in workers:
         assert os.sched_getaffinity(worker.pid) == {cores[0]}
-    assert replies_to(run, LendMsg(cores=cores[:1])) == [ReachedMsg("as it was")]
+    assert replies_to(run, LendMsg(cores=cores[:1])) == [ReachedMsg("the plan does not change")]
     lower = 900 << 20
     assert isinstance(replies_to(run, LendMsg(memory_bytes=lower))[-1], ReachedMsg)
     job = host.job("lent")

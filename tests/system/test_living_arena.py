@@ -65,8 +65,8 @@ def test_an_arena_whose_files_are_removed_ends_in_a_checkpoint_and_says_so(folde
     shutil.rmtree(arena_of())
     code, errors = run.finish()
     assert code == 1
-    assert errors.startswith("ArenaError: somebody removed the files of the arena "), errors
-    assert "what was trained is saved in" in errors and f"elastichost resume {run.run_dir}" in errors
+    assert errors.startswith("ArenaError: the files of the arena "), errors
+    assert "all trained samples are saved in" in errors and f"elastichost resume {run.run_dir}" in errors
     result = run.result()
     assert result["status"] == "failed"
     assert result["samples"]["trained"] >= 10_000

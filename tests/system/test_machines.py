@@ -147,7 +147,7 @@ def test_a_stopped_process_on_another_machine_is_detected_as_stopped(
     stop(run)
     (lost,) = run.lost()
     assert lost.process == ProcessId("server", 1, 1)
-    assert "it was stopped by a signal" in lost.reason
+    assert "it is stopped by a signal" in lost.reason
 
 
 def test_tables_of_fixed_size_are_not_limited_there_either(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -332,7 +332,7 @@ def test_a_machine_that_cannot_join_changes_nothing(folder: Path, monkeypatch: p
     run.wait_trained(1)
     refused = join(run, THIRD + 'python = "/bin/false"\n' + THIRD.replace("third", "fourth"))
     assert isinstance(refused, RefusedMsg)
-    assert "nobody joins: third: its output has ended" in refused.message
+    assert "no machine joins: third: its output has ended" in refused.message
     stop(run)
     assert run.events(HostLost) == [] and run.events(HostJoined) == []
 

@@ -142,7 +142,7 @@ def test_without_a_checkpoint_it_goes_back_to_the_beginning_and_after_three_time
     assert len({(back["unit"], back["start"]) for back in backs}) == 3
     last = [line.event for line in run.lines() if line.event.category == "decision"][-1]
     assert isinstance(last, RollBackRefused)
-    assert "the run was rolled back 3 times already" in last.reason
+    assert "the run was already rolled back 3 times" in last.reason
 
 
 def test_a_resumed_run_keeps_the_quarantined_samples(folder: Path) -> None:

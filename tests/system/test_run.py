@@ -357,7 +357,7 @@ def test_a_spent_restart_budget_ends_the_job_with_the_reason(folder: Path) -> No
     os.kill(run.pid("worker-1"), signal.SIGKILL)
     code, errors = run.finish()
     assert code == 4
-    assert "worker-1 ended 1 times" in errors
+    assert "worker-1 ended 1 time in 60 s" in errors
     assert "SIGKILL" in errors
     assert run.result()["status"] == "failed"
 

@@ -213,7 +213,7 @@ def test_wanted_again_while_it_drains_is_a_new_incarnation_and_no_death(folder: 
         first_incarnation = ProcessId("worker", 1, 1)
         run.wait_until(lambda: first_incarnation in [event.process for event in run.events(ProcessDraining)])
         second.send(ScaleMsg(workers=2))
-        assert reply_to(first) == RefusedMsg("another command took its place before it was done")
+        assert reply_to(first) == RefusedMsg("another plan change replaced this one before it was done")
         assert isinstance(reply_to(second), AcceptedMsg)
         reached = reply_to(second)
     assert isinstance(reached, ReachedMsg)
@@ -276,8 +276,8 @@ def test_the_command_line_garbage_and_a_run_that_ends(folder: Path) -> None:
     assert "already" in command_line(run, "workers=2").stdout
     assert command_line(run, "workers=1000").returncode == 2
     accepted = command_line(run, "workers=1", "--no-wait")
-    assert (accepted.returncode, accepted.stdout) == (0, "1 worker and 1 PS are wanted\n")
-    os.kill(run.pid("worker-0"), signal.SIGSTOP)  # it cannot drain, so the run does not end yet
+    assert (accepted.returncode, accepted.stdout) == (0, "new plan: 1 worker and 1 PS\n")
+    os.kill(run.pid("worker-0"), signal.SIGSTOP)  # it will not drain, so the run does not end yet
     run.process.send_signal(signal.SIGINT)
     run.wait_until(run.was_asked_to_stop)
     stopping = command_line(run, "workers=3")

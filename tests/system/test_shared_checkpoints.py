@@ -128,7 +128,7 @@ def test_a_new_run_starts_from_the_checkpoint_of_another_and_reports_it(folder: 
     held = elastichost(folder, "run", "job.toml", "--from", str(taught.run_dir), "--run-dir", "new")
     assert held.returncode == 2 and "already holds a run" in held.stderr
     done = elastichost(folder, "resume", "new", "--from", str(taught.run_dir))
-    assert done.returncode == 2 and "is done: it cannot begin again" in done.stderr
+    assert done.returncode == 2 and "a run that has ended cannot take over another checkpoint" in done.stderr
 
 
 def test_a_run_that_is_done_stays_as_it_is(folder: Path) -> None:

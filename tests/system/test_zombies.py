@@ -30,7 +30,7 @@ def test_a_process_that_stays_stopped_is_replaced_and_counts_once(folder: Path, 
     finish_well(run)
     (lost,) = run.lost()
     assert lost.process.name == name
-    assert "it was stopped by a signal" in lost.reason
+    assert "it is stopped by a signal" in lost.reason
     assert_all_once(run, ROWS)
 
 

@@ -1,17 +1,17 @@
-"""Each controller drives one pure core: it performs the core's effects, and tells it what happened.
+"""Each controller drives one pure core: it performs the core's effects, and passes events on to it.
 
 Modules:
     processes            starts, stops and replaces processes (core.reconciler)
-    liveness             looks at silent processes (core.liveness)
-    leases               leases out, progress in (ledger)
-    sync_crew            micro-batches of sync mode (ledger)
-    evaluations          test ranges out, scores in (ledger.evaluation)
-    checkpoints          cuts and manifests (core.checkpoint_cut)
-    replication          checkpoints on a second machine
-    shard_map            owners of buckets, members of the run (core.handover)
-    shard_map_delivery   who is told the shard map, in which messages, and when
-    migration            buckets on their way to another host (core.migration)
+    liveness             reads the kernel state of silent processes (core.liveness)
+    leases               grants leases, takes progress, settles lost workers (ledger)
+    sync_crew            the same for sync mode: ranges of steps, micro-batches (ledger)
+    evaluations          grants test ranges, takes scores (ledger.evaluation)
+    checkpoints          takes checkpoints and commits manifests (core.checkpoint_cut)
+    replication          copies checkpoints to a second machine
+    shard_map            changes the owners of buckets, publishes shard maps and memberships (core.handover)
+    shard_map_delivery   sends the shard map to PS and workers, when they may have it
+    migration            copies buckets to another host (core.migration)
     plan                 the only writer of the plan
-    plan_change          a change of the plan while the run trains (core.plan_change)
+    plan_change          applies a plan change while the run trains, and measures it (core.plan_change)
     work_gate            whether workers may be given work now
 """

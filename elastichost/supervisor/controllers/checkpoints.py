@@ -1,4 +1,4 @@
-"""Checkpoints of a run: performs the effects of `cut`, commits manifests, and reads back what a resumed run needs."""
+"""Takes the checkpoints of a run: performs the effects of `core.checkpoint_cut`, and commits the manifests."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ from elastichost.wire.control import PauseMsg, ProceedMsg, SnapshotCutMsg, Snaps
 
 __all__ = ["CheckpointController", "CheckpointState"]
 
-RETRY_S = 2.0  # twice as long after each failure in a row, up to
+RETRY_S = 2.0  # wait after a failure; doubled with each further one in a row, up to MAX_RETRY_S
 MAX_RETRY_S = 15.0
 CUT_TIMEOUT_S = 300.0
 MAX_FAILED_IN_A_ROW = 3
@@ -68,7 +68,7 @@ MAX_FAILED_IN_A_ROW = 3
 
 @dataclass(slots=True)
 class _OpenCut:
-    """The cut that is being taken."""
+    """The open cut, its staging directory, and what was recorded for its manifest."""
 
     cut: Cut
     staging: Path
@@ -78,12 +78,12 @@ class _OpenCut:
     epoch: int = 0
     record: RunRecord | None = None
     blocks: tuple[BlockRecord, ...] = ()
-    failure: CheckpointError | None = None  # what a PS said of its disk
+    failure: CheckpointError | None = None  # a PS could not write its file
 
 
 @dataclass(slots=True)
 class CheckpointState:
-    """The cut that is being taken, None while there is none."""
+    """The open cut; None: no checkpoint is open. The work gate reads it."""
 
     open: _OpenCut | None = None
 
@@ -93,7 +93,7 @@ class CheckpointState:
 
 
 class CheckpointController:
-    """One checkpoint at a time. `not_before_s`: when the next periodic one is due."""
+    """Takes one checkpoint at a time. not_before_s: when the next periodic one is due."""
 
     def __init__(
         self,
@@ -119,7 +119,8 @@ class CheckpointController:
         self._mirror = mirror_of(run)
 
     def recall(self, newest: Path, accounted: int) -> None:
-        """The run goes on from this checkpoint, or has it beside the rows that it goes on from."""
+        """A resumed run has this newest checkpoint. accounted: samples that it accounts for. The checkpoint is copied
+        to the mirror if the mirror does not have it."""
         self.newest, self.checkpointed_at = newest, accounted
         mirror = self._mirror
         is_there = isinstance(mirror, Mirror) and (mirror.directory / newest.name).exists()
@@ -142,6 +143,7 @@ class CheckpointController:
     # --- events ---------------------------------------------------------------------------------------------
 
     def begin(self, reason: str, *, is_final: bool) -> None:
+        """Opens a cut. Raises CheckpointError when no staging directory can be made and the run needs this one."""
         self._number += 1
         self._cause = self._run.new_cause("checkpoint")
         try:
@@ -151,10 +153,10 @@ class CheckpointController:
             return
         self._state.open = _OpenCut(Cut(self._number), staging, is_final)
         self._run.note(CheckpointStarted(self._number, reason), self._cause)
-        # A worker that drains may be within its last batch: its Drained is as good as Paused.
+        # A worker that drains may be in its last batch, so it takes part; its Drained counts as Paused.
         at_work = (State.READY, State.RUNNING, State.DRAINING)
         workers = [record.process for record in self._run.fleet.live("worker") if record.state in at_work]
-        # One that owns nothing has nothing to copy, and may be about to go.
+        # A PS that owns no buckets has nothing to copy, and may be about to stop.
         owners = self._sharding.holdings.owners
         servers = [record.process for record in self._run.fleet.working("server") if record.process.index in owners]
         self._perform(self._state.open.cut.begin(workers, servers, self._run.now_s()))
@@ -164,7 +166,7 @@ class CheckpointController:
             self._perform(self._state.open.cut.paused(record.process, cut, self._run.now_s()))
 
     def drained(self, record: ProcessRecord) -> None:
-        """It stands at a batch boundary, everything reported, and holds nothing."""
+        """A drained worker stands at a batch boundary and has reported all its progress, so it counts as paused."""
         if self._state.open is not None:
             self._perform(self._state.open.cut.paused(record.process, self._state.open.cut.number, self._run.now_s()))
 
@@ -176,8 +178,8 @@ class CheckpointController:
             self._perform(effects)
 
     def written(self, record: ProcessRecord, message: SnapshotWrittenMsg, frames: tuple[memoryview, ...]) -> None:
-        """Raises ProtocolError when the frame is no list of block records, CheckpointError when the run cannot do
-        without this checkpoint and it could not be written."""
+        """A PS has written its file, or reports why it could not. Raises ProtocolError when the frame is no list of
+        block records, CheckpointError when the file could not be written and the run needs this checkpoint."""
         if self._state.open is None or message.cut != self._state.open.cut.number:
             return
         if message.failure:
@@ -188,14 +190,14 @@ class CheckpointController:
         try:
             blocks = msgspec.msgpack.decode(frames[0], type=tuple[BlockRecord, ...])
         except (IndexError, msgspec.MsgspecError) as error:
-            raise ProtocolError(f"{record.process}: SnapshotWrittenMsg without block records: {error}") from error
+            raise ProtocolError(f"{record.process} sent SnapshotWrittenMsg without block records: {error}") from error
         if record.spec.host in self._run.elsewhere:
             self._fetch(record, message, blocks)
         else:
             self._whole(record.process, message, blocks, TransferEnd())
 
     def _fetch(self, record: ProcessRecord, message: SnapshotWrittenMsg, blocks: tuple[BlockRecord, ...]) -> None:
-        """What a PS of another machine wrote there comes here first."""
+        """Copies the file that a PS of another machine has written to this machine."""
         assert self._state.open is not None and self._run.machines is not None
         files = self._run.machines.launchers[record.spec.host].files
         name = f"server-{record.process.index}.bin"
@@ -208,7 +210,7 @@ class CheckpointController:
     def _whole(
         self, server: ProcessId, message: SnapshotWrittenMsg, blocks: tuple[BlockRecord, ...], end: TransferEnd
     ) -> None:
-        """The file of a PS is here, or could not come."""
+        """The file of a PS is complete on this machine, or could not be copied."""
         if self._state.open is None or message.cut != self._state.open.cut.number:
             return
         if end.problem:
@@ -220,11 +222,12 @@ class CheckpointController:
         self._perform(self._state.open.cut.written(server, message.cut, message.dense_version))
 
     def lost(self, record: ProcessRecord) -> None:
+        """An incarnation has ended."""
         if self._state.open is not None:
             self._perform(self._state.open.cut.lost(record.process))
 
     def close(self) -> None:
-        """Removes what is unfinished, and calls a copy to the mirror off. Call when every PS has ended."""
+        """Removes an unfinished checkpoint, and cancels a copy to the mirror. Call it when every PS has ended."""
         if self._state.open is not None:
             self._remove(self._state.open.staging)
         if self._mirror is not None:
@@ -233,11 +236,12 @@ class CheckpointController:
             self._tell_mirrored(self._mirror)
 
     def tick(self, now_s: float) -> None:
+        """Journals the copies to the mirror, and abandons a cut that holds the workers too long."""
         if self._mirror is not None:
             self._tell_mirrored(self._mirror)
-        # Writing takes as long as the disk takes: nobody waits for it.
+        # Writing the files has no time limit, because workers train meanwhile.
         if self.holds_workers and self._state.open is not None and now_s - self._state.open.cut.began_s > CUT_TIMEOUT_S:
-            self._perform(self._state.open.cut.abandon(f"not done after {CUT_TIMEOUT_S:g} s"))
+            self._perform(self._state.open.cut.abandon(f"it has held the workers for {CUT_TIMEOUT_S:g} s"))
 
     # --- effects --------------------------------------------------------------------------------------------
 
@@ -268,7 +272,7 @@ class CheckpointController:
             self._run.send(server, SnapshotMsg(cut, self._path_for(server, self._state.open), step))
 
     def _path_for(self, server: ProcessId, opened: _OpenCut) -> str:
-        """Where a PS writes: on its own machine."""
+        """The directory that a PS writes its file to, on its own machine."""
         place = self._run.place_elsewhere(server)
         return str(opened.staging) if place is None else f"{place.run_dir}/{_elsewhere(opened)}"
 
@@ -321,8 +325,12 @@ class CheckpointController:
         )
 
     def _failed(self, error: CheckpointError, *, is_final: bool, staging: Path | None = None) -> None:
-        """A periodic one may fail while there is a good one before it; the last one may not. For space on a full disk
-        the run waits, unless it was asked to stop. Raises `error`."""
+        """Plans a retry of a failed checkpoint, or raises `error` to end the run.
+
+        It ends the run when the checkpoint is the final one, or when MAX_FAILED_IN_A_ROW fail and no earlier checkpoint
+        is intact. With a full disk the run waits for space instead, except in the final checkpoint of a run that was
+        asked to stop.
+        """
         self._failed_in_a_row += 1
         good = self._good()
         waits = isinstance(error, CheckpointSpaceError) and not (is_final and self._is_stopping())
@@ -336,7 +344,7 @@ class CheckpointController:
         self._later(staging, wait_s)
 
     def _good(self) -> Path | None:
-        """The newest checkpoint, if it is still there."""
+        """The newest checkpoint, if its manifest can still be read."""
         if self.newest is not None:
             with contextlib.suppress(CheckpointError):
                 load_manifest(self.newest)
@@ -354,7 +362,7 @@ class CheckpointController:
         self._later(done.staging, RETRY_S)
 
     def _forget_elsewhere(self, given_up: _OpenCut) -> None:
-        """What PS of other machines have written there of it."""
+        """Removes the files of an abandoned cut on other machines."""
         if self._run.machines is None:
             return
         for record in self._run.fleet.live("server"):
@@ -363,7 +371,8 @@ class CheckpointController:
                 self._run.machines.launchers[record.spec.host].files.remove(name)
 
     def _later(self, staging: Path | None, wait_s: float) -> None:
-        """A PS that still writes into it finds it gone, and says so of a cut that nobody waits for."""
+        """Removes the staging directory and sets the time of the retry. A PS that still writes into the directory
+        reports a failure, which is ignored because the cut is not open any more."""
         if staging is not None:
             self._remove(staging)
         self.retry_not_before_s = self._run.now_s() + wait_s
@@ -371,7 +380,7 @@ class CheckpointController:
     def _remove(self, staging: Path) -> None:
         try:
             remove_tree(staging)
-        except OSError as error:  # a PS was just writing; the next run in this directory removes the rest
+        except OSError as error:  # a PS wrote a file meanwhile; the next run in this directory removes the rest
             self._run.note(DirectoryNotRemoved(str(staging), error.strerror or str(error)))
 
     def _tell_mirrored(self, mirror: Mirror | HostMirror) -> None:
@@ -383,5 +392,5 @@ class CheckpointController:
 
 
 def _elsewhere(opened: _OpenCut) -> str:
-    """The directory of a cut below that of the run on another machine."""
+    """Path of a cut's directory on another machine, relative to the run directory there."""
     return f"checkpoints/{opened.staging.name}"

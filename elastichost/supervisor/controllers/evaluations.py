@@ -1,4 +1,4 @@
-"""Evaluations: test ranges out, scores in, figures, and whether to stop early."""
+"""Runs evaluations: grants test ranges, takes scores, computes the figures, and checks for an early stop."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ __all__ = ["EvaluationController", "EvaluationState"]
 
 @dataclass(slots=True)
 class EvaluationState:
-    """The evaluation that is under way, None while there is none. evaluated_at: samples that were accounted for when
-    the newest that is done began."""
+    """The open evaluation; None: there is none. evaluated_at: samples that were accounted for when the last finished
+    evaluation began. The work gate reads both."""
 
     round: EvaluationRound | None = None
     evaluated_at: int | None = None
@@ -34,7 +34,7 @@ class EvaluationState:
 
 
 class EvaluationController:
-    """One evaluation at a time. `units[i]`: samples of test unit i; no units: there is no test set."""
+    """Runs one evaluation at a time. units[i]: samples of test unit i; empty: the job has no test set."""
 
     def __init__(
         self,
@@ -74,12 +74,12 @@ class EvaluationController:
         return EvaluationMemory(self.evaluated_at, self.figures, best, without)
 
     def recall(self, memory: EvaluationMemory) -> None:
-        """Goes on where the run that is resumed was at its checkpoint."""
+        """Continues from the evaluations of the resumed run."""
         self._state.evaluated_at, self.figures = memory.evaluated_at, memory.figures
         self._early_stop.recall(memory.best, memory.without_better)
 
     def begin(self, samples: int, reason: str) -> None:
-        """samples: what is accounted for when it begins."""
+        """Begins an evaluation. samples: samples that are accounted for now."""
         self._number += 1
         self._state.round = EvaluationRound(self._number, self._units, self._run.job.train.batch_size, self._num_labels)
         self._samples, self._began_s = samples, self._run.now_s()
@@ -88,7 +88,7 @@ class EvaluationController:
         self.serve()
 
     def serve(self) -> None:
-        """Gives ranges to every worker that has room for one."""
+        """Grants ranges to every worker that may have another one."""
         if self._state.round is None or not self._may_grant():
             return
         for record in self._run.fleet.working("worker"):
@@ -96,6 +96,7 @@ class EvaluationController:
                 self._run.send(record.process, grant)
 
     def lost(self, process: ProcessId) -> None:
+        """A worker has ended or drained: other workers score its ranges."""
         if self._state.round is not None:
             self._state.round.lost(process)
             self.serve()
@@ -103,7 +104,8 @@ class EvaluationController:
     def scored(
         self, record: ProcessRecord, message: EvaluationScoresMsg, frames: Sequence[memoryview]
     ) -> EarlyStopVerdict | None:
-        """Takes scores; the last ones end the round and give the verdict on an early stop."""
+        """Takes the scores of a range. The last range ends the evaluation and returns the verdict on an early stop;
+        None: the evaluation goes on."""
         if self._state.round is None or not self._state.round.scored(record.process, message, frames):
             return None
         if not self._state.round.is_done:
@@ -121,7 +123,7 @@ class EvaluationController:
                 auc=self.figures.auc,
                 logloss=self.figures.logloss,
                 truth_auc=self.figures.truth_auc,
-                memory=self.memory,  # a resumed run goes on from it
+                memory=self.memory,  # for a resumed run
                 reason=verdict.reason,
             ),
             self.cause,
@@ -130,7 +132,7 @@ class EvaluationController:
 
 
 def figures(table: ScoreTable) -> TestFigures:
-    """Figures of the scores; of several labels the means."""
+    """The figures of an evaluation; with several labels their means."""
     reports = evaluate_labels(table.logits, table.labels, table.weights)
     truth = auc(table.labels[:, 0], table.truth, table.weights) if table.truth is not None else None
     return TestFigures(

@@ -1,4 +1,10 @@
-"""Leases out, progress in, and the settling of workers that died: the ledger's side of the loop."""
+"""Grants leases, takes progress, and settles workers that died (`ledger.ledger`).
+
+How a dead worker is settled: every PS is sent Fence, and refuses messages of this incarnation from then on. The dense
+owner answers with its last committed batch. The ledger counts what is committed and returns the rest. Where workers
+push rows to PS, every PS is then sent Settle: it applies the staged rows of committed batches and drops the others. The
+next incarnation of this worker gets no lease before the fence is answered.
+"""
 
 from __future__ import annotations
 
@@ -30,15 +36,15 @@ __all__ = ["HostWatermarks", "LeaseController", "miscount"]
 
 
 class HostWatermarks:
-    """How far workers have changed rows in place, on all hosts of a run. A machine may join, or be lost."""
+    """The in-place watermarks of all hosts of a run. Hosts may join and be lost meanwhile."""
 
     def __init__(self, run: Run) -> None:
         self._run = run
         self._known: dict[Path, Watermarks] = {}
 
     def begun(self, worker: int, incarnation: int) -> int:
-        """The batch for which that incarnation changed rows last, 0 for none. It was on one host, and no other
-        incarnation of the run bears its number."""
+        """The batch for which this incarnation changed rows in place last; 0: none. The incarnation ran on one host
+        only, so the other hosts have no entry for it."""
         run = self._run
         others = (path for host, path in run.other_arenas.items() if run.uses(host))
         for directory in (run.arena, *others):
@@ -48,8 +54,8 @@ class HostWatermarks:
 
 
 class LeaseController:
-    """`may_grant` is False while an answer would cross a Pause, the journal has no space, or the run is stopping.
-    begun: the batch for which an incarnation (worker, incarnation) changed rows in place last, 0 for none."""
+    """Leases in all modes but sync mode. may_grant: the work gate. begun: returns the batch for which (worker,
+    incarnation) changed rows in place last; 0: none."""
 
     def __init__(
         self, run: Run, ledger: Ledger, may_grant: Callable[[], bool], begun: Callable[[int, int], int]
@@ -57,17 +63,17 @@ class LeaseController:
         self._run = run
         self.ledger = ledger
         self._may_grant, self._begun = may_grant, begun
-        self._waiting: dict[ProcessId, float] = {}  # worker -> samples per second; in the order they asked
-        self._fences: dict[tuple[int, int], ProcessId] = {}
+        self._waiting: dict[ProcessId, float] = {}  # worker -> samples per second, in the order of the requests
+        self._fences: dict[tuple[int, int], ProcessId] = {}  # (worker, incarnation): fences without an answer
         self._ended: dict[tuple[int, int], int] = {}  # (worker, incarnation) -> sequence of its last committed batch
-        self._settling: dict[tuple[int, int], set[int]] = {}  # -> PS that may still have rows of it staged
+        self._settling: dict[tuple[int, int], set[int]] = {}  # (worker, incarnation) -> PS that may have rows staged
         self.trained_before = ledger.trained
         self.training_s = 0.0
         self._measured_s: float | None = None
 
     def recall(self, committed: Mapping[tuple[int, int], int], staged: Mapping[tuple[int, int], Iterable[int]]) -> None:
-        """After a supervisor that died: the last committed batch of every (worker, incarnation) of its run, and PS
-        where rows of such an incarnation may wait for word of it."""
+        """Continues after a supervisor that died. committed: (worker, incarnation) -> its last committed batch. staged:
+        (worker, incarnation) -> PS that may have staged rows of it."""
         self._ended.update(committed)
         for incarnation, servers in staged.items():
             self._ended.setdefault(incarnation, 0)
@@ -76,11 +82,12 @@ class LeaseController:
     # --- leases ---------------------------------------------------------------------------------------------
 
     def requested(self, record: ProcessRecord, samples_per_s: float) -> None:
+        """A worker requests a lease; it is answered now or when one can be granted."""
         self._waiting[record.process] = samples_per_s
         self.serve()
 
     def serve(self) -> None:
-        """Answers waiting workers as far as there is something to give."""
+        """Grants leases to waiting workers, as far as positions are pending."""
         if not self._may_grant():
             return
         for worker, samples_per_s in list(self._waiting.items()):
@@ -100,8 +107,8 @@ class LeaseController:
         self._note_barred()
 
     def _is_open(self, worker: ProcessId) -> bool:
-        """The incarnation before is not settled. A batch of this one would overwrite the dense owner's record of that
-        one, from which it is settled."""
+        """Whether an earlier incarnation of this worker is not settled yet. A batch of the new one would overwrite the
+        dense owner's record from which the earlier one is settled."""
         return any(index == worker.index for index, _ in self._fences)
 
     def _note_lease(self, lease: Lease, worker: ProcessId) -> None:
@@ -113,18 +120,19 @@ class LeaseController:
         )
 
     def progressed(self, process: ProcessId, message: LeaseProgressMsg) -> None:
-        """Also of an incarnation that has ended meanwhile: the ledger ignores what it does not hold any more. Raises
-        ProtocolError when the numbers cannot be."""
+        """Counts reported progress. The report of an incarnation that has ended has no effect, unless it still holds
+        the lease. Raises ProtocolError when the numbers do not fit the lease."""
         if self.ledger.progress(process, message.lease_id, message.stop, message.samples, message.skipped):
             self.serve()
 
     def drained(self, process: ProcessId) -> None:
-        """It reported all it did, and holds nothing any more."""
+        """A worker has drained: it has reported all its progress, and the rest of its leases returns."""
         self._waiting.pop(process, None)
         self._settled(process, self.ledger.give_back(process))
 
     def measure(self, now_s: float, *, stands_still: bool = False) -> None:
-        """Counts the time in which leases were out as training time, but for that in which nobody could train."""
+        """Counts the time since the last call as training time if leases are outstanding. stands_still: no worker could
+        train in this time, so it is not counted."""
         if self._measured_s is not None and self.ledger.has_outstanding and not stands_still:
             self.training_s += now_s - self._measured_s
         self._measured_s = now_s
@@ -135,26 +143,25 @@ class LeaseController:
         return trained / self.training_s if self.training_s > 0 else 0.0
 
     def has_work(self, process: ProcessId) -> bool:
-        """Somebody waits for what it computes."""
+        """Whether this worker has samples to train."""
         return bool(self.ledger.leases_of(process))
 
     def worker_ready(self, record: ProcessRecord) -> None:
-        """It can take work; it will ask for it."""
+        """A worker is ready. Nothing is sent: it requests a lease itself."""
 
     def committed_step(self) -> int:
-        """Sync mode: the last committed step, which the ledger has counted. 0 in the other modes."""
+        """Sync mode: the last committed step, after the ledger has counted it. 0 in other modes."""
         return 0
 
     # --- lost workers ---------------------------------------------------------------------------------------
 
     @property
     def unsettled(self) -> int:
-        """Workers lost and not settled yet, and those about to be: what they did last is known only afterwards."""
+        """Number of lost workers that are not settled, and of workers that are about to end."""
         return len(self._fences) + len(self._settling) + self._run.fleet.ending("worker")
 
     def lost(self, process: ProcessId) -> None:
-        """An incarnation ended in its work: every PS refuses what may still arrive of it, the dense owner says what
-        counts."""
+        """A worker incarnation ended at work: every PS is sent Fence, and the dense owner's answer settles it."""
         self._waiting.pop(process, None)
         self._fences[process.index, process.incarnation] = process
         self._run.send_all(
@@ -163,8 +170,7 @@ class LeaseController:
         )
 
     def server_ready(self, server: ProcessId) -> None:
-        """A new PS incarnation knows nothing of fences that are still open, nor of incarnations that are to be
-        settled."""
+        """Sends a new PS incarnation the fences and settlements that its predecessor may not have answered."""
         for index, incarnation in self._fences:
             self._run.send(server, FenceMsg(index, incarnation))
         for (index, incarnation), servers in self._settling.items():
@@ -172,9 +178,10 @@ class LeaseController:
                 self._run.send(server, SettleMsg(index, incarnation, self._ended[index, incarnation]))
 
     def fenced(self, message: FencedMsg) -> None:
+        """The dense owner's answer to Fence. Raises JobFailedError when it contradicts the worker's reports."""
         process = self._fences.pop((message.worker, message.incarnation), None)
         if process is None:
-            return  # answered by the incarnation before as well
+            return  # an earlier incarnation of the dense owner has answered already
         self._ended[process.index, process.incarnation] = message.applied.sequence
         if self._run.plan.access != "direct":
             self._settle_rows(process)
@@ -186,21 +193,21 @@ class LeaseController:
         self._settled(process, settlement)
 
     def _count_torn(self, process: ProcessId, batches: int) -> None:
-        """Batches of a dead incarnation of which rows may hold a part, but that were never committed."""
+        """Counts torn batches: rows may hold a part of them, but they were never committed."""
         if batches <= 0:
             return
         self._run.torn_batches += batches
         self._run.note(BatchTorn(process, batches), exit_cause(process))
 
     def _settle_rows(self, process: ProcessId) -> None:
-        """Every PS applies what the incarnation has committed and drops what it has not."""
+        """Asks every PS to apply staged rows of this incarnation that are committed, and to drop the others."""
         incarnation = (process.index, process.incarnation)
         servers = [record.process for record in self._run.fleet.live("server")]
         self._settling[incarnation] = {server.index for server in servers}
         self._run.send_all(servers, SettleMsg(*incarnation, self._ended[incarnation]))
 
     def rows_settled(self, server: ProcessId, message: SettledMsg) -> None:
-        """A PS has nothing of this incarnation any more."""
+        """A PS has no staged rows of this incarnation any more."""
         incarnation = (message.worker, message.incarnation)
         waiting = self._settling.get(incarnation, set())
         waiting.discard(server.index)
@@ -208,14 +215,14 @@ class LeaseController:
             self._settling.pop(incarnation, None)
 
     def rows_unsettled(self, server: ProcessId, message: UnsettledMsg) -> None:
-        """A PS found rows of an incarnation it does not know. One whose end is not settled yet is settled with
-        everybody."""
+        """A PS has staged rows of an incarnation that is no member. It is sent the last committed batch; if the end of
+        the incarnation is not settled yet, the answer follows with that of all PS."""
         committed = self._ended.get((message.worker, message.incarnation))
         if committed is not None:
             self._run.send(server, SettleMsg(message.worker, message.incarnation, committed))
 
     def server_gone(self, server: ProcessId) -> None:
-        """It was asked to go: it had settled all before it gave its buckets up."""
+        """A PS has stopped as asked: it settled all staged rows before it gave its buckets up."""
         for message in [SettledMsg(worker, incarnation) for worker, incarnation in self._settling]:
             self.rows_settled(server, message)
 
@@ -228,7 +235,7 @@ class LeaseController:
         self.serve()
 
     def _note_barred(self) -> None:
-        """What a roll back has barred is given up when its turn comes."""
+        """Journals ranges that a roll-back leaves out, when the ledger reaches them."""
         for entry in self.ledger.newly_barred():
             self._run.note(SamplesQuarantined(entry, "roll_back"))
 
@@ -237,5 +244,9 @@ class LeaseController:
 
 
 def miscount(error: ProtocolError) -> JobFailedError:
-    """A PS' record of what it applied decides: where that cannot be, better an end than a wrong count."""
-    return JobFailedError(error.message, hint="this is a fault of elastichost; the journal holds every lease")
+    """The error of a run whose PS' record contradicts the reports of a worker. The record is what decides, so the run
+    ends rather than continue with a wrong count."""
+    return JobFailedError(
+        error.message,
+        hint="this is a bug in elastichost; please report it with the run directory, whose journal has every lease",
+    )

@@ -1,4 +1,4 @@
-"""Looks at processes that have fallen silent: stopped, asleep, waiting for a device, or at work."""
+"""Reads the kernel state of processes that report no progress: stopped, asleep, waiting for a device, or computing."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from elastichost.supervisor.core.fleet import ProcessRecord
 
 __all__ = ["SilenceWatch"]
 
-LOOK_AFTER_S = 1.0  # of silence: twice a heartbeat
+LOOK_AFTER_S = 1.0  # silence before the kernel is read: two heartbeats
 
 
 def _here(record: ProcessRecord) -> KernelState | None:
@@ -20,8 +20,8 @@ def _here(record: ProcessRecord) -> KernelState | None:
 
 
 class SilenceWatch:
-    """Keeps `ProcessRecord.signs` of silent processes up to date. Call `look` every turn; it costs nothing while
-    everybody speaks. state_of: None for a process that has ended, or of which nothing is known."""
+    """Keeps `ProcessRecord.signs` of silent processes up to date. Call `look` every turn; it costs nothing while no
+    process is silent. state_of: returns None for a process that has ended, or whose state is not reported."""
 
     def __init__(self, state_of: Callable[[ProcessRecord], KernelState | None] = _here) -> None:
         self._state_of = state_of
@@ -33,10 +33,10 @@ class SilenceWatch:
         for record in silent:
             seen = self._state_of(record)
             if seen is None:
-                continue  # it has ended: its exit will be seen
+                continue  # it has ended, and its exit event follows
             before = self._idle.get(record.process)
             if before is None or before[0] != seen.cpu_ticks:
                 before = self._idle[record.process] = (seen.cpu_ticks, now_s)
-            # A process with a GPU may wait for it, which looks like sleep.
+            # A process that waits for its GPU is asleep for the kernel; it counts as waiting for a device.
             state = "D" if seen.letter == "S" and record.spec.gpu is not None else seen.letter
             record.signs = msgspec.structs.replace(record.signs, state=state, idle_s=now_s - before[1])

@@ -1,4 +1,4 @@
-"""Performs what `migration` decides: one round of buckets after the other goes to another host's arena."""
+"""Performs the effects of `core.migration`: moves buckets to the arena of another host, one round after the other."""
 
 from __future__ import annotations
 
@@ -37,36 +37,36 @@ from elastichost.wire.facts import BucketMove, ServerAddress
 
 __all__ = ["MigrationController", "moves_between", "partly_moved"]
 
-RETRY_S = 1.0  # after a round that was given up; doubled with each that follows
+RETRY_S = 1.0  # wait after a round that was aborted; doubled with each further one in a row, up to MOST_RETRY_S
 MOST_RETRY_S = 60.0
 
 
 class MigrationController:
-    """call_back: leads the hand-over back that was begun for this round."""
+    """Runs one round at a time. call_back: calls back the hand-over of the present round."""
 
     def __init__(self, run: Run, call_back: Callable[[str], None]) -> None:
         self._run, self._call_back = run, call_back
         self._numbers = itertools.count(1)
         self._round: Migration | None = None
         self._began_s = self._drained_s = 0.0
-        self.cause = ""  # of the lines that tell of the round
-        self._given_up = 0  # rounds in a row
+        self.cause = ""  # cause of the journal lines of the round
+        self._given_up = 0  # rounds in a row that were aborted
         self._not_before_s = 0.0
-        self._retries = Retries()  # of hosts, whose memory was full
-        self._full_host: int | None = None  # that of the last round, when it was given up for want of memory
-        self.left_bytes: dict[int, int] = {}  # host -> memory of its budget that is left, where that is known
-        self.full_s = -math.inf  # when a round was given up for want of memory
+        self._retries = Retries()  # of hosts that had no memory left
+        self._full_host: int | None = None  # the host that had no memory left in the last round; None: none
+        self.left_bytes: dict[int, int] = {}  # host -> free part of its memory budget, where it is known
+        self.full_s = -math.inf  # when a round was last aborted for lack of memory
 
     # --- facts ----------------------------------------------------------------------------------------------
 
     @property
     def is_open(self) -> bool:
-        """A round is under way, or what it left is being cleared away."""
+        """A round is under way, or its memory is being freed."""
         return self._round is not None
 
     @property
     def to_serve(self) -> tuple[tuple[int, int], ...]:
-        """(table, bucket) that a shard map has to say are served to everybody, before they can be copied."""
+        """(table, bucket) that a shard map has to mark as served before they can be copied."""
         return self._round.buckets if self._round is not None and self._round.has_to_be_served else ()
 
     @property
@@ -84,36 +84,36 @@ class MigrationController:
 
     @property
     def needed(self) -> frozenset[int]:
-        """PS that must not be missing, whether they own something or not."""
+        """PS that must run, whether or not they own buckets."""
         return self._round.needed if self._round is not None else frozenset()
 
     @property
     def waits(self) -> bool:
-        """A round was given up, and it is too soon for another one."""
+        """A round was aborted, and the wait before the next one is not over."""
         return self._run.now_s() < self._not_before_s
 
     @property
     def is_full(self) -> bool:
-        """The last round was given up for want of memory, and there is no more of it since."""
+        """The last round was aborted for lack of memory, and none has become free since."""
         return self._full_host is not None and not self.may_go_to(self._full_host)
 
     def may_go_to(self, host: int) -> bool:
-        """Its memory was not full lately, or some of it has become free."""
+        """Whether buckets may be moved to this host: it did not lack memory lately, or some has become free."""
         return may_try(self._retries, _name(host), self._run.now_s(), self.left_bytes.get(host))
 
     def has_failed(self, hosts: Iterable[int]) -> bool:
-        """Rows could not go to one of these when it was tried last."""
+        """Whether the last move to one of these hosts failed for lack of memory."""
         return any(_name(host) in self._retries.known for host in hosts)
 
     def refuse(self, host: int) -> bool:
-        """Nothing can go there for now. Whether that is news."""
+        """Records that a host has no memory left. Returns True for the first time since a move to it succeeded."""
         self._retries, is_news = failed(self._retries, _name(host), self._run.now_s(), self.left_bytes.get(host))
         return is_news
 
     # --- the course of a round ------------------------------------------------------------------------------
 
     def begin(self, moves: tuple[Move, ...], cause: str) -> None:
-        """As many of these as one round may have. cause: of the lines that tell of it."""
+        """Begins a round with as many of these moves as it may have. cause: of its journal lines."""
         self._began_s, self.cause = self._run.now_s(), cause
         there = [record.process for record in self._run.fleet.live("server") if record.address]
         self._round = Migration(moves, there, self._numbers, are_mapped=self._run.plan.access == "mixed")
@@ -126,13 +126,13 @@ class MigrationController:
         self._round.drain()
 
     def give_up(self, reason: str) -> None:
-        """Unless it is too late for that: then it will soon be done."""
+        """Aborts a round that is not draining yet. A later one is not stopped, because it is soon done."""
         early = (MigrationState.PLANNED, MigrationState.UNMAPPING, MigrationState.COPYING)
         if self._round is not None and self._round.state in early:
             self._perform(self._round.abort(reason))
 
     def commit(self, shard_map: ShardMap) -> None:
-        """All PS have this map, no worker has it yet. This line of the journal is what makes the moves true."""
+        """Every PS has this map, and no worker has it yet. The line of the journal written here commits the moves."""
         if not self.is_draining:
             return
         assert self._round is not None
@@ -155,7 +155,7 @@ class MigrationController:
         crash_point("supervisor.move.after_commit")
 
     def published(self, shard_map: ShardMap) -> None:
-        """Workers have been told."""
+        """Workers were sent this map."""
         if self._round is None:
             return
         if self._round.state == MigrationState.COMMITTED:
@@ -164,7 +164,7 @@ class MigrationController:
             self._perform(self._round.served(shard_map.epoch, self._mapping_workers()))
 
     def _mapping_workers(self) -> Iterator[ProcessId]:
-        """Those on the hosts that the buckets leave, which may have had a map before."""
+        """Workers on the hosts that the buckets leave, if they may have an older map."""
         assert self._round is not None
         hosts = {self._host(source) for source in self._round.sources}
         for record in self._run.fleet.live("worker"):
@@ -174,7 +174,7 @@ class MigrationController:
     # --- workers --------------------------------------------------------------------------------------------
 
     def unmapped(self, worker: ProcessId, epoch: int) -> None:
-        """It uses no row in place any more by a shard map older than this one."""
+        """A worker uses no row in place by a shard map older than `epoch` any more."""
         if self._round is not None:
             self._perform(self._round.unmapped(worker, epoch))
 
@@ -193,12 +193,12 @@ class MigrationController:
             self._perform(self._round.lost(server))
 
     def gone(self, servers: frozenset[int], reason: str) -> None:
-        """Their host is lost."""
+        """The host of these PS is lost."""
         if self._round is not None:
             self._perform(self._round.gone(servers, reason))
 
     def heard(self, server: ProcessId, message: BucketsMeasuredMsg | CopiedMsg | ForgottenMsg) -> None:
-        """Answers of a round that is over have no effect."""
+        """Takes an answer of a PS. An answer to a round that is over has no effect."""
         if self._round is None:
             return
         match message:
@@ -235,7 +235,8 @@ class MigrationController:
             self._round = None
 
     def _note_given_up(self, given_up: Migration, full_host: int | None) -> None:
-        """What fails again and again for want of memory is told once."""
+        """Journals an aborted round and sets the wait before the next one. Repeated failures for lack of memory are
+        journalled once."""
         reason, given_up.reason = given_up.reason, ""
         now_s, self._full_host = self._run.now_s(), full_host
         if full_host is None:
@@ -262,7 +263,7 @@ def _name(host: int) -> str:
 
 
 def moves_between(before: ShardMap, after: ShardMap, hosts: dict[int, int]) -> tuple[Move, ...]:
-    """Buckets whose owner of before is on another host than that of after. hosts: PS -> host."""
+    """The buckets whose owners before and after are on different hosts. hosts: PS -> host."""
     return tuple(
         Move(table, bucket, old, new)
         for table, (row, now) in enumerate(zip(before.owners, after.owners, strict=True))
@@ -272,7 +273,7 @@ def moves_between(before: ShardMap, after: ShardMap, hosts: dict[int, int]) -> t
 
 
 def partly_moved(before: ShardMap, moves: tuple[Move, ...]) -> ShardMap:
-    """`before`, with these moves made."""
+    """The shard map `before` after these moves."""
     owners = [list(row) for row in before.owners]
     for move in moves:
         owners[move.table][move.bucket] = move.target

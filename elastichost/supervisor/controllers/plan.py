@@ -1,8 +1,8 @@
-"""The plan of a run: the only module that writes it, and where a new size becomes a pinned plan.
+"""The only module that writes the plan of a run, and where a new size becomes a plan with pinned cores.
 
-A plan is decided elsewhere: by a person (`command_handler`), by the tuner (`autoscale`), to save memory (`memory`),
-because a host is lost, or because the run stops. Here it takes effect: `reconcile` compares the processes with it in
-the same turn. What a change costs while the run trains is measured by `plan_change`.
+Others decide on a plan: the user (`command_handler`), the tuner (`autoscale`), the memory monitor (`memory`), the loss
+of a host, the end of the run. Here it takes effect: `reconcile` compares the processes with it in the same turn.
+`plan_change` measures what a change costs while the run trains.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ __all__ = ["PlanController", "SizedPlan", "plan_without_lost_hosts"]
 
 
 class SizedPlan(NamedTuple):
-    """A plan in another size, pinned. warnings: what pinning could not do as it was asked, in words."""
+    """A plan in another size, pinned to cores. warnings: texts for the user, such as too few cores."""
 
     plan: Plan
     warnings: tuple[str, ...]
 
 
 class PlanController:
-    """Writes `Run.plan`, and the event that says why.
+    """Writes `Run.plan`, and the event with the reason.
 
-    cores: of this host, that the job may use; gpus: their numbers. is_asked: a person has chosen a size, so the tuner
-    leaves it alone.
+    cores: the cores of this host that the job may use. gpus: numbers of its GPUs. is_asked: the user has chosen a size,
+    so the tuner does not change it.
     """
 
     def __init__(self, run: Run, cores: tuple[int, ...], gpus: tuple[int, ...], *, is_asked: bool) -> None:
@@ -42,7 +42,7 @@ class PlanController:
     # --- a plan in another size ---------------------------------------------------------------------------------------
 
     def resized(self, size: ScaleMsg, reason: str) -> SizedPlan:
-        """The run's plan in this size, pinned to cores; None in `size` keeps a number as it is. Changes nothing."""
+        """Returns the run's plan in this size, pinned to cores. A field of `size` that is None keeps its number."""
         run = self._run
         resized = resized_plan(
             run.plan,
@@ -57,7 +57,7 @@ class PlanController:
         return SizedPlan(*self._pinned(resized))
 
     def without_lost_hosts(self, reason: str) -> Plan:
-        """The run's plan without the processes of hosts that the run uses no more, pinned. Changes nothing."""
+        """Returns the run's plan without processes of lost hosts, pinned to cores."""
         plan, _ = self._pinned(plan_without_lost_hosts(self._run.plan, self._run))
         return msgspec.structs.replace(plan, reason=reason)
 
@@ -68,41 +68,41 @@ class PlanController:
     # --- a plan takes effect ------------------------------------------------------------------------------------------
 
     def probe(self) -> None:
-        """One process that builds the user's model and says what it consists of."""
+        """The plan of the first phase: the probe alone, which describes the user's model."""
         probe = ProcessSpec(role="probe", index=0, cores=self.cores, threads=1)
-        self._run.plan = Plan((probe,), self._run.plan.access, "the model must be known first")
+        self._run.plan = Plan((probe,), self._run.plan.access, "the probe has to describe the model first")
 
     def begin(self, plan: Plan) -> None:
-        """The first plan that trains."""
+        """Applies the first plan with workers."""
         self._run.plan = plan
         self._decided(plan.reason, "scale" if self.is_asked else "start", self._run.new_cause("start"))
 
     def apply(self, plan: Plan, origin: PlanOrigin = "") -> None:
-        """A plan that is pinned takes the place of the one before."""
+        """Replaces the plan. `plan` is pinned to cores."""
         self._run.plan = plan
         self._decided(plan.reason, origin)
 
     def needs_servers(self, servers: int, reason: str) -> None:
-        """As many PS as the arena that is taken over was made for."""
+        """Changes the number of PS to the one that the arena to take over was made with."""
         resized = resized_plan(self._run.plan, reason, servers=servers)
         plan, _ = self._pinned(resized)
         self.apply(plan)
 
     def drain(self, servers: tuple[ProcessSpec, ...], reason: str) -> None:
-        """The run was asked to stop. Workers drain; the PS there are stay for the last checkpoint."""
+        """The run was asked to stop: workers drain, and the present PS stay for the final checkpoint."""
         self._run.plan = Plan(servers, self._run.plan.access, reason)
-        self._decided(f"{reason}; workers drain, then a checkpoint", cause=self._run.new_cause("stop"))
+        self._decided(f"{reason}; workers drain, then a checkpoint is taken", cause=self._run.new_cause("stop"))
 
     def end(self, reason: str) -> None:
-        """No process is wanted any more."""
+        """An empty plan: all processes stop."""
         self._run.plan = Plan((), self._run.plan.access, reason)
 
     def give_up_hosts(self, reason: str) -> None:
-        """Sync mode: the run goes back to a checkpoint, without the hosts that are lost."""
+        """Sync mode: removes the processes of lost hosts from the plan; a roll-back follows."""
         self._run.plan = self.without_lost_hosts(reason)
 
     def begin_again(self, plan: Plan, *, is_host_lost: bool) -> None:
-        """After a roll back, with what of this plan is on hosts that are left."""
+        """After a roll-back: applies this plan without processes of lost hosts."""
         run = self._run
         left = plan_without_lost_hosts(plan, run)
         run.plan = self._pinned(left)[0] if run.machines is not None else left
@@ -110,8 +110,8 @@ class PlanController:
             self._decided(run.plan.reason)
 
     def _decided(self, reason: str, origin: PlanOrigin = "", cause: str | None = None) -> None:
-        """origin: for a resume. cause: of this, and of what follows from the plan later; None: that of what is being
-        handled."""
+        """Journals a new plan. origin: how the size was chosen, for a resumed run. cause: of this event and of the
+        events that the plan leads to; None: the present `Run.cause`."""
         run = self._run
         run.last_decision, plan, run.plan_cause = reason, run.plan, run.cause if cause is None else cause
         if plan.workers:
@@ -131,7 +131,7 @@ class PlanController:
 
 
 def plan_without_lost_hosts(plan: Plan, run: Run) -> Plan:
-    """The plan without what is on hosts that the run uses no more; with one worker on host 0 if all were there."""
+    """The plan without processes of lost hosts. If no worker is left, one of them goes to host 0."""
     left = tuple(spec for spec in plan.processes if run.uses(spec.host))
     if plan.workers and not any(spec.role == "worker" for spec in left):
         one = min(plan.workers, key=lambda spec: spec.index)

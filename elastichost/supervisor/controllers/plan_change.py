@@ -1,7 +1,7 @@
-"""A change of the plan while the run trains: it takes effect, is watched until it is done, and then told.
+"""Applies a plan change while the run trains, watches it until it is done, and journals what it cost.
 
-`PlanChangeController.apply` is called by a command, by the tuner and by the memory monitor alike. Nobody is answered
-here: `observe` returns a change that is done, and `number` says whether another one has taken its place.
+Commands, the tuner and the memory monitor call `PlanChangeController.apply`. This module sends no replies: `observe`
+returns a change that is done, and `number` shows whether a newer change has replaced it.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from elastichost.supervisor.core.plan_change import Dip, Pace, PlanChangeWatch
 
 __all__ = ["PlanChangeController"]
 
-SAMPLE_S = 0.02  # the throughput is looked at so often while nothing changes
-SHORT_TURNS_S = 10.0  # and as often as can be for so long when something does
+SAMPLE_S = 0.02  # interval between measurements of the throughput while the plan does not change
+SHORT_TURNS_S = 10.0  # for this long after a change begins, turns are short and measure each time
 
 
 class PlanChangeController:
-    """Of a run that trains. arena: of host 0. number: counts the changes. why_closed: why no plan may change any more,
-    "" while it may."""
+    """Plan changes of a run that trains. arena: of host 0. number: counts the changes. why_closed: why the plan may not
+    change any more; "": it may."""
 
     def __init__(self, run: Run, plans: PlanController, arena: Arena, sharding: ShardMapController) -> None:
         self._run, self._sharding, self.plans = run, sharding, plans
@@ -33,15 +33,15 @@ class PlanChangeController:
         self._pace = Pace()
         self._sampled_s = 0.0
         self._watch: PlanChangeWatch | None = None
-        self._moved_s: float | None = None  # training lost by the change that was over last
+        self._moved_s: float | None = None  # seconds of training that the last change lost
         self.number = 0
         self.why_closed = ""
 
-    # --- what others may know -----------------------------------------------------------------------------------------
+    # --- facts --------------------------------------------------------------------------------------------------------
 
     @property
     def is_open(self) -> bool:
-        """A plan may change: the PS of the present one serve, and the run does not stop."""
+        """Whether the plan may change: PS serve, and the run does not stop."""
         return self._sharding.was_published and not self.why_closed
 
     @property
@@ -50,23 +50,23 @@ class PlanChangeController:
 
     @property
     def is_settled(self) -> bool:
-        """No change is under way, and what the plan wants runs where it wants it."""
+        """No change is under way, and the processes match the plan."""
         return self._watch is None and not self.why_closed and self._is_reached()
 
     def wants_short_turns(self, now_s: float) -> bool:
-        """A change is under way: its moments are to be seen as they are."""
+        """Whether turns must be short, so that the times of a change are measured exactly."""
         return self._watch is not None and now_s - self._watch.dip.began_s < SHORT_TURNS_S
 
     def take_moved_s(self) -> float | None:
-        """Seconds of training that the last change lost; None: none was over since the last call."""
+        """Seconds of training that the last change lost; None: no change has ended since the last call."""
         moved_s, self._moved_s = self._moved_s, None
         return moved_s
 
     # --- a change -----------------------------------------------------------------------------------------------------
 
     def apply(self, plan: Plan, now_s: float, origin: PlanOrigin = "") -> None:
-        """Makes a plan the run's, from wherever it comes, and watches what that does. It has workers and PS, and is
-        pinned. A change that was under way is watched no more."""
+        """Applies a plan and begins to watch its change. The plan has workers and PS, and is pinned to cores. A change
+        that is under way is not watched any more."""
         before = self._run.plan
         self.plans.apply(plan, origin)
         known = {spec.index for spec in before.workers}
@@ -76,13 +76,13 @@ class PlanChangeController:
         self.number += 1
 
     def close(self, why: str) -> None:
-        """The plan that was asked for will not be reached any more, and no other takes its place."""
+        """The plan may not change any more. The change under way is not watched to its end."""
         self._watch, self.why_closed = None, why
 
     # --- every turn ---------------------------------------------------------------------------------------------------
 
     def sample(self, now_s: float) -> None:
-        """Looks at the throughput, and at buckets that have changed hands."""
+        """Measures the throughput, and takes the hand-overs since the last call."""
         if self._watch is not None or now_s - self._sampled_s >= SAMPLE_S:
             self._sampled_s = now_s
             self._pace.add(now_s, self._dense.samples_applied())
@@ -91,7 +91,7 @@ class PlanChangeController:
             self._watch.hand_overs += moves
 
     def observe(self, now_s: float) -> PlanReached | None:
-        """The change that is done now, noted in the journal; None while it is not."""
+        """Journals and returns a change that is done; None: none is done now."""
         watch = self._watch
         if watch is None:
             return None
@@ -112,13 +112,13 @@ class PlanChangeController:
         incarnation = self._last_incarnation(worker)
         if incarnation <= last_incarnation:
             return False
-        if self._run.job.train.mode == "sync":  # a crew commits together: it has begun something that is committed
+        if self._run.job.train.mode == "sync":  # the crew commits as one: a step that it began is committed
             begun = self._watermarks.begun(worker, incarnation)
             return begun > 0 and step_of(begun) < self._dense.version()
         return self._dense.applied(worker, incarnation).sequence > 0
 
     def _is_reached(self) -> bool:
-        """What runs is what the plan wants, where it wants it."""
+        """The live processes are those of the plan, on its cores, and the PS of the plan own all buckets."""
         plan, fleet = self._run.plan, self._run.fleet
         for spec in plan.processes:
             record = fleet.named(spec.role, spec.index)

@@ -1,4 +1,4 @@
-"""What happens when a process starts, ends, hangs, or should not be there: performs what `reconcile` decides."""
+"""Starts, stops, kills and replaces processes: performs the actions of `core.reconciler`, and handles launch events."""
 
 from __future__ import annotations
 
@@ -51,28 +51,28 @@ from elastichost.wire.security.keys import KeyPair
 
 __all__ = ["Holdings", "ProcessController"]
 
-STACK_DUMP_S = 0.25  # between the request for stacks and the kill of a process that hangs
+STACK_DUMP_S = 0.25  # between SIGUSR1, which dumps the stacks of a hung process, and SIGKILL
 LOG_LINES = 20
-QUIET_S = 1.6  # an agent says something every second
-REUNION_S = 5.0  # once it can be reached again: TCP tries again ever more seldom
+QUIET_S = 1.6  # an agent sends a message every second; a longer silence means that its host is unreachable
+REUNION_S = 5.0  # a host is reachable again: TCP, whose retries become rarer, may need this long to recover
 
 
 class OnProcessExit(Protocol):
-    """Whoever has to know that an incarnation has ended. `asked`: it held nothing, or was told to stop."""
+    """Called when an incarnation has ended. asked: the supervisor stopped it, or it held neither leases nor buckets."""
 
     def __call__(self, record: ProcessRecord, *, asked: bool) -> None: ...
 
 
 class Holdings(NamedTuple):
-    """PS that own buckets, and whether these are those that the plan wants."""
+    """owners: indices of PS that own buckets. is_handed_over: the PS of the plan own all buckets."""
 
     owners: frozenset[int] = frozenset()
     is_handed_over: bool = True
 
 
 class ProcessController:
-    """Starts, stops and buries processes. `ended` is called once for every incarnation that ends; `holdings` tells who
-    owns buckets; `host_lost` is called before the ends of the processes that were there are told."""
+    """Starts and stops processes. ended: called once for every incarnation that ends. holdings: returns the PS that own
+    buckets. host_lost: called when a machine is lost, before the ends of its processes are handled."""
 
     def __init__(
         self,
@@ -91,6 +91,7 @@ class ProcessController:
     # --- events of the fork server --------------------------------------------------------------------------
 
     def launch_event(self, event: LaunchEvent) -> None:
+        """Handles an event of the fork server, or of an agent."""
         match event:
             case Started(process=process, pid=pid):
                 self._started(process, pid)
@@ -105,7 +106,7 @@ class ProcessController:
                 with self._run.caused_by(host_cause(host)):
                     self._host_lost(event)
             case AgentLost():
-                pass  # it was to join, and cannot
+                pass  # a machine that failed to join; `elastic_hosts.join` handles it
 
     def _started(self, process: ProcessId, pid: int) -> None:
         record = self._run.fleet.find(process)
@@ -113,7 +114,7 @@ class ProcessController:
             self._run.launcher.kill(process)
             return
         if record.pid == pid:
-            return  # its Hello was faster than its agent
+            return  # its Hello arrived before the message of its agent, and gave the pid
         record.pid = pid
         self._run.fleet.apply(record, LifecycleEvent.SPAWNED, self._run.now_s())
         if record.state == State.KILLING:
@@ -147,7 +148,7 @@ class ProcessController:
             if asked:
                 self._run.note(ProcessEnded(event.process, reason))
             else:
-                if self._run.uses(record.spec.host):  # else it is nobody's fault
+                if self._run.uses(record.spec.host):  # the loss of a host does not count against the restart budget
                     death = Death(event.process.name, now_s, _death_kind(record), reason, event.process.incarnation)
                     self._run.deaths.append(death)
                 reported = record.failure.error_type if record.failure is not None and not record.kill_reason else ""
@@ -163,10 +164,10 @@ class ProcessController:
         return event.cause
 
     def reported(self, record: ProcessRecord, report: wire_control.FailureReportMsg) -> None:
-        """A process says why it will exit."""
+        """A process has reported the error that it will exit with."""
         try:
             self._run.directory.write_error(record.process, report)
-        except OSError as error:  # the journal has its first line
+        except OSError as error:  # the journal still has the message
             self._run.note(ReportNotKept(record.process, str(error)))
         record.failure = Failure(report.error_type, report.message, report.hint, report.traceback_text, report.samples)
         self._run.fleet.apply(record, LifecycleEvent.REPORT, self._run.now_s())
@@ -176,11 +177,11 @@ class ProcessController:
             exit_cause(record.process),
         )
 
-    # --- what should be done --------------------------------------------------------------------------------
+    # --- actions --------------------------------------------------------------------------------------------
 
     def reconcile(self, now_s: float) -> None:
-        """Brings the processes nearer to the plan. now_s: no later than the clock was looked at. Raises the job's error
-        when it cannot go on."""
+        """Brings the processes nearer to the plan. now_s: the time that `EventLoop` has read after it extended the
+        deadlines for its own stall. Raises the error that the job fails with."""
         run = self._run
         self._excuse_cut_off(now_s)
         self._watch.look(run.fleet, now_s)
@@ -202,8 +203,9 @@ class ProcessController:
                 run.launcher.kill(record.process)
 
     def _excuse_cut_off(self, now_s: float) -> None:
-        """While a machine cannot be reached nobody is blamed for standing still: whoever is there cannot say what he
-        does, and others wait for him. Should it last, the machine is lost. Nor while all wait for space on a disk."""
+        """Hang detection pauses while a host is unreachable: its processes cannot report progress, and others wait for
+        them. A host that stays unreachable is declared lost elsewhere. Hang detection also pauses while training waits
+        for disk space."""
         passed_s, self._reconciled_s = now_s - self._reconciled_s, now_s
         run = self._run
         if run.space.holds_training:
@@ -218,7 +220,7 @@ class ProcessController:
     def _perform(self, action: Action, now_s: float) -> None:
         match action:
             case Spawn() if self._run.journal.problem:
-                pass  # an incarnation that no journal tells of would come twice; it is asked for again
+                pass  # not before the journal can be written, or a resumed run would use this incarnation number again
             case Spawn():
                 self._spawn(action, now_s)
             case Kill():
@@ -252,7 +254,7 @@ class ProcessController:
                 self._arguments(record, self._issue(record)),
                 run.directory.log_of(process),
                 host=spec.host,
-                cores=() if run.job.emulate.enabled else spec.cores,  # virtual ones are the process' own affair
+                cores=() if run.job.emulate.enabled else spec.cores,  # an emulated process only simulates its cores
                 environment=gpu_environment(spec),
             )
         )
@@ -266,7 +268,7 @@ class ProcessController:
         self._run.send(process, wire_control.RepinMsg(spec.cores, spec.threads))
 
     def _issue(self, record: ProcessRecord) -> KeyPair | None:
-        """Its keys, where there are other machines; PS are told of it before it is started."""
+        """The keys of a new process; None without other machines. PS are sent its public key before it starts."""
         if self._run.keyring is None:
             return None
         keys = self._run.keyring.issue(record.process, is_elsewhere=record.spec.host in self._run.elsewhere)
@@ -309,11 +311,12 @@ class ProcessController:
         )
 
     def replace(self, process: ProcessId, reason: str) -> None:
-        """Kills an incarnation that is too slow; its next one is started as after any loss."""
+        """Kills an incarnation that is too slow. The reconciler starts the next one as after any death."""
         self._kill(Kill(process, "slow", reason), self._run.now_s())
 
     def kill_invalid(self, process: ProcessId, reason: str) -> None:
-        """Kills an incarnation that says what cannot be; its key is revoked with it, and its next one gets another."""
+        """Kills an incarnation that has sent impossible figures. Its key is revoked; the next incarnation gets another
+        one."""
         record = self._run.fleet.find(process)
         if record is not None and record.state != State.KILLING:
             self._kill(Kill(process, "exit", reason), self._run.now_s())
@@ -346,14 +349,18 @@ class ProcessController:
         self._run.send(process, message)
 
     def _give_up(self, action: GiveUp) -> ElastichostError:
-        """The error the job ends with: the process' own words, or what it did, with the end of its log."""
+        """The error that the job ends with: the error that the process reported, or its deaths with the last lines of
+        its log."""
         if action.kind == "failure" and action.failure is not None:
             return error_of(action.failure)
         lines = self._run.directory.last_log_lines(action.process, LOG_LINES)
         last = f"\nlast lines of its log:\n{lines}" if lines else ""
         why = f": {action.failure.message}" if action.failure is not None else ""
         message = f"{action.reason}{why}{last}"
-        hint = f"see {self._run.directory.log_of(action.process)}; resources.restarts allows more"
+        hint = (
+            f"see {self._run.directory.log_of(action.process)} for the cause; a larger resources.restarts in the job "
+            "file allows more restarts"
+        )
         if action.kind == "hang":
             return HangError(message, hint=hint)
         last_error = action.failure.error_type if action.failure is not None else ""

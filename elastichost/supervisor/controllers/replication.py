@@ -1,7 +1,7 @@
-"""`checkpoint.mirror = "HOST:/directory"`: every checkpoint goes to another machine of the run as well.
+"""`checkpoint.mirror = "HOST:/directory"`: every checkpoint is also copied to another machine of the run.
 
-What lies there is a run directory that `resume` takes: the job as that machine knows it, the model's source, and the
-checkpoints. So a run whose first machine is lost goes on from the second one.
+The directory there is a run directory that `resume` accepts: it has the job as that machine received it, the source of
+the model, and the checkpoints. So a run can be resumed on the second machine when the first one is lost.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from elastichost.supervisor.remote.transfers import TransferEnd
 
 __all__ = ["INCOMING", "HostMirror", "mirror_of"]
 
-INCOMING = "incoming"  # of a run's directory there: what has come of a checkpoint so far
+INCOMING = "incoming"  # directory in the run directory there, for files of a checkpoint that is not complete yet
 
 
 def mirror_of(run: Run) -> Mirror | HostMirror | None:
-    """As the job wants it; None, with a warning where that is news, when there is none."""
+    """The mirror of the job's settings. None: it has none, or, with an event, the named host is not in the run."""
     settings = run.job.checkpoint
     if settings.mirror_path is not None:
         return Mirror(settings.mirror_path / run.directory.identity.folder, settings.keep)
@@ -41,13 +41,13 @@ def mirror_of(run: Run) -> Mirror | HostMirror | None:
 
 
 class HostMirror:
-    """As `checkpoint.mirror.Mirror`, on another machine: one checkpoint after the other; of those that wait only the
-    newest. Files go there in pieces, between other words; the agent verifies and commits them."""
+    """Like `checkpoint.mirror.Mirror`, on another machine. One checkpoint is copied at a time, and only the newest one
+    waits. Files are sent in pieces between other messages; the agent verifies and commits them."""
 
     def __init__(self, launcher: RemoteLauncher, directory: str, keep: int) -> None:
         self.directory = f"{launcher.host.shown}:{directory}"
         self._launcher, self._there, self._keep = launcher, directory, keep
-        self._sending = ""  # name of the checkpoint that is under way
+        self._sending = ""  # name of the checkpoint that is being copied
         self._left: set[str] = set()  # its files that have not arrived
         self._problem = ""
         self._wanted: Path | None = None
@@ -56,11 +56,11 @@ class HostMirror:
 
     @property
     def is_busy(self) -> bool:
-        """A copy is being made, or its result was not taken yet."""
+        """A copy is being made or waits, or a result was not taken yet."""
         return bool(self._sending or self._results) or self._wanted is not None
 
     def copy(self, checkpoint: Path) -> None:
-        """In the background, and in place of one that waits."""
+        """Copies a checkpoint in the background. It replaces one that waits."""
         self._wanted = checkpoint
         self._begin()
 
@@ -99,15 +99,14 @@ class HostMirror:
         self._begin()
 
     def results(self) -> tuple[Mirrored, ...]:
-        """What has happened since the last call; never waits."""
+        """Copies that have ended since the last call. Does not block."""
         if self._launcher.lost and self._sending:
             self._end(CheckpointError(f"{self.directory}: the host is lost"), 0)
         found, self._results = tuple(self._results), []
         return found
 
     def close(self) -> bool:
-        """Whether there was a copy to be made. What came of one that was under way is removed with the run's directory
-        there."""
+        """Cancels copies. Returns whether one was unfinished; its files are removed with the run directory there."""
         is_unfinished = bool(self._sending) or self._wanted is not None
         self._sending, self._wanted = "", None
         return is_unfinished

@@ -1,4 +1,5 @@
-"""Who owns which buckets and who counts as a worker: performs what `handover` decides, publishes memberships."""
+"""Changes which PS own which buckets: performs the effects of `core.handover`, and publishes shard maps and the list of
+workers (the membership)."""
 
 from __future__ import annotations
 
@@ -32,8 +33,8 @@ __all__ = ["ShardMapController"]
 
 
 class ShardMapController:
-    """Publishes owners and members. `restore_from`: the checkpoint that PS fill their buckets from at first. left:
-    after a supervisor that died, what its workers had committed of what is staged."""
+    """Publishes shard maps and memberships. restore_from: the checkpoint that PS fill their buckets from at the start.
+    left: after a supervisor that died, the batches that its workers had committed."""
 
     def __init__(
         self,
@@ -45,19 +46,19 @@ class ShardMapController:
         self._run = run
         servers = tuple(spec.index for spec in run.plan.servers)
         self._hand_over = HandOver(even_shard_map(tables, servers, epoch=0), left)
-        self._made_for = frozenset(servers)  # the PS of the plan that the owners were chosen by; some may own nothing
-        self._is_moving = False  # ... and do not all own yet what they are to: the rest goes in further rounds
-        self._before = (self._made_for, False)  # both, before the hand-over that is under way
+        self._made_for = frozenset(servers)  # the PS that buckets were last divided among; some may own none
+        self._is_moving = False  # some of their buckets still have to move, in further rounds
+        self._before = (self._made_for, False)  # both values before the hand-over that is under way
         self._mover = MigrationController(run, self._call_back)
-        # other owners than the plan's, among the same PS; why; and the cause of the lines that tell of it
+        # requested owners among the PS of the plan, the reason, and the cause of the journal lines
         self._relocation: tuple[ShardMap, str, str] | None = None
         self._handover_cause = ""
-        self._round_for, self._is_relocating = self._made_for, False  # of the round that was begun last
+        self._round_for, self._is_relocating = self._made_for, False  # of the last round that began
         self._is_over = self._stays = False
         self._restore_from = restore_from
         self._restored: set[int] = set()
-        self._remake_from: Path | None = None  # the checkpoint that buckets of lost hosts are filled from
-        self._made_anew: dict[tuple[int, int], int] = {}  # of lost hosts: (table, bucket) -> epoch of the map
+        self._remake_from: Path | None = None  # the checkpoint from which buckets of lost hosts are rebuilt
+        self._made_anew: dict[tuple[int, int], int] = {}  # (table, bucket) of lost hosts -> epoch of the rebuilding map
         self._published: tuple[ProcessId, ...] = ()
         self._moves: list[tuple[int, float]] = []
         self._members: dict[int, int] = {}
@@ -68,23 +69,23 @@ class ShardMapController:
 
     @property
     def shard_map(self) -> ShardMap:
-        """As workers know it."""
+        """The shard map that workers have."""
         return self._hand_over.present
 
     @property
     def was_published(self) -> bool:
-        """Workers know where the PS are, or were: they wait by themselves for one that is being replaced."""
+        """A first shard map was published. Workers wait themselves for a PS that is being replaced."""
         return bool(self._published)
 
     @property
     def is_published(self) -> bool:
-        """Every PS serves, nothing changes hands, and everyone was told of exactly these incarnations."""
+        """No hand-over is under way, and every PS incarnation of the published map serves."""
         serving = {record.process for record in self._run.fleet.working("server")}
         return self._hand_over.is_settled and serving >= set(self._published)
 
     @property
     def holdings(self) -> Holdings:
-        """Who may not be missing, for `reconcile`."""
+        """The PS that must run, and whether the PS of the plan own all buckets, for `reconcile`."""
         if self._is_over:
             return Holdings()
         owners = self._hand_over.owners | self._mover.needed
@@ -92,26 +93,26 @@ class ShardMapController:
 
     @property
     def _is_reached(self) -> bool:
-        """The buckets are where the plan wants them, or soon will be."""
+        """The PS of the plan own the buckets, or a hand-over that gives them the buckets is under way."""
         is_there = self._relocation is None and not self._is_moving
         return self._made_for == self._wanted() and (self._stays or is_there)
 
     @property
     def may_cut(self) -> bool:
-        """A checkpoint can be taken: nothing changes hands, nor is about to. It need not wait for rows that are only
-        being copied."""
+        """Whether a checkpoint may be taken: no hand-over is under way or due. The copy of rows to another host does
+        not prevent it."""
         waits = self._mover.is_open or self._waits
         return self._hand_over.is_settled and (self._is_reached or waits)
 
     @property
     def dense_owner(self) -> ProcessId | None:
-        """The incarnation that owns the dense vector now; None while there is none."""
+        """The incarnation that owns the dense vector; None while it is not at work."""
         record = self._run.fleet.named("server", self.shard_map.dense_owner)
         return record.process if record is not None and record.can_work else None
 
     @property
     def servers(self) -> tuple[ProcessSpec, ...]:
-        """The PS that buckets were shared out to last, owners or not."""
+        """The PS that buckets were last divided among, including those that own none."""
         known = {record.process.index: record.spec for record in self._run.fleet if record.process.role == "server"}
         known |= {spec.index: spec for spec in self._run.plan.servers}
         return tuple(known[index] for index in sorted(self._made_for) if index in known)
@@ -122,16 +123,17 @@ class ShardMapController:
         return moves
 
     def retire(self) -> None:
-        """The run ends: nobody has to own anything any more."""
+        """The run ends: PS need not own buckets any more, so they may stop."""
         self._is_over = True
 
     def stay(self) -> None:
-        """The run is asked to stop: nothing is to change hands any more but what is being handed over."""
+        """The run was asked to stop: no further hand-over begins; one that is under way goes on."""
         self._stays = True
 
     def follow_plan(self) -> None:
-        """Begins to hand over when the plan wants other PS and those have come, and the rows that go to another host
-        are there. Call it while no checkpoint is open."""
+        """Begins the hand-over or the round of moves that is due because the plan has other PS or a relocation was
+        requested. It waits until all PS of the plan are connected, and until rows are copied that move to another host.
+        Call it while no checkpoint is open."""
         wanted, fleet = self._wanted(), self._run.fleet
         if self._is_over or not self._hand_over.is_settled or not wanted:
             return
@@ -141,7 +143,7 @@ class ShardMapController:
             self._follow_round(wanted)
             return
         if self.shard_map.served and not self._stays:
-            self._mark(())  # of a round that was given up
+            self._mark(())  # left from a round that was aborted
             return
         if self._is_reached or self._waits:
             return
@@ -161,7 +163,7 @@ class ShardMapController:
 
     @property
     def _cause(self) -> str:
-        """Of the hand-over that is wanted."""
+        """The cause of the hand-over that is due."""
         return self._run.plan_cause if self._relocation is None else self._relocation[2]
 
     @property
@@ -170,30 +172,30 @@ class ShardMapController:
 
     @property
     def _waits(self) -> bool:
-        """It is too soon to try again what was given up last."""
+        """The wait after an aborted round is not over."""
         is_wanted = self._relocation is None and self._wanted() == self._round_for
         return self._mover.waits or (is_wanted and self._mover.is_full)
 
     @property
     def full_s(self) -> float:
-        """When rows could not go to another host for want of memory, the last time."""
+        """When a move to another host last failed for lack of memory."""
         return self._mover.full_s
 
     def may_take(self, host: int) -> bool:
-        """Rows may be tried to go to that host: they did not fail to lately, or memory has become free since."""
+        """Whether buckets may be moved to this host: it did not lack memory lately, or some has become free."""
         return self._mover.may_go_to(host)
 
     def refuse(self, host: int) -> bool:
-        """Nothing can go to that host for now. Whether that is news."""
+        """Records that a host has no memory left. Returns True for the first time since a move to it succeeded."""
         return self._mover.refuse(host)
 
     def know_room(self, left_bytes: dict[int, int]) -> None:
-        """host -> memory of its budget that is left."""
+        """left_bytes: host -> free part of its memory budget."""
         self._mover.left_bytes = left_bytes
 
     def relocate(self, target: ShardMap, reason: str) -> bool:
-        """Has buckets go to these owners, PS of the plan, whichever host they are on, as `follow_plan` is called; a
-        plan with other PS takes its place. False, and nothing happens, while something else is to change hands."""
+        """Requests these owners, which are PS of the plan on any host. `follow_plan` begins the moves; a plan with
+        other PS cancels them. Returns False, and does nothing, while another hand-over is under way or due."""
         may_begin = self._hand_over.is_settled and self._is_reached and not (self._is_over or self._stays)
         if not may_begin or self._mover.is_open or not target.servers() <= self._made_for:
             return False
@@ -201,8 +203,8 @@ class ShardMapController:
         return True
 
     def rebalance(self, target: ShardMap, reason: str) -> bool:
-        """Hands buckets over to other owners on the same host. False, and nothing happens, while something else is to
-        change hands. Call it while no checkpoint is open."""
+        """Begins a hand-over to these owners, on the same hosts. Returns False, and does nothing, while another
+        hand-over is under way or due. Call it while no checkpoint is open."""
         may_begin = self._hand_over.is_settled and self._is_reached and not (self._is_over or self._stays)
         if not may_begin or self._mover.is_open or moves_between(self.shard_map, target, self.hosts):
             return False
@@ -211,7 +213,7 @@ class ShardMapController:
 
     def _follow_round(self, wanted: frozenset[int]) -> None:
         if self._stays or wanted != self._round_for:
-            self._mover.give_up("the plan is another one now")
+            self._mover.give_up("the plan has changed, or the run was asked to stop")
         elif to_serve := self._mover.to_serve:
             self._mark(to_serve)
         elif self._mover.is_copied:
@@ -223,7 +225,7 @@ class ShardMapController:
             self._begin(target, made_for, tuple(move.key for move in moves), is_last=is_last)
 
     def _mark(self, served: tuple[tuple[int, int], ...]) -> None:
-        """The same owners; workers learn which buckets they may not use in place."""
+        """Publishes the same owners, with the buckets marked that workers may not use in place."""
         marked = msgspec.structs.replace(self.shard_map, served=served)
         self._perform(self._hand_over.begin(marked, self._run.now_s()))
 
@@ -251,7 +253,7 @@ class ShardMapController:
         self._perform(self._hand_over.call_back())
 
     def _goal(self, wanted: frozenset[int]) -> ShardMap:
-        """Who is to own what."""
+        """The shard map to reach."""
         if self._relocation is None:
             goal = rebalanced_shard_map(self.shard_map, sorted(wanted))
         else:
@@ -260,7 +262,7 @@ class ShardMapController:
 
     @property
     def hosts(self) -> dict[int, int]:
-        """PS -> host, of all there are or are to be."""
+        """PS -> host, for all PS that run or are in the plan."""
         known = {record.process.index: record.spec for record in self._run.fleet if record.process.role == "server"}
         known |= {spec.index: spec for spec in self._run.plan.servers}
         return {index: spec.host for index, spec in known.items()}
@@ -269,7 +271,7 @@ class ShardMapController:
         return frozenset(spec.index for spec in self._run.plan.servers)
 
     def server_connected(self, record: ProcessRecord) -> None:
-        """A PS said Hello: it learns its buckets (and what to fill them from), and answers Ready."""
+        """A PS has connected: it is sent the checkpoint to restore from, the shard map and the membership."""
         self._delivery.greet(record.process)
         is_first = not self.was_published and record.process.index not in self._restored
         if self._restore_from is not None and is_first:
@@ -281,17 +283,18 @@ class ShardMapController:
         self._mover.connected(record.process)
 
     def server_ready(self, record: ProcessRecord, message: ReadyMsg) -> Publish | None:
-        """A PS has a map. Returns what this publishes."""
+        """A PS has adopted a map. Returns the map that is published now; None: none is."""
         self._restored.add(record.process.index)
         return self._perform(self._hand_over.ready(record.process, message.shard_map_epoch, message.committed))
 
     def server_gone(self, process: ProcessId) -> None:
+        """A PS incarnation has ended."""
         self._hand_over.lost(process)
         self._mover.lost(process)
 
     def lose(self, servers: frozenset[int], checkpoint: Path | None, reason: str) -> None:
-        """The host of these PS is lost, with all their rows; the plan is without them already. PS of host 0 make what
-        was theirs anew, from the checkpoint if there is one; then it is shared out as the plan wants it."""
+        """The host of these PS is lost, with all their rows; the plan does not have them any more. PS of host 0 rebuild
+        their buckets, from `checkpoint` if it is not None. Then the buckets are divided as the plan requires."""
         self._remake_from = checkpoint
         self._relocation, self._is_moving = None, False
         self._mover.gone(servers, reason)
@@ -301,10 +304,10 @@ class ShardMapController:
         self._perform(self._hand_over.gone(servers, sorted(takers), self._run.now_s()))
 
     def moving(self, record: ProcessRecord, message: BucketsMeasuredMsg | CopiedMsg | ForgottenMsg) -> None:
-        """A PS answers what it was asked for a move to another host."""
+        """Takes a PS' answer to a request of a move."""
         full_s = self._mover.full_s
         self._mover.heard(record.process, message)
-        if self._mover.full_s > full_s and self._is_relocating:  # whoever wanted it may want something else now
+        if self._mover.full_s > full_s and self._is_relocating:  # no memory: the rebalancer decides again
             self._relocation, self._is_moving = None, False
 
     def _perform(self, effects: tuple[HandOverEffect, ...]) -> Publish | None:
@@ -321,7 +324,7 @@ class ShardMapController:
         return published
 
     def _publish(self, published: Publish) -> None:
-        """Workers get the map that every PS has: PS refuse requests of any other."""
+        """Sends workers the map that every PS has. PS refuse requests with any other map."""
         self._published = published.incarnations
         self._made_anew |= dict.fromkeys(published.remade, published.shard_map.epoch)
         shard_map, now_s = published.shard_map, self._run.now_s()
@@ -334,7 +337,7 @@ class ShardMapController:
         took_s = now_s - published.began_s
         if published.moved and shard_map.epoch > 1:
             self._moves.append((published.moved, took_s))
-        # without a hand-over of our own it is published because a parameter server has come back
+        # without a hand-over of this controller, the map is published because a PS was replaced
         cause, self._handover_cause = self._handover_cause or self._run.cause, ""
         incarnations = tuple(map(str, published.incarnations))
         self._run.note(ShardMapPublished(shard_map.epoch, incarnations, published.moved, took_s), cause)
@@ -342,14 +345,14 @@ class ShardMapController:
     # --- workers --------------------------------------------------------------------------------------------
 
     def worker_connected(self, record: ProcessRecord) -> None:
-        """A worker said Hello: it counts from now on. While a PS is missing it gets the map when that is ready."""
+        """A worker has connected and is a member from now on. It is sent the map now, or when all PS serve."""
         self._members[record.process.index] = record.process.incarnation
         self._publish_members()
         if self.is_published:
             self._tell(record.process)
 
     def admitted(self) -> None:
-        """A PS has let somebody in: workers that waited for that learn where the PS are."""
+        """A PS has admitted a process. Workers that waited for this are sent the map."""
         for process in self._delivery.waiting if self.is_published else ():
             self._tell(process)
 
@@ -357,10 +360,11 @@ class ShardMapController:
         self._delivery.tell_worker(worker, self.shard_map, self._made_anew)
 
     def unmapped(self, worker: ProcessId, shard_map_epoch: int) -> None:
-        """It uses no row in place any more by a map older than this one."""
+        """A worker uses no row in place by a map older than `shard_map_epoch` any more."""
         self._mover.unmapped(worker, shard_map_epoch)
 
     def worker_gone(self, process: ProcessId) -> None:
+        """A worker incarnation has ended: it is not a member any more."""
         self._delivery.forget(process)
         self._mover.worker_lost(process)
         if self._members.get(process.index) == process.incarnation:
@@ -379,5 +383,5 @@ class ShardMapController:
 
 
 def _owners(shard_map: ShardMap) -> tuple[int, ...]:
-    """Indices of the PS that own buckets, or the dense vector."""
+    """Sorted indices of the PS that own buckets or the dense vector."""
     return tuple(sorted(shard_map.servers()))

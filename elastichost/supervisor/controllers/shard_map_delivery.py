@@ -1,7 +1,7 @@
-"""Who is told the shard map, in which messages, and when.
+"""Sends the shard map to PS and workers, when they may have it.
 
-When the PS are on several machines, a worker is told where they are only after all of them have let it in: ZeroMQ does
-not knock twice, and a worker that comes to a gate before that knows its key is sent away for good.
+With PS on several machines, a worker is sent their addresses only after all of them have admitted its key. ZeroMQ does
+not retry a connection that was rejected: a worker that connects to a PS before the PS has its key stays rejected.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ __all__ = ["ShardMapDelivery"]
 
 
 class ShardMapDelivery:
-    """On one machine every process is told at once."""
+    """Sends shard maps. On one machine every process is sent them at once."""
 
     def __init__(self, run: Run) -> None:
         self._run = run
@@ -30,24 +30,23 @@ class ShardMapDelivery:
 
     @property
     def waiting(self) -> tuple[ProcessId, ...]:
-        """Workers that some PS do not let in yet."""
+        """Workers that some PS have not admitted yet."""
         return tuple(sorted(self._kept_out))
 
     @property
     def servers_know_each_other(self) -> bool:
-        """Each PS lets the others in: buckets can go between them."""
+        """Each PS has admitted the others, so buckets can be copied between them."""
         keyring = self._run.keyring
         incarnations = [record.process for record in self._run.fleet.live("server") if record.address]
         return keyring is None or all(keyring.is_known_to(one, other) for one in incarnations for other in incarnations)
 
     def greet(self, server: ProcessId) -> None:
-        """A PS has come: it is told who may come in, before anything else."""
+        """A PS has connected: before anything else it is sent the keys that it may admit."""
         if self._run.keyring is not None:
             self._run.send(server, self._run.keyring.message())
 
     def tell_servers(self, sent: SendMap, checkpoint: Path | None) -> None:
-        """Sends the PS the map that they are to own buckets by. checkpoint: that lost buckets are filled from; None:
-        there is none."""
+        """Sends PS the map of a hand-over step. checkpoint: lost buckets are rebuilt from it; None: there is none."""
         shard_map = sent.shard_map
         update = ShardMapUpdateMsg(
             epoch=shard_map.epoch,
@@ -62,8 +61,8 @@ class ShardMapDelivery:
         self._run.send_all(sent.servers, update, _owner_frames(shard_map))
 
     def tell_worker(self, worker: ProcessId, shard_map: ShardMap, made_anew: Mapping[tuple[int, int], int]) -> None:
-        """Sends a worker the map, now or when the last PS has let it in: then this is called again. made_anew: (table,
-        bucket) whose rows were lost -> epoch of the map by which they were made anew."""
+        """Sends a worker the map, or keeps it waiting until the last PS has admitted it; the caller then calls again.
+        made_anew: (table, bucket) whose rows were lost -> epoch of the map with which they were rebuilt."""
         self._kept_out.discard(worker)
         addresses, keyring = self._addresses(shard_map), self._run.keyring
         incarnations = (ProcessId("server", server.index, server.incarnation) for server in addresses)
@@ -80,7 +79,7 @@ class ShardMapDelivery:
         self._run.send(worker, update, _owner_frames(shard_map))
 
     def forget(self, worker: ProcessId) -> None:
-        """Its incarnation has ended."""
+        """A worker incarnation has ended."""
         self._kept_out.discard(worker)
 
     def _addresses(self, shard_map: ShardMap) -> tuple[ServerAddress, ...]:
@@ -93,5 +92,5 @@ class ShardMapDelivery:
 
 
 def _owner_frames(shard_map: ShardMap) -> list[bytes]:
-    """Owner of each bucket, uint16, a frame for each table."""
+    """One frame for each table: the owner of each bucket as uint16."""
     return [np.asarray(row, dtype=np.uint16).tobytes() for row in shard_map.owners]

@@ -1,7 +1,10 @@
-"""Sync mode: ranges of steps to the whole crew, who computes which micro-batch, and the account of committed steps.
+"""Sync mode: grants ranges of steps to the crew, assigns micro-batches to its members, and counts committed steps.
 
-Nobody holds a lease by himself: a worker that joins, leaves or dies changes only who computes what of the steps that
-are not committed. The ledger's holder is the crew; what it has trained is the dense vector's own record.
+No worker holds a lease; the crew as a whole does. So a worker that joins, leaves or dies only changes which member
+computes which micro-batch of the steps that are not committed. The dense vector's own record shows what is trained.
+
+A kill: the micro-batches of a dead member are computed again by others, with the same bits. A micro-batch on which
+`failures_to_quarantine` workers died is left out of its step, and its positions are quarantined.
 """
 
 from __future__ import annotations
@@ -27,13 +30,13 @@ __all__ = ["CrewLeaseController"]
 
 CREW_ID = ProcessId("worker", CREW, CREW_INCARNATION)
 REASSIGN_EVERY_S = 2.0
-# Speeds are noisy, and a micro-batch that changes hands is read twice: only a clear gain is worth it.
+# Speeds are noisy, and a micro-batch that is reassigned is read twice: only a clear gain pays for this.
 WORTH_IT = 0.85
 
 
 class CrewLeaseController(LeaseController):
-    """`may_tell`: False while a checkpoint holds the workers: nobody may learn of ranges under way. `dense`: where the
-    number of committed steps is read; `watermarks`: what a dead worker was computing."""
+    """Leases of the crew. may_tell: False while a checkpoint holds the workers: a new member must not get the ranges
+    under way. dense: has the number of committed steps. watermarks: show what a dead worker was computing."""
 
     def __init__(
         self,
@@ -51,27 +54,29 @@ class CrewLeaseController(LeaseController):
         self._grants: dict[int, StepsGrantMsg] = {}
         self._crew = CrewMsg(epoch=0, workers=())
         self._members: dict[int, ProcessId] = {}
-        self._late: set[ProcessId] = set()  # members that do not know the ranges under way yet
-        self._giving_up: dict[tuple[int, int], Quarantined] = {}  # told the crew; its step's record will confirm it
+        self._late: set[ProcessId] = set()  # members that were not sent the ranges under way yet
+        # (step, micro-batch) that the crew was told to leave out; the record of the step will confirm it
+        self._giving_up: dict[tuple[int, int], Quarantined] = {}
         self._failures: dict[tuple[int, int], int] = {}  # (step, micro-batch) -> workers that died on it
         self._reassign_at_s = run.now_s() + REASSIGN_EVERY_S
 
     def recall(self, committed: Mapping[tuple[int, int], int], staged: Mapping[tuple[int, int], Iterable[int]]) -> None:
-        """What a PS has staged is of a committed step, or will be computed again. The crew's one incarnation goes
-        on."""
+        """Continues the one incarnation of the crew. Staged micro-batches need no settling: their step is committed, or
+        is computed again."""
         self.ledger.recall(CREW_ID, self._dense.applied(CREW, CREW_INCARNATION).samples)
 
     # --- the crew ---------------------------------------------------------------------------------------------
 
     def worker_ready(self, record: ProcessRecord) -> None:
+        """A worker joins the crew."""
         self._members[record.process.index] = record.process
         self._late.add(record.process)
         self._publish(f"{record.process} joins")
         self._catch_up()
 
     def _catch_up(self) -> None:
-        """Members that have come late are told the ranges under way; not while a checkpoint holds the others. Even if
-        nothing new is to be granted: the others wait for their part."""
+        """Sends new members the ranges under way, unless a checkpoint holds the workers. This is done even when nothing
+        new may be granted, because the other members wait for the new ones' micro-batches."""
         if not self._may_tell():
             return
         for process in self._late:
@@ -81,14 +86,15 @@ class CrewLeaseController(LeaseController):
         self._late.clear()
 
     def has_work(self, process: ProcessId) -> bool:
-        """A member that is too slow for any micro-batch is one all the same."""
+        """Whether the worker is a member and the crew has leases. A member that is too slow for any micro-batch
+        counts."""
         return self._members.get(process.index) == process and self.ledger.has_outstanding
 
     def drained(self, process: ProcessId) -> None:
         self._leave(process, f"{process} leaves")
 
     def lost(self, process: ProcessId) -> None:
-        """Its micro-batches are computed by others, also those that it had staged: the bits are the same."""
+        """A member has died. Others compute its micro-batches, staged ones too; the bits are the same."""
         self._run.send_all(
             (record.process for record in self._run.fleet.working("server")),
             FenceMsg(process.index, process.incarnation),
@@ -105,16 +111,17 @@ class CrewLeaseController(LeaseController):
             self._publish(reason)
 
     def _suspect(self, process: ProcessId, task: tuple[int, int]) -> None:
-        """A micro-batch that several workers died on is left out: counted, listed, not tried again."""
+        """Counts a death on a micro-batch (step, number), and leaves it out after several: it is counted and listed,
+        but not trained."""
         self._account()
         if task[0] < self._dense.version():
-            return  # its step was committed: it died of something else
+            return  # its step was committed, so the worker died of something else
         failures = self._failures[task] = self._failures.get(task, 0) + 1
         if failures >= self.ledger.settings.failures_to_quarantine and task not in self._crew.left_out:
             self._leave_out(process, task, failures)
 
     def _leave_out(self, process: ProcessId, task: tuple[int, int], failures: int) -> None:
-        """Tells the crew. It may be too late: the step may be committed with it before anybody has heard of it."""
+        """Tells the crew to leave a micro-batch out. Its step may still be committed with it, before this arrives."""
         step, micro = task
         for grant in self._grants.values():
             lease, batch = grant.lease, self.ledger.settings.batch_size
@@ -137,14 +144,14 @@ class CrewLeaseController(LeaseController):
         return self._run.job.train.micro_batches
 
     def _speed(self, process: ProcessId) -> float:
-        """Samples per second of computing; 0: not known."""
+        """Samples per second of compute time; 0: not measured."""
         record = self._run.fleet.find(process)
         samples = sum(sample.samples for _, sample in record.window) if record is not None else 0
         seconds = sum(sample.compute_s + sample.push_s for _, sample in record.window) if record is not None else 0.0
         return samples / seconds if seconds > 0 else 0.0
 
     def _balance(self, now_s: float) -> None:
-        """A slow worker gets fewer micro-batches."""
+        """Gives slow members fewer micro-batches."""
         if now_s < self._reassign_at_s:
             return
         self._reassign_at_s = now_s + REASSIGN_EVERY_S
@@ -157,16 +164,16 @@ class CrewLeaseController(LeaseController):
             for workers in (self._crew.workers, better)
         )
         if better_s < WORTH_IT * present_s:
-            self._publish(f"a step would take {better_s / present_s:.0%} of its time")
+            self._publish(f"the new shares shorten a step to {better_s / present_s:.0%} of its time")
 
     # --- ranges -----------------------------------------------------------------------------------------------
 
     def requested(self, record: ProcessRecord, samples_per_s: float) -> None:
-        """Nobody asks in sync mode."""
-        raise ProtocolError(f"{record.process} asks for a lease in sync mode")
+        """Refuses the request: the crew's leases are sent without one."""
+        raise ProtocolError(f"{record.process} requested a lease; in sync mode leases are sent without a request")
 
     def serve(self) -> None:
-        """Counts what is committed, and grants the next ranges."""
+        """Counts committed steps, and grants the next ranges."""
         self._account()
         self._balance(self._run.now_s())
         self._note_barred()
@@ -199,7 +206,8 @@ class CrewLeaseController(LeaseController):
         self._confirm()
 
     def _confirm(self) -> None:
-        """What the record of a committed step says was left out, and so counted as skipped, is quarantined."""
+        """Quarantines the micro-batches that were left out of a committed step, according to its record. They were
+        counted as skipped."""
         version = self._dense.version()
         for task in [task for task in self._giving_up if task[0] < version]:
             entry = self._giving_up.pop(task)
@@ -208,6 +216,6 @@ class CrewLeaseController(LeaseController):
                 self._note_quarantine(CREW_ID, entry)
 
     def committed_step(self) -> int:
-        """The last one; the ledger has counted it."""
+        """The last committed step, after the ledger has counted it."""
         self._account()
         return self._dense.version() - 1

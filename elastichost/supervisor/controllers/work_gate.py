@@ -1,4 +1,4 @@
-"""Whether workers may be given work now: one place that asks everything that can stand against it."""
+"""Whether workers may be given work now: the one place that checks all conditions."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ __all__ = ["WorkGate"]
 
 
 class WorkGate:
-    """has_test: there is a test set, so evaluations come due. `checkpoint` and `evaluation` are written by the
-    controllers they belong to, and only read here. is_stopping: the run was asked to stop."""
+    """The work gate. It reads `checkpoint` and `evaluation`, which their controllers write. is_stopping: whether the
+    run was asked to stop. has_test: there is a test set, so evaluations become due."""
 
     def __init__(
         self,
@@ -32,17 +32,18 @@ class WorkGate:
         self._checkpoint, self._evaluation = checkpoint, evaluation
         job = run.job
         every_samples = job.evaluate.every_samples if has_test else 0
-        # A crew is evaluated between two steps: it must come to the end of what it was given.
+        # A crew is evaluated between two steps, so it must first finish its leases and get no new ones.
         self._waits_for_evaluation = job.train.mode == "sync" and has_test
         self._evaluate_every_samples = every_samples
 
     def may_evaluate(self) -> bool:
-        """False while a checkpoint holds the workers, before the PS serve, and when the run is to stop."""
+        """Whether test ranges may be granted. False while a checkpoint holds the workers, before the first shard map is
+        published, and after the run was asked to stop."""
         return not self._checkpoint.holds_workers and not self._is_stopping() and self._sharding.was_published
 
     def may_train(self) -> bool:
-        """As `may_evaluate`; False also while the journal has no space, because whoever resumes the run has to know of
-        every lease."""
+        """Whether leases may be granted. Like `may_evaluate`; also False while the journal cannot be written, because a
+        resumed run needs the record of every lease."""
         if self._run.journal.problem:
             return False
         return self.may_evaluate() and not (self._waits_for_evaluation and self._is_evaluation_due())

@@ -1,4 +1,24 @@
-"""What the run as a whole should do next: another epoch, an evaluation, a checkpoint, the end. Pure."""
+"""What a run does next: another epoch, an evaluation, a checkpoint, or the end. Pure.
+
+Rules, the first one that applies decides:
+
+1. While a checkpoint is open, the run waits.
+2. A run that was asked to stop waits until its workers have drained. Then it takes a final checkpoint, and finishes.
+   It takes none if the last checkpoint already holds every sample.
+3. While an evaluation is open, the run waits.
+4. When an epoch is done, the next one begins; with early stopping, an evaluation decides first. After the last epoch
+   the run evaluates, takes a final checkpoint, and finishes.
+5. Within an epoch, an evaluation begins every `evaluate_every_samples` samples. In sync mode it begins only when no
+   lease is outstanding, so that all members of the crew have reached the same step.
+6. A periodic checkpoint begins when it is due and samples were accounted for since the last one.
+
+Theory of operation. The training phase calls `next_step` every turn with a snapshot of the run (`Situation`) and the
+settings of the job (`Policy`), and performs the step that it returns. This module keeps no state. A checkpoint begins
+only when every PS serves, no lost worker is unsettled, and the wait after a failed checkpoint is over; until then the
+step is `Wait`, or training goes on. So the death of a process needs no rule of its own: it changes the snapshot (for
+example `unsettled_workers` > 0), and the checkpoint begins in a later turn. After the death of the supervisor, the
+resumed run computes the same snapshot from its ledger.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +40,7 @@ __all__ = [
 
 
 class Policy(msgspec.Struct, frozen=True):
-    """What the job file says. 0: never (evaluation, early stop), only at the end (checkpoint)."""
+    """Settings of the job. 0 means never for an evaluation or an early stop, and only at the end for a checkpoint."""
 
     has_test: bool
     evaluate_every_samples: int
@@ -30,22 +50,22 @@ class Policy(msgspec.Struct, frozen=True):
 
 
 class Situation(msgspec.Struct, frozen=True):
-    """The run at this moment. Samples count what is accounted for: trained, skipped, quarantined."""
+    """The run at this moment. Sample counts are of positions accounted for: trained, skipped, quarantined."""
 
     is_stopping: bool
     is_epoch_done: bool
     is_finished: bool  # the last epoch is done
-    has_outstanding: bool  # leases are out
+    has_outstanding: bool  # workers hold leases
     samples: int
-    live_workers: int
-    unsettled_workers: int  # dead or about to be, and the dense owner has not yet said what it applied of them
+    live_workers: int  # drained ones are not counted
+    unsettled_workers: int  # dead or about to end, and their last batches are not settled yet
     servers_ready: bool
     checkpoint_open: bool
     evaluation_open: bool
     checkpointed_at: int | None  # `samples` at the last committed checkpoint
-    evaluated_at: int | None
-    checkpoint_not_before_s: float  # the next periodic one, or the retry of one that was abandoned
-    retry_not_before_s: float
+    evaluated_at: int | None  # `samples` when the last finished evaluation began
+    checkpoint_not_before_s: float  # when the next periodic checkpoint is due
+    retry_not_before_s: float  # after a failed checkpoint: no checkpoint begins before this time
 
 
 class Wait(msgspec.Struct, frozen=True):
@@ -74,6 +94,7 @@ Step = Wait | BeginEpoch | BeginEvaluation | BeginCheckpoint | Finish
 
 
 def next_step(situation: Situation, policy: Policy, now_s: float) -> Step:
+    """The step to perform now."""
     if situation.checkpoint_open:
         return Wait("a checkpoint is being taken")
     if situation.is_stopping:
@@ -85,11 +106,11 @@ def next_step(situation: Situation, policy: Policy, now_s: float) -> Step:
     since = situation.samples - (situation.evaluated_at or 0)
     if policy.has_test and 0 < policy.evaluate_every_samples <= since:
         if policy.is_sync and situation.has_outstanding:
-            return Wait("the crew is evaluated when it has done what it was given")
-        return BeginEvaluation(f"{since} samples since the last one")
+            return Wait("the evaluation begins when the crew has finished its leases")
+        return BeginEvaluation(f"{since} samples since the last evaluation")
     is_due = policy.checkpoint_every_s > 0 and situation.checkpoint_not_before_s <= now_s
     if is_due and situation.samples != (situation.checkpointed_at or 0) and _can_cut(situation, now_s):
-        return BeginCheckpoint(f"every {policy.checkpoint_every_s:g} s", is_final=False)
+        return BeginCheckpoint(f"one every {policy.checkpoint_every_s:g} s", is_final=False)
     return Wait("training")
 
 
@@ -97,7 +118,7 @@ def _stop(situation: Situation, now_s: float) -> Step:
     if situation.live_workers:
         return Wait("workers finish their batch and give their leases back")
     if situation.checkpointed_at == situation.samples and not situation.unsettled_workers:
-        return Finish("stopped", "asked to stop; the last checkpoint holds everything")
+        return Finish("stopped", "asked to stop; the last checkpoint holds all trained samples")
     return _final_checkpoint(situation, "asked to stop", now_s)
 
 
@@ -105,8 +126,8 @@ def _epoch_done(situation: Situation, policy: Policy, now_s: float) -> Step:
     is_evaluated = situation.evaluated_at == situation.samples
     if not situation.is_finished:
         if policy.has_test and policy.early_stop_patience and not is_evaluated:
-            return BeginEvaluation("the end of an epoch decides on an early stop")
-        return BeginEpoch("the last epoch's samples are all accounted for")
+            return BeginEvaluation("an epoch is done, and early stopping is checked")
+        return BeginEpoch("all samples of the epoch before are accounted for")
     if policy.has_test and not is_evaluated:
         return BeginEvaluation("training is done")
     if situation.checkpointed_at != situation.samples:
@@ -116,7 +137,7 @@ def _epoch_done(situation: Situation, policy: Policy, now_s: float) -> Step:
 
 def _final_checkpoint(situation: Situation, reason: str, now_s: float) -> Step:
     if not _can_cut(situation, now_s):
-        return Wait("the last checkpoint waits until every PS serves and every lost worker is settled")
+        return Wait("the final checkpoint waits until every PS serves and every lost worker is settled")
     return BeginCheckpoint(reason, is_final=True)
 
 

@@ -1,5 +1,8 @@
-"""What failed for want of memory is not asked for again at once, for nothing has changed: it waits, twice as long each
-time, or until memory has become free. Pure.
+"""When an action that failed for lack of memory is tried again. Pure.
+
+An immediate retry would fail for the same reason. Therefore an action waits FIRST_S after its first failure and twice
+as long after each further one, up to MOST_S. It may be tried earlier when FREED_BYTES more memory is free than at its
+last failure.
 """
 
 from __future__ import annotations
@@ -11,11 +14,12 @@ import msgspec
 __all__ = ["FIRST_S", "FREED_BYTES", "MOST_S", "Failed", "Retries", "failed", "may_try", "succeeded", "waits_s"]
 
 FIRST_S, MOST_S = 30.0, 600.0
-FREED_BYTES = 32 << 20  # more than there were: then it may be tried before its time
+FREED_BYTES = 32 << 20  # more free memory than at the failure: enough to try again before the wait is over
 
 
 class Failed(msgspec.Struct, frozen=True):
-    """times: in a row. until_s: it is left alone. left_bytes: memory there was when it failed, None: not known."""
+    """times: failures in a row. until_s: no retry before this time. left_bytes: free memory at the last failure; None:
+    not known."""
 
     times: int
     until_s: float
@@ -23,13 +27,13 @@ class Failed(msgspec.Struct, frozen=True):
 
 
 class Retries(msgspec.Struct, frozen=True):
-    """What failed and has not succeeded since, by what it is."""
+    """Name of an action -> its failures since it last succeeded."""
 
     known: Mapping[str, Failed] = {}
 
 
 def failed(retries: Retries, what: str, now_s: float, left_bytes: int | None = None) -> tuple[Retries, bool]:
-    """And whether that is news: the first time since it succeeded."""
+    """Records a failure. Returns the new state, and True for the first failure since the last success."""
     before = retries.known.get(what)
     times = 1 if before is None else before.times + 1
     wait_s = min(MOST_S, FIRST_S * 2.0 ** min(times - 1, 16))
@@ -38,17 +42,18 @@ def failed(retries: Retries, what: str, now_s: float, left_bytes: int | None = N
 
 
 def succeeded(retries: Retries, what: str) -> Retries:
+    """Forgets the failures of an action."""
     return Retries({name: one for name, one in retries.known.items() if name != what})
 
 
 def waits_s(retries: Retries, what: str, now_s: float) -> float:
-    """Until it may be tried again if no memory becomes free; 0.0: it may now."""
+    """Seconds until a retry if no memory becomes free; 0.0: it may be tried now."""
     found = retries.known.get(what)
     return 0.0 if found is None else max(0.0, found.until_s - now_s)
 
 
 def may_try(retries: Retries, what: str, now_s: float, left_bytes: int | None = None) -> bool:
-    """left_bytes: memory there is now."""
+    """Whether the action may be tried now. left_bytes: memory that is free now."""
     found = retries.known.get(what)
     if found is None or now_s >= found.until_s:
         return True

@@ -1,10 +1,29 @@
-"""The life of a checkpoint: one consistent cut through ledger, rows, optimizer state and dense vector. Pure.
+"""The life of one checkpoint: a consistent cut through ledger, rows, optimizer state and dense vector. Pure.
+
+Rules:
+
+1. The ledger is recorded only when every worker stands at a batch boundary and has reported its progress.
+2. Workers stand still only in `pausing` and `copying`, while PS copy their buckets in memory. The copies are written to
+   files while training goes on.
+3. A checkpoint is committed only when every PS that took part has written its file.
+4. An answer to another cut, or an answer that comes too late, has no effect.
+
+States:
 
     idle -> pausing -> copying -> writing -> committed
-               |          |          |-----> aborted     (a PS died: its file will not come)
-               |----------|----------------> aborted     (a process died: the workers proceed, tried again later)
+               |          |          |
+               +----------+----------+-----> aborted
 
-Workers stand still only while buckets are copied; the copies are written while training goes on.
+Theory of operation. `begin` sends Pause to every worker that may hold a lease. When all have answered Paused, the
+ledger is exact: the controller records it with the dense vector, and sends Snapshot to every PS. A PS copies its
+buckets, answers SnapshotCutMsg, and writes the copy to a file. When all have copied, the workers get Proceed and train
+on. When all have answered SnapshotWrittenMsg, the manifest may be committed. Each method returns these effects in the
+order in which the controller must perform them.
+
+A kill: the death of a worker aborts the cut while workers are held, because its last batches are not settled; later it
+has no effect. The death of a PS always aborts the cut, because its file will not come. An aborted cut lets the workers
+proceed, its files are removed, and the agenda begins another cut later. When the supervisor dies, its staging directory
+has no manifest and is removed by the resumed run.
 """
 
 from __future__ import annotations
@@ -30,15 +49,15 @@ class CutState(StrEnum):
 
 
 TRANSITIONS: dict[tuple[CutState, str], CutState] = {
-    # it is time: Pause goes to every worker that may hold a lease
+    # Pause is sent to every worker that may hold a lease
     (CutState.IDLE, "begin"): CutState.PAUSING,
-    # all Paused: the ledger is exact now; Snapshot goes to every PS
+    # every worker has answered Paused: the ledger is exact, and Snapshot is sent to every PS
     (CutState.PAUSING, "all paused"): CutState.COPYING,
-    # all SnapshotCutMsg: ProceedMsg goes to the workers
+    # every PS has answered SnapshotCutMsg: ProceedMsg is sent to the workers
     (CutState.COPYING, "all copied"): CutState.WRITING,
-    # all SnapshotWrittenMsg: the manifest may be committed
+    # every PS has answered SnapshotWrittenMsg: the manifest may be committed
     (CutState.WRITING, "all written"): CutState.COMMITTED,
-    # somebody died, or the cut takes too long
+    # a process died, a PS could not write, or the cut takes too long
     (CutState.PAUSING, "abandon"): CutState.ABORTED,
     (CutState.COPYING, "abandon"): CutState.ABORTED,
     (CutState.WRITING, "abandon"): CutState.ABORTED,
@@ -51,7 +70,7 @@ class SendPause(msgspec.Struct, frozen=True):
 
 
 class TakeCopies(msgspec.Struct, frozen=True):
-    """Record the ledger now, and send Snapshot to these."""
+    """Record the ledger and the dense vector now, and send Snapshot to these PS."""
 
     cut: int
     servers: tuple[ProcessId, ...]
@@ -68,7 +87,7 @@ class Commit(msgspec.Struct, frozen=True):
 
 
 class Abandon(msgspec.Struct, frozen=True):
-    """Remove what was written."""
+    """Remove the files of this cut."""
 
     cut: int
     reason: str
@@ -78,20 +97,20 @@ CutEffect = SendPause | TakeCopies | SendProceed | Commit | Abandon
 
 
 class Cut:
-    """One checkpoint. Every method returns the effects to perform, in order; late answers have none."""
+    """One checkpoint. Every method returns the effects to perform, in order; a late answer has none."""
 
     def __init__(self, number: int) -> None:
         self.number = number
         self.state = CutState.IDLE
         self.began_s = 0.0
-        self.paused_s: float | None = None  # from all paused ...
-        self.proceeded_s: float | None = None  # ... to proceed: how long training stood still at most
+        self.paused_s: float | None = None  # when the last worker had paused
+        self.proceeded_s: float | None = None  # when the workers were let go
         self.rows = 0
         self.bytes = 0
         self._workers: frozenset[ProcessId] = frozenset()
         self._servers: frozenset[ProcessId] = frozenset()
-        self._waiting: set[ProcessId] = set()  # for PausedMsg, then for SnapshotCutMsg
-        self._writing: frozenset[ProcessId] = frozenset()  # a PS may have written before another has copied
+        self._waiting: set[ProcessId] = set()  # workers without PausedMsg, then PS without SnapshotCutMsg
+        self._writing: frozenset[ProcessId] = frozenset()  # one PS may have written before another one has copied
         self._dense_version = 0
 
     @property
@@ -100,7 +119,7 @@ class Cut:
 
     @property
     def holds_workers(self) -> bool:
-        """No lease may be granted: an answer would cross the Pause."""
+        """Workers are paused, or being paused. No lease may be granted: it could arrive after the Pause."""
         return self.state in (CutState.PAUSING, CutState.COPYING)
 
     def _move(self, event: str) -> None:
@@ -110,6 +129,7 @@ class Cut:
             raise IllegalTransitionError(f"checkpoint {self.number}", self.state.value, event) from None
 
     def begin(self, workers: Iterable[ProcessId], servers: Iterable[ProcessId], now_s: float) -> tuple[CutEffect, ...]:
+        """Begins the cut with the workers that may hold a lease and the PS that own buckets."""
         self._move("begin")
         self.began_s = now_s
         self._workers, self._servers = frozenset(workers), frozenset(servers)
@@ -118,6 +138,7 @@ class Cut:
         return (*pause, *self._all_paused(now_s))
 
     def paused(self, worker: ProcessId, cut: int, now_s: float) -> tuple[CutEffect, ...]:
+        """A worker stands at a batch boundary, or has drained."""
         if cut != self.number or self.state != CutState.PAUSING:
             return ()
         self._waiting.discard(worker)
@@ -132,6 +153,7 @@ class Cut:
         return (TakeCopies(self.number, tuple(sorted(self._servers))),)
 
     def copied(self, server: ProcessId, cut: int, rows: int, bytes_: int, now_s: float) -> tuple[CutEffect, ...]:
+        """A PS has copied its buckets in memory."""
         if cut != self.number or self.state != CutState.COPYING or server not in self._waiting:
             return ()
         self._waiting.discard(server)
@@ -144,7 +166,7 @@ class Cut:
         return (SendProceed(self.number, tuple(sorted(self._workers))),)
 
     def written(self, server: ProcessId, cut: int, dense_version: int) -> tuple[CutEffect, ...]:
-        """`dense_version` is that of the dense owner; other PS report 0."""
+        """The file of a PS is complete. dense_version: 0 for a PS that does not own the dense vector."""
         is_awaited = server in self._writing and server not in self._waiting
         if cut != self.number or not self.is_open or not is_awaited:
             return ()
@@ -156,12 +178,13 @@ class Cut:
         return (Commit(self.number, self._dense_version),)
 
     def lost(self, process: ProcessId) -> tuple[CutEffect, ...]:
-        """A process is gone. While the copies are being written, only a PS matters."""
+        """A process has ended. While copies are being written, only the end of a PS aborts the cut."""
         matters = process in self._servers or (self.holds_workers and process in self._workers)
         self._workers -= {process}
         return self.abandon(f"{process} was lost while the checkpoint was {self.state.value}") if matters else ()
 
     def abandon(self, reason: str) -> tuple[CutEffect, ...]:
+        """Aborts the cut; does nothing when it is not open."""
         if not self.is_open:
             return ()
         workers = tuple(sorted(self._workers)) if self.holds_workers else ()

@@ -1,4 +1,4 @@
-"""Which cores each process of a plan is pinned to, and what its environment says of GPUs. Pure."""
+"""Which cores each process of a plan is pinned to, and the environment that limits it to its GPU. Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["PinnedPlan", "capacity_of", "gpu_environment", "pin"]
 
 
 class PinnedPlan(msgspec.Struct, frozen=True):
-    """The plan with cores filled in; `warnings` in words."""
+    """The plan with the cores of each process, and warnings for the user."""
 
     plan: Plan
     warnings: tuple[str, ...]
@@ -22,7 +22,8 @@ class PinnedPlan(msgspec.Struct, frozen=True):
 def pin(
     plan: Plan, cores: tuple[int, ...], elsewhere: Mapping[int, tuple[int, ...]] = MappingProxyType({})
 ) -> PinnedPlan:
-    """cores: of this machine. elsewhere: those of other machines, by their hosts."""
+    """Assigns cores to every process of a plan. cores: of this machine. elsewhere: host number -> cores, for each other
+    machine."""
     here = tuple(spec for spec in plan.processes if spec.host not in elsewhere)
     pinned = _pin(msgspec.structs.replace(plan, processes=here), cores)
     processes, warnings = pinned.plan.processes, pinned.warnings
@@ -35,17 +36,20 @@ def pin(
 
 
 def _pin(plan: Plan, cores: tuple[int, ...]) -> PinnedPlan:
-    """Workers get whole cores of the job's, as many as they have threads, and what is spare besides: evenly, or all
-    of it together when there is less than one each. So a worker's reading ahead does not take turns with its training
-    on one core while another stands idle. PS share the spare cores.
+    """Pins the processes of one host.
 
-    With direct access a PS has little to do: when no core is left it floats over all of them. With more workers
-    than cores nobody is pinned: the kernel shares out better than a fixed assignment of two to one core.
+    Each worker gets as many cores of its own as it has threads. The spare cores are divided evenly among the workers;
+    if there are fewer spare cores than workers, all workers share them. So the reader threads of a worker need not run
+    on its training core while another core is idle. PS share the spare cores. With direct access a PS has little work:
+    when no core is spare, it may run on every core.
+
+    With more worker threads than cores no process is pinned, because the kernel's scheduler divides the cores better
+    than a fixed assignment of two workers to one core.
     """
     wanted = sum(spec.threads for spec in plan.workers)
     if wanted > len(cores):
         floating = tuple(msgspec.structs.replace(spec, cores=cores) for spec in plan.processes)
-        several = f"{wanted} worker threads share {len(cores)} cores: more threads than cores rarely make a job faster"
+        several = f"{wanted} worker threads share {len(cores)} cores; more threads than cores rarely make a job faster"
         return PinnedPlan(msgspec.structs.replace(plan, processes=floating), (several,))
     own, spare = cores[:wanted], cores[wanted:]
     each = len(spare) // max(1, len(plan.workers))
@@ -60,11 +64,13 @@ def _pin(plan: Plan, cores: tuple[int, ...]) -> PinnedPlan:
 
 
 def capacity_of(cores_here: int, elsewhere: Mapping[int, tuple[int, ...]], hosts: int) -> tuple[int, ...]:
-    """Cores of each of so many hosts, 0 of one that is not used (any more). elsewhere: cores of the others, by host."""
+    """Number of cores of each host; 0 for a host that is not in use. elsewhere: host number -> cores, without host 0.
+    hosts: number of hosts, those not in use included."""
     return (cores_here, *(len(elsewhere.get(host, ())) for host in range(1, hosts)))
 
 
 def gpu_environment(spec: ProcessSpec) -> dict[str, str]:
-    """CUDA sees exactly the GPU that was given to the process, or none: nobody takes memory that is not its own."""
-    # Forked, the process has lost NVML, which its fork server asked for GPUs: it is to ask the driver itself.
+    """Environment in which CUDA sees the GPU of this process and no other one, so that the process cannot use memory of
+    another GPU."""
+    # The fork server has initialized NVML, which does not work after a fork: torch must ask the CUDA driver instead.
     return {"CUDA_VISIBLE_DEVICES": "" if spec.gpu is None else str(spec.gpu), "PYTORCH_NVML_BASED_CUDA_CHECK": "0"}

@@ -1,4 +1,8 @@
-"""Which files of a run can not be written for want of space, since when, and whether the run has to wait. Pure."""
+"""Which files of a run cannot be written because a disk is full, since when, and whether training must wait. Pure.
+
+The supervisor reports the state of every file each turn (`look`). `note` returns the event to journal: DiskFull when a
+file is added and again every AGAIN_S, DiskFreed when all files can be written again.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +12,7 @@ from elastichost.runs.events import DiskFreed, DiskFull
 
 __all__ = ["DiskSpace"]
 
-AGAIN_S = 60.0  # as long as it lasts it is told again
+AGAIN_S = 60.0  # a disk that stays full is reported again after this time
 
 
 @dataclass(slots=True)
@@ -19,8 +23,8 @@ class _Full:
 
 
 class DiskSpace:
-    """Told every turn of every file. `holds_training`: a file is among them without which nothing can be committed, or
-    without which the run could not be resumed."""
+    """The files that cannot be written now. holds_training: one of them is needed to commit batches or to resume the
+    run, so training waits."""
 
     def __init__(self) -> None:
         self._full: dict[str, _Full] = {}
@@ -29,7 +33,7 @@ class DiskSpace:
         self._began_s = 0.0
 
     def look(self, file: str, problem: str, now_s: float, *, must_wait: bool = False) -> None:
-        """problem: why this file can not be written, "" when it can."""
+        """Reports a file. problem: why it cannot be written, "" when it can. must_wait: training must wait for it."""
         if not problem:
             self._full.pop(file, None)
         elif file not in self._full:
@@ -42,16 +46,16 @@ class DiskSpace:
 
     @property
     def held_since_s(self) -> float | None:
-        """None: nothing has to wait."""
+        """Since when training waits; None: it does not wait."""
         return min((one.since_s for one in self._full.values() if one.must_wait), default=None)
 
     @property
     def files(self) -> tuple[str, ...]:
-        """That can not be written."""
+        """Names of the files that cannot be written, sorted."""
         return tuple(sorted(self._full))
 
     def note(self, where: str, now_s: float) -> DiskFull | DiskFreed | None:
-        """What is to be told now, if anything. where: the file system, and how much space it has."""
+        """The event to journal now; None: there is nothing new. where: the file system and its free space."""
         files = frozenset(self._full)
         if not files:
             if not self._told:

@@ -1,6 +1,16 @@
-"""What is known of the processes of a run, folded from the fork server's events and their own messages.
+"""The newest incarnation of each process of a run, folded from launch events and messages of the processes. Pure.
 
-No I/O: facts in, facts out. `reconcile` decides on them, `metrics.ProcessStatus` shows them.
+Rules:
+
+1. A name ("worker-0") has one record, that of its newest incarnation. A newer incarnation replaces the record.
+2. A message or event of an older incarnation finds no record, so it has no effect.
+3. The state of a record changes only by a transition of `lifecycle`.
+
+Theory of operation. The controllers call `request` when they ask for a process, `apply` for each launch event or
+message that changes its state, and `heartbeat` for signs of progress. `observed` gives the facts on which the
+reconciler decides, `ProcessRecord.status` those that a screen shows. When a process is killed, its record stays, in
+state `failed` or `exited`, until the next incarnation replaces it: the incarnation number must never repeat. A resumed
+run restores these numbers from the journal (`remember`).
 """
 
 from __future__ import annotations
@@ -20,8 +30,8 @@ from elastichost.wire.facts import StepSample
 
 __all__ = ["Fleet", "ProcessRecord"]
 
-WINDOW_S = 5.0
-MOST_BEATS = 128  # within it; there are ten of them
+WINDOW_S = 5.0  # heartbeats are kept this long
+MOST_BEATS = 128  # bound of the window; a process that behaves sends ten in this time
 
 
 @dataclass(slots=True)
@@ -35,17 +45,17 @@ class ProcessRecord:
     state: State = State.REQUESTED
     pid: int = 0
     address: str = ""
-    outer: str = ""  # where other machines reach it
+    outer: str = ""  # its address for processes of other machines
     failure: Failure | None = None
     progress: int = -1
     doing: str = ""
-    no_space: str = ""  # why it can commit nothing: its disk is full
+    no_space: str = ""  # why it cannot commit: its disk is full
     gpu_memory_bytes: int = 0
-    asked: ProcessSpec | None = None  # the cores and threads it was told to take, until it says that it has
+    asked: ProcessSpec | None = None  # cores and threads of the last RepinMsg, until the process confirms them
     kill_kind: Literal["exit", "hang", "start", "slow", "unwanted"] = "exit"
     kill_reason: str = ""
-    cause: str = ""  # what it was started for: `JournalLine.cause`
-    kill_at_s: float | None = None  # when SIGKILL is due; None: it was sent, or is not wanted
+    cause: str = ""  # the cause of its start (`JournalLine.cause`)
+    kill_at_s: float | None = None  # when SIGKILL is due; None: it was sent, or none is due
     signs: Signs = field(default_factory=Signs)
     window: deque[tuple[float, StepSample]] = field(default_factory=lambda: deque(maxlen=MOST_BEATS))
 
@@ -59,17 +69,18 @@ class ProcessRecord:
 
     @property
     def samples_per_s(self) -> float:
-        """Over the last seconds of wall time."""
+        """Rate over the last WINDOW_S of wall time."""
         seconds = sum(sample.seconds for _, sample in self.window)
         return sum(sample.samples for _, sample in self.window) / seconds if seconds else 0.0
 
     @property
     def losses(self) -> tuple[float, int]:
-        """(sum of the loss, samples) over the last seconds."""
+        """(sum of the loss, number of samples) over the last WINDOW_S."""
         return sum(s.loss_sum for _, s in self.window), sum(s.samples for _, s in self.window)
 
     @property
     def wait_fraction(self) -> float:
+        """Share of the last WINDOW_S in which a PS was idle, or a worker waited for input or peers; 0 to 1."""
         seconds = sum(sample.seconds for _, sample in self.window)
         if not seconds:
             return 0.0
@@ -79,18 +90,19 @@ class ProcessRecord:
 
     @property
     def virtual_cpu_percent(self) -> float | None:
-        """Of one core, by its costs; None: it is not emulated, and the kernel knows."""
+        """CPU use of an emulated process in percent of one core, from its cost model; None: the process is real."""
         known = [(sample.cpu_s, sample.seconds) for _, sample in self.window if sample.cpu_s is not None]
         seconds = sum(of_one for _, of_one in known)
         return 100 * sum(cpu_s for cpu_s, _ in known) / seconds if seconds else None
 
     @property
     def compute_ms(self) -> float:
+        """Mean time of forward and backward per batch over the last WINDOW_S."""
         steps = sum(sample.steps for _, sample in self.window)
         return 1000 * sum(sample.compute_s for _, sample in self.window) / steps if steps else 0.0
 
     def status(self) -> ProcessStatus:
-        """Without what the meter adds: CPU and memory."""
+        """Status of the process, without the CPU and memory that the process meter adds."""
         state = self.doing if self.state == State.RUNNING and self.doing else self.state.value
         return ProcessStatus(
             role=self.process.role,
@@ -107,23 +119,24 @@ class ProcessRecord:
 
 
 class Fleet:
-    """All processes, by name; a newer incarnation takes the place of an older one."""
+    """The records of all processes, by name."""
 
     def __init__(self) -> None:
         self._records: dict[str, ProcessRecord] = {}
 
     def request(self, process: ProcessId, spec: ProcessSpec, now_s: float) -> ProcessRecord:
+        """Adds an incarnation that the launcher is asked to start; it replaces the one before."""
         record = ProcessRecord(process, spec, now_s, now_s)
         self._records[process.name] = record
         return record
 
     def remember(self, process: ProcessId, now_s: float) -> None:
-        """An incarnation of an earlier supervisor's: it has ended, and the next one is the one after it."""
+        """Adds an incarnation that has ended, so that the next one gets a higher number."""
         spec = ProcessSpec(role=cast(Role, process.role), index=process.index, cores=(), threads=1)
         self.request(process, spec, now_s).state = State.EXITED
 
     def find(self, process: ProcessId | None) -> ProcessRecord | None:
-        """None for an incarnation that is not the newest one: nothing it says counts any more."""
+        """The record of this incarnation; None when it is not the newest one, so that its messages are dropped."""
         record = self._records.get(process.name) if process is not None else None
         return record if record is not None and record.process == process else None
 
@@ -131,12 +144,13 @@ class Fleet:
         return self._records.get(f"{role}-{index}")
 
     def apply(self, record: ProcessRecord, event: LifecycleEvent, now_s: float) -> None:
-        """Raises IllegalTransitionError."""
+        """Moves a process to its next state. Raises IllegalTransitionError."""
         state = next_state(str(record.process), record.state, event)
         if state != record.state:
             record.state, record.since_s, record.moved_s = state, now_s, now_s
 
     def heartbeat(self, record: ProcessRecord, beat: HeartbeatMsg, now_s: float) -> None:
+        """Takes the figures of a heartbeat, and its progress as a sign of life."""
         if beat.progress > record.progress:
             has_worked, longest_s = record.signs.has_worked, record.signs.longest_s
             longest_s = max(longest_s, now_s - record.moved_s) if has_worked else 0.0
@@ -149,14 +163,16 @@ class Fleet:
             record.window.popleft()
 
     def repinned(self, record: ProcessRecord, cores: tuple[int, ...]) -> bool:
-        """The process runs on these cores now. False when it was asked for others meanwhile, or for none."""
+        """The process has confirmed these cores. Returns False when it has since been sent other cores, or was sent
+        none."""
         if record.asked is None or record.asked.cores != cores:
             return False
         record.spec, record.asked = record.asked, None
         return True
 
     def extend_deadlines(self, seconds: float) -> None:
-        """Nobody answers for a time in which the supervisor itself stood still, perhaps with everybody else."""
+        """Shifts all deadlines: silence does not count while the supervisor itself stood still, for the processes may
+        have stood still too."""
         for record in self:
             record.since_s += seconds
             record.moved_s += seconds
@@ -168,12 +184,12 @@ class Fleet:
         return tuple(record for record in self if record.process.role == role and record.is_live)
 
     def working(self, role: str) -> tuple[ProcessRecord, ...]:
-        """Ready or running, by index."""
+        """Processes of a role that are ready or running, sorted by index."""
         records = [record for record in self if record.process.role == role and record.can_work]
         return tuple(sorted(records, key=lambda record: record.process.index))
 
     def ending(self, role: str) -> int:
-        """How many are about to end unasked: they reported an error, or are being killed."""
+        """Number of live processes of a role that reported an error or are being killed."""
         return sum(record.state in (State.REPORTING, State.KILLING) for record in self.live(role))
 
     def observed(self) -> tuple[ObservedProcess, ...]:
@@ -192,5 +208,5 @@ class Fleet:
         )
 
     def forget(self, role: str) -> None:
-        """Drops records of a role that has ended for good (the probe)."""
+        """Drops the records of a role that is not needed any more (the probe)."""
         self._records = {name: record for name, record in self._records.items() if record.process.role != role}

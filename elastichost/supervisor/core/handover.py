@@ -1,15 +1,30 @@
-"""Which PS owns which buckets, from one shard map to the next: the right to write them moves, no bytes. Pure.
+"""Which PS owns which buckets, from one shard map to the next. The right to write a bucket moves, not its bytes. Pure.
+
+Rules:
+
+1. At most one PS may write a bucket. A bucket that moves has no owner between its release and its adoption.
+2. Before buckets move, the dense owner freezes: it commits no batch of an older epoch, and reports what is committed.
+   A PS that gives buckets up first applies the staged pushes of committed batches, and drops the other ones.
+3. Workers are sent a new map only when every PS of that map has adopted it. PS refuse requests of any other epoch.
+4. Each step has an epoch of its own. An answer counts only from the connected incarnation and for the present step.
+
+States:
 
     new -----------------------------------------> adopting -> settled
     settled -> freezing [-> releasing] -> adopting -> settled
 
-freezing: the dense owner commits nothing of older epochs any more and says what counts. releasing: those that lose
-buckets let go; each of these belongs to nobody then. adopting: all PS of the new map learn it; rows that lie on another
-host are fetched first (`migration`), and while they cannot be, everything can be called back. Then it is published to
-the workers. A PS that dies takes its step back: its successor is asked the same, and the step goes on. A PS that died
-while nothing else went on is a hand-over to the same owners: what its predecessor left must be told what counts.
-PS whose host is lost have no successors: whatever goes on is called back, and what was theirs goes to others, which
-make it anew.
+Theory of operation. In `freezing` the only participant is the dense owner. In `releasing` the participants are the PS
+that lose buckets (or the dense vector); the step is left out when no PS loses any. In `adopting` they are all PS of the
+new map; a PS that gains buckets of another host fetches their last changed rows first (`core.migration`). When all
+participants of a step have answered Ready with its epoch, the next step begins. The last one returns `Publish`: workers
+get the map. Until then `call_back` returns all buckets to the present owners: PS that may have taken buckets release
+them, and the present owners adopt them.
+
+A kill: a participant that dies is waited for again, and its next incarnation is sent the map of the present step. A PS
+that dies while nothing is under way starts a hand-over to the same owners, because the new incarnation needs the
+committed batches to settle the pushes that its predecessor staged. PS of a lost host have no next incarnation (`gone`):
+a hand-over under way is called back, and PS that are left own the lost buckets and rebuild them. After the death of a
+supervisor, the first map settles all pushes that dead workers staged (`left`).
 """
 
 from __future__ import annotations
@@ -40,28 +55,28 @@ class HandOverState(StrEnum):
     FREEZING = "freezing"
     RELEASING = "releasing"
     ADOPTING = "adopting"
-    SETTLED = "settled"  # everyone has the map that workers know
+    SETTLED = "settled"  # every PS has the map that workers have
 
 
 TRANSITIONS: dict[tuple[HandOverState, str], HandOverState] = {
-    # the first PS has connected: nothing was ever staged, nobody has to let go
+    # the first PS has connected: nothing was ever staged, so no PS has to release buckets
     (HandOverState.NEW, "first map"): HandOverState.ADOPTING,
-    # the plan wants other PS, or a PS was replaced
+    # the plan has other PS, buckets are balanced, or a PS was replaced
     (HandOverState.SETTLED, "begin"): HandOverState.FREEZING,
-    # the dense owner has said what counts; somebody owns what it will not own any more
+    # the dense owner has reported the committed batches, and some PS loses buckets
     (HandOverState.FREEZING, "buckets move"): HandOverState.RELEASING,
-    # ... nobody does
+    # ... or no PS does
     (HandOverState.FREEZING, "nothing moves"): HandOverState.ADOPTING,
-    # what moves belongs to nobody now
+    # the buckets that move have no owner now
     (HandOverState.RELEASING, "all released"): HandOverState.ADOPTING,
-    # all PS of the new map have it: workers get it
+    # every PS of the new map has it: workers get it
     (HandOverState.ADOPTING, "all adopted"): HandOverState.SETTLED,
-    # the owners of before are to have everything again: first it is known what counts ...
+    # the present owners keep or get back all buckets: the committed batches must be reported first ...
     (HandOverState.FREEZING, "call back"): HandOverState.FREEZING,
-    # ... then whoever has taken something lets go again
+    # ... then PS that may have taken buckets release them
     (HandOverState.RELEASING, "call back"): HandOverState.RELEASING,
     (HandOverState.ADOPTING, "call back"): HandOverState.RELEASING,
-    # PS are gone for good: everything goes back but what was theirs, which others make anew
+    # PS are lost with their host: their buckets go to other PS, which rebuild them; all others go back
     (HandOverState.NEW, "gone"): HandOverState.NEW,
     (HandOverState.SETTLED, "gone"): HandOverState.FREEZING,
     (HandOverState.FREEZING, "gone"): HandOverState.FREEZING,
@@ -71,20 +86,20 @@ TRANSITIONS: dict[tuple[HandOverState, str], HandOverState] = {
 
 
 class SendMap(msgspec.Struct, frozen=True):
-    """These incarnations learn this map, and answer Ready with its epoch. `moved`: (table, bucket) whose rows come from
-    another host; `remade`: whose rows are lost, and are made anew."""
+    """Send this map to these incarnations, which answer Ready with its epoch. moved: (table, bucket) whose rows come
+    from another host. remade: (table, bucket) whose rows are lost, and which the new owner rebuilds."""
 
     servers: tuple[ProcessId, ...]
     shard_map: ShardMap
     committed: tuple[CommittedBatch, ...] = ()
     moved: tuple[tuple[int, int], ...] = ()
-    settles: bool = False  # everything staged is settled by `committed`
+    settles: bool = False  # staged pushes of batches that are not in `committed` are dropped
     remade: tuple[tuple[int, int], ...] = ()
 
 
 class Publish(msgspec.Struct, frozen=True):
-    """Workers learn this map. `moved`: buckets that have another owner than before; `began_s`: when it began;
-    `remade`: (table, bucket) whose rows were made anew."""
+    """Send this map to the workers. moved: number of buckets with a new owner. began_s: when the hand-over began.
+    remade: (table, bucket) whose rows were rebuilt."""
 
     shard_map: ShardMap
     incarnations: tuple[ProcessId, ...]
@@ -97,23 +112,26 @@ HandOverEffect = SendMap | Publish
 
 
 class HandOver:
-    """Every method returns the effects to perform, in order. `shard_map`: the owners to begin with, of epoch 0. left:
-    what dead workers had committed, when PS have to settle first what those had staged for other owners."""
+    """The shard map of a run, and the hand-over under way. Every method returns the effects to perform, in order.
+
+    shard_map: the first owners, with epoch 0. left: after the death of a supervisor, the batches that its workers had
+    committed; PS settle all staged pushes by it before anything else.
+    """
 
     def __init__(self, shard_map: ShardMap, left: tuple[CommittedBatch, ...] | None = None) -> None:
         self.state = HandOverState.NEW
-        self.present = shard_map  # as workers know it; until the first is published, as they will
+        self.present = shard_map  # the map that workers have; before the first one is published, the one they will get
         self._target = shard_map
         self._step = shard_map  # the map of this step, with its epoch
         self._committed: tuple[CommittedBatch, ...] = left or ()
         self._settles = left is not None  # until the first map is published
         self._moved: tuple[tuple[int, int], ...] = ()
         self._remade: frozenset[tuple[int, int]] = frozenset()
-        self._is_released = False  # whoever had to has let go: others may have taken it
+        self._is_released = False  # all releases are done: new owners may have taken the buckets
         self._participants: frozenset[int] = frozenset()  # of this step
         self._waiting: set[int] = set()
         self._connected: dict[int, ProcessId] = {}
-        self._told: set[ProcessId] = set()  # connected incarnations that have had a map
+        self._told: set[ProcessId] = set()  # connected incarnations that were sent a map
         self._owners: tuple[ShardMap, frozenset[int]] | None = None  # of the target
         self._began_s = 0.0
 
@@ -121,16 +139,17 @@ class HandOver:
 
     @property
     def is_settled(self) -> bool:
-        """Nothing goes on, and the PS of the map are the incarnations that it was published with, or have just died."""
+        """No hand-over is under way. The PS of the map are the incarnations it was published with; some may have just
+        died."""
         return self.state == HandOverState.SETTLED
 
     @property
     def owners(self) -> frozenset[int]:
-        """PS that own something, or left something that only their successors may touch: none of them may be
-        missing."""
+        """PS that must run, whether or not the plan has them: they own buckets, or their predecessor left staged pushes
+        that only they may settle."""
         if self.state in (HandOverState.FREEZING, HandOverState.RELEASING):
             return self.present.servers() | self._target.servers() | self._participants
-        if self._owners is None or self._owners[0] is not self._target:  # asked for at every turn: thousands of buckets
+        if self._owners is None or self._owners[0] is not self._target:  # cached: read every turn, thousands of buckets
             self._owners = self._target, self._target.servers()
         return self._owners[1]
 
@@ -139,25 +158,25 @@ class HandOver:
     def begin(
         self, target: ShardMap, now_s: float, moved: tuple[tuple[int, int], ...] = ()
     ) -> tuple[HandOverEffect, ...]:
-        """From the present owners to those of `target` (its epoch is of no account), in state `settled` only. moved:
-        (table, bucket) whose rows come from another host."""
+        """Begins a hand-over from the present owners to those of `target` (its epoch is ignored). Allowed in state
+        `settled` only. moved: (table, bucket) whose rows come from another host."""
         self._move("begin")
         self._target, self._began_s, self._moved = target, now_s, moved
         return self._ask(self.present, {self.present.dense_owner})
 
     def call_back(self) -> tuple[HandOverEffect, ...]:
-        """Everything goes back to the present owners; before it is settled only."""
+        """Returns all buckets to the present owners. Allowed until the hand-over is settled."""
         before, self._target, self._moved = self._target, self.present, ()
         self._move("call back")
         if self.state == HandOverState.FREEZING:
             return ()
-        # Also those that have not said Ready: they may take what they are to have before they hear of this.
+        # PS that have not answered Ready are included: they may adopt their buckets before this message arrives.
         concerned = _losers(self.present, before) | _losers(before, self.present)
         return self._ask(without_moving(self.present, before), concerned)
 
     def gone(self, servers: frozenset[int], takers: Sequence[int], now_s: float) -> tuple[HandOverEffect, ...]:
-        """These PS and all their rows are lost for good: takers, PS that are left, make them anew. The owner of the
-        dense vector is none of them."""
+        """These PS and all their rows are lost. takers: PS that own and rebuild the lost buckets. The dense owner must
+        not be one of the lost PS."""
         before, was = without_servers(self._target, servers), self.state
         self.present = without_servers(self.present, servers)
         self._remade |= set(self.present.buckets_of(NOBODY))
@@ -165,7 +184,7 @@ class HandOver:
         for server in servers & set(self._connected):
             self._told.discard(self._connected.pop(server))
         self._move("gone")
-        if was == HandOverState.NEW:  # all rows are still to be made
+        if was == HandOverState.NEW:  # no rows exist yet
             self.present, self._step, self._remade = self._target, self._target, frozenset()
             return ()
         if was == HandOverState.SETTLED:
@@ -177,8 +196,8 @@ class HandOver:
         return self._ask(without_moving(self.present, before), concerned or {self.present.dense_owner})
 
     def connected(self, server: ProcessId, now_s: float) -> tuple[HandOverEffect, ...]:
-        """A PS incarnation has come: of an owner it takes up what its predecessor left, any other learns who owns
-        what."""
+        """A PS incarnation has connected. A new incarnation of an owner starts a hand-over or joins the one under way;
+        any other PS is only sent the map."""
         self._connected[server.index] = server
         if self.state == HandOverState.NEW:
             self._move("first map")
@@ -187,12 +206,12 @@ class HandOver:
             return first if server.index in self._participants else self._send((server,))
         if server.index in self._participants or server.index not in self.owners:
             return self._send((server,))
-        return self.begin(self.present, now_s) if self.is_settled else ()  # its step will come
+        return self.begin(self.present, now_s) if self.is_settled else ()  # a later step sends it the map
 
     def ready(
         self, server: ProcessId, shard_map_epoch: int, committed: tuple[CommittedBatch, ...] = ()
     ) -> tuple[HandOverEffect, ...]:
-        """A PS has the map of this epoch. Answers of incarnations and of epochs that are not asked have no effect."""
+        """A PS has adopted the map of this epoch. An answer that is not awaited has no effect."""
         is_asked = self._connected.get(server.index) == server and server.index in self._waiting
         if not is_asked or shard_map_epoch != self._step.epoch:
             return ()
@@ -202,7 +221,7 @@ class HandOver:
         return () if self._waiting else self._step_done()
 
     def lost(self, server: ProcessId) -> None:
-        """A PS incarnation has ended. Whoever takes part in this step is waited for again."""
+        """A PS incarnation has ended. If it takes part in this step, the step waits for its next incarnation."""
         if self._connected.get(server.index) == server:
             del self._connected[server.index]
             self._told.discard(server)
@@ -218,7 +237,7 @@ class HandOver:
             raise IllegalTransitionError("the shard map", self.state.value, event) from None
 
     def _ask(self, shard_map: ShardMap, participants: Iterable[int]) -> tuple[HandOverEffect, ...]:
-        """A step begins, under an epoch of its own."""
+        """Begins a step with a new epoch, and sends its map to the participants that are connected."""
         self._step = msgspec.structs.replace(shard_map, epoch=self._step.epoch + 1)
         self._participants = frozenset(participants)
         self._waiting = set(self._participants)
@@ -227,8 +246,9 @@ class HandOver:
         )
 
     def _send(self, servers: tuple[ProcessId, ...]) -> tuple[SendMap, ...]:
-        """The map of this step. Whoever must let go and has had no map yet takes up first all that its predecessor had,
-        or pushes that this left would never be applied. (Unless that had let go before all was called back.)"""
+        """Sends the map of this step. A new incarnation that has to release buckets is first sent the map in which it
+        owns them, so that it applies the pushes that its predecessor staged; not, however, in a call back after all
+        releases, because the predecessor had released its buckets already."""
         fresh = tuple(server for server in servers if server not in self._told)
         self._told.update(fresh)
         moved = self._moved if self.state == HandOverState.ADOPTING else ()
@@ -260,7 +280,7 @@ class HandOver:
 
 
 def _losers(before: ShardMap, after: ShardMap) -> frozenset[int]:
-    """PS that own something before that they do not own after."""
+    """PS that own a bucket or the dense vector in `before` and do not own it in `after`."""
     pairs = [(before.dense_owner, after.dense_owner)]
     for row, now in zip(before.owners, after.owners, strict=True):
         pairs += zip(row, now, strict=True)
@@ -268,14 +288,14 @@ def _losers(before: ShardMap, after: ShardMap) -> frozenset[int]:
 
 
 def with_dense_owner_on_host_0(goal: ShardMap, wanted: Collection[int], hosts: Mapping[int, int]) -> ShardMap:
-    """The dense vector lies in the arena of host 0, so a PS there has to own it. wanted: the PS of the plan; hosts:
-    PS -> its host. Raises JobFailedError when no PS of the plan is there."""
+    """The same map, with a PS of host 0 as dense owner, because the dense vector is in the arena of host 0. wanted: the
+    PS of the plan. hosts: PS -> its host. Raises JobFailedError when no PS of the plan is on host 0."""
     if hosts[goal.dense_owner] == 0:
         return goal
     owners = [index for index in sorted(wanted) if hosts[index] == 0]
     if not owners:
         raise JobFailedError(
-            f"the plan has PS {sorted(wanted)}, none of which is on host 0, where the dense vector is",
-            hint="this is a fault of whoever made the plan",
+            f"no PS of the plan ({sorted(wanted)}) is on host 0, but the dense vector needs a PS there",
+            hint="this is a bug in elastichost; please report it with the run directory",
         )
     return msgspec.structs.replace(goal, dense_owner=owners[0])

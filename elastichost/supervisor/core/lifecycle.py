@@ -1,11 +1,26 @@
-"""The life of one process, as a table. Pure: a state and an event give the next state.
+"""The life of one process, as a transition table. Pure: a state and an event give the next state.
+
+Rules:
+
+1. A state is an observed fact, never a request. `stopping` means that Stop was sent; only the exit of the process
+   makes it `exited`.
+2. A process ends as `exited` only if it exits with code 0 after Stop was sent or after it has drained. Every other end
+   is `failed`.
+3. A transition that is not in the table raises IllegalTransitionError.
+
+States:
 
     requested -> started -> connected -> ready -> running -> stopping -> exited
                                                      |-> draining -> drained -> stopping
-    any of them -> reporting | killing -> failed
+    any live state -> reporting | killing -> failed
 
-A state is what has been *seen*, never what was asked for: `stopping` means that Stop was sent, only the exit of the
-process makes it `exited`.
+Theory of operation. The launcher reports the pid (`started`) and the exit. Messages of the process give `connected`
+(Hello), `ready` (Ready), `drained` (Drained) and `reporting` (a failure report). The supervisor's own messages give
+`running` (work was sent), `draining`, `stopping` and `killing`.
+
+Messages and requests cross on their way, so the table has entries for late ones: a process that is stopping or being
+killed may still send Hello, Ready, Drained or a failure report; this changes nothing. A process that is to be stopped
+or killed before its pid is reported goes to `killing`, and SIGKILL is sent when the pid is reported.
 """
 
 from __future__ import annotations
@@ -18,18 +33,18 @@ __all__ = ["LIVE", "TRANSITIONS", "LifecycleEvent", "State", "next_state"]
 
 
 class State(StrEnum):
-    REQUESTED = "requested"  # asked of the fork server
-    STARTED = "started"  # its pid is known
-    CONNECTED = "connected"  # it said Hello
-    READY = "ready"  # built (worker), owns its buckets (PS), has described the model (probe)
-    RUNNING = "running"  # has work: a worker with a lease, a PS that workers know of
-    DRAINING = "draining"  # asked to finish its batch and give its leases back
-    DRAINED = "drained"  # holds nothing any more
-    REPORTING = "reporting"  # told us of an error; its exit follows
-    KILLING = "killing"  # SIGKILL was sent
+    REQUESTED = "requested"  # the fork server was asked to start it
+    STARTED = "started"  # its pid is reported
+    CONNECTED = "connected"  # it has sent Hello
+    READY = "ready"  # a worker has built the model, a PS has its buckets, the probe has described the model
+    RUNNING = "running"  # it has work: a worker was sent a lease, a PS is in the map that workers have
+    DRAINING = "draining"  # it was asked to finish its batch and give its leases back
+    DRAINED = "drained"  # it holds no lease
+    REPORTING = "reporting"  # it has reported an error; its exit follows
+    KILLING = "killing"  # SIGKILL was sent, or will be
     STOPPING = "stopping"  # Stop was sent
-    EXITED = "exited"  # ended as asked
-    FAILED = "failed"  # ended otherwise
+    EXITED = "exited"  # it ended as it was asked to
+    FAILED = "failed"  # it ended in any other way
 
 
 class LifecycleEvent(StrEnum):
@@ -52,32 +67,32 @@ LIVE = frozenset(State) - {State.EXITED, State.FAILED}
 TRANSITIONS: dict[tuple[State, LifecycleEvent], State] = {
     # the fork server answered with a pid
     (State.REQUESTED, LifecycleEvent.SPAWNED): State.STARTED,
-    # the fork server refused, or died with the request in hand
+    # the fork server refused, or died before it answered
     (State.REQUESTED, LifecycleEvent.SPAWN_FAILED): State.FAILED,
-    # asked to go before it had a pid: it is killed as soon as it has one
+    # to be ended before its pid is reported: it is killed as soon as the pid is
     (State.REQUESTED, LifecycleEvent.STOP): State.KILLING,
     (State.REQUESTED, LifecycleEvent.KILL): State.KILLING,
     (State.KILLING, LifecycleEvent.SPAWNED): State.KILLING,
     (State.KILLING, LifecycleEvent.SPAWN_FAILED): State.FAILED,
-    # first message
+    # its first message
     (State.STARTED, LifecycleEvent.HELLO): State.CONNECTED,
-    # it can work now
+    # it can take work
     (State.CONNECTED, LifecycleEvent.READY): State.READY,
-    # a PS says Ready again for each newer shard map
+    # a PS sends Ready again for each newer shard map
     (State.READY, LifecycleEvent.READY): State.READY,
     (State.RUNNING, LifecycleEvent.READY): State.RUNNING,
-    # it was given work
+    # it was sent work
     (State.READY, LifecycleEvent.WORK): State.RUNNING,
     (State.RUNNING, LifecycleEvent.WORK): State.RUNNING,
-    # the plan does not want it any more, or the job is asked to stop
+    # it is not in the plan any more, or the run was asked to stop
     (State.CONNECTED, LifecycleEvent.DRAIN): State.DRAINING,
     (State.READY, LifecycleEvent.DRAIN): State.DRAINING,
     (State.RUNNING, LifecycleEvent.DRAIN): State.DRAINING,
-    # a worker that was connecting while it was drained still says Ready
+    # Drain was sent to a worker before its Ready had arrived
     (State.DRAINING, LifecycleEvent.READY): State.DRAINING,
-    # it holds no lease any more
+    # it has given all leases back
     (State.DRAINING, LifecycleEvent.DRAINED): State.DRAINED,
-    # asked to exit
+    # it was asked to exit
     (State.STARTED, LifecycleEvent.STOP): State.STOPPING,
     (State.CONNECTED, LifecycleEvent.STOP): State.STOPPING,
     (State.READY, LifecycleEvent.STOP): State.STOPPING,
@@ -85,14 +100,14 @@ TRANSITIONS: dict[tuple[State, LifecycleEvent], State] = {
     (State.DRAINING, LifecycleEvent.STOP): State.STOPPING,
     (State.DRAINED, LifecycleEvent.STOP): State.STOPPING,
     (State.STOPPING, LifecycleEvent.STOP): State.STOPPING,
-    # what was on its way when Stop was sent
+    # messages that were on their way when Stop or SIGKILL was sent
     (State.STOPPING, LifecycleEvent.HELLO): State.STOPPING,
     (State.STOPPING, LifecycleEvent.READY): State.STOPPING,
     (State.STOPPING, LifecycleEvent.DRAINED): State.STOPPING,
     (State.KILLING, LifecycleEvent.HELLO): State.KILLING,
     (State.KILLING, LifecycleEvent.READY): State.KILLING,
     (State.KILLING, LifecycleEvent.DRAINED): State.KILLING,
-    # it told us why it will exit
+    # it has reported why it will exit
     (State.STARTED, LifecycleEvent.REPORT): State.REPORTING,
     (State.CONNECTED, LifecycleEvent.REPORT): State.REPORTING,
     (State.READY, LifecycleEvent.REPORT): State.REPORTING,
@@ -100,13 +115,13 @@ TRANSITIONS: dict[tuple[State, LifecycleEvent], State] = {
     (State.DRAINING, LifecycleEvent.REPORT): State.REPORTING,
     (State.DRAINED, LifecycleEvent.REPORT): State.REPORTING,
     (State.REPORTING, LifecycleEvent.REPORT): State.REPORTING,
-    # an error while it stops: the exit decides what it was
+    # an error while it stops: its exit code decides whether it failed
     (State.STOPPING, LifecycleEvent.REPORT): State.STOPPING,
     (State.KILLING, LifecycleEvent.REPORT): State.KILLING,
-    # it reported and still does not exit, or it is told to stop meanwhile
+    # it was asked to stop or drain after it has reported an error
     (State.REPORTING, LifecycleEvent.STOP): State.REPORTING,
     (State.REPORTING, LifecycleEvent.DRAIN): State.REPORTING,
-    # it does not answer, or does not stop in time
+    # it hangs, does not stop in time, or has sent impossible figures
     (State.STARTED, LifecycleEvent.KILL): State.KILLING,
     (State.CONNECTED, LifecycleEvent.KILL): State.KILLING,
     (State.READY, LifecycleEvent.KILL): State.KILLING,
@@ -117,7 +132,7 @@ TRANSITIONS: dict[tuple[State, LifecycleEvent], State] = {
     (State.STOPPING, LifecycleEvent.KILL): State.KILLING,
     (State.KILLING, LifecycleEvent.KILL): State.KILLING,
     (State.KILLING, LifecycleEvent.STOP): State.KILLING,
-    # the exits: only a process that was asked to stop, or holds nothing, may end well
+    # exits: rule 2 of this module
     (State.STOPPING, LifecycleEvent.EXIT_CLEAN): State.EXITED,
     (State.DRAINED, LifecycleEvent.EXIT_CLEAN): State.EXITED,
     (State.STOPPING, LifecycleEvent.EXIT_OTHER): State.FAILED,
@@ -140,7 +155,7 @@ TRANSITIONS: dict[tuple[State, LifecycleEvent], State] = {
 
 
 def next_state(process: str, state: State, event: LifecycleEvent) -> State:
-    """The state after `event`. Raises IllegalTransitionError naming the process, its state and the event."""
+    """The state after `event`. Raises IllegalTransitionError with the process, its state and the event."""
     try:
         return TRANSITIONS[state, event]
     except KeyError:

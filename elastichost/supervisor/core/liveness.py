@@ -1,14 +1,19 @@
-"""When a process that gives no sign of progress counts as hung. Pure.
+"""When a process that reports no progress counts as hung. Pure.
 
-Its work loop gives a sign every half second, but not within a call: a batch, a page that comes from the disk. So
-silence alone says little. What the kernel says of a silent process decides how long it is waited for:
+The work loop of a process reports progress every half second, but not within one call: a batch, or a page fault that
+reads from disk. So silence alone does not show a hang. The kernel's state of the silent process decides how long the
+supervisor waits:
 
-    stopped (SIGSTOP)                          not at all: nobody will wake it but who stopped it
-    sleeps, and no thread of it computes       SILENCE_S, when it has worked before and never was silent like this:
-                                               it waits for something that does not come
-    computes, or waits for the disk            `hang_timeout_s`, or several times its longest silence so far: a slow
-                                               batch and an endless loop look alike
-    has not worked yet                         FIRST_FACTOR times that: first batches compile, and touch every page
+    kernel state of the process                how long it may be silent
+    stopped (SIGSTOP)                          SILENCE_S: it cannot continue until it gets SIGCONT
+    asleep, and used no CPU for IDLE_S         SILENCE_S, if it has worked before and this silence is more than
+                                               LONGEST_FACTOR times its longest one: it may wait for a lost message
+    computing, or waiting for a device         `hang_timeout_s`, or LONGEST_FACTOR times its longest silence if that is
+                                               more: a slow batch cannot be told from an endless loop
+    has not worked yet                         FIRST_FACTOR times `hang_timeout_s`: the first batches compile kernels
+                                               and touch every page
+
+A process that counts as hung is killed by the reconciler. Its next incarnation starts with fresh `Signs`.
 """
 
 from __future__ import annotations
@@ -18,16 +23,16 @@ import msgspec
 __all__ = ["IDLE_S", "SILENCE_S", "Signs", "hang_reason"]
 
 SILENCE_S = 3.0
-IDLE_S = 1.5  # without a tick of the clock of CPU time: one look would prove nothing
+IDLE_S = 1.5  # without CPU time used: one observation of a sleeping process proves nothing
 LONGEST_FACTOR = 4.0
 FIRST_FACTOR = 3.0
 _STOPPED, _SLEEPS = "T", "S"
 
 
 class Signs(msgspec.Struct, frozen=True):
-    """Of one incarnation. `state`: the kernel's letter ("" while nobody had to look); `idle_s`: for how long it has
-    used no CPU time; `longest_s`: its longest silence that ended, 0 before it has worked; `has_worked`: batches done,
-    requests answered."""
+    """Signs of life of one incarnation. state: the kernel's state letter, "" while it was not needed. idle_s: how long
+    it has used no CPU time. longest_s: its longest silence that has ended, 0 before it has worked. has_worked: it has
+    trained a batch or answered a request."""
 
     state: str = ""
     idle_s: float = 0.0
@@ -36,14 +41,14 @@ class Signs(msgspec.Struct, frozen=True):
 
 
 def hang_reason(silent_s: float, signs: Signs, hang_timeout_s: float) -> str:
-    """Why a process that works, and has been silent for so long, counts as hung; "" while it does not."""
+    """Why a process that is silent for `silent_s` counts as hung; "" while it does not."""
     if silent_s <= min(SILENCE_S, hang_timeout_s):
         return ""
     if signs.state == _STOPPED:
-        return f"no progress for {silent_s:.1f} s: it was stopped by a signal"
+        return f"no progress for {silent_s:.1f} s: it is stopped by a signal"
     is_unusual = signs.has_worked and silent_s > LONGEST_FACTOR * signs.longest_s
     if signs.state == _SLEEPS and signs.idle_s >= IDLE_S and is_unusual:
-        return f"no progress for {silent_s:.1f} s: it sleeps and waits for something that does not come"
+        return f"no progress for {silent_s:.1f} s: it sleeps and has used no CPU time for {signs.idle_s:.1f} s"
     return f"no progress for {silent_s:.1f} s" if silent_s > _patience_s(signs, hang_timeout_s) else ""
 
 

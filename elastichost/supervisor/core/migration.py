@@ -1,16 +1,28 @@
-"""Buckets go from one host's arena to another's, a round of them at a time. Pure.
+"""Moves buckets from one host's arena to another host's, one round of buckets at a time. Pure.
+
+Rules:
+
+1. A bucket is copied only while its PS sees every change of its rows. So no worker may change them in place meanwhile.
+2. Training continues during the copy. Only the hand-over at the end stops requests to these buckets.
+3. The move is committed by one line of the journal, after every new owner has all rows and before workers get the map.
+   Before this line a round can be aborted: the buckets stay with, or go back to, their old owners.
+4. The old owners free the memory only after the commit; after an abort the new owners free their copies.
+5. A round has at most ROUND_BYTES, or one larger bucket, so that its hand-over is short.
+
+States:
 
     planned [-> unmapping] -> copying -> draining -> committed -> released
        \\-----------\\-----------\\----------\\----> aborted
 
-planned: the PS that have the buckets say how large they are, and so many are taken as one round may have. unmapping,
-where workers use rows in place: a shard map says that these buckets are served to everybody, and every worker of the
-hosts they are on answers once it changes no row of them by itself any more, so that their PS see every change. copying:
-their new owners fetch them while they are used where they are. draining: they are handed over (`handover`); a new owner
-says Ready when the last row has come. committed: a line of the journal says that they have moved, then workers learn
-it. released: the old owners have given the memory back. aborted, before that line only: the buckets stay where they
-are, or go back, and what was copied is thrown away. Whoever dies is asked again in its next incarnation; after several
-deaths the round is given up.
+Theory of operation. `planned`: the old owners report the sizes of the buckets, and one round of them is chosen.
+`unmapping` (only where workers use rows in place): a shard map marks the buckets as served, and every worker on their
+hosts answers when it changes none of their rows in place any more. `copying`: the new owners fetch the rows.
+`draining`: the hand-over of these buckets runs (`core.handover`); a new owner answers Ready when it has the last rows.
+`committed`: the journal has the line, and workers are sent the map. `released`: the old owners have freed the memory.
+
+A kill: the next incarnation of a PS gets the same request again, and copies from or to the dead incarnation are made
+again. After more than MOST_DEATHS deaths the round is aborted. A worker that ends counts as unmapped. When a host is
+lost (`gone`), a round that includes it or is draining is aborted; after the commit the round ends without it.
 """
 
 from __future__ import annotations
@@ -37,8 +49,8 @@ __all__ = [
     "Move",
 ]
 
-ROUND_BYTES = 128 << 20  # their hand-over takes about 0.1 s; a bucket that is larger is a round of its own
-MOST_DEATHS = 4  # of those that take part in a round
+ROUND_BYTES = 128 << 20  # a hand-over of this size takes about 0.1 s; a larger bucket is a round of its own
+MOST_DEATHS = 4  # deaths of PS that take part in a round; one more aborts it
 
 
 class MigrationState(StrEnum):
@@ -52,18 +64,19 @@ class MigrationState(StrEnum):
 
 
 TRANSITIONS: dict[tuple[MigrationState, str], MigrationState] = {
-    # it is known how large they are, and nobody but their PS changes them ...
+    # all sizes are reported, and only PS change these buckets ...
     (MigrationState.PLANNED, "measured"): MigrationState.COPYING,
-    # ... or workers do, too ...
+    # ... or workers may change them in place
     (MigrationState.PLANNED, "measured, mapped"): MigrationState.UNMAPPING,
-    # ... until all that may have done so have said that they do not
+    # no worker changes them in place any more
     (MigrationState.UNMAPPING, "unmapped"): MigrationState.COPYING,
-    # everything is copied but what changes all the time: the hand-over begins
+    # all rows are copied, except those that changed since: the hand-over begins
     (MigrationState.COPYING, "drain"): MigrationState.DRAINING,
-    # every new owner has all rows; the journal says so next
+    # every new owner has all rows; the line of the journal follows
     (MigrationState.DRAINING, "adopted"): MigrationState.COMMITTED,
+    # every old owner has freed the memory
     (MigrationState.COMMITTED, "all forgotten"): MigrationState.RELEASED,
-    # the plan is another one, a new owner has no room, or PS die again and again
+    # the plan changed, a new owner has no memory left, PS died too often, or a host is lost
     (MigrationState.PLANNED, "abort"): MigrationState.ABORTED,
     (MigrationState.UNMAPPING, "abort"): MigrationState.ABORTED,
     (MigrationState.COPYING, "abort"): MigrationState.ABORTED,
@@ -72,7 +85,7 @@ TRANSITIONS: dict[tuple[MigrationState, str], MigrationState] = {
 
 
 class Move(msgspec.Struct, frozen=True, order=True):
-    """A bucket of a table, the PS that has it and the one that gets it."""
+    """A bucket of a table, the PS that owns it and the PS that will own it."""
 
     table: int
     bucket: int
@@ -85,7 +98,7 @@ class Move(msgspec.Struct, frozen=True, order=True):
 
 
 class Measure(msgspec.Struct, frozen=True):
-    """Ask this incarnation how large these buckets are."""
+    """Ask this incarnation for the sizes of these buckets."""
 
     server: ProcessId
     request: int
@@ -93,7 +106,7 @@ class Measure(msgspec.Struct, frozen=True):
 
 
 class Copy(msgspec.Struct, frozen=True):
-    """This incarnation fetches these buckets, each from that incarnation."""
+    """Ask this incarnation to fetch buckets. moves: each with the incarnation that has its rows."""
 
     server: ProcessId
     number: int
@@ -101,13 +114,13 @@ class Copy(msgspec.Struct, frozen=True):
 
 
 class CallBack(msgspec.Struct, frozen=True):
-    """The hand-over that was begun leads back to where it began."""
+    """Call back the hand-over that has begun."""
 
     reason: str
 
 
 class Forget(msgspec.Struct, frozen=True):
-    """This incarnation frees the memory of these buckets."""
+    """Ask this incarnation to free the memory of these buckets."""
 
     server: ProcessId
     request: int
@@ -115,7 +128,7 @@ class Forget(msgspec.Struct, frozen=True):
 
 
 class Keep(msgspec.Struct, frozen=True):
-    """Nobody copies these buckets of this incarnation any more."""
+    """Tell this incarnation that its buckets are not copied any more."""
 
     server: ProcessId
     buckets: tuple[tuple[int, int], ...]
@@ -125,9 +138,9 @@ MigrationEffect = Measure | Copy | CallBack | Forget | Keep
 
 
 class Migration:
-    """One round. moves: all that are to be made; `moves` are those of this round once it copies. numbers: of requests,
-    no two the same, growing. are_mapped: workers use rows of these buckets in place. Every method returns the effects
-    to perform, in order."""
+    """One round of moves. Every method returns the effects to perform, in order. moves: all moves to make; the
+    attribute has those of this round only after `planned`. numbers: of requests, increasing. are_mapped: workers use
+    these rows in place."""
 
     def __init__(
         self,
@@ -139,18 +152,18 @@ class Migration:
     ) -> None:
         self.state = MigrationState.PLANNED
         self.moves = tuple(sorted(moves))
-        self.bytes = 0  # of the rows and all that goes with them, as they were fetched
+        self.bytes = 0  # bytes that were fetched: rows, their state and index
         self.reason = ""  # why it was aborted
         self._numbers = numbers
         self._connected = {server.index: server for server in connected}
         self._sizes: dict[tuple[int, int], int] = {}
-        self._requests: dict[int, int] = {}  # PS -> number of the last request that it has not answered
+        self._requests: dict[int, int] = {}  # PS -> number of its unanswered request
         self._last_copy: dict[int, int] = {}  # PS -> number of its last Copy
         self._copied: dict[int, int] = {}  # PS -> bytes
         self._deaths = 0
         self._are_mapped = are_mapped
-        self._served_epoch = 0  # since which workers know that these buckets are served
-        self._mapping: set[ProcessId] = set()  # workers that may still use them in place
+        self._served_epoch = 0  # epoch of the shard map that marks these buckets as served; 0: none yet
+        self._mapping: set[ProcessId] = set()  # workers that may still use these buckets in place
 
     # --- facts ----------------------------------------------------------------------------------------------
 
@@ -169,24 +182,24 @@ class Migration:
 
     @property
     def has_to_be_served(self) -> bool:
-        """Workers have to learn that they may not use these buckets in place."""
+        """A shard map that marks these buckets as served has to be published."""
         return self.state == MigrationState.UNMAPPING and not self._served_epoch
 
     @property
     def is_copied(self) -> bool:
-        """The hand-over may begin."""
+        """Every new owner has answered Copy: the hand-over may begin."""
         return self.state == MigrationState.COPYING and self.targets <= set(self._copied)
 
     @property
     def is_over(self) -> bool:
-        """Nothing is left to do."""
+        """The round has ended, and no request is unanswered."""
         if self.state == MigrationState.ABORTED:
             return not self._requests
         return self.state == MigrationState.RELEASED
 
     @property
     def needed(self) -> frozenset[int]:
-        """PS that must not be missing, whether they own something or not."""
+        """PS that must run, whether or not they own buckets."""
         match self.state:
             case MigrationState.COMMITTED | MigrationState.ABORTED:
                 return frozenset(self._requests)
@@ -213,29 +226,29 @@ class Migration:
         return () if self._are_mapped else self._copy(self.targets)
 
     def served(self, epoch: int, workers: Iterable[ProcessId]) -> tuple[MigrationEffect, ...]:
-        """Workers have been told by the shard map of this epoch; these may still use the buckets in place: all that
-        know an older one. Whoever comes later cannot."""
+        """The map of this epoch, in which the buckets are served, was sent to workers. workers: those that may have an
+        older map, and so may still use the buckets in place. Workers that connect later never do."""
         if not self.has_to_be_served:
             return ()
         self._served_epoch, self._mapping = epoch, set(workers)
         return self._unmapped()
 
     def unmapped(self, worker: ProcessId, epoch: int) -> tuple[MigrationEffect, ...]:
-        """It uses no row in place any more by a map older than this one."""
+        """A worker uses no row in place by a map older than `epoch` any more."""
         if self.state != MigrationState.UNMAPPING or not 0 < self._served_epoch <= epoch:
             return ()
         self._mapping.discard(worker)
         return self._unmapped()
 
     def worker_lost(self, worker: ProcessId) -> tuple[MigrationEffect, ...]:
-        """An incarnation has ended: it changes nothing any more."""
+        """A worker incarnation has ended, so it changes no rows any more."""
         if self.state != MigrationState.UNMAPPING or worker not in self._mapping:
             return ()
         self._mapping.discard(worker)
         return self._unmapped()
 
     def copied(self, server: ProcessId, number: int, bytes_: int, failure: str = "") -> tuple[MigrationEffect, ...]:
-        """The answer to Copy. A failure may come later than that, too, within the hand-over."""
+        """A PS has answered Copy. It may also report a failure later, during the hand-over."""
         is_asked = self.state in (MigrationState.COPYING, MigrationState.DRAINING)
         if not is_asked or number != self._last_copy.get(server.index):
             return ()
@@ -246,25 +259,26 @@ class Migration:
         return ()
 
     def drain(self) -> None:
-        """The hand-over of exactly these buckets begins."""
+        """The hand-over of the buckets of this round begins."""
         self._move("drain")
 
     def adopted(self) -> None:
-        """Every new owner has all rows. What follows at once: the line of the journal, and that workers learn it."""
+        """Every new owner has all rows. The caller then writes the line of the journal and sends workers the map."""
         self._move("adopted")
         self.bytes = sum(self._copied.values())
         self._requests.clear()
 
     def published(self) -> tuple[MigrationEffect, ...]:
-        """No worker asks the old owners any more, or they refuse it."""
+        """Workers were sent the new map: the old owners may free the memory, because they refuse older requests."""
         return self._forget(self.sources)
 
     def forgotten(self, server: ProcessId, request: int) -> None:
+        """A PS has freed the memory of its buckets."""
         if self._answers(server, request) and self.state == MigrationState.COMMITTED and not self._requests:
             self._move("all forgotten")
 
     def abort(self, reason: str) -> tuple[MigrationEffect, ...]:
-        """Before it is committed only."""
+        """Ends the round without moving its buckets. Allowed before the commit only."""
         was = self.state
         self._move("abort")
         self.reason = reason
@@ -279,7 +293,7 @@ class Migration:
         return (*back, *keeps, *self._forget(self.targets))
 
     def connected(self, server: ProcessId) -> tuple[MigrationEffect, ...]:
-        """An incarnation of a PS has come: it is asked what the one before was asked."""
+        """A PS incarnation has connected: it gets the request that the incarnation before had."""
         self._connected[server.index] = server
         match self.state:
             case MigrationState.PLANNED if server.index in self.sources:
@@ -293,7 +307,7 @@ class Migration:
                 return ()
 
     def lost(self, server: ProcessId) -> tuple[MigrationEffect, ...]:
-        """An incarnation has ended. What was copied from it or to it is copied anew."""
+        """A PS incarnation has ended. Copies from it or to it have to be made again."""
         if self._connected.get(server.index) != server:
             return ()
         del self._connected[server.index]
@@ -305,16 +319,15 @@ class Migration:
                 self._requests.pop(move.target, None)
         self._deaths += 1
         if self._deaths > MOST_DEATHS:
-            return self.abort(f"PS that take part in it died {self._deaths} times")
+            return self.abort(f"parameter servers that take part in it died {self._deaths} times")
         return ()
 
     def gone(self, servers: frozenset[int], reason: str) -> tuple[MigrationEffect, ...]:
-        """Incarnations that have ended and will have no successors: with them the round is given up, or what is left of
-        it is done without them."""
+        """These PS are lost with their host. The round is aborted, or ends without them."""
         for index in servers:
             self._connected.pop(index, None)
         is_early = (self.state, "abort") in TRANSITIONS
-        # A hand-over is called back, whoever of its PS are gone.
+        # The loss of any PS calls a hand-over back, so a round that is draining is aborted with it.
         is_hit = bool(servers & (self.sources | self.targets)) or self.state == MigrationState.DRAINING
         effects = self.abort(reason) if is_early and is_hit else ()
         for index in servers:
@@ -338,7 +351,7 @@ class Migration:
         return self._copy(self.targets)
 
     def _answers(self, server: ProcessId, request: int) -> bool:
-        """Whether this is the answer to what this incarnation was asked last."""
+        """Whether this answers the last request to this incarnation; the request is then done."""
         if self._connected.get(server.index) != server or self._requests.get(server.index) != request:
             return False
         del self._requests[server.index]
@@ -348,7 +361,7 @@ class Migration:
         return tuple(move.key for move in self.moves if source == move.source or target == move.target)
 
     def _one_round(self) -> Iterator[Move]:
-        """The first that fit, one at least."""
+        """The first moves that fit into ROUND_BYTES; at least one."""
         total_bytes = 0
         for number, move in enumerate(self.moves):
             total_bytes += self._sizes[move.key]
@@ -363,7 +376,7 @@ class Migration:
         return (Measure(self._connected[index], self._requests[index], self._of(source=index)),)
 
     def _copy(self, targets: Iterable[int]) -> tuple[MigrationEffect, ...]:
-        """For those of which every PS that has something for them is there."""
+        """Requests a copy for each target that is connected with all its sources."""
         effects: list[MigrationEffect] = []
         for target in sorted(targets):
             moves = [move for move in self.moves if move.target == target]
@@ -376,7 +389,7 @@ class Migration:
         return tuple(effects)
 
     def _forget(self, servers: Iterable[int]) -> tuple[MigrationEffect, ...]:
-        """Those that are not there are asked when they come."""
+        """Asks these PS to free memory; a PS that is not connected is asked when it connects."""
         effects: list[MigrationEffect] = []
         for index in sorted(servers):
             self._requests[index] = next(self._numbers)

@@ -1,4 +1,11 @@
-"""What a change of the plan is asked for with, and what it cost: first samples, hand-overs, throughput. Pure."""
+"""Checks the sizes that a `scale` command names, and measures what a plan change costs. Pure.
+
+A plan change is watched from the moment the new plan takes effect (`PlanChangeWatch`). It is over when every new worker
+has trained and AFTER_S has passed, or FIRST_SAMPLES_S after the processes match the plan: a new worker may get no
+lease, because no samples may be left. Measured are the time until the processes match the plan, the time until each new
+worker's first sample, the hand-overs, and how far and how long the throughput falls (`Dip`), compared with the rate
+before (`Pace`).
+"""
 
 from __future__ import annotations
 
@@ -16,50 +23,52 @@ __all__ = ["Dip", "Pace", "PlanChangeWatch", "figures_of", "gpu_refusal", "refus
 
 WINDOW_S = 0.2
 BEFORE_S = 2.0
-FIRST_SAMPLES_S = 5.0  # so long a newcomer is waited for when all else is done: there may be nothing to train
-AFTER_S = 1.0  # so long the throughput is watched when everyone trains
+FIRST_SAMPLES_S = 5.0  # how long a new worker's first sample is waited for: there may be no samples left to train
+AFTER_S = 1.0  # how long the throughput is watched after all new workers train
 
 
 def refusal(command: ScaleMsg, max_workers: int, max_servers: int, cores: int) -> RefusedMsg | None:
-    """Why these numbers cannot be; None when they can."""
+    """Why a `scale` command is refused; None when its numbers are in range. cores: of the job."""
     bounds = {"workers": max_workers, "servers": max_servers, "worker_cores": cores}
     asked: dict[str, int | None] = {name: getattr(command, name) for name in bounds}
     for name, most in bounds.items():
         value = asked[name]
         if value is not None and not 1 <= value <= most:
-            return RefusedMsg(f"{name}={value} cannot be", f"from 1 to {most} are possible", True)
+            return RefusedMsg(f"{name}={value} is out of range (1 to {most})", "", True)
     if not any(value is not None for value in asked.values()):
         return RefusedMsg("nothing to scale", f"name one of {', '.join(bounds)}", True)
     return None
 
 
 def gpu_refusal(command: ScaleMsg, most_workers: int) -> RefusedMsg | None:
-    """Why so many workers cannot share the GPUs; None when they can."""
+    """Why the GPUs cannot be shared by the workers of this command; None when they can. most_workers: the number of
+    workers that the shares of GPU memory were computed for."""
     if command.workers is None or command.workers <= most_workers:
         return None
     hint = (
-        f"a worker keeps its share of GPU memory for its life, and shares were cut for {most_workers} workers; "
-        f"resume the run with resources.workers = [1, {command.workers}]"
+        f"each worker keeps its share of GPU memory until it ends, and the shares are for {most_workers} workers at "
+        f"most; to use more, resume the run with resources.workers = [1, {command.workers}]"
     )
-    return RefusedMsg(f"workers={command.workers} cannot be", hint, True)
+    return RefusedMsg(f"workers={command.workers} is out of range (1 to {most_workers})", hint, True)
 
 
 # --- throughput -------------------------------------------------------------------------------------------------------
 
 
 class Pace:
-    """Samples applied over the last seconds."""
+    """Number of applied samples at moments of the last seconds, from which a rate is computed."""
 
     def __init__(self) -> None:
         self._points: deque[tuple[float, int]] = deque()
 
     def add(self, now_s: float, samples: int) -> None:
+        """samples: applied so far."""
         self._points.append((now_s, samples))
         while now_s - self._points[0][0] > BEFORE_S + WINDOW_S:
             self._points.popleft()
 
     def before(self) -> float:
-        """Samples a second: median of the windows of the last seconds, 0 when nothing was seen."""
+        """Samples per second: the median over windows of WINDOW_S in the last BEFORE_S; 0 when there are none."""
         windows = int((self._points[-1][0] - self._points[0][0]) / WINDOW_S) if self._points else 0
         if windows == 0:
             return 0.0
@@ -70,7 +79,8 @@ class Pace:
 
 @dataclass(slots=True)
 class Dip:
-    """The lowest rate since a moment, in windows, compared with the rate before; `samples`: applied at that moment."""
+    """The lowest rate, over windows of WINDOW_S, since `began_s`, compared with the rate before. samples: applied at
+    `began_s`."""
 
     began_s: float
     samples: int
@@ -84,7 +94,7 @@ class Dip:
         self._edge = self._last = (self.began_s, float(self.samples))
 
     def add(self, now_s: float, samples: int) -> None:
-        """At any moment, the more often the better."""
+        """samples: applied so far. More frequent calls give a more exact result."""
         point = (now_s, float(samples))
         while self._edge[0] + WINDOW_S <= now_s and now_s > self._last[0]:
             at_s = self._edge[0] + WINDOW_S
@@ -99,12 +109,13 @@ class Dip:
 
     @property
     def dip(self) -> float | None:
-        """Lowest rate over the rate before."""
+        """Lowest rate divided by the rate before; None: no rate was measured."""
         return self.lowest / self.rate_before if self.lowest is not None and self.rate_before > 0 else None
 
     @property
     def recovered_s(self) -> float | None:
-        """When it was back at nine tenths for good; 0.0: it never was below, None: it still is."""
+        """Seconds from `began_s` until the rate stayed at nine tenths of the rate before or more. 0.0: it was never
+        below; None: it still is, or no rate was measured before."""
         if self.rate_before <= 0 or self._low_until_s == self._edge[0]:
             return None
         return 0.0 if self._low_until_s is None else self._low_until_s - self.began_s
@@ -114,7 +125,7 @@ class Dip:
 
 
 def figures_of(reached: PlanReached) -> dict[str, Figure]:
-    """For programs: the answer to `scale --json`."""
+    """The figures in the answer to `scale --json`."""
     first = {f"worker-{index}": at_s for index, at_s in reached.first_sample_s.items()}
     return {
         **{f"{name}_before": getattr(reached.before, name) for name in Counts.__struct_fields__},
@@ -131,7 +142,7 @@ def figures_of(reached: PlanReached) -> dict[str, Figure]:
 
 @dataclass(slots=True)
 class PlanChangeWatch:
-    """A change of the plan under way. `newcomers`: new workers, each with the last incarnation of that name before."""
+    """A plan change under way. newcomers: index of each new worker -> the last incarnation of this name before."""
 
     before: Counts
     after: Counts
@@ -149,7 +160,8 @@ class PlanChangeWatch:
         return [index for index in self.newcomers if index not in self.first_sample_s]
 
     def observe(self, now_s: float, samples: int, trained: Collection[int], *, is_reached: bool) -> None:
-        """`trained`: those awaited that have a batch applied now; `is_reached`: what runs is what the plan wants."""
+        """samples: applied so far. trained: awaited workers that have a batch applied now. is_reached: the processes
+        match the plan."""
         since_s = now_s - self.dip.began_s
         self.first_sample_s.update({index: since_s for index in self.awaited if index in trained})
         self.dip.add(now_s, samples)
@@ -159,14 +171,14 @@ class PlanChangeWatch:
             self._all_train_s = since_s
 
     def is_over(self, now_s: float) -> bool:
-        """Everything there was to see has been seen."""
+        """Whether nothing is left to measure."""
         since_s = now_s - self.dip.began_s
         if self._all_train_s is not None:
             return since_s >= self._all_train_s + AFTER_S
         return self._reached_s is not None and since_s >= self._reached_s + FIRST_SAMPLES_S
 
     def figures(self) -> PlanReached:
-        """Call when it is over."""
+        """The measured costs. Call it when the change is over."""
         assert self._reached_s is not None
         return PlanReached(
             before=self.before,

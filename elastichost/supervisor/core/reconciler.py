@@ -1,8 +1,26 @@
-"""From what is and what should be to what has to be done, in order. Pure.
+"""Compares the processes of a run with its plan, and returns the actions that bring them nearer to it. Pure.
 
-Give up first (nothing else matters then), then kill what hangs, then start what is missing (PS before workers:
-workers wait for them). When that is there and the buckets are where they should be, move what runs on other cores than
-it should, and then drain and stop what is not wanted any more.
+Rules, in the order of the actions:
+
+1. GiveUp: the job fails when a process of the plan has reported an error that its next incarnation would report again
+   (USER_ERRORS), or has died more often than `resources.restarts` in `restart_window_s`. No other action is returned
+   with it.
+2. Kill: a process that does not start, hangs, does not drain, or does not exit in time.
+3. Spawn: a process that is in the plan and not running; PS before workers, because workers wait for PS.
+4. Repin: a process that runs on other cores, or with other threads, than the plan has. Only when all processes of the
+   plan are at work and the buckets are with the PS of the plan.
+5. Drain: a worker that is not in the plan, when rules 3 and 4 have nothing left to do or the plan has no workers. So
+   the old workers train until the new ones are at work. StopProcess: any other process that is not in the plan; it is
+   killed instead if it has not connected yet.
+
+A PS that owns buckets (`owners`) is kept, and started again after a death, even if the plan does not have it: it is
+stopped only after its buckets are handed over.
+
+Theory of operation. `reconcile` is level-triggered, like a Kubernetes controller: it is called every turn with all
+facts, has no memory, and returns only actions that are possible now. An action changes the state of the process (for
+example to `draining`), so the next turn does not return it again. A killed process is observed as `failed`; the next
+turn returns a Spawn with the next incarnation number, until the budget of restarts is spent. Deaths of kind "slow" (a
+straggler that was replaced) do not count against the budget, and processes that were ended on purpose leave no Death.
 """
 
 from __future__ import annotations
@@ -36,7 +54,7 @@ __all__ = [
 ]
 
 _AT_WORK = frozenset({State.READY, State.RUNNING})
-# Errors that the next incarnation would meet again: the job, its data or its host must change first.
+# Errors that the next incarnation would have again: the job, its data or its host must change first.
 USER_ERRORS = frozenset(
     {
         "ArenaFullError",
@@ -53,7 +71,8 @@ USER_ERRORS = frozenset(
 
 
 class Failure(msgspec.Struct, frozen=True):
-    """What a process said of its end. `error_type` is a class name of `errors`, or another exception's."""
+    """The error that a process reported before its end. error_type: the name of a class of `errors`, or of another
+    exception."""
 
     error_type: str
     message: str
@@ -63,9 +82,9 @@ class Failure(msgspec.Struct, frozen=True):
 
 
 class ObservedProcess(msgspec.Struct, frozen=True):
-    """The newest incarnation of one process. `since_s`: when it came into this state; `moved_s`: its last sign of
-    progress. `spec`: as it was started, with the cores and threads it has now; `asked`: with those it was told to take
-    last."""
+    """The newest incarnation of one process. since_s: when it entered this state. moved_s: its last sign of progress.
+    spec: how it was started, with its present cores and threads. asked: the same with the cores and threads of an
+    unconfirmed Repin; None: there is none."""
 
     process: ProcessId
     state: State
@@ -78,8 +97,9 @@ class ObservedProcess(msgspec.Struct, frozen=True):
 
 
 class Death(msgspec.Struct, frozen=True):
-    """One unasked end of an incarnation; one of kind "slow" was replaced, which costs nothing of the budget. `cause` is
-    for people: "signal 9 (SIGKILL)", "exit code 1", "hang". `incarnation` 0: not known."""
+    """One unexpected end of an incarnation. kind "slow": a straggler was replaced, which does not count against the
+    restart budget. cause: text for the user, such as "signal 9 (SIGKILL)" or "exit code 1". incarnation 0: not
+    known."""
 
     name: str  # "worker-0"
     at_s: float
@@ -89,6 +109,8 @@ class Death(msgspec.Struct, frozen=True):
 
 
 class Limits(msgspec.Struct, frozen=True):
+    """restarts: of each process in `restart_window_s`. Timeouts are for one state of a process."""
+
     restarts: int
     restart_window_s: float
     hang_timeout_s: float
@@ -99,7 +121,7 @@ class Limits(msgspec.Struct, frozen=True):
 
 
 class Spawn(msgspec.Struct, frozen=True):
-    """`is_restart`: the incarnation before was lost; otherwise it ended as asked, or there was none."""
+    """Start this incarnation. is_restart: the incarnation before was lost; False: it was stopped, or there was none."""
 
     spec: ProcessSpec
     incarnation: int
@@ -108,7 +130,7 @@ class Spawn(msgspec.Struct, frozen=True):
 
 
 class Repin(msgspec.Struct, frozen=True):
-    """The process goes on, on the cores and with the threads of `spec`."""
+    """Move a running process to the cores and threads of `spec`."""
 
     process: ProcessId
     spec: ProcessSpec
@@ -125,7 +147,7 @@ class StopProcess(msgspec.Struct, frozen=True):
 
 
 class Kill(msgspec.Struct, frozen=True):
-    """`kind` "unwanted": it holds nothing, so its end is no death."""
+    """Send SIGKILL. kind "unwanted": it holds neither leases nor buckets, so its end does not count as a death."""
 
     process: ProcessId
     kind: Literal["exit", "hang", "start", "slow", "unwanted"]
@@ -133,7 +155,7 @@ class Kill(msgspec.Struct, frozen=True):
 
 
 class GiveUp(msgspec.Struct, frozen=True):
-    """The job fails. `failure` is the process' own words where it had any."""
+    """The job fails. failure: the error that the process reported, if it reported one."""
 
     kind: Literal["failure", "restart budget", "hang"]
     process: ProcessId
@@ -154,10 +176,11 @@ def reconcile(
     *,
     is_handed_over: bool = True,
 ) -> tuple[Action, ...]:
-    """Actions that bring `observed` nearer to `plan`. `observed` holds the newest incarnation of each process ever
-    started; `deaths` is the restart history, oldest first. `owners`: PS that own buckets. They are kept, and started
-    again, whatever the plan says, until they have handed over. `is_handed_over`: the buckets are where the plan wants
-    them."""
+    """Actions that bring `observed` nearer to `plan`, in the order to perform them.
+
+    observed: the newest incarnation of each process that was ever started. deaths: oldest first. owners: indices of PS
+    that own buckets and so must run. is_handed_over: the PS of the plan own all buckets, as the plan has it.
+    """
     planned = {f"{spec.role}-{spec.index}": spec for spec in plan.processes}
     kept = {seen.process.name: seen.spec for seen in observed if seen.spec is not None and _owns(seen, owners)}
     wanted = {**kept, **planned}
@@ -187,15 +210,15 @@ def _owns(seen: ObservedProcess, owners: frozenset[int]) -> bool:
 
 
 def _lingering(seen: ObservedProcess, limits: Limits, now_s: float) -> Kill | None:
-    """It was told to exit, holds nothing, and is still there."""
+    """A kill for a process that was told to stop and has not exited in time."""
     state_s = now_s - seen.since_s
     if seen.state == State.STOPPING and state_s > limits.stop_timeout_s:
-        return Kill(seen.process, "unwanted", f"told to stop {state_s:.0f} s ago and has not exited")
+        return Kill(seen.process, "unwanted", f"it was told to stop {state_s:.0f} s ago and has not exited")
     return None
 
 
 def _repins(seen_wanted: Iterable[ObservedProcess], planned: dict[str, ProcessSpec]) -> list[Action]:
-    """What runs on other cores, or with other threads, than the plan says; each is told once."""
+    """A Repin for each process whose cores or threads differ from the plan; none is sent twice."""
     repins: list[Action] = []
     for seen in seen_wanted:
         spec, last = planned[seen.process.name], seen.asked or seen.spec
@@ -205,20 +228,21 @@ def _repins(seen_wanted: Iterable[ObservedProcess], planned: dict[str, ProcessSp
 
 
 def _overdue(seen: ObservedProcess, limits: Limits, now_s: float) -> Kill | None:
-    """A requested process has no pid to kill yet: the launcher watches over its fork server's answers itself."""
+    """A kill for a process that has been too long in its state, or hangs. A requested process is left out: it has no
+    pid yet, and the launcher itself checks that the fork server answers."""
     state_s, still_s = now_s - seen.since_s, now_s - seen.moved_s
     match seen.state:
         case State.STARTED | State.CONNECTED if state_s > limits.start_timeout_s:
-            reason = f"still {seen.state.value} after {state_s:.0f} s"
+            reason = f"it is still {seen.state.value} after {state_s:.0f} s"
             return Kill(seen.process, "start", reason)
         case State.READY | State.RUNNING | State.DRAINED if reason := hang_reason(
             still_s, seen.signs, limits.hang_timeout_s
         ):
             return Kill(seen.process, "hang", reason)
         case State.DRAINING if min(state_s, still_s) > limits.drain_timeout_s:
-            return Kill(seen.process, "hang", f"not drained after {state_s:.0f} s")
+            return Kill(seen.process, "hang", f"it has not drained after {state_s:.0f} s")
         case State.REPORTING if state_s > limits.report_timeout_s:
-            return Kill(seen.process, "exit", f"reported an error {state_s:.0f} s ago and has not exited")
+            return Kill(seen.process, "exit", f"it reported an error {state_s:.0f} s ago and has not exited")
         case _:
             return None
 
@@ -234,21 +258,24 @@ def _start(
     if seen is None:
         return Spawn(spec, 1, "in the plan, not running")
     if seen.state == State.DRAINED:
-        return StopProcess(seen.process, "it was not wanted when it was drained; its next incarnation is")
+        return StopProcess(seen.process, "it has drained, and the plan has it again: its next incarnation follows")
     if seen.state in LIVE:
         return None
     all_recent = [d for d in deaths if d.name == name and now_s - d.at_s <= limits.restart_window_s]
     recent = [death for death in all_recent if death.kind != "slow"]
     if len(recent) > limits.restarts:
         causes = "; ".join(dict.fromkeys(death.cause for death in recent))
-        said = f"{name} ended {len(recent)} times in {limits.restart_window_s:g} s ({causes})"
+        said = (
+            f"{name} ended {len(recent)} time{'s' * (len(recent) != 1)} in {limits.restart_window_s:g} s, and "
+            f"resources.restarts is {limits.restarts} ({causes})"
+        )
         kind: Literal["hang", "restart budget"] = "restart budget"
         if all(death.kind == "hang" for death in recent):
             kind = "hang"
         return GiveUp(kind, seen.process, said, seen.failure)
     if seen.state == State.EXITED:
-        return Spawn(spec, seen.process.incarnation + 1, f"in the plan again; {seen.process} had stopped")
-    cause = all_recent[-1].cause if all_recent else "it has stopped"
+        return Spawn(spec, seen.process.incarnation + 1, f"in the plan again; {seen.process} was stopped")
+    cause = all_recent[-1].cause if all_recent else "it was stopped, or its host was lost"
     is_restart = any(death.name == name and death.incarnation in (0, seen.process.incarnation) for death in deaths)
     return Spawn(spec, seen.process.incarnation + 1, f"{seen.process} ended: {cause}", is_restart)
 
@@ -267,7 +294,7 @@ def _unwanted(
             case State.CONNECTED | State.READY | State.RUNNING | State.DRAINED:
                 actions.append(StopProcess(seen.process, reason))
             case State.REQUESTED | State.STARTED:
-                actions.append(Kill(seen.process, "unwanted", f"not wanted and not connected yet: {reason}"))
+                actions.append(Kill(seen.process, "unwanted", f"not in the plan and not connected yet: {reason}"))
             case _:
                 pass
     return tuple(actions)
@@ -283,7 +310,7 @@ _ERROR_TYPES = {
 
 
 def error_of(failure: Failure) -> ElastichostError:
-    """The typed error that a process reported, as if it had been raised here."""
+    """The typed error that a process reported. An exception that `errors` does not define becomes JobFailedError."""
     kind = _ERROR_TYPES.get(failure.error_type)
     if kind is errors.ModelError:
         return errors.ModelError(failure.message, traceback_text=failure.traceback_text, hint=failure.hint)

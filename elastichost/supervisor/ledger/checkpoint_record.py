@@ -1,4 +1,4 @@
-"""What a checkpoint says of the run beside its rows: the ledger and the dense vector; and which checkpoint is read."""
+"""The supervisor's part of a checkpoint (ledger, dense vector, evaluations), and which checkpoint is read."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ __all__ = ["RunRecord", "find_checkpoint", "load_dense", "read_record"]
 
 
 class RunRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The supervisor's part of a checkpoint; the manifest carries it as its `ledger`."""
+    """The supervisor's part of a checkpoint; it is the field `ledger` of the manifest."""
 
     ledger: LedgerState
     dense_version: int
@@ -36,21 +36,21 @@ class RunRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def find_checkpoint(source: CheckpointSource, *, verify: bool = True) -> FoundCheckpoint:
-    """The newest good checkpoint, or the only one where a single one was named. `verify` reads its blocks, too. Raises
-    CheckpointError when there is none of the run that the source names."""
+    """The newest intact checkpoint of a source, or the one checkpoint that the source names. verify: its blocks are
+    read and checked too. Raises CheckpointError when the source has no checkpoint of its run."""
     if len(source.places) == 1 and (source.places[0] / MANIFEST_NAME).exists():
         return FoundCheckpoint(source.places[0], load_manifest(source.places[0]))
     found = latest(*source.places, verify=verify, run_id=source.run_id)
     if found is None:
         raise CheckpointError(
             f"no checkpoint in {source}",
-            hint="run the job anew, or begin from the checkpoint of another run with --from: nothing of it was saved",
+            hint="nothing of the run was saved: run the job again, or start from another run's checkpoint with --from",
         )
     return found
 
 
 def read_record(manifest: Manifest) -> RunRecord:
-    """Raises CheckpointError when the manifest carries no record of a run."""
+    """The supervisor's part of a checkpoint. Raises CheckpointError when the manifest has none or it is damaged."""
     try:
         return msgspec.json.decode(manifest.ledger, type=RunRecord)
     except msgspec.MsgspecError as error:
@@ -58,13 +58,13 @@ def read_record(manifest: Manifest) -> RunRecord:
 
 
 def load_dense(found: FoundCheckpoint, record: RunRecord) -> DenseState:
-    """The dense vector and its optimizer state. Raises CheckpointError naming the block."""
+    """The dense vector and its optimizer state, float32. Raises CheckpointError with the block that is damaged."""
     arrays: dict[str, npt.NDArray[np.float32]] = {}
     for block in found.manifest.blocks:
         if block.kind in ("dense", "dense_state"):
             arrays[block.kind] = np.asarray(read_block(found.directory, block), dtype=np.float32)
     if "dense" not in arrays or "dense_state" not in arrays:
-        raise CheckpointError(f"{found.directory} lacks the dense vector or its optimizer state")
+        raise CheckpointError(f"the checkpoint {found.directory} has no dense vector or no optimizer state for it")
     return DenseState(
         arrays["dense"], arrays["dense_state"], record.dense_version, record.dense_step, record.samples_applied
     )

@@ -1,4 +1,4 @@
-"""Whether to stop because the test set says that nothing is gained any more. Pure."""
+"""Early stopping: whether training ends because the test metric has not improved for several evaluations. Pure."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ __all__ = ["EarlyStop", "EarlyStopVerdict"]
 
 
 class EarlyStopVerdict(msgspec.Struct, frozen=True):
-    """`best` is the best value so far, None before there is one; `reason` is for the journal, also when the run goes
-    on."""
+    """stop: whether training ends. best: the best value so far; None: there is none. reason: a text for the journal,
+    also when training continues."""
 
     stop: bool
     best: float | None
@@ -30,15 +30,16 @@ class EarlyStop:
 
     @property
     def memory(self) -> tuple[float | None, int]:
-        """(best value so far, evaluations in a row without a better one): what a resumed run goes on from."""
+        """(best value so far, evaluations in a row without a better one), which a resumed run continues from."""
         return self._best, self._without
 
     def recall(self, best: float | None, without: int) -> None:
+        """Continues from the `memory` of an earlier supervisor."""
         self._best, self._without = best, without
 
     def observe(self, value: float | None) -> EarlyStopVerdict:
-        """value: None or NaN where the metric is not defined (AUC of a test set whose labels are all equal); such an
-        evaluation is no reason to stop."""
+        """Takes the metric of one evaluation. value: None or NaN where the metric is not defined (AUC of a test set
+        whose labels are all equal); such an evaluation is not counted."""
         if value is None or math.isnan(value):
             return EarlyStopVerdict(
                 False, self._best, f"{self.metric} is not defined: the test set has labels of one class only"
@@ -46,10 +47,10 @@ class EarlyStop:
         if self._best is None or self._is_better(value, self._best):
             before, self._best, self._without = self._best, value, 0
             first = before is None
-            said = f"{self.metric} {value:.5f}" + ("" if first else f", better than {before:.5f}")
+            said = f"{self.metric} {value:.5f}" + ("" if first else f", better than the best before ({before:.5f})")
             return EarlyStopVerdict(False, value, said)
         self._without += 1
-        said = f"{self.metric} {value:.5f}, no better than {self._best:.5f} ({self._without} in a row)"
+        said = f"{self.metric} {value:.5f}, not better than {self._best:.5f} ({self._without} in a row)"
         stop = 0 < self._patience <= self._without
         return EarlyStopVerdict(stop, self._best, said + (": early stop" if stop else ""))
 

@@ -1,4 +1,17 @@
-"""One evaluation: test ranges handed to workers like leases, scores collected, every position scored once. Pure."""
+"""One evaluation: ranges of the test set are granted to workers like leases, and their scores are collected. Pure.
+
+Rules:
+
+1. Every position of the test set is scored exactly once in the result. A range is pending, granted to one worker, or
+   scored.
+2. Scores count only from the worker that holds the range. Scores that come late or twice are dropped.
+3. The result is in file order, so it does not depend on which worker scored which range.
+
+Theory of operation. `request` grants a worker the next range, about one second of work, and at most MAX_OUTSTANDING
+ranges at a time. `scored` takes the scores of a range. When no range is pending or granted, `result` joins all scores.
+When a worker is killed or drained (`lost`), its ranges are pending again and are granted first. An evaluation that is
+under way when the supervisor dies is lost as a whole; the resumed run begins it again.
+"""
 
 from __future__ import annotations
 
@@ -18,8 +31,8 @@ __all__ = ["EvaluationRound", "ScoreTable"]
 
 FloatArray = npt.NDArray[np.float32]
 
-MAX_OUTSTANDING = 2  # per worker: one being scored, one waiting
-FIRST_RANGE_BATCHES = 16
+MAX_OUTSTANDING = 2  # per worker: it scores one range while the next one waits
+FIRST_RANGE_BATCHES = 16  # while the speed of a worker is not measured
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +51,7 @@ class ScoreTable:
 
 
 class EvaluationRound:
-    """`units[i]`: samples of test unit i. Ranges of a worker that dies go back; scores that come twice count once."""
+    """The ranges of one evaluation and their scores. number: of this evaluation. units[i]: samples of test unit i."""
 
     def __init__(self, number: int, units: Sequence[int], batch_size: int, num_labels: int) -> None:
         self.number = number
@@ -53,7 +66,8 @@ class EvaluationRound:
         return not (self._pending or self._outstanding)
 
     def request(self, worker: ProcessId, samples_per_s: float) -> EvaluationGrantMsg | None:
-        """About a second's work, at least a batch; None while the worker has enough or nothing is left."""
+        """The next range for a worker: about one second of work, one batch at least. None: the worker has enough, or no
+        range is pending."""
         if not self._pending or sum(w == worker for w in self._outstanding.values()) >= MAX_OUTSTANDING:
             return None
         batches = int(samples_per_s) // self._batch_size if samples_per_s > 0 else FIRST_RANGE_BATCHES
@@ -66,7 +80,7 @@ class EvaluationRound:
         return EvaluationGrantMsg(self.number, granted.unit, granted.start, granted.stop)
 
     def lost(self, worker: ProcessId) -> int:
-        """The worker is gone or drained: its ranges are given out again, first. Returns how many."""
+        """A worker has ended or drained: its ranges are granted again, before all others. Returns their number."""
         spans = sorted(span for span, holder in self._outstanding.items() if holder == worker)
         for span in reversed(spans):
             del self._outstanding[span]
@@ -74,10 +88,8 @@ class EvaluationRound:
         return len(spans)
 
     def scored(self, worker: ProcessId, message: EvaluationScoresMsg, frames: Sequence[memoryview]) -> bool:
-        """Takes the scores of one range. False for a range this worker does not hold (late, or sent twice).
-
-        Raises ProtocolError when counts and frames do not fit together.
-        """
+        """Takes the scores of one range. Returns False for a range that this worker does not hold (late, or sent
+        twice). Raises ProtocolError when the sizes of the frames do not match the counts in the message."""
         span = Span(message.unit, message.start, message.stop)
         if message.round != self.number or self._outstanding.get(span) != worker:
             return False
@@ -95,7 +107,7 @@ class EvaluationRound:
         return ScoreTable(logits.reshape(shape), labels.reshape(shape), weights, truth, message.skipped)
 
     def result(self) -> ScoreTable:
-        """All scores in file order, the same whoever scored what. Call when `is_done`."""
+        """All scores in file order. Call it when `is_done`."""
         tables = [self._scores[span] for span in sorted(self._scores)]
         empty = np.zeros((0, self._num_labels), dtype=np.float32)
         filled = [table for table in tables if table.samples]

@@ -1,13 +1,21 @@
-"""The sample ledger: who may train which samples, and what became of every one. Pure.
+"""The sample ledger: which worker may train which samples, and the count of every sample. Pure. Rules:
 
-An epoch's positions are, at any time, in exactly one of these places:
+1. Each position of an epoch is in exactly one place; at the end `samples_accounted` equals `samples_planned`:
 
-    untouched units -> a worker's claim (the rest of its unit) -> a lease -> trained, skipped or quarantined
-                                  ^-- returned ranges <-- what a dead or drained worker left of its leases
+    untouched unit -> claim (the rest of a worker's unit) -> lease -> trained, skipped or quarantined
+                        ^-- returned range <-- rest of the leases of a dead or drained worker
 
-A worker goes on with the unit it has (its reader decodes a unit once) in small consecutive leases. When no unit is
-left untouched, an idle worker takes the tail half of the largest claim, and leases shrink, so that no straggler
-keeps an epoch waiting. A batch that several incarnations died on is quarantined: counted, listed, not tried again.
+2. A lease belongs to one worker incarnation. A report of its progress that comes late or twice has no effect.
+3. When an incarnation ends, the dense owner's record of its last commit decides what it has trained, because its last
+   reports may be lost. The rest of its leases returns to the front of the queue.
+4. The first batch that a dead incarnation left is suspected of the death and is leased alone. After
+   `failures_to_quarantine` deaths it is quarantined: counted and listed, but not trained.
+5. An epoch begins only when all positions of the one before are accounted for.
+
+Theory of operation. A worker gets small consecutive leases of one unit, because its reader decodes a unit once. When no
+unit is untouched, an idle worker takes the second half of the largest claim, and leases become smaller, so that an
+epoch does not wait for a straggler. In sync mode (`in_order`) the only holder is the crew. A kill: `give_back` settles
+a worker by rule 3; after the death of the supervisor, `replay` rebuilds the ledger from the committed batches.
 """
 
 from __future__ import annotations
@@ -35,7 +43,7 @@ from elastichost.wire.facts import AppliedBatch, Lease
 
 __all__ = ["Ledger", "LedgerSettings", "LedgerState", "Settlement", "Span"]
 
-FIRST_LEASE_BATCHES = 4  # while a worker's rate is not known
+FIRST_LEASE_BATCHES = 4  # while the speed of a worker is not measured
 
 
 @dataclass(slots=True)
@@ -54,8 +62,7 @@ class _HeldLease:
 
 
 class Ledger:
-    """The accounts of a run. Raises ProtocolError for progress that cannot be, and IllegalTransitionError for an
-    epoch begun too early."""
+    """The sample ledger of a run; see the module's docstring."""
 
     def __init__(self, settings: LedgerSettings) -> None:
         self.settings = settings
@@ -73,7 +80,7 @@ class Ledger:
         self._barred: tuple[SampleRange, ...] = ()
         self._newly_barred: tuple[Quarantined, ...] = ()
 
-    # --- what is known --------------------------------------------------------------------------------------
+    # --- figures --------------------------------------------------------------------------------------------
 
     @property
     def is_epoch_done(self) -> bool:
@@ -85,7 +92,7 @@ class Ledger:
 
     @property
     def samples_planned(self) -> int:
-        """Positions of all epochs, less those that an early stop dropped."""
+        """Positions of all epochs, without those that an early stop dropped."""
         return self.settings.samples * self.settings.epochs - self._dropped
 
     @property
@@ -105,7 +112,7 @@ class Ledger:
         return bool(self._leases)
 
     def leases_of(self, worker: ProcessId) -> tuple[Lease, ...]:
-        """In the order they were granted, which is the order the worker trains them in."""
+        """Leases of a worker in the order in which they were granted and are trained."""
         return tuple(held.lease for _, held in sorted(self._leases.items()) if held.worker == worker)
 
     def workers(self) -> frozenset[ProcessId]:
@@ -113,7 +120,7 @@ class Ledger:
         return frozenset(self._claims) | frozenset(held.worker for held in self._leases.values())
 
     def shuffle_seed(self, lease: Lease) -> int:
-        """Seed of the order of samples inside the lease's unit; -1: file order."""
+        """Seed of the order of the samples in the unit of a lease; -1: file order."""
         if self.settings.order != "shuffle":
             return -1
         return unit_shuffle_seed(self.settings, lease.epoch, lease.unit)
@@ -121,7 +128,7 @@ class Ledger:
     # --- granting -------------------------------------------------------------------------------------------
 
     def request(self, worker: ProcessId, samples_per_s: float) -> Lease | None:
-        """The next range for this worker, or None while it holds enough or nothing is left to give."""
+        """The next lease for a worker. None: it holds `leases_per_worker` leases, or no position is pending."""
         if len(self.leases_of(worker)) >= self.settings.leases_per_worker:
             return None
         span = self._take(worker, self._wanted_positions(worker, samples_per_s))
@@ -179,7 +186,7 @@ class Ledger:
         return None
 
     def _steal(self) -> Span | None:
-        """The tail half of the largest claim; all of it when it is a batch or less. Its owner trains its leases."""
+        """Takes the second half of the largest claim, or all of it if it is a batch or less."""
         if not self._claims:
             return None
         owner = max(sorted(self._claims), key=lambda worker: self._claims[worker].samples)
@@ -193,22 +200,20 @@ class Ledger:
     # --- accounting -----------------------------------------------------------------------------------------
 
     def progress(self, worker: ProcessId, lease_id: int, stop: int, samples: int, skipped: int) -> bool:
-        """Positions of the lease up to `stop` are applied: `samples` trained and `skipped` so far in this lease.
-
-        False (and nothing counted) for what comes late or twice: a lease this incarnation does not hold any more, or
-        progress already known. Raises ProtocolError when the numbers cannot be.
-        """
+        """A worker reports that the positions of a lease up to `stop` are applied. samples, skipped: counts so far in
+        this lease. Returns False, and counts nothing, when this incarnation does not hold the lease any more or the
+        progress is counted already. Raises ProtocolError when the numbers do not fit the lease."""
         held = self._leases.get(lease_id)
         if held is None or held.worker != worker or stop <= held.applied_stop:
             return False
         lease = held.lease
         if stop > lease.stop or samples + skipped != stop - lease.start:
             raise ProtocolError(
-                f"{worker} reports {samples} samples and {skipped} skipped up to position {stop} of lease {lease_id}, "
-                f"which is [{lease.start}, {lease.stop}) of unit {lease.unit}"
+                f"{worker} reports {samples} trained and {skipped} skipped samples up to position {stop} of lease "
+                f"{lease_id}, which has positions {lease.start} to {lease.stop} of unit {lease.unit}"
             )
         if samples < held.samples or skipped < held.skipped:
-            raise ProtocolError(f"{worker}: progress of lease {lease_id} went back")
+            raise ProtocolError(f"{worker} reports fewer samples of lease {lease_id} than before")
         self._count(worker, samples - held.samples, skipped - held.skipped)
         held.applied_stop, held.samples, held.skipped = stop, samples, skipped
         if stop == lease.stop:
@@ -216,7 +221,7 @@ class Ledger:
         return True
 
     def recall(self, worker: ProcessId, samples: int) -> None:
-        """So many samples of this incarnation were trained, and counted, under an earlier supervisor."""
+        """An earlier supervisor has counted this number of trained samples of this incarnation."""
         self._trained_by[worker] = samples
 
     def _count(self, worker: ProcessId, samples: int, skipped: int) -> None:
@@ -225,14 +230,10 @@ class Ledger:
         self._trained_by[worker] = self._trained_by.get(worker, 0) + samples
 
     def give_back(self, worker: ProcessId, applied: AppliedBatch | None = None, *, failed: bool = False) -> Settlement:
-        """Settles an incarnation that has ended or was drained; what it has not trained goes to the front of the queue.
-
-        applied: what the dense owner has applied of this incarnation when it was fenced. The worker trains its leases
-        in the order they were granted and its last reports may be lost with it, so this record decides: leases
-        granted before `applied.lease_id` are done, that one up to `applied.stop`.
-        failed: the incarnation died in its work; its next batch is tried alone, and quarantined after several such
-        deaths. Raises ProtocolError when the PS' record and the reports contradict each other.
-        """
+        """Settles an incarnation that has ended or drained (rule 3). applied: the dense owner's record of its last
+        batch, taken when it was fenced. A worker trains its leases in the order of their grants, so leases granted
+        before `applied.lease_id` are done, and this one is done up to `applied.stop`. failed: the incarnation died at
+        work, so rule 4 applies. Raises ProtocolError when the record and the worker's reports contradict each other."""
         held = [entry for _, entry in sorted(self._leases.items()) if entry.worker == worker]
         newly_trained, newly_skipped = self._settle(worker, held, applied)
         rests: list[Span] = []
@@ -251,8 +252,7 @@ class Ledger:
         return Settlement(newly_trained, newly_skipped, sum(rest.samples for rest in rests), tuple(quarantined))
 
     def account(self, worker: ProcessId, applied: AppliedBatch) -> bool:
-        """Counts what the PS' record of a living holder says; its finished leases are closed. False: nothing new.
-        Raises ProtocolError when the record cannot be."""
+        """Counts the PS' record of a live holder; False: nothing is new. Raises ProtocolError when it does not fit."""
         before = self.samples_accounted
         held = [entry for _, entry in sorted(self._leases.items()) if entry.worker == worker]
         self._settle(worker, held, applied)
@@ -262,12 +262,12 @@ class Ledger:
         return self.samples_accounted != before
 
     def leave_out(self, entry: Quarantined) -> None:
-        """Sync mode: positions that were counted as skipped were left out because workers died on them."""
+        """Sync mode: counts positions as quarantined, because workers died on them. They were counted as skipped."""
         self.quarantined += (entry,)
         self.skipped -= entry.stop - entry.start
 
     def _settle(self, worker: ProcessId, held: Iterable[_HeldLease], applied: AppliedBatch | None) -> tuple[int, int]:
-        """Moves leases on to what was applied. Returns (samples, skipped) that no report had counted."""
+        """Advances leases to the PS' record. Returns (trained, skipped) samples that no report had counted."""
         if applied is None or not applied.sequence:
             return 0, 0
         positions = 0
@@ -277,20 +277,20 @@ class Ledger:
             is_last = entry.lease.lease_id == applied.lease_id
             stop = max(entry.applied_stop, applied.stop) if is_last else entry.lease.stop
             if stop > entry.lease.stop:
-                raise ProtocolError(f"the PS applied {worker} up to {stop} of a lease that ends at {entry.lease.stop}")
+                raise ProtocolError(f"the PS applied {worker} up to {stop}, but its lease ends at {entry.lease.stop}")
             positions += stop - entry.applied_stop
             entry.applied_stop = stop
         samples = applied.samples - self._trained_by.get(worker, 0)
         if not 0 <= samples <= positions:
             raise ProtocolError(
-                f"the PS applied {applied.samples} samples of {worker}, which had reported "
-                f"{applied.samples - samples}; its leases leave room for {positions} more"
+                f"the parameter server applied {applied.samples} samples of {worker}. The worker had reported "
+                f"{applied.samples - samples}, and at most {positions} more positions of its leases can be applied"
             )
         self._count(worker, samples, positions - samples)
         return samples, positions - samples
 
     def _after_failure(self, rest: Span, quarantined: list[Quarantined]) -> list[Span]:
-        """The first batch of what is left is the suspect: it goes back alone, or into quarantine."""
+        """The first batch of the rest is suspected of the death: it returns alone, or is quarantined."""
         middle = batch_stop(rest.start, rest.stop, self.settings.batch_size)
         failures = (rest.failures if rest.stop == middle else 0) + 1
         tail = [Span(rest.unit, middle, rest.stop)] if middle < rest.stop else []
@@ -302,20 +302,20 @@ class Ledger:
     # --- barred ranges ---------------------------------------------------------------------------------------
 
     def bar(self, ranges: Iterable[SampleRange]) -> None:
-        """These positions are not trained: quarantined at once where they are pending, else when their turn comes; what
-        is accounted for stays so. Raises IllegalTransitionError when something is granted already."""
+        """Leaves out these positions: returned ranges at once, untouched units when they are claimed. Positions that
+        are accounted for do not change. Raises IllegalTransitionError when a worker holds a lease or a claim."""
         if self.workers():
             raise IllegalTransitionError("ledger", "leases are out", "bar positions")
         self._barred += tuple(ranges)
         self._returned = deque(rest for span in tuple(self._returned) for rest in self._without_barred(span))
 
     def newly_barred(self) -> tuple[Quarantined, ...]:
-        """What was quarantined because it is barred, since the last call."""
+        """Barred ranges that were quarantined since the last call."""
         found, self._newly_barred = self._newly_barred, ()
         return found
 
     def _without_barred(self, span: Span) -> list[Span]:
-        """What is left of a span of the epoch in progress, in order; the rest of it is quarantined."""
+        """The parts of a span of this epoch that are not barred, in order. The barred parts are quarantined."""
         rests, given_up = without_barred(self.epoch, span, self._barred)
         self.quarantined += given_up
         self._newly_barred += given_up
@@ -324,7 +324,7 @@ class Ledger:
     # --- epochs ---------------------------------------------------------------------------------------------
 
     def begin_epoch(self) -> None:
-        """Raises IllegalTransitionError before the epoch is done, and after the last one."""
+        """Begins the next epoch. Raises IllegalTransitionError before this one is done, and after the last one."""
         if not self.is_epoch_done or self.is_finished:
             raise IllegalTransitionError("ledger", f"epoch {self.epoch}", "begin the next epoch")
         self._start_order(epoch=self.epoch + 1, next_unit=0)
@@ -335,8 +335,7 @@ class Ledger:
         self._untouched_positions = sum(self.settings.units[unit] for unit in self._order[next_unit:])
 
     def stop_early(self) -> int:
-        """Grants nothing that is not leased already; the run is finished once those leases are. Returns the
-        positions dropped, which are not planned any more: 0 when it was stopped before."""
+        """Drops all positions that are not leased, also of later epochs. Returns their number; 0: done before."""
         if self._closed:
             return 0
         spans = [*self._returned, *self._claims.values()]
@@ -352,8 +351,8 @@ class Ledger:
     # --- checkpoints ----------------------------------------------------------------------------------------
 
     def state(self) -> LedgerState:
-        """The accounts at this moment. Of outstanding leases, what is reported counts and the rest is pending: exact
-        while every worker stands at a batch boundary with its progress reported."""
+        """The state at this moment. Reported progress of leases is counted, and the rest of them is pending. This is
+        exact while every worker stands at a batch boundary and has reported its progress."""
         rests = [held.rest for _, held in sorted(self._leases.items())]
         claims = [self._claims[worker] for worker in sorted(self._claims)]
         return LedgerState(
@@ -374,7 +373,7 @@ class Ledger:
 
     @classmethod
     def from_json(cls, settings: LedgerSettings, text: bytes) -> Ledger:
-        """Raises CheckpointError when the text is no ledger, or of other data."""
+        """Reads a ledger. Raises CheckpointError when the text is damaged, or the ledger is of other data."""
         try:
             state = msgspec.json.decode(text, type=LedgerState)
         except msgspec.MsgspecError as error:
@@ -383,11 +382,11 @@ class Ledger:
 
     @classmethod
     def from_state(cls, settings: LedgerSettings, state: LedgerState) -> Ledger:
-        """Raises CheckpointError when the accounts are of other data."""
+        """A ledger that continues from this state. Raises CheckpointError when the state is of other data."""
         if state.data != settings.data:
             raise CheckpointError(
-                f"the checkpoint is of data with {state.data}; the data now has {settings.data}",
-                hint="resume with the files (and data.limit_rows) the run began with",
+                f"the checkpoint was made with data of {state.data}, but the job's data now has {settings.data}",
+                hint="resume with the same data files and the same data.limit_rows as the run began with",
             )
         ledger = cls(settings)
         ledger._start_order(state.epoch, state.next_unit)

@@ -1,8 +1,18 @@
-"""The ledger of a run whose supervisor died, rebuilt from the record of its committed batches. Pure.
+"""Rebuilds the ledger of a run whose supervisor died from the record of its committed batches. Pure.
 
-What is committed is trained; everything else of the epoch in progress is pending, also what was leased. An epoch
-before that one is done, so what no batch of it accounts for and is not quarantined was skipped: bad rows at a lease's
-end, which only a worker's report told of. Such rows of the epoch in progress are read, and skipped, once more.
+Rules:
+
+1. A position is trained (or skipped within its batch) if and only if a committed batch holds it.
+2. All other positions of the epoch in progress are pending, leased ones included: no worker of the dead supervisor
+   lives any more.
+3. In an epoch before it, a position that no batch holds and that is not quarantined was skipped. Such positions are bad
+   rows at the end of a lease, which only the worker's report contained.
+4. Two batches never hold the same position, and no batch is outside the data; otherwise ProtocolError is raised.
+
+Theory of operation. The dense owner appends one record for each commit (`wire.applied`), so the record is complete up
+to the moment of a kill. Older records are folded into ranges (`AppliedFold`). This module joins both with the
+quarantined ranges of the journal, checks them, and computes the positions that are left. Bad rows at the end of a lease
+of the epoch in progress are read, and skipped, once more.
 """
 
 from __future__ import annotations
@@ -34,12 +44,12 @@ def ledger_of_applied(
     next_lease_id: int = 1,
     stopped_early: bool = False,
 ) -> Ledger:
-    """The ledger after exactly the batches of `records` (dtype APPLIED_RECORD, in any order), and of those before them.
+    """The ledger after exactly the batches of `fold` and `records`.
 
-    fold: what those before them come to. epoch: the newest one that is known to have begun, from 0; a record of a later
-    one counts as well. next_lease_id: no lease up to it was ever granted. stopped_early: what is not trained is
-    dropped.
-    Raises ProtocolError when the records cannot be of this data, or two of them hold the same position.
+    records: dtype APPLIED_RECORD, in any order. fold: the sum of the batches before them. epoch: the newest epoch that
+    the journal has as begun, from 0; a record of a later epoch counts too. next_lease_id: a lease id that was never
+    granted. stopped_early: positions that are not trained are dropped.
+    Raises ProtocolError when a record is outside this data, or two records hold the same position.
     """
     taken = _taken(records, quarantined, fold)
     _check(settings, taken)
@@ -68,8 +78,8 @@ def ledger_of_applied(
 
 
 def _taken(records: AppliedRecords, quarantined: Iterable[Quarantined], fold: AppliedFold | None) -> Int64:
-    """int64 [n, 4]: (epoch, unit, start, stop) of everything accounted for, sorted. Of epochs before that of the fold
-    nothing: they are done."""
+    """All positions accounted for: int64 [n, 4], rows (epoch, unit, start, stop), sorted. Epochs before that of the
+    fold are left out, because they are done."""
     batches, skipped = accounted_ranges(records), records["skipped"]
     spans = np.zeros((0, 4), np.int64)
     if fold is not None:
@@ -87,29 +97,29 @@ def _taken(records: AppliedRecords, quarantined: Iterable[Quarantined], fold: Ap
 
 
 def _within(spans: Int64, entry: Quarantined) -> bool:
-    """Whether what was folded accounts for this entry."""
+    """Whether a folded range contains this entry."""
     epochs, units, starts, stops = spans.T
     found = (epochs == entry.epoch) & (units == entry.unit) & (starts <= entry.start) & (stops >= entry.stop)
     return bool(found.any())
 
 
 def _holds(batches: Int64, skipped: npt.NDArray[np.uint32], entry: Quarantined) -> bool:
-    """Whether a batch accounts for this entry among what it skipped, as a step of sync mode does for a micro-batch."""
+    """Whether a batch counts this entry among its skipped positions, as a sync step does for a left-out micro-batch."""
     epochs, units, starts, stops = batches.T
     inside = (epochs == entry.epoch) & (units == entry.unit) & (starts <= entry.start) & (stops >= entry.stop)
     return bool((inside & (skipped >= entry.stop - entry.start)).any())
 
 
 def _check(settings: LedgerSettings, taken: Int64) -> None:
-    """Raises ProtocolError."""
+    """Raises ProtocolError for a range outside the data, and for positions that were committed twice."""
     epochs, units, starts, stops = taken.T
-    sizes = np.array([*settings.units, 0], np.int64)  # one more, so that there is one to look at
+    sizes = np.array([*settings.units, 0], np.int64)  # one more entry, which bad ranges index below
     bad = (epochs < 0) | (epochs >= settings.epochs) | (units < 0) | (units >= len(settings.units))
     bad |= (starts < 0) | (stops <= starts) | (stops > sizes[np.where(bad, -1, units)])
     if bad.any():
         epoch, unit, start, stop = taken[int(np.argmax(bad))].tolist()
         raise ProtocolError(
-            f"a batch of positions {start} to {stop} of unit {unit} in epoch {epoch} is not of this data"
+            f"a committed batch has positions {start} to {stop} of unit {unit} in epoch {epoch}, which the data lacks"
         )
     twice = (epochs[1:] == epochs[:-1]) & (units[1:] == units[:-1]) & (starts[1:] < stops[:-1])
     if twice.any():
@@ -118,7 +128,7 @@ def _check(settings: LedgerSettings, taken: Int64) -> None:
 
 
 def _rests(settings: LedgerSettings, present: Int64, unit: int) -> list[Span]:
-    """What no one accounts for in a unit."""
+    """The ranges of a unit that are not accounted for."""
     first, last = np.searchsorted(present[:, 1], (unit, unit + 1))
     of_unit = present[first:last]
     starts = [0, *of_unit[:, 3].tolist()]

@@ -1,4 +1,4 @@
-"""What the sample ledger deals in: spans of positions, its settings, its state in a checkpoint. Pure."""
+"""Values of the sample ledger: its settings, ranges of positions, its state in a checkpoint. Pure."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _SIGN_FREE = (1 << 63) - 1
 
 
 class LedgerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What an epoch consists of. `units[i]` is the number of samples of unit i."""
+    """The data of an epoch, and how it is leased. units[i]: number of samples of unit i."""
 
     units: tuple[int, ...]
     epochs: int
@@ -35,7 +35,7 @@ class LedgerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     lease_target_s: float = 1.0
     leases_per_worker: int = 2
     failures_to_quarantine: int = 3
-    in_order: bool = False  # one holder (sync mode) gets every epoch's positions strictly in order, also after a resume
+    in_order: bool = False  # sync mode: the one holder gets all positions of an epoch in order, after a resume too
 
     @property
     def samples(self) -> int:
@@ -47,7 +47,7 @@ class LedgerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Span(msgspec.Struct, frozen=True, array_like=True, order=True):
-    """Positions [start, stop) of a unit. `failures`: how many incarnations have died on exactly this range."""
+    """Positions [start, stop) of a unit. failures: number of incarnations that died on exactly this range."""
 
     unit: int
     start: int
@@ -60,16 +60,17 @@ class Span(msgspec.Struct, frozen=True, array_like=True, order=True):
 
 
 class Settlement(msgspec.Struct, frozen=True):
-    """What giving a worker's leases back came to, in samples."""
+    """How the leases of a worker were settled, in samples."""
 
     trained: int  # applied, but not reported before
-    skipped: int
-    returned: int
+    skipped: int  # likewise
+    returned: int  # pending again
     quarantined: tuple[Quarantined, ...]
 
 
 class LedgerState(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A ledger in a checkpoint: everything that is neither pending nor untouched is accounted for."""
+    """The state of a ledger in a checkpoint. Positions that are neither pending nor in untouched units are accounted
+    for."""
 
     samples: int
     units: int
@@ -88,8 +89,8 @@ class LedgerState(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def epoch_order(settings: LedgerSettings, epoch: int) -> tuple[int, ...]:
-    """Units in the order an epoch takes them: file order, or sorted by a hash of (seed, epoch, unit). Empty units
-    (all of a file filtered out) are left out."""
+    """The units in the order in which an epoch takes them: file order, or sorted by a hash of (seed, epoch, unit).
+    Units without samples (a filter removed them all) are left out."""
     units = tuple(unit for unit, samples in enumerate(settings.units) if samples)
     if settings.order == "file":
         return units
@@ -98,12 +99,12 @@ def epoch_order(settings: LedgerSettings, epoch: int) -> tuple[int, ...]:
 
 
 def unit_shuffle_seed(settings: LedgerSettings, epoch: int, unit: int) -> int:
-    """Seed of the order of samples inside one unit of one epoch: not negative, a function of (seed, epoch, unit)."""
+    """Seed of the order of the samples in one unit of one epoch: a function of (seed, epoch, unit), never negative."""
     return mix64(mix64(settings.seed ^ mix64(epoch + 1)) + unit) & _SIGN_FREE
 
 
 def without_barred(epoch: int, span: Span, barred: Iterable[SampleRange]) -> tuple[list[Span], tuple[Quarantined, ...]]:
-    """What is left of a span of this epoch, in order, and what of it is given up."""
+    """Splits a span of this epoch into the parts to train, in order, and the parts to leave out."""
     rests, given_up = [span], list[Quarantined]()
     for entry in barred:
         if (entry.epoch, entry.unit) != (epoch, span.unit):

@@ -1,10 +1,10 @@
-"""What a run does in its turns, one phase after the other.
+"""The two phases of a run: the model is described, then the job trains. The event loop calls the present phase.
 
 Modules:
-    description     the probe builds the user's model and says what it consists of
-    training        from the first process that trains to the last one that ends
-    stop_request    why a run is to stop
-    arena_watch     whether the files of the arena are still there
-    disk_watch      disks that are full
-    agenda_input    a training run as the agenda (`core.agenda`) sees it
+    description     the probe builds the user's model and describes it
+    training        from the first process that trains to the end of the last one
+    stop_request    why a run is asked to stop
+    arena_watch     checks that the files of the arena still exist
+    disk_watch      handles disks that are full
+    agenda_input    the snapshot of a training run for `core.agenda`
 """

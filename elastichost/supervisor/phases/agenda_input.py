@@ -1,4 +1,4 @@
-"""A run as the agenda sees it, and as people are told of it."""
+"""The snapshot of a run for the agenda, and the word for its state on screens."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["situation_of", "word_of"]
 
 
 def situation_of(run: Run, components: Components, *, is_stopping: bool) -> Situation:
-    """is_stopping: the run was asked to."""
+    """The snapshot for `core.agenda.next_step`. is_stopping: the run was asked to stop."""
     ledger, fleet = components.leases.ledger, run.fleet
     return Situation(
         is_stopping=is_stopping,
@@ -31,7 +31,7 @@ def situation_of(run: Run, components: Components, *, is_stopping: bool) -> Situ
 
 
 def word_of(components: Components, before: str, *, is_stopping: bool) -> str:
-    """What the run does, for people. before: the word of the turn before."""
+    """One word for what the run does, for status.json and screens. before: the word of the turn before."""
     if is_stopping:
         return "stopping"
     if components.checkpoints.is_open:

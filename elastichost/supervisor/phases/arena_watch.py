@@ -1,6 +1,7 @@
-"""Whether the arena's names are still there: somebody may have removed them, by hand or as systemd's RemoveIPC does.
+"""Checks that the files of the arena still exist. A user may remove them, or systemd's RemoveIPC does at log-out.
 
-What is mapped stays mapped without a name, so who works goes on working; but nobody who starts later could join.
+Processes that have mapped the files go on without their names, but a process that starts later could not attach.
+Therefore the run drains, takes a checkpoint and ends when a file is gone.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ LOOK_EVERY_S = 0.5
 
 
 class ArenaWatch:
-    """gone: the first of the watched directories that is no more."""
+    """Watches arena directories. gone: the first one whose files were removed; None: all exist."""
 
     def __init__(self, run: Run) -> None:
         self._run = run
@@ -28,11 +29,12 @@ class ArenaWatch:
         self.gone: Path | None = None
 
     def watch(self, directories: Iterable[Path]) -> None:
-        """From now on these, of the arenas on this machine, which are complete now; before, nothing is watched."""
+        """Watches these directories from now on, instead of earlier ones. Their arenas are complete and on this
+        machine."""
         self._known, self.gone = {path: _number(path) for path in directories}, None
 
     def is_gone(self) -> bool:
-        """Whether the files of an arena were removed while the run needs them, as far as was seen."""
+        """Whether the files of an arena were removed; they are checked every LOOK_EVERY_S."""
         now_s = self._run.now_s()
         if self.gone is None and now_s >= self._look_at_s:
             self._look_at_s = now_s + LOOK_EVERY_S
@@ -40,22 +42,22 @@ class ArenaWatch:
         return self.gone is not None
 
     def error(self, newest: Path | None, why_not_saved: str = "") -> ArenaError:
-        """newest: the newest checkpoint. why_not_saved: what ended the run before all that was trained could be saved,
-        or ""."""
+        """The error of the run. newest: the newest checkpoint. why_not_saved: what ended the run before a final
+        checkpoint; "": it was taken."""
         checkpoint = f"the newest checkpoint is {newest}" if newest is not None else "there is no checkpoint"
         if why_not_saved:
-            end = f"what was trained last could not be saved ({why_not_saved}); {checkpoint}"
+            end = f"samples trained since the last checkpoint could not be saved ({why_not_saved}); {checkpoint}"
         else:
-            end = f"what was trained is saved in {newest}"
+            end = f"all trained samples are saved in {newest}"
         return ArenaError(
-            f"somebody removed the files of the arena {self.gone} while the job was training; {end}",
-            hint=f"`elastichost resume {self._run.directory.path}` goes on from the checkpoint; `elastichost doctor` "
-            "says whether systemd removes such files",
+            f"the files of the arena {self.gone} were removed while the job was training; {end}",
+            hint=f"continue from the checkpoint with `elastichost resume {self._run.directory.path}`; `elastichost "
+            "doctor` shows whether systemd removes such files",
         )
 
 
 def _number(directory: Path) -> int:
-    """Of the file that makes an arena complete; 0: it is not there."""
+    """Inode number of the file that makes an arena complete; 0: it does not exist."""
     try:
         return os.stat(directory / LAYOUT_FILE, follow_symlinks=False).st_ino
     except OSError:

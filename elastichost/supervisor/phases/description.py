@@ -1,4 +1,4 @@
-"""The first phase: the probe builds the user's model once, and says what it consists of."""
+"""The first phase of a run: the probe builds the user's model once, and describes its tables and its dense part."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ["DescriptionPhase", "host_lost_error"]
 
 
 class DescriptionPhase:
-    """There is no arena and no ledger yet, and the plan has one process."""
+    """The plan has one process, the probe. There is no arena and no ledger yet."""
 
     state = "starting"
     components: Components | None = None
@@ -32,7 +32,7 @@ class DescriptionPhase:
         self.router = ProbeRouter(run, self.processes)
 
     def run(self, signals: StopSignals) -> Described | None:
-        """The model; None: the run was asked to stop before there was anything to keep."""
+        """Returns the description of the model; None: the run was asked to stop first."""
         self._plans.probe()
         while self.router.described is None:
             self._loop.turn(self)
@@ -41,18 +41,18 @@ class DescriptionPhase:
         return self.router.described
 
     def tick_s(self, now_s: float) -> float:
-        """Nothing has to be seen at its very moment."""
+        """Always TICK_S: nothing is measured in this phase."""
         return TICK_S
 
     def commands(self) -> CommandServer | None:
-        """A plan changes once there is one to change."""
+        """None: commands are taken when the job trains."""
         return None
 
     def before_reconcile(self, now_s: float) -> None:
-        """The plan is the probe."""
+        """Does nothing: the plan does not change."""
 
     def after_reconcile(self, now_s: float) -> None:
-        """Nothing depends on the probe but its answer."""
+        """Checks only for full disks."""
         look_at_space(self._run, self._reporter.problems, None, None)
 
     def _host_lost(self, event: AgentLost) -> None:
@@ -61,12 +61,12 @@ class DescriptionPhase:
 
 
 def _nobody_is_concerned(record: ProcessRecord, *, asked: bool) -> None:
-    """The probe holds nothing."""
+    """Does nothing: the probe holds neither leases nor buckets."""
 
 
 def host_lost_error(event: AgentLost) -> HostLostError:
-    """Of a run that cannot go on from what it has."""
+    """The error of a run that cannot continue without this host."""
     return HostLostError(
         f"host {event.name} is lost: {event.reason}",
-        hint="its rows are in the newest checkpoint: `elastichost resume` goes on from there",
+        hint="continue from the newest checkpoint with `elastichost resume`; it has the rows of this host",
     )

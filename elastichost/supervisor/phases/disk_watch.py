@@ -1,4 +1,4 @@
-"""Disks of a run that are full: who says so, what is told of it, and the error of a run that is stopped meanwhile."""
+"""Handles disks that are full: collects which files cannot be written, journals it, and ends a run that is to stop."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from elastichost.wire.applied import APPLIED_FILE
 
 __all__ = ["look_at_space", "without_space"]
 
-STOP_WITHOUT_SPACE_S = 10.0  # whoever asked may free some meanwhile
+STOP_WITHOUT_SPACE_S = 10.0  # how long a run that was asked to stop waits for the user to free space
 
 
 def look_at_space(run: Run, others: Mapping[str, str], stopping_s: float | None, newest: Path | None) -> None:
-    """Call it every turn. others: files without which training goes on -> why they can not be written, "" when they
-    can; stopping_s: since when the run is to stop; newest: the newest checkpoint. Raises DiskFullError when it can not
-    save itself before that."""
+    """Call it every turn. others: name of a file that training can do without -> why it cannot be written, "" when it
+    can. stopping_s: when the run was asked to stop; None: it was not. newest: the newest checkpoint. Raises
+    DiskFullError when the run is to stop and cannot save its training for STOP_WITHOUT_SPACE_S."""
     run.recorder.flush()
     now_s, space = run.now_s(), run.space
     space.look("journal.jsonl", run.journal.problem, now_s, must_wait=True)
@@ -35,11 +35,11 @@ def look_at_space(run: Run, others: Mapping[str, str], stopping_s: float | None,
 
 
 def without_space(run: Run, newest: Path | None) -> DiskFullError:
-    """Of a run that was asked to stop."""
+    """The error of a run that was asked to stop and cannot save its training."""
     kept = f"the newest checkpoint is {newest.name}" if newest is not None else "there is no checkpoint"
     where = space_words(run.directory.path)
     return DiskFullError(
-        f"asked to stop, but {', '.join(run.space.files)} of {run.directory.path} can not be written: there is no "
-        f"space on {where}. What was trained since the newest checkpoint is not saved; {kept}",
-        hint=f"free some space, then `elastichost resume {run.directory.path}` goes on from the checkpoint",
+        f"the run was asked to stop, but {', '.join(run.space.files)} in {run.directory.path} cannot be written: no "
+        f"space is left on {where}. Samples trained since the newest checkpoint are not saved; {kept}",
+        hint=f"free some space, then continue from the checkpoint with `elastichost resume {run.directory.path}`",
     )

@@ -1,4 +1,4 @@
-"""Why a run is to stop: a signal, or the loss of its arena's files."""
+"""Why a run is asked to stop: a signal, or removed files of its arena."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ __all__ = ["StopRequest"]
 
 
 class StopRequest:
-    """Asked every turn. Both reasons are met in the same way: workers drain, then a checkpoint, then the run ends."""
+    """Checked every turn. Either reason has the same effect: workers drain, a checkpoint is taken, and the run ends."""
 
     def __init__(self, signals: StopSignals, arenas: ArenaWatch) -> None:
         self._signals, self._arenas = signals, arenas
 
     def reason(self) -> str:
-        """ "" while the run should go on."""
+        """Why the run is asked to stop; "" while it is not."""
         if self._arenas.is_gone():
             return f"the files of {self._arenas.gone} were removed"
-        return f"{self._signals.name}: the job is asked to stop" if self._signals.count else ""
+        return f"{self._signals.name}: the run was asked to stop" if self._signals.count else ""
 
     def is_wanted(self) -> bool:
-        """Whether the run is to stop."""
+        """Whether the run is asked to stop."""
         return bool(self.reason())

@@ -1,7 +1,7 @@
-"""The phase in which the job trains: from the first process to the last one that has ended.
+"""The phase in which the job trains: from the first process that trains to the end of the last one.
 
-Everything in it exists from its beginning to its end. A run that is rolled back to a checkpoint leaves this phase and
-begins another one.
+All components exist from the beginning of this phase to its end. A run that is rolled back to a checkpoint leaves this
+phase and begins another one.
 """
 
 from __future__ import annotations
@@ -48,12 +48,12 @@ from elastichost.wire.control import StopMsg
 
 __all__ = ["TrainingPhase"]
 
-CHANGING_TICK_S = 0.005  # while the plan changes: when a newcomer trains first is seen in the arena only
+CHANGING_TICK_S = 0.005  # while the plan changes: the first batch of a new worker is visible in the arena only
 STOP_GRACE_S = 3.0
 
 
 class TrainingPhase:
-    """stopping_since_s: since when the run is to stop; None while it is to go on."""
+    """Trains the job. stopping_since_s: when the run was asked to stop; None: it was not."""
 
     def __init__(
         self,
@@ -82,7 +82,7 @@ class TrainingPhase:
     # --- the phase ----------------------------------------------------------------------------------------------------
 
     def run(self) -> Finish:
-        """Trains until the job is done or asked to stop. Raises what made it fail."""
+        """Trains until the job is done or asked to stop. Raises the error that the job fails with."""
         while True:
             self._loop.turn(self)
             self._stop_when_asked()
@@ -92,7 +92,8 @@ class TrainingPhase:
                 return finish
 
     def end_processes(self, reason: str, signals: StopSignals) -> None:
-        """Tells every process to stop and waits a moment for the exits; what is left then is killed by the caller."""
+        """Tells every process to stop, and waits up to STOP_GRACE_S for their exits. The caller kills the others. Then
+        waits for a copy to the mirror, unless another stop signal comes."""
         run, components, now_s = self._run, self.components, self._run.now_s()
         self.state = "stopping"
         self._reporter.report(self.state, components, now_s, thoroughly=True)
@@ -111,15 +112,15 @@ class TrainingPhase:
                 self._loop.turn(self)
 
     def roll_back(self, error: NonFiniteError | HostLostError, source: ResumeSource) -> ResumeSource:
-        """What the run begins anew from; this phase is over. source: what it began from. Raises `error` when the job
-        does not want that, or it cannot be."""
+        """Rolls the run back, and returns what its next phase begins from. source: what this phase began from. Raises
+        `error` when the job's settings or the number of roll-backs do not allow it."""
         run = self._run
         if not isinstance(error, HostLostError) and run.job.train.non_finite != "roll_back":
             raise error
         source = roll_back(run, self.components, error, source)
         self._close_commands("the run is rolled back")
         self._plans.begin_again(self._wanted_again(), is_host_lost=isinstance(error, HostLostError))
-        keep_hosts(run)  # more than one may be lost
+        keep_hosts(run)  # further hosts may have been lost meanwhile
         self._loop.forget_exits()
         return source
 
@@ -128,7 +129,7 @@ class TrainingPhase:
         return plan if plan.workers and self.stopping_since_s is None else self._prepared.plan
 
     def remember(self, *, ended_well: bool = False, has_failed: bool = False) -> None:
-        """What the tuner has learnt, for jobs like it."""
+        """Saves the tuner's measurements for later jobs of this kind."""
         if self._tuner is not None:
             self._tuner.remember(self._prepared.initial_plan.features, ended_well=ended_well, has_failed=has_failed)
 
@@ -149,7 +150,7 @@ class TrainingPhase:
         return self._run.commands if self.components.sharding.was_published else None
 
     def before_reconcile(self, now_s: float) -> None:
-        """Commands, and plans of the tuner that could not be had."""
+        """Handles commands, and withdraws plans of the tuner that cannot be reached."""
         if self.components.sharding.was_published:
             self.changes.sample(now_s)
             have_joined = self._commands.turn(now_s)
@@ -161,7 +162,8 @@ class TrainingPhase:
             self._tuner.take_back(now_s)
 
     def after_reconcile(self, now_s: float) -> None:
-        """Buckets, checkpoints, slow workers, the tuner, memory; then whoever waits is answered."""
+        """Moves buckets, advances checkpoints, checks for slow workers, runs the tuner, checks memory; then answers
+        workers that wait for work, and checks for full disks."""
         run, components = self._run, self.components
         if not components.checkpoints.is_open:
             components.sharding.follow_plan()
@@ -179,24 +181,24 @@ class TrainingPhase:
         components.serve()
         look_at_space(run, self._reporter.problems, self.stopping_since_s, components.checkpoints.newest)
 
-    # --- what happens -------------------------------------------------------------------------------------------------
+    # --- events -------------------------------------------------------------------------------------------------------
 
     def _stop_when_asked(self) -> None:
         reason = self._stop.reason()
         if not reason or self.stopping_since_s is not None:
             return
         self.stopping_since_s = self._run.now_s()
-        # With the PS there are: nothing has to change hands any more.
+        # The present PS stay, so no bucket has to change its owner before the final checkpoint.
         self.components.sharding.stay()
         self._plans.drain(self.components.sharding.servers, reason)
         self._close_commands("the run was asked to stop")
 
     def _host_lost(self, event: AgentLost) -> None:
-        """What ran there has ended, and will be told of next. Raises HostLostError in sync mode, which goes back to its
-        checkpoint."""
+        """A host is lost; the exits of its processes follow. Its processes leave the plan, and its buckets are rebuilt.
+        Raises HostLostError in sync mode, which rolls the run back."""
         run = self._run
         if not run.plan.processes:
-            return  # all is trained and saved
+            return  # everything is trained and saved
         keep_hosts(run)
         reason = f"host {event.name} is lost"
         if self._policy.is_sync:
@@ -211,7 +213,7 @@ class TrainingPhase:
         self._open_tuner_anew()
 
     def _open_tuner_anew(self) -> None:
-        """For the hosts that the run has now."""
+        """Replaces the tuner by one for the hosts that the run has now."""
         self._tuner = open_tuner(self._run, self._prepared, self.components, self.changes)
 
     def _close_commands(self, why: str) -> None:

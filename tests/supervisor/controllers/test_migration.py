@@ -1,8 +1,8 @@
-"""Buckets move between hosts, by the real shard map controller: every PS may die at any moment, the plan may change at
-any moment.
+"""Moves of buckets between hosts by the real shard map controller. Any PS may die, and the plan may change, at any
+moment.
 
-PS are models: each has what the arena of its host holds, and takes messages in order. A bucket's rows are a number,
-which grows with every update.
+PS are models: each has the contents of its host's arena and takes messages in order. The rows of a bucket are one
+number, which grows with every update.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def plan(servers: set[int], access: Access = "served") -> Plan:
 
 @dataclass
 class Server:
-    """An incarnation of a PS. `answers` are on their way."""
+    """An incarnation of a PS. answers: messages to the supervisor that have not arrived yet."""
 
     process: ProcessId
     epoch: int = 0
@@ -72,7 +72,7 @@ class Server:
     inbox: deque[tuple[Any, list[bytes]]] = field(default_factory=deque)
     answers: deque[Any] = field(default_factory=deque)
     order: CopyBucketsMsg | None = None
-    is_told: bool = True  # Copied was answered
+    is_told: bool = True  # it has answered Copied
     copied: set[Key] = field(default_factory=set)
     pending: tuple[ShardMapUpdateMsg, frozenset[Key]] | None = None
     to_forget: list[ForgetBucketsMsg] = field(default_factory=list)
@@ -89,13 +89,13 @@ class World(RuleBasedStateMachine):
     def start(self, servers: set[int]) -> None:
         self.now_s = 0.0
         self.arenas: list[dict[Key, int]] = [{} for _ in range(HOSTS)]
-        self.halves: list[set[Key]] = [set() for _ in range(HOSTS)]  # copied there, not whole
+        self.halves: list[set[Key]] = [set() for _ in range(HOSTS)]  # copied to this host, not all rows yet
         self.truth = dict.fromkeys(BUCKETS, 0)
         self.servers: dict[int, Server] = {}
         self.incarnations: dict[int, int] = {}
-        self.workers: tuple[int, dict[Key, int]] = (0, {})  # epoch and owners, as workers know them
+        self.workers: tuple[int, dict[Key, int]] = (0, {})  # epoch and owners of the map that workers have
         self.moved: list[int] = []
-        self.said: list[tuple[float, str]] = []  # moves that were announced or given up
+        self.said: list[tuple[float, str]] = []  # moves that were announced or aborted
         self.noted = Noted()
         self.run = SimpleNamespace(
             fleet=Fleet(),
@@ -110,7 +110,7 @@ class World(RuleBasedStateMachine):
         )
         self.sharding = ShardMapController(self.run, TABLES, None)  # type: ignore[arg-type]
 
-    # --- what the controller does -----------------------------------------------------------------------------
+    # --- effects of the controller ----------------------------------------------------------------------------
 
     def address_of(self, record: Any, process: ProcessId) -> ServerAddress:
         return ServerAddress(process.index, process.incarnation, record.address if record is not None else "")
@@ -129,7 +129,7 @@ class World(RuleBasedStateMachine):
         if isinstance(event, MoveAborted | BucketsMoving):
             self.said.append((self.now_s, event.kind))
         if isinstance(event, BucketsMoved):
-            assert event.durability == "at_once", "the line is on the disk before any process acts by it"
+            assert event.durability == "at_once", "the line is on disk before a process acts on it"
             self.moved.append(event.buckets)
         if isinstance(event, ShardMapPublished):
             present = self.sharding.shard_map
@@ -139,9 +139,9 @@ class World(RuleBasedStateMachine):
             assert present.epoch > self.workers[0]
             self.workers = (present.epoch, owners)
             for key, owner in owners.items():
-                assert self.arenas[owner % HOSTS].get(key) == self.truth[key], "workers find the rows of before"
+                assert self.arenas[owner % HOSTS].get(key) == self.truth[key], "workers find the old rows"
 
-    # --- what PS do -----------------------------------------------------------------------------------------
+    # --- steps of PS ----------------------------------------------------------------------------------------
 
     def wanting(self) -> set[int]:
         return {one.index for one in self.run.plan.servers} | set(self.sharding.holdings.owners)
@@ -200,7 +200,7 @@ class World(RuleBasedStateMachine):
         self.adopt(living)
 
     def adopt(self, living: Server) -> None:
-        """Ready, when what has moved is here."""
+        """Answers Ready when all moved rows are here."""
         if living.pending is None:
             return
         message, owned = living.pending
@@ -218,7 +218,7 @@ class World(RuleBasedStateMachine):
         living.answers.append(ReadyMsg(message.epoch))
 
     def fetch(self, living: Server, key: Key) -> bool:
-        """The last rows, from the PS that has let go of them."""
+        """Fetches the last rows from the PS that has released them."""
         order = living.order.moves if living.order is not None else ()
         move = next((move for move in order if (move.table, move.bucket) == key), None)
         source = self.servers.get(move.source.index) if move is not None else None
@@ -259,7 +259,7 @@ class World(RuleBasedStateMachine):
             self.sharding.moving(record, answer)
 
     def copy_on(self, living: Server, failure: str = "") -> None:
-        """All that was ordered is copied, from incarnations that are there; or there is no room for it."""
+        """Makes all requested copies from live incarnations, or reports that there is no memory for them."""
         order = living.order
         assert order is not None
         for move in order.moves:
@@ -271,7 +271,7 @@ class World(RuleBasedStateMachine):
         living.answers.append(CopiedMsg(order.copy, BUCKET_BYTES * len(order.moves), failure, is_full=bool(failure)))
 
     def steps_of_workers(self) -> list[Callable[[], None]]:
-        """What those may do that use rows in place."""
+        """Steps of workers that use rows in place; none here."""
         return []
 
     # --- what happens ---------------------------------------------------------------------------------------
@@ -314,7 +314,7 @@ class World(RuleBasedStateMachine):
 
     @rule(seed=st.integers(0, 1 << 30), number=st.integers(1, 60))
     def time_passes(self, seed: int, number: int) -> None:
-        """Nobody dies, in some order of what is on its way."""
+        """No PS dies; messages arrive in some order."""
         chance = random.Random(seed)
         for _ in range(number):
             for index in sorted(self.wanting() - set(self.servers)):
@@ -342,7 +342,7 @@ class World(RuleBasedStateMachine):
         self.now_s += 0.5
         self.sharding.follow_plan()
         for index in sorted(set(self.servers) - self.wanting()):
-            assert not self.servers[index].owned, "nobody is stopped who owns something"
+            assert not self.servers[index].owned, "no PS is stopped that owns buckets"
             self.end_incarnation(index)
 
     @precondition(lambda self: self.workers[0])
@@ -368,7 +368,7 @@ class World(RuleBasedStateMachine):
                 assert self.truth[key] in [arena.get(key) for arena in self.arenas], f"the rows of {key} are lost"
 
     def teardown(self) -> None:
-        """When nobody dies any more everything comes to where the plan wants it, and nothing is left elsewhere."""
+        """When no PS dies any more, all buckets reach the hosts of the plan, and no other host keeps memory of them."""
         if not hasattr(self, "servers"):
             return
         for _ in range(400):
@@ -394,7 +394,7 @@ class World(RuleBasedStateMachine):
         assert set(self.servers) == {one.index for one in self.run.plan.servers}
         for host, arena in enumerate(self.arenas):
             here = {key for living in self.servers.values() if living.host == host for key in living.owned}
-            assert set(arena) == here, "no memory is held in vain"
+            assert set(arena) == here, "no memory is kept for copies that are not needed"
             assert all(arena[key] == self.truth[key] for key in here)
 
 
@@ -412,7 +412,7 @@ TestMovesUnderFire = World.TestCase
 
 @dataclass
 class Worker:
-    """An incarnation. batches: maps by which those were prepared that wait, oldest first."""
+    """A worker incarnation. batches: the map with which each waiting batch was prepared, oldest first."""
 
     record: Any
     host: int
@@ -424,7 +424,7 @@ class Worker:
 
 
 class MappedWorld(World):
-    """One worker on every host. It prepares batches ahead, and trains them by the map of that time."""
+    """One worker on every host. It prepares batches ahead, and trains each with the map it was prepared with."""
 
     access = "mixed"
 
@@ -444,7 +444,7 @@ class MappedWorld(World):
     def address_of(self, record: Any, process: ProcessId) -> ServerAddress:
         return ServerAddress(process.index, process.incarnation, "", process.index % HOSTS)
 
-    # --- what workers do ------------------------------------------------------------------------------------
+    # --- steps of workers -----------------------------------------------------------------------------------
 
     def a_worker_begins(self, index: int) -> None:
         self.worker_incarnations[index] += 1
@@ -475,16 +475,16 @@ class MappedWorld(World):
     def trains(self, worker: Worker) -> None:
         epoch, mapped = worker.batches.popleft()
         for key in mapped:
-            assert not self.is_copied(key), f"{key} changes behind the back of its PS, which is asked for it"
+            assert not self.is_copied(key), f"{key} changes in place while its PS is asked for copies"
             arena = self.arenas[worker.host]
-            assert arena.get(key) == self.truth[key], "these are the rows"
+            assert arena.get(key) == self.truth[key], "the PS must have the present rows"
             arena[key] += 1
             self.truth[key] += 1
         worker.maps.trained(epoch)
         self.looks(worker)
 
     def looks(self, worker: Worker) -> None:
-        """Between two batches."""
+        """The worker takes a new map between two batches."""
         epoch = worker.maps.due(worker.known[0], is_idle=not worker.batches)
         if epoch is not None:
             worker.answers.append(epoch)
@@ -493,7 +493,7 @@ class MappedWorld(World):
         self.sharding.unmapped(worker.record.process, worker.answers.popleft())
 
     def is_copied(self, key: Key) -> bool:
-        """Some PS of another host fetches it."""
+        """Whether a PS of another host fetches the bucket."""
         return any(
             (move.table, move.bucket) == key and key not in self.arenas[living.host]
             for living in self.servers.values()
@@ -533,11 +533,11 @@ MappedWorld.TestCase.settings = settings(max_examples=100, stateful_step_count=6
 TestMovesOfMappedRowsUnderFire = MappedWorld.TestCase
 
 
-# --- where there is no room -------------------------------------------------------------------------------------------
+# --- hosts without memory ---------------------------------------------------------------------------------------------
 
 
 class Full:
-    """A world whose second host has no memory for buckets while `is_full`; at_s: when it was asked to take some."""
+    """A world whose second host has no memory for buckets while `is_full`. at_s: when it was asked to copy some."""
 
     def __init__(self, servers: set[int]) -> None:
         self.world = World()
@@ -568,21 +568,21 @@ class Full:
             self.turn()
 
 
-def test_a_plan_for_which_there_is_no_room_is_tried_ever_more_seldom_and_told_once() -> None:
+def test_a_plan_without_memory_is_tried_less_and_less_often_and_journalled_once() -> None:
     full = Full(set())
     full.world.run.plan = plan({0, 1})
     full.turns(2000.0)
     waits = [after - before for before, after in zip(full.at_s, full.at_s[1:], strict=False)]
     assert [round(wait / 30.0) for wait in waits] == [1, 2, 4, 8, 16, 20]
     assert [kind for _, kind in full.world.said] == ["buckets_moving", "move_aborted"]
-    assert full.world.sharding.may_cut, "checkpoints are taken meanwhile"
+    assert full.world.sharding.may_cut, "checkpoints may be taken meanwhile"
     full.is_full = False
     full.turns(700.0)
     assert sum(full.world.moved) == len(BUCKETS) // 2
     assert full.world.sharding.may_take(1)
 
 
-def test_memory_that_becomes_free_is_seen_before_the_time_is_over() -> None:
+def test_free_memory_ends_the_wait_early() -> None:
     full = Full(set())
     full.world.run.plan = plan({0, 1})
     full.world.sharding.know_room({0: 1 << 30, 1: 1 << 20})
@@ -604,8 +604,8 @@ def test_another_plan_need_not_wait() -> None:
     assert {owner for row in full.world.sharding.shard_map.owners for owner in row} == {0, 2}
 
 
-def test_a_relocation_for_which_there_is_no_room_is_dropped() -> None:
-    """Whoever asked for it decides anew, and is told that this host takes nothing for now."""
+def test_a_relocation_without_memory_is_dropped() -> None:
+    """The rebalancer decides again, and is told that this host has no memory for now."""
     full = Full({1})
     full.is_full = False
     full.turns(20.0)

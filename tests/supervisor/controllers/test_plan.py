@@ -1,4 +1,4 @@
-"""The plan has one writer, and what it writes is told."""
+"""The plan has one writer, and every plan it writes is journalled."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def first() -> Plan:
 
 
 @pytest.mark.parametrize(("is_asked", "origin"), [(False, "start"), (True, "scale")])
-def test_the_first_plan_says_whether_a_person_chose_it(is_asked: bool, origin: str) -> None:
+def test_the_first_plan_has_whether_the_user_chose_it(is_asked: bool, origin: str) -> None:
     controller, run, noted = plans(is_asked=is_asked)
     controller.begin(first())
     assert run.plan == first() and run.size == (2, 1)
@@ -60,18 +60,18 @@ def test_a_plan_in_another_size_is_pinned_and_changes_nothing() -> None:
     assert run.plan is before and noted.events == told
 
 
-def test_a_plan_that_stops_keeps_the_servers_there_are_and_the_size_of_the_run() -> None:
+def test_a_plan_that_stops_keeps_the_present_servers_and_the_size_of_the_run() -> None:
     controller, run, noted = plans()
     controller.begin(first())
     controller.drain(run.plan.servers, "SIGINT")
     assert not run.plan.workers and len(run.plan.servers) == 1
-    assert run.size == (2, 1), "result.json tells of what trained"
+    assert run.size == (2, 1), "result.json has the size that trained"
     controller.end("the run ends")
     assert run.plan.processes == ()
-    assert [type(event) for event in noted.events] == [PlanChanged, PlanChanged], "an end is told by the run, not here"
+    assert [type(event) for event in noted.events] == [PlanChanged, PlanChanged], "the run itself journals its end"
 
 
-def test_what_was_on_lost_hosts_goes_and_one_worker_stays_on_host_0() -> None:
+def test_processes_of_lost_hosts_leave_the_plan_and_one_worker_stays_on_host_0() -> None:
     controller, run, _ = plans(lost=frozenset({1}))
     there = (ProcessSpec("worker", 1, (5,), 1, host=1), ProcessSpec("worker", 2, (6,), 1, host=1))
     run.plan = Plan((*there, ProcessSpec("server", 0, (0,), 1)), "direct", "before")

@@ -1,4 +1,4 @@
-"""A change of the plan: begun by anybody, watched to its end, told once."""
+"""A plan change is watched to its end and journalled once, whatever has begun it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.supervisor.noted import Noted
 
 
 class Stage:
-    """An arena whose dense part workers commit to, and a fleet that follows the plan when it is told to."""
+    """An arena with a dense part that workers commit to, and a fleet that follows the plan on request."""
 
     def __init__(self, folder: Path) -> None:
         self.arena = Arena.create(folder, plan_layout(build_model(), 7, 1 << 28))
@@ -80,15 +80,15 @@ def stage(tmp_path: Path) -> Iterator[Stage]:
 
 WORKER = ProcessSpec("worker", 0, (0,), 1)
 SERVER = ProcessSpec("server", 0, (1,), 1)
-PLAN = Plan((WORKER, SERVER), "direct", "asked for workers=1")
+PLAN = Plan((WORKER, SERVER), "direct", "scale workers=1")
 
 
-def test_a_change_is_over_when_all_is_there_and_every_newcomer_has_trained(stage: Stage) -> None:
+def test_a_change_is_over_when_the_plan_is_reached_and_every_new_worker_has_trained(stage: Stage) -> None:
     changes = stage.changes
     changes.apply(PLAN, 10.0)
     assert changes.number == 1 and changes.is_under_way and not changes.is_settled
     changes.sample(10.1)
-    assert changes.observe(10.1) is None, "nothing runs"
+    assert changes.observe(10.1) is None, "no process runs yet"
     stage.start(SERVER)
     worker = stage.start(WORKER)
     assert changes.observe(10.5) is None, "the worker has not trained"
@@ -98,12 +98,12 @@ def test_a_change_is_over_when_all_is_there_and_every_newcomer_has_trained(stage
     assert isinstance(reached, PlanReached) and reached.first_sample_s == {0: 1.0}
     assert stage.noted.events == [reached]
     assert changes.is_settled and changes.take_moved_s() == reached.lost_s and changes.take_moved_s() is None
-    assert changes.observe(13.0) is None, "it is told once"
+    assert changes.observe(13.0) is None, "it is journalled once"
 
 
-def test_another_change_takes_the_place_of_one_under_way(stage: Stage) -> None:
+def test_another_change_replaces_the_one_under_way(stage: Stage) -> None:
     stage.changes.apply(PLAN, 10.0)
-    more = Plan((WORKER, ProcessSpec("worker", 1, (0,), 1), SERVER), "direct", "asked for workers=2")
+    more = Plan((WORKER, ProcessSpec("worker", 1, (0,), 1), SERVER), "direct", "scale workers=2")
     stage.changes.apply(more, 11.0)
     assert stage.changes.number == 2 and stage.applied == [PLAN, more]
     for spec in (SERVER, WORKER):
@@ -112,7 +112,7 @@ def test_another_change_takes_the_place_of_one_under_way(stage: Stage) -> None:
     stage.commit(worker, 1)
     stage.changes.observe(12.0)
     reached = stage.changes.observe(13.1)
-    assert reached is not None and list(reached.first_sample_s) == [1], "of the newer change, whose newcomer is one"
+    assert reached is not None and list(reached.first_sample_s) == [1], "the newer change has one new worker"
 
 
 def test_no_plan_changes_once_the_run_stops(stage: Stage) -> None:

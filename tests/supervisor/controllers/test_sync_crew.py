@@ -1,4 +1,4 @@
-"""The crew of sync mode: who computes what, what is granted, what is committed, and what is left out."""
+"""The crew of sync mode: assignment of micro-batches, grants, committed steps, and micro-batches left out."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ BATCH, MICROS = 4, 4
 
 
 class Stage:
-    """A run of a crew: what it sends and notes, and a dense owner that commits what it is told to."""
+    """A run with a crew: its messages and events, and a dense owner that commits on request."""
 
     def __init__(self, directory: Path) -> None:
         model = build_model()
@@ -72,14 +72,14 @@ class Stage:
         self.fleet.heartbeat(record, HeartbeatMsg(1, StepSample(samples=samples, compute_s=seconds)), self.now_s)
 
     def lease_of(self, stop: int) -> int:
-        """The one that the step that ends at this position of the first unit is of."""
+        """The lease of the step that ends at this position of the first unit."""
         leases = [grant.lease for grant in self.to(0, StepsGrantMsg) if grant.lease.unit == 0]
         return next(lease.lease_id for lease in leases if lease.start < stop <= lease.stop)
 
     def commit(
         self, stop: int, lease_id: int, samples: int = BATCH, skipped: int = 0, left_out: tuple[int, ...] = ()
     ) -> None:
-        """The step that ends at this position."""
+        """Commits the step that ends at this position."""
         step, accounts = self.dense.version(), (max(0, stop - samples - skipped), stop, samples, skipped, 0.0)
         self.log.write(step, (CREW, CREW_INCARNATION, step, lease_id, 0, 0, *accounts, left_out_words(left_out)))
         nothing = np.zeros(self.arena.model.dense.elements, np.float32)
@@ -108,18 +108,18 @@ def stage(tmp_path: Path) -> Iterator[Stage]:
     made.arena.close()
 
 
-def test_ranges_go_to_the_whole_crew_and_steps_are_numbered_on(stage: Stage) -> None:
+def test_ranges_go_to_the_whole_crew_and_steps_are_numbered_consecutively(stage: Stage) -> None:
     stage.join("worker", 0)
     stage.leases.serve()
     first, second = stage.to(0, StepsGrantMsg)
     assert (first.first_step, first.lease.start, second.first_step) == (1, 0, 1 + (first.lease.stop // BATCH))
     stage.join("worker", 1)
-    assert stage.to(1, StepsGrantMsg) == [first, second], "who joins learns what is open"
+    assert stage.to(1, StepsGrantMsg) == [first, second], "a new member gets the open ranges"
     assert stage.to(1, CrewMsg)[-1] == stage.to(0, CrewMsg)[-1]
     assert stage.to(0, CrewMsg)[-1].workers == (0, 0, 1, 1)
 
 
-def test_nothing_is_granted_without_a_crew_nor_across_a_pause(stage: Stage) -> None:
+def test_nothing_is_granted_without_a_crew_or_during_a_pause(stage: Stage) -> None:
     stage.leases.serve()
     assert stage.sent == []
     stage.may_grant = False
@@ -131,7 +131,7 @@ def test_nothing_is_granted_without_a_crew_nor_across_a_pause(stage: Stage) -> N
     assert len(stage.to(0, StepsGrantMsg)) == 2
 
 
-def test_what_is_committed_counts_and_makes_room_for_the_next_range(stage: Stage) -> None:
+def test_committed_steps_count_and_the_next_range_is_granted(stage: Stage) -> None:
     stage.join("worker", 0)
     stage.leases.serve()
     first, second = stage.to(0, StepsGrantMsg)
@@ -146,7 +146,7 @@ def test_what_is_committed_counts_and_makes_room_for_the_next_range(stage: Stage
     assert stage.to(1, StepsGrantMsg) == [second, third]
 
 
-def test_a_record_that_cannot_be_ends_the_job(stage: Stage) -> None:
+def test_an_impossible_record_ends_the_job(stage: Stage) -> None:
     stage.join("worker", 0)
     stage.leases.serve()
     stage.commit(BATCH, stage.to(0, StepsGrantMsg)[0].lease.lease_id, samples=BATCH + 1)
@@ -163,13 +163,13 @@ def test_a_worker_that_leaves_or_dies_hands_its_micro_batches_on(stage: Stage) -
     assert stage.to(0, CrewMsg)[-1].workers == (0, 0, 0, 0)
     assert [message for process, message in stage.sent if process.role == "server"] == [FenceMsg(2, 1)]
     epochs = [crew.epoch for crew in stage.to(0, CrewMsg)]
-    assert epochs == sorted(set(epochs)), "a newer crew has a larger number"
+    assert epochs == sorted(set(epochs)), "a newer crew has a larger epoch"
     late = ProcessId("worker", 0, 9)
     stage.leases.drained(late)
     assert len(stage.to(0, CrewMsg)) == len(epochs), "an incarnation that is not of the crew changes nothing"
 
 
-def test_a_slow_worker_gets_fewer_but_not_for_a_small_gain(stage: Stage) -> None:
+def test_a_slow_worker_gets_fewer_micro_batches_only_for_a_clear_gain(stage: Stage) -> None:
     fast, slow = stage.join("worker", 0), stage.join("worker", 1)
     stage.beat(fast, 300, 1.0)
     stage.beat(slow, 280, 1.0)
@@ -179,20 +179,20 @@ def test_a_slow_worker_gets_fewer_but_not_for_a_small_gain(stage: Stage) -> None
     assert len(stage.to(0, CrewMsg)) == before
     stage.beat(slow, 10, 2.0)
     stage.leases.serve()
-    assert len(stage.to(0, CrewMsg)) == before, "not again within its time"
+    assert len(stage.to(0, CrewMsg)) == before, "not again within the interval"
     stage.now_s += REASSIGN_EVERY_S
     stage.leases.serve()
     assert stage.to(1, CrewMsg)[-1].workers == (0, 0, 0, 1)
-    assert any("a step would take" in event.reason for event in stage.noted.of(MicroBatchesAssigned))
+    assert any("the new shares shorten a step" in event.reason for event in stage.noted.of(MicroBatchesAssigned))
 
 
-def test_nobody_asks_for_a_lease(stage: Stage) -> None:
+def test_a_lease_request_is_refused(stage: Stage) -> None:
     with pytest.raises(ProtocolError, match="sync mode"):
         stage.leases.requested(stage.join("worker", 0), 1.0)
 
 
 def key_of(step: int, micro: int) -> int:
-    """As the micro-batch that a worker begins is noted."""
+    """The watermark of a worker that begins this micro-batch."""
     return MicroBatch(step, micro, MICROS, BATCH, 1, 0, 0, 0, 1, -1, False).key
 
 
@@ -205,7 +205,7 @@ def test_a_micro_batch_that_three_workers_died_on_is_left_out(stage: Stage) -> N
         assert stage.to(0, CrewMsg)[-1].left_out == ()
         stage.leases.lost(victim)
     assert stage.to(0, CrewMsg)[-1].left_out == ((2, 1),)
-    assert stage.ledger.quarantined == (), "the step's record must say so first"
+    assert stage.ledger.quarantined == (), "the step's record must confirm it first"
     for stop in (4, 8, 12):
         stage.commit(stop, stage.lease_of(stop), 2 if stop == 8 else 4, 2 * (stop == 8), (1,) if stop == 8 else ())
     stage.leases.committed_step()
@@ -215,8 +215,8 @@ def test_a_micro_batch_that_three_workers_died_on_is_left_out(stage: Stage) -> N
     assert (stage.ledger.trained, stage.ledger.skipped, stage.ledger.samples_quarantined) == (10, 0, 2)
 
 
-def test_a_micro_batch_is_no_more_left_out_when_its_step_was_committed_with_it(stage: Stage) -> None:
-    """The dead worker had pushed it, and the others were done before they heard of it."""
+def test_a_micro_batch_is_not_left_out_when_its_step_was_committed_with_it(stage: Stage) -> None:
+    """The dead worker had pushed it, and the others finished the step before the message reached them."""
     stage.join("worker", 0)
     stage.leases.serve()
     for incarnation in (1, 2, 3):
@@ -229,8 +229,8 @@ def test_a_micro_batch_is_no_more_left_out_when_its_step_was_committed_with_it(s
     assert not stage.noted.of(SamplesQuarantined)
 
 
-def test_who_joins_while_an_evaluation_is_due_does_its_part_of_the_steps_before_it(stage: Stage) -> None:
-    """Nothing new is granted then; but nobody else would do what the newcomer is to do."""
+def test_a_worker_that_joins_while_an_evaluation_is_due_computes_its_part_of_the_steps_before_it(stage: Stage) -> None:
+    """No new range is granted then, but no other member would compute the new member's micro-batches."""
     stage.join("worker", 0)
     stage.leases.serve()
     stage.may_grant = False
@@ -238,8 +238,8 @@ def test_who_joins_while_an_evaluation_is_due_does_its_part_of_the_steps_before_
     assert stage.to(1, StepsGrantMsg) == stage.to(0, StepsGrantMsg)
 
 
-def test_who_joins_while_a_checkpoint_is_taken_begins_after_it(stage: Stage) -> None:
-    """The others stand still, and a step that is committed now would be in the rows and not in the ledger."""
+def test_a_worker_that_joins_while_a_checkpoint_is_taken_begins_after_it(stage: Stage) -> None:
+    """The others stand still. A step committed now would be in the rows of the checkpoint but not in its ledger."""
     stage.join("worker", 0)
     stage.leases.serve()
     stage.may_grant = stage.may_tell = False
@@ -251,7 +251,7 @@ def test_who_joins_while_a_checkpoint_is_taken_begins_after_it(stage: Stage) -> 
     assert stage.to(1, StepsGrantMsg) == stage.to(0, StepsGrantMsg)
 
 
-def test_a_worker_that_dies_after_its_step_was_committed_is_not_held_against_it(stage: Stage) -> None:
+def test_a_death_after_the_step_was_committed_does_not_count_against_the_micro_batch(stage: Stage) -> None:
     stage.join("worker", 0)
     stage.leases.serve()
     stage.commit(BATCH, stage.to(0, StepsGrantMsg)[0].lease.lease_id)

@@ -1,4 +1,4 @@
-"""Workers get work unless one of five things stands against it; each is seen alone."""
+"""Workers get work unless one of five conditions forbids it; each condition is tested alone."""
 
 from __future__ import annotations
 
@@ -36,18 +36,18 @@ class Stage:
         self.checkpoint.open = SimpleNamespace(cut=SimpleNamespace(holds_workers=True))  # type: ignore[assignment]
 
 
-def test_work_is_given_while_nothing_stands_against_it() -> None:
+def test_work_is_given_while_no_condition_is_against_it() -> None:
     stage = Stage()
     assert stage.gate.may_train() and stage.gate.may_evaluate()
 
 
-def test_a_checkpoint_that_holds_the_workers_stands_against_it() -> None:
+def test_no_work_while_a_checkpoint_holds_the_workers() -> None:
     stage = Stage()
     stage.hold()
     assert not stage.gate.may_train() and not stage.gate.may_evaluate()
 
 
-def test_a_run_that_stops_and_one_whose_servers_do_not_serve_yet_give_none() -> None:
+def test_no_work_when_the_run_stops_or_servers_do_not_serve_yet() -> None:
     stage = Stage()
     stage.is_stopping = True
     assert not stage.gate.may_train() and not stage.gate.may_evaluate()
@@ -55,7 +55,7 @@ def test_a_run_that_stops_and_one_whose_servers_do_not_serve_yet_give_none() -> 
     assert not stage.gate.may_train() and not stage.gate.may_evaluate()
 
 
-def test_without_space_for_the_journal_nothing_is_leased_and_evaluations_go_on() -> None:
+def test_without_space_for_the_journal_no_leases_are_granted_and_evaluations_continue() -> None:
     stage = Stage()
     stage.run.journal.problem = "No space left on device"
     assert not stage.gate.may_train() and stage.gate.may_evaluate()
@@ -64,7 +64,7 @@ def test_without_space_for_the_journal_nothing_is_leased_and_evaluations_go_on()
 @pytest.mark.parametrize(
     ("mode", "has_test", "waits"), [("sync", True, True), ("sync", False, False), ("async", True, False)]
 )
-def test_a_crew_comes_to_the_end_of_its_steps_before_an_evaluation(mode: str, has_test: bool, waits: bool) -> None:
+def test_a_crew_finishes_its_steps_before_an_evaluation(mode: str, has_test: bool, waits: bool) -> None:
     stage = Stage(mode, has_test=has_test)
     stage.ledger.samples_accounted = 999
     assert stage.gate.may_train()

@@ -48,7 +48,7 @@ def test_a_checkpoint_when_it_is_due_and_something_was_trained() -> None:
     assert isinstance(step(100.0, policy=msgspec.structs.replace(POLICY, checkpoint_every_s=0.0)), Wait)
 
 
-def test_evaluations_on_the_way() -> None:
+def test_an_evaluation_begins_every_so_many_samples() -> None:
     often = msgspec.structs.replace(POLICY, evaluate_every_samples=200)
     assert isinstance(step(policy=often), BeginEvaluation)
     assert isinstance(step(policy=often, evaluated_at=400), Wait)
@@ -62,7 +62,7 @@ def test_epochs_follow_each_other() -> None:
     assert isinstance(step(policy=patient, is_epoch_done=True, evaluated_at=500), BeginEpoch)
 
 
-def test_the_end_is_evaluated_then_saved_then_over() -> None:
+def test_after_the_last_epoch_the_run_evaluates_saves_and_finishes() -> None:
     end = {"is_epoch_done": True, "is_finished": True}
     assert isinstance(step(**end), BeginEvaluation)
     assert step(**end, evaluated_at=500) == BeginCheckpoint("training is done", is_final=True)
@@ -72,7 +72,7 @@ def test_the_end_is_evaluated_then_saved_then_over() -> None:
     assert done.status == "done"
 
 
-def test_asked_to_stop_drains_saves_and_ends() -> None:
+def test_a_run_asked_to_stop_drains_saves_and_finishes() -> None:
     assert isinstance(step(is_stopping=True), Wait)
     assert isinstance(step(is_stopping=True, live_workers=0, unsettled_workers=1), Wait)
     assert isinstance(step(is_stopping=True, live_workers=0), BeginCheckpoint)

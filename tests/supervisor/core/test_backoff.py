@@ -1,4 +1,5 @@
-"""What failed for want of memory waits longer each time, or until memory has become free; once it is news."""
+"""An action that failed for lack of memory waits longer each time, or until memory is free. Only the first failure is
+news."""
 
 from __future__ import annotations
 
@@ -22,7 +23,7 @@ def test_twice_as_long_each_time_and_never_longer_than_ten_minutes() -> None:
     assert waits == [30.0, 60.0, 120.0, 240.0, 480.0, 600.0, 600.0, 600.0]
 
 
-def test_it_is_news_once_until_it_succeeds() -> None:
+def test_only_the_first_failure_since_a_success_is_news() -> None:
     retries, news = failed(Retries(), HOST, 0.0)
     retries, again = failed(retries, HOST, 100.0)
     assert (news, again) == (True, False)
@@ -37,4 +38,4 @@ def test_memory_that_became_free_shortens_the_wait(left: int, freed: int) -> Non
     retries, _ = failed(Retries(), HOST, 0.0, left)
     assert may_try(retries, HOST, 1.0, left + freed) == (freed >= FREED_BYTES)
     assert not may_try(retries, HOST, 1.0, left - freed)
-    assert not may_try(retries, HOST, 1.0), "how much there is now is not known"
+    assert not may_try(retries, HOST, 1.0), "the free memory is not known"

@@ -73,7 +73,7 @@ def test_while_writing_only_the_death_of_a_ps_matters() -> None:
 
 
 def test_whoever_paused_for_an_older_cut_trains_on_and_is_waited_for() -> None:
-    """Its word of then comes late: copies that are taken now would be of different moments."""
+    """Their late Paused must not count for this cut: the copies would be of different moments."""
     cut = begun()
     for worker in WORKERS:
         assert cut.paused(worker, 3, 11.0) == ()
@@ -91,7 +91,7 @@ def test_answers_to_an_older_cut_and_doubled_ones_have_no_effect() -> None:
     assert cut.rows == 1
 
 
-def test_it_begins_once() -> None:
+def test_a_cut_begins_once() -> None:
     with pytest.raises(IllegalTransitionError, match="checkpoint 4"):
         begun().begin(WORKERS, SERVERS, 1.0)
 
@@ -99,7 +99,7 @@ def test_it_begins_once() -> None:
 def test_a_ps_may_have_written_before_another_has_copied() -> None:
     cut = copying()
     assert cut.copied(SERVERS[0], 4, 5, 100, 12.0) == ()
-    assert cut.written(SERVERS[1], 4, 0) == ()  # not before its own copy
+    assert cut.written(SERVERS[1], 4, 0) == ()  # a file of a PS counts only after its copy
     assert cut.written(SERVERS[0], 4, 77) == ()
     assert cut.written(SERVERS[0], 4, 77) == ()
     assert cut.copied(SERVERS[1], 4, 6, 200, 13.0) == (SendProceed(4, WORKERS),)

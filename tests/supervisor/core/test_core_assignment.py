@@ -8,7 +8,7 @@ from elastichost.supervisor.launch.servers import fork_server_environment
 from elastichost.tuner.cold_start import initial_plan
 
 
-def test_workers_get_cores_of_their_own_and_everyone_shares_what_is_less_than_one_each() -> None:
+def test_workers_get_own_cores_and_share_fewer_spare_cores_than_workers() -> None:
     pinned = pin(initial_plan(cores=(2, 3, 5), workers=2), (2, 3, 5))
     assert [spec.cores for spec in pinned.plan.workers] == [(2, 5), (3, 5)]
     assert [spec.cores for spec in pinned.plan.servers] == [(5,)]
@@ -47,7 +47,7 @@ def test_each_process_sees_its_gpu_and_no_other() -> None:
     assert [gpu_environment(spec)["CUDA_VISIBLE_DEVICES"] for spec in plan.workers] == ["0", "1", "0"]
     assert {spec.gpu_memory_fraction for spec in plan.workers} == {0.45}
     assert [gpu_environment(spec)["CUDA_VISIBLE_DEVICES"] for spec in plan.servers] == [""]
-    # what libraries ask while they are imported is not what a forked process can ask
+    # NVML, which libraries use while they are imported, does not work in a forked process
     assert gpu_environment(plan.workers[0])["PYTORCH_NVML_BASED_CUDA_CHECK"] == "0"
     assert fork_server_environment()["PYTORCH_NVML_BASED_CUDA_CHECK"] == "1"
 
@@ -65,8 +65,8 @@ def test_processes_of_other_machines_get_cores_of_theirs() -> None:
     assert [warning.partition(":")[0] for warning in crowded.warnings[1:]] == ["host 1"]
 
 
-def test_a_machine_that_is_lost_has_no_cores_wherever_it_stands_in_the_row() -> None:
+def test_a_lost_machine_has_zero_cores_whatever_its_number() -> None:
     assert capacity_of(2, {1: (0, 1), 2: (0, 1, 2)}, 3) == (2, 2, 3)
     assert capacity_of(2, {1: (0, 1)}, 3) == (2, 2, 0)
     assert capacity_of(2, {2: (0,)}, 3) == (2, 0, 1)
-    assert capacity_of(2, {}, 3) == (2, 0, 0), "nothing new is put where nobody is"
+    assert capacity_of(2, {}, 3) == (2, 0, 0), "no new process is placed on a lost machine"

@@ -1,4 +1,4 @@
-"""What is told of full disks, and when."""
+"""Which events full disks cause, and when."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from elastichost.supervisor.core.disk_space import AGAIN_S, DiskSpace
 NO_SPACE = "No space left on device"
 
 
-def test_it_is_told_once_then_now_and_then_and_when_it_is_over() -> None:
+def test_a_full_disk_is_reported_once_then_periodically_and_when_it_is_freed() -> None:
     space = DiskSpace()
     assert space.note("/data", 0.0) is None
     space.look("status.json", NO_SPACE, 1.0)
@@ -40,7 +40,7 @@ def test_training_waits_for_some_files_only() -> None:
     assert space.holds_training
     assert space.held_since_s == 5.0
     told = space.note("/data", 5.0)
-    assert told is not None, "another file: told at once"
+    assert told is not None, "a further file is reported at once"
     assert isinstance(told, DiskFull)
     assert told.files == ("applied.bin", "status.json")
     assert told.is_training_held

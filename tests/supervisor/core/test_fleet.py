@@ -24,7 +24,7 @@ def test_a_newer_incarnation_takes_the_place_of_the_older() -> None:
     assert [record.process for record in fleet] == [second]
 
 
-def test_only_growing_progress_is_a_sign_of_incarnation() -> None:
+def test_only_growing_progress_is_a_sign_of_life() -> None:
     fleet = Fleet()
     record = fleet.request(ProcessId("worker", 0, 1), SPEC, 0.0)
     fleet.heartbeat(record, HeartbeatMsg(5, StepSample()), 1.0)
@@ -49,7 +49,7 @@ def test_rates_are_over_the_last_seconds() -> None:
     assert len(record.window) == 11
 
 
-def test_states_and_who_can_work() -> None:
+def test_states_in_which_a_process_can_work() -> None:
     fleet = Fleet()
     record = fleet.request(ProcessId("worker", 0, 1), SPEC, 0.0)
     for event in (LifecycleEvent.SPAWNED, LifecycleEvent.HELLO, LifecycleEvent.READY):
@@ -74,8 +74,8 @@ def test_a_reported_error_is_raised_as_it_was() -> None:
     assert "KeyError" in other.message
 
 
-def test_those_about_to_end_are_counted_until_they_have() -> None:
-    """A checkpoint waits for them: what such a worker did last is known only when it has ended."""
+def test_workers_about_to_end_are_counted_until_they_end() -> None:
+    """A checkpoint waits for them, because the last batches of such a worker are known only after its end."""
     fleet = Fleet()
     for index, events in enumerate(
         [
@@ -111,7 +111,7 @@ def test_those_about_to_end_are_counted_until_they_have() -> None:
     assert fleet.ending("server") == 0
 
 
-def test_nobody_is_blamed_for_the_time_the_supervisor_stood_still() -> None:
+def test_the_time_in_which_the_supervisor_stood_still_does_not_count() -> None:
     fleet = Fleet()
     record = fleet.request(ProcessId("worker", 0, 1), SPEC, 0.0)
     fleet.heartbeat(record, HeartbeatMsg(1, StepSample()), 1.0)
@@ -120,12 +120,12 @@ def test_nobody_is_blamed_for_the_time_the_supervisor_stood_still() -> None:
     assert (seen.since_s, seen.moved_s) == (60.0, 61.0)
 
 
-def test_cores_count_as_taken_when_the_process_says_so() -> None:
+def test_new_cores_count_when_the_process_confirms_them() -> None:
     fleet = Fleet()
     record = fleet.request(ProcessId("worker", 0, 1), SPEC, 0.0)
-    assert not fleet.repinned(record, (0,)), "nothing was asked"
+    assert not fleet.repinned(record, (0,)), "no other cores were sent"
     record.asked = ProcessSpec("worker", 0, (1, 2), 2)
-    assert not fleet.repinned(record, (7,)), "asked for others meanwhile"
+    assert not fleet.repinned(record, (7,)), "other cores were sent meanwhile"
     assert fleet.observed()[0].asked == record.asked
     assert fleet.repinned(record, (1, 2))
     assert (record.spec, record.asked) == (ProcessSpec("worker", 0, (1, 2), 2), None)

@@ -1,4 +1,4 @@
-"""Buckets change hands: one owner at any time, whoever dies in whichever step."""
+"""Hand-overs of buckets: one owner at any time, whichever PS dies in whichever step."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def asked(effects: tuple[HandOverEffect, ...]) -> SendMap:
     return effect
 
 
-def test_at_the_start_every_ps_gets_its_map_as_it_comes() -> None:
+def test_at_the_start_every_ps_gets_its_map_when_it_connects() -> None:
     hand_over = HandOver(FIRST)
     assert asked(hand_over.connected(server(1), 0.0)).servers == (server(1),)
     assert asked(hand_over.connected(server(0), 0.0)).shard_map.epoch == 1
@@ -52,7 +52,7 @@ def test_at_the_start_every_ps_gets_its_map_as_it_comes() -> None:
 def test_freeze_release_adopt_publish() -> None:
     hand_over = settled()
     newcomer = asked(hand_over.connected(server(2), 1.0))
-    assert newcomer.shard_map == hand_over.present, "it owns nothing yet, and can say Ready"
+    assert newcomer.shard_map == hand_over.present, "a PS without buckets can answer Ready"
     target = rebalanced_shard_map(hand_over.present, (0, 1, 2))
     freeze = asked(hand_over.begin(target, 2.0))
     assert (freeze.servers, freeze.shard_map.owners, freeze.shard_map.epoch) == ((server(0),), FIRST.owners, 2)
@@ -71,13 +71,13 @@ def test_freeze_release_adopt_publish() -> None:
     assert published == Publish(adopt.shard_map, (server(0), server(1), server(2)), 2, 2.0)
 
 
-def test_a_ps_that_leaves_is_an_owner_until_it_has_let_go() -> None:
+def test_a_ps_that_leaves_is_an_owner_until_it_has_released_its_buckets() -> None:
     hand_over = settled()
     hand_over.begin(rebalanced_shard_map(hand_over.present, (1,)), 2.0)
     assert hand_over.owners == {0, 1}
     release = asked(hand_over.ready(server(0), 2, COMMITTED))
     assert release.servers == (server(0),)
-    assert release.shard_map.dense_owner not in (0, 1), "nobody commits between the old owner and the new one"
+    assert release.shard_map.dense_owner not in (0, 1), "no PS may commit between the old dense owner and the new one"
     assert asked(hand_over.ready(server(0), 3)).servers == (server(1),)
     assert hand_over.owners == {1}
     late = asked(hand_over.connected(server(0, 2), 3.0))
@@ -96,7 +96,7 @@ def test_a_replaced_ps_is_a_hand_over_without_moves() -> None:
     assert (published.moved, published.incarnations) == (0, (server(0), server(1, 2)))
 
 
-def test_the_successor_of_one_that_had_to_let_go_takes_it_up_first() -> None:
+def test_the_successor_of_a_releasing_ps_first_gets_the_map_in_which_it_owns_the_buckets() -> None:
     hand_over = settled()
     hand_over.begin(rebalanced_shard_map(hand_over.present, (0,)), 2.0)
     hand_over.ready(server(0), 2, COMMITTED)
@@ -119,7 +119,7 @@ def test_answers_to_older_epochs_and_of_older_incarnations_have_no_effect() -> N
     assert asked(hand_over.ready(server(0, 2), 2)).shard_map.epoch == 3
 
 
-def test_one_at_a_time() -> None:
+def test_one_hand_over_at_a_time() -> None:
     hand_over = settled()
     hand_over.begin(hand_over.present, 2.0)
     with pytest.raises(IllegalTransitionError, match="the shard map: event 'begin' is not allowed in state 'freezing'"):
@@ -127,7 +127,7 @@ def test_one_at_a_time() -> None:
 
 
 def moving() -> tuple[HandOver, ShardMap]:
-    """A third PS gets two buckets, from another host."""
+    """A hand-over in which a third PS gets two buckets of another host."""
     hand_over = settled()
     hand_over.connected(server(2), 1.0)
     target = rebalanced_shard_map(hand_over.present, (0, 1, 2))
@@ -135,7 +135,7 @@ def moving() -> tuple[HandOver, ShardMap]:
     return hand_over, target
 
 
-def test_only_who_adopts_is_told_what_comes_from_another_host() -> None:
+def test_only_adopting_ps_are_sent_the_buckets_of_another_host() -> None:
     hand_over, target = moving()
     release = asked(hand_over.ready(server(0), 2, COMMITTED))
     hand_over.ready(server(0), 3)
@@ -143,7 +143,7 @@ def test_only_who_adopts_is_told_what_comes_from_another_host() -> None:
     assert (release.moved, adopt.moved) == ((), target.buckets_of(2))
 
 
-def test_called_back_before_it_is_known_what_counts() -> None:
+def test_call_back_before_the_committed_batches_are_reported() -> None:
     hand_over, _ = moving()
     assert hand_over.call_back() == ()
     back = asked(hand_over.ready(server(0), 2, COMMITTED))
@@ -151,7 +151,7 @@ def test_called_back_before_it_is_known_what_counts() -> None:
     assert back.shard_map.owners == FIRST.owners
 
 
-def test_called_back_while_the_new_owners_take_what_they_get() -> None:
+def test_call_back_while_the_new_owners_adopt() -> None:
     hand_over, _ = moving()
     hand_over.ready(server(0), 2, COMMITTED)
     hand_over.ready(server(0), 3)
@@ -160,11 +160,11 @@ def test_called_back_while_the_new_owners_take_what_they_get() -> None:
     release = asked(hand_over.call_back())
     assert set(release.servers) >= {server(2)}
     assert (release.shard_map.buckets_of(2), release.committed) == ((), COMMITTED)
-    assert set(hand_over.owners) >= {2}, "it may have taken them, and has to let go"
+    assert set(hand_over.owners) >= {2}, "it may have adopted them, so it has to release them"
     hand_over.lost(server(0))
     (fresh,) = hand_over.connected(server(0, 2), 3.0)
     assert isinstance(fresh, SendMap)
-    assert fresh.shard_map == release.shard_map, "others may have what the one before it had"
+    assert fresh.shard_map == release.shard_map, "other PS may own the buckets of its predecessor"
     hand_over.ready(server(2), 5)
     hand_over.ready(server(1), 5)
     back = asked(hand_over.ready(server(0, 2), 5))
@@ -175,17 +175,17 @@ def test_called_back_while_the_new_owners_take_what_they_get() -> None:
     assert published.moved == 0
 
 
-def test_what_is_settled_cannot_be_called_back() -> None:
+def test_a_settled_hand_over_cannot_be_called_back() -> None:
     with pytest.raises(IllegalTransitionError):
         settled().call_back()
 
 
-def test_a_mark_is_published_and_goes_with_the_next_move() -> None:
+def test_a_served_mark_is_published_and_removed_by_the_next_move() -> None:
     hand_over, served = settled(), ((0, 1), (1, 0))
     freeze = asked(hand_over.begin(msgspec.structs.replace(hand_over.present, served=served), 2.0))
     assert freeze.shard_map.served == ()
     adopt = asked(hand_over.ready(server(0), 2, COMMITTED))
-    assert (adopt.servers, adopt.shard_map.served) == ((server(0), server(1)), served), "nobody has to let go"
+    assert (adopt.servers, adopt.shard_map.served) == ((server(0), server(1)), served), "no PS has to release buckets"
     hand_over.ready(server(1), 3)
     (published,) = hand_over.ready(server(0), 3)
     assert isinstance(published, Publish)
@@ -201,7 +201,7 @@ def test_a_mark_is_published_and_goes_with_the_next_move() -> None:
     back = asked(hand_over.ready(server(2), release.shard_map.epoch))
     for index in (0, 1):
         hand_over.ready(server(index), back.shard_map.epoch)
-    assert hand_over.is_settled and hand_over.present.served == served, "what goes back is served still"
+    assert hand_over.is_settled and hand_over.present.served == served, "buckets that go back are still served"
 
 
 def test_a_replaced_ps_keeps_the_mark() -> None:
@@ -221,7 +221,7 @@ def test_a_replaced_ps_keeps_the_mark() -> None:
     assert isinstance(again, Publish) and again.shard_map.served == served
 
 
-def test_what_a_lost_host_had_is_made_anew_by_others() -> None:
+def test_buckets_of_a_lost_host_are_rebuilt_by_other_ps() -> None:
     hand_over = settled()
     hand_over.connected(server(2), 1.0)
     freeze = asked(hand_over.gone(frozenset({1}), [0, 2], 5.0))
@@ -235,10 +235,10 @@ def test_what_a_lost_host_had_is_made_anew_by_others() -> None:
     assert (published.remade, published.moved) == (FIRST.buckets_of(1), 3)
     hand_over.lost(server(2))
     again = asked(hand_over.connected(server(2, 2), 6.0))
-    assert again.remade == (), "its rows are made already"
+    assert again.remade == (), "its rows are rebuilt already"
 
 
-def test_what_comes_from_a_host_that_is_lost_on_the_way_is_made_anew_too() -> None:
+def test_buckets_on_their_way_from_a_lost_host_are_rebuilt_too() -> None:
     hand_over = settled()
     hand_over.connected(server(2), 1.0)
     hand_over.begin(rebalanced_shard_map(hand_over.present, (0, 2)), 2.0, FIRST.buckets_of(1))
@@ -247,12 +247,12 @@ def test_what_comes_from_a_host_that_is_lost_on_the_way_is_made_anew_too() -> No
     assert hand_over.state == HandOverState.ADOPTING
     hand_over.ready(server(2), 4)
     release = asked(hand_over.gone(frozenset({1}), [0], 5.0))
-    assert (release.servers, release.shard_map.buckets_of(2)) == ((server(2),), ()), "it let the half of it in already"
+    assert (release.servers, release.shard_map.buckets_of(2)) == ((server(2),), ()), "it has half of its rows already"
     adopt = asked(hand_over.ready(server(2), 5))
     assert (adopt.servers, adopt.remade, adopt.moved) == ((server(0),), FIRST.buckets_of(1), ())
 
 
-def test_a_host_is_lost_before_anybody_had_a_map() -> None:
+def test_a_host_is_lost_before_the_first_map_is_published() -> None:
     hand_over = HandOver(FIRST)
     assert hand_over.gone(frozenset({1}), [0], 0.0) == ()
     first = asked(hand_over.connected(server(0), 1.0))
@@ -264,7 +264,8 @@ def test_a_host_is_lost_before_anybody_had_a_map() -> None:
 
 @dataclass
 class Server:
-    """A PS as it behaves: it takes maps in order, lets go, then takes; some answers are still on their way."""
+    """The behaviour of a PS: it takes maps in order, releases buckets, then adopts others. Some answers are still on
+    their way."""
 
     process: ProcessId
     epoch: int = 0
@@ -275,7 +276,8 @@ class Server:
 
 
 class HandOversUnderFire(RuleBasedStateMachine):
-    """PS come, answer and die in any order. `pushes`: what dead PS left that counts; only their successors apply it."""
+    """PS connect, answer and die in any order. pushes: committed pushes that dead PS left; only their successors apply
+    them."""
 
     @initialize(servers=st.integers(1, 4), tables=st.integers(1, 3))
     def start(self, servers: int, tables: int) -> None:
@@ -285,9 +287,9 @@ class HandOversUnderFire(RuleBasedStateMachine):
         self.servers: dict[int, Server] = {}
         self.wanted = set(range(servers))
         self.published: ShardMap | None = None
-        self.held: dict[int, frozenset[tuple[int, int]]] = {}  # what each PS index owned when it was alive last
-        self.marked: tuple[tuple[int, int], ...] = ()  # by the hand-over that was begun last
-        self.lost: set[tuple[int, int]] = set()  # buckets whose rows are nowhere
+        self.held: dict[int, frozenset[tuple[int, int]]] = {}  # PS index -> what it owned when it last lived
+        self.marked: tuple[tuple[int, int], ...] = ()  # in the last hand-over that began
+        self.lost: set[tuple[int, int]] = set()  # buckets whose rows are on no host
         self.now_s = 0.0
 
     # --- the world ------------------------------------------------------------------------------------------
@@ -303,7 +305,7 @@ class HandOversUnderFire(RuleBasedStateMachine):
             else:
                 assert {process.index for process in effect.incarnations} == effect.shard_map.servers()
                 assert self.published is None or effect.shard_map.epoch > self.published.epoch
-                assert not self.lost, "workers would pull rows that nobody has made"
+                assert not self.lost, "workers would pull rows that no PS has"
                 self.published = effect.shard_map
 
     def wanting(self) -> set[int]:
@@ -333,8 +335,8 @@ class HandOversUnderFire(RuleBasedStateMachine):
         assert ask.shard_map.epoch > living.epoch, "a PS ignores older maps and would never answer"
         owned = frozenset(ask.shard_map.buckets_of(index))
         known = self.published.buckets_of(index) if self.published is not None else ()
-        left = self.held.get(index, frozenset()) & set(known)  # pushes are for owners that workers know
-        if living.epoch == 0:  # what its predecessor left is its own, and it takes it up before it lets go
+        left = self.held.get(index, frozenset()) & set(known)  # workers push to the owners in their map
+        if living.epoch == 0:  # it owns what its predecessor left, and applies it before it releases buckets
             assert left <= owned
         living.epoch, living.owned = ask.shard_map.epoch, owned
         living.is_dense_owner = ask.shard_map.dense_owner == index
@@ -365,7 +367,7 @@ class HandOversUnderFire(RuleBasedStateMachine):
     @precondition(lambda self: self.hand_over.is_settled)
     @rule(data=st.data())
     def buckets_are_served_to_everybody(self, data: st.DataObject) -> None:
-        """Or not any more."""
+        """Marks buckets as served, or removes the mark."""
         served = tuple(sorted(data.draw(st.sets(st.sampled_from(sorted(self.buckets()))))))
         self.marked = served
         self.perform(self.hand_over.begin(msgspec.structs.replace(self.hand_over.present, served=served), self.now_s))
@@ -382,7 +384,7 @@ class HandOversUnderFire(RuleBasedStateMachine):
             self.servers.pop(index, None)
             self.held.pop(index, None)
         self.perform(self.hand_over.gone(gone, sorted(self.wanted), self.now_s))
-        self.marked = self.hand_over.present.served  # whatever was under way is called back
+        self.marked = self.hand_over.present.served  # a hand-over under way is called back
 
     @precondition(lambda self: set(self.servers) - self.wanting())
     @rule()
@@ -407,14 +409,14 @@ class HandOversUnderFire(RuleBasedStateMachine):
         if not hasattr(self, "servers") or not self.hand_over.is_settled:
             return
         assert self.published == self.hand_over.present
-        assert self.published.served == self.marked, "whoever is replaced meanwhile"
+        assert self.published.served == self.marked, "a PS is replaced meanwhile"
         for index in self.published.servers() & set(self.servers):
             living = self.servers[index]
             assert living.epoch == self.published.epoch
             assert living.owned == frozenset(self.published.buckets_of(index))
 
     def teardown(self) -> None:
-        """When nobody dies any more it comes to its end."""
+        """When no PS dies any more, the hand-over ends."""
         if not hasattr(self, "servers"):
             return
         for _ in range(500):

@@ -23,7 +23,7 @@ def test_the_incarnation_of_a_worker() -> None:
     assert next_state("worker-0.1", state, LifecycleEvent.EXIT_CLEAN) == State.EXITED
 
 
-def test_an_exit_nobody_asked_for_is_a_failure_whatever_its_code() -> None:
+def test_an_unrequested_exit_is_a_failure_whatever_its_code() -> None:
     assert next_state("worker-0.1", State.RUNNING, LifecycleEvent.EXIT_CLEAN) == State.FAILED
 
 
@@ -40,7 +40,7 @@ def test_every_process_with_a_pid_can_be_killed_and_can_exit(state: State) -> No
 
 
 @given(st.lists(st.sampled_from(list(LifecycleEvent)), max_size=20))
-def test_the_dead_stay_dead(events: list[LifecycleEvent]) -> None:
+def test_an_ended_process_has_no_transitions(events: list[LifecycleEvent]) -> None:
     state = State.REQUESTED
     for event in events:
         if (state, event) in TRANSITIONS:

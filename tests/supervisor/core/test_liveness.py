@@ -1,4 +1,4 @@
-"""When silence is a hang: the rule, what feeds it, and what the kernel says of real processes."""
+"""When silence counts as a hang: the rule, its inputs, and the kernel states of real processes."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_a_stopped_process_is_not_waited_for() -> None:
         assert hang_reason(SILENCE_S - 0.1, signs, TIMEOUT_S) == ""
 
 
-def test_a_sleeper_that_has_worked_waits_for_something_that_does_not_come() -> None:
+def test_a_sleeping_process_that_has_worked_counts_as_hung_soon() -> None:
     asleep = Signs("S", idle_s=IDLE_S, longest_s=0.5, has_worked=True)
     assert "sleeps" in hang_reason(SILENCE_S + 0.1, asleep, TIMEOUT_S)
     assert hang_reason(SILENCE_S - 0.1, asleep, TIMEOUT_S) == ""
@@ -42,14 +42,14 @@ def test_a_sleeper_that_has_worked_waits_for_something_that_does_not_come() -> N
     "signs",
     [
         Signs("R", idle_s=0.0, longest_s=0.5, has_worked=True),  # computes
-        Signs("D", idle_s=5.0, longest_s=0.5, has_worked=True),  # a page comes from the disk
+        Signs("D", idle_s=5.0, longest_s=0.5, has_worked=True),  # it reads a page from the disk
         Signs("S", idle_s=0.2, longest_s=0.5, has_worked=True),  # another of its threads computes
-        Signs("S", idle_s=5.0, longest_s=2.0, has_worked=True),  # its batches do take that long
+        Signs("S", idle_s=5.0, longest_s=2.0, has_worked=True),  # its batches take this long
         Signs("S", idle_s=5.0, longest_s=0.0, has_worked=False),  # its first batch compiles in other processes
-        Signs("t", idle_s=5.0, longest_s=0.5, has_worked=True),  # somebody looks at it in a debugger
+        Signs("t", idle_s=5.0, longest_s=0.5, has_worked=True),  # a user inspects it in a debugger
     ],
 )
-def test_who_may_still_be_at_work_is_waited_for(signs: Signs) -> None:
+def test_a_process_that_may_be_at_work_is_waited_for(signs: Signs) -> None:
     assert hang_reason(TIMEOUT_S - 0.1, signs, TIMEOUT_S) == "" or signs.longest_s == 2.0
     assert hang_reason(6.0, signs, TIMEOUT_S) == ""
 
@@ -69,7 +69,7 @@ def test_the_timeout_bounds_all_and_grows_with_the_longest_batch() -> None:
     st.floats(0, 1000),
     st.floats(0.5, 100),
 )
-def test_a_hang_stays_one_and_a_short_silence_is_none(signs: Signs, silent_s: float, timeout_s: float) -> None:
+def test_a_longer_silence_stays_a_hang_and_a_short_one_is_none(signs: Signs, silent_s: float, timeout_s: float) -> None:
     reason = hang_reason(silent_s, signs, timeout_s)
     if silent_s <= min(SILENCE_S, timeout_s):
         assert reason == ""
@@ -99,7 +99,7 @@ def test_the_longest_silence_is_counted_from_the_first_work_on() -> None:
     assert record.signs.longest_s == 2.5
 
 
-# --- what the kernel says -----------------------------------------------------------------------------------------
+# --- states of the kernel -----------------------------------------------------------------------------------------
 
 Start = Callable[[str], subprocess.Popen[bytes]]
 
@@ -141,7 +141,7 @@ def watch_until(record: ProcessRecord, fleet: Fleet, is_it: Callable[[Signs], bo
     return record.signs
 
 
-def test_a_sleeper_a_busy_one_and_a_stopped_one_are_told_apart(start: Start) -> None:
+def test_sleeping_busy_and_stopped_processes_are_distinguished(start: Start) -> None:
     fleet = Fleet()
     asleep = watch_until(record_of(fleet, start("import time; time.sleep(60)").pid), fleet, lambda s: s.idle_s > 0.5)
     assert asleep.state == "S"
@@ -159,7 +159,7 @@ def test_sleep_of_a_process_with_a_gpu_proves_nothing(start: Start) -> None:
     assert watch_until(record, fleet, lambda s: s.idle_s > 0.5).state == "D"
 
 
-def test_nobody_is_looked_at_who_speaks_or_has_ended(start: Start) -> None:
+def test_processes_that_make_progress_or_have_ended_are_not_looked_at(start: Start) -> None:
     fleet, watch = Fleet(), SilenceWatch()
     child = start("import time; time.sleep(60)")
     record = record_of(fleet, child.pid)

@@ -1,4 +1,5 @@
-"""One round of buckets that go to another host: who is asked what, in which order, and again after a death."""
+"""One round of buckets that move to another host: which PS gets which request, in which order, and again after a
+death."""
 
 from __future__ import annotations
 
@@ -47,7 +48,7 @@ def unmapping() -> Migration:
 
 
 def copying(size: int = 1000) -> Migration:
-    """Requests 1 and 2 asked for sizes, 3 and 4 are Copy."""
+    """A round in state `copying`: requests 1 and 2 were for sizes, 3 and 4 are Copy."""
     made = planned()
     assert made.begin() == (Measure(server(0), 1, KEYS_OF_0), Measure(server(2), 2, KEY_OF_2))
     assert made.measured(server(0), 1, (size, size)) == ()
@@ -95,7 +96,7 @@ def test_a_round_has_as_much_as_it_may_and_one_bucket_at_least() -> None:
     assert huge.moves == MOVES[:1]
 
 
-def test_whoever_dies_is_asked_again_and_what_it_had_to_do_with_is_copied_anew() -> None:
+def test_a_new_incarnation_is_asked_again_and_its_copies_are_made_again() -> None:
     made = copying()
     made.copied(server(1), 3, 500)
     made.copied(server(3), 4, 70)
@@ -103,7 +104,7 @@ def test_whoever_dies_is_asked_again_and_what_it_had_to_do_with_is_copied_anew()
     assert not made.is_copied
     made.copied(server(1), 3, 500)  # it was under way
     assert not made.is_copied
-    assert made.lost(server(0)) == (), "it has been told"
+    assert made.lost(server(0)) == (), "its marking map was sent"
     (again,) = made.connected(server(0, 2))
     assert again == Copy(server(1), 5, ((MOVES[0], server(0, 2)), (MOVES[1], server(0, 2))))
     made.copied(server(1), 5, 500)
@@ -112,7 +113,7 @@ def test_whoever_dies_is_asked_again_and_what_it_had_to_do_with_is_copied_anew()
     assert made.connected(server(3, 2)) == (Copy(server(3, 2), 6, ((MOVES[2], server(2)),)),)
 
 
-def test_nothing_is_copied_from_a_incarnation_that_is_not_there() -> None:
+def test_nothing_is_copied_from_an_incarnation_that_is_not_connected() -> None:
     made = copying()
     made.lost(server(0))
     made.lost(server(1))
@@ -121,7 +122,7 @@ def test_nothing_is_copied_from_a_incarnation_that_is_not_there() -> None:
     assert isinstance(copy, Copy) and copy.server == server(1, 2)
 
 
-def test_the_successor_of_one_that_was_asked_for_sizes() -> None:
+def test_the_successor_of_a_ps_that_was_asked_for_sizes() -> None:
     made = planned()
     made.begin()
     made.measured(server(0), 1, (1, 1))
@@ -131,12 +132,12 @@ def test_the_successor_of_one_that_was_asked_for_sizes() -> None:
     assert made.measured(server(0, 2), 3, (1, 1)) == ()
 
 
-def test_nothing_is_copied_before_every_worker_has_let_go_of_it() -> None:
+def test_nothing_is_copied_before_every_worker_has_unmapped_it() -> None:
     made = unmapping()
-    assert made.unmapped(worker(0), 6) == (), "it has not been told yet"
+    assert made.unmapped(worker(0), 6) == (), "its marking map was not sent yet"
     assert made.served(7, [worker(0), worker(1), worker(2)]) == ()
     assert not made.has_to_be_served and made.served(8, []) == ()
-    assert made.unmapped(worker(0), 6) == (), "by an older map they are used in place"
+    assert made.unmapped(worker(0), 6) == (), "with an older map they are used in place"
     assert made.unmapped(worker(0), 7) == ()
     assert made.unmapped(worker(0), 7) == ()
     assert made.worker_lost(worker(2, 2)) == ()
@@ -152,7 +153,7 @@ def test_without_workers_on_their_hosts_they_are_copied_at_once() -> None:
     assert [type(effect) for effect in unmapping().served(7, [])] == [Copy, Copy]
 
 
-def test_a_ps_that_dies_while_workers_let_go() -> None:
+def test_a_ps_that_dies_while_workers_unmap() -> None:
     made = unmapping()
     made.served(7, [worker(0)])
     assert made.lost(server(1)) == ()
@@ -163,9 +164,9 @@ def test_a_ps_that_dies_while_workers_let_go() -> None:
 
 
 @pytest.mark.parametrize("state", ["planned", "unmapping", "copying", "draining"])
-def test_given_up_before_it_is_committed(state: str) -> None:
+def test_a_round_is_aborted_before_it_is_committed(state: str) -> None:
     made = {"planned": planned, "unmapping": unmapping, "copying": copying, "draining": draining}[state]()
-    effects = made.abort("the plan is another one now")
+    effects = made.abort("the plan has changed")
     if state in ("planned", "unmapping"):
         assert (effects, made.is_over) == ((), True)
         return
@@ -184,7 +185,7 @@ def test_given_up_before_it_is_committed(state: str) -> None:
     assert (made.state, made.is_over) == (MigrationState.ABORTED, True)
 
 
-def test_committed_is_committed() -> None:
+def test_a_committed_round_cannot_be_aborted() -> None:
     made = draining()
     made.adopted()
     with pytest.raises(IllegalTransitionError, match="a round of moves: event 'abort' is not allowed in state 'commit"):
@@ -196,7 +197,7 @@ def test_committed_is_committed() -> None:
     assert isinstance(again, Forget) and again.buckets == KEYS_OF_0
 
 
-def test_no_room_and_too_many_deaths() -> None:
+def test_lack_of_memory_or_too_many_deaths_abort_a_round() -> None:
     made = draining()
     assert made.copied(server(1), 2, 0, "of another round") == ()
     effects = made.copied(server(1), 3, 0, "no room")
@@ -209,7 +210,7 @@ def test_no_room_and_too_many_deaths() -> None:
     assert mortal.state == MigrationState.ABORTED
 
 
-def test_the_host_of_one_that_takes_part_is_lost() -> None:
+def test_the_host_of_a_ps_that_takes_part_is_lost() -> None:
     for source_or_target in (2, 3):
         made = draining()
         effects = made.gone(frozenset({source_or_target}), "its host is lost")
@@ -220,10 +221,10 @@ def test_the_host_of_one_that_takes_part_is_lost() -> None:
         for index in made.needed:
             request = next(e.request for e in effects if isinstance(e, Forget) and e.server.index == index)
             made.forgotten(server(index), request)
-        assert made.is_over, "nobody waits for one that will not come"
+        assert made.is_over, "the round does not wait for a lost PS"
 
 
-def test_the_host_of_one_that_was_to_forget_is_lost() -> None:
+def test_the_host_of_a_ps_that_has_to_free_memory_is_lost() -> None:
     made = draining()
     made.adopted()
     first, second = made.published()
@@ -234,8 +235,8 @@ def test_the_host_of_one_that_was_to_forget_is_lost() -> None:
     assert made.is_over
 
 
-def test_the_host_of_one_that_takes_no_part_is_lost() -> None:
-    """What is only copied goes on; a hand-over is called back, whoever is gone, and the round with it."""
+def test_the_host_of_a_ps_that_takes_no_part_is_lost() -> None:
+    """A round that is only copying goes on. A hand-over is called back whichever PS is lost, and the round with it."""
     made = copying()
     assert made.gone(frozenset({7}), "its host is lost") == ()
     assert made.state == MigrationState.COPYING

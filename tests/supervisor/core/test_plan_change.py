@@ -1,4 +1,4 @@
-"""What a change of the plan cost, folded from what was seen."""
+"""The refusals of `scale`, and the cost of a plan change computed from measurements."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ from elastichost.wire.commands import ScaleMsg
 ONE, THREE = Counts(1, 1, 1), Counts(3, 2, 1)
 
 
-def test_bounds_are_told() -> None:
+def test_a_refusal_has_the_bounds() -> None:
     def refused(command: ScaleMsg) -> str:
         found = refusal(command, 256, 64, 8)
         assert found is not None and found.is_usage
         return f"{found.message}: {found.hint}"
 
     assert refusal(ScaleMsg(256, 64, 8), 256, 64, 8) is None
-    assert refused(ScaleMsg(workers=257)) == "workers=257 cannot be: from 1 to 256 are possible"
+    assert refused(ScaleMsg(workers=257)) == "workers=257 is out of range (1 to 256): "
     assert refused(ScaleMsg(servers=0)).startswith("servers=0")
-    assert refused(ScaleMsg(worker_cores=9)).endswith("from 1 to 8 are possible")
+    assert refused(ScaleMsg(worker_cores=9)).endswith("(1 to 8): ")
     assert refused(ScaleMsg()) == "nothing to scale: name one of workers, servers, worker_cores"
 
 
-def test_more_workers_than_gpu_memory_is_shared_out_for_are_refused() -> None:
+def test_more_workers_than_shares_of_gpu_memory_are_refused() -> None:
     assert gpu_refusal(ScaleMsg(workers=4), 4) is None
     assert gpu_refusal(ScaleMsg(servers=9), 4) is None
     found = gpu_refusal(ScaleMsg(workers=5), 4)
     assert found is not None and found.is_usage
-    assert "shares were cut for 4 workers" in found.hint and "[1, 5]" in found.hint
+    assert "the shares are for 4 workers at most" in found.hint and "[1, 5]" in found.hint
 
 
 def test_counts_of_a_plan() -> None:
@@ -45,13 +45,13 @@ def test_the_rate_before_is_the_median_of_the_last_seconds() -> None:
     assert pace.before() == 0.0
     for tick in range(1, 101):
         at_s = tick * 0.1
-        samples = int(1000 * at_s) + (5000 if at_s > 9.0 else 0)  # one window has far more than the others
+        samples = int(1000 * at_s) + (5000 if at_s > 9.0 else 0)  # one window has far more samples than the others
         pace.add(at_s, samples)
     assert pace.before() == pytest.approx(1000, rel=0.01)
 
 
 def run_through(dip: Dip, rates: list[float], step_s: float = 0.02) -> None:
-    """Rates of consecutive windows of 200 ms."""
+    """Feeds a `Dip` with consecutive windows of 200 ms of these rates."""
     at_s, samples = dip.began_s, float(dip.samples)
     for rate in rates:
         for _ in range(round(0.2 / step_s)):
@@ -73,7 +73,7 @@ def test_a_rate_that_stays_low_has_not_recovered() -> None:
     assert dip.recovered_s is None
 
 
-def test_windows_are_right_when_it_is_seldom_looked() -> None:
+def test_windows_are_right_when_samples_are_taken_rarely() -> None:
     dip = Dip(0.0, 0, 1000.0)
     dip.add(1.1, 1100)
     assert (dip.dip, dip.recovered_s) == (pytest.approx(1.0), 0.0)
@@ -89,7 +89,7 @@ def watch(newcomers: dict[int, int]) -> PlanChangeWatch:
     return PlanChangeWatch(ONE, THREE, newcomers, Dip(100.0, 0, 1000.0))
 
 
-def test_it_is_over_a_moment_after_everybody_trains() -> None:
+def test_a_change_is_over_a_moment_after_all_workers_train() -> None:
     seen = watch({1: 0, 2: 4})
     seen.observe(100.2, 200, [1], is_reached=False)
     seen.observe(100.3, 300, [], is_reached=True)
@@ -112,7 +112,7 @@ def test_it_is_over_a_moment_after_everybody_trains() -> None:
     )
 
 
-def test_a_newcomer_with_nothing_to_train_is_not_waited_for_for_ever() -> None:
+def test_a_new_worker_without_samples_is_waited_for_a_bounded_time() -> None:
     seen = watch({1: 0})
     seen.observe(100.5, 0, [], is_reached=True)
     assert not seen.is_over(105.0)
@@ -121,7 +121,7 @@ def test_a_newcomer_with_nothing_to_train_is_not_waited_for_for_ever() -> None:
     assert "worker-1 has no samples to train" in text_of(seen.figures())
 
 
-def test_a_dip_in_words() -> None:
+def test_the_text_of_a_dip() -> None:
     seen = watch({})
     run_through(seen.dip, [1000, 300, 1000, 1000])
     seen.observe(100.81, 661, [], is_reached=True)

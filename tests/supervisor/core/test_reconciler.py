@@ -70,7 +70,7 @@ def test_hangs_beyond_the_budget_are_a_hang() -> None:
     assert action.kind == "hang"
 
 
-def test_an_error_of_the_users_making_is_not_retried() -> None:
+def test_a_user_error_is_not_retried() -> None:
     failure = Failure("DataError", "file x row 3")
     observed = (seen("worker", State.FAILED, failure=failure), seen("server", State.RUNNING))
     (action,) = reconcile(observed, PLAN, died(1), LIMITS, NOW_S)
@@ -89,18 +89,18 @@ def test_a_process_without_progress_is_killed() -> None:
     assert (action.process.role, action.kind) == ("worker", "hang")
 
 
-def test_starting_has_its_own_patience() -> None:
+def test_starting_has_its_own_timeout() -> None:
     observed = (seen("worker", State.CONNECTED, still_s=119), seen("server", State.STARTED, still_s=121))
     (action,) = reconcile(observed, PLAN, (), LIMITS, NOW_S)
     assert isinstance(action, Kill)
     assert (action.process.role, action.kind) == ("server", "start")
 
 
-def test_what_the_plan_does_not_want_is_drained_then_stopped() -> None:
-    nothing = Plan((), "direct", "the job is asked to stop")
+def test_processes_not_in_the_plan_are_drained_then_stopped() -> None:
+    nothing = Plan((), "direct", "the run was asked to stop")
     for state in (State.READY, State.RUNNING):
         (action,) = reconcile((seen("worker", state),), nothing, (), LIMITS, NOW_S)
-        assert action == Drain(ProcessId("worker", 0, 1), "the job is asked to stop")
+        assert action == Drain(ProcessId("worker", 0, 1), "the run was asked to stop")
     assert reconcile((seen("worker", State.DRAINING),), nothing, (), LIMITS, NOW_S) == ()
     for observed in (seen("worker", State.DRAINED), seen("server", State.RUNNING), seen("worker", State.CONNECTED)):
         (stop,) = reconcile((observed,), nothing, (), LIMITS, NOW_S)
@@ -157,38 +157,38 @@ def test_start_then_hand_over_then_repin_then_drain() -> None:
     (repin,) = reconcile(there, plan, (), LIMITS, NOW_S)
     assert repin == Repin(ProcessId("worker", 0, 1), wide)
     asked = (at("worker-0", asked=wide), *there[1:])
-    assert reconcile(asked, plan, (), LIMITS, NOW_S) == (), "asked once, and nobody leaves before it has moved"
+    assert reconcile(asked, plan, (), LIMITS, NOW_S) == (), "Repin is sent once, and nothing drains before it"
     (drain,) = reconcile((at("worker-0", spec=wide), *there[1:]), plan, (), LIMITS, NOW_S)
     assert drain == Drain(ProcessId("worker", 1, 1), "asked for it")
 
 
-def test_asked_to_stop_nobody_waits_for_anything() -> None:
+def test_a_run_asked_to_stop_drains_at_once() -> None:
     observed = (at("worker-0"), at("server-0", State.CONNECTED))
     (drain,) = reconcile(observed, plan_of("server-0"), (), LIMITS, NOW_S, frozenset({0}), is_handed_over=False)
     assert isinstance(drain, Drain)
 
 
-def test_cores_that_change_again_before_the_first_answer_are_asked_for_again() -> None:
+def test_cores_that_change_again_before_the_first_answer_are_sent_again() -> None:
     first, second = spec_of("worker-0", (1,)), spec_of("worker-0", (2,))
     plan = Plan((second, spec_of("server-0")), "direct", "asked for it")
     (repin,) = reconcile((at("worker-0", asked=first), at("server-0")), plan, (), LIMITS, NOW_S)
     assert repin == Repin(ProcessId("worker", 0, 1), second)
 
 
-def test_wanted_again_while_it_leaves_it_is_stopped_and_comes_again_without_a_restart() -> None:
+def test_a_drained_process_back_in_the_plan_starts_again_without_a_restart() -> None:
     plan, others = plan_of("worker-0", "worker-1", "server-0"), (at("worker-0"), at("server-0"))
     for state in (State.DRAINING, State.STOPPING, State.KILLING):
         assert reconcile((*others, at("worker-1", state)), plan, (), LIMITS, NOW_S) == ()
     (stop,) = reconcile((*others, at("worker-1", State.DRAINED)), plan, (), LIMITS, NOW_S)
     assert isinstance(stop, StopProcess)
     (spawn,) = reconcile((*others, at("worker-1", State.EXITED, incarnation=3)), plan, died(9), LIMITS, NOW_S)
-    assert spawn == Spawn(spec_of("worker-1"), 4, "in the plan again; worker-1.3 had stopped")
+    assert spawn == Spawn(spec_of("worker-1"), 4, "in the plan again; worker-1.3 was stopped")
     (spawn,) = reconcile((*others, at("worker-1", State.FAILED, incarnation=3)), plan, (), LIMITS, NOW_S)
     assert isinstance(spawn, Spawn)
-    assert not spawn.is_restart, "killed because it was not wanted"
+    assert not spawn.is_restart, "it was killed because it was not in the plan"
 
 
-def test_what_is_told_to_go_and_stays_is_killed_but_has_not_died() -> None:
+def test_a_process_that_does_not_stop_in_time_is_killed_and_is_no_death() -> None:
     others = (at("worker-0"), at("server-0"))
     lingering = ObservedProcess(ProcessId("worker", 1, 1), State.STOPPING, NOW_S - 11, NOW_S)
     for observed in (lingering, at("worker-1", State.STARTED)):
@@ -197,7 +197,7 @@ def test_what_is_told_to_go_and_stays_is_killed_but_has_not_died() -> None:
         assert kill.kind == "unwanted"
 
 
-def test_a_replaced_worker_is_a_restart_that_costs_no_budget() -> None:
+def test_a_replaced_straggler_is_a_restart_that_costs_no_budget() -> None:
     observed = (seen("worker", State.FAILED, incarnation=9), seen("server", State.RUNNING))
     deaths = [*died(3), *died(5, kind="slow")]
     (action,) = reconcile(observed, PLAN, deaths, LIMITS, NOW_S)

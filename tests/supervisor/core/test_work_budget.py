@@ -1,4 +1,4 @@
-"""The supervisor's rest: none while there is little to do, and a bounded share of a core whatever there is."""
+"""Waits between turns: none while there is little work, and a bounded share of a core however much there is."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def test_a_few_processes_never_wait() -> None:
 
 
 def test_a_burst_of_work_does_not_wait() -> None:
-    """A hand-over: turn after turn, each a millisecond, until the bucket is empty."""
+    """A hand-over has many turns of a millisecond each, until the token bucket is empty."""
     pacing = WorkBudget()
     turns = 0
     while pacing.rest_s(worked_s=0.001, passed_s=0.001) == 0.0:
@@ -25,7 +25,7 @@ def test_a_burst_of_work_does_not_wait() -> None:
 
 
 @pytest.mark.parametrize("worked_s", [0.001, 0.003])
-def test_work_without_end_takes_its_share(worked_s: float) -> None:
+def test_continuous_work_takes_its_share(worked_s: float) -> None:
     pacing, now_s, total_s, rest_s = WorkBudget(), 0.0, 0.0, 0.0
     while now_s < 60.0:
         rest_s = pacing.rest_s(worked_s, worked_s + rest_s)
@@ -34,13 +34,13 @@ def test_work_without_end_takes_its_share(worked_s: float) -> None:
 
 
 @given(st.lists(st.tuples(st.floats(0, 10), st.floats(0, 10)), max_size=50))
-def test_nobody_waits_long_for_a_turn(turns: list[tuple[float, float]]) -> None:
+def test_the_wait_before_a_turn_is_bounded(turns: list[tuple[float, float]]) -> None:
     pacing = WorkBudget()
     for worked_s, passed_s in turns:
         assert 0.0 <= pacing.rest_s(worked_s, passed_s) <= MOST_S
 
 
-def test_one_long_turn_is_not_paid_for_by_many() -> None:
+def test_one_long_turn_does_not_delay_many_others() -> None:
     pacing = WorkBudget()
     pacing.rest_s(worked_s=5.0, passed_s=5.0)
     passed_s = 0.0

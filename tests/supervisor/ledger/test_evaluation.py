@@ -37,7 +37,7 @@ def answer(grant: EvaluationGrantMsg, skipped: int = 0) -> EvaluationScoresMsg:
     units=st.lists(st.integers(0, 50), max_size=4),
     turns=st.lists(st.tuples(st.integers(0, 2), st.sampled_from(["ask", "score", "die", "again"])), max_size=60),
 )
-def test_every_position_is_scored_once_whoever_dies(units: list[int], turns: list[tuple[int, str]]) -> None:
+def test_every_position_is_scored_once_whichever_worker_dies(units: list[int], turns: list[tuple[int, str]]) -> None:
     evaluation = EvaluationRound(3, units, 7, 1)
     held: dict[int, list[EvaluationGrantMsg]] = {0: [], 1: [], 2: []}
     sent: list[tuple[int, EvaluationGrantMsg]] = []
@@ -108,7 +108,7 @@ def test_early_stop_counts_evaluations_without_a_better_metric() -> None:
     assert not any(never.observe(value).stop for value in (0.9, 0.1, math.nan))
 
 
-def test_what_is_not_defined_stops_nobody() -> None:
+def test_an_undefined_metric_does_not_stop_training() -> None:
     stop = EarlyStop("auc", 1)
     found = [stop.observe(value) for value in (None, math.nan, None)]
     assert not any(one.stop for one in found) and {one.best for one in found} == {None}
@@ -116,7 +116,7 @@ def test_what_is_not_defined_stops_nobody() -> None:
     assert [stop.observe(value).stop for value in (0.7, None, 0.6)] == [False, False, True]
 
 
-def test_early_stop_goes_on_from_what_it_remembered() -> None:
+def test_early_stop_continues_from_its_memory() -> None:
     before = EarlyStop("auc", 2)
     for value in (0.7, 0.8, 0.79):
         before.observe(value)
@@ -125,7 +125,7 @@ def test_early_stop_goes_on_from_what_it_remembered() -> None:
     assert after.observe(0.79).stop
 
 
-def test_a_checkpoint_keeps_what_the_evaluations_said_and_an_older_one_is_read() -> None:
+def test_a_checkpoint_keeps_the_evaluations_and_an_older_one_is_read() -> None:
     memory = EvaluationMemory(400, Figures(0.75, 0.5, None, 1.0, 90), 0.76, 1)
     record = RunRecord(Ledger(LedgerSettings((10,), 1, 4)).state(), 5, 6, 7, memory)
     text = msgspec.json.encode(record)

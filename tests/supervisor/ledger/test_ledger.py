@@ -1,4 +1,4 @@
-"""The ledger: law L (every sample counts exactly once) as a state machine, and its policies one by one."""
+"""The ledger: law L (every sample counts exactly once) as a state machine, and each of its policies alone."""
 
 from __future__ import annotations
 
@@ -29,7 +29,8 @@ def finish(ledger: Ledger, who: ProcessId, lease: Lease) -> None:
 
 
 class ModelWorker:
-    """One incarnation: leases in order, batches applied (at the PS) before they are reported."""
+    """One worker incarnation: it trains leases in order, and its batches are applied (at the PS) before it reports
+    them."""
 
     def __init__(self, process: ProcessId) -> None:
         self.process = process
@@ -40,7 +41,7 @@ class ModelWorker:
         self.skipped: dict[int, int] = {}
 
     def train_batch(self, batch_size: int, bad: int) -> tuple[Lease, int, int, int] | None:
-        """Applies the next batch of the first unfinished lease; `bad` of its rows are skipped."""
+        """Applies the next batch of the first unfinished lease. bad: number of its rows that are skipped."""
         for lease in self.leases:
             start = self.stop.get(lease.lease_id, lease.start)
             if start == lease.stop:
@@ -60,7 +61,7 @@ class ModelWorker:
 
 
 class LedgerMachine(RuleBasedStateMachine):
-    """Workers that train, report late or twice, drain and die; a second book counts every position."""
+    """Workers train, report late or twice, drain and die. A second, independent count is kept of every position."""
 
     @initialize(
         units=st.lists(st.integers(0, 60), min_size=1, max_size=5),
@@ -137,7 +138,7 @@ class LedgerMachine(RuleBasedStateMachine):
 
     @rule(index=st.integers(0, 3))
     def drain(self, index: int) -> None:
-        """A drained worker has reported everything it did."""
+        """A drained worker has reported all its progress."""
         who = self.workers.pop(index, None)
         if who is None:
             return
@@ -149,7 +150,7 @@ class LedgerMachine(RuleBasedStateMachine):
 
     @rule(index=st.integers(0, 3))
     def kill(self, index: int) -> None:
-        """What is applied at the PS counts, whether it was reported or not."""
+        """Batches that are applied at the PS count, whether they were reported or not."""
         who = self.workers.pop(index, None)
         if who is None:
             return
@@ -175,7 +176,7 @@ class LedgerMachine(RuleBasedStateMachine):
 
     @rule()
     def checkpoint_and_restore(self) -> None:
-        """Every worker paused with everything reported; a new run begins with new workers."""
+        """Every worker pauses and has reported all its progress; a new run begins with new workers."""
         for index in list(self.workers):
             self.drain(index)
         self.ledger = Ledger.from_json(self.settings, self.ledger.to_json())
@@ -186,7 +187,7 @@ class LedgerMachine(RuleBasedStateMachine):
             assert self.ledger.samples_accounted == len(self.counted)
 
     def teardown(self) -> None:
-        """Whatever happened: a last worker finishes the job, and then everything is counted exactly once."""
+        """A last worker finishes the job; then every position must be counted exactly once."""
         if not hasattr(self, "ledger"):
             return
         for index in list(self.workers):
@@ -208,7 +209,7 @@ LedgerMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=
 TestLedgerMachine = LedgerMachine.TestCase
 
 
-def test_a_worker_goes_on_with_its_own_unit() -> None:
+def test_a_worker_continues_its_own_unit() -> None:
     ledger = ledger_of(100, 100)
     first = ledger.request(worker(0), 20.0)
     other = ledger.request(worker(1), 20.0)
@@ -261,7 +262,7 @@ def test_leases_shrink_towards_the_end() -> None:
     assert sizes[-1] <= 20
 
 
-def test_what_a_dead_worker_left_comes_first_and_the_suspect_batch_alone() -> None:
+def test_the_rest_of_a_dead_worker_comes_first_and_the_suspected_batch_alone() -> None:
     ledger = ledger_of(100, 100)
     lease = ledger.request(worker(0), 40.0)
     assert lease is not None
@@ -290,7 +291,7 @@ def test_a_batch_that_kills_three_incarnations_is_quarantined() -> None:
     assert (ledger.trained, ledger.samples_quarantined) == (20, 10)
 
 
-def test_draining_blames_nobody() -> None:
+def test_draining_counts_no_failure() -> None:
     ledger = ledger_of(10)
     for incarnation in range(1, 6):
         assert ledger.request(worker(0, incarnation), 10.0) is not None
@@ -308,7 +309,7 @@ def test_bad_rows_at_a_lease_end_count_as_skipped_without_a_commit() -> None:
     assert (settlement.trained, settlement.skipped) == (20, 10)
 
 
-def test_late_and_foreign_progress_counts_nothing() -> None:
+def test_late_progress_and_progress_of_another_worker_count_nothing() -> None:
     ledger = ledger_of(20)
     lease = ledger.request(worker(0), 10.0)
     assert lease is not None
@@ -318,7 +319,7 @@ def test_late_and_foreign_progress_counts_nothing() -> None:
     assert ledger.samples_accounted == 0
 
 
-def test_progress_that_was_overtaken_counts_nothing() -> None:
+def test_older_progress_counts_nothing() -> None:
     ledger = ledger_of(200)
     lease = ledger.request(worker(0), 0.0)
     assert lease is not None and lease.stop == 40
@@ -339,13 +340,13 @@ def test_impossible_progress_is_refused(stop: int, samples: int, skipped: int) -
 
 @pytest.mark.parametrize(("samples", "skipped"), [(3, 7), (9, 1)])
 def test_progress_that_takes_something_back_is_refused(samples: int, skipped: int) -> None:
-    """The positions fit, and the sums would not: samples would be counted less than they were."""
+    """The positions fit, but the counts decrease, so counted samples would be taken back."""
     ledger = ledger_of(20)
     lease = ledger.request(worker(0), 20.0)
     assert lease is not None
     ledger.progress(worker(0), lease.lease_id, 7, 5, 2)
     trained = ledger.trained
-    with pytest.raises(ProtocolError, match="went back"):
+    with pytest.raises(ProtocolError, match="fewer samples of lease"):
         ledger.progress(worker(0), lease.lease_id, samples + skipped, samples, skipped)
     assert ledger.trained == trained == 5
 
@@ -364,7 +365,7 @@ def test_stop_early_drops_what_is_not_leased() -> None:
     lease = ledger.request(worker(0), 10.0)
     assert lease is not None
     assert ledger.stop_early() == 590
-    assert ledger.stop_early() == 0, "the coming epochs are dropped once"
+    assert ledger.stop_early() == 0, "the remaining epochs are dropped only once"
     assert ledger.request(worker(1), 10.0) is None
     finish(ledger, worker(0), lease)
     assert ledger.is_finished
@@ -408,28 +409,28 @@ def test_spans_count_their_samples() -> None:
 # --- a crew: sync mode ------------------------------------------------------------------------------------------------
 
 
-def test_a_crew_that_incarnations_is_counted_by_the_record_of_its_steps() -> None:
+def test_a_live_crew_is_counted_by_the_record_of_its_steps() -> None:
     ledger, crew = ledger_of(40, batch_size=4), worker(255)
     leases = [ledger.request(crew, 8.0) for _ in range(2)]
     assert [(lease.start, lease.stop) for lease in leases if lease] == [(0, 8), (8, 16)]
     assert leases[0] is not None and leases[1] is not None
     assert not ledger.account(crew, AppliedBatch(0, 0, 0, 0, 0)), "nothing is committed yet"
     assert ledger.account(crew, AppliedBatch(1, leases[0].lease_id, 4, 3, 1))
-    assert not ledger.account(crew, AppliedBatch(1, leases[0].lease_id, 4, 3, 1)), "known already"
+    assert not ledger.account(crew, AppliedBatch(1, leases[0].lease_id, 4, 3, 1)), "it is counted already"
     assert (ledger.trained, ledger.skipped) == (3, 1)
     assert ledger.leases_of(crew) == (leases[0], leases[1])
     assert ledger.account(crew, AppliedBatch(3, leases[1].lease_id, 12, 11, 1))
     assert (ledger.trained, ledger.skipped) == (11, 1)
-    assert ledger.leases_of(crew) == (leases[1],), "the steps of the one before are all committed"
+    assert ledger.leases_of(crew) == (leases[1],), "all steps of the lease before are committed"
     third = ledger.request(crew, 8.0)
     assert third is not None and third.start == 16
 
 
-def test_a_record_of_a_crew_that_cannot_be_is_refused() -> None:
+def test_an_impossible_record_of_a_crew_is_refused() -> None:
     ledger, crew = ledger_of(40, batch_size=4), worker(255)
     lease = ledger.request(crew, 8.0)
     assert lease is not None
-    with pytest.raises(ProtocolError, match="leave room for 4 more"):
+    with pytest.raises(ProtocolError, match="at most 4 more positions"):
         ledger.account(crew, AppliedBatch(1, lease.lease_id, 4, 5, 0))
     fresh = ledger_of(40, batch_size=4)
     held = fresh.request(crew, 8.0)

@@ -1,4 +1,4 @@
-"""The ledger rebuilt from committed batches: with what is left every position counts exactly once."""
+"""The ledger rebuilt from committed batches: with the pending positions, every position counts exactly once."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ from elastichost.wire.facts import AppliedBatch, Lease
 
 
 def records_of(*batches: tuple[int, int, int, int, int, int]) -> AppliedRecords:
-    """Of (lease, epoch, unit, start, stop, skipped): the rest of the range is trained."""
+    """Records of (lease, epoch, unit, start, stop, skipped); the samples of the range that are not skipped are
+    trained."""
     rows = [
         (0, 1, number, lease, epoch, unit, start, stop, stop - start - skipped, skipped)
         for number, (lease, epoch, unit, start, stop, skipped) in enumerate(batches, 1)
@@ -32,7 +33,7 @@ def records_of(*batches: tuple[int, int, int, int, int, int]) -> AppliedRecords:
 
 
 def filled(rows: Sequence[tuple[int, ...]]) -> AppliedRecords:
-    """The first fields of the records."""
+    """An array of records with these first fields."""
     records = np.zeros(len(rows), APPLIED_RECORD)
     for number, row in enumerate(rows):
         for name, value in zip(APPLIED_RECORD.names or (), row, strict=False):
@@ -46,7 +47,7 @@ def settings_of(*units: int, epochs: int = 1) -> LedgerSettings:
 
 @dataclass
 class History:
-    """A run until its supervisor dies: batches as the dense owner committed them, each position booked once."""
+    """A run until its supervisor dies: the batches that the dense owner committed, and a count of each position."""
 
     ledger: Ledger
     draw: st.DrawFn
@@ -119,7 +120,7 @@ def folded(settings: LedgerSettings, history: History, draw: st.DrawFn) -> Ledge
 
 
 def of_checkpoint(settings: LedgerSettings, state: LedgerState) -> Ledger:
-    """As after a checkpoint with this ledger, of which no record is left."""
+    """The fold after a checkpoint with this ledger; no record is left."""
     fold = fold_of_ledger(settings, state, 17, state.trained)
     found = ledger_of_applied(settings, filled([]), state.quarantined, fold=fold, epoch=state.epoch)
     assert (found.trained, found.skipped, found.quarantined) == (state.trained, state.skipped, state.quarantined)
@@ -153,7 +154,7 @@ def test_records_and_the_rest_hold_every_position_once(data: st.DataObject) -> N
     )
     assert ledger.trained == int(records["samples"].sum())
     assert ledger.quarantined == quarantined
-    assert folded(settings, history, draw).state() == ledger.state(), "folding changes nothing"
+    assert folded(settings, history, draw).state() == ledger.state(), "folding must not change the ledger"
     again = of_checkpoint(settings, history.ledger.state())
     assert everything_left(again, settings, history.leases_seen) == everything_left(
         Ledger.from_state(settings, history.ledger.state()), settings, history.leases_seen
@@ -172,8 +173,8 @@ def test_records_and_the_rest_hold_every_position_once(data: st.DataObject) -> N
 
 
 def everything_left(ledger: Ledger, settings: LedgerSettings, before: int) -> set[tuple[int, int, int]]:
-    """Trains what is left, by one new incarnation; no position and no lease, the first `before` included, may come
-    twice."""
+    """Trains the pending positions with one new incarnation. No position and no lease may come twice, the first
+    `before` ones included."""
     worker, left = ProcessId("worker", 7, 9), set[tuple[int, int, int]]()
     while not ledger.is_finished:
         if ledger.is_epoch_done:
@@ -197,9 +198,9 @@ def test_leases_go_on_after_the_highest_ever_granted() -> None:
     assert (lease.lease_id, lease.start) == (6, 4)
 
 
-def test_bad_rows_before_a_batch_are_the_batchs_and_those_at_the_end_are_read_again() -> None:
+def test_bad_rows_before_a_batch_count_with_it_and_those_at_the_end_are_read_again() -> None:
     records = records_of((1, 0, 0, 4, 8, 0))
-    records["skipped"] = 4  # positions 0 to 4 were all bad, and are told of by the batch after them
+    records["skipped"] = 4  # positions 0 to 4 were all bad; the record of the batch after them contains them
     ledger = ledger_of_applied(settings_of(12), records)
     assert (ledger.trained, ledger.skipped, ledger.samples_accounted) == (4, 4, 8)
     lease = ledger.request(ProcessId("worker", 0, 2), 0.0)
@@ -207,13 +208,13 @@ def test_bad_rows_before_a_batch_are_the_batchs_and_those_at_the_end_are_read_ag
     assert (lease.start, lease.stop) == (8, 12)
 
 
-def test_in_an_epoch_that_is_over_the_rest_was_skipped() -> None:
+def test_in_a_finished_epoch_the_rest_was_skipped() -> None:
     records = records_of((1, 0, 0, 0, 8, 0))
     ledger = ledger_of_applied(settings_of(10, epochs=2), records, epoch=1)
     assert (ledger.epoch, ledger.trained, ledger.skipped, ledger.samples_accounted) == (1, 8, 2, 10)
 
 
-def test_after_an_early_stop_nothing_is_left() -> None:
+def test_after_an_early_stop_no_position_is_pending() -> None:
     records = records_of((1, 0, 0, 0, 8, 0))
     ledger = ledger_of_applied(settings_of(10, epochs=2), records, stopped_early=True)
     assert ledger.is_finished
@@ -224,12 +225,12 @@ def test_after_an_early_stop_nothing_is_left() -> None:
     ("batches", "said"),
     [
         ([(1, 0, 0, 0, 4, 0), (2, 0, 0, 2, 6, 0)], "committed twice"),
-        ([(1, 0, 0, 8, 12, 0)], "not of this data"),
-        ([(1, 0, 1, 0, 4, 0)], "not of this data"),
-        ([(1, 1, 0, 0, 4, 0)], "not of this data"),
+        ([(1, 0, 0, 8, 12, 0)], "which the data lacks"),
+        ([(1, 0, 1, 0, 4, 0)], "which the data lacks"),
+        ([(1, 1, 0, 0, 4, 0)], "which the data lacks"),
     ],
 )
-def test_records_that_cannot_be_are_refused(batches: list[tuple[int, int, int, int, int, int]], said: str) -> None:
+def test_impossible_records_are_refused(batches: list[tuple[int, int, int, int, int, int]], said: str) -> None:
     with pytest.raises(ProtocolError, match=said):
         ledger_of_applied(settings_of(10), records_of(*batches))
 
