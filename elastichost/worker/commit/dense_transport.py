@@ -82,7 +82,7 @@ class MappedParameters:
         self.samples_applied = 0
 
     def refresh(self, ask: Ask) -> None:
-        """`DenseParameters.refresh`."""
+        """Implements `DenseParameters.refresh`."""
         if self._dense.version() != self._version:
             self._version = self._dense.read_into(self._flat.values)
             self._flat.loaded()
@@ -91,11 +91,11 @@ class MappedParameters:
     fetch = refresh
 
     def forget(self) -> None:
-        """`DenseParameters.forget`."""
+        """Implements `DenseParameters.forget`."""
         self._version = -1
 
     def take(self, envelope: Envelope[DataMessage]) -> None:
-        """`DenseParameters.take`."""
+        """Implements `DenseParameters.take`."""
         raise ProtocolError(f"{envelope.sender} sent a dense vector that nobody has asked for")
 
 
@@ -111,22 +111,22 @@ class ReceivedParameters:
         self.samples_applied = 0
 
     def refresh(self, ask: Ask) -> None:
-        """`DenseParameters.refresh`."""
+        """Implements `DenseParameters.refresh`."""
         self._load()
         if self._version < 0:
             self.fetch(ask)
 
     def fetch(self, ask: Ask) -> None:
-        """`DenseParameters.fetch`."""
+        """Implements `DenseParameters.fetch`."""
         self._note(ask())
         self._load()
 
     def forget(self) -> None:
-        """`DenseParameters.forget`."""
+        """Implements `DenseParameters.forget`."""
         self._version = -1
 
     def take(self, envelope: Envelope[DataMessage]) -> None:
-        """`DenseParameters.take`."""
+        """Implements `DenseParameters.take`."""
         self._note(envelope)
         self._load()
 
@@ -153,7 +153,7 @@ class HeldParameters(ReceivedParameters):
     backward pass needs what the forward pass had."""
 
     def take(self, envelope: Envelope[DataMessage]) -> None:
-        """`DenseParameters.take`."""
+        """Implements `DenseParameters.take`."""
         self._note(envelope)
 
 

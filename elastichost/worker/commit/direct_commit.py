@@ -45,17 +45,17 @@ class DirectCommit(ModelCommit):
         self._lookups = lookups
 
     def load(self, batch: PreparedBatch, learning_rate_scale: float) -> None:
-        """`ModelCommit.load`: the rows are in the arena."""
+        """Implements `ModelCommit.load`: the rows are in the arena."""
         for lookup in self._lookups:
             lookup.set_learning_rate_scale(learning_rate_scale)
 
     def before_backward(self) -> float:
-        """`ModelCommit.before_backward`: whoever looks for torn batches finds that this one has begun."""
+        """Implements `ModelCommit.before_backward`: whoever looks for torn batches finds that this one has begun."""
         self._watermarks.note_begun(self._process.index, self._process.incarnation, self.next_sequence)
         return 0.0
 
     def commit(self, batch: BatchRange, learning_rate_scale: float) -> None:
-        """`LeaseCommit.commit`. Waits while two batches are on the way."""
+        """Implements `LeaseCommit.commit`. Waits while two batches are on the way."""
         self._await_room()
         half = half_of(self.next_sequence)
         mailbox = self._dense.mailbox(self._process.index, half)
@@ -68,5 +68,5 @@ class DirectCommit(ModelCommit):
         self._send_first(push)
 
     def _frames_of(self, push: DensePushMsg) -> tuple[Frame, ...]:
-        """`LeaseCommit._frames_of`: the vector lies in the mailbox."""
+        """Implements `LeaseCommit._frames_of`: the vector lies in the mailbox."""
         return ()

@@ -97,7 +97,7 @@ class LeaseCommit(CommitStrategy):
         self._parameters.refresh(self._ask_for_vector)
 
     def fetch(self) -> None:
-        """`CommitStrategy.fetch`."""
+        """Implements `CommitStrategy.fetch`."""
         self._parameters.fetch(self._ask_for_vector)
 
     def _ask_for_vector(self) -> Envelope[DataMessage]:
@@ -107,7 +107,7 @@ class LeaseCommit(CommitStrategy):
 
     @property
     def channels(self) -> tuple[Channel, ...]:
-        """`CommitStrategy.channels`."""
+        """Implements `CommitStrategy.channels`."""
         return (self.channel,)
 
     @property

@@ -47,14 +47,14 @@ class MixedCommit(ServedCommit):
         self._mapped_by = 0  # epoch of the shard map by which the batch that is being computed was prepared
 
     def load(self, batch: PreparedBatch, learning_rate_scale: float) -> None:
-        """`ModelCommit.load`."""
+        """Implements `ModelCommit.load`."""
         super().load(batch, learning_rate_scale)
         self._mapped_by = batch.mapped_by
         for lookup in self._lookups:
             lookup.set_learning_rate_scale(learning_rate_scale)
 
     def before_backward(self) -> float:
-        """`ModelCommit.before_backward`: waits for the commit of the batch before."""
+        """Implements `ModelCommit.before_backward`: waits for the commit of the batch before."""
         began_s = time.monotonic()
         self._settle_commits()
         waited_s = time.monotonic() - began_s
@@ -63,16 +63,16 @@ class MixedCommit(ServedCommit):
         return waited_s
 
     def commit(self, batch: BatchRange, learning_rate_scale: float) -> None:
-        """`LeaseCommit.commit`."""
+        """Implements `LeaseCommit.commit`."""
         self._maps.trained(self._mapped_by)
         super().commit(batch, learning_rate_scale)
 
     def leave_out(self) -> None:
-        """`ModelCommit.leave_out`."""
+        """Implements `ModelCommit.leave_out`."""
         self._maps.trained(self._mapped_by)
         super().leave_out()
 
     def unmapped_epoch(self, *, is_idle: bool) -> int | None:
-        """`ModelCommit.unmapped_epoch`: buckets that are to go to another host are copied once nobody changes rows of
+        """Implements `ModelCommit.unmapped_epoch`: buckets that are to go to another host are copied once nobody changes rows of
         them in place any more."""
         return self._maps.due(self._holder.epoch, is_idle=is_idle)

@@ -27,11 +27,11 @@ class FreeClock:
     """Async mode: nobody waits."""
 
     def wait_for_peers(self, finished: int) -> float:
-        """`PeerClock.wait_for_peers`."""
+        """Implements `PeerClock.wait_for_peers`."""
         return 0.0
 
     def leave(self) -> None:
-        """`PeerClock.leave`: nobody does."""
+        """Implements `PeerClock.leave`: nobody does."""
 
 
 class BoundedClock:
@@ -42,14 +42,14 @@ class BoundedClock:
         self._has_left = True
 
     def wait_for_peers(self, finished: int) -> float:
-        """`PeerClock.wait_for_peers`. Raises FencedError, StoppedError."""
+        """Implements `PeerClock.wait_for_peers`. Raises FencedError, StoppedError."""
         began_s = time.perf_counter()
         self._has_left = False
         self._strategy.wait_for_peers(finished, self._staleness)
         return time.perf_counter() - began_s
 
     def leave(self) -> None:
-        """`PeerClock.leave`. Raises as `wait_for_peers`."""
+        """Implements `PeerClock.leave`. Raises as `wait_for_peers`."""
         if not self._has_left:
             self._has_left = True
             self._strategy.wait_for_peers(-1, self._staleness)

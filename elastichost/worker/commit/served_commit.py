@@ -49,28 +49,28 @@ class ServedCommit(ModelCommit):
 
     @property
     def channels(self) -> tuple[Channel, ...]:
-        """`CommitStrategy.channels`."""
+        """Implements `CommitStrategy.channels`."""
         return self.channel, self._rows
 
     @property
     def next_sequence(self) -> int:
-        """`LeaseCommit.next_sequence`: rows of the batch before may be on their way."""
+        """Implements `LeaseCommit.next_sequence`: rows of the batch before may be on their way."""
         return self._stream.sequence + (1 if self._rows.is_empty else 2)
 
     def load(self, batch: PreparedBatch, learning_rate_scale: float) -> None:
-        """`ModelCommit.load`: the pulled rows, and where their gradients are after the backward pass."""
+        """Implements `ModelCommit.load`: the pulled rows, and where their gradients are after the backward pass."""
         sums = self._sums.zeros(self.next_sequence, len(batch.pulled.weights))
         for lookup in self._lookups:
             lookup.load(batch.pulled, sums)
         self._gradients = RowGradients(batch.pulled, sums)
 
     def before_backward(self) -> float:
-        """`ModelCommit.before_backward`: commits the batch before if its rows are staged."""
+        """Implements `ModelCommit.before_backward`: commits the batch before if its rows are staged."""
         self._poll_rows()
         return 0.0
 
     def commit(self, batch: BatchRange, learning_rate_scale: float) -> None:
-        """`LeaseCommit.commit`. Sends the rows of the batch; its push follows when they are staged. Waits for the batch
+        """Implements `LeaseCommit.commit`. Sends the rows of the batch; its push follows when they are staged. Waits for the batch
         before to be committed."""
         # Its own gradients first: what comes while it waits for the batch before are other parameters and buffers.
         self._frames.write(self._flat, self.next_sequence)
@@ -79,17 +79,17 @@ class ServedCommit(ModelCommit):
         self._rows.begin(self._gradients, push)
 
     def poll(self) -> None:
-        """`LeaseCommit.poll`."""
+        """Implements `LeaseCommit.poll`."""
         self._poll_rows()
         super().poll()
 
     def settle(self) -> None:
-        """`LeaseCommit.settle`."""
+        """Implements `LeaseCommit.settle`."""
         self._settle_commits()
         self._rows.settle()
 
     def wait_for_peers(self, batch: int, staleness: int) -> None:
-        """`LeaseCommit.wait_for_peers`."""
+        """Implements `LeaseCommit.wait_for_peers`."""
         self._settle_rows()  # a batch counts as finished when its commit has left, on this very connection
         super().wait_for_peers(batch, staleness)
 
@@ -111,17 +111,17 @@ class ServedCommit(ModelCommit):
             self._wait()
 
     def _frames_of(self, push: DensePushMsg) -> tuple[Frame, ...]:
-        """`LeaseCommit._frames_of`."""
+        """Implements `LeaseCommit._frames_of`."""
         return (self._frames.frame(push.sequence),)
 
     def _committed(self, push: DensePushMsg, by: ProcessId | None) -> None:
-        """`LeaseCommit._committed`: the other owners of its rows hear of it."""
+        """Implements `LeaseCommit._committed`: the other owners of its rows hear of it."""
         super()._committed(push, by)
         if by is not None:
             self._rows.confirm(push.sequence, by.index)
 
     def _refused(self, request: int) -> None:
-        """`LeaseCommit._refused`: its rows were staged under an older shard map, so they are staged again."""
+        """Implements `LeaseCommit._refused`: its rows were staged under an older shard map, so they are staged again."""
         push = self._stream.withdraw(request)
         if push is None:
             return  # refused twice: it was sent twice

@@ -51,11 +51,11 @@ class SyncCommit(CommitStrategy):
 
     @property
     def channels(self) -> tuple[Channel, ...]:
-        """`CommitStrategy.channels`."""
+        """Implements `CommitStrategy.channels`."""
         return (self.channel,)
 
     def fetch(self) -> None:
-        """`CommitStrategy.fetch`."""
+        """Implements `CommitStrategy.fetch`."""
         self._parameters.fetch(self.channel.fetch)
 
     @property
