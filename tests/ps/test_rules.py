@@ -79,7 +79,7 @@ def test_what_workers_send_passes() -> None:
         (SERVED, changed(COMMIT, stop=0, start=1), "99 samples"),
         (SERVED, changed(COMMIT, samples=101, skipped=0), "101 samples"),
         (SERVED, changed(COMMIT, samples=10, skipped=10), "10 skipped"),
-        (SERVED, changed(COMMIT, stop=1000, samples=900, skipped=100), "no batch"),
+        (SERVED, changed(COMMIT, stop=1000, samples=900, skipped=100), "a batch has at most"),
         (SERVED, changed(COMMIT, mailbox=0), "mailbox"),
     ],
 )
@@ -89,7 +89,7 @@ def test_what_no_worker_of_this_job_can_mean_is_refused(rules: Rules, message: D
 
 
 def test_there_are_so_many_places() -> None:
-    with pytest.raises(ProtocolError, match="8 workers"):
+    with pytest.raises(ProtocolError, match=r"out of range \(0 to 7\)"):
         SERVED.check(ProcessId("worker", 8, 1), DenseFetchMsg(request=1))
 
 

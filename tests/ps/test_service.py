@@ -145,7 +145,7 @@ def test_a_batch_is_not_committed_before_the_one_before_it(bench: Bench) -> None
     """The first commit was lost on its way. Were the second one committed, the first would be taken for applied."""
     before = bench.state()
     refused = bench.ask(commit(2), GRADIENT)
-    assert isinstance(refused, RetryMsg) and refused.reason == "batch 2 came after 0" and not refused.final
+    assert isinstance(refused, RetryMsg) and refused.reason == "batch 2 came after batch 0" and not refused.final
     assert bench.state() == before
     for sequence in (1, 2):  # the worker sends both again
         answer = bench.ask(commit(sequence), GRADIENT)
@@ -173,7 +173,7 @@ def test_a_commit_that_comes_twice_changes_nothing(bench: Bench) -> None:
 
 @pytest.mark.parametrize(
     ("staged_under", "reason"),
-    [(EPOCH - 1, "staged under an older shard map"), (EPOCH + 1, "a shard map that nobody has yet")],
+    [(EPOCH - 1, "staged under an older shard map"), (EPOCH + 1, "staged under a newer shard map")],
 )
 def test_rows_that_were_staged_under_another_shard_map_are_not_committed(
     bench: Bench, staged_under: int, reason: str
@@ -260,7 +260,7 @@ def test_only_the_dense_owner_commits(bench: Bench) -> None:
 
 
 def test_whoever_is_no_worker_is_refused(bench: Bench) -> None:
-    with pytest.raises(ProtocolError, match="only workers talk to a PS"):
+    with pytest.raises(ProtocolError, match="only workers may send it to a PS"):
         bench.handle(commit(1), GRADIENT, sender=ProcessId("server", 1, 1))
 
 
@@ -318,7 +318,7 @@ def test_nobody_pulls_or_pushes_for_a_step_that_cannot_have_begun(sync_bench: Be
     pull = PullMsg(1, EPOCH, create=True, weights=True, counts=(2,), step=2)
     for message, frames in ((pull, (ROWS,)), (push(1, step=2), (ROWS, LINES))):
         answer = sync_bench.ask(message, *frames)  # type: ignore[arg-type]
-        assert isinstance(answer, RetryMsg) and answer.reason == "nobody can have come to step 2"
+        assert isinstance(answer, RetryMsg) and answer.reason == "step 2 has not begun"
     assert sync_bench.state() == before
 
 
@@ -350,6 +350,6 @@ def test_a_push_is_applied_once_its_batch_is_said_to_be_committed(bench: Bench) 
 @pytest.mark.parametrize("counts", [(), (1, 1), (-1,)])
 def test_counts_that_do_not_fit_the_tables_are_refused(bench: Bench, counts: tuple[int, ...]) -> None:
     before = bench.state()
-    with pytest.raises(ProtocolError, match="do not fit the 1 tables"):
+    with pytest.raises(ProtocolError, match="do not fit the model, which has 1 tables"):
         bench.handle(push(1, counts=counts), ROWS, LINES)
     assert bench.state() == before
