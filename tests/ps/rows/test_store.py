@@ -199,7 +199,7 @@ def test_what_would_touch_foreign_memory_is_refused(make_arena: MakeArena) -> No
     with pytest.raises(ProtocolError, match="'fixed' has no row 2500"):
         push(store, 0, np.array([2499, 2500]), np.ones((2, 8), np.float32))
     rows = store.rows_for(DYNAMIC, np.array([1]), True, 0)
-    with pytest.raises(ProtocolError, match="gradients of 1 rows must be 8 floats, not 4"):
+    with pytest.raises(ProtocolError, match="gradients of 1 rows must have 8 floats, not 4"):
         update(store, rows, np.array([0, 0, 1]), np.ones(4, np.float32))
     with pytest.raises(IdOutOfRangeError, match=r"row 2500 of table 'fixed' is outside \[0, 2500\)"):
         store.rows_for(FIXED, np.array([3, 2500]), True, 0)
