@@ -280,9 +280,7 @@ class RowStore:
         anything that this arena holds of it becomes invalid (FILLED 0). May be called again with more rows. Raises
         ArenaFullError, and ProtocolError for an owned bucket."""
         if self.owns(table, bucket):
-            raise ProtocolError(
-                f"bucket {bucket} of table {table} is owned by this process: no rows are copied into it"
-            )
+            raise ProtocolError(f"bucket {bucket} of table {table} is owned by this process: no rows are copied in")
         announce(self._arena.header(table, bucket), index.FILLED, 0)
         self._make_room(table, bucket, rows)
 

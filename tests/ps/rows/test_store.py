@@ -105,7 +105,7 @@ def test_nothing_is_copied_into_a_bucket_that_it_owns_nor_is_it_forgotten(
     store = adopted(arena)
     rows = store.rows_for(DYNAMIC, np.arange(1000), True, 0)
     before = [pulled(store, 0, np.arange(2500), 8), pulled(store, 1, rows, 4)]
-    with pytest.raises(ProtocolError, match="no rows are copied into it"):
+    with pytest.raises(ProtocolError, match="no rows are copied in"):
         store.begin_move(*of, 10)
     with pytest.raises(ProtocolError, match="it is not freed"):
         store.forget(*of)
