@@ -35,8 +35,8 @@ class TrainingProgress(Protocol):
 class Evictor:
     """Evicts rows of the buckets of one PS.
 
-    On host 0 the dense vector tells how far training is (watermarks None). On other hosts the requests of workers do,
-    and the watermarks tell which batch each worker of this host has begun.
+    On host 0 the progress of training is read from the dense vector (watermarks None). On other hosts it is taken from
+    the requests of workers, and from the watermarks: the batch that each worker of this host has begun.
     """
 
     def __init__(

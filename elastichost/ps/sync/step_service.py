@@ -112,7 +112,7 @@ class StepService:
         """Leaves out a micro-batch of the open step, on which workers died. False: the step is committed or about to
         be, or the message is under another shard map.
 
-        After False the worker must not tell the other PS: they would drop rows of a step that is committed with them.
+        After False the worker must not notify the other PS: they would drop rows of a step that is committed with them.
         """
         if message.step != self._dense.version() or not self._is_current(message.shard_map_epoch):
             return False

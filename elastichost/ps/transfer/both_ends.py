@@ -135,7 +135,7 @@ class BucketTransfers:
         """Adopts buckets that move to this process by the present hand-over.
 
         False: they are not whole yet, and `turn` returns True when they are; or there is no memory for them, and the
-        supervisor, which is told, aborts the move.
+        supervisor, which receives the error, aborts the move.
         """
         if not self._mover.are_whole(buckets):
             self._awaited = buckets

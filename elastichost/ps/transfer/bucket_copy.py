@@ -131,7 +131,7 @@ class BucketCopy:
                 return BucketFetchMsg(request, self.table, self.bucket, "changed", self._at, stop, self._again)
 
     def fail(self) -> None:
-        """The answer did not come or was not usable: the next request says so (`again`)."""
+        """The answer did not come or was not usable: the next request has `again` set."""
         self._again = True
 
     def take(self, fetch: BucketFetchMsg, part: BucketPartMsg, frames: Sequence[memoryview]) -> None:

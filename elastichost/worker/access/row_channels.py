@@ -6,13 +6,13 @@ Rules
 2. A push has the sequence number of its batch. The PS stages it and changes no row. It may be sent any number of times.
 3. The commit of a batch (DensePushMsg) is handed out only when every owner has staged its part (`exchange.RowStream`).
 4. After the commit every owner except the committing one is sent RowsCommittedMsg until it has answered. The next push
-   carries the same news (`committed`), so a PS applies a batch before it stages the next one of this worker.
+   has the same information (`committed`), so a PS applies a batch before it stages the next one of this worker.
 
 What a kill leaves: before all parts are staged, some PS hold a part of a batch that is never committed; they drop it
-when the supervisor settles the incarnation. After the commit, PS that were not told hold a committed part; they apply
-it when the supervisor sends Settle, or when the worker's next message arrives. Staged pushes
+when the supervisor settles the incarnation. After the commit, PS that were not notified hold a committed part; they
+apply it when the supervisor sends Settle, or when the worker's next message arrives. Staged pushes
 of a killed PS stay in the arena. Its successor comes with a newer shard map epoch, so the worker sends the push again:
-it replaces the staged one, or is answered as a duplicate if it was applied. `_tell_again` tells the successor of the
+it replaces the staged one, or is answered as a duplicate if it was applied. `_tell_again` notifies the successor of the
 commit.
 """
 
@@ -206,7 +206,7 @@ class PushChannel(Channel):
         self._stream = RowStream()
         self._gradients: RowGradients | None = None
         self._resend = self._resend_news = Resend(time.monotonic())
-        self._incarnations: dict[int, int] = {}  # PS -> its incarnation that was told of the newest commit
+        self._incarnations: dict[int, int] = {}  # PS -> its incarnation that was notified of the newest commit
 
     @property
     def is_empty(self) -> bool:
@@ -235,7 +235,7 @@ class PushChannel(Channel):
         self._cut()
 
     def confirm(self, sequence: int, dense_owner: int) -> None:
-        """The batch was committed by PS `dense_owner`: tells all other owners of its rows."""
+        """The batch was committed by PS `dense_owner`: notifies all other owners of its rows."""
         self._stream.confirm(sequence, dense_owner)
         self._resend_news = Resend(time.monotonic())
         self._tell(self._stream.unconfirmed)
@@ -262,7 +262,7 @@ class PushChannel(Channel):
         return self._stream.take()
 
     def _tell_again(self) -> None:
-        """Tells owners of a commit again: new incarnations at once, all others when their answer is overdue."""
+        """Notifies owners of a commit again: new incarnations at once, all others when their answer is overdue."""
         incarnations = self._holder.current().servers
         if self._resend_news.is_due(time.monotonic()):
             self._tell(self._stream.unconfirmed)

@@ -18,7 +18,7 @@ refused push is withdrawn (`withdraw`); its number is used again.
 `RowStream` holds the one batch whose rows are being staged: `begin`, then `cut` into one request per PS, `answer` for
 each; when all are answered, `take` hands the commit out. When the shard map changes or a PS refuses a request, the rows
 are cut again under the same number; answers to an older cut are ignored. When the commit is refused, because its rows
-were staged under an older map, `begin` starts again. After the commit, `confirm` lists the owners that must be told;
+were staged under an older map, `begin` starts again. After the commit, `confirm` lists the owners to notify;
 the entry of a PS is removed by its RowsAppliedMsg (`confirmed`) or when the PS leaves the shard map (`forget`).
 
 A killed worker loses all of this state. Nothing has to be repaired here: the dense owner's applied record decides which
@@ -106,7 +106,7 @@ class DenseStream:
 
 @dataclass(slots=True)
 class RowStream:
-    """Served access: the batch whose rows are being staged, its commit, and the owners to be told of past commits."""
+    """Served access: the batch whose rows are being staged, its commit, and the owners to notify of past commits."""
 
     epoch: int = 0  # of the shard map that the rows are cut by; 0: not cut yet
     is_refused: bool = False  # a PS has another shard map: the present cut cannot succeed
@@ -114,7 +114,7 @@ class RowStream:
     committed: int = 0  # sequence of the last batch known to be committed
     _waiting: set[int] = field(default_factory=set)  # requests of the present cut without an answer
     _servers: tuple[int, ...] = ()  # the PS of the present cut
-    _unconfirmed: dict[int, int] = field(default_factory=dict)  # PS -> sequence of the commit to tell it of
+    _unconfirmed: dict[int, int] = field(default_factory=dict)  # PS -> sequence of the commit to notify it of
 
     @property
     def is_empty(self) -> bool:
@@ -158,7 +158,7 @@ class RowStream:
         return msgspec.structs.replace(commit, shard_map_epoch=self.epoch)
 
     def confirm(self, sequence: int, but: int) -> None:
-        """The batch is committed by PS `but`: all other owners of its rows must be told."""
+        """The batch is committed by PS `but`: all other owners of its rows must be notified."""
         self.committed = max(self.committed, sequence)
         self._unconfirmed.update({server: sequence for server in self._servers if server != but})
 

@@ -17,7 +17,7 @@ A kill of the worker
 - before the first PushMsg: nothing was written;
 - before the DensePushMsg arrives: some owners hold staged parts that are never committed. They drop them when the
   supervisor settles the incarnation;
-- after the commit: owners that were not told apply their parts when the supervisor settles the incarnation.
+- after the commit: owners that were not notified apply their parts when the supervisor settles the incarnation.
 
 So a killed worker tears no batch. A killed PS leaves every push staged or applied, never half of it (`ps.applier`).
 See "A served batch: staged, committed, applied" in ARCHITECTURE.md.
@@ -135,7 +135,7 @@ class ServedCommit(ModelCommit):
         return (self._frames.frame(push.sequence),)
 
     def _committed(self, push: DensePushMsg, by: ProcessId | None) -> None:
-        """Implements `LeaseCommit._committed`: tells the other owners of its rows."""
+        """Implements `LeaseCommit._committed`: notifies the other owners of its rows."""
         super()._committed(push, by)
         if by is not None:
             self._rows.confirm(push.sequence, by.index)

@@ -88,7 +88,7 @@ class StepChannel(Channel):
     def leave_out(self, directory: Directory, task: MicroBatch) -> None:
         """Returns when no PS has a part of this micro-batch staged; a worker may have died after it had staged some.
 
-        The dense owner is told first, so that the step cannot commit with a part of the micro-batch. Raises
+        The dense owner is notified first, so that the step cannot commit with a part of the micro-batch. Raises
         StaleDirectoryError.
         """
         others = sorted(server for server in directory.servers if server != directory.dense_owner)
