@@ -1,4 +1,4 @@
-"""What a model computes with: blocks that are really taken, and sizes told of batches that were not run."""
+"""The tensors of a training step: blocks that are really allocated, and predicted sizes for other batches."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from elastichost.worker.model.dense_vector import describe_dense
 from elastichost.worker.model.embedding import describe_embeddings
 from elastichost.worker.probe import build_on_meta
 
-ALL = 1 << 60  # no block is as large
+ALL = 1 << 60  # more than any block has
 JOB = """
 [model]
 build = "elastichost.models:{model}"
@@ -94,7 +94,7 @@ def test_a_batch_that_was_not_run_takes_what_is_told(
     job, reader = job_of(tmp_path, model, lists=lists)
     told = working(job, reader)
     monkeypatch.setattr(footprint, "SAMPLES", 300)
-    seen = working(job, reader)  # by this one 300 are run
+    seen = working(job, reader)  # predicts the batch of 300 that is run below
     for events, true in ((told.training, seen.training), (told.scoring, seen.scoring)):
         assert living_bytes(events, 300, ALL)[2] == pytest.approx(living_bytes(true, 300, ALL)[2], rel=0.02)
     assert living_bytes(told.training, 300, ALL)[2] > living_bytes(told.scoring, 300, ALL)[2] > 300 * 5 * 8 * 4

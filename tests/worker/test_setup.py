@@ -1,4 +1,4 @@
-"""What is chosen once for a worker: how its model looks rows up, how ids become rows, how batches are committed."""
+"""The choices that are made once for a worker: lookups of the model, row preparation and commit strategy."""
 
 from __future__ import annotations
 

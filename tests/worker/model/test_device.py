@@ -1,4 +1,4 @@
-"""CPU time of the thread that trains: what it computes, not what it waits."""
+"""CPU time of the thread that trains: computing counts, waiting does not."""
 
 from __future__ import annotations
 

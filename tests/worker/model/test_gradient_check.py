@@ -1,4 +1,4 @@
-"""Gradients that are no numbers are found before anything is updated with them."""
+"""Gradients that are not finite are found before anything is updated with them."""
 
 from __future__ import annotations
 
