@@ -525,7 +525,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         SERVICE,
         "if message.create and self._applier.step_is_over(message.step):",
         "if False:",
-        ("tests/ps/test_service.py::test_nobody_computes_with_rows_of_a_later_step",),
+        ("tests/ps/test_service.py::test_no_worker_computes_with_rows_of_a_later_step",),
     ),
     Mutation(
         "late: a pause for an older checkpoint counts for the present one",

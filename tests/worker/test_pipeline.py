@@ -141,7 +141,7 @@ def test_a_pipeline_of_a_slow_reader_closes_at_once(reader: CountingReader) -> N
     assert not made._thread.is_alive()
 
 
-def test_a_slow_lease_that_is_discarded_holds_nobody_up(reader: CountingReader) -> None:
+def test_a_slow_lease_that_is_discarded_does_not_delay_the_next(reader: CountingReader) -> None:
     made = waiting_for_ever(reader)
     made.discard()
     made.add(lease(2, 1, 7, 7), None)

@@ -31,7 +31,7 @@ def model_of(
     optimizer: RowOptimizer = "adagrad",
     precision: Precision = "float32",
 ) -> ModelSpec:
-    """A fixed table with one embedding (dim 6); a dynamic one with two (dims 4 and 1)."""
+    """A fixed table with one embedding (dim 6), and a dynamic table with two embeddings (dims 4 and 1)."""
     tables = (
         TableSpec("fixed", FIXED, ("a",), "int", rows=2500),
         TableSpec("dynamic", DYNAMIC, ("b",), "int", 0, "error", admit_after, evict_after_samples),
@@ -70,7 +70,7 @@ def adopted(arena: Arena) -> RowStore:
 
 
 def bounds_of(embedding: int, rows: int) -> np.ndarray:
-    """Of a frame of so many rows of the embedding's table."""
+    """The bounds of a frame with `rows` rows of the embedding's table."""
     return np.array([0, rows, rows] if embedding == 0 else [0, 0, rows])
 
 
@@ -83,7 +83,7 @@ def pulled(store: RowStore, embedding: int, rows: np.ndarray, width: int) -> np.
 
 
 def push(store: RowStore, embedding: int, rows: np.ndarray, gradients: np.ndarray, scale: float = 1.0) -> None:
-    """To one embedding; the other one of a dynamic table gets gradients of zero."""
+    """Applies gradients to one embedding; the other embedding of a dynamic table gets gradients of zero."""
     if embedding:
         both = np.zeros((2, *gradients.shape), np.float32)
         both[embedding - 1] = gradients
@@ -100,7 +100,7 @@ def update(store: RowStore, rows: np.ndarray, bounds: np.ndarray, gradients: np.
 def test_nothing_is_copied_into_a_bucket_that_it_owns_nor_is_it_forgotten(
     make_arena: MakeArena, of: tuple[int, int]
 ) -> None:
-    """Word of a move that is over, or of another's: the rows would be lost."""
+    """The order may belong to a move that is over, or be wrong: the rows would be lost."""
     arena = make_arena()
     store = adopted(arena)
     rows = store.rows_for(DYNAMIC, np.arange(1000), True, 0)
@@ -115,10 +115,10 @@ def test_nothing_is_copied_into_a_bucket_that_it_owns_nor_is_it_forgotten(
     assert np.array_equal(store.rows_for(DYNAMIC, np.arange(1000), False, 0), rows)
     store.release([of])
     store.forget(*of)
-    assert arena.header(*of)[index.FILLED] == 0, "it is another host's now"
+    assert arena.header(*of)[index.FILLED] == 0, "the bucket is on another host now"
 
 
-def test_fixed_rows_are_initialised_once_whoever_owns_them(make_arena: MakeArena) -> None:
+def test_fixed_rows_are_initialised_once_by_any_owner(make_arena: MakeArena) -> None:
     arena, other = make_arena(), make_arena()
     store = adopted(arena)
     rows = np.arange(2500)
@@ -132,7 +132,7 @@ def test_fixed_rows_are_initialised_once_whoever_owns_them(make_arena: MakeArena
     push(store, 0, np.array([5]), np.ones((1, 8), np.float32))
     trained = pulled(store, 0, rows, 8)
     adopted(Arena.attach(arena.directory))
-    assert np.array_equal(pulled(store, 0, rows, 8), trained), "a successor keeps what was trained"
+    assert np.array_equal(pulled(store, 0, rows, 8), trained), "a successor keeps the trained rows"
 
 
 def test_new_ids_get_the_same_weights_in_any_order(make_arena: MakeArena) -> None:
@@ -245,7 +245,7 @@ def test_eviction_drops_what_was_not_seen_and_reuses_rows_after_two_graces(make_
     assert set(again) == set(old[50:].tolist()), "the same keys fall into the same buckets, so all rows come back"
     fresh = adopted(make_arena(evict_after_samples=10 * SAMPLES_PER_STAMP))
     expected = pulled(fresh, 1, fresh.rows_for(DYNAMIC, np.arange(50, 100), True, 0), 4)
-    assert np.array_equal(pulled(store, 1, again, 4), expected), "an id that returns begins anew"
+    assert np.array_equal(pulled(store, 1, again, 4), expected), "an id that returns gets initial weights"
     state = arena.state_view(1)
     assert state is not None
     assert not state[again].any()

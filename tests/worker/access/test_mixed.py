@@ -73,7 +73,7 @@ def test_only_rows_of_other_hosts_travel(make) -> None:  # type: ignore[no-untyp
     assert prepared.mapped_by == 1
 
 
-def test_a_batch_of_which_all_rows_are_here_asks_nobody_and_can_be_committed(make) -> None:  # type: ignore[no-untyped-def]
+def test_a_batch_whose_rows_are_all_mapped_sends_no_pull_and_can_be_committed(make) -> None:  # type: ignore[no-untyped-def]
     mixed = make("m", (0, 0))
     mixed.train(batch(0))
     mixed.pull.traffic.sent = 0
@@ -81,7 +81,7 @@ def test_a_batch_of_which_all_rows_are_here_asks_nobody_and_can_be_committed(mak
     assert pooled.any() and mixed.pull.traffic.sent == 0 and mixed.push.traffic.sent == 0
 
 
-def test_what_is_served_to_everybody_is_pulled_from_the_next_map_on(make) -> None:  # type: ignore[no-untyped-def]
+def test_rows_that_a_new_map_lists_as_served_are_pulled(make) -> None:  # type: ignore[no-untyped-def]
     """Training gives the same rows as before, with messages instead of in-place updates."""
     direct, mixed = make("d"), make("m", HOSTS)
     for step, served in enumerate((ALL[:5], ALL, ())):

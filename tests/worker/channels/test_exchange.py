@@ -1,4 +1,4 @@
-"""The exchange: rows are staged before commits; windows, resends, repeated acknowledgements; progress is reported once."""
+"""The exchange: rows are staged before commits; windows, resends, repeated answers; progress is reported once."""
 
 from __future__ import annotations
 

@@ -130,7 +130,7 @@ def test_two_batches_are_on_the_way_and_the_third_waits(tmp_path: Path) -> None:
     bench.close()
 
 
-def test_whoever_does_not_own_the_dense_vector_yet_is_asked_again(tmp_path: Path) -> None:
+def test_a_push_is_sent_again_until_the_ps_owns_the_dense_vector(tmp_path: Path) -> None:
     bench = DirectBench(tmp_path, nn.Linear(3, 1), has_server=True)
     bench.commit(1)
     bench.strategy.settle()

@@ -23,7 +23,7 @@ def made(mode: Any) -> tuple[Asked, Any]:
     return asked, peer_clock(TrainSection(mode=mode, staleness=3), asked)
 
 
-def test_in_async_mode_nobody_waits() -> None:
+def test_in_async_mode_no_worker_waits() -> None:
     asked, clock = made("async")
     assert isinstance(clock, FreeClock)
     assert clock.wait_for_peers(5) == 0.0

@@ -88,7 +88,7 @@ def test_a_grant_known_already_is_ignored_and_a_finished_one_forgotten() -> None
     assert queue.has_grant
 
 
-def test_who_knows_later_steps_only_asks_on() -> None:
+def test_a_worker_with_grants_of_later_steps_only_goes_on_asking() -> None:
     """The worker joined when the other workers had just finished the grant of the step that it had received."""
     queue = queue_of(0)
     queue.reached(6)
