@@ -3,8 +3,8 @@
 Rules
 1. Only the owner of a bucket creates, evicts or restores its rows and writes its index. There is at most one owner: the
    supervisor lets the next PS adopt a bucket only after the last one has released it or is dead.
-2. With direct access workers update weights and optimizer state in place at the same time (Hogwild). They never write
-   ids, the index or bucket headers.
+2. With direct access workers update weights and optimizer state in place at the same time (Hogwild), and stamp the rows
+   that they see. They never write ids, the index or bucket headers.
 3. The word FILLED of a bucket's header is stored last when the bucket gets its rows, and set to 0 before its content is
    replaced. A bucket with FILLED 0 has no rows, whatever its memory holds.
 4. A row of a dynamic table has initial weights, zero state and its id before its index entry is published.
