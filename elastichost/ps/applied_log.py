@@ -1,9 +1,18 @@
-"""The PS' own record of every committed batch: RUN/applied.bin, one fixed-size record a batch.
+"""The dense owner's log of every committed batch: RUN/applied.bin, one fixed-size record per batch.
 
-With the supervisor's journal it is the second, independent record from which exact-once accounting is checked
-(invariant L). A record is written before its batch is committed, at the position given by the version of
-the dense vector: a successor that repeats a half-done commit overwrites the same record, and so does a run that is
-resumed from a checkpoint. When the file has grown to FOLD_BYTES the older half of the records is folded.
+With the supervisor's journal it is the second, independent record from which exactly-once accounting is checked
+(invariant L).
+
+Rules
+1. Only the dense owner writes. The record of a batch is written before the batch is committed, at the position that
+   the version of the dense vector gives.
+2. Without space for the record the batch is not committed (DiskFullError).
+3. Records at and beyond the present version count for nothing.
+
+A kill between the record and the commit leaves a record beyond the version. A successor that repeats the commit
+overwrites it; so does a run that is resumed from a checkpoint. `take_over` cuts such records off. When the file has
+grown to FOLD_BYTES, the older half of the records is folded into what they sum up to; a rename puts the folded file in
+place, so a kill leaves the old file or the new one.
 """
 
 from __future__ import annotations
@@ -33,8 +42,11 @@ FOLD_BYTES = 16 << 20  # 200,000 batches
 
 
 class AppliedLog:
-    """Written by the dense owner only, from `take_over` on. `problem`: why the last record could not be written, ""
-    when it was. fold_bytes: the size at which it is folded; 0: never, for whoever checks the run."""
+    """The log file. The dense owner writes it from `take_over` on.
+
+    problem: why the last record could not be written; "" if it was written. fold_bytes: the file size at which records
+    are folded; 0: never, so that a check of the run finds every record.
+    """
 
     def __init__(self, run_dir: Path, fold_bytes: int | None = None) -> None:
         self._run_dir, self._path = run_dir, run_dir / APPLIED_FILE
@@ -46,15 +58,15 @@ class AppliedLog:
         self.problem = ""
 
     def _open(self) -> None:
-        """The file there is now: another PS may have folded it."""
+        """Opens the present file: another PS may have replaced it when it folded the records."""
         if self._descriptor >= 0:
             os.close(self._descriptor)
         self._descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         self._header = AppliedHeader.of(os.pread(self._descriptor, APPLIED_RECORD.itemsize, 0))
 
     def write(self, number: int, values: tuple[int | float | tuple[int, int], ...]) -> None:
-        """`number`: version of the dense vector before this commit; `values`: APPLIED_RECORD's fields in order. Raises
-        DiskFullError when there is no space for it: the batch must not be committed now."""
+        """Writes the record of a commit. number: version of the dense vector before the commit; values: the fields of
+        APPLIED_RECORD in order. Raises DiskFullError without space: the batch must not be committed then."""
         self._record[0] = values
         at = self._header.offset(number)
         try:
@@ -63,13 +75,15 @@ class AppliedLog:
             if not is_out_of_space(error):
                 raise
             self.problem = error.strerror or str(error)
-            raise DiskFullError(f"{self._path}: {self.problem}", hint="free some space") from error
+            raise DiskFullError(
+                f"{self._path}: no space for the record of a commit ({self.problem})", hint="free some space"
+            ) from error
         self.problem = ""
         if self._fold_bytes and at > self._fold_beyond_bytes:
             self._fold()
 
     def look_for_space(self, version: int) -> None:
-        """Whether there is space for the next record now."""
+        """Tests whether there is space for the next record, and updates `problem`: writes a record and cuts it off."""
         at = self._header.offset(version)
         try:
             write_whole_at(self._descriptor, bytes(APPLIED_RECORD.itemsize), at)
@@ -80,15 +94,15 @@ class AppliedLog:
         self.problem = ""
 
     def take_over(self, version: int) -> None:
-        """Another PS may have written until now. Keeps the records before `version`: what lies beyond was never
-        committed, or belongs to what a run resumed from a checkpoint has forgotten."""
+        """Starts writing as the new dense owner. Keeps the records before `version` and cuts the others off: they were
+        never committed, or a run that was resumed from a checkpoint has gone back behind them."""
         self._open()
         end = self._header.offset(version)
         if os.fstat(self._descriptor).st_size > end:
             os.ftruncate(self._descriptor, end)
 
     def _fold(self) -> None:
-        """Replaces the older half of the records by what they come to. Without space it is tried again later."""
+        """Replaces the older half of the records by their sum. Without space on the disk it is tried again later."""
         self._fold_beyond_bytes += self._fold_bytes // 16
         found = read_applied_content(self._run_dir)
         half = len(found.records) // 2
@@ -100,7 +114,7 @@ class AppliedLog:
                 raise
             return
         self._open()
-        # What is folded takes space, too: with very many units most of it.
+        # The folded part takes space, too; with very many units it is most of the file.
         self._fold_beyond_bytes = self._fold_bytes + 2 * self._header.offset(self._header.first)
 
     def close(self) -> None:

@@ -1,8 +1,8 @@
-"""Audit of hand-overs, for tests and `elastichost chaos`: with ELASTICHOST_AUDIT=1 a PS writes a hash of every bucket
-it lets go and takes over into its log, one JSON line each, behind the word `audit`.
+"""Audit of hand-overs, for tests and `elastichost chaos`: hashes of buckets before and after they change owners.
 
-With served access nobody may write to a bucket between the two: the hashes are equal, bit for bit (promise B). With
-direct access workers go on updating rows meanwhile, and the hashes say nothing.
+With ELASTICHOST_AUDIT=1 a PS writes a hash of every bucket that it releases or adopts to its log: one JSON line each,
+after the word `audit`. With served access no process may write to a bucket between the two, so the hashes must be equal
+(promise B). With direct access workers go on updating rows meanwhile, so the hashes prove nothing.
 """
 
 from __future__ import annotations
@@ -27,9 +27,11 @@ ReadBucket = Callable[[int, int, Callable[[Array], Array]], Iterable[tuple[str, 
 
 
 class AuditLine(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One bucket of one table, at the moment of `event` under a shard map of `epoch`. `blocks`: hash of each of its
-    blocks (rows and optimizer state of every embedding, ids and counts of a dynamic table) by kind and owner.
-    `supervisor`: its pid; the epochs of another one begin anew."""
+    """One bucket of one table at the time of `event`, under the shard map of `epoch`.
+
+    blocks: the hash of each block (rows and optimizer state of every embedding, ids and stamps of a dynamic table) by
+    "kind owner". supervisor: its pid, because the epochs of another supervisor start again.
+    """
 
     event: Literal["released", "adopted"]
     supervisor: int
@@ -40,15 +42,15 @@ class AuditLine(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Audit:
-    """read: a PS' own buckets, as `RowStore.snapshot_bucket`; supervisor: its pid. Does nothing unless the
-    variable is set to 1."""
+    """Writes audit lines. read: reads a bucket that the PS owns, as `RowStore.snapshot_bucket` does; supervisor: its
+    pid. Does nothing unless the variable is set to 1."""
 
     def __init__(self, read: ReadBucket, supervisor: int, environ: Mapping[str, str] = os.environ) -> None:
         self._read, self._supervisor = read, supervisor
         self._is_on = is_audited(environ)
 
     def note(self, event: Literal["released", "adopted"], epoch: int, buckets: Iterable[tuple[int, int]]) -> None:
-        """Call just before buckets are let go, and just after they were taken over."""
+        """Writes a line for each bucket. Call it just before buckets are released, and just after they are adopted."""
         if not self._is_on:
             return
         for table, bucket in buckets:

@@ -1,4 +1,4 @@
-"""The dense optimizer, as the job file asks for it."""
+"""The optimizer of the dense vector, from the job file."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ __all__ = ["dense_optimizer"]
 
 
 def dense_optimizer(job: JobSpec) -> DenseOptimizerSpec:
-    """Of all workers and PS."""
+    """The specification from `train.optimizer_dense`; the same in every process of the job."""
     asked = job.train.optimizer_dense
     return DenseOptimizerSpec(
         name=asked.name,

@@ -1,4 +1,4 @@
-"""Frames of the data conversation: received ones as checked arrays, and what is to be sent."""
+"""Frames of data messages: received frames as arrays of a checked size, and messages to be sent."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["Outgoing", "float32_frame", "int64_frame"]
 
 @dataclass(frozen=True, slots=True)
 class Outgoing:
-    """A message for one peer of the data socket."""
+    """A message, with its frames, for one peer of the data socket."""
 
     peer: bytes
     message: DataMessage
@@ -25,19 +25,19 @@ class Outgoing:
 
 
 def int64_frame(frames: Sequence[memoryview], count: int) -> npt.NDArray[np.int64]:
-    """Frame 0 as `count` int64."""
+    """Frame 0 as int64 [count]. Raises ProtocolError when it is missing or has another size."""
     return np.frombuffer(_checked(frames, 0, count * 8), dtype=np.int64)
 
 
 def float32_frame(frames: Sequence[memoryview], position: int, count: int) -> npt.NDArray[np.float32]:
-    """A frame as `count` float32."""
+    """The frame at `position` as float32 [count]. Raises ProtocolError when it is missing or has another size."""
     return np.frombuffer(_checked(frames, position, count * 4), dtype=np.float32)
 
 
 def _checked(frames: Sequence[memoryview], position: int, size_bytes: int) -> memoryview:
-    """Raises ProtocolError when the frame is absent or of another length than announced."""
+    """The frame. Raises ProtocolError when it is missing or its size differs from what the message announces."""
     if position >= len(frames):
-        raise ProtocolError(f"frame {position} is missing: {len(frames)} came")
+        raise ProtocolError(f"frame {position} is missing: the message has {len(frames)} frames")
     if frames[position].nbytes != size_bytes:
-        raise ProtocolError(f"frame {position} has {frames[position].nbytes} bytes where {size_bytes} were announced")
+        raise ProtocolError(f"frame {position} has {frames[position].nbytes} bytes, the message announces {size_bytes}")
     return frames[position]

@@ -1,4 +1,29 @@
-"""The loop of a PS: two sockets, one store. The only place of a PS that does I/O."""
+"""The event loop of a PS: a control socket, a data socket, the row store. It handles control messages and shard maps.
+
+Rules
+1. Control messages are handled before data messages in every turn; at most MESSAGES_PER_TURN data messages a turn.
+2. Shard maps are adopted in the order of their epochs; an epoch that is not greater is ignored.
+3. A PS releases a bucket only when no staged push waits that could contain its rows: its next owner has no access to
+   what this PS staged. Each waiting push is applied or dropped by what the supervisor and the dense owner report.
+4. Ready(epoch) is sent when every bucket of that map is owned and filled here. Until then the PS keeps the old epoch,
+   so it refuses requests by the new one.
+5. The dense owner answers a fence with the applied record only when all that the incarnation had released is committed.
+
+Theory of operation. Adopting a shard map (`_adopt`), in this order:
+
+    settle staged pushes -> release lost buckets -> take over buckets that moved here from another host -> fill gained
+    buckets (from the arena, a checkpoint, or with initial rows) -> as new dense owner: cut applied.bin, apply staged
+    rows of committed batches -> new epoch valid -> Ready
+
+The map is kept in `_update` and adopted again when a step must wait: for the end of an incarnation (UnsettledMsg ->
+SettleMsg), or for rows from another host. A kill at any point leaves rows, index and staged pushes in the arena. The
+successor owns nothing at first; the supervisor sends it the newest map and the list of committed batches, and opening
+the applier and the buckets repairs what was half done.
+
+A snapshot: settle committed steps -> copy all owned buckets and, as dense owner, the dense state -> SnapshotCutMsg
+(training goes on) -> a thread writes the copy -> SnapshotWrittenMsg. A full disk holds commits back: the request gets
+no answer, its sender repeats it, and `_try_again` finishes open fences and the held step when there is space.
+"""
 
 from __future__ import annotations
 
@@ -68,8 +93,8 @@ from elastichost.wire.sockets import ControlClient, DataServer, Waiter
 
 __all__ = ["ServerLoop"]
 
-MOVING_S = 0.02  # while buckets are fetched: what was refused or lost is asked for again
-MESSAGES_PER_TURN = 64  # bound on data messages handled before the control socket is looked at again
+MOVING_S = 0.02  # longest wait of a turn while buckets are fetched, so that refused and lost requests are repeated soon
+MESSAGES_PER_TURN = 64  # data messages that are handled before the control socket is read again
 
 
 class ServerLoop:
@@ -111,22 +136,22 @@ class ServerLoop:
         )
         self._snapshots = SnapshotWriter()
         address = f"ipc://{arguments.socket_directory}/{self._process}"
-        self._allowed = AllowList()  # nobody of other machines, until the supervisor says who
+        self._allowed = AllowList()  # empty: no process of another machine is admitted before the first AdmitMsg
         self._data = DataServer(address, arguments.job_id, self._process, arguments.gate_for(self._allowed))
         whom = (arguments.control_address, arguments.job_id, self._process)
         self._control = ControlClient(*whom, arguments.to_supervisor)
         self._moving = BucketTransfers(arguments, self._arena, self._store, self._applier, self._control.send)
         self._owned: frozenset[tuple[int, int]] = frozenset()
         self._restore_from: Path | None = None
-        self._update: tuple[ShardMapUpdateMsg, tuple[memoryview, ...]] | None = None  # that could not be adopted yet
+        self._update: tuple[ShardMapUpdateMsg, tuple[memoryview, ...]] | None = None  # the map that waits for adoption
         self._progress, self._meter, self._refused = 0, RequestMeter(), RefusalLog()
         self._beat_at_s = 0.0
-        self._fences_left: set[tuple[int, int]] = set()  # not answered: there was no space for what they commit
-        self._reserves = job.checkpoint.every_s > 0  # the last checkpoint alone holds nobody up
+        self._fences_left: set[tuple[int, int]] = set()  # open fences: no disk space for the commits they need
+        self._reserves = job.checkpoint.every_s > 0  # with only the final checkpoint, no training waits for a copy
         self._running = True
 
     def run(self) -> None:
-        """Returns after Stop. Raises typed errors, which `main` reports."""
+        """Runs until Stop. Raises typed errors, which `main` reports."""
         a = self._arguments
         outer = self._data.outer_address
         self._control.send(HelloMsg(a.role, a.index, a.incarnation, os.getpid(), self._data.address, outer))
@@ -151,7 +176,7 @@ class ServerLoop:
         return Waiter(self._control, self._data, self._snapshots.descriptor, *self._moving.clients)
 
     def close(self) -> None:
-        """Sockets and maps; queued control messages still leave."""
+        """Closes sockets and mapped files. Queued control messages have 1 s to leave."""
         self._moving.close()
         self._data.close()
         self._control.flush(1.0)
@@ -160,7 +185,7 @@ class ServerLoop:
         self._applier.close()
 
     @property
-    def control(self) -> ControlClient:  # for `main` to report a failure through
+    def control(self) -> ControlClient:  # `main` reports a failure through it
         return self._control
 
     # --- data -----------------------------------------------------------------------------------------------
@@ -180,7 +205,7 @@ class ServerLoop:
                 is_of_ps = envelope.sender is not None and envelope.sender.role == "server"
                 outgoing = (self._moving.answer if is_of_ps else self._service.handle)(peer, envelope)
             except DiskFullError:
-                continue  # no answer: it is sent again after a while, and the supervisor is told why it waits
+                continue  # no answer: the worker sends it again, and the heartbeat reports the full disk
             except ProtocolError as error:
                 self._refused(f"{type(envelope.message).__name__} of {envelope.sender}: {error}")
                 self._send([self._service.refused(peer, envelope.message, error)])
@@ -196,7 +221,7 @@ class ServerLoop:
             try:
                 self._data.send(item.peer, item.message, item.frames)
             except ProtocolError:
-                continue  # the worker is gone; the supervisor will fence it
+                continue  # the worker is gone; the supervisor fences it
             self._meter.sent += sum(frame_bytes(frame) for frame in item.frames)
 
     # --- control --------------------------------------------------------------------------------------------
@@ -235,6 +260,7 @@ class ServerLoop:
                 raise ProtocolError(f"the supervisor sent a {type(other).__name__} to a PS")
 
     def _adopt(self, update: ShardMapUpdateMsg, frames: tuple[memoryview, ...]) -> None:
+        """Adopts a shard map with a greater epoch, or keeps it in `_update` if it must wait."""
         if update.epoch <= self._session.shard_map_epoch:
             return
         self._update = None
@@ -250,14 +276,14 @@ class ServerLoop:
         if lost:
             crash_point("ps.handover.before_release")
         if not self._let_go(lost, update):
-            self._update = (update, frames)  # again when it is known what became of the pushes that wait
+            self._update = (update, frames)  # adopted again when the waiting pushes are settled
             return
         if lost:
             crash_point("ps.handover.after_release")
         self._owned &= owned
         moved = [bucket for bucket in gained if bucket in update.moved]
         if not self._moving.take_over(moved):
-            self._update = (update, frames)  # again when all their rows have come
+            self._update = (update, frames)  # adopted again when all rows of these buckets have come
             return
         self._fill([bucket for bucket in gained if bucket not in update.moved], update)
         self._moving.forget()
@@ -275,7 +301,7 @@ class ServerLoop:
         self._control.send(ReadyMsg(shard_map_epoch=update.epoch, committed=committed))
 
     def _fill(self, buckets: list[tuple[int, int]], update: ShardMapUpdateMsg) -> None:
-        """Takes these over."""
+        """Adopts these buckets: those that were lost are made anew, the others are filled from arena or checkpoint."""
         lost, checkpoint = set(update.remade), Path(update.checkpoint) if update.checkpoint else None
         remake_buckets(self._store, [b for b in buckets if b in lost], checkpoint, self._show_progress)
         checkpoint, self._restore_from = self._restore_from, None
@@ -284,8 +310,9 @@ class ServerLoop:
     # --- staged pushes --------------------------------------------------------------------------------------
 
     def _let_go(self, lost: list[tuple[int, int]], update: ShardMapUpdateMsg) -> bool:
-        """Gives buckets up. What is staged must be settled first: their next owner knows nothing of it. False: a push
-        waits of an incarnation of which only the supervisor knows the end."""
+        """Settles staged pushes and releases these buckets. False: a push waits of an incarnation
+        older than the one that the list of committed batches names. Only the supervisor has its last commit; it was
+        asked, and nothing is released yet."""
         newest = {entry.worker: entry for entry in update.committed}
         if self._is_sync:
             crew = newest.get(CREW)
@@ -304,7 +331,8 @@ class ServerLoop:
         return True
 
     def _apply_own_commits(self) -> None:
-        """The owner of the dense vector before may have been killed between a commit and its rows."""
+        """As new dense owner: applies waiting pushes of committed batches. The previous owner may have been killed
+        between a commit and the application of its rows."""
         if self._is_sync:
             self._applier.settle_steps(self._dense.version() - 1)
             return
@@ -312,9 +340,10 @@ class ServerLoop:
             self._applier.settle(worker, incarnation, self._dense.applied(worker, incarnation).sequence)
 
     def _ask_about_strangers(self) -> None:
-        """Pushes wait of workers that are no members any more: their last words may have gone to this PS before."""
+        """Asks the supervisor about waiting pushes of workers that are no longer members: the news of their last commit
+        may have been sent to this PS' predecessor."""
         if self._is_sync:
-            return  # micro-batches are nobody's: their step is committed or computed again
+            return  # a micro-batch belongs to no worker: its step is committed or computed again
         members = self._session.members
         self._ask_about(entry for entry in self._applier.waiting() if members.get(entry[0]) != entry[1])
 
@@ -336,13 +365,13 @@ class ServerLoop:
         if self._arguments.access == "direct" and begun > self._dense.applied(worker, incarnation).sequence:
             try:
                 self._service.commit_posted(worker, incarnation)
-            except DiskFullError:  # not answered before all that it had released is committed
+            except DiskFullError:  # the fence is answered only when all that was released is committed
                 self._fences_left.add((worker, incarnation))
                 return
         self._control.send(FencedMsg(worker, incarnation, self._dense.applied(worker, incarnation)))
 
     def _try_again(self) -> None:
-        """What could not be committed for want of space, and nobody may be left to send again."""
+        """Repeats commits that failed for want of disk space. For those of dead workers no request comes again."""
         if self._service.is_dense_owner:
             self._log.look_for_space(self._dense.version())
         fences, self._fences_left = self._fences_left, set()
@@ -366,8 +395,8 @@ class ServerLoop:
             blocks += [Block("dense", 0, 0, copy.vector), Block("dense_state", 0, 0, copy.state)]
         crash_point("ps.snapshot.after_copy")
         self._control.send(SnapshotCutMsg(cut=cut, rows=rows, bytes=sum(block.array.nbytes for block in blocks)))
-        if self._arguments.supervisor_key:  # on another machine than the supervisor, who fetches it
-            with contextlib.suppress(OSError):  # whoever writes into it says what is wrong
+        if self._arguments.supervisor_key:  # on another machine than the supervisor, which fetches the file later
+            with contextlib.suppress(OSError):  # the writing thread reports the error when it opens the file
                 path.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._snapshots.start(cut, path / f"server-{self._arguments.index}.bin", blocks)
 
@@ -375,10 +404,11 @@ class ServerLoop:
         if (result := self._snapshots.result()) is not None:
             self._control.send(*written_message(result, self._dense.version()))
 
-    # --- signs of life --------------------------------------------------------------------------------------
+    # --- heartbeats -----------------------------------------------------------------------------------------
 
     def _show_progress(self) -> bool:
-        """A heartbeat, if one is due; called between the buckets of what takes long, too."""
+        """Counts progress and sends a heartbeat if one is due; returns whether it did. Long operations call it between
+        two buckets, so that the PS does not look stuck."""
         self._progress += 1
         now_s = time.monotonic()
         if now_s < self._beat_at_s:

@@ -9,5 +9,5 @@ __all__ = ["main"]
 
 
 def main(arguments_json: bytes) -> int:
-    """Returns the exit code of the process."""
+    """Runs a PS process; returns its exit code."""
     return run_loop(arguments_json, "ps", ServerLoop)

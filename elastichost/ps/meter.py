@@ -1,4 +1,4 @@
-"""What a PS has done since its last heartbeat."""
+"""Counts the requests and bytes of a PS since its last heartbeat."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["RequestMeter"]
 
 @dataclass(slots=True)
 class RequestMeter:
-    """received, sent: bytes of frames."""
+    """Counts since the last heartbeat. received, sent: bytes of frames; busy_s: seconds spent handling messages."""
 
     requests: int = 0
     busy_s: float = 0.0
@@ -19,7 +19,7 @@ class RequestMeter:
     sent: int = 0
 
     def sample(self, rows_touched: int) -> StepSample:
-        """Of a heartbeat."""
+        """The sample for a heartbeat."""
         return StepSample(
             seconds=HEARTBEAT_S,
             ids=rows_touched,

@@ -1,7 +1,7 @@
-"""What a worker may say to a PS of this job, beyond what the types of messages say. Pure.
+"""Checks that a message is possible in this job, beyond what its type ensures. Pure.
 
-A key lets a process in; it does not make true what the process says. What only some other kind of job has, or what no
-batch can be, is refused before anything is changed.
+A process that has a key is connected, but its messages are not trusted. A message that only another kind of job sends,
+or whose numbers no batch of this job can have, is refused before anything is changed.
 """
 
 from __future__ import annotations
@@ -22,8 +22,12 @@ __all__ = ["Rules", "require_finite"]
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """places: for workers, in the arena; has_dense: the dense vector lies there; sends_gradients:
-    of the dense part, as every access but the direct one does; the rest as in the job file."""
+    """The limits for messages of workers.
+
+    places: the number of workers that the arena has places for; has_dense: the dense vector lies in this arena;
+    sends_gradients: dense gradients come as frames (every access except direct); the other fields are those of the job
+    file.
+    """
 
     is_sync: bool
     sends_gradients: bool
@@ -38,9 +42,9 @@ class Rules:
         return cls(is_sync, access != "direct", *of_step, places, has_dense)
 
     def check(self, sender: ProcessId, message: DataMessage) -> None:
-        """Raises ProtocolError for a message that no worker of this job can mean."""
+        """Raises ProtocolError for a message that no correct worker of this job sends."""
         if sender.index >= self.places:
-            raise ProtocolError(f"{sender}: there are places for {self.places} workers")
+            raise ProtocolError(f"{sender}: the worker's index is out of range (0 to {self.places - 1})")
         match message:
             case PushMsg():
                 self._check_mode(message.step, may_have_none=False)
@@ -54,25 +58,28 @@ class Rules:
 
     def _check_mode(self, step: int, *, may_have_none: bool) -> None:
         if step and not self.is_sync:
-            raise ProtocolError(f"step {step}: this job is not in sync mode")
+            raise ProtocolError(f"the message names step {step}, but this job is not in sync mode")
         if self.is_sync and not step and not may_have_none:
-            raise ProtocolError("a push of no step: this job is in sync mode")
+            raise ProtocolError("the push names no step, but this job is in sync mode")
 
     def _check_commit(self, message: DensePushMsg) -> None:
         positions = message.stop - message.start
         if not message.samples <= positions <= message.samples + message.skipped:
             counted = f"{message.samples} samples and {message.skipped} skipped"
-            raise ProtocolError(f"{counted} of positions {message.start} to {message.stop}")
+            raise ProtocolError(f"a commit of {counted} does not fit positions {message.start} to {message.stop}")
         if message.samples > largest_batch(self.batch_size):
-            raise ProtocolError(f"{message.samples} samples are no batch: there are {self.batch_size} in one")
+            raise ProtocolError(
+                f"a commit of {message.samples} samples: a batch has at most {largest_batch(self.batch_size)}"
+            )
         if message.micros > self.micro_batches:
-            raise ProtocolError(f"{message.micros} micro-batches: a step has at most {self.micro_batches}")
+            raise ProtocolError(f"a step of {message.micros} micro-batches: this job has at most {self.micro_batches}")
         if self.sends_gradients and message.mailbox >= 0:
-            raise ProtocolError("a commit with a mailbox: this job has no direct access")
+            raise ProtocolError("the commit names a mailbox, but this job does not use direct access")
 
 
 def require_finite(gradients: npt.NDArray[np.float32], whose: str) -> None:
-    """One sum, and a closer look where large numbers add up to too much. Raises ProtocolError."""
+    """Raises ProtocolError when a gradient is NaN or infinite. One sum decides; when it overflows, every element is
+    checked. whose: the sender, for the message."""
     with np.errstate(over="ignore", invalid="ignore"):
         is_finite = bool(np.isfinite(gradients.sum())) or bool(np.isfinite(gradients).all())
     if not is_finite:

@@ -1,4 +1,20 @@
-"""The data conversation of a PS: pulls, pushes, the dense vector. One request in, replies out."""
+"""Answers the data messages of workers: pulls, pushes, commits, the clock. One request in, replies out.
+
+Rules
+1. Every request is checked in this order: sender, `Rules` (possible in this job), fence and shard map epoch
+   (`Session`), dense ownership. Nothing changes before all checks have passed.
+2. Every request may be repeated. A batch is committed only if its sequence number is the applied record's plus one; an
+   equal or smaller one is a duplicate, which is acknowledged again; a larger one is refused (a gap).
+3. A batch whose rows were staged under an older shard map epoch is not committed.
+4. Gradients that are not finite are refused before they are staged or committed.
+5. A refusal that may be repeated is RetryMsg; a malformed request gets RetryMsg with `final`, so that its sender ends
+   instead of waiting or sending it again.
+
+Order of a commit (`_dense_push`): record of applied.bin, then one publication of the dense vector with the applied
+record (`_commit`), then the worker's staged rows on this PS, then the answer. A kill after the record: it lies beyond
+the version and counts for nothing. After the publication: the successor answers the repeated push as a duplicate and
+applies the staged rows first. `ps.applier` describes kills while rows are applied.
+"""
 
 from __future__ import annotations
 
@@ -44,12 +60,12 @@ __all__ = ["DataService", "outgoing_clock"]
 
 
 def outgoing_clock(replies: Sequence[Reply]) -> list[Outgoing]:
-    """The wire form of the session's effects."""
+    """The messages for the session's effects."""
     return [Outgoing(r.peer, ClockReachedMsg(request=r.request, slowest=r.slowest)) for r in replies]
 
 
 class DataService:
-    """Applies data messages to the arena. `is_dense_owner` follows the shard map."""
+    """Applies data messages to the arena. is_dense_owner: set by the loop with each shard map."""
 
     def __init__(
         self,
@@ -68,29 +84,27 @@ class DataService:
         self._steps = StepService(session, dense, dense_optimizer, applier, log, model.dense)
         self.is_dense_owner = False
         self.rows_touched = 0
-        self._clocks: dict[int, int] = {}  # worker -> samples trained by all, as far as it has said
-        self._committed: dict[
-            int, tuple[int, int]
-        ] = {}  # worker -> (incarnation, its batches that it said are committed)
+        self._clocks: dict[int, int] = {}  # worker -> samples trained by all, as it last reported
+        self._committed: dict[int, tuple[int, int]] = {}  # worker -> (incarnation, its committed batches, as reported)
 
     @property
     def clock(self) -> int:
-        """Samples trained by all: the lower median of what workers have said, so that no single one can hurry it."""
+        """Samples trained by all: the lower median of the workers' reports, so that no single worker can advance it."""
         members = self._session.members
         known = sorted(clock for worker, clock in self._clocks.items() if not members or worker in members)
         return known[(len(known) - 1) // 2] if known else 0
 
     def committed_of(self, worker: int, incarnation: int) -> int:
-        """Batches of this incarnation that are committed, as far as it has said."""
+        """Committed batches of this incarnation, as it last reported; 0: no report."""
         known, sequence = self._committed.get(worker, (0, 0))
         return sequence if known == incarnation else 0
 
     def handle(self, peer: bytes, envelope: Envelope[DataMessage]) -> list[Outgoing]:
-        """Replies due now. Raises ProtocolError for a malformed request (the peer's fault), DiskFullError when nothing
-        can be committed now."""
+        """The replies that are due now. Raises ProtocolError for a malformed request, and DiskFullError when there is
+        no space to commit; then nothing has changed and the worker gets no answer."""
         sender, message = envelope.sender, envelope.message
         if sender is None or sender.role != "worker":
-            raise ProtocolError(f"{sender} sent a {type(message).__name__}: only workers talk to a PS")
+            raise ProtocolError(f"{sender} sent a {type(message).__name__}: only workers may send it to a PS")
         self._rules.check(sender, message)
         epoch = message.shard_map_epoch if isinstance(message, (PullMsg, PushMsg)) else None
         refusal = self._session.refuse(sender, epoch)
@@ -103,14 +117,14 @@ class DataService:
         if refusal is not None:
             return [self._retry(peer, message.request, refusal.reason, final=refusal.final)]
         if isinstance(message, (PullMsg, PushMsg)) and self._rules.has_dense and message.step > self._dense.version():
-            return [self._retry(peer, message.request, f"nobody can have come to step {message.step}")]
+            return [self._retry(peer, message.request, f"step {message.step} has not begun")]
         match message:
             case PullMsg():
                 try:
                     return [self._pull(peer, sender, message, envelope.frames)]
-                except IdOutOfRangeError as error:  # workers look themselves, and end with it
+                except IdOutOfRangeError as error:  # a correct worker finds such an id itself, before it pulls
                     raise ProtocolError(f"{sender}: {error.message}") from error
-                except MemoryBudgetError as error:  # there may be memory soon, or the supervisor ends the job
+                except MemoryBudgetError as error:  # memory may be granted soon, or the supervisor ends the job
                     return [self._retry(peer, message.request, str(error))]
             case PushMsg():
                 return [self._push(peer, sender, message, envelope.frames)]
@@ -125,7 +139,7 @@ class DataService:
             case DenseFetchMsg():
                 return [self._dense_fetch(peer, message)]
             case ClockAdvancedMsg(batch=batch) if batch >= 0 and not self._session.counts(sender):
-                return [self._retry(peer, message.request, f"{sender} is no member yet: it would hold others up")]
+                return [self._retry(peer, message.request, f"{sender} is not a member yet: others would wait for it")]
             case ClockAdvancedMsg():
                 replies = self._session.advanced(sender, peer, message.request, message.batch, message.staleness)
                 return outgoing_clock(replies)
@@ -133,7 +147,7 @@ class DataService:
                 raise ProtocolError(f"{sender} sent a {type(message).__name__}, which only a PS sends")
 
     def refused(self, peer: bytes, message: DataMessage, error: ProtocolError) -> Outgoing:
-        """The answer to a malformed request: its sender would wait for ever, and would send the same again."""
+        """The final answer to a malformed request. Without it the sender would wait and send the request again."""
         return self._retry(peer, message.request, str(error), final=True)
 
     def _retry(self, peer: bytes, request: int, reason: str, *, final: bool = False) -> Outgoing:
@@ -178,7 +192,7 @@ class DataService:
         if self._applier.knows(worker, incarnation, message.sequence, epoch):
             return Outgoing(peer, PushedMsg(request=message.request, duplicate=True))
         if self._applier.incarnation_waiting(worker) not in (0, incarnation):
-            return self._retry(peer, message.request, f"a push of the incarnation before {sender} waits to be settled")
+            return self._retry(peer, message.request, f"a push of an incarnation before {sender} waits to be settled")
         bounds = self._bounds(message.counts)
         rows = int64_frame(frames, int(bounds[-1]))
         gradients = float32_frame(frames, 1, self._store.lines.floats(bounds))
@@ -194,9 +208,9 @@ class DataService:
         return Outgoing(peer, RowsAppliedMsg(request=message.request, sequence=message.sequence))
 
     def _bounds(self, counts: tuple[int, ...]) -> npt.NDArray[np.int64]:
-        """Where each table's items begin in a frame, and where the last ones end. Raises ProtocolError."""
+        """int64 [tables + 1]: where each table's items begin in a frame, and the end. Raises ProtocolError."""
         if len(counts) != len(self._model.tables) or min(counts, default=0) < 0:
-            raise ProtocolError(f"counts {counts} do not fit the {len(self._model.tables)} tables")
+            raise ProtocolError(f"counts {counts} do not fit the model, which has {len(self._model.tables)} tables")
         return np.array(list(itertools.accumulate(counts, initial=0)), np.int64)
 
     # --- dense ----------------------------------------------------------------------------------------------
@@ -210,9 +224,11 @@ class DataService:
             if 0 < message.shard_map_epoch < self._session.shard_map_epoch:
                 return self._retry(peer, message.request, "its rows were staged under an older shard map")
             if message.shard_map_epoch > self._session.shard_map_epoch:
-                return self._retry(peer, message.request, "its rows were staged under a shard map that nobody has yet")
-            if message.sequence != before.sequence + 1:  # the one before was lost on its way: both will be sent again
-                return self._retry(peer, message.request, f"batch {message.sequence} came after {before.sequence}")
+                return self._retry(peer, message.request, "its rows were staged under a newer shard map")
+            if message.sequence != before.sequence + 1:  # the batch before was lost on its way: both are sent again
+                return self._retry(
+                    peer, message.request, f"batch {message.sequence} came after batch {before.sequence}"
+                )
             self._commit(sender, message, frames)
             crash_point("ps.commit.before_apply")
         self._applier.settle(sender.index, sender.incarnation, message.sequence)
@@ -259,8 +275,8 @@ class DataService:
         )
 
     def commit_posted(self, worker: int, incarnation: int) -> None:
-        """Direct access: commits what an incarnation that has ended, and is fenced, had released; its messages may be
-        lost."""
+        """Direct access: commits the batches that a dead, fenced incarnation had released into its mailbox, in order
+        and without gaps. Their messages may be lost. Raises DiskFullError."""
         process = ProcessId("worker", worker, incarnation)
         for content in self._dense.posted(worker, incarnation):
             message = msgspec.msgpack.decode(content, type=DensePushMsg)
@@ -268,7 +284,8 @@ class DataService:
                 self._commit(process, message, ())
 
     def commit_held(self) -> list[Outgoing]:
-        """Sync mode: commits the step for which there was no space. Raises DiskFullError when there is none yet."""
+        """Sync mode: commits the step that is held for want of disk space. Raises DiskFullError if there is still
+        none."""
         return self._steps.commit_held()
 
     def _dense_fetch(self, peer: bytes, message: DenseFetchMsg) -> Outgoing:

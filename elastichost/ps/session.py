@@ -1,7 +1,24 @@
-"""What a PS remembers of its peers: memberships, fences, the clock of bounded mode. Pure.
+"""The state that a PS keeps of its peers: members, fences, the clock of bounded mode. Pure.
 
-Every method takes facts and returns facts or effects (`Reply`); nothing here knows sockets or time. A successor of
-a killed PS begins with an empty session: what must not be forgotten is in the arena.
+Rules
+1. A message of a fenced incarnation is refused finally. A fence includes all earlier incarnations of the worker and is
+   never lifted.
+2. A pull or push must name exactly the shard map epoch of this PS. It is refused otherwise; the worker may repeat it.
+3. A membership replaces an older one only if its epoch is greater.
+4. The clock: the request "I have finished b batches, staleness s" is answered when every worker on the clock has
+   finished at least b - s batches. A worker joins the clock with its first such request. It leaves the clock with batch
+   -1 (idle), with its fence, or when it is no longer a member.
+5. An incarnation that joins the clock starts level with the slowest worker on it: `base` is added to its own count.
+   So a newcomer does not make the others wait until it has caught up.
+6. A worker has one waiting request: a newer one replaces it, and one older than the newest received is ignored.
+
+Theory of operation. Inputs are facts: a fence, a membership, a request. Outputs are facts (refuse or not) and effects
+(`Reply`: send ClockReachedMsg). After every input that can raise the slowest count, or remove a worker from the clock,
+`_due` returns the replies whose condition now holds; the caller sends them.
+
+The state is lost when the PS is killed. The successor starts with an empty session and gets the shard map, the
+membership and all open fences from the supervisor; workers send their waiting clock requests again. What decides which
+batches count (applied records, staged pushes) is in the arena, not here.
 """
 
 from __future__ import annotations
@@ -15,7 +32,7 @@ __all__ = ["Reply", "RequestRefusal", "Session"]
 
 @dataclass(frozen=True, slots=True)
 class RequestRefusal:
-    """Why a request is answered with Retry. `final`: this incarnation is over for good."""
+    """Why a request is answered with RetryMsg. final: the incarnation is fenced and must not try again."""
 
     reason: str
     final: bool = False
@@ -23,7 +40,7 @@ class RequestRefusal:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """Effect: answer ClockReachedMsg(request, slowest) to this peer."""
+    """Effect: send ClockReachedMsg(request, slowest) to this peer."""
 
     peer: bytes
     request: int
@@ -41,7 +58,10 @@ class _Waiter:
 
 @dataclass(slots=True)
 class Session:
-    """State of one PS incarnation. `shard_map_epoch` and the membership come from the supervisor."""
+    """The session of one PS incarnation. The shard map epoch and the membership come from the supervisor.
+
+    members: worker -> incarnation; empty: not known yet.
+    """
 
     shard_map_epoch: int = 0
     membership_epoch: int = 0
@@ -51,29 +71,33 @@ class Session:
     _waiters: list[_Waiter] = field(default_factory=list)
     _newest: dict[int, tuple[int, int]] = field(
         default_factory=dict
-    )  # worker -> incarnation, its newest request of the clock
+    )  # worker -> incarnation, number of its newest clock request
 
-    # --- who may speak --------------------------------------------------------------------------------------
+    # --- admission of messages ------------------------------------------------------------------------------
 
     def fence(self, worker: int, incarnation: int) -> tuple[Reply, ...]:
-        """Refuses this incarnation and all before it from now on. Returns replies that became due."""
+        """Refuses messages of this incarnation and all earlier ones from now on. Returns replies that became due."""
         self._fenced[worker] = max(incarnation, self._fenced.get(worker, 0))
         return self._leave(worker, incarnation)
 
     def refuse(self, sender: ProcessId, shard_map_epoch: int | None) -> RequestRefusal | None:
-        """Whether a data message must be refused. `shard_map_epoch` None: the message does not depend on it."""
+        """The reason to refuse a data message; None: it is accepted. shard_map_epoch None: the message names no shard
+        map."""
         if sender.incarnation <= self._fenced.get(sender.index, 0):
             return RequestRefusal(f"{sender} is fenced", final=True)
         if shard_map_epoch is not None and shard_map_epoch != self.shard_map_epoch:
-            return RequestRefusal(f"shard map epoch {shard_map_epoch}, this PS has {self.shard_map_epoch}")
+            return RequestRefusal(
+                f"the request is for shard map epoch {shard_map_epoch}, this PS has epoch {self.shard_map_epoch}"
+            )
         return None
 
     def counts(self, sender: ProcessId) -> bool:
-        """Whether it is a member, as far as members are known."""
+        """Whether the sender is a member. True for every sender while the members are not known."""
         return not self.members or self.members.get(sender.index) == sender.incarnation
 
     def set_members(self, epoch: int, workers: tuple[tuple[int, int], ...]) -> tuple[Reply, ...]:
-        """A newer membership; those who left no longer hold anyone up."""
+        """Takes a membership with a greater epoch. Workers that are no longer members leave the clock. Returns replies
+        that became due."""
         if epoch <= self.membership_epoch:
             return ()
         self.membership_epoch = epoch
@@ -86,9 +110,11 @@ class Session:
     # --- the clock of bounded mode --------------------------------------------------------------------------
 
     def advanced(self, sender: ProcessId, peer: bytes, request: int, batch: int, staleness: int) -> tuple[Reply, ...]:
-        """A worker has finished `batch` batches (-1: it idles). Returns the replies due now, its own included once
-        every member has finished at least `batch - staleness`. An incarnation new to the clock starts with the slowest.
-        What was overtaken by a later request of the worker is ignored: it may have left the clock."""
+        """A worker has finished `batch` batches (-1: it is idle and leaves the clock). Returns the replies that are due
+        now; its own is due when every worker on the clock has finished at least `batch - staleness`.
+
+        A request older than the newest one of the worker is ignored: the worker may have left the clock since.
+        """
         if (sender.incarnation, request) < self._newest.get(sender.index, (0, 0)):
             return ()
         self._newest[sender.index] = sender.incarnation, request
@@ -101,13 +127,13 @@ class Session:
             self._finished[sender.index] = (sender.incarnation, base, batch)
         else:
             self._finished[sender.index] = (sender.incarnation, known[1], batch)
-        # A request that was sent again takes the place of the first.
+        # A repeated request replaces the first one.
         self._waiters = [waiter for waiter in self._waiters if waiter.worker != sender.index]
         self._waiters.append(_Waiter(peer, request, sender.index, batch, staleness))
         return self._due()
 
     def slowest(self) -> int:
-        """Batches finished by the slowest worker that takes part; 0 when none does."""
+        """Batches finished by the slowest worker on the clock; 0 when no worker is on it."""
         return min((base + batch for _, base, batch in self._finished.values()), default=0)
 
     def _leave(self, worker: int, incarnation: int) -> tuple[Reply, ...]:

@@ -1,4 +1,12 @@
-"""A PS' part of a checkpoint: copy while training is paused, write while it goes on."""
+"""The part of a checkpoint that a PS writes: it copies its buckets while training is paused, and writes the copy later.
+
+Rules
+1. All blocks are copied before SnapshotCutMsg is sent; training resumes only after it. So the blocks belong to one cut.
+2. A copy is not overwritten while the thread still writes it, also when the checkpoint was abandoned meanwhile.
+3. The result is reported only when every block is on disk and fsynced, or with the error.
+
+A kill while the file is written leaves a part of a file that no manifest names: that checkpoint stays incomplete.
+"""
 
 from __future__ import annotations
 
@@ -24,14 +32,14 @@ __all__ = ["Block", "CopySpace", "SnapshotResult", "SnapshotWriter", "written_me
 
 _PIECE_BYTES = 64 << 20
 _LEAST_PIECE_BYTES = 4 << 20
-_PIECES = 8  # into so many what is reserved is cut, if they are neither larger nor smaller than these
+_PIECES = 8  # number of pieces of a reservation, within the limits of a piece's size above
 RESERVE_EVERY_S = 5.0
 _ALIGNMENT = 64
 
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """One array of the checkpoint: what it is, whose, which bucket."""
+    """One array of the checkpoint: its kind, its owner (embedding or table index) and its bucket."""
 
     kind: BlockKind
     owner: int
@@ -40,18 +48,18 @@ class Block:
 
 
 def _new_piece(size_bytes: int) -> npt.NDArray[np.uint8]:
-    """Memory without a name, whose pages are shared ones: they do not count as this process' own, so what is kept for
-    copies is known exactly, and never counted twice. It takes memory where it is touched."""
+    """Anonymous shared memory, allocated page by page when it is touched. Its pages do not count as the process' own
+    memory, so the memory kept for copies is known exactly and is not counted twice."""
     return np.frombuffer(mmap.mmap(-1, max(1, size_bytes)), np.uint8)
 
 
 class CopySpace:
-    """Memory for the copies of a checkpoint, kept for the next one: touching fresh pages takes far longer than
-    copying, and training stands still meanwhile."""
+    """Memory for the copies of a checkpoint. It is kept for the next checkpoint, because touching fresh pages takes far
+    longer than copying, and training stands still meanwhile."""
 
     def __init__(self) -> None:
         self._pieces: list[npt.NDArray[np.uint8]] = []
-        self._touched: list[int] = []  # bytes of each piece that take memory
+        self._touched: list[int] = []  # bytes of each piece that were touched, so that they take memory
         self._piece = self._used = 0
 
     @property
@@ -60,26 +68,26 @@ class CopySpace:
 
     @property
     def touched_bytes(self) -> int:
-        """Memory that it takes."""
+        """Bytes of memory that the space takes."""
         return sum(self._touched)
 
     def add(self, piece: npt.NDArray[np.uint8]) -> None:
-        """Memory that was touched elsewhere."""
+        """Adds a piece whose pages were all touched already."""
         self._pieces.append(piece)
         self._touched.append(len(piece))
 
     def drop_smaller(self, size_bytes: int) -> None:
-        """Gives pieces back that were enough once. No copies may lie in them that are still wanted here."""
+        """Frees pieces smaller than `size_bytes`, which earlier, smaller checkpoints needed. No copy may be in use."""
         kept = [number for number, piece in enumerate(self._pieces) if len(piece) >= size_bytes]
         self._pieces, self._touched = [self._pieces[i] for i in kept], [self._touched[i] for i in kept]
         self._piece = self._used = 0
 
     def begin(self) -> None:
-        """Everything copied before may be written over from now on."""
+        """Starts a checkpoint: all earlier copies may be overwritten from now on."""
         self._piece = self._used = 0
 
     def copy(self, array: npt.NDArray[np.generic]) -> npt.NDArray[np.generic]:
-        """A copy that stays until `begin`."""
+        """Copies an array into the space. The copy is valid until the next `begin`."""
         size_bytes = array.nbytes
         while self._piece < len(self._pieces) and self._used + size_bytes > len(self._pieces[self._piece]):
             self._piece, self._used = self._piece + 1, 0
@@ -96,7 +104,7 @@ class CopySpace:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotResult:
-    """What the writing thread ended with; `error` is None when every block is on disk and fsynced."""
+    """The result of the writing thread. error: None when every block is on disk and fsynced."""
 
     cut: int
     records: tuple[BlockRecord, ...]
@@ -104,8 +112,11 @@ class SnapshotResult:
 
 
 def written_message(result: SnapshotResult, dense_version: int) -> tuple[SnapshotWrittenMsg, tuple[bytes, ...]]:
-    """What the supervisor is told. A disk that refuses is no failure of the PS, whose rows are well: whether the run
-    needs this checkpoint is not decided here. Raises any other error of the thread."""
+    """The message for the supervisor, with its frames. Raises errors of the thread except CheckpointError.
+
+    A disk error (CheckpointError) is reported and does not end the PS, because its rows are intact. The supervisor
+    decides whether the run can go on without this checkpoint.
+    """
     if isinstance(result.error, CheckpointError):
         is_full = isinstance(result.error, CheckpointSpaceError)
         failure, hint = result.error.message, result.error.hint
@@ -116,7 +127,7 @@ def written_message(result: SnapshotResult, dense_version: int) -> tuple[Snapsho
 
 
 class SnapshotWriter:
-    """Writes copied blocks in the background. `descriptor` becomes readable when a result waits."""
+    """Writes copied blocks in a background thread. descriptor: an eventfd, readable when a result waits."""
 
     def __init__(self) -> None:
         self.descriptor = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK | os.EFD_SEMAPHORE)
@@ -130,19 +141,19 @@ class SnapshotWriter:
 
     @property
     def kept_bytes(self) -> int:
-        """Memory that copies take, or will."""
+        """Bytes of memory that copies take, or that is reserved for them."""
         self._take_touched()
         return self._space.touched_bytes
 
     def reserve_is_due(self, now_s: float) -> bool:
-        """True every few seconds."""
+        """Whether `reserve` is to be called now: True every RESERVE_EVERY_S seconds."""
         is_due = now_s >= self._reserve_at_s
         self._reserve_at_s = now_s + RESERVE_EVERY_S if is_due else self._reserve_at_s
         return is_due
 
     def reserve(self, size_bytes: int) -> None:
-        """Touches memory for so many bytes of copies in the background: the first checkpoint's copy, while training
-        stands still, then takes no longer than the others'. Call it now and then, as the rows grow."""
+        """Touches memory for `size_bytes` of copies in a background thread, so that the copy of the first checkpoint
+        does not pause training longer than later ones. Call it repeatedly, because the rows grow."""
         self._take_touched()
         if self._toucher is not None and self._toucher.is_alive():
             return
@@ -169,7 +180,8 @@ class SnapshotWriter:
                 self._space.add(self._touched.get_nowait())
 
     def space(self) -> CopySpace:
-        """Where to copy to. While an abandoned checkpoint is still being written, its copies must stay."""
+        """The space for the next copies. While an abandoned checkpoint is still written it is a new one, so that the
+        copies that are written stay valid."""
         if self._thread is not None and self._thread.is_alive():
             self._space = CopySpace()
         self._take_touched()
@@ -177,12 +189,13 @@ class SnapshotWriter:
         return self._space
 
     def start(self, cut: int, path: Path, blocks: Iterable[Block]) -> None:
-        """Begins to write; blocks must not change any more."""
+        """Starts to write the blocks to `path`. They must not change until the result has come."""
         copied = tuple(blocks)
         self._thread = threading.Thread(target=self._write, args=(cut, path, copied), name="snapshot", daemon=True)
         self._thread.start()
 
     def result(self) -> SnapshotResult | None:
+        """The next result; None: none waits. Never blocks."""
         try:
             os.eventfd_read(self.descriptor)
         except BlockingIOError:

@@ -1,4 +1,4 @@
-"""Scoring a range of the test set with the present weights."""
+"""Scores a range of the test set with the present weights."""
 
 from __future__ import annotations
 
@@ -20,12 +20,13 @@ EVALUATION_BATCH = 4096
 def score_range(
     parts: LeaseParts | SyncParts, grant: EvaluationGrantMsg, between: Callable[[], None]
 ) -> tuple[EvaluationScoresMsg, Sequence[Frame]]:
-    """Scores of positions [start, stop) of one test unit; `between` is called after every batch (signs of life).
+    """Scores positions [start, stop) of one test unit. Frames: float32 logits, labels, weights, truth (empty: none).
 
-    Ids never seen in training leave their bag, or keep their place in a sequence; nothing is created.
+    `between` is called after every batch, so that heartbeats go on. No rows are created: an id that was never seen in
+    training is left out of its bag; in a sequence it keeps its place. Raises PreflightError without test data.
     """
     if parts.test_reader is None or parts.test_description is None:
-        raise PreflightError("an evaluation was asked for, but the job has no data.test")
+        raise PreflightError("an evaluation was requested, but the job has no data.test")
     unit = parts.test_description.units[grant.unit]
     columns: dict[str, list[npt.NDArray[np.float32]]] = {"logits": [], "labels": [], "weights": [], "truth": []}
     samples = skipped = 0

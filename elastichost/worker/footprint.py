@@ -1,7 +1,7 @@
-"""What a model computes with: the tensors of one training step and of one scoring, seen at two small batches.
+"""Measures the tensors that one training step and one scoring of a model allocate, at two small batch sizes.
 
-A tensor has `fixed + sample * batch` bytes, so two sizes tell both. Rows are stood in for: every id is row 0 of its
-table, which changes no tensor's size.
+A tensor has `fixed + sample * batch` bytes, so measurements at two batch sizes give both coefficients. No arena is
+needed: every id is mapped to row 0 of its table, which changes no tensor's size.
 """
 
 from __future__ import annotations
@@ -31,13 +31,16 @@ from elastichost.worker.step import ModelRunner
 
 __all__ = ["SAMPLES", "events_of", "logged", "working_set"]
 
-SAMPLES = 32  # of the larger batch, where only sizes of tensors are asked for
-STAND_IN = 0.01  # of every weight of a row: a model may divide by a norm
+SAMPLES = 32  # of the larger batch, where only the sizes of tensors matter
+STAND_IN = 0.01  # the value of every weight of a row; not 0, because a model may divide by a norm
 
 
 def logged(call: Callable[[], None]) -> tuple[tuple[int, int], ...]:
-    """Blocks that torch takes and gives back on the CPU meanwhile, with those that an operation needs for itself:
-    (number, bytes), 0 bytes for the end. What was there before is left out."""
+    """Runs `call`; returns the blocks that torch allocates and frees on the CPU meanwhile, in order of time.
+
+    (block number, bytes) for an allocation, (block number, 0) when it is freed. Temporary blocks of an operation are
+    included; blocks that existed before the call are not.
+    """
     with profile(profile_memory=True, use_kineto=True) as profiler:
         call()
     found: list[tuple[int, int]] = []
@@ -53,7 +56,7 @@ def logged(call: Callable[[], None]) -> tuple[tuple[int, int], ...]:
 
 
 def _allocations(tree: Any) -> list[tuple[int, int]]:
-    """(address, bytes) in the order of time; less than 0: given back."""
+    """(address, bytes) of CPU allocations in order of time; bytes are negative when the block is freed."""
     pending, found = list(tree), []
     while pending:
         event = pending.pop()
@@ -67,8 +70,11 @@ def _allocations(tree: Any) -> list[tuple[int, int]]:
 def events_of(
     few: Sequence[tuple[int, int]], many: Sequence[tuple[int, int]], few_samples: int, many_samples: int
 ) -> tuple[TensorEvent, ...]:
-    """Events as a function of the batch, from those at two of its sizes. Where they differ in more than sizes, those of
-    the larger one, all of whose bytes are then taken for its samples'."""
+    """Allocation events as a linear function of the batch size, from the logs (`logged`) of two batch sizes.
+
+    When the two logs differ in more than sizes, the log of the larger batch is used, and all its bytes are counted as
+    proportional to the number of samples.
+    """
     is_alike = [(n, size > 0) for n, size in few] == [(n, size > 0) for n, size in many]
     found = []
     for at, (number, size) in enumerate(many):
@@ -82,8 +88,11 @@ def events_of(
 def working_set(
     job: JobSpec, module: nn.Module, model: ModelSpec, reader: Reader, samples: int = SAMPLES
 ) -> WorkingSet:
-    """Of a model built on the meta device, whose collections are replaced by this. samples: of the larger batch that
-    runs forward and backward. Raises what the model's forward raises, and ValueError when no sample is good."""
+    """Measures a model that was built on the meta device; its collections are replaced in place.
+
+    samples: of the larger of the two batches that run forward and backward. Raises what the model's forward raises,
+    and ValueError when the smaller batch has no valid sample.
+    """
     step = _Step(job, module, model)
     unit = reader.describe().units[0]
     many = max(1, min(samples, unit.samples))
@@ -91,8 +100,8 @@ def working_set(
     batches = [next(iter(reader.batches(unit, 0, count, count))) for count in (few, many)]
     sizes = [batch.size for batch in batches]
     if not sizes[0]:
-        raise ValueError(f"none of the first {few} samples is good")
-    step.train(batches[0])  # what is made once and kept
+        raise ValueError(f"none of the first {few} samples is valid")
+    step.train(batches[0])  # allocates what is made once and kept, so that it is not in the logs
     logs = [[logged(partial(call, batch)) for batch in batches] for call in (step.train, step.score)]
     if sizes[0] == sizes[1]:
         logs = [[(), found[1]] for found in logs]
@@ -101,7 +110,7 @@ def working_set(
 
 
 class _Step:
-    """The model with stand-ins for its rows, on the CPU."""
+    """The model on the CPU, with constant rows instead of the arena's."""
 
     def __init__(self, job: JobSpec, module: nn.Module, model: ModelSpec) -> None:
         device = torch.device("cpu")

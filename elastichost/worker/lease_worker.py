@@ -1,4 +1,9 @@
-"""A worker that trains leases: it asks for ranges of positions, trains them batch by batch, reports how far it is."""
+"""A worker that trains leases: requests ranges of positions, trains them batch by batch, and reports its progress.
+
+Order of events for one lease: LeaseRequestMsg, LeaseGrantMsg, batches in order, each committed by the strategy,
+LeaseProgressMsg for committed batches only (with each heartbeat and at the end of the lease). The worker requests the
+next lease when the reading thread has taken the last one.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +29,7 @@ BatchOut = TypeVar("BatchOut", covariant=True)
 
 
 class Batches(Protocol[BatchOut]):
-    """Leases in, batches out, in order; `worker.pipeline.Pipeline` reads them in a thread."""
+    """A source of batches: takes leases and gives their batches in order, as `worker.pipeline.Pipeline` does."""
 
     def add(self, lease: Lease, shuffle_seed: int | None) -> None: ...
 
@@ -44,7 +49,7 @@ class Batches(Protocol[BatchOut]):
 
 
 class LeaseWorker(WorkerLifecycle[Strategy], Generic[Strategy, Batch]):
-    """A subclass says what its batches are and how they are trained."""
+    """A worker on leases. A subclass defines what a batch is (`_open_batches`) and how it is trained (`_train`)."""
 
     def __init__(self, arguments: ChildArguments, job: JobSpec) -> None:
         super().__init__(arguments, job)
@@ -52,18 +57,18 @@ class LeaseWorker(WorkerLifecycle[Strategy], Generic[Strategy, Batch]):
         self._clock: PeerClock = FreeClock()
         self._requested = False
         self._newest_lease = 0
-        self._carried: dict[int, int] = {}  # lease -> bad rows skipped that no commit accounts for yet
-        self._finished = 0  # batches
+        self._carried: dict[int, int] = {}  # lease -> skipped samples that no commit accounts for yet
+        self._finished = 0  # batches of this incarnation that were handed to `commit`
 
     @abstractmethod
     def _open_batches(self) -> Batches[Batch]:
-        """Begins to read. There is a shard map, and the model has the dense vector."""
+        """Starts the reader. Called once, when there is a shard map and the model has the dense vector."""
 
     @abstractmethod
     def _train(self, strategy: Strategy, batch: Batch) -> None:
-        """One batch, up to its commit."""
+        """Trains one batch and hands it to `strategy.commit`."""
 
-    # --- what a life is made of -------------------------------------------------------------------------------
+    # --- hooks of the lifecycle -------------------------------------------------------------------------------
 
     @property
     def _batches(self) -> Batches[Batch]:
@@ -89,13 +94,13 @@ class LeaseWorker(WorkerLifecycle[Strategy], Generic[Strategy, Batch]):
             self._clock.leave()
 
     def _settle(self, strategy: Strategy) -> None:
-        """Returns when everything trained is committed."""
+        """Returns when every trained batch is committed."""
         strategy.settle()
 
     def _come_to_rest(self, strategy: Strategy) -> None:
         self._settle(strategy)
         self._report_progress()
-        self._clock.leave()  # a peer that waits for this one could not come to its own boundary
+        self._clock.leave()  # otherwise a peer that waits for this worker would never reach its own batch boundary
 
     def _discard(self) -> None:
         self._batches.discard()
@@ -105,7 +110,7 @@ class LeaseWorker(WorkerLifecycle[Strategy], Generic[Strategy, Batch]):
             case LeaseGrantMsg(lease=lease, shuffle_seed=seed):
                 self._requested = False
                 if lease.lease_id <= self._newest_lease:
-                    return True  # it came twice
+                    return True  # the grant was delivered twice
                 self._newest_lease = lease.lease_id
                 if self._opened is not None and not self._draining:
                     self._opened.add(lease, None if seed < 0 else seed)
@@ -133,7 +138,8 @@ class LeaseWorker(WorkerLifecycle[Strategy], Generic[Strategy, Batch]):
             self.control.send(LeaseRequestMsg(samples_per_s=self._meter.rate))
 
     def _next_result(self) -> Batch | LeaseFinished | None:
-        """None: there was nothing for a while. Without a lease the next thing to come is a message, not a batch."""
+        """The next batch or end of a lease; None when none came within IDLE_S. Without a lease it waits for a control
+        message (the grant) instead of a batch."""
         batches = self._batches
         began_s = time.perf_counter()
         if batches.is_idle:
@@ -147,7 +153,7 @@ class LeaseWorker(WorkerLifecycle[Strategy], Generic[Strategy, Batch]):
         return result
 
     def _finish_lease(self, strategy: Strategy, lease: Lease) -> None:
-        """All batches of the lease are sent; report it as soon as they are committed."""
+        """All batches of the lease are handed to `commit`: waits until they are committed, then reports the lease."""
         self._settle(strategy)
         skipped = self._carried.pop(lease.lease_id, 0)
         if skipped:
@@ -156,5 +162,5 @@ class LeaseWorker(WorkerLifecycle[Strategy], Generic[Strategy, Batch]):
         strategy.finished(lease.lease_id)
 
     def _wait_for_peers(self) -> None:
-        """Returns when no member is too far behind."""
+        """Bounded mode: returns when no member is more than `train.staleness` batches behind."""
         self._meter.wait_peers_s += self._clock.wait_for_peers(self._finished)

@@ -1,4 +1,13 @@
-"""A worker's life apart from what it computes: control messages, pauses, cores, heartbeats."""
+"""The lifecycle that all workers share: start, control messages, pauses, changes of cores, heartbeats, stop.
+
+    Hello -> build -> (first shard map) -> fetch the dense vector -> Ready -> turns -> Stop
+
+One turn: read control messages; change cores if the supervisor requested it (Repin); poll the commit strategy; then
+either stand still (pause or drain) or do one piece of work, at most one batch. Pause, drain and Repin take effect at
+a batch boundary only. Before the worker answers Paused or Drained, everything that it has trained is committed and
+reported. It goes on sending heartbeats while it stands still and wherever it waits. A kill at any point needs no
+clean-up by the worker: the supervisor fences the incarnation, and the dense owner's applied record settles its leases.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +54,7 @@ Strategy = TypeVar("Strategy", bound=CommitStrategy)
 
 
 class WorkerLifecycle(ABC, Generic[Strategy]):
-    """One worker incarnation, from Hello to Stop. A subclass says what it works on, and how that is committed."""
+    """One worker incarnation, from Hello to Stop. A subclass defines the work and the commit strategy."""
 
     def __init__(self, arguments: ChildArguments, job: JobSpec) -> None:
         self._arguments = arguments
@@ -66,7 +75,7 @@ class WorkerLifecycle(ABC, Generic[Strategy]):
         self._state = "starting"
         self._meter = StepMeter(time.monotonic())
 
-    # --- what a subclass works on -----------------------------------------------------------------------------
+    # --- what a subclass defines ------------------------------------------------------------------------------
 
     @abstractmethod
     def _build(self) -> Strategy:
@@ -74,11 +83,11 @@ class WorkerLifecycle(ABC, Generic[Strategy]):
 
     @abstractmethod
     def _open(self, strategy: Strategy) -> None:
-        """Begins to read. There is a shard map, and the model has the dense vector."""
+        """Starts the reader. Called once, when there is a shard map and the model has the dense vector."""
 
     @abstractmethod
     def _work(self, strategy: Strategy) -> None:
-        """One round of the loop: at most one batch."""
+        """One piece of work: at most one batch."""
 
     @abstractmethod
     def _come_to_rest(self, strategy: Strategy) -> None:
@@ -86,15 +95,15 @@ class WorkerLifecycle(ABC, Generic[Strategy]):
 
     @abstractmethod
     def _discard(self) -> None:
-        """What was read ahead is not wanted any more."""
+        """Drops the batches that were read ahead."""
 
     @abstractmethod
     def _move(self, asked: RepinMsg) -> None:
-        """Other cores, another number of threads; at a batch boundary."""
+        """Moves the process to other cores and changes the number of threads. Called at a batch boundary."""
 
     @abstractmethod
     def _take_traffic(self) -> tuple[int, int, int]:
-        """Bytes sent and received since the last call, and memory held on a GPU."""
+        """(bytes sent, bytes received since the last call, bytes held on the GPU)."""
 
     @abstractmethod
     def _take_read_s(self) -> float:
@@ -102,19 +111,19 @@ class WorkerLifecycle(ABC, Generic[Strategy]):
 
     @abstractmethod
     def _close_parts(self) -> None:
-        """What `_build` and `_open` made, the strategy apart."""
+        """Closes what `_build` and `_open` made, except the strategy."""
 
     def _poll(self, strategy: Strategy) -> None:
-        """At a batch boundary, also while it stands still. Never blocks."""
+        """Called at every batch boundary, also while the worker stands still. Never blocks."""
 
     def _takes(self, message: ControlMessage) -> bool:
-        """Whether this message is a subclass' own, and was taken."""
+        """Handles a message that only the subclass understands. False: it does not understand it."""
         return False
 
     def _report_progress(self) -> None:
-        """Tells the supervisor what is committed since the last time."""
+        """Sends the supervisor the commits since the last call."""
 
-    # --- life -----------------------------------------------------------------------------------------------
+    # --- from Hello to Stop ---------------------------------------------------------------------------------
 
     def run(self) -> None:
         """Returns after Stop. Raises typed errors, which `main` reports."""
@@ -134,7 +143,7 @@ class WorkerLifecycle(ABC, Generic[Strategy]):
                 self._turn(strategy)
 
     def close(self) -> None:
-        """Ends the threads and sockets; queued control messages still leave."""
+        """Ends threads and closes sockets. Queued control messages have 1 s to leave."""
         self._holder.stop()
         self._close_parts()
         if self._strategy is not None:
@@ -151,7 +160,7 @@ class WorkerLifecycle(ABC, Generic[Strategy]):
             self._work(strategy)
 
     def _change_cores(self) -> None:
-        """At a batch boundary: threads of a batch under way would not know what happens to them."""
+        """Performs a requested Repin. At a batch boundary only: torch's thread count must not change in a batch."""
         if self._repin is None:
             return
         asked, self._repin = self._repin, None
@@ -159,7 +168,7 @@ class WorkerLifecycle(ABC, Generic[Strategy]):
         self.control.send(RepinnedMsg(asked.cores))
 
     def _stand_still(self, strategy: Strategy) -> None:
-        """Pause and drain: at a batch boundary, everything committed and reported."""
+        """Pause and drain, at a batch boundary: commits and reports everything, then answers Paused or Drained."""
         if self._draining and not self._drained:
             self._discard()
             self._come_to_rest(strategy)
@@ -183,7 +192,7 @@ class WorkerLifecycle(ABC, Generic[Strategy]):
         self._beat()
 
     def _pump_or_stop(self) -> None:
-        """As `_pump`, within a piece of work. Raises StoppedError when Stop has come."""
+        """`_pump` for use within a piece of work. Raises StoppedError when Stop has come."""
         self._pump()
         if not self._running:
             raise StoppedError("the worker is stopping")
@@ -213,7 +222,7 @@ class WorkerLifecycle(ABC, Generic[Strategy]):
                 self._running = False
                 self._holder.stop()
             case MembershipMsg():
-                pass  # what peers there are matters to the PS only
+                pass  # only a PS uses the membership
             case other if not self._takes(other):
                 raise ProtocolError(f"the supervisor sent a {type(other).__name__} to a worker")
 

@@ -28,14 +28,19 @@ __all__ = ["WorkerLoop"]
 
 
 class WorkerLoop(LeaseWorker[ModelCommit, PreparedBatch]):
-    """One worker incarnation: reads, trains and scores with the user's model."""
+    """One worker incarnation on leases: reads samples, trains the user's model, scores test data.
+
+    Each batch, in order: wait for peers (bounded mode), `strategy.refresh` (newest dense vector), `load` (rows),
+    forward, `before_backward`, backward, `commit`; a batch whose loss or gradient is not finite ends with `leave_out`
+    instead. Its samples then count as skipped in the next commit of the lease.
+    """
 
     def __init__(self, arguments: ChildArguments, job: JobSpec) -> None:
         super().__init__(arguments, job)
         self._made: LeaseParts | None = None
         self._evaluations: deque[EvaluationGrantMsg] = deque()
 
-    # --- what it trains with --------------------------------------------------------------------------------
+    # --- the parts it trains with ---------------------------------------------------------------------------
 
     @property
     def _parts(self) -> LeaseParts:
@@ -76,7 +81,7 @@ class WorkerLoop(LeaseWorker[ModelCommit, PreparedBatch]):
         super()._poll(strategy)
         is_idle = (
             self._batches.is_idle
-        )  # before the epoch is looked at: what begins later is by that map, or a newer one
+        )  # read before the epoch: a batch whose preparation begins later uses that shard map or a newer one
         if (epoch := strategy.unmapped_epoch(is_idle=is_idle)) is not None:
             self.control.send(UnmappedMsg(epoch))
 
@@ -126,9 +131,12 @@ class WorkerLoop(LeaseWorker[ModelCommit, PreparedBatch]):
         self._meter.count(batch, loss, computed_s - began_s - waited_s, pushed_s + waited_s, training_cpu_s)
 
     def _forward_backward(self, strategy: ModelCommit, batch: PreparedBatch) -> tuple[float | None, float]:
-        """Mean loss, or None when it or a gradient was not finite and the job says to skip such batches; and seconds
-        that it waited for the commit of the batch before. Gradients stay in the model; mapped rows are updated, those
-        of a skipped batch perhaps in part, but with numbers only."""
+        """(mean loss, seconds spent waiting for the commit of the previous batch). The dense gradients stay in the
+        model; mapped rows are updated in place.
+
+        The loss is None when it or a gradient was not finite and train.non_finite is "skip". Mapped rows may then be
+        updated in part, but never with a value that is not finite.
+        """
         parts, waited_s = self._parts, 0.0
         parts.flat.zero_gradients()
         loss = parts.runner.loss(batch)

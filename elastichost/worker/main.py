@@ -12,10 +12,10 @@ __all__ = ["main", "worker_loop"]
 
 
 def main(arguments_json: bytes) -> int:
-    """Returns the exit code of the process."""
+    """Runs a worker process; returns its exit code."""
     return run_loop(arguments_json, "worker", worker_loop)
 
 
 def worker_loop(arguments: ChildArguments, job: JobSpec) -> Loop:
-    """In sync mode workers train steps together, else each trains leases of its own."""
+    """The loop for this job: in sync mode workers train steps together, in the other modes each trains its leases."""
     return SyncWorkerLoop(arguments, job) if job.train.mode == "sync" else WorkerLoop(arguments, job)

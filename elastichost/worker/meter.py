@@ -1,4 +1,4 @@
-"""What a worker measures of itself between two heartbeats."""
+"""The times and counts that a worker collects between two heartbeats."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from elastichost.wire.facts import StepSample
 
-if TYPE_CHECKING:  # a worker that is emulated measures itself as well, and has no torch
+if TYPE_CHECKING:  # an emulated worker uses this module too, and has no torch
     from elastichost.worker.access.rows import PreparedBatch
 
 __all__ = ["StepMeter"]
@@ -17,8 +17,11 @@ RATE_SMOOTHING = 0.3
 
 @dataclass(slots=True)
 class StepMeter:
-    """Sums since `began_s`. `rate`: samples per second while there was work, smoothed over beats; 0 at first.
-    `wait_reader_s`: of `wait_input_s`, what the reader took with a lease to read."""
+    """Sums since `began_s` (monotonic clock).
+
+    rate: samples per second while there was work, smoothed over heartbeats; 0 before the first samples.
+    wait_reader_s: the part of `wait_input_s` during which the reader had a lease; in the rest there was no lease.
+    """
 
     began_s: float
     rate: float = 0.0
@@ -38,7 +41,7 @@ class StepMeter:
     def count(
         self, batch: PreparedBatch, loss: float, compute_s: float, push_s: float, training_cpu_s: float | None
     ) -> None:
-        """A batch is pushed. training_cpu_s: what it took of the CPU in the thread that trains; None: not known."""
+        """Adds a pushed batch. training_cpu_s: CPU time of the training thread for it; None: not measured."""
         self.steps += 1
         self.samples += batch.samples.size
         self.compute_s += compute_s
@@ -50,11 +53,11 @@ class StepMeter:
         self.ids += len(batch.values)
 
     def beat(self, now_s: float, bytes_sent: int, bytes_received: int, read_s: float) -> tuple[StepSample, StepMeter]:
-        """The sums for a heartbeat, and the meter of the time that begins with it."""
+        """(the sums for this heartbeat, the meter for the time after it)."""
         seconds = max(now_s - self.began_s, 1e-6)
         rate = self.rate
         if self.samples:
-            idle_s = self.wait_input_s - self.wait_reader_s  # nothing was leased to it
+            idle_s = self.wait_input_s - self.wait_reader_s  # the worker had no lease
             present = self.samples / max(seconds - idle_s, 1e-6)
             rate = present if rate == 0.0 else RATE_SMOOTHING * present + (1 - RATE_SMOOTHING) * rate
         sample = StepSample(

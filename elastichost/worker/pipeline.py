@@ -1,4 +1,4 @@
-"""The prefetch thread: leases become prepared batches, a bounded number ahead of the training loop."""
+"""The prefetch thread: turns leases into prepared batches, a bounded number ahead of the training loop."""
 
 from __future__ import annotations
 
@@ -18,24 +18,25 @@ from elastichost.worker.channels.channel import StoppedError
 __all__ = ["PREFETCH_BATCHES", "PREFETCH_PULLED", "LeaseFinished", "Pipeline"]
 
 PREFETCH_BATCHES = 3
-# Pulled rows age while they wait: with served access only one batch waits while the next is being pulled.
+# Pulled rows become stale while they wait: with served access one batch waits while the next is being pulled.
 PREFETCH_PULLED = 1
 
-Prepared = TypeVar("Prepared")  # what becomes of a batch of samples
+Prepared = TypeVar("Prepared")  # what `prepare` makes of a batch of samples
 
 
 @dataclass(frozen=True, slots=True)
 class LeaseFinished:
-    """Comes after the last batch of a lease. `stop` is the lease's end: bad rows at its end are accounted with it."""
+    """The result after the last batch of a lease. Skipped rows behind its last batch are accounted for with it."""
 
     lease: Lease
 
 
 class Pipeline(Generic[Prepared]):
-    """Reads and prepares leases in the order they were given; holds at most `ahead` results.
+    """Reads and prepares leases in the order of `add`; holds at most `ahead` results.
 
-    `close` always ends the thread: a full queue, an empty one, a waiting pull and a slow reader are all woken. With
-    `remote` the reader is made to be that slow; waiting for it counts as reading.
+    `close` wakes the thread wherever it waits in this class: for a lease, for room in the queue, in a slowed reader. (A
+    thread that waits for a pull is woken by `DirectoryHolder.stop`.) With `remote` the reader is slowed to that rate;
+    the added waiting counts as reading time.
     """
 
     def __init__(
@@ -63,12 +64,13 @@ class Pipeline(Generic[Prepared]):
         self._thread.start()
 
     def add(self, lease: Lease, shuffle_seed: int | None) -> None:
+        """Queues a lease. shuffle_seed: None reads its unit in order."""
         with self._condition:
             self._leases.append((lease, shuffle_seed))
             self._condition.notify_all()
 
     def get(self, timeout_s: float) -> Prepared | LeaseFinished | None:
-        """The next result, or None after the timeout. Raises what the thread raised."""
+        """The next result, or None after the timeout. When no results are left, raises what the thread raised."""
         with self._condition:
             self._condition.wait_for(lambda: self._results or self._error is not None, timeout_s)
             if self._results:
@@ -81,23 +83,23 @@ class Pipeline(Generic[Prepared]):
 
     @property
     def leases_waiting(self) -> int:
-        """Leases that the thread has not begun to read."""
+        """Number of leases that the thread has not begun to read."""
         with self._condition:
             return len(self._leases)
 
     @property
     def is_idle(self) -> bool:
-        """Nothing queued, nothing being read, nothing to take."""
+        """Whether no lease is queued, none is being read and no result waits."""
         with self._condition:
             return not (self._leases or self._results or self._working)
 
     def take_read_s(self) -> float:
-        """Seconds spent reading since the last call; preparing is not counted."""
+        """Seconds spent reading since the last call; the time of `prepare` is not included."""
         taken_s, self._taken_s = self._taken_s, self._read_s
         return self._taken_s - taken_s
 
     def discard(self) -> None:
-        """Forgets all leases and results (drain); what is being read is dropped when it comes."""
+        """Drops all leases and results (drain). The lease that is being read ends at its next result."""
         with self._condition:
             self._generation += 1
             self._leases.clear()
@@ -105,6 +107,7 @@ class Pipeline(Generic[Prepared]):
             self._condition.notify_all()
 
     def close(self, timeout_s: float = 5.0) -> None:
+        """Ends the thread, and waits for it for at most `timeout_s`."""
         with self._condition:
             self._closed = True
             self._generation += 1
@@ -119,7 +122,7 @@ class Pipeline(Generic[Prepared]):
                 lease, shuffle_seed, generation = task
                 self._read(lease, shuffle_seed, generation)
         except StoppedError:
-            pass  # the worker is stopping: nobody waits for more
+            pass  # the worker is stopping and takes no more results
         except BaseException as error:  # noqa: BLE001 - handed to the training loop, which raises it
             with self._condition:
                 self._error = error
@@ -148,12 +151,12 @@ class Pipeline(Generic[Prepared]):
         self._put(LeaseFinished(lease), generation)
 
     def _wait(self, seconds: float) -> bool:
-        """Of a slow reader. False, at once, when the lease that it reads was discarded."""
+        """Waits on behalf of a slowed reader. Returns False at once when the lease that it reads is discarded."""
         with self._condition:
             return not self._condition.wait_for(lambda: self._generation != self._reading, seconds)
 
     def _put(self, result: Prepared | LeaseFinished, generation: int) -> bool:
-        """False when the lease was discarded meanwhile."""
+        """Queues a result, waiting for room. False: the lease was discarded meanwhile."""
         with self._condition:
             self._condition.wait_for(lambda: len(self._results) < self._ahead or self._generation != generation)
             if self._generation != generation:

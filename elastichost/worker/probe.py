@@ -1,5 +1,8 @@
-"""Processes that describe a model: build it once, on the meta device, and tell the supervisor what it consists of;
-before a run also what it computes with."""
+"""Processes that describe a model: they build it once, on the meta device, and send the supervisor its description.
+
+`main` is the probe of a run. `size` and `size_strictly` also measure the tensors of a training step; they are used
+before a run, to estimate the memory of the job.
+"""
 
 from __future__ import annotations
 
@@ -30,18 +33,21 @@ __all__ = ["build_on_meta", "main", "size", "size_strictly"]
 
 
 def main(arguments_json: bytes) -> int:
-    """Entry of the probe of a run; returns its exit code."""
+    """Entry of the probe of a run: sends ModelDescribedMsg with the initial dense vector. Returns its exit code."""
     return _run(arguments_json, _describe)
 
 
 def size(arguments_json: bytes) -> int:
-    """Entry before a run. The supervisor gets ModelDescribedMsg with two frames: the initial dense vector, as from the
-    probe, and the `WorkingSet` (MessagePack), or null with a warning when the model fails on the first samples."""
+    """Entry of the measurement before a run; returns the exit code.
+
+    Sends ModelDescribedMsg with two frames: the initial dense vector, as the probe does, and the `WorkingSet` in
+    MessagePack. When the model fails on the first samples, the second frame is null and the message has a warning.
+    """
     return _run(arguments_json, lambda job, control: _describe_with_sizes(job, control, is_strict=False))
 
 
 def size_strictly(arguments_json: bytes) -> int:
-    """As `size`, with a whole batch of training samples; a model that fails on it is reported as a typed error."""
+    """`size` with one full batch of training samples. A model that fails on it is reported as a typed error."""
     return _run(arguments_json, lambda job, control: _describe_with_sizes(job, control, is_strict=True))
 
 
@@ -54,7 +60,7 @@ def _run(arguments_json: bytes, describe: Callable[[JobSpec, ControlClient], Non
 
 
 def build_on_meta(job: JobSpec, description: DatasetDescription) -> tuple[nn.Module, tuple[TableSpec, ...]]:
-    """The user's model, its collections without memory, and the job's tables. Raises ModelError."""
+    """(the user's model, its collections on the meta device, without memory; the job's tables). Raises ModelError."""
     tables = resolve_tables(job, description.key_kinds)
     torch.manual_seed(job.job.seed)
     with meta_collections():
@@ -78,10 +84,10 @@ def _describe_with_sizes(job: JobSpec, control: ControlClient, *, is_strict: boo
     except Exception as error:
         if is_strict:
             raise
-        # A run would say it with its own samples and rows; the model itself is known.
+        # The description of the model is valid all the same. The run itself reports the failure if it occurs there.
         traceback.print_exc()
         said = str(error).strip().splitlines() or [type(error).__name__]
-        warnings = (f"the model fails on the first samples, so its activations are guessed: {said[0]}",)
+        warnings = (f"the model fails on the first samples, so the size of its activations is a guess: {said[0]}",)
     control.send(ModelDescribedMsg(model=model, warnings=warnings), (vector, msgspec.msgpack.encode(working)))
 
 

@@ -1,7 +1,7 @@
-"""Building what a worker trains with: the user's model swapped onto the arena, its readers, its channels.
+"""Builds what a worker trains with: the user's model with lookups in the arena, the readers, channels and strategy.
 
-Here, and only here, the access mode is looked at: it decides where the model looks rows up, how a batch's ids become
-rows, and how the batch is committed.
+This is the only module that looks at the access mode. The access mode selects the lookups of the model, the class
+that turns a batch's ids into rows, and the commit strategy.
 """
 
 from __future__ import annotations
@@ -56,8 +56,8 @@ PreparerArguments = tuple[Arena, tuple[str, ...], tuple[str, ...], PullChannel] 
 
 @dataclass(frozen=True, slots=True)
 class WorkerParts(Generic[Strategy, Rows]):
-    """Everything a worker needs after Hello. loaded: lookups that pulled rows have to be loaded into, none with direct
-    access."""
+    """Everything a worker needs after Hello. loaded: the lookups that need the pulled rows of each batch (`load`);
+    empty with direct access."""
 
     job: JobSpec
     arena: Arena
@@ -75,7 +75,7 @@ class WorkerParts(Generic[Strategy, Rows]):
     test_rows: RowPreparer
 
     def take_traffic(self) -> tuple[int, int]:
-        """Bytes sent and received since the last call."""
+        """(bytes sent, bytes received) in frames since the last call."""
         sent = received = 0
         for channel in (*self.strategy.channels, self.train_rows.channel):
             traffic = channel.traffic
@@ -89,17 +89,17 @@ SyncParts = WorkerParts[SyncCommit, ServedRowPreparer]
 
 
 def build_parts(arguments: ChildArguments, job: JobSpec, holder: DirectoryHolder, pump: Pump) -> LeaseParts:
-    """Of a worker that trains leases. Raises ModelError, DataError, ArenaError."""
+    """The parts of a worker that trains leases. Raises ModelError, DataError, ArenaError."""
     build: dict[Access, Callable[[_PartsBuilder], LeaseParts]] = {"direct": _direct, "served": _served, "mixed": _mixed}
     return build[arguments.access](_PartsBuilder(arguments, job, holder, pump))
 
 
 def build_sync_parts(arguments: ChildArguments, job: JobSpec, holder: DirectoryHolder, pump: Pump) -> SyncParts:
-    """Of a worker in sync mode, where access is served. Raises as `build_parts`."""
+    """The parts of a worker in sync mode, where access is always served. Raises as `build_parts`."""
     builder = _PartsBuilder(arguments, job, holder, pump)
     flat, lookups = builder.swap(builder.served_lookup)
     strategy = SyncCommit(holder, pump, flat, builder.model.dense, builder.cutter(), lookups)
-    pull = PullChannel(holder, builder.model, name="rows", pump=pump)  # of the thread that trains
+    pull = PullChannel(holder, builder.model, name="rows", pump=pump)  # used by the thread that trains
     train_rows = ServedRowPreparer(builder.arena, builder.features, builder.train_description.files, pull)
     test_rows = ServedRowPreparer(*builder.test_source())
     return builder.parts(flat, strategy, lookups, train_rows, test_rows)
@@ -134,7 +134,7 @@ def _mixed(builder: _PartsBuilder) -> LeaseParts:
 
 
 class _PartsBuilder:
-    """What is the same for all kinds of access."""
+    """Builds the parts that all kinds of access share."""
 
     def __init__(self, arguments: ChildArguments, job: JobSpec, holder: DirectoryHolder, pump: Pump) -> None:
         self._job, self.host, self.holder, self.pump = job, arguments.host, holder, pump
@@ -163,7 +163,7 @@ class _PartsBuilder:
         return MixedLookup(self.arena, embeddings, self._device)
 
     def swap(self, make: Callable[[Sequence[EmbeddingSpec]], Lookup]) -> tuple[FlatDense, tuple[Lookup, ...]]:
-        """The collections of the user's model become lookups: its dense part, and these."""
+        """Replaces the collections of the user's model by lookups. Returns (its dense part, the lookups)."""
         paths = list(dict.fromkeys(e.module for e in self.model.embeddings))
         lookups = {path: make([e for e in self.model.embeddings if e.module == path]) for path in paths}
         replace_collections(self._module, lookups)
@@ -172,11 +172,11 @@ class _PartsBuilder:
         return FlatDense(self._module, self.model.dense, self._device), tuple(lookups.values())
 
     def train_source(self) -> PreparerArguments:
-        """For the thread that reads ahead."""
+        """Arguments of the row preparer for training, which the prefetch thread uses."""
         return self.arena, self.features, self.train_description.files, PullChannel(self.holder, self.model)
 
     def test_source(self) -> PreparerArguments:
-        """For evaluations, in the thread that trains."""
+        """Arguments of the row preparer for evaluations, which the training thread uses."""
         files = self._test_description.files if self._test_description is not None else ()
         return self.arena, self.features, files, PullChannel(self.holder, self.model, name="test", pump=self.pump)
 

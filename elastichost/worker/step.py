@@ -1,4 +1,4 @@
-"""One training step of the user's model: forward, loss, backward."""
+"""Calls the user's model: the forward pass and the loss of a training step, and the scores of an evaluation."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Scores:
 
 
 class ModelRunner:
-    """Calls the user's model as the job file says it wants to be called.
+    """Calls the user's model in the form that `model.outputs` of the job file names.
 
     logits:        forward(dense [B, n], kjt) -> [B] or [B, labels]; the loss is binary cross-entropy on logits
     probabilities: the same, outputs inside [0, 1]
@@ -50,7 +50,7 @@ class ModelRunner:
         self.warnings: list[str] = []
 
     def loss(self, batch: PreparedBatch) -> torch.Tensor:
-        """Mean loss of the batch (weighted mean with sample weights), a scalar with a graph."""
+        """Mean loss of the batch (with sample weights the weighted mean), a scalar with its autograd graph."""
         labels = torch.from_numpy(batch.samples.labels).to(self._device)
         weights = batch.samples.weights
         if self._outputs == "loss":
@@ -70,7 +70,7 @@ class ModelRunner:
         return losses / total
 
     def scores(self, batch: PreparedBatch) -> Scores:
-        """Logits without a graph; probabilities are turned into logits."""
+        """Logits of the batch, computed without an autograd graph. Probabilities are converted to logits."""
         with torch.no_grad():
             if self._outputs == "loss":
                 labels = torch.from_numpy(batch.samples.labels).to(self._device)
@@ -95,8 +95,10 @@ class ModelRunner:
         )
 
     def _call(self, *arguments: object) -> Any:
-        """A model that fails at its very first batch is wrong, and trying it again in another process helps nobody;
-        one that fails later met a sample it cannot take, which the ledger will find by elimination."""
+        """Calls the model. A failure at the first batch is a fault of the model: it ends the job with a ModelError.
+
+        A later failure is re-raised: it comes from a sample, which the ledger finds by elimination (quarantine).
+        """
         try:
             result = self._model(*arguments)
         except ElastichostError:
@@ -141,8 +143,8 @@ class ModelRunner:
         low, high = (float(edge) for edge in torch.aminmax(output.detach()))
         if low >= 0.0 and high <= 1.0 and output.numel() >= 32:
             self.warnings.append(
-                f"the model's outputs of the first batch lie in [{low:.3f}, {high:.3f}]: if they are probabilities, "
-                'set model.outputs = "probabilities"'
+                f"the model's outputs of the first batch lie between {low:.3f} and {high:.3f}: if they are "
+                'probabilities, set model.outputs = "probabilities"'
             )
 
 

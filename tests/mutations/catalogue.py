@@ -494,15 +494,15 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "a bucket that a PS owns is copied into",
         STORE,
-        "            raise ProtocolError(f\"bucket {bucket} of table {table} is this process' own: nothing",
-        "            str(f\"bucket {bucket} of table {table} is this process' own: nothing",
+        '            raise ProtocolError(f"bucket {bucket} of table {table} is owned by this process: no rows',
+        '            str(f"bucket {bucket} of table {table} is owned by this process: no rows',
         ("tests/ps/rows/test_store.py::test_nothing_is_copied_into_a_bucket_that_it_owns_nor_is_it_forgotten",),
     ),
     Mutation(
         "a bucket that a PS owns is forgotten",
         STORE,
-        "            raise ProtocolError(f\"bucket {bucket} of table {table} is this process' own: it is",
-        "            str(f\"bucket {bucket} of table {table} is this process' own: it is",
+        '            raise ProtocolError(f"bucket {bucket} of table {table} is owned by this process: it is',
+        '            str(f"bucket {bucket} of table {table} is owned by this process: it is',
         ("tests/ps/rows/test_store.py::test_nothing_is_copied_into_a_bucket_that_it_owns_nor_is_it_forgotten",),
     ),
     Mutation(
@@ -525,7 +525,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         SERVICE,
         "if message.create and self._applier.step_is_over(message.step):",
         "if False:",
-        ("tests/ps/test_service.py::test_nobody_computes_with_rows_of_a_later_step",),
+        ("tests/ps/test_service.py::test_no_worker_computes_with_rows_of_a_later_step",),
     ),
     Mutation(
         "late: a pause for an older checkpoint counts for the present one",

@@ -1,4 +1,4 @@
-"""The PS' record of committed batches."""
+"""The dense owner's log of committed batches."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_records_come_back_in_order_and_a_repeated_commit_overwrites(tmp_path: P
     assert found["stop"].tolist() == [10, 20, 30]
     assert read_applied_record(tmp_path, 1) == found[1]
     assert micros_left_out(found[1]) == (3, 70)
-    assert not read_applied_record(tmp_path, 3)["sequence"], "it was never written"
+    assert not read_applied_record(tmp_path, 3)["sequence"], "this record was never written"
 
 
 def test_what_was_never_committed_is_cut_off(tmp_path: Path) -> None:
@@ -44,7 +44,7 @@ def test_what_was_never_committed_is_cut_off(tmp_path: Path) -> None:
     for number in range(5):
         log.write(number, record(number))
     log.take_over(3)
-    log.take_over(9)  # nothing is made up
+    log.take_over(9)  # no records are invented for versions without a record
     log.write(3, record(77))
     log.close()
     assert read_applied(tmp_path)["sequence"].tolist() == [0, 1, 2, 77]
@@ -90,8 +90,8 @@ def test_half_a_record_is_cut_off_by_the_next_owner(tmp_path: Path) -> None:
 
 
 def batch(number: int) -> tuple[int | float | tuple[int, int], ...]:
-    """Of three workers, each in a unit of its own and an epoch of 10,000 batches; the second incarnation of worker 1
-    begins in between."""
+    """The record of a batch. Three workers, each in its own unit, with epochs of 10,000 batches; worker 1 is
+    replaced in between."""
     worker, step = number % 3, number % 10_000
     incarnation = 2 if worker == 1 and number > 30_000 else 1
     return (
@@ -130,7 +130,7 @@ def test_a_week_of_batches_stays_small_and_keeps_what_it_comes_to(tmp_path: Path
             logs[0].take_over(number + 1)
     for log in logs:
         log.close()
-    # a unit of which every third batch is one worker's has a range for each of them until they meet
+    # when a worker trains every third batch of a unit, each of these is a range until the ranges meet
     assert largest < limit + 3 * 10_000 * 32
     assert (kept / "applied.bin").stat().st_size > 10 * limit
     found, wanted = read_applied_content(folded), read_applied_content(kept)
@@ -141,7 +141,7 @@ def test_a_week_of_batches_stays_small_and_keeps_what_it_comes_to(tmp_path: Path
     tail.poll(2.0)
     assert tail.samples == 10 * (last - 1)
     assert read_applied_record(folded, last - 1)["sequence"] == last - 1
-    assert not read_applied_record(folded, 5)["sequence"], "it is folded"
+    assert not read_applied_record(folded, 5)["sequence"], "the record is folded"
     with pytest.raises(ProtocolError, match="folded"):
         read_applied(folded)
 
@@ -152,7 +152,7 @@ def test_a_fold_keeps_what_was_committed_twice_apart() -> None:
     assert joined == [[0, 1, 0, 20], [0, 1, 15, 25], [0, 2, 25, 30], [1, 1, 25, 30]]
 
 
-def test_who_checks_a_run_has_nothing_folded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_records_are_not_folded_when_a_run_is_audited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(applied_log, "FOLD_BYTES", 1 << 12)
     monkeypatch.setenv(AUDIT_VARIABLE, "1")
     log = AppliedLog(tmp_path)

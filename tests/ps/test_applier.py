@@ -1,4 +1,4 @@
-"""Staged pushes: applied exactly once whenever and however often their PS is killed."""
+"""Staged pushes are applied exactly once, however often and at whatever point their PS is killed."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ POINTS = (
 
 
 class KilledError(BaseException):
-    """Stands for SIGKILL: whatever is in the mapped files stays."""
+    """Stands for SIGKILL: the content of the mapped files stays."""
 
 
 class Bench:
-    """An arena whose PS is killed at named points, and a twin that nothing ever happens to."""
+    """An arena whose PS is killed at named points, and a twin arena whose PS is never killed."""
 
     def __init__(self, directory: Path, precision: Precision = "float32") -> None:
         self.arenas: list[Arena] = []
@@ -76,7 +76,7 @@ class Bench:
         return np.concatenate([fixed, dynamic]), bounds, draw.normal(size=floats).astype(np.float32)
 
     def surviving(self, act: Callable[[], None], armed: str) -> None:
-        """Repeats what was killed, as the worker and the supervisor do."""
+        """Repeats the call in which the PS was killed, as the worker and the supervisor do."""
         self.armed = armed
         while True:
             try:
@@ -113,8 +113,8 @@ def _own_points(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Kills(RuleBasedStateMachine):
-    """Workers that live and die, batches that are committed or not, a PS killed anywhere: the rows are those of a PS
-    that applied each committed batch once, in the order of the commits."""
+    """Workers that live and die, batches that are committed or not, a PS that is killed at any point. The rows are
+    those of a PS that applied each committed batch once, in the order of the commits."""
 
     @initialize()
     def make(self) -> None:
@@ -160,7 +160,7 @@ class Kills(RuleBasedStateMachine):
 
     @rule(worker=st.sampled_from(WORKERS))
     def die(self, worker: int) -> None:
-        """The worker dies; what it had not committed is dropped; a settlement may come twice."""
+        """The worker dies; its push that is not committed is dropped; the settlement may come twice."""
         incarnation = self.incarnations[worker]
         for _ in range(2):
             self.bench.applier.settle(worker, incarnation, self.committed[worker], is_over=True)
@@ -190,23 +190,23 @@ MICROS = (0, 1, 2)
 
 
 class StepKills(RuleBasedStateMachine):
-    """Sync mode: micro-batches that are staged, staged again under another shard map, or dropped, a dense owner that
-    commits a step when all its rows are there, a PS killed anywhere: every committed step is applied once, in order,
-    as the sum of its micro-batches in their order, and nothing else is."""
+    """Sync mode: micro-batches that are staged, staged again under another shard map, or dropped; a dense owner that
+    commits a step when all its rows are staged; a PS that is killed at any point. Every committed step is applied once,
+    in order, as the sum of its micro-batches in the order of their numbers, and nothing else is applied."""
 
     @initialize()
     def make(self) -> None:
         self.before = [(module, module.crash_point) for module in (undo, applier_module, row_lines)]  # type: ignore[attr-defined]
         self.directory = tempfile.TemporaryDirectory()
         self.bench = Bench(Path(self.directory.name))
-        self.step = 1  # the first that is not committed
+        self.step = 1  # the first step that is not committed
         self.epoch = 1
-        self.staged: dict[int, int] = {}  # micro-batch of the present step -> seed
+        self.staged: dict[int, int] = {}  # micro-batch of the open step -> seed
         self.unapplied: dict[int, dict[int, int]] = {}  # committed step -> its micro-batches, while the PS may not know
         self.seed = 0
 
     def plain(self, step: int, micros: dict[int, int]) -> None:
-        """What the twin does with a committed step."""
+        """Applies a committed step to the twin."""
         sums: dict[tuple[int, int], np.ndarray] = {}
         for _, seed in sorted(micros.items()):
             for key, line in lines_of(*self.bench.gradients(seed)).items():
@@ -215,13 +215,13 @@ class StepKills(RuleBasedStateMachine):
             self.bench.twin.update(*frame_of(sums), 0.5, step)
 
     def learn(self, committed: int) -> None:
-        """The twin catches up with what the PS is told."""
+        """Applies to the twin the steps up to `committed`, as the PS does when it receives that number."""
         for step in sorted(step for step in self.unapplied if step <= committed):
             self.plain(step, self.unapplied.pop(step))
 
     @rule(micro=st.sampled_from(MICROS), armed=st.sampled_from(("", *POINTS)))
     def push(self, micro: int, armed: str) -> None:
-        """A duplicate, and what was computed again, has the same bits."""
+        """A duplicate, and a micro-batch that is computed again, has the same bits."""
         if micro not in self.staged:
             self.seed += 1
         seed = self.staged.get(micro, self.seed)
@@ -237,14 +237,14 @@ class StepKills(RuleBasedStateMachine):
 
     @rule(micro=st.sampled_from(MICROS), back=st.integers(1, 3))
     def push_late(self, micro: int, back: int) -> None:
-        """Of a step that is over: it changes nothing, whoever was killed meanwhile."""
+        """A push of a step that is over changes nothing, also after a kill."""
         if self.step - back < 1 or not self.staged:
             return
         self.bench.applier.stage_micro(micro, self.step - back, self.epoch, 0.5, *self.bench.gradients(99))
 
     @rule(told=st.booleans(), armed=st.sampled_from(("", *POINTS)))
     def commit(self, told: bool, armed: str) -> None:
-        """The dense owner has all it wants; this PS may hear of it at once, or only with the next step."""
+        """The dense owner has all micro-batches and commits. This PS is notified at once, or by the next step only."""
         self.unapplied[self.step] = self.staged
         self.step, self.staged = self.step + 1, {}
         if told:
@@ -253,7 +253,7 @@ class StepKills(RuleBasedStateMachine):
 
     @rule(drops=st.booleans(), armed=st.sampled_from(("", *POINTS)))
     def shard_map_changes(self, drops: bool, armed: str) -> None:
-        """A PS that loses buckets drops what is not committed; the others keep it until it is staged again."""
+        """A PS that loses buckets drops pushes that are not committed; others keep them until they are staged again."""
         self.epoch += 1
         self.bench.surviving(lambda: self.bench.applier.settle_steps(self.step - 1, is_over=drops), armed)
         self.learn(self.step - 1)
@@ -288,7 +288,7 @@ EMBEDDINGS = ((0, 8), (1, 4), (1, 4))  # (table, padded dim) of test_store's mod
 
 
 def lines_of(rows: np.ndarray, bounds: np.ndarray, frame: np.ndarray) -> Lines:
-    """(table, row) -> the lines of all its embeddings, one behind the other."""
+    """(table, row) -> the concatenated lines of all embeddings of the row."""
     found: dict[tuple[int, int], list[np.ndarray]] = {}
     at = 0
     for table, dim in EMBEDDINGS:
@@ -300,7 +300,7 @@ def lines_of(rows: np.ndarray, bounds: np.ndarray, frame: np.ndarray) -> Lines:
 
 
 def frame_of(lines: Lines) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The other way round: rows int64, bounds, float32 lines."""
+    """The inverse of `lines_of`: rows int64, bounds, float32 lines."""
     keys = sorted(lines)
     rows = [[row for table, row in keys if table == wanted] for wanted in (0, 1)]
     bounds = np.array([0, len(rows[0]), len(keys)])
@@ -338,7 +338,7 @@ def test_half_an_application_is_taken_back(tmp_path: Path, precision: Precision)
 
 
 @pytest.mark.usefixtures("_own_points")
-def test_what_cannot_be_staged_is_refused_and_what_waits_stays(tmp_path: Path) -> None:
+def test_an_invalid_push_is_refused_and_the_waiting_one_stays(tmp_path: Path) -> None:
     bench = Bench(tmp_path)
     rows, bounds, gradients = bench.gradients(1)
     bench.applier.stage(0, 1, 1, 1, 1.0, rows, bounds, gradients)
@@ -349,7 +349,7 @@ def test_what_cannot_be_staged_is_refused_and_what_waits_stays(tmp_path: Path) -
     with pytest.raises(ProtocolError, match="floats"):
         bench.applier.stage(1, 1, 1, 1, 1.0, rows, bounds, gradients[1:])
     assert bench.applier.waiting() == ((0, 1, 1),)
-    bench.applier.settle(0, 2, 9)  # of another incarnation
+    bench.applier.settle(0, 2, 9)  # a settlement of another incarnation
     assert bench.applier.incarnation_waiting(0) == 1
     bench.close()
 
@@ -406,7 +406,7 @@ def test_a_stale_step_is_ignored_also_by_a_successor(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("_own_points")
-def test_who_gives_buckets_up_applies_what_counts_and_drops_the_rest(tmp_path: Path) -> None:
+def test_a_ps_that_gives_buckets_up_applies_committed_pushes_and_drops_the_rest(tmp_path: Path) -> None:
     bench = Bench(tmp_path)
     bench.applier.stage_micro(0, 7, 1, 0.5, *bench.gradients(1))
     bench.applier.settle_steps(6, is_over=True)
@@ -437,20 +437,20 @@ def test_the_same_micro_batch_under_a_newer_shard_map_takes_its_own_place(tmp_pa
 
 
 @pytest.mark.usefixtures("_own_points")
-def test_a_micro_batch_that_is_left_out_has_no_rows_whoever_staged_it_before(tmp_path: Path) -> None:
+def test_a_micro_batch_that_is_left_out_loses_rows_that_were_staged_before(tmp_path: Path) -> None:
     bench = Bench(tmp_path)
     other, left_out = bench.gradients(1), bench.gradients(2)
     nothing = np.zeros(0, np.int64), np.zeros(3, np.int64), np.zeros(0, np.float32)
     bench.applier.stage_micro(0, 7, 1, 0.5, *other)
     bench.applier.stage_micro(1, 7, 1, 0.5, *left_out)
     bench.applier.stage_micro(1, 7, 1, 1.0, *nothing)
-    bench.applier.stage_micro(1, 7, 1, 0.5, *left_out)  # late, of a worker that is dead by now
+    bench.applier.stage_micro(1, 7, 1, 0.5, *left_out)  # a late push of a worker that is dead now
     assert bench.applier.waiting() == ((0, 0, 7),)
     bench.applier.settle_steps(7)
     bench.twin.update(*other, 0.5, 7)
     bench.assert_equal()
     bench.applier.stage_micro(1, 8, 1, 0.5, *left_out)
-    assert bench.applier.waiting() == ((1, 0, 8),), "of its own step only"
+    assert bench.applier.waiting() == ((1, 0, 8),), "a micro-batch is left out of its own step only"
     bench.close()
 
 

@@ -1,4 +1,4 @@
-"""The loop of a PS, with its real sockets: the test is its supervisor."""
+"""The loop of a PS with its real sockets. The test acts as its supervisor."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ class House:
         self.heard: list[msgspec.Struct] = []
 
     def start(self) -> None:
-        """Until it has said Hello and owns all there is."""
+        """Waits until the PS has sent Hello and owns all buckets."""
         self._thread = threading.Thread(target=self._live, daemon=True)
         self._thread.start()
         self._address = self.hear(HelloMsg).address
@@ -91,7 +91,7 @@ class House:
         assert self.hear(ReadyMsg).shard_map_epoch == 1
 
     def publish(self, epoch: int, owner: int) -> None:
-        """A shard map: all buckets are its own, the dense vector is that PS'."""
+        """Sends a shard map: this PS owns all buckets, `dense_owner` the dense vector."""
         frames = [np.array(row, np.uint16) for row in self._map.owners]
         update = ShardMapUpdateMsg(epoch, (ServerAddress(0, 1, self._address, 0),), dense_owner=owner)
         self._control.send(SERVER, update, frames)
@@ -107,7 +107,7 @@ class House:
         self._control.send(SERVER, message)
 
     def hear(self, kind: type[Answer]) -> Answer:
-        """Its next message of this kind."""
+        """The next message of this kind from the PS."""
         deadline_s = time.monotonic() + PATIENCE_S
         while time.monotonic() < deadline_s and self._thread is not None and self._thread.is_alive():
             envelope = self._control.receive()
@@ -120,7 +120,7 @@ class House:
         raise AssertionError(f"the PS sent no {kind.__name__}")
 
     def release(self, sequence: int, incarnation: int = INCARNATION) -> None:
-        """As a worker with direct access does that dies before its message is sent."""
+        """Fills the mailbox like a worker with direct access that dies before it sends its message."""
         message = DensePushMsg(
             request=sequence,
             sequence=sequence,
@@ -154,7 +154,7 @@ class House:
 
 
 def sequences(run_dir: Path) -> list[int]:
-    """Of the batches in the record, in the order of their commits."""
+    """Sequence numbers of the batches in applied.bin, in the order of their commits."""
     return [sequence for sequence in read_applied(run_dir)["sequence"].tolist() if sequence]
 
 
@@ -166,7 +166,7 @@ def house(tmp_path: Path) -> Iterator[House]:
 
 
 def test_what_a_dead_worker_had_released_is_committed_when_it_is_fenced(house: House) -> None:
-    """Its rows are changed already, and its messages died with it."""
+    """The worker's rows have changed already, and its messages were lost with it."""
     house.start()
     house.release(1)
     house.release(2)
@@ -181,7 +181,7 @@ def test_what_a_dead_worker_had_released_is_committed_when_it_is_fenced(house: H
 def test_what_was_released_by_another_incarnation_or_begun_and_not_released_is_not_committed(house: House) -> None:
     house.start()
     house.release(1, incarnation=INCARNATION - 1)
-    house.watermarks.note_begun(WORKER, INCARNATION, 1)  # it died in the midst of its first batch
+    house.watermarks.note_begun(WORKER, INCARNATION, 1)  # it died within its first batch
     assert house.fence().applied.sequence == 0
     assert house.dense.version() == 1
 
@@ -198,11 +198,11 @@ def test_an_older_shard_map_that_comes_late_changes_nothing(house: House) -> Non
     house.publish(3, owner=0)
     house.publish(2, owner=1)
     house.release(1)
-    assert house.fence().applied.sequence == 1, "it owns the dense vector still"
+    assert house.fence().applied.sequence == 1, "the PS still owns the dense vector"
 
 
 def test_only_the_dense_owner_answers_for_a_dead_worker(house: House) -> None:
-    """Another one knows nothing of what is committed: were it believed, samples would be trained twice."""
+    """Another PS has no record of the commits. If the supervisor used its answer, samples would be trained twice."""
     house.start()
     house.release(1)
     house.publish(2, owner=1)
@@ -211,12 +211,12 @@ def test_only_the_dense_owner_answers_for_a_dead_worker(house: House) -> None:
     house.publish(3, owner=0)
     assert house.hear(ReadyMsg).shard_map_epoch == 3
     assert not [message for message in house.heard if isinstance(message, FencedMsg)]
-    assert house.dense.version() == 1, "nor did it commit"
+    assert house.dense.version() == 1, "the PS did not commit either"
     assert house.fence().applied.sequence == 1
 
 
 def test_a_new_dense_owner_forgets_records_of_what_was_never_committed(tmp_path: Path) -> None:
-    """The run before it wrote five records and was killed; the checkpoint that this one begins with knows of three."""
+    """The previous run wrote five records and was killed; this run begins with a checkpoint after three batches."""
     log = AppliedLog(tmp_path)
     for number in range(1, 6):
         log.write(number, (WORKER, INCARNATION, number, 4, 0, 2, 8 * number, 8 * number + 8, 8, 0, 0.5, NONE_LEFT_OUT))
@@ -226,5 +226,5 @@ def test_a_new_dense_owner_forgets_records_of_what_was_never_committed(tmp_path:
     assert sequences(tmp_path) == [1, 2, 3]
     house.release(1, incarnation=INCARNATION + 1)
     assert house.fence(INCARNATION + 1).applied.sequence == 1
-    assert sequences(tmp_path) == [1, 2, 3, 1], "what is committed next follows them"
+    assert sequences(tmp_path) == [1, 2, 3, 1], "the next commit follows the kept records"
     house.close()

@@ -1,4 +1,4 @@
-"""A bucket goes from one arena to another while it changes: what arrives has the same bits, whatever the way there."""
+"""A bucket moves from one arena to another while it changes: it arrives with the same bits over any connection."""
 
 from __future__ import annotations
 
@@ -43,7 +43,8 @@ def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Way:
-    """Between a PS that fetches and one incarnation of the PS that has: loses, repeats, holds back and damages."""
+    """A connection between the target and one incarnation of the source that loses, repeats, delays and damages
+    messages."""
 
     def __init__(
         self, source: BucketSource, incarnation: int, sender: ProcessId, faults: Sequence[float], seed: int
@@ -60,7 +61,7 @@ class Way:
             self.asked += [message] * (1 + (self.random.random() < twice))
 
     def receive(self) -> Envelope[DataMessage] | None:
-        """What was asked is answered when it is looked for."""
+        """The source answers a request when the target looks for the answer."""
         late = self.faults[2]
         while self.asked and self.source is not None:
             message = self.asked.pop(self.random.randrange(len(self.asked)) if self.random.random() < late else 0)
@@ -88,7 +89,7 @@ class Way:
 
 
 class Scene:
-    """Two hosts: server-0 has everything, server-1 gets some of it."""
+    """Two hosts: server-0 has all buckets, server-1 gets some of them."""
 
     def __init__(self, directory: Path, faults: Sequence[float] = PLAIN, seed: int = 1, **model: Any) -> None:
         self.faults, self.seed, self.now_s = faults, seed, 0.0
@@ -107,7 +108,7 @@ class Scene:
         self.numbers = 0
 
     def begin_incarnation(self) -> None:
-        """The PS that has the buckets is killed, and replaced."""
+        """The source is killed and replaced."""
         owned = [bucket for bucket in BUCKETS if self.has.owns(*bucket)] if self.incarnation else BUCKETS
         self.incarnation += 1
         self.has = RowStore(self.arenas[0], 7)
@@ -133,11 +134,11 @@ class Scene:
         return index.buckets_of(ids, self.arenas[0].index_place(DYNAMIC).shift)
 
     def train(self, keys: int = 300) -> None:
-        """New ids, and updates of rows of both tables."""
+        """Makes rows for new ids, and updates rows of both tables."""
         ids = np.unique(self.random.integers(0, 20_000, keys))
         ids = ids[[self.has.owns(DYNAMIC, bucket) for bucket in self._buckets(ids)]]
         dynamic = self.has.rows_for(DYNAMIC, ids, True, 0)
-        dynamic = dynamic[dynamic >= 0][::2]  # the others hold their initial rows
+        dynamic = dynamic[dynamic >= 0][::2]  # the other rows keep their initial weights
         fixed = np.unique(self.random.integers(0, 2500, 50))
         fixed = fixed[[self.has.owns(FIXED, bucket) for bucket in fixed // 834]]
         rows, bounds = np.concatenate([fixed, dynamic]), np.array([0, len(fixed), len(fixed) + len(dynamic)])
@@ -157,7 +158,7 @@ class Scene:
         raise AssertionError("never copied")
 
     def hand_over(self, buckets: Sequence[tuple[int, int]] = MOVED) -> None:
-        """Compares what is there afterwards with what was there before."""
+        """Compares the buckets at the target after the move with those at the source before it."""
         expected = {bucket: self.has.snapshot_bucket(*bucket) for bucket in buckets}
         self.has.release(buckets)
         self.mover.freeze(buckets)
@@ -200,7 +201,7 @@ def test_what_changes_meanwhile_arrives_as_it_is_in_the_end(scene: Scene) -> Non
     before = scene.arenas[0].lookup(DYNAMIC, keys, rows := np.empty(len(keys), np.int64))
     after = scene.arenas[1].lookup(DYNAMIC, keys, there := np.empty(len(keys), np.int64))
     is_moved = np.isin(rows // scene.arenas[0].layout.bucket_capacity(DYNAMIC), (3, 8)) & (rows >= 0)
-    assert before < after and np.array_equal(there[is_moved], rows[is_moved]), "ids are where they were"
+    assert before < after and np.array_equal(there[is_moved], rows[is_moved]), "ids keep their rows"
     assert scene.mended == 0
     made = scene.gets.rows_for(DYNAMIC, keys[is_moved], True, 0)
     assert np.array_equal(made, rows[is_moved])
@@ -252,7 +253,7 @@ def test_a_damaged_part_is_fetched_again(tmp_path: Path) -> None:
 
 
 def test_what_differs_on_arrival_is_found_and_mended(scene: Scene) -> None:
-    """As if the memory here were at fault, or a change there had not been noted."""
+    """A part differs, as after a memory fault at the target or a change that the source did not flag."""
     scene.train()
     scene.copy()
     scene.until_copied()
@@ -281,7 +282,7 @@ def test_it_goes_on_in_the_next_incarnation_when_it_was_handed_over_already(scen
     assert scene.gets.snapshot_bucket(*MOVED[0])[0].array.tobytes() == expected[0].array.tobytes()
 
 
-def test_while_a_bucket_is_owned_nobody_is_told_its_checksum(scene: Scene) -> None:
+def test_while_a_bucket_is_owned_its_checksum_is_refused(scene: Scene) -> None:
     scene.copy()
     scene.until_copied()
     scene.mover.freeze(MOVED)
@@ -300,7 +301,7 @@ def test_what_is_forgotten_takes_no_memory_and_can_come_again(scene: Scene) -> N
     there = scene.arenas[1].touched_bytes()
     for bucket in MOVED:
         scene.has.forget(*bucket)
-        scene.has.forget(*bucket)  # told again, after a death
+        scene.has.forget(*bucket)  # the order is repeated after a death
     assert scene.arenas[0].touched_bytes() < before
     assert all(scene.has.owns(*bucket) for bucket in BUCKETS if bucket not in MOVED)
     scene.train(0)
@@ -346,7 +347,7 @@ def test_another_order_takes_the_place_of_the_first(scene: Scene) -> None:
         scene.turn()
     scene.copy(MOVED[2:])
     scene.until_copied()
-    scene.mover.copy(1, [])  # late: it was sent before
+    scene.mover.copy(1, [])  # a late order, sent before the present one
     scene.hand_over(MOVED[2:])
     assert scene.mover.clients == ()
 
@@ -364,7 +365,7 @@ def test_one_round_after_the_other_from_the_same_ps(scene: Scene) -> None:
     assert len(scene.ways) == 3 and not any(way.ignored for way in scene.ways)
 
 
-# --- what is asked of the PS that has them -----------------------------------------------------------------------
+# --- requests to the source -------------------------------------------------------------------------------------
 
 
 def ask(scene: Scene, sender: ProcessId, **request: Any) -> list[BucketPartMsg | RetryMsg]:
@@ -372,23 +373,23 @@ def ask(scene: Scene, sender: ProcessId, **request: Any) -> list[BucketPartMsg |
     return [outgoing.message for outgoing in scene.source.handle(b"", sender, message)]  # type: ignore[misc]
 
 
-def test_requests_that_cannot_be(scene: Scene) -> None:
+def test_impossible_requests_are_refused(scene: Scene) -> None:
     sender = ProcessId("server", 1, 2)
     with pytest.raises(ProtocolError):
         ask(scene, sender, bucket=3)
     with pytest.raises(ProtocolError):
         ask(scene, sender, table=7)
     (refused,) = ask(scene, sender, what="rows", stop=10)
-    assert isinstance(refused, RetryMsg) and refused.final, "it was never begun"
+    assert isinstance(refused, RetryMsg) and refused.final, "the copy was never opened"
     assert isinstance(ask(scene, sender, request=2)[0], BucketPartMsg)
-    assert ask(scene, sender, request=2) == [], "a second time"
-    assert ask(scene, ProcessId("server", 1, 1), request=9) == [], "an incarnation that is over"
+    assert ask(scene, sender, request=2) == [], "a repeated request"
+    assert ask(scene, ProcessId("server", 1, 1), request=9) == [], "a request of an older incarnation"
     with pytest.raises(ProtocolError):
         ask(scene, sender, request=3, what="rows", start=-1)
     (part,) = ask(scene, sender, request=4, what="rows", start=0, stop=10**9)
     assert isinstance(part, BucketPartMsg) and part.stop == part.rows == 834 < MAX_PART_BYTES
     (refused,) = ask(scene, ProcessId("server", 2, 1), what="rows", stop=10)
-    assert isinstance(refused, RetryMsg) and refused.final, "another copies it"
+    assert isinstance(refused, RetryMsg) and refused.final, "another PS copies the bucket"
 
 
 def test_a_copy_that_is_not_whole_is_not_taken_over(scene: Scene) -> None:

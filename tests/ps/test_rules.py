@@ -1,4 +1,4 @@
-"""What a worker may say to a PS: numbers that no batch has, and words of another mode, are refused before anything."""
+"""Messages that no worker of a job can send are refused first: impossible numbers, and messages of another mode."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_what_workers_send_passes() -> None:
         (SERVED, changed(COMMIT, stop=0, start=1), "99 samples"),
         (SERVED, changed(COMMIT, samples=101, skipped=0), "101 samples"),
         (SERVED, changed(COMMIT, samples=10, skipped=10), "10 skipped"),
-        (SERVED, changed(COMMIT, stop=1000, samples=900, skipped=100), "no batch"),
+        (SERVED, changed(COMMIT, stop=1000, samples=900, skipped=100), "a batch has at most"),
         (SERVED, changed(COMMIT, mailbox=0), "mailbox"),
     ],
 )
@@ -88,14 +88,14 @@ def test_what_no_worker_of_this_job_can_mean_is_refused(rules: Rules, message: D
         rules.check(WORKER, message)
 
 
-def test_there_are_so_many_places() -> None:
-    with pytest.raises(ProtocolError, match="8 workers"):
+def test_a_worker_beyond_the_places_of_the_arena_is_refused() -> None:
+    with pytest.raises(ProtocolError, match=r"out of range \(0 to 7\)"):
         SERVED.check(ProcessId("worker", 8, 1), DenseFetchMsg(request=1))
 
 
 def test_gradients_are_numbers() -> None:
     large = np.full(4, 3e38, np.float32)
-    require_finite(large, "worker-0.1")  # their sum is infinite, they are not
+    require_finite(large, "worker-0.1")  # the sum overflows, but every element is finite
     require_finite(np.zeros(0, np.float32), "worker-0.1")
     for bad in (np.nan, np.inf, -np.inf):
         gradients = np.ones(100, np.float32)

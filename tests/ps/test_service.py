@@ -1,4 +1,4 @@
-"""The data conversation of a PS, over a real arena: what it refuses, and that a refusal changes nothing."""
+"""The data messages of a PS over a real arena: which ones it refuses, and that a refusal changes nothing."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class Bench:
         self.service.is_dense_owner = True
 
     def ask(self, message: DataMessage, *frames: np.ndarray, sender: ProcessId = WORKER) -> Message:
-        """The one answer to a message."""
+        """Handles a message; returns its single answer."""
         (answer,) = self.handle(message, *frames, sender=sender)
         assert isinstance(answer.message, Message)
         return answer.message
@@ -80,7 +80,7 @@ class Bench:
         return self.service.handle(PEER, Envelope(sender, 1, message, views))
 
     def state(self) -> tuple[int, bytes, bytes, tuple[tuple[int, int, int], ...], int]:
-        """All that a message could change: version, dense vector, rows, what is staged, what is logged."""
+        """Everything that a message could change: version, dense vector, rows, staged pushes, logged records."""
         vector = self.dense.state_copy().vector.tobytes()
         return (
             self.dense.version(),
@@ -105,7 +105,7 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
 
 @pytest.fixture
 def sync_bench(tmp_path: Path) -> Iterator[Bench]:
-    """Step 1 is under way."""
+    """A PS in sync mode whose open step is 1."""
     made = Bench(tmp_path, is_sync=True)
     yield made
     made.close()
@@ -142,10 +142,10 @@ GRADIENT = np.ones(ELEMENTS, np.float32)
 
 
 def test_a_batch_is_not_committed_before_the_one_before_it(bench: Bench) -> None:
-    """The first commit was lost on its way. Were the second one committed, the first would be taken for applied."""
+    """The first commit was lost on its way. If the second were committed, the first would count as applied."""
     before = bench.state()
     refused = bench.ask(commit(2), GRADIENT)
-    assert isinstance(refused, RetryMsg) and refused.reason == "batch 2 came after 0" and not refused.final
+    assert isinstance(refused, RetryMsg) and refused.reason == "batch 2 came after batch 0" and not refused.final
     assert bench.state() == before
     for sequence in (1, 2):  # the worker sends both again
         answer = bench.ask(commit(sequence), GRADIENT)
@@ -158,7 +158,7 @@ def test_a_batch_is_not_committed_before_the_one_before_it(bench: Bench) -> None
 def test_a_batch_far_ahead_is_not_committed_either_and_a_new_incarnation_begins_at_one(bench: Bench) -> None:
     bench.ask(commit(1), GRADIENT)
     assert isinstance(bench.ask(commit(4), GRADIENT), RetryMsg)
-    assert isinstance(bench.ask(commit(2), GRADIENT, sender=LATER), RetryMsg), "its own first batch was lost"
+    assert isinstance(bench.ask(commit(2), GRADIENT, sender=LATER), RetryMsg), "its first batch was lost"
     assert isinstance(bench.ask(commit(1), GRADIENT, sender=LATER), DensePushedMsg)
     assert bench.dense.version() == 3
 
@@ -173,7 +173,7 @@ def test_a_commit_that_comes_twice_changes_nothing(bench: Bench) -> None:
 
 @pytest.mark.parametrize(
     ("staged_under", "reason"),
-    [(EPOCH - 1, "staged under an older shard map"), (EPOCH + 1, "a shard map that nobody has yet")],
+    [(EPOCH - 1, "staged under an older shard map"), (EPOCH + 1, "staged under a newer shard map")],
 )
 def test_rows_that_were_staged_under_another_shard_map_are_not_committed(
     bench: Bench, staged_under: int, reason: str
@@ -185,29 +185,29 @@ def test_rows_that_were_staged_under_another_shard_map_are_not_committed(
 
 
 def test_what_was_released_is_committed_in_order_and_without_gaps(bench: Bench) -> None:
-    """The mailbox of a dead worker: its first batch is committed by its message, the second one's message is lost."""
+    """The mailbox of a dead worker: the first batch is committed by its message, the message of the second is lost."""
     for sequence in (1, 2):
         mailbox = bench.dense.mailbox(WORKER.index, sequence & 1)
         mailbox.vector[:] = GRADIENT
         mailbox.post(WORKER.incarnation, sequence, msgspec.msgpack.encode(commit(sequence, mailbox=sequence & 1)))
     bench.service.commit_posted(WORKER.index, WORKER.incarnation - 1)
-    assert bench.dense.version() == 1, "nothing of the incarnation before is there"
+    assert bench.dense.version() == 1, "the mailbox has no batch of the previous incarnation"
     for _ in range(2):
         bench.service.commit_posted(WORKER.index, WORKER.incarnation)
         assert bench.dense.applied(WORKER.index, WORKER.incarnation).sequence == bench.dense.version() - 1 == 2
     bench.dense.mailbox(WORKER.index, 0).post(
         WORKER.incarnation, 4, msgspec.msgpack.encode(commit(4, mailbox=0))
-    )  # the third was never released
+    )  # batch 3 was never released
     bench.service.commit_posted(WORKER.index, WORKER.incarnation)
     assert bench.dense.applied(WORKER.index, WORKER.incarnation).sequence == bench.dense.version() - 1 == 2
 
 
-# --- what is no number ------------------------------------------------------------------------------------------------
+# --- gradients that are not finite ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
 def test_row_gradients_that_are_no_numbers_are_refused(bench: Bench, bad: float) -> None:
-    """One element of one row is enough: the row would never be a number again."""
+    """One element of one row suffices: that row would stay NaN for the rest of the run."""
     before, lines = bench.state(), LINES.copy()
     lines[DIM + 1] = bad
     with pytest.raises(ProtocolError, match=r"gradients of worker-3\.2 are not finite"):
@@ -236,7 +236,7 @@ def test_dense_gradients_that_are_no_numbers_are_refused_and_buffers_may_be(benc
         bench.handle(commit(1), vector)
     assert bench.state() == before
     vector = GRADIENT.copy()
-    vector[PARAMETERS] = np.inf  # a buffer: the model's own affair
+    vector[PARAMETERS] = np.inf  # a buffer may have any value; the model decides what it means
     assert isinstance(bench.ask(commit(1), vector), DensePushedMsg)
 
 
@@ -248,7 +248,7 @@ def test_the_dense_gradient_of_a_micro_batch_that_is_no_number_is_refused(sync_b
     assert sync_bench.state() == before
 
 
-# --- who may speak, and of what ---------------------------------------------------------------------------------------
+# --- senders and shard maps -------------------------------------------------------------------------------------------
 
 
 def test_only_the_dense_owner_commits(bench: Bench) -> None:
@@ -259,12 +259,12 @@ def test_only_the_dense_owner_commits(bench: Bench) -> None:
     assert bench.state() == before
 
 
-def test_whoever_is_no_worker_is_refused(bench: Bench) -> None:
-    with pytest.raises(ProtocolError, match="only workers talk to a PS"):
+def test_a_message_of_another_role_is_refused(bench: Bench) -> None:
+    with pytest.raises(ProtocolError, match="only workers may send it to a PS"):
         bench.handle(commit(1), GRADIENT, sender=ProcessId("server", 1, 1))
 
 
-def test_a_fenced_incarnation_is_told_never_to_come_back_and_the_next_one_is_heard(bench: Bench) -> None:
+def test_a_fenced_incarnation_is_refused_finally_and_the_next_one_is_served(bench: Bench) -> None:
     bench.session.fence(WORKER.index, WORKER.incarnation)
     before = bench.state()
     for message, frames in ((commit(1), (GRADIENT,)), (push(1), (ROWS, LINES)), (RowsCommittedMsg(1, 1), ())):
@@ -276,7 +276,7 @@ def test_a_fenced_incarnation_is_told_never_to_come_back_and_the_next_one_is_hea
 
 @pytest.mark.parametrize("epoch", [EPOCH - 1, EPOCH + 1])
 def test_rows_are_served_under_the_present_shard_map_only(bench: Bench, epoch: int) -> None:
-    """Their buckets may be another PS' by now."""
+    """Under another shard map another PS may own their buckets."""
     before = bench.state()
     pull = PullMsg(1, epoch, create=True, weights=True, counts=(2,))
     for message, frames in ((pull, (ROWS,)), (push(1, shard_map_epoch=epoch), (ROWS, LINES))):
@@ -293,8 +293,8 @@ def test_what_is_pushed_for_a_step_waits_for_the_step_and_not_for_its_worker(syn
     assert sync_bench.applier.waiting() == ((2, 0, 1),)
 
 
-def test_nobody_computes_with_rows_of_a_later_step(sync_bench: Bench) -> None:
-    """Step 1 is committed: its rows are those of step 2 now. An evaluation may read them."""
+def test_no_worker_computes_with_rows_of_a_later_step(sync_bench: Bench) -> None:
+    """Step 1 is committed, so the rows are those of step 2 now. An evaluation may read them."""
     sync_bench.ask(push(1, step=1), ROWS, LINES)
     sync_bench.ask(commit(1, shard_map_epoch=EPOCH, step=1, micro=0, micros=1), GRADIENT)
     assert sync_bench.dense.version() == 2
@@ -313,17 +313,17 @@ def test_a_micro_batch_is_left_out_of_a_step_under_way_only(sync_bench: Bench) -
     assert isinstance(answer, RetryMsg) and answer.reason == "step 1 is over"
 
 
-def test_nobody_pulls_or_pushes_for_a_step_that_cannot_have_begun(sync_bench: Bench) -> None:
+def test_pulls_and_pushes_for_a_step_that_has_not_begun_are_refused(sync_bench: Bench) -> None:
     before = sync_bench.state()
     pull = PullMsg(1, EPOCH, create=True, weights=True, counts=(2,), step=2)
     for message, frames in ((pull, (ROWS,)), (push(1, step=2), (ROWS, LINES))):
         answer = sync_bench.ask(message, *frames)  # type: ignore[arg-type]
-        assert isinstance(answer, RetryMsg) and answer.reason == "nobody can have come to step 2"
+        assert isinstance(answer, RetryMsg) and answer.reason == "step 2 has not begun"
     assert sync_bench.state() == before
 
 
 def test_the_next_incarnation_waits_until_the_push_of_the_one_before_is_settled(bench: Bench) -> None:
-    """What that one staged may be committed: it must not be written over."""
+    """The push that the previous incarnation staged may be committed, so it must not be overwritten."""
     bench.ask(push(1), ROWS, LINES)
     before = bench.state()
     answer = bench.ask(push(1), ROWS, LINES, sender=LATER)
@@ -333,12 +333,12 @@ def test_the_next_incarnation_waits_until_the_push_of_the_one_before_is_settled(
     assert isinstance(bench.ask(push(1), ROWS, LINES, sender=LATER), PushedMsg)
 
 
-def test_a_push_is_applied_once_its_batch_is_said_to_be_committed(bench: Bench) -> None:
+def test_a_push_is_applied_when_its_batch_is_reported_as_committed(bench: Bench) -> None:
     rows = bench.arena.rows_view(0)
-    learned = rows[ROWS, :DIM] - np.float32(0.1)  # by a gradient of ones, at the rate of the rows' optimizer
+    learned = rows[ROWS, :DIM] - np.float32(0.1)  # after a gradient of ones, at the learning rate of the row optimizer
     bench.ask(push(1), ROWS, LINES)
     bench.ask(RowsCommittedMsg(request=1, sequence=0))
-    assert len(bench.applier.waiting()) == 1, "another batch is committed"
+    assert len(bench.applier.waiting()) == 1, "the commit of another batch does not apply this one"
     bench.ask(RowsCommittedMsg(request=2, sequence=1))
     assert bench.applier.waiting() == ()
     answer = bench.ask(push(1), ROWS, LINES)
@@ -350,6 +350,6 @@ def test_a_push_is_applied_once_its_batch_is_said_to_be_committed(bench: Bench) 
 @pytest.mark.parametrize("counts", [(), (1, 1), (-1,)])
 def test_counts_that_do_not_fit_the_tables_are_refused(bench: Bench, counts: tuple[int, ...]) -> None:
     before = bench.state()
-    with pytest.raises(ProtocolError, match="do not fit the 1 tables"):
+    with pytest.raises(ProtocolError, match="do not fit the model, which has 1 tables"):
         bench.handle(push(1, counts=counts), ROWS, LINES)
     assert bench.state() == before

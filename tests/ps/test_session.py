@@ -1,4 +1,4 @@
-"""The PS session: fences, duplicates, and the clock of bounded mode against a plain model."""
+"""The session of a PS: fences, duplicates, and the clock of bounded mode compared with a simple model."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_a_stale_epoch_is_refused_but_not_for_good() -> None:
     assert session.refuse(worker(0), 2) is None
 
 
-def test_nobody_runs_further_ahead_than_the_staleness() -> None:
+def test_no_worker_runs_further_ahead_than_the_staleness() -> None:
     session = Session()
     assert session.advanced(worker(0), b"a", 1, 0, 2) == (Reply(b"a", 1, 0),)
     assert session.advanced(worker(1), b"b", 1, 0, 2) == (Reply(b"b", 1, 0),)
@@ -40,7 +40,7 @@ def test_nobody_runs_further_ahead_than_the_staleness() -> None:
     assert session.advanced(worker(1), b"b", 2, 1, 2) == (Reply(b"a", 3, 1), Reply(b"b", 2, 1))
 
 
-def test_a_dead_or_idle_worker_holds_nobody_up() -> None:
+def test_no_worker_waits_for_a_dead_or_idle_one() -> None:
     session = Session()
     session.advanced(worker(0), b"a", 1, 0, 1)
     session.advanced(worker(1), b"b", 1, 0, 1)
@@ -54,7 +54,7 @@ def test_a_dead_or_idle_worker_holds_nobody_up() -> None:
 
 
 def test_an_older_membership_that_comes_late_changes_nothing() -> None:
-    """It would make an incarnation a member again that is not one, and put the one after it out of the clock."""
+    """It would make an old incarnation a member again, and remove its successor from the clock."""
     session = Session()
     session.set_members(1, ((0, 1), (1, 1)))
     session.set_members(2, ((0, 2), (1, 1)))
@@ -62,7 +62,7 @@ def test_an_older_membership_that_comes_late_changes_nothing() -> None:
     session.advanced(worker(1), b"b", 1, 0, 1)
     assert session.set_members(1, ((0, 1),)) == session.set_members(2, ()) == ()
     assert session.counts(worker(0, 2)) and not session.counts(worker(0, 1))
-    assert session.advanced(worker(1), b"b", 2, 2, 1) == (), "it waits for the other, who is a member still"
+    assert session.advanced(worker(1), b"b", 2, 2, 1) == (), "it waits for the other worker, which is still a member"
 
 
 def test_what_was_overtaken_does_not_bring_a_worker_back_into_the_clock() -> None:
@@ -70,12 +70,13 @@ def test_what_was_overtaken_does_not_bring_a_worker_back_into_the_clock() -> Non
     session.advanced(worker(0), b"a", 1, 3, 1)
     session.advanced(worker(1), b"b", 1, 3, 1)
     session.advanced(worker(0), b"a", 2, -1, 1)
-    assert session.advanced(worker(0), b"a", 1, 3, 1) == (), "came twice, and late"
-    assert session.advanced(worker(1), b"b", 2, 9, 1) == (Reply(b"b", 2, 9),), "nobody else is in the clock"
+    assert session.advanced(worker(0), b"a", 1, 3, 1) == (), "a late, repeated request"
+    assert session.advanced(worker(1), b"b", 2, 9, 1) == (Reply(b"b", 2, 9),), "no other worker is on the clock"
 
 
 class BoundedClock(RuleBasedStateMachine):
-    """Workers advance only when answered; whoever is answered was within the bound; nobody waits without a reason."""
+    """Workers advance only when they are answered; an answered worker was within the bound; no worker waits longer than
+    the bound requires."""
 
     STALENESS = 2
 
@@ -83,7 +84,7 @@ class BoundedClock(RuleBasedStateMachine):
         super().__init__()
         self.session = Session()
         self.incarnations = {0: 1, 1: 1, 2: 1}
-        self.done: dict[int, int] = {}  # logical clocks of those who take part
+        self.done: dict[int, int] = {}  # logical clocks of the workers on the clock
         self.local: dict[int, int] = {}
         self.waiting: dict[int, int] = {}
         self.requests = 0

@@ -1,4 +1,4 @@
-"""Copies for a checkpoint: right, apart from each other, in memory that is used again."""
+"""Copies for a checkpoint are correct, do not overlap, and lie in memory that is used again."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_reserved_memory_is_what_the_first_copies_go_to() -> None:
     space = reserve(writer, 1000 << 20)
     assert space.size_bytes == space.touched_bytes == 1024 << 20
     copies = [space.copy(np.zeros(60 << 20, np.uint8)) for _ in range(16)]
-    assert space.size_bytes == 1024 << 20, "nothing had to be allocated"
+    assert space.size_bytes == 1024 << 20, "no memory had to be allocated"
     assert not np.shares_memory(*copies[:2])
     writer.reserve(1000 << 20)
     assert writer._toucher is not None and not writer._toucher.is_alive()
@@ -51,5 +51,5 @@ def test_little_is_reserved_for_little_and_small_pieces_go_when_there_is_much() 
     assert reserve(writer, 1 << 20).size_bytes == 4 << 20
     assert reserve(writer, 40 << 20).size_bytes == 44 << 20
     assert writer.kept_bytes == 44 << 20
-    assert reserve(writer, 200 << 20).size_bytes == 200 << 20, "pieces of 4 MB would be passed over"
+    assert reserve(writer, 200 << 20).size_bytes == 200 << 20, "pieces of 4 MB would not be used"
     writer.close()

@@ -1,4 +1,4 @@
-"""The store against a dictionary: any sequence of what can happen to a dynamic table."""
+"""The store compared with a dictionary, for any sequence of operations on a dynamic table."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def model_of(admit_after: int) -> ModelSpec:
 
 
 class StoreMachine(RuleBasedStateMachine):
-    """`weights` and `stamp` are what the store should hold; `sightings` of ids not admitted."""
+    """weights, stamp: the expected content of the store; sightings: counts of ids that are not admitted."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -40,7 +40,7 @@ class StoreMachine(RuleBasedStateMachine):
         self.stamp: dict[int, int] = {}
         self.sightings: dict[int, int] = {}
         self.now = 0
-        # Row -> graces until it may be used again: what a reader could still hold.
+        # Row -> grace periods until it may be used again, because a reader could still use it.
         self.cooling: dict[int, int] = {}
         self.saved: tuple[list[tuple[int, list[BucketBlock]]], Contents, dict[int, int]] | None = None
 
@@ -72,7 +72,7 @@ class StoreMachine(RuleBasedStateMachine):
                 self.stamp[key] = self.now
                 if key not in self.weights:
                     del self.sightings[key]
-                    assert self.cooling.get(row, 0) == 0, "a row that readers may hold was given away"
+                    assert self.cooling.get(row, 0) == 0, "a row that readers may still use was given to another id"
                     self.weights[key] = weights.copy()
 
     @rule(keys=KEYS, step=st.floats(-4, 4, width=32))
@@ -104,8 +104,8 @@ class StoreMachine(RuleBasedStateMachine):
 
     @rule()
     def killed_and_succeeded(self) -> None:
-        """The writer's memory is gone; the arena stays."""
-        self.arena.close()  # as the kernel does it
+        """The writer's memory is lost; the arena stays."""
+        self.arena.close()  # as the kernel does when a process ends
         self.arena = Arena.attach(self.root)
         self.attach()
 

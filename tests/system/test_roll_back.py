@@ -97,8 +97,8 @@ def roll_back(mode: str = "async", access: str = "auto") -> str:
     ("mode", "access", "spoil", "said"),
     [
         ("async", "direct", NAN_LOSS, "the loss is nan"),
-        ("async", "direct", NAN_GRADIENT, "a gradient of rows is not finite"),
-        ("async", "served", NAN_GRADIENT, "a gradient of rows is not finite"),
+        ("async", "direct", NAN_GRADIENT, "a gradient of embedding rows is not finite"),
+        ("async", "served", NAN_GRADIENT, "a gradient of embedding rows is not finite"),
         ("sync", "auto", NAN_LOSS, "the loss is nan"),
     ],
 )

@@ -1,4 +1,4 @@
-"""A PS' data side in a thread of the test: the real socket, session, service and store, without a supervisor."""
+"""Parameter servers in threads of the test: the real socket, session, service and store, without a supervisor."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ JOB = 7
 
 
 class ThreadedServers:
-    """`count` PS over one arena, sharing its buckets evenly; `publish` tells a worker where they are. hosts: those that
-    they say they are on, all on 0 without. is_sync: of a job in sync mode."""
+    """`count` PS over one arena that share its buckets evenly; `holder` gives a worker their addresses. hosts: the host
+    of each PS in the shard map; without it all are on host 0. is_sync: whether the job is in sync mode."""
 
     def __init__(
         self, arena: Arena, run_dir: Path, count: int = 1, hosts: tuple[int, ...] = (), *, is_sync: bool = False
@@ -95,7 +95,7 @@ class ThreadedServers:
         return holder
 
     def directory(self, epoch: int, served: tuple[tuple[int, int], ...] = ()) -> Directory:
-        """The same owners under any epoch."""
+        """A shard map with these owners and any epoch."""
         owners = tuple(np.array(row, dtype=np.uint16) for row in self._map.owners)
         return Directory(epoch, dict(self._addresses), 0, owners, served=served)
 

@@ -1,4 +1,4 @@
-"""What a model computes with: blocks that are really taken, and sizes told of batches that were not run."""
+"""The tensors of a training step: blocks that are really allocated, and predicted sizes for other batches."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from elastichost.worker.model.dense_vector import describe_dense
 from elastichost.worker.model.embedding import describe_embeddings
 from elastichost.worker.probe import build_on_meta
 
-ALL = 1 << 60  # no block is as large
+ALL = 1 << 60  # more than any block has
 JOB = """
 [model]
 build = "elastichost.models:{model}"
@@ -88,13 +88,13 @@ def test_batches_that_take_other_ways_count_by_the_larger_one() -> None:
 
 
 @pytest.mark.parametrize(("model", "lists"), [("dlrm", 0), ("wide_deep", 2), ("deepfm", 0), ("dcn", 0), ("xdeepfm", 0)])
-def test_a_batch_that_was_not_run_takes_what_is_told(
+def test_a_batch_of_another_size_takes_the_predicted_bytes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, model: str, lists: int
 ) -> None:
     job, reader = job_of(tmp_path, model, lists=lists)
     told = working(job, reader)
     monkeypatch.setattr(footprint, "SAMPLES", 300)
-    seen = working(job, reader)  # by this one 300 are run
+    seen = working(job, reader)  # measured with a batch of 300
     for events, true in ((told.training, seen.training), (told.scoring, seen.scoring)):
         assert living_bytes(events, 300, ALL)[2] == pytest.approx(living_bytes(true, 300, ALL)[2], rel=0.02)
     assert living_bytes(told.training, 300, ALL)[2] > living_bytes(told.scoring, 300, ALL)[2] > 300 * 5 * 8 * 4
@@ -105,7 +105,7 @@ def test_a_dataset_of_one_sample_suffices(tmp_path: Path) -> None:
     assert living_bytes(found.training, 1, ALL)[2] > 0
 
 
-def test_a_model_that_fails_says_so(tmp_path: Path) -> None:
+def test_the_error_of_a_model_that_fails_is_raised(tmp_path: Path) -> None:
     job, reader = job_of(tmp_path)
     module, spec = built(job, reader)
     module.forward = partial(_fail)  # type: ignore[method-assign]

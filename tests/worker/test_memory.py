@@ -1,4 +1,4 @@
-"""What a worker notices of memory that is short, and of rows whose ages are wanted."""
+"""A worker's behaviour when memory is short, and when the ages of rows are needed."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_a_batch_waits_for_memory_and_goes_on_when_it_is_granted(bench: Bench) -
     prepared = bench.rows.prepare(batch(1), lease_id=1, epoch=0, create=True, clock=0)
     was_answered.set()
     supervisor.join()
-    assert words.refused >= 2, "it asked again and again"
+    assert words.refused >= 2, "the worker repeated its request"
     assert prepared.values.min() >= 0
     again = bench.rows.prepare(batch(1), lease_id=1, epoch=0, create=True, clock=0)
     assert np.array_equal(again.lengths, prepared.lengths)
@@ -53,7 +53,7 @@ def test_ids_without_memory_leave_their_bags_where_that_is_wanted(bench: Bench) 
     samples = batch(2)
     prepared = bench.rows.prepare(samples, lease_id=1, epoch=0, create=True, clock=0)
     whole = int(samples.lengths.sum())
-    assert 0 < prepared.lengths.sum() < whole, "fixed tables have their rows, the dynamic one has none"
+    assert 0 < prepared.lengths.sum() < whole, "fixed tables have rows, the dynamic table has none"
     assert arena.board.server(0).left_out > 0
     arena.board.server(0).grant(PLENTY, PLENTY)
     prepared = bench.rows.prepare(samples, lease_id=1, epoch=0, create=True, clock=0)
@@ -67,7 +67,7 @@ def test_sightings_are_noted_once_they_are_wanted(bench: Bench) -> None:
     bench.rows.prepare(batch(3), lease_id=1, epoch=0, create=True, clock=0)
     held = np.setdiff1d(np.flatnonzero(seen), others)
     bench.rows.prepare(batch(3), lease_id=1, epoch=0, create=True, clock=clock)
-    assert (seen[held] == seen_stamp(0)).all(), "nobody has asked for it"
+    assert (seen[held] == seen_stamp(0)).all(), "sightings are not noted before they are needed"
     arena.board.note_seen()
     bench.rows.prepare(batch(3), lease_id=1, epoch=0, create=True, clock=clock)
     assert (seen[held] == seen_stamp(clock)).all()

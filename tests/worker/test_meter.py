@@ -1,4 +1,4 @@
-"""The rate that a worker tells with its requests for leases."""
+"""The rate that a worker sends with its requests for leases."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def test_waiting_for_a_lease_says_nothing_about_the_rate() -> None:
 
 
 def test_waiting_for_the_reader_is_part_of_the_rate() -> None:
-    """Or a worker that is short of input would be given leases for minutes."""
+    """Otherwise a worker that is short of input would get leases that last for minutes."""
     sample, after = StepMeter(0.0, steps=1, samples=100, wait_input_s=4.5, wait_reader_s=4.0).beat(5.0, 0, 0, 4.0)
     assert after.rate == 100 / 4.5
     assert (sample.wait_input_s, sample.read_s) == (4.5, 4.0)

@@ -1,4 +1,4 @@
-"""The prefetch thread: order, bounds, discarding, errors, and that it always ends."""
+"""The prefetch thread: order, bounds, discarding, errors; and it always ends."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def prepared(batch: SampleBatch, lease: Lease) -> PreparedBatch:
 
 
 class CountingReader:
-    """Batches of nothing, at the right positions; a position of 666 is broken data."""
+    """A reader of empty batches at the right positions; position 666 is broken data."""
 
     def __init__(self) -> None:
         self.read = 0
@@ -126,7 +126,7 @@ def test_waiting_for_a_slow_reader_is_reading(reader: CountingReader) -> None:
 
 
 def waiting_for_ever(reader: CountingReader) -> Pipeline[PreparedBatch]:
-    """Its first byte comes in an hour."""
+    """A pipeline whose reader returns its first byte after an hour."""
     made = Pipeline(reader, UNITS, 10, prepared, remote=RemoteRate(0.0, latency_s=3600.0))
     made.add(lease(1, 0, 0, 1000), None)
     with reader.progress:
@@ -141,7 +141,7 @@ def test_a_pipeline_of_a_slow_reader_closes_at_once(reader: CountingReader) -> N
     assert not made._thread.is_alive()
 
 
-def test_a_slow_lease_that_is_discarded_holds_nobody_up(reader: CountingReader) -> None:
+def test_a_slow_lease_that_is_discarded_does_not_delay_the_next(reader: CountingReader) -> None:
     made = waiting_for_ever(reader)
     made.discard()
     made.add(lease(2, 1, 7, 7), None)

@@ -1,4 +1,4 @@
-"""What is chosen once for a worker: how its model looks rows up, how ids become rows, how batches are committed."""
+"""The choices that are made once for a worker: lookups of the model, row preparation and commit strategy."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def test_sync_mode_has_a_strategy_of_its_own(setup: Setup) -> None:
 
 
 @pytest.mark.parametrize("access", ["direct", "served"])
-def test_traffic_of_all_channels_is_told_once(setup: Setup, access: Access) -> None:
+def test_traffic_of_all_channels_is_counted_once(setup: Setup, access: Access) -> None:
     parts = build_parts(*setup.facts(access))
     channels = [*parts.strategy.channels, parts.train_rows.channel]
     assert len(channels) == (2 if access == "direct" else 3)

@@ -1,4 +1,4 @@
-"""How the user's model is called, what its loss is, and what its mistakes are called."""
+"""Calls of the user's model: its loss, its scores, and the errors for its mistakes."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def batch(labels: int = 1, *, weights: bool = False) -> PreparedBatch:
 
 
 class Linear(nn.Module):
-    """Logits, probabilities, or torchrec's way of giving a loss."""
+    """A linear model with each kind of output: logits, probabilities, or torchrec's loss tuple."""
 
     def __init__(self, outputs: Outputs, labels: int = 1) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""What counts as traffic: what leaves a worker's host, or all of it where there is only one."""
+"""Bytes that count as traffic: those between hosts, or all bytes when there is only one host."""
 
 from __future__ import annotations
 

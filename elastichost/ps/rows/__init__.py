@@ -1,9 +1,9 @@
-"""Rows of the buckets a parameter server owns.
+"""The rows of the buckets that a parameter server owns.
 
 Modules:
-    store       created, read, updated, evicted, copied out
-    row_lines   weights that leave, gradients that come in
-    eviction    when rows are evicted; pure
-    evictor     evicts them
+    store       creates, finds, evicts and copies rows; owns their index
+    row_lines   reads weights for pulls, applies gradients of pushes
+    eviction    decides when rows are evicted and their places reused; pure
+    evictor     performs what `eviction` decides
     restorer    fills buckets from a checkpoint, or with initial rows
 """

@@ -1,7 +1,14 @@
-"""When rows that nobody saw for long are dropped, and when freed places may be used again. Pure.
+"""Decides when rows that were not seen for long are evicted, and when their places may be used again. Pure.
 
-A worker looks rows up some batches before it trains on them, so a dropped row's place stays unused until every
-worker has committed more batches than it can have prefetched at the moment of dropping.
+Rules
+1. A round of a table is due when as many samples as the table's age were trained, then every quarter of the age.
+2. The place of an evicted row is not used again before two grace periods are over (the first may have begun before the
+   eviction). A worker looks rows up some batches before it trains on them, so it may still update the old place.
+3. A grace period is over when every worker that was present at its beginning has committed at least GRACE_BATCHES more
+   batches, has another incarnation, or is gone. That is more than it can have looked up at the beginning.
+
+Inputs are the samples trained so far (`due`) and the committed batches of each worker (`begin_grace`, `grace_is_over`).
+Nothing needs to be kept after a kill: the successor has the evicted rows in the arena and begins a new grace period.
 """
 
 from __future__ import annotations
@@ -12,16 +19,16 @@ from elastichost.specs import TableSpec
 
 __all__ = ["GRACE_BATCHES", "Applied", "EvictionRounds"]
 
-# More than a worker can hold uncommitted: its prefetched batches, the one that waits for a place among them, the one in
-# hand and the two whose commits are on their way.
+# More batches than a worker can have looked up and not committed: the prefetched ones, the one that waits for room
+# among them, the one that is computed and the two whose commits are outstanding.
 GRACE_BATCHES = 8
-ROUNDS_PER_AGE = 4  # a row is dropped at most 1/4 of its allowed age late
+ROUNDS_PER_AGE = 4  # a row is evicted at most 1/4 of its allowed age late
 
 Applied = Mapping[int, tuple[int, int]]  # worker -> (incarnation, batches committed)
 
 
 class EvictionRounds:
-    """State of one PS' rounds. `applied` is what each present worker has committed."""
+    """The rounds and the grace period of one PS."""
 
     def __init__(self, tables: Sequence[TableSpec]) -> None:
         self._age: dict[int, int] = {}
@@ -31,8 +38,8 @@ class EvictionRounds:
         self._at_begin: dict[int, tuple[int, int]] | None = None
 
     def set_age(self, table: int, age: int) -> None:
-        """Rows of the table unseen for so many samples are dropped; 0: none is. With another age than before the next
-        round comes as soon as there can be rows of that age."""
+        """Sets after how many samples without a sighting rows of the table are evicted; 0: never. After a change the
+        next round is due as soon as `age` samples were trained."""
         if age == self._age.get(table, 0):
             return
         if age == 0:
@@ -41,19 +48,20 @@ class EvictionRounds:
         self._age[table] = self._next[table] = age
 
     def due(self, clock: int) -> tuple[int, ...]:
-        """Tables whose round it is, given the samples trained so far."""
+        """The tables whose round is due. clock: samples trained so far."""
         due = tuple(table for table, at in self._next.items() if clock >= at)
         for table in due:
             self._next[table] = clock + max(1, self._age[table] // ROUNDS_PER_AGE)
         return due
 
     def begin_grace(self, applied: Applied) -> None:
-        """Something was dropped: a grace period begins, unless one is under way."""
+        """Starts a grace period, unless one is under way. applied: the committed batches of each present worker."""
         if self._at_begin is None:
             self._at_begin = dict(applied)
 
     def grace_is_over(self, applied: Applied) -> bool:
-        """True once after each grace period: nobody can still hold a row dropped before it began."""
+        """Whether the grace period is over; True once for each. Then no worker can still use a row that was evicted
+        before the period began."""
         before = self._at_begin
         if before is None:
             return False

@@ -1,4 +1,4 @@
-"""Performs what `eviction` decides: drops rows that nobody saw for long, and lets their places be used again."""
+"""Performs what `eviction` decides: evicts rows that were not seen for long, and frees their places for new rows."""
 
 from __future__ import annotations
 
@@ -20,21 +20,24 @@ AGES_EVERY_S = 0.5
 
 
 class TrainingProgress(Protocol):
-    """How far training is, as workers say in their requests."""
+    """How far training is, as workers report it in their requests."""
 
     @property
     def clock(self) -> int:
-        """Samples trained, at least."""
+        """Samples trained so far, or fewer."""
         ...
 
     def committed_of(self, worker: int, incarnation: int) -> int:
-        """Batches that this incarnation has committed, at least."""
+        """Batches that this incarnation has committed, or fewer."""
         ...
 
 
 class Evictor:
-    """The dense vector of this host tells how far training is. Where there is none, what workers say in their requests
-    does, and those of this host tell by `watermarks` which batch they are at."""
+    """Evicts rows of the buckets of one PS.
+
+    On host 0 the progress of training is read from the dense vector (watermarks None). On other hosts it is taken from
+    the requests of workers, and from the watermarks: the batch that each worker of this host has begun.
+    """
 
     def __init__(
         self,
@@ -52,8 +55,10 @@ class Evictor:
         self._next_s = self._ages_at_s = 0.0
 
     def turn(self, owned: Iterable[tuple[int, int]], show_progress: Callable[[], object], now_s: float) -> None:
-        """owned: (table, bucket) pairs. Call it often: the sooner a grace is known to be over, the fewer places lie
-        idle. Does nothing until a moment has passed."""
+        """Performs what is due; does nothing within EVERY_S of the last turn. owned: (table, bucket) pairs.
+
+        Call it often: the sooner the end of a grace period is found, the sooner places are used again.
+        """
         if now_s < self._next_s:
             return
         self._next_s = now_s + EVERY_S
@@ -83,7 +88,7 @@ class Evictor:
                 worker: (incarnation, self._dense.applied(worker, incarnation).sequence)
                 for worker, incarnation in members
             }
-        # Who changes rows in place has committed all batches before the one it has begun.
+        # A worker that changes rows in place has committed all batches before the one that it has begun.
         begun = self._watermarks.begun
         return {
             worker: (incarnation, max(self._progress.committed_of(worker, incarnation), begun(worker, incarnation) - 1))

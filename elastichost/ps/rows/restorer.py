@@ -1,4 +1,4 @@
-"""Buckets that a PS takes over get what they are to hold: rows from a checkpoint, or their initial ones."""
+"""Fills the buckets that a PS takes over: with rows from a checkpoint, or with initial rows."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ __all__ = ["fill_buckets", "remake_buckets", "restore_buckets"]
 
 
 def restore_buckets(store: RowStore, checkpoint: Path, buckets: list[tuple[int, int]]) -> None:
-    """Takes (table, bucket) pairs over and gives them what they hold in a checkpoint. Raises CheckpointError for what
-    is missing in it or does not fit, and ArenaFullError."""
-    manifest = load_manifest(checkpoint, is_whole=False)  # its own files: on another machine there are no others
+    """Adopts (table, bucket) pairs and fills them with their blocks of a checkpoint. Raises CheckpointError for blocks
+    that are missing or do not fit, and ArenaFullError."""
+    manifest = load_manifest(checkpoint, is_whole=False)  # another machine has only the files of its own PS
     tables = {e.index: e.table for e in manifest.model.embeddings}
     wanted = set(buckets)
     store.adopt(buckets, initialise=False)
@@ -29,15 +29,15 @@ def restore_buckets(store: RowStore, checkpoint: Path, buckets: list[tuple[int, 
             blocks[int(table or 0), record.bucket].append(Block(record.kind, record.owner, record.bucket, array))
     for (table_index, bucket), found in blocks.items():
         if not found:
-            raise CheckpointError(f"{checkpoint}: bucket {bucket} of table {table_index} is not in the manifest")
+            raise CheckpointError(f"{checkpoint}: the manifest has no block of bucket {bucket} of table {table_index}")
         store.restore_bucket(table_index, bucket, [(b.kind, b.owner, cast(Any, b.array)) for b in found])
 
 
 def fill_buckets(
     store: RowStore, buckets: list[tuple[int, int]], checkpoint: Path | None, show_progress: Callable[[], object]
 ) -> None:
-    """Takes (table, bucket) pairs over: their rows are in the arena, or not made yet, or in a checkpoint. Raises as
-    `restore_buckets`."""
+    """Adopts (table, bucket) pairs. Their rows come from `checkpoint`; without one they are in the arena already, or
+    they get initial rows. Raises as `restore_buckets`."""
     if checkpoint is not None:
         restore_buckets(store, checkpoint, buckets)
         return
@@ -49,7 +49,8 @@ def fill_buckets(
 def remake_buckets(
     store: RowStore, buckets: list[tuple[int, int]], checkpoint: Path | None, show_progress: Callable[[], object]
 ) -> None:
-    """As `fill_buckets`, of buckets whose rows were lost: what this arena may hold of them is of no account."""
+    """`fill_buckets` for buckets whose rows were lost with their host. Anything that this arena holds of them is freed
+    first, because it is out of date."""
     for table, bucket in buckets:
         store.forget(table, bucket)
     fill_buckets(store, buckets, checkpoint, show_progress)

@@ -1,4 +1,4 @@
-"""Weights that leave a PS and gradients that come in: frames of all embeddings' lines, see `arena.line_kernels`."""
+"""Reads weights for pulls and applies the gradients of pushes. The layout of a frame: `arena.rows.line_kernels`."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ Int64 = npt.NDArray[np.int64]
 
 
 def table_facts(layout: ArenaLayout) -> Int64:
-    """int64 [tables, TABLE_FIELDS] of `arena.key_kernels`."""
+    """The tables as `arena.index.key_kernels` takes them: int64 [tables, TABLE_FIELDS]."""
     of_tables = np.zeros((len(layout.tables), facts.TABLE_FIELDS), np.int64)
     for spec, place in zip(layout.model.tables, layout.tables, strict=True):
         first_word = place.first_header * HEADER_WORDS
@@ -49,7 +49,8 @@ def table_facts(layout: ArenaLayout) -> Int64:
 
 @dataclass(frozen=True, slots=True)
 class _RowPart:
-    """Embeddings of one precision, one kernel call. A precision has two parts: a test can kill between them."""
+    """Embeddings of one precision, which one kernel call updates. Each precision has two parts, so that a test can kill
+    the process between them."""
 
     members: Int64  # indices of the embeddings
     rows: Rows
@@ -57,8 +58,8 @@ class _RowPart:
 
 
 class RowLines:
-    """Lines of all the model's embeddings, in their order. Items are row numbers, table after table: those of table t
-    are rows[bounds[t] : bounds[t + 1]]."""
+    """Reads and writes the lines of all the model's embeddings, in their order. Row numbers come table after table:
+    table t has rows[bounds[t] : bounds[t + 1]]."""
 
     def __init__(self, arena: Arena) -> None:
         layout, embeddings = arena.layout, arena.model.embeddings
@@ -82,11 +83,11 @@ class RowLines:
         self._pushes = 0
 
     def floats(self, bounds: Int64) -> int:
-        """Of a frame."""
+        """The number of floats in a frame of these items."""
         return int(self._plan.offsets(bounds)[-1])
 
     def pull(self, rows: Int64, bounds: Int64) -> Float32:
-        """float32: the lines of rows (int64 [n], each one allocated, or below 0: zeros)."""
+        """The lines of rows int64 [n], float32. Each row must be allocated; a row below 0 gives zeros."""
         frame = np.empty(self.floats(bounds), np.float32)
         self._gather(rows, bounds, frame)
         return frame
@@ -97,43 +98,43 @@ class RowLines:
             gather_lines(part.rows, lines[part.members], rows, frame)
 
     def sizes(self, bounds: Int64) -> tuple[int, int]:
-        """Floats of the lines and of the optimizer state of a frame's items."""
+        """(floats of the lines, floats of the optimizer state) of these items."""
         return self.floats(bounds), int(self._states.offsets(bounds)[-1])
 
     def save(self, rows: Int64, bounds: Int64, lines: Float32, states: Float32) -> None:
-        """The lines and the optimizer state of rows (int64 [n], each one allocated) into float32 arrays of `sizes`."""
+        """Copies the lines and optimizer state of rows int64 [n], all allocated, into float32 arrays of `sizes`."""
         self._gather(rows, bounds, lines)
         gather_states(self._arena.state_flat, self._states.lines(bounds, self._state_bases), rows, states)
 
     def put_back(self, rows: Int64, bounds: Int64, lines: Float32, states: Float32) -> None:
-        """What `save` has given becomes the rows' content again."""
+        """Writes what `save` has copied back into the rows."""
         places = self._plan.lines(bounds, self._bases)
         for part in self._parts:
             scatter_lines(lines, places[part.members], rows, part.rows)
         scatter_states(states, self._states.lines(bounds, self._state_bases), rows, self._arena.state_flat)
 
     def check(self, rows: Int64, bounds: Int64, floats: int) -> None:
-        """Raises ProtocolError for a row whose memory does not exist (touching it would kill the process), and for
-        lines of so many floats too few or too many. rows int64 [n]."""
+        """Raises ProtocolError for a row whose memory is not allocated, because touching it would kill the process, and
+        for a wrong number of floats. rows int64 [n]."""
         elements = self.floats(bounds)
         if floats != elements:
-            raise ProtocolError(f"gradients of {len(rows)} rows must be {elements} floats, not {floats}")
+            raise ProtocolError(f"gradients of {len(rows)} rows must have {elements} floats, not {floats}")
         bad = int(first_bad_row(kernel_ready(rows), bounds, self._facts, self._arena.control, HEADER_WORDS))
         if bad >= 0:
             table = int(np.searchsorted(bounds, bad, side="right")) - 1
             raise ProtocolError(f"table {self._arena.model.tables[table].name!r} has no row {rows[bad]}")
 
     def add(self, gradients: Float32, bounds: Int64, places: Int64, sums: Float32, sum_bounds: Int64) -> None:
-        """sums += gradients: both float32 lines, of items `bounds` and `sum_bounds`; item i is added to item places[i]
-        (int64) of the sums, which is of the same table."""
+        """sums += gradients. Both are float32 lines, of the items of `bounds` and `sum_bounds`. Item i is added to item
+        places[i] (int64) of the sums, which belongs to the same table."""
         lines, sum_lines = self._plan.lines(bounds, self._bases), self._plan.lines(sum_bounds, self._bases)
         add_lines(kernel_ready(gradients), lines, places, sums, sum_lines)
 
     def update(
         self, rows: Int64, bounds: Int64, gradients: Float32, learning_rate_scale: float, step: int | None = None
     ) -> None:
-        """Applies gradients, float32 lines of distinct rows (int64 [n]), which `check` has let pass. With `step`,
-        rounding depends on that and on the row only, and not on what was applied before."""
+        """Applies gradients, float32 lines of distinct rows int64 [n] that passed `check`. With `step`, the rounding of
+        bfloat16 rows depends only on the step and the row, and not on the number of earlier pushes."""
         lines = self._plan.lines(bounds, self._bases)
         rates = self._rates.copy()
         rates[:, 0] *= np.float32(learning_rate_scale)

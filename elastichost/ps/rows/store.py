@@ -1,6 +1,16 @@
-"""Rows of the buckets a PS owns: created, read, updated, evicted, copied out and filled again.
+"""The rows of the buckets that a PS owns: creates, finds, evicts, copies and restores them.
 
-The only writer of those buckets' index. With direct access, workers update rows in place beside it (Hogwild).
+Rules
+1. Only the owner of a bucket creates, evicts or restores its rows and writes its index. There is at most one owner: the
+   supervisor lets the next PS adopt a bucket only after the last one has released it or is dead.
+2. With direct access workers update weights and optimizer state in place at the same time (Hogwild), and stamp the rows
+   that they see. They never write ids, the index or bucket headers.
+3. The word FILLED of a bucket's header is stored last when the bucket gets its rows, and set to 0 before its content is
+   replaced. A bucket with FILLED 0 has no rows, whatever its memory holds.
+4. A row of a dynamic table has initial weights, zero state and its id before its index entry is published.
+
+A kill leaves FILLED 0 (the bucket is initialised, restored or copied again) or a bucket whose ids are complete; the
+successor repairs its index when it adopts the bucket (`DynamicTable.open_bucket`).
 """
 
 from __future__ import annotations
@@ -37,7 +47,7 @@ Scalar = TypeVar("Scalar", bound=np.generic)
 Int64 = npt.NDArray[np.int64]
 Block = npt.NDArray[np.generic]
 BlockKind = Literal["rows", "state", "ids", "seen"]
-# How rows of each precision are kept.
+# The dtype in which rows of each precision are stored.
 _PRECISIONS: dict[np.dtype[np.generic], Precision] = {
     np.dtype(np.float32): "float32",
     np.dtype(np.uint16): "bfloat16",
@@ -53,11 +63,12 @@ class BucketBlock(NamedTuple):
 
 
 class RowStore:
-    """The rows of the adopted buckets. Row numbers are in their table's row space. `lines`: weights and gradients."""
+    """The rows of the adopted buckets. Row numbers are those of their table's row space. lines: reads weights and
+    applies gradients. Raises ArenaError when the arena has another seed."""
 
     def __init__(self, arena: Arena, seed: int) -> None:
         if seed != arena.layout.seed:
-            raise ArenaError(f"the arena was laid out for seed {arena.layout.seed}, not {seed}")
+            raise ArenaError(f"the arena was created with seed {arena.layout.seed}, but the job has seed {seed}")
         self._arena = arena
         self._tables = {t.index: DynamicTable(arena, t.index) for t in arena.model.tables if t.is_dynamic}
         self._seen = {table: arena.seen_view(table) for table in self._tables}
@@ -66,16 +77,16 @@ class RowStore:
         self._rows = [arena.rows_view(e.index) for e in arena.model.embeddings]
         self._states = [arena.state_view(e.index) for e in arena.model.embeddings]
         self._owned: set[tuple[int, int]] = set()
-        self.on_made: Callable[[int, Int64], None] | None = None  # called with a table, and its row numbers made
+        self.on_made: Callable[[int, Int64], None] | None = None  # called with a table and the row numbers made in it
 
     # --- ownership --------------------------------------------------------------------------------------------
 
     def adopt(self, buckets: Iterable[tuple[int, int]], *, initialise: bool) -> None:
-        """Takes (table, bucket) pairs over. Those owned already are left as they are.
+        """Takes ownership of (table, bucket) pairs. Buckets that are owned already are not changed.
 
-        With `initialise`, fixed buckets that hold no rows yet get their initial rows; without, they wait for
-        `restore_bucket`. Rows that exist are never touched. Dynamic buckets are opened, or repaired when their last
-        writer died. Raises ArenaFullError.
+        With `initialise`, fixed buckets without rows get their initial rows; otherwise they wait for `restore_bucket`.
+        Existing rows are never changed. Dynamic buckets are opened, and repaired if their last writer died. Raises
+        ArenaFullError.
         """
         for table, bucket in buckets:
             if (table, bucket) in self._owned:
@@ -87,7 +98,7 @@ class RowStore:
             self._owned.add((table, bucket))
 
     def release(self, buckets: Iterable[tuple[int, int]]) -> None:
-        """Gives buckets up; their rows stay where they are, for the next owner."""
+        """Gives up ownership of buckets. Their rows stay in the arena for the next owner."""
         for table, bucket in buckets:
             if (table, bucket) in self._owned:
                 self._owned.remove((table, bucket))
@@ -119,12 +130,12 @@ class RowStore:
     # --- keys to rows -----------------------------------------------------------------------------------------
 
     def rows_of(self, keys: Int64, bounds: Int64, create: bool, clock: int) -> Int64:
-        """Row numbers int64 [n] of keys int64 [n], of which keys[bounds[t]:bounds[t + 1]] are those of table t.
+        """The row numbers int64 [n] of keys int64 [n]; table t has keys[bounds[t] : bounds[t + 1]].
 
-        -1: no row (unknown, or sighted too rarely to be admitted); LEFT_OUT: no memory for one. A fixed table's key is
-        its row. With `create`, unknown ids of a dynamic table are sighted, and get rows with initial weights once
-        admitted. `clock` is samples trained so far. Raises IdOutOfRangeError, ArenaFullError, and ProtocolError for
-        buckets of others.
+        -1: no row (the id is unknown, or not seen often enough to be admitted); LEFT_OUT: no memory for a row. The key
+        of a fixed table is its row number. With `create`, unknown ids of a dynamic table are counted as seen, and get
+        rows with initial weights when they are admitted. clock: samples trained so far. Raises IdOutOfRangeError,
+        ArenaFullError, and ProtocolError when a row would have to be made in a bucket that this process does not own.
         """
         keys = kernel_ready(keys)
         rows = np.empty(len(keys), np.int64)
@@ -132,8 +143,8 @@ class RowStore:
         if bad >= 0:
             spec = self._arena.model.tables[int(np.searchsorted(bounds, bad, side="right")) - 1]
             raise IdOutOfRangeError(
-                f"row {keys[bad]} of table {spec.name!r} is outside [0, {spec.rows})",
-                hint=f"raise tables.{spec.name}.rows, or set its out_of_range to modulo",
+                f"row {keys[bad]} of table {spec.name!r} is out of range (0 to {spec.rows - 1})",
+                hint=f'set tables.{spec.name}.rows higher, or set tables.{spec.name}.out_of_range = "modulo"',
             )
         for table in self._tables:
             part = slice(int(bounds[table]), int(bounds[table + 1]))
@@ -156,7 +167,7 @@ class RowStore:
                 missing = np.flatnonzero(rows < 0)
                 try:
                     self._tables[table].create(keys, rows, stamp)
-                finally:  # when memory runs out some are made
+                finally:  # when memory runs out, some rows were made before the error
                     if self.on_made is not None:
                         made = rows[missing]
                         self.on_made(table, made[made >= 0])
@@ -164,14 +175,14 @@ class RowStore:
     # --- eviction ---------------------------------------------------------------------------------------------
 
     def evict_after(self, table: int) -> int:
-        """Rows of the table unseen for so many samples are to be dropped now; 0: none is."""
+        """The present age, in samples without a sighting, at which rows of the table are evicted; 0: never."""
         return self._arena.evict_after(table)
 
     def evict(self, table: int, bucket: int, clock: int) -> int:
-        """Evicts rows unseen for the table's `evict_after`. Returns how many.
+        """Evicts the rows of a bucket that were not seen for the table's `evict_after`. Returns their number.
 
-        Their row numbers are reused after `confirm_grace` was called twice. Nothing happens to fixed tables and to
-        those that do not evict now.
+        Their row numbers are reused after `confirm_grace` was called twice. Fixed tables, and tables whose age is 0,
+        are not changed. clock: samples trained so far.
         """
         self._require_owned(table, bucket)
         age = self.evict_after(table) if table in self._tables else 0
@@ -182,27 +193,28 @@ class RowStore:
         return self._tables[table].evict(bucket, last_seen)
 
     def note_round(self, evicted: int) -> None:
-        """A round of a table is over: so many rows of it were dropped."""
+        """Notes in the memory board that a round over a table has evicted `evicted` rows."""
         self._arena.allowance.note_evicted(evicted)
 
     @property
     def needs_grace(self) -> bool:
-        """Whether memory waits for `confirm_grace`: evicted rows, or the outgrown half of an index."""
+        """Whether evicted rows, or an old generation of an index, wait for `confirm_grace` to be reused."""
         return any(table.needs_grace for table in self._tables.values())
 
     def confirm_grace(self) -> None:
-        """Every reader has finished the batches it had looked up before the previous call."""
+        """A grace period is over: every reader has finished the batches it had looked up before the previous call."""
         for table in self._tables.values():
             table.confirm_grace()
 
     # --- copies -----------------------------------------------------------------------------------------------
 
     def snapshot_bucket(self, table: int, bucket: int, copy: Callable[[Block], Block] = np.copy) -> list[BucketBlock]:
-        """Copies of everything a bucket holds; n = rows of a fixed bucket, rows ever handed out of a dynamic one.
+        """Copies of everything that an owned bucket holds. n: all rows of a fixed bucket; of a dynamic bucket the rows
+        that were ever handed out.
 
-        rows float32 (or bfloat16 as uint16) [n, padded_dim] and state float32 [n] or [n, padded_dim] per embedding; ids
-        int64 [n] and seen uint32 [n] of a dynamic table (`seen` 0: the row is free). Sightings of ids not admitted are
-        not part of it.
+        Per embedding: rows float32, or bfloat16 as uint16, [n, padded_dim]; state float32 [n] or [n, padded_dim]. Per
+        dynamic table: ids int64 [n] and seen uint32 [n] (0: the row is free). Sightings of ids that are not admitted
+        are not included. copy: makes the copy of an array.
         """
         self._require_owned(table, bucket)
         layout, blocks = self._arena.layout, list[BucketBlock]()
@@ -221,9 +233,9 @@ class RowStore:
         return blocks
 
     def restore_bucket(self, table: int, bucket: int, blocks: Sequence[tuple[str, int, Block]]) -> None:
-        """Takes the bucket over, if need be, and makes a snapshot's blocks its content, whatever it held before.
+        """Adopts the bucket if necessary, and replaces its content by the blocks of a snapshot.
 
-        Raises CheckpointError for blocks that are missing or do not fit, and ArenaFullError.
+        Raises CheckpointError for blocks that are missing or do not fit, before the content changes; ArenaFullError.
         """
         self.adopt([(table, bucket)], initialise=False)
         layout, given = self._arena.layout, {(kind, owner): array for kind, owner, array in blocks}
@@ -256,7 +268,7 @@ class RowStore:
             allocate_bucket(self._arena, table, bucket)
 
     def _note_filled(self, table: int, bucket: int) -> None:
-        """Of a fixed table."""
+        """Marks a bucket of a fixed table as filled."""
         header, rows = self._arena.header(table, bucket), self._arena.layout.bucket_rows(table, bucket)
         header[index.ALLOCATED_ROWS] = header[index.NEXT_ROW] = header[index.LIVE_ROWS] = rows
         announce(header, index.FILLED, 1)
@@ -264,16 +276,17 @@ class RowStore:
     # --- moves between hosts ------------------------------------------------------------------------------------
 
     def begin_move(self, table: int, bucket: int, rows: int) -> None:
-        """Makes the first `rows` of a bucket safe to touch, which comes here but is another process' still; whatever
-        this arena held of it counts no more. May be called again with more rows. Raises ArenaFullError."""
+        """Makes the first `rows` of a bucket safe to touch. The bucket moves to this host but still has another owner;
+        anything that this arena holds of it becomes invalid (FILLED 0). May be called again with more rows. Raises
+        ArenaFullError, and ProtocolError for an owned bucket."""
         if self.owns(table, bucket):
-            raise ProtocolError(f"bucket {bucket} of table {table} is this process' own: nothing can be copied into it")
+            raise ProtocolError(f"bucket {bucket} of table {table} is owned by this process: no rows are copied in")
         announce(self._arena.header(table, bucket), index.FILLED, 0)
         self._make_room(table, bucket, rows)
 
     def end_move(self, table: int, bucket: int, ids: Int64, seen: npt.NDArray[np.uint32], heat: int) -> None:
-        """Its rows are all written: the bucket is this process' own. ids int64 and seen uint32 [rows] of a dynamic
-        table. Raises ArenaFullError."""
+        """Adopts a moved bucket whose rows are all written. ids int64 [rows] and seen uint32 [rows]: of a dynamic
+        table; heat: its count of requested keys. Raises ArenaFullError."""
         self.adopt([(table, bucket)], initialise=False)
         if table in self._tables:
             self._tables[table].restore_ids(bucket, ids, seen)
@@ -282,9 +295,10 @@ class RowStore:
         self._arena.header(table, bucket)[index.HEAT] = heat
 
     def forget(self, table: int, bucket: int) -> None:
-        """Gives the memory of a bucket back that is another host's now."""
+        """Frees the memory of a bucket that is now on another host, or whose rows are out of date. Raises ProtocolError
+        for an owned bucket."""
         if self.owns(table, bucket):
-            raise ProtocolError(f"bucket {bucket} of table {table} is this process' own: it is not forgotten")
+            raise ProtocolError(f"bucket {bucket} of table {table} is owned by this process: it is not freed")
         free_bucket(self._arena, table, bucket)
 
     def _block(
@@ -305,7 +319,7 @@ class RowStore:
             saved, wanted = _PRECISIONS[array.dtype], _PRECISIONS[dtype]
             name = self._arena.model.tables[table].name
             raise CheckpointError(
-                f"{where} holds {saved} rows, the job wants {wanted} ones",
+                f"{where} holds {saved} rows, but the job has {wanted} rows",
                 hint=f'set tables.{name}.precision = "{saved}"',
             )
         fits = len(array.shape) == len(shape)
@@ -315,7 +329,7 @@ class RowStore:
         return array
 
     def copy_bytes(self) -> int:
-        """What `snapshot_bucket` of all owned buckets comes to."""
+        """The size in bytes of `snapshot_bucket` for all owned buckets."""
         bytes_per_row = {
             table.index: sum(
                 e.bytes_per_element * e.padded_dim + 4 * e.state_floats_per_row
@@ -331,5 +345,5 @@ class RowStore:
 
 
 def _as(array: Block, scalar: type[Scalar]) -> npt.NDArray[Scalar]:
-    """The array for a kernel; its dtype was checked."""
+    """The array in the kernel's form. Its dtype was checked before."""
     return kernel_ready(array.astype(scalar, copy=False))

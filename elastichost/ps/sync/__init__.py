@@ -1,6 +1,6 @@
 """Sync mode at the dense owner.
 
 Modules:
-    step_board     the micro-batches of a step; sans-IO
-    step_service   commits a step when it has all of them
+    step_board     collects the micro-batches of the open step; sans-IO
+    step_service   commits a step when it has all its micro-batches
 """

@@ -1,7 +1,21 @@
-"""Sync mode, at the dense owner: the micro-batches of the step that is under way, and who waits for it. Sans-IO.
+"""Sync mode, at the dense owner: the micro-batches of the open step, and the workers that wait for its commit. Sans-IO.
 
-Nothing here outlives its PS: whoever takes over is another incarnation, the shard map gets another epoch, and then the
-crew computes the step again.
+Rules
+1. Only one step is open. The first message of another step drops what is kept of the step before.
+2. A micro-batch counts once: a second push of it is ignored, because it has the same bits.
+3. The step's gradient exists when all its micro-batches are there. They are added in the order of their numbers, not of
+   their arrival; floating-point addition depends on the order, so this makes the bits the same in every run. Buffers
+   (running means) are averaged, weighted by samples, in float64.
+4. A micro-batch that is left out counts when its push with `is_left_out` has come. Until then the step stays open, so
+   it cannot commit while a PS still holds rows of that micro-batch.
+5. A worker has one waiting request; a newer one replaces it. It is due when its step is not beyond the open step.
+
+Inputs: pushes (`stage`), left-out notices (`leave_out`), requests to begin a step (`wait`), new shard maps (`forget`),
+the number of the open step (`due`). Outputs: the step's gradient, and the requests to answer. The caller commits.
+
+This state is in memory only. When the PS is killed, its successor is another incarnation under a new shard map epoch;
+the workers ask it which step is open and compute that step again. Nothing is lost, because nothing of an uncommitted
+step has changed a row or a parameter.
 """
 
 from __future__ import annotations
@@ -21,7 +35,8 @@ Float32 = npt.NDArray[np.float32]
 
 @dataclass(frozen=True, slots=True)
 class StepGradient:
-    """A step's gradient: float32 [elements] (gradients summed, buffers averaged), and what it accounts for."""
+    """A step's gradient, vector float32 [elements] (gradients summed, buffers averaged), and the positions, samples and
+    loss that it accounts for."""
 
     vector: Float32
     lease_id: int
@@ -38,7 +53,7 @@ class StepGradient:
 
 @dataclass(frozen=True, slots=True)
 class StepWaiter:
-    """Answer this request when the step may begin."""
+    """A request to answer when `step` may begin."""
 
     peer: bytes
     request: int
@@ -47,7 +62,8 @@ class StepWaiter:
 
 @dataclass(slots=True)
 class StepBoard:
-    """`parameters`: how many of a vector's elements are gradients; the rest are buffers."""
+    """The board of the open step. parameters: the first `parameters` elements of a vector are gradients, the rest are
+    buffers."""
 
     parameters: int
     _step: int = 0
@@ -56,7 +72,7 @@ class StepBoard:
     _waiters: list[StepWaiter] = field(default_factory=list)
 
     def forget(self) -> None:
-        """The shard map has changed: nothing of the present step counts, and whoever waits will ask again."""
+        """The shard map has changed: drops the open step and all waiting requests. The workers will ask again."""
         self._clear()
         self._waiters.clear()
 
@@ -70,19 +86,25 @@ class StepBoard:
             self._clear()
 
     def leave_out(self, step: int, micro: int) -> None:
-        """Nothing is trained of this micro-batch: what has come of it is dropped, and what may still come is ignored.
-        The step waits for the push that says so, which comes when no PS has rows of it any more."""
+        """Leaves a micro-batch out: drops its push, and ignores later pushes of it except the one with `is_left_out`.
+        The step waits for that push, which the worker sends when no PS has rows of the micro-batch any more."""
         self._begin(step)
-        if micro not in self._left_out:  # else the push that says so may have come
+        if micro not in self._left_out:  # otherwise the push with `is_left_out` may have come already: keep it
             self._left_out.add(micro)
             self._micros.pop(micro, None)
 
     def stage(self, message: DensePushMsg, vector: Float32) -> StepGradient | None:
-        """Takes a micro-batch of the present step; float32 [elements] is kept. The step's gradient once all are there.
-        One that came before is ignored: it was the same. Raises ProtocolError for micro-batches that cannot be."""
+        """Takes a micro-batch of the open step; vector float32 [elements] is kept. A repeated one is ignored.
+
+        Returns the step's gradient when this was the last missing micro-batch, otherwise None. Raises ProtocolError for
+        a number outside the step.
+        """
         self._begin(message.step)
         if not 0 <= message.micro < message.micros or len(self._micros) > message.micros:
-            raise ProtocolError(f"micro-batch {message.micro} of {message.micros} of step {message.step}")
+            raise ProtocolError(
+                f"micro-batch {message.micro} of {message.micros} of step {message.step}: the number is out of range, "
+                f"or {len(self._micros)} micro-batches came already"
+            )
         if message.micro in self._left_out and not message.is_left_out:
             return None
         if message.micro not in self._micros:
@@ -94,8 +116,7 @@ class StepBoard:
         return gradient
 
     def _sum(self) -> StepGradient:
-        """In the order of the micro-batches, so that the bits do not depend on who was first. Buffers (running means)
-        are averaged by samples."""
+        """The sum of the micro-batches in the order of their numbers; buffers are averaged, weighted by samples."""
         pushes = [self._micros[micro] for micro in sorted(self._micros)]
         first, last = pushes[0][0], pushes[-1][0]
         vector = pushes[0][1].copy()
@@ -123,12 +144,12 @@ class StepBoard:
         )
 
     def wait(self, waiter: StepWaiter) -> None:
-        """One request of a peer waits: a newer one takes its place."""
+        """Adds a waiting request. It replaces an older request of the same peer."""
         self._waiters = [known for known in self._waiters if known.peer != waiter.peer]
         self._waiters.append(waiter)
 
     def due(self, step: int) -> tuple[StepWaiter, ...]:
-        """Who may go on, now that `step` is the first that is not committed."""
+        """Removes and returns the requests to answer now. step: the first step that is not committed."""
         due = tuple(waiter for waiter in self._waiters if waiter.step <= step)
         self._waiters = [waiter for waiter in self._waiters if waiter.step > step]
         return due

@@ -1,4 +1,24 @@
-"""Sync mode at the dense owner: micro-batches come in, a step is committed when it has all of them."""
+"""Sync mode at the dense owner: takes micro-batches, and commits a step when it has all of them.
+
+Rules
+1. The open step has the number of the dense vector's version. One publication of the dense vector commits it, together
+   with the crew's applied record and its samples; the next step is open from then on.
+2. A micro-batch counts only under the present shard map epoch. A new epoch drops everything that is not committed.
+3. A micro-batch of an earlier step is acknowledged as a duplicate: its step is committed. One of a later step, or under
+   another shard map, is refused; its worker asks again which step is open.
+4. After a commit this PS applies its own staged rows of the step before it answers the waiting workers.
+
+Theory of operation. For step s, in this order:
+
+    micro-batches complete (held) -> record of applied.bin -> dense half written -> published (committed: version s + 1)
+    -> this PS applies its staged rows of s -> waiting workers are answered -> their pulls and pushes for s + 1 make the
+    other PS apply their rows of s
+
+Without space on the disk for the record the step stays held, and `commit_held` is called again. A kill before the
+publication loses the held step: the crew computes it again under the successor, and the record is overwritten. A kill
+after it leaves staged rows of a committed step: the successor applies them when it becomes the dense owner
+(`ServerLoop._apply_own_commits`), the other PS with the next message for step s + 1, a snapshot or a new shard map.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +46,7 @@ __all__ = ["StepService"]
 
 
 class StepService:
-    """The version of the dense vector is the step under way."""
+    """Answers the messages of steps. The version of the dense vector is the number of the open step."""
 
     def __init__(
         self,
@@ -42,13 +62,13 @@ class StepService:
         self._parameters = spec.parameters
         self._board = StepBoard(spec.parameters)
         self._epoch = 0
-        self._held: tuple[int, StepGradient] | None = None  # a step that is complete, for which the disk has no space
+        self._held: tuple[int, StepGradient] | None = None  # the open step, complete but not committed (no disk space)
 
     def push(
         self, peer: bytes, sender: ProcessId, message: DensePushMsg, frames: Sequence[memoryview]
     ) -> list[Outgoing]:
-        """A micro-batch of the step under way; one of a step before is acknowledged as well: it was committed. Raises
-        ProtocolError."""
+        """Takes a micro-batch of the open step, and commits the step when it was the last one. A micro-batch of an
+        earlier step is acknowledged as a duplicate. Raises ProtocolError."""
         step = self._dense.version()
         if message.step > step or (message.step == step and not self._is_current(message.shard_map_epoch)):
             return [self._retry(peer, message.request)]
@@ -65,7 +85,7 @@ class StepService:
         if message.step < step:
             return [acknowledged]
         if self._held is not None:
-            return [acknowledged]  # it came before: the step has all its micro-batches
+            return [acknowledged]  # a repeated push: the held step has all its micro-batches
         vector = float32_frame(frames, 0, self._elements)
         require_finite(vector[: self._parameters], str(sender))
         gradient = self._board.stage(message, vector)
@@ -77,8 +97,8 @@ class StepService:
         return [acknowledged]
 
     def commit_held(self) -> list[Outgoing]:
-        """Commits the step that has all its micro-batches, if there is one; those who wait for the next one are told.
-        Raises DiskFullError: it is held until there is space."""
+        """Commits the held step, if there is one, and answers the workers that wait for the next one. Raises
+        DiskFullError when there is no space yet; the step stays held."""
         if self._held is None or not self._is_current(self._session.shard_map_epoch) or self._held is None:
             return []
         step, gradient = self._held
@@ -89,24 +109,28 @@ class StepService:
         return self._reached()
 
     def leave_out(self, message: PushMsg) -> bool:
-        """A micro-batch that workers died on, of the step under way. False: it is too late, or under an older map. Then
-        no other PS may hear of it: it would drop rows of a step that is committed with them."""
+        """Leaves out a micro-batch of the open step, on which workers died. False: the step is committed or about to
+        be, or the message is under another shard map.
+
+        After False the worker must not notify the other PS: they would drop rows of a step that is committed with them.
+        """
         if message.step != self._dense.version() or not self._is_current(message.shard_map_epoch):
             return False
         if self._held is not None:
-            return False  # it is about to be committed
+            return False  # the step is complete and about to be committed
         self._board.leave_out(message.step, message.micro)
         return True
 
     def ask(self, peer: bytes, message: StepAskMsg) -> list[Outgoing]:
-        """Answered when the step may begin."""
+        """Takes a request to begin a step. It is answered when the step is open or over."""
         if not self._is_current(message.shard_map_epoch):
             return [self._retry(peer, message.request)]
         self._board.wait(StepWaiter(peer, message.request, message.step))
         return self._reached()
 
     def _is_current(self, shard_map_epoch: int) -> bool:
-        """What was staged under another shard map counts no more, from the first moment that this one is known."""
+        """Whether this is the present shard map epoch. The first call under a new epoch drops all that was collected
+        under the older one."""
         if self._epoch != self._session.shard_map_epoch:
             self._epoch = self._session.shard_map_epoch
             self._board.forget()
@@ -115,7 +139,9 @@ class StepService:
 
     def _retry(self, peer: bytes, request: int) -> Outgoing:
         epoch = self._session.shard_map_epoch
-        return Outgoing(peer, RetryMsg(request=request, reason=f"this PS has shard map {epoch}", shard_map_epoch=epoch))
+        return Outgoing(
+            peer, RetryMsg(request=request, reason=f"this PS has shard map epoch {epoch}", shard_map_epoch=epoch)
+        )
 
     def _reached(self) -> list[Outgoing]:
         step = self._dense.version()

@@ -1,4 +1,10 @@
-"""A PS' part in moves between hosts, both as the one that has a bucket and as the one that gets it."""
+"""The part of a PS in moves between hosts, both as source and as target of buckets.
+
+Order of a move, seen from here: Measure (source) -> Copy (target fetches; the source goes on serving) -> the shard map
+of the hand-over: the source releases, the target fetches the last changes, compares checksums and adopts (`take_over`)
+-> Forget (source frees the memory). Keep instead of Forget ends an aborted move. The source keeps all rows until
+Forget, which the supervisor sends only after the move is committed in its journal.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +41,7 @@ Key = tuple[int, int]  # (table, bucket)
 
 
 class BucketTransfers:
-    """send: to the supervisor."""
+    """The moves of one PS. send: sends a control message to the supervisor."""
 
     def __init__(
         self,
@@ -52,11 +58,11 @@ class BucketTransfers:
         self._source = BucketSource(arena, changed, store.owns)
         self._mover = BucketReceiver(self._rows, store, caller.connect)
         self._awaited: Collection[Key] = ()
-        self._to_forget: dict[int, set[Key]] = {}  # request -> buckets that are this process' own still
+        self._to_forget: dict[int, set[Key]] = {}  # request -> buckets to free when this process has released them
 
     @property
     def clients(self) -> tuple[DataClient, ...]:
-        """To be waited for."""
+        """The connections to wait on."""
         return self._mover.clients
 
     def close(self) -> None:
@@ -65,14 +71,14 @@ class BucketTransfers:
     # --- other PS -------------------------------------------------------------------------------------------
 
     def answer(self, peer: bytes, envelope: Envelope[DataMessage]) -> list[Outgoing]:
-        """To a PS. Raises ProtocolError: it may send nothing but BucketFetchMsg."""
+        """The answer to a request of another PS. Raises ProtocolError for any message except BucketFetchMsg."""
         sender, message = envelope.sender, envelope.message
         if sender is None or not isinstance(message, BucketFetchMsg):
             raise ProtocolError(f"{sender} sent a {type(message).__name__}: a PS may only fetch buckets from another")
         return self._source.handle(peer, sender, message)
 
     def turn(self, now_s: float) -> bool:
-        """Goes on with what is being fetched. True: what `take_over` waits for is whole now."""
+        """Goes on fetching buckets. True: the buckets that `take_over` waits for are whole now."""
         if not self._mover.fetches:
             return False
         try:
@@ -89,7 +95,7 @@ class BucketTransfers:
     # --- the supervisor -------------------------------------------------------------------------------------
 
     def handle(self, order: MoveOrder) -> None:
-        """Raises ProtocolError for buckets that there are not."""
+        """Handles an order of the supervisor. Raises ProtocolError for a bucket that does not exist."""
         match order:
             case MeasureBucketsMsg(request=request, buckets=buckets):
                 self._check(buckets)
@@ -97,7 +103,7 @@ class BucketTransfers:
                 self._send(BucketsMeasuredMsg(request, sizes))
             case CopyBucketsMsg(copy=number, moves=moves):
                 self._check([(move.table, move.bucket) for move in moves])
-                # What is its own has come already; the incarnation it came from has been replaced since.
+                # An owned bucket has moved here already; the order is repeated because its source was replaced.
                 self._mover.copy(number, [move for move in moves if not self._store.owns(move.table, move.bucket)])
             case KeepBucketsMsg(buckets=buckets):
                 self._source.end(buckets)
@@ -109,10 +115,11 @@ class BucketTransfers:
     def _check(self, buckets: Iterable[Key]) -> None:
         for table, bucket in buckets:
             if not self._rows.is_bucket(table, bucket):
-                raise ProtocolError(f"the supervisor names bucket {bucket} of table {table}: there is none")
+                raise ProtocolError(f"the supervisor names bucket {bucket} of table {table}, which does not exist")
 
     def forget(self) -> None:
-        """What is not this process' own and was to be forgotten is. Call it when buckets were let go."""
+        """Frees the buckets of Forget orders that this process does not own any more. Call it after buckets were
+        released."""
         for request, buckets in list(self._to_forget.items()):
             self._mover.drop(buckets)
             if any(self._store.owns(*key) for key in buckets):
@@ -125,8 +132,11 @@ class BucketTransfers:
             self._send(ForgottenMsg(request))
 
     def take_over(self, buckets: Collection[Key]) -> bool:
-        """These have moved to this process. False: they are not whole yet, and `turn` will tell when they are; or they
-        do not fit, and the supervisor will call them back."""
+        """Adopts buckets that move to this process by the present hand-over.
+
+        False: they are not whole yet, and `turn` returns True when they are; or there is no memory for them, and the
+        supervisor, which receives the error, aborts the move.
+        """
         if not self._mover.are_whole(buckets):
             self._awaited = buckets
             self._mover.freeze(buckets)

@@ -1,6 +1,6 @@
-"""The rows of one bucket, read and written in parts: what travels when it moves to another host, and its checksum.
+"""Reads and writes the rows of one bucket in parts, as they travel when it moves to another host, with checksums.
 
-A part is a list of arrays: for each embedding of the table its rows, then its optimizer state if it has some. Rows are
+A part is a list of arrays: for each embedding of the table its rows, then its optimizer state if it has one. Rows are
 counted within the bucket.
 """
 
@@ -26,18 +26,18 @@ Array = npt.NDArray[np.generic]
 Int64 = npt.NDArray[np.int64]
 UInt32 = npt.NDArray[np.uint32]
 
-ID_BYTES = 12  # of a row of a dynamic table: id and stamp
+ID_BYTES = 12  # id (8) and stamp (4) of a row of a dynamic table
 
 
 def checksum(arrays: Iterable[Frame], before: int = 0) -> int:
-    """crc32 of the arrays one behind the other."""
+    """crc32 of the concatenated arrays. before: the crc32 of what comes before them."""
     for array in arrays:
         before = zlib.crc32(cast(Buffer, array), before)
     return before
 
 
 class BucketRows:
-    """Reads and writes an arena's buckets, whoever owns them; who may is its caller's law."""
+    """Reads and writes buckets of an arena. It does not check ownership; its callers do."""
 
     def __init__(self, arena: Arena) -> None:
         self._arena = arena
@@ -47,14 +47,14 @@ class BucketRows:
         return 0 <= table < len(tables) and 0 <= bucket < tables[table].buckets
 
     def is_filled(self, table: int, bucket: int) -> bool:
-        """Whether this arena holds its rows."""
+        """Whether this arena holds the bucket's rows."""
         return bool(load_word(self._arena.header(table, bucket), index.FILLED))
 
     def is_dynamic(self, table: int) -> bool:
         return self._arena.model.tables[table].is_dynamic
 
     def rows(self, table: int, bucket: int) -> int:
-        """Rows ever handed out; all those of a fixed bucket."""
+        """The number of rows ever handed out; of a fixed bucket the number of all its rows."""
         if self.is_dynamic(table):
             return int(self._arena.header(table, bucket)[index.NEXT_ROW])
         return self._arena.layout.bucket_rows(table, bucket)
@@ -63,19 +63,19 @@ class BucketRows:
         return int(self._arena.header(table, bucket)[index.HEAT])
 
     def row_bytes(self, table: int) -> int:
-        """Of weights and optimizer state in all embeddings."""
+        """Bytes of one row: weights and optimizer state in all embeddings of the table."""
         return sum(
             e.bytes_per_element * e.padded_dim + 4 * e.state_floats_per_row
             for e in self._arena.model.embeddings_of(table)
         )
 
     def bucket_bytes(self, table: int, bucket: int) -> int:
-        """What has to travel of a bucket."""
+        """Bytes to send when the bucket moves."""
         of_row = self.row_bytes(table) + ID_BYTES * self.is_dynamic(table)
         return self.rows(table, bucket) * of_row
 
     def _views(self, table: int, bucket: int) -> list[Array]:
-        """What a part consists of, of all row numbers of the bucket."""
+        """Views of the bucket's rows in the order of a part's arrays."""
         layout, views = self._arena.layout, list[Array]()
         first, rows = layout.bucket_first_row(table, bucket), layout.bucket_rows(table, bucket)
         for e in self._arena.model.embeddings_of(table):
@@ -85,28 +85,30 @@ class BucketRows:
         return views
 
     def read(self, table: int, bucket: int, which: slice | Int64) -> list[Array]:
-        """Copies of these rows, each of which must be safe to touch."""
+        """Copies of these rows. Their memory must be allocated."""
         return [np.array(view[which], order="C") for view in self._views(table, bucket)]
 
     def write(self, table: int, bucket: int, which: slice | Int64, count: int, frames: Sequence[memoryview]) -> None:
-        """What `read` gave becomes the content of these rows, `count` in all, each safe to touch. Raises
-        ProtocolError."""
+        """Writes the arrays of `read` into these rows. count: their number; their memory must be allocated. Raises
+        ProtocolError for a wrong number or size of arrays."""
         views = self._views(table, bucket)
         if len(frames) != len(views):
-            raise ProtocolError(f"{len(frames)} arrays came of bucket {bucket} of table {table}, not {len(views)}")
+            raise ProtocolError(f"bucket {bucket} of table {table}: {len(frames)} arrays came, expected {len(views)}")
         for view, frame in zip(views, frames, strict=True):
             shape = (count, *view.shape[1:])
             size_bytes = int(np.prod(shape)) * view.itemsize
             if frame.nbytes != size_bytes:
-                raise ProtocolError(f"{count} rows of table {table} came as {frame.nbytes} bytes, not {size_bytes}")
+                raise ProtocolError(
+                    f"{count} rows of table {table} came as {frame.nbytes} bytes, expected {size_bytes} bytes"
+                )
             view[which] = np.frombuffer(frame, view.dtype).reshape(shape)
 
     def ids(self, table: int, bucket: int, part: slice) -> tuple[Int64, UInt32]:
-        """(ids int64, stamps uint32) of some rows of a dynamic table, copies."""
+        """Copies of (ids int64, stamps uint32) of some rows of a dynamic table."""
         first = self._arena.layout.bucket_first_row(table, bucket)
         rows = slice(first + part.start, first + part.stop)
         return self._arena.ids_view(table)[rows].copy(), self._arena.seen_view(table)[rows].copy()
 
     def checksum(self, table: int, bucket: int, part: slice, ids: Iterable[Frame]) -> int:
-        """crc32 of some rows, and of their ids and stamps, if there are any."""
+        """crc32 of some rows, followed by their ids and stamps if the table has them."""
         return checksum(ids, checksum(view[part] for view in self._views(table, bucket)))

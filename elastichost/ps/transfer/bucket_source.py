@@ -1,7 +1,13 @@
-"""The PS that has a bucket another host's PS copies: answers with its rows, and knows which have changed since.
+"""The source of moves: answers with the rows of a bucket that another host's PS copies, and flags rows that change.
 
-It serves its bucket meanwhile. When it has let go of it nothing changes any more: then ids, stamps and checksums are
-given out. A request may come late, twice, or after a later one; the numbers of requests tell.
+Rules
+1. The source goes on serving the bucket while it is copied. A row is flagged when it changes; the flag is cleared
+   just before the row is read for an answer.
+2. Ids, stamps and checksums are sent only after the source has released the bucket, because then nothing changes.
+3. A request whose number is not greater than the last one of that PS incarnation is ignored: it came late or twice.
+4. The changed rows of the last answer are kept; `again` in the next request flags them again.
+
+The flags are only in memory. A successor of a killed source refuses the copy finally, and the target starts it anew.
 """
 
 from __future__ import annotations
@@ -31,14 +37,15 @@ MAX_PART_BYTES = 4 << 20
 
 @dataclass(slots=True)
 class _Copy:
-    """A bucket that is being copied by `target`. `sent`: the changed rows of the last answer, which may not arrive."""
+    """A bucket that `target` copies. sent: the changed rows of the last answer, which may get lost."""
 
     target: ProcessId
     sent: Int64 = field(default_factory=lambda: np.zeros(0, np.int64))
 
 
 class BucketSource:
-    """is_owned: whether a (table, bucket) is this process' own, so that its rows still change."""
+    """Answers the fetch requests of other PS. is_owned: whether this process owns (table, bucket), so that its rows may
+    still change."""
 
     def __init__(self, arena: Arena, changed: ChangedRows, is_owned: Callable[[int, int], bool]) -> None:
         self._rows, self._changed, self._is_owned = BucketRows(arena), changed, is_owned
@@ -46,11 +53,14 @@ class BucketSource:
         self._newest: dict[int, tuple[int, int]] = {}  # PS -> (incarnation, its last request)
 
     def handle(self, peer: bytes, sender: ProcessId, message: BucketFetchMsg) -> list[Outgoing]:
-        """The answer, if one is due. Raises ProtocolError for a request that cannot be."""
+        """The answer; none for an old request. Raises ProtocolError for a bucket or row that does not exist."""
         if not self._rows.is_bucket(message.table, message.bucket) or message.start < 0:
-            raise ProtocolError(f"{sender} wants rows {message.start} of bucket {message.bucket} of {message.table}")
+            raise ProtocolError(
+                f"{sender} requests rows from {message.start} on of bucket {message.bucket} of table {message.table}, "
+                "which do not exist"
+            )
         if (sender.incarnation, message.request) <= self._newest.get(sender.index, (0, 0)):
-            return []  # late, or a second time: what was copied by then may have changed since
+            return []  # a late or repeated request: rows sent since then may have changed
         self._newest[sender.index] = (sender.incarnation, message.request)
         key = (message.table, message.bucket)
         if not self._rows.is_filled(*key):
@@ -59,14 +69,14 @@ class BucketSource:
             return [self._open(peer, sender, message)]
         copy = self._copies.get(key)
         if copy is None or copy.target != sender:
-            return [_refused(peer, message, f"the copying of bucket {key} by {sender} was never begun", final=True)]
+            return [_refused(peer, message, f"{sender} has not opened the copy of bucket {key} here", final=True)]
         if message.what == "check" and self._is_owned(*key):
             return [_refused(peer, message, f"bucket {key} may still change", final=False)]
         part, frames = self._part(message, copy)
         return [Outgoing(peer, part, frames)]
 
     def end(self, buckets: Iterable[tuple[int, int]]) -> None:
-        """They are not copied any more."""
+        """Ends the copies of these buckets, and stops flagging their rows."""
         for key in buckets:
             if self._copies.pop(key, None) is not None:
                 self._changed.leave(*key)
@@ -98,7 +108,9 @@ class BucketSource:
     def _require_small(self, message: BucketFetchMsg, part: slice) -> None:
         of_row = self._rows.row_bytes(message.table) + ID_BYTES
         if message.what != "changed" and (part.stop - part.start - 1) * of_row > MAX_PART_BYTES:
-            raise ProtocolError(f"{part.stop - part.start} rows of {of_row} bytes are no part of a bucket")
+            raise ProtocolError(
+                f"{part.stop - part.start} rows of {of_row} bytes: a part has at most {MAX_PART_BYTES} bytes"
+            )
 
     def _changes(self, message: BucketFetchMsg, copy: _Copy, rows: int) -> tuple[slice, int, list[Frame]]:
         table, bucket = message.table, message.bucket

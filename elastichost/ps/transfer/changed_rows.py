@@ -1,4 +1,4 @@
-"""Which rows have changed since they were copied, of tables that have buckets on their way to another host."""
+"""Flags the rows that changed since they were copied, for tables that have buckets moving to another host."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ Int64 = npt.NDArray[np.int64]
 
 
 class ChangedRows:
-    """A flag for each row number of such tables. Costs nothing while there are none.
+    """One flag for each row number of a table that has a moving bucket; no cost while there is none.
 
-    Memory is virtual until a row is flagged. Of the other buckets of such a table rows are flagged as well, in vain.
+    A page of flags takes memory only when a row in it is flagged. Rows of the table's other buckets are flagged, too;
+    these flags are not used.
     """
 
     def __init__(self, layout: ArenaLayout) -> None:
@@ -26,41 +27,41 @@ class ChangedRows:
         self._followed: set[tuple[int, int]] = set()
 
     def follow(self, table: int, bucket: int, rows: int) -> None:
-        """From now on, beginning with none changed. rows: so many the bucket has."""
+        """Starts to follow a bucket, with no row flagged. rows: the number of its rows."""
         self._followed.add((table, bucket))
         if table not in self._flags:
             self._flags[table] = _flags(self._layout.row_space(table))
         self.clear(table, bucket, slice(0, rows))
 
     def leave(self, table: int, bucket: int) -> None:
-        """Nobody wants to know any more."""
+        """Stops following a bucket."""
         self._followed.discard((table, bucket))
         if not any(followed == table for followed, _ in self._followed):
             self._flags.pop(table, None)
 
     def changed(self, rows: Int64, bounds: Int64) -> None:
-        """Row numbers int64 that were updated; those of table t are rows[bounds[t] : bounds[t + 1]]."""
+        """Flags row numbers int64 that were updated; table t has rows[bounds[t] : bounds[t + 1]]."""
         for table, flags in self._flags.items():
             flags[rows[bounds[table] : bounds[table + 1]]] = True
 
     def made(self, table: int, rows: Int64) -> None:
-        """Row numbers int64 that hold initial weights now."""
+        """Flags row numbers int64 that were made just now, with initial weights."""
         flags = self._flags.get(table)
         if flags is not None:
             flags[rows] = True
 
     def clear(self, table: int, bucket: int, part: slice) -> None:
-        """These rows of the bucket were copied just now."""
+        """Clears the flags of these rows of the bucket: they are copied now."""
         first = self._layout.bucket_first_row(table, bucket)
         self._flags[table][first + part.start : first + part.stop] = False
 
     def mark(self, table: int, bucket: int, rows: Int64) -> None:
-        """These rows of the bucket (int64, counted within it) were not copied after all."""
+        """Flags rows of the bucket again (int64, counted within it): the copy of them did not arrive."""
         self._flags[table][self._layout.bucket_first_row(table, bucket) + rows] = True
 
     def take(self, table: int, bucket: int, part: slice, most: int) -> tuple[Int64, int]:
-        """(rows that have changed in this part of the bucket, counted within it, int64, at most so many; how many more
-        there are). They count as copied now."""
+        """(flagged rows in this part of the bucket, int64, counted within it, at most `most`; the number of further
+        ones). Clears the flags of the returned rows."""
         first = self._layout.bucket_first_row(table, bucket)
         flags = self._flags[table][first + part.start : first + part.stop]
         found = np.flatnonzero(flags)
@@ -69,6 +70,6 @@ class ChangedRows:
 
 
 def _flags(rows: int) -> npt.NDArray[np.bool_]:
-    """All False; a page takes memory when something in it is flagged. (numpy's own zeros ask for huge pages: a bucket
-    of a few rows would take 2 MB.)"""
+    """bool [rows], all False. A page takes memory when a flag in it is set. (numpy's own zeros request huge pages, so a
+    bucket of a few rows would take 2 MB.)"""
     return np.frombuffer(mmap.mmap(-1, max(1, rows), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS), np.bool_)

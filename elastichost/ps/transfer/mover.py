@@ -1,7 +1,15 @@
-"""The PS that buckets of other hosts move to: fetches them from the PS that have them, while it serves its own.
+"""The target of moves: fetches buckets from PS of other hosts while it serves its own buckets.
 
-A request whose answer does not come, or is damaged, is sent again under another number, so that a late answer is never
-taken for the newest.
+Rules
+1. Only the newest CopyBucketsMsg counts. Its buckets are fetched; copies of other buckets, or from other incarnations,
+   are dropped.
+2. Each request has a new, greater number. A request without an answer in time, and one whose answer is damaged, is
+   repeated under another number, so a late answer is never taken for the newest one.
+3. To one source, one request is outstanding while workers use the bucket, up to four when they wait for it (frozen).
+4. Nothing of a copy counts before the bucket is adopted (`complete`): until then it belongs to the source.
+
+A kill of the source: the supervisor names its successor's incarnation in a new CopyBucketsMsg, and the copy starts
+again. A kill of the target: its successor starts again too; the memory of the half copied bucket has FILLED 0.
 """
 
 from __future__ import annotations
@@ -22,31 +30,31 @@ __all__ = ["BucketReceiver"]
 
 ANSWER_TIMEOUT_S = 2.0
 REFUSED_WAIT_S = 0.02
-MOST_AT_ONCE = 4  # requests to one PS, each about another bucket
-MOST_DAMAGED = 100  # answers in a row: then something is wrong that time does not heal
+MOST_AT_ONCE = 4  # requests to one PS at a time, each about another bucket
+MOST_DAMAGED = 100  # damaged answers in a row that are tolerated; more are a permanent fault
 
 Key = tuple[int, int]  # (table, bucket)
 Connect = Callable[[ServerAddress, str], DataClient]
 
 
 class _Conversation:
-    """The conversation with one incarnation of one PS, about the buckets that come from it. numbers: of requests,
+    """The exchange with one incarnation of one source, about the buckets that come from it. numbers: request numbers,
     growing."""
 
     def __init__(self, client: DataClient, numbers: Iterator[int]) -> None:
         self.client, self._numbers = client, numbers
         self.copies: dict[Key, BucketCopy] = {}
-        self._asked: dict[int, tuple[BucketCopy, BucketFetchMsg, float]] = {}  # request -> of what, what, when
+        self._asked: dict[int, tuple[BucketCopy, BucketFetchMsg, float]] = {}  # request -> copy, message, time in s
         self._not_before_s = 0.0
         self._damaged = 0
 
     def drop(self, key: Key) -> None:
-        """Its answer may be under way."""
+        """Drops the copy of this bucket. An answer about it that comes later is ignored."""
         copy = self.copies.pop(key)
         self._asked = {request: asked for request, asked in self._asked.items() if asked[0] is not copy}
 
     def turn(self, now_s: float) -> None:
-        """Takes what came and asks for what is next. Raises ProtocolError, ArenaFullError."""
+        """Takes the answers that came and sends the next requests. Raises ProtocolError, ArenaFullError."""
         while (envelope := self.client.receive()) is not None:
             self._take(envelope, now_s)
             self._ask(now_s)
@@ -57,7 +65,7 @@ class _Conversation:
         self._ask(now_s)
 
     def _ask(self, now_s: float) -> None:
-        """One after the other while workers use the buckets; some at once when they wait for them."""
+        """Sends requests: one at a time while workers use the buckets, up to MOST_AT_ONCE when they wait for them."""
         if now_s < self._not_before_s:
             return
         under_way = [copy for copy, _, _ in self._asked.values()]
@@ -76,7 +84,7 @@ class _Conversation:
         message = envelope.message
         asked = self._asked.pop(message.request, None)
         if asked is None:
-            return  # an answer to a request that was given up
+            return  # an answer to a request that was dropped
         copy, fetch, _ = asked
         match message:
             case RetryMsg(final=final):
@@ -98,27 +106,27 @@ class _Conversation:
             self._damaged += 1
             if self._damaged > MOST_DAMAGED:
                 raise
-            print(f"fetched again: {error}", flush=True)
+            print(f"requesting a damaged part again: {error}", flush=True)
             copy.fail()
         else:
             self._damaged = 0
 
 
 class BucketReceiver:
-    """Buckets that come to this PS. connect: a conversation with a PS, of that channel."""
+    """Fetches the buckets that move to this PS. connect: opens a connection to a PS, under a channel name."""
 
     def __init__(self, rows: BucketRows, store: Store, connect: Connect) -> None:
         self._rows, self._store, self._connect = rows, store, connect
         self._lines: dict[ServerAddress, _Conversation] = {}
-        self._frozen: set[Key] = set()  # these are nobody's now
+        self._frozen: set[Key] = set()  # released by their source: they have no owner and do not change
         self._channels = 0
-        self._numbers = itertools.count(1)  # one for all lines: a PS may be talked to again, and knows the last
-        self._copy = self._told = 0  # the newest CopyBucketsMsg, and the newest that was answered
+        self._numbers = itertools.count(1)  # shared by all lines: a source compares with the last number it received
+        self._copy = self._told = 0  # numbers of the newest CopyBucketsMsg and of the newest one that was answered
         self._wanted: frozenset[Key] = frozenset()
 
     @property
     def clients(self) -> tuple[DataClient, ...]:
-        """To be waited for; another tuple when they have changed."""
+        """The connections to wait on. Their tuple differs after a change."""
         return tuple(line.client for line in self._lines.values())
 
     @property
@@ -127,7 +135,8 @@ class BucketReceiver:
         return bool(self._lines)
 
     def copy(self, number: int, moves: Iterable[BucketMove]) -> None:
-        """These buckets are to come, and no others. Those under way from the same incarnations go on."""
+        """Takes a CopyBucketsMsg with a greater number: exactly these buckets are fetched. Copies from the same
+        incarnations go on; all others are dropped."""
         if number <= self._copy:
             return
         wanted = {(move.table, move.bucket): move.source for move in moves}
@@ -144,7 +153,7 @@ class BucketReceiver:
                     copy.freeze()
 
     def _open(self, source: ServerAddress) -> _Conversation:
-        """Each under a channel of its own: an old connection of the same name may linger."""
+        """Opens a line under a new channel name: an old connection of the same name may still exist."""
         self._channels += 1
         line = self._lines[source] = _Conversation(self._connect(source, f"move{self._channels}"), self._numbers)
         return line
@@ -154,14 +163,15 @@ class BucketReceiver:
             self._lines.pop(source).client.close()
 
     def freeze(self, buckets: Iterable[Key]) -> None:
-        """They do not change any more: what is left can be fetched."""
+        """Their source has released these buckets, so they do not change any more: the rest can be fetched."""
         self._frozen.update(buckets)
         for copy in self._copies():
             if (copy.table, copy.bucket) in self._frozen:
                 copy.freeze()
 
     def turn(self, now_s: float) -> CopiedMsg | None:
-        """Goes on. The answer to CopyBucketsMsg, when it is due. Raises ArenaFullError, ProtocolError."""
+        """Goes on fetching. Returns the answer to CopyBucketsMsg when all buckets are copied, once; otherwise None.
+        Raises ArenaFullError, ProtocolError."""
         for line in list(self._lines.values()):
             line.turn(now_s)
         copies = self._copies()
@@ -171,7 +181,8 @@ class BucketReceiver:
         return CopiedMsg(self._copy, sum(copy.bytes for copy in copies))
 
     def fail(self, error: ElastichostError) -> CopiedMsg:
-        """Nothing more is fetched. What is here stays until it is dropped."""
+        """Stops fetching because of this error. Returns the answer to CopyBucketsMsg. The memory of the fetched rows is
+        not freed here."""
         for source in list(self._lines):
             self._lines.pop(source).client.close()
         self._told, self._wanted = self._copy, frozenset()
@@ -179,21 +190,21 @@ class BucketReceiver:
         return CopiedMsg(self._copy, 0, f"{type(error).__name__}: {error.message}", is_full=is_full)
 
     def are_whole(self, buckets: Collection[Key]) -> bool:
-        """Whether all of these can be taken over."""
+        """Whether all these buckets are whole, so that they can be adopted."""
         return set(buckets) <= {(copy.table, copy.bucket) for copy in self._copies() if copy.is_whole}
 
     def complete(self, buckets: Collection[Key]) -> None:
-        """This process owns these now. Raises ArenaFullError within it."""
+        """Adopts these whole buckets. When it raises ArenaFullError, some of them may be adopted already."""
         for copy in self._copies():
             if (copy.table, copy.bucket) in buckets:
                 copy.complete()
                 if copy.mended:
                     where = f"bucket {copy.bucket} of table {copy.table}"
-                    print(f"{where}: {copy.mended} parts differed when all had come, and were mended", flush=True)
+                    print(f"{where}: {copy.mended} parts differed after the copy and were fetched again", flush=True)
         self.drop(buckets)
 
     def drop(self, buckets: Iterable[Key]) -> None:
-        """They do not come, or have come."""
+        """Drops these buckets: they will not move here, or they have been adopted."""
         gone = set(buckets)
         self._frozen -= gone
         self._wanted -= gone

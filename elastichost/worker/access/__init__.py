@@ -1,10 +1,10 @@
-"""How a worker reaches rows.
+"""How a worker reaches the embedding rows of a batch.
 
 Modules:
-    rows                                   from a batch of ids to a batch of rows, in the prefetch thread
-    direct_rows, served_rows, mixed_rows   the same with each kind of access
-    direct, served, mixed                  lookups: in the mapped arena, of pulled rows, or by place
-    access_router                          which rows of a batch are used in place
-    row_channels                           conversations about rows
-    key_dedup                              the distinct keys of a batch
+    rows                                   turns a batch of ids into a batch of rows, in the prefetch thread
+    direct_rows, served_rows, mixed_rows   the same for each kind of access
+    direct, served, mixed                  lookups of the model: in the mapped arena, in pulled rows, or in both
+    access_router                          decides which rows of a batch are used in place
+    row_channels                           sends pulls and pushes to the parameter servers
+    key_dedup                              finds the distinct keys of a batch
 """

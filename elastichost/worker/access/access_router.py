@@ -1,7 +1,7 @@
-"""Access by place: which rows of a batch a worker uses in the mapped arena of its host, and which it has to pull.
+"""Mixed access: decides which rows of a batch a worker uses in its host's mapped arena, and which it pulls.
 
-Mapped are the rows of buckets that PS of its own host own, unless the shard map says that they are served to everybody:
-those are about to go to another host, and their PS has to see every change of them.
+A row is used in place when a PS on the worker's own host owns its bucket, unless the shard map lists the bucket under
+`served`. Such a bucket is about to move to another host, so its PS must receive every update of it as a message.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ BoolArray = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True)
 class PlacedKeys:
-    """Some keys of a batch: keys int64 [m] in the order of the batch, those of feature f at bounds[f]:bounds[f + 1],
-    and where each stands in it, at int64 [m]."""
+    """Some of a batch's keys. keys int64 [m] in the batch's order; feature f has keys[bounds[f] : bounds[f + 1]];
+    at int64 [m]: the position of each key in the batch."""
 
     keys: Int64Array
     at: Int64Array
@@ -34,8 +34,8 @@ class PlacedKeys:
 
 @dataclass(frozen=True, slots=True)
 class SplitBatch:
-    """values int64 [n]: mapped rows of fixed tables stand in it already. mapped: keys of dynamic tables that are to be
-    looked up in the arena; elsewhere: all keys whose rows are to be pulled."""
+    """A batch's keys by place. values int64 [n]: already filled for mapped rows of fixed tables. mapped: keys of
+    dynamic tables to look up in the arena; elsewhere: all keys whose rows are to be pulled."""
 
     values: Int64Array
     mapped: PlacedKeys
@@ -43,7 +43,8 @@ class SplitBatch:
 
 
 class Places:
-    """tables: of the model; table_of: number of each feature's table; host: the worker's own. Belongs to one thread."""
+    """Splits batches by place. tables: the model's; table_of: the table index of each feature; host: the worker's own
+    host. Belongs to one thread."""
 
     def __init__(self, tables: Sequence[TableSpec], table_of: Sequence[int], host: int) -> None:
         divisors = key_divisors(tables)
@@ -54,8 +55,8 @@ class Places:
         self._first_buckets: Int64Array = np.zeros(0, np.int64)
 
     def split(self, keys: Int64Array, bounds: Int64Array, directory: Directory) -> SplitBatch:
-        """By this shard map. keys int64 [n], of which feature f has keys[bounds[f] : bounds[f + 1]]; a fixed table's
-        key is its row."""
+        """Splits keys int64 [n] by this shard map. Feature f has keys[bounds[f] : bounds[f + 1]]; the key of a fixed
+        table is its row number."""
         if directory.epoch != self._epoch:
             self._learn(directory)
         count = len(keys)

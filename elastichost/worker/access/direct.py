@@ -1,6 +1,9 @@
-"""Direct access: rows are read from the mapped arena, and updated there during the backward pass.
+"""Direct access: reads rows from the mapped arena and updates them in place during the backward pass.
 
-The optimizer is fused into the backward pass and takes no lock against the other workers (Hogwild, Niu et al. 2011).
+The optimizer is fused into the backward pass. It takes no lock against other workers, so two workers may update a row
+at the same time and one may read a row that another has half updated (Hogwild, Niu et al. 2011). A kill within the
+backward pass leaves some rows of the batch updated: the batch is torn, and the watermark (`note_begun`, stored before
+the first row changes) is how the supervisor finds that.
 """
 
 from __future__ import annotations
@@ -31,7 +34,7 @@ Int64Array = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """The embeddings of one precision, one kernel call: which entries are theirs, and how they are updated."""
+    """The embeddings of one precision, which one kernel call handles: their entries, and how they are updated."""
 
     rows: Float32Array | npt.NDArray[np.uint16]
     entries: Int64Array
@@ -45,7 +48,7 @@ def _part(
     bounds: Sequence[tuple[int, int]],
     layout: ArenaLayout,
 ) -> _Part:
-    """bounds: where the entries of each member are among those of the whole collection."""
+    """Builds the part of these members. bounds: the range of each member's entries among the collection's entries."""
     updates = np.zeros((len(members), columns.UPDATE_FIELDS), np.int64)
     stops = list(itertools.accumulate(stop - start for start, stop in bounds))
     updates[:, columns.FIRST_ENTRY] = [0, *stops[:-1]]
@@ -58,7 +61,7 @@ def _part(
 
 
 class DirectLookup:
-    """Lookup of one collection in the arena. Key values are row numbers in each table's row space."""
+    """The lookup of one collection in the arena. Key values are row numbers in the row space of their table."""
 
     def __init__(self, arena: Arena, embeddings: Sequence[EmbeddingSpec], device: torch.device) -> None:
         layout = arena.layout
@@ -80,25 +83,25 @@ class DirectLookup:
         self._device = device
 
     def set_learning_rate_scale(self, scale: float) -> None:
-        """The schedule's factor on every row learning rate."""
+        """Sets the schedule's factor, which multiplies the learning rate of every table."""
         for part, learning_rates in zip(self._parts, self._unscaled, strict=True):
             part.rates[:, 0] = learning_rates * np.float32(scale)
 
     def pooled(self, features: KeyedJaggedTensor) -> torch.Tensor:
-        """float32 [batch, sum of dims]; rows and state are updated when gradients reach it."""
+        """float32 [batch, sum of dims]. The backward pass of this tensor updates rows and optimizer state."""
         return look_up_bags(self._plan, features, self, self._leaf, self._device)
 
     def sequence(self, features: KeyedJaggedTensor) -> list[torch.Tensor]:
-        """Per (embedding, feature): float32 [ids, dim]; rows and state are updated when gradients reach one of them."""
+        """Per (embedding, feature): float32 [ids, dim]. Their backward pass updates rows and optimizer state."""
         return look_up_sequences(self._plan, features, self, self._leaf, self._device)
 
     def read(self, call: BagCall, output: Float32Array) -> None:
-        """`RowSource.read`."""
+        """Implements `RowSource.read`."""
         for part in self._parts:
             pool_bags(part.rows, call.entries[part.entries], call.values, call.offsets, output)
 
     def apply_gradients(self, call: BagCall, gradient: Float32Array) -> None:
-        """`RowSource.apply_gradients`: one update of each distinct row."""
+        """Implements `RowSource.apply_gradients`: sums the gradients of equal rows and updates each row once."""
         self._workspace.reserve(len(call.values))
         self._updates_made += 1
         seed = np.uint64(mix64(self._stream ^ np.uint64(self._updates_made)))

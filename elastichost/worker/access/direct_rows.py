@@ -1,6 +1,7 @@
-"""Direct access: key values become row numbers of the mapped arena.
+"""Direct access: turns ids into row numbers of the mapped arena.
 
-Ids without a row are asked of their PS, in one message per PS.
+Rows for unknown ids are requested from their PS, in one message per PS. The PS creates them and publishes them in the
+index; the worker then looks these ids up again.
 """
 
 from __future__ import annotations
@@ -23,12 +24,12 @@ Int64Array = npt.NDArray[np.int64]
 
 
 class DirectRowPreparer(RowPreparer):
-    """Looks ids up in the index of the arena."""
+    """Prepares batches by lookups in the arena's index."""
 
     batches_ahead: ClassVar[int] = PREFETCH_BATCHES
 
     def prepare(self, batch: SampleBatch, *, lease_id: int, epoch: int, create: bool, clock: int) -> PreparedBatch:
-        """`RowPreparer.prepare`."""
+        """Implements `RowPreparer.prepare`."""
         began_s = perf_counter()
         shape = self._shape_of(batch)
         values = np.empty(len(batch.keys), dtype=np.int64)
@@ -39,8 +40,8 @@ class DirectRowPreparer(RowPreparer):
         return self._prepared(batch, shape, values, has_row, NOTHING_PULLED, lease_id, epoch, lookup_s)
 
     def _look_up(self, keys: Int64Array, bounds: Int64Array, values: Int64Array, create: bool, clock: int) -> bool:
-        """Row numbers of keys of dynamic tables, each at its key's place; whether some are -1. Features of fixed tables
-        are passed over."""
+        """Writes the row numbers of keys of dynamic tables to `values` int64 [n], at the positions of their keys.
+        Returns whether some are -1. Positions of fixed tables are not changed."""
         missing: dict[int, Int64Array] = {}  # by the feature's number
         for number, table in self._dynamic:
             of_feature, out = keys[bounds[number] : bounds[number + 1]], values[bounds[number] : bounds[number + 1]]
@@ -68,7 +69,7 @@ class DirectRowPreparer(RowPreparer):
         self._count_without_row(unique, pulled, bounds)
 
     def _mark_seen(self, values: Int64Array, bounds: Int64Array, clock: int) -> None:
-        """Workers with direct access note sightings themselves: the PS does not see their hits."""
+        """Stamps the rows that the batch uses. The worker does it because the PS receives only requests for misses."""
         for number, table in self._dynamic:
             if self._arena.notes_seen(table.index):
                 rows = values[bounds[number] : bounds[number + 1]]

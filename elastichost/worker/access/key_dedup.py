@@ -1,4 +1,4 @@
-"""The distinct keys of a batch, table after table."""
+"""Finds the distinct keys of a batch, table after table."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ Int64Array = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class UniqueKeys:
-    """keys int64 [u]: those of table t are keys[bounds[t] : bounds[t + 1]], in order of first appearance; positions
-    int64 [n]: where each key of the batch stands among its table's."""
+    """The distinct keys of a batch. keys int64 [u]: table t has keys[bounds[t] : bounds[t + 1]], in order of first
+    appearance; positions int64 [n]: the position of each key of the batch among the distinct keys of its table."""
 
     keys: Int64Array
     bounds: Int64Array
@@ -27,7 +27,8 @@ class UniqueKeys:
 
 
 class UniqueKeysFinder:
-    """`features_of[t]`: the numbers of the features of table t. Keeps its hash table; belongs to one thread."""
+    """Finds distinct keys with a hash table that it reuses. features_of[t]: the numbers of the features of table t.
+    Belongs to one thread."""
 
     def __init__(self, features_of: Sequence[Sequence[int]]) -> None:
         self._features = np.array([number for numbers in features_of for number in numbers], np.int64)
@@ -35,7 +36,7 @@ class UniqueKeysFinder:
         self._slots = np.zeros(0, np.int32)
 
     def find(self, keys: Int64Array, feature_bounds: Int64Array) -> UniqueKeys:
-        """Of keys int64 [n], of which feature f has keys[feature_bounds[f] : feature_bounds[f + 1]]."""
+        """The distinct keys of keys int64 [n]; feature f has keys[feature_bounds[f] : feature_bounds[f + 1]]."""
         slots = 1 << (2 * max(1, len(keys))).bit_length()
         if len(self._slots) < slots:
             self._slots = np.zeros(slots, np.int32)
@@ -46,7 +47,7 @@ class UniqueKeysFinder:
         return UniqueKeys(unique[: bounds[-1]], bounds, positions)
 
     def occurrences(self, unique: UniqueKeys, chosen: npt.NDArray[np.bool_], feature_bounds: Int64Array) -> int:
-        """How many of the batch's keys are among the chosen ones (bool [u])."""
+        """The number of the batch's keys whose distinct key is chosen (bool [u])."""
         found = 0
         for table, (first, stop) in enumerate(itertools.pairwise(self._first_features.tolist())):
             of_table = chosen[unique.bounds[table] : unique.bounds[table + 1]]
@@ -56,6 +57,6 @@ class UniqueKeysFinder:
         return found
 
     def leave_out(self, unique: UniqueKeys, rows: Int64Array, feature_bounds: Int64Array) -> None:
-        """Sets the positions of keys that have no row (rows int64 [u], below 0 where there is none) to -1."""
+        """Sets `unique.positions` of keys without a row to -1. rows int64 [u]: below 0 where a key has no row."""
         where = (feature_bounds, self._features, self._first_features)
         leave_missing_out(kernel_ready(rows), unique.bounds, *where, unique.positions)

@@ -1,6 +1,6 @@
-"""Mixed access: ids of the worker's own host are looked up in its arena, rows of all others are pulled.
+"""Mixed access: looks up ids of the worker's own host in its arena, and pulls the rows of all other ids.
 
-See `arena.rows.place_kernels` for the key values.
+The key values are described in `arena.rows.place_kernels`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Int64Array = npt.NDArray[np.int64]
 
 
 class MixedRowPreparer(DirectRowPreparer):
-    """host: that of the arena."""
+    """Prepares batches whose rows lie in both places. host: the host of the mapped arena."""
 
     batches_ahead: ClassVar[int] = PREFETCH_PULLED
 
@@ -38,7 +38,7 @@ class MixedRowPreparer(DirectRowPreparer):
         self._places = Places(self._model.tables, [table.index for table in self._table_of], host)
 
     def prepare(self, batch: SampleBatch, *, lease_id: int, epoch: int, create: bool, clock: int) -> PreparedBatch:
-        """`RowPreparer.prepare`."""
+        """Implements `RowPreparer.prepare`."""
         began_s = perf_counter()
         shape = self._shape_of(batch)
         directory = self.channel.directory()
@@ -48,7 +48,8 @@ class MixedRowPreparer(DirectRowPreparer):
         return self._prepared(batch, shape, values, has_row, pulled, lease_id, epoch, lookup_s, directory.epoch)
 
     def _mixed_values(self, split: SplitBatch, create: bool, clock: int) -> tuple[Int64Array, PulledRows]:
-        """Row numbers of what is mapped, ~positions among what is pulled, and NO_ROW."""
+        """(key values int64 [n], pulled rows). A value is a row number of the arena, the complement of a position among
+        the pulled rows, or NO_ROW."""
         values, mapped, elsewhere = split.values, split.mapped, split.elsewhere
         rows = np.empty(len(mapped.keys), np.int64)
         gaps = self._look_up(mapped.keys, mapped.bounds, rows, create, clock)

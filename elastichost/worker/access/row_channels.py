@@ -1,4 +1,20 @@
-"""A worker's conversations about rows: keys to rows and weights, gradients to their owners."""
+"""Sends a worker's requests about rows to the parameter servers: pulls (keys to rows and weights) and pushes.
+
+Rules
+1. A pull and a push go to the owners of the rows by one shard map. A PS with another shard map refuses them; the batch
+   is then split again by the newer map.
+2. A push has the sequence number of its batch. The PS stages it and changes no row. It may be sent any number of times.
+3. The commit of a batch (DensePushMsg) is handed out only when every owner has staged its part (`exchange.RowStream`).
+4. After the commit every owner except the committing one is sent RowsCommittedMsg until it has answered. The next push
+   has the same information (`committed`), so a PS applies a batch before it stages the next one of this worker.
+
+What a kill leaves: before all parts are staged, some PS hold a part of a batch that is never committed; they drop it
+when the supervisor settles the incarnation. After the commit, PS that were not notified hold a committed part; they
+apply it when the supervisor sends Settle, or when the worker's next message arrives. Staged pushes
+of a killed PS stay in the arena. Its successor comes with a newer shard map epoch, so the worker sends the push again:
+it replaces the staged one, or is answered as a duplicate if it was applied. `_tell_again` notifies the successor of the
+commit.
+"""
 
 from __future__ import annotations
 
@@ -54,12 +70,14 @@ def _frame_array(
         raise ProtocolError(f"{type(envelope.message).__name__} of {envelope.sender} lacks frame {position}")
     frame = envelope.frames[position]
     if frame.nbytes != count * np.dtype(dtype).itemsize:
-        raise ProtocolError(f"frame {position} of {envelope.sender} has {frame.nbytes} bytes, {count} items expected")
+        raise ProtocolError(
+            f"frame {position} of {envelope.sender} has {frame.nbytes} bytes; expected {count} {dtype.__name__} items"
+        )
     return kernel_ready(np.frombuffer(frame, dtype=dtype))
 
 
 class PullChannel(Channel):
-    """Keys to rows, and to weights with served access."""
+    """Requests rows for keys, and with served access also their weights."""
 
     def __init__(
         self,
@@ -74,8 +92,11 @@ class PullChannel(Channel):
         self.step = 0  # sync mode: all steps before this one are committed
 
     def pull(self, keys: Int64Array, bounds: Int64Array, *, weights: bool, create: bool, clock: int) -> PulledRows:
-        """Rows, and with `weights` their weights, of unique keys, int64; those of table t are keys[bounds[t] :
-        bounds[t + 1]]. Blocks until every owner has answered."""
+        """The rows of unique keys int64, and with `weights` their weights. Table t has keys[bounds[t] : bounds[t + 1]].
+
+        create: unknown ids get rows; clock: samples trained so far. Blocks until every owner has answered. Raises
+        FencedError, StoppedError.
+        """
 
         return self.until_current(
             lambda d: self.pull_once(d, keys, bounds, weights=weights, create=create, clock=clock)
@@ -84,7 +105,7 @@ class PullChannel(Channel):
     def pull_once(
         self, directory: Directory, keys: Int64Array, bounds: Int64Array, *, weights: bool, create: bool, clock: int
     ) -> PulledRows:
-        """`pull` by this very shard map. Raises StaleDirectoryError when a PS has another one."""
+        """`pull` by exactly this shard map. Raises StaleDirectoryError when a PS has another one."""
         parts = self._router.split(keys, bounds, directory)
         requests: list[tuple[int, DataMessage, Sequence[Frame]]] = []
         for part in parts:
@@ -108,7 +129,7 @@ class PullChannel(Channel):
         answers: Sequence[Envelope[DataMessage]],
         epoch: int,
     ) -> PulledRows:
-        """What one PS sent is taken as it came; the parts of several are put together."""
+        """Merges the answers of several PS into the order of the batch. A single answer is used without a copy."""
         offsets = self._lines.offsets(bounds) if weights else np.zeros(1, np.int64)
         taken = [self._take(part, answer, weights, epoch) for part, answer in zip(parts, answers, strict=True)]
         if len(parts) == 1 and parts[0].positions is None:
@@ -132,9 +153,9 @@ class PullChannel(Channel):
 
 
 class RowCutter:
-    """Cuts a batch's gradients along the owners of its rows.
+    """Splits a batch's gradients by the owners of its rows.
 
-    `bucket_rows[table]`: rows between the first rows of consecutive buckets in the table's row space.
+    bucket_rows: per table, the distance in rows between the first rows of consecutive buckets in its row space.
     """
 
     def __init__(self, model: ModelSpec, bucket_rows: Sequence[int]) -> None:
@@ -143,8 +164,8 @@ class RowCutter:
         self._lines = LinePlan(model.embeddings)
 
     def cut(self, gradients: RowGradients, directory: Directory) -> list[tuple[int, tuple[int, ...], Sequence[Frame]]]:
-        """(PS, counts, frames) of a Push for each owner. Rows of -1 have no gradient, and neither have those of buckets
-        that were lost since they were pulled."""
+        """(PS, counts, frames) of a PushMsg for each owner. Left out are rows below 0, and rows of buckets that were
+        lost and made anew since the rows were pulled."""
         pulled = gradients.pulled
         rows = self._rows_left(pulled, directory)
         return [
@@ -172,7 +193,7 @@ class RowCutter:
 
 
 class PushChannel(Channel):
-    """Gradients of unique rows to their owners (served access), while the next batch is being computed."""
+    """Pushes the gradients of unique rows to their owners (served access) while the next batch is computed."""
 
     def __init__(
         self,
@@ -185,33 +206,36 @@ class PushChannel(Channel):
         self._stream = RowStream()
         self._gradients: RowGradients | None = None
         self._resend = self._resend_news = Resend(time.monotonic())
-        self._incarnations: dict[int, int] = {}  # of the PS that were told of a commit
+        self._incarnations: dict[int, int] = {}  # PS -> its incarnation that was notified of the newest commit
 
     @property
     def is_empty(self) -> bool:
-        """No rows are on their way."""
+        """Whether no rows are being staged."""
         return self._stream.is_empty
 
     @property
     def is_settled(self) -> bool:
-        """Every owner has applied what is committed."""
+        """Whether no rows are being staged and every owner has applied what is committed."""
         return self._stream.is_empty and not self._stream.unconfirmed
 
     def begin(self, gradients: RowGradients, commit: DensePushMsg) -> None:
-        """Sends the rows of a batch, whose commit is handed out by `poll` or `wait`. Rows of -1 have no gradient.
-        `gradients.sums` must not be written to until it is committed. Raises ProtocolError while others are on their
-        way."""
+        """Sends the rows of a batch to be staged. `poll` or `wait` hands its commit out when all are staged.
+
+        `gradients.sums` must not be written to before the batch is committed: it may be sent again. Raises
+        ProtocolError while the rows of another batch are being staged.
+        """
         self._stream.begin(commit)
         self._gradients = gradients
         self._cut()
 
     def again(self, commit: DensePushMsg) -> None:
-        """The dense owner has refused the commit: the rows are staged anew, by the newest shard map."""
+        """Stages the rows of the same batch again by the newest shard map, because the dense owner refused its commit.
+        commit: with a new request number."""
         self._stream.begin(commit)
         self._cut()
 
     def confirm(self, sequence: int, dense_owner: int) -> None:
-        """The batch is committed, by that PS: tells the other owners of its rows."""
+        """The batch was committed by PS `dense_owner`: notifies all other owners of its rows."""
         self._stream.confirm(sequence, dense_owner)
         self._resend_news = Resend(time.monotonic())
         self._tell(self._stream.unconfirmed)
@@ -227,7 +251,7 @@ class PushChannel(Channel):
             self.client(directory, server).send(message)
 
     def poll(self) -> DensePushMsg | None:
-        """The commit that is due, once every owner has staged its part. Never blocks. Raises FencedError."""
+        """The commit, once every owner has staged its part; None: not yet. Never blocks. Raises FencedError."""
         if not self._stream.is_empty and self._holder.epoch > self._stream.epoch:
             self._cut()
         if self._stream.unconfirmed:
@@ -238,7 +262,7 @@ class PushChannel(Channel):
         return self._stream.take()
 
     def _tell_again(self) -> None:
-        """Incarnations that came after the one that was told, and those that do not answer."""
+        """Notifies owners of a commit again: new incarnations at once, all others when their answer is overdue."""
         incarnations = self._holder.current().servers
         if self._resend_news.is_due(time.monotonic()):
             self._tell(self._stream.unconfirmed)
@@ -252,10 +276,10 @@ class PushChannel(Channel):
         )
 
     def wait(self) -> DensePushMsg:
-        """As `poll`, but blocks. Rows must be on their way. Raises FencedError, StoppedError."""
+        """As `poll`, but blocks until there is a commit. Rows must be in staging. Raises FencedError, StoppedError."""
         while (commit := self.poll()) is None:
             if self._stream.is_refused:
-                # The PS may know the next epoch before this worker does, or this worker before the PS.
+                # Either the PS or this worker received the next shard map first: wait until both have it.
                 self.wait_newer(self._stream.epoch)
                 self._cut()
                 continue
@@ -265,7 +289,7 @@ class PushChannel(Channel):
         return commit
 
     def settle(self) -> None:
-        """Returns when every owner has applied what is committed. No rows may be on their way. Raises as `wait`."""
+        """Returns when every owner has applied what is committed. No rows may be in staging. Raises as `wait`."""
         while self._stream.unconfirmed:
             self._wait_for_answer()
             self.poll()
@@ -277,7 +301,7 @@ class PushChannel(Channel):
             raise StoppedError("the worker is stopping")
 
     def _cut(self) -> None:
-        """Sends every owner its part, by the present shard map."""
+        """Sends every owner its part of the rows, by the present shard map."""
         directory, gradients, commit = self._holder.current(), self._gradients, self._stream.commit
         assert gradients is not None and commit is not None
         parts = self._cutter.cut(gradients, directory)

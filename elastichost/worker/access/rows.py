@@ -1,8 +1,22 @@
-"""From a batch of ids to a batch of rows, in the prefetch thread: what all kinds of access share.
+"""Turns a batch of ids into a batch of rows, in the prefetch thread: the part that all kinds of access share.
 
-`direct_rows`, `served_rows` and `mixed_rows` say how ids find their rows. An id that has no row (not admitted yet, or
-unknown while evaluating) leaves its bag. In a feature that an `EmbeddingCollection` reads it keeps its place, as
-NO_ROW, so that lengths and positions are those of the data.
+Rules
+1. Every id of a prepared batch has a row, or is out of its bag, or (in a sequence feature) has the value NO_ROW.
+2. An id has no row when it is not admitted yet, is unknown during an evaluation, or got no memory (LEFT_OUT). It is
+   removed from its bag, and the bag's length shrinks. In a feature that an `EmbeddingCollection` reads it keeps its
+   place as NO_ROW, so that lengths and positions are those of the data; its vector is zeros and receives no gradient.
+3. Preparing changes no weights. It may create rows (`create`): only the owning PS does that, on request.
+4. Row numbers stay valid until the batch is committed: the PS reuses the place of an evicted row only after a grace
+   period that is longer than any worker's prefetch (`ps.rows.eviction`). The exception is a bucket that was lost with
+   its host: rows pulled from it are left out of the push (`RowCutter.cut`).
+
+Theory of operation
+`direct_rows` looks ids up in the mapped index and requests rows for the misses; the value of a key is its row number.
+`served_rows` pulls the unique rows of the batch; the value is the position among the pulled rows of the table.
+`mixed_rows` does both, by the place of the bucket; a value below 0 is the complement of a position. Each is done by one
+thread ahead of training, so pulled weights may be as old as the batches that wait (PREFETCH_PULLED). When this process
+is killed, the rows that were created for it stay; they have initial weights, which are a function of the id and the
+seed, so it makes no difference which batch requested them first.
 """
 
 from __future__ import annotations
@@ -35,10 +49,15 @@ KEPT_SHAPES = 8
 
 @dataclass(frozen=True, slots=True)
 class PreparedBatch:
-    """A batch ready for the model. `values` int64 in KeyedJaggedTensor order, NO_ROW for an id of a sequence that has
-    no row; `offsets` int64 [features * size + 1]; `length_per_key` one int per feature; `pulled`: rows that came by
-    message, none with direct access; `mapped_by`, with mixed access: epoch of the shard map by which rows count as
-    mapped; `without_row`: ids that have no row for want of memory."""
+    """A batch ready for the model.
+
+    values int64, in KeyedJaggedTensor order; NO_ROW for an id of a sequence that has no row
+    lengths int64 [features * size], offsets int64 [features * size + 1], length_per_key: one int per feature
+    pulled: rows that came by message; empty with direct access
+    lookup_s: seconds that the lookup took
+    mapped_by: mixed access: epoch of the shard map by which rows were found to be mapped
+    without_row: number of ids that have no row because there was no memory
+    """
 
     samples: SampleBatch
     lease_id: int
@@ -55,8 +74,11 @@ class PreparedBatch:
 
 @dataclass(frozen=True, slots=True)
 class BatchShape:
-    """Of a batch: int64 lengths [features * size] and offsets [features * size + 1] of its bags, bounds [features + 1]
-    of each feature's values, and how many these are. Batches may share it: nobody writes to it."""
+    """The shape of a batch; batches may share one, so its arrays are read-only.
+
+    lengths int64 [features * size] and offsets int64 [features * size + 1] of the bags; bounds int64 [features + 1]:
+    feature f has values[bounds[f] : bounds[f + 1]]; length_per_key: the number of values of each feature.
+    """
 
     lengths: Int64Array
     offsets: Int64Array
@@ -67,8 +89,8 @@ class BatchShape:
 class RowPreparer(ABC):
     """Turns SampleBatches into PreparedBatches. Belongs to one thread.
 
-    features: the job's categorical columns in order; files: names for error messages; batches_ahead: how many prepared
-    batches may wait.
+    features: the job's categorical columns in order; files: the data's files, for error messages; batches_ahead: the
+    number of prepared batches that may wait.
     """
 
     batches_ahead: ClassVar[int]
@@ -96,10 +118,11 @@ class RowPreparer(ABC):
 
     @abstractmethod
     def prepare(self, batch: SampleBatch, *, lease_id: int, epoch: int, create: bool, clock: int) -> PreparedBatch:
-        """Raises IdOutOfRangeError naming table, feature and id."""
+        """The batch with its rows. create: unknown ids get rows (training); clock: samples trained so far, which
+        stamps the rows' last sighting. Raises IdOutOfRangeError naming table, feature and id."""
 
     def _keys(self, batch: SampleBatch, bounds: Int64Array) -> Int64Array:
-        """The batch's keys, int64; a fixed table's key is its row."""
+        """The batch's keys, int64. The key of a fixed table is its row number."""
         if len(self._dynamic) == len(self._features):
             return batch.keys
         keys = batch.keys.copy()
@@ -107,13 +130,14 @@ class RowPreparer(ABC):
         return keys
 
     def _count_without_row(self, unique: UniqueKeys, pulled: PulledRows, bounds: Int64Array) -> None:
-        """Call it before keys without a row are left out of their bags."""
+        """Counts ids that got no row for want of memory. Call it before keys without a row are removed from their
+        bags."""
         left_out = pulled.rows == LEFT_OUT
         if left_out.any():
             self._without_row += self._unique.occurrences(unique, left_out, bounds)
 
     def _take_without_row(self) -> int:
-        """Of the batch that is prepared."""
+        """The count of `_count_without_row` for the batch that is being prepared; resets it."""
         taken, self._without_row = self._without_row, 0
         return taken
 
@@ -129,8 +153,8 @@ class RowPreparer(ABC):
         lookup_s: float,
         mapped_by: int = 0,
     ) -> PreparedBatch:
-        """Values without a row leave their bags, or keep their places in a sequence; has_row bool [n], or None when all
-        have one."""
+        """Builds the PreparedBatch. has_row bool [n]; None: all values have rows. Values without a row are removed from
+        their bags, or become NO_ROW in a sequence."""
         if has_row is not None and not has_row.all():
             values = np.where(has_row, values, NO_ROW)
             keep = has_row | np.repeat(self._keeps_places, shape.length_per_key)
@@ -152,7 +176,7 @@ class RowPreparer(ABC):
         )
 
     def _shape_of(self, batch: SampleBatch) -> BatchShape:
-        """Batches of single-valued columns all have one shape, and nearly all of them one size."""
+        """The batch's shape. Shapes of single-valued batches are cached by size: nearly all batches have one size."""
         if not batch.is_single_valued:
             return _shape(batch.lengths.astype(np.int64), len(self._features))
         known = self._shapes.get(batch.size)
@@ -163,7 +187,8 @@ class RowPreparer(ABC):
         return known
 
     def _fixed_rows(self, batch: SampleBatch, bounds: Int64Array, out: Int64Array) -> None:
-        """Rows of all features of fixed tables, each at its keys' places; the others' places stay as they are."""
+        """Writes the rows of all features of fixed tables to `out` int64 [n], at the positions of their keys. Positions
+        of dynamic tables are not changed. Raises IdOutOfRangeError."""
         bad = int(kernels.fixed_rows(batch.keys, bounds, self._fixed_table_rows, self._rules, out))
         if bad < 0:
             return

@@ -1,7 +1,7 @@
-"""Served access: the batch's unique rows come as messages, their gradients go back as messages.
+"""Served access: the batch's unique rows come as messages, and their gradients go back as messages.
 
-Key values are positions among the batch's unique rows of their table. The gradients of equal rows are summed here;
-the PS applies the optimizer to unique rows.
+Key values are positions among the batch's unique rows of their table. The worker sums the gradients of equal rows; the
+PS applies the optimizer to unique rows.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ Int64Array = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class PulledRows:
-    """Unique rows of one batch, table after table: those of table t are rows[bounds[t] : bounds[t + 1]].
+    """The unique rows of one batch, table after table: table t has rows[bounds[t] : bounds[t + 1]].
 
-    rows int64 [n] row numbers in their table's row space, in order of first appearance; below 0 where there is none
-    (`arena.dynamic.LEFT_OUT`: for want of memory);
-    weights float32, flat: of embedding e, [rows of its table, padded_dim] from weights[offsets[e]] on (e == the number
-    of embeddings: the end); empty, and so is offsets, when no weights were asked for. Not to be written to: they may be
-    a received message. epoch: of the shard map by which they were pulled.
+    rows int64 [n]: row numbers in their table's row space, in order of first appearance; below 0: no row
+    (`arena.tables.dynamic_table.LEFT_OUT`: because there was no memory).
+    weights float32, flat, read-only (it may be a received message): embedding e has [rows of its table, padded_dim]
+    from weights[offsets[e]] on; offsets has one more entry for the end. Without requested weights it is empty.
+    epoch: of the shard map by which the rows were pulled.
     """
 
     rows: Int64Array
@@ -49,7 +49,7 @@ NOTHING_PULLED = PulledRows(
 
 @dataclass(frozen=True, slots=True)
 class RowGradients:
-    """What one batch has to tell the owners of its rows; `sums` float32, laid out as `pulled.weights`."""
+    """The gradients of one batch for the owners of its rows. sums float32, laid out as `pulled.weights`."""
 
     pulled: PulledRows
     sums: Float32Array
@@ -59,14 +59,14 @@ NO_GRADIENTS = RowGradients(NOTHING_PULLED, np.zeros(0, np.float32))
 
 
 class GradientSums:
-    """The buffers that gradients are summed in: two in turn, because while a batch is being computed the sums of the
-    one before may still be on their way. The sums of the one before that have been applied."""
+    """Two buffers for gradient sums, used in turn. While a batch is computed, the sums of the previous batch may still
+    be on their way; those of the batch before it are no longer needed."""
 
     def __init__(self) -> None:
         self._buffers = [np.empty(0, np.float32), np.empty(0, np.float32)]
 
     def zeros(self, sequence: int, elements: int) -> Float32Array:
-        """float32 zeros [elements] for the push of this sequence number, free again with the next but one."""
+        """float32 zeros [elements] for the push with this sequence number. The push two numbers later reuses them."""
         number = sequence % len(self._buffers)
         if len(self._buffers[number]) < elements:
             self._buffers[number] = np.empty(elements + elements // 8, np.float32)
@@ -77,22 +77,22 @@ class GradientSums:
 
 @dataclass(frozen=True, slots=True)
 class _Loaded:
-    """The rows of one batch, and the sums of their gradients: float32, flat."""
+    """The pulled rows of one batch and the sums of their gradients, both float32, flat."""
 
     rows: Float32Array
     sums: Float32Array
 
     def read(self, call: BagCall, output: Float32Array) -> None:
-        """`RowSource.read`."""
+        """Implements `RowSource.read`."""
         pool_bags(self.rows, call.entries, call.values, call.offsets, output)
 
     def apply_gradients(self, call: BagCall, gradient: Float32Array) -> None:
-        """`RowSource.apply_gradients`: added to the sums."""
+        """Implements `RowSource.apply_gradients`: adds the gradients to the sums."""
         scatter_gradients(self.sums, call.entries, call.values, call.offsets, gradient)
 
 
 class ServedLookup:
-    """Lookup of one collection over rows pulled for the present batch."""
+    """The lookup of one collection in the rows that were pulled for the present batch."""
 
     def __init__(
         self,
@@ -100,7 +100,7 @@ class ServedLookup:
         device: torch.device,
         sequence_features: frozenset[str] = frozenset(),
     ) -> None:
-        """sequence_features: of the whole model."""
+        """sequence_features: those of the whole model, not only of this collection."""
         self._plan = BagPlan(embeddings, sequence_features)
         self._indices = [e.index for e in embeddings]
         self._device = device
@@ -109,8 +109,11 @@ class ServedLookup:
         self._loaded = _Loaded(empty, empty)
 
     def load(self, pulled: PulledRows, sums: Float32Array | None) -> None:
-        """Takes the rows of the next batch. Must be called before the model's forward. The backward pass adds the rows'
-        gradients to the sums, laid out as the weights are; without them (evaluation) there is none."""
+        """Takes the pulled rows of the next batch. Call it before the forward pass.
+
+        The backward pass adds the rows' gradients to `sums`: float32, laid out as the pulled weights; None for an
+        evaluation, in which there is no backward pass.
+        """
         self._plan.place(pulled.offsets[self._indices].tolist())
         self._loaded = _Loaded(pulled.weights, pulled.weights[:0] if sums is None else sums)
         self._leaf = torch.zeros((), requires_grad=sums is not None)

@@ -1,4 +1,4 @@
-"""Served access: the batch's unique rows are pulled, and key values become positions among them."""
+"""Served access: pulls the batch's unique rows; the model's key values are positions among these rows."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["KeyedBatch", "ServedRowPreparer"]
 
 @dataclass(frozen=True, slots=True)
 class KeyedBatch:
-    """A batch whose rows are not pulled yet. `tag` is the caller's."""
+    """A batch whose rows are not pulled yet. tag: a number that the caller chose, such as the lease id."""
 
     samples: SampleBatch
     tag: int
@@ -27,12 +27,12 @@ class KeyedBatch:
 
 
 class ServedRowPreparer(RowPreparer):
-    """A pull for each batch. Sync mode pulls between `find_keys` and `with_rows` itself."""
+    """Prepares batches with one pull each. Sync mode calls `find_keys` and `with_rows` and pulls between them."""
 
     batches_ahead: ClassVar[int] = PREFETCH_PULLED
 
     def prepare(self, batch: SampleBatch, *, lease_id: int, epoch: int, create: bool, clock: int) -> PreparedBatch:
-        """`RowPreparer.prepare`."""
+        """Implements `RowPreparer.prepare`."""
         began_s = perf_counter()
         keyed = self.find_keys(batch, lease_id)
         unique = keyed.unique
@@ -40,14 +40,15 @@ class ServedRowPreparer(RowPreparer):
         return self.with_rows(keyed, pulled, epoch=epoch, lookup_s=perf_counter() - began_s)
 
     def find_keys(self, batch: SampleBatch, tag: int) -> KeyedBatch:
-        """What has to be pulled for the batch. Raises IdOutOfRangeError naming table, feature and id."""
+        """Finds the unique keys to pull for the batch. Raises IdOutOfRangeError naming table, feature and id."""
         began_s = perf_counter()
         shape = self._shape_of(batch)
         unique = self._unique.find(self._keys(batch, shape.bounds), shape.bounds)
         return KeyedBatch(batch, tag, unique, shape, perf_counter() - began_s)
 
     def with_rows(self, keyed: KeyedBatch, pulled: PulledRows, *, epoch: int, lookup_s: float) -> PreparedBatch:
-        """The batch with what was pulled for its unique keys: key values are positions among them."""
+        """The prepared batch, from the rows that were pulled for its unique keys: key values are positions among them.
+        Keys without a row are left out of their bags."""
         unique, shape = keyed.unique, keyed.shape
         gaps = len(pulled.rows) > 0 and int(pulled.rows.min()) < 0
         if gaps:

@@ -1,7 +1,7 @@
 """Connections of a worker to the parameter servers.
 
 Modules:
-    channel    connections that survive the death of a parameter server
-    exchange   what was sent and not yet confirmed; pure
+    channel    requests that are repeated until they are answered, across the death of a parameter server
+    exchange   state machines for what was sent and not yet confirmed; pure
     routing    which parameter server owns which key
 """

@@ -1,7 +1,9 @@
-"""A worker thread's connections to the PS: requests that survive the death of the PS they were sent to.
+"""A worker thread's connections to the PS. A request is repeated until it is answered, also by a successor PS.
 
-Every request is idempotent (a pull, or a push under a sequence number), so whenever the shard map changes under
-one, the caller cuts it anew and sends it again.
+Every request is idempotent: a pull, or a push with a sequence number. A request without an answer is sent again after
+1, 2, 4, 4 ... s. When the shard map changes before the answer comes, `call` raises StaleDirectoryError; the caller
+splits the batch by the new map and sends new requests (`until_current` does that). Answers to abandoned requests are
+recognised by their request number. Each PS incarnation gets a new connection under a new ZeroMQ identity.
 """
 
 from __future__ import annotations
@@ -40,26 +42,26 @@ Request = tuple[int, DataMessage, Sequence[Frame]]
 
 
 class FencedError(ElastichostError):
-    """This incarnation was replaced, or sent what no PS takes: nothing it sends counts any more."""
+    """A PS refused this incarnation finally: it was fenced, or its message is invalid. The worker must end."""
 
 
 class StoppedError(ElastichostError):
-    """The worker is stopping; raised in threads that wait."""
+    """The worker is stopping. Raised in threads that wait."""
 
 
 class StaleDirectoryError(Exception):
-    """The shard map changed while a request was on its way."""
+    """The shard map changed before a request was answered, or the PS has another shard map."""
 
 
 class Resend:
-    """When a request that was sent at `now_s` is to be sent again, while no answer comes: each time twice as late."""
+    """Times at which an unanswered request is sent again: 1 s after `now_s`, then at doubled intervals up to 4 s."""
 
     def __init__(self, now_s: float) -> None:
         self._wait_s = RESEND_S
         self._due_s = now_s + self._wait_s
 
     def is_due(self, now_s: float) -> bool:
-        """True once for each time it is due."""
+        """Whether the request is to be sent again now. True once per interval."""
         if now_s < self._due_s:
             return False
         self._wait_s = min(2 * self._wait_s, MAX_RESEND_S)
@@ -68,7 +70,7 @@ class Resend:
 
 
 class DirectoryHolder:
-    """The present shard map, shared between the worker's threads. caller: that connects by it."""
+    """The present shard map, shared between the worker's threads. caller: the identity and keys for connections."""
 
     def __init__(self, caller: Caller) -> None:
         self.caller = caller
@@ -77,7 +79,7 @@ class DirectoryHolder:
         self._stopped = False
 
     def publish(self, directory: Directory) -> bool:
-        """Takes a newer epoch; False for an old one."""
+        """Stores a shard map with a newer epoch. False: the epoch is not newer; nothing changes."""
         with self._condition:
             if self._directory is not None and directory.epoch <= self._directory.epoch:
                 return False
@@ -86,6 +88,7 @@ class DirectoryHolder:
             return True
 
     def stop(self) -> None:
+        """Makes `current` and `wait_newer` raise StoppedError in every thread, also in those that wait."""
         with self._condition:
             self._stopped = True
             self._condition.notify_all()
@@ -100,14 +103,14 @@ class DirectoryHolder:
         return self._stopped
 
     def current(self) -> Directory:
-        """Raises StoppedError while there is none or after `stop`."""
+        """The present shard map. Raises StoppedError while there is none, and after `stop`."""
         directory = self._directory
         if directory is None or self._stopped:
-            raise StoppedError("no shard map")
+            raise StoppedError("the worker is stopping, or it has no shard map yet")
         return directory
 
     def wait_newer(self, epoch: int, timeout_s: float) -> None:
-        """Returns when the epoch is beyond this one or the time is over. Raises StoppedError."""
+        """Returns when the epoch is greater than `epoch`, or after `timeout_s`. Raises StoppedError."""
         with self._condition:
             self._condition.wait_for(lambda: self._stopped or self.epoch > epoch, timeout_s)
         if self._stopped:
@@ -116,30 +119,30 @@ class DirectoryHolder:
 
 @dataclass(slots=True)
 class Traffic:
-    """Bytes of frames since the last time it was taken: of those that leave the host, where there are other hosts."""
+    """Bytes of frames since the counts were last reset. With several hosts only bytes between hosts are counted."""
 
     sent: int = 0
     received: int = 0
 
 
 class Pump(Protocol):
-    """Reads control messages. The thread that owns the control socket must go on reading it while it waits for a PS, or
-    it would never learn of the new shard map it waits for."""
+    """Reads control messages. The thread that owns the control socket must go on reading it while it waits for a PS:
+    the new shard map that ends its wait comes over that socket."""
 
     def __call__(self, timeout_s: float = 0.0) -> None:
-        """Waits for the first one for at most `timeout_s`."""
+        """Reads all control messages; waits for the first one for at most `timeout_s`."""
         ...
 
 
 def pump_nothing(timeout_s: float = 0.0) -> None:
-    """The pump of a thread that has no control socket to look after."""
+    """The pump of a thread that owns no control socket."""
 
 
 class Channel:
-    """Connections to every PS under one channel name; belongs to one thread.
+    """Connections to every PS under one channel name. Belongs to one thread.
 
-    `pump` is called again and again while a call waits. What is not answered in time is sent again: every request may
-    be repeated, and a message may have been lost with the incarnation of a PS or on its way.
+    `pump` is called repeatedly while a call waits. A request that is not answered in time is sent again, because it may
+    have been lost on its way or with an incarnation of the PS.
     """
 
     def __init__(
@@ -156,7 +159,7 @@ class Channel:
 
     @property
     def clients(self) -> tuple[DataClient, ...]:
-        """The connections there are now, to wait on."""
+        """The present connections, to wait on."""
         return tuple(client for _, client in self._clients.values())
 
     def directory(self) -> Directory:
@@ -176,7 +179,7 @@ class Channel:
         if known is not None:
             known[1].close()
         self._connections += 1
-        channel = f"{self._name}{self._connections}"  # a ROUTER must never see an identity again
+        channel = f"{self._name}{self._connections}"  # an identity must never be used twice at a ROUTER socket
         client = self._holder.caller.connect(address, channel)
         self._clients[server] = (address.incarnation, client)
         return client
@@ -187,10 +190,11 @@ class Channel:
         requests: Sequence[Request],
         others: list[Envelope[DataMessage]] | None = None,
     ) -> list[Envelope[DataMessage]]:
-        """Sends (server, message, frames) and waits for all the answers, in order. Answers to other requests are
-        appended to `others`, or dropped: they answer a request that was cut anew.
+        """Sends (server, message, frames) requests and returns their answers in the same order. Blocks.
 
-        Raises StaleDirectoryError (cut again and repeat), FencedError, StoppedError.
+        Answers to other requests are appended to `others`; without it they are dropped, because they belong to requests
+        that were abandoned. Raises StaleDirectoryError (split by the new shard map and repeat), FencedError,
+        StoppedError.
         """
         waiting = {message.request: number for number, (_, message, _) in enumerate(requests)}
         answers: dict[int, Envelope[DataMessage]] = {}
@@ -246,17 +250,17 @@ class Channel:
             answers[number] = envelope
 
     def until_current(self, attempt: Callable[[Directory], Result]) -> Result:
-        """Repeats `attempt` with the newest shard map until it is not stale."""
+        """Repeats `attempt` with the newest shard map while it raises StaleDirectoryError."""
         while True:
             directory = self._holder.current()
             try:
                 return attempt(directory)
             except StaleDirectoryError:
-                # A PS may know the new epoch before this worker does: wait for it, but not for ever.
+                # A PS may have the new epoch before this worker: wait for it, but for a limited time.
                 self.wait_newer(directory.epoch)
 
     def wait_newer(self, epoch: int) -> None:
-        """Returns when the shard map is beyond this epoch, or after POLL_S. Raises StoppedError."""
+        """Returns when the shard map's epoch is greater than `epoch`, or after POLL_S. Raises StoppedError."""
         if self._holder.epoch <= epoch:
             self._pump(POLL_S)
         self._holder.wait_newer(epoch, POLL_S if self._pump is pump_nothing else 0.0)

@@ -1,4 +1,4 @@
-"""Which PS owns which key or row of a batch, and the batch cut along those lines."""
+"""Finds the owner of each key or row of a batch, and splits the batch into one part per PS."""
 
 from __future__ import annotations
 
@@ -21,9 +21,12 @@ Int64 = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Directory:
-    """One epoch of the shard map with the addresses of that moment; `owners[table]` uint16 [buckets]; made_anew:
-    (table, bucket, epoch) of buckets that were lost and made anew, in that epoch; served: (table, bucket) whose rows
-    nobody may use in place."""
+    """One epoch of the shard map, with the addresses of the PS in that epoch.
+
+    owners: per table uint16 [buckets], the index of the owning PS. made_anew: (table, bucket, epoch) of buckets whose
+    rows were lost and were made anew in that epoch. served: (table, bucket) pairs whose rows no worker may use in
+    place.
+    """
 
     epoch: int
     servers: dict[int, ServerAddress]
@@ -33,21 +36,24 @@ class Directory:
     served: tuple[tuple[int, int], ...] = ()
 
     def is_traffic(self, server: int, host: int) -> bool:
-        """Whether what goes between a process of that host and this PS counts: it goes to another host, or there is
-        only one."""
+        """Whether bytes between a process on `host` and this PS count as traffic: the PS is on another host, or all PS
+        are on this one."""
         known = self.servers.get(server)
         is_elsewhere = known is not None and known.host != host
         return is_elsewhere or all(one.host == host for one in self.servers.values())
 
     def lost_since(self, epoch: int) -> tuple[tuple[int, int], ...]:
-        """(table, bucket) of which rows pulled in that epoch are others now."""
+        """(table, bucket) pairs that were made anew after that epoch: rows pulled under it are no longer valid."""
         return tuple((table, bucket) for table, bucket, made in self.made_anew if made > epoch)
 
 
 @dataclass(frozen=True, slots=True)
 class ServerPart:
-    """The items of a batch that one PS owns, table after table: `items` int64 [n], `bounds` int64 [tables + 1];
-    `positions` int64 [n] among all items of the batch, or None when these are all of them, in order."""
+    """The items of a batch that one PS owns, table after table.
+
+    items int64 [n]; bounds int64 [tables + 1]: table t has items[bounds[t] : bounds[t + 1]]; positions int64 [n]: the
+    place of each item in the batch, or None when the part is the whole batch in its order.
+    """
 
     server: int
     items: Int64
@@ -57,7 +63,11 @@ class ServerPart:
 
 @dataclass(frozen=True, slots=True)
 class _Owners:
-    """A Directory as the kernel takes it: owners of all tables' buckets, where each table's begin, PS index -> part."""
+    """A Directory in the kernel's form.
+
+    owners uint16: of the buckets of all tables, table after table; first_owners: where each table begins in it;
+    part_of_server: from PS index to number of the part.
+    """
 
     epoch: int
     servers: tuple[int, ...]
@@ -69,7 +79,7 @@ class _Owners:
 def _owners(directory: Directory) -> _Owners:
     servers, owners = tuple(sorted(directory.servers)), np.concatenate(directory.owners)
     if not set(np.unique(owners).tolist()) <= set(servers):
-        raise ProtocolError(f"shard map {directory.epoch} gives buckets to PS other than its own: {servers}")
+        raise ProtocolError(f"shard map {directory.epoch} gives buckets to a PS that it does not list: {servers}")
     part_of_server = np.zeros(servers[-1] + 1, np.int64)
     part_of_server[list(servers)] = np.arange(len(servers))
     first_owners = np.cumsum([0, *(len(of_table) for of_table in directory.owners[:-1])])
@@ -77,8 +87,11 @@ def _owners(directory: Directory) -> _Owners:
 
 
 class Router:
-    """Cuts items, which are keys or row numbers, by owner. The bucket of an item of table t is item // divisors[t], or
-    its hash shifted right by -divisors[t]; with `may_miss`, items may be rows of -1, which nobody owns."""
+    """Splits items (keys or row numbers) by owner.
+
+    The bucket of an item of table t is item // divisors[t] when the divisor is positive, otherwise the item's hash
+    shifted right by -divisors[t]. With `may_miss` an item may be -1 (no row); it belongs to no part.
+    """
 
     def __init__(self, divisors: Sequence[int], *, may_miss: bool) -> None:
         self._divisors = np.array(divisors, np.int64)
@@ -86,7 +99,8 @@ class Router:
         self._owners: _Owners | None = None
 
     def split(self, items: Int64, bounds: Int64, directory: Directory) -> tuple[ServerPart, ...]:
-        """A part for each PS that owns some items, int64 [n], of which table t has bounds[t] to bounds[t + 1]."""
+        """One part for each PS that owns some of the items. items int64 [n]; table t has items[bounds[t] :
+        bounds[t + 1]]."""
         if len(items) == 0:
             return ()
         if len(directory.servers) == 1 and not (self._may_miss and items.min() < 0):
@@ -125,15 +139,15 @@ def _parts(servers: Sequence[int], counts: Int64, positions: Int64, sorted_items
 
 
 def key_divisors(tables: Sequence[TableSpec]) -> list[int]:
-    """How `Router` finds the buckets of keys; a fixed table's key is its row."""
+    """The `Router` divisors for keys. The key of a fixed table is its row number."""
     return [bucket_count(t).bit_length() - 65 if t.is_dynamic else rows_per_bucket(t) for t in tables]
 
 
 def key_router(tables: Sequence[TableSpec]) -> Router:
-    """For keys; a fixed table's key is its row."""
+    """A router for keys. The key of a fixed table is its row number."""
     return Router(key_divisors(tables), may_miss=False)
 
 
 def row_router(bucket_rows: Sequence[int]) -> Router:
-    """For row numbers, -1 among them. `bucket_rows[table]`: row numbers per bucket of the table's row space."""
+    """A router for row numbers, which may be -1. bucket_rows: per table, row numbers per bucket of its row space."""
     return Router(bucket_rows, may_miss=True)

@@ -1,4 +1,4 @@
-"""How the dense vector travels between a worker and its owner: parameters one way, gradients the other."""
+"""How the dense vector travels between a worker and the dense owner: parameters one way, gradients the other."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from elastichost.wire.codec import Envelope, Frame
 from elastichost.wire.data import DataMessage, DensePushedMsg
 from elastichost.worker.channels.exchange import WINDOW, half_of
 
-if TYPE_CHECKING:  # who only commits needs no torch
+if TYPE_CHECKING:  # a process that only commits (emulation) needs no torch
     from elastichost.arena.dense.store import DenseStore
 
 __all__ = [
@@ -30,7 +30,7 @@ Float32Array = npt.NDArray[np.float32]
 
 
 class DenseVector(Protocol):
-    """The dense part of a model, as `worker.model.dense_vector.FlatDense`. values: float32 [elements]."""
+    """The dense part of a model; `worker.model.dense_vector.FlatDense` implements it. values: float32 [elements]."""
 
     values: Float32Array
 
@@ -39,40 +39,44 @@ class DenseVector(Protocol):
         ...
 
     def write_push(self, out: Float32Array) -> None:
-        """Gradients, then buffer values, into float32 [elements]."""
+        """Writes the gradients, then the buffer values, into `out` float32 [elements]."""
         ...
 
 
 class DenseParameters(Protocol):
-    """Where the model's parameters come from. samples_applied: by all workers, as far as this one knows; the thread
-    that reads ahead looks at it."""
+    """The source of the model's parameters.
+
+    samples_applied: samples applied by all workers, as far as this worker has received it. The prefetch thread reads
+    it, too.
+    """
 
     samples_applied: int
 
     @property
     def is_sent(self) -> bool:
-        """They come with the answer to each push."""
+        """Whether the dense owner must send the parameters with the answer to each push."""
         ...
 
     def refresh(self, ask: Ask) -> None:
-        """Brings the newest that are here into the model. ask: the dense owner, if there never were any."""
+        """Copies the newest parameters that are available here into the model. ask: requests them from the dense owner;
+        called when none were received yet."""
         ...
 
     def fetch(self, ask: Ask) -> None:
-        """Brings the newest that the dense owner has into the model."""
+        """Copies the dense owner's newest parameters into the model."""
         ...
 
     def forget(self) -> None:
-        """The model's own copy is spoilt: the next `refresh` brings it in again, newer or not."""
+        """The model's copy is no longer valid: the next `refresh` copies the parameters again, newer or not."""
         ...
 
     def take(self, envelope: Envelope[DataMessage]) -> None:
-        """They came with an answer. Raises ProtocolError."""
+        """Takes parameters that came with an answer. Raises ProtocolError."""
         ...
 
 
 class MappedParameters:
-    """They are read from the mapped arena."""
+    """Parameters that are read from the mapped arena."""
 
     is_sent = False
 
@@ -82,7 +86,7 @@ class MappedParameters:
         self.samples_applied = 0
 
     def refresh(self, ask: Ask) -> None:
-        """`DenseParameters.refresh`."""
+        """Implements `DenseParameters.refresh`."""
         if self._dense.version() != self._version:
             self._version = self._dense.read_into(self._flat.values)
             self._flat.loaded()
@@ -91,55 +95,55 @@ class MappedParameters:
     fetch = refresh
 
     def forget(self) -> None:
-        """`DenseParameters.forget`."""
+        """Implements `DenseParameters.forget`."""
         self._version = -1
 
     def take(self, envelope: Envelope[DataMessage]) -> None:
-        """`DenseParameters.take`."""
-        raise ProtocolError(f"{envelope.sender} sent a dense vector that nobody has asked for")
+        """Implements `DenseParameters.take`."""
+        raise ProtocolError(f"{envelope.sender} sent a dense vector that this worker did not request")
 
 
 class ReceivedParameters:
-    """They come in messages, and go into the model at once."""
+    """Parameters that come in messages and are copied into the model at once."""
 
     is_sent = True
 
     def __init__(self, flat: DenseVector) -> None:
         self._flat = flat
-        self._version = -1  # of what is in the model
-        self._newest: tuple[int, memoryview] | None = None  # version, parameters: not in the model yet
+        self._version = -1  # version of the parameters in the model; -1: none, or no longer valid
+        self._newest: tuple[int, memoryview] | None = None  # (version, parameters) that are not in the model yet
         self.samples_applied = 0
 
     def refresh(self, ask: Ask) -> None:
-        """`DenseParameters.refresh`."""
+        """Implements `DenseParameters.refresh`."""
         self._load()
         if self._version < 0:
             self.fetch(ask)
 
     def fetch(self, ask: Ask) -> None:
-        """`DenseParameters.fetch`."""
+        """Implements `DenseParameters.fetch`."""
         self._note(ask())
         self._load()
 
     def forget(self) -> None:
-        """`DenseParameters.forget`."""
+        """Implements `DenseParameters.forget`."""
         self._version = -1
 
     def take(self, envelope: Envelope[DataMessage]) -> None:
-        """`DenseParameters.take`."""
+        """Implements `DenseParameters.take`."""
         self._note(envelope)
         self._load()
 
     def _note(self, envelope: Envelope[DataMessage]) -> None:
         message, expected = envelope.message, self._flat.values.nbytes
         if not isinstance(message, DensePushedMsg) or not envelope.frames or envelope.frames[0].nbytes != expected:
-            raise ProtocolError(f"{envelope.sender} sent no dense vector of {expected} bytes")
+            raise ProtocolError(f"{envelope.sender} sent no dense vector of {expected} bytes as the first frame")
         if message.version >= self._version and (self._newest is None or message.version >= self._newest[0]):
             self._newest = message.version, envelope.frames[0]
         self.samples_applied = max(self.samples_applied, message.samples_applied)
 
     def _load(self) -> None:
-        """Into the model."""
+        """Copies the newest received parameters into the model."""
         if self._newest is None:
             return
         (self._version, frame), self._newest = self._newest, None
@@ -149,24 +153,24 @@ class ReceivedParameters:
 
 
 class HeldParameters(ReceivedParameters):
-    """They come in messages, and wait for the next `refresh`: they may come between forward and backward, and the
-    backward pass needs what the forward pass had."""
+    """Parameters that come in messages and are held until the next `refresh`. They may come between forward and
+    backward pass, and the backward pass needs the parameters of the forward pass."""
 
     def take(self, envelope: Envelope[DataMessage]) -> None:
-        """`DenseParameters.take`."""
+        """Implements `DenseParameters.take`."""
         self._note(envelope)
 
 
 class GradientFrames:
-    """The vectors of the pushes that may be on the way, where they travel in messages."""
+    """The vectors of the outstanding pushes, for access modes in which they travel in messages."""
 
     def __init__(self, elements: int) -> None:
         self._vectors = [np.zeros(elements, dtype=np.float32) for _ in range(WINDOW)]
 
     def write(self, flat: DenseVector, sequence: int) -> None:
-        """Copies the model's gradients: they are the push of this sequence number."""
+        """Copies the model's gradients as the vector of the push with this sequence number."""
         flat.write_push(self._vectors[half_of(sequence)])
 
     def frame(self, sequence: int) -> Frame:
-        """A copy: the vector is written again while ZeroMQ may still be reading the frame."""
+        """The vector of this push, as a copy: the buffer is written again while ZeroMQ may still read the frame."""
         return self._vectors[half_of(sequence)].copy()

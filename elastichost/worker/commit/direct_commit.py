@@ -1,7 +1,26 @@
-"""Direct access: rows change in place in the mapped arena, and the dense gradients lie in the worker's mailbox there.
+"""Direct access: rows change in place in the mapped arena; dense gradients are released in the worker's mailbox there.
 
-What is released into the mailbox is committed even if its message dies with the worker: the dense owner takes it from
-there when it fences the incarnation. So a killed worker tears one batch at most, the one that it computed.
+Rules
+1. No row changes for batch n before the watermark (incarnation, n) is stored.
+2. Batch n is released when its message is posted in half n % 2 of the mailbox: the vector and the message are written
+   first, the sequence word last. A released batch is committed even if the worker dies.
+3. Batch n is written into its half only when batch n - 2 is acknowledged, so a half never loses an uncommitted push.
+
+Theory of operation. For batch n, in this order:
+
+    watermark := n -> rows change (backward pass) -> vector into the mailbox -> posted (released) -> DensePushMsg sent
+    -> dense owner publishes (committed) -> acknowledged
+
+A kill of the worker
+- before the watermark is stored: nothing was written; the ledger gives the positions to another worker;
+- between watermark and release: batch n is torn. Its rows are updated in part or in full and no commit follows. The
+  supervisor sees a watermark beyond the applied record, counts the torn batch, and its positions are trained again;
+- after the release: the dense owner, when it fences the incarnation, commits what lies in the mailbox beyond the
+  applied record, in order (`DataService.commit_posted`). The message itself may be lost.
+
+So a killed worker tears at most one batch. A kill of the dense owner loses nothing: the worker sends the push again to
+the successor, which has the mailbox and the applied record in the arena. When the supervisor and the whole run die,
+released batches that no PS had committed count as torn.
 """
 
 from __future__ import annotations
@@ -29,7 +48,7 @@ __all__ = ["DirectCommit"]
 
 
 class DirectCommit(ModelCommit):
-    """Up to two batches are on the way, one in each half of the mailbox."""
+    """Commits with up to two outstanding batches, one in each half of the mailbox."""
 
     def __init__(
         self,
@@ -45,17 +64,18 @@ class DirectCommit(ModelCommit):
         self._lookups = lookups
 
     def load(self, batch: PreparedBatch, learning_rate_scale: float) -> None:
-        """`ModelCommit.load`: the rows are in the arena."""
+        """Implements `ModelCommit.load`. The rows are in the arena already."""
         for lookup in self._lookups:
             lookup.set_learning_rate_scale(learning_rate_scale)
 
     def before_backward(self) -> float:
-        """`ModelCommit.before_backward`: whoever looks for torn batches finds that this one has begun."""
+        """Implements `ModelCommit.before_backward`: stores the watermark, so that a kill from here on is counted as a
+        torn batch."""
         self._watermarks.note_begun(self._process.index, self._process.incarnation, self.next_sequence)
         return 0.0
 
     def commit(self, batch: BatchRange, learning_rate_scale: float) -> None:
-        """`LeaseCommit.commit`. Waits while two batches are on the way."""
+        """Implements `LeaseCommit.commit`. Waits while two batches are outstanding."""
         self._await_room()
         half = half_of(self.next_sequence)
         mailbox = self._dense.mailbox(self._process.index, half)
@@ -68,5 +88,5 @@ class DirectCommit(ModelCommit):
         self._send_first(push)
 
     def _frames_of(self, push: DensePushMsg) -> tuple[Frame, ...]:
-        """`LeaseCommit._frames_of`: the vector lies in the mailbox."""
+        """Implements `LeaseCommit._frames_of`: none, because the vector lies in the mailbox."""
         return ()

@@ -1,8 +1,26 @@
-"""The commits of leased batches: what direct, served, mixed and emulated access share.
+"""The base of the commit strategies for leased batches: direct, served, mixed and emulated.
 
-A batch is committed when the dense owner acknowledges its push. Here are the pushes on their way, sent again to
-whoever owns the dense vector, the progress of leases, and the clock of bounded mode. A strategy says how a push leaves,
-what goes with it, and what becomes of one that is refused.
+Rules
+1. Batch n of an incarnation has sequence number n. Its DensePushMsg goes to the dense owner, which applies it once: it
+   compares n with the worker's applied record (incarnation, sequence) in the arena.
+2. A batch is committed when the dense owner has acknowledged it (DensePushedMsg). Only then is it counted in the
+   progress of its lease.
+3. At most two pushes are outstanding (`exchange.DenseStream`).
+
+Theory of operation
+The worker sends the push, and sends all outstanding pushes again when no answer comes in time, when the dense owner is
+another PS or another incarnation, and after a refusal. The order of events for one batch:
+
+    push sent -> applied.bin record written -> dense half written -> published (committed) -> acknowledged -> progress
+
+A kill of the worker before the push is sent: the positions go back to the ledger. After it: when the supervisor fences
+the incarnation, the dense owner either has applied the push before its answer or refuses it afterwards; the applied
+record in that answer settles the lease. A kill of the dense owner before publication leaves the old half live; its
+successor repeats the commit when the worker sends again, and overwrites the same record of applied.bin. After
+publication the successor finds the applied record and answers the repeated push as a duplicate.
+
+A subclass defines how a push leaves (`commit`), which frames go with it (`_frames_of`) and what a refusal means
+(`_refused`).
 """
 
 from __future__ import annotations
@@ -32,7 +50,7 @@ from elastichost.worker.channels.routing import Directory
 from elastichost.worker.commit.dense_transport import DenseParameters
 from elastichost.worker.commit.strategy import CommitStrategy
 
-if TYPE_CHECKING:  # who only commits needs no torch
+if TYPE_CHECKING:  # a process that only commits (emulation) needs no torch
     from elastichost.worker.access.rows import PreparedBatch
 
 __all__ = ["BatchRange", "LeaseCommit", "ModelCommit"]
@@ -40,7 +58,8 @@ __all__ = ["BatchRange", "LeaseCommit", "ModelCommit"]
 
 @dataclass(frozen=True, slots=True)
 class BatchRange:
-    """What a commit accounts for."""
+    """The positions that a commit accounts for: [start, stop) of a unit, of which `samples` were trained. skipped: also
+    counts skipped samples before `start` that no earlier commit of the lease accounts for."""
 
     lease_id: int
     epoch: int
@@ -52,7 +71,7 @@ class BatchRange:
 
 
 class LeaseCommit(CommitStrategy):
-    """Owns the channel to the dense owner. parameters: where the dense vector comes from."""
+    """Holds the channel to the dense owner. parameters: how the dense vector reaches the model."""
 
     def __init__(self, holder: DirectoryHolder, parameters: DenseParameters, pump: Pump) -> None:
         self._process: ProcessId = holder.caller.process
@@ -64,40 +83,40 @@ class LeaseCommit(CommitStrategy):
         self._owner = (0, 0)  # index and incarnation of the dense owner; incarnation 0: none yet, -1: it refused
         self._resend = Resend(time.monotonic())
 
-    # --- what a strategy says ---------------------------------------------------------------------------------
+    # --- what a strategy defines ------------------------------------------------------------------------------
 
     @abstractmethod
     def commit(self, batch: BatchRange, learning_rate_scale: float) -> None:
-        """Sends the gradients that lie in the model. May wait for batches before it to be committed. Raises
-        FencedError, StoppedError."""
+        """Sends the gradients that are in the model, as the next batch. May wait for the commits of earlier batches.
+        Raises FencedError, StoppedError."""
 
     @abstractmethod
     def _frames_of(self, push: DensePushMsg) -> tuple[Frame, ...]:
-        """What travels with this push, whenever it is sent."""
+        """The frames of this push. Called each time the push is sent."""
 
     def _refused(self, request: int) -> None:
-        """The PS that was asked to commit does not own the dense vector any more, or not yet: all that is outstanding
-        is sent again, with the next shard map if it comes."""
+        """The PS refused a push, because it does not own the dense vector any more or not yet. Waits shortly for the
+        next shard map; then all outstanding pushes are sent again."""
         self._owner = (0, -1)
         self.channel.wait_newer(self._holder.epoch)
 
     def _committed(self, push: DensePushMsg, by: ProcessId | None) -> None:
-        """A batch is committed."""
+        """A batch was committed by PS `by` (None: not known)."""
         self._account.committed(push)
 
     # --- the dense vector ---------------------------------------------------------------------------------------
 
     @property
     def samples_applied(self) -> int:
-        """By all workers, as far as this one knows."""
+        """Samples applied by all workers, as far as this worker has received it."""
         return self._parameters.samples_applied
 
     def refresh(self) -> None:
-        """Brings the newest dense vector into the model."""
+        """Copies the newest dense vector that is available here into the model."""
         self._parameters.refresh(self._ask_for_vector)
 
     def fetch(self) -> None:
-        """`CommitStrategy.fetch`."""
+        """Implements `CommitStrategy.fetch`."""
         self._parameters.fetch(self._ask_for_vector)
 
     def _ask_for_vector(self) -> Envelope[DataMessage]:
@@ -107,38 +126,40 @@ class LeaseCommit(CommitStrategy):
 
     @property
     def channels(self) -> tuple[Channel, ...]:
-        """`CommitStrategy.channels`."""
+        """Implements `CommitStrategy.channels`."""
         return (self.channel,)
 
     @property
     def next_sequence(self) -> int:
-        """Of the batch that is being computed."""
+        """The sequence number of the batch that is being computed."""
         return self._stream.sequence + 1
 
     def poll(self) -> None:
-        """Takes acknowledgements that have come; resends to a new owner. Never blocks."""
+        """Takes acknowledgements that have come; sends outstanding pushes again to a new dense owner. Never blocks."""
         if not self._stream.is_empty:
             self._reconnect(self._holder.current())
             self._collect()
 
     def settle(self) -> None:
-        """Returns when every push is acknowledged, and with it every row updated."""
+        """Returns when every push is acknowledged. Raises FencedError, StoppedError."""
         while not self._stream.is_empty:
             self._wait()
 
     def progress(self) -> tuple[LeaseProgressMsg, ...]:
-        """Lease progress since the last call."""
+        """The lease progress since the last call."""
         return self._account.changes()
 
     def skip(self, lease_id: int, stop: int, skipped: int) -> None:
-        """Bad rows at the end of a lease, which no batch's commit accounts for."""
+        """Accounts for skipped samples at the end of a lease, which no batch's commit accounts for."""
         self._account.skipped(lease_id, stop, skipped)
 
     def finished(self, lease_id: int) -> None:
+        """Drops the account of a lease that is finished and reported."""
         self._account.forget(lease_id)
 
     def wait_for_peers(self, batch: int, staleness: int) -> None:
-        """Bounded mode: returns when no member is more than `staleness` batches behind; batch -1 says "idle"."""
+        """Bounded mode: returns when no member is more than `staleness` batches behind `batch`, the number of batches
+        that this worker has finished. batch -1: this worker is idle; returns at once."""
 
         def attempt(directory: Directory) -> None:
             self._reconnect(directory)
@@ -146,10 +167,10 @@ class LeaseCommit(CommitStrategy):
 
         self.channel.until_current(attempt)
 
-    # --- pushes on their way ------------------------------------------------------------------------------------
+    # --- outstanding pushes -------------------------------------------------------------------------------------
 
     def _push_of(self, batch: BatchRange, learning_rate_scale: float, mailbox: int) -> DensePushMsg:
-        """mailbox: the half where its vector lies; -1: it travels with the message."""
+        """The DensePushMsg of a batch. mailbox: the half that holds its vector; -1: the vector is a frame."""
         return DensePushMsg(
             request=self.channel.next_request(),
             sequence=self.next_sequence,
@@ -166,18 +187,19 @@ class LeaseCommit(CommitStrategy):
         )
 
     def _await_room(self) -> None:
-        """Two pushes may be on the way."""
+        """Waits until at most one push is outstanding."""
         self._collect()
         while self._stream.is_full:
             self._wait()
 
     def _release(self, push: DensePushMsg) -> None:
+        """Notes a push as outstanding and sends it."""
         crash_point("worker.batch.before_commit")
         self._stream.push(push)
         self._send_first(push)
 
     def _send_first(self, push: DensePushMsg) -> None:
-        """The push is noted as outstanding."""
+        """Sends a push for the first time. It is noted as outstanding already."""
         self._reconnect(self._holder.current())
         self._send(push)
         self._resend = Resend(time.monotonic())
@@ -189,7 +211,7 @@ class LeaseCommit(CommitStrategy):
         self.channel.client(directory, directory.dense_owner).send(push, frames)
 
     def _reconnect(self, directory: Directory) -> None:
-        """Sends what is outstanding again when the dense owner is another PS, or a new incarnation."""
+        """Sends all outstanding pushes again when the dense owner is another PS, or a new incarnation."""
         owner = (directory.dense_owner, directory.servers[directory.dense_owner].incarnation)
         if owner == self._owner:
             return
@@ -201,7 +223,7 @@ class LeaseCommit(CommitStrategy):
     # --- answers ------------------------------------------------------------------------------------------------
 
     def _ask(self, directory: Directory, message: DataMessage) -> Envelope[DataMessage]:
-        """The dense owner's answer; acknowledgements of pushes may come before it."""
+        """The dense owner's answer to a message. Acknowledgements of pushes that come before it are taken, too."""
         passed: list[Envelope[DataMessage]] = []
         try:
             return self.channel.call(directory, [(directory.dense_owner, message, ())], others=passed)[0]
@@ -254,25 +276,30 @@ class LeaseCommit(CommitStrategy):
 
 
 class ModelCommit(LeaseCommit):
-    """Of a worker that trains the user's model: where a batch's rows are before it is computed, and what has to be done
-    before they change. For each batch: `refresh`, `load`, the forward pass, `before_backward`, the backward pass, then
-    `commit` or `leave_out`."""
+    """The strategy of a worker that trains the user's model. It also prepares the model for each batch.
+
+    The calls for a batch, in order: `refresh`, `load`, the forward pass, `before_backward`, the backward pass, then
+    `commit` or `leave_out`.
+    """
 
     @abstractmethod
     def load(self, batch: PreparedBatch, learning_rate_scale: float) -> None:
-        """Gives the model the batch's rows, and the rows' gradients their place."""
+        """Gives the model the batch's rows, and a place for the rows' gradients."""
 
     @abstractmethod
     def before_backward(self) -> float:
-        """Rows may change once this returns. Seconds for which it waited for the batch before. Leaves the model as it
-        is: the backward pass needs what the forward pass had."""
+        """Returns when rows may change, with the seconds spent waiting for the previous batch. Does not change the
+        model: the backward pass needs the values of the forward pass."""
 
     def leave_out(self) -> None:
-        """The batch is not committed. The forward pass may have spoilt the model's buffers: the next `refresh` brings
-        them in again."""
+        """Ends a batch without a commit. Its forward pass may have changed the model's buffers; the next `refresh`
+        restores them."""
         self._parameters.forget()
 
     def unmapped_epoch(self, *, is_idle: bool) -> int | None:
-        """Between two batches: the epoch of the shard map by which, or by a newer one, all rows are used in place from
-        now on, if it is to be told. is_idle: nothing is prepared or being prepared."""
+        """Mixed access, between two batches: the shard map epoch to report to the supervisor; None: nothing to report.
+
+        From now on this worker uses rows in place only by the shard map of that epoch or a newer one. is_idle: no batch
+        is prepared or being prepared.
+        """
         return None

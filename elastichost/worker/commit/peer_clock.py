@@ -1,4 +1,4 @@
-"""How far ahead of its peers a worker may train: `train.mode` says it."""
+"""Limits how far ahead of its peers a worker may train, as `train.mode` requires: async or bounded."""
 
 from __future__ import annotations
 
@@ -12,49 +12,49 @@ __all__ = ["BoundedClock", "FreeClock", "PeerClock", "peer_clock"]
 
 
 class PeerClock(Protocol):
-    """Asked before each batch."""
+    """The clock that a worker calls before each batch."""
 
     def wait_for_peers(self, finished: int) -> float:
-        """Returns when a worker that has finished so many batches may begin another: seconds that it waited."""
+        """Returns when a worker that has finished `finished` batches may begin another. Returns the seconds waited."""
         ...
 
     def leave(self) -> None:
-        """This worker stops for a while, or for ever: nobody is to wait for it."""
+        """This worker pauses or ends: its peers must not wait for it."""
         ...
 
 
 class FreeClock:
-    """Async mode: nobody waits."""
+    """The clock of async mode: no worker waits."""
 
     def wait_for_peers(self, finished: int) -> float:
-        """`PeerClock.wait_for_peers`."""
+        """Implements `PeerClock.wait_for_peers`."""
         return 0.0
 
     def leave(self) -> None:
-        """`PeerClock.leave`: nobody does."""
+        """Implements `PeerClock.leave`: does nothing, because no peer waits."""
 
 
 class BoundedClock:
-    """Bounded mode: no member may be more than `staleness` batches behind."""
+    """The clock of bounded mode: a worker waits while a member is more than `staleness` batches behind it."""
 
     def __init__(self, strategy: LeaseCommit, staleness: int) -> None:
         self._strategy, self._staleness = strategy, staleness
         self._has_left = True
 
     def wait_for_peers(self, finished: int) -> float:
-        """`PeerClock.wait_for_peers`. Raises FencedError, StoppedError."""
+        """Implements `PeerClock.wait_for_peers`. Raises FencedError, StoppedError."""
         began_s = time.perf_counter()
         self._has_left = False
         self._strategy.wait_for_peers(finished, self._staleness)
         return time.perf_counter() - began_s
 
     def leave(self) -> None:
-        """`PeerClock.leave`. Raises as `wait_for_peers`."""
+        """Implements `PeerClock.leave`. Raises as `wait_for_peers`."""
         if not self._has_left:
             self._has_left = True
             self._strategy.wait_for_peers(-1, self._staleness)
 
 
 def peer_clock(train: TrainSection, strategy: LeaseCommit) -> PeerClock:
-    """The one of this job."""
+    """The clock for this job's training mode."""
     return BoundedClock(strategy, train.staleness) if train.mode == "bounded" else FreeClock()

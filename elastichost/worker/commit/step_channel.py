@@ -1,7 +1,13 @@
-"""Sync mode: what a worker tells the PS of its micro-batches, and what it asks the dense owner.
+"""Sync mode: a worker's requests to the PS about its micro-batches, and to the dense owner about steps.
 
-Nothing here is cut anew by itself when the shard map changes: then the dense owner must be asked first whether the step
-is committed, because what was staged under the older map may count or not. So every call may raise StaleDirectoryError.
+Unlike `PushChannel`, this channel does not split rows again when the shard map changes. The worker must first ask the
+dense owner which step is open, because what was staged under the older map may or may not have been committed. So every
+call that sends by a shard map may raise StaleDirectoryError.
+
+Order for a micro-batch that is left out (`leave_out`): first the dense owner drops its dense part, so that the step
+cannot commit with a part of it; then the other PS drop its rows; then its push with `is_left_out` lets the step commit.
+A worker that is killed between these leaves a step that cannot commit; the worker that takes the micro-batch over
+repeats all three.
 """
 
 from __future__ import annotations
@@ -39,8 +45,8 @@ NOTHING = (np.zeros(0, np.int64), np.zeros(0, np.float32))  # frames of a push w
 
 @dataclass(frozen=True, slots=True)
 class StepStart:
-    """The first step that is not committed, the dense vector it begins with (float32 [elements]) and the samples
-    applied before it."""
+    """The first step that is not committed: its number, the dense vector that it begins with (float32 [elements]) and
+    the samples applied before it."""
 
     step: int
     vector: Float32Array
@@ -48,7 +54,7 @@ class StepStart:
 
 
 class StepChannel(Channel):
-    """Belongs to the thread that computes."""
+    """The channel of a worker in sync mode. Belongs to the thread that trains."""
 
     def __init__(self, holder: DirectoryHolder, cutter: RowCutter, elements: int, pump: Pump) -> None:
         super().__init__("step", holder, pump)
@@ -56,14 +62,14 @@ class StepChannel(Channel):
         self._asked: StepAskMsg | None = None
         self._resend = Resend(time.monotonic())
         self._sequence = 0
-        self._others: list[Envelope[DataMessage]] = []  # answers that came while others were waited for
+        self._others: list[Envelope[DataMessage]] = []  # answers to `ask` that came during another call
 
     # --- micro-batches ----------------------------------------------------------------------------------------
 
     def stage(
         self, directory: Directory, task: MicroBatch, gradients: RowGradients, learning_rate_scale: float
     ) -> None:
-        """Returns when every owner has staged its rows. Raises StaleDirectoryError."""
+        """Returns when every owner has staged its part of the rows. Raises StaleDirectoryError."""
         requests: list[Request] = []
         for server, counts, frames in self._cutter.cut(gradients, directory):
             message = PushMsg(
@@ -80,8 +86,11 @@ class StepChannel(Channel):
             _expect(answer, PushedMsg)
 
     def leave_out(self, directory: Directory, task: MicroBatch) -> None:
-        """Returns when no PS has anything of it staged: workers may have died after that. The dense owner comes first:
-        then the step is not committed with a part of it. Raises StaleDirectoryError."""
+        """Returns when no PS has a part of this micro-batch staged; a worker may have died after it had staged some.
+
+        The dense owner is notified first, so that the step cannot commit with a part of the micro-batch. Raises
+        StaleDirectoryError.
+        """
         others = sorted(server for server in directory.servers if server != directory.dense_owner)
         for servers in ([directory.dense_owner], others):
             requests = [(server, self._nothing(directory, task), NOTHING) for server in servers]
@@ -89,6 +98,7 @@ class StepChannel(Channel):
                 _expect(answer, PushedMsg)
 
     def _nothing(self, directory: Directory, task: MicroBatch) -> PushMsg:
+        """A push without rows: the PS drops what it has of the micro-batch."""
         return PushMsg(
             request=self.next_request(),
             sequence=task.step,
@@ -109,8 +119,8 @@ class StepChannel(Channel):
         skipped: int,
         loss_sum: float,
     ) -> None:
-        """Gives the dense owner the micro-batch's part of the dense gradient: float32 [elements], not to be written to
-        any more. Raises StaleDirectoryError."""
+        """Sends the dense owner the micro-batch's part of the dense gradient. vector float32 [elements]; the caller
+        must not write to it afterwards. Raises StaleDirectoryError."""
         self._sequence += 1
         message = DensePushMsg(
             request=self.next_request(),
@@ -136,7 +146,7 @@ class StepChannel(Channel):
         _expect(answer, DensePushedMsg)
 
     def fetch(self) -> Envelope[DataMessage]:
-        """The dense owner's answer, with its dense vector. Raises StoppedError."""
+        """Requests the dense vector; the dense owner's answer has it as frame 0. Raises StoppedError."""
 
         def attempt(directory: Directory) -> Envelope[DataMessage]:
             message = DenseFetchMsg(request=self.next_request())
@@ -147,7 +157,8 @@ class StepChannel(Channel):
     # --- steps ------------------------------------------------------------------------------------------------
 
     def ask(self, directory: Directory, step: int) -> None:
-        """Asks to begin this step; `reached` has the answer, perhaps much later. Asking twice is asking once."""
+        """Requests to begin this step; `reached` returns the answer, perhaps much later. Repeated calls send nothing
+        new until the request is due to be sent again."""
         asked = self._asked
         same = asked is not None and asked.step == step and asked.shard_map_epoch == directory.epoch
         if same and not self._resend.is_due(time.monotonic()):
@@ -158,7 +169,7 @@ class StepChannel(Channel):
         self.client(directory, directory.dense_owner).send(self._asked)
 
     def reached(self, directory: Directory) -> StepStart | None:
-        """The answer, once it has come. Raises StaleDirectoryError."""
+        """The answer to `ask`; None: it has not come yet. Never blocks. Raises StaleDirectoryError."""
         client = self.client(directory, directory.dense_owner)
         while (envelope := client.receive()) is not None:
             self._others.append(envelope)
@@ -176,13 +187,13 @@ class StepChannel(Channel):
             raise StaleDirectoryError
         answer = _expect(envelope, StepReachedMsg)
         if len(answer.frames) != 1 or answer.frames[0].nbytes != 4 * self._elements:
-            raise ProtocolError(f"{envelope.sender} sent no dense vector of {4 * self._elements} bytes")
+            raise ProtocolError(f"{envelope.sender} sent no dense vector of {4 * self._elements} bytes as its frame")
         self._asked = None
         assert isinstance(message, StepReachedMsg)
         return StepStart(message.step, np.frombuffer(answer.frames[0], dtype=np.float32), message.samples_applied)
 
     def forget(self) -> None:
-        """Whatever was asked is not waited for any more."""
+        """Drops the request of `ask`; its answer will be ignored."""
         self._asked = None
         self._others.clear()
 

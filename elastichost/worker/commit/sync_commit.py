@@ -1,6 +1,20 @@
-"""Sync mode: a micro-batch's rows are staged with their owners, its dense part with the dense owner.
+"""Sync mode: a micro-batch's rows are staged with their owners, and its dense part with the dense owner.
 
-The dense owner commits the step when it has all of its micro-batches; nobody here accounts for positions.
+Rules
+1. The dense owner commits a step when it has the dense parts of all its micro-batches. A worker reports no positions:
+   the crew's applied record accounts for them.
+2. The rows of a micro-batch are staged with every owner before its dense part is pushed. So when the step commits, all
+   its rows are staged.
+3. Every micro-batch begins with the step's dense vector, because a forward pass may change the model's buffers. Its
+   gradient depends only on the step and its samples; computing it twice gives the same bits and does no harm.
+
+Theory of operation. For one micro-batch, in this order:
+
+    begin (dense vector, zero gradients) -> load -> forward, backward -> stage (PushMsg to every owner) -> push
+
+A kill of the worker at any point changes no row and no parameter: the step waits, the supervisor gives the micro-batch
+to another worker, and parts that are staged already are the same bits. A new shard map raises StaleDirectoryError; the
+caller then asks which step is open and computes its micro-batches again.
 """
 
 from __future__ import annotations
@@ -29,8 +43,8 @@ __all__ = ["SyncCommit"]
 
 
 class SyncCommit(CommitStrategy):
-    """Of one micro-batch after the other: `begin`, `load`, forward, backward, `stage`, then `push`; one without samples
-    is pushed without being staged."""
+    """The commit strategy of sync mode. The calls for a micro-batch, in order: `begin`, `load`, forward and backward
+    pass, `stage`, `push`. A micro-batch without samples is pushed without `load` and `stage`."""
 
     def __init__(
         self,
@@ -45,56 +59,57 @@ class SyncCommit(CommitStrategy):
         self._flat, self._lookups = flat, lookups
         self._parameters = ReceivedParameters(flat)
         self._sums = GradientSums()
-        self._gradients: RowGradients = NO_GRADIENTS  # of the micro-batch that is being computed
+        self._gradients: RowGradients = NO_GRADIENTS  # those of the micro-batch that is being computed
         self._has_buffers = dense.elements > dense.parameters
         self._step = StepStart(0, np.zeros(dense.elements, np.float32), 0)
 
     @property
     def channels(self) -> tuple[Channel, ...]:
-        """`CommitStrategy.channels`."""
+        """Implements `CommitStrategy.channels`."""
         return (self.channel,)
 
     def fetch(self) -> None:
-        """`CommitStrategy.fetch`."""
+        """Implements `CommitStrategy.fetch`."""
         self._parameters.fetch(self.channel.fetch)
 
     @property
     def samples_applied(self) -> int:
-        """Before the present step."""
+        """Samples applied by the whole crew before the present step."""
         return self._step.samples_applied
 
     def begin_step(self, step: StepStart) -> None:
-        """Its dense vector goes into the model."""
+        """Starts a step: copies its dense vector into the model."""
         self._step = step
         self._load_vector()
 
     def begin(self) -> None:
-        """A micro-batch begins: a forward pass before it may have changed the model's buffers."""
+        """Starts a micro-batch: restores the buffers, which an earlier forward pass may have changed, and sets the
+        gradients to zero."""
         if self._has_buffers:
             self._load_vector()
         self._flat.zero_gradients()
 
     def load(self, pulled: PulledRows) -> None:
-        """Gives the model the micro-batch's rows, and the rows' gradients their place."""
+        """Gives the model the micro-batch's rows, and a place for the rows' gradients."""
         sums = self._sums.zeros(0, len(pulled.weights))
         for lookup in self._lookups:
             lookup.load(pulled, sums)
         self._gradients = RowGradients(pulled, sums)
 
     def leave_out(self) -> None:
-        """Nothing of what was computed counts."""
+        """Discards the result of the present micro-batch: restores the dense vector, sets the gradients to zero."""
         self._load_vector()
         self._flat.zero_gradients()
 
     def stage(self, directory: Directory, task: MicroBatch, learning_rate_scale: float) -> None:
-        """Returns when every owner has staged its rows. Raises StaleDirectoryError."""
+        """Returns when every owner has staged its part of the rows. Raises StaleDirectoryError."""
         self.channel.stage(directory, task, self._gradients, learning_rate_scale)
         crash_point("worker.batch.before_commit")
 
     def push(
         self, directory: Directory, task: MicroBatch, learning_rate_scale: float, samples: int, loss: float
     ) -> None:
-        """Gives the dense owner the gradients that lie in the model. loss: mean of so many samples. Raises
+        """Sends the dense owner the gradients that are in the model. loss: the mean loss of the `samples`. Raises
         StaleDirectoryError."""
         vector = np.empty(len(self._step.vector), np.float32)
         self._flat.write_push(vector)

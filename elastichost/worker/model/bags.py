@@ -1,7 +1,8 @@
-"""How a collection's lookup becomes one kernel call, and how autograd comes back to it.
+"""Turns a collection's lookup into one kernel call, and connects it to autograd's backward pass.
 
-The kernels take embeddings of any dims, poolings and optimizers in one call, read the features where they lie in the
-KeyedJaggedTensor, and write each where the collection wants it: nothing is permuted, concatenated or cut.
+One kernel call handles embeddings of any dims, poolings and optimizers. It reads each feature at its place in the
+KeyedJaggedTensor and writes the result at the place that the collection's output has for it, so no tensor is permuted,
+concatenated or split.
 """
 
 from __future__ import annotations
@@ -28,13 +29,14 @@ R = TypeVar("R")
 Float32Array = npt.NDArray[np.float32]
 Int64Array = npt.NDArray[np.int64]
 
-# The value, in a KeyedJaggedTensor, of an id of a sequence that has no row. Other numbers below 0 are pulled rows.
+# The value, in a KeyedJaggedTensor, of an id of a sequence that has no row. With mixed access all other values below 0
+# stand for pulled rows.
 NO_ROW = np.iinfo(np.int64).min
 
 
 @dataclass(frozen=True, slots=True)
 class BagCall:
-    """One lookup: `entries`, `values` and `offsets` as `arena.bag_kernels` defines them, and the output's shape."""
+    """One lookup: `entries`, `values`, `offsets` as `arena.rows.bag_kernels` defines them, and the output's shape."""
 
     entries: Int64Array
     values: Int64Array
@@ -43,7 +45,7 @@ class BagCall:
 
 
 class RowSource(Protocol):
-    """Where rows are read and what becomes of their gradients. Outputs and gradients are float32, flat."""
+    """The place where rows are read and their gradients are applied. Outputs and gradients are float32, flat."""
 
     def read(self, call: BagCall, output: Float32Array) -> None: ...
 
@@ -53,7 +55,7 @@ class RowSource(Protocol):
 class BagPlan:
     """The kernel entries of one collection: one per (embedding, feature), in the collection's order.
 
-    sequence_features: those of the whole model; among their values there may be NO_ROW.
+    sequence_features: those of the whole model; their values may contain NO_ROW.
     """
 
     def __init__(self, embeddings: Sequence[EmbeddingSpec], sequence_features: frozenset[str] = frozenset()) -> None:
@@ -70,17 +72,17 @@ class BagPlan:
         self._positions = np.zeros(0, np.int64)
 
     def entry_bounds(self) -> list[tuple[int, int]]:
-        """Per embedding: its entries are entries[first:stop]."""
+        """Per embedding the range (first, stop) of its entries: entries[first:stop]."""
         bounds = itertools.accumulate((len(e.features) for e in self.embeddings), initial=0)
         return list(itertools.pairwise(bounds))
 
     def place(self, rows_offsets: Sequence[int]) -> None:
-        """Says where each embedding's row 0 begins, in elements of the flat rows."""
+        """Sets where row 0 of each embedding begins, in elements of the flat rows."""
         repeats = [len(e.features) for e in self.embeddings]
         self._entries[:, columns.ROWS_OFFSET] = np.repeat(np.array(rows_offsets, np.int64), repeats)
 
     def pooled(self, features: KeyedJaggedTensor) -> BagCall:
-        """Shape [batch, sum of dims]."""
+        """The call for a pooled lookup; its output has shape [batch, sum of dims]."""
         size, width = features.stride(), int(self._dims.sum())
         entries = self._entries.copy()
         entries[:, columns.FIRST_BAG] = self._positions_in(features) * size
@@ -90,7 +92,8 @@ class BagPlan:
         return self._call(entries, _int64(features.values()), _int64(features.offsets()), (size, width))
 
     def sequence(self, features: KeyedJaggedTensor) -> tuple[BagCall, list[tuple[int, int]]]:
-        """Bags of one id: a call whose flat output holds one matrix per entry, and their shapes (ids, dim)."""
+        """The call for a sequence lookup, as bags of one id. Its flat output holds one matrix per entry; the second
+        result is the shape (ids, dim) of each."""
         lengths = np.array(features.length_per_key(), np.int64)
         positions = self._positions_in(features)
         counts = lengths[positions]
@@ -105,8 +108,8 @@ class BagPlan:
         return call, list(zip(counts.tolist(), self._dims.tolist(), strict=True))
 
     def _call(self, entries: Int64Array, values: Int64Array, offsets: Int64Array, shape: tuple[int, ...]) -> BagCall:
-        """An id without a row leaves its bag. The bag of a place in a sequence is then empty: the kernels give zeros
-        for it, and pass over its gradient."""
+        """Builds the call. Ids without a row are removed from their bags. In a sequence the bag is then empty: the
+        kernels write zeros for it and ignore its gradient."""
         if self._may_lack_rows and len(values) and values.min() == NO_ROW:
             has_row = values != NO_ROW
             kept = np.zeros(len(values) + 1, np.int64)
@@ -115,7 +118,7 @@ class BagPlan:
         return BagCall(entries, values, offsets, shape)
 
     def _positions_in(self, features: KeyedJaggedTensor) -> Int64Array:
-        """Where each entry's feature stands among the keys."""
+        """The position of each entry's feature among the keys of the KeyedJaggedTensor."""
         keys = features.keys()
         if keys != self._keys:
             where = {key: position for position, key in enumerate(keys)}
@@ -129,7 +132,8 @@ def _int64(tensor: torch.Tensor) -> Int64Array:
 
 
 class _LookUp(torch.autograd.Function):
-    """`leaf` is there so that autograd calls `backward`: rows are no tensors of its graph, and it gets no gradient."""
+    """The lookup as an autograd function. Rows are not tensors of the autograd graph; `leaf` requires a gradient only
+    so that autograd calls `backward`, and receives none."""
 
     @staticmethod
     def forward(context: Any, leaf: torch.Tensor, call: BagCall, source: RowSource) -> torch.Tensor:
@@ -148,7 +152,8 @@ class _LookUp(torch.autograd.Function):
 
 
 def _untraced(function: Callable[P, R]) -> Callable[P, R]:
-    """A model under torch.compile is cut here: its tracer cannot look into kernels of another compiler."""
+    """Excludes a function from torch.compile, whose tracer cannot trace kernels of another compiler. The graph breaks
+    here."""
     return cast(Callable[P, R], torch.compiler.disable(function))  # type: ignore[no-untyped-call]
 
 
@@ -156,7 +161,7 @@ def _untraced(function: Callable[P, R]) -> Callable[P, R]:
 def look_up_bags(
     plan: BagPlan, features: KeyedJaggedTensor, source: RowSource, leaf: torch.Tensor, device: torch.device
 ) -> torch.Tensor:
-    """float32 [batch, sum of dims]. When gradients reach it the source applies them; each call once per backward."""
+    """float32 [batch, sum of dims]. In the backward pass the source applies its gradients, once per call."""
     output: torch.Tensor = _LookUp.apply(leaf, plan.pooled(features), source)  # type: ignore[no-untyped-call]
     return output.to(device)
 
@@ -165,7 +170,8 @@ def look_up_bags(
 def look_up_sequences(
     plan: BagPlan, features: KeyedJaggedTensor, source: RowSource, leaf: torch.Tensor, device: torch.device
 ) -> list[torch.Tensor]:
-    """Per (embedding, feature) float32 [ids, dim]. When gradients reach one of them the source applies those of all."""
+    """Per (embedding, feature): float32 [ids, dim]. In the backward pass the source applies all their gradients
+    together, once per call."""
     call, shapes = plan.sequence(features)
     flat: torch.Tensor = _LookUp.apply(leaf, call, source)  # type: ignore[no-untyped-call]
     parts = torch.split(flat.to(device), [count * dim for count, dim in shapes])

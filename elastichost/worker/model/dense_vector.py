@@ -1,7 +1,7 @@
 """The dense part of a model as one flat float32 vector: parameters first, then floating-point buffers.
 
-Every parameter becomes a view of one flat tensor and every gradient a view of another, so that exchanging the
-dense part is one copy and never a walk over tensors.
+Every parameter becomes a view of one flat tensor, and every gradient a view of another one. So the dense part is
+exchanged with one copy, without a loop over tensors.
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ def _buffers(model: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
 
 
 def describe_dense(model: nn.Module) -> DenseSpec:
-    """Names, shapes and offsets, in module order. Raises ModelError for parameters that are not float32."""
+    """The names, shapes and offsets of the dense tensors, in module order. Raises ModelError for a parameter that is
+    not float32."""
     tensors: list[DenseTensor] = []
     offset = 0
     for name, parameter in _trained(model):
@@ -61,15 +62,15 @@ def initial_vector(model: nn.Module, spec: DenseSpec) -> npt.NDArray[np.float32]
 class FlatDense:
     """A model's dense part as flat host vectors.
 
-    `values` float32 [elements]: what the model computes with (on the device's side: copied there by `loaded`).
-    `push` float32 [elements]: gradients, then the buffers' present values.
+    values: float32 [elements], parameters and buffers. On the CPU the model computes with this memory; for a GPU
+    `loaded` copies it to the device. `write_push` gives float32 [elements]: gradients, then the buffers' values.
     """
 
     def __init__(self, model: nn.Module, spec: DenseSpec, device: torch.device) -> None:
         if describe_dense(model) != spec:
             raise ModelError(
-                "the model built in this process differs from the one the job was planned with",
-                hint="build() must give the same parameters each time it is called",
+                "the model that was built in this process differs from the model that the probe of the job described",
+                hint="build() must return the same parameters each time it is called",
             )
         self._spec = spec
         self._device = device
@@ -90,7 +91,7 @@ class FlatDense:
         self.values: npt.NDArray[np.float32] = self._host.numpy()
 
     def loaded(self) -> None:
-        """Call after writing into `values`: copies to the device where there is one."""
+        """Call after writing into `values`: copies them to the GPU, if there is one."""
         if self._device.type != "cpu":
             self._values.copy_(self._host, non_blocking=False)
 
@@ -99,11 +100,11 @@ class FlatDense:
 
     @property
     def gradients(self) -> torch.Tensor:
-        """float32 [parameters], on the model's device."""
+        """The gradients, float32 [parameters], on the model's device."""
         return self._gradients
 
     def write_push(self, out: npt.NDArray[np.float32]) -> None:
-        """Gradients, then buffer values, into float32 [elements]."""
+        """Writes the gradients, then the buffer values, into `out` float32 [elements]."""
         parameters = self._spec.parameters
         target = torch.from_numpy(out)
         target[:parameters].copy_(self._gradients)

@@ -1,4 +1,4 @@
-"""Where the dense part computes: the CPU, or the one GPU this process was given."""
+"""The device that computes the dense part: the CPU, or the one GPU that this process was given."""
 
 from __future__ import annotations
 
@@ -15,16 +15,17 @@ __all__ = ["choose_device", "gpu_memory_bytes", "move_training", "seed_generator
 
 
 def choose_device(arguments: ChildArguments) -> torch.device:
-    """The supervisor sets CUDA_VISIBLE_DEVICES to this process' GPU, so it is always cuda:0 here.
+    """The torch device for this process, from the plan. Also sets torch's thread count and its GPU memory limit.
 
-    Raises PreflightError when the plan says GPU and torch cannot use one.
+    The supervisor sets CUDA_VISIBLE_DEVICES to this process' GPU, so it is always cuda:0 here. Raises PreflightError
+    when the plan assigns a GPU and torch cannot use CUDA.
     """
     torch.set_num_threads(max(1, arguments.threads))
     if arguments.gpu is None:
         return torch.device("cpu")
     if not torch.cuda.is_available():
         raise PreflightError(
-            f"{arguments.process} was given GPU {arguments.gpu}, but this torch cannot use CUDA",
+            f"{arguments.process} was given GPU {arguments.gpu}, but the installed torch cannot use CUDA",
             hint="install the gpu extra, or set resources.gpus = 0",
         )
     torch.cuda.set_per_process_memory_fraction(arguments.gpu_memory_fraction, 0)
@@ -32,25 +33,31 @@ def choose_device(arguments: ChildArguments) -> torch.device:
 
 
 def move_training(asked: RepinMsg) -> None:
-    """To other cores, with another number of threads; between two batches."""
+    """Moves the process to other cores and sets torch's number of threads. Call it between two batches."""
     move_to_cores(asked.cores)
     torch.set_num_threads(asked.threads)
 
 
 def gpu_memory_bytes(device: torch.device) -> int:
-    """Memory this process holds on its GPU; 0 on the CPU."""
+    """Bytes that torch has reserved on this process' GPU; 0 on the CPU."""
     return 0 if device.type != "cuda" else int(torch.cuda.memory_reserved(device))
 
 
 def seed_generators(device: torch.device, seed: int) -> None:
-    """torch's generators for the CPU and for this device. `torch.manual_seed` also remembers a call, with the stack it
-    came from, for every kind of accelerator that is not in use: 1.5 ms each time, and memory."""
+    """Seeds torch's random generators of the CPU and of this device.
+
+    `torch.manual_seed` is not used: it also queues a call, with its stack trace, for every kind of accelerator that is
+    not initialised, which takes 1.5 ms each time and memory.
+    """
     torch.default_generator.manual_seed(seed)
     if device.type == "cuda":
         torch.cuda.manual_seed(seed)
 
 
 def training_cpu_since(began_s: float, device: torch.device) -> float | None:
-    """CPU time that the calling thread has used since `time.thread_time()` was `began_s`. None where a GPU computes:
-    the thread spins while it waits, and others who wait for the same GPU make that longer."""
+    """CPU seconds that the calling thread has used since `time.thread_time()` was `began_s`.
+
+    None when a GPU computes: the thread spins while it waits for the GPU, and jobs that share the GPU make that time
+    longer.
+    """
     return time.thread_time() - began_s if device.type == "cpu" else None

@@ -1,9 +1,9 @@
-"""The swap: a user's torchrec collections become lookups in the arena, in place.
+"""Replaces the torchrec collections of the user's model by lookups in the arena, in place.
 
-While the user's `build` runs, collections are constructed on the meta device (no memory, no initialisation).
-Afterwards the class of each collection object is changed to a subclass whose forward asks a lookup for the rows:
-changing the class in place, rather than replacing children, also reaches collections held in lists or attributes.
-The key values a collection sees are row numbers of its tables, made by the pipeline, not the raw ids.
+While the user's `build` runs, collections are constructed on the meta device (no memory, no initialisation). Afterwards
+the class of each collection object is changed to a subclass whose forward gets the rows from a lookup. Changing the
+class of the object, instead of replacing child modules, also works for collections held in lists or attributes. The
+key values that a collection receives are row numbers of its tables, made by the pipeline, not the raw ids.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ __all__ = [
     "table_rows",
 ]
 
-# What a dynamic table's num_embeddings is while a model is built: nothing of that size is ever allocated.
+# The num_embeddings of a dynamic table while a model is built. No memory of that size is ever allocated.
 DYNAMIC_ROWS = 1 << 40
 
 Collection: TypeAlias = Any  # torchrec has no types: an EmbeddingBagCollection or an EmbeddingCollection
 
 
 class CollectionLookup(Protocol):
-    """Rows of one collection's embeddings for a batch."""
+    """A source of the rows of one collection's embeddings for a batch."""
 
     def pooled(self, features: KeyedJaggedTensor) -> torch.Tensor:
         """float32 [batch, sum of dims] in the order of the collection's embedding names."""
@@ -98,15 +98,15 @@ def _uninitialised(kind: type[nn.Embedding] | type[nn.EmbeddingBag]) -> Iterator
 
 @contextmanager
 def meta_collections() -> Iterator[None]:
-    """While active, every torchrec collection is constructed on the meta device, whatever device was asked for.
+    """While active, every torchrec collection is constructed on the meta device, whatever device its caller names.
 
-    Its tables are not initialised: on the meta device that does nothing, and takes a millisecond or two for each.
+    The initialisation of its tables is skipped: on the meta device it has no effect, but takes 1 to 2 ms per table.
     """
     bag_init, sequence_init = EmbeddingBagCollection.__init__, EmbeddingCollection.__init__
 
     def on_meta(original: Any) -> Any:
         def init(self: Any, *args: Any, **kwargs: Any) -> None:
-            # device is the third positional parameter of the one and the second of the other
+            # `device` is the third positional parameter of EmbeddingBagCollection, the second of EmbeddingCollection
             position = 2 if original is bag_init else 1
             kept = list(args)
             if len(kept) > position:
@@ -128,12 +128,15 @@ def meta_collections() -> Iterator[None]:
 
 
 def table_rows(tables: Sequence[TableSpec]) -> dict[str, int]:
-    """num_embeddings a table shows to the user's build."""
+    """The num_embeddings of each table, by name, that the user's build receives."""
     return {table.name: table.rows or DYNAMIC_ROWS for table in tables}
 
 
 def collections_of(model: nn.Module) -> list[tuple[str, Collection]]:
-    """(module path, collection), in module order. Raises ModelError for collections that cannot be replaced."""
+    """The model's collections as (module path, collection), in module order.
+
+    Raises ModelError for a collection that cannot be replaced, and for a meta parameter outside of collections.
+    """
     found: list[tuple[str, Collection]] = []
     for path, module in model.named_modules():
         if isinstance(module, (EmbeddingBagCollection, EmbeddingCollection)):
@@ -149,8 +152,8 @@ def collections_of(model: nn.Module) -> list[tuple[str, Collection]]:
     for name, parameter in model.named_parameters():
         if parameter.is_meta and name not in held:
             raise ModelError(
-                f"parameter {name!r} is on the meta device, outside any EmbeddingBagCollection or EmbeddingCollection",
-                hint="give it real storage in build(), or put the table into a collection",
+                f"parameter {name!r} is on the meta device, but in no EmbeddingBagCollection or EmbeddingCollection",
+                hint="create it on the CPU in build(), or put the table into a collection",
             )
     return found
 
@@ -173,7 +176,7 @@ def describe_embeddings(model: nn.Module, job: JobSpec, tables: Sequence[TableSp
     specs: list[EmbeddingSpec] = []
     for path, collection in collections_of(model):
         if isinstance(collection, EmbeddingBagCollection) and collection.is_weighted():
-            raise ModelError(f"module {path!r} is a weighted EmbeddingBagCollection; ids have no weights here")
+            raise ModelError(f"module {path!r} is a weighted EmbeddingBagCollection; set is_weighted=False in build()")
         for config in _configs(collection):
             table = _table_of(path, config, by_feature)
             settings = table_settings(job, table.name)
@@ -201,7 +204,7 @@ def describe_embeddings(model: nn.Module, job: JobSpec, tables: Sequence[TableSp
     if not specs:
         raise ModelError(
             "the model has no EmbeddingBagCollection or EmbeddingCollection",
-            hint="build() gets the tables' configs: hand them to torchrec.EmbeddingBagCollection(tables=...)",
+            hint="build() receives the tables' configs: pass them to torchrec.EmbeddingBagCollection(tables=...)",
         )
     return tuple(specs)
 
@@ -212,9 +215,9 @@ def _table_of(
     owners = {by_feature[f].name if f in by_feature else "" for f in config.feature_names}
     if len(owners) != 1 or "" in owners:
         raise ModelError(
-            f"table {config.name!r} of module {path!r} has features {list(config.feature_names)}, which are not "
-            "features of one table of the job file",
-            hint=f"columns of data.categorical are {sorted(by_feature)}",
+            f"table {config.name!r} of module {path!r} has features {list(config.feature_names)}, which do not all "
+            "belong to one table of the job file",
+            hint=f"the columns of data.categorical are {sorted(by_feature)}",
         )
     table = by_feature[config.feature_names[0]]
     expected = table.rows or DYNAMIC_ROWS
@@ -222,14 +225,14 @@ def _table_of(
         raise ModelError(
             f"table {config.name!r} of module {path!r} has num_embeddings {config.num_embeddings}, but its ids come "
             f"from table {table.name!r} of the job file, which has {expected}",
-            hint="keep the num_embeddings that build() was given",
+            hint="use the num_embeddings that build() received",
         )
     return table
 
 
 def replace_collections(model: nn.Module, lookups: Mapping[str, CollectionLookup]) -> None:
-    """Swaps every collection in place. `lookups` maps module path -> lookup. The meta parameters are dropped, so
-    that what `model.parameters()` still gives is exactly the dense part."""
+    """Replaces every collection in place. lookups: by module path. The meta parameters are removed, so that
+    `model.parameters()` returns exactly the dense part."""
     for path, collection in collections_of(model):
         bags = collection.embedding_bags if isinstance(collection, EmbeddingBagCollection) else collection.embeddings
         for bag in bags.values():
@@ -238,5 +241,5 @@ def replace_collections(model: nn.Module, lookups: Mapping[str, CollectionLookup
             ArenaEmbeddingBagCollection if isinstance(collection, EmbeddingBagCollection) else ArenaEmbeddingCollection
         )
         collection.__class__ = replacement
-        # A plain attribute: the lookup is no part of the user's module tree.
+        # Set as a plain attribute, so that the lookup does not become part of the user's module tree.
         object.__setattr__(collection, "_arena_lookup", lookups[path])

@@ -1,7 +1,7 @@
-"""Modules of torchrec's DLRM that are replaced by the same mathematics in fewer passes over memory.
+"""Replaces modules of torchrec's DLRM by versions that compute the same in fewer passes over memory.
 
-As with the embedding collections the class of a module object is changed in place, and only of objects that are
-exactly torchrec's: a user's subclass may mean something else by its forward. `model.fused = false` leaves all alone.
+The class of a module object is changed in place, as for embedding collections. Only objects whose class is exactly
+torchrec's are changed: a user's subclass may define another forward. `model.fused = false` changes none.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ __all__ = ["FusedInteractionArch", "FusedSparseArch", "fuse_modules"]
 
 
 class _Interaction(torch.autograd.Function):
-    """dense float32 [B, D], sparse float32 [B, F, D] -> [B, D + (F + 1) F / 2]. Gradients cannot be differentiated."""
+    """The dot interaction: dense float32 [B, D], sparse float32 [B, F, D] -> float32 [B, D + (F + 1) F / 2]. Its
+    gradients cannot be differentiated again."""
 
     @staticmethod
     def forward(context: Any, dense: torch.Tensor, sparse: torch.Tensor) -> torch.Tensor:
@@ -53,7 +54,8 @@ def _flat(tensor: torch.Tensor) -> Any:
 
 
 class FusedInteractionArch(InteractionArch):
-    """torchrec's `InteractionArch` by one kernel for each direction; on a GPU, and for other types, as it was."""
+    """torchrec's `InteractionArch` with one kernel for each direction. On a GPU, and for other dtypes, torchrec's own
+    forward runs."""
 
     def forward(self, dense_features: torch.Tensor, sparse_features: torch.Tensor) -> torch.Tensor:
         wanted = (dense_features.shape[0], self.F, dense_features.shape[-1])
@@ -69,8 +71,8 @@ def _is_plain(tensor: torch.Tensor) -> bool:
 
 
 class FusedSparseArch(SparseArch):
-    """torchrec's `SparseArch` without taking the pooled vectors apart and putting them together again, wherever the
-    collection already gives them in the wanted order."""
+    """torchrec's `SparseArch` that uses the pooled vectors without splitting and concatenating them, when the
+    collection already gives them in the required order."""
 
     def forward(self, features: KeyedJaggedTensor) -> torch.Tensor:
         pooled: KeyedTensor = self.embedding_bag_collection(features)
@@ -88,7 +90,7 @@ _REPLACEMENTS: dict[type[nn.Module], type[nn.Module]] = {
 
 
 def fuse_modules(model: nn.Module) -> int:
-    """Replaces what can be replaced, in place; returns how many modules it were."""
+    """Replaces all modules that have a faster version, in place. Returns the number of replaced modules."""
     found = [module for module in model.modules() if type(module) in _REPLACEMENTS]
     for module in found:
         module.__class__ = _REPLACEMENTS[type(module)]

@@ -1,4 +1,4 @@
-"""Dot interaction of DLRM, forward and backward, without the half of the products that is thrown away.
+"""The dot interaction of DLRM, forward and backward, computing only the half of the products that is used.
 
 With x_0 the dense features' vector and x_1 .. x_F the embeddings (F + 1 = `fields` vectors of `dim` floats):
 
@@ -6,8 +6,8 @@ With x_0 the dense features' vector and x_1 .. x_F the embeddings (F + 1 = `fiel
     dx_i = sum_(j > i) g_ij x_j + sum_(j < i) g_ji x_j               (U + U^T) X, with U the triangle of gradients
     dx_0 += the gradient of the copy of x_0
 
-A sample's vectors fit the first-level cache, so one sample is one small matrix product kept in registers: torch's bmm
-over [B, F + 1, dim] with its index and scatter takes several times as long.
+A sample's vectors fit into the first-level cache, so each sample is one small matrix product kept in registers. torch's
+bmm over [B, F + 1, dim] with its index and scatter takes several times as long.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ __all__ = ["interact", "interact_backward", "interaction_width", "warm"]
 Float32 = npt.NDArray[np.float32]
 
 LANES = 16
-# Rows of (U + U^T) X that are summed at the same time: as many sums as the narrowest machines have registers for.
+# Rows of (U + U^T) X that are summed at the same time: machines with the fewest registers have room for 8 sums.
 BLOCK = 8
-# Whole vectors are stored: the last line of a sample writes at most LANES + 2 floats too far.
+# Only whole vectors are stored, so the last line of a sample writes at most LANES + 2 floats beyond its end.
 _ROOM = 2 * LANES
 _NO_SEED = np.uint64(0)
 
 
 @compiled
 def interaction_width(fields: int, dim: int) -> int:
-    """Columns of the output: dim + fields (fields - 1) / 2."""
+    """The number of output columns: dim + fields (fields - 1) / 2."""
     return dim + fields * (fields - 1) // 2
 
 
@@ -53,7 +53,7 @@ def _copy_floats(source: Float32, start: int, target: Float32, place: int, count
 
 @inlined
 def _gather(dense: Float32, sparse: Float32, sample: int, fields: int, dim: int, rows: Float32) -> None:
-    """The sample's vectors into `rows`, each on whole vectors of its own, zeros behind."""
+    """Copies the sample's vectors into `rows`, each padded with zeros to a multiple of LANES floats."""
     width = _whole(dim)
     _copy_floats(dense, sample * dim, rows, 0, dim)
     start = sample * (fields - 1) * dim
@@ -68,7 +68,7 @@ def _gather(dense: Float32, sparse: Float32, sample: int, fields: int, dim: int,
 def _four_lines(
     rows: Float32, row: int, width: int, columns: Float32, column: int, line: int, dim: int
 ) -> tuple[Lanes, Lanes, Lanes, Lanes]:
-    """Sixteen products of each of four vectors: of vector `n` with those from `column + n` on."""
+    """Sixteen products for each of four vectors: vector n of the four with the vectors from `column + n` on."""
     zero = zeros16()
     first = second = third = fourth = zero
     for element in range(dim):
@@ -82,8 +82,9 @@ def _four_lines(
 
 @inlined
 def _triangle(rows: Float32, columns: Float32, fields: int, dim: int, out: Float32, place: int) -> None:
-    """Products of all pairs into `out` from `place` on. A line's last vector runs over into the next lines, which
-    are stored after it: so lines ascend, and among four lines the vectors furthest to the right come first."""
+    """Writes the products of all pairs into `out` from `place` on. The last vector of a line overwrites the start of
+    the next lines, so the next lines are stored later: lines are stored in ascending order, and within four lines the
+    rightmost vectors first."""
     width, line = _whole(dim), _whole(fields) + LANES
     first = 0
     while first + 4 < fields:
@@ -127,7 +128,7 @@ def interact(dense: Float32, sparse: Float32, out: Float32, samples: int, fields
         if (samples - 1 - sample) * columns_out >= _ROOM:
             _copy_floats(dense, sample * dim, out, start, dim)
             _triangle(rows, columns, fields, dim, out, start + dim)
-        else:  # near the end of `out` there is no room to write too far
+        else:  # near the end of `out` whole vectors would write beyond it
             _copy_floats(dense, sample * dim, apart, 0, dim)
             _triangle(rows, columns, fields, dim, apart, dim)
             for column in range(columns_out):
@@ -136,7 +137,8 @@ def interact(dense: Float32, sparse: Float32, out: Float32, samples: int, fields
 
 @inlined
 def _upper(gradient: Float32, place: int, fields: int, room: bool, upper: Float32) -> None:
-    """The gradients of all pairs as a matrix with rows LANES longer than needed: what runs over stays there."""
+    """Writes the gradients of all pairs as a matrix whose rows are LANES floats longer than needed: the overhang of the
+    last vector of a row stays in that row."""
     line = _whole(fields) + LANES
     for row in range(fields - 1):
         length = fields - 1 - row
@@ -154,11 +156,11 @@ def _upper(gradient: Float32, place: int, fields: int, room: bool, upper: Float3
 def _block(
     upper: Float32, first: int, line: int, fields: int, rows: Float32, element: int, width: int, sums: Float32
 ) -> None:
-    """Rows first to first + BLOCK of (U + U^T) X, sixteen elements of each from `element` on."""
+    """Rows `first` to `first + BLOCK` of (U + U^T) X: sixteen elements of each, from `element` on."""
     zero = zeros16()
     a = b = c = d = e = f = g = h = zero
     at = first * line
-    for term in range(first + 1, fields):  # above the diagonal: of U, whose rows are `line` apart
+    for term in range(first + 1, fields):  # above the diagonal: elements of U, whose rows are `line` floats apart
         vector, place = load(rows, element + term * width, zero), at + term
         a = multiply_add(splat(upper[place], zero), vector, a)
         b = multiply_add(splat(upper[place + line], zero), vector, b)
@@ -168,7 +170,7 @@ def _block(
         f = multiply_add(splat(upper[place + 5 * line], zero), vector, f)
         g = multiply_add(splat(upper[place + 6 * line], zero), vector, g)
         h = multiply_add(splat(upper[place + 7 * line], zero), vector, h)
-    for term in range(min(first + BLOCK, fields)):  # below it: of U^T, whose rows are side by side
+    for term in range(min(first + BLOCK, fields)):  # below the diagonal: elements of U^T, which are adjacent
         vector, place = load(rows, element + term * width, zero), term * line + first
         a = multiply_add(splat(upper[place], zero), vector, a)
         b = multiply_add(splat(upper[place + 1], zero), vector, b)
@@ -200,7 +202,8 @@ def interact_backward(
     fields: int,
     dim: int,
 ) -> None:
-    """Gradients of `interact`'s inputs, in their shapes, from float32 gradient [samples * interaction_width]."""
+    """Writes the gradients of `interact`'s inputs, float32 in their shapes, from the gradient of its output, float32
+    [samples * interaction_width]."""
     width, line, columns_out = _whole(dim), _whole(fields) + LANES, interaction_width(fields, dim)
     rows = np.zeros(_whole(fields) * width, np.float32)
     upper = np.zeros(_whole(fields) * line + _ROOM, np.float32)

@@ -1,7 +1,7 @@
 """Sync mode in a worker.
 
 Modules:
-    sync_loop      the loop of such a worker
-    sync_worker    computes micro-batches, waits for the end of the step
-    step_queue     which micro-batch comes next; sans-IO
+    sync_loop      the loop of a worker in sync mode
+    sync_worker    computes micro-batches and waits for the end of the step
+    step_queue     decides which micro-batch comes next; sans-IO
 """

@@ -1,4 +1,4 @@
-"""The loop of a worker in sync mode: no leases, but micro-batches of steps that the whole crew computes."""
+"""The loop of a worker in sync mode: it has no leases, but computes micro-batches of steps with the whole crew."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["SyncWorkerLoop"]
 
 
 class SyncWorkerLoop(WorkerLifecycle[SyncCommit]):
-    """One worker incarnation: reads, trains and scores with the user's model."""
+    """One worker incarnation in sync mode: reads samples, trains the user's model, scores test data."""
 
     def __init__(self, arguments: ChildArguments, job: JobSpec) -> None:
         super().__init__(arguments, job)
@@ -61,7 +61,7 @@ class SyncWorkerLoop(WorkerLifecycle[SyncCommit]):
         self._state = self._crew.state
 
     def _come_to_rest(self, strategy: SyncCommit) -> None:
-        """Every micro-batch is pushed when its turn ends."""
+        """Does nothing: between two turns no work is unfinished. Every computed micro-batch has been pushed."""
 
     def _discard(self) -> None:
         self._crew.discard()

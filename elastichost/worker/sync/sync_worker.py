@@ -1,8 +1,17 @@
-"""Sync mode: one worker of a crew. Computes its micro-batches of the step under way, then waits for the step's end.
+"""Sync mode: one worker of a crew. It computes its micro-batches of the open step, then waits for the step's commit.
 
-A micro-batch's gradient is a function of the step's rows and dense vector and of its samples: whoever computes it, in
-whatever order, comes to the same bits. So everything random is seeded by (seed, step, micro-batch), and the dense
-vector is brought in anew for each, because a forward pass may change the model's buffers.
+Rules
+1. A micro-batch's gradient is a function of the rows and the dense vector at the beginning of the step and of its
+   samples. Every worker, in any order, computes the same bits. So all random numbers (dropout) are seeded by (seed,
+   step, micro-batch), and the dense vector is loaded again before each micro-batch, because a forward pass may change
+   the model's buffers.
+2. All requests of a micro-batch use one shard map. When it changes (StaleDirectoryError), the worker asks the dense
+   owner which step is open, and computes its micro-batches again.
+
+One turn computes one micro-batch or waits a short time: pull the rows (the PS has applied the previous step before it
+answers), forward, backward, stage the rows, push the dense part. A kill at any point changes no row and no parameter:
+the step stays open until another worker has pushed the missing micro-batches. The watermark (`note_begun`) names the
+micro-batch that was begun last; the supervisor uses it to leave out a micro-batch on which several workers died.
 """
 
 from __future__ import annotations
@@ -41,7 +50,7 @@ AHEAD = 3  # micro-batches whose samples are read ahead
 
 
 class CrewMember:
-    """`turn` does one thing of a worker in sync mode: a micro-batch, or a while of waiting."""
+    """A worker of a crew. Each `turn` computes one micro-batch or waits a short time."""
 
     def __init__(
         self,
@@ -62,12 +71,12 @@ class CrewMember:
             parts.train_reader, units, job.train.batch_size, self._find_keys, AHEAD, remote_rate(job)
         )
         self._fed: deque[int] = deque()  # keys of the micro-batches in the pipeline
-        self._epoch = 0  # of the shard map that the present step is done under
+        self._epoch = 0  # of the shard map under which the open step is computed; 0: ask which step is open
         self._meter = meter
         self.state = "starting"
 
     def turn(self) -> None:
-        """Raises typed errors; StoppedError when Stop comes."""
+        """Does one piece of work. Raises typed errors; StoppedError when Stop has come."""
         directory = self._holder.current()
         if directory.epoch != self._epoch:
             self._reopen(directory)
@@ -104,7 +113,8 @@ class CrewMember:
         self._strategy.begin_step(reached)
 
     def present_step(self) -> int:
-        """The first step that is not committed, asked of the dense owner now; for an evaluation."""
+        """Requests from the dense owner the first step that is not committed, and waits for the answer. Used for an
+        evaluation."""
         self._epoch = 0
         while self._queue.step == 0 or self._epoch != self._holder.epoch:
             directory = self._holder.current()
@@ -116,11 +126,11 @@ class CrewMember:
                     self._begin(reached)
             except StaleDirectoryError:
                 self._epoch = 0
-        self._epoch = 0  # and ask again before the next micro-batch
+        self._epoch = 0  # so that the next turn asks again before it computes a micro-batch
         return self._queue.step
 
     def _wait(self, directory: Directory) -> None:
-        """A while, for the answer of the dense owner."""
+        """Waits a short time for the dense owner's answer."""
         if self._queue.step == 0 or self._queue.has_grant:
             self._channel.ask(directory, self._queue.step + 1)
         wait_readable([self._channel.client(directory, directory.dense_owner).socket], POLL_S / 5)
@@ -132,7 +142,8 @@ class CrewMember:
         return self._parts.train_rows.find_keys(samples, lease.lease_id)
 
     def _feed(self) -> None:
-        """Keeps the next micro-batches in the pipeline; when they are others than thought, it begins anew."""
+        """Keeps the next micro-batches in the pipeline. When they differ from those it holds (a new crew or another
+        step), the pipeline is emptied first."""
         wanted: list[MicroBatch] = []
         for task in self._queue.ahead():
             if not task.is_left_out:
@@ -149,7 +160,7 @@ class CrewMember:
             self._pipeline.add(lease, None if task.shuffle_seed < 0 else task.shuffle_seed)
 
     def _next_batch(self, task: MicroBatch) -> KeyedBatch | None:
-        """None: it is not read yet."""
+        """The samples and keys of a micro-batch from the pipeline; None: they are not read yet."""
         began_s = time.perf_counter()
         result = self._pipeline.get(POLL_S)
         self._meter().wait_input_s += time.perf_counter() - began_s
@@ -162,7 +173,7 @@ class CrewMember:
         return result
 
     def discard(self) -> None:
-        """Nothing that was read ahead is wanted any more."""
+        """Drops everything that was read ahead."""
         self._pipeline.discard()
         self._fed.clear()
 
@@ -194,8 +205,10 @@ class CrewMember:
             self._meter().count(prepared, loss, computed_s - began_s, time.perf_counter() - computed_s, cpu_s)
 
     def _train(self, directory: Directory, task: MicroBatch, batch: PreparedBatch, scale: float) -> tuple[int, float]:
-        """Forward and backward; the rows' gradients are staged, the dense ones lie in the model. (samples, mean loss);
-        no samples when the loss or a gradient was not finite and such batches are skipped."""
+        """Forward and backward pass; stages the rows' gradients and leaves the dense gradients in the model.
+
+        Returns (samples, mean loss). 0 samples: the loss or a gradient was not finite and train.non_finite is "skip".
+        """
         parts = self._parts
         self._strategy.load(batch.pulled)
         seed_generators(parts.device, mix64(self._job.job.seed ^ mix64(task.key)) & ((1 << 63) - 1))
@@ -206,7 +219,7 @@ class CrewMember:
         parts.runner.warnings.clear()
         trouble = "" if np.isfinite(value) else f"the loss is {value}"
         if not trouble:
-            # The step's gradient is that of the mean over its positions: every micro-batch gives its share.
+            # The step's loss is the mean over its positions: each micro-batch contributes in proportion to its samples.
             share = batch.samples.size / task.positions
             trouble = backward(loss if share == 1.0 else loss * share, parts.flat)
         if trouble:

@@ -1,4 +1,4 @@
-"""Dropped rows' places wait until no worker can still hold them."""
+"""The places of evicted rows wait until no worker can still use them."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ def test_grace_lasts_until_every_worker_went_on_far_enough() -> None:
     rounds = EvictionRounds([table(0, 10)])
     assert not rounds.grace_is_over({})
     rounds.begin_grace({0: (1, 5), 1: (1, 9)})
-    rounds.begin_grace({0: (1, 7), 1: (1, 11)})  # one is under way
+    rounds.begin_grace({0: (1, 7), 1: (1, 11)})  # a grace period is under way
     assert not rounds.grace_is_over({0: (1, 5 + GRACE_BATCHES), 1: (1, 10)})
     assert rounds.grace_is_over({0: (1, 5 + GRACE_BATCHES), 1: (1, 9 + GRACE_BATCHES)})
     assert not rounds.grace_is_over({0: (1, 99), 1: (1, 99)})
 
 
 class Lookups:
-    """A worker's prefetch thread, for real: counts the batches of which it has looked the rows up."""
+    """A real prefetch thread of a worker that counts the batches whose rows it has looked up."""
 
     def __init__(self) -> None:
         self._made = threading.Condition()
@@ -68,7 +68,7 @@ class Lookups:
             return self.count
 
     def take(self) -> int:
-        """The next batch of the training loop."""
+        """The training loop takes the next batch."""
         found = self._pipeline.get(PATIENCE_S)
         assert isinstance(found, int)
         return found
@@ -82,17 +82,17 @@ class Lookups:
 
 
 def test_grace_outlasts_what_a_worker_can_have_looked_up() -> None:
-    """Nothing is committed when a row is dropped. The worker waits with as many commits on their way as there may be,
-    has one batch in hand, and its prefetch thread cannot go on: all that has looked rows up must be committed first."""
+    """Nothing is committed when a row is evicted. The worker has the maximal number of outstanding commits, one batch
+    that is computed, and a prefetch thread that waits for room. The grace period must outlast all of these batches."""
     lookups, rounds = Lookups(), EvictionRounds([table(0, 10)])
     in_hand = [lookups.take() for _ in range(WINDOW + 1)][-1]
     held = in_hand + PREFETCH_BATCHES + 1
     assert lookups.reach(held, PATIENCE_S)
-    assert not lookups.reach(held + 1, within_s=0.1), "the thread waits with one that has no place"
+    assert not lookups.reach(held + 1, within_s=0.1), "the thread waits for room with one more batch"
     lookups.close()
     rounds.begin_grace({0: (1, 0)})
     for committed in range(held):
-        assert not rounds.grace_is_over({0: (1, committed)}), "a row may be used again that the worker still holds"
+        assert not rounds.grace_is_over({0: (1, committed)}), "a row could be used again while the worker still uses it"
     assert rounds.grace_is_over({0: (1, GRACE_BATCHES)})
 
 

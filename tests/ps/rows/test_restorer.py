@@ -1,4 +1,4 @@
-"""Buckets whose rows were lost are made anew, from a checkpoint or from nothing, whatever the arena holds of them."""
+"""Lost buckets are made anew, from a checkpoint or with initial rows, whatever the arena holds of them."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_what_was_lost_is_as_in_the_checkpoint_and_what_the_arena_holds_of_it_is
     saved = checkpoint_of(arena, store, tmp_path / "checkpoints")
     other_arena, other = opened(tmp_path / "other")
     other.adopt(ALL, initialise=True)
-    other.rows_for(DYNAMIC, KEYS[::3] + 5000, True, 0)  # of an earlier owner
+    other.rows_for(DYNAMIC, KEYS[::3] + 5000, True, 0)  # rows that an earlier owner made
     other.release(ALL)
     shown: list[int] = []
     remake_buckets(other, list(ALL), saved, lambda: shown.append(1))

@@ -31,7 +31,7 @@ def model_of(
     optimizer: RowOptimizer = "adagrad",
     precision: Precision = "float32",
 ) -> ModelSpec:
-    """A fixed table with one embedding (dim 6); a dynamic one with two (dims 4 and 1)."""
+    """A fixed table with one embedding (dim 6), and a dynamic table with two embeddings (dims 4 and 1)."""
     tables = (
         TableSpec("fixed", FIXED, ("a",), "int", rows=2500),
         TableSpec("dynamic", DYNAMIC, ("b",), "int", 0, "error", admit_after, evict_after_samples),
@@ -70,7 +70,7 @@ def adopted(arena: Arena) -> RowStore:
 
 
 def bounds_of(embedding: int, rows: int) -> np.ndarray:
-    """Of a frame of so many rows of the embedding's table."""
+    """The bounds of a frame with `rows` rows of the embedding's table."""
     return np.array([0, rows, rows] if embedding == 0 else [0, 0, rows])
 
 
@@ -83,7 +83,7 @@ def pulled(store: RowStore, embedding: int, rows: np.ndarray, width: int) -> np.
 
 
 def push(store: RowStore, embedding: int, rows: np.ndarray, gradients: np.ndarray, scale: float = 1.0) -> None:
-    """To one embedding; the other one of a dynamic table gets gradients of zero."""
+    """Applies gradients to one embedding; the other embedding of a dynamic table gets gradients of zero."""
     if embedding:
         both = np.zeros((2, *gradients.shape), np.float32)
         both[embedding - 1] = gradients
@@ -100,14 +100,14 @@ def update(store: RowStore, rows: np.ndarray, bounds: np.ndarray, gradients: np.
 def test_nothing_is_copied_into_a_bucket_that_it_owns_nor_is_it_forgotten(
     make_arena: MakeArena, of: tuple[int, int]
 ) -> None:
-    """Word of a move that is over, or of another's: the rows would be lost."""
+    """The order may belong to a move that is over, or be wrong: the rows would be lost."""
     arena = make_arena()
     store = adopted(arena)
     rows = store.rows_for(DYNAMIC, np.arange(1000), True, 0)
     before = [pulled(store, 0, np.arange(2500), 8), pulled(store, 1, rows, 4)]
-    with pytest.raises(ProtocolError, match="nothing can be copied into it"):
+    with pytest.raises(ProtocolError, match="no rows are copied in"):
         store.begin_move(*of, 10)
-    with pytest.raises(ProtocolError, match="it is not forgotten"):
+    with pytest.raises(ProtocolError, match="it is not freed"):
         store.forget(*of)
     after = [pulled(store, 0, np.arange(2500), 8), pulled(store, 1, rows, 4)]
     assert all(np.array_equal(one, other) for one, other in zip(before, after, strict=True))
@@ -115,10 +115,10 @@ def test_nothing_is_copied_into_a_bucket_that_it_owns_nor_is_it_forgotten(
     assert np.array_equal(store.rows_for(DYNAMIC, np.arange(1000), False, 0), rows)
     store.release([of])
     store.forget(*of)
-    assert arena.header(*of)[index.FILLED] == 0, "it is another host's now"
+    assert arena.header(*of)[index.FILLED] == 0, "the bucket is on another host now"
 
 
-def test_fixed_rows_are_initialised_once_whoever_owns_them(make_arena: MakeArena) -> None:
+def test_fixed_rows_are_initialised_once_by_any_owner(make_arena: MakeArena) -> None:
     arena, other = make_arena(), make_arena()
     store = adopted(arena)
     rows = np.arange(2500)
@@ -132,7 +132,7 @@ def test_fixed_rows_are_initialised_once_whoever_owns_them(make_arena: MakeArena
     push(store, 0, np.array([5]), np.ones((1, 8), np.float32))
     trained = pulled(store, 0, rows, 8)
     adopted(Arena.attach(arena.directory))
-    assert np.array_equal(pulled(store, 0, rows, 8), trained), "a successor keeps what was trained"
+    assert np.array_equal(pulled(store, 0, rows, 8), trained), "a successor keeps the trained rows"
 
 
 def test_new_ids_get_the_same_weights_in_any_order(make_arena: MakeArena) -> None:
@@ -199,9 +199,9 @@ def test_what_would_touch_foreign_memory_is_refused(make_arena: MakeArena) -> No
     with pytest.raises(ProtocolError, match="'fixed' has no row 2500"):
         push(store, 0, np.array([2499, 2500]), np.ones((2, 8), np.float32))
     rows = store.rows_for(DYNAMIC, np.array([1]), True, 0)
-    with pytest.raises(ProtocolError, match="gradients of 1 rows must be 8 floats, not 4"):
+    with pytest.raises(ProtocolError, match="gradients of 1 rows must have 8 floats, not 4"):
         update(store, rows, np.array([0, 0, 1]), np.ones(4, np.float32))
-    with pytest.raises(IdOutOfRangeError, match=r"row 2500 of table 'fixed' is outside \[0, 2500\)"):
+    with pytest.raises(IdOutOfRangeError, match=r"row 2500 of table 'fixed' is out of range \(0 to 2499\)"):
         store.rows_for(FIXED, np.array([3, 2500]), True, 0)
     with pytest.raises(ArenaError, match="seed 7"):
         RowStore(arena, 8)
@@ -245,7 +245,7 @@ def test_eviction_drops_what_was_not_seen_and_reuses_rows_after_two_graces(make_
     assert set(again) == set(old[50:].tolist()), "the same keys fall into the same buckets, so all rows come back"
     fresh = adopted(make_arena(evict_after_samples=10 * SAMPLES_PER_STAMP))
     expected = pulled(fresh, 1, fresh.rows_for(DYNAMIC, np.arange(50, 100), True, 0), 4)
-    assert np.array_equal(pulled(store, 1, again, 4), expected), "an id that returns begins anew"
+    assert np.array_equal(pulled(store, 1, again, 4), expected), "an id that returns gets initial weights"
     state = arena.state_view(1)
     assert state is not None
     assert not state[again].any()
@@ -343,7 +343,7 @@ def test_bfloat16_rows_go_through_a_checkpoint_of_their_precision_only(make_aren
         assert weights.any()
         assert np.array_equal(pulled(target, embedding, again, 4), weights)
     other = adopted(make_arena())
-    with pytest.raises(CheckpointError, match="bucket 0, block rows 1 holds bfloat16 rows, the job wants float32") as e:
+    with pytest.raises(CheckpointError, match="block rows 1 holds bfloat16 rows, but the job has float32") as e:
         other.restore_bucket(DYNAMIC, 0, source.snapshot_bucket(DYNAMIC, 0))
     assert e.value.hint == 'set tables.dynamic.precision = "bfloat16"'
 

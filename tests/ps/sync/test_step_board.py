@@ -1,4 +1,4 @@
-"""The step under way at the dense owner: the bits do not know who was first, and no micro-batch counts twice."""
+"""The open step at the dense owner: the bits do not depend on the order of arrival; no micro-batch counts twice."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Vector = np.ndarray[tuple[int], np.dtype[np.float32]]
 def push(
     step: int, micro: int, micros: int, samples: int = 2, skipped: int = 0, *, is_left_out: bool = False
 ) -> DensePushMsg:
-    """Micro-batches of two positions."""
+    """The push of a micro-batch of two positions."""
     return DensePushMsg(
         request=100 + micro,
         sequence=1,
@@ -41,7 +41,7 @@ def push(
 
 
 def vectors(seed: int, count: int) -> list[Vector]:
-    """Of very different sizes: sums in another order are other bits."""
+    """Vectors with elements of very different sizes, so that sums in another order have other bits."""
     draw = np.random.default_rng(seed)
     sizes = 10.0 ** draw.integers(-4, 5, size=(count, 1))
     return [row.astype(np.float32) for row in draw.normal(size=(count, ELEMENTS)) * sizes]
@@ -65,7 +65,7 @@ def test_the_order_of_arrival_and_repeats_change_no_bit(seed: int, micros: int, 
     board, seen = StepBoard(PARAMETERS), list[int]()
     for number in order[:-1]:
         seen.append(number)
-        for again in (number, data.draw(st.sampled_from(seen))):  # as it was, or spoilt on its second way
+        for again in (number, data.draw(st.sampled_from(seen))):  # unchanged, or damaged when it is repeated
             assert board.stage(pushes[again][0], pushes[again][1] * (1 if again == number else 2)) is None
     other = board.stage(*pushes[order[-1]])
     assert other is not None
@@ -95,14 +95,14 @@ def test_a_step_of_which_nothing_was_trained_keeps_the_buffers() -> None:
 
 
 def test_what_is_left_out_takes_the_place_of_what_came_before_and_stays() -> None:
-    """Workers may have died after they had pushed it."""
+    """A worker may have pushed the micro-batch before it died."""
     board, (first, second, third) = StepBoard(PARAMETERS), vectors(1, 3)
     left_out = np.concatenate([np.zeros(PARAMETERS, np.float32), first[PARAMETERS:]])
     assert board.stage(push(4, 0, 2), first) is None
     board.leave_out(4, 0)
     assert board.stage(push(4, 0, 2), second) is None
     assert board.stage(push(4, 0, 2, 0, 2, is_left_out=True), left_out) is None
-    board.leave_out(4, 0)  # a message that came twice
+    board.leave_out(4, 0)  # the message comes twice
     gradient = board.stage(push(4, 1, 2), third)
     assert gradient is not None
     assert gradient.left_out == (0,)
@@ -130,23 +130,23 @@ def test_micro_batches_of_other_steps_and_of_other_shard_maps_do_not_mix() -> No
     assert board.stage(push(4, 0, 2), first) is None
     assert board.stage(push(5, 1, 2), second) is None, "step 4 is over"
     board.forget()
-    assert board.stage(push(5, 0, 2), first) is None, "what was staged under the older map counts no more"
+    assert board.stage(push(5, 0, 2), first) is None, "a push under the older map does not count"
     gradient = board.stage(push(5, 1, 2), second)
     assert gradient is not None
     assert board.stage(push(5, 1, 2), second) is None, "a step is handed out once"
 
 
 @pytest.mark.parametrize(("micro", "micros"), [(-1, 2), (2, 2), (0, 0)])
-def test_a_micro_batch_that_cannot_be_is_refused(micro: int, micros: int) -> None:
+def test_a_micro_batch_number_out_of_range_is_refused(micro: int, micros: int) -> None:
     with pytest.raises(ProtocolError, match=f"micro-batch {micro} of {micros} of step 4"):
         StepBoard(PARAMETERS).stage(push(4, micro, micros), vectors(1, 1)[0])
 
 
-def test_who_waits_goes_on_when_its_step_begins_and_asks_anew_after_a_new_map() -> None:
+def test_a_waiting_request_is_due_when_its_step_begins_and_is_dropped_by_a_new_map() -> None:
     board = StepBoard(PARAMETERS)
     for peer, request, step in [(b"a", 1, 5), (b"b", 2, 6), (b"a", 3, 6)]:
         board.wait(StepWaiter(peer, request, step))
-    assert board.due(5) == (), "a peer's newer request takes the place of its older one"
+    assert board.due(5) == (), "a peer's newer request replaces its older one"
     assert [waiter.request for waiter in board.due(6)] == [2, 3]
     assert board.due(6) == ()
     board.wait(StepWaiter(b"a", 4, 7))

@@ -1,4 +1,4 @@
-"""Steps at the dense owner: committed once, by what was pushed under the present shard map, and told to who waits."""
+"""Steps at the dense owner are committed once, by pushes under the present shard map; waiting workers are answered."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ WORKER = ProcessId("worker", 3, 1)
 
 
 class Applier:
-    """Notes which steps it was told of."""
+    """Records the steps that it must settle."""
 
     def __init__(self) -> None:
         self.settled: list[int] = []
@@ -106,9 +106,9 @@ def test_a_step_is_held_while_there_is_no_space_for_its_record(bench: Bench) -> 
     bench.service.ask(b"a", StepAskMsg(request=1, step=2, shard_map_epoch=5))
     with file_limit(0):
         bench.push(1)
-        assert kinds(bench.push(0)) == [DensePushedMsg], "it is staged"
-        assert kinds(bench.push(0)) == [DensePushedMsg], "and sent again"
-        assert not bench.service.leave_out(leave_out()), "too late: it is about to be committed"
+        assert kinds(bench.push(0)) == [DensePushedMsg], "the push is staged"
+        assert kinds(bench.push(0)) == [DensePushedMsg], "the push is sent again"
+        assert not bench.service.leave_out(leave_out()), "too late: the step is about to be committed"
         with pytest.raises(DiskFullError):
             bench.service.commit_held()
         assert bench.dense.version() == 1
@@ -126,7 +126,7 @@ def test_a_held_step_is_forgotten_when_the_shard_map_changes(bench: Bench) -> No
         bench.push(0)
     bench.session.shard_map_epoch = 6
     assert bench.service.commit_held() == []
-    assert bench.dense.version() == 1, "it is computed again"
+    assert bench.dense.version() == 1, "the step is computed again"
     bench.push(1, epoch=6)
     bench.push(0, epoch=6)
     assert bench.dense.version() == 2
@@ -141,7 +141,7 @@ def test_what_is_left_out_too_late_is_refused_before_others_hear_of_it(bench: Be
     assert not bench.service.leave_out(leave_out(epoch=4)), "under an older shard map"
     bench.push(0)
     bench.push(1)
-    assert not bench.service.leave_out(leave_out()), "its step is committed"
+    assert not bench.service.leave_out(leave_out()), "the step is committed"
     assert bench.service.leave_out(leave_out(step=2))
     bench.close()
 
@@ -158,7 +158,7 @@ def test_what_comes_for_a_committed_step_is_acknowledged_and_changes_nothing(ben
 
 
 def test_what_comes_twice_for_a_step_of_one_micro_batch_is_committed_once(bench: Bench) -> None:
-    """Late, it would be the whole of the step that is under way by then."""
+    """If the late push counted, it would be the complete gradient of the step that is open by then."""
     bench.push(0, micros=1)
     (answer,) = bench.push(0, micros=1)
     assert isinstance(answer.message, DensePushedMsg) and answer.message.duplicate
@@ -172,23 +172,23 @@ def test_what_comes_late_for_the_step_before_does_not_disturb_the_one_under_way(
     bench.push(0, step=2)
     bench.push(0)
     bench.push(1, step=2)
-    assert bench.dense.version() == 3, "what had come of it was still there"
+    assert bench.dense.version() == 3, "the micro-batches that came before are kept"
     bench.close()
 
 
 def test_nothing_staged_under_another_shard_map_counts(bench: Bench) -> None:
     bench.push(0)
     bench.session.shard_map_epoch = 6
-    assert kinds(bench.push(1)) == [RetryMsg], "its rows may have been dropped meanwhile"
+    assert kinds(bench.push(1)) == [RetryMsg], "its rows may have been dropped"
     assert kinds(bench.push(1, epoch=6)) == [DensePushedMsg]
-    assert bench.dense.version() == 1, "the other one was pushed under the older map"
+    assert bench.dense.version() == 1, "the other micro-batch was pushed under the older map"
     bench.push(0, epoch=6)
     assert bench.dense.version() == 2
     assert kinds(bench.push(0, step=3, epoch=6)) == [RetryMsg], "a step that is not open"
     bench.close()
 
 
-def test_who_asks_under_another_shard_map_must_ask_again(bench: Bench) -> None:
+def test_a_request_under_another_shard_map_must_be_repeated(bench: Bench) -> None:
     bench.service.ask(b"a", StepAskMsg(request=1, step=2, shard_map_epoch=5))
     bench.session.shard_map_epoch = 6
     (refused,) = bench.service.ask(b"b", StepAskMsg(request=2, step=1, shard_map_epoch=5))
@@ -196,7 +196,7 @@ def test_who_asks_under_another_shard_map_must_ask_again(bench: Bench) -> None:
     (answer,) = bench.service.ask(b"b", StepAskMsg(request=3, step=1, shard_map_epoch=6))
     assert isinstance(answer.message, StepReachedMsg) and answer.message.step == 1
     bench.push(0, epoch=6)
-    assert kinds(bench.push(1, epoch=6)) == [DensePushedMsg], "the one that waited under the older map will ask again"
+    assert kinds(bench.push(1, epoch=6)) == [DensePushedMsg], "the worker that waited under the older map asks again"
     bench.close()
 
 

@@ -1,4 +1,4 @@
-"""What a PS does when told to measure, copy, keep and forget buckets; rows that grow old where no dense vector is."""
+"""Orders to measure, copy, keep and forget buckets; eviction by age on hosts without the dense vector."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ BUCKETS = [(FIXED, bucket) for bucket in range(3)] + [(DYNAMIC, bucket) for buck
 
 
 class Bench:
-    """One PS with all buckets."""
+    """One PS that owns all buckets."""
 
     def __init__(self, directory: Path, **model: Any) -> None:
         self.arena = Arena.create(directory, plan_layout(model_of(**model), 7, 1 << 24), whole=False)
@@ -77,7 +77,7 @@ def test_what_buckets_take(bench: Bench) -> None:
     bench.store.rows_for(DYNAMIC, np.arange(1000), True, 0)
     rows = len(bench.store.snapshot_bucket(DYNAMIC, 3)[0].array)
     bench.moving.handle(MeasureBucketsMsg(9, ((FIXED, 0), (DYNAMIC, 3))))
-    # dim 6 is padded to 8 floats, and one of state; ids and stamps besides 4 floats with 4 of state, and 4 without
+    # fixed: dim 6 padded to 8 floats, 1 float of state; dynamic: id and stamp, 4 + 4 floats, and 4 floats without state
     assert bench.sent == [BucketsMeasuredMsg(9, (834 * 36, rows * (12 + 32 + 16)))]
 
 
@@ -118,7 +118,7 @@ def test_buckets_that_there_are_not_and_a_ps_that_asks_for_other_things(bench: B
 
 @pytest.mark.parametrize("maps_rows", [False, True])
 def test_rows_grow_old_by_what_workers_say(tmp_path: Path, maps_rows: bool) -> None:
-    """One that maps the rows itself need not push any: its watermark tells."""
+    """A worker that maps the rows may push none: its watermark gives its progress."""
     bench = Bench(tmp_path, evict_after_samples=1 << 16)
     keys = np.arange(100)
     bench.store.rows_for(DYNAMIC, keys, True, 0)

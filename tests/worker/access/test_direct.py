@@ -1,4 +1,4 @@
-"""Direct lookups train as fbgemm's fused kernels do, in one call for a whole collection, in place in the arena."""
+"""Direct lookups train like fbgemm's fused kernels, with one call for a whole collection, in place in the arena."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def arenas(tmp_path: Path) -> Iterator[Arenas]:
 
 
 def features(seed: int, size: int = 16, keys: list[str] = KEYS) -> KeyedJaggedTensor:
-    """Bags of 0 to 3 ids below 7, so of many duplicates; the same ids for a key wherever it stands."""
+    """Bags of 0 to 3 ids below 7, so with many duplicates. The ids of a key do not depend on its position."""
     lengths, values = {}, {}
     for key in KEYS:
         generator = torch.Generator().manual_seed(1000 * seed + KEYS.index(key))
@@ -106,7 +106,7 @@ def features(seed: int, size: int = 16, keys: list[str] = KEYS) -> KeyedJaggedTe
 
 
 def fbgemm(spec: ModelSpec) -> SplitTableBatchedEmbeddingBagsCodegen:
-    """Its features stand table by table: f0, f2, f1, f3."""
+    """fbgemm's kernel for the same tables. Its features are ordered by table: f0, f2, f1, f3."""
     first = spec.embeddings[0]
     kernel = SplitTableBatchedEmbeddingBagsCodegen(
         [(spec.tables[e.table].rows, e.padded_dim, EmbeddingLocation.HOST, ComputeDevice.CPU) for e in spec.embeddings],
@@ -150,7 +150,7 @@ def test_training_is_that_of_fbgemms_fused_kernel(
 def reference_step(
     weights: npt.NDArray[np.float64], state: npt.NDArray[np.float64], gradient: npt.NDArray[np.float64], rate: float
 ) -> None:
-    """Row-wise Adagrad over `dim` elements, whatever the padding."""
+    """One step of row-wise Adagrad over `dim` elements, without the padding."""
     touched = np.flatnonzero(gradient.any(axis=1))
     state[touched] += (gradient[touched] ** 2).mean(axis=1)
     weights[touched] -= rate * gradient[touched] / (np.sqrt(state[touched]) + 1e-8)[:, None]
@@ -198,7 +198,7 @@ def test_sequences_are_rows_and_train_like_bags_of_one(arenas: Arenas) -> None:
         for part, (e, feature) in zip(parts, wanted, strict=True):
             ids = given[feature].values().numpy()
             np.testing.assert_allclose(part.detach().numpy(), weights[e.index][ids], atol=2e-6)
-            if feature != "f2":  # a part that has no say in the loss
+            if feature != "f2":  # f2 does not contribute to the loss
                 upstream = torch.randn(part.shape, generator=torch.Generator().manual_seed(step))
                 loss = loss + (part * upstream).sum()
                 np.add.at(gradients[e.index], ids, upstream.numpy())
@@ -286,7 +286,7 @@ def test_the_learning_rate_scale_is_a_factor_on_every_update(arenas: Arenas) -> 
 
 
 def test_one_collection_may_mix_optimizers_poolings_and_precisions(arenas: Arenas) -> None:
-    """Each embedding trains as in a collection of its own."""
+    """Each embedding trains as it does alone in a collection."""
     spec = model_spec()
     settings: list[tuple[RowOptimizer, Pooling]] = [("sgd", "mean"), ("rowwise_adagrad", "sum"), ("adagrad", "mean")]
     mixed = tuple(

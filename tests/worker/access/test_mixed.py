@@ -1,5 +1,5 @@
-"""Access by place: rows of the worker's host are used in the arena, the others pulled; it trains as if all were
-mapped."""
+"""Mixed access: rows of the worker's host are used in the arena, all others are pulled. It trains as direct access
+does."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ALL = tuple((table, bucket) for table, buckets in enumerate((16, 5, 1)) for buck
 
 
 class Sequences(Bench):
-    """Its collections give a vector for every id."""
+    """A bench whose collections give a vector for every id."""
 
     def look_up(self, features: KeyedJaggedTensor) -> torch.Tensor:
         return torch.cat([part.flatten() for lookup in self.lookups for part in lookup.sequence(features)])
@@ -48,7 +48,7 @@ def prepare(bench: Bench, samples: SampleBatch, *, create: bool = True) -> Prepa
 @pytest.mark.parametrize("hosts", [HOSTS, (1, 1), (0, 0), (0, 1, 2)])
 @pytest.mark.parametrize("pooling", ["sum", "mean", "none"])
 def test_trains_as_if_all_rows_were_mapped(make, hosts: tuple[int, ...], pooling: Pooling) -> None:  # type: ignore[no-untyped-def]
-    """Shared tables, bags of several ids of both places, and whole features of one."""
+    """With shared tables, bags that contain ids of both places, and features whose ids are all in one place."""
     kind = Sequences if pooling == "none" else Bench
     direct, mixed = make("d", kind=kind, pooling=pooling), make("m", hosts, kind, pooling=pooling)
     for step in range(6):
@@ -73,7 +73,7 @@ def test_only_rows_of_other_hosts_travel(make) -> None:  # type: ignore[no-untyp
     assert prepared.mapped_by == 1
 
 
-def test_a_batch_of_which_all_rows_are_here_asks_nobody_and_can_be_committed(make) -> None:  # type: ignore[no-untyped-def]
+def test_a_batch_whose_rows_are_all_mapped_sends_no_pull_and_can_be_committed(make) -> None:  # type: ignore[no-untyped-def]
     mixed = make("m", (0, 0))
     mixed.train(batch(0))
     mixed.pull.traffic.sent = 0
@@ -81,8 +81,8 @@ def test_a_batch_of_which_all_rows_are_here_asks_nobody_and_can_be_committed(mak
     assert pooled.any() and mixed.pull.traffic.sent == 0 and mixed.push.traffic.sent == 0
 
 
-def test_what_is_served_to_everybody_is_pulled_from_the_next_map_on(make) -> None:  # type: ignore[no-untyped-def]
-    """And trains as before: the same rows, by messages."""
+def test_rows_that_a_new_map_lists_as_served_are_pulled(make) -> None:  # type: ignore[no-untyped-def]
+    """Training gives the same rows as before, with messages instead of in-place updates."""
     direct, mixed = make("d"), make("m", HOSTS)
     for step, served in enumerate((ALL[:5], ALL, ())):
         epoch = step + 2

@@ -1,4 +1,4 @@
-"""From ids to rows: direct and served access see the same rows, and train them alike."""
+"""Preparing rows: direct and served access find the same rows and train them to the same values."""
 
 from __future__ import annotations
 
@@ -69,8 +69,8 @@ def batch(seed: int, size: int = 16) -> SampleBatch:
 
 
 class Bench:
-    """One arena with its PS, and a preparer and lookups of one kind of access: mixed if PS are on several hosts, of
-    which the worker is on 0."""
+    """One arena with its PS, and the preparer and lookups of one kind of access: mixed if the PS are on several hosts.
+    The worker is on host 0."""
 
     def __init__(
         self, directory: Path, spec: ModelSpec, *, served: bool, servers: int, hosts: tuple[int, ...] = ()
@@ -112,7 +112,7 @@ class Bench:
         return self.look_up(kjt)
 
     def look_up(self, features: KeyedJaggedTensor) -> torch.Tensor:
-        """All that the lookups give, in one tensor."""
+        """The results of all lookups, in one tensor."""
         return torch.cat([lookup.pooled(features) for lookup in self.lookups], dim=1)
 
     def train(self, samples: SampleBatch) -> torch.Tensor:
@@ -129,7 +129,7 @@ class Bench:
         return pooled.detach()
 
     def commit(self) -> None:
-        """As if a dense owner that has no rows had committed the batch."""
+        """Settles the batch as if a dense owner without rows had committed it."""
         self.push.confirm(self.sequence, -1)
         self.push.settle()
 
@@ -222,7 +222,7 @@ def test_ids_are_admitted_at_their_second_batch(make) -> None:  # type: ignore[n
 def test_ids_without_a_row_for_want_of_memory_are_counted_and_others_are_not(  # type: ignore[no-untyped-def]
     make, served: bool, servers: int, hosts: tuple[int, ...]
 ) -> None:
-    """Every occurrence of them; ids that are not admitted yet do not count."""
+    """Every occurrence of such an id counts; ids that are not admitted yet do not count."""
 
     def prepare() -> PreparedBatch:
         return bench.rows.prepare(batch(1), lease_id=0, epoch=0, create=True, clock=0)
@@ -260,7 +260,7 @@ def test_a_push_that_no_ps_takes_ends_in_an_error_not_in_waiting(make) -> None: 
 
 
 def test_a_push_cut_by_an_old_shard_map_is_cut_anew_and_applied_once(make) -> None:  # type: ignore[no-untyped-def]
-    """One PS knows the next shard map before the worker does; the others have applied their part by then."""
+    """One PS has the next shard map before the worker does; by then the other PS have staged their parts."""
     plain, served = make("p", model(), served=True), make("s", model(), served=True, servers=3)
     for bench in (plain, served):
         bench.train(batch(0))
@@ -281,7 +281,7 @@ def test_a_push_cut_by_an_old_shard_map_is_cut_anew_and_applied_once(make) -> No
         waits = itertools.count()
 
         def learn(timeout_s: float = 0.0, bench: Bench = bench, waits: Iterator[int] = waits) -> None:
-            if next(waits) == 2:  # the control socket brings it while the push waits
+            if next(waits) == 2:  # the new shard map arrives on the control socket while the push waits
                 for session in bench.servers.sessions.values():
                     session.shard_map_epoch = 2
                 bench.holder.publish(bench.servers.directory(2))
@@ -329,7 +329,7 @@ def test_single_valued_batches_share_a_shape_and_give_what_any_batch_gives(make)
 
 
 def test_rows_of_buckets_that_were_lost_since_they_were_pulled_get_no_gradient(make) -> None:  # type: ignore[no-untyped-def]
-    """Their numbers are other ids' now; all others are pushed as ever."""
+    """Their row numbers belong to other ids now. All other rows are pushed."""
     bench = make("l", model(), served=True, servers=2)
     prepared = bench.rows.prepare(batch(0), lease_id=1, epoch=0, create=True, clock=0)
     pulled, directory = prepared.pulled, bench.holder.current()

@@ -1,4 +1,4 @@
-"""Served lookups give what torchrec's own collections give, forward and backward."""
+"""Served lookups give the same results as torchrec's own collections, forward and backward."""
 
 from __future__ import annotations
 
@@ -52,20 +52,20 @@ def random_kjt(rows: int, size: int = 5) -> KeyedJaggedTensor:
 
 
 def pulled_all(weights: Sequence[torch.Tensor], specs: list[EmbeddingSpec]) -> PulledRows:
-    """Every row of every table is "unique row" of the batch, padded as the arena pads."""
+    """Pulled rows that contain every row of every table, with the arena's padding."""
     padded = []
     for s, weight in zip(specs, weights, strict=True):
         array = np.zeros((weight.shape[0], s.padded_dim), dtype=np.float32)
         array[:, : s.dim] = weight.detach().numpy()
         padded.append(array)
-    counts = [len(array) for array in padded]  # each has a table of its own
+    counts = [len(array) for array in padded]  # each embedding has its own table
     rows = np.concatenate([np.arange(count) for count in counts])
     flat = np.concatenate([array.ravel() for array in padded])
     return PulledRows(rows, np.cumsum([0, *counts]), flat, np.cumsum([0, *(array.size for array in padded)]), 0)
 
 
 def parts(flat: np.ndarray, pulled: PulledRows, specs: list[EmbeddingSpec]) -> list[np.ndarray]:
-    """Per embedding, [rows, padded_dim]."""
+    """The flat array split per embedding, each [rows, padded_dim]."""
     return [flat[pulled.offsets[s.index] : pulled.offsets[s.index + 1]].reshape(-1, s.padded_dim) for s in specs]
 
 

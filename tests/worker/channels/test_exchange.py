@@ -1,4 +1,4 @@
-"""Rows before commits; commits: windows, resends, acknowledgements that come twice; progress that is reported once."""
+"""The exchange: rows are staged before commits; windows, resends, repeated answers; progress is reported once."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_a_map_is_left_behind_when_a_batch_by_a_newer_one_is_over_or_nothing_is_
     assert maps.due(3, is_idle=True) == 3
     assert maps.due(3, is_idle=True) is None
     maps.trained(3)
-    assert maps.due(4, is_idle=False) is None, "what waits was prepared by the map before"
+    assert maps.due(4, is_idle=False) is None, "the batch that waits was prepared by the older map"
     maps.trained(4)
     maps.trained(4)
     assert maps.due(5, is_idle=False) == 4
@@ -90,8 +90,8 @@ def test_an_acknowledgement_of_nothing_is_refused() -> None:
 
 
 class Commits(RuleBasedStateMachine):
-    """A PS that dies at any moment and applies each sequence once, and answers that are lost or overtaken: every push
-    is acknowledged to the account once, in order."""
+    """A PS that dies at any time and applies each sequence once; answers that are lost or overtaken. Every push is
+    acknowledged to the account once, in order."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -108,7 +108,7 @@ class Commits(RuleBasedStateMachine):
             return
         message = push(self.stream.sequence + 1)
         half = half_of(message.sequence)
-        assert half not in self.halves.values(), "a mailbox half is written while its push is on the way"
+        assert half not in self.halves.values(), "a mailbox half is written while its push is outstanding"
         self.halves[message.sequence] = half
         self.stream.push(message)
         self.network.append(message)
@@ -164,13 +164,13 @@ SERVERS = (0, 1, 2)
 
 
 class RowsBeforeCommits(RuleBasedStateMachine):
-    """Owners that die, forget what was on its way, and learn of shard maps before or after the worker: a commit is
-    handed out once, when every owner has applied its part once, and rows are never two batches ahead of the commits."""
+    """Owners that die, lose messages, and get shard maps before or after the worker. A commit is handed out once, when
+    every owner has staged its part once, and rows are never two batches ahead of the commits."""
 
     def __init__(self) -> None:
         super().__init__()
         self.rows, self.dense = RowStream(), DenseStream()
-        self.epoch = 1  # of the worker and of the supervisor
+        self.epoch = 1  # shard map epoch of the worker and of the supervisor
         self.known = dict.fromkeys(SERVERS, 1)
         self.request = 0
         self.owners: frozenset[int] = frozenset()
@@ -255,7 +255,7 @@ class RowsBeforeCommits(RuleBasedStateMachine):
         assert self.committed == list(range(1, len(self.committed) + 1))
 
     def teardown(self) -> None:
-        """Whatever happened, once everyone knows the shard map the batch is finished."""
+        """When all processes have the same shard map, the batch can always be finished."""
         self.known = dict.fromkeys(SERVERS, self.epoch)
         if not self.rows.is_empty:
             self.cut()

@@ -1,4 +1,4 @@
-"""Which dense vector is in the model, and when."""
+"""Which dense vector the model has at which time."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_parameters_that_come_are_in_the_model_at_once_unless_they_are_held() ->
         parameters.take(sent(1, 1.0))
         assert (parameters._flat.values == at_once).all()
         assert parameters.is_sent
-        assert parameters.samples_applied == 10, "how many samples are trained is known at once"
+        assert parameters.samples_applied == 10, "samples_applied is updated at once"
         parameters.refresh(nobody)
         assert (parameters._flat.values == 1.0).all()
 
@@ -111,7 +111,7 @@ def test_a_mapped_vector_is_read_when_it_is_another(tmp_path: Path) -> None:
     assert (vector.values == 1.0).all()
     vector.values[:] = 7.0
     parameters.refresh(nobody)
-    assert (vector.values == 7.0).all(), "it is the same version"
+    assert (vector.values == 7.0).all(), "the same version is not read again"
     parameters.forget()
     parameters.fetch(nobody)
     assert (vector.values == 1.0).all()

@@ -1,4 +1,4 @@
-"""Direct access: what is said before rows change, and what lies in the mailbox before a message leaves."""
+"""Direct access: the watermark is stored before rows change, and the mailbox is filled before the message leaves."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from tests.worker.parameter_server import ThreadedServers
 
 
 class DirectBench:
-    """A strategy on an arena, with a PS or without."""
+    """A strategy on an arena, with or without a PS."""
 
     def __init__(self, directory: Path, model: nn.Module, *, has_server: bool) -> None:
         arena_directory = directory / "arena"
@@ -45,7 +45,7 @@ class DirectBench:
         self.strategy = DirectCommit(holder, pump_nothing, self.flat, self.dense, self.watermarks, ())
 
     def pushed(self) -> np.ndarray[tuple[int], np.dtype[np.float32]]:
-        """What a push would hold."""
+        """The vector that a push would have now."""
         vector = np.empty(self.spec.elements, dtype=np.float32)
         self.flat.zero_gradients()
         self.flat.write_push(vector)
@@ -90,7 +90,7 @@ def test_a_batch_that_may_change_rows_is_known_to_have_begun(tmp_path: Path) -> 
 def test_gradients_and_message_lie_in_the_mailbox_before_the_message_leaves(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What was released is committed even if the message dies with its sender."""
+    """A released batch is committed even if its message is lost with its sender."""
     bench = DirectBench(tmp_path, nn.Linear(3, 1), has_server=True)
     steps: list[str] = []
     for module in (direct_commit, lease_commit):
@@ -130,7 +130,7 @@ def test_two_batches_are_on_the_way_and_the_third_waits(tmp_path: Path) -> None:
     bench.close()
 
 
-def test_whoever_does_not_own_the_dense_vector_yet_is_asked_again(tmp_path: Path) -> None:
+def test_a_push_is_sent_again_until_the_ps_owns_the_dense_vector(tmp_path: Path) -> None:
     bench = DirectBench(tmp_path, nn.Linear(3, 1), has_server=True)
     bench.commit(1)
     bench.strategy.settle()

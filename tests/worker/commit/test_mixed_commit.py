@@ -1,4 +1,4 @@
-"""Mixed access: what changes in place, and when."""
+"""Mixed access: which rows change in place, and when."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.worker.access import test_rows
 
 
 class MixedBench(test_rows.Bench):
-    """A strategy with PS on two hosts. is_there: where the dense vector is, so that it need not travel."""
+    """A strategy with PS on two hosts. is_there: the worker is on the host of the dense vector, so it is mapped."""
 
     def __init__(self, directory: Path, *, is_there: bool) -> None:
         self.module = nn.Linear(3, 1)
@@ -69,9 +69,9 @@ def test_mapped_rows_change_when_the_batch_before_is_committed_and_the_model_sta
         assert bench.watermarks.begun(0, 1) == number - 1
         assert strategy.before_backward() >= 0.0
         assert dense.applied(0, 1).sequence == number - 1
-        assert bench.watermarks.begun(0, 1) == number, "whoever looks for torn batches finds that it has begun"
+        assert bench.watermarks.begun(0, 1) == number, "the watermark says that the batch has begun"
         assert strategy.next_sequence == number
-        assert np.array_equal(flat.values, before), "the backward pass needs what the forward pass had"
+        assert np.array_equal(flat.values, before), "the backward pass needs the values of the forward pass"
         loss.backward()
         bench.commit_batch(number)
     strategy.settle()
@@ -103,7 +103,7 @@ def test_a_batch_has_begun_in_place_only_when_the_one_before_is_committed(
 
 @pytest.mark.parametrize("is_trained", [False, True])
 def test_a_map_is_left_behind_when_a_batch_of_a_newer_one_is_over(tmp_path: Path, is_trained: bool) -> None:
-    """Also when the batch is left out: its backward pass may have changed rows."""
+    """This holds also for a batch that is left out, because its backward pass may have changed rows."""
     bench = MixedBench(tmp_path, is_there=True)
     strategy = bench.strategy
     strategy.load(bench.prepare(1), 1.0)
@@ -116,7 +116,7 @@ def test_a_map_is_left_behind_when_a_batch_of_a_newer_one_is_over(tmp_path: Path
         bench.commit_batch(1)
     else:
         strategy.leave_out()
-    assert strategy.unmapped_epoch(is_idle=False) == 1, "it was prepared by the first map"
+    assert strategy.unmapped_epoch(is_idle=False) == 1, "the batch was prepared by the first map"
     assert strategy.unmapped_epoch(is_idle=False) is None
     assert strategy.unmapped_epoch(is_idle=True) == 2
     strategy.settle()

@@ -1,4 +1,4 @@
-"""Who waits for whom, as `train.mode` says."""
+"""When a worker waits for its peers, by `train.mode`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from elastichost.worker.commit.peer_clock import BoundedClock, FreeClock, peer_c
 
 
 class Asked:
-    """`LeaseCommit.wait_for_peers`."""
+    """Records calls of `LeaseCommit.wait_for_peers`."""
 
     def __init__(self) -> None:
         self.calls: list[tuple[int, int]] = []
@@ -23,7 +23,7 @@ def made(mode: Any) -> tuple[Asked, Any]:
     return asked, peer_clock(TrainSection(mode=mode, staleness=3), asked)
 
 
-def test_in_async_mode_nobody_waits() -> None:
+def test_in_async_mode_no_worker_waits() -> None:
     asked, clock = made("async")
     assert isinstance(clock, FreeClock)
     assert clock.wait_for_peers(5) == 0.0
@@ -35,7 +35,7 @@ def test_in_bounded_mode_a_worker_is_asked_before_each_batch_and_leaves_once() -
     asked, clock = made("bounded")
     assert isinstance(clock, BoundedClock)
     clock.leave()
-    assert asked.calls == [], "it has not entered yet"
+    assert asked.calls == [], "the worker is not on the clock yet"
     for finished in (0, 1):
         assert clock.wait_for_peers(finished) >= 0.0
     clock.leave()

@@ -1,4 +1,4 @@
-"""Served access: what comes before a commit, and what after it."""
+"""Served access: the order of staging, commits and applied rows."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.worker.access import test_rows
 
 
 class ServedBench(test_rows.Bench):
-    """A strategy with two PS, of which the first owns the dense vector."""
+    """A strategy with two PS. The first one owns the dense vector."""
 
     def __init__(self, directory: Path) -> None:
         module = nn.Linear(3, 1)
@@ -46,7 +46,7 @@ class ServedBench(test_rows.Bench):
         self.strategy.commit(BatchRange(1, 0, 0, 4 * number - 4, 4 * number, 4, 0), 1.0)
 
     def waiting(self) -> set[int]:
-        """Batches of which some PS has rows staged."""
+        """Numbers of the batches of which a PS has rows staged."""
         return {sequence for applier in self.servers.appliers.values() for _, _, sequence in applier.waiting()}
 
     def reached(self) -> tuple[set[int], int]:
@@ -63,18 +63,18 @@ def test_rows_are_staged_before_their_commit_and_none_of_the_next_batch_before_i
     for number in (1, 2):
         bench.load(number)
         bench.commit_batch(number)
-    assert bench.reached()[1] >= 1, "the batch before is committed before rows leave"
+    assert bench.reached()[1] >= 1, "the previous batch is committed before the rows leave"
     strategy.settle()
     assert bench.reached() == (set(), 2)
     bench.load(3)
     for session in bench.servers.sessions.values():
-        session.shard_map_epoch = 2  # nobody takes what is cut by the first map
+        session.shard_map_epoch = 2  # no PS accepts rows that are cut by the first map
     bench.commit_batch(3)
     strategy.poll()
     assert bench.reached() == (set(), 2)
     assert strategy.next_sequence == 4
     bench.holder.publish(bench.servers.directory(2))
-    strategy.wait_for_peers(3, 1)  # counts batch 3 as finished, so that is committed by then
+    strategy.wait_for_peers(3, 1)  # batch 3 counts as finished, so it is committed before the call returns
     assert bench.reached()[1] == 3
     strategy.settle()
     assert bench.reached() == (set(), 3)
@@ -93,7 +93,7 @@ def test_a_batch_is_committed_while_the_next_one_is_computed_and_the_model_stays
         assert bench.strategy.before_backward() == 0.0
         assert time.monotonic() < deadline_s
         time.sleep(0.01)
-    assert np.array_equal(bench.flat.values, before), "the backward pass needs what the forward pass had"
+    assert np.array_equal(bench.flat.values, before), "the backward pass needs the values of the forward pass"
     assert bench.strategy.next_sequence == 2
     bench.commit_batch(2)
     bench.strategy.settle()
@@ -103,7 +103,8 @@ def test_a_batch_is_committed_while_the_next_one_is_computed_and_the_model_stays
 
 
 def test_a_commit_that_is_refused_brings_its_rows_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """They were staged under a map that is old when the commit comes: rows and commit leave again, and count once."""
+    """The rows were staged under a map that is old when the commit comes. Rows and commit are sent again; they count
+    once."""
     bench = ServedBench(tmp_path)
     cut: list[int] = []
     again = bench.push.again

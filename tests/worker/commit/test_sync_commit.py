@@ -30,7 +30,7 @@ from tests.worker.parameter_server import ThreadedServers
 
 
 class SyncBench:
-    """A strategy with two PS. The model has a buffer."""
+    """A strategy with two PS, and a model that has a buffer."""
 
     def __init__(self, directory: Path) -> None:
         (directory / "arena").mkdir()
@@ -51,7 +51,7 @@ class SyncBench:
         self.rows = ServedRowPreparer(self.arena, test_rows.FEATURES, ("train.parquet",), self.pull)
 
     def reach(self, step: int) -> StepStart:
-        """What the dense owner says when this step may begin."""
+        """The dense owner's answer when this step may begin."""
         directory, channel = self.holder.current(), self.strategy.channel
         channel.ask(directory, step)
         while (reached := channel.reached(directory)) is None:
@@ -101,7 +101,7 @@ def test_a_step_is_committed_with_the_last_of_its_micro_batches(
     reached = bench.reach(2)
     assert (reached.step, reached.samples_applied) == (2, 8)
     assert bench.dense.applied(CREW, CREW_INCARNATION).samples == 8
-    assert np.array_equal(bench.flat.values, before), "the model stays as it is until the step begins"
+    assert np.array_equal(bench.flat.values, before), "the model does not change before the step begins"
     assert strategy.samples_applied == 0
     strategy.begin_step(reached)
     assert np.array_equal(bench.flat.values, bench.dense.state_copy().vector)
@@ -114,7 +114,7 @@ def test_each_micro_batch_begins_with_the_buffers_of_the_step(bench: SyncBench) 
     bench.strategy.begin_step(bench.reach(1))
     before = bench.flat.values.copy()
     for begins_anew in (bench.strategy.begin, bench.strategy.leave_out):
-        bench.flat.values[:] = np.nan  # what a forward pass may do
+        bench.flat.values[:] = np.nan  # stands for a forward pass that changes buffers
         bench.flat.gradients.fill_(7.0)
         begins_anew()
         assert np.array_equal(bench.flat.values, before)
@@ -122,7 +122,7 @@ def test_each_micro_batch_begins_with_the_buffers_of_the_step(bench: SyncBench) 
 
 
 def test_the_vector_can_be_fetched_between_steps(bench: SyncBench) -> None:
-    """Also while the answer to another question may come first."""
+    """This works also when the answer to another request comes first."""
     bench.strategy.channel.ask(bench.holder.current(), 1)
     bench.strategy.fetch()
     assert np.array_equal(bench.flat.values, bench.dense.state_copy().vector)

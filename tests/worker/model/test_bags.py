@@ -1,4 +1,4 @@
-"""An id without a row keeps its place in a sequence, with zeros and without a gradient; a bag it leaves."""
+"""An id without a row keeps its place in a sequence, with zeros and no gradient; from a bag it is removed."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def model(admit_after: int) -> ModelSpec:
 
 
 class Reference(Bench):
-    """Beside each look-up, what a plain torch model with these rows gives and learns."""
+    """A bench that compares each lookup with a plain torch model on the same rows, values and gradients."""
 
     def look_up(self, features: KeyedJaggedTensor) -> torch.Tensor:
         bags, sequence = self.lookups
@@ -50,7 +50,7 @@ class Reference(Bench):
         return torch.cat([part.flatten() for part in parts])
 
     def rows_of(self, keys: list[int]) -> dict[int, int]:
-        """Key -> row, of those that have one."""
+        """Key -> row, for keys that have a row."""
         rows = np.empty(len(keys), np.int64)
         self.arena.lookup(0, np.array(keys, np.int64), rows)
         return {key: row for key, row in zip(keys, rows.tolist(), strict=True) if row >= 0}
@@ -127,7 +127,7 @@ def test_an_unknown_id_keeps_its_place_in_evaluation(make) -> None:  # type: ign
 
 
 def test_a_feature_of_bags_alone_loses_the_ids_without_a_row(tmp_path: Path) -> None:
-    """As before: beside a sequence of another feature."""
+    """A sequence of another feature makes no difference."""
     spec = model(1)
     sequence = EmbeddingSpec("sequence", 3, 0, "", "sequence", ("dynamic",), 6, "none", RowOptimizerSpec(), -0.5, 0.5)
     bench = Bench(
@@ -155,7 +155,7 @@ class Both(nn.Module):
 
 
 def test_what_a_collection_gives_lies_on_one_device() -> None:
-    """Torch's meta device stands for a GPU: a tensor that was left on the CPU is one that cannot meet the others."""
+    """torch's meta device stands for a GPU: an operation on it fails with a tensor that was left on the CPU."""
     with meta_collections():
         network = Both()
     device, sgd = torch.device("meta"), RowOptimizerSpec()

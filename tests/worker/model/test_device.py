@@ -1,4 +1,4 @@
-"""CPU time of the thread that trains: what it computes, not what it waits."""
+"""CPU time of the thread that trains: computing counts, waiting does not."""
 
 from __future__ import annotations
 
@@ -20,5 +20,5 @@ def test_it_is_of_this_thread_and_without_waiting() -> None:
     assert used is not None and 0.05 <= used < time.perf_counter() - began_s
 
 
-def test_nobody_knows_it_where_a_gpu_computes() -> None:
+def test_it_is_not_measured_where_a_gpu_computes() -> None:
     assert training_cpu_since(time.thread_time(), torch.device("cuda", 0)) is None

@@ -1,4 +1,4 @@
-"""Fused modules give what torchrec's own give, outputs and gradients, and replace nothing else."""
+"""Fused modules give the same outputs and gradients as torchrec's own modules; no other modules are replaced."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_a_whole_dlrm_gives_the_same_outputs_and_gradients(dim: int, features: l
 
 
 def test_gradients_against_finite_differences() -> None:
-    """In float32, so coarse: that the gradient is this function's, whatever torchrec's does."""
+    """The gradient is that of this function, independently of torchrec. In float32, so with a coarse tolerance."""
     module = InteractionArch(3)
     fuse_modules(module)
     torch.manual_seed(0)
@@ -86,7 +86,7 @@ def test_a_feature_of_two_tables_has_other_names_and_still_its_order() -> None:
     sparse_arch = fused.sparse_arch
     assert isinstance(sparse_arch, FusedSparseArch)
     assert list(sparse_arch.embedding_bag_collection(_features(["a", "b"], 2)).keys()) == ["b", "a@t0", "a@t1"]
-    with pytest.raises(KeyError):  # torchrec's own cannot do it either: the fused one must not invent an order
+    with pytest.raises(KeyError):  # torchrec's own module fails, too: the fused one must not invent an order
         original.sparse_arch(_features(["a", "b"], 2))
     with pytest.raises(KeyError):
         fused.sparse_arch(_features(["a", "b"], 2))

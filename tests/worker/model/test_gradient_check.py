@@ -1,4 +1,4 @@
-"""Gradients that are no numbers are found before anything is updated with them."""
+"""Gradients that are not finite are found before anything is updated with them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def test_one_bad_element_is_enough(bad: float) -> None:
     assert not is_finite(values)
 
 
-def test_infinities_of_both_signs_and_sums_too_large_are_told_apart() -> None:
+def test_infinities_of_both_signs_and_sums_that_overflow_are_distinguished() -> None:
     assert not is_finite(torch.tensor([math.inf, -math.inf]))
     assert is_finite(torch.full((100,), 3e38))
     assert is_finite(torch.empty(0))

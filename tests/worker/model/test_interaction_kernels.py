@@ -1,4 +1,4 @@
-"""The kernels against the products written out in numpy, for every width a vector can meet."""
+"""The interaction kernels against the same products in numpy, for all widths around whole vectors."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def _plain(dense: npt.NDArray[np.float32], sparse: npt.NDArray[np.float32]) -> n
 def _plain_backward(
     dense: npt.NDArray[np.float32], sparse: npt.NDArray[np.float32], gradient: npt.NDArray[np.float32]
 ) -> npt.NDArray[np.float32]:
-    """[B, fields, dim]: of the dense vector and of the sparse ones."""
+    """[B, fields, dim]: gradients of the dense vector and of the sparse vectors."""
     samples, dim = dense.shape
     rows = np.concatenate([dense[:, None], sparse], axis=1)
     pairs = np.zeros((samples, rows.shape[1], rows.shape[1]), np.float32)
@@ -78,7 +78,7 @@ def test_any_shape(samples: int, fields: int, dim: int, seed: int) -> None:
 
 
 def test_neighbouring_samples_do_not_touch_each_other() -> None:
-    """What runs over from one sample's lines is overwritten by the next one's, whatever the values."""
+    """The overhang of one sample's lines is overwritten by the next sample, for any values."""
     random = np.random.default_rng(3)
     dense = random.standard_normal((9, 4), dtype=np.float32)
     sparse = random.standard_normal((9, 2, 4), dtype=np.float32)

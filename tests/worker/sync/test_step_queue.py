@@ -1,4 +1,4 @@
-"""Who computes which micro-batch: all of them by somebody, none of a step that is not open."""
+"""The step queue: every micro-batch is computed by a worker, and none of a step that is not open."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def grant_of(lease_id: int, first_step: int, start: int, stop: int) -> StepsGran
 
 
 def queue_of(*workers: int, batch_size: int = 4, left_out: tuple[tuple[int, int], ...] = ()) -> StepQueue:
-    """Worker 0's queue, for a crew."""
+    """The queue of worker 0 in a crew."""
     queue = StepQueue(worker=0, batch_size=batch_size, micros=len(workers))
     assert queue.crew(CrewMsg(1, workers, left_out))
     return queue
@@ -45,7 +45,7 @@ def test_its_own_come_in_order_and_the_next_steps_only_ahead() -> None:
     task = queue.due()
     assert task is not None
     queue.pushed(task)
-    assert queue.due() is None, "the rest of the step is another's"
+    assert queue.due() is None, "the rest of the step belongs to another worker"
     queue.reached(6)
     assert queue.due() is not None
 
@@ -68,7 +68,7 @@ def test_a_new_shard_map_opens_the_step_again() -> None:
     assert task is not None
     queue.pushed(task)
     queue.reached(1)
-    assert queue.due() is None, "the same step: what was done stays done"
+    assert queue.due() is None, "for the same step the record of pushed micro-batches is kept"
     queue.reopen()
     assert queue.due() is None, "the dense owner must be asked first"
     queue.reached(1)
@@ -88,11 +88,11 @@ def test_a_grant_known_already_is_ignored_and_a_finished_one_forgotten() -> None
     assert queue.has_grant
 
 
-def test_who_knows_later_steps_only_asks_on() -> None:
-    """It joined when the grant of the step that it was told of had just been finished by the others."""
+def test_a_worker_with_grants_of_later_steps_only_goes_on_asking() -> None:
+    """The worker joined when the other workers had just finished the grant of the step that it had received."""
     queue = queue_of(0)
     queue.reached(6)
-    assert not queue.has_grant, "nobody would ever answer"
+    assert not queue.has_grant, "the request would never be answered"
     queue.grant(grant_of(4, 7, 8, 12))
     assert queue.has_grant and queue.due() is None
     queue.reached(7)
@@ -100,9 +100,10 @@ def test_who_knows_later_steps_only_asks_on() -> None:
 
 
 class Steps(RuleBasedStateMachine):
-    """Three workers, a dense owner that commits a step when all its micro-batches were pushed under the present shard
-    map, grants and crews that come late, twice or out of order: whoever joins, leaves or must begin again, in the end
-    every micro-batch of every step was done, by somebody of the crew of that moment, and none of a step not open."""
+    """Three workers; a dense owner that commits a step when all its micro-batches were pushed under the present shard
+    map; grants and crews that come late, twice or out of order. In the end every micro-batch of every step was computed
+    by a member of the crew of that time, and none of a step that was not open, also when workers join, leave or start
+    a step again."""
 
     @initialize(batch_size=st.integers(1, 9), micros=st.integers(1, 4))
     def begin(self, batch_size: int, micros: int) -> None:
@@ -112,7 +113,7 @@ class Steps(RuleBasedStateMachine):
         self.next_step = 1
         self.position = 0
         self.crew = CrewMsg(0, ())
-        self.step = 1  # the first that is not committed
+        self.step = 1  # the first step that is not committed
         self.pushed: set[int] = set()
         self.done: dict[int, set[int]] = {}
 
@@ -128,7 +129,7 @@ class Steps(RuleBasedStateMachine):
 
     @rule(index=st.sampled_from(WORKERS), data=st.data())
     def a_grant_comes(self, index: int, data: st.DataObject) -> None:
-        """In order, and perhaps once more: a worker that joins is sent all that are open."""
+        """In order, and perhaps repeated: a worker that joins receives all open grants."""
         if self.grants:
             self.open_grants_come(index, data.draw(st.integers(1, len(self.grants))))
 
@@ -186,7 +187,7 @@ class Steps(RuleBasedStateMachine):
             assert all(queue.step <= self.step for queue in self.queues.values())
 
     def teardown(self) -> None:
-        """Everybody learns everything, and works: no step stays open."""
+        """When all workers have all messages and work, no step stays open."""
         if not hasattr(self, "queues"):
             return
         self.crew = CrewMsg(self.crew.epoch + 1, (WORKERS * 2)[: self.micros])
@@ -198,7 +199,7 @@ class Steps(RuleBasedStateMachine):
                 if self.queues[index].step == 0 or self.queues[index].has_grant:
                     self.ask(index)
                 self.compute(index)
-            assert before != (self.step, len(self.pushed)), "nobody has anything to do, and the step is open"
+            assert before != (self.step, len(self.pushed)), "no worker has anything to do, but the step is open"
         assert set(self.done) == set(range(1, self.next_step))
 
 
