@@ -38,6 +38,7 @@ from elastichost.wire.commands import (
     ReachedMsg,
     RefusedMsg,
     ScaleMsg,
+    verb_of,
 )
 
 __all__ = ["CommandHandler", "refuse_all"]
@@ -86,8 +87,8 @@ class CommandHandler:
             self._run.note(CommandRefused("", str(error)))
 
     def _handle(self, peer: bytes, command: Command, now_s: float) -> None:
-        name = type(command).__name__
-        with self._run.caused_by(self._run.new_cause(name.lower())):
+        verb = verb_of(command)
+        with self._run.caused_by(self._run.new_cause(verb)):
             match command:
                 case ScaleMsg():
                     self._scale(peer, command, now_s)
@@ -97,7 +98,7 @@ class CommandHandler:
                     self._join(peer, command)
                 case _:
                     self._run.commands.reply(
-                        peer, RefusedMsg(f"a run does not take {name}", "send it to a dispatcher", True)
+                        peer, RefusedMsg(f"a run does not take the command {verb}", "send it to a dispatcher", True)
                     )
 
     def _lend(self, peer: bytes, command: LendMsg, now_s: float) -> None:

@@ -29,6 +29,7 @@ __all__ = [
     "Reply",
     "ScaleMsg",
     "SubmitMsg",
+    "verb_of",
 ]
 
 MAX_COMMAND_BYTES = 1 << 20  # enough for a job file with thousands of tables
@@ -113,6 +114,13 @@ class ReachedMsg(Message, frozen=True):
 
 
 Command = ScaleMsg | JoinMsg | LendMsg | SubmitMsg | CancelMsg
+_VERBS: dict[type[Command], str] = {
+    ScaleMsg: "scale",
+    JoinMsg: "join",
+    LendMsg: "lend",
+    SubmitMsg: "submit",
+    CancelMsg: "cancel",
+}
 Reply = RefusedMsg | AcceptedMsg | ReachedMsg
 
 
@@ -124,6 +132,11 @@ def _configure(socket: zmq.Socket[bytes]) -> None:
     socket.setsockopt(zmq.MAXMSGSIZE, MAX_COMMAND_BYTES)
     socket.setsockopt(zmq.SNDHWM, HIGH_WATER_MARK)
     socket.setsockopt(zmq.RCVHWM, HIGH_WATER_MARK)
+
+
+def verb_of(command: Command) -> str:
+    """The word for a command in events, causes ("scale-1.4") and replies."""
+    return _VERBS[type(command)]
 
 
 class CommandServer:

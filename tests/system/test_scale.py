@@ -273,6 +273,7 @@ def test_the_command_line_garbage_and_a_run_that_ends(folder: Path) -> None:
     done = command_line(run, "workers=2", "--json")
     assert done.returncode == 0, done.stderr
     assert '"status":"reached"' in done.stdout and '"workers_after":2' in done.stdout
+    assert '"cause":"scale-1.' in (run.run_dir / "journal.jsonl").read_text()
     assert "already" in command_line(run, "workers=2").stdout
     assert command_line(run, "workers=1000").returncode == 2
     accepted = command_line(run, "workers=1", "--no-wait")

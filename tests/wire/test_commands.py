@@ -5,19 +5,25 @@ from __future__ import annotations
 import select
 from collections.abc import Iterator
 from pathlib import Path
+from typing import get_args
 
 import pytest
 import zmq
 
 from elastichost.errors import ProtocolError
 from elastichost.wire.commands import (
+    _VERBS,
     MAX_COMMAND_BYTES,
     AcceptedMsg,
+    CancelMsg,
+    Command,
     CommandClient,
     CommandServer,
+    JoinMsg,
     ReachedMsg,
     RefusedMsg,
     ScaleMsg,
+    verb_of,
 )
 
 LIMIT_S = 20.0
@@ -118,3 +124,9 @@ def test_an_invalid_reply_is_an_error(tmp_path: Path, monkeypatch: pytest.Monkey
         with pytest.raises(ProtocolError, match="an invalid reply"):
             client.receive(LIMIT_S)
         client.close()
+
+
+def test_every_command_has_a_word() -> None:
+    """It is the beginning of a cause, such as "scale-1.4": not the name of a class."""
+    assert [verb_of(ScaleMsg()), verb_of(JoinMsg("")), verb_of(CancelMsg("a"))] == ["scale", "join", "cancel"]
+    assert set(get_args(Command)) == set(_VERBS)
