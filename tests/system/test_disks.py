@@ -174,7 +174,8 @@ def test_checkpoints_wait_for_their_disk_even_the_last_one(folder: Path, small_d
     ballast.unlink()
     code, errors = run.finish()
     assert code == 0, errors
-    found = latest(small_disk / "checkpoints")
+    (own,) = (small_disk / "checkpoints").iterdir()  # the directory of this run
+    found = latest(own)
     assert found is not None
     assert found.manifest.samples_trained == 60_000
 

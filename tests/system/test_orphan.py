@@ -305,7 +305,7 @@ def test_an_arena_that_does_not_fit_is_reported_and_the_checkpoint_used(folder: 
     assert "committed" in rejected.reason
     assert isinstance(started, StartedFromCheckpoint)
     assert started.checkpoint.startswith("step-")
-    assert not before.exists()
+    again.wait_until(lambda: not before.exists())  # it goes after the checkpoint was found good
     finish_well(again)
     assert again.result()["samples"]["trained"] == ROWS
     assert not list((run.run_dir / "checkpoints").glob(".staging-*"))

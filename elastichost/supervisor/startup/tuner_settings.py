@@ -106,7 +106,7 @@ def tuner_settings(
 ) -> TunerSettings | str:
     """Or why there is nothing to tune, in words."""
     if job.tuner.mode == "off":
-        return 'off (tuner.mode = "off"): the first plan stays'
+        return 'tuner.mode = "off", so the first plan stays'
     bounds = bounds_of_job(job, plan, cores)
     if count(bounds) < 2:
         return "resources leave nothing to choose: the plan stays"

@@ -113,7 +113,7 @@ def test_decisions_of_the_tuner() -> None:
     chapters = chapters_of(
         [
             line(0, STARTED),
-            line(1, TunerOff("off (tuner.mode): the first plan stays")),
+            line(1, TunerOff("tuner.mode = off, so the first plan stays")),
             line(2, TunerDecided(FASTER)),
             line(3, TunerDecided(FASTER, only_watches=True)),
         ]
