@@ -163,4 +163,5 @@ class LeaseWorker(WorkerLifecycle[Strategy], Generic[Strategy, Batch]):
 
     def _wait_for_peers(self) -> None:
         """Bounded mode: returns when no member is more than `train.staleness` batches behind."""
-        self._meter.wait_peers_s += self._clock.wait_for_peers(self._finished)
+        waited_s = self._clock.wait_for_peers(self._finished)  # heartbeats are sent meanwhile, and reset the meter
+        self._meter.wait_peers_s += waited_s

@@ -1,0 +1,46 @@
+"""A worker that trains leases."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from elastichost.worker.lease_worker import LeaseWorker
+from elastichost.worker.meter import StepMeter
+
+
+class _Waiting(LeaseWorker[Any, Any]):
+    """A worker whose peers make it wait for three seconds, in which it sends a heartbeat."""
+
+    def __init__(self) -> None:
+        """Nothing of the process around it is needed."""
+        self._meter, self._finished = StepMeter(0.0, wait_peers_s=1.0), 0
+        self._clock = self
+
+    def wait_for_peers(self, finished: int) -> float:
+        _, self._meter = self._meter.beat(2.0, 0, 0, 0.0)
+        return 3.0
+
+    def leave(self) -> None:
+        raise NotImplementedError
+
+    def _build(self) -> Any:
+        raise NotImplementedError
+
+    def _open_batches(self) -> Any:
+        raise NotImplementedError
+
+    def _train(self, strategy: Any, batch: Any) -> None:
+        raise NotImplementedError
+
+    def _move(self, asked: Any) -> None:
+        raise NotImplementedError
+
+    def _take_traffic(self) -> tuple[int, int, int]:
+        raise NotImplementedError
+
+
+def test_waiting_for_peers_counts_after_a_heartbeat_in_between() -> None:
+    """Otherwise the fast worker looks as slow as the one it waits for, and the slow one is never replaced."""
+    worker = _Waiting()
+    worker._wait_for_peers()
+    assert worker._meter.wait_peers_s == 3.0
