@@ -25,7 +25,7 @@ INDEX_OPTION := $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX))
 help:
 	@echo "make run    train $(JOB)          (JOB=..., ARGS=...)"
 	@echo "make test   all tests             (TESTS=tests/supervisor)"
-	@echo "make matrix the fault matrix: whole runs under every kind of fault"
+	@echo "make matrix the fault matrix: whole runs under every kind of fault; and every page is followed"
 	@echo "make mutations   takes safeguards out one by one: the tests must fail each time"
 	@echo "make lint   ruff, mypy, import-linter"
 	@echo "make bench  the benchmarks"
@@ -40,7 +40,7 @@ test: $(READY)
 	$(if $(filter tests,$(TESTS)),$(BIN)/python -m pytest -q -n 2 --dist worksteal $(APART))
 
 matrix: $(READY)
-	$(BIN)/python -m pytest -q -m matrix -n 2 tests/system
+	$(BIN)/python -m pytest -q -m matrix -n 2 tests/system tests/documents
 
 mutations: $(READY)
 	$(BIN)/python -m pytest -q -m matrix tests/mutations
