@@ -1,4 +1,4 @@
-"""The source of time. Pure cores take `now_s` as an argument; only loops have a `Clock`."""
+"""The source of time. A core that decides takes `now_s` as an argument; only loops have a `Clock`."""
 
 from __future__ import annotations
 

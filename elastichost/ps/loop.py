@@ -310,9 +310,8 @@ class ServerLoop:
     # --- staged pushes --------------------------------------------------------------------------------------
 
     def _let_go(self, lost: list[tuple[int, int]], update: ShardMapUpdateMsg) -> bool:
-        """Settles staged pushes and releases these buckets. False: a push waits of an incarnation
-        older than the one that the list of committed batches names. Only the supervisor has its last commit; it was
-        asked, and nothing is released yet."""
+        """Settles staged pushes and releases these buckets. False: a push waits whose last commit only the supervisor
+        has; it was asked, and nothing is released yet."""
         newest = {entry.worker: entry for entry in update.committed}
         if self._is_sync:
             crew = newest.get(CREW)
@@ -331,8 +330,7 @@ class ServerLoop:
         return True
 
     def _apply_own_commits(self) -> None:
-        """As new dense owner: applies waiting pushes of committed batches. The previous owner may have been killed
-        between a commit and the application of its rows."""
+        """Applies waiting pushes that the former dense owner had committed, and was killed before it applied them."""
         if self._is_sync:
             self._applier.settle_steps(self._dense.version() - 1)
             return
@@ -340,8 +338,7 @@ class ServerLoop:
             self._applier.settle(worker, incarnation, self._dense.applied(worker, incarnation).sequence)
 
     def _ask_about_strangers(self) -> None:
-        """Asks the supervisor about waiting pushes of workers that are no longer members: the news of their last commit
-        may have been sent to this PS' predecessor."""
+        """Asks the supervisor about waiting pushes of workers that are no longer members."""
         if self._is_sync:
             return  # a micro-batch belongs to no worker: its step is committed or computed again
         members = self._session.members

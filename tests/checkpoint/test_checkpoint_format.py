@@ -180,7 +180,7 @@ def test_modes_are_private(tmp_path: Path) -> None:
 def test_reading_into_a_wrong_array_is_refused(tmp_path: Path) -> None:
     directory = write_checkpoint(tmp_path, 100)
     record = load_manifest(directory).by_key()["ids", 0, 0]
-    with pytest.raises(ValueError, match="not <i8"):
+    with pytest.raises(ValueError, match="the target is <i8"):
         read_block_into(directory, record, np.empty(4, dtype=np.int64))
 
 

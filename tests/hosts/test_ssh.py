@@ -129,7 +129,7 @@ def test_a_good_host_is_found_good_in_every_respect(sshd: Sshd) -> None:
 
 
 def test_an_address_that_looks_like_an_option_is_none() -> None:
-    with pytest.raises(ValueError, match="no address of a host"):
+    with pytest.raises(ValueError, match="is not the address of a host"):
         HostSection(address="-oProxyCommand=true")
 
 

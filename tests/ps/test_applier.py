@@ -342,7 +342,7 @@ def test_an_invalid_push_is_refused_and_the_waiting_one_stays(tmp_path: Path) ->
     bench = Bench(tmp_path)
     rows, bounds, gradients = bench.gradients(1)
     bench.applier.stage(0, 1, 1, 1, 1.0, rows, bounds, gradients)
-    with pytest.raises(ProtocolError, match="batch 2 while those of batch 1"):
+    with pytest.raises(ProtocolError, match="batch 2 while the rows of batch 1"):
         bench.applier.stage(0, 1, 2, 1, 1.0, rows, bounds, gradients)
     with pytest.raises(ProtocolError, match="no row"):
         bench.applier.stage(1, 1, 1, 1, 1.0, rows + 5000, bounds, gradients)

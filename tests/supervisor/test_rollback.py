@@ -19,7 +19,7 @@ def test_no_roll_back_for_the_same_positions_or_too_often() -> None:
     assert refusal(failed, [back(15), back(0, epoch=1), back(0, unit=1)][:2]) == ""
     assert "already left out after" in refusal(failed, [back(14)])
     assert "already rolled back 3 times" in refusal(failed, [back(100 * number) for number in range(1, 4)])
-    assert "not known" in refusal(None, ())
+    assert "is not recorded" in refusal(None, ())
     assert MAX_ROLL_BACKS == 3
 
 

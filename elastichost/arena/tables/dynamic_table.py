@@ -35,11 +35,8 @@ UInt32 = npt.NDArray[np.uint32]
 
 @dataclass(slots=True)
 class _Bucket:
-    """The writer's state of an owned bucket. Rows are counted in the bucket.
-
-    free: int64, rows that may be handed out. cooling: GRACES arrays of freed rows that readers may still use, the
-    oldest first; each `confirm_grace` makes the oldest free.
-    """
+    """The writer's state of an owned bucket. free: int64, rows in the bucket that may be handed out. cooling: GRACES
+    arrays of freed rows that readers may still use, the oldest first; each `confirm_grace` makes the oldest free."""
 
     free: Int64 = field(default_factory=lambda: np.zeros(0, np.int64))
     cooling: list[Int64] = field(default_factory=lambda: [np.zeros(0, np.int64)] * GRACES)
@@ -132,10 +129,9 @@ class DynamicTable:
     def create(self, keys: Int64, rows: Int64, seen_value: int) -> int:
         """Counts a sighting of every key (int64 [n]) whose rows[i] is below 0, and gives a row to each admitted key.
 
-        Writes the new row numbers to `rows` (int64 [n]). A row gets initial weights and zero state in all embeddings
-        before it becomes visible. Returns how many rows were made. When the allowance is too small and the memory board
-        has `leaves_out` set, the keys without memory get LEFT_OUT. Otherwise MemoryBudgetError is raised, and the
-        caller may try again later.
+        Writes the new row numbers to `rows` (int64 [n]) and returns how many there are. A row gets initial weights and
+        zero state before it becomes visible. When the allowance is too small, keys get LEFT_OUT if the memory board has
+        `leaves_out` set; otherwise MemoryBudgetError is raised, and the caller may try again later.
 
         Raises ArenaFullError, of which MemoryBudgetError is one case, and ProtocolError for a key in a bucket that this
         process does not own. A raised error leaves no incomplete row.
@@ -207,11 +203,8 @@ class DynamicTable:
     def _with_slots(
         self, keys: Int64, positions: Int64, counts: Int64, rows: Int64, refusal: MemoryBudgetError
     ) -> Int64:
-        """The positions for which the indexes have room. The rows of the other positions become LEFT_OUT.
-
-        counts: number of positions by bucket, int64 [buckets]. Raises the refusal if the memory board does not have
-        `leaves_out` set.
-        """
+        """The positions for which the indexes have room; the rows of the others become LEFT_OUT. counts: positions by
+        bucket, int64 [buckets]. Raises the refusal if the memory board does not have `leaves_out` set."""
         rooms = self._index.rooms()
         if (counts <= rooms).all():
             return positions
@@ -221,11 +214,8 @@ class DynamicTable:
         return self._leave_out(positions, kept, rows)
 
     def _with_rows(self, keys: Int64, admitted: Int64, counts: Int64, rows: Int64) -> Int64:
-        """The admitted positions for which rows are available. The rows of the other positions become LEFT_OUT.
-
-        counts: number of positions by bucket, int64 [buckets]; reduced in place to those that are kept. Raises
-        ArenaFullError.
-        """
+        """The admitted positions for which rows are available; the rows of the others become LEFT_OUT. counts:
+        positions by bucket, int64 [buckets]; reduced in place to those that are kept. Raises ArenaFullError."""
         next_rows = self._headers[:, index.NEXT_ROW] + counts
         for bucket in np.flatnonzero((counts > 0) & (next_rows > self._headers[:, index.ALLOCATED_ROWS])).tolist():
             try:

@@ -43,4 +43,4 @@ def test_an_installed_package_names_the_place_of_the_benchmarks(
     monkeypatch.setattr(bench, "ROOT", tmp_path)
     outcome = elastichost("bench", "data-plane")
     assert outcome.code == 2
-    assert "clone of the source tree" in outcome.stderr
+    assert "clone the source tree" in outcome.stderr

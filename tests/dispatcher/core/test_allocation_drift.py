@@ -61,7 +61,10 @@ def test_a_size_that_is_refused_is_not_had() -> None:
     assert host.job("a").workers == 1
     (shared,) = host.noted(JobShared)
     assert (shared.job, shared.size, shared.cores) == ("a", "1 worker", ())
-    assert text_of(shared) == f"1 worker: it has not the {has} workers that it was told to have: it counts as it is"
+    assert (
+        text_of(shared)
+        == f"the job now has 1 worker: it has not the {has} workers that it was told to have: it counts as it is"
+    )
 
 
 def test_one_that_refuses_is_left_alone_for_longer_each_time() -> None:

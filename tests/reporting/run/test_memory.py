@@ -79,7 +79,7 @@ def test_memory_steps_are_in_order_with_their_effects() -> None:
     assert [(one.exceeds_in_s, one.chance) for one in found[1:4]] == [(95.0, 0.6), (None, 0.3), (40.0, 0.3)]
     assert [bool(one.effect) for one in found] == [False, True, *[False] * 6], "one effect covers both evictions"
     assert found[1].effect == text_of(MEASURED)
-    assert "+2.9 MiB within 9,000 samples, where +85.8 MiB were expected without it" in found[1].effect
+    assert "+2.9 MiB within 9,000 samples; the forecast without it was +85.8 MiB" in found[1].effect
     assert [one.text for one in found] == [text_of(told()[int(one.at_s)].event) for one in found]
     assert "budget 858.3 MiB; rows 9.5 MiB" in found[0].text
 

@@ -39,7 +39,7 @@ def test_plans_and_their_outcomes() -> None:
     )
     assert [(one.number, one.at_s, one.workers, one.servers, one.access, one.outcome) for one in told.plans] == [
         (1, 1.0, 2, 1, "direct", ""),
-        (2, 5.0, 1, 1, "direct", "workers 2 -> 1 in 9 ms"),
+        (2, 5.0, 1, 1, "direct", "plan reached after 9 ms: workers 2 -> 1"),
     ]
     assert told.plans[1].reason == "try 1 worker"
     assert [one.kind for one in told.decisions] == ["plan_changed", "plan_changed", "process_starting"]

@@ -66,10 +66,12 @@ class Scene:
             sharding=SimpleNamespace(full_s=-math.inf),
         )
         changes: Any = SimpleNamespace(
-            plans=SimpleNamespace(is_asked=False),
+            plans=SimpleNamespace(
+                is_asked=False,
+                resized=lambda command, reason: (resized_plan(run.plan, reason, servers=command.servers), ()),
+            ),
             is_settled=True,
             take_moved_s=lambda: None,
-            resized=lambda command, reason: (resized_plan(run.plan, reason, servers=command.servers), ()),
             apply=self.apply,
         )
         self.run, self.components, self.changes = run, components, changes

@@ -150,7 +150,7 @@ def test_an_impossible_record_ends_the_job(stage: Stage) -> None:
     stage.join("worker", 0)
     stage.leases.serve()
     stage.commit(BATCH, stage.to(0, StepsGrantMsg)[0].lease.lease_id, samples=BATCH + 1)
-    with pytest.raises(JobFailedError, match="leave room for 4 more"):
+    with pytest.raises(JobFailedError, match="at most 4 more positions"):
         stage.leases.serve()
 
 

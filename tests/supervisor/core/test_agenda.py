@@ -41,7 +41,7 @@ def test_training_goes_on() -> None:
 
 
 def test_a_checkpoint_when_it_is_due_and_something_was_trained() -> None:
-    assert step(100.0) == BeginCheckpoint("every 60 s", is_final=False)
+    assert step(100.0) == BeginCheckpoint("one every 60 s", is_final=False)
     assert isinstance(step(100.0, checkpointed_at=500), Wait)
     assert isinstance(step(100.0, unsettled_workers=1), Wait)
     assert isinstance(step(100.0, servers_ready=False), Wait)

@@ -95,7 +95,9 @@ class Scene:
         self.sharding: Any = SimpleNamespace(
             hosts=hosts, shard_map=self.shard_map, relocate=self._relocate, refuse=self._refuse
         )
-        self.changes: Any = SimpleNamespace(resized=self._resized, apply=lambda plan, now_s: self.followed.append(plan))
+        self.changes: Any = SimpleNamespace(
+            plans=SimpleNamespace(resized=self._resized), apply=lambda plan, now_s: self.followed.append(plan)
+        )
         self.may_move = may_move
         self.actor = self.again()
 

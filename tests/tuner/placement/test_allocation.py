@@ -211,9 +211,9 @@ def test_without_time_the_choice_is_greedy() -> None:
     [
         ([saturating("a", 1.0), saturating("a", 2.0)], "two jobs"),
         ([saturating("a", 1.0, current=16)], "current option 16"),
-        ([JobOptions("a", 1.0, (option(1, 1.0),), weight=-1.0)], "weight -1.0"),
+        ([JobOptions("a", 1.0, (option(1, 1.0),), weight=-1.0)], "weight=-1.0"),
         ([JobOptions("a", 1.0, (option(1, math.nan),))], "finite"),
-        ([JobOptions("a", 1.0, (option(-1, 1.0),))], "not negative"),
+        ([JobOptions("a", 1.0, (option(-1, 1.0),))], "at least 0"),
     ],
 )
 def test_invalid_jobs_are_refused(jobs: list[JobOptions], words: str) -> None:

@@ -92,7 +92,7 @@ def test_enumeration_agrees_with_brute_force(bounds: Bounds) -> None:
 def test_repaired_wishes_are_candidates(bounds: Bounds, wishes: list[tuple[float, ...]]) -> None:
     space = brute_force(bounds)
     if not space:
-        with pytest.raises(ValueError, match="nothing fits"):
+        with pytest.raises(ValueError, match="no configuration fits"):
             repaired(bounds, np.array(wishes))
         return
     assert set(as_configurations(repaired(bounds, np.array(wishes)))) <= set(space)

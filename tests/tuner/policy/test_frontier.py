@@ -131,7 +131,7 @@ def test_narrow_and_empty_spaces() -> None:
     assert one.configurations.tolist() == [[1, 1, 1, 1]]
     line = nsga2(Bounds(ONE, Configuration(9, 1)), speed, resource_cost, seed=0, population=10, generations=5)
     assert len(line.gain) == 9
-    with pytest.raises(ValueError, match="nothing fits"):
+    with pytest.raises(ValueError, match="no configuration fits"):
         nsga2(Bounds(Configuration(4, 1), Configuration(9, 1), cores=2), speed, resource_cost, seed=0)
 
 

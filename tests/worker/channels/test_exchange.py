@@ -77,7 +77,7 @@ def test_window_and_order_are_enforced() -> None:
     stream = DenseStream()
     for sequence in range(1, WINDOW + 1):
         stream.push(push(sequence))
-    with pytest.raises(ProtocolError, match="on the way"):
+    with pytest.raises(ProtocolError, match="already outstanding"):
         stream.push(push(WINDOW + 1))
     stream.acknowledge(acknowledged(1))
     with pytest.raises(ProtocolError, match="follows"):

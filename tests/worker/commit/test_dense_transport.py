@@ -121,7 +121,7 @@ def test_a_mapped_vector_is_read_when_it_is_another(tmp_path: Path) -> None:
     parameters.refresh(nobody)
     assert (vector.values == 0.5).all()
     assert parameters.samples_applied == 4
-    with pytest.raises(ProtocolError, match="nobody has asked"):
+    with pytest.raises(ProtocolError, match="did not request"):
         parameters.take(sent(9, 9.0))
     arena.close()
 

@@ -376,5 +376,5 @@ def test_quick(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPat
 
 def test_unknown_parts(capsys: pytest.CaptureFixture[str]) -> None:
     assert colocate_simulated.main(["--parts", "weather"]) == 2
-    assert "no part 'weather'" in capsys.readouterr().err
+    assert "unknown part 'weather'" in capsys.readouterr().err
     assert set(PARTS) == {"input_bound", "balanced", "input_bound_mps"}

@@ -36,9 +36,9 @@ def test_a_page_tells_everything_in_one_file(page: str) -> None:
     for told in (
         "Tuner model and measurements",
         "try 3 workers",
-        "worker-0.1 was lost",
+        "worker-0.1 exited in state",
         "0.20 s",
-        "buckets handed over",
+        "buckets changed owners",
     ):
         assert told in seen.text, told
 

@@ -58,7 +58,7 @@ def test_nodes_that_a_run_does_not_use_yet_are_newcomers() -> None:
 
 
 def test_a_cluster_that_is_too_large_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"the Ray cluster at 10\.0\.0\.1:6379: the hosts"):
+    with pytest.raises(ConfigError, match=r"the Ray cluster at 10\.0\.0\.1:6379: the description of the hosts"):
         hosts_of(cluster(*(node(number, f"n{number}") for number in range(2, 20))))
 
 
