@@ -85,7 +85,7 @@ def rmixer_type(inputs: PlacementInput) -> Start | None:
     """The rule of RMixer (TPDS 2024) in the reading of this project.
 
     Jobs are ordered by utilisation (the largest demand of their fastest mode), highest first. GPUs are ordered by
-    charged memory, least first. Each GPU gets the first job that fits and whose kind differs from the kind that
+    charged memory, least first. Each GPU gets the first job that fits and is of another kind than the one that
     dominates the GPU (by summed utilisation). If there is none, it gets the first job that fits (`rmixer_same_type`).
     Jobs that no GPU takes go to the CPU by the same rule, lowest utilisation first. A host without GPUs is one device,
     filled with the highest utilisation first."""

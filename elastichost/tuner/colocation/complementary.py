@@ -217,7 +217,7 @@ def _whose(inputs: PlacementInput, look: _Assessment, at: int) -> str:
 
 
 def why_not(inputs: PlacementInput) -> dict[str, str]:
-    """Returns job -> reason for which it does not start, for each waiting job whose memory is free."""
+    """Returns job -> reason for which it does not start, for each waiting job for which enough memory is free."""
     ways = np.flatnonzero(inputs.open())
     if not len(ways):
         return {}

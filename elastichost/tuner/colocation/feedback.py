@@ -27,8 +27,8 @@ Rules:
 Theory of operation. The caller calls `advance` with one window of each job that holds memory, every few seconds, and
 with the memory pressure. `advance` counts bad windows per job and good windows of the host, and then tries three steps
 in this order: for memory, for speed, and up. It returns at most one action; the caller carries it out. The state is an
-immutable value. Jobs without a window are forgotten, except evicted ones, whose count of evictions stays until they are
-started again.
+immutable value. Jobs without a window are forgotten, except evicted ones: their count of evictions is kept until they
+are started again.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ __all__ = ["KINDS", "DemandPrior", "Kind", "kind_of", "prior_of"]
 Kind = Literal["input", "embedding", "dense", "balanced"]
 KINDS: tuple[Kind, ...] = ("input", "embedding", "dense", "balanced")
 
-WAITING = 0.5  # a job whose workers wait for their reader for at least this share of their time is "input"
+WAITING = 0.5  # a job is "input" if its workers wait for their reader for at least this share of their time
 MEMORY_BOUND = 1.0  # least ratio of memory bandwidth to computing of an "embedding" job
 COMPUTE_BOUND = 0.5  # largest ratio of memory bandwidth to computing of a "dense" job
 
@@ -61,7 +61,7 @@ def kind_of(demand: Sequence[float], wait_share: float = 0.0) -> Kind:
     """Classifies a job. demand: float [len(RESOURCES)]. wait_share: share of a worker's time in which it waits for its
     reader.
 
-    A job that waits at least half of the time, or whose largest demand is that on the input, is "input". Otherwise the
+    A job is "input" if it waits at least half of the time, or if its largest demand is that on the input. Otherwise the
     ratio of its memory bandwidth to its computing decides between "embedding", "dense" and "balanced", on the host or
     on the GPU, whichever it keeps busier. Raises ValueError for a row of another length."""
     if len(demand) != len(RESOURCES):

@@ -115,7 +115,7 @@ def _why(inputs: PlacementInput) -> dict[str, WaitReason]:
 
 
 def _behind(inputs: PlacementInput, first: int | None) -> str:
-    """The reason of the other policies for a waiting job whose memory is free."""
+    """The reason of the other policies for a waiting job for which enough memory is free."""
     if inputs.alone is not None:
         return f"{inputs.candidates.jobs[inputs.alone].job} must run alone and starts first"
     if inputs.settings.policy == "exclusive" and inputs.running:
