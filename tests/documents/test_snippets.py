@@ -44,6 +44,7 @@ def test_a_page_can_be_followed(page: Path, tmp_path: Path) -> None:
     environment = os.environ | {
         "PATH": f"{programs}:{os.environ['PATH']}",
         "ELASTICHOST_HISTORY": "off",
+        "XDG_STATE_HOME": str(tmp_path),
         "NO_COLOR": "1",
     }
     typed = subprocess.run(

@@ -156,8 +156,9 @@ class CheckpointController:
         # A worker that drains may be in its last batch, so it takes part; its Drained counts as Paused.
         at_work = (State.READY, State.RUNNING, State.DRAINING)
         workers = [record.process for record in self._run.fleet.live("worker") if record.state in at_work]
-        # A PS that owns no buckets has nothing to copy, and may be about to stop.
-        owners = self._sharding.holdings.owners
+        # A PS that owns no buckets has nothing to copy, and may be about to stop. That holds for one whose buckets have
+        # just moved to another host, too, although it still has to free their pages.
+        owners = self._sharding.shard_map.servers()
         servers = [record.process for record in self._run.fleet.working("server") if record.process.index in owners]
         self._perform(self._state.open.cut.begin(workers, servers, self._run.now_s()))
 
