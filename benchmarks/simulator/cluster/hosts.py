@@ -1,4 +1,4 @@
-"""Hosts with cores and memory, and the placement of processes: first fit decreasing, a whole job or nothing. Pure."""
+"""Hosts with cores and memory, and where processes are: first fit, largest first, all of a job or nothing. Pure."""
 
 from __future__ import annotations
 
@@ -13,14 +13,12 @@ __all__ = ["Cluster", "ClusterHost", "Placement", "ProcessDemand"]
 
 
 class ClusterHost(msgspec.Struct, frozen=True):
-    """The cores and the memory of one host."""
-
     cores: int
     memory_bytes: int
 
 
 class ProcessDemand(msgspec.Struct, frozen=True, gc=False):
-    """The cores and the memory that the processes of a job need. worker_bytes, server_bytes: per process."""
+    """What a job's processes take. Memory per process."""
 
     configuration: Configuration
     worker_bytes: int
@@ -28,8 +26,7 @@ class ProcessDemand(msgspec.Struct, frozen=True, gc=False):
 
     @classmethod
     def of(cls, configuration: Configuration, memory_bytes: int, worker_bytes: int) -> ProcessDemand:
-        """Divides the memory of a job: each worker gets worker_bytes, and the PS share the rest evenly. If the rest does
-        not suffice, all processes get the same."""
+        """Workers get their private memory, PS share the rest evenly. Without a rest all processes get the same."""
         rest = memory_bytes - configuration.workers * worker_bytes
         if rest < configuration.servers:
             each = memory_bytes // (configuration.workers + configuration.servers)
@@ -42,14 +39,14 @@ Placement = dict[int, tuple[int, int]]
 
 
 class Cluster:
-    """The free cores and memory of each host. is_down: hosts that have failed; no process is placed there."""
+    """What is free on each host. `down`: hosts that have failed; nothing is placed there."""
 
     def __init__(self, hosts: Sequence[ClusterHost]) -> None:
         self.hosts = tuple(hosts)
         self.free_cores = [host.cores for host in hosts]
         self.free_memory = [host.memory_bytes for host in hosts]
         self.is_down = [False] * len(hosts)
-        self.jobs: list[dict[int, int]] = [{} for _ in hosts]  # host -> job -> its cores on that host
+        self.jobs: list[dict[int, int]] = [{} for _ in hosts]  # host -> job -> cores it has there
 
     def views(self) -> tuple[HostView, ...]:
         rows = zip(self.hosts, self.free_cores, self.free_memory, self.is_down, strict=True)
@@ -59,15 +56,15 @@ class Cluster:
         )
 
     def place(self, job: int, need: ProcessDemand) -> Placement | None:
-        """Places all processes of a job. None: they do not fit, and nothing was changed."""
+        """All processes, or None and nothing is changed."""
         wanted = self._fit(need, need.configuration.workers, need.configuration.servers, {})
         if wanted is not None:
             self._take(job, need, wanted)
         return wanted
 
     def move(self, job: int, old: ProcessDemand, placement: Placement, new: ProcessDemand) -> Placement | None:
-        """Changes a job from one need to another. Processes with the same cores stay on their hosts as far as they still
-        fit. None: the new need does not fit, and nothing was changed."""
+        """From one need to another: processes that are alike stay where they are as far as they still fit there. None
+        when it does not fit, and nothing is changed."""
         self.release(job, old, placement)
         kept: Placement = {}
         workers, servers = new.configuration.workers, new.configuration.servers
@@ -97,7 +94,6 @@ class Cluster:
         return wanted
 
     def release(self, job: int, need: ProcessDemand, placement: Placement) -> None:
-        """Frees the cores and the memory of a job."""
         for host, (workers, servers) in placement.items():
             if self.is_down[host]:
                 continue
@@ -106,7 +102,7 @@ class Cluster:
             del self.jobs[host][job]
 
     def fail(self, host: int) -> tuple[int, ...]:
-        """Removes a host and all its processes. Returns the jobs that had processes on it."""
+        """The host is gone with all that ran on it. Returns the jobs that had processes there."""
         self.is_down[host] = True
         lost = tuple(sorted(self.jobs[host]))
         self.jobs[host] = {}
@@ -114,13 +110,12 @@ class Cluster:
         return lost
 
     def repair(self, host: int) -> None:
-        """Brings a host back, without processes."""
+        """It is back, and empty."""
         self.is_down[host] = False
         self.free_cores[host], self.free_memory[host] = self.hosts[host].cores, self.hosts[host].memory_bytes
 
     def crowding(self, job: int, placement: Placement) -> float:
-        """The share of the cores of the job's hosts that other jobs use, weighted by the job's own cores on each host; 0
-        to 1."""
+        """Share of the cores of its hosts that other jobs have, weighted by the job's own cores there; 0 to 1."""
         own = others = 0.0
         for host in placement:
             here = self.jobs[host].get(job, 0)
@@ -130,14 +125,13 @@ class Cluster:
         return others / own if own else 0.0
 
     def _room(self, host: int, need: ProcessDemand, *, is_server: bool) -> int:
-        """The number of processes of a role that fit on a host."""
+        """How many processes of a role fit there."""
         cores = need.configuration.server_cores if is_server else need.configuration.worker_cores
         memory = need.server_bytes if is_server else need.worker_bytes
         return min(self.free_cores[host] // cores, self.free_memory[host] // max(1, memory))
 
     def _fit(self, need: ProcessDemand, workers: int, servers: int, kept: Placement) -> Placement | None:
-        """Adds `workers` and `servers` processes to the kept ones by first fit; the role that needs the larger share of
-        a host is placed first. None: they do not fit."""
+        """First fit decreasing of so many more, beside what is kept; by the process that takes more of a host."""
         c = need.configuration
         host = self.hosts[0]
         worker_size = max(c.worker_cores / host.cores, need.worker_bytes / host.memory_bytes)

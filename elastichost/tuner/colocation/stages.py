@@ -1,12 +1,11 @@
-"""The transition table of feedback: the stages of a job beside others, and the action of each step. Pure.
+"""The life of a job beside others, as a table: how far it was sent back, and what is done at each step. Pure.
 
-    running -> shrunk -> lowered                               step down: crowded
-    running -> shrunk -> paused -> evicted                     step down: short of memory
-    running <- shrunk <- lowered, paused                       step up: there is room
+    running -> shrunk -> lowered                               a rung down: crowded
+    running -> shrunk -> paused -> evicted                     a rung down: short of memory
+    running <- shrunk <- lowered, paused                       a rung up: there is room
 
-Rules: every stage but the last has a step down, and every stage but the first a step back. A crowded host never pauses
-a job: the host would lose the work of that job, and the other jobs seldom gain as much. `feedback` decides when a step
-is made. An event that the table does not contain for a stage raises IllegalTransitionError.
+Standing still is no remedy for a crowd: it gives away what it computed, and the others seldom gain as much. `feedback`
+says when.
 """
 
 from __future__ import annotations
@@ -22,70 +21,66 @@ ActionKind = Literal["shrink", "lower", "pause", "evict", "resume", "raise", "gr
 
 
 class Stage(StrEnum):
-    """How far a job was restricted."""
-
     RUNNING = "running"
-    SHRUNK = "shrunk"  # it has fewer workers than at its start
-    LOWERED = "lowered"  # it also has a low weight
-    PAUSED = "paused"  # it computes nothing and keeps its memory
-    EVICTED = "evicted"  # it was saved and ended, and waits in the queue
+    SHRUNK = "shrunk"  # has fewer workers than it was started with
+    LOWERED = "lowered"  # and a low weight
+    PAUSED = "paused"  # computes nothing, keeps its memory
+    EVICTED = "evicted"  # saved, ended, and in the queue
 
 
 class StageEvent(StrEnum):
-    """The causes of a step."""
-
     CROWDED = "crowded"
-    CROWDED_LEAST = "crowded, at the least number of workers"
+    CROWDED_LEAST = "crowded, and it has no fewer workers to have"
     MEMORY = "short of memory"
-    MEMORY_LEAST = "short of memory, at the least number of workers"
-    CRITICAL = "memory almost used up"
+    MEMORY_LEAST = "short of memory, and it has no fewer workers to have"
+    CRITICAL = "memory all but used up"
     STUCK = "paused for too long"
     ROOM = "room"
     ROOM_WHOLE = "room, and it was never shrunk"
     STARTED = "started again"
 
 
-# (stage, event) -> (next stage, action)
+# what the state becomes, and what is done for it
 TRANSITIONS: dict[tuple[Stage, StageEvent], tuple[Stage, ActionKind | None]] = {
-    # the mildest step: one worker fewer, which also frees its memory
+    # the mildest step: a worker fewer, and its memory with it
     (Stage.RUNNING, StageEvent.CROWDED): (Stage.SHRUNK, "shrink"),
     (Stage.RUNNING, StageEvent.MEMORY): (Stage.SHRUNK, "shrink"),
-    # with the least number of workers, the next step follows at once
+    # one worker is the least: the next step
     (Stage.RUNNING, StageEvent.CROWDED_LEAST): (Stage.LOWERED, "lower"),
-    # fewer workers did not suffice: others get the cores first
+    # fewer workers did not suffice: others come first on the cores
     (Stage.SHRUNK, StageEvent.CROWDED): (Stage.LOWERED, "lower"),
     (Stage.SHRUNK, StageEvent.CROWDED_LEAST): (Stage.LOWERED, "lower"),
-    # a lower weight frees no memory; a paused job does not grow further
+    # weight frees no memory: what computes no more grows no more
     (Stage.RUNNING, StageEvent.MEMORY_LEAST): (Stage.PAUSED, "pause"),
     (Stage.SHRUNK, StageEvent.MEMORY): (Stage.PAUSED, "pause"),
     (Stage.SHRUNK, StageEvent.MEMORY_LEAST): (Stage.PAUSED, "pause"),
     (Stage.LOWERED, StageEvent.MEMORY): (Stage.PAUSED, "pause"),
     (Stage.LOWERED, StageEvent.MEMORY_LEAST): (Stage.PAUSED, "pause"),
-    # no time for milder steps: the kernel would kill a process next
+    # no time for milder steps: the kernel kills next
     (Stage.RUNNING, StageEvent.CRITICAL): (Stage.PAUSED, "pause"),
     (Stage.SHRUNK, StageEvent.CRITICAL): (Stage.PAUSED, "pause"),
     (Stage.LOWERED, StageEvent.CRITICAL): (Stage.PAUSED, "pause"),
-    # memory is still short after the pause: only the memory of the job itself can be freed
+    # paused, and memory is still short: only what it holds is left to take
     (Stage.PAUSED, StageEvent.MEMORY): (Stage.EVICTED, "evict"),
     (Stage.PAUSED, StageEvent.MEMORY_LEAST): (Stage.EVICTED, "evict"),
     (Stage.PAUSED, StageEvent.CRITICAL): (Stage.EVICTED, "evict"),
-    # memory stayed short: waiting jobs use the memory better
+    # no room came: its memory is of more use to those that wait
     (Stage.PAUSED, StageEvent.STUCK): (Stage.EVICTED, "evict"),
-    # it computes again, with its own weight, because only memory was short
+    # back: it computes again, with its weight: memory was what was short
     (Stage.PAUSED, StageEvent.ROOM): (Stage.SHRUNK, "resume"),
     (Stage.PAUSED, StageEvent.ROOM_WHOLE): (Stage.RUNNING, "resume"),
-    # it gets its weight back, and keeps its present workers
+    # its weight again, with the workers it has
     (Stage.LOWERED, StageEvent.ROOM): (Stage.SHRUNK, "raise"),
     (Stage.LOWERED, StageEvent.ROOM_WHOLE): (Stage.RUNNING, "raise"),
-    # it gets its workers back
+    # its workers again
     (Stage.SHRUNK, StageEvent.ROOM): (Stage.RUNNING, "grow"),
-    # it was started from the queue again; only the count of its evictions is kept
+    # dispatched from the queue once more: nothing is held against it but that it was evicted
     (Stage.EVICTED, StageEvent.STARTED): (Stage.RUNNING, None),
 }
 
 
 def next_stage(job: str, stage: Stage, event: StageEvent) -> tuple[Stage, ActionKind | None]:
-    """Returns the stage after `event`, and the action. Raises IllegalTransitionError with the name of the job."""
+    """The stage after `event`, and what is done for it. Raises IllegalTransitionError naming the job."""
     try:
         return TRANSITIONS[stage, event]
     except KeyError:

@@ -14,7 +14,7 @@ block becomes an observation; the drift detector (`drift.observe`) compares it w
 configuration. `_seen` fits the model to all observations, corrects its predictions by the measured residuals
 (`residual_gp.surface`), and selects the configurations to evaluate (`search_space`). `trials.choose` selects a trial or
 a move among them. If there is none, and the running configuration is slower than the best known one, the tuner returns
-to the best known one; otherwise it settles.
+to that one; otherwise it settles.
 
 The state is an immutable value, and the module has no other state. The caller applies a decision by changing the plan.
 The next sample with the new configuration starts a new block. If a change is not made, its configuration is decided for
