@@ -310,8 +310,7 @@ class ServerLoop:
     # --- staged pushes --------------------------------------------------------------------------------------
 
     def _let_go(self, lost: list[tuple[int, int]], update: ShardMapUpdateMsg) -> bool:
-        """Settles staged pushes and releases these buckets. False: a push waits whose last commit only the supervisor
-        has; it was asked, and nothing is released yet."""
+        """Settles staged pushes and releases these buckets. False: the supervisor was asked about a push first."""
         newest = {entry.worker: entry for entry in update.committed}
         if self._is_sync:
             crew = newest.get(CREW)
