@@ -53,7 +53,7 @@ from elastichost.runs.events import AnyEvent, HostPrepared, HostStopping, HostWa
 from elastichost.runs.journal import Journal, utc_now
 from elastichost.runs.result import RunResult
 from elastichost.supervisor.core.disk_space import DiskSpace
-from elastichost.wire.commands import CancelMsg, CommandServer, ReachedMsg, RefusedMsg, SubmitMsg
+from elastichost.wire.commands import CancelMsg, CommandServer, ReachedMsg, RefusedMsg, SubmitMsg, verb_of
 
 __all__ = ["HostLoop"]
 
@@ -269,7 +269,7 @@ class HostLoop:
                 case CancelMsg():
                     reply = self._cancelled(command, now_s)
                 case _:
-                    reply = RefusedMsg(f"{type(command).__name__} is for one run", "name the run: see `queue`", True)
+                    reply = RefusedMsg(f"{verb_of(command)} is for one run", "name the run: see `queue`", True)
             self._commands.reply(peer, reply)
         if (refused := self._refusals.note(now_s)) is not None:
             self._note(refused)

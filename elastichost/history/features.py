@@ -20,7 +20,7 @@ class JobFeatures(msgspec.Struct, frozen=True):
 
     family: str  # build function of the model: "package.module:function"
     name: str = ""  # of the job
-    user: str = ""  # the user who runs the job, or any tag of the user's
+    user: str = ""  # name of the user that runs the job, or a tag that the user chose
     tables: int = 0
     dynamic_tables: int = 0  # number of tables without a fixed number of rows
     rows: int = 0  # of all fixed tables together

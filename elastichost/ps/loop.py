@@ -1,29 +1,4 @@
-"""The event loop of a PS: a control socket, a data socket, the row store. It handles control messages and shard maps.
-
-Rules
-1. Control messages are handled before data messages in every turn; at most MESSAGES_PER_TURN data messages a turn.
-2. Shard maps are adopted in the order of their epochs; an epoch that is not greater is ignored.
-3. A PS releases a bucket only when no staged push waits that could contain its rows: its next owner has no access to
-   what this PS staged. Each waiting push is applied or dropped by what the supervisor and the dense owner report.
-4. Ready(epoch) is sent when every bucket of that map is owned and filled here. Until then the PS keeps the old epoch,
-   so it refuses requests by the new one.
-5. The dense owner answers a fence with the applied record only when all that the incarnation had released is committed.
-
-Theory of operation. Adopting a shard map (`_adopt`), in this order:
-
-    settle staged pushes -> release lost buckets -> take over buckets that moved here from another host -> fill gained
-    buckets (from the arena, a checkpoint, or with initial rows) -> as new dense owner: cut applied.bin, apply staged
-    rows of committed batches -> new epoch valid -> Ready
-
-The map is kept in `_update` and adopted again when a step must wait: for the end of an incarnation (UnsettledMsg ->
-SettleMsg), or for rows from another host. A kill at any point leaves rows, index and staged pushes in the arena. The
-successor owns nothing at first; the supervisor sends it the newest map and the list of committed batches, and opening
-the applier and the buckets repairs what was half done.
-
-A snapshot: settle committed steps -> copy all owned buckets and, as dense owner, the dense state -> SnapshotCutMsg
-(training goes on) -> a thread writes the copy -> SnapshotWrittenMsg. A full disk holds commits back: the request gets
-no answer, its sender repeats it, and `_try_again` finishes open fences and the held step when there is space.
-"""
+"""The event loop of a PS: two sockets, one store. Its rules and theory of operation: the docstring of the package."""
 
 from __future__ import annotations
 
@@ -310,7 +285,7 @@ class ServerLoop:
     # --- staged pushes --------------------------------------------------------------------------------------
 
     def _let_go(self, lost: list[tuple[int, int]], update: ShardMapUpdateMsg) -> bool:
-        """Settles staged pushes and releases these buckets. False: the supervisor was asked about a push first."""
+        """Settles staged pushes, then releases these buckets. False: a push waits for the supervisor's SettleMsg."""
         newest = {entry.worker: entry for entry in update.committed}
         if self._is_sync:
             crew = newest.get(CREW)
@@ -403,8 +378,7 @@ class ServerLoop:
     # --- heartbeats -----------------------------------------------------------------------------------------
 
     def _show_progress(self) -> bool:
-        """Counts progress and sends a heartbeat if one is due; returns whether it did. Long operations call it between
-        two buckets, so that the PS does not look stuck."""
+        """Counts progress and sends a heartbeat if one is due, also between the buckets of a long operation."""
         self._progress += 1
         now_s = time.monotonic()
         if now_s < self._beat_at_s:

@@ -95,14 +95,7 @@ def run_job(
     before training; NonFiniteError, RestartBudgetError, HangError, CheckpointError, ... during it.
     """
     if resume_from is not None and (done := finished_result(resume_from)) is not None:
-        for one in held:
-            one.release()
-        if start_from is not None:
-            raise ConfigError(
-                f"the run in {resume_from} has ended; a run that has ended cannot take over another checkpoint",
-                hint="start a new run with `run JOB --from PATH`",
-            )
-        return done
+        return _left_as_it_is(done, resume_from, start_from, held)
     entries = entries or (EMULATED if job.emulate.enabled else Entries())
     arm("supervisor", 1 if resume_from is None else 2)
     with contextlib.ExitStack() as stack:
@@ -133,6 +126,18 @@ def run_job(
             raise
         finally:
             opened.close()
+
+
+def _left_as_it_is(done: RunResult, resumed: Path, start_from: Path | None, held: tuple[Hold, ...]) -> RunResult:
+    """The result of a resumed run that is done already. Raises ConfigError if it should take over a checkpoint."""
+    for one in held:
+        one.release()
+    if start_from is not None:
+        raise ConfigError(
+            f"the run in {resumed} has ended; a run that has ended cannot take over another checkpoint",
+            hint="start a new run with `run JOB --from PATH`",
+        )
+    return done
 
 
 def files_of(prepared: Preparation) -> tuple[str, ...]:

@@ -1,9 +1,6 @@
-"""Messages of the control conversation, as tagged msgspec structs. The supervisor has a ROUTER socket; workers, PS and
-probes have DEALER sockets.
+"""Messages of the control conversation between the supervisor (ROUTER) and all processes (DEALER), as tagged structs.
 
-Each docstring begins with the sender or the receiver: messages of the first part go to the supervisor, messages of the
-second part come from it. It then states when the message is sent, and which raw frames follow it; without such a
-statement there are none.
+A docstring has the sender (first part) or the receiver (second part), the occasion, and the raw frames, if any follow.
 """
 
 from __future__ import annotations
@@ -165,8 +162,7 @@ class PausedMsg(Message, frozen=True):
 
 
 class DrainedMsg(Message, frozen=True):
-    """From a worker that has drained. It has sent the LeaseProgressMsg of its leases, gives them back, and exits on
-    StopMsg."""
+    """From a worker that has drained: it sent its LeaseProgressMsg, gives its leases back, and exits on StopMsg."""
 
 
 class SnapshotCutMsg(Message, frozen=True):
@@ -274,8 +270,7 @@ class LeaseGrantMsg(Message, frozen=True):
 
 
 class StepsGrantMsg(Message, frozen=True):
-    """To every worker in sync mode: the crew trains this range in steps of train.batch_size positions. The first step
-    has the number `first_step`."""
+    """To every worker in sync mode: the crew trains this range in steps of train.batch_size, from `first_step` on."""
 
     lease: Lease
     shuffle_seed: int  # -1: file order
@@ -283,8 +278,7 @@ class StepsGrantMsg(Message, frozen=True):
 
 
 class CrewMsg(Message, frozen=True):
-    """To every worker in sync mode: which worker computes which micro-batch of every step that is not committed. Epochs
-    only grow."""
+    """To every worker in sync mode: the worker of each micro-batch of the uncommitted steps. Epochs only grow."""
 
     epoch: int
     workers: tuple[int, ...]  # for each micro-batch the index of the worker that computes it

@@ -58,7 +58,7 @@ def test_two_hosts_never_share_one(tmp_path: Path) -> None:
 
 def test_one_that_cannot_be_made_is_told(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(PreflightError, match="could not be created"):
+    with pytest.raises(PreflightError, match="the host's directory .* could not be created"):
         HostDirectory.open(tmp_path / "file" / "host")
 
 

@@ -13,7 +13,7 @@ ROOT = Path(__file__).parent.parent.parent
 FENCE = re.compile(r"^```(?P<language>\w*)(?: title=\"(?P<title>[^\"]+)\")?$")
 NOT_RUN = re.compile(r"^<!-- not run: (?P<why>.+) -->$")
 Kind = Literal["command", "file", "output", "not run"]
-OUTPUT = frozenset({"", "text", "mermaid"})  # what is shown, and nobody types
+OUTPUT = frozenset({"", "text", "mermaid"})  # languages of blocks that show output
 
 
 @dataclass(frozen=True, slots=True)

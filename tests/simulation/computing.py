@@ -1,8 +1,9 @@
 """The toy samples and the toy model that simulated workers train. Each number is a function of its inputs.
 
-A gradient line is (who, which, samples, value). Async: who = worker and incarnation, which = its sequence number. Sync:
-who = a bit for the micro-batch, which = the step; summed over a step, `who` shows the micro-batches in it. `value`
-depends on the pulled rows and the dense vector, so that one wrong row changes all later values.
+A gradient line is (source, batch_number, samples, value). Async: source = worker and incarnation, batch_number = its
+sequence number. Sync: source = a bit for the micro-batch, batch_number = the step; the sum of a step's sources has a
+bit for each of its micro-batches. `value` depends on the pulled rows and the dense vector, so that one wrong row
+changes all later values.
 """
 
 from __future__ import annotations
@@ -63,7 +64,7 @@ Float32 = npt.NDArray[np.float32]
 Int64 = npt.NDArray[np.int64]
 
 PARAMETERS, ELEMENTS = 2, 3
-INCARNATIONS = 4096  # `who` = worker * INCARNATIONS + incarnation
+INCARNATIONS = 4096  # `source` = worker * INCARNATIONS + incarnation
 
 
 def _model() -> ModelSpec:
@@ -233,12 +234,12 @@ class SimRunner:
             weights = batch.pulled.weights.reshape(-1, WIDTH)
         learned = learn(parts.samples, made, weights, parts.flat.values)
         parts.flat.values[PARAMETERS:] = learned.buffer  # like a running mean that the forward pass updates
-        who, which = parts.identity(batch)
+        source, batch_number = parts.identity(batch)
 
         def backward(share: float) -> None:
             parts.flat.gradient[:] = learned.gradient * np.float32(share)
             lines = np.zeros((len(items), WIDTH), np.float32)
-            lines[:, 0], lines[:, 1], lines[:, 2] = who, which, list(items.values())
+            lines[:, 0], lines[:, 1], lines[:, 2] = source, batch_number, list(items.values())
             lines[:, 3] = learned.values * np.float32(share)
             if parts.loaded:
                 parts.lookup.sums.reshape(-1, WIDTH)[:] = lines
@@ -373,7 +374,7 @@ class SimParts:
         return ServedCommit(holder, pump, flat, ReceivedParameters(flat), PushChannel(holder, cutter, pump), lookups)
 
     def identity(self, batch: PreparedBatch) -> tuple[float, float]:
-        """`who` and `which` of the lines of this batch."""
+        """`source` and `batch_number` of the lines of this batch."""
         if isinstance(self.strategy, ModelCommit):
             own = line_identity(self._process.index, self._process.incarnation)
             return own, float(self.strategy.next_sequence)

@@ -175,16 +175,18 @@ def _check_rows(stage: Stage, rows: Rows, records: Any, version: int, what: str)
         return
     expected: Counter[tuple[tuple[int, int], float, float, float]] = Counter()
     for r in records:
-        who, which = line_identity(int(r["worker"]), int(r["incarnation"])), float(r["sequence"])
+        source, batch_number = line_identity(int(r["worker"]), int(r["incarnation"])), float(r["sequence"])
         for item, count in stage.samples.items(int(r["unit"]), int(r["start"]), int(r["stop"])).items():
-            expected[item, who, which, float(count)] += 1
+            expected[item, source, batch_number, float(count)] += 1
     found = Counter((item, u[0], u[1], u[2]) for item, (updates, _) in rows.items() for u in updates)
     if missing := expected - found:
         stage.world.violated(f"A: {what} committed and not applied: {sorted(missing.items())[:4]}")
     extra = found - expected
     if stage.chosen.mode == "direct":
-        torn = {(who, which) for _, who, which, _ in extra}
-        if what == "at the end" and (several := [who for who, n in Counter(who for who, _ in torn).items() if n > 1]):
+        torn = {(source, batch_number) for _, source, batch_number, _ in extra}
+        if what == "at the end" and (
+            several := [source for source, n in Counter(source for source, _ in torn).items() if n > 1]
+        ):
             stage.world.violated(f"A: more than one torn batch of {several}")
         committed = {(key[1], key[2]) for key in expected}
         assert stage.run is not None

@@ -158,4 +158,4 @@ def _step(
     return TwinStep(epoch, unit, start, stop, trained, loss_sum, applied, after.vector.tobytes(), after.state.tobytes())
 
 
-assert WIDTH == 4, "a line is (who, which, samples, value)"
+assert WIDTH == 4, "a line is (source, batch_number, samples, value)"

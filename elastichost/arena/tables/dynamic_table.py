@@ -1,7 +1,6 @@
 """The writer of one dynamic table: rows for new ids, growth of their buckets, eviction, repair.
 
-Only the PS that owns a bucket calls this code for the bucket. A kill of the PS loses nothing: everything that its
-successor needs is in the arena, and `open_bucket` rebuilds the writer's own state from it.
+Only the PS that owns a bucket calls it. What a successor needs is in the arena; `open_bucket` rebuilds the rest.
 """
 
 from __future__ import annotations
@@ -50,8 +49,7 @@ class _Bucket:
 
 
 class DynamicTable:
-    """Writer of the owned buckets of one dynamic table. Row numbers are in the table's row space unless stated
-    otherwise."""
+    """Writer of the owned buckets of one dynamic table. Row numbers without more words are in the table's row space."""
 
     def __init__(self, arena: Arena, table: int) -> None:
         self.spec = arena.model.tables[table]
@@ -73,10 +71,8 @@ class DynamicTable:
         self._headers = arena.control[first_word : first_word + buckets * HEADER_WORDS].reshape(buckets, HEADER_WORDS)
 
     def open_bucket(self, bucket: int) -> int:
-        """Takes over a bucket. A new bucket gets an index, the bucket of a former writer is repaired.
-
-        Returns the number of rows that the repair took back. Raises ArenaFullError.
-        """
+        """Takes over a bucket. A new bucket gets an index, the bucket of a former writer is repaired. Returns how
+        many rows the repair took back. Raises ArenaFullError."""
         header = self._arena.header(self.spec.index, bucket)
         state = self._owned[bucket] = _Bucket()
         self._index.open(bucket)
@@ -331,8 +327,7 @@ class DynamicTable:
         yield files.seen, 4 * (layout.seen_offset(table) + first), 4 * count
 
     def evict(self, bucket: int, last_seen: int) -> int:
-        """Evicts the rows of a bucket whose stamp is at most `last_seen`, and returns how many. They are reused after
-        two graces."""
+        """Evicts rows with a stamp of at most `last_seen`, and returns how many. They are reused after two graces."""
         header, place, first = self._arena.header(self.spec.index, bucket), self._place, self._first_row(bucket)
         rows = int(header[index.NEXT_ROW])
         freed = np.empty(rows, np.int64)

@@ -12,7 +12,7 @@ from elastichost.dispatcher.core.entries import COMPUTING_NICE, JobEntry, StopCa
 from elastichost.dispatcher.core.lifecycle import JobLifecycleEvent
 from elastichost.dispatcher.core.oom_containment import Act
 from elastichost.dispatcher.facts import JobFailure
-from elastichost.errors import ExitCode
+from elastichost.errors import ExitCode, GpuMemoryError
 from elastichost.runs.events import JobCancelled, JobFailed, JobMemoryActed, JobRequeued, JobStopped, JobStopping
 from elastichost.tuner.colocation import ledger as ledgers
 from elastichost.tuner.colocation.facts import HostCapacity, PlacedJob
@@ -30,7 +30,6 @@ __all__ = [
 ]
 
 OUT_OF_MEMORY = ("MemoryBudgetError", "ArenaFullError")
-OUT_OF_GPU_MEMORY = "GpuMemoryError"
 SIGKILLED = -9
 MOST_STARTS = 5  # of one job: who is evicted so often fails
 REST_S = 10.0  # of a job that was evicted or could not be started, unless nothing else runs
@@ -108,7 +107,7 @@ def _out_of_memory(entry: JobEntry, placed: PlacedJob, words: str, room: HostCap
 
 def is_gpu_oom(failure: JobFailure) -> bool:
     """A worker found no memory on a GPU, once or each time it was restarted."""
-    return OUT_OF_GPU_MEMORY in (failure.kind, failure.last_error)
+    return GpuMemoryError.__name__ in (failure.kind, failure.last_error)
 
 
 def _out_of_gpu_memory(entry: JobEntry, placed: PlacedJob, words: str, room: HostCapacity) -> tuple[Effect, ...]:

@@ -1,4 +1,4 @@
-"""Events about the plan: which processes should run, who requested them, and how long the change took. Pure values."""
+"""Events about the plan: which processes should run, the origin of the plan, the cost of its change. Pure values."""
 
 from __future__ import annotations
 

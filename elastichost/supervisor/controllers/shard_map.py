@@ -331,9 +331,9 @@ class ShardMapController:
         for record in self._run.fleet.working("server"):
             if record.process in published.incarnations:
                 self._run.fleet.apply(record, LifecycleEvent.WORK, now_s)
-        for record in self._run.fleet.live("worker"):
-            if record.state not in (State.REQUESTED, State.STARTED, State.KILLING):
-                self._delivery.tell_worker(record.process, shard_map, self._made_anew)
+        silent = (State.REQUESTED, State.STARTED, State.KILLING)
+        workers = [record.process for record in self._run.fleet.live("worker") if record.state not in silent]
+        self._delivery.tell_workers(workers, shard_map, self._made_anew)
         took_s = now_s - published.began_s
         if published.moved and shard_map.epoch > 1:
             self._moves.append((published.moved, took_s))
@@ -349,15 +349,12 @@ class ShardMapController:
         self._members[record.process.index] = record.process.incarnation
         self._publish_members()
         if self.is_published:
-            self._tell(record.process)
+            self._delivery.tell_workers((record.process,), self.shard_map, self._made_anew)
 
     def admitted(self) -> None:
         """A PS has admitted a process. Workers that waited for this are sent the map."""
-        for process in self._delivery.waiting if self.is_published else ():
-            self._tell(process)
-
-    def _tell(self, worker: ProcessId) -> None:
-        self._delivery.tell_worker(worker, self.shard_map, self._made_anew)
+        if self.is_published and (waiting := self._delivery.waiting):
+            self._delivery.tell_workers(waiting, self.shard_map, self._made_anew)
 
     def unmapped(self, worker: ProcessId, shard_map_epoch: int) -> None:
         """A worker uses no row in place by a map older than `shard_map_epoch` any more."""

@@ -6,7 +6,7 @@ not retry a connection that was rejected: a worker that connects to a PS before 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -60,27 +60,35 @@ class ShardMapDelivery:
         )
         self._run.send_all(sent.servers, update, _owner_frames(shard_map))
 
-    def tell_worker(self, worker: ProcessId, shard_map: ShardMap, made_anew: Mapping[tuple[int, int], int]) -> None:
-        """Sends a worker the map, or keeps it waiting until the last PS has admitted it; the caller then calls again.
-        made_anew: (table, bucket) whose rows were lost -> epoch of the map with which they were rebuilt."""
-        self._kept_out.discard(worker)
-        addresses, keyring = self._addresses(shard_map), self._run.keyring
-        incarnations = (ProcessId("server", server.index, server.incarnation) for server in addresses)
-        if keyring is not None and not all(keyring.is_known_to(worker, incarnation) for incarnation in incarnations):
-            self._kept_out.add(worker)
-            return
+    def tell_workers(
+        self, workers: Iterable[ProcessId], shard_map: ShardMap, made_anew: Mapping[tuple[int, int], int]
+    ) -> None:
+        """Sends the map to these workers. A worker that some PS has not admitted yet is kept in `waiting` instead; the
+        caller calls again for it. made_anew: (table, bucket) whose rows were lost -> epoch of the map with which they
+        were rebuilt."""
         update = ShardMapUpdateMsg(
             epoch=shard_map.epoch,
-            servers=addresses,
+            servers=self._addresses(shard_map),
             dense_owner=shard_map.dense_owner,
             made_anew=tuple((table, bucket, epoch) for (table, bucket), epoch in sorted(made_anew.items())),
             served=shard_map.served,
         )
-        self._run.send(worker, update, _owner_frames(shard_map))
+        frames = _owner_frames(shard_map)
+        for worker in workers:
+            self._kept_out.discard(worker)
+            if self._is_admitted(worker, update.servers):
+                self._run.send(worker, update, frames)
+            else:
+                self._kept_out.add(worker)
 
     def forget(self, worker: ProcessId) -> None:
         """A worker incarnation has ended."""
         self._kept_out.discard(worker)
+
+    def _is_admitted(self, worker: ProcessId, servers: tuple[ServerAddress, ...]) -> bool:
+        keyring = self._run.keyring
+        incarnations = (ProcessId("server", server.index, server.incarnation) for server in servers)
+        return keyring is None or all(keyring.is_known_to(worker, incarnation) for incarnation in incarnations)
 
     def _addresses(self, shard_map: ShardMap) -> tuple[ServerAddress, ...]:
         owners = shard_map.servers()

@@ -2,23 +2,12 @@
 
 Rules:
 - A decision is made when a block of measurement is complete, or earlier if the block so far is clear.
-- There are four decisions: "try" another configuration, "move" to a faster one, "return" to the best known one, and
-  "settle" (keep the present one). Each has its reason as a sentence.
+- Decisions are "try" (another configuration), "move" (to a faster one), "return" (to the best known), "settle" (stay).
 - With `explore = "safe"` a trial that is clearly below the floor is left at once.
 - A settled run is reconsidered after RECONSIDER_S seconds; after each time without a change the wait doubles.
 - A detected change of speed makes old observations doubtful, and allows all trials and moves again.
 
-Theory of operation. The caller calls `advance` with every sample of the counters, the number of samples that are left
-to train, and the settings. `absorb` folds the sample into the block that is being measured (`profile.fold`). A complete
-block becomes an observation; the drift detector (`drift.observe`) compares it with earlier observations of the same
-configuration. `_seen` fits the model to all observations, corrects its predictions by the measured residuals
-(`residual_gp.surface`), and selects the configurations to evaluate (`search_space`). `trials.choose` selects a trial or
-a move among them. If there is none, and the running configuration is slower than the best known one, the tuner returns
-to that one; otherwise it settles.
-
-The state is an immutable value, and the module has no other state. The caller applies a decision by changing the plan.
-The next sample with the new configuration starts a new block. If a change is not made, its configuration is decided for
-at most ATTEMPTS times. The tuner decides only for configurations within the bounds.
+The docstring of the package has the theory of operation.
 """
 
 from __future__ import annotations
@@ -93,11 +82,7 @@ def advance(
     is_due = look.at_s - state.considered_s >= max(RECONSIDER_S, state.patience_s)
     if state.is_settled and not has_drifted and not is_due:
         return state, None
-    first = "the speed has changed" if has_drifted else ""
-    state, decision = _decide(state, block, samples_left, settings, look.at_s, first)
-    if decision is not None and has_drifted:
-        decision = msgspec.structs.replace(decision, has_drifted=True)
-    return state, decision
+    return _decide(state, block, samples_left, settings, look.at_s, has_drifted=has_drifted)
 
 
 def _within(settings: TunerSettings, most_workers: int | None) -> TunerSettings:
@@ -111,8 +96,7 @@ def _within(settings: TunerSettings, most_workers: int | None) -> TunerSettings:
 def absorb(
     state: TunerState, look: ProfileSample, settings: TunerSettings
 ) -> tuple[TunerState, Observation | None, bool]:
-    """Folds one sample without a decision. Returns the new state, the observation if the sample completes a block, and
-    whether that observation shows a change of speed."""
+    """Folds one sample, and decides nothing. Returns the state, a complete block, and whether the speed has changed."""
     profile, block = fold(state.profile, look, settings.workload, settings.block)
     moving_s = state.moving_s
     if look.moving_s is not None:
@@ -203,8 +187,7 @@ def _seen(state: TunerState, block: Observation, samples_left: int, settings: Tu
 def _open_space(
     ground: Surface, state: TunerState, costs: DecisionCosts, settings: TunerSettings
 ) -> ConfigurationArray:
-    """The candidates that were not measured, and not decided for ATTEMPTS times without a measurement;
-    float64 [n, 4]."""
+    """The candidates that were not measured, nor decided for ATTEMPTS times in vain; float64 [n, 4]."""
 
     def worth(array: ConfigurationArray) -> npt.NDArray[np.float64]:
         return np.asarray(np.log(ground.at(array).samples_per_s) - price_of(array, costs))
@@ -235,18 +218,24 @@ def decision_costs(
 
 
 def _decide(
-    state: TunerState, block: Observation, samples_left: int, settings: TunerSettings, now_s: float, news: str
+    state: TunerState,
+    block: Observation,
+    samples_left: int,
+    settings: TunerSettings,
+    now_s: float,
+    *,
+    has_drifted: bool,
 ) -> tuple[TunerState, Decision | None]:
     evidence = _seen(state, block, samples_left, settings)
     chosen = _chosen(evidence, settings, state)
     was_settled, patience_s = state.is_settled, 2 * max(RECONSIDER_S, state.patience_s)
     state = msgspec.structs.replace(state, considered_s=now_s, patience_s=0.0, is_settled=False)
-    facts = _Facts(evidence, news)
+    facts = _Facts(evidence, "the speed has changed" if has_drifted else "", has_drifted=has_drifted)
     if chosen is not None:
         return _go(state, chosen, facts)
     if evidence.advantage > _least_advantage(evidence.costs) and state.returns < MOST_RETURNS:
         return _return(state, facts)
-    if was_settled and not news:
+    if was_settled and not has_drifted:
         return msgspec.structs.replace(state, is_settled=True, patience_s=patience_s), None
     return msgspec.structs.replace(state, is_settled=True), facts.settled()
 
@@ -259,9 +248,8 @@ def _is_telling(before: ProfileState, after: ProfileState, block: BlockSettings)
 def _watched(
     state: TunerState, samples_left: int, settings: TunerSettings, now_s: float
 ) -> tuple[TunerState, Decision | None]:
-    """Returns from a trial that is clearly below the floor, or that is below the floor after all trials together have
-    used up their time there. The windows of the trial become an observation although they are no complete block, so
-    that the configuration is not tried again."""
+    """Returns from a trial that is clearly below the floor, or below it after all trials have used up their time there.
+    Its windows become an observation although they are no complete block: the configuration is not tried again."""
     others = [one for one in _known(state) if one.configuration != state.profile.configuration]
     is_look = bool(others) and len(others) == len(_known(state))
     if settings.explore != "safe" or not is_look:
@@ -331,6 +319,7 @@ class _Facts(msgspec.Struct, frozen=True):
 
     evidence: _Evidence
     news: str
+    has_drifted: bool = False
 
     def decision(self, kind: Kind, text: str) -> Decision:
         """A decision for the best known configuration."""
@@ -345,6 +334,7 @@ class _Facts(msgspec.Struct, frozen=True):
             observed=evidence.fitted.configurations,
             rank=evidence.fitted.rank,
             parameters=evidence.fitted.parameters_total,
+            has_drifted=self.has_drifted,
         )
 
     def settled(self) -> Decision:

@@ -213,7 +213,7 @@ def test_without_time_the_choice_is_greedy() -> None:
         ([saturating("a", 1.0, current=16)], "current option 16"),
         ([JobOptions("a", 1.0, (option(1, 1.0),), weight=-1.0)], "weight=-1.0"),
         ([JobOptions("a", 1.0, (option(1, math.nan),))], "finite"),
-        ([JobOptions("a", 1.0, (option(-1, 1.0),))], "at least 0"),
+        ([JobOptions("a", 1.0, (option(-1, 1.0),))], "cores and memory of options must be finite and at least 0"),
     ],
 )
 def test_invalid_jobs_are_refused(jobs: list[JobOptions], words: str) -> None:

@@ -38,7 +38,7 @@ def test_a_page_tells_everything_in_one_file(page: str) -> None:
         "try 3 workers",
         "worker-0.1 exited in state",
         "0.20 s",
-        "bucket handed over",
+        "1 bucket handed over",
     ):
         assert told in seen.text, told
 
