@@ -242,12 +242,14 @@ def test_what_a_run_has_learnt_is_foreseen_by_the_next_one(folder: Path, monkeyp
 def test_what_a_run_has_learnt_that_died_of_it_is_foreseen_by_the_next_one(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The first run only watches, and dies when its budget is exceeded, before or after its speed was measured."""
+    """The first run only watches, and dies when its budget is exceeded, before its speed was measured. The budget
+    leaves it some seconds: growth is fitted to several readings, one a second."""
     path = folder / "history.sqlite"
     monkeypatch.setenv("ELASTICHOST_HISTORY", str(path))
     plan = 'mode = "watch"\nfirst_plan = { workers = 1 }'
     (folder / "first").mkdir()
-    run = start(folder / "first", "watch", workers="[1, 2]", tuner=plan)
+    more = {"rows": 2 * SAMPLES, "budget": 1300}
+    run = start(folder / "first", "watch", workers="[1, 2]", tuner=plan, **more)
     code, errors = run.finish()
     assert code == 1 and "MemoryBudgetError" in errors
     with History(path) as history:
@@ -256,7 +258,7 @@ def test_what_a_run_has_learnt_that_died_of_it_is_foreseen_by_the_next_one(
     assert 0.7 < np.exp(failed.memory.mean["beta"]) <= 1.0
     assert failed.memory.sd["beta"] > 0.05 and "growth_bytes" not in failed.memory.mean
     (folder / "second").mkdir()
-    again = start(folder / "second", "act", workers="[1, 2]", tuner=plan)
+    again = start(folder / "second", "act", workers="[1, 2]", tuner=plan, **more)
     code, errors = again.finish()
     assert code == 0, errors
     told = again.events(MemoryBudgetSet, MemoryBudgetLent)[0]
