@@ -19,7 +19,7 @@ __all__ = ["POLICIES", "make_policy"]
 
 PolicyFactory = Callable[[Sequence[SimulatedJob], int], Policy]  # for these jobs, with this seed
 
-# what knows the truth last
+# policies that have the true speeds are last
 POLICIES: dict[str, PolicyFactory] = {
     "static": lambda jobs, seed: StaticPolicy(),
     "elastic_scheduler": lambda jobs, seed: ElasticSchedulerPolicy(),
@@ -34,7 +34,7 @@ POLICIES: dict[str, PolicyFactory] = {
 
 
 def make_policy(name: str, jobs: Sequence[SimulatedJob], seed: int) -> Policy:
-    """A new one, for one simulation of these jobs. Raises ValueError for a name that there is not."""
+    """Makes a new policy for one simulation of these jobs. Raises ValueError for an unknown name."""
     if name not in POLICIES:
-        raise ValueError(f"no policy {name!r}: choose from {', '.join(POLICIES)}")
+        raise ValueError(f"unknown policy {name!r}; the policies are {', '.join(POLICIES)}")
     return POLICIES[name](jobs, seed)

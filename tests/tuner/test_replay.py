@@ -112,7 +112,7 @@ def test_a_resumed_run_opens_its_parts_again() -> None:
 
 
 def memory_records(known: Estimates) -> list[Record]:
-    """A job whose memory grows by 20 MB per second towards its budget."""
+    """A job with memory that grows by 20 MB per second towards its budget."""
     state, records = begin(known), list[Record]([MemoryOpened(known)])
     for second in range(1, 60):
         made = 2e7 * second

@@ -1,16 +1,16 @@
 """Many jobs on the hosts of a cluster, in virtual time.
 
-calibration     every number of the simulated world, and where it is from
-random_streams  noise and incidents of each job, by seed, whatever a policy does
-views           what a policy sees, and what it answers
-jobs            families of recurrent jobs, their users' requests, their arrivals
-memory_curve    a job's memory over its samples
-hosts           cores and memory of hosts; where processes are placed
-settings        hosts, limits, styles of moving, rates of incidents
-episodes        stragglers, hot PS, memory that ran short: since when, and what became of it
-measurements    what is measured of a job, block by block
-job_run         one job while it is simulated
-grant_executor  placing, changing and releasing what a policy granted
+calibration     every number of the simulated world, with its source
+random_streams  noise and incidents of each job by seed, independent of the policy
+views           the input and the output of a policy
+jobs            families of repeated jobs, requests of users, arrivals
+memory_curve    the memory of a job over its samples
+hosts           cores and memory of hosts; placement of processes
+settings        hosts, limits, styles of changes, rates of incidents
+episodes        stragglers, hot PS and memory shortages: their duration and their end
+measurements    the measurements of a job, block by block
+job_run         the state of one simulated job
+grant_executor  places, changes and releases granted processes
 engine          the heap of events, and the decisions
-outcome         what became of every job
+outcome         the outcome of every job
 """

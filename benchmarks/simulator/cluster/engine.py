@@ -1,7 +1,7 @@
-"""The cluster in virtual time: a heap of events, jobs whose rates are constant between them, a policy that decides.
+"""The cluster in virtual time: a heap of events, jobs with constant rates between events, and a policy that decides.
 
-Pure but for the policy: the same jobs, settings, seed and policy give the same result, bit for bit. What chance brings
-(arrivals, failures, noise) does not depend on the policy.
+Pure except for the policy: the same jobs, settings, seed and policy give the same result, bit for bit. Random events
+(arrivals, failures, noise) do not depend on the policy.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from benchmarks.simulator.cluster.views import ClusterView, EndedJob, Grant, Inf
 
 __all__ = ["ClusterSimulation", "simulate_jobs"]
 
-# what may happen; the payload is a job, a host, or nothing
+# kinds of events; the payload is a job, a host, or unused
 ARRIVAL, TICK, BLOCK, END, RESUME, INCIDENT, CALM, HOST_DOWN, HOST_UP = range(9)
-LONG_S = 1.0  # what is measured goes on through shorter pauses
+LONG_S = 1.0  # a measurement continues through shorter pauses
 Event = tuple[float, int, int, int, int]  # at_s, order, kind, payload, version
 
 
@@ -35,13 +35,13 @@ def simulate_jobs(
     seed: int = 0,
     recorder: RateRecorder | None = None,
 ) -> SimulationResult:
-    """Until every job has ended. seed: of what happens to hosts; jobs have theirs. recorder: is told every piece of
-    every job's progress."""
+    """Simulates until every job has ended. seed: for failures of hosts; jobs have their own seeds. recorder: is called
+    for every interval of every job with constant rate."""
     return ClusterSimulation(jobs, policy, settings or ClusterSettings(), seed, recorder).run()
 
 
 class ClusterSimulation:
-    """One run; `run` may be called once."""
+    """One simulation; `run` may be called only once."""
 
     def __init__(
         self,
@@ -55,14 +55,14 @@ class ClusterSimulation:
         self._policy, self._settings, self._seed, self._recorder = policy, settings, seed, recorder
         self._cluster = Cluster(settings.hosts)
         self._granting = GrantExecutor(self._cluster, settings, self._reschedule)
-        self._runs: dict[int, JobRun] = {}  # that are not over, in order of arrival
+        self._runs: dict[int, JobRun] = {}  # jobs that have not ended, in order of arrival
         self._over: list[JobRun] = []
         self._ended: list[EndedJob] = []  # since the last decision
         self._heap: list[Event] = []
         self._order = self._events = self._decisions = 0
         self._now_s = 0.0
         self._is_ticking = False
-        self._incidents: dict[int, Incident] = {}  # job -> the one that comes next
+        self._incidents: dict[int, Incident] = {}  # job -> its next incident
         self._hosts = [generator(seed, "host", index) for index in range(len(settings.hosts))]
         self._last_arrival_s = max((spec.arrived_s for spec in jobs), default=0.0)
         self._first_arrival_s = min((spec.arrived_s for spec in jobs), default=0.0)
@@ -95,7 +95,7 @@ class ClusterSimulation:
                 self._advance(at_s)
             self._events += 1
             handlers[kind](payload, version)
-            # everything that happens at one moment is seen by one decision
+            # one decision covers all events of the same time
             if self._trigger is not None and (not heap or heap[0][0] > at_s):
                 self._decide(self._trigger)
         return self._result()
@@ -113,7 +113,7 @@ class ClusterSimulation:
         self._now_s = at_s
 
     def _reschedule(self, run: JobRun, now_s: float, block: int = KEEP) -> None:
-        """After anything about a job has changed: what was scheduled is void, what comes next is scheduled anew."""
+        """Schedules the next events of a job after a change of it; events that were scheduled before become void."""
         job = run.spec.job
         if block != KEEP:
             run.block_version += 1
@@ -184,7 +184,7 @@ class ClusterSimulation:
             self._reschedule(run, now_s)
 
     def _end(self, job: int, version: int) -> None:
-        """All is trained, or the memory is used up."""
+        """The job has trained all samples, or has used up its memory."""
         run = self._runs.get(job)
         if run is None or run.end_version != version or run.configuration is None:
             return
@@ -193,7 +193,7 @@ class ClusterSimulation:
         if is_out_of_memory:
             self._kill_for_memory(run)
             return
-        run.trained = float(run.spec.samples)  # but for the rounding of the last piece
+        run.trained = float(run.spec.samples)  # removes the rounding error of the last interval
         run.episodes.trained(run.trained, run.trained, self._now_s, 1.0)
         self._finish(run, "completed")
 
@@ -219,7 +219,7 @@ class ClusterSimulation:
         self._trigger = "end"
 
     def _pause(self, run: JobRun, seconds: float, share: float) -> None:
-        """It trains at a share of its rate for a while. A pause within a pause does not end it earlier."""
+        """The job trains at a share of its rate for some seconds. A second pause does not end the first one earlier."""
         now_s = self._now_s
         if now_s < run.paused_until_s:
             share = min(share, run.pause_share)
@@ -228,7 +228,7 @@ class ClusterSimulation:
         self._reschedule(run, now_s, CANCEL if seconds >= LONG_S else KEEP)
 
     def _resume(self, job: int, version: int) -> None:
-        """A change or a pause is over."""
+        """A change or a pause has ended."""
         run = self._runs.get(job)
         if run is None or run.end_version != version:
             return
@@ -277,7 +277,8 @@ class ClusterSimulation:
             self._reschedule(run, self._now_s)
 
     def _fail_process(self, run: JobRun, slot: int) -> None:
-        """Slots below the most workers are workers, the others PS; those that the job does not have do not fail."""
+        """A process fails. Slots below the largest number of workers are workers, the others are PS; slots that the job
+        does not use are ignored."""
         configuration, most = run.configuration, self._settings.limits.most
         assert configuration is not None
         is_worker = slot < most.workers

@@ -1,6 +1,6 @@
-"""What went wrong with one job: stragglers, hot PS, memory that ran short; since when, and what became of it. Pure.
+"""Records the incidents of one job: stragglers, hot PS and memory shortages, with their duration and end. Pure.
 
-Nothing here changes how fast a job is: it is a book, by which policies are judged.
+The records do not change the speed of a job; they serve to judge policies.
 """
 
 from __future__ import annotations
@@ -12,15 +12,16 @@ import msgspec
 
 __all__ = ["HOT", "ROOM_BYTES", "Episode", "EpisodeEnd", "EpisodeLog", "MemoryRaise"]
 
-# cured: replaced, or its buckets were moved; passed: by itself; left: the worker went, or the job was over
+# cured: the worker was replaced or the buckets were moved; passed: it ended without an action; left: the worker or the
+# job ended
 EpisodeEnd = Literal["cured", "passed", "left"]
-HOT = -1  # stands for the slot of a worker
-ROOM_BYTES = 1e6  # less is no raise
+HOT = -1  # used instead of a worker slot
+ROOM_BYTES = 1e6  # a smaller increase of memory is not recorded
 
 
 class Episode(msgspec.Struct, frozen=True, gc=False):
-    """size: share of the rows' work that a hot PS had beyond its usual part; 0 for a straggler. peers: processes of its
-    role, itself included; the fewest that the job had meanwhile."""
+    """A straggler or a hot PS. size: share of the work on rows that a hot PS had beyond its usual share; 0 for a
+    straggler. peers: the least number of processes of its role, itself included, during the episode."""
 
     kind: Literal["straggler", "hot"]
     began_s: float
@@ -35,8 +36,8 @@ class Episode(msgspec.Struct, frozen=True, gc=False):
 
 
 class MemoryRaise(msgspec.Struct, frozen=True, gc=False):
-    """A running job was granted more room for its rows. needed_s: when it would have been killed without; inf: never.
-    move_s: what it takes to move all its rows to another host."""
+    """A running job got more memory for its rows. needed_s: time at which the job would have been killed without it;
+    inf: never. move_s: seconds that moving all its rows to another host takes."""
 
     at_s: float
     needed_s: float
@@ -50,7 +51,8 @@ class _Open(msgspec.Struct):
 
 
 class EpisodeLog:
-    """Of one job. next_samples: when so many are trained, the first of the raises turns out to have been needed."""
+    """The log of one job. next_samples: number of trained samples at which the first unjudged raise turns out to have
+    been needed."""
 
     def __init__(self) -> None:
         self.over: list[Episode] = []
@@ -62,16 +64,16 @@ class EpisodeLog:
     # --- stragglers and hot PS ----------------------------------------------------------------------------------------
 
     def begin(self, slot: int, now_s: float, peers: int, size: float = 0.0) -> None:
-        """slot: of a worker, or HOT. One that goes on already goes on."""
+        """Starts an episode. slot: of a worker, or HOT. An episode of the same slot that is already open continues."""
         self._open.setdefault(slot, _Open(now_s, size, peers))
 
     def resized(self, workers: int, servers: int) -> None:
-        """The job has so many now."""
+        """Records the present number of workers and PS of the job."""
         for slot, one in self._open.items():
             one.peers = min(one.peers, servers if slot == HOT else workers)
 
     def end(self, slot: int, now_s: float, how: EpisodeEnd) -> None:
-        """Nothing happens when it is not under way."""
+        """Ends an episode; does nothing if there is none of this slot."""
         one = self._open.pop(slot, None)
         if one is not None:
             kind: Literal["straggler", "hot"] = "hot" if slot == HOT else "straggler"
@@ -80,7 +82,8 @@ class EpisodeLog:
     # --- memory -------------------------------------------------------------------------------------------------------
 
     def more_room(self, at_s: float, samples: float, move_s: float) -> None:
-        """samples: with which the room that it had would have been used up; inf: never."""
+        """Records a raise. samples: number of trained samples at which the earlier memory would have been used up; inf:
+        never."""
         if math.isinf(samples):
             self.raises.append(MemoryRaise(at_s, math.inf, move_s))
             return
@@ -88,7 +91,8 @@ class EpisodeLog:
         self.next_samples = min(self.next_samples, samples)
 
     def trained(self, before: float, after: float, since_s: float, rate: float) -> None:
-        """From `before` to `after` at one rate since then."""
+        """Judges raises. The job trained from `before` to `after` samples at the constant rate `rate`, from the time
+        since_s on."""
         left = []
         for samples, at_s, move_s in self._waiting:
             if samples <= after:
@@ -102,7 +106,7 @@ class EpisodeLog:
     # --- the end ------------------------------------------------------------------------------------------------------
 
     def close(self, now_s: float) -> None:
-        """The job is over. What would have been needed later was not judged, and is left out."""
+        """Closes the log at the end of the job. Raises that would have been needed later are left out."""
         for slot in tuple(self._open):
             self.end(slot, now_s, "left")
         self._waiting, self.next_samples = [], math.inf

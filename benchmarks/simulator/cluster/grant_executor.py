@@ -1,4 +1,4 @@
-"""How grants are carried out: processes are placed, changes begin and end, neighbours on a host feel one another."""
+"""Carries out grants: places processes, starts and ends changes, updates the interference of jobs on a host."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from elastichost.tuner.facts import Configuration
 
 __all__ = ["BEGIN", "CANCEL", "KEEP", "GrantExecutor", "Reschedule"]
 
-KEEP, BEGIN, CANCEL = range(3)  # what becomes of the block that is being measured
+KEEP, BEGIN, CANCEL = range(3)  # the action on the block that is being measured
 
 
 class Reschedule(Protocol):
     def __call__(self, run: JobRun, now_s: float, block: int = KEEP) -> None:
-        """After anything about a job has changed: its rate, its ends, what is measured."""
+        """Schedules the next events of a job after a change of its rate, its end or its measurement."""
         ...
 
 
 class GrantExecutor:
-    """The only one that places and releases. allocated_cores: of all jobs; refused: grants that could not be."""
+    """Places and releases all processes. allocated_cores: of all jobs. refused: number of grants that were refused."""
 
     def __init__(self, cluster: Cluster, settings: ClusterSettings, reschedule: Reschedule) -> None:
         self._cluster, self._settings, self._reschedule = cluster, settings, reschedule
@@ -36,14 +36,14 @@ class GrantExecutor:
         self.refused = 0
 
     def carry_out(self, grants: Mapping[int, Grant | None], runs: Mapping[int, JobRun], now_s: float) -> None:
-        """Those that free something first. Raises ValueError for a grant beyond the limits of a job, and for a job that
-        there is not."""
+        """Carries out grants, those that free resources first. Raises ValueError for a grant beyond the limits of a job,
+        and for an unknown job."""
         asked = []
         for job, grant in grants.items():
             if grant is None:
                 continue
             if job not in runs:
-                raise ValueError(f"a grant for job {job}, which is not there")
+                raise ValueError(f"the policy granted resources to the unknown job {job}")
             self._check(job, grant)
             asked.append((runs[job], grant))
         asked.sort(key=lambda pair: not _frees(*pair))
@@ -63,9 +63,9 @@ class GrantExecutor:
             _row(one) for one in (grant.configuration, self._settings.limits.least, self._settings.limits.most)
         )
         if any(not low <= value <= high for low, value, high in zip(least, row, most, strict=True)):
-            raise ValueError(f"job {job}: {grant.configuration} is beyond the limits of a job")
+            raise ValueError(f"job {job}: {grant.configuration} is outside the limits of a job")
         if grant.memory_bytes <= 0:
-            raise ValueError(f"job {job}: {grant.memory_bytes} bytes are no memory")
+            raise ValueError(f"job {job}: memory_bytes={grant.memory_bytes} must be positive")
 
     def _start(self, run: JobRun, grant: Grant, now_s: float) -> None:
         need = ProcessDemand.of(grant.configuration, grant.memory_bytes, int(run.spec.memory.worker_bytes))
@@ -92,7 +92,7 @@ class GrantExecutor:
         new_need = ProcessDemand.of(grant.configuration, grant.memory_bytes, int(run.spec.memory.worker_bytes))
         placement = self._cluster.move(run.spec.job, need, before, new_need)
         while placement is None and grant.configuration.workers > old.workers:
-            # as many of the new workers as there is room for: the others stay pending
+            # the job gets as many of the new workers as fit; the others are not started
             fewer = msgspec.structs.replace(grant.configuration, workers=grant.configuration.workers - 1)
             grant = msgspec.structs.replace(grant, configuration=fewer)
             new_need = ProcessDemand.of(fewer, grant.memory_bytes, int(run.spec.memory.worker_bytes))
@@ -100,14 +100,14 @@ class GrantExecutor:
         if placement is None:
             self.refused += 1
             if grant.configuration != old and grant.memory_bytes > run.granted_bytes:
-                self._change(run, Grant(old, grant.memory_bytes), now_s)  # at least that, if it fits
+                self._change(run, Grant(old, grant.memory_bytes), now_s)  # only the memory, if it fits
             return
         run.settle(now_s)
         self._note_room(run, old, grant, now_s)
         self.allocated_cores -= old.cores
         self._hold(run, grant.configuration, grant.memory_bytes, new_need, placement)
         if grant.configuration == old and placement == before and not (grant.replace_straggler or grant.move_buckets):
-            self._reschedule(run, now_s)  # more memory, or less, where everything is
+            self._reschedule(run, now_s)  # only the memory changed
             return
         tables = run.spec.memory.used_bytes(run.trained, old) - old.workers * run.spec.memory.worker_bytes
         share = moved_share(before, placement)
@@ -131,7 +131,8 @@ class GrantExecutor:
         self._reschedule(run, now_s, CANCEL)
 
     def _note_room(self, run: JobRun, old: Configuration, grant: Grant, now_s: float) -> None:
-        """More room for rows than it had: was that needed? After a kill everybody knows."""
+        """Records an increase of the memory for rows, to judge later whether it was needed. An increase after a kill is
+        not recorded, because its need is known."""
         memory = run.spec.memory
         if run.granted_bytes == run.killed_bytes:
             return
@@ -142,7 +143,7 @@ class GrantExecutor:
             run.episodes.more_room(now_s, memory.samples_at(run.granted_bytes, old), seconds)
 
     def _move_buckets(self, run: JobRun, now_s: float) -> float:
-        """Share of the rows that move. That the PS is not hot any more is felt when the move is over."""
+        """Moves buckets, and returns the share of the rows that move. The speed changes only at the end of the move."""
         right = run.hot > 0
         run.moved_right, run.moved_wrong = run.moved_right + right, run.moved_wrong + (not right)
         share = run.hot
@@ -157,7 +158,7 @@ class GrantExecutor:
         self.allocated_cores += configuration.cores
 
     def conclude(self, run: JobRun, now_s: float) -> bool:
-        """A change or a pause may be over: True when something was, and what is measured has to begin anew."""
+        """Ends a change or a pause that is due. True: one has ended, and a new block must begin."""
         is_over = False
         if run.changing_until_s > -math.inf and now_s >= run.changing_until_s:
             run.changing_until_s = -math.inf
@@ -169,7 +170,7 @@ class GrantExecutor:
         return is_over and not run.is_changing(now_s) and not run.stands_still(now_s)
 
     def release(self, run: JobRun, runs: Mapping[int, JobRun], now_s: float) -> None:
-        """Of a job that is over, or that has to wait again."""
+        """Releases the processes of a job that has ended or must wait again."""
         configuration, need = run.configuration, run.need
         assert configuration is not None and need is not None
         hosts = run.placement.keys()
@@ -184,7 +185,7 @@ class GrantExecutor:
         self._crowd_hosts(hosts, runs, now_s)
 
     def settle_elsewhere(self, run: JobRun, runs: Mapping[int, JobRun], now_s: float) -> bool:
-        """Places what a host took down on others. False: there is no room, and the job waits again."""
+        """Places the processes of a lost host on other hosts. False: they do not fit, and the job waits again."""
         need = run.need
         assert need is not None
         placement = self._cluster.move(run.spec.job, need, run.placement, need)
@@ -196,7 +197,7 @@ class GrantExecutor:
         return True
 
     def _crowd_hosts(self, hosts: Iterable[int], runs: Mapping[int, JobRun], now_s: float) -> None:
-        """All jobs there feel one another anew."""
+        """Updates the interference of all jobs on these hosts."""
         if self._settings.interference <= 0:
             return
         for job in sorted({job for host in hosts for job in self._cluster.jobs[host]}):
@@ -211,7 +212,7 @@ class GrantExecutor:
 
 
 def _replace(run: JobRun, now_s: float) -> None:
-    """The slowest worker; a straggler if there is one."""
+    """Replaces the slowest worker; a straggler if there is one."""
     present = [slot for slot in sorted(run.stragglers) if run.configuration and slot < run.configuration.workers]
     if present:
         run.recover(present[0], now_s, "cured")

@@ -1,4 +1,4 @@
-"""Hosts with cores and memory, and where processes are: first fit, largest first, all of a job or nothing. Pure."""
+"""Hosts with cores and memory, and the placement of processes: first fit decreasing, a whole job or nothing. Pure."""
 
 from __future__ import annotations
 
@@ -13,12 +13,14 @@ __all__ = ["Cluster", "ClusterHost", "Placement", "ProcessDemand"]
 
 
 class ClusterHost(msgspec.Struct, frozen=True):
+    """The cores and the memory of one host."""
+
     cores: int
     memory_bytes: int
 
 
 class ProcessDemand(msgspec.Struct, frozen=True, gc=False):
-    """What a job's processes take. Memory per process."""
+    """The cores and the memory that the processes of a job need. worker_bytes, server_bytes: per process."""
 
     configuration: Configuration
     worker_bytes: int
@@ -26,7 +28,8 @@ class ProcessDemand(msgspec.Struct, frozen=True, gc=False):
 
     @classmethod
     def of(cls, configuration: Configuration, memory_bytes: int, worker_bytes: int) -> ProcessDemand:
-        """Workers get their private memory, PS share the rest evenly. Without a rest all processes get the same."""
+        """Divides the memory of a job: each worker gets worker_bytes, and the PS share the rest evenly. If the rest does
+        not suffice, all processes get the same."""
         rest = memory_bytes - configuration.workers * worker_bytes
         if rest < configuration.servers:
             each = memory_bytes // (configuration.workers + configuration.servers)
@@ -39,14 +42,14 @@ Placement = dict[int, tuple[int, int]]
 
 
 class Cluster:
-    """What is free on each host. `down`: hosts that have failed; nothing is placed there."""
+    """The free cores and memory of each host. is_down: hosts that have failed; no process is placed there."""
 
     def __init__(self, hosts: Sequence[ClusterHost]) -> None:
         self.hosts = tuple(hosts)
         self.free_cores = [host.cores for host in hosts]
         self.free_memory = [host.memory_bytes for host in hosts]
         self.is_down = [False] * len(hosts)
-        self.jobs: list[dict[int, int]] = [{} for _ in hosts]  # host -> job -> cores it has there
+        self.jobs: list[dict[int, int]] = [{} for _ in hosts]  # host -> job -> its cores on that host
 
     def views(self) -> tuple[HostView, ...]:
         rows = zip(self.hosts, self.free_cores, self.free_memory, self.is_down, strict=True)
@@ -56,15 +59,15 @@ class Cluster:
         )
 
     def place(self, job: int, need: ProcessDemand) -> Placement | None:
-        """All processes, or None and nothing is changed."""
+        """Places all processes of a job. None: they do not fit, and nothing was changed."""
         wanted = self._fit(need, need.configuration.workers, need.configuration.servers, {})
         if wanted is not None:
             self._take(job, need, wanted)
         return wanted
 
     def move(self, job: int, old: ProcessDemand, placement: Placement, new: ProcessDemand) -> Placement | None:
-        """From one need to another: processes that are alike stay where they are as far as they still fit there. None
-        when it does not fit, and nothing is changed."""
+        """Changes a job from one need to another. Processes with the same cores stay on their hosts as far as they still
+        fit. None: the new need does not fit, and nothing was changed."""
         self.release(job, old, placement)
         kept: Placement = {}
         workers, servers = new.configuration.workers, new.configuration.servers
@@ -94,6 +97,7 @@ class Cluster:
         return wanted
 
     def release(self, job: int, need: ProcessDemand, placement: Placement) -> None:
+        """Frees the cores and the memory of a job."""
         for host, (workers, servers) in placement.items():
             if self.is_down[host]:
                 continue
@@ -102,7 +106,7 @@ class Cluster:
             del self.jobs[host][job]
 
     def fail(self, host: int) -> tuple[int, ...]:
-        """The host is gone with all that ran on it. Returns the jobs that had processes there."""
+        """Removes a host and all its processes. Returns the jobs that had processes on it."""
         self.is_down[host] = True
         lost = tuple(sorted(self.jobs[host]))
         self.jobs[host] = {}
@@ -110,12 +114,13 @@ class Cluster:
         return lost
 
     def repair(self, host: int) -> None:
-        """It is back, and empty."""
+        """Brings a host back, without processes."""
         self.is_down[host] = False
         self.free_cores[host], self.free_memory[host] = self.hosts[host].cores, self.hosts[host].memory_bytes
 
     def crowding(self, job: int, placement: Placement) -> float:
-        """Share of the cores of its hosts that other jobs have, weighted by the job's own cores there; 0 to 1."""
+        """The share of the cores of the job's hosts that other jobs use, weighted by the job's own cores on each host; 0
+        to 1."""
         own = others = 0.0
         for host in placement:
             here = self.jobs[host].get(job, 0)
@@ -125,13 +130,14 @@ class Cluster:
         return others / own if own else 0.0
 
     def _room(self, host: int, need: ProcessDemand, *, is_server: bool) -> int:
-        """How many processes of a role fit there."""
+        """The number of processes of a role that fit on a host."""
         cores = need.configuration.server_cores if is_server else need.configuration.worker_cores
         memory = need.server_bytes if is_server else need.worker_bytes
         return min(self.free_cores[host] // cores, self.free_memory[host] // max(1, memory))
 
     def _fit(self, need: ProcessDemand, workers: int, servers: int, kept: Placement) -> Placement | None:
-        """First fit decreasing of so many more, beside what is kept; by the process that takes more of a host."""
+        """Adds `workers` and `servers` processes to the kept ones by first fit; the role that needs the larger share of
+        a host is placed first. None: they do not fit."""
         c = need.configuration
         host = self.hosts[0]
         worker_size = max(c.worker_cores / host.cores, need.worker_bytes / host.memory_bytes)

@@ -1,4 +1,4 @@
-"""One job while it is simulated: progress integrated exactly between events, what it holds, what is measured of it."""
+"""The state of one simulated job: exact progress between events, its resources, and its measurements."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ MOST_SKEW = 0.95
 
 
 class JobRun:
-    """All that changes about one job. Times are of the simulation, in seconds.
+    """The state of one job. Times are simulated times in seconds.
 
-    The order of things at every event: `settle` what happened until now, change something, `refresh` the rate.
+    At every event the order is: `settle` the progress until now, change the state, `refresh` the rate.
     """
 
     def __init__(self, spec: SimulatedJob, settings: ClusterSettings, recorder: RateRecorder | None) -> None:
@@ -49,7 +49,7 @@ class JobRun:
             server_bytes=int(spec.memory.server_bytes),
             arrived_s=spec.arrived_s,
         )
-        # what it holds
+        # its resources
         self.configuration: Configuration | None = None
         self.need: ProcessDemand | None = None
         self.placement: Placement = {}
@@ -59,16 +59,16 @@ class JobRun:
         self.started_s: float | None = None
         self.ended_s: float | None = None
         self.outcome: Literal["", "completed", "died"] = ""
-        # how fast it is
+        # its speed
         self.speed: IterationSpeed | None = None
         self.rate = self.used_cores = 0.0
         self.changing_until_s = self.paused_until_s = -math.inf
         self.change_share = self.pause_share = 1.0
         self.vary, self.crowding = 1.0, 0.0
-        self.stragglers: dict[int, float] = {}  # slot -> until when, if nobody replaces it
+        self.stragglers: dict[int, float] = {}  # slot -> time at which it ends without a replacement
         self.hot = 0.0
         self.episodes = EpisodeLog()
-        # what was done
+        # its progress
         self.trained = self.work = self.rolled_back = 0.0
         self.settled_s = spec.arrived_s
         self.checkpoint_trained, self.checkpoint_s = 0.0, spec.arrived_s
@@ -76,18 +76,18 @@ class JobRun:
         self.waited_s = self.hot_s = self.straggle_s = 0.0
         self.ooms = self.restarts = self.changes = 0
         self.replaced_right = self.replaced_wrong = self.moved_right = self.moved_wrong = 0
-        # what was measured
+        # its measurements
         self.block_began_s = self.block_work = 0.0
-        # what is scheduled: events of older versions are void
+        # scheduled events: those with an older version are void
         self.end_version = self.block_version = 0
-        self.is_block_void = True  # nothing is being measured
+        self.is_block_void = True  # no block is being measured
         self.view: JobView | None = None
         self.is_dirty = True
 
     # --- progress -----------------------------------------------------------------------------------------------------
 
     def settle(self, now_s: float) -> None:
-        """Integrates everything up to now; the rate has been constant since the last call."""
+        """Integrates the progress up to now; the rate has been constant since the last call."""
         seconds = now_s - self.settled_s
         if seconds <= 0:
             return
@@ -114,7 +114,7 @@ class JobRun:
         self.settled_s = now_s
 
     def refresh(self, now_s: float) -> None:
-        """Works the rate out anew."""
+        """Computes the present rate."""
         configuration, speed = self.configuration, self.speed
         self.rate = self.used_cores = 0.0
         if configuration is None or speed is None:
@@ -138,13 +138,14 @@ class JobRun:
         self.used_cores += min(configuration.servers * configuration.server_cores, iterations * speed.server_cpu_s)
 
     def look_up(self) -> None:
-        """The speed in the configuration that is now trained in."""
+        """Looks up the true speed of the present configuration."""
         assert self.configuration is not None
         skew = min(MOST_SKEW, self.skew + self.hot) if self.hot else None
         self.speed = self.spec.truth.speed(self.configuration, skew)
 
     def ends_after(self) -> tuple[float, bool]:
-        """Seconds until all is trained, or until its memory is used up (True); inf: neither, as it is now."""
+        """Returns (seconds, False) until all samples are trained, or (seconds, True) until the memory is used up; inf:
+        neither at the present rate."""
         if self.rate <= 0.0 or self.configuration is None:
             return math.inf, False
         full = self.spec.memory.samples_at(self.granted_bytes, self.configuration)
@@ -153,7 +154,7 @@ class JobRun:
         return max(0.0, self.spec.samples - self.trained) / self.rate, False
 
     def roll_back(self) -> None:
-        """To the last checkpoint: what came after is trained again."""
+        """Returns to the last checkpoint; later samples are trained again."""
         self.rolled_back += self.trained - self.checkpoint_trained
         self.trained = self.checkpoint_trained
         self.restarts += 1
@@ -162,16 +163,16 @@ class JobRun:
         self.checkpoint_trained, self.checkpoint_s = self.trained, now_s
 
     def reload_s(self) -> float:
-        """How long it takes to start again from a checkpoint."""
+        """Seconds of a restart from a checkpoint."""
         assert self.configuration is not None
         table_bytes = self.spec.memory.used_bytes(self.trained, self.configuration)
         load_s = calibration.CHECKPOINT_S_PER_GB * table_bytes / 1e9
         return (self.settings.style.stop_s if self.settings.style.stops else calibration.RESTART_S) + load_s
 
-    # --- what goes wrong ----------------------------------------------------------------------------------------------
+    # --- incidents ----------------------------------------------------------------------------------------------------
 
     def straggle(self, slot: int, until_s: float, now_s: float) -> None:
-        """The worker of that slot, if there is one."""
+        """The worker of this slot becomes a straggler, if the job has one."""
         if self.configuration is not None and slot < self.configuration.workers:
             self.stragglers[slot] = max(until_s, self.stragglers.get(slot, 0.0))
             self.episodes.begin(slot, now_s, self.configuration.workers)
@@ -181,7 +182,7 @@ class JobRun:
         self.episodes.end(slot, now_s, how)
 
     def heat(self, size: float, now_s: float) -> None:
-        """One of its PS becomes hot."""
+        """One PS of the job becomes hot."""
         self.hot = size
         self.episodes.begin(HOT, now_s, self.configuration.servers if self.configuration is not None else 0, size)
 
@@ -194,10 +195,10 @@ class JobRun:
             return None
         return JobFaults(len(self.stragglers), self.hot)
 
-    # --- measuring ----------------------------------------------------------------------------------------------------
+    # --- measurements -------------------------------------------------------------------------------------------------
 
     def begin_block(self, now_s: float) -> None:
-        """The rate must be settled, and refreshed after it."""
+        """Starts a block. The progress must be settled before, and the rate refreshed after it."""
         self.block_began_s = now_s
         self.block_work = self.work + self.rate * (now_s - self.settled_s)
         if self.settings.varies:
@@ -206,7 +207,7 @@ class JobRun:
             self.vary = math.exp(offset - noise.log_error * noise.log_error / 2)
 
     def end_block(self, now_s: float) -> None:
-        """Nothing but training since it began; the rate may have changed. The next one begins."""
+        """Ends a block and starts the next one. The job only trained during the block; its rate may have changed."""
         configuration, speed = self.configuration, self.speed
         assert configuration is not None and speed is not None
         done = self.rate * (now_s - self.settled_s)
@@ -229,7 +230,7 @@ class JobRun:
         self.block_began_s, self.block_work, self.is_dirty = now_s, work, True
 
     def as_seen(self, now_s: float) -> JobView:
-        """Anew, whatever was seen before."""
+        """Makes a new view of the job."""
         trained = self.trained + self.rate * (now_s - self.settled_s)
         self.view = JobView(
             self.facts,

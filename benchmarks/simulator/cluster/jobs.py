@@ -1,7 +1,7 @@
-"""Jobs as they come to a cluster: families of recurrent jobs, several users, bursty arrivals, heavy-tailed sizes. Pure.
+"""The jobs of a cluster: families of repeated jobs, several users, bursty arrivals, heavy-tailed sizes. Pure.
 
-A family has costs, tables, and a user with habits; its jobs differ from one another by a little. What its user asks for
-is a random configuration within the user's share, and some users ask for too little memory.
+A family has costs, tables, and a user with a usual request; its jobs differ slightly from one another. The request is a
+random configuration within the user's share of cores, and some users request too little memory.
 """
 
 from __future__ import annotations
@@ -23,14 +23,15 @@ from elastichost.tuner.facts import Configuration, Workload
 __all__ = ["DEFAULT_LIMITS", "REFERENCE", "JobMix", "SimulatedJob", "arrivals", "draw_jobs", "spread_out"]
 
 DEFAULT_LIMITS = GrantLimits(Configuration(1, 1, 1, 1), Configuration(32, 16, 16, 16))
-REFERENCE = Configuration(8, 4, 2, 2)  # where a job's size in seconds is meant
+REFERENCE = Configuration(8, 4, 2, 2)  # the length of a job in seconds is meant in this configuration
 REQUEST_CORES = (1, 2, 4, 8)
-MOST_PS_BYTES = 128 * 2**30  # no user asks for more in one PS
+MOST_PS_BYTES = 128 * 2**30  # largest request of a user for one PS
 Generator = np.random.Generator
 
 
 class SimulatedJob(msgspec.Struct, frozen=True, kw_only=True):
-    """The truth about one job. cov, rho: of the speeds of measured windows. seed: of its noise and incidents."""
+    """The true properties of one job. cov, rho: coefficient of variation and autocorrelation of the speeds of measured
+    windows. seed: of its noise and incidents."""
 
     job: int
     arrived_s: float
@@ -47,8 +48,8 @@ class SimulatedJob(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class JobMix(msgspec.Struct, frozen=True):
-    """What jobs are like. interarrival_s: mean; cv: of the time between arrivals. median_s: of a job's length at the
-    reference configuration."""
+    """The distribution of jobs. interarrival_s, cv: mean and coefficient of variation of the time between arrivals.
+    median_s: median length of a job in the reference configuration."""
 
     families: int = 24
     users: int = 8
@@ -56,7 +57,7 @@ class JobMix(msgspec.Struct, frozen=True):
     cv: float = calibration.ARRIVAL_CV
     median_s: float = calibration.DURATION_MEDIAN_S
     share_cores: int = 64
-    habit: float = 0.8  # of a family's jobs ask for what the first one did
+    habit: float = 0.8  # share of a family's jobs with the usual request of the family
     memory_request: tuple[float, float] = calibration.MEMORY_REQUEST_FACTOR
 
 
@@ -65,7 +66,7 @@ class _Family(msgspec.Struct, frozen=True):
     table: SpeedTable
     scales: tuple[float, float, float]  # time, compute, server
     table_bytes: float
-    growing: float  # share of them that is dynamic
+    growing: float  # share of the tables that is dynamic
     beta: float
     cov: float
     rho: float
@@ -76,7 +77,8 @@ class _Family(msgspec.Struct, frozen=True):
 def draw_jobs(
     seed: int, count: int, mix: JobMix, tables: Mapping[str, SpeedTable], limits: GrantLimits
 ) -> tuple[SimulatedJob, ...]:
-    """So many jobs, in order of arrival. The same arguments give the same jobs; a job does not depend on `count`."""
+    """Draws `count` jobs in order of arrival. The same arguments give the same jobs; a job does not depend on
+    `count`."""
     families = [
         _draw_family(generator(seed, "job", -index - 1 + 2**31), index, mix, tables, limits)
         for index in range(mix.families)
@@ -93,11 +95,11 @@ def draw_jobs(
 
 
 def arrivals(seed: int, count: int, interarrival_s: float, cv: float) -> Sequence[float]:
-    """Times of arrival, ascending from 0.0. Times between them are hyperexponential with balanced means: with
-    p = (1 + sqrt((cv^2 - 1) / (cv^2 + 1))) / 2 of rate 2 p / mean, else of rate 2 (1 - p) / mean; cv 1 is Poisson.
-    Raises ValueError for a cv below 1."""
+    """Times of arrival in seconds, ascending from 0.0. The times between them are hyperexponential with balanced means:
+    with probability p = (1 + sqrt((cv^2 - 1) / (cv^2 + 1))) / 2 the rate is 2 p / mean, otherwise 2 (1 - p) / mean.
+    cv = 1 is a Poisson process. Raises ValueError for a cv below 1."""
     if cv < 1:
-        raise ValueError(f"a coefficient of variation of {cv} is not bursty: 1 at least")
+        raise ValueError(f"cv={cv} must be at least 1")
     random = generator(seed, "arrivals", 0)
     share = (1 + math.sqrt((cv**2 - 1) / (cv**2 + 1))) / 2
     draws = random.random((count, 2))
@@ -109,7 +111,7 @@ def arrivals(seed: int, count: int, interarrival_s: float, cv: float) -> Sequenc
 
 
 def spread_out(jobs: Sequence[SimulatedJob], factor: float) -> tuple[SimulatedJob, ...]:
-    """The same jobs with all times between arrivals multiplied."""
+    """The same jobs with all times between arrivals multiplied by `factor`."""
     return tuple(msgspec.structs.replace(job, arrived_s=job.arrived_s * factor) for job in jobs)
 
 
@@ -151,7 +153,7 @@ def _cov_class(uniform: float) -> tuple[float, float]:
 def _features(
     random: Generator, index: int, mix: JobMix, workload: Workload, compute: float, server: float, fixed_bytes: float
 ) -> JobFeatures:
-    """A model with more computing has a larger dense part, one with more work at the PS wider rows."""
+    """The features of a family: more computing means a larger dense part, more work at the PS means wider rows."""
     tables, dim = int(random.integers(8, 60)), 4 * round(4 * server)
     return JobFeatures(
         family=f"models_{index:02}:build",
@@ -171,7 +173,7 @@ def _features(
 
 
 def _draw_request(random: Generator, share_cores: int, limits: GrantLimits) -> Configuration:
-    """Log-uniform within the user's share."""
+    """A log-uniform request within the user's share of cores."""
     while True:
         drawn = Configuration(
             workers=int(_log_uniform(random, 1, limits.most.workers + 1)),

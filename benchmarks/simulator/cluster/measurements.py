@@ -1,4 +1,4 @@
-"""What is measured of a job, block by block. Observations are made when somebody looks: most policies rarely do."""
+"""The measurements of a job, block by block. Observations are computed on access, because most policies use few."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ __all__ = ["BlockHistory", "BlockLog", "MeasuredBlock"]
 T = TypeVar("T")
 NORMAL = NormalDist()
 UNIFORM_FLOOR = 1e-12
-WORKER_ERROR, MOST_AVERAGED = 0.1, 4  # workers' speeds are averaged over so many blocks until their log error is this
+WORKER_ERROR, MOST_AVERAGED = 0.1, 4  # speeds of workers are averaged over up to 4 blocks, to reach this log error
 
 
 class MeasuredBlock(NamedTuple):
-    """What truly happened in one block. skew: of the rows' work; has_straggler: among the workers at its end; varies:
-    the noise was in the true speed already."""
+    """The true values of one block. skew: of the work on rows. has_straggler: a worker was a straggler at its end.
+    varies: the noise is already in the true speed."""
 
     at_s: float
     seconds: float
@@ -38,7 +38,7 @@ class MeasuredBlock(NamedTuple):
 
 
 class BlockLog:
-    """All blocks of a job, and what an observer makes of them."""
+    """All blocks of a job, and the observations of them."""
 
     def __init__(self, noise: MeasurementNoise, workload: Workload, memory: MemoryCurve) -> None:
         self.noise = noise
@@ -58,9 +58,11 @@ class BlockLog:
         return MemorySample(block.at_s, block.trained, used)
 
     def slowest(self, index: int) -> float:
-        """Each worker's speed is measured with the block's own noise, averaged over some blocks of its configuration.
-        So the slowest of w healthy ones is the least of w normal values z, Phi(z) = 1 - (1 - u)^(1 / w), whose mean is
-        about -Phi^-1((w - 3/8) / (w + 1/4)) (Blom 1958)."""
+        """The measured speed of the slowest worker / its usual value, as in `views.MeasurementHistory`.
+
+        The speed of each worker is measured with the noise of the block, averaged over some blocks of the same
+        configuration. So the slowest of w healthy workers is the least of w normal values, z with
+        Phi(z) = 1 - (1 - u)^(1 / w), u uniform; its mean is about -Phi^-1((w - 3/8) / (w + 1/4)) (Blom 1958)."""
         configuration = self.blocks[index].configuration
         workers = configuration.workers
         if workers < 2:
@@ -82,7 +84,7 @@ class BlockLog:
         return math.exp(slowest - usual)
 
     def _averaged(self, index: int) -> range:
-        """The last blocks of the same configuration, as many as it takes."""
+        """The last blocks of the same configuration, as many as WORKER_ERROR requires, up to MOST_AVERAGED."""
         wanted = math.ceil((self.noise.log_error / WORKER_ERROR) ** 2)
         first, configuration = index, self.blocks[index].configuration
         while (
@@ -115,7 +117,7 @@ class BlockLog:
 
 
 class _Rows(Sequence[T], Generic[T]):
-    """The first of what grows, each made when it is asked for."""
+    """The first `count` elements of a growing sequence; each is computed on access."""
 
     __slots__ = ("_count", "_make")
 
@@ -144,7 +146,7 @@ class _Rows(Sequence[T], Generic[T]):
 
 
 class BlockHistory:
-    """`views.Measured`: the first blocks of a job. Blocks that come later do not show in it."""
+    """Implements `views.MeasurementHistory` for the blocks that a job has now; later blocks do not appear in it."""
 
     __slots__ = ("_blocks", "_count")
 

@@ -1,6 +1,7 @@
-"""Memory of a job over its samples: fixed tables, and dynamic ones that grow by Heaps' law. Pure.
+"""The memory of a job over its samples: fixed tables, and dynamic tables that grow by Heaps' law. Pure.
 
-Distinct ids after n samples are K n^beta (Heaps 1978), so dynamic rows take `growth_bytes` (n / samples)^beta.
+The number of distinct ids after n samples is K n^beta (Heaps 1978). So dynamic rows take growth_bytes (n / samples)^beta
+bytes after n of `samples` samples.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ __all__ = ["MemoryCurve"]
 
 
 class MemoryCurve(msgspec.Struct, frozen=True, gc=False):
-    """growth_bytes: what dynamic tables have grown to when all `samples` are trained."""
+    """The memory curve of one job. growth_bytes: bytes of dynamic tables when all `samples` samples are trained.
+    worker_bytes, server_bytes: private memory of each worker and PS."""
 
     fixed_bytes: float
     growth_bytes: float
@@ -25,16 +27,16 @@ class MemoryCurve(msgspec.Struct, frozen=True, gc=False):
     server_bytes: float
 
     def constant_bytes(self, configuration: Configuration) -> float:
-        """Everything but dynamic rows."""
+        """Bytes of everything except dynamic rows."""
         processes = configuration.workers * self.worker_bytes + configuration.servers * self.server_bytes
         return self.fixed_bytes + processes
 
     def used_bytes(self, trained: float, configuration: Configuration) -> float:
-        """Of all processes together, `trained` samples after the start."""
+        """Bytes of all processes together after `trained` samples."""
         return self.constant_bytes(configuration) + self.growth_bytes * math.pow(trained / self.samples, self.beta)
 
     def samples_at(self, used_bytes: float, configuration: Configuration) -> float:
-        """After how many samples so much is used: 0.0 if from the start, inf if never."""
+        """The number of samples after which `used_bytes` are used; 0.0: from the start; inf: never."""
         left = used_bytes - self.constant_bytes(configuration)
         if left < 0:
             return 0.0
@@ -43,7 +45,8 @@ class MemoryCurve(msgspec.Struct, frozen=True, gc=False):
         return self.samples * math.pow(left / self.growth_bytes, 1.0 / self.beta)
 
     def byte_seconds(self, before: float, trained: float, seconds: float, configuration: Configuration) -> float:
-        """Integral of used_bytes over `seconds` in which the samples go from `before` to `trained` at one rate."""
+        """The integral of used_bytes over `seconds` seconds in which the job trains from `before` to `trained` samples
+        at a constant rate, in byte-seconds."""
         constant = self.constant_bytes(configuration) * seconds
         if trained <= before:
             return constant + self.growth_bytes * math.pow(before / self.samples, self.beta) * seconds

@@ -1,4 +1,4 @@
-"""What became of every job of a simulation, and of the cluster. Pure values."""
+"""The outcome of every job of a simulation, and of the cluster. Pure values."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ __all__ = ["JobOutcome", "SimulationResult", "outcome_of"]
 
 
 class JobOutcome(msgspec.Struct, frozen=True):
-    """outcome "unfinished": the simulation was over before it. Seconds of cores and bytes: integrals over its life.
+    """The outcome of one job. outcome "unfinished": the simulation ended before the job. core_s, used_core_s,
+    memory_byte_s, used_byte_s: integrals over its life.
 
-    work: samples trained, those that were trained again included. replaced_right: workers that were replaced and were
-    stragglers; moved_right: buckets moved of a job that had a hot PS. episodes: stragglers and hot PS, in the order in
-    which they were over; raises: of the memory it was granted while it ran, in the order in which they were judged."""
+    work: trained samples, including samples that were trained again. replaced_right: replaced workers that were
+    stragglers. moved_right: moves of buckets for a job with a hot PS. episodes: stragglers and hot PS in the order of
+    their ends. raises: increases of its memory while it ran, in the order in which they were judged."""
 
     job: int
     family: str
@@ -50,13 +51,13 @@ class JobOutcome(msgspec.Struct, frozen=True):
 
     @property
     def completion_s(self) -> float:
-        """Job completion time, waiting included."""
+        """Job completion time in seconds, including the wait."""
         return self.ended_s - self.arrived_s
 
 
 class SimulationResult(msgspec.Struct, frozen=True):
-    """busy_share: cores that were allocated, of those there were, from the first arrival to the last. refused: grants
-    that did not fit, or came while a job was changing."""
+    """The result of a simulation. busy_share: share of the cores that was allocated, from the first to the last arrival.
+    refused: grants that did not fit, or that came while the job was being changed."""
 
     policy: str
     jobs: tuple[JobOutcome, ...]
@@ -68,6 +69,7 @@ class SimulationResult(msgspec.Struct, frozen=True):
 
 
 def outcome_of(run: JobRun, now_s: float) -> JobOutcome:
+    """The outcome of a job at the end of the simulation."""
     spec = run.spec
     return JobOutcome(
         job=spec.job,

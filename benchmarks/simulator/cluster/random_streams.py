@@ -1,8 +1,8 @@
-"""What chance does to one job: noise of its measurements, and what goes wrong. Pure; a function of seed and job.
+"""The random events of one job: the noise of its measurements, and its incidents. Pure; a function of seed and job.
 
-Nothing depends on what a policy does: the k-th block of a job has the same noise under every policy, and incidents come
-at times since its arrival and hit slots, which matter only while the job has a process there (thinning). So policies
-can be compared seed by seed.
+They do not depend on the policy. The k-th block of a job has the same noise under every policy. Incidents have times
+since the arrival of the job and hit slots; they have an effect only while the job has a process in that slot
+(thinning). So policies can be compared seed by seed.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from benchmarks.simulator.cluster import calibration
 
 __all__ = ["BlockNoise", "Incident", "IncidentRates", "IncidentStream", "MeasurementNoise", "generator"]
 
-CHUNK = 32  # blocks whose noise is drawn at a time
-DIRECT = 7  # quantities with a noise of their own: six times, and the hot share
-# what an observer takes for granted, as `tuner.profile` does
+CHUNK = 32  # number of blocks for which noise is drawn at a time
+DIRECT = 7  # number of quantities with separate noise: six timings, and the hot share
+# the assumptions of an observer, as in `tuner.policy.profile`
 USUAL_CORRELATION, LEAST_ERROR = 0.65, 0.004
 MEDIAN_OVER_MEAN = math.sqrt(math.pi / 2)  # standard error of a median over that of a mean, of independent windows
 Stream = Literal["noise", "incidents", "host", "job", "arrivals"]
@@ -29,13 +29,14 @@ STREAMS: dict[Stream, int] = {"noise": 0, "incidents": 1, "host": 2, "job": 3, "
 
 
 def generator(seed: int, stream: Stream, index: int) -> np.random.Generator:
-    """An independent one for each of its arguments."""
+    """An independent generator for each combination of arguments."""
     return np.random.Generator(np.random.SFC64([seed, STREAMS[stream], index]))
 
 
 class BlockNoise(msgspec.Struct, frozen=True, gc=False):
-    """Of one block. offset: measured log speed minus true; log_error: what an observer takes its error to be; direct:
-    measured over true of what is timed directly; uniform: for the slowest of several workers."""
+    """The noise of one block. offset: measured log speed - true log speed. log_error: the error that an observer
+    estimates. direct: measured / true value of each direct timing. uniform: a uniform draw for the slowest of several
+    workers."""
 
     offset: float
     log_error: float
@@ -44,14 +45,14 @@ class BlockNoise(msgspec.Struct, frozen=True, gc=False):
 
 
 class MeasurementNoise:
-    """One block's noise after the other. Log rates of windows are an AR(1) process, x' = rho x + sqrt(1 - rho^2) sd e;
-    a block is the median over its windows."""
+    """The noise of successive blocks. The log rates of windows are an AR(1) process, x' = rho x + sqrt(1 - rho^2) sd e
+    with standard normal e; the speed of a block is the median of its windows."""
 
     def __init__(self, seed: int, job: int, cov: float, rho: float, windows: int) -> None:
-        """cov: standard deviation over mean of the windows' speeds."""
+        """cov: coefficient of variation of the speeds of windows. rho: their autocorrelation. windows: per block."""
         self.sd = math.sqrt(math.log1p(cov * cov))
         effective = windows * (1 - rho) / (1 + rho)
-        # truly, of a block's offset: the median of correlated windows is hardly worse than their mean
+        # the true error of a block's offset: the median of correlated windows is hardly worse than their mean
         self.log_error = self.sd / math.sqrt(max(1.0, effective))
         self._seed, self._job, self._rho, self._windows = seed, job, rho, windows
         self._generator: np.random.Generator | None = None
@@ -83,7 +84,8 @@ class MeasurementNoise:
 
 @lru_cache(maxsize=4096)
 def _ar1(rho: float, windows: int) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-    """How shocks of a block become its windows, float64 [windows, windows], and how the window before it fades."""
+    """The response of a block's windows to its shocks, float64 [windows, windows], and to the window before the block,
+    float64 [windows]."""
     lags = np.arange(windows)[None, :] - np.arange(windows)[:, None]
     response: npt.NDArray[np.float64] = np.where(lags >= 0, np.power(rho, np.maximum(lags, 0)), 0.0)
     fading: npt.NDArray[np.float64] = np.power(rho, np.arange(1.0, windows + 1))
@@ -91,7 +93,7 @@ def _ar1(rho: float, windows: int) -> tuple[npt.NDArray[np.float64], npt.NDArray
 
 
 def _medians(rows: npt.NDArray[np.float64]) -> list[float]:
-    """Of each row; np.median takes three times as long."""
+    """The median of each row; np.median takes three times as long."""
     middle = rows.shape[1] // 2
     ordered = np.partition(rows, (middle - 1, middle), axis=1)
     low = ordered[:, middle if rows.shape[1] % 2 else middle - 1]
@@ -100,7 +102,7 @@ def _medians(rows: npt.NDArray[np.float64]) -> list[float]:
 
 
 class IncidentRates(msgspec.Struct, frozen=True):
-    """Per hour: of each process, each worker, each job, each host. 0: never."""
+    """Incidents per hour, for each process, worker, job and host. 0: never."""
 
     process_failures: float = calibration.PROCESS_FAILURES_PER_HOUR
     stragglers: float = calibration.STRAGGLERS_PER_HOUR
@@ -109,8 +111,8 @@ class IncidentRates(msgspec.Struct, frozen=True):
 
 
 class Incident(msgspec.Struct, frozen=True, gc=False):
-    """What happens to one job. slot: of a process; workers first, then PS. size: seconds a straggler stays one, or the
-    share of the rows' work that becomes hot."""
+    """An incident of one job. slot: of a process; workers first, then PS. size: seconds that a straggler stays slow, or
+    the share of the work on rows that becomes hot."""
 
     kind: Literal["failure", "straggler", "hot"]
     after_s: float  # since the job arrived
@@ -119,7 +121,7 @@ class Incident(msgspec.Struct, frozen=True, gc=False):
 
 
 class IncidentStream:
-    """One incident of a job after the other, for ever."""
+    """The endless stream of incidents of one job."""
 
     def __init__(self, seed: int, job: int, rates: IncidentRates, worker_slots: int, server_slots: int) -> None:
         self._generator: np.random.Generator | None = None
@@ -129,7 +131,7 @@ class IncidentStream:
         self._after_s = 0.0
 
     def next(self) -> Incident | None:
-        """None: nothing ever happens."""
+        """Returns the next incident; None: all rates are 0."""
         total = sum(self._each)
         if total <= 0:
             return None

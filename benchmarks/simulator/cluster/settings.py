@@ -1,4 +1,4 @@
-"""How a simulation is run: its clockwork, its runtime's ways of moving and recovering, and what goes wrong. Pure."""
+"""The settings of a simulation: times of decisions, styles of changes and recovery, and rates of incidents. Pure."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ __all__ = ["SEAMLESS", "STOP_AND_RESTART", "ClusterSettings", "RescaleStyle", "m
 
 
 class RescaleStyle(msgspec.Struct, frozen=True):
-    """What a runtime does to change a job. seamless: newcomers join while the others train, rows are handed over.
-    stop_and_restart: a checkpoint, everything is stopped, everything starts again; after a failure too."""
+    """How a runtime changes a job. "seamless": new processes join while the others train, and rows are handed over.
+    "stop_and_restart": it writes a checkpoint, stops all processes and starts them again; also after a failure."""
 
     name: Literal["seamless", "stop_and_restart"] = "seamless"
     stop_s: float = sum(calibration.STOP_AND_RESTART_S) / 2
@@ -32,9 +32,9 @@ SEAMLESS, STOP_AND_RESTART = RescaleStyle(), RescaleStyle("stop_and_restart")
 
 
 class ClusterSettings(msgspec.Struct, frozen=True):
-    """hosts: of the cluster. bucket_style: how buckets of a hot PS are moved; None: as everything else. varies: noise
-    is not only in what is measured, the true speed has it too (with mean 1). drain_s: so long after the last arrival a
-    simulation goes on at most."""
+    """The settings of a simulation. hosts: of the cluster. bucket_style: how buckets of a hot PS are moved; None: with
+    `style`. varies: the noise is in the true speed too (with mean 1), not only in measurements. drain_s: a simulation
+    ends at the latest this many seconds after the last arrival."""
 
     hosts: tuple[ClusterHost, ...] = (ClusterHost(64, 256 * 2**30),) * 16
     limits: GrantLimits = DEFAULT_LIMITS
@@ -50,8 +50,8 @@ class ClusterSettings(msgspec.Struct, frozen=True):
 
 
 def moved_share(before: Placement, after: Placement) -> float:
-    """Share of a job's rows that change their host, when every PS has the same: half the sum over hosts of how much the
-    shares differ."""
+    """The share of a job's rows that change their host, if every PS has the same number of rows: half the sum over
+    hosts of |share before - share after|."""
     old, new = sum(count[1] for count in before.values()), sum(count[1] for count in after.values())
     if not old or not new:
         return 0.0
@@ -63,7 +63,7 @@ def moved_share(before: Placement, after: Placement) -> float:
 def move_cost(
     style: RescaleStyle, before: Configuration, after: Configuration, moved_bytes: float
 ) -> tuple[float, float]:
-    """Seconds that a change takes, and the share of the old speed that is kept meanwhile."""
+    """Returns (seconds that a change takes, share of the old speed that is kept during it)."""
     if style.stops:
         return style.stop_s, 0.0
     seconds = moved_bytes / calibration.NETWORK_BYTES_PER_S

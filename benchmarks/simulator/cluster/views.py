@@ -1,7 +1,7 @@
-"""What a policy sees of a cluster and its jobs, and what it answers: the protocol of simulator and policies. Pure.
+"""The protocol between the simulator and policies: the view of a cluster and its jobs, and the grants. Pure.
 
-A policy sees what a real system could see: features, requests, measurements with their noise. It may remember what it
-saw. Policies that are told the truth (`oracle`, `tuned`) get it when they are made, not from here.
+A view contains only data that a real system has: features, requests, noisy measurements. A policy may store earlier
+views. Policies that use the truth (`oracle`, `tuned`) get it when they are created, and not from the views.
 """
 
 from __future__ import annotations
@@ -32,21 +32,21 @@ __all__ = [
 ]
 
 JobEnd = Literal["completed", "died"]
-Trigger = Literal["tick", "arrival", "end", "loss"]  # loss: a job was killed for its memory, or lost a host
+Trigger = Literal["tick", "arrival", "end", "loss"]  # loss: a job was killed because of its memory, or lost a host
 
 
 class MemorySample(msgspec.Struct, frozen=True, gc=False):
-    """Memory of all processes of a job together."""
+    """The memory of all processes of a job together, at one time."""
 
     at_s: float
-    samples: float  # trained until then
+    samples: float  # trained until that time
     used_bytes: float
 
 
 class JobFacts(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """What is known of a job when it arrives. requested_memory_bytes: of all processes together. share_cores: what its
-    user may have at once, where users tune by hand. worker_bytes: private memory of each worker; server_bytes: of each
-    PS, without its tables."""
+    """The facts about a job at its arrival. requested_memory_bytes: of all processes together. share_cores: cores that
+    its user may use at the same time, for users who tune manually. worker_bytes: private memory of each worker.
+    server_bytes: private memory of each PS, without its tables."""
 
     job: int
     features: JobFeatures
@@ -60,8 +60,9 @@ class JobFacts(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class MeasurementHistory(Protocol):
-    """By block, oldest first. slowest: measured speed of the slowest worker over that which the slowest of so many
-    healthy ones usually has; speeds of noisy jobs are averaged over several blocks. 1.0 with fewer than two workers."""
+    """The measurements of a job by block, oldest first. slowest: measured speed of the slowest worker / usual speed of
+    the slowest of the same number of healthy workers; speeds of noisy jobs are averaged over several blocks. It is 1.0
+    with fewer than two workers."""
 
     @property
     def observations(self) -> Sequence[Observation]: ...
@@ -74,11 +75,11 @@ class MeasurementHistory(Protocol):
 
 
 class JobView(msgspec.Struct, frozen=True, gc=False):
-    """One job that waits or runs, as of `seen_s`, the last time anything about it changed or was measured.
+    """One job that waits or runs, at the time `seen_s` of its last change or measurement.
 
-    running: None while it waits. is_changing: a grant is being carried out; others are refused until it is done.
-    granted_memory_bytes: of all processes together. ooms: how often it was killed for its memory; restarts: how often
-    it went back to a checkpoint, for whatever reason."""
+    running: None while it waits. is_changing: a grant is being carried out; other grants are refused until it is done.
+    granted_memory_bytes: of all processes together. ooms: number of kills because of its memory. restarts: number of
+    returns to a checkpoint, for any reason."""
 
     facts: JobFacts
     measured: MeasurementHistory
@@ -129,7 +130,7 @@ class JobView(msgspec.Struct, frozen=True, gc=False):
 
 
 class EndedJob(msgspec.Struct, frozen=True, gc=False):
-    """A job that is over, as it was seen last. first: the configuration it started with."""
+    """A job that has ended, with its last view. first: the configuration that it started with."""
 
     view: JobView
     outcome: JobEnd
@@ -138,21 +139,23 @@ class EndedJob(msgspec.Struct, frozen=True, gc=False):
 
 
 class HostView(msgspec.Struct, frozen=True, gc=False):
-    cores: int  # 0 while it is down
+    """One host."""
+
+    cores: int  # 0 while the host is down
     memory_bytes: int
     free_cores: int
     free_memory_bytes: int
 
 
 class GrantLimits(msgspec.Struct, frozen=True):
-    """What one job may have."""
+    """The least and the largest configuration of one job."""
 
     least: Configuration
     most: Configuration
 
 
 class ClusterView(msgspec.Struct, frozen=True):
-    """Jobs in order of arrival. ended: since the last decision."""
+    """The view of the cluster for one decision. jobs: in order of arrival. ended: since the last decision."""
 
     now_s: float
     trigger: Trigger
@@ -179,9 +182,9 @@ class ClusterView(msgspec.Struct, frozen=True):
 
 
 class Grant(msgspec.Struct, frozen=True):
-    """What a job shall have. memory_bytes: of all its processes together; a job that uses more is killed.
-
-    replace_straggler: the slowest worker is replaced. move_buckets: the rows' work is shared out among the PS anew."""
+    """The resources that a policy gives to a job. memory_bytes: of all its processes together; a job that uses more is
+    killed. replace_straggler: the slowest worker is replaced. move_buckets: the work on rows is balanced among the PS
+    again."""
 
     configuration: Configuration
     memory_bytes: int
@@ -190,21 +193,22 @@ class Grant(msgspec.Struct, frozen=True):
 
 
 class Policy(Protocol):
-    """Decides for all jobs at once. The same policy object decides for a whole simulation, and for one only."""
+    """Decides for all jobs at once. One policy object decides for a whole simulation, and for only one."""
 
     @property
     def name(self) -> str: ...
 
     def decide(self, view: ClusterView, now_s: float) -> Mapping[int, Grant | None]:
-        """By job. None, or no entry: it stays as it is. Grants that shrink a job are carried out first, the others in
-        their order. Of new workers a job gets as many as fit on the hosts; what does not fit even without any is
-        refused, but for memory that a job gets more where it is."""
+        """Returns job -> grant; None or no entry: the job stays unchanged. Grants that shrink a job are carried out
+        first, the others in their order. A job gets as many of its new workers as fit on the hosts. A grant that does
+        not fit even without new workers is refused; if it contains more memory, the job still gets that memory in its
+        present configuration, if it fits."""
         ...
 
 
 class JobFaults(msgspec.Struct, frozen=True, gc=False):
-    """What is truly wrong with a job now. stragglers: of its workers; hot: share of the rows' work that one PS has
-    beyond its usual part."""
+    """The true faults of a job now. stragglers: number of slow workers. hot: share of the work on rows that one PS has
+    beyond its usual share."""
 
     stragglers: int
     hot: float
@@ -212,8 +216,8 @@ class JobFaults(msgspec.Struct, frozen=True, gc=False):
 
 @runtime_checkable
 class InformedPolicy(Protocol):
-    """A policy that is told the truth before it decides: a bound for those that are not, and no rival."""
+    """A policy that gets the true faults before it decides. It is a bound for other policies, not a competitor."""
 
     def hear(self, ailing: Mapping[int, JobFaults]) -> None:
-        """Of the jobs with which something is wrong."""
+        """Receives the faults of all jobs that have any."""
         ...

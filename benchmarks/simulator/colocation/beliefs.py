@@ -1,14 +1,15 @@
-"""What the dispatcher believes of simulated jobs: speeds and demand rows with errors that shrink, and peaks of memory
-with errors that do not. Pure.
+"""The dispatcher's estimates of simulated jobs: speeds and demand rows with errors that shrink with measurements, and
+peaks of memory with constant errors. Pure.
 
-    believed = true * exp(PRIOR_LOG_SD * z / (1 + t / 1 s) + MEASURED_LOG_SD * z'),    t: seconds of measurement
+    estimate = true * exp(PRIOR_LOG_SD * z / (1 + t / 1 s) + MEASURED_LOG_SD * z')
 
-of a family on the CPU or on a GPU: what was believed counts as one second of measurement, as the dispatcher mixes
-(`dispatcher.demands.learnt`), and twins share what was learnt. What is measured in company is as good as alone, as CPU
-time of a sample is. The kind follows from what is believed (`kinds.kind_of`), so it may be wrong at first.
+for each family on the CPU or on a GPU. t: seconds of measurement. z, z': standard normal. The prior has the weight of
+one second of measurement, as in the dispatcher (`dispatcher.core.demands`), and jobs of one family share measurements.
+A measurement beside other jobs is as good as one alone, because the CPU time of a sample is the same. The kind follows
+from the estimates (`kinds.kind_of`), so it may be wrong at first.
 
-Of a GPU the busy time is seen, as events or a driver have it, not how much of the GPU a kernel fills: with MPS the rows
-ask for more than there is to be had.
+For a GPU the busy time is measured, as by events or a driver, and not how much of the GPU a kernel fills. With MPS, rows
+can therefore demand more than the capacity.
 """
 
 from __future__ import annotations
@@ -34,24 +35,24 @@ SPEED, WAIT = len(RESOURCES), len(RESOURCES) + 1  # columns of errors, after tho
 
 
 class FamilyBelief(msgspec.Struct, frozen=True):
-    """Of a family. kind: of its fastest mode."""
+    """The estimates of a family. kind: of its fastest mode."""
 
     modes: tuple[Mode, ...]
     kind: Kind
 
 
 class DispatcherBeliefs:
-    """Of all families of a batch; what is learnt is remembered."""
+    """The estimates of all families of a batch, with their measurements."""
 
     def __init__(self, batch: JobBatch, truth: InterferenceModel, doubt: float = 1.0) -> None:
-        """doubt: factor on the errors of speeds and shares, not on those of memory."""
+        """doubt: factor on the errors of speeds and demands, not on those of memory."""
         self._truth, self._seed, self._doubt = truth, batch.seed, doubt
         self._seconds: dict[tuple[int, bool], float] = {}
         self._errors: dict[tuple[int, bool], Floats] = {}
         self._known: dict[int, tuple[tuple[float, float], FamilyBelief]] = {}
 
     def learn(self, family: JobFamily, is_gpu: bool, seconds: float) -> None:
-        """It was seen for so long."""
+        """Records `seconds` seconds of measurement of a family."""
         key = (family.family, is_gpu)
         self._seconds[key] = self._seconds.get(key, 0.0) + seconds
 
@@ -87,7 +88,7 @@ class DispatcherBeliefs:
         return FamilyBelief(tuple(modes), kind_of(modes[fastest].demand, waits[fastest]))
 
     def _factors(self, family: int, is_gpu: bool) -> list[float]:
-        """Believed over true: of each resource, the speed, the time that is not waited."""
+        """Estimate / true value of each resource, of the speed, and of the time that is not spent waiting."""
         key = (family, is_gpu)
         if key not in self._errors:
             random = generator(self._seed, "incidents", 2 * family + is_gpu)
@@ -99,8 +100,8 @@ class DispatcherBeliefs:
 
 
 def true_demand(job: str, family: JobFamily, truth: InterferenceModel, lasts_s: float) -> JobDemand:
-    """As it truly is, for the bound: shares of what each resource can do; memory that it holds on average over its
-    work, since peaks of several jobs need not meet."""
+    """The true demand of a job, for the bound: shares of the capacity of each resource, and the mean memory over its
+    work, because the peaks of several jobs need not coincide."""
     alone = [truth.alone(family, size) for size in family.sizes]
     modes = tuple(
         Mode(

@@ -1,4 +1,4 @@
-"""The configurations in which the jobs of known costs are tried."""
+"""The configurations in which jobs with known costs are measured."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ __all__ = ["grid"]
 
 
 def grid(of: Scenario) -> tuple[Configuration, ...]:
-    """768 configurations of w 1..32, p 1..16, cw and cp 1..8: every second one of the lattice, as on a chessboard.
-    On a shared host: all of a denser lattice with at most twice as many worker threads as cores."""
+    """Returns the grid of a scenario. For processes with their own cores it has 768 configurations with 1 to 32
+    workers, 1 to 16 PS, and 1 to 8 cores each: every second point of a lattice, like the black fields of a chessboard.
+    For a shared host it has all points of a denser lattice with at most twice as many worker threads as cores."""
     if of.shares_host:
         most = 2 * of.workload.host_cores
         counts = [count for count in (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 28, 32) if count <= most]

@@ -1,7 +1,7 @@
-"""What a job of known costs would be observed to do in a configuration: fork-join queues, iteration by iteration.
+"""Simulates a job with known costs in a configuration as fork-join queues, and returns the observation of it.
 
-Nothing here knows the tuner's formulas: throughput comes out of who waits for whom, and times are taken where the
-processes of a real run take theirs.
+The simulation does not use the formulas of the tuner. The throughput follows from the waits of workers, PS and links,
+and times are measured at the same places as in the processes of a real run.
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ from elastichost.tuner.facts import Configuration, Observation
 
 __all__ = ["simulate", "throughputs"]
 
-WARM_UP = 0.2  # of the iterations, before anything is measured
-BATCHES = 10  # that the error of the mean is estimated from
+WARM_UP = 0.2  # additional iterations before the measurement, as a share of the measured ones
+BATCHES = 10  # number of batches for the error of the mean
 
 
 def simulate(scenario: Scenario, configuration: Configuration, iterations: int, seed: int) -> Observation:
-    """Observes `iterations` of every worker, after a fifth as many that nobody looks at.
+    """Observes `iterations` iterations of every worker, after a warm-up of a fifth as many.
 
-    `samples_per_s` is the mean over the block, `log_error` its standard error by the method of batch means, which holds
-    for correlated iterations. In sync mode `server_cpu_s` is of a whole step, all other times of one worker in it.
-    The same arguments give the same result, bit for bit. Raises ValueError for a configuration without workers, PS or
-    cores, and for fewer iterations than the error needs.
+    `samples_per_s` is the mean over the block. `log_error` is its standard error by the method of batch means, which is
+    valid for correlated iterations. In sync mode `server_cpu_s` is that of a whole step; all other times are those of
+    one worker in the step. The same arguments give the same result, bit for bit. Raises ValueError for a configuration
+    without workers, PS or cores, and for fewer than BATCHES iterations.
     """
     if min(msgspec.structs.astuple(configuration)) < 1:
-        raise ValueError(f"{configuration}: nothing can train without workers, PS and cores")
+        raise ValueError(f"{configuration}: workers, PS and cores must be at least 1")
     if iterations < BATCHES:
-        raise ValueError(f"{iterations} iterations are too few: {BATCHES} at least")
+        raise ValueError(f"iterations={iterations} must be at least {BATCHES}")
     costs = _costs(scenario, configuration)
     workers = configuration.workers
     warm = workers * max(1, math.ceil(WARM_UP * iterations))
@@ -51,9 +51,9 @@ def simulate(scenario: Scenario, configuration: Configuration, iterations: int, 
 def throughputs(
     scenario: Scenario, configurations: Sequence[Configuration], iterations: int, seed: int
 ) -> npt.NDArray[np.float64]:
-    """float64 [n] samples a second: the truth about these configurations, up to the noise of a finite run.
+    """The true speeds of these configurations in samples/s, float64 [n], up to the noise of a finite run.
 
-    iterations: of all workers together, with at least 40 of each.
+    iterations: number for all workers together, with at least 40 for each worker.
     """
     found = np.empty(len(configurations))
     for index, one in enumerate(configurations):
@@ -101,7 +101,7 @@ def _costs(scenario: Scenario, configuration: Configuration) -> queues.QueueCost
 
 
 def _bytes_each_way(scenario: Scenario, workers: int) -> float:
-    """Of an iteration of one worker: rows that it names and the dense part, or their gradients."""
+    """Bytes of an iteration of one worker in one direction: its rows and the dense part, or their gradients."""
     workload = scenario.workload
     if workload.access == "direct":
         return 0.0
@@ -109,7 +109,8 @@ def _bytes_each_way(scenario: Scenario, workers: int) -> float:
 
 
 def _sigma(cov: float) -> float:
-    """Of the logarithm of a log-normal value: its variance is exp(sigma^2) - 1 of the mean squared."""
+    """The standard deviation sigma of the log of a log-normal value with this coefficient of variation:
+    cov^2 = exp(sigma^2) - 1."""
     return math.sqrt(math.log1p(cov * cov))
 
 
@@ -145,7 +146,8 @@ def _observed(
 
 
 def _log_error(finished_s: npt.NDArray[np.float64], began_s: float, workers: int) -> float:
-    """Of the mean rate, from the rates of successive groups of iterations; in sync mode a group is of whole steps."""
+    """The standard error of the log of the mean rate, from the rates of successive groups of iterations. In sync mode a
+    group consists of whole steps."""
     per_worker = len(finished_s) // workers
     edges = workers * np.linspace(0, per_worker, BATCHES + 1).round().astype(np.int64)
     at_s = np.concatenate([[began_s], finished_s])[edges]

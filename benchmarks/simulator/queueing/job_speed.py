@@ -1,10 +1,10 @@
 """The true speed of a job: tables of the queue simulator, scaled so that no two jobs are equal. Pure.
 
-Between the points of a table all quantities are linear in log-log, below one core they follow a rule (`fractional`).
-Cores and the costs they share out are one axis: a
-job whose computing costs `compute_scale` times as much trains on c cores as the table's job on c / compute_scale. So
-what more cores still bring, and where PS become the bottleneck, differs from job to job, and nothing of it is a formula
-that a tuner could fit exactly.
+Between the points of a table all quantities are interpolated linearly in log-log space; below one core they follow the
+rule of `partial_cores`. Cores and the costs that they divide are one axis: a job with computing costs of
+`compute_scale` times those of the table trains on c cores like the job of the table on c / compute_scale cores. So the
+gain of more cores, and the point at which PS become the bottleneck, differ from job to job, and no formula of a tuner
+fits them exactly.
 """
 
 from __future__ import annotations
@@ -33,25 +33,25 @@ QUANTITIES = (
     "worker_cpu_s",
     "bytes_moved",
 )
-NOTHING = 1e-12  # stands for 0 where logarithms are taken
+NOTHING = 1e-12  # replaces 0 in logarithms
 AXES = 5  # workers, servers, worker_cores, server_cores, skew
-BEYOND = 0.5  # so many cells beyond the last point the last slope holds, then nothing changes any more
+BEYOND = 0.5  # the last slope is extrapolated this number of cells beyond the last point; then values are constant
 
 
 class IterationSpeed(msgspec.Struct, frozen=True, gc=False):
-    """What an `Observation` would say without noise. Times are seconds per iteration."""
+    """The values of an `Observation` without noise. Times are seconds per iteration."""
 
     samples_per_s: float
     compute_s: float
-    reader_s: float  # 0: the input is never waited for
+    reader_s: float  # 0: workers never wait for the input
     exchange_s: float
-    server_cpu_s: float  # of all PS; in sync mode for a whole step
+    server_cpu_s: float  # of all PS; in sync mode of a whole step
     worker_cpu_s: float  # of one worker
     bytes_moved: float
 
 
 class SpeedOracle(Protocol):
-    """What is true of one job. `skew`: share of the rows' work that one PS has beyond its even part."""
+    """The true speed of one job. skew: share of the work on rows that one PS has beyond its even share."""
 
     @property
     def workload(self) -> Workload: ...
@@ -60,23 +60,24 @@ class SpeedOracle(Protocol):
     def skew(self) -> float: ...
 
     def speed(self, configuration: Configuration, skew: float | None = None) -> IterationSpeed:
-        """Undisturbed. skew: None: the job's own."""
+        """The undisturbed speed in a configuration. skew: None: the job's own."""
         ...
 
     def speeds(self, configurations: ConfigurationArray, skew: float | None = None) -> Floats:
-        """samples_per_s, float64 [n], for float64 [n, 4]."""
+        """The speeds in samples/s, float64 [n], for configurations float64 [n, 4]."""
         ...
 
 
 class SpeedTable:
-    """Quantities of one scenario at the points of a lattice."""
+    """The quantities of one scenario at the points of a lattice."""
 
     def __init__(self, name: str, workload: Workload, skew: float, axes: Sequence[Sequence[float]], logs: Floats):
         """axes: ascending values of workers, servers, worker_cores, server_cores (each > 0) and skew.
-        logs: float [*lengths of the axes, 7], natural logarithms of QUANTITIES. Raises ValueError for other shapes."""
+        logs: float [*lengths of the axes, 7], natural logarithms of QUANTITIES. Raises ValueError for other shapes and
+        for axes with fewer than two points."""
         shape = (*(len(axis) for axis in axes), len(QUANTITIES))
         if len(axes) != AXES or logs.shape != shape or min(shape) < 2:
-            raise ValueError(f"a table of shape {logs.shape} does not fit axes of {shape[:-1]} points, two at least")
+            raise ValueError(f"the table has shape {logs.shape}, its axes have {shape[:-1]} points (at least 2 each)")
         self.name, self.workload, self.skew = name, workload, skew
         self._axes = [[float(x) for x in np.log(axis)] for axis in axes[:4]] + [[float(x) for x in axes[4]]]
         self._logs = np.ascontiguousarray(logs.reshape(-1, len(QUANTITIES)), dtype=np.float64)
@@ -86,7 +87,7 @@ class SpeedTable:
         self._corners = np.array(corners, dtype=np.intp)
 
     def at(self, workers: float, servers: float, worker_cores: float, server_cores: float, skew: float) -> Floats:
-        """Logarithms of all QUANTITIES, float64 [7]."""
+        """Logarithms of all QUANTITIES in one configuration, float64 [7]."""
         if worker_cores < self._least[0] or server_cores < self._least[1]:
             points = np.array([[workers, servers, worker_cores, server_cores]], dtype=np.float64)
             return self._below(points, skew).reshape(-1)
@@ -110,7 +111,7 @@ class SpeedTable:
         return found
 
     def _between(self, points: Floats, skew: float, quantities: slice) -> Floats:
-        """Logarithms, float64 [n, quantities], interpolated."""
+        """Interpolated logarithms, float64 [n, quantities]."""
         columns = [*np.log(points).T, np.full(len(points), skew)]
         base, weights = np.zeros(len(points), dtype=np.intp), np.ones((len(points), 1))
         for axis, stride, values in zip(self._axes, self._strides, columns, strict=True):
@@ -125,14 +126,14 @@ class SpeedTable:
         return found
 
     def _below(self, points: Floats, skew: float) -> Floats:
-        """Logarithms of all QUANTITIES, float64 [n, 7], where a worker or a PS has less cores than the table knows."""
+        """Logarithms of all QUANTITIES, float64 [n, 7], where a worker or a PS has fewer cores than the table has."""
         kept = points.copy()
         kept[:, 2:] = np.maximum(points[:, 2:], self._least)
         shares = np.minimum(points[:, 2:] / self._least, 1.0)
         at, wider = self._values(kept, skew), []
         for place in (2, 3):
             other = kept.copy()
-            # only where the least cores are too many: elsewhere the share is 1, and the rule changes nothing
+            # only below the least cores of the table: elsewhere the share is 1, and the rule changes nothing
             other[:, place] = np.where(shares[:, place - 2] < 1.0, self._next[place - 2], kept[:, place])
             wider.append(self._values(other, skew))
         slow = slower_workers(at, wider[0], shares[:, 0], kept[:, 0], self.workload)
@@ -149,8 +150,8 @@ _STEPS = tuple(product((0, 1), repeat=AXES))  # in the order in which `at` multi
 
 
 class ScaledSpeedTable(msgspec.Struct, frozen=True):
-    """A job of a table's kind with costs of its own. time_scale: of all costs together; compute_scale, server_scale: of
-    what the cores of a worker, and those of a PS, share out."""
+    """A job of a table's kind with its own costs. time_scale: factor on all costs. compute_scale, server_scale: factors
+    on the costs that the cores of a worker and of a PS divide. own_skew: None: the table's."""
 
     table: SpeedTable
     time_scale: float = 1.0
@@ -196,10 +197,11 @@ class ScaledSpeedTable(msgspec.Struct, frozen=True):
 
 
 def slowed(speed: IterationSpeed, workload: Workload, workers: int, slow: int, slow_speed: float) -> float:
-    """samples/s when `slow` of the workers compute at `slow_speed` of the others' speed.
+    """The speed in samples/s if `slow` workers compute at `slow_speed` times the speed of the others.
 
-    An iteration of a slow worker takes compute_s (1 / slow_speed - 1) longer. async: the others go on, so the rate is
-    the sum of what each trains. sync and bounded: in the long run everyone is as slow as the slowest.
+    An iteration of a slow worker takes compute_s (1 / slow_speed - 1) seconds longer. async: the other workers do not
+    wait, so the speed is the sum over all workers. sync, bounded: in the long run all workers have the speed of the
+    slowest.
     """
     if slow <= 0:
         return speed.samples_per_s

@@ -1,9 +1,9 @@
 """Workers, PS and links as queues in virtual time: the compiled part of the queue simulator.
 
-A worker reads ahead, pulls rows from all PS, computes, pushes to all PS. A PS is a queue with as many servers as it has
-cores, a link a queue for each direction. On a shared host all that runs shares the cores equally: there are two clocks
-of work done, one for computing and one for everything else, which go slower than wall time when the cores do not
-suffice. What runs is kept in one heap per clock, so an event costs the logarithm of what runs.
+A worker reads ahead, pulls rows from all PS, computes, and pushes to all PS. A PS is a queue with one server per core;
+a link is one queue per direction. On a shared host all running threads share the cores equally. Work is measured on two
+clocks, one for computing and one for all other work; they run slower than wall time when the cores do not suffice. Each
+clock has a heap of pending events, so an event costs the logarithm of the number of pending events.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ R = TypeVar("R")
 _KEPT = use_kernel_cache()
 # clocks and their heaps: wall time, computing, other work
 WALL, COMPUTING, SERVING = 0, 1, 2
-# what an event says
+# kinds of events
 PULL_AT_SERVERS, PUSH_AT_SERVER, PULL_SERVED, PUSH_SERVED, PULLED, PUSHED, SERIAL_DONE, COMPUTED, READ = range(9)
 NOTHING, PULLS, BOTH = 0, 1, 2
 UNBOUNDED = 1 << 40  # iterations that a worker may be ahead of the slowest
@@ -33,30 +33,30 @@ OVERLAPS = {"nothing": NOTHING, "pulls": PULLS, "both": BOTH}
 
 WORKER = np.dtype(
     [
-        ("buffered", "i8"),  # batches read, and not yet pulled for
+        ("buffered", "i8"),  # batches that were read but whose rows were not pulled
         ("is_reading", "i8"),
         ("pulls_issued", "i8"),
         ("pulls_done", "i8"),
-        ("pull_parts", "i8"),  # requests of the pull that are not served yet
+        ("pull_parts", "i8"),  # requests of the pull that were not served yet
         ("is_computing", "i8"),
         ("computed", "i8"),
         ("pushes_done", "i8"),
-        ("drift", "f8"),  # standard normal, correlated in time
+        ("drift", "f8"),  # standard normal noise of computing, correlated in time
         ("read_began", "f8"),
         ("pull_began", "f8"),
-        ("pull_ends", "f8"),  # so far: when the last part that is served arrives
+        ("pull_ends", "f8"),  # time at which the last part served so far arrives
         ("compute_began", "f8"),
-        ("work_began", "f8"),  # on the clock of other work, which is the time that a thread has a core
+        ("work_began", "f8"),  # on the clock of other work, which measures the CPU time of a thread
     ]
 )
 PUSH = np.dtype([("parts", "i8"), ("began", "f8")])
 SUMS = np.dtype([("compute_s", "f8"), ("read_s", "f8"), ("exchange_s", "f8"), ("worker_cpu_s", "f8")])
 SERVER = np.dtype(
     [
-        ("serving", "i8"),  # cores at work
-        ("waiting", "i8"),
-        ("first", "i8"),  # of those that wait, in the ring
-        ("out_free", "f8"),  # when its link has sent all it was given
+        ("serving", "i8"),  # busy cores
+        ("waiting", "i8"),  # requests in the queue
+        ("first", "i8"),  # position of the oldest of them in the ring
+        ("out_free", "f8"),  # time at which its outgoing link is free
         ("in_free", "f8"),
         ("cpu_s", "f8"),
     ]
@@ -68,20 +68,22 @@ def _inlined(function: Callable[P, R]) -> Callable[P, R]:
 
 
 def _compiled(function: Callable[P, R]) -> Callable[P, R]:
-    """Nothing is allocated: without `_nrt=False` counting references to the state's arrays takes 6/7 of the time."""
+    """Compiles a function that allocates nothing. Without `_nrt=False`, counting references to the arrays of the state
+    takes 6/7 of the time."""
     return cast(Callable[P, R], numba.njit(cache=_KEPT, nogil=True, error_model="numpy", _nrt=False)(function))
 
 
 class QueueCosts(NamedTuple):
-    """What `run` is told: counts, seconds of an iteration, and how they vary. `*_sigma`: of the logarithm."""
+    """The costs of a job in a configuration: counts, seconds of an iteration, and their variation. `*_sigma`: standard
+    deviations of logarithms."""
 
     workers: int
     servers: int
     server_cores: int
-    threads: int  # that a worker computes with
-    host_cores: int  # 0: everyone has cores of its own
+    threads: int  # computing threads of a worker
+    host_cores: int  # 0: each process has its own cores
     overlap: int
-    ahead: int  # iterations a worker may be ahead of the slowest
+    ahead: int  # iterations that a worker may be ahead of the slowest
     is_sync: bool
     serial_s: float
     parallel_s: float
@@ -98,28 +100,28 @@ class QueueCosts(NamedTuple):
     oversubscription: float
     pull_s: npt.NDArray[np.float64]  # [servers] core-seconds of a worker's request
     push_s: npt.NDArray[np.float64]
-    wire_s: npt.NDArray[np.float64]  # of it on the PS' link, in each direction
+    wire_s: npt.NDArray[np.float64]  # [servers] seconds on the link of the PS, in each direction
 
 
 class QueueState(NamedTuple):
-    """Everything that changes while it runs."""
+    """The state of a simulation."""
 
     clocks: npt.NDArray[np.float64]  # [3]
-    running: npt.NDArray[np.float64]  # [2] computing threads, other threads
-    keys: npt.NDArray[np.float64]  # [3, room] heaps: when, on the heap's clock
+    running: npt.NDArray[np.float64]  # [2] number of computing threads, of other threads
+    keys: npt.NDArray[np.float64]  # [3, room] heaps: times of events on the heap's clock
     events: npt.NDArray[np.int64]  # [3, room]
     sizes: npt.NDArray[np.int64]  # [3]
     workers: Any  # WORKER [workers]
-    pushes: Any  # PUSH [workers, 2]: two may be on the way
+    pushes: Any  # PUSH [workers, 2]: a worker may have two pushes in flight
     servers: Any  # SERVER [servers]
-    ring: npt.NDArray[np.int64]  # [servers, room] requests that wait
+    ring: npt.NDArray[np.int64]  # [servers, room] queued requests
     sums: Any  # SUMS [1] over all iterations
-    finished: npt.NDArray[np.float64]  # [iterations of all workers] when
-    done: npt.NDArray[np.int64]  # [2] iterations of all workers, of the slowest
+    finished: npt.NDArray[np.float64]  # [iterations of all workers] times at which they ended
+    done: npt.NDArray[np.int64]  # [2] iterations of all workers together, of the slowest worker
 
 
 def new_state(costs: QueueCosts, total: int) -> QueueState:
-    """Nothing has begun. total: iterations of all workers together."""
+    """The state at the start. total: number of iterations of all workers together."""
     workers, servers = costs.workers, costs.servers
     room = 3 * workers * (servers + 1) + servers * costs.server_cores + 8
     return QueueState(
@@ -180,18 +182,18 @@ def _take_first(state: QueueState, heap: int) -> int:
     return int(first)
 
 
-# --- what a worker may begin ------------------------------------------------------------------------------------------
+# --- workers ----------------------------------------------------------------------------------------------------------
 
 
 @_inlined
 def _varied(mean_s: float, sigma: float, normal: float) -> float:
-    """Log-normal with this mean."""
+    """A log-normal value with this mean."""
     return mean_s * math.exp(sigma * normal - 0.5 * sigma * sigma)
 
 
 @_inlined
 def _advance(state: QueueState, costs: QueueCosts, index: int, generator: np.random.Generator) -> None:
-    """Begins all that this worker may begin now."""
+    """Starts everything that this worker may start now."""
     now = state.clocks[WALL]
     worker = state.workers[index]
     computed, pushed = worker.computed, worker.pushes_done
@@ -200,7 +202,7 @@ def _advance(state: QueueState, costs: QueueCosts, index: int, generator: np.ran
     if may_compute and worker.is_computing == 0 and worker.pulls_done > computed:
         _begin_computing(state, costs, index, generator)
     issued = worker.pulls_issued
-    # beside computing: the pull for the next batch, and no other
+    # during computing only the pull of the next batch may run
     may_pull = pushed == issued if costs.overlap == NOTHING else issued <= computed + worker.is_computing
     if costs.is_sync:
         may_pull = may_pull and state.done[1] >= issued
@@ -222,7 +224,7 @@ def _advance(state: QueueState, costs: QueueCosts, index: int, generator: np.ran
 
 @_inlined
 def _begin_computing(state: QueueState, costs: QueueCosts, index: int, generator: np.random.Generator) -> None:
-    """One thread first; the others come when its serial part is done."""
+    """Starts the serial part with one thread; the other threads start after it."""
     worker, kept = state.workers[index], costs.autocorrelation
     worker.drift = kept * worker.drift + math.sqrt(1.0 - kept * kept) * generator.standard_normal()
     worker.is_computing = 1
@@ -247,7 +249,7 @@ def _serial_done(state: QueueState, costs: QueueCosts, index: int, generator: np
 
 @_inlined
 def _computed(state: QueueState, costs: QueueCosts, index: int) -> None:
-    """The gradients leave; they queue for the PS' links."""
+    """Ends computing; the gradients queue for the links of the PS."""
     worker, now = state.workers[index], state.clocks[WALL]
     state.sums[0].compute_s += now - worker.compute_began
     state.sums[0].worker_cpu_s += costs.threads * (state.clocks[SERVING] - worker.work_began)
@@ -263,12 +265,12 @@ def _computed(state: QueueState, costs: QueueCosts, index: int) -> None:
         _schedule(state, WALL, sent + costs.latency_s, _event(PUSH_AT_SERVER, index, server, slot))
 
 
-# --- what a PS does ---------------------------------------------------------------------------------------------------
+# --- parameter servers ------------------------------------------------------------------------------------------------
 
 
 @_inlined
 def _arrived(state: QueueState, costs: QueueCosts, event: int, generator: np.random.Generator) -> None:
-    """A request is at its PS: one of its cores begins, or it waits. `event`: with the kind that its end will have."""
+    """A request arrives at its PS: a core serves it, or it is queued. event: the event of its end."""
     index = event & 0xFFFFF
     server = state.servers[index]
     if server.serving < costs.server_cores:
@@ -291,7 +293,8 @@ def _begin_serving(state: QueueState, costs: QueueCosts, event: int, generator: 
 
 @_inlined
 def _served(state: QueueState, costs: QueueCosts, event: int, generator: np.random.Generator) -> None:
-    """The answer leaves, rows over the link; the request that waits longest is next. The last answer ends a request."""
+    """Ends the service of a request: the answer leaves (rows over the link), and the oldest queued request is served
+    next. The answer of the last PS ends a pull or push."""
     slot, owner, index = (event >> 40) & 1, (event >> 20) & 0xFFFFF, event & 0xFFFFF
     server, worker, now = state.servers[index], state.workers[owner], state.clocks[WALL]
     server.serving -= 1
@@ -315,7 +318,7 @@ def _served(state: QueueState, costs: QueueCosts, event: int, generator: np.rand
 
 @_inlined
 def _pushed(state: QueueState, costs: QueueCosts, index: int, slot: int, generator: np.random.Generator) -> None:
-    """An iteration is done, and perhaps others may go on."""
+    """Ends an iteration; workers that waited for it may continue."""
     now = state.clocks[WALL]
     state.sums[0].exchange_s += now - state.pushes[index, slot].began
     state.workers[index].pushes_done += 1
@@ -337,11 +340,11 @@ def _pushed(state: QueueState, costs: QueueCosts, index: int, slot: int, generat
 
 @_inlined
 def _next_heap(state: QueueState, costs: QueueCosts) -> int:
-    """Sets the clocks to the next event; says in which heap it is.
+    """Sets the clocks to the next event, and returns its heap.
 
-    Cores are shared equally by all that is runnable; a core that is wanted by more than one thread loses time by
-    switching, and the threads of one batch wait for each other. Of computing a part waits for memory, whose bandwidth
-    `memory_threads` threads use up.
+    All runnable threads share the cores equally. If there are more threads than cores, computing loses time by context
+    switches, and because the threads of one batch wait for each other. A part of computing waits for memory;
+    `memory_threads` threads saturate its bandwidth.
     """
     share, computing = 1.0, 1.0
     if costs.host_cores > 0:
@@ -367,7 +370,7 @@ def _next_heap(state: QueueState, costs: QueueCosts) -> int:
 
 @_compiled
 def run(state: QueueState, costs: QueueCosts, until: int, generator: np.random.Generator) -> None:
-    """Goes on until so many iterations are done by all workers together."""
+    """Simulates until all workers together have done `until` iterations."""
     if state.clocks[WALL] == 0.0:
         for index in range(costs.workers):
             _advance(state, costs, index, generator)

@@ -1,7 +1,7 @@
-"""Truth tables: what the queue simulator finds at a lattice of configurations, kept as a file of the package.
+"""Truth tables: results of the queue simulator on a lattice of configurations, stored in a file.
 
-Simulating them takes minutes, so they are kept; `benchmarks.tuner.simulated --tabulate` makes them anew, and a test
-compares points of the file with the queue simulator.
+The simulation takes minutes, so the results are stored. `benchmarks.tuner.simulated --tabulate` makes them again, and a
+test compares points of the file with the queue simulator.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from elastichost.tuner.facts import Configuration
 __all__ = ["AXES", "CLUSTER_SCENARIOS", "FILE", "point", "read_tables", "tables", "tabulate", "write_tables"]
 
 FILE = "truth_tables.npz"
-STEP = 0.001  # of the logarithms that are kept: a tenth of a percent
+STEP = 0.001  # resolution of the stored logarithms: a tenth of a percent
 SEED = 1
-LEAST_ITERATIONS, ITERATIONS = 80, 3000  # of each worker, of all workers together
+LEAST_ITERATIONS, ITERATIONS = 80, 3000  # least number for each worker; number for all workers together
 # workers, servers, worker_cores, server_cores, skew
 AXES: tuple[tuple[float, ...], ...] = (
     (1, 2, 4, 8, 12, 16, 24, 32),
@@ -36,12 +36,12 @@ AXES: tuple[tuple[float, ...], ...] = (
     (1, 2, 4, 8, 16),
     (0.0, 0.3, 0.6),
 )
-# those whose processes have cores of their own: a job that shares a host's cores is no job of a cluster
+# only scenarios in which processes have their own cores: jobs of a cluster do not share the cores of a host
 CLUSTER_SCENARIOS: tuple[Scenario, ...] = tuple(one for one in SCENARIOS if not one.shares_host)
 
 
 def point(scenario: Scenario, configuration: Configuration, skew: float) -> npt.NDArray[np.float64]:
-    """Logarithms of QUANTITIES, float64 [7], as the queue simulator has them."""
+    """Logarithms of QUANTITIES from the queue simulator, float64 [7]."""
     iterations = max(LEAST_ITERATIONS, -(-ITERATIONS // configuration.workers))
     found = simulate(msgspec.structs.replace(scenario, skew=skew), configuration, iterations, SEED)
     values = [getattr(found, name) or 0.0 for name in QUANTITIES]
@@ -49,27 +49,27 @@ def point(scenario: Scenario, configuration: Configuration, skew: float) -> npt.
 
 
 def tabulate(scenario: Scenario, axes: tuple[tuple[float, ...], ...] = AXES) -> Iterator[npt.NDArray[np.int16]]:
-    """One row of the table after another, int16 [7] in units of STEP, in lexicographic order of the axes."""
+    """Yields the rows of the table, int16 [7] in units of STEP, in lexicographic order of the axes."""
     for workers, servers, worker_cores, server_cores, skew in product(*axes):
         configuration = Configuration(int(workers), int(servers), int(worker_cores), int(server_cores))
         yield np.round(point(scenario, configuration, skew) / STEP).astype(np.int16)
 
 
 def write_tables(stream: IO[bytes], rows: Mapping[str, npt.NDArray[np.int16]]) -> None:
-    """rows: by scenario, int16 [points, 7]."""
+    """Writes the tables. rows: scenario -> int16 [points, 7]."""
     np.savez_compressed(stream, **rows)  # type: ignore[arg-type]
 
 
 def read_tables(stream: IO[bytes], axes: tuple[tuple[float, ...], ...] = AXES) -> dict[str, SpeedTable]:
-    """By scenario. Raises ConfigError when the file is of other scenarios or axes."""
+    """Reads the tables by scenario. Raises ConfigError if the file has other scenarios or axes."""
     shape = (*(len(axis) for axis in axes), len(QUANTITIES))
     found = {}
     with np.load(stream, allow_pickle=False) as kept:
         for scenario in CLUSTER_SCENARIOS:
             if scenario.name not in kept or kept[scenario.name].size != np.prod(shape):
                 raise ConfigError(
-                    f"the truth tables lack scenario {scenario.name!r}, or are of another lattice",
-                    hint="python -m benchmarks.tuner.simulated --tabulate makes them anew (minutes)",
+                    f"the truth tables lack scenario {scenario.name!r}, or have another lattice",
+                    hint="make them again with `python -m benchmarks.tuner.simulated --tabulate` (takes minutes)",
                 )
             logs = kept[scenario.name].astype(np.float64).reshape(shape) * STEP
             found[scenario.name] = SpeedTable(scenario.name, scenario.workload, scenario.skew, axes, logs)
@@ -78,6 +78,6 @@ def read_tables(stream: IO[bytes], axes: tuple[tuple[float, ...], ...] = AXES) -
 
 @cache
 def tables() -> Mapping[str, SpeedTable]:
-    """Those of the package, by scenario."""
+    """The stored tables by scenario."""
     with Path(__file__).with_name(FILE).open("rb") as stream:
         return read_tables(stream)

@@ -1,7 +1,8 @@
-"""What complementary dispatching is compared with: RMixer's published rule, first come first served, random, one at a
-time. Pure.
+"""Policies that complementary dispatching is compared with: RMixer's published rule, first come first served, random,
+one job at a time. Pure.
 
-All take a job's fastest mode that fits. None of them predicts speeds: the speeds in their starts are forecasts only.
+All of them use the fastest mode of a job that fits. None of them uses predicted speeds for its choice; the speeds in
+their starts are only forecasts.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ Bools = npt.NDArray[np.bool_]
 
 
 def _open(inputs: PlacementInput) -> Bools:
-    """As `PlacementInput.open`, with nothing beside a job that is to run alone."""
+    """As `PlacementInput.open`; but no candidate if jobs run and the next job must run alone."""
     if inputs.running and inputs.alone is not None:
         return np.zeros(len(inputs.candidates), dtype=np.bool_)
     return inputs.open()
@@ -32,39 +33,39 @@ def _of(inputs: PlacementInput, ways: Bools, job: int) -> Bools:
 
 
 def _value(inputs: PlacementInput, way: int) -> str:
-    return f"{inputs.candidates.value[way]:.0%} of its fastest mode's speed alone"
+    return f"its mode has {inputs.candidates.value[way]:.0%} of the speed of its fastest mode"
 
 
 def fifo(inputs: PlacementInput) -> Start | None:
-    """The head of the queue, if it fits; nobody passes it."""
+    """First come, first served: starts the head of the queue if it fits; no job passes it."""
     ways, order = _open(inputs), inputs.in_order()
-    # one that is to run alone has the queue to itself
+    # a job that must run alone is the head of the queue
     head = inputs.alone if inputs.alone is not None else order[0] if order else None
     if head is None or not (own := _of(inputs, ways, head)).any():
         return None
     way = fastest_candidate(inputs, own)
-    return inputs.start(way, f"first of {len(order)} that wait, in order of arrival; at {_value(inputs, way)}")
+    return inputs.start(way, f"first of {len(order)} waiting jobs in order of arrival; {_value(inputs, way)}")
 
 
 def in_order(inputs: PlacementInput) -> Start | None:
-    """The first in order of arrival that fits; those that do not are passed."""
+    """Starts the first job in order of arrival that fits; it may pass jobs that do not fit."""
     ways = _open(inputs)
     for place, job in enumerate(inputs.in_order()):
         if (own := _of(inputs, ways, job)).any():
             way = fastest_candidate(inputs, own)
-            passed = f"; {place} before it do not fit" if place else ""
-            return inputs.start(way, f"first that fits in order of arrival{passed}; at {_value(inputs, way)}")
+            passed = f" (earlier jobs that do not fit: {place})" if place else ""
+            return inputs.start(way, f"first job in order of arrival that fits{passed}; {_value(inputs, way)}")
     return None
 
 
 def exclusive(inputs: PlacementInput) -> Start | None:
-    """The head of the queue, when nothing runs."""
+    """Starts the head of the queue when no job runs."""
     return None if inputs.running else fifo(inputs)
 
 
 def random(inputs: PlacementInput) -> Start | None:
-    """Any job that fits, each as likely; on any of the GPUs that its fastest mode fits. The draw depends on the seed
-    and on how many starts there were before."""
+    """Starts a job drawn uniformly from those that fit, on a GPU drawn from those that its fastest mode fits. The draw
+    depends only on the seed and on the number of earlier starts."""
     ways = _open(inputs)
     jobs = np.unique(inputs.candidates.job[ways])
     if not len(jobs):
@@ -73,20 +74,21 @@ def random(inputs: PlacementInput) -> Start | None:
     own = _of(inputs, ways, int(draws.choice(jobs)))
     best = own & (inputs.candidates.mode == inputs.candidates.mode[fastest_candidate(inputs, own)])
     way = int(draws.choice(np.flatnonzero(best)))
-    reason = f"drawn from {len(jobs)} that fit (seed {inputs.settings.seed}, draw {inputs.decisions})"
-    return inputs.start(way, f"{reason}; at {_value(inputs, way)}")
+    reason = f"drawn from {len(jobs)} jobs that fit (seed {inputs.settings.seed}, draw {inputs.decisions})"
+    return inputs.start(way, f"{reason}; {_value(inputs, way)}")
 
 
 # --- RMixer -----------------------------------------------------------------------------------------------------------
 
 
 def rmixer_type(inputs: PlacementInput) -> Start | None:
-    """RMixer's rule (TPDS 2024), as it is read here.
+    """The rule of RMixer (TPDS 2024) in the reading of this project.
 
-    Jobs by their utilisation (the largest demand of their fastest mode), the highest first. GPUs by charged memory, the
-    least first: each takes the first job that fits and whose kind is not the kind that dominates the GPU (by summed
-    utilisation). If none differs, the first that fits (`rmixer_same_type`). What no GPU takes: the tail, lowest
-    utilisation first, to the CPU, by the same rule. A host without GPUs is one device, filled from the front."""
+    Jobs are ordered by utilisation (the largest demand of their fastest mode), highest first. GPUs are ordered by
+    charged memory, least first. Each GPU gets the first job that fits and is of another kind than the one that
+    dominates the GPU (by summed utilisation). If there is none, it gets the first job that fits (`rmixer_same_type`).
+    Jobs that no GPU takes go to the CPU by the same rule, lowest utilisation first. A host without GPUs is one device,
+    filled with the highest utilisation first."""
     ways = _open(inputs)
     if not ways.any():
         return None
@@ -105,7 +107,7 @@ def rmixer_type(inputs: PlacementInput) -> Start | None:
 
 
 def _by_utilisation(inputs: PlacementInput) -> list[int]:
-    """Jobs that wait, the highest utilisation first; of equals the one that came first."""
+    """The waiting jobs by falling utilisation; equal ones in order of arrival."""
     use = np.zeros(len(inputs.candidates.jobs))
     for index, job in enumerate(inputs.candidates.jobs):
         use[index] = max(max(job.modes, key=lambda mode: mode.samples_per_s).demand)
@@ -119,13 +121,14 @@ def _first_of(inputs: PlacementInput, ways: Bools, device: int, order: list[int]
         if (not differing or kind != dominant) and (own := _of(inputs, ways, job)).any():
             way = fastest_candidate(inputs, own)
             where = "the CPU" if device == CPU else f"GPU {inputs.host.gpus[device].index}"
-            beside = f"{dominant} dominates {where}" if dominant else f"nothing is on {where}"
-            return inputs.start(way, f"first by utilisation that fits: {kind}, and {beside}; at {_value(inputs, way)}")
+            beside = f"{dominant} jobs dominate {where}" if dominant else f"no job is on {where}"
+            reason = f"first job by utilisation that fits: its kind is {kind}, {beside}"
+            return inputs.start(way, f"{reason}; {_value(inputs, way)}")
     return None
 
 
 def _dominant(inputs: PlacementInput, device: int) -> str:
-    """The kind of which most is demanded by those on a device; empty: nobody is there."""
+    """The kind with the largest summed utilisation on a device; empty: no job is there."""
     use: dict[str, float] = defaultdict(float)
     for one in inputs.running:
         if one.placement.device == device:

@@ -1,8 +1,8 @@
-"""Where jobs could go: every (job, mode, device), which of them fit, how full its GPU is, what ends too late. Pure.
+"""The ways to start jobs: every (job, mode, device), whether it fits, its load on a GPU, whether it ends late. Pure.
 
-Cores may be promised twice, the speeds say what that is worth; memory may not. A mode with more threads than the host
-has cores is none, unless the job has no other. A GPU's memory is that of one device; on the CPU that of the host alone
-counts.
+Cores may be overcommitted; the predicted speeds account for that. Memory may not. A mode with more threads than the
+host has cores is not a candidate, unless the job has no other mode. The memory of a GPU is that of one device; a mode
+on the CPU needs only memory of the host.
 """
 
 from __future__ import annotations
@@ -26,10 +26,12 @@ Bools = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True)
 class Candidates:
-    """c ways to start one of the jobs. job, mode: indices, int64 [c]; device: int64 [c]; demand: float64 [c, width];
-    value: what it counts for at full speed, float64 [c]; alone_s: seconds left in this mode alone, float64 [c].
-    estimate, charge: host bytes without and with the margin, float64 [c]; the same of the GPU. has_gpu: the job could
-    run on a GPU of the empty host, bool [c]."""
+    """c ways to start one of the jobs.
+
+    job, mode, device: int64 [c], indices (device CPU: none). demand: float64 [c, width]. value: float64 [c], speed of
+    the mode as a share of the job's fastest mode. alone_s: float64 [c], seconds that the rest of the job takes alone in
+    this mode. estimate, charge: float64 [c], bytes on the host without and with the margin; estimate_gpu, charge_gpu:
+    the same on the GPU. has_gpu: bool [c], the job could run on a GPU of the empty host."""
 
     jobs: tuple[JobDemand, ...]
     job: Whole
@@ -53,7 +55,7 @@ class Candidates:
 
 @dataclass(frozen=True, slots=True)
 class FreeMemory:
-    """What is free: bytes of the host; of each GPU, float64 [g]. is_empty: nothing runs, no margin is needed."""
+    """Free bytes of the host and of each GPU, float64 [g]. is_empty: no job runs, so no margin is needed."""
 
     memory: float
     gpus: Floats
@@ -63,8 +65,8 @@ class FreeMemory:
 def candidates(
     waiting: Sequence[JobDemand], host: HostCapacity, margins: Margins, fixed_margin: float = 0.0
 ) -> Candidates:
-    """All ways in which jobs could start on an empty host, by job, mode and device. fixed_margin: in place of the
-    ledger's own, if not 0."""
+    """Returns all ways to start the jobs on an empty host, by job, mode and device. fixed_margin: replaces the learned
+    margins if it is not 0."""
     gpus = len(host.gpus)
     rows: list[tuple[float, ...]] = []
     demands: list[Floats] = []
@@ -110,7 +112,7 @@ def _modes(job: JobDemand, host: HostCapacity) -> list[int]:
 
 
 def free_memory(host: HostCapacity, running: Sequence[PlacedJob]) -> FreeMemory:
-    """What the charges of jobs that run leave, nothing less than 0."""
+    """The memory that the charges of the running jobs leave, at least 0."""
     memory = host.memory_bytes - sum(one.charged_bytes for one in running)
     gpus = np.array([gpu.memory_bytes for gpu in host.gpus], dtype=np.float64)
     for one in running:
@@ -120,17 +122,17 @@ def free_memory(host: HostCapacity, running: Sequence[PlacedJob]) -> FreeMemory:
 
 
 def fits(ways: Candidates, free: FreeMemory) -> Bools:
-    """Which have their charges free; alone on the host, their estimates. bool [c]."""
+    """Which candidates fit, bool [c]: their charges are free, or on an empty host their estimates."""
     need, need_gpu = (ways.estimate, ways.estimate_gpu) if free.is_empty else (ways.charge, ways.charge_gpu)
-    # one more at the end is what device CPU (-1) has: none is needed
+    # the appended value is that of the device CPU (-1), which needs no GPU memory
     free_gpu = np.append(free.gpus, np.inf)[ways.device]
     found: Bools = (need <= free.memory) & (need_gpu <= free_gpu)
     return found
 
 
 def bottleneck(ways: Candidates, demand: Floats) -> Floats:
-    """Of each candidate's GPU, the largest sum of demands on one of its resources with it, float64 [c]; 0 on the CPU.
-    demand: float64 [n, width] of those that run."""
+    """The load of the fullest resource of each candidate's GPU if it starts, float64 [c]; 0 on the CPU. The load is the
+    sum of the demands on the resource. demand: float64 [n, width], of the running jobs."""
     gpus = (demand.shape[1] - HOST) // DEVICE
     load = (demand.sum(axis=0) + ways.demand)[:, HOST:].reshape(len(ways), gpus, DEVICE)
     most = np.concatenate([load.max(axis=2, initial=0.0), np.zeros((len(ways), 1))], axis=1)
@@ -139,10 +141,12 @@ def bottleneck(ways: Candidates, demand: Floats) -> Floats:
 
 
 def outlasts(ways: Candidates, own_speed: Floats, ends_s: float, work_s: Floats, worth_now: float) -> Bools:
-    """Which are on the CPU although their job could have a GPU, and would end after all else that runs or waits: they
-    would be the tail of the batch. bool [c]. own_speed: float64 [c]; ends_s: until the last of those that run ends;
-    work_s: seconds that each waiting job needs alone in its fastest mode and that running ones need together (last),
-    float64 [jobs + 1]; worth_now: how many such seconds are worked off in one."""
+    """Which candidates are on the CPU although their job could run on a GPU, and would end after all other running and
+    waiting jobs, bool [c]. They would delay the end of the batch.
+
+    own_speed: float64 [c], predicted speeds. ends_s: seconds until the last running job ends. work_s: float64
+    [jobs + 1], seconds that each waiting job needs alone in its fastest mode, and last the sum for the running jobs.
+    worth_now: how many seconds of this work the host does per second."""
     others_s = (work_s.sum() - work_s[ways.job]) / max(1.0, worth_now)
     rest_s = np.maximum(ends_s, others_s)
     found: Bools = (ways.device == CPU) & ways.has_gpu & (ways.alone_s / own_speed > rest_s)

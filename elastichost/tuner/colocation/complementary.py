@@ -1,19 +1,22 @@
-"""The default policy: whoever adds most to the worth of the host starts, until nobody adds enough. Pure.
+"""The default policy: starts the job that adds most to the total speed of the host, until no job adds enough. Pure.
 
-    gain of (job, mode, device) = W(S + j) - W(S),    W(S) = sum over j of v[j] s[j]  (`speeds`)
+The gain of a candidate (job, mode, device) is the change of the worth W of the host,
 
-It starts if its gain is 0.05 at least and everyone keeps 0.35 of the speed it has alone. Compared are
+    gain = W(S + j) - W(S),    W(S) = sum over j of v[j] s[j]
 
-    weight * gain + aging - balance * load of its GPU's fullest resource
+S: the running jobs. s[j]: predicted speed of job j as a share of its speed alone. v[j]: speed of its mode as a share of
+its fastest mode (`speeds`).
 
-and of those within 0.1 of the best the job with most left starts first: nothing ends before the longest does.
-
-Nobody starves. A job's score grows without end while it waits. From ten minutes on it is *due*: it may add nothing and
-slow others twice as much, and jobs that came later than its batch no longer pass it. So those ahead of it are finitely
-many, they end, and when nothing runs something always starts if it fits, whatever it adds.
-
-A job that is to run alone waits for the host to be empty. Meanwhile those start that end before that by what is
-expected (backfilling; Lifka 1995), and no others.
+Rules:
+- A candidate may start if its gain is at least `least_gain` (0.05), and every job keeps at least `least_speed` (0.35)
+  of its speed alone.
+- Candidates are compared by  weight * gain + aging - balance * load of the fullest resource of its GPU.  Among those
+  within `near_gain` (0.1) of the best, the job with most left starts first, because a batch ends with its longest job.
+- No job starves. The score of a job grows without limit while it waits. After `patience_s` (600 s) it is *due*: it
+  needs no gain, may slow others twice as much, and jobs that arrived after its batch no longer pass it. So finitely
+  many jobs are ahead of it, and they end. When no job runs, a job that fits always starts, whatever its gain.
+- A job that must run alone waits until the host is empty. Meanwhile only jobs start that are expected to end before
+  that (backfilling: Lifka 1995).
 """
 
 from __future__ import annotations
@@ -34,16 +37,16 @@ __all__ = ["complementary", "why_not"]
 Floats = npt.NDArray[np.float64]
 Whole = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
-FINALISTS = 48  # that are looked at closely: the best by estimate, more only where none of these may start
+FINALISTS = 48  # candidates, best by estimate, that are evaluated exactly; the others only if none of these may start
 ESTIMATE_SWEEPS = 9
-ESTIMATE_GAIN, ESTIMATE_SPEED = 0.05, 0.8  # an estimate may miss a gain by so much, and a speed by a fifth
-SLACK = 1e-9  # of rounding
+ESTIMATE_GAIN, ESTIMATE_SPEED = 0.05, 0.8  # tolerances of an estimate: error of a gain, factor of a speed
+SLACK = 1e-9  # tolerance of rounding
 
 
 @dataclass(frozen=True, slots=True)
 class _Background:
-    """What runs: speeds float64 [n], corrected; demand float64 [n, width]; value float64 [n]; its worth; seconds until
-    each ends, float64 [n]; work_s: as `candidates.outlasts` has it."""
+    """The n computing jobs. demand: float64 [n, width]. value: float64 [n]. speed: float64 [n], predicted and
+    corrected. worth: their W. ends_s: float64 [n], seconds until each ends. work_s: as in `candidates.outlasts`."""
 
     demand: Floats
     value: Floats
@@ -55,8 +58,11 @@ class _Background:
 
 @dataclass(frozen=True, slots=True)
 class _Assessment:
-    """At k candidates, int64 [k]: what each adds, the least speed of all and whose that is (n: its own), its own speed,
-    float64 [k]; what it counts for when they are compared; why not, of one that may not start: a column of WHY."""
+    """The evaluation of k candidates.
+
+    way: int64 [k], their indices. gain: float64 [k]. slowest: float64 [k], the least speed of all jobs if the candidate
+    starts; slowest_at: int64 [k], the index of that job (n: the candidate). own: float64 [k], its own speed. score:
+    float64 [k], value in comparisons. hindered: bool, for each reason of WHY whether it prevents the start."""
 
     way: Whole
     gain: Floats
@@ -75,7 +81,7 @@ WHY = ("held", "outlasts", "slow", "gain")
 
 
 def complementary(inputs: PlacementInput) -> Start | None:
-    """The next start; None: nobody that waits is worth one now."""
+    """Returns the next start; None: no waiting job may start now."""
     ways = np.flatnonzero(inputs.open())
     if not len(ways):
         return None
@@ -102,7 +108,8 @@ def _background(inputs: PlacementInput) -> _Background:
 
 
 def _by_estimate(inputs: PlacementInput, base: _Background, ways: Whole) -> list[Whole]:
-    """The candidates in two groups, those that are best by a rough estimate first. Without those that are hopeless."""
+    """The candidates in two groups: the FINALISTS that are best by a rough estimate, then the others. Candidates that
+    clearly may not start are left out."""
     if len(ways) <= FINALISTS:
         return [ways]
     rough = _assessed(inputs, base, ways, ESTIMATE_SWEEPS)
@@ -137,9 +144,11 @@ def _assessed(inputs: PlacementInput, base: _Background, way: Whole, sweeps: int
 
 
 def _corrections(inputs: PlacementInput, way: Whole) -> Floats:
-    """Log-corrections of those that run and of each candidate beside them, float64 [k, n + 1]. They are means over
-    neighbours, so a kind of which nothing is known would dilute what is: whoever comes would seem to speed up those
-    whom the others slow, and far too many would start. Nobody's correction rises by another neighbour."""
+    """Log corrections of the running jobs and of each candidate beside them, float64 [k, n + 1].
+
+    A correction is a mean over neighbours, so a neighbour of an unknown kind (correction 0) would dilute the known
+    ones: each further job would seem to speed up jobs that others slow, and far too many jobs would start. Therefore
+    the correction of a job never rises when a neighbour is added."""
     running = [one.demand.kind for one in inputs.running if not one.is_paused]
     if not running or not inputs.corrections.pairs:
         return np.zeros((len(way), len(running) + 1))
@@ -148,7 +157,7 @@ def _corrections(inputs: PlacementInput, way: Whole) -> Floats:
     among = table(inputs.corrections, running, running)
     among_sum = among.sum(axis=1) - among.diagonal()
     beside = table(inputs.corrections, running, kinds)[:, kind].T
-    # each has n neighbours: the others that run, and the newcomer; the newcomer has those that run
+    # each running job has n neighbours: the other running jobs and the candidate; the candidate has all running jobs
     others = len(running) - 1
     own = (among_sum + beside) / len(running)
     own = np.minimum(own, among_sum / others) if others else own
@@ -157,8 +166,9 @@ def _corrections(inputs: PlacementInput, way: Whole) -> Floats:
 
 
 def _held_back(inputs: PlacementInput, way: Whole, own_s: Floats, ends_s: float) -> Bools:
-    """Candidates for which another job is not to wait, bool [k]: one that is to run alone and waits for the host to be
-    empty (unless they end before that), one that is due and came before their batch. own_s: until each would end."""
+    """Candidates that must not start because another job has priority, bool [k]: a job that must run alone waits for
+    the empty host (and the candidate would end later than the running jobs), or a job is due and arrived before the
+    candidate's batch. own_s: float64 [k], seconds until the candidate would end."""
     if not inputs.running:
         return np.zeros(len(way), dtype=np.bool_)
     if inputs.alone is not None:
@@ -167,35 +177,36 @@ def _held_back(inputs: PlacementInput, way: Whole, own_s: Floats, ends_s: float)
 
 
 def _due_until_s(inputs: PlacementInput) -> float:
-    """What arrived later waits for a job that is due."""
+    """Time of arrival after which jobs wait for a job that is due; inf: no job is due."""
     due = inputs.waits & inputs.possible & ~inputs.rests() & (inputs.waited_s >= inputs.settings.patience_s)
     return float(inputs.arrived_s[due].min(initial=np.inf)) + inputs.settings.batch_s
 
 
 def _best(inputs: PlacementInput, look: _Assessment) -> int:
-    """Index within the look: of those nearly as good as the best the job with most left, in the way that suits it."""
+    """Index in the assessment: among the candidates nearly as good as the best, the job with most left, in its best
+    mode and device."""
     score = np.where(look.allowed, look.score, -np.inf)
     near = score >= score.max() - inputs.settings.near_gain
     left_s = np.array([speeds.seconds_left(job) for job in inputs.candidates.jobs])[inputs.candidates.job[look.way]]
-    # the job with most left; of equals the best, then the one that came first
+    # the job with most left; ties by score, then by order of arrival
     order = np.lexsort((look.way, -score, -np.where(near, left_s, -np.inf)))
     own = inputs.candidates.job[look.way] == inputs.candidates.job[look.way[order[0]]]
     return int(np.argmax(np.where(own, score, -np.inf)))
 
 
-# --- in words ---------------------------------------------------------------------------------------------------------
+# --- sentences --------------------------------------------------------------------------------------------------------
 
 
 def _reason(inputs: PlacementInput, base: _Background, look: _Assessment, at: int) -> str:
     gain = look.gain[at]
     worth = f"total speed of the host {base.worth:.2f} -> {base.worth + gain:.2f} ({_signed(gain)}) of one job alone"
     if not inputs.running:
-        return f"nothing runs; {worth}"
+        return f"no job runs; {worth}"
     others = int(look.allowed.sum()) - 1
     beaten = f"; best of {others + 1} candidates" if others else ""
     return (
         f"{worth}{beaten}; beside {len(inputs.running)} others it is expected to run at {look.own[at]:.2f} of its "
-        f"speed alone, the slowest job ({_whose(inputs, look, at)}) at {look.slowest[at]:.2f}"
+        f"speed alone, and the slowest job ({_whose(inputs, look, at)}) at {look.slowest[at]:.2f}"
     )
 
 
@@ -206,7 +217,7 @@ def _whose(inputs: PlacementInput, look: _Assessment, at: int) -> str:
 
 
 def why_not(inputs: PlacementInput) -> dict[str, str]:
-    """Of each waiting job that has memory, why no way to start it is taken, in words; by name."""
+    """Returns job -> reason for which it does not start, for each waiting job for which enough memory is free."""
     ways = np.flatnonzero(inputs.open())
     if not len(ways):
         return {}
@@ -214,7 +225,7 @@ def why_not(inputs: PlacementInput) -> dict[str, str]:
     reasons = {}
     for job in np.unique(inputs.candidates.job[ways]).tolist():
         own = np.flatnonzero(inputs.candidates.job[ways] == job)
-        # the way that is stopped last: the fewest hindrances, then the best
+        # the candidate that is nearest to a start: the fewest reasons against it, then the highest score
         at = int(own[np.lexsort((-look.score[own], look.hindered[own].sum(axis=1)))[0]])
         reasons[inputs.candidates.jobs[job].job] = _hindrance(inputs, look, at)
     return reasons
@@ -223,20 +234,21 @@ def why_not(inputs: PlacementInput) -> dict[str, str]:
 def _hindrance(inputs: PlacementInput, look: _Assessment, at: int) -> str:
     held, outlasting, slow, gain = look.hindered[at].tolist()
     if held and inputs.alone is not None:
-        return f"{inputs.candidates.jobs[inputs.alone].job} is to run alone and waits for the host to be empty"
+        return f"{inputs.candidates.jobs[inputs.alone].job} must run alone and waits until the host is empty"
     if held:
-        return f"jobs that came {inputs.settings.batch_s:.0f} s or more before it have waited for long and are first"
+        return f"jobs that arrived at least {inputs.settings.batch_s:.0f} s earlier have waited long and start first"
     if outlasting:
-        return "on the CPU it would end after all others, and its GPU is not free"
+        return "on the CPU it would end after all other jobs, and no GPU is free for it"
     if slow:
         wanted = inputs.settings.least_speed
-        return f"{_whose(inputs, look, at)} would run at {look.slowest[at]:.2f} of its speed, {wanted:.2f} is the least"
+        slowest = f"{_whose(inputs, look, at)} would run at {look.slowest[at]:.2f} of its speed alone"
+        return f"{slowest}; at least {wanted:.2f} is required"
     if gain:
         least = inputs.settings.least_gain
-        return f"would add {_signed(look.gain[at])} to the total speed of the host; at least {least:.2f} is wanted"
+        return f"would add {_signed(look.gain[at])} to the total speed of the host; at least {least:.2f} is required"
     return f"may start: it would add {_signed(look.gain[at])} to the total speed of the host"
 
 
 def _signed(gain: float) -> str:
-    """No "-0.00" for what is rounding."""
+    """A gain with its sign and two digits, never "-0.00"."""
     return f"{round(float(gain), 2) + 0.0:+.2f}"

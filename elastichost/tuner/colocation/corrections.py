@@ -1,14 +1,19 @@
-"""What measured speeds teach of pairs of kinds that the demand rows do not say: caches, stalls, locks. Pure.
+"""Learns corrections of predicted speeds for pairs of kinds: effects of caches, stalls and locks. Pure.
 
-    log(measured / predicted) of job j = mean over its neighbours k of theta[kind j, kind k]
+Demand rows do not contain these effects. The correction of a job is
 
-The mean and not the sum: what is learnt beside one neighbour must not be multiplied by ten where there are ten, whose
-larger demand the speeds have already. theta is symmetric (one number per unordered pair), fitted by ridge regression:
+    log(measured / predicted speed) of job j = mean over its neighbours k of theta[kind j, kind k]
 
-    theta = (X' W X + ridge I)^-1 X' W y,    X[i, pair]: share of the neighbours of window i that make this pair
+It is a mean and not a sum, because the predicted speeds already contain the larger demand of more neighbours; the
+correction learned beside one neighbour must not be multiplied by ten for ten of them. theta is symmetric (one number
+per unordered pair) and fitted by ridge regression,
 
-so without evidence it is 0, and with a few windows close to it. Weights W halve every ten minutes: jobs change, and
-what was true of their warm-up is forgotten. Each theta lies within factors of 0.25 and 1.5, each y within 0.25 and 4.
+    theta = (X' W X + RIDGE I)^-1 X' W y
+
+X[i, pair]: share of the neighbours of window i that form this pair with its job. y[i]: log(measured / predicted) of
+window i, limited to factors of 0.25 and 4. W: diagonal weights that halve every HALF_LIFE_S, because jobs change (for
+example after their warm-up). Without windows theta is 0, with few windows it is close to 0. Each theta is limited to
+factors of 0.25 and 1.5.
 """
 
 from __future__ import annotations
@@ -33,7 +38,7 @@ __all__ = [
 ]
 
 Floats = npt.NDArray[np.float64]
-RIDGE = 8.0  # windows that say 0: those of one job are alike, and few of them are one fact
+RIDGE = 8.0  # weight of the prior theta = 0, in windows; windows of one job are correlated, so few of them prove little
 HALF_LIFE_S = 600.0
 MOST_SAMPLES = 512
 LEAST_LOG, MOST_LOG = math.log(0.25), math.log(1.5)
@@ -41,7 +46,8 @@ MOST_RATIO_LOG = math.log(4.0)
 
 
 class SpeedSample(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One window of a job beside others. log_ratio: log(measured / predicted), predicted without corrections."""
+    """One window of a job beside others. neighbours: their kinds. log_ratio: log(measured / predicted speed), predicted
+    without corrections. at_s: time of the window."""
 
     kind: str
     neighbours: tuple[str, ...]
@@ -50,13 +56,13 @@ class SpeedSample(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class SpeedSamples(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The newest last, at most 512."""
+    """The newest MOST_SAMPLES windows, newest last."""
 
     seen: tuple[SpeedSample, ...] = ()
 
 
 class PairCorrection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """theta of an unordered pair: first <= second."""
+    """theta of an unordered pair of kinds, first <= second."""
 
     first: str
     second: str
@@ -64,7 +70,7 @@ class PairCorrection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Corrections(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Pairs that are not in it have 0."""
+    """The theta of all learned pairs; other pairs have 0."""
 
     pairs: tuple[PairCorrection, ...] = ()
 
@@ -74,13 +80,13 @@ class Corrections(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def learnt(encounters: SpeedSamples, new: Sequence[SpeedSample]) -> SpeedSamples:
-    """With more windows. Those of jobs that were alone, and speeds of nothing, teach nothing."""
+    """Adds windows. Windows of a job that ran alone, and windows without a finite ratio, are ignored."""
     useful = tuple(one for one in new if one.neighbours and math.isfinite(one.log_ratio))
     return SpeedSamples((*encounters.seen, *useful)[-MOST_SAMPLES:])
 
 
 def fitted(encounters: SpeedSamples, now_s: float) -> Corrections:
-    """The corrections that the windows say, as of now."""
+    """Fits the corrections to the windows, with their weights at now_s."""
     seen = encounters.seen
     pairs = sorted({_pair(one.kind, other) for one in seen for other in one.neighbours})
     if not pairs:
@@ -103,7 +109,7 @@ def _pair(one: str, other: str) -> tuple[str, str]:
 
 
 def table(corrections: Corrections, rows: Sequence[str], columns: Sequence[str]) -> Floats:
-    """theta of each kind in `rows` with each in `columns`, float64 [n, m]."""
+    """theta of each kind in `rows` with each kind in `columns`, float64 [n, m]."""
     if not corrections.pairs:
         return np.zeros((len(rows), len(columns)))
     known = {(pair.first, pair.second): pair.log_correction for pair in corrections.pairs}
@@ -115,7 +121,8 @@ def table(corrections: Corrections, rows: Sequence[str], columns: Sequence[str])
 
 
 def log_corrections(corrections: Corrections, kinds: Sequence[str]) -> Floats:
-    """Of each of n jobs that compute beside each other, by their kinds: float64 [n]; 0 for one alone."""
+    """The log correction of each of n jobs that compute together, by their kinds; float64 [n]. It is 0 for a single
+    job."""
     if len(kinds) < 2 or not corrections.pairs:
         return np.zeros(len(kinds))
     pairs = table(corrections, kinds, kinds)

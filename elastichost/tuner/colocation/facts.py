@@ -1,7 +1,8 @@
-"""What co-location speaks of: resources, jobs' modes and their demands, what runs where, what the host has. Pure.
+"""The common values of co-location: resources, modes of jobs and their demands, placements, the host. Pure.
 
-A demand row says which share of each resource a mode takes while the job runs alone: D[j, r] in [0, 1], 1 for all of
-it. A resource is the host's (cores, memory bandwidth, input) or a GPU's; a mode on the CPU has zeros for the latter.
+A demand row contains the share of each resource that a mode uses while the job runs alone: D[j, r] in [0, 1], 1 for all
+of it. Resources belong to the host (cores, memory bandwidth, input) or to a GPU; a mode on the CPU has zeros for those
+of the GPU.
 """
 
 from __future__ import annotations
@@ -34,10 +35,11 @@ PolicyName = Literal["complementary", "rmixer_type", "fifo", "random", "exclusiv
 
 
 class Mode(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One way to run a job: so many processes, on the CPU or with a GPU.
+    """One way to run a job: a number of processes and threads, on the CPU or with a GPU.
 
-    samples_per_s: alone on the host. demand: float [len(RESOURCES)], shares of the host's and of one GPU's resources
-    that it takes then. memory_bytes: peak of all its processes, rows and copies; gpu_memory_bytes: peak on its GPU."""
+    samples_per_s: speed alone on the host. demand: float [len(RESOURCES)], shares of the resources of the host and of
+    one GPU that it uses then. memory_bytes: peak of all its processes, rows and copies. gpu_memory_bytes: peak on its
+    GPU; 0: a mode on the CPU."""
 
     workers: int
     servers: int
@@ -53,15 +55,17 @@ class Mode(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def cores(self) -> int:
-        """Threads that compute."""
+        """The number of computing threads."""
         return self.workers * self.worker_cores
 
 
 class JobDemand(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A job as the dispatcher sees it. kind: its class for feedback and for RMixer's rule, such as "input",
-    "embedding", "dense". arrived_s: when it was submitted, for aging. is_measured: its demands are its own, not its
-    kind's. weight: twice as much counts as two such jobs. exclusive: it ran out of memory beside others and runs alone
-    this time. not_before_s: it was evicted and rests until then, unless nothing else runs."""
+    """A job for dispatching.
+
+    kind: its class, used by feedback and by RMixer's rule: "input", "embedding", "dense" or "balanced". arrived_s: time
+    of its submission. is_measured: its demands were measured; False: they are those assumed for its kind. weight: a job
+    with weight 2 counts like two jobs with weight 1. exclusive: it ran out of memory beside others, and must run alone
+    this time. not_before_s: it was evicted, and does not start before this time unless no other job runs."""
 
     job: str
     kind: str
@@ -75,20 +79,20 @@ class JobDemand(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def fastest(self) -> float:
-        """Samples/s of its fastest mode alone on the host."""
+        """Samples/s of its fastest mode, alone on the host."""
         return max(mode.samples_per_s for mode in self.modes)
 
 
 class Placement(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """mode: index among the job's modes; device: index among the host's GPUs, or CPU."""
+    """Where a job runs. mode: index among its modes. device: index among the GPUs of the host, or CPU."""
 
     mode: int
     device: int = CPU
 
 
 class PlacedJob(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A job that runs, or is about to. charged_bytes, charged_gpu_bytes: what the ledger holds for it. is_paused: it
-    keeps its memory and computes nothing."""
+    """A job that runs or is being started. charged_bytes, charged_gpu_bytes: its charges in the ledger. since_s: time
+    of its start. is_paused: it keeps its memory and computes nothing."""
 
     demand: JobDemand
     placement: Placement
@@ -103,14 +107,14 @@ class PlacedJob(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class GpuCapacity(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One GPU as CUDA numbers it, and the memory that jobs may have of it."""
+    """One GPU by its CUDA index, and the bytes of its memory that jobs may use."""
 
     index: int
     memory_bytes: int
 
 
 class HostCapacity(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What all jobs together may have."""
+    """The cores, memory and GPUs that all jobs together may use."""
 
     cores: int
     memory_bytes: int
@@ -118,8 +122,8 @@ class HostCapacity(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Start(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A job that is to start now: how and where, what it is charged, and why, in words. speeds: predicted speed of each
-    job that then runs, as a share of what it would have alone in its mode, by name."""
+    """A decision to start a job: its placement, its charges, and the reason. speeds: job -> predicted speed of each job
+    that then runs, as a share of its speed alone in its mode."""
 
     job: str
     placement: Placement

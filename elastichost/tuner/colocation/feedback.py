@@ -1,26 +1,34 @@
-"""Jobs that starve beside others, or that memory is short for: who is shrunk, slowed, paused, evicted, and when it gets
-that back. Pure: a state and what was measured give the next state and actions.
+"""Reacts to jobs that starve beside others and to a shortage of memory: shrinks, slows, pauses or evicts jobs, and
+reverses that later. Pure: a state and measurements give the next state and actions.
 
     crowded:            shrink -> lower the weight         and back: raise the weight -> grow             (`stages`)
     short of memory:    shrink -> pause -> evict           and back: resume -> grow
 
-Crowded: three windows in a row some job had less than a quarter of what it has alone, and less than 0.7 of what was
-predicted, while others computed. A prediction that was merely wrong hurts nobody: `corrections` learn from it. The rung
-down is taken by whoever takes more of the cores than expected, else by the newest that came after the one that starves
-(of those on the same GPU, if there are others): before it came it was well, and its going back undoes the last
-decision. It is not taken by who starves: that would send away, one after another, those whom one bad neighbour slows.
-Nobody stands still for another's speed: the cores would do less, and what waits for a GPU or a cache gains little.
+Rules:
+- *Crowded*: in three consecutive windows a job has less than 0.25 of its speed alone and less than 0.7 of the predicted
+  speed, while other jobs compute. (If only the prediction was wrong, no job is harmed; `corrections` learns from it.)
+  One job goes a stage down: the job that uses most cores beyond its expectation (above 1.3 times). Otherwise it is the
+  newest job that started after the starving one, preferably one on the same device: the starving job ran well before
+  that start, so this undoes the last decision. A starving job never goes down, because otherwise all jobs that one bad
+  neighbour slows would go down one after another. No job is paused for the speed of others: the cores would do less
+  work, and a job that waits for a GPU or a cache gains little.
+- *Short of memory*: more than 95 % of the memory of the host or of a GPU is in use. The job that exceeds its charge
+  most goes a stage down, otherwise the newest. The stage "lowered" is skipped, because a lower weight frees no memory.
+  Above 98 % the job is paused at once without waiting, and evicted if that does not suffice. The last job that computes
+  never goes down, because no other job would gain.
+- *Back*: a stage up requires five consecutive good windows: all jobs have at least 0.85 of the predicted speed or 0.35
+  of their speed alone. The number doubles with each earlier return of the job (at most 16 times). Except for the
+  weight, less than 85 % of the memory must be in use. If fewer jobs compute than after the step down, the weight is
+  raised at once and other stages need two good windows. If no other job computes, no good window is needed, and a
+  paused job resumes for any use of memory.
+- After a step there is no other step for 15 s (for memory: 5 s). A job that was paused for 120 s is evicted, at most
+  twice: it gives its memory back and waits in the queue.
 
-Short of memory: more than 95 % of the host's or a GPU's is in use. Then whoever exceeds its charge most goes down, else
-the newest. Weight frees no memory, so that rung is left out; above 98 % nothing is waited for: it is paused at once,
-and if that does not suffice evicted. The last that computes is left alone: nobody would gain by its standing still.
-
-Hysteresis: after a step nothing happens for 15 s (short of memory: 5 s); a rung up needs five windows in a row in which
-all had 0.85 of what was predicted, or 0.35 of what they have alone, twice as many after each time it went up before (at
-most 16 times), and, but for the weight, memory below 85 %. When fewer compute than when the step was taken, the weight
-is back at once, and for the other rungs two windows suffice; when nothing else computes, none, and who stands still
-then goes on whatever memory is in use. Who was paused for two minutes is evicted, at most twice: it gives its memory
-back and waits in the queue.
+Theory of operation. The caller calls `advance` with one window of each job that holds memory, every few seconds, and
+with the memory pressure. `advance` counts bad windows per job and good windows of the host, and then tries three steps
+in this order: for memory, for speed, and up. It returns at most one action; the caller carries it out. The state is an
+immutable value. Jobs without a window are forgotten, except evicted ones: their count of evictions is kept until they
+are started again.
 """
 
 from __future__ import annotations
@@ -37,7 +45,7 @@ from elastichost.tuner.colocation.stages import ActionKind, Stage, StageEvent, n
 __all__ = ["Action", "FeedbackState", "JobFeedback", "Pressure", "Window", "advance", "speed_samples"]
 
 BAD_OF_PREDICTED = 0.7
-BAD_ALONE = 0.25  # below `Settings.least_speed`, with which a job may start, so that it is not bad as it begins
+BAD_ALONE = 0.25  # below `ColocationSettings.least_speed`, with which a job may start, so that no job starts as bad
 BAD_WINDOWS = 3
 GOOD_OF_PREDICTED, GOOD_ALONE = 0.85, 0.35
 CALM_WINDOWS = 5
@@ -45,18 +53,19 @@ CALM_WINDOWS_FEWER = 2
 MOST_DOUBLINGS = 4
 SETTLE_S, SETTLE_MEMORY_S = 15.0, 5.0
 MEMORY_HIGH, MEMORY_CRITICAL, MEMORY_LOW = 0.95, 0.98, 0.85
-GREEDY = 1.3  # times its expected use of the cores
+GREEDY = 1.3  # least ratio of used to expected cores of a job that goes down before the newest
 LONGEST_PAUSE_S = 120.0
 MOST_EVICTIONS = 2
-MOST_REMEMBERED = 256  # jobs that were evicted and have not come back
+MOST_REMEMBERED = 256  # evicted jobs that are remembered until they are started again
 
 
 class Window(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One job that holds memory, in the newest window of a few seconds.
+    """The measurements of one job that holds memory, over a window of a few seconds.
 
-    speed: share of its speed alone in its mode; None: nothing to be judged by (paused, warming up, at a checkpoint).
-    predicted: the same as the model has it, without corrections. since_s: when it was started. use_ratio: cores that it
-    used over what was expected at its speed. over_bytes, over_gpu_bytes: by which it exceeds its charge."""
+    speed: share of its speed alone in its mode; None: not measured (it is paused, warms up or makes a checkpoint).
+    predicted: the predicted share, without corrections. since_s: time of its start. can_shrink: it has more than the
+    least number of workers. use_ratio: used cores / cores expected at its speed. over_bytes, over_gpu_bytes: bytes
+    beyond its charge."""
 
     job: str
     kind: str
@@ -71,14 +80,14 @@ class Window(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Pressure(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Share of what jobs may have that is in use: of the host's memory, and of each GPU's."""
+    """The used share of the memory that jobs may have, on the host and on each GPU."""
 
     memory: float = 0.0
     gpus: tuple[float, ...] = ()
 
 
 class Action(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """To be done to one job. resume: it computes again, at its own weight."""
+    """An action for one job. The kind "resume": it computes again, with its own weight."""
 
     job: str
     kind: ActionKind
@@ -86,8 +95,9 @@ class Action(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class JobFeedback(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One job. bad: windows in a row; was_shrunk: it has fewer workers now; changed_s: last step; beside: jobs that
-    computed after its last step down; returns: rungs that it went up, ever; evictions: ever."""
+    """The state of one job. bad: number of consecutive bad windows. was_shrunk: it has fewer workers now. changed_s:
+    time of its last step. beside: number of jobs that computed after its last step down. returns: number of stages that
+    it went up. evictions: number of its evictions."""
 
     job: str
     stage: Stage = Stage.RUNNING
@@ -100,7 +110,8 @@ class JobFeedback(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class FeedbackState(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """calm: windows in a row in which all were well; acted_s: the last step of anyone."""
+    """The state of all jobs. calm: number of consecutive windows in which all jobs were good. acted_s: time of the last
+    step of any job."""
 
     jobs: tuple[JobFeedback, ...] = ()
     calm: int = 0
@@ -113,8 +124,8 @@ class FeedbackState(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 def advance(
     state: FeedbackState, windows: Sequence[Window], pressure: Pressure, now_s: float
 ) -> tuple[FeedbackState, tuple[Action, ...]]:
-    """Folds one window of every job that holds memory, and says what is to be done: one action at most. Jobs that are
-    not in `windows` are gone; those that were evicted are remembered until they come back."""
+    """Folds one window of each job that holds memory, and returns the new state and at most one action. Jobs without a
+    window have ended; evicted ones are remembered until they are started again."""
     state = _folded(state, windows, now_s)
     for step in (_for_memory, _for_speed, _for_room):
         found = step(state, windows, pressure, now_s)
@@ -128,8 +139,8 @@ _Step = tuple[str, StageEvent, str]
 
 
 def speed_samples(state: FeedbackState, windows: Sequence[Window], now_s: float) -> tuple[SpeedSample, ...]:
-    """What these windows teach of pairs of kinds (`corrections.learnt`): of each job that was measured, beside all
-    others that compute."""
+    """Returns the samples for `corrections.learnt`: one for each measured job, with the kinds of all other computing
+    jobs as neighbours."""
     computing = [one for one in windows if not _is_still(state.of(one.job))]
     found = []
     for one in computing:
@@ -146,7 +157,7 @@ def _folded(state: FeedbackState, windows: Sequence[Window], now_s: float) -> Fe
     for window in windows:
         one = known.get(window.job) or JobFeedback(window.job, changed_s=now_s)
         if window.speed is not None and not _is_still(one):
-            # alone it has what it has: nobody is to blame; nor for the speed of one that was told to give way
+            # a job that runs alone is never bad, nor is a job with a lowered weight
             is_bad = not is_alone and one.stage is not Stage.LOWERED and _is_bad(window.speed, window)
             one = msgspec.structs.replace(one, bad=one.bad + 1 if is_bad else 0)
             is_good = window.speed >= min(GOOD_ALONE, GOOD_OF_PREDICTED * window.predicted)
@@ -154,13 +165,14 @@ def _folded(state: FeedbackState, windows: Sequence[Window], now_s: float) -> Fe
         jobs.append(one)
     here = {window.job for window in windows}
     gone = [one for one in state.jobs if one.stage is Stage.EVICTED and one.job not in here]
-    # where nobody was measured it was neither calm nor bad
+    # without any measured job the window counts neither as good nor as bad
     calm = (state.calm + 1 if all(are_good) else 0) if are_good else state.calm
     return FeedbackState((*gone[-MOST_REMEMBERED:], *jobs), calm, state.acted_s)
 
 
 def _returned(one: JobFeedback, windows: Sequence[Window], now_s: float) -> JobFeedback:
-    """A job that was evicted is back when it was started after that; until then it is on its way out."""
+    """The state of a job in this window. An evicted job runs again if it was started after its eviction; before that it
+    is still ending."""
     is_back = any(window.job == one.job and window.since_s > one.changed_s for window in windows)
     if one.stage is not Stage.EVICTED or not is_back:
         return one
@@ -173,7 +185,8 @@ def _is_still(one: JobFeedback | None) -> bool:
 
 
 def _is_bad(speed: float, window: Window) -> bool:
-    """A job that was let in although it would be slow, because it had waited for long, is not bad for that."""
+    """Whether a window is bad. A job that was started with a low predicted speed, because it had waited long, is not
+    bad as long as it is near the prediction."""
     return speed < min(BAD_ALONE, BAD_OF_PREDICTED * window.predicted)
 
 
@@ -185,10 +198,11 @@ def _stages(state: FeedbackState) -> dict[str, JobFeedback]:
     return {one.job: one for one in state.jobs}
 
 
-# --- down -------------------------------------------------------------------------------------------------------------
+# --- steps down -------------------------------------------------------------------------------------------------------
 
 
 def _for_memory(state: FeedbackState, windows: Sequence[Window], pressure: Pressure, now_s: float) -> _Step | None:
+    """The step down if memory is short; None: no step."""
     shares = [("memory", pressure.memory, CPU), *((f"memory of GPU {at}", p, at) for at, p in enumerate(pressure.gpus))]
     what, share, device = max(shares, key=lambda one: one[1])
     is_critical = share > MEMORY_CRITICAL
@@ -207,13 +221,14 @@ def _for_memory(state: FeedbackState, windows: Sequence[Window], pressure: Press
         event = StageEvent.CRITICAL
     else:
         event = StageEvent.MEMORY if target.can_shrink else StageEvent.MEMORY_LEAST
-    whose = f"it exceeds its charge by {over / 1e6:,.0f} MB" if over else "it is the newest"
-    return target.job, event, f"{share:.0%} of the {what} is in use ({MEMORY_HIGH:.0%} may be); {whose}"
+    name = target.job
+    whose = f"{name} exceeds its charge by {over / 1e6:,.0f} MB" if over else f"{name} is the newest job"
+    return target.job, event, f"{share:.0%} of the {what} is in use (limit {MEMORY_HIGH:.0%}); {whose}"
 
 
 def _may_go_down(state: FeedbackState, concerned: list[Window], windows: Sequence[Window]) -> list[Window]:
-    """Not who is on its way out. While somebody is, nobody else is evicted: its memory is coming. Not the last that
-    computes."""
+    """The jobs that may go a stage down. Not evicted jobs that have not ended; while there is one, no paused job is
+    evicted, because memory will be freed. Not the last job that computes."""
     stages = _stages(state)
     is_leaving = any(stages[one.job].stage is Stage.EVICTED for one in windows)
     computing = sum(not _is_still(stages[one.job]) for one in windows)
@@ -229,6 +244,7 @@ def _may_go_down(state: FeedbackState, concerned: list[Window], windows: Sequenc
 
 
 def _for_speed(state: FeedbackState, windows: Sequence[Window], pressure: Pressure, now_s: float) -> _Step | None:
+    """The step down if a job starves; None: no step."""
     stages = _stages(state)
     victims = [one for one in windows if stages[one.job].bad >= BAD_WINDOWS]
     computing = [one for one in windows if not _is_still(stages[one.job])]
@@ -240,23 +256,24 @@ def _for_speed(state: FeedbackState, windows: Sequence[Window], pressure: Pressu
     newer = [one for one in may if one.since_s > worst.since_s]
     if greedy:
         target = max(greedy, key=lambda one: (one.use_ratio, one.since_s))
-        whose = f"it takes {target.use_ratio:.1f} times the cores that were expected"
+        whose = f"{target.job} uses {target.use_ratio:.1f} times the expected cores"
     elif newer:
         beside = [one for one in newer if one.device == worst.device]
         target = max(beside or newer, key=lambda one: one.since_s)
-        whose = "it is the newest"
+        whose = f"{target.job} is the newest job"
     else:
         return None
-    why = f"{worst.job} has {worst.speed or 0.0:.2f} of its speed alone after {BAD_WINDOWS} such windows, "
-    why += f"{worst.predicted:.2f} was predicted; {whose}"
+    why = f"{worst.job} has {worst.speed or 0.0:.2f} of its speed alone ({worst.predicted:.2f} was predicted), "
+    why += f"after {BAD_WINDOWS} bad windows in a row; {whose}"
     return target.job, StageEvent.CROWDED if target.can_shrink else StageEvent.CROWDED_LEAST, why
 
 
-# --- up ---------------------------------------------------------------------------------------------------------------
+# --- steps up ---------------------------------------------------------------------------------------------------------
 
 
 def _for_room(state: FeedbackState, windows: Sequence[Window], pressure: Pressure, now_s: float) -> _Step | None:
-    """The job farthest down first, of these the one that was started first; one that finds no room holds up nobody."""
+    """The step up; None: no step. The job that is farthest down comes first, of several the one that was started first.
+    If it may not go up, the next job is tried."""
     stages, rungs = _stages(state), list(Stage)
     down = [one for one in windows if stages[one.job].stage not in (Stage.RUNNING, Stage.EVICTED)]
     down.sort(key=lambda one: (-rungs.index(stages[one.job].stage), one.since_s))
@@ -278,25 +295,27 @@ def _for_room(state: FeedbackState, windows: Sequence[Window], pressure: Pressur
 
 
 def _room_for(state: FeedbackState, one: JobFeedback, computing: int, share: float, now_s: float) -> str | None:
-    """Why it goes up, in words; None: it does not. computing: jobs; share: of the memory, that is in use."""
+    """The reason for which a job goes up; None: it does not. computing: number of computing jobs. share: used share of
+    the memory."""
     is_still, is_weight = _is_still(one), one.stage is Stage.LOWERED
     is_only, are_fewer = computing == (not is_still), computing < one.beside
-    # weight takes no memory; and what stands still has its own already
+    # a higher weight needs no memory, and a paused job holds its memory already
     if share >= MEMORY_LOW and not is_weight and not (is_only and is_still):
         return None
     if is_only:
-        return "nothing else computes"
+        return "no other job computes"
     has_settled = _has_settled(state, SETTLE_S, now_s)
     if are_fewer and (is_weight or (has_settled and state.calm >= CALM_WINDOWS_FEWER)):
-        return f"{computing} compute, {one.beside} did when it went down"
+        return f"{computing} jobs compute now, {one.beside} when it went down"
     wanted = CALM_WINDOWS * 2 ** min(one.returns, MOST_DOUBLINGS)
-    return f"all were well for {wanted} windows" if has_settled and state.calm >= wanted else None
+    return f"all jobs had good speeds for {wanted} windows" if has_settled and state.calm >= wanted else None
 
 
 def _stuck(one: JobFeedback, now_s: float) -> _Step | None:
+    """The eviction of a job that was paused for LONGEST_PAUSE_S; None: no step."""
     if one.stage is not Stage.PAUSED or now_s - one.changed_s < LONGEST_PAUSE_S or one.evictions >= MOST_EVICTIONS:
         return None
-    return one.job, StageEvent.STUCK, f"it was paused for {now_s - one.changed_s:.0f} s and no room came"
+    return one.job, StageEvent.STUCK, f"it was paused for {now_s - one.changed_s:.0f} s, and memory is still short"
 
 
 def _stepped(
@@ -315,7 +334,7 @@ def _stepped(
         returns=one.returns + is_up,
         evictions=one.evictions + (kind == "evict"),
     )
-    # what was counted was counted under other conditions
+    # all counts restart, because they were made under other conditions
     jobs = tuple(msgspec.structs.replace(moved if each.job == job else each, bad=0) for each in state.jobs)
     actions = () if kind is None else (Action(job, kind, f"{kind} {job}: {why}"),)
     return FeedbackState(jobs, 0, now_s), actions

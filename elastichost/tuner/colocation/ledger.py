@@ -1,19 +1,29 @@
-"""Peak memory of all jobs on a host: what each is charged, what is free, what is refused. Pure: a ledger in, one out.
+"""The ledger of peak memory of all jobs on a host: charges, free memory, refusals. Pure: each function takes a ledger
+and returns a new one.
 
-    charge = estimate * margin,   margin = max(1.2, q95 of observed / predicted of jobs of its kind)
+Rules:
+- The sum of the charges of admitted jobs does not exceed the memory of the host, nor of any GPU, when a job is admitted
+  (`admit`; except for policies that count jobs instead of bytes).
+- A job is charged its estimated peak from its start, and not its present use: its tables fill and its first checkpoint
+  comes later, and memory that other jobs got meanwhile cannot be taken back.
 
-A job is charged its peak from the start, not its use: tables fill, the first checkpoint comes, and what was given away
-meanwhile cannot be taken back. While it runs the charge follows what is observed:
+      charge = estimate * margin,   margin = max(1.2, 95 % quantile of observed / estimated peak of jobs of its kind)
 
-    before its peak   max(charge at admission, 1.1 * observed peak)
-    past its peak     1.1 * observed peak
+- While a job runs, its charge follows the observed peak, and is never below it:
 
-so it never falls below an observed peak, and what an estimate had too much is given to others only once the job has
-been through all that makes it grow: `is_past_peak`, which the caller says (its tables at their horizon, a checkpoint
-and an evaluation done). A charge that grows beyond the room is not refused, it is a fact: `over_bytes`, which is
-pressure for `feedback`.
+      before its peak   max(charge at admission, 1.1 * observed peak)
+      past its peak     1.1 * observed peak
 
-A job alone on the host needs no margin: it is let in if its estimate fits, and charged no more than there is.
+  So the surplus of an estimate is given to others only after the job has passed everything that makes it grow. The
+  caller decides that (`is_past_peak`: its tables have reached their horizon, a checkpoint and an evaluation are done).
+- A charge that grows beyond the memory is not refused, because the memory is already in use. It shows as `over_bytes`,
+  which is pressure for `feedback`.
+- A job alone on the host needs no margin: it is admitted if its estimate fits, and its charge is at most all memory.
+
+Theory of operation. `admit` adds a job, `observe` records its observed peak, `grown` raises the charge after a job got
+more workers, and `release` removes it. A job that ended by itself adds the ratio of its observed to its estimated peak
+to `Margins`, from which later margins follow. `after_oom` and `after_eviction` return the job with raised estimates for
+its next start. The ledger is an immutable value and is not stored; the caller starts with an empty one.
 """
 
 from __future__ import annotations
@@ -47,17 +57,17 @@ __all__ = [
 ]
 
 LEAST_MARGIN = 1.2
-MOST_MARGIN = 3.0  # one job that lied must not shut out all others of its kind
+MOST_MARGIN = 3.0  # one job with a very wrong estimate must not exclude all other jobs of its kind
 QUANTILE = 0.95
-LEAST_OBSERVED = 5  # ratios that a quantile is taken of
-MOST_OBSERVED = 400
-HEADROOM = 1.1  # over an observed peak: allocators keep what they had, and peaks of a second pass are not the same
-OOM_ESTIMATE = 1.5
-OOM_PEAK = 1.2
+LEAST_OBSERVED = 5  # least number of ratios for a quantile
+MOST_OBSERVED = 400  # number of newest ratios that are kept
+HEADROOM = 1.1  # over an observed peak, because allocators keep freed memory and the peaks of two epochs differ
+OOM_ESTIMATE = 1.5  # factor on an estimate after a job ran out of memory
+OOM_PEAK = 1.2  # factor on the observed peak, for estimates after a job ran out of memory or was evicted
 
 
 class Ratio(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Observed peak over estimate of one job that ended."""
+    """Observed peak / estimate of one job that ended."""
 
     kind: str
     ratio: float
@@ -65,13 +75,14 @@ class Ratio(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Margins(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What earlier jobs teach of estimates; the newest last."""
+    """The ratios of earlier jobs, newest last; margins are their quantiles."""
 
     ratios: tuple[Ratio, ...] = ()
 
 
 class Charge(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What one job holds. admitted: charge at the start; peak: largest use that was observed; the same of its GPU."""
+    """The charge of one job. estimate_bytes: without the margin. admitted_bytes: charge at its start. charged_bytes:
+    present charge. peak_bytes: largest observed use. The `gpu` fields: the same on its GPU."""
 
     job: str
     kind: str
@@ -88,6 +99,8 @@ class Charge(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class HostLedger(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The charges of all jobs on a host, and the margins of estimates."""
+
     host: HostCapacity
     charges: tuple[Charge, ...] = ()
     margins: Margins = Margins()
@@ -102,7 +115,7 @@ class HostLedger(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def over_bytes(self) -> int:
-        """By which observed peaks exceed what there is; 0 as long as estimates hold."""
+        """Bytes by which the charges exceed the memory of the host; 0 as long as estimates are right."""
         return max(0, self.charged_bytes - self.host.memory_bytes)
 
     def charged_gpu_bytes(self, device: int) -> int:
@@ -116,7 +129,7 @@ class HostLedger(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class AdmissionRefusal(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Why a job is not let in. total_bytes: what an empty host has of it."""
+    """Why a job is not admitted. total_bytes: bytes of this resource on an empty host."""
 
     job: str
     resource: Literal["memory", "gpu_memory", "alone"]
@@ -127,10 +140,10 @@ class AdmissionRefusal(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class OvercommitError(ElastichostError):
-    """More memory would be promised than there is; `refusal` says which and how much."""
+    """A start would promise more memory than exists. refusal: which memory, and how much."""
 
     def __init__(self, refusal: AdmissionRefusal) -> None:
-        super().__init__(refusal.reason, hint="wait until a job ends, or give the host more memory")
+        super().__init__(refusal.reason, hint="wait until a job ends, or raise the memory of the host")
         self.refusal = refusal
 
 
@@ -138,8 +151,8 @@ class OvercommitError(ElastichostError):
 
 
 def margin(margins: Margins, kind: str, is_gpu: bool = False) -> float:
-    """By which an estimate is raised: q95 of observed / predicted of the kind, of all kinds where it has fewer than 5,
-    1.2 where those are fewer than 5 too; within 1.2 and 3."""
+    """The factor on an estimate: the 95 % quantile of observed / estimated peaks of the kind, within 1.2 and 3. With
+    fewer than 5 ratios of the kind it is that of all kinds; with fewer than 5 ratios of all kinds it is 1.2."""
     known = [one for one in margins.ratios if one.is_gpu == is_gpu]
     for ratios in ([one.ratio for one in known if one.kind == kind], [one.ratio for one in known]):
         if len(ratios) >= LEAST_OBSERVED:
@@ -148,7 +161,8 @@ def margin(margins: Margins, kind: str, is_gpu: bool = False) -> float:
 
 
 def learnt(margins: Margins, kind: str, estimate_bytes: int, peak_bytes: int, is_gpu: bool = False) -> Margins:
-    """With one more job whose peak is known; the oldest of more than 400 is forgotten."""
+    """Adds the ratio of a job with a known peak; keeps the newest 400. Ratios without an estimate or peak are
+    ignored."""
     if estimate_bytes <= 0 or peak_bytes <= 0:
         return margins
     ratios = (*margins.ratios, Ratio(kind, peak_bytes / estimate_bytes, is_gpu))
@@ -156,12 +170,12 @@ def learnt(margins: Margins, kind: str, estimate_bytes: int, peak_bytes: int, is
 
 
 def charge_of(margins: Margins, kind: str, mode: Mode) -> tuple[int, int]:
-    """(bytes of the host, bytes of a GPU) that a job of this kind is charged for a mode."""
+    """The charge of a job of this kind for a mode: (bytes on the host, bytes on a GPU)."""
     host = round(mode.memory_bytes * margin(margins, kind))
     return host, round(mode.gpu_memory_bytes * margin(margins, kind, is_gpu=True)) if mode.is_gpu else 0
 
 
-# --- a job comes, is watched, goes ------------------------------------------------------------------------------------
+# --- admission, observation, release ----------------------------------------------------------------------------------
 
 
 def _charge(placed: PlacedJob) -> Charge:
@@ -182,7 +196,7 @@ def _charge(placed: PlacedJob) -> Charge:
 def refusal(
     ledger: HostLedger, job: str, device: int, charged_bytes: int, charged_gpu_bytes: int = 0
 ) -> AdmissionRefusal | None:
-    """Why a job with these charges does not fit; None: it fits."""
+    """The refusal of a job with these charges; None: it fits."""
     if charged_bytes > ledger.free_bytes:
         total = ledger.host.memory_bytes
         return _refused(job, "memory", charged_bytes, ledger.free_bytes, total, "memory")
@@ -201,11 +215,11 @@ def _refused(
 
 
 def admit(ledger: HostLedger, placed: PlacedJob, may_overcommit: bool = False) -> HostLedger:
-    """With one more job, by what it is charged. Raises OvercommitError where that does not fit, unless the policy
-    counts jobs and not bytes (may_overcommit); ValueError for a job that is in already."""
+    """Adds a job with its charge. Raises OvercommitError if it does not fit, unless the policy counts jobs instead of
+    bytes (may_overcommit). Raises ValueError for a job that is already in the ledger."""
     charge = _charge(placed)
     if ledger.charge(charge.job) is not None:
-        raise ValueError(f"{charge.job} is in the ledger already")
+        raise ValueError(f"job {charge.job} is already in the ledger")
     refused = refusal(ledger, charge.job, charge.device, charge.charged_bytes, charge.charged_gpu_bytes)
     if refused is not None and not may_overcommit:
         raise OvercommitError(refused)
@@ -215,8 +229,8 @@ def admit(ledger: HostLedger, placed: PlacedJob, may_overcommit: bool = False) -
 def observe(
     ledger: HostLedger, job: str, peak_bytes: int, peak_gpu_bytes: int = 0, is_past_peak: bool = False
 ) -> HostLedger:
-    """With what a job that runs was seen to use at most. It stays past its peak once it was said to be; a peak never
-    falls. Raises KeyError for a job that is not in."""
+    """Records the observed peak of a running job. A peak never falls, and a job that is past its peak stays so. Raises
+    KeyError for a job that is not in the ledger."""
     charge = _known(ledger, job)
     past = charge.is_past_peak or is_past_peak
     peak, peak_gpu = max(charge.peak_bytes, peak_bytes), max(charge.peak_gpu_bytes, peak_gpu_bytes)
@@ -233,8 +247,8 @@ def observe(
 
 
 def grown(ledger: HostLedger, job: str, charged_bytes: int) -> HostLedger:
-    """A job that runs got more workers: it is charged what it would have been with them at its start, if that is more.
-    Raises KeyError for a job that is not in."""
+    """Raises the charge of a running job that got more workers, to the charge that it would have had with them at its
+    start. Raises KeyError for a job that is not in the ledger."""
     charge = _known(ledger, job)
     more = msgspec.structs.replace(
         charge,
@@ -246,7 +260,7 @@ def grown(ledger: HostLedger, job: str, charged_bytes: int) -> HostLedger:
 
 
 def _following(admitted: int, peak: int, is_past_peak: bool) -> int:
-    """What nothing was observed of stays as it was admitted."""
+    """The charge from an observed peak; without an observation it is the charge at admission."""
     if not peak:
         return admitted
     followed = int(np.ceil(peak * HEADROOM))
@@ -254,8 +268,8 @@ def _following(admitted: int, peak: int, is_past_peak: bool) -> int:
 
 
 def release(ledger: HostLedger, job: str, is_complete: bool = False) -> HostLedger:
-    """Without a job. is_complete: it ended by itself, so its peak is known and teaches the margins. Raises KeyError for
-    a job that is not in."""
+    """Removes a job. is_complete: it ended by itself, so its whole peak is known and is added to the margins. Raises
+    KeyError for a job that is not in the ledger."""
     charge = _known(ledger, job)
     margins = ledger.margins
     if is_complete:
@@ -273,24 +287,24 @@ def _known(ledger: HostLedger, job: str) -> Charge:
     return charge
 
 
-# --- out of memory, or sent back --------------------------------------------------------------------------------------
+# --- after running out of memory, after an eviction -------------------------------------------------------------------
 
 
 def after_oom(
     demand: JobDemand, mode: int, peak_bytes: int, host: HostCapacity, where: Literal["host", "gpu"] = "host"
 ) -> JobDemand | AdmissionRefusal:
-    """The job as it waits again: it runs alone, and its estimates are raised, that of the mode it ran in to 1.5 times
-    itself or 1.2 times the peak that was observed, whichever is larger, those of its other modes in proportion.
+    """Returns the job for its next start after it ran out of memory: it must run alone, and its estimates are raised.
 
-    Refused when it was alone already: then there is nothing to give it. An estimate is raised to no more than the host
-    has, for alone it may have all of that."""
+    The estimate of its mode becomes 1.5 times the old one or 1.2 times the observed peak, whichever is larger; those of
+    its other modes are raised in proportion, to at most the memory of the host (or of the largest GPU). Returns a
+    refusal if it ran alone already, because it cannot get more memory."""
     ran = demand.modes[mode]
     estimate = ran.memory_bytes if where == "host" else ran.gpu_memory_bytes
     total = host.memory_bytes if where == "host" else max((gpu.memory_bytes for gpu in host.gpus), default=0)
     if demand.exclusive:
         what = "memory" if where == "host" else "GPU memory"
         seen = f"{demand.job} ran out of {what} at {mb_words(peak_bytes)} MB"
-        reason = f"{seen} though it ran alone; {mb_words(total)} MB are all"
+        reason = f"{seen} although it ran alone; the host has {mb_words(total)} MB in total"
         return AdmissionRefusal(demand.job, "alone", peak_bytes, total, total, reason)
     factor = max(OOM_ESTIMATE, OOM_PEAK * peak_bytes / max(1, estimate))
     modes = tuple(_raised(one, factor, total, where) for one in demand.modes)
@@ -300,8 +314,8 @@ def after_oom(
 def after_eviction(
     demand: JobDemand, mode: int, peak_bytes: int, peak_gpu_bytes: int, host: HostCapacity, not_before_s: float
 ) -> JobDemand:
-    """The job as it waits again after it was evicted: it rests until then, and estimates that its observed peaks
-    exceeded are raised to 1.2 times these, in proportion for its other modes. Not alone: it did no more than grow."""
+    """Returns the job for its next start after an eviction: it rests until not_before_s. Estimates below its observed
+    peaks are raised to 1.2 times the peaks, those of its other modes in proportion. It need not run alone."""
     ran, modes = demand.modes[mode], demand.modes
     gpu_total = max((gpu.memory_bytes for gpu in host.gpus), default=0)
     if peak_bytes > ran.memory_bytes > 0:
@@ -322,5 +336,5 @@ def _raised(mode: Mode, factor: float, total: int, where: Literal["host", "gpu"]
 
 
 def mb_words(size_bytes: float) -> str:
-    """1 234 567 890 -> "1,235": megabytes, as reasons have them."""
+    """Megabytes for sentences: 1 234 567 890 -> "1,235"."""
     return f"{size_bytes / 1e6:,.0f}"

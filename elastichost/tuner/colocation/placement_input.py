@@ -1,9 +1,11 @@
-"""What a policy looks at when it chooses who starts next, and what holds for all policies. Pure.
+"""The input of a policy that chooses the next start, and the rules of all policies. Pure.
 
-A job that runs alone this time (`exclusive`) is first in the queue: nothing else starts until the host is empty. Where
-a job is paused memory was short: on its GPU nothing starts before it goes on, and if it is on the CPU, whose memory all
-take from, nothing at all. A job that was evicted rests, unless nothing else runs. What would not fit an empty host
-never holds up others.
+Rules:
+- A job that must run alone (`exclusive`) is first in the queue; how others may run before it depends on the policy.
+- A job is paused because memory was short. If it is on a GPU, no job starts on that GPU before it resumes. If it is on
+  the CPU, no job starts at all, because all jobs use the memory of the host.
+- An evicted job rests until `not_before_s`, unless no other job runs.
+- A job that does not fit an empty host never delays others.
 """
 
 from __future__ import annotations
@@ -30,8 +32,8 @@ Bools = npt.NDArray[np.bool_]
 def predicted(
     running: Sequence[PlacedJob], host: HostCapacity, corrections: Corrections | None = None
 ) -> dict[str, float]:
-    """Speed of each job that runs, as a share of its speed alone in its mode, by name; those that are paused are left
-    out. Feedback compares what is measured with this, without corrections; a forecast has them."""
+    """Returns job -> predicted speed of each running job, as a share of its speed alone in its mode; paused jobs are
+    left out. Feedback compares measurements with this prediction without corrections; forecasts include corrections."""
     computing = [one for one in running if not one.is_paused]
     found = speeds.speeds(speeds.demand_matrix(computing, len(host.gpus)))
     logs = log_corrections(corrections or Corrections(), [one.demand.kind for one in computing])
@@ -41,9 +43,11 @@ def predicted(
 
 @dataclass(frozen=True)
 class PlacementInput:
-    """waits: which of the jobs of `candidates` still wait, bool [jobs]; possible: which could run on the empty host,
-    bool [jobs]; arrived_s: float64 [jobs]; counts_jobs: the policy limits jobs by the cores if the settings do not say
-    otherwise; decisions: starts so far, of this and earlier dispatches."""
+    """The input of a policy.
+
+    waits: bool [jobs], jobs of `candidates` that still wait. possible: bool [jobs], jobs that fit the empty host.
+    arrived_s: float64 [jobs]. counts_jobs: the number of jobs is limited to the cores, unless the settings have another
+    limit. decisions: number of starts so far, of this and of earlier dispatches."""
 
     candidates: Candidates
     waits: Bools
@@ -59,7 +63,7 @@ class PlacementInput:
 
     @property
     def free(self) -> FreeMemory:
-        """What is free; of a GPU on which a job is paused nothing: that is what it waits for."""
+        """The free memory. A GPU with a paused job has none, because that job waits for it."""
         free = free_memory(self.host, self.running)
         held = [one.placement.device for one in self.running if one.is_paused and one.placement.device != CPU]
         gpus = free.gpus.copy()
@@ -68,44 +72,45 @@ class PlacementInput:
 
     @property
     def waited_s(self) -> Floats:
-        """float64 [jobs]."""
+        """Seconds since the arrival of each job, float64 [jobs]."""
         return np.maximum(0.0, self.now_s - self.arrived_s)
 
     @property
     def alone(self) -> int | None:
-        """The job that is to run alone and is next; None: there is none."""
+        """The index of the next job that must run alone; None: there is none."""
         return next((index for index in self.in_order() if self.candidates.jobs[index].exclusive), None)
 
     def in_order(self) -> list[int]:
-        """Jobs that wait and could ever run, in order of arrival."""
+        """The waiting jobs that fit an empty host, in order of arrival."""
         order = np.argsort(self.arrived_s, kind="stable")
         return [int(index) for index in order if self.waits[index] and self.possible[index]]
 
     def rests(self) -> Bools:
-        """bool [jobs]."""
+        """Which jobs rest after an eviction, bool [jobs]; none if no job runs."""
         if not self.running:
             return np.zeros(len(self.candidates.jobs), dtype=np.bool_)
         return np.array([job.not_before_s > self.now_s for job in self.candidates.jobs], dtype=np.bool_)
 
     def closed(self) -> str:
-        """Why nothing at all starts, in words; empty: something may."""
+        """The reason for which no job may start; empty: jobs may start."""
         for one in self.running:
             if one.demand.exclusive:
-                return f"{one.demand.job} runs alone: it ran out of memory beside others"
+                return f"{one.demand.job} runs alone, because it ran out of memory beside others"
             if one.is_paused and (one.placement.device == CPU or not self.settings.memory_admission):
-                return f"{one.demand.job} is paused and goes on first"
+                return f"{one.demand.job} is paused and resumes first"
         most = self.settings.most(self.host, self.counts_jobs)
         return f"{len(self.running)} of at most {most} jobs run" if 0 < most <= len(self.running) else ""
 
     def fitting(self) -> Bools:
-        """Candidates that have their memory now, bool [c]; all, where jobs are counted instead of bytes."""
+        """Candidates whose memory is free, bool [c]; all candidates if jobs are counted instead of bytes."""
         if self.settings.memory_admission:
             return fits(self.candidates, self.free)
         return np.ones(len(self.candidates), dtype=np.bool_)
 
     def open(self) -> Bools:
-        """Candidates that memory and the rules for all policies admit, bool [c]. The job that is to run alone only when
-        nothing runs; the others beside it as the policy has it."""
+        """Candidates that memory and the rules of all policies admit, bool [c]. A job that must run alone is a
+        candidate only when no job runs; then other jobs are not. While jobs run, the policy decides about the
+        others."""
         if self.closed():
             return np.zeros(len(self.candidates), dtype=np.bool_)
         of_job = self.waits & self.possible & ~self.rests()
@@ -117,7 +122,7 @@ class PlacementInput:
         return self.fitting() & of_job[self.candidates.job]
 
     def start(self, way: int, reason: str) -> Start:
-        """The candidate as a start; the reason is what the policy has to say, what it is charged is added."""
+        """Makes a start of a candidate. reason: that of the policy; the charges are appended to it."""
         job, free = self.candidates.jobs[self.candidates.job[way]], self.free
         charged, charged_gpu = int(self.candidates.charge[way]), int(self.candidates.charge_gpu[way])
         placement = self.candidates.placement(way)
@@ -126,14 +131,15 @@ class PlacementInput:
             if placement.device != CPU:
                 charged_gpu = min(charged_gpu, int(free.gpus[placement.device]))
         placed = PlacedJob(job, placement, charged, charged_gpu, self.now_s)
-        told = f"{reason}; charged {mb_words(charged)} of {mb_words(free.memory)} MB free"
+        told = f"{reason}; it is charged {mb_words(charged)} of {mb_words(free.memory)} MB free"
         if placement.device != CPU:
             gpu = self.host.gpus[placement.device].index
-            told += f", on GPU {gpu} {mb_words(charged_gpu)} of {mb_words(float(free.gpus[placement.device]))} MB"
+            told += f", on GPU {gpu} {mb_words(charged_gpu)} of {mb_words(float(free.gpus[placement.device]))} MB free"
         together = predicted((*self.running, placed), self.host, self.corrections)
         return Start(job.job, placement, charged, charged_gpu, told, together)
 
     def after(self, start: Start) -> PlacementInput:
+        """The input after this start: the job runs and no longer waits."""
         index = next(at for at in np.flatnonzero(self.waits) if self.candidates.jobs[at].job == start.job)
         waits = self.waits.copy()
         waits[index] = False
@@ -152,10 +158,10 @@ def placement_input(
     margins: Margins,
     decisions: int,
 ) -> PlacementInput:
-    """Raises ValueError for two jobs of one name."""
+    """Builds the input of a policy. Raises ValueError for two jobs with the same name."""
     names = [job.job for job in waiting] + [one.demand.job for one in running]
     if len(set(names)) < len(names):
-        raise ValueError("two jobs have one name")
+        raise ValueError("two jobs have the same name")
     policy = settings.policy
     ways = candidates(waiting, host, margins, settings.rmixer_margin if policy == "rmixer_type" else 0.0)
     empty = FreeMemory(host.memory_bytes, np.array([gpu.memory_bytes for gpu in host.gpus], dtype=np.float64), True)
@@ -177,8 +183,8 @@ def placement_input(
 
 
 def fastest_candidate(inputs: PlacementInput, ways: Bools) -> int:
-    """Of these candidates the fastest alone; of equals the one on the GPU with most free memory. ways: bool [c], one at
-    least."""
+    """Index of the candidate that is fastest alone; of equal ones, the one on the GPU with most free memory. ways: bool
+    [c], the candidates to choose from, at least one."""
     free = np.append(inputs.free.gpus, 0.0)[inputs.candidates.device]
     chosen = np.flatnonzero(ways)
     order = np.lexsort((chosen, -free[chosen], -inputs.candidates.value[chosen]))

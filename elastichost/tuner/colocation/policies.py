@@ -1,8 +1,8 @@
-"""Who starts now, and why the others wait: one entry for all policies. Pure.
+"""Decides which jobs start now and why the others wait: the entry for all policies. Pure.
 
-waiting, running, host  ->  the start that the policy would make, as if it ran already  ->  ... until there is none
+`dispatch` asks the policy for one start, adds it to the running jobs, and repeats that until the policy has no start.
 
-complementary   whoever adds most to the worth of the host (`complementary`)
+complementary   the job that adds most to the total speed of the host (`complementary`)
 rmixer_type     RMixer's rule; fifo, random, exclusive (`baselines`)
 """
 
@@ -43,10 +43,11 @@ def dispatch(
     margins: Margins | None = None,
     decisions: int = 0,
 ) -> tuple[Start, ...]:
-    """What starts now, in this order; empty: nothing. waiting: in the order of the queue where they arrived together;
-    running: all that hold memory, those that are paused too; margins: the ledger's; decisions: starts made before, for
-    the draws of `random`. The speeds of each start are those with it and those before it. Raises ValueError for two
-    jobs of one name."""
+    """Returns the starts to make now, in this order; may be empty.
+
+    waiting: jobs that arrived together are in the order of the queue. running: all jobs that hold memory, including
+    paused ones. margins: of the ledger. decisions: number of earlier starts, for the draws of `random`. The speeds of
+    each start are predicted with it and the starts before it. Raises ValueError for two jobs with the same name."""
     inputs = placement_input(waiting, running, host, settings, corrections, now_s, margins or Margins(), decisions)
     choose, starts = _policy(settings), list[Start]()
     while (start := choose(inputs)) is not None:
@@ -63,7 +64,7 @@ def _policy(settings: ColocationSettings) -> Callable[[PlacementInput], Start | 
 
 @dataclass(frozen=True, slots=True)
 class WaitReason:
-    """Why a job is not started, for people. for_ever: it can never run on this host."""
+    """The reason for which a job waits, as a sentence. for_ever: it can never run on this host."""
 
     text: str
     for_ever: bool = False
@@ -80,8 +81,8 @@ def why_waiting(
     margins: Margins | None = None,
     decisions: int = 0,
 ) -> dict[str, WaitReason]:
-    """Why each job that waits is not started, by name. To be asked after `dispatch`, with what it started
-    among the running; a job that would start now is said to be next. Raises as `dispatch`."""
+    """Returns job -> reason for which it waits. Call it after `dispatch`, with the started jobs among the running ones;
+    a job that would start now is reported as next. Raises as `dispatch`."""
     inputs = placement_input(waiting, running, host, settings, corrections, now_s, margins or Margins(), decisions)
     if (start := _policy(settings)(inputs)) is not None:
         return _why(inputs) | {start.job: WaitReason(f"is next: {start.reason}")}
@@ -100,9 +101,9 @@ def _why(inputs: PlacementInput) -> dict[str, WaitReason]:
         if closed:
             text = closed
         elif inputs.running and job.exclusive:
-            text = f"runs alone this time, and {_still_run(len(inputs.running))}"
+            text = f"must run alone this time, and {_still_run(len(inputs.running))}"
         elif rests[index]:
-            text = f"rests before it is tried again, for {job.not_before_s - inputs.now_s:.0f} s more"
+            text = f"waits for another {job.not_before_s - inputs.now_s:.0f} s after its eviction"
         elif not fitting[inputs.candidates.job == index].any():
             text = _needs(inputs, index)
         elif job.job in by_policy:
@@ -114,33 +115,33 @@ def _why(inputs: PlacementInput) -> dict[str, WaitReason]:
 
 
 def _behind(inputs: PlacementInput, first: int | None) -> str:
-    """What the other policies have to say of a job that fits."""
+    """The reason of the other policies for a waiting job for which enough memory is free."""
     if inputs.alone is not None:
-        return f"{inputs.candidates.jobs[inputs.alone].job} is to run alone and is first"
+        return f"{inputs.candidates.jobs[inputs.alone].job} must run alone and starts first"
     if inputs.settings.policy == "exclusive" and inputs.running:
         return f"{inputs.running[0].demand.job} runs, and jobs run one at a time"
     if inputs.settings.policy == "rmixer_type":
-        return "its kind is the one that dominates where it fits"
-    return f"behind {inputs.candidates.jobs[first].job}" if first is not None else "behind others"
+        return "its kind dominates every device that it fits"
+    return f"waits behind {inputs.candidates.jobs[first].job}" if first is not None else "waits behind other jobs"
 
 
 def _needs(inputs: PlacementInput, index: int) -> str:
-    """The least memory that a job needs and what is free of it, in words."""
+    """A sentence about the least memory that a job needs, and the free memory."""
     ways, free = inputs.candidates, inputs.free
     own = np.flatnonzero(ways.job == index)
     if not len(own):
-        return "it needs a GPU, and there is none"
+        return "it needs a GPU, and the host has none"
     need, need_gpu = (ways.estimate, ways.estimate_gpu) if free.is_empty else (ways.charge, ways.charge_gpu)
     own = own[np.argsort(need[own], kind="stable")]
     lacking = own[need[own] > free.memory]
     if len(lacking) == len(own):
         told = f"{mb_words(free.memory)} of {mb_words(inputs.host.memory_bytes)} MB are free"
-        return f"needs {mb_words(need[own[0]])} MB, {told}"
+        return f"needs {mb_words(need[own[0]])} MB of memory, {told}"
     on_gpus = own[(ways.device[own] != CPU) & (need[own] <= free.memory)]
     if not len(on_gpus):
-        return f"needs {mb_words(need[own[0]])} MB, {mb_words(free.memory)} MB are free"
+        return f"needs {mb_words(need[own[0]])} MB of memory, {mb_words(free.memory)} MB are free"
     least, most = float(need_gpu[on_gpus].min()), float(free.gpus.max())
-    return f"needs {mb_words(least)} MB of a GPU, {mb_words(most)} MB are free on the emptiest"
+    return f"needs {mb_words(least)} MB of GPU memory, at most {mb_words(most)} MB are free on a GPU"
 
 
 def _still_run(jobs: int) -> str:

@@ -1,4 +1,4 @@
-"""The constants of dispatching, with what each is for. Pure values."""
+"""The settings of dispatching, with the reason for each value. Pure values."""
 
 from __future__ import annotations
 
@@ -10,44 +10,43 @@ __all__ = ["ColocationSettings"]
 
 
 class ColocationSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How jobs are dispatched. `complementarity`, `memory_admission` and `feedback` are the parts of `complementary`
-    that an ablation takes away: without the first it starts, in order of arrival, whatever fits; without the second it
-    counts jobs instead of bytes; without the third it takes no corrections, and nothing is done against who crowds
-    others."""
+    """How jobs are dispatched. An ablation can switch off three parts of `complementary`. Without `complementarity`,
+    the policy starts every job that fits, in order of arrival. Without `memory_admission`, it counts jobs instead of
+    bytes. Without `feedback`, it uses no corrections, and no action is taken against jobs that crowd others."""
 
     policy: PolicyName = "complementary"
-    # A newcomer has to add this much to the worth of the host (in jobs alone): less is lost again in caches and
-    # switches, which no demand row has.
+    # Least gain of a start, in jobs alone: smaller gains are lost in caches and context switches, which no demand row
+    # contains.
     least_gain: float = 0.05
-    # and must leave everyone this share of the speed they have alone: at less a job's own waiting, time-outs and
-    # stragglers grow out of proportion, and its memory is held for long.
+    # Least share of its speed alone that every job must keep: below it the waiting, the time-outs and the stragglers of
+    # a job grow out of proportion, and its memory is held for a long time.
     least_speed: float = 0.35
-    # Gains that differ by less are equal: demands are not known better. Of equals the job with most left is first,
-    # since nothing ends before the longest does.
+    # Gains that differ by less are equal, because demands are not known more exactly. Of equal ones the job with most
+    # left starts first, because a batch ends with its longest job.
     near_gain: float = 0.1
-    # After so long a job is due: what arrived much later no longer passes it, it may add nothing at all to the worth,
-    # and it has to leave the others only half of `least_speed`.
+    # A job that waited this long is due: jobs that arrived after its batch no longer pass it, it needs no gain, and it
+    # must leave others only half of `least_speed`.
     patience_s: float = 600.0
-    # Arrivals within so long of each other are one batch, in which nobody passes anybody.
+    # A job waits for a due job only if it arrived more than this number of seconds after it.
     batch_s: float = 60.0
-    # What waiting for `patience_s` adds to a gain when jobs are compared. It goes on growing.
+    # The score that a wait of `patience_s` adds in comparisons; it grows further with the wait.
     aging_gain: float = 0.25
-    # Of a GPU's bottleneck load (its largest sum of demands) is taken off the gain so much: among GPUs that promise the
-    # same, that with the most room is taken.
+    # Weight of a GPU's bottleneck load (the largest sum of demands), which is deducted from the gain: of GPUs with
+    # equal gains, the one with the most room is used.
     balance: float = 0.05
-    # Jobs at once; 0: as the policy has it, which is the cores for `fifo`, `random` and whatever counts jobs instead of
-    # bytes, and any number elsewhere.
+    # Largest number of running jobs; 0: that of the policy: the number of cores for `fifo`, `random` and without
+    # `memory_admission`, otherwise no limit.
     most_jobs: int = 0
     seed: int = 0  # of `random`
-    # RMixer's margin over its estimate, in place of the ledger's own
+    # RMixer's margin over its estimate, used instead of the ledger's margins
     rmixer_margin: float = 1.2
-    # RMixer's rule starts nothing where all that wait are of the type that runs. Read so, a batch of one type would run
-    # one after another, which its figures rule out: here it then takes the first that fits.
+    # RMixer's rule starts no job if all waiting jobs have the type of the running ones. Taken literally, a batch of one
+    # type would run one job at a time, which contradicts its published figures. So it starts the first job that fits.
     rmixer_same_type: bool = True
     complementarity: bool = True
     memory_admission: bool = True
     feedback: bool = True
 
     def most(self, host: HostCapacity, counts_jobs: bool) -> int:
-        """Jobs that may run at once; 0: any number. counts_jobs: the policy has a limit of its own, the cores."""
+        """Largest number of jobs that may run at once; 0: no limit. counts_jobs: the cores limit the jobs."""
         return self.most_jobs or (host.cores if counts_jobs else 0)

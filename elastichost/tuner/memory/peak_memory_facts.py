@@ -36,8 +36,8 @@ class ProcessBases(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     gpu_context: int = 800 << 20
 
 
-# ALONE: a job that is started alone. BESIDE: one of many jobs, whose supervisor and fork server are forked from a
-# process that all jobs share. EMULATED, EMULATED_BESIDE: the same for emulated jobs, whose workers and PS compute
+# ALONE: a job that is started alone. BESIDE: one of many jobs; their supervisors and fork servers are forked from a
+# process that all jobs share. EMULATED, EMULATED_BESIDE: the same for emulated jobs, in which workers and PS compute
 # nothing; the memory that their PS reserve for copies is included.
 ALONE = ProcessBases(97_000_000, 357_000_000, 11_500_000, 29_000_000)
 BESIDE = ProcessBases(22_000_000, 12_000_000, 10_500_000, 27_000_000)

@@ -124,7 +124,7 @@ def test_what_can_never_run_fails_with_the_reason() -> None:
     host.submit("b")
     assert host.tick(0.0) == ["b"]
     assert host.job("a").state == "failed"
-    assert host.job("a").why == "can never run here: needs 4,801 MB, 2,800 of 4,000 MB are free"
+    assert host.job("a").why == "can never run here: needs 4,801 MB of memory, 2,800 of 4,000 MB are free"
     assert host.job("a").ended_s == 0.0
     assert host.job("b").state == "starting", "others go on"
 
@@ -171,7 +171,7 @@ def test_out_of_memory_once_more_alone_and_not_a_third_time(code: int, failure: 
     assert (host.job("a").state, host.job("a").out_of_memory) == ("waiting", 1)
     assert host.job("a").why.startswith("ran out of memory (")
     assert host.tick(11.0) == [], "b still runs"
-    assert host.job("a").why.startswith("runs alone this time")
+    assert host.job("a").why.startswith("must run alone this time")
     host.end("b", 0)
     host.submit("c")
     assert host.tick(12.0) == ["a"]

@@ -1,4 +1,4 @@
-"""A host in virtual time, on which jobs train at the speeds of the model: what a policy makes of a batch."""
+"""A host in virtual time on which jobs train at the speeds of the model, for tests of whole batches."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from elastichost.tuner.colocation.settings import ColocationSettings
 
 @dataclass(frozen=True)
 class Ran:
-    """order: names as they started; ended_s, started_s: by name."""
+    """The result. order: names in the order of their starts. ended_s, started_s: times by name."""
 
     order: tuple[str, ...]
     started_s: dict[str, float]
@@ -27,7 +27,7 @@ class Ran:
 
 
 def run(jobs: Sequence[JobDemand], host: HostCapacity, settings: ColocationSettings, most_events: int = 2000) -> Ran:
-    """Jobs come when they arrive, train at the model's speeds, and go; policies are asked at each event."""
+    """Simulates the jobs from their arrivals to their ends; the policy decides at each arrival and end."""
     now_s, running, started, ended, order = 0.0, list[PlacedJob](), dict[str, float](), dict[str, float](), list[str]()
     left = {job.job: job.samples_left for job in jobs}
     coming = sorted(jobs, key=lambda job: job.arrived_s)

@@ -1,4 +1,4 @@
-"""Jobs and hosts as the tests of co-location need them."""
+"""Jobs and hosts for the tests of co-location."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def mode(
     memory: float = 1.0,
     workers: int = 1,
 ) -> Mode:
-    """memory: GB."""
+    """A mode on the CPU. memory: GB."""
     return Mode(workers, 1, 1, speed, (cores, bandwidth, reading, 0.0, 0.0, 0.0), round(memory * GB))
 
 
@@ -38,7 +38,7 @@ def gpu_mode(
 
 
 def job(name: str, *modes: Mode, kind: str = "dense", seconds: float = 100.0, arrived_s: float = 0.0) -> JobDemand:
-    """seconds: alone, in its fastest mode."""
+    """A job that takes `seconds` seconds alone in its fastest mode."""
     modes = modes or (mode(),)
     left = seconds * max(one.samples_per_s for one in modes)
     return JobDemand(name, kind, modes, left, arrived_s)

@@ -1,4 +1,4 @@
-"""Where jobs could go: what fits, what would be too full or too late."""
+"""The candidates for starts: which fit, the load of a GPU, and which would end too late."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.tuner.colocation.jobs import GB, GPU_HOST, HOST, gpu_mode, job, mode,
 def fitting(
     job: JobDemand, running: Sequence[PlacedJob], host: HostCapacity, margins: Margins | None = None
 ) -> tuple[Placement, ...]:
-    """Where a job fits now, by mode and device."""
+    """The placements of a job that fit now, by mode and device."""
     ways = candidates((job,), host, margins or Margins())
     return tuple(ways.placement(int(at)) for at in np.flatnonzero(fits(ways, free_memory(host, running))))
 
@@ -25,7 +25,7 @@ def fitting(
 def test_every_mode_on_every_device() -> None:
     demand = job("a", mode(), gpu_mode())
     assert fitting(demand, [], GPU_HOST) == (Placement(0), Placement(1, 0), Placement(1, 1))
-    assert fitting(demand, [], HOST) == (Placement(0),), "there is no GPU"
+    assert fitting(demand, [], HOST) == (Placement(0),), "the host has no GPU"
 
 
 def test_memory_of_the_host_and_of_each_gpu() -> None:
@@ -34,20 +34,20 @@ def test_memory_of_the_host_and_of_each_gpu() -> None:
     assert fitting(demand, [busy], GPU_HOST) == (Placement(1, 1),), "30 GB are charged on the host, 4.8 on GPU 0"
 
 
-def test_alone_no_margin_is_needed() -> None:
+def test_on_an_empty_host_no_margin_is_needed() -> None:
     demand = job("a", mode(memory=9.0))
     assert fitting(demand, [], HOST) == (Placement(0),)
     assert fitting(demand, [placed(job("b", mode(memory=0.1)))], HOST) == ()
     assert fitting(job("c", mode(memory=10.1)), [], HOST) == ()
 
 
-def test_a_mode_with_more_threads_than_cores_is_none_unless_there_is_no_other() -> None:
+def test_a_mode_with_more_threads_than_cores_is_used_only_if_there_is_no_other() -> None:
     wide, narrow = mode(workers=8), mode(workers=4)
     assert fitting(job("a", wide, narrow), [], HOST) == (Placement(1),)
     assert fitting(job("a", wide), [], HOST) == (Placement(0),)
 
 
-def test_margins_that_were_learnt_and_one_that_is_fixed() -> None:
+def test_learned_margins_and_a_fixed_margin() -> None:
     demand = job("a", mode(memory=4.0))
     plain, fixed = candidates([demand], HOST, Margins()), candidates([demand], HOST, Margins(), fixed_margin=2.0)
     assert plain.charge.tolist() == [4.8 * GB]
@@ -57,7 +57,7 @@ def test_margins_that_were_learnt_and_one_that_is_fixed() -> None:
     assert fits(fixed, room).tolist() == [False]
 
 
-def test_what_is_overcommitted_leaves_nothing() -> None:
+def test_overcommitted_memory_leaves_nothing_free() -> None:
     room = free_memory(HOST, [placed(job("b", mode(memory=20.0)))])
     assert (room.memory, room.is_empty) == (0.0, False)
 
@@ -71,7 +71,7 @@ def test_the_bottleneck_of_a_gpu_is_its_fullest_resource() -> None:
     assert bottleneck(on_cpu, np.zeros((0, 3))).tolist() == [0.0], "a host without GPUs"
 
 
-def test_on_the_cpu_it_must_not_outlast_the_batch() -> None:
+def test_a_job_on_the_cpu_must_not_outlast_the_batch() -> None:
     both, cpu_only = job("a", mode(speed=100.0), gpu_mode(speed=400.0)), job("c", mode(), seconds=400.0)
     ways = candidates([both, cpu_only], GPU_HOST, Margins())
     assert ways.alone_s.tolist() == [400.0, 100.0, 100.0, 400.0]
@@ -80,10 +80,10 @@ def test_on_the_cpu_it_must_not_outlast_the_batch() -> None:
     def late(ends_s: float, *work_s: float) -> list[bool]:
         return [bool(one) for one in outlasts(ways, own, ends_s, np.array(work_s), worth_now=2.0)]
 
-    assert late(0.0, 100.0, 400.0, 0.0) == [True, False, False, False], "others need 200 s, it 400"
-    assert late(500.0, 100.0, 0.0, 0.0) == [False] * 4, "somebody runs for longer"
-    assert late(0.0, 100.0, 400.0, 500.0) == [False] * 4, "others need 450 s"
-    assert outlasts(ways, np.full(len(ways), 0.5), 500.0, np.zeros(3), 2.0)[0], "beside others it is slower"
+    assert late(0.0, 100.0, 400.0, 0.0) == [True, False, False, False], "the others need 200 s, this job 400 s"
+    assert late(500.0, 100.0, 0.0, 0.0) == [False] * 4, "a running job ends later"
+    assert late(0.0, 100.0, 400.0, 500.0) == [False] * 4, "the others need 450 s"
+    assert outlasts(ways, np.full(len(ways), 0.5), 500.0, np.zeros(3), 2.0)[0], "it is slower beside others"
     small = HostCapacity(8, 40 * GB, (GpuCapacity(0, GB),))
     ways = candidates([both], small, Margins())
     assert not outlasts(ways, np.ones(len(ways)), 0.0, np.zeros(2), 1.0).any(), "no GPU here is large enough for it"

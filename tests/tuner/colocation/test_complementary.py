@@ -1,4 +1,4 @@
-"""The default policy: what adds most starts, nobody is slowed beyond measure or starves, the longest comes first."""
+"""The default policy: the job that adds most starts, no job is slowed too much or starves, the longest is first."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ def names(starts: tuple[Start, ...]) -> list[str]:
     return [start.job for start in starts]
 
 
-def test_what_complements_those_that_run_is_first() -> None:
+def test_the_job_that_complements_the_running_ones_starts_first() -> None:
     runs = [placed(job("r", mode(0.9, 0.1)))]
     dense, embedding = job("dense", mode(0.9, 0.1), seconds=500.0), job("embedding", mode(0.1, 0.9))
     assert names(started([dense, embedding], runs))[0] == "embedding"
 
 
 def test_the_first_start_is_the_largest_gain() -> None:
-    """Against W(S + j) - W(S) written out, job by job."""
+    """The gain agrees with W(S + j) - W(S), computed job by job."""
     rng = np.random.default_rng(4)
     settings = msgspec.structs.replace(DEFAULT, near_gain=0.0)
     for _ in range(6):
@@ -69,8 +69,8 @@ def test_the_first_start_is_the_largest_gain() -> None:
             assert f"({gains[best]:+.2f})" in starts[0].reason
 
 
-def test_many_candidates_are_chosen_from_as_few_are() -> None:
-    """The estimate by which most are left out does not lose the best."""
+def test_the_choice_among_many_candidates_is_the_same_as_among_few() -> None:
+    """The estimate that leaves out most candidates does not lose the best one."""
     rng = np.random.default_rng(5)
     host = HostCapacity(16, 400 * GB, tuple(GpuCapacity(at, 80 * GB) for at in range(4)))
     runs = [placed(job(f"r{at}", gpu_mode(rng.random() * 0.6, rng.random() * 0.3)), device=at % 4) for at in range(6)]
@@ -89,18 +89,18 @@ def _gain(start: Start) -> float:
     return float(start.reason.partition("(")[2].partition(")")[0])
 
 
-def test_nobody_is_slowed_beyond_the_least_speed_nor_started_for_nothing() -> None:
+def test_no_start_below_the_least_speed_or_the_least_gain() -> None:
     runs = [placed(job("r", mode(1.0)))]
     assert names(started([job("a", mode(0.5))], runs)) == ["a"]
     assert started([job("a", mode(1.0))], runs) == ()
     told = words_of(why_waiting([job("a", mode(1.0))], runs, HOST, DEFAULT, Corrections(), 0.0))
-    assert told == {"a": "would add +0.00 to the total speed of the host; at least 0.05 is wanted"}
+    assert told == {"a": "would add +0.00 to the total speed of the host; at least 0.05 is required"}
     three = [placed(job(f"r{at}", mode(0.3, 1.0))) for at in range(2)]
     told = words_of(why_waiting([job("a", mode(0.0, 1.0))], three, HOST, DEFAULT, Corrections(), 0.0))
-    assert told["a"].endswith("would run at 0.33 of its speed, 0.35 is the least")
+    assert told["a"].endswith("would run at 0.33 of its speed alone; at least 0.35 is required")
 
 
-def test_of_near_equals_the_one_with_most_left_is_first() -> None:
+def test_among_nearly_equal_gains_the_job_with_most_left_is_first() -> None:
     jobs = [job("short", mode(0.3)), job("long", mode(0.32), seconds=900.0), job("middle", mode(0.31), seconds=300.0)]
     assert names(started(jobs)) == ["long", "middle", "short"]
     far = [job("short", mode(0.1)), job("long", mode(1.0), seconds=900.0)]
@@ -132,11 +132,11 @@ def test_corrections_decide_too() -> None:
     assert alone[0].speeds == {"r": pytest.approx(0.6065, abs=1e-3), "a": pytest.approx(0.6065, abs=1e-3)}
     assert predicted(runs, HOST, bad) == {"r": 1.0}
     paused = msgspec.structs.replace(placed(jobs[0]), is_paused=True)
-    assert predicted([*runs, paused], HOST, bad) == {"r": 1.0}, "who is paused is nobody's neighbour"
+    assert predicted([*runs, paused], HOST, bad) == {"r": 1.0}, "a paused job is not a neighbour"
 
 
-def test_company_of_which_nothing_is_known_speeds_up_nobody() -> None:
-    """By the mean over neighbours a third would take half of the harm from two that slow each other."""
+def test_a_neighbour_of_an_unknown_kind_speeds_up_no_job() -> None:
+    """With a plain mean over neighbours, a third job would halve the correction of two that slow each other."""
     runs = [placed(job(name, mode(0.2), kind="dense")) for name in ("r", "s")]
     bad = Corrections((PairCorrection("dense", "dense", -0.7),))
     told = words_of(why_waiting([job("a", mode(0.9), kind="input")], runs, HOST, DEFAULT, bad, 0.0))
@@ -147,8 +147,8 @@ def test_company_of_which_nothing_is_known_speeds_up_nobody() -> None:
     assert f"total speed of the host {before:.2f} -> {before + gain:.2f}" in told["a"]
 
 
-def test_the_estimate_is_only_an_estimate(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With and without it the same starts."""
+def test_the_estimate_does_not_change_the_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The starts with and without the estimate are the same."""
     rng = np.random.default_rng(6)
     waiting = [job(f"w{at}", mode(*rng.random(3) * 0.5)) for at in range(70)]
     runs = [placed(job("r", mode(0.3, 0.5)))]
@@ -167,42 +167,42 @@ def test_gpus_are_filled_evenly() -> None:
     assert [start.placement.device for start in starts] == [0, 1, 0, 1]
 
 
-def test_the_cpu_is_taken_where_it_adds_most_but_not_by_the_tail() -> None:
+def test_the_cpu_is_used_if_it_adds_most_but_not_by_a_job_that_would_end_last() -> None:
     both = job("both", mode(0.3, speed=200.0), gpu_mode(1.0, 0.1, speed=400.0))
     full = [placed(job(f"g{at}", gpu_mode(1.0, 0.1), seconds=2000.0), device=at) for at in range(2)]
     assert [start.placement for start in started([both], full, GPU_HOST)] == [Placement(0)]
     ending = [placed(job(f"g{at}", gpu_mode(0.9, 0.6, gpu_memory=8.0), seconds=50.0), device=at) for at in range(2)]
     assert started([both], ending, GPU_HOST) == ()
     told = words_of(why_waiting([both], ending, GPU_HOST, DEFAULT, Corrections(), 0.0))
-    assert told == {"both": "on the CPU it would end after all others, and its GPU is not free"}
+    assert told == {"both": "on the CPU it would end after all other jobs, and no GPU is free for it"}
     assert [start.placement.device for start in started([both], [], GPU_HOST)] == [0]
 
 
-def test_a_gpu_mode_that_no_host_memory_suffices_for_holds_nothing_up() -> None:
-    """Its GPU mode never fits, so the CPU is no second choice."""
+def test_a_gpu_mode_that_never_fits_the_host_memory_delays_nothing() -> None:
+    """Its GPU mode never fits, so the job may start on the CPU."""
     both = job("both", mode(0.3, speed=200.0), gpu_mode(speed=400.0, memory=50.0))
     assert [start.placement for start in started([both], [], GPU_HOST)] == [Placement(0)]
 
 
-def test_one_that_has_no_gpu_mode_is_no_tail() -> None:
+def test_a_job_without_a_gpu_mode_may_end_last() -> None:
     ending = [placed(job("g", gpu_mode(), seconds=1.0), device=0)]
     assert started([job("a", mode(0.3))], ending, GPU_HOST)[0].placement == Placement(0, CPU)
 
 
-# --- nobody starves ---------------------------------------------------------------------------------------------------
+# --- no job starves ---------------------------------------------------------------------------------------------------
 
 
-def test_who_waits_for_long_may_add_less() -> None:
+def test_a_job_that_waited_long_needs_less_gain() -> None:
     runs = [placed(job("r", mode(1.0, 0.0)))]
     late = job("a", mode(0.98, 0.02))
     assert started([late], runs, now_s=10.0) == ()
     assert names(started([late], runs, now_s=600.0)) == ["a"]
     hopeless = job("a", mode(1.0, 1.0))
     rows = [placed(job("r", mode(0.5, 0.5))), placed(job("q", mode(0.5, 0.4)))]
-    assert started([hopeless], rows, now_s=1e6) == (), "it may not make the host slower"
+    assert started([hopeless], rows, now_s=1e6) == (), "it must not make the host slower"
 
 
-def test_who_waited_longer_comes_first() -> None:
+def test_of_equal_jobs_the_one_that_waited_longer_starts_first() -> None:
     runs = [placed(job("r", mode(0.8, 0.1)))]
     early, late = job("early", mode(0.4, 0.1)), job("late", mode(0.3, 0.1), arrived_s=580.0)
     exact = ColocationSettings(near_gain=0.0)
@@ -213,7 +213,7 @@ def test_who_waited_longer_comes_first() -> None:
     )
 
 
-def test_one_that_is_due_is_not_passed_by_what_came_after_its_batch() -> None:
+def test_a_due_job_is_not_passed_by_jobs_after_its_batch() -> None:
     runs = [placed(job("r", mode(0.1, memory=5.0)))]
     large = job("large", mode(0.1, memory=6.0))
     later, batch = (
@@ -223,34 +223,34 @@ def test_one_that_is_due_is_not_passed_by_what_came_after_its_batch() -> None:
     assert names(started([large, later], runs, now_s=599.0)) == ["later"]
     assert names(started([large, later, batch], runs, now_s=600.0)) == ["batch"]
     told = words_of(why_waiting([large, later], runs, HOST, DEFAULT, Corrections(), 600.0))
-    assert told["later"] == "jobs that came 60 s or more before it have waited for long and are first"
-    assert told["large"] == "needs 7,200 MB, 4,000 of 10,000 MB are free"
+    assert told["later"] == "jobs that arrived at least 60 s earlier have waited long and start first"
+    assert told["large"] == "needs 7,200 MB of memory, 4,000 of 10,000 MB are free"
 
 
-def test_in_a_stream_of_small_jobs_a_large_one_has_its_turn() -> None:
+def test_in_a_stream_of_small_jobs_a_large_one_starts() -> None:
     small = [job(f"s{at}", mode(0.4, memory=2.0), seconds=60.0, arrived_s=at * 20.0) for at in range(30)]
     large = job("large", mode(0.9, memory=9.5), seconds=50.0, arrived_s=5.0)
     patient = msgspec.structs.replace(DEFAULT, patience_s=100.0, batch_s=10.0)
-    # two that came with it are ahead, then it is due, then those that run end
+    # two jobs that arrived with it run first; then it is due and waits until the running jobs end
     assert run([*small, large], HOST, patient).started_s["large"] < 100 + 4 * 60 / patient.least_speed
     passed = run([*small, large], HOST, msgspec.structs.replace(DEFAULT, patience_s=1e9))
-    assert passed.started_s["large"] > 600.0, "without patience it is last"
+    assert passed.started_s["large"] > 600.0, "without patience it starts last"
 
 
-def test_while_one_waits_for_an_empty_host_those_start_that_end_before_that() -> None:
+def test_while_a_job_waits_for_an_empty_host_jobs_start_that_end_before() -> None:
     alone = msgspec.structs.replace(job("alone", mode(0.1)), exclusive=True)
     runs = [placed(job("r", mode(0.1), seconds=100.0))]
     quick, slow = job("quick", mode(0.1), seconds=90.0), job("slow", mode(0.1), seconds=110.0)
     assert names(started([alone, slow, quick], runs)) == ["quick"]
     told = words_of(why_waiting([alone, slow], runs, HOST, DEFAULT, Corrections(), 0.0))
-    assert told["slow"] == "alone is to run alone and waits for the host to be empty"
+    assert told["slow"] == "alone must run alone and waits until the host is empty"
 
 
 # --- a batch ----------------------------------------------------------------------------------------------------------
 
 
 def batch(kinds: list[str], seed: int) -> list[JobDemand]:
-    """24 jobs on 2 cores, like those of a benchmark: minutes long, of one or two workers."""
+    """24 jobs on 2 cores as in the benchmark: some minutes long, with one or two workers."""
     rng = np.random.default_rng(seed)
     made = []
     for at in range(24):
@@ -270,7 +270,7 @@ SMALL_HOST = HostCapacity(2, 8 * GB)
 
 
 @pytest.mark.parametrize("seed", [11, 12])
-def test_mixed_batches_end_near_the_bound_and_before_those_of_others(seed: int) -> None:
+def test_mixed_batches_end_near_the_bound_and_earlier_than_with_other_policies(seed: int) -> None:
     jobs = batch(["input", "embedding", "dense"], seed)
     least_s = bound(jobs, SMALL_HOST).least_s
     ours = run(jobs, SMALL_HOST, DEFAULT).makespan_s

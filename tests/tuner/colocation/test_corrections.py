@@ -1,4 +1,4 @@
-"""What speeds teach of pairs of kinds: it is found again, it is careful, it is forgotten."""
+"""Corrections for pairs of kinds: they are recovered, few windows change little, old windows are forgotten."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ TRUE = Corrections(
 
 
 def met(count: int, noise: float = 0.0, at_s: float = 0.0) -> SpeedSamples:
-    """Random jobs beside 1 to 5 others."""
+    """Windows of random jobs beside 1 to 5 others."""
     rng = np.random.default_rng(1)
     seen = []
     for _ in range(count):
@@ -44,26 +44,26 @@ def met(count: int, noise: float = 0.0, at_s: float = 0.0) -> SpeedSamples:
     return learnt(SpeedSamples(), seen)
 
 
-def test_what_is_true_of_pairs_is_found() -> None:
+def test_the_corrections_of_generated_windows_are_recovered() -> None:
     found = fitted(met(400, noise=0.05), 0.0)
     assert table(found, KINDS, KINDS) == pytest.approx(table(TRUE, KINDS, KINDS), abs=0.1)
     assert np.allclose(table(found, KINDS, KINDS), table(found, KINDS, KINDS).T)
 
 
-def test_few_windows_say_little() -> None:
+def test_few_windows_change_little() -> None:
     one = learnt(SpeedSamples(), [SpeedSample("dense", ("input",), -1.0, 0.0)])
     assert fitted(one, 0.0).of("input", "dense") == pytest.approx(-1 / 9)
     assert fitted(SpeedSamples(), 0.0) == Corrections()
 
 
-def test_what_is_old_counts_for_less_and_less() -> None:
+def test_old_windows_have_less_weight() -> None:
     seen = met(60)
     sizes = [abs(fitted(seen, now_s).of("embedding", "embedding")) for now_s in (0.0, 600.0, 3600.0, 36000.0)]
     assert sizes == sorted(sizes, reverse=True)
     assert sizes[-1] < 1e-6
 
 
-def test_alone_and_impossible_windows_teach_nothing_and_the_number_is_bounded() -> None:
+def test_windows_alone_and_invalid_windows_are_ignored_and_the_number_is_bounded() -> None:
     nothing = [SpeedSample("dense", (), -1.0, 0.0), SpeedSample("dense", ("dense",), -math.inf, 0.0)]
     assert learnt(SpeedSamples(), nothing).seen == ()
     seen = SpeedSamples()

@@ -1,4 +1,4 @@
-"""Who is sent back when jobs hurt each other, and how they come back: in order, with hysteresis, never for ever."""
+"""Feedback: which job goes a stage down, and how it comes back: in order, with hysteresis, and always at last."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def window(job: str, speed: float | None = 0.9, since_s: float = 0.0, **others: 
 
 @dataclass
 class Host:
-    """Windows one after the other, and what was done."""
+    """A host that receives windows one after the other, and records the actions."""
 
     state: FeedbackState = field(default_factory=FeedbackState)
     now_s: float = 0.0
@@ -40,7 +40,7 @@ class Host:
     reasons: list[str] = field(default_factory=list)
 
     def see(self, *windows: Window, times: int = 1, pressure: Pressure = CALM) -> list[tuple[str, str]]:
-        """What is done meanwhile."""
+        """Sends the windows `times` times, and returns the actions."""
         before = len(self.done)
         for _ in range(times):
             self.now_s += WINDOW_S
@@ -60,14 +60,14 @@ class Host:
 
 
 def crowd(**newest: object) -> list[Window]:
-    """The old one starves, the newest does not."""
+    """Windows in which the old job starves and the newest does not."""
     return [window("old", 0.2), window("new", 0.9, since_s=10.0, **newest)]
 
 
 # --- the table --------------------------------------------------------------------------------------------------------
 
 
-def test_what_is_not_in_the_table_raises() -> None:
+def test_an_event_that_is_not_in_the_table_raises() -> None:
     with pytest.raises(
         IllegalTransitionError, match="co-location of a: event 'room' is not allowed in state 'running'"
     ):
@@ -99,19 +99,20 @@ def test_every_stage_has_a_way_down_and_a_way_back() -> None:
 # --- crowded ----------------------------------------------------------------------------------------------------------
 
 
-def test_three_bad_windows_and_the_newest_is_shrunk_then_lowered_and_no_more() -> None:
+def test_after_three_bad_windows_the_newest_is_shrunk_then_lowered_and_never_paused() -> None:
     host = Host()
     assert host.see(*crowd(can_shrink=True), times=2) == []
     assert host.see(*crowd(can_shrink=True)) == [("shrink", "new")]
-    assert host.see(*crowd(), times=2) == [], "it has to take effect"
+    assert host.see(*crowd(), times=2) == [], "the last action must take effect"
     assert host.see(*crowd(), times=1) == [("lower", "new")]
-    assert host.see(*crowd(), times=100) == [], "nobody stands still for another's speed"
+    assert host.see(*crowd(), times=100) == [], "no job is paused for the speed of another"
     assert host.reasons[0] == (
-        "shrink new: old has 0.20 of its speed alone after 3 such windows, 0.90 was predicted; it is the newest"
+        "shrink new: old has 0.20 of its speed alone (0.90 was predicted), after 3 bad windows in a row; "
+        "new is the newest job"
     )
 
 
-def test_only_who_came_later_gives_way_and_never_who_starves_too() -> None:
+def test_only_a_later_job_goes_down_and_never_a_starving_one() -> None:
     first, starves = window("first", 0.9), window("starves", 0.1, since_s=10.0)
     assert Host().see(first, starves, times=20) == []
     assert Host().see(window("old", 0.2), window("new", 0.1, since_s=10.0), times=20) == []
@@ -134,58 +135,62 @@ def test_bad_windows_must_be_in_a_row() -> None:
     ("speed", "predicted", "is_bad"),
     [
         (0.24, 0.9, True),
-        (0.26, 0.9, False),  # slower than predicted hurts nobody
+        (0.26, 0.9, False),  # slower than predicted, but not starving
         (0.2, 0.3, True),
-        (0.22, 0.3, False),  # nearly as predicted: it was let in so slow
+        (0.22, 0.3, False),  # nearly as predicted: it was started with a low speed
         (None, 0.9, False),
     ],
 )
-def test_what_is_bad(speed: float | None, predicted: float, is_bad: bool) -> None:
+def test_which_windows_are_bad(speed: float | None, predicted: float, is_bad: bool) -> None:
     bad = window("old", speed, predicted=predicted)
     assert bool(Host().see(bad, window("new", since_s=1.0), times=3)) == is_bad
 
 
-def test_alone_nobody_is_to_blame() -> None:
+def test_a_single_job_is_never_bad() -> None:
     assert Host().see(window("a", 0.1), times=20) == []
 
 
-def test_who_takes_more_than_expected_goes_before_the_newest() -> None:
+def test_a_job_that_uses_more_cores_than_expected_goes_down_before_the_newest() -> None:
     host = Host()
     hog = window("hog", 0.9, since_s=5.0, use_ratio=1.6)
     assert host.see(window("old", 0.2), hog, window("new", 0.4, since_s=10.0), times=3) == [("lower", "hog")]
-    assert "it takes 1.6 times the cores that were expected" in host.reasons[0]
+    assert "hog uses 1.6 times the expected cores" in host.reasons[0]
 
 
-def test_on_a_gpu_the_newest_of_that_gpu_goes() -> None:
+def test_on_a_gpu_the_newest_job_of_that_gpu_goes_down() -> None:
     here = [window("old", 0.2, device=0), window("mate", 0.9, since_s=5.0, device=0)]
     away = window("new", 0.9, since_s=10.0, device=1)
     assert Host().see(*here, away, times=3) == [("lower", "mate")]
-    assert Host().see(here[0], away, times=3) == [("lower", "new")], "nobody else is on its GPU"
+    assert Host().see(here[0], away, times=3) == [("lower", "new")], "no other job is on its GPU"
 
 
 # --- memory -----------------------------------------------------------------------------------------------------------
 
 
-def test_short_of_memory_whoever_exceeds_its_charge_goes_and_weight_is_left_out() -> None:
+def test_if_memory_is_short_the_job_beyond_its_charge_goes_down_without_lowered() -> None:
     host, short = Host(), Pressure(0.96)
     windows = [window("liar", over_bytes=10**9, can_shrink=True), window("new", since_s=10.0)]
     assert host.see(*windows, pressure=short) == [("shrink", "liar")]
-    assert host.reasons[0].endswith("96% of the memory is in use (95% may be); it exceeds its charge by 1,000 MB")
+    assert host.reasons[0].endswith("96% of the memory is in use (limit 95%); liar exceeds its charge by 1,000 MB")
     assert host.see(*windows, pressure=short) == [("pause", "liar")]
     assert host.see(*windows, pressure=short) == [("evict", "liar")]
-    assert host.see(*windows, pressure=short, times=5) == [], "its memory is coming, and new is the last that computes"
+    assert host.see(*windows, pressure=short, times=5) == [], (
+        "liar frees memory soon, and new is the last that computes"
+    )
 
 
-def test_at_the_last_moment_it_is_paused_at_once() -> None:
+def test_at_critical_memory_a_job_is_paused_at_once() -> None:
     host, last = Host(), Pressure(0.99)
     windows = [window("old"), window("new", since_s=10.0, can_shrink=True), window("third", since_s=5.0)]
     assert host.see(*windows, pressure=last) == [("pause", "new")]
     assert host.see(*windows, pressure=last) == [("evict", "new")]
-    assert host.see(*windows, pressure=last) == [("pause", "third")], "no second is evicted while the first goes"
+    assert host.see(*windows, pressure=last) == [("pause", "third")], (
+        "no second job is evicted before the first has ended"
+    )
     assert host.see(*windows, pressure=last, times=4) == []
 
 
-def test_a_gpus_memory_concerns_those_on_it() -> None:
+def test_the_memory_of_a_gpu_concerns_only_its_jobs() -> None:
     windows = [window("on 0", device=0), window("on 1", device=1), window("new", since_s=10.0)]
     host = Host()
     assert host.see(*windows, pressure=Pressure(0.5, (0.5, 0.97))) == [("pause", "on 1")]
@@ -193,7 +198,7 @@ def test_a_gpus_memory_concerns_those_on_it() -> None:
     assert Host().see(*windows, pressure=Pressure(0.95, (0.95, 0.95))) == []
 
 
-def test_the_only_job_is_left_alone() -> None:
+def test_the_only_job_never_goes_down() -> None:
     assert Host().see(window("a", over_bytes=10**9), times=5, pressure=Pressure(0.99)) == []
 
 
@@ -201,7 +206,7 @@ def test_the_only_job_is_left_alone() -> None:
 
 
 def down_to(stage: Stage, *, shrinks: bool = False) -> Host:
-    """Lowered because another starved; paused because memory was short."""
+    """A host with a job in this stage: lowered because another job starved, or paused because memory was short."""
     host = Host()
     for _ in range(20):
         one = host.state.of("new")
@@ -217,12 +222,12 @@ def down_to(stage: Stage, *, shrinks: bool = False) -> Host:
 GOOD = [window("old"), window("new", since_s=10.0)]
 
 
-def test_with_room_it_climbs_back_rung_by_rung() -> None:
+def test_with_room_a_job_goes_up_stage_by_stage() -> None:
     host = down_to(Stage.PAUSED, shrinks=True)
     assert host.see(*GOOD, times=4) == []
-    assert host.see(*GOOD) == [("resume", "new")], "five good windows"
+    assert host.see(*GOOD) == [("resume", "new")], "after five good windows"
     assert host.see(*GOOD, times=9) == []
-    assert host.see(*GOOD) == [("grow", "new")], "ten, the second time"
+    assert host.see(*GOOD) == [("grow", "new")], "after ten, the second time"
     assert host.see(*GOOD, times=200) == []
     assert host.state.of("new") == JobFeedback("new", changed_s=host.state.acted_s or 0.0, beside=1, returns=2)
     host = down_to(Stage.LOWERED, shrinks=True)
@@ -230,19 +235,19 @@ def test_with_room_it_climbs_back_rung_by_rung() -> None:
 
 
 @pytest.mark.parametrize("stage", [Stage.PAUSED, Stage.LOWERED])
-def test_one_that_was_never_shrunk_is_whole_with_the_first_step(stage: Stage) -> None:
+def test_a_job_that_was_never_shrunk_is_running_again_after_one_step(stage: Stage) -> None:
     host = down_to(stage)
     assert len(host.see(*GOOD, times=60)) == 1
     assert host.stage("new") is Stage.RUNNING
 
 
 @pytest.mark.parametrize("speed", [0.26, 0.34])
-def test_between_bad_and_good_nothing_moves(speed: float) -> None:
+def test_between_bad_and_good_there_is_no_step(speed: float) -> None:
     host = down_to(Stage.LOWERED)
     assert host.see(window("old", speed), window("new", since_s=10.0), times=60) == []
 
 
-def test_while_memory_is_used_nobody_takes_more_but_weight_is_none() -> None:
+def test_while_memory_is_used_only_the_weight_is_raised() -> None:
     host = down_to(Stage.PAUSED)
     assert host.see(*GOOD, times=20, pressure=Pressure(0.9)) == []
     assert host.see(*GOOD, times=1, pressure=Pressure(0.8)) == [("resume", "new")]
@@ -250,7 +255,7 @@ def test_while_memory_is_used_nobody_takes_more_but_weight_is_none() -> None:
     assert host.see(*GOOD, times=5, pressure=Pressure(0.9)) == [("raise", "new")]
 
 
-def test_when_fewer_compute_the_weight_is_back_at_once_and_the_rest_sooner() -> None:
+def test_if_fewer_jobs_compute_the_weight_is_back_at_once_and_the_rest_sooner() -> None:
     host = Host()
     three = [window("old", 0.2), window("third"), window("new", since_s=10.0)]
     assert host.see(*three, times=3) == [("lower", "new")]
@@ -263,7 +268,7 @@ def test_when_fewer_compute_the_weight_is_back_at_once_and_the_rest_sooner() -> 
     assert host.see(*left, times=1) == [("resume", "new")]
 
 
-def test_alone_it_has_everything_back_at_once_but_for_memory_that_is_not_there() -> None:
+def test_a_single_job_gets_everything_back_at_once_if_memory_is_free() -> None:
     alone = window("new", since_s=10.0)
     host = down_to(Stage.LOWERED, shrinks=True)
     assert host.see(alone, times=2) == [("raise", "new"), ("grow", "new")]
@@ -272,7 +277,7 @@ def test_alone_it_has_everything_back_at_once_but_for_memory_that_is_not_there()
     assert host.see(alone, pressure=Pressure(0.8)) == [("grow", "new")]
 
 
-def test_one_that_waits_for_memory_holds_up_no_one_that_waits_for_weight() -> None:
+def test_a_job_that_waits_for_memory_does_not_delay_one_that_waits_for_weight() -> None:
     host = down_to(Stage.LOWERED)
     windows = [*GOOD, window("third", since_s=5.0)]
     host.see(*windows)
@@ -281,7 +286,7 @@ def test_one_that_waits_for_memory_holds_up_no_one_that_waits_for_weight() -> No
     assert host.see(*windows, still, times=5, pressure=Pressure(0.9)) == [("raise", "new")]
 
 
-def test_one_that_was_evicted_is_remembered_and_evicted_twice_at_most() -> None:
+def test_an_evicted_job_is_remembered_and_evicted_at_most_twice() -> None:
     host, full = Host(), Pressure(0.9)
     for round_ in range(3):
         windows = [window("old"), window("new", since_s=host.now_s + 1.0)]
@@ -291,13 +296,13 @@ def test_one_that_was_evicted_is_remembered_and_evicted_twice_at_most() -> None:
         assert (("evict", "new") in found) == (round_ < 2)
         if round_ < 2:
             assert "was paused for 120 s" in host.reasons[-1]
-            assert host.stage("new") is Stage.EVICTED, "it is on its way out, whatever its windows say"
+            assert host.stage("new") is Stage.EVICTED, "it is still ending, whatever its windows are"
             host.see(window("old"), times=3, pressure=full)
-            assert host.stage("new") is Stage.EVICTED, "and in the queue"
+            assert host.stage("new") is Stage.EVICTED, "also in the queue"
     assert host.stage("new") is Stage.PAUSED
 
 
-def test_those_that_ended_are_forgotten() -> None:
+def test_ended_jobs_are_forgotten() -> None:
     host = Host()
     host.see(window("a"), window("b"))
     host.see(window("b"))
@@ -315,7 +320,7 @@ def test_those_that_ended_are_forgotten() -> None:
         max_size=60,
     )
 )
-def test_whatever_is_seen_no_transition_is_illegal_and_one_computes(
+def test_for_any_windows_no_transition_is_illegal_and_a_job_computes(
     seen: list[tuple[list[float | None], float, list[bool]]],
 ) -> None:
     host = Host()
@@ -326,13 +331,13 @@ def test_whatever_is_seen_no_transition_is_illegal_and_one_computes(
         ]
         host.see(*windows, pressure=Pressure(share))
         computing = [one for one in host.state.jobs if one.stage not in (Stage.PAUSED, Stage.EVICTED)]
-        assert computing, "never do all stand still"
+        assert computing, "all jobs are paused"
 
 
-# --- what is learnt ---------------------------------------------------------------------------------------------------
+# --- speed samples ----------------------------------------------------------------------------------------------------
 
 
-def test_windows_teach_of_those_that_compute_together() -> None:
+def test_speed_samples_contain_the_jobs_that_compute_together() -> None:
     host = down_to(Stage.PAUSED)
     windows = [
         window("old", 0.45, kind="dense"),
@@ -343,5 +348,5 @@ def test_windows_teach_of_those_that_compute_together() -> None:
     host.see(*windows)
     old, other = speed_samples(host.state, windows, 7.0)
     assert (old.kind, old.neighbours, old.at_s) == ("dense", ("embedding", "input"), 7.0)
-    assert old.log_ratio == pytest.approx(math.log(0.5)), "against the model without corrections"
+    assert old.log_ratio == pytest.approx(math.log(0.5)), "compared with the model without corrections"
     assert other.neighbours == ("dense", "embedding")

@@ -1,4 +1,4 @@
-"""Kinds by what is measured; what is assumed until then."""
+"""Kinds of measured demands, and assumed demands of kinds."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_kinds(row: tuple[float, ...], wait_share: float, kind: Kind) -> None:
 
 @pytest.mark.parametrize("is_gpu", [False, True])
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_is_assumed_of_a_kind_is_of_that_kind(kind: Kind, is_gpu: bool) -> None:
+def test_the_assumed_demand_of_a_kind_is_of_that_kind(kind: Kind, is_gpu: bool) -> None:
     for cores in (1, 2, 16):
         prior = prior_of(kind, cores, 16, is_gpu)
         assert len(prior.demand) == len(RESOURCES)
@@ -37,13 +37,13 @@ def test_what_is_assumed_of_a_kind_is_of_that_kind(kind: Kind, is_gpu: bool) -> 
         assert (prior.demand[3] > 0) == is_gpu
 
 
-def test_more_cores_demand_more_and_with_a_gpu_one_thread_counts() -> None:
+def test_more_cores_have_more_demand_and_with_a_gpu_one_thread_counts() -> None:
     assert prior_of("dense", 4, 8).demand[0] == pytest.approx(4 * prior_of("dense", 1, 8).demand[0])
     assert prior_of("dense", 4, 8, is_gpu=True).demand == prior_of("dense", 1, 8, is_gpu=True).demand
 
 
-def test_nonsense_is_refused() -> None:
+def test_invalid_demands_and_cores_are_refused() -> None:
     with pytest.raises(ValueError, match="6 resources"):
         kind_of((0.1, 0.2))
-    with pytest.raises(ValueError, match="0 of 4"):
+    with pytest.raises(ValueError, match="cores=0 of host_cores=4"):
         prior_of("dense", 0, 4)

@@ -1,4 +1,4 @@
-"""The ledger of peak memory: nothing is promised twice, observed peaks are charged, margins are learnt."""
+"""The ledger of peak memory: no memory is promised twice, observed peaks are charged, margins are learned."""
 
 from __future__ import annotations
 
@@ -38,36 +38,36 @@ def taught(*ratios: float, kind: str = "dense") -> Margins:
     return margins
 
 
-def test_margins_are_a_fifth_until_five_are_known() -> None:
+def test_the_margin_is_1_2_until_five_ratios_are_known() -> None:
     assert margin(Margins(), "dense") == 1.2
     assert margin(taught(2.0, 2.0, 2.0, 2.0), "dense") == 1.2
     assert margin(taught(2.0, 2.0, 2.0, 2.0, 2.0), "dense") == 2.0
-    assert margin(taught(0.5, 0.5, 0.5, 0.5, 0.5), "dense") == 1.2, "never less"
-    assert margin(taught(9.0, 9.0, 9.0, 9.0, 9.0), "dense") == 3.0, "never more"
+    assert margin(taught(0.5, 0.5, 0.5, 0.5, 0.5), "dense") == 1.2, "the least margin"
+    assert margin(taught(9.0, 9.0, 9.0, 9.0, 9.0), "dense") == 3.0, "the largest margin"
 
 
-def test_margins_of_a_kind_come_first_then_those_of_all() -> None:
+def test_margins_of_the_kind_precede_those_of_all_kinds() -> None:
     margins = taught(1.5, 1.5, 1.5, 1.5, 1.5)
     for _ in range(4):
         margins = learnt(margins, "input", GB, round(2.5 * GB))
     assert margin(margins, "dense") == 1.5
-    assert 1.5 < margin(margins, "input") <= 2.5, "of all nine"
+    assert 1.5 < margin(margins, "input") <= 2.5, "from all nine"
     assert margin(margins, "embedding") == margin(margins, "input")
-    assert margin(margins, "dense", is_gpu=True) == 1.2, "a GPU's are its own"
+    assert margin(margins, "dense", is_gpu=True) == 1.2, "GPUs have separate ratios"
 
 
-def test_one_that_lied_among_many_moves_the_margin_little() -> None:
+def test_one_wrong_estimate_among_many_changes_the_margin_little() -> None:
     assert margin(taught(*([1.1] * 40), 50.0), "dense") == 1.2
 
 
-def test_the_oldest_are_forgotten() -> None:
+def test_the_oldest_ratios_are_forgotten() -> None:
     margins = taught(*([2.0] * 10), *([1.3] * 400))
     assert len(margins.ratios) == 400
     assert margin(margins, "dense") == 1.3
-    assert learnt(margins, "dense", 0, 5) == margins, "of no estimate nothing is learnt"
+    assert learnt(margins, "dense", 0, 5) == margins, "without an estimate there is no ratio"
 
 
-def test_a_charge_has_its_margin_and_what_does_not_fit_is_refused_in_words() -> None:
+def test_a_charge_includes_its_margin_and_a_refusal_has_a_reason() -> None:
     assert charge_of(Margins(), "dense", mode(memory=2.0)) == (round(2.4 * GB), 0)
     assert charge_of(Margins(), "dense", gpu_mode(memory=1.0, gpu_memory=2.0)) == (round(1.2 * GB), round(2.4 * GB))
     ledger = HostLedger(HOST)
@@ -92,7 +92,7 @@ def test_each_gpu_has_its_own_room() -> None:
     assert (first.free_gpu_bytes(0), first.free_gpu_bytes(1)) == (10 * GB, round(0.4 * GB))
 
 
-def test_the_charge_follows_what_is_observed() -> None:
+def test_the_charge_follows_the_observed_peak() -> None:
     ledger = admit(HostLedger(HOST), placed(A_JOB))
 
     def charged(peak: float, is_past_peak: bool = False) -> float:
@@ -101,28 +101,28 @@ def test_the_charge_follows_what_is_observed() -> None:
         return ledger.charged_bytes / GB
 
     assert charged(0.0) == 2.4
-    assert charged(1.0) == 2.4, "its peak is still to come"
-    assert charged(3.0) == pytest.approx(3.3), "above what it was admitted with"
+    assert charged(1.0) == 2.4, "before its peak"
+    assert charged(3.0) == pytest.approx(3.3), "above the charge at admission"
     assert charged(1.0) == pytest.approx(3.3), "a peak does not fall"
     assert charged(1.0, is_past_peak=True) == pytest.approx(3.3)
     ledger = admit(HostLedger(HOST), placed(A_JOB))
-    assert charged(1.0, is_past_peak=True) == pytest.approx(1.1), "what it never needed is for others"
+    assert charged(1.0, is_past_peak=True) == pytest.approx(1.1), "the surplus is free for others"
     assert charged(1.2) == pytest.approx(1.32), "it stays past its peak"
     with pytest.raises(KeyError):
         observe(ledger, "b", 1)
 
 
-def test_growth_beyond_the_room_is_told_not_refused() -> None:
+def test_growth_beyond_the_memory_is_reported_and_not_refused() -> None:
     ledger = observe(admit(HostLedger(HOST), placed(A_JOB)), "a", 10 * GB)
     assert ledger.free_bytes == 0
     assert ledger.over_bytes == GB
 
 
-def test_a_job_that_ended_teaches_the_margins() -> None:
+def test_a_job_that_ended_is_added_to_the_margins() -> None:
     ledger = observe(admit(HostLedger(GPU_HOST), placed(job("a", gpu_mode()), device=0)), "a", 2 * GB, 3 * GB)
     cut, whole = release(ledger, "a"), release(ledger, "a", is_complete=True)
     assert not cut.charges and not whole.charges
-    assert not cut.margins.ratios, "it may have had more to come"
+    assert not cut.margins.ratios, "its peak may not have been reached"
     assert [(one.ratio, one.is_gpu) for one in whole.margins.ratios] == [(2.0, False), (1.5, True)]
 
 
@@ -131,7 +131,7 @@ peaks = st.lists(st.tuples(st.integers(0, 4), st.integers(0, 12 * GB), st.boolea
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.floats(0.1, 6.0), min_size=1, max_size=5), peaks)
-def test_no_charge_is_below_an_observed_peak_and_none_is_promised_twice(
+def test_no_charge_is_below_an_observed_peak_and_no_memory_is_promised_twice(
     sizes: list[float], seen: list[tuple[int, int, bool]]
 ) -> None:
     ledger = HostLedger(HOST)
@@ -154,14 +154,14 @@ def test_no_charge_is_below_an_observed_peak_and_none_is_promised_twice(
         assert charge.charged_bytes >= charge.admitted_bytes or charge.is_past_peak
 
 
-def test_the_ledger_of_those_that_run() -> None:
+def test_the_ledger_of_running_jobs() -> None:
     running = [placed(A_JOB), PlacedJob(job("g", gpu_mode()), Placement(0, 1), 7, 9)]
     ledger = reduce(admit, running, HostLedger(GPU_HOST))
     assert ledger.charged_bytes == round(2.4 * GB) + 7
     assert (ledger.charged_gpu_bytes(0), ledger.charged_gpu_bytes(1)) == (0, 9)
 
 
-def test_after_running_out_of_memory_it_is_alone_once_with_raised_estimates() -> None:
+def test_after_running_out_of_memory_a_job_runs_alone_with_raised_estimates() -> None:
     demand = job("a", mode(memory=2.0), mode(memory=3.0))
     again = after_oom(demand, 0, round(2.1 * GB), HOST)
     assert isinstance(again, JobDemand)
@@ -172,23 +172,23 @@ def test_after_running_out_of_memory_it_is_alone_once_with_raised_estimates() ->
     assert [one.memory_bytes for one in larger.modes] == [round(4.8 * GB), round(7.2 * GB)]
     most = after_oom(demand, 1, 9 * GB, HOST)
     assert isinstance(most, JobDemand)
-    assert most.modes[1].memory_bytes == 10 * GB, "alone it may have all there is"
+    assert most.modes[1].memory_bytes == 10 * GB, "a job alone may use all memory"
     refused = after_oom(again, 0, 9 * GB, HOST)
     assert isinstance(refused, AdmissionRefusal)
-    assert refused.reason == "a ran out of memory at 9,000 MB though it ran alone; 10,000 MB are all"
+    assert refused.reason == ("a ran out of memory at 9,000 MB although it ran alone; the host has 10,000 MB in total")
 
 
-def test_after_running_out_of_a_gpus_memory_that_of_the_host_is_as_it_was() -> None:
+def test_after_running_out_of_gpu_memory_the_host_estimate_is_unchanged() -> None:
     again = after_oom(job("g", gpu_mode(memory=1.0, gpu_memory=4.0)), 0, GB, GPU_HOST, "gpu")
     assert isinstance(again, JobDemand)
     assert (again.modes[0].memory_bytes, again.modes[0].gpu_memory_bytes) == (GB, 6 * GB)
 
 
-def test_after_eviction_it_rests_and_its_estimate_is_what_was_seen() -> None:
+def test_after_an_eviction_a_job_rests_and_its_estimate_follows_the_peak() -> None:
     demand = job("a", mode(memory=2.0), mode(memory=3.0))
     grown = after_eviction(demand, 0, 3 * GB, 0, HOST, 77.0)
     assert [one.memory_bytes for one in grown.modes] == [round(3.6 * GB), round(5.4 * GB)]
     assert (grown.not_before_s, grown.exclusive) == (77.0, False)
-    assert after_eviction(demand, 0, GB, 0, HOST, 77.0).modes == demand.modes, "it kept to what it said"
+    assert after_eviction(demand, 0, GB, 0, HOST, 77.0).modes == demand.modes, "its peak was within its estimate"
     gpu = after_eviction(job("g", gpu_mode(gpu_memory=2.0)), 0, 0, 3 * GB, GPU_HOST, 0.0)
     assert gpu.modes[0].gpu_memory_bytes == round(3.6 * GB)

@@ -1,4 +1,4 @@
-"""Who starts now, under each policy; what holds for all of them; why the others wait."""
+"""Which jobs start now under each policy, the rules of all policies, and why the others wait."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def scenes(draw: st.DrawFn) -> tuple[list[JobDemand], list[PlacedJob]]:
 @anyhow
 @settings(max_examples=30, deadline=None)
 @given(scene=scenes(), now_s=st.floats(0, 5000))
-def test_starts_fit_and_have_reasons_and_all_others_too(
+def test_starts_fit_and_all_jobs_have_reasons(
     policy: PolicyName, scene: tuple[list[JobDemand], list[PlacedJob]], now_s: float
 ) -> None:
     waiting, running = scene
@@ -114,7 +114,7 @@ def test_starts_fit_and_have_reasons_and_all_others_too(
 
 
 @anyhow
-def test_when_nothing_runs_something_starts(policy: PolicyName) -> None:
+def test_on_an_empty_host_a_job_starts(policy: PolicyName) -> None:
     demanding = [job(f"j{at}", mode(1.0, 1.0, 1.0, memory=9.5)) for at in range(3)]
     assert len(started(demanding, policy=policy)) == 1
     assert started([job("never", mode(memory=11.0)), demanding[0]], policy=policy)[0].job == "j0"
@@ -122,45 +122,47 @@ def test_when_nothing_runs_something_starts(policy: PolicyName) -> None:
 
 
 @anyhow
-def test_one_that_is_to_run_alone_has_the_host_to_itself(policy: PolicyName) -> None:
+def test_a_job_that_must_run_alone_gets_the_whole_host(policy: PolicyName) -> None:
     alone = msgspec.structs.replace(job("alone", mode(0.1, memory=9.5)), exclusive=True)
     other = job("other", mode(0.1, memory=0.1), seconds=1000.0)
     assert names(started([other, alone], policy=policy)) == ["alone"], "it is first in the queue"
     assert started([other], [placed(alone)], policy=policy) == ()
     assert started([alone, other], [placed(job("runs", mode(memory=0.1)))], policy=policy) == ()
     reasons = waits([alone, other], [placed(job("runs", mode(memory=0.1)))], policy)
-    assert reasons["alone"] == "runs alone this time, and 1 job still runs"
+    assert reasons["alone"] == "must run alone this time, and 1 job still runs"
     assert "alone" in reasons["other"]
 
 
 @anyhow
-def test_nothing_starts_beside_one_that_is_paused(policy: PolicyName) -> None:
+def test_no_job_starts_beside_a_paused_one(policy: PolicyName) -> None:
     paused = msgspec.structs.replace(placed(job("p", mode(0.1, memory=0.1))), is_paused=True)
     assert started([job("a")], [paused], policy=policy) == ()
-    assert waits([job("a")], [paused], policy) == {"a": "p is paused and goes on first"}
+    assert waits([job("a")], [paused], policy) == {"a": "p is paused and resumes first"}
 
 
-def test_one_that_is_paused_on_a_gpu_holds_that_gpu() -> None:
+def test_a_job_paused_on_a_gpu_blocks_that_gpu() -> None:
     on_gpu = job("p", gpu_mode(0.1, gpu_memory=0.1))
     paused = msgspec.structs.replace(placed(on_gpu, device=0), is_paused=True)
     found = started([job("a", gpu_mode(0.1, gpu_memory=0.1)), job("b", mode(0.1))], [paused], GPU_HOST)
     assert {one.job: one.placement.device for one in found} == {"a": 1, "b": CPU}
-    assert started([job("a")], [paused], GPU_HOST, memory_admission=False) == (), "nothing else holds it free"
+    assert started([job("a")], [paused], GPU_HOST, memory_admission=False) == (), (
+        "without memory admission no job starts"
+    )
 
 
 @anyhow
-def test_one_that_was_evicted_rests_unless_nothing_runs(policy: PolicyName) -> None:
+def test_an_evicted_job_rests_unless_no_job_runs(policy: PolicyName) -> None:
     rests = msgspec.structs.replace(job("a", mode(0.1)), not_before_s=100.0)
     runs = [placed(job("b", mode(0.1)))] if policy != "exclusive" else []
     if runs:
         assert started([rests], runs, policy=policy, now_s=99.0) == ()
-        assert waits([rests], runs, policy) == {"a": "rests before it is tried again, for 100 s more"}
+        assert waits([rests], runs, policy) == {"a": "waits for another 100 s after its eviction"}
         assert names(started([rests], runs, policy=policy, now_s=100.0)) == ["a"]
     assert names(started([rests], policy=policy)) == ["a"]
 
 
 @anyhow
-def test_at_most_so_many_jobs(policy: PolicyName) -> None:
+def test_most_jobs_limits_the_running_jobs(policy: PolicyName) -> None:
     small = [job(f"j{at}", mode(0.01, memory=0.1)) for at in range(9)]
     expected = 1 if policy == "exclusive" else 3
     assert len(started(small, policy=policy, most_jobs=3)) == expected
@@ -169,20 +171,20 @@ def test_at_most_so_many_jobs(policy: PolicyName) -> None:
         assert waits(small[3:4], present, policy, most_jobs=3) == {"j3": "3 of at most 3 jobs run"}
 
 
-def test_two_jobs_of_one_name_are_refused() -> None:
+def test_two_jobs_with_the_same_name_are_refused() -> None:
     with pytest.raises(ValueError, match="one name"):
         started([job("a")], [placed(job("a"))])
 
 
-def test_what_can_never_run_is_said() -> None:
+def test_a_job_that_can_never_run_is_reported() -> None:
     never = {"m": job("m", mode(memory=11.0)), "g": job("g", gpu_mode())}
     assert waits(list(never.values()), []) == {
-        "m": "can never run here: needs 11,000 MB, 10,000 of 10,000 MB are free",
-        "g": "can never run here: it needs a GPU, and there is none",
+        "m": "can never run here: needs 11,000 MB of memory, 10,000 of 10,000 MB are free",
+        "g": "can never run here: it needs a GPU, and the host has none",
     }
     gpus = HostCapacity(4, 10 * GB, (GpuCapacity(0, GB),))
     told = why_waiting([job("g", gpu_mode(gpu_memory=2.0))], [], gpus, ColocationSettings(), Corrections(), 0.0)
-    words = "can never run here: needs 2,000 MB of a GPU, 1,000 MB are free on the emptiest"
+    words = "can never run here: needs 2,000 MB of GPU memory, at most 1,000 MB are free on a GPU"
     assert told == {"g": WaitReason(words, for_ever=True)}
 
 
@@ -194,7 +196,8 @@ def test_fifo_waits_for_the_head_of_the_queue() -> None:
     large, small = job("large", mode(memory=6.0), arrived_s=1.0), job("small", mode(memory=0.1), arrived_s=2.0)
     assert started([small, large], runs, policy="fifo") == ()
     reasons = waits([small, large], runs, "fifo")
-    assert reasons == {"large": "needs 7,200 MB, 5,200 of 10,000 MB are free", "small": "behind large"}
+    large = "needs 7,200 MB of memory, 5,200 of 10,000 MB are free"
+    assert reasons == {"large": large, "small": "waits behind large"}
     earlier = msgspec.structs.replace(small, arrived_s=0.0)
     assert names(started([large, earlier], runs, policy="fifo")) == ["small"]
 
@@ -226,7 +229,7 @@ def test_random_depends_on_the_seed_and_on_the_number_of_decisions_alone() -> No
     assert len({drawn(seed, 0) for seed in range(5)} | {drawn(1, 4)}) == 6
     assert all(len(set(drawn(seed, 0))) == HOST.cores for seed in range(5))
     firsts = {drawn(seed, 0)[0] for seed in range(60)}
-    assert len(firsts) > 12, "any that fits"
+    assert len(firsts) > 12, "the draws cover the jobs that fit"
 
 
 def test_random_draws_among_gpus_too() -> None:
@@ -249,10 +252,12 @@ def test_rmixer_takes_the_highest_utilisation_whose_type_differs() -> None:
     ]
     starts = started(jobs, policy="rmixer_type", most_jobs=3)
     assert names(starts) == ["dense high", "input", "dense low"]
-    assert starts[1].reason.startswith("first by utilisation that fits: input, and dense dominates the CPU")
+    assert starts[1].reason.startswith(
+        "first job by utilisation that fits: its kind is input, dense jobs dominate the CPU"
+    )
     assert names(started(jobs, policy="rmixer_type", rmixer_same_type=False)) == ["dense high", "input"]
     left = waits([jobs[0]], [placed(jobs[1]), placed(jobs[2])], "rmixer_type", rmixer_same_type=False)
-    assert left == {"dense low": "its kind is the one that dominates where it fits"}
+    assert left == {"dense low": "its kind dominates every device that it fits"}
 
 
 def test_rmixer_has_its_own_margin() -> None:
@@ -276,20 +281,20 @@ def test_rmixer_fills_the_emptiest_gpu_and_gives_the_tail_to_the_cpu() -> None:
     ]
 
 
-# --- parts of the default that can be taken away ----------------------------------------------------------------------
+# --- parts of the default that can be switched off --------------------------------------------------------------------
 
 
 def crowd() -> list[JobDemand]:
     return [job(f"j{at}", mode(0.8, memory=1.5), arrived_s=float(at)) for at in range(8)]
 
 
-def test_without_complementarity_it_starts_in_order_what_fits() -> None:
+def test_without_complementarity_jobs_that_fit_start_in_order() -> None:
     large = job("large", mode(memory=8.0), arrived_s=-1.0)
     runs = [placed(job("r", mode(memory=1.0)))]
     starts = started([large, *crowd()], runs, complementarity=False)
-    assert names(starts) == ["j0", "j1", "j2", "j3"], "what does not fit is passed"
-    assert "1 before it do not fit" in starts[0].reason
-    assert len(started(crowd(), runs)) < 4, "with it the cores are full before"
+    assert names(starts) == ["j0", "j1", "j2", "j3"], "jobs that do not fit are passed"
+    assert "earlier jobs that do not fit: 1" in starts[0].reason
+    assert len(started(crowd(), runs)) < 4, "with complementarity the cores are full before"
 
 
 def test_without_memory_admission_it_counts_jobs() -> None:
@@ -300,7 +305,7 @@ def test_without_memory_admission_it_counts_jobs() -> None:
     assert len(counted(many)) == HOST.cores
     assert len(counted(many, most_jobs=6)) == 6
     assert counted([job("larger than the host", mode(memory=50.0))]) == ["larger than the host"]
-    assert len(started(many, memory_admission=False)) == HOST.cores, "and the rest as it is"
+    assert len(started(many, memory_admission=False)) == HOST.cores, "the other rules are unchanged"
 
 
 def test_without_feedback_corrections_are_ignored() -> None:

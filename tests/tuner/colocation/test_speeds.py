@@ -1,4 +1,4 @@
-"""Speeds of jobs beside each other are those of the concave program; nothing beats the bound."""
+"""Speeds of jobs beside each other solve the concave problem; no policy exceeds the bound."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_speeds_are_shares_and_capacity_is_never_exceeded(demand: Floats) -> Non
 
 
 def two_much_the_same() -> Floats:
-    """Two resources that nearly the same jobs use, both of them scarce: their prices seek their ratio for long."""
+    """Two scarce resources that nearly the same jobs use: the ratio of their prices converges slowly."""
     demand = np.full((8, 5), 0.75)
     demand[0, 0], demand[0, 2], demand[1, 0], demand[2, 1] = 1.0, 0.0, 0.0, 0.8125
     return demand
@@ -46,8 +46,8 @@ def two_much_the_same() -> Floats:
 @settings(max_examples=50, deadline=None)
 @given(demands())
 @example(two_much_the_same())
-def test_who_is_slowed_uses_something_that_is_full(demand: Floats) -> None:
-    """Nobody is slow for nothing: without a full resource among those it uses a job has its own speed."""
+def test_a_slowed_job_uses_a_full_resource(demand: Floats) -> None:
+    """A job that uses no full resource has its full speed."""
     found = speeds(demand)
     full = demand.T @ found > 1 - 0.01
     for row, speed in zip(demand, found, strict=True):
@@ -57,19 +57,19 @@ def test_who_is_slowed_uses_something_that_is_full(demand: Floats) -> None:
 
 @settings(max_examples=50, deadline=None)
 @given(arrays.arrays(np.float64, st.integers(1, 6), elements=st.floats(0, 1)))
-def test_alone_a_job_has_its_own_speed(row: Floats) -> None:
+def test_a_single_job_has_its_full_speed(row: Floats) -> None:
     assert speeds(row[None, :]) == pytest.approx([1.0])
 
 
 @settings(max_examples=40, deadline=None)
 @given(arrays.arrays(np.float64, st.integers(1, 30), elements=st.floats(0.01, 1.0)), st.floats(0.01, 1.0))
-def test_on_one_resource_another_job_makes_nobody_faster(shares: Floats, another: float) -> None:
+def test_on_one_resource_another_job_makes_no_job_faster(shares: Floats, another: float) -> None:
     with_it = speeds_with(shares[:, None], np.array([[another]]))[0]
     assert (with_it[:-1] <= speeds(shares[:, None]) + 1e-3).all()
 
 
 def test_on_several_resources_another_job_may_make_a_third_faster() -> None:
-    """The second needs both resources; the newcomer slows it on one and so leaves the first more of the other."""
+    """The second job needs both resources. The third slows it on one, so the first gets more of the other."""
     demand = np.array([[1.0, 0.0], [0.5, 0.5]])
     before, after = speeds(demand), speeds(np.append(demand, [[0.0, 1.0]], axis=0))
     assert before == pytest.approx([0.618, 0.764], abs=1e-3)
@@ -79,7 +79,7 @@ def test_on_several_resources_another_job_may_make_a_third_faster() -> None:
 @settings(max_examples=40, deadline=None)
 @given(demands(6, 4))
 def test_speeds_solve_the_concave_program(demand: Floats) -> None:
-    """maximise sum of log s - s subject to D.T s <= 1, by another solver."""
+    """A different solver maximises the sum of log s - s subject to D.T s <= 1."""
     found = speeds(demand)
 
     def loss(s: Floats) -> float:
@@ -99,7 +99,7 @@ def test_speeds_solve_the_concave_program(demand: Floats) -> None:
 
 
 def plain(demand: Floats, power: float, sweeps: int) -> tuple[Floats, float]:
-    """The iteration without extrapolation, and how far it moved last."""
+    """The iteration without extrapolation, and the size of its last step."""
     stretch, moved = np.ones(demand.shape[1]), np.inf
     for _ in range(sweeps):
         before = stretch
@@ -110,7 +110,7 @@ def plain(demand: Floats, power: float, sweeps: int) -> tuple[Floats, float]:
 
 
 def hard_sets() -> list[Floats]:
-    """Resources that are only just full, and jobs that keep several busy at once."""
+    """Resources that are only just full, and jobs that keep several resources busy at once."""
     rng = np.random.default_rng(7)
     light = [rng.random((rng.integers(8, 33), 15)) * 0.25 for _ in range(10)]
     full = [rng.random((rng.integers(2, 5), 6)) ** 0.3 for _ in range(10)]
@@ -130,20 +130,20 @@ def test_sixty_sweeps_are_enough_where_sixty_plain_ones_are_not() -> None:
     assert others > 0.02
 
 
-def test_where_many_take_little_of_what_is_just_full_all_have_their_share() -> None:
+def test_many_small_users_of_a_just_full_resource_get_their_share() -> None:
     assert speeds(np.full((100, 1), 0.0105)) == pytest.approx(np.full(100, 1 / 1.05), abs=1e-6)
 
 
 @settings(max_examples=40, deadline=None)
 @given(demands(8, 4), st.integers(1, 5))
-def test_newcomers_together_are_newcomers_one_by_one(demand: Floats, count: int) -> None:
+def test_newcomers_together_give_the_same_as_one_by_one(demand: Floats, count: int) -> None:
     newcomers = np.random.default_rng(count).random((count, demand.shape[1]))
     together = speeds_with(demand, newcomers)
     for row, newcomer in zip(together, newcomers, strict=True):
         assert row == pytest.approx(speeds(np.append(demand, newcomer[None, :], axis=0)), abs=0.01)
 
 
-def test_an_estimate_needs_no_sweeps_where_nothing_is_full() -> None:
+def test_an_estimate_is_exact_if_no_resource_is_full() -> None:
     demand, newcomers = np.full((3, 2), 0.2), np.full((4, 2), 0.3)
     assert (speeds_with(demand, newcomers, sweeps=3) == 1.0).all()
     rough = speeds_with(np.full((3, 1), 0.5), np.full((1, 1), 0.5), sweeps=9)
@@ -151,12 +151,12 @@ def test_an_estimate_needs_no_sweeps_where_nothing_is_full() -> None:
 
 
 @pytest.mark.parametrize("demand", [np.array([[-0.1]]), np.array([[np.nan]]), np.array([[np.inf]]), np.zeros(3)])
-def test_nonsense_is_refused(demand: Floats) -> None:
+def test_invalid_demands_are_refused(demand: Floats) -> None:
     with pytest.raises(ValueError, match="demands"):
         speeds(demand)
 
 
-def test_rows_of_placed_jobs_host_once_and_gpus_each() -> None:
+def test_demand_rows_contain_the_host_once_and_each_gpu() -> None:
     jobs = [placed(job("c", mode(0.5, 0.2, 0.1))), placed(job("g", gpu_mode(0.7, 0.3)), device=1)]
     matrix = demand_matrix(jobs, 2)
     assert matrix.tolist() == [
@@ -166,7 +166,7 @@ def test_rows_of_placed_jobs_host_once_and_gpus_each() -> None:
     paused = [msgspec.structs.replace(jobs[0], is_paused=True), jobs[1]]
     assert demand_matrix(paused, 2)[0].tolist() == [0.0] * 9
     assert values(paused).tolist() == [0.0, 1.0]
-    with pytest.raises(ValueError, match="device 2 of 2"):
+    with pytest.raises(ValueError, match="device 2 must be in the range -1 to 1"):
         demand_matrix([placed(job("g", gpu_mode()), device=2)], 2)
 
 
@@ -184,21 +184,21 @@ def test_corrections_make_no_job_faster_than_alone() -> None:
 # --- the bound --------------------------------------------------------------------------------------------------------
 
 
-def test_the_bound_names_what_binds() -> None:
+def test_the_bound_names_its_binding_term() -> None:
     many = [job(f"j{at}", mode(0.5, 0.1), seconds=10.0) for at in range(6)]
     found = bound(many, HOST)
     assert (found.sequential_s, found.least_s, found.speedup) == (60.0, 30.0, 2.0)
-    assert found.binding == "cores: all jobs together need 30.0 s of all of it"
+    assert found.binding == "cores: all jobs together need 30.0 s at full use"
     longest = bound([*many, job("long", mode(0.1), seconds=50.0)], HOST)
     assert longest.binding == "the longest job, long, needs 50.0 s alone"
     assert longest.speedup == pytest.approx(110 / 50)
     full = bound([job(f"j{at}", mode(0.1, memory=6.0), seconds=10.0) for at in range(5)], HOST)
-    assert full.binding == "memory: all jobs together hold all of it for 30.0 s"
+    assert full.binding == "memory: all jobs together need 30.0 s with all of it in use"
     assert full.speedup == pytest.approx(10 / 6)
 
 
 def test_the_bound_counts_the_least_that_any_mode_needs() -> None:
-    """Its slow mode needs 20 s of half the cores, its fast one 10 s of 0.8 of them."""
+    """The slow mode needs half the cores for 20 s, the fast mode 0.8 of them for 10 s."""
     demand = job("a", mode(0.5, speed=50.0), mode(0.8, speed=100.0), seconds=10.0)
     found = bound([demand] * 4, HOST, shipped=[0] * 4)
     assert found.sequential_s == 80.0
@@ -208,7 +208,7 @@ def test_the_bound_counts_the_least_that_any_mode_needs() -> None:
 
 def test_the_bound_of_several_gpus() -> None:
     jobs = [job(f"j{at}", gpu_mode(0.8), seconds=10.0) for at in range(6)]
-    assert bound(jobs, GPU_HOST).binding == "gpu: all jobs together need 24.0 s of all of it over 2 GPUs"
+    assert bound(jobs, GPU_HOST).binding == "gpu: all jobs together need 24.0 s at full use over 2 GPUs"
     with pytest.raises(ValueError, match="needs a GPU"):
         bound(jobs, HOST)
     with pytest.raises(ValueError, match="no jobs"):

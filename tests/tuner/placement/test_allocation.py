@@ -37,7 +37,7 @@ def option(cores: int, samples_per_s: float, memory_bytes: int = 0) -> Option:
 
 
 def saturating(job: JobId, remaining: float, power: float = 0.5, current: int | None = None) -> JobOptions:
-    """A job whose speed with 1 to 16 cores is cores ** power."""
+    """A job with the speed cores ** power for 1 to 16 cores."""
     return JobOptions(job, remaining, tuple(option(cores, cores**power) for cores in range(1, 17)), current)
 
 
