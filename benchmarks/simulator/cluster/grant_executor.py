@@ -36,8 +36,8 @@ class GrantExecutor:
         self.refused = 0
 
     def carry_out(self, grants: Mapping[int, Grant | None], runs: Mapping[int, JobRun], now_s: float) -> None:
-        """Carries out grants, those that free resources first. Raises ValueError for a grant beyond the limits of a job,
-        and for an unknown job."""
+        """Carries out grants, those that free resources first. Raises ValueError for a grant beyond the limits of a
+        job, and for an unknown job."""
         asked = []
         for job, grant in grants.items():
             if grant is None:

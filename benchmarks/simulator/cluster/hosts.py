@@ -28,8 +28,8 @@ class ProcessDemand(msgspec.Struct, frozen=True, gc=False):
 
     @classmethod
     def of(cls, configuration: Configuration, memory_bytes: int, worker_bytes: int) -> ProcessDemand:
-        """Divides the memory of a job: each worker gets worker_bytes, and the PS share the rest evenly. If the rest does
-        not suffice, all processes get the same."""
+        """Divides the memory of a job: each worker gets worker_bytes, and the PS share the rest evenly. If the rest
+        does not suffice, all processes get the same."""
         rest = memory_bytes - configuration.workers * worker_bytes
         if rest < configuration.servers:
             each = memory_bytes // (configuration.workers + configuration.servers)
@@ -66,8 +66,8 @@ class Cluster:
         return wanted
 
     def move(self, job: int, old: ProcessDemand, placement: Placement, new: ProcessDemand) -> Placement | None:
-        """Changes a job from one need to another. Processes with the same cores stay on their hosts as far as they still
-        fit. None: the new need does not fit, and nothing was changed."""
+        """Changes a job from one need to another. Processes with the same cores stay on their hosts as far as they
+        still fit. None: the new need does not fit, and nothing was changed."""
         self.release(job, old, placement)
         kept: Placement = {}
         workers, servers = new.configuration.workers, new.configuration.servers
@@ -119,8 +119,8 @@ class Cluster:
         self.free_cores[host], self.free_memory[host] = self.hosts[host].cores, self.hosts[host].memory_bytes
 
     def crowding(self, job: int, placement: Placement) -> float:
-        """The share of the cores of the job's hosts that other jobs use, weighted by the job's own cores on each host; 0
-        to 1."""
+        """The share of the cores of the job's hosts that other jobs use, weighted by the job's own cores on each host;
+        0 to 1."""
         own = others = 0.0
         for host in placement:
             here = self.jobs[host].get(job, 0)

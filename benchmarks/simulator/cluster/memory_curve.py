@@ -1,7 +1,7 @@
 """The memory of a job over its samples: fixed tables, and dynamic tables that grow by Heaps' law. Pure.
 
-The number of distinct ids after n samples is K n^beta (Heaps 1978). So dynamic rows take growth_bytes (n / samples)^beta
-bytes after n of `samples` samples.
+The number of distinct ids after n samples is K n^beta (Heaps 1978). So dynamic rows take growth_bytes (n /
+samples)^beta bytes after n of `samples` samples.
 """
 
 from __future__ import annotations

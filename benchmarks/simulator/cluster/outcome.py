@@ -56,8 +56,8 @@ class JobOutcome(msgspec.Struct, frozen=True):
 
 
 class SimulationResult(msgspec.Struct, frozen=True):
-    """The result of a simulation. busy_share: share of the cores that was allocated, from the first to the last arrival.
-    refused: grants that did not fit, or that came while the job was being changed."""
+    """The result of a simulation. busy_share: share of the cores that was allocated, from the first to the last
+    arrival. refused: grants that did not fit, or that came while the job was being changed."""
 
     policy: str
     jobs: tuple[JobOutcome, ...]

@@ -8,8 +8,8 @@ one second of measurement, as in the dispatcher (`dispatcher.core.demands`), and
 A measurement beside other jobs is as good as one alone, because the CPU time of a sample is the same. The kind follows
 from the estimates (`kinds.kind_of`), so it may be wrong at first.
 
-For a GPU the busy time is measured, as by events or a driver, and not how much of the GPU a kernel fills. With MPS, rows
-can therefore demand more than the capacity.
+For a GPU the busy time is measured, as by events or a driver, and not how much of the GPU a kernel fills. With MPS,
+rows can therefore demand more than the capacity.
 """
 
 from __future__ import annotations
