@@ -121,7 +121,7 @@ def _mix_figures(mix: str, runs: Sequence[ArmRun]) -> MixFigures:
         jobs=max((len(run.jobs) for run in runs), default=0),
         arms={name: _arm_figures(found, shipped, ours) for name, found in by_arm.items() if found},
         bound=_spread(one.speedup for one in bounds.values()),
-        binding=bounds[min(bounds)].binding if bounds else "",
+        binding=bounds[min(bounds)].binding.text() if bounds else "",
         ours_over_bound=_spread(_achieved(shipped, ours, bounds)),
         bound_of_plans=_spread(one.speedup for one in of_plans.values()),
         ours_over_bound_of_plans=_spread(_achieved(shipped, ours, of_plans)),

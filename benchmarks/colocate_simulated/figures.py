@@ -75,8 +75,7 @@ def _setting(part: str, gpus: int, jobs: int, played: Sequence[Played]) -> Setti
     batches = list({one.task.seed: one for one in mine}.values())
     binding: dict[str, int] = {}
     for one in batches:
-        name = _term(one.binding)
-        binding[name] = binding.get(name, 0) + 1
+        binding[one.binding] = binding.get(one.binding, 0) + 1
     return Setting(
         part=part,
         gpus=gpus,
@@ -91,11 +90,6 @@ def _setting(part: str, gpus: int, jobs: int, played: Sequence[Played]) -> Setti
 
 def _bound(speedups: Sequence[float]) -> float | None:
     return float(np.exp(np.log(speedups).mean())) if speedups else None
-
-
-def _term(binding: str) -> str:
-    """The name of a limiting term, without names of jobs and numbers."""
-    return "the longest job" if binding.startswith("the longest job") else binding.partition(":")[0]
 
 
 def _arm(runs: dict[int, Played], sequential: dict[int, Played], ours: dict[int, Played]) -> ArmFigures:

@@ -193,7 +193,7 @@ def _played(task: Task, batch: JobBatch, found: BatchOutcome, cpu_s: float) -> P
         lost=sum(job.lost for job in found.jobs) / work if work > 0 else 0.0,
         sequential_s=known.sequential_s,
         bound_s=known.least_s,
-        binding=known.binding,
+        binding=known.binding.name,
         tight_s=tightest_s(demands, batch.site.room),
         cpu_s=cpu_s,
     )

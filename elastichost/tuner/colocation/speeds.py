@@ -50,7 +50,9 @@ from elastichost.tuner.colocation.facts import (
 )
 
 __all__ = [
+    "LONGEST_JOB",
     "Bound",
+    "BoundTerm",
     "bound",
     "corrected",
     "demand_matrix",
@@ -249,15 +251,37 @@ def seconds_left(job: JobDemand, mode: Mode | None = None) -> float:
 # --- the bound --------------------------------------------------------------------------------------------------------
 
 
+LONGEST_JOB = "longest job"
+
+
+class BoundTerm(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One term of the denominator of `bound`. name: LONGEST_JOB, or a resource: one of RESOURCES in words, "memory" or
+    "GPU memory". seconds: that no schedule can go below. job: the longest one. gpus: number of GPUs that share the
+    resource."""
+
+    name: str
+    seconds: float
+    job: str = ""
+    gpus: int = 1
+
+    def text(self) -> str:
+        if self.name == LONGEST_JOB:
+            return f"the longest job, {self.job}, needs {self.seconds:,.1f} s alone"
+        held = self.name in ("memory", "GPU memory")
+        extent = "with all of it in use" if held else "at full use"
+        over = "" if self.gpus == 1 else f" over {self.gpus} GPUs"
+        return f"{self.name}: all jobs together need {self.seconds:,.1f} s {extent}{over}"
+
+
 class Bound(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The bound of all schedules. sequential_s: seconds of all jobs one after another, in their shipped modes. least_s:
-    least seconds of all jobs together. speedup: sequential_s / least_s, which no schedule exceeds. binding: a sentence
-    about the term that determines least_s."""
+    least seconds of all jobs together. speedup: sequential_s / least_s, which no schedule exceeds. binding: the term of
+    least_s seconds."""
 
     speedup: float
     sequential_s: float
     least_s: float
-    binding: str
+    binding: BoundTerm
 
 
 def bound(jobs: Sequence[JobDemand], host: HostCapacity, shipped: Sequence[int] | None = None) -> Bound:
@@ -275,13 +299,13 @@ def bound(jobs: Sequence[JobDemand], host: HostCapacity, shipped: Sequence[int] 
     shipped = shipped if shipped is not None else [0] * len(jobs)
     sequential_s = sum(seconds_left(job, job.modes[index]) for job, index in zip(jobs, shipped, strict=True))
     terms = _terms(jobs, host)
-    binding, least_s = max(terms, key=lambda term: term[1])
-    speedup = sequential_s / least_s if least_s > 0 else 1.0
-    return Bound(speedup, sequential_s, least_s, binding)
+    binding = max(terms, key=lambda term: term.seconds)
+    speedup = sequential_s / binding.seconds if binding.seconds > 0 else 1.0
+    return Bound(speedup, sequential_s, binding.seconds, binding)
 
 
-def _terms(jobs: Sequence[JobDemand], host: HostCapacity) -> list[tuple[str, float]]:
-    """The terms of the denominator of `bound`: a sentence about each, and its seconds."""
+def _terms(jobs: Sequence[JobDemand], host: HostCapacity) -> list[BoundTerm]:
+    """The terms of the denominator of `bound`."""
     gpus = len(host.gpus)
     work, memory, gpu_memory = np.zeros(len(RESOURCES)), 0.0, 0.0
     longest, longest_s = "", 0.0
@@ -295,14 +319,10 @@ def _terms(jobs: Sequence[JobDemand], host: HostCapacity) -> list[tuple[str, flo
         gpu_memory += float((np.array([mode.gpu_memory_bytes for mode in modes]) * alone).min())
         if alone.min() >= longest_s:
             longest, longest_s = job.job, float(alone.min())
-    found = [(f"the longest job, {longest}, needs {longest_s:,.1f} s alone", longest_s)]
+    found = [BoundTerm(LONGEST_JOB, longest_s, job=longest)]
     for index, name in enumerate(RESOURCES):
         share = 1 if index < HOST else max(1, gpus)
-        seconds = float(work[index]) / share
-        over = "" if share == 1 else f" over {share} GPUs"
-        found.append((f"{name.replace('_', ' ')}: all jobs together need {seconds:,.1f} s at full use{over}", seconds))
+        found.append(BoundTerm(name.replace("_", " "), float(work[index]) / share, gpus=share))
     held = [("memory", memory, host.memory_bytes), ("GPU memory", gpu_memory, sum(g.memory_bytes for g in host.gpus))]
-    for name, byte_s, total in held:
-        seconds = byte_s / total if total else 0.0
-        found.append((f"{name}: all jobs together need {seconds:,.1f} s with all of it in use", seconds))
+    found += [BoundTerm(name, byte_s / total if total else 0.0) for name, byte_s, total in held]
     return found

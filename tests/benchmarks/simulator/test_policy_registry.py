@@ -26,5 +26,5 @@ def test_a_mix_of_jobs(name: str) -> None:
 
 
 def test_unknown_names() -> None:
-    with pytest.raises(ValueError, match="no policy 'best': choose from static"):
+    with pytest.raises(ValueError, match="unknown policy 'best'; the policies are static"):
         make_policy("best", JOBS, 1)

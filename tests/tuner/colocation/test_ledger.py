@@ -78,7 +78,7 @@ def test_a_charge_includes_its_margin_and_a_refusal_has_a_reason() -> None:
     assert str(raised.value.refusal.reason) == "a needs 2,400 MB of memory; 400 of 10,000 MB are free"
     assert raised.value.refusal.resource == "memory"
     assert admit(ledger, placed(A_JOB), may_overcommit=True).over_bytes == 2 * GB
-    with pytest.raises(ValueError, match="already"):
+    with pytest.raises(ValueError, match="is already in the ledger"):
         admit(ledger, placed(msgspec.structs.replace(A_JOB, job="j0"), margin=0.0))
 
 

@@ -172,7 +172,7 @@ def test_most_jobs_limits_the_running_jobs(policy: PolicyName) -> None:
 
 
 def test_two_jobs_with_the_same_name_are_refused() -> None:
-    with pytest.raises(ValueError, match="one name"):
+    with pytest.raises(ValueError, match="two jobs have the same name"):
         started([job("a")], [placed(job("a"))])
 
 

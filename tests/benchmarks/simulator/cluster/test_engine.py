@@ -207,13 +207,13 @@ def test_decisions_come_on_time() -> None:
 
 def test_grants_must_be_possible() -> None:
     for grant, text in (
-        (Grant(Configuration(99, 1), 8 * GB), "beyond the limits"),
-        (Grant(Configuration(1, 1), 0), "no memory"),
+        (Grant(Configuration(99, 1), 8 * GB), "is outside the limits of a job"),
+        (Grant(Configuration(1, 1), 0), "memory_bytes=0 must be positive"),
     ):
         policy = Scripted(lambda view, grant=grant: {0: grant})
         with pytest.raises(ValueError, match=text):
             run(policy, job())
-    with pytest.raises(ValueError, match="not there"):
+    with pytest.raises(ValueError, match="the policy granted resources to the unknown job"):
         run(Scripted(lambda view: {7: Grant(Configuration(1, 1), 8 * GB)}), job())
 
 

@@ -49,7 +49,7 @@ def test_arrivals_are_as_bursty_as_asked() -> None:
     gaps = np.diff(arrivals(1, 40_000, 50.0, 3.0))
     assert gaps.mean() == pytest.approx(50.0, rel=0.1)
     assert gaps.std() / gaps.mean() == pytest.approx(3.0, rel=0.15)
-    with pytest.raises(ValueError, match="not bursty"):
+    with pytest.raises(ValueError, match="cv=.* must be at least 1"):
         arrivals(1, 10, 50.0, 0.5)
 
 
