@@ -13,7 +13,7 @@ ROOT = Path(__file__).parent.parent.parent
 FENCE = re.compile(r"^```(?P<language>\w*)(?: title=\"(?P<title>[^\"]+)\")?$")
 NOT_RUN = re.compile(r"^<!-- not run: (?P<why>.+) -->$")
 Kind = Literal["command", "file", "output", "not run"]
-OUTPUT = frozenset({"", "text", "mermaid"})  # languages of blocks that show output
+OUTPUT = frozenset({"", "text", "mermaid", "console"})  # languages of blocks that show output
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class Block:
 
 
 def pages() -> tuple[Path, ...]:
-    """README and every page of the site that people write; generated ones show no commands of their own."""
+    """README and every page of the site."""
     return (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")))
 
 
