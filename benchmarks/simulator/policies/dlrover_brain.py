@@ -1,8 +1,8 @@
 """DLRover's production heuristics: rules about the CPU use of PS, and margins. Pure.
 
 The order of the rules is that of the optimizers of DLRover's "brain" service
-(github.com/intelligent-machine-learning/dlrover, go/brain). So are the constants, except where
-this project's design names others.
+(github.com/intelligent-machine-learning/dlrover, go/brain). So are the constants, except those that
+this project's design sets.
 """
 
 from __future__ import annotations
