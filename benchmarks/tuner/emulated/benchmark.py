@@ -120,7 +120,7 @@ class Figures(msgspec.Struct, frozen=True):
     aims: dict[str, float] = msgspec.field(default_factory=lambda: bounds_of(AIMS))
 
 
-# --- measuring --------------------------------------------------------------------------------------------------------
+# --- measurements -----------------------------------------------------------------------------------------------------
 
 
 def scale_out(run: EmulatedRun, before: int, after: int) -> ScaleOut:
@@ -272,11 +272,12 @@ def measure(before: int, after: int, servers: int, seconds: float, trials: float
 
 
 def verdicts_of(figures: Figures) -> list[Verdict]:
+    """The verdicts on the delay of heartbeats and on the supervisor's CPU use."""
     calm = figures.steady
     return [aim.judge(value) for aim, value in zip(AIMS, (calm.heartbeat_p99_s, calm.supervisor_cores), strict=True)]
 
 
-# --- showing ----------------------------------------------------------------------------------------------------------
+# --- output -----------------------------------------------------------------------------------------------------------
 
 
 def show(figures: Figures) -> None:
@@ -318,6 +319,7 @@ def show(figures: Figures) -> None:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
+    """Runs the benchmark. Returns 0, also if an aim is missed."""
     parser = argparse.ArgumentParser(
         prog="emulated", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -28,6 +28,8 @@ CHANGE_S = (0.2, 0.5)  # measured time from the request of a plan until it runs
 
 
 class Policy(Protocol):
+    """Chooses the configuration of a run."""
+
     def look(self, look: ProfileSample, samples_left: int) -> Configuration | None:
         """The configuration to run from now on; None to keep the present one."""
         ...
