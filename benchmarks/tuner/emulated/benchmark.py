@@ -319,7 +319,7 @@ def show(figures: Figures) -> None:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs the benchmark. Returns 0, also if an aim is missed."""
+    """Runs the benchmark. Returns 0 even if an aim is missed."""
     parser = argparse.ArgumentParser(
         prog="emulated", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
