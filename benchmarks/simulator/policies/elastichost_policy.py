@@ -68,7 +68,7 @@ class _Job:
     fitted: Fit | None = None
     options: tuple[Option, ...] = ()
     health: HealthState = field(default_factory=HealthState)
-    judged: int = 0  # blocks whose slowest worker was checked
+    judged: int = 0  # number of blocks in which the slowest worker was checked
     is_suspect: bool = False  # its slowest worker was slow at the last check
     skew: float | None = None  # share of the load that no move divides
     moved_at: int = 0  # number of blocks when buckets were moved last
@@ -164,7 +164,7 @@ class ElastichostPolicy:
         return float(state.fitted.predict(as_array([configuration])).samples_per_s[0])
 
     def _due(self, jobs: list[JobView]) -> set[int]:
-        """The jobs with new measurements whose models were fitted longest ago."""
+        """Of the jobs with new measurements, those with the oldest models."""
         waiting = []
         for job in jobs:
             state = self._jobs.get(job.job)

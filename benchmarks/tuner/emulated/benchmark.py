@@ -186,7 +186,7 @@ def speed_of(run: EmulatedRun, name: str, configuration: Configuration, samples_
     job = load_job(JOB, run.settings, environ={})
     of = scenario_of(job)
     truth = simulate(of, configuration, max(40, 20_000 // configuration.workers), seed=1).samples_per_s
-    # n iterations whose log times have lag-1 correlation rho count as n (1 - rho) / (1 + rho). In addition, at both
+    # n iterations with log times of lag-1 correlation rho count as n (1 - rho) / (1 + rho). In addition, at both
     # ends each worker is within a batch, which counts only when it is complete.
     batches, kept = max(1.0, samples_per_s * seconds / job.train.batch_size), of.autocorrelation
     noise = of.compute_cov / math.sqrt(max(1.0, batches * (1 - kept) / (1 + kept)))

@@ -83,7 +83,7 @@ class _Said(msgspec.Struct, frozen=True):
 
 
 class Places(msgspec.Struct, frozen=True):
-    """The files to write. kept: folder of the figures. results: the file whose table between the marks is replaced."""
+    """The files to write. kept: folder of the figures. results: the file with the table between the marks."""
 
     kept: Path = KEPT
     page: Path = PAGE
