@@ -38,7 +38,7 @@ class OptimusPolicy:
     numbers of workers and PS. Section 4.1: the gain of a job in its first tenth, which has bad predictions, is
     multiplied by YOUNG. Cores and memory of a process are those of the user; Optimus chooses numbers only. The paper
     decides every 10 minutes; here it decides twice as often, and jobs start when they arrive. A sample run trains the
-    job for one block; the paper's sample runs train nothing.
+    job for one block; the paper discards its sample runs.
     """
 
     name = "optimus"
