@@ -67,7 +67,7 @@ ARMS: dict[str, Arm] = {
     )
 }
 RANDOMS = tuple(name for name, arm in ARMS.items() if arm.policy == "random")
-# arms of which each adds one part of the policy to the arm before it
+# each of these arms adds one part of the policy to the arm before it
 PARTS = (SHIPPED, "concurrency", "memory", "complementarity", OURS)
 # In these mixes one job can fill the cores, so that only the comparison with the sequential arms is of interest.
 FEW: tuple[MixName, ...] = ("embedding_bound", "dense_bound")
@@ -112,7 +112,7 @@ def policy_options(arm: Arm, cores: int) -> list[str]:
     return ["--policy", arm.policy, *(part for setting in settings for part in ("--policy-set", setting))]
 
 
-# --- how long ---------------------------------------------------------------------------------------------------------
+# --- durations --------------------------------------------------------------------------------------------------------
 
 READY_S = 6.0  # time for the import of the libraries
 # Share of the host that a job of a kind keeps busy; only used to estimate durations. Measured on two cores.

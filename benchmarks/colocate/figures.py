@@ -1,4 +1,4 @@
-"""Computes figures from the records of arms: makespans, ratios by round, the bound, slowdowns. Pure."""
+"""Computes the figures from the records of runs: makespans, ratios by round, the bound, slowdowns. Pure."""
 
 from __future__ import annotations
 
@@ -207,7 +207,7 @@ def _mode(job: JobRun, work_s: float, cores: int) -> Mode:
     return Mode(max(1, job.workers), 1, 1, max(1, job.samples) / job.wall_s, demand, job.peak_bytes)
 
 
-# --- what is asked for ------------------------------------------------------------------------------------------------
+# --- aims -------------------------------------------------------------------------------------------------------------
 
 
 def _median(spread: Spread | None) -> float | None:

@@ -60,6 +60,7 @@ PROCESSES = 2
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs the simulations and prints the figures. Returns 2 for an unknown part, else 0."""
     chosen = _parsed(arguments)
     plan = QUICK if chosen.quick else Plan()
     asked = {"seeds": chosen.seeds, "first_seed": chosen.first_seed, "parts": _names(chosen.parts)}
@@ -143,6 +144,7 @@ def _kept(folder: Path | None, task: Task) -> Played | None:
 
 
 def show(results: Results, console: Console) -> None:
+    """Prints a table and the bounds of every setting."""
     seeds = f"seeds {results.seeds[0]} to {results.seeds[-1]}"
     console.print(
         f"SIMULATED, nothing is measured: {seeds}, paired; means (95 % intervals); simulated in {results.seconds:.0f} s"

@@ -156,10 +156,12 @@ def tasks_of(plan: Plan) -> Iterator[Task]:
 
 
 def site_of(task: Task) -> SimulatedHost:
+    """The host of a task."""
     return msgspec.structs.replace(SITES[task.gpus], has_mps=PARTS[task.part].has_mps)
 
 
 def batch_of(task: Task) -> JobBatch:
+    """The batch of a task; it is the same for every arm."""
     return draw_batch(task.seed, PARTS[task.part].mix, site_of(task), task.jobs)
 
 

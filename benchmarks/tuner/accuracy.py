@@ -8,10 +8,10 @@ predicts all others (about 768). Speeds and the processes' own timings have 5 % 
 from simulated fork-join queues (`benchmarks.simulator.queueing.fork_join`), not from the formula of any model. But the
 queues consist of the same parts as elastichost's model (computing with a serial part, PS as queues, wires, overlapping
 requests), and provide the timings that this model needs. The scenarios therefore favour it, and the rivals' weaknesses
-look larger here than elsewhere. `benchmarks.tuner.real` judges the same models on real runs.
+look larger here than elsewhere. `benchmarks.tuner.real` tests the same models on real runs.
 
 The models of Optimus and Pollux have no cores, and Pollux has no PS; where these vary, their errors do not contradict
-their papers. "cores fixed" judges all models with only workers and PS varying. "like jobs": the prior comes from
+their papers. "cores fixed" tests all models with only workers and PS varying. "like jobs": the prior comes from
 `warm_start` with 3 jobs of the same kind with costs that differ by a factor (log-normal, sd 0.25). "ran before": the
 prior comes from one earlier run of the same job with other noise, as for a job that runs every day.
 """
@@ -249,7 +249,7 @@ def cores_fixed(scenario: Scenario) -> list[Configuration]:
 
 def runs_of(scenario: Scenario, options: Options, cases: Sequence[Case] = CASES) -> Iterable[Run]:
     """Runs every case on every seed. All cases of a seed and a space get the same observations and predict the same
-    configurations. Earlier jobs differ from the judged jobs or runs."""
+    configurations. Earlier jobs differ from the tested jobs or runs."""
     spaces = {
         False: space_of(scenario, grid(scenario)[:: options.keep_every], options.iterations),
         True: space_of(scenario, cores_fixed(scenario), options.iterations),
@@ -356,12 +356,14 @@ def _lines(figures: Figures) -> Iterable[str]:
 
 
 def verdicts_of(figures: Figures) -> list[Verdict]:
+    """The verdicts on the model `elastichost` over all runs."""
     own = figures.cases["elastichost"]
     values = (own.mape_median, own.mape_p90, own.coverage, own.coverage)
     return [aim.judge(value) for aim, value in zip(AIMS, values, strict=True)]
 
 
 def reaches(figures: Figures) -> bool:
+    """Whether no aim is missed."""
     return not is_any_missed(verdicts_of(figures))
 
 

@@ -1,8 +1,8 @@
 """Records a grid of real runs: every configuration of several jobs, measured in mixed order by runs that are scaled
 while they train. `python -m benchmarks.tuner.grid_record FILE` takes half an hour on a quiet machine.
 
-The blocks are the same as the live tuner's: the runs have `tuner.mode = "watch"`, and their looks are folded here again
-with the tuner's code.
+The blocks are those of the live tuner: the runs have `tuner.mode = "watch"`, and the tuner's code combines their looks
+into blocks here again.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ CASES: dict[str, tuple[str, dict[str, str]]] = {
 
 
 class Looks:
-    """Reads the looks of a run as they are written, and folds them to blocks."""
+    """Reads the looks of a run as they are written, and combines them into blocks."""
 
     def __init__(self, path: Path) -> None:
         self._path, self._offset = path, 0
@@ -108,6 +108,7 @@ class Looks:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
+    """Records the chosen cases into a file. Returns 0."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("file", type=Path)
     parser.add_argument("--only", default="", help="comma-separated cases")

@@ -104,6 +104,7 @@ class Figures(msgspec.Struct, frozen=True):
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs the benchmark and prints its figures. Returns 0."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--job", type=Path, default=EXAMPLES / "retail.toml")
     parser.add_argument("--for", dest="seconds", type=float, default=60.0)

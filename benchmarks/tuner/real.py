@@ -183,13 +183,18 @@ def _accuracy(runs: Sequence[_Run]) -> Accuracy:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs the benchmark. Returns 3 if the repository has no recorded grid, else 0."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args(arguments)
     grids = read_grids()
     if not grids:
-        print(f"there is no recorded grid in {Path(__file__).parent / 'data'}", file=sys.stderr)
+        print(
+            f"there is no recorded grid in {Path(__file__).parent / 'data'}: record one with "
+            "`python -m benchmarks.tuner.grid_record FILE`",
+            file=sys.stderr,
+        )
         return 3
     cases = [case for _, grid in grids for case in grid.cases]
     found = measure(cases, QUICK_SEEDS if options.quick else SEEDS, tuple(name for name, _ in grids))

@@ -39,6 +39,7 @@ class Grid(msgspec.Struct, frozen=True):
 
 
 def read_grid(path: Path) -> Grid:
+    """Reads a grid. Raises OSError or msgspec.DecodeError."""
     return msgspec.json.decode(path.read_bytes(), type=Grid)
 
 
@@ -48,4 +49,5 @@ def read_grids() -> tuple[tuple[str, Grid], ...]:
 
 
 def write_grid(path: Path, grid: Grid) -> None:
+    """Writes a grid as indented JSON."""
     path.write_bytes(msgspec.json.format(msgspec.json.encode(grid), indent=1) + b"\n")

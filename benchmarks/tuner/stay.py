@@ -167,6 +167,7 @@ def _slowest(job: Job, course: Course) -> float:
 
 
 def stays_of(worlds: Iterable[World], seeds: Sequence[int], told: Callable[[str], None]) -> Iterator[Stay]:
+    """Simulates every start, history and seed in every world. told: is called with the name of each finished world."""
     for of in worlds:
         for start in STARTS:
             for past in HISTORIES:
@@ -196,6 +197,7 @@ class Summary(msgspec.Struct, frozen=True):
 
 
 def summary_of(runs: Sequence[Stay]) -> Summary:
+    """Computes the figures of some runs."""
     until = np.array([min(run.until_s, 1e9) for run in runs])
     slowest, final = (np.array([getattr(run, name) for run in runs]) for name in ("slowest", "final"))
     return Summary(
@@ -253,6 +255,7 @@ def show(runs: Sequence[Stay]) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs the benchmark and prints its figures. Returns 0."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, default=6, help="number of seeds for each job, start and history")
     parser.add_argument("--first-seed", type=int, default=0)

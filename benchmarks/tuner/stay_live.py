@@ -126,6 +126,7 @@ class Row(msgspec.Struct, frozen=True):
 
 
 def rows_of(courses: Sequence[Course]) -> tuple[Row, ...]:
+    """Computes one row for each start and history."""
     good = [course.in_the_end for course in courses if course.start == "best"]
     best = float(np.median(good or [max(course.in_the_end for course in courses)]))
     found = []
@@ -268,6 +269,7 @@ def verdicts_of(rows: Sequence[Row]) -> list[Verdict]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs the benchmark. Returns 1 if a run from a good start is not calm, else 0."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--job", type=Path, default=EXAMPLES / "retail.toml")
     parser.add_argument("--for", dest="seconds", type=float, default=100.0)

@@ -93,6 +93,7 @@ def _quick(console: Console) -> Headline:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs the chosen parts. Returns the largest of their exit codes; 2 for an unknown part."""
     parser = argparse.ArgumentParser(
         prog="elastichost bench tuner", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

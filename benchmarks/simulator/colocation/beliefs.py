@@ -42,7 +42,7 @@ class FamilyBelief(msgspec.Struct, frozen=True):
 
 
 class DispatcherBeliefs:
-    """The estimates of all families of a batch, with their measurements."""
+    """The estimates of all families of a batch, and the seconds of their measurements."""
 
     def __init__(self, batch: JobBatch, truth: InterferenceModel, doubt: float = 1.0) -> None:
         """doubt: factor on the errors of speeds and demands, not on those of memory."""

@@ -1,9 +1,9 @@
-"""What the simulated host of many jobs is like, number by number, and where each number comes from.
+"""The numbers of the simulated host that many jobs share, each with its source.
 
-"measured": on this runtime, in benchmarks/RESULTS.md. "runtime": the value this runtime works with. "design": a
-requirement that the dispatcher was designed for. "assumed": nobody measured it here; a plain guess of the right order,
-the same for every policy. RMixer (TPDS 2024) is where the setting is from: many small jobs, each with one reader
-thread, on a host with 1 or 4 GPUs; its jobs and its machine are not known here in numbers, so sizes are assumed.
+"measured": on this runtime, in benchmarks/RESULTS.md. "runtime": the value that this runtime uses. "design": a
+requirement for which the dispatcher was designed. "assumed": not measured here; a guess of the right order, the same
+for every policy. The setting is that of RMixer (TPDS 2024): many small jobs, each with one reader thread, on a host
+with 1 or 4 GPUs. The numbers of its jobs and of its machine are not known here, so sizes are assumed.
 """
 
 from __future__ import annotations
@@ -57,67 +57,73 @@ __all__ = [
 
 GB = 10**9
 
-# --- how jobs slow each other down ------------------------------------------------------------------------------------
+# --- interference of jobs ---------------------------------------------------------------------------------------------
 
-# assumed: reader and step overlap, T = (read^p + step^p)^(1/p); with some batches of prefetch nearly the longer of both
+# assumed: exponent p of T = (read^p + step^p)^(1/p), because reader and step overlap; with some prefetched batches, T
+# is nearly the longer of the two
 PIPELINE = 8.0
-# assumed: that wait for rows at once use up the host's memory bandwidth, as a share of its cores
+# assumed: number of threads that saturate the host's memory bandwidth if all wait for rows, as a share of the cores
 STALLED_THREADS = 0.4
-# assumed: slower at most by so much when more threads want the cores than there are: switches, and what caches lose
+# assumed: largest slowdown by context switches and lost cache contents when more threads want cores than there are
 CPU_SWITCH = 0.08
-# assumed: of a GPU's time, lost while several processes take turns on it (slices of about 2 ms, 0.2 ms to switch);
-# with MPS nothing, their kernels overlap
+# assumed: largest slowdown of kernels while several processes take turns on a GPU (slices of about 2 ms, 0.2 ms for a
+# switch); 0 with MPS, because kernels overlap
 GPU_SWITCH = 0.1
-# assumed: slower by so much beside others of a kind that keep all cores busy, or a GPU: medians of a log-normal
+# assumed: slowdown beside jobs of a kind that keep all cores busy, and a GPU: medians of log-normal values, and the
+# standard deviation of their logarithm
 PAIR_CPU, PAIR_GPU, PAIR_LOG_SD = 0.15, 0.08, 0.6
-# assumed: cores' time that each further thread of a job costs all of them
+# assumed: share by which each further thread of a job raises the core-seconds of a sample
 THREAD_OVERHEAD = 0.04
-MODE_THREADS = (1, 2, 4, 8)  # runtime: workers of a job's modes on the CPU; on a GPU one
+MODE_THREADS = (1, 2, 4, 8)  # runtime: workers of a job's modes on the CPU; a mode on a GPU has one
 
-# --- the dispatcher's clock -------------------------------------------------------------------------------------------
+# --- the dispatcher's times -------------------------------------------------------------------------------------------
 
-WINDOW_S, WARM_UP_S = 3.0, 4.0  # runtime: speeds are looked at so often, and so long after a job was started
-REST_S, MOST_STARTS = 10.0, 5  # runtime: of a job that was evicted; who was started so often fails
+WINDOW_S, WARM_UP_S = 3.0, 4.0  # runtime: length of a window; time from a job's start to its first measured window
+REST_S, MOST_STARTS = 10.0, 5  # runtime: rest of an evicted job; a job with this number of starts fails instead
 
-# --- starting, saving, evaluating -------------------------------------------------------------------------------------
+# --- start, checkpoint, evaluation ------------------------------------------------------------------------------------
 
-START_S = 1.0  # runtime: a job trains so long after it was chosen
-START_GPU_S = 2.0  # assumed: CUDA context, libraries, the first kernels
-CHECKPOINT_EVERY_S = 60.0  # runtime: the job file's default; what came after it is lost when a job is killed
-CHECKPOINT_LEAST_S = 1.0  # assumed: of an eviction, to stand at a boundary and end; and again to load
+START_S = 1.0  # runtime: from the decision to the first batch
+START_GPU_S = 2.0  # assumed: additional on a GPU, for the CUDA context, libraries and the first kernels
+CHECKPOINT_EVERY_S = 60.0  # runtime: the default of the job file; a kill loses what was trained since
+CHECKPOINT_LEAST_S = 1.0  # assumed: constant part of an eviction (to reach a batch boundary and end), and of a load
 CHECKPOINT_BYTES_PER_S = 1e9  # assumed: of the disk
-EVALUATION = 0.03  # assumed: of a job's work, after its training
-EVALUATION_BYTES = 0.05  # assumed: of its memory, more while it is evaluated: its peak is reached last
+EVALUATION = 0.03  # assumed: evaluation after the training, as a share of the training
+EVALUATION_BYTES = 0.05  # assumed: memory that the evaluation adds, as a share of the memory after training
 
-# --- what the dispatcher believes -------------------------------------------------------------------------------------
+# --- errors of the dispatcher's estimates -----------------------------------------------------------------------------
 
-PRIOR_LOG_SD = 0.4  # assumed: log error of speeds and shares before a job, or a twin, was seen
-MEASURED_LOG_SD = 0.05  # assumed: and what of it stays
+PRIOR_LOG_SD = 0.4  # assumed: log error of speeds and shares before a job of the family was measured
+MEASURED_LOG_SD = 0.05  # assumed: log error that remains after measurements
 NOISE_LOG_SD = 0.06  # design: speeds on a shared machine differ by 3 to 8 % from one window to the next
-ESTIMATE_LOG_SD = 0.12  # design: of estimates of peak memory the median error is 15 % at most
-# assumed: so many families' files say much too little (rows of tables that grow), and by which factor: from, to
+ESTIMATE_LOG_SD = 0.12  # design: the median error of estimates of peak memory is at most 15 %
+# assumed: share of families with files that state much too little memory (rows of tables that grow), and the least and
+# largest factor
 LIES, LIE_FACTOR = 0.1, (1.4, 2.2)
 
 # --- jobs -------------------------------------------------------------------------------------------------------------
 
 JOB_MEDIAN_S, JOB_LOG_SD, JOB_RANGE_S = 40.0, 0.5, (8.0, 240.0)  # assumed: alone, in the fastest mode
-COST_LOG_SD = 0.3  # assumed: of each cost, between families of a kind
-TABLE_LOG_SD = 0.5  # assumed
-FILLING = (0.3, 0.8)  # assumed: share of a job's memory that fills while it trains
-PROCESS_BYTES = 0.35 * GB  # measured: private memory of a worker is 116 to 345 MiB, of a PS about 100 MB
-GPU_PROCESS_BYTES = 1.2 * GB  # assumed: a process with CUDA libraries and pinned buffers, on the host
-CONTEXT_BYTES = 0.45 * GB  # design: of a GPU, 300 MB and more by each process
-ACTIVATION_BYTES = 0.5 * GB  # assumed: of a GPU, beside the tables
-MOST_OF_A_GPU = 0.8  # assumed: jobs that would take more of one have no mode there
+COST_LOG_SD = 0.3  # assumed: for each cost, between families of a kind
+TABLE_LOG_SD = 0.5  # assumed: for the bytes of tables
+FILLING = (0.3, 0.8)  # assumed: least and largest share of a job's memory that fills while it trains
+PROCESS_BYTES = 0.35 * GB  # measured: private memory of a worker is 116 to 345 MiB, that of a PS about 100 MB
+GPU_PROCESS_BYTES = 1.2 * GB  # assumed: on the host, for a process with CUDA libraries and pinned buffers
+CONTEXT_BYTES = 0.45 * GB  # design: each process takes 300 MB of a GPU and more
+ACTIVATION_BYTES = 0.5 * GB  # assumed: on a GPU, in addition to the tables
+MOST_OF_A_GPU = 0.8  # assumed: a job that needs a larger share of a GPU's memory has no mode there
 
 
 class SampleCosts(msgspec.Struct, frozen=True):
-    """The median job of a kind. Seconds of a sample, as multiples of one and the same unit (jobs are scaled by their
-    length). read_cpu, read_wait, read_input: of the one reader thread: on a core, waiting for a remote source, and for
-    the host's own disk or network, of which it then takes `input_share`. launch: of a thread on the host; copy: of the
-    PCIe link; kernel: of the GPU, of whose multiprocessors a kernel fills `occupancy` and of whose bandwidth it takes
-    `gpu_bandwidth`. compute: core-seconds in place of all these on the CPU, `stall` of them waiting for memory.
-    table_bytes: rows and their optimizer state."""
+    """The median job of a kind. Times are those of one sample in a common unit: only their ratios count, because each
+    job is scaled to its duration.
+
+    read_cpu, read_wait, read_input: times of the one reader thread: on a core, waiting for a remote source, and reading
+    from the host's own disk or network. input_share: share of that input which it uses then. launch: time of a thread
+    on the host; copy: time of the PCIe link; kernel: time of the GPU. occupancy, gpu_bandwidth: shares of the GPU's
+    multiprocessors and of its memory bandwidth that a kernel uses. compute: core-seconds on the CPU, instead of launch,
+    copy and kernel; stall: the share of compute that waits for memory. table_bytes: rows and their optimizer state.
+    """
 
     read_cpu: float
     read_wait: float
@@ -133,8 +139,9 @@ class SampleCosts(msgspec.Struct, frozen=True):
     input_share: float = 0.15
 
 
-# assumed, all of it: after RMixer's finding that most such jobs wait for their single-threaded readers, and from where
-# the time of a sample of a DLRM goes (a quarter in rows, the rest in the dense part, which a GPU does much faster)
+# All of it is assumed. It follows RMixer's finding that most such jobs wait for their single-threaded readers, and the
+# division of the time of a sample of a DLRM (a quarter in rows, the rest in the dense part, which a GPU computes much
+# faster).
 REFERENCES: dict[Kind, SampleCosts] = {
     "input": SampleCosts(0.75, 0.15, 0.1, 0.15, 0.05, 0.12, 0.3, 0.3, 2.0, 0.3, 1.5 * GB),
     "embedding": SampleCosts(0.4, 0.05, 0.05, 0.25, 0.25, 0.45, 0.35, 0.7, 6.0, 0.55, 5.0 * GB),

@@ -1,25 +1,27 @@
-"""How fast jobs truly are beside each other on one host: mean value analysis of a closed network. Pure.
+"""The true speeds of jobs that share a host: mean value analysis of a closed network. Pure.
 
-Every job is two customers that never leave: its reader, and its step (one thread that feeds a GPU, or several that
-compute). They go round between stations: the cores, the host's memory bandwidth, its input, and of each GPU the link
-and the multiprocessors. With N[i, r] the number of threads of customer i that are at station r, on average over time,
-and o[i, r] the share of the station that one of them can use, customer j is stretched there by
+Every job is two customers that never leave: its reader, and its step (one thread that feeds a GPU, or several threads
+that compute). Customers move between stations: the cores, the host's memory bandwidth, its input, and for each GPU the
+link and the multiprocessors. N[i, r] is the mean number of threads of customer i at station r, and o[i, r] the share of
+the station that one of these threads can use. The time of customer j there is multiplied by
 
-    f[j, r] = 1 + E[max(0, o[j, r] + S - 1)],    S = sum over the others i of o[i, r] * (how many of i are there)
+    f[j, r] = 1 + E[max(0, o[j, r] + S - 1)],    S = sum over the others i of o[i, r] * (number of threads of i there)
 
-each there at random and independently of the others (Bard 1979, Schweitzer 1979: what a customer meets is what is there
-on average; here without itself). S is taken as normal; 0 and its mean are bounds, since o <= 1. Where o = 1 (a GPU that
-processes take turns on, a link) that is f = 1 + S: mean value analysis as it is known. Then
+The threads are there at random and independently of each other (Bard 1979, Schweitzer 1979: a customer that arrives
+meets the mean number of the others; here without itself). S is taken as normal. The expectation lies between max(0, o +
+E[S] - 1) and E[S], because o <= 1. Where o = 1 (a GPU on which processes take turns, a link), f = 1 + S, the usual mean
+value analysis. Then
 
     T = (read^p + step^p)^(1/p),    read, step: sums over stations of time * f,    N[j, r] = time * f / T
 
-is solved by iteration. f[j] >= the sum of N o over all, so no station ever does more than it can: the truth conserves
-capacity as the policies' model does, but jobs wait for each other before anything is full, a reader that is behind
-hides what happens to the step (and the other way round), threads that wait for memory hold their cores, and what caches
-and switches cost differs by pair of kinds. None of this is in a demand row.
+is solved by iteration. f[j] is at least the sum of N o over all customers, so no station does more than it can. The
+truth conserves capacity as the model of the policies does. Four effects are in no demand row: jobs wait for each other
+before a station is full; a slow reader hides a slower step, and a slow step a slower reader; threads that wait for
+memory hold their cores; the costs of caches and context switches differ by pair of kinds.
 
-Assumed: a lowered job has its weight (nice 10) on the cores, and only where none is idle. Of a GPU's memory bandwidth
-kernels take shares only with MPS, where they overlap. Readers and jobs on a GPU need no bandwidth of the host's memory.
+Assumed: a job with a lowered weight has the weight of nice 10 on the cores, which counts only while no core is idle.
+Kernels use shares of a GPU's memory bandwidth only with MPS, where they overlap. Readers, and jobs on a GPU, need no
+memory bandwidth of the host.
 """
 
 from __future__ import annotations
@@ -48,14 +50,15 @@ TINY = 1e-12
 
 @dataclass(frozen=True)
 class PairCosts:
-    """What caches and switches cost a kind beside another, float64 [kinds, kinds]: who suffers, beside whom."""
+    """The costs of caches and context switches of a kind beside another, float64 [kinds, kinds]: first index the kind
+    that is slower, second index the kind beside it."""
 
     cpu: Floats
     gpu: Floats
 
 
 def draw_pair_costs(seed: int) -> PairCosts:
-    """Log-normal around `calibration.PAIR_CPU` and `calibration.PAIR_GPU`; not symmetric."""
+    """Draws log-normal costs around `calibration.PAIR_CPU` and `calibration.PAIR_GPU`. They are not symmetric."""
     random = generator(seed, "host", 0)
     cpu, gpu = np.exp(calibration.PAIR_LOG_SD * random.standard_normal((2, len(KINDS), len(KINDS))))
     return PairCosts(calibration.PAIR_CPU * cpu, calibration.PAIR_GPU * gpu)
@@ -73,9 +76,12 @@ class ComputingJob:
 
 @dataclass(frozen=True, slots=True)
 class SoloSpeed:
-    """A family in one of its sizes with the host to itself. demand: busy shares as a meter has them, the GPU's by the
-    time that kernels run; used: of what each resource can do: the same, but of a GPU with MPS the multiprocessors that
-    are filled. wait_share: of its step's time waiting for the reader."""
+    """The speed of a family in one of its sizes, alone on the host.
+
+    demand: busy shares of all resources as a meter reads them; for the GPU the share of time in which kernels run.
+    used: shares of the capacity of each resource; differs from demand on a GPU with MPS, where only the multiprocessors
+    that are filled count. wait_share: share of the step's time that waits for the reader.
+    """
 
     samples_per_s: float
     demand: tuple[float, ...]
@@ -83,17 +89,18 @@ class SoloSpeed:
     wait_share: float
 
 
-# what a thread can be at; of a kernel with MPS both the multiprocessors and the bandwidth
+# The activities of a thread. With MPS a kernel needs both multiprocessors (KERNEL) and memory bandwidth (BANDWIDTH).
 READ, STEP, INPUT, STALLED, COPY, KERNEL, BANDWIDTH = range(7)
 AT_CORES, AT_HOST, AT_GPU = slice(READ, INPUT), slice(READ, COPY), slice(COPY, BANDWIDTH + 1)
 
 
 @dataclass(frozen=True, slots=True)
 class _Network:
-    """Of n jobs. time: at each station, seconds of a sample by one thread, float64 [n, 7] (of STEP without the time
-    that memory is waited for); wait: of the reader for a remote source, float64 [n]. share: of the station that one
-    thread can use; threads: that can be there, float64 [n, 7]. weight: on the cores, float64 [n]. same: on the same
-    GPU, float64 [n, n]. beside_cpu, beside_gpu: what a pair costs, 0 of a job with itself, float64 [n, n]."""
+    """The arrays of n jobs. time: seconds of a sample that one thread spends at each station, float64 [n, 7] (STEP
+    without the wait for memory). wait: seconds of a sample that the reader waits for a remote source, float64 [n].
+    share: share of the station that one thread can use; threads: largest number of the job's threads there; both
+    float64 [n, 7]. weight: on the cores, float64 [n]. same: 1 for two jobs on the same GPU, float64 [n, n]. beside_cpu,
+    beside_gpu: costs of the pairs, 0 for a job with itself, float64 [n, n]."""
 
     time: Floats
     wait: Floats
@@ -106,7 +113,7 @@ class _Network:
 
 
 class InterferenceModel:
-    """Of one host. pairs: None: caches and switches cost nobody anything."""
+    """The true speeds of jobs on one host. pairs: None: caches and context switches cost nothing."""
 
     def __init__(self, site: SimulatedHost, pairs: PairCosts | None = None) -> None:
         none = np.zeros((len(KINDS), len(KINDS)))
@@ -114,14 +121,15 @@ class InterferenceModel:
         self._alone: dict[tuple[int, JobMode], SoloSpeed] = {}
 
     def alone(self, family: JobFamily, size: JobMode) -> SoloSpeed:
-        """On any of the GPUs, if the size is of a GPU."""
+        """The speed of a family alone on the host. A size with a GPU runs on the first GPU; all GPUs are equal."""
         key = (family.family, size)
         if key not in self._alone:
             self._alone[key] = self._by_itself(ComputingJob(family, size, 0 if size.is_gpu else CPU))
         return self._alone[key]
 
     def rates(self, placed: Sequence[ComputingJob]) -> Floats:
-        """samples/s of each beside the others, float64 [n]; never above what it has alone."""
+        """Returns the speeds of all jobs beside each other in samples/s, float64 [n]. No speed is above that of the job
+        alone."""
         if not placed:
             return np.zeros(0)
         most = np.array([self.alone(one.family, one.size).samples_per_s for one in placed])
@@ -161,7 +169,8 @@ class InterferenceModel:
         return _Network(time, wait, share, threads, weight, same, beside_cpu, beside_gpu)
 
     def _solved(self, network: _Network) -> tuple[Floats, Floats, Floats]:
-        """samples/s, float64 [n]; threads at each station, float64 [n, 7]; seconds of a sample's step, float64 [n]."""
+        """Returns samples/s, float64 [n]; threads at each station, float64 [n, 7]; seconds of a sample's step, float64
+        [n]."""
         there, rate = np.zeros_like(network.time), np.zeros(len(network.wait))
         for _ in range(SWEEPS):
             before = rate
@@ -171,7 +180,7 @@ class InterferenceModel:
         return rate, there, step_s
 
     def _swept(self, network: _Network, there: Floats) -> tuple[Floats, Floats, Floats]:
-        """As `_solved`, after one more sweep."""
+        """Returns the values of `_solved` after one more iteration. there: threads at each station, float64 [n, 7]."""
         stretch = self._stretched(network, there)
         time = network.time * stretch
         # threads that wait for memory hold their cores
@@ -184,14 +193,14 @@ class InterferenceModel:
         return rate, rate[:, None] * time, step_s
 
     def _stretched(self, network: _Network, there: Floats) -> Floats:
-        """f, float64 [n, 7], with what caches and switches cost."""
+        """The factors f, float64 [n, 7], including the costs of caches and context switches."""
         asked = there * network.share
         spread = asked * network.share * (1 - np.minimum(1.0, there / network.threads))
         mean, variance = _others(network, asked), _others(network, spread)
         stretch = 1 + _overload(network.share, mean, variance)
         if (network.weight < 1).any():
             stretch[:, AT_CORES] = _by_weight(network, asked, mean, variance)
-        # of a kernel with MPS whatever is shorter of multiprocessors and bandwidth
+        # with MPS the scarcer of multiprocessors and bandwidth limits a kernel
         stretch[:, KERNEL] = np.maximum(stretch[:, KERNEL], stretch[:, BANDWIDTH])
         if not self._site.has_mps:
             stretch[:, KERNEL] *= 1 + calibration.GPU_SWITCH * np.minimum(1.0, mean[:, KERNEL])
@@ -205,7 +214,7 @@ class InterferenceModel:
 
 
 def _row(placed: ComputingJob, cores: int, has_mps: bool) -> tuple[tuple[float, ...], ...]:
-    """time, share, threads at each station."""
+    """Returns time, share and threads of one job at each station, as in `_Network`."""
     costs, size = placed.family.costs, placed.size
     stalled = 1.0 / (calibration.STALLED_THREADS * cores)
     if size.is_gpu:
@@ -223,7 +232,8 @@ def _row(placed: ComputingJob, cores: int, has_mps: bool) -> tuple[tuple[float, 
 
 
 def _others(network: _Network, own: Floats) -> Floats:
-    """What that one thread meets sums up to, float64 [n, 7]: all but itself. own: of each job at each station."""
+    """Sums of `own` that one thread of each job meets at each station, float64 [n, 7]: over all threads except itself.
+    own: values of each job at each station, float64 [n, 7]."""
     found = np.empty_like(own)
     found[:, AT_HOST] = own[:, AT_HOST].sum(axis=0)
     found[:, (READ, STEP)] = found[:1, (READ, STEP)].sum()
@@ -232,8 +242,9 @@ def _others(network: _Network, own: Floats) -> Floats:
 
 
 def _by_weight(network: _Network, asked: Floats, mean: Floats, variance: Floats) -> Floats:
-    """Stretch at the cores by weights, float64 [n, 2]. Where all cores are busy, shares are as the weights are: who has
-    half the weight of another meets it twice. Where a core is idle nobody waits."""
+    """The factors f at the cores, float64 [n, 2], where jobs have different weights. While all cores are busy, jobs get
+    shares in proportion to their weights: a job with half the weight of another meets it twice. While a core is idle,
+    no job waits."""
     share, weight = network.share[:, AT_CORES], network.weight[:, None]
     met = _others(network, asked * weight)[:, AT_CORES] / weight
     met_variance = variance[:, AT_CORES] * (met / np.maximum(mean[:, AT_CORES], TINY)) ** 2
@@ -245,7 +256,7 @@ def _by_weight(network: _Network, asked: Floats, mean: Floats, variance: Floats)
 
 
 def _overload(own: Floats, mean: Floats, variance: Floats) -> Floats:
-    """E[max(0, own + S - 1)], S normal; at least that of its mean, at most the mean of S."""
+    """E[max(0, own + S - 1)] for a normal S, limited to [max(0, own + mean - 1), mean of S]."""
     excess = own + mean - 1.0
     sd = np.sqrt(np.maximum(variance, TINY))
     z = excess / sd

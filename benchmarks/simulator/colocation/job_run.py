@@ -1,4 +1,4 @@
-"""One simulated job from the queue to its end: where it is, what it holds, what became of it. Pure."""
+"""One simulated job from the queue to its end: its phase, what it holds, and its outcome. Pure."""
 
 from __future__ import annotations
 
@@ -17,15 +17,16 @@ from elastichost.tuner.colocation.facts import JobDemand, Mode, PlacedJob
 
 __all__ = ["ColocatedJobOutcome", "ColocatedJobRun", "JobPhase"]
 
-# saving: it is evicted, and writes its checkpoint
+# saving: the job is evicted and writes its checkpoint
 JobPhase = Literal["waiting", "starting", "running", "paused", "saving", "done", "failed"]
-DONE = 1e-9  # of its work: rounding
-NOISES = 512  # windows; then the same again
+DONE = 1e-9  # share of the work that may be missing at the end, because of rounding
+NOISES = 512  # number of windows with their own noise; then the values repeat
 
 
 class ColocatedJobOutcome(msgspec.Struct, frozen=True):
-    """alone_s: in its fastest mode, with the host to itself, without its start. work: samples trained and evaluated,
-    those that were trained again included; lost: of these, because it was killed. first_started_s: None: never."""
+    """The outcome of one job. alone_s: its time alone in its fastest mode, without its start. samples: of one training.
+    work: samples trained and evaluated, including those trained again. lost: samples that kills lost. first_started_s:
+    None: it was never started."""
 
     job: str
     kind: str
@@ -43,16 +44,19 @@ class ColocatedJobOutcome(msgspec.Struct, frozen=True):
 
     @property
     def slowdown(self) -> float:
-        """From its first start to its end, over its time alone."""
+        """Time from its first start to its end, over its time alone; 0 if it was never started."""
         return (self.ended_s - self.first_started_s) / self.alone_s if self.first_started_s is not None else 0.0
 
 
 @dataclass(slots=True)
 class ColocatedJobRun:
-    """noise: measured over true speed, by window. trained: samples, from 0 to `work` (evaluation included); saved: in
-    its checkpoint; rate: samples/s as of now; seen: trained at the window before; done: trained, what was trained again
-    included. busy_until_s: that it starts or saves. steady_s: since when its rate is a speed. first_mode: as it was
-    started. raised, raised_gpu: factors on its estimates. exclusive: it is to run alone from now on."""
+    """The state of one job. Progress is counted in samples, from 0 to `work`, which includes the evaluation.
+
+    noise: measured / true speed of each window. trained: progress; saved: progress in its checkpoint; seen: progress at
+    the last window; done: all samples, including those trained again. rate: present samples/s. busy_until_s: end of its
+    start or of its saving. steady_s: time from which it computes without interruption. first_mode: mode of its last
+    start. raised, raised_gpu: factors on its memory estimates. exclusive: it must run alone from now on.
+    """
 
     spec: QueuedJob
     work: float
@@ -95,7 +99,7 @@ class ColocatedJobRun:
 
     @property
     def samples(self) -> float:
-        """That are trained; the rest of the work is its evaluation."""
+        """Number of samples to train. The rest of the work is the evaluation."""
         return self.work / (1 + calibration.EVALUATION)
 
     @property
@@ -113,7 +117,7 @@ class ColocatedJobRun:
         return self.phase in ("done", "failed")
 
     def memory_after(self, seconds: float) -> tuple[float, float]:
-        """Bytes of the host and of its GPU, if it goes on at its rate for so long. Nothing without a process."""
+        """Bytes on the host and on its GPU after `seconds` more seconds at its rate; 0 without a process."""
         if self.placed is None:
             return 0.0, 0.0
         share = self.spec.family.share_of_peak((self.trained + self.rate * seconds) / self.samples)
@@ -123,7 +127,7 @@ class ColocatedJobRun:
         return ComputingJob(self.spec.family, self.size, self.device, self.is_lowered)
 
     def ends_after_s(self) -> float:
-        """Of what it does now, at its rate; infinite: it does nothing."""
+        """Seconds until its work is done at its rate; infinite if it does not compute."""
         return (self.work - self.trained) / self.rate if self.rate > 0 else float("inf")
 
     def advance(self, seconds: float) -> None:
@@ -134,7 +138,7 @@ class ColocatedJobRun:
                 self.trained = self.work
 
     def load_s(self) -> float:
-        """Of a checkpoint, one way: its memory without what a process has anyhow."""
+        """Seconds to write or to load its checkpoint."""
         return calibration.CHECKPOINT_LEAST_S + self.saved_bytes / calibration.CHECKPOINT_BYTES_PER_S
 
     @property
@@ -142,7 +146,7 @@ class ColocatedJobRun:
         return self.spec.family.costs.table_bytes * self.spec.family.share_of_peak(self.trained / self.samples)
 
     def demand(self, beliefs: DispatcherBeliefs) -> JobDemand:
-        """As the dispatcher has it now."""
+        """The job as the dispatcher knows it now."""
         known = beliefs.of(self.spec.family)
         modes = known.modes
         if (self.raised, self.raised_gpu) != (1.0, 1.0):
@@ -166,7 +170,7 @@ class ColocatedJobRun:
         )
 
     def raise_to(self, before: Mode, after: Mode) -> None:
-        """Its estimates were raised."""
+        """Records that the dispatcher raised the job's memory estimates."""
         self.raised *= after.memory_bytes / max(1, before.memory_bytes)
         self.raised_gpu *= after.gpu_memory_bytes / max(1, before.gpu_memory_bytes) if before.is_gpu else 1.0
 

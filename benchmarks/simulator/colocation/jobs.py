@@ -1,8 +1,8 @@
-"""Batches of jobs for one host, as they truly are: costs of a sample, sizes, memory that fills. Pure, by seed.
+"""Batches of jobs for one host with their true values: costs of a sample, sizes, growth of memory. Pure, by seed.
 
-Jobs come in families ("twins": the same job file but for name, seed and length), as where parameters are searched for:
-what is learnt of one is known of the others. A job can run on one GPU or on 1, 2, 4 or 8 threads of the CPU; in every
-mode one thread reads for it.
+Jobs come in families, as in a search for parameters: the job files of "twins" differ only in name, seed and length.
+What the dispatcher measures of one job is known of its twins. A job can run on one GPU or on 1, 2, 4 or 8 threads of
+the CPU; in every mode one more thread reads its input.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ __all__ = ["MIXES", "SITES", "JobBatch", "JobFamily", "JobMode", "MixName", "Que
 
 GB = calibration.GB
 MixName = Literal["input_bound", "balanced", "dense_bound"]
-# shares of kinds, in the order of KINDS: input, embedding, dense, balanced. input_bound is RMixer's setting
+# shares of kinds, in the order of KINDS: input, embedding, dense, balanced; input_bound is RMixer's setting
 MIXES: dict[MixName, tuple[float, ...]] = {
     "input_bound": (0.6, 0.15, 0.1, 0.15),
     "balanced": (0.25, 0.25, 0.25, 0.25),
@@ -32,7 +32,7 @@ MIXES: dict[MixName, tuple[float, ...]] = {
 
 
 class SimulatedHost(msgspec.Struct, frozen=True):
-    """The host. has_mps: kernels of several processes overlap on a GPU; else they take turns."""
+    """The host. room: its capacity. has_mps: kernels of several processes overlap on a GPU; False: they take turns."""
 
     room: HostCapacity
     has_mps: bool = False
@@ -47,7 +47,7 @@ SITES: dict[int, SimulatedHost] = {1: _site(16, 64, 1), 4: _site(32, 128, 4)}
 
 
 class JobMode(msgspec.Struct, frozen=True):
-    """A mode as it truly is. threads: that compute; host_bytes, gpu_bytes: its peak."""
+    """The true values of a mode. threads: threads that compute. host_bytes, gpu_bytes: peaks."""
 
     threads: int
     is_gpu: bool
@@ -56,9 +56,9 @@ class JobMode(msgspec.Struct, frozen=True):
 
 
 class JobFamily(msgspec.Struct, frozen=True):
-    """What all its jobs have in common. costs: of a sample, as `calibration.SampleCosts`, in seconds. filling, beta:
-    memory at a share p of the training is (1 - filling + filling p^beta) of what it comes to. estimate: estimated over
-    true peak."""
+    """The common values of a family's jobs. costs: of a sample, as in `calibration.SampleCosts`, in seconds. filling,
+    beta: memory after a share p of the training is (1 - filling + filling p^beta) of the memory after all of it.
+    estimate: estimated / true peak."""
 
     family: int
     kind: Kind
@@ -69,7 +69,8 @@ class JobFamily(msgspec.Struct, frozen=True):
     estimate: float
 
     def share_of_peak(self, progress: float) -> float:
-        """Memory in use over its peak; progress: trained share; from 1 on it is evaluated, at its peak."""
+        """Memory in use / peak. progress: trained share; from 1 on the job is evaluated, and its memory is at its
+        peak."""
         if progress >= 1.0:
             return 1.0
         filled = 1 - self.filling + self.filling * max(0.0, progress) ** self.beta
@@ -77,13 +78,14 @@ class JobFamily(msgspec.Struct, frozen=True):
 
     @property
     def mean_share_of_peak(self) -> float:
-        """Over the work of a job, its evaluation included: the integral of `share_of_peak`."""
+        """The mean of `share_of_peak` over the work of a job, including its evaluation."""
         training = (1 - self.filling + self.filling / (1 + self.beta)) / (1 + calibration.EVALUATION_BYTES)
         return (training + calibration.EVALUATION) / (1 + calibration.EVALUATION)
 
 
 class QueuedJob(msgspec.Struct, frozen=True):
-    """lasts_s: alone, in its fastest mode, from its first sample to the end of its evaluation."""
+    """A job in the queue. lasts_s: seconds alone in its fastest mode, from its first sample to the end of its
+    evaluation."""
 
     job: str
     index: int
@@ -101,20 +103,20 @@ class JobBatch(msgspec.Struct, frozen=True):
 
 
 def draw_batch(seed: int, mix: MixName, site: SimulatedHost, count: int, families: int | None = None) -> JobBatch:
-    """The same arguments give the same batch; whether the GPUs have MPS changes nothing about the jobs. families: as
-    many as a third of the jobs, if None."""
+    """Draws a batch of `count` jobs. The same arguments give the same batch; MPS on the GPUs does not change the jobs.
+    families: number of families; None: a third of the number of jobs."""
     families = max(1, families if families is not None else count // 3)
     shared = generator(seed, "job", 0)
     kinds = shared.permutation(_kinds(mix, families)).tolist()
     known = [_family(generator(seed, "job", 1 + at), at, KINDS[kind], site.room) for at, kind in enumerate(kinds)]
-    # every family has jobs, so that shares of kinds are what the mix says
+    # every family has jobs, so that the shares of kinds are those of the mix
     members = shared.permutation(np.arange(count) % families).tolist()
     jobs = [_job(shared, index, known[member]) for index, member in enumerate(members)]
     return JobBatch(seed, mix, site, tuple(jobs))
 
 
 def _kinds(mix: MixName, count: int) -> list[int]:
-    """Index of a kind for each family: shares by largest remainders."""
+    """The index of a kind for each family; shares are rounded by the method of largest remainders."""
     exact = np.array(MIXES[mix]) * count
     whole = np.floor(exact).astype(int)
     for kind in np.argsort(-(exact - whole), kind="stable")[: count - int(whole.sum())].tolist():
@@ -159,7 +161,7 @@ def _family(random: np.random.Generator, family: int, kind: Kind, room: HostCapa
 
 
 def _sizes(table_bytes: float, room: HostCapacity) -> tuple[JobMode, ...]:
-    """Threads on the CPU ascending, the GPU last, as far as the host has them."""
+    """The modes of a family that fit the host: threads on the CPU in ascending order, the GPU last."""
     found = [
         JobMode(threads, False, calibration.PROCESS_BYTES * (1 + threads) + table_bytes)
         for threads in calibration.MODE_THREADS

@@ -1,19 +1,23 @@
 """A batch of jobs on one simulated host, in virtual time, under a policy of co-location. Pure.
 
-Between events the rates of all jobs are constant, and given by `colocation_truth`. Who runs, what is charged, who is
-shrunk, paused or evicted is decided by the very functions of a live host, called as its dispatcher calls them:
-`dispatch`, the ledger, `speed_samples`, `fitted`, `advance`. They see what the dispatcher would: beliefs with errors
-(`colocation_beliefs`), windows of noisy speeds, memory in use. The same batch, settings and seeds give the same result,
-bit for bit; what chance brings does not depend on the policy.
+Between events the rates of all jobs are constant; `interference` gives them. The functions of a live host decide which
+jobs run, what they are charged, and which are shrunk, paused or evicted: `dispatch`, the ledger, `speed_samples`,
+`fitted` and `advance`, called as the dispatcher calls them. Their input is what the dispatcher would know: estimates
+with errors (`beliefs`), windows of noisy speeds, memory in use. The same batch, settings and seeds give the same
+result, bit for bit. Random values do not depend on the policy.
 
-    tick (every window, and whenever something happened):   memory seen -> windows -> advance -> dispatch
+    tick (every window, and at every event):   observe memory -> windows -> advance -> dispatch
 
-Differs from a live host, each the same for every policy: cores are not dealt out among jobs (`core_allocation`), sizes
-change by feedback only; nobody but the jobs uses the host; no job begins in the last second of another; memory of GPUs
-is watched as that of the host is; there is no gentler containment than the ledger and feedback, and where more memory
-is used than there is, one is killed: on the host the largest (as the kernel does), on a GPU whoever asked last.
-Starting takes none of the host. `Settings.feedback` off: nothing is learnt of pairs, and nobody is shrunk, paused or
-evicted.
+Differences from a live host, the same for every policy:
+- Cores are not divided among jobs (`core_allocation`), and sizes change by feedback only.
+- No process outside the jobs uses the host.
+- A job that is about to end counts in full, so no other job starts in its last second.
+- The memory of GPUs is observed in the same way as that of the host.
+- Only the ledger and feedback limit memory. If use exceeds the memory, one job is killed: on the host the largest, as
+  the kernel does; on a GPU the one that requested memory last.
+- A job that starts uses memory, but no cores.
+
+Without `ColocationSettings.feedback` nothing is learnt about pairs, and no job is shrunk, paused or evicted.
 """
 
 from __future__ import annotations
@@ -37,16 +41,16 @@ from elastichost.tuner.colocation.settings import ColocationSettings
 
 __all__ = ["BatchOutcome", "ProgressRecorder", "simulate_batch"]
 
-HALVINGS = 40  # until the moment in which memory runs out is known
+HALVINGS = 40  # bisection steps to find the time at which memory is full
 LEAST_STEP_S = 1e-9
-MOST_TIMES_SEQUENTIAL = 20.0  # of virtual time, after which a batch is given up
-# what computed, for how long, at which samples/s
+MOST_TIMES_SEQUENTIAL = 20.0  # times the jobs' total time; then the batch ends, and unfinished jobs fail
+# receives the computing jobs, the seconds they computed, and their samples/s
 ProgressRecorder = Callable[[Sequence[ComputingJob], float, Sequence[float]], None]
 
 
 class BatchOutcome(msgspec.Struct, frozen=True):
-    """makespan_s: from the submission of all to the end of the last. actions: of feedback, by kind. oom: kills, by
-    where."""
+    """The outcome of a batch. makespan_s: from the submission of all jobs to the end of the last. decisions: number of
+    starts. actions: number of feedback actions by kind. oom: number of kills by place ("host", "gpu")."""
 
     jobs: tuple[ColocatedJobOutcome, ...]
     makespan_s: float
@@ -63,8 +67,8 @@ class BatchOutcome(msgspec.Struct, frozen=True):
 def simulate_batch(
     batch: JobBatch, settings: ColocationSettings, recorder: ProgressRecorder | None = None, *, doubt: float = 1.0
 ) -> BatchOutcome:
-    """Until every job has ended. recorder: is told every piece of progress. doubt: factor on the errors of what the
-    dispatcher believes of speeds and shares; 0: it knows them."""
+    """Simulates a batch until every job has ended. recorder: is called with every piece of progress. doubt: factor on
+    the errors of the dispatcher's estimates of speeds and shares; 0: no errors."""
     return _Simulation(batch, settings, recorder, doubt).run()
 
 
@@ -82,7 +86,7 @@ class _Simulation:
         self._now_s, self._next_window_s = 0.0, calibration.WINDOW_S
         self._decisions = self._events = self._windows = 0
         self._actions, self._oom = Counter[str](), Counter[str]()
-        self._state: list[tuple[str, JobMode, int, bool]] = []  # what rates were found for
+        self._state: list[tuple[str, JobMode, int, bool]] = []  # the jobs for which the present rates were found
         self._most_s = MOST_TIMES_SEQUENTIAL * sum(spec.lasts_s for spec in batch.jobs)
 
     def run(self) -> BatchOutcome:
@@ -105,7 +109,7 @@ class _Simulation:
     # --- time ---------------------------------------------------------------------------------------------------------
 
     def _step(self) -> None:
-        """To the next thing that happens, and what follows from it."""
+        """Advances to the next event, and applies it."""
         self._events += 1
         until_s = self._next_window_s
         for run in self._held():
@@ -129,11 +133,11 @@ class _Simulation:
         self._now_s += seconds
 
     def _held(self) -> list[ColocatedJobRun]:
-        """Jobs that have processes, in the order of the queue."""
+        """The jobs that have processes, in the order of the queue."""
         return [run for run in self._runs.values() if run.placed is not None]
 
     def _settle(self) -> None:
-        """Whatever is over by now, one kill at most."""
+        """Kills at most one job if memory is full, and ends the phases that are over."""
         victim = self._victim()
         if victim is not None:
             self._killed(*victim)
@@ -148,7 +152,7 @@ class _Simulation:
         self._refresh()
 
     def _refresh(self) -> None:
-        """Rates of all, after anything has changed."""
+        """Finds the rates of all jobs again if a job, a size, a device or a weight has changed."""
         computing = [(run, run.truly()) for run in self._held() if run.phase == "running"]
         state = [(run.job, one.size, one.device, one.is_lowered) for run, one in computing]
         if state == self._state:
@@ -162,7 +166,8 @@ class _Simulation:
     # --- memory -------------------------------------------------------------------------------------------------------
 
     def _excess(self, seconds: float) -> tuple[float, list[float]]:
-        """By which use exceeds what there is, on the host and on each GPU, so much later."""
+        """Bytes by which use exceeds the memory of the host and of each GPU in `seconds` seconds; negative if memory is
+        free."""
         host, gpus = -float(self._room.memory_bytes), [-float(gpu.memory_bytes) for gpu in self._room.gpus]
         for run in self._held():
             own, own_gpu = run.memory_after(seconds)
@@ -176,7 +181,7 @@ class _Simulation:
         return host > 0 or max(gpus, default=0.0) > 0
 
     def _until_full(self, seconds: float) -> float:
-        """So long, or until memory runs out: use only grows between events."""
+        """Returns `seconds`, or the time until memory is full if that is shorter. Use only grows between events."""
         if not self._is_over(seconds):
             return seconds
         low, high = 0.0, seconds
@@ -186,7 +191,7 @@ class _Simulation:
         return high
 
     def _victim(self) -> tuple[ColocatedJobRun, str] | None:
-        """Whom the lack of memory kills, and where; None: there is none."""
+        """The job that is killed because memory is full, and the place; None if memory suffices."""
         host, gpus = self._excess(0.0)
         held = self._held()
         if host > 0:
@@ -198,7 +203,8 @@ class _Simulation:
         return None
 
     def _asks(self, run: ColocatedJobRun) -> tuple[bool, float]:
-        """Who begins just now, of these the last; else who grows fastest."""
+        """The sort key of jobs on a full GPU: the largest is killed. Jobs that start now come first, of these the last
+        in the queue; otherwise the job that grows fastest."""
         assert run.placed is not None
         if run.phase == "starting" and run.placed.since_s >= self._now_s - LEAST_STEP_S:
             return True, float(run.spec.index)
@@ -222,10 +228,10 @@ class _Simulation:
         run.raise_to(placed.mode, raised.modes[placed.placement.mode])
         run.exclusive = True
 
-    # --- a job comes and goes -----------------------------------------------------------------------------------------
+    # --- starts and ends of jobs --------------------------------------------------------------------------------------
 
     def _left(self, run: ColocatedJobRun, is_complete: bool) -> None:
-        """It has no process any more."""
+        """Releases what the job holds; it has no process any more."""
         self._look(run)
         self._ledger = ledgers.release(self._ledger, run.job, is_complete)
         run.placed, run.phase, run.is_lowered = None, "waiting", False
@@ -255,7 +261,7 @@ class _Simulation:
     def _dispatch(self) -> None:
         held = self._held()
         waiting = [run.demand(self._beliefs) for run in self._runs.values() if run.phase == "waiting"]
-        # one at a time: while one runs the answer is known
+        # the policy `exclusive` starts nothing while a job runs
         if waiting and not (held and self._settings.policy == "exclusive"):
             starts = dispatch(
                 waiting,
@@ -270,7 +276,7 @@ class _Simulation:
             for start in starts:
                 self._started(start)
             if not held and not starts:
-                # nothing runs and nothing can: these never will
+                # no job runs, and none can start: these jobs never will
                 for one in waiting:
                     self._runs[one.job].phase, self._runs[one.job].ended_s = "failed", self._now_s
 
@@ -291,7 +297,7 @@ class _Simulation:
     # --- windows ------------------------------------------------------------------------------------------------------
 
     def _window(self) -> None:
-        """What is seen of the last seconds, learnt of them, and done about them."""
+        """Observes the last window, updates the estimates, and lets feedback act."""
         self._next_window_s += calibration.WINDOW_S
         held = self._held()
         for run in held:
@@ -312,13 +318,13 @@ class _Simulation:
         self._refresh()
 
     def _look(self, run: ColocatedJobRun) -> None:
-        """Its peaks, as the ledger has them."""
+        """Records the job's peaks in the ledger."""
         host, gpu = run.memory_after(0.0)
         run.peak_bytes, run.peak_gpu_bytes = max(run.peak_bytes, host), max(run.peak_gpu_bytes, gpu)
         self._ledger = ledgers.observe(self._ledger, run.job, round(run.peak_bytes), round(run.peak_gpu_bytes))
 
     def _replaced(self, run: ColocatedJobRun) -> None:
-        """As it is placed, with what is known of it now."""
+        """Updates the placed job with the present estimates and charges."""
         charge = self._ledger.charge(run.job)
         assert charge is not None and run.placed is not None
         run.placed = msgspec.structs.replace(

@@ -1,4 +1,4 @@
-"""What a policy last decided for the whole cluster, and what it asked for and did not get. Pure."""
+"""The last decision of a policy for the whole cluster, and the requests that the hosts refused. Pure."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from elastichost.tuner.placement.allocation import Capacity, JobId, JobOptions, 
 
 __all__ = ["CachedAllocation", "RefusedRequests"]
 
-AGAIN_S = REFUSED_S = 300.0
+AGAIN_S = REFUSED_S = 300.0  # age of an allocation at which it is computed again; time without a refused request
 
 
 class CachedAllocation:
-    """Who gets what of a cluster, worked out anew when somebody came, went or changed, when an option did, and every
-    AGAIN_S: what is left to train changes slowly."""
+    """The allocation of a cluster. It is computed again when a job or an option came, ended or changed, and every
+    AGAIN_S, because the samples that are left change slowly."""
 
     def __init__(self, choose: Callable[[Sequence[JobOptions], Capacity], Mapping[JobId, int]]) -> None:
         self._choose = choose
@@ -27,7 +27,8 @@ class CachedAllocation:
     def of(
         self, jobs: Sequence[JobOptions], capacity: Capacity, now_s: float, known: Sequence[object]
     ) -> Mapping[JobId, int]:
-        """Index of the option each job gets. known: of each job, by which its options are seen to have changed."""
+        """Returns the index of the option that each job gets. known: a value for each job that changes with its
+        options."""
         asked = capacity, tuple((one.job, one.current) for one in jobs), tuple(known)
         if asked != self._asked or now_s - self._at_s >= AGAIN_S:
             self._known = self._choose(jobs, capacity)
@@ -36,7 +37,8 @@ class CachedAllocation:
 
 
 class RefusedRequests:
-    """What was asked for and did not fit on the hosts is not asked for again for REFUSED_S. asked: last time."""
+    """Configurations that were requested and did not fit on the hosts. A policy does not request them again for
+    REFUSED_S. asked: the requests of the last decision."""
 
     def __init__(self) -> None:
         self.asked: Mapping[int, Configuration] = {}
@@ -50,7 +52,7 @@ class RefusedRequests:
                 self._until_s[job.job, asked] = now_s + REFUSED_S
 
     def without(self, job: JobView, options: tuple[Option, ...]) -> tuple[Option, ...]:
-        """All of them when nothing would be left."""
+        """Returns the options without refused ones; all options if none would be left."""
         if not self._until_s:
             return options
         kept = tuple(one for one in options if (job.job, one.configuration) not in self._until_s)

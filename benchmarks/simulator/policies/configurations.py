@@ -1,4 +1,4 @@
-"""Configurations that a policy chooses among: within the limits, and on the frontier of gain against cost. Pure."""
+"""The configurations among which a policy chooses: within the limits, and on the frontier of gain and cost. Pure."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["candidates", "clamped", "cores_of", "thinned_frontier"]
 def clamped(
     limits: GrantLimits, workers: float, servers: float, worker_cores: float, server_cores: float
 ) -> Configuration:
-    """The nearest that is allowed."""
+    """Returns the nearest configuration within the limits."""
     low, high = limits.least, limits.most
     return Configuration(
         workers=int(min(max(workers, low.workers), high.workers)),
@@ -29,21 +29,22 @@ def clamped(
 
 
 def cores_of(array: ConfigurationArray) -> npt.NDArray[np.float64]:
-    """float64 [n] for float64 [n, 4]."""
+    """Total cores of configurations, float64 [n], for float64 [n, 4]."""
     total: npt.NDArray[np.float64] = array[:, 0] * array[:, 2] + array[:, 1] * array[:, 3]
     return total
 
 
 def candidates(limits: GrantLimits, cores: Sequence[int] = (1, 2, 4, 8)) -> ConfigurationArray:
-    """All within the limits whose processes have so many cores; float64 [n, 4], lexicographic."""
+    """All configurations within the limits with these numbers of cores per process, float64 [n, 4], in lexicographic
+    order."""
     array = enumerate_candidates(Bounds(limits.least, limits.most, share_cores=False))
     kept: ConfigurationArray = array[np.isin(array[:, 2], cores) & np.isin(array[:, 3], cores)]
     return kept
 
 
 def thinned_frontier(gain: npt.NDArray[np.float64], cost: npt.NDArray[np.float64], most: int) -> npt.NDArray[np.int64]:
-    """Indices of at most so many points of the frontier, by rising cost: its two ends, and between them those next to
-    even steps of the logarithm of the gain."""
+    """Returns the indices of at most `most` points of the frontier in order of cost: the two ends, and points between
+    them at even steps of the logarithm of the gain."""
     front = pareto(gain, cost)
     if len(front) <= most:
         return front

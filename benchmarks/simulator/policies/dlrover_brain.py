@@ -1,7 +1,8 @@
-"""DLRover's production heuristics: rules about the PS' CPU, and margins. Pure.
+"""DLRover's production heuristics: rules about the CPU use of PS, and margins. Pure.
 
-From the optimizers of DLRover's "brain" service (github.com/intelligent-machine-learning/dlrover, go/brain): which rule
-runs when, and its constants where the design names no other.
+The order of the rules is that of the optimizers of DLRover's "brain" service
+(github.com/intelligent-machine-learning/dlrover, go/brain). So are the constants, except those that
+this project's design sets.
 """
 
 from __future__ import annotations
@@ -18,21 +19,21 @@ from elastichost.tuner.facts import Configuration, Observation, Workload
 __all__ = ["CoresInUse", "DlroverBrainPolicy", "cores_in_use"]
 
 GIB = 2**30
-RECORDS = 3  # of a configuration, before a rule looks at it
-OVERLOAD, HOT, EXHAUSTED = 0.85, 0.8, 0.99  # utilisation of a PS' cores
-HOT_MEMORY, HOT_MEMORY_BYTES = 0.9, 8 * GIB  # of what was granted; what each PS then gets more
+RECORDS = 3  # records of a configuration before a rule applies
+OVERLOAD, HOT, EXHAUSTED = 0.85, 0.8, 0.99  # utilisation of a PS's cores
+HOT_MEMORY, HOT_MEMORY_BYTES = 0.9, 8 * GIB  # share of the granted memory; bytes that each PS gets more
 WORKERS_PER_STEP, WORKERS_LESS, FIRST_WORKERS = 8, 4, 32
-DECELERATED = 0.2  # of the speed is lost
+DECELERATED = 0.2  # share of the speed that is lost
 PS_MEMORY_MARGIN, WORKER_MEMORY_MARGIN, MOST_WORKER_MARGIN = 0.2, 0.6, 8 * GIB
 COLD_SERVERS, COLD_SERVER_CORES, COLD_SERVER_BYTES = 4, 12, 16 * GIB
 FIRST_WORKER_CORES, FIRST_WORKER_BYTES = 12, 16 * GIB
 SERVER_CORES_MARGIN, HISTORY_CORES_MARGIN, MOST_SERVERS = 4, 0.5, 15
 TARGET_WORKERS = 32
-HISTORY = 10  # jobs of a family
+HISTORY = 10  # number of jobs of a family that are remembered
 
 
 class CoresInUse(tuple[float, float, float]):
-    """Cores in use: of the busiest PS, of all PS, of one worker."""
+    """Cores in use: of the busiest PS, of all PS, and of one worker."""
 
     __slots__ = ()
 
@@ -50,7 +51,8 @@ class CoresInUse(tuple[float, float, float]):
 
 
 def cores_in_use(observation: Observation, workload: Workload) -> CoresInUse:
-    """As cgroups would tell: CPU seconds of an iteration times iterations a second."""
+    """Returns the cores in use as cgroups would report them: CPU seconds of an iteration times iterations per
+    second."""
     iterations = observation.samples_per_s / workload.batch_size
     servers = iterations * (observation.server_cpu_s or 0.0)
     workers = 1 if workload.mode == "sync" else observation.configuration.workers
@@ -61,16 +63,17 @@ def cores_in_use(observation: Observation, workload: Workload) -> CoresInUse:
 
 @dataclass(slots=True)
 class _Job:
-    is_adjusted: bool = False  # the PS, once, after the first records
+    is_adjusted: bool = False  # the PS were fitted, once, after the first records
     ooms: int = 0
     memory_factor: float = 1.0
-    speed_before: float | None = None  # of the configuration before the present one
-    records_from: int = 0  # observations before were of others
+    speed_before: float | None = None  # samples/s of the configuration before the present one
+    records_from: int = 0  # first observation of the present configuration
 
 
 @dataclass(slots=True)
 class _Family:
-    """What its jobs that are over have used: total and largest cores of PS, cores of a worker, memory of all PS."""
+    """The use of a family's ended jobs: cores of all PS (mean of each job) and of the busiest PS, cores of a worker,
+    bytes of all PS."""
 
     servers: list[float] = field(default_factory=list)
     busiest: float = 0.0
@@ -79,11 +82,15 @@ class _Family:
 
 
 class DlroverBrainPolicy:
-    """A job begins with one worker of 12 cores and four PS of 12 (or what its family's jobs used, with margins). After
-    three records the PS are fitted to 32 workers (`ps_init_adjust`), then workers are added while the busiest PS uses
-    less than 0.85 of its cores, eight at a time, and not when the last step lost a fifth of the speed; a PS at 0.99
-    takes four workers away (`worker_resource`). A PS above 0.8 enlarges all PS by the same ratio (`hot_ps`). Memory is
-    what was used and a margin; after a kill twice as much (`ps_oom`)."""
+    """A job starts with one worker with 12 cores and four PS with 12 cores, or with the use of its family's jobs plus
+    margins.
+
+    After three records the PS are fitted to 32 workers (`ps_init_adjust`). Then `worker_resource` adds up to eight
+    workers at a time while the busiest PS uses less than 0.85 of its cores, unless the last step lost a fifth of the
+    speed. It takes four workers away if the busiest PS uses more than 0.99. If a PS uses more than 0.8, all PS are
+    enlarged by the same ratio (`hot_ps`). Memory is the used memory plus a margin, and twice as much after a kill
+    (`ps_oom`).
+    """
 
     name = "dlrover_brain"
 
@@ -117,7 +124,7 @@ class DlroverBrainPolicy:
         family.server_bytes = max(family.server_bytes, _server_bytes(view))
 
     def _first(self, view: ClusterView, job: JobView) -> Grant:
-        """`ps_create` from history, else `ps_cold_create`; `worker_create`."""
+        """The first grant: `ps_create` from the family's history, without history `ps_cold_create`; `worker_create`."""
         family = self._families.get(job.features.family)
         workers = 1
         if family is None:
@@ -137,7 +144,8 @@ class DlroverBrainPolicy:
     def _adjust(self, view: ClusterView, job: JobView, running: Configuration, room: FreeCapacity) -> Grant | None:
         state = self._jobs.setdefault(job.job, _Job())
         if job.ooms > state.ooms:
-            # PS share the tables evenly here, so `ps_oom` doubles the PS; the memory of all of them doubles either way
+            # The PS here share the tables evenly, so `ps_oom` doubles the number of PS. The memory of all PS doubles in
+            # both cases.
             state.ooms = job.ooms
             state.memory_factor *= 2
             target = clamped(
@@ -199,23 +207,23 @@ class DlroverBrainPolicy:
         return clamped(view.limits, workers, running.servers, worker_cores, running.server_cores)
 
     def _fit_servers(self, view: ClusterView, running: Configuration, recent: Sequence[CoresInUse]) -> Configuration:
-        """`ps_init_adjust`: PS for as many workers as the largest number of PS could serve, 32 at most."""
+        """`ps_init_adjust`: PS for the number of workers that the largest number of PS could serve, at most 32."""
         busiest = math.ceil(max(one.busiest for one in recent))
         cores = busiest + SERVER_CORES_MARGIN
-        spread = max(busiest / (MOST_SERVERS / running.servers), 1e-9)  # the busiest of 15 PS
+        spread = max(busiest / (MOST_SERVERS / running.servers), 1e-9)  # cores in use of the busiest of 15 PS
         workers = min(TARGET_WORKERS, math.ceil(cores / spread * running.workers))
         total = workers / running.workers * max(one.servers for one in recent)
         servers = max(1, math.ceil(total / cores))
         return clamped(view.limits, running.workers, servers, running.worker_cores, cores)
 
     def _enlarge_servers(self, view: ClusterView, running: Configuration, busiest: float) -> Configuration:
-        """`hot_ps`: cores of all PS by the same ratio, so that 32 workers could be served."""
+        """`hot_ps`: enlarges the cores of all PS by the same ratio, so that they can serve 32 workers."""
         cores = math.ceil(busiest * max(1.0, TARGET_WORKERS / running.workers))
         cores = max(running.server_cores, cores)
         return clamped(view.limits, running.workers, running.servers, running.worker_cores, cores)
 
     def _memory(self, job: JobView, target: Configuration, state: _Job) -> int:
-        """What PS and workers use now, with their margins."""
+        """Bytes that PS and workers use now, plus their margins."""
         worker = job.facts.worker_bytes
         each = worker + min(WORKER_MEMORY_MARGIN * worker, MOST_WORKER_MARGIN)
         more = max(0, target.servers - job.observations[-1].configuration.servers) * job.facts.server_bytes
@@ -223,7 +231,8 @@ class DlroverBrainPolicy:
         return int(servers + target.workers * each)
 
     def _affordable(self, running: Configuration, target: Configuration, room: FreeCapacity) -> Configuration:
-        """As many of the new workers as there are cores for; or nothing changes."""
+        """Returns the target with as many of its new workers as free cores allow; the running configuration if none
+        fits."""
         for workers in range(target.workers, min(running.workers, target.workers) - 1, -1):
             tried = Configuration(workers, target.servers, target.worker_cores, target.server_cores)
             if room.take(max(0, tried.cores - running.cores), 0):
@@ -232,5 +241,5 @@ class DlroverBrainPolicy:
 
 
 def _server_bytes(job: JobView) -> float:
-    """Of all PS together, as measured last."""
+    """Bytes of all PS together at the last measurement."""
     return job.memory[-1].used_bytes - job.observations[-1].configuration.workers * job.facts.worker_bytes

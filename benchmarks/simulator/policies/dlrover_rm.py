@@ -1,7 +1,7 @@
-"""DLRover-RM as its paper has it: warm start, plans from a fitted model, greedy across jobs, care for what fails. Pure.
+"""DLRover-RM as in its paper: warm start, fitted plans, greedy choice across jobs, reaction to faults. Pure.
 
-Wang, Lan, Tang et al., "DLRover-RM: resource optimization for deep recommendation models training in the cloud",
-PVLDB 17(12), 2024. What the paper leaves open is said where it is chosen.
+Wang, Lan, Tang et al., "DLRover-RM: resource optimization for deep recommendation models training in the cloud", PVLDB
+17(12), 2024. Choices that the paper leaves open are stated where they are made.
 """
 
 from __future__ import annotations
@@ -26,35 +26,36 @@ from elastichost.tuner.policy.frontier import nsga2, resource_cost
 
 __all__ = ["DlroverRmPolicy"]
 
-INTERVAL_S, TICK_S = 180.0, 30.0  # between plans; while jobs wait
+INTERVAL_S, TICK_S = 180.0, 30.0  # time between plans; time between plans while jobs wait
 SIMILAR, SMOOTHING = 5, 0.5
 COLD = Configuration(4, 2, 4, 4)
 PLANS = 16
-WORTH = 1.05  # of the present speed, or nothing changes
+WORTH = 1.05  # least ratio of the new to the present speed for a change
 MEMORY_MARGIN, HORIZON_S = 0.2, 900.0
 HOT, RECORDS = 0.8, 3  # utilisation of the busiest PS
 
 
 class _Past(msgspec.Struct, frozen=True):
-    """A job that ended well: what it ended with."""
+    """The last configuration and memory of a job that completed."""
 
     final: Configuration
     peak_bytes: float
 
 
 class DlroverRmPolicy:
-    """Stage 1, pre-scaling: the configurations that the SIMILAR last jobs of the same family and user ended with,
-    exponentially smoothed, the newest counting SMOOTHING; a cold job begins with COLD (the paper's jobs always find
-    some in months of history).
+    """Stage 1, pre-scaling: a job starts with the exponentially smoothed last configurations of the SIMILAR last jobs
+    of the same family and user; the newest has the weight SMOOTHING. Without such jobs it starts with COLD (the paper's
+    jobs always find some in months of history).
 
     Stage 2, auto-scaling, every INTERVAL_S, and every TICK_S while jobs wait: the sum form of the step time is fitted
-    by NNLS (`tuner.dlrover_rm`); of the plans that it predicts, the frontier of throughput and resource cost; across
-    jobs the weighted greedy choice by resource efficiency (`tuner.allocate`). search "exact" takes the frontier of all
-    candidates, of which the paper's NSGA-II finds a part; "nsga2" is the paper's, and takes a second for each job.
+    by NNLS (`tuner.models.dlrover_rm`). The plans are the frontier of predicted throughput and resource cost. Across
+    jobs the choice is the weighted greedy one by resource efficiency (`tuner.placement.allocation`). search: "exact"
+    uses the frontier of all candidates, of which the paper's NSGA-II finds a part; "nsga2" is the search of the paper,
+    and takes a second for each job.
 
-    Stage 3, post-scaling: memory is granted for what a linear trend reaches within HORIZON_S, and a margin; a PS that
-    is hot for three records gets more cores (so all PS do: they are alike here). Slow workers get fewer samples by
-    dynamic sharding, as in every asynchronous job of this runtime, and are not replaced.
+    Stage 3, post-scaling: memory is granted for the value that a linear trend reaches within HORIZON_S, plus a margin.
+    If a PS is hot for three records, all PS get more cores, because all PS are alike here. Slow workers get fewer
+    samples by dynamic sharding, as in every asynchronous job of this runtime, and are not replaced.
     """
 
     name = "dlrover_rm"
@@ -64,7 +65,7 @@ class DlroverRmPolicy:
         self._digests = MergedObservations()
         self._past: dict[tuple[str, str], list[_Past]] = {}
         self._plans: dict[int, tuple[tuple[int, int], tuple[Option, ...]]] = {}
-        self._kills: dict[int, tuple[int, int]] = {}  # job -> how often, and bytes it gets at least since
+        self._kills: dict[int, tuple[int, int]] = {}  # job -> number of kills, and the least bytes that it gets since
         self._array: ConfigurationArray | None = None
         self._decided_s = -INTERVAL_S
 
@@ -118,7 +119,7 @@ class DlroverRmPolicy:
     # --- stage 2 ------------------------------------------------------------------------------------------------------
 
     def _plan(self, view: ClusterView, room: FreeCapacity, started: Mapping[int, Grant]) -> dict[int, Grant]:
-        """For all that run and are not changing; and for those that wait, when the others can make way."""
+        """Plans for all running jobs that are not changing, and for waiting jobs if running jobs can give up cores."""
         jobs = [job for job in view.jobs if job.running is not None and not job.is_changing and job.observations]
         options = {job.job: self._options(view.limits, job, job.running) for job in jobs if job.running is not None}
         cores = room.cores + sum(job.running.cores for job in jobs if job.running is not None)
@@ -136,7 +137,7 @@ class DlroverRmPolicy:
         return found
 
     def _options(self, limits: GrantLimits, job: JobView, running: Configuration) -> tuple[Option, ...]:
-        """What runs, then its plans by rising cost."""
+        """The running configuration, then the job's plans in order of cost."""
         seen = self._digests.update(job)
         key = MergedObservations.age(job, seen)
         known = self._plans.get(job.job)
@@ -168,8 +169,8 @@ class DlroverRmPolicy:
     # --- stage 3 ------------------------------------------------------------------------------------------------------
 
     def _memory(self, job: JobView, target: Configuration) -> int:
-        """Enough for what the trend of the last records reaches, and a margin; after a kill never less than twice what
-        there was then."""
+        """Bytes that the trend of the last records reaches, plus a margin; after a kill at least twice the memory at
+        the kill."""
         ooms, least = self._kills.get(job.job, (0, 0))
         if job.ooms > ooms:
             least = 2 * job.granted_memory_bytes
@@ -187,7 +188,7 @@ class DlroverRmPolicy:
         return max(least, job.granted_memory_bytes if is_right else int(needed))
 
     def _relieved(self, view: ClusterView, room: FreeCapacity, job: JobView, running: Configuration) -> Configuration:
-        """More cores for PS of which one is hot."""
+        """Returns a configuration with more cores for each PS if one PS is hot; otherwise the running configuration."""
         recent = [one for one in job.observations[-RECORDS:] if one.configuration == running]
         busy = [cores_in_use(one, job.workload).busiest / running.server_cores for one in recent]
         if len(busy) < RECORDS or min(busy) <= HOT:

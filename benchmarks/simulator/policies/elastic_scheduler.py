@@ -1,7 +1,7 @@
-"""Elastic scheduling by search: workers are added step by step while they are worth their cost. Pure.
+"""Elastic scheduling by search: adds workers step by step while they are worth their cost. Pure.
 
-Or, Zhang and Freedman, "Resource elasticity in distributed deep learning", MLSys 2020 (the elastic scheduler that
-DLRover-RM is compared with).
+Or, Zhang and Freedman, "Resource elasticity in distributed deep learning", MLSys 2020 (the elastic scheduler with which
+the DLRover-RM paper compares).
 """
 
 from __future__ import annotations
@@ -20,28 +20,31 @@ __all__ = ["ElasticSchedulerPolicy"]
 
 EFFICIENCY = 0.5
 STEP_SHARE = 0.25
-BLOCKS = 2  # of a configuration before anything is decided
+BLOCKS = 2  # blocks of a configuration before a decision
 
 
 @dataclass(slots=True)
 class _Search:
-    """Of one job. turned: the direction was changed once already, so the next failure ends the search."""
+    """The search of one job. turned: the direction has changed already, so the next failed step ends the search."""
 
     direction: Literal[1, -1] = 1
     turned: bool = False
     is_over: bool = False
-    before: Configuration | None = None  # what the step under way began with
+    before: Configuration | None = None  # the configuration before the present step
 
 
 class ElasticSchedulerPolicy:
-    """As read here: the system measures throughput R(k) with k workers, takes a step of d workers, measures again, and
-    keeps the step when the newcomers scale well enough,
+    """Searches the number of workers of each job.
+
+    As the paper is understood here: the system measures the throughput R(k) with k workers, makes a step of d workers,
+    measures again, and keeps the step if the new workers scale well enough,
 
         (R(k + d) - R(k)) / d  >=  s * R(k) / k,
 
-    that is, when throughput per cost has not fallen too far; else it goes back and stops. When the very first step up
-    is not worth it steps down are tried, kept by the same rule. PS and cores stay as the user asked for. s = EFFICIENCY
-    and d = STEP_SHARE of the workers, one at least, are ours: the paper's constants are of GPUs that train ResNet.
+    that is, if the throughput per cost has not fallen too far. Otherwise it returns to k and stops. If the very first
+    step up is not worth its cost, it tries steps down by the same rule. PS and cores stay as the user requested. s =
+    EFFICIENCY and d = STEP_SHARE of the workers (at least one) are chosen here, because the paper's constants are for
+    GPUs that train ResNet.
     """
 
     name = "elastic_scheduler"
@@ -77,7 +80,7 @@ class ElasticSchedulerPolicy:
             added = running.workers - before.workers
             gained = seen[running].samples_per_s - seen[before].samples_per_s
             per_worker = seen[before].samples_per_s / before.workers
-            is_worth = gained / added >= EFFICIENCY * per_worker  # of those that left, when added < 0
+            is_worth = gained / added >= EFFICIENCY * per_worker  # for added < 0: of the workers that left
             if is_worth != (added > 0):
                 search.is_over = search.turned or added < 0 or self._has_grown(job, before)
                 search.direction, search.turned, search.before = -1, True, None
@@ -93,5 +96,5 @@ class ElasticSchedulerPolicy:
         return target
 
     def _has_grown(self, job: JobView, before: Configuration) -> bool:
-        """Steps up were worth it before, so there is nothing to be had below."""
+        """True if steps up were worth their cost before, so that steps down cannot be."""
         return before.workers > job.request.workers

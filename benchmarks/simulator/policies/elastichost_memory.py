@@ -1,4 +1,4 @@
-"""Memory that jobs are granted: for what their growth, as it was seen, will reach while nothing is decided. Pure."""
+"""The memory that jobs are granted: enough for the growth that is forecast until the next decision. Pure."""
 
 from __future__ import annotations
 
@@ -11,28 +11,29 @@ from elastichost.tuner.memory.growth import GrowthState, forecast, observe, quan
 
 __all__ = ["ForecastMemory"]
 
-AHEAD_S = 600.0  # a grant reaches so far; it is renewed when it reaches less than half as far
-SHORT_S = 90.0
-SURE = 0.995
-SAFE = 0.95  # with which a grant lasts half as long, or it is renewed
-MARGIN = 1.02  # of everything: what is measured may be a little wrong
-FIRST_GROWTH = 0.15  # of the fixed tables, before anything is known
-KILLED = 2.0  # times as much after a kill, from then on
-EXPECTED = 2.0  # standard deviations that a job may grow more than jobs like it did
-TOO_MUCH = 1.25  # times what is needed is given back
+AHEAD_S = 600.0  # a grant suffices this long; it is renewed if it suffices for less than half of that
+SHORT_S = 90.0  # a job with a grant that does not suffice this long gets memory before anything else
+SURE = 0.995  # probability that a new grant suffices for AHEAD_S
+SAFE = 0.95  # least probability that a grant suffices for half of AHEAD_S; below it the grant is renewed
+MARGIN = 1.02  # factor on all needed bytes, because measurements may be slightly wrong
+FIRST_GROWTH = 0.15  # assumed growth without measurements, as a share of the fixed tables
+KILLED = 2.0  # factor on the granted memory after a kill; the result is the least grant from then on
+EXPECTED = 2.0  # standard deviations that are added to the growth of similar jobs
+TOO_MUCH = 1.25  # a grant above this multiple of the needed bytes is reduced
 
 
 class ForecastMemory:
-    """predicts False: what the user asked for, and twice as much after each kill."""
+    """The memory grants of all jobs. predicts: False: a job gets what its user requested, and twice as much after each
+    kill."""
 
     def __init__(self, *, predicts: bool) -> None:
         self._predicts = predicts
         self._growth: dict[int, GrowthState] = {}
         self._seen: dict[int, int] = {}
-        self._expected: dict[int, float] = {}  # bytes of growth, from jobs like it
+        self._expected: dict[int, float] = {}  # bytes of growth, from similar jobs
         self._ooms: dict[int, int] = {}
-        self._least: dict[int, float] = {}  # bytes, since the last kill
-        # by job, what was found of so many samples and such a grant: nothing else changes it much
+        self._least: dict[int, float] = {}  # least grant in bytes, since the last kill
+        # results by job, valid for this number of measurements, configuration and grant: nothing else changes them much
         self._short: dict[int, tuple[int, Configuration, int, bool]] = {}
         self._lasting: dict[int, tuple[int, Configuration, int]] = {}
 
@@ -49,12 +50,14 @@ class ForecastMemory:
         for sample, one in zip(
             job.memory[self._seen.get(job.job, 0) :], job.observations[self._seen.get(job.job, 0) :], strict=True
         ):
-            rows = sample.used_bytes - _processes(job, one.configuration)  # the fixed ones too: they do not grow
+            # includes the fixed rows, which do not grow
+            rows = sample.used_bytes - _processes(job, one.configuration)
             state = observe(state, int(sample.samples), max(0.0, rows), row_bytes)
         self._growth[job.job], self._seen[job.job] = state, count
 
     def is_short(self, job: JobView, samples_per_s: float) -> bool:
-        """What was granted will not last until much can be decided: that comes first."""
+        """True if the grant does not suffice for SHORT_S. Then the job gets more memory before its configuration
+        changes."""
         if job.running is None or not self._predicts:
             return False
         asked = self._seen.get(job.job, 0), job.running, job.granted_memory_bytes
@@ -65,7 +68,7 @@ class ForecastMemory:
         return known[3]
 
     def granted(self, job: JobView, target: Configuration, samples_per_s: float) -> int:
-        """Bytes of all processes together."""
+        """Returns the bytes to grant to all processes of the job together."""
         killed = job.ooms > self._ooms.get(job.job, 0)
         self._ooms[job.job] = job.ooms
         if not self._predicts:
@@ -79,7 +82,7 @@ class ForecastMemory:
         least, half = self._least.get(job.job, 0.0), math.inf
         if job.granted_memory_bytes and not killed:
             half = self._needed(job, target, samples_per_s, AHEAD_S / 2, sure=SAFE, margin=1.0)
-        whole = half  # at least
+        whole = half  # a lower bound of the bytes for the whole time
         if not half <= job.granted_memory_bytes <= max(least, TOO_MUCH * half):
             whole = self._needed(job, target, samples_per_s, AHEAD_S)
         if half <= job.granted_memory_bytes <= max(least, TOO_MUCH * whole):
@@ -108,13 +111,14 @@ class ForecastMemory:
         ahead = min(job.samples_left, samples_per_s * ahead_s)
         found = forecast(self._growth[job.job], newest.samples + ahead)
         if found is None:
-            # one look: rows grow no faster than up to now, if all that is not known to be fixed has grown
+            # With one measurement rows are assumed to grow no faster than before; all rows beyond the fixed ones have
+            # grown.
             more = max(0.0, rows - fixed / (1 + FIRST_GROWTH)) * ahead / max(newest.samples, 1.0)
             return margin * (processes + rows + min(more, rows))
         return margin * (processes + rows + quantile(found, sure))
 
     def learnt(self, job: JobView) -> Estimates:
-        """For jobs like it: how much it has grown."""
+        """Forgets the job, and returns the log of its growth in bytes, for similar jobs."""
         for known in (self._growth, self._seen, self._expected, self._ooms, self._least, self._short, self._lasting):
             known.pop(job.job, None)
         if not job.memory:
@@ -129,5 +133,5 @@ def _processes(job: JobView, configuration: Configuration) -> float:
 
 
 def _fixed(job: JobView) -> float:
-    """Rows and state of the fixed tables: known before the start."""
+    """Bytes of the rows and the optimizer state of the fixed tables, which are known before the start."""
     return float(job.features.rows * (4 * job.features.mean_dim + 4))

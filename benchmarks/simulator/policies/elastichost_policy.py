@@ -1,5 +1,5 @@
-"""This project's tuner over many jobs: warm start, queueing model, exact allocation; care for memory, stragglers and
-hot PS. Pure; the very functions that a live run uses."""
+"""The tuner of this project for many jobs: warm start, queueing model, exact allocation; memory grants, replacement of
+stragglers, moves of hot buckets. It calls the same functions as a live run. Pure."""
 
 from __future__ import annotations
 
@@ -29,23 +29,23 @@ __all__ = ["ElastichostPolicy", "PolicyParts"]
 
 OPTIONS = 20
 COLD = Configuration(4, 2, 4, 4)
-COLD_LEFT_S = 1200.0  # what a job is taken to need that nothing is known of
-REMEMBERED = 400  # jobs
-# models that one decision fits: one of so many jobs', within these bounds; the others' turn comes with the next one, so
-# that a decision takes no longer
+COLD_LEFT_S = 1200.0  # assumed duration of a job about which nothing is known
+REMEMBERED = 400  # number of jobs
+# Number of models that one decision fits: one for every FITS_OF jobs, within these limits. The models of other jobs are
+# fitted in the next decisions, so that the time of a decision is limited.
 FITS_OF, LEAST_FITS, MOST_FITS = 8, 3, 16
-# counts of processes that are looked at: next to each other they differ by less than a prediction's error
+# numbers of processes that are considered: neighbours differ by less than the error of a prediction
 WORKERS = (*range(1, 9), *range(10, 17, 2), *range(20, 33, 4))
 SERVERS = (1, 2, 3, 4, 6, 8, 12, 16)
-TIME_LIMIT_S = 60.0  # nodes bound a search, not time: the same jobs get the same answer on every machine
-WORTH, WORTH_S = 0.03, 5.0  # a move gains this share of the speed, and so many seconds, or it is not made
+TIME_LIMIT_S = 60.0  # a limit of nodes ends a search, not the time, so all machines get the same result
+WORTH, WORTH_S = 0.03, 5.0  # least gains of a change: share of the speed, and seconds
 HOT, HOT_BLOCKS, HOT_MORE = 1.3, 3, 0.11
-FINE = 0.9  # of its peers' speed: `tuner.health` holds nothing against such a worker
+FINE = 0.9  # share of its peers' speed from which `tuner.health` accepts a worker
 HEALTH = HealthSettings(after_s=60.0, replace_every_s=300.0, hopeless=0.6)
 
 
 class PolicyParts(msgspec.Struct, frozen=True):
-    """What can be left out, to see what it is worth."""
+    """The parts of the policy that an ablation can switch off."""
 
     warm_start: bool = True
     direct_timers: bool = True
@@ -57,27 +57,28 @@ class PolicyParts(msgspec.Struct, frozen=True):
 
 @dataclass(slots=True)
 class _Job:
-    """What is remembered of one job. fitted_at: its digest's age at the last fit; looked_at: blocks it had when it was
-    looked at last, and whether its model was to be fitted anew then."""
+    """The state of one job. fitted_at: age of its observations at the last fit. looked_at: its blocks at the last
+    check, and whether its model was due for a fit then."""
 
     prior: Prior | None = None
     first: Configuration | None = None
     fitted_at: tuple[int, int] | None = None
     looked_at: tuple[int, bool] = (-1, True)
-    turn: int = 0  # fits of all jobs until its own last one
+    turn: int = 0  # number of fits of all jobs up to its own last one
     fitted: Fit | None = None
     options: tuple[Option, ...] = ()
     health: HealthState = field(default_factory=HealthState)
-    judged: int = 0  # blocks whose slowest worker was looked at
-    is_suspect: bool = False  # it was slow the last time
+    judged: int = 0  # number of blocks in which the slowest worker was checked
+    is_suspect: bool = False  # its slowest worker was slow at the last check
     skew: float | None = None  # share of the load that no move divides
-    moved_at: int = 0  # blocks it had when buckets were moved last
-    weighed: int = 0  # blocks it had when its PS were weighed last
+    moved_at: int = 0  # number of blocks when buckets were moved last
+    weighed: int = 0  # number of blocks when its PS were checked last
 
 
 class ElastichostPolicy:
-    """Each job has a frontier of configurations, from its model, fitted to what was measured of it and of jobs like it.
-    At every arrival, end and tick all jobs' options are weighed against one another (`tuner.allocate`)."""
+    """Each job has a frontier of configurations. It follows from the job's model, which is fitted to measurements of
+    the job and of similar jobs. At every arrival, end and tick the options of all jobs are compared
+    (`tuner.placement.allocation`)."""
 
     name = "elastichost"
 
@@ -113,8 +114,8 @@ class ElastichostPolicy:
         return grants
 
     def _is_movable(self, job: JobView, view: ClusterView) -> bool:
-        """Not what needs memory first. At a tick, only what was measured where it runs: otherwise nothing new is known
-        of it."""
+        """Whether the job's configuration may change. A job that is short of memory gets memory first. At a tick, a job
+        changes only if its present configuration was measured, because otherwise nothing new is known about it."""
         if job.is_changing:
             return False
         if job.running is None:
@@ -146,7 +147,7 @@ class ElastichostPolicy:
         return {job: target for job, target in found.items() if target is not None}
 
     def _is_worth(self, job: JobView, target: Option) -> bool:
-        """A job that grows by little, or ends soon, stays as it is; one that makes room does so."""
+        """Whether a change pays: not for a small gain or a job that ends soon. A change to fewer cores always does."""
         if job.running is None or target.cores < job.running.cores:
             return True
         present = self._speed(job, job.running)
@@ -163,7 +164,7 @@ class ElastichostPolicy:
         return float(state.fitted.predict(as_array([configuration])).samples_per_s[0])
 
     def _due(self, jobs: list[JobView]) -> set[int]:
-        """Those of whom something new is known, and whose models are the oldest."""
+        """Of the jobs with new measurements, those with the oldest models."""
         waiting = []
         for job in jobs:
             state = self._jobs.get(job.job)
@@ -180,7 +181,7 @@ class ElastichostPolicy:
         return {number for _, number in sorted(waiting)[:most]}
 
     def _options(self, limits: GrantLimits, job: JobView, *, is_due: bool) -> tuple[Option, ...]:
-        """The frontier of its configurations and what runs, by rising cost."""
+        """The frontier of the job's configurations in order of cost, and the running configuration."""
         state = self._jobs.get(job.job)
         if state is None:
             state = self._jobs[job.job] = self._begun(limits, job)
@@ -212,15 +213,15 @@ class ElastichostPolicy:
         if self._array is None:
             array = candidates(limits)
             self._array = array[np.isin(array[:, 0], WORKERS) & np.isin(array[:, 1], SERVERS)]
-        # as they are expected: with half an error taken off completion times are 4 % longer, for what is not known well
-        # is then never found out
+        # The expected speeds: with speeds reduced by half a standard error, completion times are 4 % longer, because
+        # unknown configurations are then never tried.
         speeds = state.fitted.predict(self._array).samples_per_s
         front = thinned_frontier(speeds, cores_of(self._array), OPTIONS)
         rows = zip(as_configurations(self._array[front]), speeds[front].tolist(), strict=True)
         return tuple(Option(configuration, speed, configuration.cores) for configuration, speed in rows)
 
     def _unknown(self, job: JobView, state: _Job) -> tuple[Option, ...]:
-        """What a job begins with of which no model knows anything yet."""
+        """The first configuration of a job without a model."""
         first = state.first or COLD
         return (Option(first, job.samples_left / COLD_LEFT_S, first.cores),)
 
@@ -274,7 +275,7 @@ class ElastichostPolicy:
         )
 
     def _straggles(self, job: JobView, state: _Job, now_s: float) -> bool:
-        """The slowest worker beside its peers, judged by `tuner.health`."""
+        """Compares the slowest worker with its peers by `tuner.health`; True: it is to be replaced."""
         if len(job.slowest) <= state.judged:
             return False
         state.judged, slowest = len(job.slowest), job.slowest[-1]
@@ -289,9 +290,9 @@ class ElastichostPolicy:
         return any(remark.replace for remark in remarks)
 
     def _is_hot(self, job: JobView, state: _Job) -> bool:
-        """For HOT_BLOCKS blocks one PS has HOT times its share of the load, and clearly more than what no move divides:
-        what was left after the last move, or what there was at first, if that is less (shares of p PS are
-        skew + (1 - skew) / p)."""
+        """Whether a PS is hot: for HOT_BLOCKS blocks it has had more than HOT times its even share of the load, and a
+        skew that is at least HOT_MORE above the skew that no move divides. The latter is the skew after the last move
+        or the first one, whichever is less. With p PS, the hot share is skew + (1 - skew) / p."""
         blocks, servers = len(job.observations), job.running.servers if job.running is not None else 0
         if servers < 2 or blocks == state.weighed or blocks < state.moved_at + HOT_BLOCKS:
             return False
@@ -319,7 +320,7 @@ def _skew(hot_share: float | None, servers: int) -> float:
 
 
 def _untimed(observation: Observation) -> Observation:
-    """Without what processes timed themselves."""
+    """The observation without the times that processes measure themselves."""
     return msgspec.structs.replace(
         observation,
         compute_s=None,

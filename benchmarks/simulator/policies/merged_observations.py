@@ -1,4 +1,4 @@
-"""Observations of every job, one for each of its configurations. Pure."""
+"""The observations of every job, one for each of its configurations. Pure."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ __all__ = ["MergedObservations"]
 
 
 class MergedObservations:
-    """Observations of every job, one for each of its configurations, kept up to date block by block."""
+    """The observations of every job, one for each of its configurations, updated block by block."""
 
     @staticmethod
     def age(job: JobView, known: Mapping[Configuration, Observation]) -> tuple[int, int]:
-        """A model is fitted anew when this has changed: with a new configuration, and whenever the blocks have doubled;
-        one more block of a configuration that has many changes no model."""
+        """A value that changes when a model should be fitted again: with each new configuration, and when the number of
+        blocks has doubled. One more block of a configuration with many blocks changes no model."""
         return len(known), len(job.observations).bit_length()
 
     def __init__(self) -> None:
@@ -25,7 +25,8 @@ class MergedObservations:
         self._merged: dict[int, dict[Configuration, Observation]] = {}
 
     def update(self, job: JobView) -> dict[Configuration, Observation]:
-        """In the order in which the configurations were seen first."""
+        """Adds the new blocks, and returns the observations in the order in which the configurations were first
+        seen."""
         known = self._merged.setdefault(job.job, {})
         for observation in job.observations[self._seen.get(job.job, 0) :]:
             before = known.get(observation.configuration)

@@ -1,7 +1,7 @@
-"""Optimus: workers and PS one by one, wherever one more saves most time for its share of the cluster. Pure.
+"""Optimus: adds workers and PS one by one where one more saves most time for its share of the cluster. Pure.
 
-Peng, Bao, Chen, Wu and Guo, "Optimus: an efficient dynamic resource scheduler for deep learning clusters",
-EuroSys 2018.
+Peng, Bao, Chen, Wu and Guo, "Optimus: an efficient dynamic resource scheduler for deep learning clusters", EuroSys
+2018.
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ __all__ = ["OptimusPolicy"]
 
 INTERVAL_S = 300.0
 PROBES = ((1, 1), (2, 1), (2, 2), (4, 2), (4, 4))  # workers, servers
-ENOUGH_SAMPLES = 3  # for a job that finds no room for the others
+ENOUGH_SAMPLES = 3  # least number of sample runs of a job that finds no room for the others
 YOUNG, YOUNG_SHARE = 0.95, 0.1
 
 
 class OptimusPolicy:
-    """Section 4.1: every job has one worker and one PS; then, again and again, the job with the largest marginal gain
-    gets one more of what it gains most by, until nothing is left or nothing gains. With remaining work Q, speed f(p, w)
-    and dominant share O of one process (its largest share of any resource),
+    """Section 4.1: every job has one worker and one PS. Then the job with the largest marginal gain repeatedly gets one
+    more worker or PS, whichever gains most, until nothing is left or nothing gains. With remaining work Q, speed f(p,
+    w) and dominant share O of one process (its largest share of any resource),
 
         gain of a worker = (Q / f(p, w) - Q / f(p, w + 1)) / O_worker, and likewise for a PS.
 
-    Section 3.2: the speed function is fitted online (`tuner.optimus`), first to a few sample runs with small numbers of
-    workers and PS. Section 4.1: gains of jobs at their beginning, whose predictions are bad, count YOUNG of what they
-    are. Cores and memory of a process are the user's; Optimus chooses numbers only. The paper decides every 10 minutes;
-    here it is twice as often, and jobs start when they come. Sample runs train the job for one block each; the paper's
-    are lost.
+    Section 3.2: the speed function is fitted online (`tuner.models.optimus`), at first to a few sample runs with small
+    numbers of workers and PS. Section 4.1: the gain of a job in its first tenth, which has bad predictions, is
+    multiplied by YOUNG. Cores and memory of a process are those of the user; Optimus chooses numbers only. The paper
+    decides every 10 minutes; here it decides twice as often, and jobs start when they arrive. A sample run trains the
+    job for one block; the paper discards its sample runs.
     """
 
     name = "optimus"
@@ -71,7 +71,7 @@ class OptimusPolicy:
         return Grant(configuration, requested_memory(job, configuration))
 
     def _probe(self, view: ClusterView, room: FreeCapacity) -> dict[int, Grant]:
-        """The next sample run of those that have not had all, one block each."""
+        """The next sample run of the jobs that have not had all of them; each lasts one block."""
         grants = {}
         for job in view.jobs:
             if job.running is None or job.is_changing:
@@ -84,14 +84,14 @@ class OptimusPolicy:
         return grants
 
     def _next_probe(self, view: ClusterView, job: JobView) -> Configuration | None:
-        """None: it has had all of its sample runs."""
+        """The next sample run of the job; None: it has had all of them."""
         seen = self._digests.update(job)
         probes = (self._configuration(view, job, *probe) for probe in PROBES)
         return next((probe for probe in probes if probe not in seen), None)
 
     def _share_out(self, view: ClusterView, room: FreeCapacity, started: Mapping[int, Grant]) -> dict[int, Grant]:
-        """Section 4.1, over the jobs that have had samples enough for a fit; the others keep what they have, and those
-        that wait get their first worker and PS."""
+        """Section 4.1 for the jobs with enough sample runs for a fit. The other jobs keep what they have, and waiting
+        jobs get their first worker and PS."""
         movable = [job for job in view.jobs if job.running is not None and not job.is_changing]
         movable = [job for job in movable if job.job not in started]
         jobs = [
@@ -127,7 +127,8 @@ class OptimusPolicy:
         return shared | begun
 
     def _table(self, view: ClusterView, job: JobView) -> npt.NDArray[np.float64]:
-        """Predicted speeds, float64 [workers, servers], of 1 and up; made anew when something was seen."""
+        """Predicted speeds in samples/s, float64 [workers, servers], from 1 process on; computed again after new
+        observations."""
         seen = self._digests.update(job)
         key = MergedObservations.age(job, seen)
         known = self._speeds.get(job.job)
@@ -150,7 +151,8 @@ class OptimusPolicy:
         table: npt.NDArray[np.float64],
         has: list[int],
     ) -> None:
-        """What this job gains most by, if anything; it comes back when it has got that."""
+        """Puts the process that gains most for this job into the heap, if any gains. Called again after the job has got
+        it."""
         workers, servers = has
         now_s = job.samples_left / table[workers - 1, servers - 1]
         best = None

@@ -1,8 +1,8 @@
-"""Who knows the truth: true speeds, memory, stragglers and hot PS, and the best choice across jobs. Pure.
+"""A policy that knows the truth: true speeds, memory, stragglers and hot PS; best choice across jobs. Pure.
 
-What is possible, not a rival. No rule of sharing out is best for every stream of jobs (later arrivals are not known to
-any of them), so there are several oracles, one for each of URGENCIES; a bound for one stream is whichever of them is
-best there, chosen with hindsight.
+It shows what is possible, and is not a competitor. No rule of allocation is best for every stream of jobs, because
+later arrivals are known to none of them. So there are several oracles, one for each of URGENCIES. The bound for a
+stream is the oracle that is best for it, chosen afterwards.
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ __all__ = ["URGENCIES", "OraclePolicy"]
 
 URGENCIES = (0.25, 0.5, 1.0)
 OPTIONS = 20
-PAYS_S = 600.0  # within so long, or what is left of the job, a change has to pay
-TIME_LIMIT_S = 60.0  # nodes bound a search, not time
+PAYS_S = 600.0  # a change must pay within this time, or within the rest of the job
+TIME_LIMIT_S = 60.0  # a limit of nodes ends a search, not the time
 MEMORY_AHEAD_S, MEMORY_MARGIN = 600.0, 1.01
 HEALTHY = JobFaults(0, 0.0)
 
 
 class OraclePolicy:
-    """At every arrival, end and tick: every job's frontier of true speed and cores, less what the change to it costs,
-    and the exact allocation over all jobs. Memory is granted for the next ten minutes. Stragglers are replaced and
-    buckets moved as soon as it can decide."""
+    """At every arrival, end and tick it finds every job's frontier of true speed and cores, deducts the cost of each
+    change, and allocates exactly over all jobs. Memory is granted for the next ten minutes. Stragglers are replaced and
+    buckets are moved at the next decision."""
 
     name = "oracle"
 
     def __init__(self, jobs: Mapping[int, SimulatedJob], urgency: float = 1.0) -> None:
-        """jobs: the truth about all jobs that will come. urgency: a job counts as its remaining time to the power of
-        -urgency: 1 as whoever has the shortest remaining time first, 0.5 as `tuner.allocate` does."""
+        """jobs: the truth about all jobs that will arrive. urgency: the weight of a job is its remaining time to the
+        power of -urgency. 1 is like shortest remaining time first; 0.5 is the rule of `tuner.placement.allocation`."""
         self._jobs, self._urgency = jobs, urgency
         self._array: ConfigurationArray | None = None
         self._options: dict[int, tuple[Option, ...]] = {}
@@ -66,7 +66,7 @@ class OraclePolicy:
         return {job.job: self._grant(job, asked[job.job]) for job in movable if job.job in asked}
 
     def _placeable(self, limits: GrantLimits, job: JobView) -> tuple[Option, ...]:
-        """Without what was refused lately, with what it has."""
+        """The job's options without those refused lately, and with the running configuration."""
         kept = self._refused.without(job, self._known(limits, job))
         if job.running is None or any(one.configuration == job.running for one in kept):
             return kept
@@ -74,7 +74,7 @@ class OraclePolicy:
         return (*kept, Option(job.running, speed, job.running.cores))
 
     def _known(self, limits: GrantLimits, job: JobView) -> tuple[Option, ...]:
-        """By rising cost, while nothing is wrong with it; nothing will be for long."""
+        """The frontier of the healthy job in order of cost. Faults are ignored, because they are repaired soon."""
         known = self._options.get(job.job)
         if known is None:
             if self._array is None:
@@ -87,8 +87,8 @@ class OraclePolicy:
         return known
 
     def _charged(self, job: JobView, options: tuple[Option, ...]) -> tuple[Option, ...]:
-        """As fast as each is on average over the time in which the change to it has to pay:
-        speed less lost_s / over_s of it, with lost_s = seconds (1 - kept * present speed / speed)."""
+        """The options with their mean speeds over the time in which a change must pay: speed * (1 - lost_s / over_s),
+        with lost_s = seconds * (1 - kept * present speed / speed)."""
         running = job.running
         present = next((one for one in options if one.configuration == running), None)
         if running is None or present is None:
@@ -101,7 +101,7 @@ class OraclePolicy:
         for one in options:
             then, speed = one.configuration, max(one.samples_per_s, 1e-9)
             if then != running:
-                # PS that come or go take rows along: from nothing to all of them, as hosts are
+                # PS that are added or removed move this share of the rows
                 share = abs(then.servers - running.servers) / max(then.servers, running.servers)
                 seconds, kept = move_cost(SEAMLESS, running, then, share * rows)
                 over_s = max(calibration.TICK_S, min(PAYS_S, job.samples_left / speed))
@@ -112,7 +112,7 @@ class OraclePolicy:
 
     def _problem(self, job: JobView, options: tuple[Option, ...]) -> JobOptions:
         at = next((place for place, one in enumerate(options) if one.configuration == job.running), None)
-        # `allocate` weighs by T^-RHO, T of the cheapest option
+        # `allocate` weights by T^-RHO, T being the time with the cheapest option
         least = max(min(options, key=lambda one: one.cores).samples_per_s, 1e-9)
         left_s = max(1.0, job.samples_left / least)
         weight = left_s ** (RHO - self._urgency)
@@ -140,7 +140,8 @@ class OraclePolicy:
         return job.granted_memory_bytes if is_enough else int(whole) + 1
 
     def _is_worth_moving(self, job: JobView, running: Configuration, hot: float) -> bool:
-        """What moves is the hot share of the rows; while it does, the job is as slow as it is, and less."""
+        """Whether moving the hot share of the rows saves time. During the move the job has a part (`kept`) of its slow
+        speed."""
         spec = self._jobs[job.job]
         healthy = spec.truth.speed(running).samples_per_s
         ill = spec.truth.speed(running, min(0.95, spec.truth.skew + hot)).samples_per_s

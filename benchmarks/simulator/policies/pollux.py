@@ -1,4 +1,4 @@
-"""Pollux-like: numbers of workers that make the speedups of all jobs large and alike, found by a genetic search. Pure.
+"""Pollux-like: a genetic search for numbers of workers that make the speedups of all jobs large and similar. Pure.
 
 Qiao, Choe, Subramanya et al., "Pollux: co-adaptive cluster scheduling for goodput-optimized deep learning", OSDI 2021.
 """
@@ -23,19 +23,20 @@ __all__ = ["PolluxPolicy", "evolved", "hopeful"]
 INTERVAL_S = 60.0
 POWER = -1.0
 RESTART_PENALTY = 0.1
-POPULATION, GENERATIONS, PATIENCE = 50, 50, 10  # generations without a better one
+POPULATION, GENERATIONS, PATIENCE = 50, 50, 10  # patience: generations without a better allocation
 Floats = npt.NDArray[np.float64]
 Whole = npt.NDArray[np.int64]
 
 
 class PolluxPolicy:
-    """Section 4.2: every 60 s the allocation a that has the greatest fitness (1/J sum of speedup_j(a)^p)^(1/p), p = -1,
-    where speedup is goodput over goodput with the least resources; an allocation that restarts a job has its speedup
-    multiplied by 1 - RESTART_PENALTY (as the published scheduler has it). Section 4.1: a job gets at most twice as many
-    workers as it ever had, so that its model is explored step by step.
+    """Section 4.2: every 60 s it chooses the allocation a with the greatest fitness (1/J sum of speedup_j(a)^p)^(1/p),
+    p = -1. speedup is goodput over goodput with the least resources. If an allocation restarts a job, the job's speedup
+    is multiplied by 1 - RESTART_PENALTY (as in the published scheduler). Section 4.1: a job gets at most twice the
+    largest number of workers that it had before, so that its model is explored step by step.
 
-    Like it, not it: batch sizes are the users', so goodput is throughput (statistical efficiency is not modelled here);
-    a replica is a worker with the cores its user asked for; PS stay as the user asked for, for the model knows none.
+    Differences from Pollux: batch sizes are those of the users, so goodput is throughput (statistical efficiency is not
+    modelled here). A replica is a worker with the cores that its user requested. PS stay as the user requested, because
+    the model contains none.
     """
 
     name = "pollux"
@@ -43,10 +44,10 @@ class PolluxPolicy:
     def __init__(self, seed: int = 0) -> None:
         self._random = np.random.default_rng(seed)
         self._digests = MergedObservations()
-        self._most: dict[int, int] = {}  # workers a job ever had
+        self._most: dict[int, int] = {}  # largest number of workers that a job has had
         self._tables: dict[int, tuple[tuple[int, int], Floats]] = {}
         self._decided_s = -INTERVAL_S
-        self._searched: object = None  # the problem that was searched last: nothing better was found then
+        self._searched: object = None  # the problem that was searched last; it is not searched again
 
     def decide(self, view: ClusterView, now_s: float) -> Mapping[int, Grant | None]:
         self._digests.forget(view.ended)
@@ -71,7 +72,8 @@ class PolluxPolicy:
         return Grant(configuration, requested_memory(job, configuration))
 
     def _share_out(self, view: ClusterView, room: FreeCapacity, started: Mapping[int, Grant]) -> dict[int, Grant]:
-        """What waits gets one worker, and the PS its user asked for; the search shares out the rest."""
+        """Gives waiting jobs one worker and the PS that their users requested; the search divides the remaining
+        cores."""
         jobs = [job for job in view.jobs if job.running is not None and not job.is_changing and job.observations]
         if not jobs:
             return {}
@@ -101,7 +103,7 @@ class PolluxPolicy:
         }
 
     def _speedups(self, view: ClusterView, job: JobView) -> Floats:
-        """Of 1 worker and more, float64 [most], over one worker."""
+        """Speeds with 1 and more workers over the speed with one worker, float64 [most]."""
         seen = self._digests.update(job)
         key = MergedObservations.age(job, seen)
         known = self._tables.get(job.job)
@@ -117,8 +119,8 @@ class PolluxPolicy:
 
 
 def hopeful(fitted: PolluxFit) -> PolluxFit:
-    """Section 4.1, prior-driven exploration: what was never seen costs nothing. Without it a job of one worker is taken
-    to scale as the start of the fit says."""
+    """Section 4.1, prior-driven exploration: costs that were never observed are 0. Without this rule a job with one
+    worker would be assumed to scale by the start values of the fit."""
     unseen = {1: ("alpha", "beta"), 2: ("beta",)}.get(fitted.most_workers, ())
     return replace(fitted, parameters={**fitted.parameters, **dict.fromkeys(unseen, 0.0)})
 
@@ -126,8 +128,8 @@ def hopeful(fitted: PolluxFit) -> PolluxFit:
 def evolved(
     random: np.random.Generator, speedups: Sequence[Floats], present: Whole, most: Whole, sizes: Whole, cores: int
 ) -> Whole:
-    """Numbers of workers, int64 [jobs], each from 1 to `most`, that have the greatest fitness a genetic search finds,
-    and fit: sum of workers x sizes <= cores. It begins with the present ones, int64 [jobs]."""
+    """Returns numbers of workers, int64 [jobs], each from 1 to `most`: the fittest that a genetic search finds among
+    those that fit (sum of workers * sizes <= cores). The search starts with the present numbers, int64 [jobs]."""
     jobs = len(present)
     table = np.stack([one[: int(most.max())] for one in speedups])
     rows = np.arange(jobs)
@@ -161,10 +163,10 @@ def evolved(
 
 
 def _repaired(random: np.random.Generator, population: Whole, sizes: Whole, cores: int) -> Whole:
-    """Workers are taken from jobs, in random order, until all fits; one worker of each stays."""
+    """Takes workers from jobs in random order until all fit. One worker of each job stays."""
     order = np.argsort(random.random(population.shape), axis=1)
     shuffled, weights = np.take_along_axis(population, order, axis=1), sizes[order]
-    room = cores - weights.sum(axis=1, keepdims=True)  # beyond one worker of each
+    room = cores - weights.sum(axis=1, keepdims=True)  # cores in addition to those of one worker of each job
     wanted = (shuffled - 1) * weights
     before = np.cumsum(wanted, axis=1) - wanted
     kept = 1 + np.minimum(wanted, np.maximum(0, room - before)) // weights

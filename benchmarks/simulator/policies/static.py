@@ -1,4 +1,4 @@
-"""What users do by themselves: a configuration that stays, as it comes to mind, or found by trying them all. Pure."""
+"""Configurations that stay while a job runs, as users choose them: by guess, or by trying all of them. Pure."""
 
 from __future__ import annotations
 
@@ -14,12 +14,13 @@ from elastichost.tuner.facts import Configuration, ConfigurationArray
 
 __all__ = ["StaticPolicy", "TunedStaticPolicy", "best_configuration"]
 
-AS_GOOD = 0.98  # of the best speed: of those that reach it the one with the fewest cores
+AS_GOOD = 0.98  # share of the best speed; of the configurations that reach it, the one with the fewest cores is chosen
 MEMORY_MARGIN = 1.1
 
 
 class StaticPolicy:
-    """Every job runs as its user asked, with the memory its user asked for, until it ends or was killed too often."""
+    """Every job runs with the configuration and the memory that its user requested, until it ends or was killed too
+    often."""
 
     name = "static"
 
@@ -28,13 +29,13 @@ class StaticPolicy:
 
 
 class TunedStaticPolicy:
-    """The well-tuned manual configuration: the best static one within the user's share, by enumeration of the truth,
-    and memory for its end with a tenth to spare. Nothing changes while the job runs."""
+    """The well-tuned manual configuration: the best static one within the user's share of cores, found by enumeration
+    of the true speeds. The memory is that at the job's end plus a tenth. Nothing changes while the job runs."""
 
     name = "tuned"
 
     def __init__(self, jobs: Mapping[int, SimulatedJob]) -> None:
-        """jobs: the truth about all jobs that will come."""
+        """jobs: the truth about all jobs that will arrive."""
         self._jobs = jobs
         self._array: ConfigurationArray | None = None
         self._known: dict[int, Grant] = {}
@@ -57,7 +58,8 @@ class TunedStaticPolicy:
 
 
 def best_configuration(spec: SimulatedJob, array: ConfigurationArray, cores: int) -> Configuration:
-    """The cheapest that is about as fast as the fastest with so many cores. array: float64 [n, 4]."""
+    """Returns the configuration with the fewest cores that is about as fast as the fastest within `cores` cores. array:
+    float64 [n, 4]."""
     needed = cores_of(array)
     allowed = array[needed <= cores]
     speeds = spec.truth.speeds(allowed)

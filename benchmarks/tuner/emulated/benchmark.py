@@ -120,7 +120,7 @@ class Figures(msgspec.Struct, frozen=True):
     aims: dict[str, float] = msgspec.field(default_factory=lambda: bounds_of(AIMS))
 
 
-# --- measuring --------------------------------------------------------------------------------------------------------
+# --- measurements -----------------------------------------------------------------------------------------------------
 
 
 def scale_out(run: EmulatedRun, before: int, after: int) -> ScaleOut:
@@ -186,7 +186,7 @@ def speed_of(run: EmulatedRun, name: str, configuration: Configuration, samples_
     job = load_job(JOB, run.settings, environ={})
     of = scenario_of(job)
     truth = simulate(of, configuration, max(40, 20_000 // configuration.workers), seed=1).samples_per_s
-    # n iterations whose log times have lag-1 correlation rho count as n (1 - rho) / (1 + rho). In addition, at both
+    # n iterations with log times of lag-1 correlation rho count as n (1 - rho) / (1 + rho). In addition, at both
     # ends each worker is within a batch, which counts only when it is complete.
     batches, kept = max(1.0, samples_per_s * seconds / job.train.batch_size), of.autocorrelation
     noise = of.compute_cov / math.sqrt(max(1.0, batches * (1 - kept) / (1 + kept)))
@@ -272,11 +272,12 @@ def measure(before: int, after: int, servers: int, seconds: float, trials: float
 
 
 def verdicts_of(figures: Figures) -> list[Verdict]:
+    """The verdicts on the delay of heartbeats and on the supervisor's CPU use."""
     calm = figures.steady
     return [aim.judge(value) for aim, value in zip(AIMS, (calm.heartbeat_p99_s, calm.supervisor_cores), strict=True)]
 
 
-# --- showing ----------------------------------------------------------------------------------------------------------
+# --- output -----------------------------------------------------------------------------------------------------------
 
 
 def show(figures: Figures) -> None:
@@ -318,6 +319,7 @@ def show(figures: Figures) -> None:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
+    """Runs the benchmark. Returns 0 even if an aim is missed."""
     parser = argparse.ArgumentParser(
         prog="emulated", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

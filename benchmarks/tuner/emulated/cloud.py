@@ -128,6 +128,7 @@ class EmulatedRun:
 
 @contextmanager
 def running(folder: Path, workshop: Workshop, settings: Mapping[str, object]) -> Iterator[EmulatedRun]:
+    """Starts an emulated run, and kills it at the end of the `with` block."""
     run = EmulatedRun(folder, workshop, settings)
     try:
         yield run

@@ -305,6 +305,7 @@ def words(found: ArmFigures) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs the benchmark. Returns 1 if an aim is missed, else 0."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.tuner.memory", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="3 seeds instead of 60")
     parser.add_argument("--real", action="store_true", help="also run a real job four times (a minute)")
@@ -332,6 +333,7 @@ def _shares(arm: ArmFigures) -> tuple[Interval, Interval]:
 
 
 def reaches(figures: Figures) -> bool:
+    """Whether no aim is missed."""
     return not is_any_missed(verdicts_of(figures))
 
 

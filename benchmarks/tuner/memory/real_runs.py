@@ -157,6 +157,7 @@ def with_leads(runs: Sequence[RealRun]) -> list[RealRun]:
 
 
 def real_words(run: RealRun) -> str:
+    """One line of text about a run."""
     words = [f"real, {run.arm}: {run.status} after {run.samples:,} samples"]
     if run.foreseen:
         words.append(f"forecast at its beginning: {run.foreseen}")

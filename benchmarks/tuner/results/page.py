@@ -83,7 +83,7 @@ class _Said(msgspec.Struct, frozen=True):
 
 
 class Places(msgspec.Struct, frozen=True):
-    """The files to write. kept: folder of the figures. results: the file whose table between the marks is replaced."""
+    """The files to write. kept: folder of the figures. results: the file with the table between the marks."""
 
     kept: Path = KEPT
     page: Path = PAGE
@@ -177,6 +177,7 @@ def with_table(text: str, table: str) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs the chosen parts and writes the page. Returns 2 for invalid options, else 0."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--run", default="", help=f"all, or comma-separated parts: {', '.join(PARTS)}")
     parser.add_argument(

@@ -1,4 +1,4 @@
-"""The table of the tuner's aims and measurements: one row for each line of the table in the specification. Pure."""
+"""The table of the tuner's aims and measurements. Pure."""
 
 from __future__ import annotations
 
@@ -70,9 +70,8 @@ def _real(raw: msgspec.Raw) -> Iterator[Row]:
     )
     yield Row(
         f"held-out error after {real.MOST} configurations, real runs: median (95 %), P90",
-        f"paper's sum {paper.median:.1%}, Optimus {optimus.median:.1%}, Pollux {pollux.median:.1%}; with our "
-        f"correction by what was measured nearby Pollux {corrected.median:.1%}; "
-        f"a table without a model {table.median:.1%}",
+        f"paper's sum {paper.median:.1%}, Optimus {optimus.median:.1%}, Pollux {pollux.median:.1%}; Pollux with "
+        f"our correction by similar measurements {corrected.median:.1%}; a table without a model {table.median:.1%}",
         "<= 8 %, <= 12 %",
         f"{ours.median:.1%} ({ours.low:.1%}-{ours.high:.1%}), {ours.p90:.1%}",
         _reached((at_most(0.08), ours.median, ours.high), (at_most(0.12), ours.p90, ours.p90)),
@@ -99,7 +98,7 @@ def _accuracy(raw: msgspec.Raw) -> Iterator[Row]:
     )
     fixed = {name: found.cases[f"{name}, cores fixed"].mape_median for name in ("dlrover_rm", "optimus", "pollux")}
     yield Row(
-        "the same where only workers and PS vary, as Optimus and Pollux know them: median",
+        "the same if only workers and PS vary, as in the models of Optimus and Pollux: median",
         f"the paper's sum {fixed['dlrover_rm']:.1%}, Optimus {fixed['optimus']:.1%}, Pollux {fixed['pollux']:.1%}",
         "",
         f"{found.cases['elastichost, cores fixed'].mape_median:.1%}",
@@ -114,8 +113,8 @@ def _live(raw: msgspec.Raw) -> Iterator[Row]:
         soon = "never" if soon_s is None else f"{soon_s:.0f} s"
         late_s = math.inf if soon_s is None else soon_s
         yield Row(
-            f"retail job from {words}: speed in the end over the best static plan's ({found.best}); that of the plan "
-            "it ended with; seconds until within 5 %",
+            f"retail job from {words}: final speed over that of the best static plan ({found.best}); the same for the "
+            "last plan; seconds until within 5 %",
             "",
             ">= 0.95 within 60 s",
             f"{end}; {plan}; {soon}",
@@ -123,7 +122,7 @@ def _live(raw: msgspec.Raw) -> Iterator[Row]:
         )
     rounds, chance = found.least_by_round["default"], found.alone_by_chance
     yield Row(
-        "slowest 5 s on the way over the default plan's of that age: by round; of the median course",
+        "slowest 5 s over the same 5 s of the default plan: by round; of the median course",
         f"the default plan over itself {chance}" if chance is not None else "",
         ">= 0.9 in each round",
         f"{rounds}; {found.least_over_default['default']:.2f}",
@@ -134,7 +133,7 @@ def _live(raw: msgspec.Raw) -> Iterator[Row]:
 def _memory(raw: msgspec.Raw) -> Iterator[Row]:
     found = msgspec.json.decode(raw, type=memory.Figures)
     for name, words in (
-        ("unknown", "nothing known of the job"),
+        ("unknown", "nothing known about the job"),
         ("known", "with its own history"),
         ("misknown", "with the history of another job"),
     ):
@@ -143,7 +142,7 @@ def _memory(raw: msgspec.Raw) -> Iterator[Row]:
         yield Row(
             f"running out of memory predicted in time, {words}: precision, recall; median lead",
             "",
-            f">= {found.aims['precision']:g}, >= {found.aims['recall']:g}, lead of a move",
+            f">= {found.aims['precision']:g}, >= {found.aims['recall']:g}, lead of one move",
             f"{shares}; {one.median_lead_s:.0f} s, {lead}",
             _reached(
                 (at_least(found.aims["precision"]), one.precision.mean, one.precision.low),
@@ -173,7 +172,7 @@ def _emulated(raw: msgspec.Raw) -> Iterator[Row]:
     )
     for one in found.tuned:
         yield Row(
-            f"emulated {one.name}, without history: true speed of the last plan over the best's; settled after",
+            f"emulated {one.name}, without history: true speed of the last plan over that of the best; settled after",
             "",
             ">= 0.95",
             f"{one.share:.3f}; {one.settled_s:.0f} s",
@@ -223,7 +222,7 @@ def _simulated(raw: msgspec.Raw) -> Iterator[Row]:
     )
     tail = _tail(found, found.best_rival)
     yield Row(
-        "P95 JCT over the same",
+        "P95 JCT over the same policy's",
         "paper 0.69",
         "<= 0.65",
         tail.shown(".2f"),
@@ -231,7 +230,7 @@ def _simulated(raw: msgspec.Raw) -> Iterator[Row]:
     )
     yield from _strongest(found)
     yield Row(
-        "mean JCT over an oracle's (true speeds, exact, best of three urgencies)",
+        "mean JCT over that of an oracle (true speeds, exact, best of three urgencies)",
         "",
         "<= 1.05",
         oracle.shown(".2f"),
@@ -240,14 +239,14 @@ def _simulated(raw: msgspec.Raw) -> Iterator[Row]:
     static = found.spreads["static"]["completed"]
     points = 100 * (ours["completed"].mean - static.mean)
     yield Row(
-        "jobs completed, points more than with users' plans, drawn at random",
+        "completed jobs, percentage points more than with users' plans, which are drawn at random",
         "paper +6",
         ">= +6",
         f"{points:+.1f} ({ours['completed'].mean:.3f} against {static.shown('.3f')})",
         _reached((at_least(6.0), points, 100 * (ours["completed"].low - static.high))),
     )
     yield Row(
-        "OOM kills a job",
+        "OOM kills per job",
         f"{found.best_rival} {rival['oom_kills'].mean:.2f}",
         "none avoidable",
         ours["oom_kills"].shown(".3f"),
@@ -268,7 +267,7 @@ def _tail(found: results.Results, rival: str) -> Interval:
 def _strongest(found: results.Results) -> Iterator[Row]:
     """Rows for rivals that are stronger than those in the paper's comparison."""
     ratios = found.ratios["elastichost"]
-    for rival, words in (("dlrover_rm", "DLRover-RM"), ("tuned", "plans that a person tuned well and never changes")):
+    for rival, words in (("dlrover_rm", "DLRover-RM"), ("tuned", "well-tuned manual plans that never change")):
         if rival in ratios:
             mean, tail = ratios[rival], _tail(found, rival)
             yield Row(
@@ -310,7 +309,7 @@ def _cured(found: results.Results) -> Iterator[Row]:
             f"jobs with a hot PS (+{found.hot.size:.0%} of the work): JCT over {words}",
             f"paper {paper}",
             f"< {paper}",
-            f"{over.shown('.2f')}; {least:.2f} if nothing ever got hot",
+            f"{over.shown('.2f')}; {least:.2f} if no PS were ever hot",
             _reached((at_most(paper), over.mean, over.high)),
         )
 
@@ -323,7 +322,7 @@ def _seen(found: results.Results) -> Iterator[Row]:
             yield Row(
                 f"{words}: precision, recall, in time ({one.count} cases)",
                 "",
-                ">= 0.9, >= 0.95, lead of a move",
+                ">= 0.9, >= 0.95, lead of one move",
                 f"{one.precision.shown('.2f')}, {one.recall.shown('.2f')}, {one.in_time:.2f}",
                 _reached(
                     (at_least(0.9), one.precision.mean, one.precision.low),
@@ -336,8 +335,8 @@ def _started(found: results.Results) -> Iterator[Row]:
     if found.start is not None:
         start = found.start
         yield Row(
-            "first plan against the last, smaller over larger: workers, PS, cores",
-            "paper, by eye: 0.75-1, PS less",
+            "first plan compared with the last (smaller / larger): workers, PS, cores",
+            "paper, read from a figure: 0.75-1, PS less",
             ">= 0.9",
             ", ".join(one.shown(".2f") for one in (start.workers, start.servers, start.cores)),
             _reached(*((at_least(0.9), one.mean, one.low) for one in (start.workers, start.servers, start.cores))),
@@ -349,7 +348,7 @@ def _decided(found: results.Results) -> Iterator[Row]:
         took_s = found.decisions_by_size.get("elastichost", {}).get(jobs)
         if took_s is not None:
             yield Row(
-                f"decision about {int(jobs):,} jobs, p99, CPU time",
+                f"decision for {int(jobs):,} jobs, p99, CPU time",
                 "0.4 s (a MIP allocator)",
                 f"<= {_ms(aim_s)}",
                 _ms(took_s),

@@ -14,8 +14,8 @@ The goal is the goal of the policy: log speed minus the price of the cores (`acq
 is near; a run that does not end near counts as never. "Over" is the time of the run divided by the time of a run that
 has the best configuration from the start. A violation is a configuration with less than 0.9 of the fastest speed
 before. The truth of a recorded grid is a mean over few rounds on a machine that drifts; "nearly" also counts runs that
-miss "near" by at most one standard error of that truth. "random" and "bayesian" need some minutes of looks, so that a
-quick run does not judge them.
+miss "near" by at most one standard error of that truth. "random" and "bayesian" need some minutes of looks, so a quick
+run says nothing about them.
 """
 
 from __future__ import annotations
@@ -155,8 +155,9 @@ class Figures(msgspec.Struct, frozen=True):
 
 
 def measure(options: Options, drifting: Sequence[World], told: Callable[[str], None] = lambda text: None) -> Figures:
+    """Runs all policies, and the tuner on the drifting worlds. told: is called with the name of each finished world."""
     import scipy.optimize
-    import scipy.special  # noqa: F401  # what a live run does in a thread, before its first decision
+    import scipy.special  # noqa: F401  # a live run imports these before its first decision
 
     began_s = time.process_time()
     runs = list(runs_of(options, told))
@@ -165,6 +166,7 @@ def measure(options: Options, drifting: Sequence[World], told: Callable[[str], N
 
 
 def figures_of(runs: Sequence[Run], drifts: tuple[Drifted, ...], took_s: float) -> Figures:
+    """Computes the figures. took_s: CPU seconds of the benchmark."""
     simulated = {one.name for one in SIMULATED}
     cold, warm, real_cold, real_warm = (
         [run for run in runs if (run.start == "warm") is is_warm and (run.world in simulated) is is_simulated]
@@ -282,6 +284,7 @@ def _drift_row(one: Drifted) -> tuple[str, ...]:
 
 
 def verdicts_of(figures: Figures) -> list[Verdict]:
+    """The verdicts on the tuner in simulated worlds."""
     cold, warm = figures.cold[ARMS[0]], figures.warm[ARMS[0]]
     values = (cold.soon.value, warm.soon.value, figures.accuracy["speed"].value, figures.decision_p99_s)
     return [aim.judge(value) for aim, value in zip(AIMS, values, strict=True)]

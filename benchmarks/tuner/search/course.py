@@ -28,6 +28,8 @@ CHANGE_S = (0.2, 0.5)  # measured time from the request of a plan until it runs
 
 
 class Policy(Protocol):
+    """Chooses the configuration of a run."""
+
     def look(self, look: ProfileSample, samples_left: int) -> Configuration | None:
         """The configuration to run from now on; None to keep the present one."""
         ...
@@ -119,7 +121,7 @@ def drive(
 
 
 def _noise(job: Job, random: np.random.Generator) -> Iterator[float]:
-    """Yields factors with mean 1 whose logarithms follow x' = rho x + sqrt(1 - rho^2) sd e."""
+    """Yields factors with mean 1; their logarithms x follow x' = rho x + sqrt(1 - rho^2) sd e."""
     sd = math.sqrt(math.log1p(job.family.cov**2))
     rho = job.family.rho
     x = sd * float(random.standard_normal())

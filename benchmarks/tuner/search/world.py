@@ -130,6 +130,7 @@ class Job:
 
 
 def draw_family(of: World, seed: int) -> Family:
+    """Draws a family of jobs. The same world and seed give the same family."""
     costs, cov, rho = of.draw(np.random.default_rng((seed, 11, *of.name.encode())))
     return Family(of, seed, costs, cov, rho)
 

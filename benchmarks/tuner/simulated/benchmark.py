@@ -82,6 +82,7 @@ def _parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs the simulations and prints the results. Returns 2 for an unknown part, else 0."""
     chosen = _parsed(arguments)
     console = Console(stderr=True, width=None if sys.stdout.isatty() else WIDTH)
 

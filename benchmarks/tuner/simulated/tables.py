@@ -38,6 +38,7 @@ MORE: tuple[tuple[str, str, str], ...] = (
 
 
 def show(results: Results, console: Console) -> None:
+    """Prints all tables of the results."""
     plan = results.plan
     console.print(
         f"{plan.seeds} seeds x {plan.jobs} jobs on {plan.hosts} hosts of 64 cores and 256 GiB, {plan.load:.0%} of "
