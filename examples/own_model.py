@@ -1,8 +1,8 @@
-"""A model of one's own: plain torch and torchrec, no word of elastichost in it.
+"""A model of your own. It is plain torch and torchrec, and imports nothing of elastichost.
 
-`build` is called once in every worker. It gets one EmbeddingBagConfig per table of the job file (names, features,
-dimensions and pooling are set) and the arguments of `[model] args`. The rows never live in this module: while
-`build` runs, embedding collections are made without memory, and elastichost puts the shared rows behind them.
+Each worker calls `build` once, with one EmbeddingBagConfig for each table of the job file (name, features, dimension
+and pooling are set) and the arguments of `[model] args`. The module holds no rows: while `build` runs, embedding
+collections are made without memory, and elastichost connects them to the rows in shared memory.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from torchrec.sparse.jagged_tensor import KeyedJaggedTensor
 
 
 class TwoTowers(nn.Module):
-    """Two towers with gates: what the numbers say weighs what the ids say, and the other way round."""
+    """One tower for ids and one for numbers; a sigmoid of the second one weights the first one."""
 
     def __init__(self, tables: list[EmbeddingBagConfig], num_dense: int, hidden: int, dropout: float) -> None:
         super().__init__()
@@ -34,5 +34,5 @@ class TwoTowers(nn.Module):
 
 
 def build(tables: list[EmbeddingBagConfig], num_dense: int, hidden: int = 64, dropout: float = 0.0) -> nn.Module:
-    """What `model.build = "own_model.py:build"` names."""
+    """Builds the model. A job file names this function: `model.build = "own_model.py:build"`."""
     return TwoTowers(tables, num_dense, hidden, dropout)
