@@ -1,4 +1,5 @@
-"""The supervisor's replica of the arena of another machine: it reads there what PS write, and writes its own words."""
+"""The supervisor's replica of the arena of another machine. The supervisor reads in it what the PS there have written,
+and writes the words that they read."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ class HostLosses:
         for record in run.fleet:
             if record.spec.host == event.host and record.is_live:
                 record.kill_reason = f"host {event.name} is lost"
-                self._checkpoints.lost(record)  # its part of an open checkpoint cannot be fetched any more
+                self._checkpoints.lost(record)  # aborts an open checkpoint now, before the ends of the processes
         servers = frozenset(server for server, host in sharding.hosts.items() if host == event.host)
         buckets = tuple(key for server in sorted(servers) for key in sharding.shard_map.buckets_of(server))
         gauge = memory.gauge_of(event.host)

@@ -161,7 +161,8 @@ class LocalLauncher:
         return (self._socket.fileno(), *(child.pidfd for child in self._children.values()))
 
     def events(self) -> list[LaunchEvent]:
-        """What has happened since the last call. Never waits. Raises PreflightError when fork servers end too often."""
+        """What has happened since the last call. Never waits for an event. Raises PreflightError when fork servers end
+        too often, or one ended before it was ready."""
         self._read_replies()
         self._reap()
         if self._requests and time.monotonic() - self._answered_s > ANSWER_TIMEOUT_S:

@@ -108,7 +108,7 @@ class _Host:
             check_own(path)
         with contextlib.suppress(ArenaError):
             end_owner(read_owner(self.run_dir))
-        deadline_s = time.monotonic() + PREDECESSOR_ENDS_S  # its fork server ends its processes and removes them
+        deadline_s = time.monotonic() + PREDECESSOR_ENDS_S  # its fork server ends its processes and cleans up
         while any(path.exists() for path in self.directories) and time.monotonic() < deadline_s:
             time.sleep(TICK_S)
 

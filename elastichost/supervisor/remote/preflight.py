@@ -184,13 +184,15 @@ def findings_of(host: HostSection, welcome: WelcomeMsg, here: Own, now_s: float)
     yield Finding(name, "resources", "ok", f"{cores} cores, {inventory.memory_bytes / 1e9:.1f} GB{gpus}")
     free = f"{welcome.arena_root}: {welcome.arena_free_bytes / 1e9:.1f} GB free"
     if welcome.arena_free_bytes < LEAST_ARENA_BYTES:
-        yield Finding(name, "shared memory", "warning", free, "run `elastichost clean` on the host, or enlarge it")
+        yield Finding(
+            name, "shared memory", "warning", free, "run `elastichost clean` on the host, or enlarge the file system"
+        )
     else:
         yield Finding(name, "shared memory", "ok", free)
     skew_s = welcome.time_s - now_s
     words = f"{abs(skew_s):.1f} s {'ahead of' if skew_s > 0 else 'behind'} the clock of this machine"
     if abs(skew_s) > SKEW_S:
-        yield Finding(name, "clock", "warning", words, "run NTP on both machines: times in journals will not agree")
+        yield Finding(name, "clock", "warning", words, "run NTP on both machines, or times in journals do not agree")
     else:
         yield Finding(name, "clock", "ok", words)
 
@@ -218,4 +220,4 @@ def repair_of(reason: str, host: HostSection) -> str:
             return repair.format(address=host.address, python=host.python or sys.executable)
     if host.transport == "ray":
         return "check the node with `ray status`, and the actor of the agent with `ray logs`"
-    return f"make sure that `ssh {host.address}` works without a question" if host.address else ""
+    return f"make sure that `ssh {host.address}` works without a prompt" if host.address else ""

@@ -64,7 +64,7 @@ def test_ps_listen_where_ssh_came_in_unless_the_file_says_otherwise() -> None:
         ("anna@big: Permission denied (publickey).", "run `ssh-copy-id anna@big`"),
         ("ssh: Could not resolve hostname big", "check the name: `ssh anna@big` must work"),
         ("/usr/bin/python3: No module named 'elastichost'", "install elastichost on the host"),
-        ("it hums", "make sure that `ssh anna@big` works without a question"),
+        ("it hums", "make sure that `ssh anna@big` works without a prompt"),
     ],
 )
 def test_what_ssh_says_comes_with_what_helps(said: str, helps: str) -> None:
