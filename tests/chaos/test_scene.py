@@ -172,7 +172,7 @@ def test_who_was_on_a_machine_that_is_lost_does_not_come_back_and_the_machine_is
     killed = OpenFault("kill-worker", "worker-0.1", "worker", 5.0, 1, scene.generation, (incarnation,))
     machine = OpenFault("kill-machine", "machine", "machine", 5.0, 1, scene.generation)
     assert killed.recovered(target) is None and machine.recovered(target) is None and not asked
-    scene.take(line(HostLost(1, "second", "its output has ended"), 6.0))
+    scene.take(line(HostLost(1, "second", "the other end has closed the connection"), 6.0))
     superseded = killed.recovered(target)
     assert superseded is not None and superseded.is_superseded
     assert machine.recovered(target) is None and asked == ["second"]

@@ -97,7 +97,7 @@ def test_when_ssh_is_killed_the_host_is_lost_and_ends_all_by_itself(launcher: Re
     [
         ("an unknown host key", "reachable", "compare its key"),
         ("a key that is not allowed", "reachable", "ssh-copy-id"),
-        ("nobody listens", "reachable", "does sshd run"),
+        ("nobody listens", "reachable", "check that sshd runs"),
         ("no such interpreter", "reachable", "path/of/the/interpreter"),
     ],
 )

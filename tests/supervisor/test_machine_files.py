@@ -9,6 +9,6 @@ def test_every_file_that_is_not_the_same_is_named() -> None:
     here = {"/data/a": 10, "/data/b": 20, "/data/c": 30}
     assert file_problems("second", here, (10, 20, 30)) == []
     assert file_problems("second", here, (10, -1, 1234567)) == [
-        "second: /data/b is not there, or cannot be read",
-        "second: /data/c has 1,234,567 bytes there, 30 here",
+        "second: /data/b does not exist there, or cannot be read",
+        "second: /data/c has 1,234,567 bytes there, but 30 on this machine",
     ]

@@ -259,7 +259,11 @@ def test_a_silent_host_is_lost_and_its_agent_is_replaced_on_request(hosts: Hosts
 
 
 @pytest.mark.parametrize(
-    ("python", "words"), [("/bin/false", "output has ended"), ("/bin/echo", "output has ended: -m elastichost")]
+    ("python", "words"),
+    [
+        ("/bin/false", "the other end has closed the connection"),
+        ("/bin/echo", "the other end has closed the connection: -m elastichost"),
+    ],
 )
 def test_a_program_that_is_no_agent_is_reported_with_its_output(hosts: Hosts, python: str, words: str) -> None:
     with pytest.raises(PreflightError, match=words):

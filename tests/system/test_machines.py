@@ -332,7 +332,7 @@ def test_a_machine_that_cannot_join_changes_nothing(folder: Path, monkeypatch: p
     run.wait_trained(1)
     refused = join(run, THIRD + 'python = "/bin/false"\n' + THIRD.replace("third", "fourth"))
     assert isinstance(refused, RefusedMsg)
-    assert "no machine joins: third: its output has ended" in refused.message
+    assert "no machine joins: third: the other end has closed the connection" in refused.message
     stop(run)
     assert run.events(HostLost) == [] and run.events(HostJoined) == []
 
@@ -396,7 +396,7 @@ def test_data_that_is_not_on_every_machine_is_known_before_the_start(
     refused = Supervised(folder, template=template)
     code, errors = refused.finish()
     assert code == 3
-    assert f"third: {data}/train.csv is not there, or cannot be read" in errors
+    assert f"third: {data}/train.csv does not exist there, or cannot be read" in errors
     assert "second:" not in errors
     assert not refused.run_dir.exists()
 
@@ -406,5 +406,5 @@ def test_problems_of_any_machine_are_reported_before_the_start(folder: Path, mon
     refused = start(folder, monkeypatch)
     code, errors = refused.finish()
     assert code == 3
-    assert "not all hosts can be used" in errors and "third: its output has ended" in errors
+    assert "not all hosts can be used" in errors and "third: the other end has closed the connection" in errors
     assert not refused.run_dir.exists()

@@ -1,7 +1,7 @@
-"""Machines that come and go while a run trains.
+"""Machines that join a run and machines that are lost while it trains.
 
 Modules:
-    join            a machine joins
+    join            machines join
     loss            a machine is lost
-    arena_replica   the supervisor's copy of what it must see of an arena elsewhere
+    arena_replica   the supervisor's replica of the arena of another machine
 """

@@ -1,11 +1,12 @@
-"""Machines that join a run while it trains, from the call of its agent to the arena there. Nothing here waits.
+"""Machines join a run while it trains. The states of one machine; nothing here waits.
 
     called -> greeted -> opened -> joined
        \\---------\\---------\\----> refused
 
-called: its agent is started. greeted: it has answered, and can run the job as the others do. opened: its directories,
-its fork server and the data are there, and it was asked for an arena. joined: the arena is there; processes may be
-asked for.
+called: its agent is started. greeted: the agent has answered, the machine can run the job, and the agent was asked to
+make its directories and to look up the data files. opened: the directories and the fork server are ready, the data
+files are there, and the agent was asked for an arena. joined: the arena is made, so processes can be started there.
+refused: there was a problem, or the machine took longer than JOIN_TIMEOUT_S.
 """
 
 from __future__ import annotations
@@ -41,10 +42,12 @@ from elastichost.wire.commands import RefusedMsg, ScaleMsg
 
 __all__ = ["TRANSITIONS", "HostJoin", "HostObservation", "JoinState", "join_refusal", "keep_hosts", "next_state"]
 
-JOIN_TIMEOUT_S = 120.0  # libraries are imported there meanwhile
+JOIN_TIMEOUT_S = 120.0  # includes the import of libraries there
 
 
 class JoinState(StrEnum):
+    """The state of a machine that joins; see the module."""
+
     CALLED = "called"
     GREETED = "greeted"
     OPENED = "opened"
@@ -63,7 +66,8 @@ TRANSITIONS: dict[tuple[JoinState, str], JoinState] = {
 
 
 class HostObservation(msgspec.Struct, frozen=True):
-    """Of a machine, up to now. trouble: why it cannot join, in words."""
+    """What is known of a machine that joins. trouble: why it cannot join, "" when nothing prevents it. waited_s:
+    seconds since its agent was started."""
 
     has_answered: bool = False
     is_prepared: bool = False
@@ -73,10 +77,10 @@ class HostObservation(msgspec.Struct, frozen=True):
 
 
 def next_state(state: JoinState, seen: HostObservation) -> tuple[JoinState, str]:
-    """(state, why it is refused); the state it has where nothing new was seen. Pure."""
+    """Returns (the next state, why the machine is refused). The state stays when nothing new was observed. Pure."""
     trouble = seen.trouble
     if not trouble and seen.waited_s > JOIN_TIMEOUT_S:
-        trouble = f"it took more than {JOIN_TIMEOUT_S:g} s, and is only {state.value}"
+        trouble = f"the machine has not joined within {JOIN_TIMEOUT_S:g} s; it is only {state.value}"
     if trouble and state not in (JoinState.JOINED, JoinState.REFUSED):
         return moved(state, "trouble"), trouble
     match state:
@@ -91,7 +95,7 @@ def next_state(state: JoinState, seen: HostObservation) -> tuple[JoinState, str]
 
 
 def moved(state: JoinState, event: str) -> JoinState:
-    """Raises IllegalTransitionError."""
+    """The state after an event. Raises IllegalTransitionError."""
     try:
         return TRANSITIONS[state, event]
     except KeyError:
@@ -108,8 +112,12 @@ class _JoiningHost:
 
 
 class HostJoin:
-    """Those of one command, all or none. size: how large the run is to be with them; hosts: as the command names them;
-    gain: takes the gauge of a host's memory, and its budget."""
+    """The machines of one command, which join together or not at all.
+
+    hosts: the machines that the command names. size: the size of the run with them, as the command asks for it. gain:
+    called with the memory gauge of each new host and its budget in bytes. Raises OSError when an agent's process cannot
+    be started.
+    """
 
     def __init__(
         self,
@@ -132,21 +140,22 @@ class HostJoin:
 
     @property
     def numbers(self) -> tuple[int, ...]:
-        """Of the hosts in the run."""
+        """The numbers of these hosts in the run."""
         return tuple(guest.number for guest in self._guests)
 
     @property
     def cores(self) -> int:
-        """Of all of them, once they have answered."""
+        """Number of cores of all these hosts. Raises PreflightError before all have answered."""
         return sum(len(self._machines.cores_of(guest.number)) for guest in self._guests)
 
     @property
     def reasons(self) -> tuple[str, ...]:
-        """Why they cannot join."""
+        """Why machines cannot join; empty while all may still join."""
         return tuple(guest.reason for guest in self._guests if guest.reason)
 
     def turn(self, now_s: float) -> bool:
-        """True when all of them have joined. With reasons none ever will: `dismiss` them."""
+        """Advances each machine. Returns True when all have joined. If there are `reasons` afterwards, not all can
+        join: call `dismiss`."""
         for guest in self._guests:
             before = guest.state
             guest.state, guest.reason = next_state(guest.state, self._seen(guest, now_s))
@@ -177,7 +186,7 @@ class HostJoin:
                 pass
 
     def admit(self) -> None:
-        """They are hosts of the run from now on. Call it when all have joined."""
+        """Makes the machines hosts of the run. Call it when all have joined."""
         run = self._run
         for guest in self._guests:
             number, launcher = guest.number, guest.launcher
@@ -188,13 +197,13 @@ class HostJoin:
             budget_bytes = memory_budget_bytes(run.job.resources.memory, self._machines.memory_bytes()[number])
             self._gain(MemoryGauge(number, arena, ArenaReplica(arena, launcher)), budget_bytes)
             run.elsewhere[number] = self._machines.place_of(number, run.control.outer_address)
-            with contextlib.suppress(PreflightError):  # it is lost: that will be seen, and told
+            with contextlib.suppress(PreflightError):  # a host that is lost meanwhile is handled by its event
                 self._machines.measure_link(number)
             run.note(HostJoined(number, launcher.host.shown))
         keep_hosts(run)
 
     def dismiss(self) -> None:
-        """They are not wanted any more."""
+        """Ends the agents of these machines: they do not join."""
         for guest in self._guests:
             self._run.detach_host(guest.number)
             self._machines.dismiss(guest.number)
@@ -202,26 +211,26 @@ class HostJoin:
 
 
 def join_refusal(run: Run, hosts: HostsFile, *, is_joining: bool) -> RefusedMsg | None:
-    """Why no machine can join the run now; None when they can. is_joining: others are on their way."""
+    """Why these machines cannot join the run now; None when they can. is_joining: other machines are joining."""
     if run.machines is None:
         return RefusedMsg(
-            "this run was begun on one machine only",
-            "begin it with --on ray, or with --hosts FILE, in which hosts = [] if need be",
+            "no machine can join this run, because it was started without a hosts file",
+            "start the run with --on ray, or with --hosts FILE; the file may contain hosts = []",
         )
     if is_joining:
-        return RefusedMsg("other machines are joining just now", "try again when they have")
+        return RefusedMsg("other machines are joining the run now", "try again when they have joined")
     used = {run.machines.launchers[host].host.shown for host in run.elsewhere}
     if again := sorted(used & {host.shown for host in hosts.hosts}):
-        return RefusedMsg(f"{', '.join(again)} is in the run already", "", True)
+        return RefusedMsg(f"already in the run: {', '.join(again)}", "", True)
     if not hosts.hosts:
-        return RefusedMsg("no machine is named", "scale RUN --host user@name", True)
+        return RefusedMsg("the command names no machine", "name one: scale RUN --host user@name", True)
     if len(used) + len(hosts.hosts) > MOST_HOSTS:
-        return RefusedMsg(f"a run has {MOST_HOSTS} other machines at most", "", True)
+        return RefusedMsg(f"a run can have {MOST_HOSTS} other machines at most, and has {len(used)}", "", True)
     return None
 
 
 def keep_hosts(run: Run) -> None:
-    """The run's directory says which machines it uses, for whoever resumes it."""
+    """Writes the machines that the run uses to its directory, so that a resumed run uses them again."""
     if run.machines is not None:
         used: Sequence[HostSection] = [run.machines.launchers[host].host for host in sorted(run.elsewhere)]
         facts = run.machines.hosts.model_copy(update={"hosts": tuple(used)})
@@ -232,12 +241,12 @@ def keep_hosts(run: Run) -> None:
 
 
 def _trouble(launcher: RemoteLauncher, job: JobSpec, *, is_new: bool) -> str:
-    """ "" while there is none. is_new: what it said of itself was not looked at yet."""
+    """Why the machine cannot join; "" when nothing prevents it. is_new: its welcome was not checked yet."""
     shown = launcher.host.shown
     if launcher.lost:
         return f"{shown}: {launcher.lost}\n    {repair_of(launcher.lost, launcher.host)}"
     if launcher.prepared is not None and launcher.prepared.error:
-        return f"{shown}: the libraries of a worker cannot be imported there:\n{launcher.prepared.error}"
+        return f"{shown}: the libraries of a worker cannot be imported on this host:\n{launcher.prepared.error}"
     if isinstance(launcher.arena_answer, ArenaRefusedMsg):
         return f"{shown}: {launcher.arena_answer.message}"
     if launcher.welcome is None or not is_new:

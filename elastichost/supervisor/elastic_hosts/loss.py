@@ -1,8 +1,8 @@
-"""A host is lost while its run trains: the run goes on without it, and says exactly what that cost.
+"""A host is lost while its run trains. The run goes on without it, and reports exactly which updates are lost.
 
-Rows of other hosts and the dense part stay as they are, and no sample is trained twice: the buckets of the lost host
-are made anew on host 0, from the newest checkpoint, and shared out from there as any others. In sync mode, where every
-bit depends on all of them, the whole run goes back instead (`rollback`).
+Rows of other hosts and the dense part stay unchanged, and no sample is trained twice. PS of host 0 rebuild the buckets
+of the lost host from the newest checkpoint; then the buckets are divided among all PS as usual. In sync mode every bit
+of the result depends on all rows, so the whole run goes back to the checkpoint instead (`supervisor.rollback`).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Key = tuple[int, int]  # (table, bucket)
 
 
 class HostLosses:
-    """Of one run. arena: of host 0."""
+    """The losses of hosts in one run. arena: of host 0."""
 
     def __init__(
         self,
@@ -40,15 +40,16 @@ class HostLosses:
     ) -> None:
         self._run, self._arena, self._sharding = run, arena, sharding
         self._checkpoints, self._memory = checkpoints, memory
-        self._open: list[tuple[int, tuple[Key, ...], FoundCheckpoint | None, str]] = []  # places in run.lost_hosts
+        self._open: list[tuple[int, tuple[Key, ...], FoundCheckpoint | None, str]] = []  # buckets being rebuilt
 
     def lose(self, event: AgentLost) -> None:
-        """The host is used no more; the plan is without it already. What becomes of its processes follows."""
+        """Stops using the host and begins to rebuild its buckets. Call it when the plan has no process of this host any
+        more. The events with the ends of its processes follow."""
         run, sharding, memory = self._run, self._sharding, self._memory
         for record in run.fleet:
             if record.spec.host == event.host and record.is_live:
                 record.kill_reason = f"host {event.name} is lost"
-                self._checkpoints.lost(record)  # nothing that it still says of its file counts
+                self._checkpoints.lost(record)  # aborts an open checkpoint now, before the ends of the processes
         servers = frozenset(server for server, host in sharding.hosts.items() if host == event.host)
         buckets = tuple(key for server in sorted(servers) for key in sharding.shard_map.buckets_of(server))
         gauge = memory.gauge_of(event.host)
@@ -62,14 +63,15 @@ class HostLosses:
         sharding.lose(servers, found.directory if found is not None else None, f"host {event.name} is lost")
 
     def _newest(self) -> FoundCheckpoint | None:
-        """Verified: a bad one is passed over."""
+        """The newest intact checkpoint; None if there is none."""
         try:
             return find_checkpoint(self._run.directory.checkpoint_source)
         except CheckpointError:
             return None
 
     def made_anew(self, samples_applied: int) -> None:
-        """Workers learn where the rows are now. samples_applied: trained before that."""
+        """Reports the losses of hosts whose buckets are rebuilt. Call it when workers get the new shard map.
+        samples_applied: number of samples trained until then."""
         for place, buckets, found, cause in self._open:
             before = read_record(found.manifest).samples_applied if found is not None else 0
             loss = msgspec.structs.replace(

@@ -1,14 +1,15 @@
-"""How processes come to be: the fork server and its client.
+"""Starts processes and reports how they end: the fork server and its client.
 
 Modules:
-    launcher             what every launcher can do, and what is asked of it; what processes execute, by name
-    fork_server          imports the heavy libraries once, then forks
-    fork_server_client   the supervisor's end of it
-    servers              starts a fork server, or forks one from a process that has torch
-    child                the first moments of a forked process
-    messages, events     what both say to each other; what becomes of processes
-    host_paths           where the processes of a host find what is theirs
-    arena_reaper         removes the arena of a supervisor that died, after a while
+    launcher             the interface of all launchers, and the functions that processes call, by name
+    fork_server          a process that imports the heavy libraries once, then forks a process for each request
+    fork_server_client   the launcher of this host: the supervisor's end of a fork server
+    servers              starts a fork server, or forks it from a process that has imported torch
+    child                what a forked process does before it calls its function
+    messages             what the supervisor and the fork server send to each other
+    events               what a launcher reports about processes
+    host_paths           the directories and addresses that the processes of a host use
+    arena_reaper         removes the arena of a supervisor that died, after some seconds
     poll                 waits for any number of descriptors
-    shutdown             the end of a run: no process and no shared memory is left
+    shutdown             the end of a run: ends its processes and removes its directories
 """

@@ -1,7 +1,7 @@
-"""Who looks after an arena whose supervisor has died: the fork server, for a few seconds, then it removes it.
+"""Keeps the arena of a supervisor that died for some seconds, then removes it. Runs in the fork server.
 
-Until then `resume` may hold the arena and take it over; it is left alone then. When a resume lets go of it without
-having taken it over, the time begins anew.
+Meanwhile a resumed run may hold the arena and take it over. The arena is not removed while it is held. When the resumed
+run releases it without a take-over, the time begins again.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ LOOK_EVERY_S = 0.05
 
 
 def guard(directories: Iterable[Path], owner: Owner, keep_s: float) -> None:
-    """Returns when each of the directories is gone, belongs to another process, or was kept for `keep_s` and removed.
-    owner: the dead process they belonged to."""
+    """Returns when each directory is gone, belongs to another process, or was kept for `keep_s` seconds and removed.
+    owner: the dead process that owned them. A directory that cannot be removed stays and counts as stale."""
     waiting = dict.fromkeys(directories, time.monotonic() + keep_s)
     while waiting:
         now_s = time.monotonic()
@@ -32,7 +32,7 @@ def guard(directories: Iterable[Path], owner: Owner, keep_s: float) -> None:
             elif _is_held(path):
                 waiting[path] = now_s + keep_s
             elif now_s >= until_s:
-                with contextlib.suppress(OSError):  # what cannot be removed stays, as stale
+                with contextlib.suppress(OSError):
                     if not remove_owned(path, owner):
                         continue
                 del waiting[path]

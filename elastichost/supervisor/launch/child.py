@@ -1,4 +1,4 @@
-"""The first moments of a forked process: from the fork to the call of its entry."""
+"""What a forked process does from its fork to the call of its entry, and at its exit."""
 
 from __future__ import annotations
 
@@ -34,7 +34,8 @@ ADOPTION_S = 5.0
 
 @dataclass(frozen=True, slots=True)
 class ChildStart:
-    """log, gate: inherited descriptors. The gate gives one byte once the supervisor has been told of this process."""
+    """The arguments of `run_child`. log, gate: inherited descriptors. The fork server writes one byte to the gate after
+    it has sent the process' pid to the supervisor."""
 
     spawn: SpawnMsg
     log: int
@@ -43,14 +44,14 @@ class ChildStart:
 
 
 def run_child(start: ChildStart) -> NoReturn:
-    """Never returns: calls the entry and exits with its code, or with 1 and a traceback in the log."""
+    """Calls the entry and exits with its code, or with 1 and a traceback in the log. Never returns."""
     code = 1
     try:
         _settle(start)
         code = _call(start.spawn)
     except SystemExit as request:
         code = request.code if isinstance(request.code, int) else int(request.code is not None)
-    except BaseException:  # noqa: BLE001 - the end of the process; nobody above could handle it
+    except BaseException:  # noqa: BLE001 - the process ends here; no caller could handle it
         traceback.print_exc()
     finally:
         with contextlib.suppress(OSError, ValueError):
@@ -60,22 +61,23 @@ def run_child(start: ChildStart) -> NoReturn:
 
 
 def _settle(start: ChildStart) -> None:
-    begin_session()  # Ctrl-C in the terminal is the supervisor's; and killpg reaches whatever the entry starts
+    begin_session()  # Ctrl-C in the terminal reaches only the supervisor; killpg reaches all that the entry starts
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     _redirect(start.log)
     if os.read(start.gate, 1) != b"g":
-        os._exit(1)  # the fork server died before anyone was told of this process
+        os._exit(1)  # the fork server died before it sent this process' pid to the supervisor
     _wait_for_adoption(start.supervisor_pid)
     close_descriptors()
     set_process_name(start.spawn.name)
     if start.spawn.cores:
         os.sched_setaffinity(0, start.spawn.cores)
     with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
-        file.write(str(start.spawn.oom_score_adjustment))  # the kernel should take a worker before the supervisor
+        # When the host is out of memory, the kernel should kill this process before the supervisor.
+        file.write(str(start.spawn.oom_score_adjustment))
     os.environ.update(start.spawn.environment)
     faulthandler.enable()
-    faulthandler.register(signal.SIGUSR1, all_threads=True)  # a hang prints its stacks to the log
+    faulthandler.register(signal.SIGUSR1, all_threads=True)  # the supervisor sends it to a hung process: stacks to log
     gc.enable()
 
 
@@ -88,7 +90,8 @@ def _redirect(log: int) -> None:
 
 
 class _LogFile(io.FileIO):
-    """What a full disk has no space for is dropped and counted: a print must not end a process that trains."""
+    """A log file on a disk that may be full. Bytes that the disk has no space for are dropped and counted, because a
+    print must not end a process that trains. The next write that succeeds first writes the count."""
 
     dropped_bytes = 0
 
@@ -107,7 +110,7 @@ class _LogFile(io.FileIO):
 
 
 def log_stream(descriptor: int) -> io.TextIOWrapper:
-    """Text for this descriptor, written line by line."""
+    """A text stream that writes to this descriptor line by line, and drops text while the disk is full."""
     raw = _LogFile(descriptor, "w", closefd=False)
     return io.TextIOWrapper(
         io.BufferedWriter(raw), encoding="utf-8", errors="backslashreplace", line_buffering=True, write_through=True
@@ -115,10 +118,10 @@ def log_stream(descriptor: int) -> io.TextIOWrapper:
 
 
 def _wait_for_adoption(supervisor_pid: int) -> None:
-    """Until the process between has ended and the supervisor is the parent; exits if it never is.
+    """Waits until the intermediate process has ended and the supervisor is the parent; exits after ADOPTION_S.
 
-    Only then does the death signal mean the supervisor's death. Its parent may have died in between, so the parent
-    is looked at again once the signal is set.
+    The death signal is set only then, because it is sent when the present parent dies. The supervisor may have died
+    before the signal was set, so the parent is checked again afterwards.
     """
     deadline_s = time.monotonic() + ADOPTION_S
     while os.getppid() != supervisor_pid:
@@ -131,7 +134,7 @@ def _wait_for_adoption(supervisor_pid: int) -> None:
 
 
 def close_descriptors(keep: tuple[int, ...] = ()) -> None:
-    """All but the standard ones and these."""
+    """Closes all descriptors of this process but 0 to 2 and `keep`."""
     for name in os.listdir("/proc/self/fd"):
         if int(name) > 2 and int(name) not in keep:
             with contextlib.suppress(OSError):

@@ -1,4 +1,4 @@
-"""What becomes of processes, on whichever host they were asked for."""
+"""What a launcher reports about processes, on all hosts."""
 
 from __future__ import annotations
 
@@ -13,19 +13,24 @@ __all__ = ["AgentLost", "Exited", "ForkServerExited", "LaunchEvent", "StartFaile
 
 @dataclass(frozen=True, slots=True)
 class Started:
+    """A requested process runs. pid: on its host."""
+
     process: ProcessId
     pid: int
 
 
 @dataclass(frozen=True, slots=True)
 class StartFailed:
+    """A requested process could not be started."""
+
     process: ProcessId
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class Exited:
-    """`code` >= 0 is an exit code, < 0 minus a signal. cpu_s: CPU seconds of it, and of all that ended below it."""
+    """A process has ended. code: >= 0 is an exit code, < 0 is minus the number of a signal. cpu_s: CPU seconds of the
+    process and of its descendants that were waited for."""
 
     process: ProcessId
     pid: int
@@ -34,6 +39,7 @@ class Exited:
 
     @property
     def cause(self) -> str:
+        """The code as text, for example `signal 9 (SIGKILL)`."""
         if self.code >= 0:
             return f"exit code {self.code}"
         with contextlib.suppress(ValueError):
@@ -43,14 +49,15 @@ class Exited:
 
 @dataclass(frozen=True, slots=True)
 class ForkServerExited:
-    """It ended by itself; it has been started again, the processes go on."""
+    """The fork server ended unexpectedly, and another one was started. The processes that it forked still run."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class AgentLost:
-    """Another machine of the run does not answer any more. The end of each of its processes follows."""
+    """Another machine of the run is lost: its agent has ended or does not answer. An event with the end of each of its
+    processes follows. name: of the machine in messages."""
 
     host: int
     name: str

@@ -1,12 +1,16 @@
 """The fork server: imports the heavy libraries once, then forks a ready process in milliseconds.
 
-`python -m elastichost.supervisor.launch.fork_server DESCRIPTOR SUPERVISOR_PID` - one thread, no CUDA, no pool.
-Requests come as JSON packets on an inherited socket (`launch.messages`); nothing received is ever unpickled.
+Command: `python -m elastichost.supervisor.launch.fork_server DESCRIPTOR SUPERVISOR_PID`. The process has one thread,
+and uses neither CUDA nor a thread pool. Requests come as JSON packets on an inherited socket (`launch.messages`);
+nothing received is ever unpickled.
 
-A child is forked twice, so the kernel hands it to the supervisor (a child subreaper), which alone reaps it. It waits
-at a gate until its pid was sent to the supervisor: a fork server that dies in between leaves no process that nobody
-knows of. When the supervisor's end of the socket closes, however that came, the fork server kills what it forked,
-removes the directories it was told of, keeps the arena for as long as it was told (`launch.arena_reaper`), and exits.
+A child is forked twice. So the kernel makes the supervisor (a child subreaper) its parent, and only the supervisor
+reaps it. The child waits at a gate until its pid was sent to the supervisor. So a fork server that dies in between
+leaves no process that the supervisor does not know.
+
+When the supervisor's end of the socket closes, for any reason, the fork server kills the processes that it forked,
+removes the directories named in the last `CleanMsg`, keeps the arena for the time in it (`launch.arena_reaper`), and
+exits.
 """
 
 from __future__ import annotations
@@ -74,7 +78,7 @@ class ForkServer:
             self._end()
 
     def _receive(self) -> tuple[ForkRequest, list[int]] | None:
-        """The next request with its descriptors; None at the end of the socket."""
+        """The next request with its descriptors; None when the socket is closed. Exits when a request is too large."""
         room = socket.CMSG_LEN(4 * array.array("i").itemsize)
         try:
             data, ancillary, flags, _ = self._socket.recvmsg(MAX_PACKET_BYTES, room)
@@ -87,11 +91,11 @@ class ForkServer:
             if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
                 descriptors.frombytes(payload[: len(payload) - len(payload) % descriptors.itemsize])
         if flags & (socket.MSG_TRUNC | socket.MSG_CTRUNC):
-            raise SystemExit("fork server: a request is larger than it may be")
+            raise SystemExit(f"fork server: a request has more than {MAX_PACKET_BYTES} bytes or 4 descriptors")
         return self._decoder.decode(data), list(descriptors)
 
     def _send(self, reply: ForkReply) -> None:
-        with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # the next receive sees the end
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # the next `_receive` finds the socket closed
             self._socket.send(msgspec.json.encode(reply))
 
     def _answer(self, request: ForkRequest, descriptors: list[int]) -> None:
@@ -108,7 +112,7 @@ class ForkServer:
     def _spawn(self, request: SpawnMsg, descriptors: list[int]) -> None:
         self._forget_ended()
         if len(descriptors) != 1:
-            self._send(SpawnRefusedMsg(request.request, "a spawn request brings one descriptor, its log"))
+            self._send(SpawnRefusedMsg(request.request, f"{len(descriptors)} descriptors came, not that of the log"))
             return
         try:
             pid, gate = self._fork_twice(request, descriptors[0])
@@ -123,7 +127,8 @@ class ForkServer:
         os.close(gate)
 
     def _fork_twice(self, request: SpawnMsg, log: int) -> tuple[int, int]:
-        """(pid of the grandchild, writing end of its gate). Raises OSError when a fork fails."""
+        """Forks an intermediate process that forks the child. Returns (pid of the child, writing end of its gate).
+        Raises OSError when a fork fails."""
         gate_read, gate_write = os.pipe()
         told_read, told_write = os.pipe()
         try:
@@ -145,7 +150,7 @@ class ForkServer:
         return int(said), gate_write
 
     def _middle(self, request: SpawnMsg, log: int, gate_read: int, gate_write: int, told_write: int) -> None:
-        """The process between: forks the child and exits at once. Never returns."""
+        """The intermediate process: forks the child, reports its pid and exits. Never returns."""
         try:
             child = os.fork()
             if child == 0:
@@ -156,6 +161,7 @@ class ForkServer:
             os._exit(0)
 
     def _ended(self) -> tuple[int, ...]:
+        """The pids of the children that have ended."""
         poller = select.poll()
         owner = {pidfd: pid for pid, pidfd in self._children.items()}
         for pidfd in owner:
@@ -169,13 +175,13 @@ class ForkServer:
     # --- the end --------------------------------------------------------------------------------------------
 
     def _end(self) -> None:
-        """Kills the children with whatever they started, removes the directories, looks after those to be kept."""
+        """Kills the children and all that they started, removes the directories, and keeps the arena for its time."""
         ended_s = time.monotonic()
         keepings = [SharedDirectoryLock(Path(path)) for path in self._clean.kept] if self._clean.keep_s > 0 else []
-        ended = self._ended()  # the kernel kills them with the supervisor, but not what they have started
+        ended = self._ended()  # the kernel kills children with the supervisor, but not the processes they started
         for pid, pidfd in self._children.items():
             if pid in ended and _owner(pid) is not None:
-                continue  # its number is another process' by now
+                continue  # another process has this pid by now
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(pid, signal.SIGKILL)
             with contextlib.suppress(ProcessLookupError):
@@ -194,7 +200,7 @@ class ForkServer:
 
 
 def _owner(pid: int) -> Owner | None:
-    """The process as an owner; None when it does not live."""
+    """The process as an owner; None when it does not run."""
     with contextlib.suppress(ArenaError):
         return owner_of(pid, Path())
     return None
@@ -206,11 +212,11 @@ def _prepare(request: PrepareMsg) -> PreparedMsg:
         for name in request.modules:
             module = importlib.import_module(name)
             if name == "torch":
-                module.set_num_threads(1)  # before anything computes: a pool would not survive the fork
+                module.set_num_threads(1)  # before any computation: a thread pool would not survive the fork
         for call in request.calls:
             module_name, _, function = call.partition(":")
             getattr(importlib.import_module(module_name), function)()
-    except Exception:  # noqa: BLE001 - becomes the reply; the supervisor raises it with its own words
+    except Exception:  # noqa: BLE001 - the reply carries it, and the supervisor raises an error of its own
         return PreparedMsg(time.monotonic() - began_s, _threads(), traceback.format_exc())
     gc.collect()
     gc.freeze()

@@ -1,7 +1,6 @@
-"""The supervisor's end of the fork server: start it, ask it for processes, see processes end.
+"""The launcher of this host: starts a fork server, requests processes from it, and reaps them.
 
-Nothing here blocks, except `wait_prepared` and `close`. The descriptors to wait on are `descriptors()`, what they
-mean comes from `events()`.
+Only `wait_prepared`, `end_children` and `close` block. A caller waits on `descriptors()` and then calls `events()`.
 """
 
 from __future__ import annotations
@@ -43,9 +42,9 @@ from elastichost.supervisor.launch.servers import StartServer, start_fork_server
 
 __all__ = ["LocalLauncher"]
 
-LOSSES = 10  # of fork servers, within ...
+LOSSES = 10  # so many fork servers may end unexpectedly within the window; one more is an error
 LOSSES_WINDOW_S = 600.0
-EARLY_LOSSES = 3  # of fork servers that ended by a signal before the first was ready
+EARLY_LOSSES = 3  # so many fork servers may be ended by a signal before the first is ready
 # Importing torch and torchrec takes up to half a minute on a busy machine; a fork takes milliseconds.
 ANSWER_TIMEOUT_S = 180.0
 
@@ -57,9 +56,11 @@ class _Child:
 
 
 class LocalLauncher:
-    """Processes on this host. Use as a context manager: on leaving, nothing it started is left.
+    """Starts processes on this host. Implements `launcher.Launcher`. Use it as a context manager: when the block is
+    left, all processes that it started are ended.
 
-    modules, calls: what the fork server imports and calls before it forks. start: makes one; None: a new process.
+    modules, calls: what the fork server imports and calls before it forks. start: starts the fork server; None: as a
+    new process.
     """
 
     def __init__(self, modules: Iterable[str], calls: Iterable[str] = (), start: StartServer | None = None) -> None:
@@ -68,13 +69,13 @@ class LocalLauncher:
         self._clean = CleanMsg(())
         self._decoder = msgspec.json.Decoder(ForkReply)
         self._requests: dict[int, ProcessId] = {}
-        self._answered_s = time.monotonic()  # of the fork server's last answer, or of the first request since
+        self._answered_s = time.monotonic()  # when the fork server last answered, or got its first open request since
         self._children: dict[int, _Child] = {}
         self._pending: deque[LaunchEvent] = deque()
         self._next_request = 1
-        self._losses: deque[float] = deque(maxlen=LOSSES + 1)  # when it ended by itself
+        self._losses: deque[float] = deque(maxlen=LOSSES + 1)  # when a fork server ended unexpectedly
         self._closed = False
-        self._stderr = tempfile.TemporaryFile()  # noqa: SIM115 - as long as the launcher
+        self._stderr = tempfile.TemporaryFile()  # noqa: SIM115 - open as long as the launcher
         self.prepared: PreparedMsg | None = None
         set_child_subreaper(True)
         self._start()
@@ -100,27 +101,29 @@ class LocalLauncher:
         return self._server.pid
 
     def clean_when_lost(self, directories: Iterable[Path], kept: Iterable[Path] = (), keep_s: float = 0.0) -> None:
-        """What the fork server removes if this process ends without `close`: `directories` at once; `kept`, if it
-        belongs to this process then, after `keep_s`, unless it was taken over meanwhile."""
+        """Tells the fork server what to remove if this process ends without `close`: `directories` at once, and each
+        of `kept` after `keep_s` seconds if this process still owns it then (a resumed run may have taken it over).
+        Replaces the directories of an earlier call."""
         self._clean = CleanMsg(tuple(map(str, directories)), tuple(map(str, kept)), keep_s)
         self._send(self._clean)
 
     def _send(self, request: ForkRequest, descriptors: Iterable[int] = ()) -> bool:
         data = msgspec.json.encode(request)
         if len(data) > MAX_PACKET_BYTES:
-            raise ValueError(f"a request of {len(data)} bytes for the fork server")
+            raise ValueError(f"a request of {len(data)} bytes for the fork server exceeds {MAX_PACKET_BYTES} bytes")
         rights = array.array("i", descriptors)
         ancillary = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights.tobytes())] if rights else []
         try:
             self._socket.sendmsg([data], ancillary)
         except (BrokenPipeError, ConnectionResetError):
-            return False  # `events` sees the end of the socket and starts another
+            return False  # `events` finds the socket closed and starts another fork server
         return True
 
     # --- asking ---------------------------------------------------------------------------------------------
 
     def spawn(self, request: SpawnRequest) -> None:
-        """`launcher.Launcher.spawn`. All hosts of a run that only emulates several are here."""
+        """Implements `launcher.Launcher.spawn`. The request's host does not matter: several hosts of a run may be
+        emulated on this machine."""
         number = self._next_request
         self._next_request += 1
         message = SpawnMsg(
@@ -138,18 +141,18 @@ class LocalLauncher:
                     self._answered_s = time.monotonic()
                 self._requests[number] = request.process
             else:
-                self._pending.append(StartFailed(request.process, "the fork server is gone"))
+                self._pending.append(StartFailed(request.process, "the fork server has ended"))
         finally:
             os.close(descriptor)
 
     def kill(self, process: ProcessId, number: int = signal.SIGKILL) -> None:
-        """Sends a signal to a process and, with SIGKILL, to whatever it started. No effect once it has ended."""
+        """Sends a signal to a process; SIGKILL is also sent to all that it started. Does nothing once it has ended."""
         for pid, child in self._children.items():
             if child.process == process:
                 _signal(pid, child.pidfd, number)
 
     def processes(self) -> dict[ProcessId, int]:
-        """Processes that have not been seen to end, with their pids."""
+        """The processes that are not reaped yet, with their pids."""
         return {child.process: pid for pid, child in self._children.items()}
 
     # --- seeing ---------------------------------------------------------------------------------------------
@@ -158,7 +161,8 @@ class LocalLauncher:
         return (self._socket.fileno(), *(child.pidfd for child in self._children.values()))
 
     def events(self) -> list[LaunchEvent]:
-        """What has happened since the last call; never waits."""
+        """What has happened since the last call. Never waits for an event. Raises PreflightError when fork servers end
+        too often, or one ended before it was ready."""
         self._read_replies()
         self._reap()
         if self._requests and time.monotonic() - self._answered_s > ANSWER_TIMEOUT_S:
@@ -193,8 +197,11 @@ class LocalLauncher:
                 self._pending.append(StartFailed(self._requests.pop(reply.request), reply.error))
 
     def _lost(self) -> None:
-        """Its requests in hand have failed. A fork server that cannot live is a broken host, not a nuisance; one that
-        was killed is started again."""
+        """Handles a fork server that has ended or does not answer: its open requests fail, and another is started.
+
+        Raises PreflightError when more than LOSSES ended within LOSSES_WINDOW_S, or when one ended before it was ready
+        and not by a signal: then something on the host is broken, and another fork server would end as well.
+        """
         if self._closed:
             return
         self._socket.close()
@@ -232,7 +239,7 @@ class LocalLauncher:
     def _reap_one(self, pid: int) -> None:
         child = self._children.pop(pid)
         with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(pid, signal.SIGKILL)  # what it started and left behind
+            os.killpg(pid, signal.SIGKILL)  # processes that it started and that still run
         code, cpu_s = -signal.SIGKILL, 0.0
         with contextlib.suppress(ChildProcessError):
             _, status, used = os.wait4(pid, 0)
@@ -246,18 +253,22 @@ class LocalLauncher:
     # --- waiting --------------------------------------------------------------------------------------------
 
     def wait_prepared(self, timeout_s: float) -> PreparedMsg:
-        """Raises PreflightError when the libraries cannot be imported, or not in time."""
+        """Waits until the fork server has imported the libraries. An exception of an import is in the reply's `error`.
+        Raises PreflightError when a fork server cannot be started, or is not ready in time."""
         deadline_s = time.monotonic() + timeout_s
         while self.prepared is None:
             left_s = deadline_s - time.monotonic()
             if left_s <= 0:
-                raise PreflightError(f"the fork server is not ready after {timeout_s:g} s", hint="is the host busy?")
+                raise PreflightError(
+                    f"the fork server is not ready after {timeout_s:g} s", hint="the host may be busy; try again"
+                )
             wait_readable([self._socket.fileno()], left_s)
             self._read_replies()
         return self.prepared
 
     def end_children(self, grace_s: float = 0.0) -> None:
-        """SIGTERM, after `grace_s` SIGKILL. Returns when all are reaped; the fork server stays."""
+        """Sends SIGTERM to all processes, and SIGKILL after `grace_s`. Returns when all are reaped, or 5 s after
+        SIGKILL. The fork server stays."""
         self._collect_late_starts()
         for number, wait_s in ((signal.SIGTERM, grace_s), (signal.SIGKILL, 5.0)):
             for pid, child in self._children.items():
@@ -265,17 +276,19 @@ class LocalLauncher:
             self._wait_ended(wait_s)
 
     def close(self, grace_s: float = 2.0) -> None:
-        """Ends everything: children with SIGTERM, after `grace_s` SIGKILL; then the fork server."""
+        """Ends all processes with SIGTERM, and with SIGKILL after `grace_s`, then the fork server. A repeated call does
+        nothing."""
         if self._closed:
             return
         if self.prepared is None:
-            self._server.kill()  # still importing: it has forked nothing, and would see the end of the socket late
+            self._server.kill()  # it still imports: it has forked nothing, and would find the closed socket late
         self.end_children(grace_s)
         self._closed = True
         self._stderr.close()
-        with contextlib.suppress(OSError):  # the socket of a fork server that could not live is closed
-            self._send(CleanMsg(self._clean.directories, self._clean.kept))  # nothing is kept: this end is wanted
-        self._socket.close()  # the fork server sees the end, cleans up and exits
+        with contextlib.suppress(OSError):  # the socket is closed already if the fork server ended too often
+            # keep_s is 0, because nothing is kept for a resumed run when the launcher is closed on purpose
+            self._send(CleanMsg(self._clean.directories, self._clean.kept))
+        self._socket.close()  # so the fork server cleans up and exits
         try:
             self._server.wait(5.0)
         except subprocess.TimeoutExpired:
@@ -284,7 +297,8 @@ class LocalLauncher:
         set_child_subreaper(False)
 
     def _collect_late_starts(self) -> None:
-        """Processes asked for and not answered yet: those that are already forked must be known to be ended."""
+        """Waits up to 1 s for the answers to open requests: a process that was forked can only be ended once its pid is
+        known."""
         if self.prepared is None:
             return
         deadline_s = time.monotonic() + 1.0

@@ -1,4 +1,4 @@
-"""Where the processes of one host find what is theirs, as they see it."""
+"""The directories and addresses that the processes of one host use."""
 
 from __future__ import annotations
 
@@ -9,8 +9,11 @@ __all__ = ["Place"]
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """control_address: of the supervisor; gate: where PS listen for other machines, "" when there are none.
-    is_elsewhere: on another machine, whose cores these are."""
+    """The directories and addresses of one host. Paths are those on that host.
+
+    control_address: of the supervisor, as this host reaches it. gate: the address at which PS listen for other
+    machines, "" when there are none. is_elsewhere: the host is another machine. cores: that the run may use there.
+    """
 
     arena: str
     sockets: str

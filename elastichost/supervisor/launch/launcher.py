@@ -1,5 +1,5 @@
-"""Who starts processes, sees them end, and leaves nothing of them: on this machine, on another one, or on several; and
-what is asked of it."""
+"""The interface of launchers, which start processes on this machine, on another one or on several, and the request for
+a process."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ __all__ = ["Entries", "Launcher", "SpawnRequest"]
 
 @dataclass(frozen=True, slots=True)
 class Entries:
-    """What the processes run, by name: the supervisor imports none of it. Tests may name others."""
+    """The functions that processes call, as "module:function", and what the fork server imports and calls before. They
+    are named, because the supervisor imports none of these modules. Tests may name others."""
 
     worker: str = "elastichost.worker.main:main"
     server: str = "elastichost.ps.main:main"
@@ -39,13 +40,15 @@ class Entries:
     )
 
     def of(self, role: str) -> str:
+        """The function of a role: "worker", "server" or "probe"."""
         return {"worker": self.worker, "server": self.server, "probe": self.probe}[role]
 
 
 @dataclass(frozen=True, slots=True)
 class SpawnRequest:
-    """A process that calls `entry` ("module:function") with `arguments`, which are JSON, on a host of the run. log: a
-    file here, which is appended to; cores: those it may use, () for all; environment: added to the fork server's."""
+    """A request for a process that calls `entry` ("module:function") with `arguments` (JSON). host: number of its host
+    in the run. log: a file on this machine, which is appended to. cores: those that it may use, () for all.
+    environment: variables added to those of the fork server."""
 
     process: ProcessId
     entry: str
@@ -57,37 +60,38 @@ class SpawnRequest:
 
 
 class Launcher(Protocol):
-    """Nothing here blocks, except `end_children` and `close`."""
+    """Starts processes and reports how they end. Only `end_children` and `close` block."""
 
     @property
     def prepared(self) -> PreparedMsg | None:
-        """What the fork server said of its imports; None: not done yet."""
+        """The fork server's report of its imports; None until it has imported."""
         ...
 
     def spawn(self, request: SpawnRequest) -> None:
-        """Asks for a process; `events` says Started or StartFailed."""
+        """Requests a process. `events` later gives Started or StartFailed."""
         ...
 
     def kill(self, process: ProcessId, number: int = signal.SIGKILL) -> None:
-        """Sends a signal to a process and, with SIGKILL, to whatever it started. No effect once it has ended."""
+        """Sends a signal to a process; SIGKILL is also sent to all that it started. Does nothing once it has ended."""
         ...
 
     def processes(self) -> dict[ProcessId, int]:
-        """Processes that have not been seen to end, with their pids on their hosts."""
+        """The processes that have started and whose end was not seen yet, with their pids on their hosts."""
         ...
 
     def descriptors(self) -> tuple[int, ...]:
-        """To wait on."""
+        """The descriptors to wait on: one is readable when `events` has something new."""
         ...
 
     def events(self) -> list[LaunchEvent]:
-        """What has happened since the last call."""
+        """What has happened since the last call. Never waits."""
         ...
 
     def end_children(self, grace_s: float = 0.0) -> None:
-        """SIGTERM, after `grace_s` SIGKILL. Returns when all have ended."""
+        """Sends SIGTERM to all processes, and SIGKILL after `grace_s`. Returns when all have ended, or some seconds
+        after SIGKILL."""
         ...
 
     def close(self, grace_s: float = 2.0) -> None:
-        """Ends everything that was started."""
+        """Ends all that was started, the fork server or agent included."""
         ...

@@ -1,4 +1,4 @@
-"""What the supervisor and the fork server say to each other: JSON over a SEQPACKET socket, one message a packet."""
+"""What the supervisor and the fork server send to each other: JSON over a SEQPACKET socket, one message a packet."""
 
 from __future__ import annotations
 
@@ -24,15 +24,16 @@ class _Packet(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag=True)
 
 
 class PrepareMsg(_Packet, frozen=True):
-    """Import `modules`, call `calls` ("module:function", no arguments), freeze the garbage collector."""
+    """Import `modules`, call each of `calls` ("module:function", without arguments), freeze the garbage collector.
+    Answered by PreparedMsg."""
 
     modules: tuple[str, ...]
     calls: tuple[str, ...]
 
 
 class CleanMsg(_Packet, frozen=True):
-    """What to remove, and nothing else, when the supervisor is gone: `directories` at once, each of `kept` after
-    `keep_s`, if it still is the supervisor's then. Replaces what was said before."""
+    """Remove this when the supervisor's end of the socket closes: `directories` at once, and each of `kept` after
+    `keep_s` seconds if the supervisor still owns it then. Replaces an earlier CleanMsg. Not answered."""
 
     directories: tuple[str, ...]
     kept: tuple[str, ...] = ()
@@ -40,8 +41,9 @@ class CleanMsg(_Packet, frozen=True):
 
 
 class SpawnMsg(_Packet, frozen=True):
-    """Fork a process that calls `entry` ("module:function") with `arguments` (JSON text). The log file's descriptor
-    rides along. `environment` is added to the fork server's."""
+    """Fork a process that calls `entry` ("module:function") with `arguments` (JSON text). Answered by SpawnedMsg or
+    SpawnRefusedMsg with the same `request`. The packet carries the descriptor of the log file. cores: () for all.
+    environment: variables added to those of the fork server."""
 
     request: int
     name: str
@@ -53,7 +55,8 @@ class SpawnMsg(_Packet, frozen=True):
 
 
 class PreparedMsg(_Packet, frozen=True):
-    """`error` is "" or a traceback; `threads` should be 1: only then is a fork of everything that runs."""
+    """The imports are done, after `seconds`. error: "" or a traceback. threads: of the fork server; it should be 1,
+    because a fork copies only the calling thread."""
 
     seconds: float
     threads: int
@@ -61,11 +64,15 @@ class PreparedMsg(_Packet, frozen=True):
 
 
 class SpawnedMsg(_Packet, frozen=True):
+    """The process was forked."""
+
     request: int
     pid: int
 
 
 class SpawnRefusedMsg(_Packet, frozen=True):
+    """The process could not be forked."""
+
     request: int
     error: str
 

@@ -1,4 +1,4 @@
-"""Waiting for descriptors, however many a process has open: select() ends at 1024."""
+"""Waits for descriptors with poll(): select() cannot wait for descriptors from 1024 on."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ __all__ = ["wait_readable"]
 
 
 def wait_readable(descriptors: Iterable[int], timeout_s: float) -> bool:
-    """Whether one of these can be read within the timeout."""
+    """Waits until one of the descriptors can be read, at most `timeout_s`. Returns whether one can."""
     poller = select.poll()
     for descriptor in descriptors:
         poller.register(descriptor, select.POLLIN)

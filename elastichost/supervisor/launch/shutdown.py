@@ -1,4 +1,4 @@
-"""The end of a run, whichever way it came: no process, no shared memory, no socket is left."""
+"""The end of a run for any reason: ends its processes and removes its shared memory and sockets."""
 
 from __future__ import annotations
 
@@ -15,14 +15,15 @@ KILL_GRACE_S = 2.0
 
 
 def end_processes(launcher: Launcher) -> tuple[ProcessId, ...]:
-    """SIGTERM, after two seconds SIGKILL; the fork server last. Returns what had not exited by itself."""
+    """Ends all processes with SIGTERM, and with SIGKILL after KILL_GRACE_S; the fork server ends last. Returns the
+    processes that still ran before."""
     left = tuple(launcher.processes())
     launcher.close(KILL_GRACE_S)
     return left
 
 
 def remove_directories(*directories: Path) -> tuple[str, ...]:
-    """Removes arena and sockets, and looks whether they are gone. Returns what could not be removed, in words."""
+    """Removes arena and socket directories. Returns a sentence for each one that could not be removed."""
     problems: list[str] = []
     for directory in directories:
         try:

@@ -1,17 +1,18 @@
-"""Other machines of a run: their agents, and the way to them.
+"""Other machines of a run: their agents, and the connections to them.
 
 Modules:
     hosts                all other machines of a run
-    preflight            what speaks against a machine, before a run
+    preflight            checks whether a machine can be used
     multi_host_launcher  one launcher for all hosts of a run
-    remote_launcher      the supervisor's end of an agent
-    agent_launcher       starts an agent, here, over ssh or on a node of Ray
+    remote_launcher      the launcher of another host: the supervisor's end of an agent
+    agent_launcher       starts an agent: on this machine, over ssh or on a node of Ray
     agent                the agent: `python -m elastichost.supervisor.remote.agent`
-    agent_tasks          what an agent does beside starting processes
-    messages, framing    what both say to each other, and how it travels
-    transfers            files that go to another host, or come from there
-    link_probe           whether and how fast machines reach each other
-    keyring              CURVE keys of all processes
-    job_bundle           what processes on other machines need of the job
-    ray/                 nodes of a Ray cluster as machines
+    agent_tasks          what an agent does besides starting processes: files, probes, checkpoints
+    messages             what the supervisor and an agent send to each other
+    framing              how these messages are sent over the standard streams of the agent
+    transfers            copies files to another host and from there
+    link_probe           tests and measures the link between two machines
+    keyring              the CURVE keys of all processes
+    job_bundle           the files of the job that processes on other machines need
+    ray/                 nodes of a Ray cluster as machines of a run
 """

@@ -1,10 +1,10 @@
-"""The agent of a host: what a supervisor on another machine needs done here. `python -m ...remote.agent`
+"""The agent of a host: serves a supervisor on another machine. `python -m elastichost.supervisor.remote.agent`
 
-It owns what is of this host: the fork server and its children, the run's directories, the arena, the measuring. It
-knows nothing of jobs; it does what it is told, and tells what happened. It speaks on its standard streams
-(`remote.framing`), which ssh carries. It ends when its input does, when it is told to, or when it has heard nothing for
-`LONELY_S`: its host was cut off, and the run goes on without it. Whichever it is, even SIGKILL, nothing of the run
-stays here.
+It owns what belongs to this host: the fork server and its children, the run's directories, the arena, the measurements.
+It has no knowledge of jobs: it follows orders and reports what happened. It sends and receives over its standard
+streams (`remote.framing`), which ssh carries. It ends when its input is closed, when EndMsg comes, or when nothing came
+for LONELY_S (its host was cut off, and the run goes on without it). Even if it is killed, no process and no directory
+of the run stays on this host.
 """
 
 from __future__ import annotations
@@ -55,18 +55,19 @@ from elastichost.supervisor.remote.framing import Pipe, PipeEndedError
 
 __all__ = ["LONELY_S", "Agent", "main"]
 
-# A supervisor that was stopped (Ctrl-Z) does not speak either, and is not to lose its hosts for that.
+# So long because a supervisor that was stopped for a while (Ctrl-Z) sends nothing either, and must not lose its hosts.
 LONELY_S = 60.0
 PREDECESSOR_ENDS_S = 10.0
 TICK_S = 0.05
 MEASURE_EVERY_S = 1.0
-# Words are told so often, and at least so often however little changed: what the files take changes without them.
+# How often changed words are looked for and sent, and how often they are sent even without a change: the sizes of the
+# files may change nevertheless.
 TELL_EVERY_S, TELL_AT_LEAST_EVERY_S = 0.1, 1.0
 LOG_BYTES = 64 * 1024
 
 
 class _Host:
-    """What there is of one run on this host."""
+    """The directories, the fork server and the arena of one run on this host."""
 
     def __init__(self, order: said.OpenMsg) -> None:
         self.arena_path = arena_directory(order.run_id, order.host)
@@ -86,7 +87,7 @@ class _Host:
         return (self.arena_path, self.sockets, self.run_dir)
 
     def open(self) -> None:
-        """Raises ArenaError, PreflightError."""
+        """Makes the directories and starts the fork server. Raises ArenaError, PreflightError."""
         self._end_predecessor()
         owner = owner_of(os.getpid(), self.run_dir)
         for directory in self.directories:
@@ -94,25 +95,25 @@ class _Host:
         (self.run_dir / "logs").mkdir(mode=0o700)
         source = self.run_dir / "source"
         source.mkdir(mode=0o700)
-        os.chdir(source)  # modules of the job are found from there, by the processes that the fork server forks
+        os.chdir(source)  # the processes that the fork server forks import modules of the job from there
         for file in self._order.files:
             write_piece(below(self.run_dir, file.name), 0, file.data)
         self._launcher = LocalLauncher(self._order.imports, self._order.calls)
         self._launcher.clean_when_lost(self.directories)
 
     def _end_predecessor(self) -> None:
-        """This host was cut off from its run and is asked again: whoever served it then, alone since, has to go.
-        Raises ArenaError when another user has put something in the place of one of its directories."""
+        """Ends an earlier agent of this run, which was cut off before the host joined again. Waits until its
+        directories are removed. Raises ArenaError when another user has made one of these directories."""
         for path in self.directories:
             check_own(path)
         with contextlib.suppress(ArenaError):
             end_owner(read_owner(self.run_dir))
-        deadline_s = time.monotonic() + PREDECESSOR_ENDS_S  # its fork server ends the processes and cleans up
+        deadline_s = time.monotonic() + PREDECESSOR_ENDS_S  # its fork server ends its processes and cleans up
         while any(path.exists() for path in self.directories) and time.monotonic() < deadline_s:
             time.sleep(TICK_S)
 
     def make_arena(self, layout: ArenaLayout) -> None:
-        """In place of the one there is, when the run begins anew. Raises ArenaError, ArenaFullError."""
+        """Makes the arena; replaces an earlier one when the run is rolled back. Raises ArenaError, ArenaFullError."""
         if self.arena is not None:
             self.arena.close()
             self.arena = None
@@ -134,7 +135,7 @@ class _Host:
 
 
 class Agent:
-    """One conversation, from Welcome to the end."""
+    """Serves one supervisor, from WelcomeMsg to the end of the connection."""
 
     def __init__(self, pipe: Pipe[said.AgentOrder]) -> None:
         self._pipe = pipe
@@ -144,13 +145,13 @@ class Agent:
         self._headers: ChangedWords | None = None
         self._board: ChangedWords | None = None
         self._begun: ChangedWords | None = None
-        self._of_supervisor = np.zeros(0, np.bool_)  # words of the memory board that it writes
+        self._of_supervisor = np.zeros(0, np.bool_)  # words of the memory board that the supervisor writes
         self._tasks = AgentTasks()
-        self._grace_s: float | None = None  # it is to end
+        self._grace_s: float | None = None  # set by EndMsg: the agent must end
         self._heard_s = self._measured_s = self._told_s = self._looked_s = time.monotonic()
 
     def run(self) -> int:
-        """The exit code: 0 when it was told to end, or its input ended."""
+        """Serves until the end. Returns the exit code: 0 after EndMsg or when the connection ends, else the error's."""
         try:
             self._pipe.send(_welcome())
             while self._grace_s is None:
@@ -172,7 +173,7 @@ class Agent:
             self._heard_s = now_s
             self._follow(order)
         if now_s - self._heard_s > LONELY_S:
-            raise PipeEndedError("nobody speaks to it")
+            raise PipeEndedError(f"the supervisor has sent nothing for {LONELY_S:g} s")
         for answer in self._tasks.answers():
             self._pipe.send(answer)
         if launcher is not None:
@@ -221,12 +222,12 @@ class Agent:
     @property
     def _opened(self) -> _Host:
         if self._host is None:
-            raise ProtocolError("an agent was asked for something before it was opened")
+            raise ProtocolError("the agent got an order before OpenMsg")
         return self._host
 
     def _open(self, order: said.OpenMsg) -> None:
         if self._host is not None:
-            raise ProtocolError("an agent serves one run, and was opened twice")
+            raise ProtocolError("the agent got a second OpenMsg, and it serves one run only")
         self._host = host = _Host(order)
         host.open()
         self._pipe.send(said.OpenedMsg(str(host.arena_path), str(host.sockets), str(host.run_dir), os.getpid()))
@@ -263,7 +264,7 @@ class Agent:
     def _set_words(self, order: said.WordsSetMsg) -> None:
         arena = self._opened.arena
         if arena is None:
-            raise ProtocolError("words of an arena were sent before there is one")
+            raise ProtocolError("the agent got words of an arena before MakeArenaMsg")
         set_words(arena.board.words, self._of_supervisor, Changes.unpacked(order.positions, order.values))
 
     # --- what happened --------------------------------------------------------------------------------------
@@ -276,7 +277,7 @@ class Agent:
                 self._pipe.send(said.ProcessRefusedMsg(process, reason))
             case Exited(process=process):
                 self._tell_log(process)
-                self._tell_words(time.monotonic(), at_once=True)  # how far it had come, before anybody asks
+                self._tell_words(time.monotonic(), at_once=True)  # before the end: the supervisor reads them after it
                 self._pipe.send(said.ProcessEndedMsg(process, event.pid, event.code, event.cpu_s))
             case ForkServerExited(reason=reason):
                 self._pipe.send(said.ForkServerEndedMsg(reason))
@@ -324,7 +325,7 @@ class Agent:
         host = self._host
         if host is None or host.arena is None or self._headers is None or self._board is None or self._begun is None:
             return
-        # What PS have taken is read before what is used is measured: see `arena.memory_board`.
+        # The words of PS (what they have taken) are read before the used memory is measured: see `arena.memory_board`.
         board, headers = self._board.take(), self._headers.take()
         is_due = at_once or now_s - self._told_s >= TELL_AT_LEAST_EVERY_S
         if not len(board) and not len(headers) and not is_due:
@@ -370,13 +371,13 @@ def _welcome() -> said.WelcomeMsg:
 
 
 def main() -> int:
-    """Serves whoever started it, on its standard streams. What is printed goes to stderr."""
+    """Serves the supervisor over the standard streams of this process. Everything that is printed goes to stderr."""
     reading, writing = os.dup(0), os.dup(1)
     null = os.open(os.devnull, os.O_RDONLY)
     os.dup2(null, 0)
     os.dup2(2, 1)
     for number in (signal.SIGINT, signal.SIGHUP):
-        signal.signal(number, signal.SIG_IGN)  # ssh and its terminal: the end of the input says it
+        signal.signal(number, signal.SIG_IGN)  # from ssh or its terminal; the closed input ends the agent instead
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     return Agent(Pipe(reading, writing, said.AgentOrder, greets=True)).run()
 

@@ -1,4 +1,4 @@
-"""How an agent is started, here, over ssh or on a node of Ray, and its last words when it ends early."""
+"""Starts an agent: on this machine, over ssh or on a node of Ray. Keeps the agent's stderr for error messages."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ __all__ = ["AgentProcess", "agent_command"]
 AGENT_MODULE = "elastichost.supervisor.remote.agent"
 RELAY_MODULE = "elastichost.supervisor.remote.ray.relay"
 ENDS_S = 2.0
-# A host that does not answer within three of these is given up by ssh itself, whatever the supervisor does meanwhile.
+# ssh probes the connection every ALIVE_EVERY_S seconds, and ends by itself after ALIVE_TIMES probes without an answer.
 ALIVE_EVERY_S, ALIVE_TIMES = 2, 3
 CONNECT_TIMEOUT_S = 10
 
 
 def agent_command(host: HostSection, control_path: Path | None) -> list[str]:
-    """argv of the process at this end. control_path: a socket that later connections of ssh to the host share; None:
-    none."""
+    """The command (argv) of the process on this machine: ssh, the relay of Ray, or the agent itself. control_path: the
+    path of a socket that several ssh connections to the host share; None: they share none."""
     there = [host.python or sys.executable, "-m", AGENT_MODULE]
     if host.arena_directory:
         there = ["env", f"ELASTICHOST_ARENA_DIR={host.arena_directory}", *there]
@@ -56,18 +56,18 @@ def _ssh_command(host: HostSection, control_path: Path | None, there: list[str])
 
 
 def _environment(host: HostSection) -> dict[str, str] | None:
-    """ssh and Ray have this process'. An agent of this very machine did not come over the connection that we did."""
+    """The environment of the process; None: that of this process. An agent on this machine gets no SSH_CONNECTION: the
+    variable would describe the connection to the supervisor, not one to the agent."""
     if host.transport != "local":
         return None
     return {name: value for name, value in os.environ.items() if name != "SSH_CONNECTION"}
 
 
 class AgentProcess:
-    """The process at this end: ssh, the relay of Ray, or the agent itself. What it writes to stderr is kept for the
-    error message."""
+    """The process on this machine: ssh, the relay of Ray, or the agent. Its stderr is kept for error messages."""
 
     def __init__(self, host: HostSection, control_path: Path | None) -> None:
-        self._stderr: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - as long as the process
+        self._stderr: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - open as long as the process
         self._process = subprocess.Popen(
             agent_command(host, control_path),
             stdin=subprocess.PIPE,
@@ -75,7 +75,7 @@ class AgentProcess:
             stderr=self._stderr,
             bufsize=0,
             env=_environment(host),
-            start_new_session=True,  # Ctrl-C in the terminal is the supervisor's
+            start_new_session=True,  # so Ctrl-C in the terminal reaches only the supervisor
         )
 
     @property
@@ -84,13 +84,13 @@ class AgentProcess:
 
     @property
     def streams(self) -> tuple[int, int]:
-        """(reading, writing)."""
+        """The descriptors of its output and its input: (reading, writing)."""
         assert self._process.stdout is not None and self._process.stdin is not None
         return self._process.stdout.fileno(), self._process.stdin.fileno()
 
     def last_words(self, patience_s: float = 0.0) -> str:
-        """The end of what it wrote to stderr, one line after another; "" when that is nothing. patience_s: so long it
-        is waited for its end: what it says of it may come after its output has ended."""
+        """The last lines of its stderr, at most 20; "" when there are none. patience_s: how long to wait first for the
+        end of the process, which may write its error after it has closed its output."""
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(patience_s)
         self._stderr.seek(0)
@@ -98,14 +98,15 @@ class AgentProcess:
         return "\n".join(lines[-20:])
 
     def hang_up(self) -> None:
-        """Closes its input, which ends it, and its output. May be called again."""
+        """Closes its output and its input. The closed input ends the agent. May be called again."""
         for stream in (self._process.stdin, self._process.stdout):
             if stream is not None:
                 with contextlib.suppress(OSError):
                     stream.close()
 
     def close(self, patience_s: float = ENDS_S) -> int | None:
-        """Hangs up, waits for its end, and kills it then. The exit code."""
+        """Closes the streams, waits for the end of the process, and kills it after `patience_s`. Returns the exit
+        code."""
         self.hang_up()
         try:
             self._process.wait(patience_s)

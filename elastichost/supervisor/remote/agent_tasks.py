@@ -1,7 +1,7 @@
-"""What an agent does beside starting processes: files of the run's directory, in pieces between its other work; probes
-of links; checkpoints that it keeps for good.
+"""What an agent does besides starting processes: it copies files of the run's directory piece by piece between its
+other work, probes links, and keeps checkpoints.
 
-A checkpoint that came for its run becomes a run directory that can be resumed on that machine.
+A checkpoint to keep is put into a run directory on the agent's machine from which the run can be resumed there.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from elastichost.supervisor.remote.link_probe import knock, open_door, receive_s
 __all__ = ["AgentTasks", "Question", "below", "keep", "read_piece", "remove", "write_piece"]
 
 JOB, HOSTS, SOURCE, CHECKPOINTS = "job.resolved.toml", "hosts.json", "source", "checkpoints"
-ALONE = '{"hosts": []}'  # whoever resumes it names the others, or they join
+ALONE = '{"hosts": []}'  # a resumed run has no other machines unless the command names them or they join
 
 FileOrder = said.ReadFileMsg | said.WriteFileMsg | said.RemoveFileMsg
 Question = (
@@ -39,21 +39,22 @@ Question = (
 
 
 class AgentTasks:
-    """`answers` are what is to be said, in order; what takes its time is done in threads."""
+    """Performs orders, and collects the messages to send in `answers`, in order. Slow orders run in threads."""
 
     def __init__(self) -> None:
         self._answers: queue.SimpleQueue[said.AgentWord] = queue.SimpleQueue()
         self._door: socket.socket | None = None
 
     def answers(self) -> list[said.AgentWord]:
-        """Since the last call."""
+        """The answers since the last call."""
         found = []
         while not self._answers.empty():
             found.append(self._answers.get())
         return found
 
     def ask(self, question: Question, run_dir: Path | None) -> None:
-        """run_dir: of the run; None: it was not opened yet. Raises ProtocolError for what needs one then."""
+        """Performs an order. run_dir: the run's directory; None before OpenMsg. Raises ProtocolError when the order
+        needs the directory and there is none, or names a file outside it."""
         match question:
             case said.ReadFileMsg() | said.WriteFileMsg() | said.RemoveFileMsg():
                 self._file(question, _opened(run_dir))
@@ -122,12 +123,12 @@ class AgentTasks:
 
 def _opened(run_dir: Path | None) -> Path:
     if run_dir is None:
-        raise ProtocolError("an agent was asked for something of a run before it was opened")
+        raise ProtocolError("the agent got an order for the run's directory before OpenMsg")
     return run_dir
 
 
 def _size_bytes(path: str) -> int:
-    """-1: it cannot be read."""
+    """The size of a file; -1 when it cannot be read."""
     try:
         with Path(path).open("rb") as file:
             return file.seek(0, 2)
@@ -136,15 +137,15 @@ def _size_bytes(path: str) -> int:
 
 
 def below(directory: Path, name: str) -> Path:
-    """The file of this name there. Raises ProtocolError for one that is not below the directory."""
+    """The path of the file `name` in the directory. Raises ProtocolError when it is not below the directory."""
     path = directory / name
     if not name or not path.resolve().is_relative_to(directory.resolve()) or path == directory:
-        raise ProtocolError(f"{name!r} is no file below the run directory")
+        raise ProtocolError(f"{name!r} is not a file below the run directory")
     return path
 
 
 def read_piece(path: Path, offset: int) -> tuple[bytes, bool]:
-    """(bytes, whether that was the last piece). Raises OSError."""
+    """Reads PIECE_BYTES of a file at `offset`. Returns (bytes, whether that was the last piece). Raises OSError."""
     with path.open("rb") as file:
         file.seek(offset)
         data = file.read(said.PIECE_BYTES)
@@ -152,7 +153,7 @@ def read_piece(path: Path, offset: int) -> tuple[bytes, bool]:
 
 
 def write_piece(path: Path, offset: int, data: bytes) -> None:
-    """The first piece begins the file anew. Raises OSError."""
+    """Writes a piece of a file at `offset`. A piece at 0 replaces an existing file. Raises OSError."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | (os.O_TRUNC if offset == 0 else 0)
     with os.fdopen(os.open(path, flags, 0o600), "wb") as file:
@@ -161,15 +162,15 @@ def write_piece(path: Path, offset: int, data: bytes) -> None:
 
 
 def remove(path: Path) -> None:
-    """And its directory, when nothing else is in it. What is not there needs no removing."""
+    """Removes a file if it exists, and its directory if that is empty then. Raises OSError."""
     path.unlink(missing_ok=True)
     with contextlib.suppress(OSError):
         path.parent.rmdir()
 
 
 def keep(run_dir: Path, incoming: Path, directory: Path, count: int) -> said.CheckpointKeptMsg:
-    """Verifies the checkpoint `incoming`, and makes it one of the newest `count` below the directory; the job and its
-    source, from the run's directory, beside them. Never raises for what a disk does."""
+    """Verifies the checkpoint `incoming` and moves it to the directory, which keeps the newest `count` checkpoints, the
+    job and the source of its model (both from `run_dir`). Raises nothing: a failure is in the answer's `problem`."""
     try:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         for name in (JOB, RUN_FILE):

@@ -1,9 +1,10 @@
-"""Frames of msgpack over two descriptors: the standard streams of an agent, as ssh carries them.
+"""Frames of msgpack over two descriptors: the standard streams of an agent, which ssh carries.
 
     greeting line | length u32 little-endian | body | length | body ...
 
-Shells and login scripts may print before the agent does: what comes before its greeting is kept for the error message.
-Neither end ever waits for the other: what does not go out at once is queued, up to a bound.
+Only the agent sends the greeting. Shells and login scripts may print text before it; the supervisor keeps that text for
+an error message. Neither end waits for the other: bytes that cannot be written at once are queued, up to
+MOST_QUEUED_BYTES.
 """
 
 from __future__ import annotations
@@ -25,20 +26,21 @@ GREETING = b"elastichost agent, protocol 1\n"
 MAX_NOISE_BYTES = 64 * 1024
 MAX_FRAME_BYTES = 32 << 20
 MOST_QUEUED_BYTES = 128 << 20
-PIPE_BYTES = 1 << 20  # what fits in between two looks
+PIPE_BYTES = 1 << 20  # capacity of a pipe: it holds what comes between two turns of the reader
 _READ_BYTES = 1 << 20
 _LENGTH = struct.Struct("<I")
 M = TypeVar("M")
 
 
 class PipeEndedError(Exception):
-    """The other end is gone, or does not take what it is sent."""
+    """The other end has closed the connection, or does not read what is sent to it."""
 
 
 class Pipe(Generic[M]):
-    """Both directions of one conversation; `received` is the union of what comes.
+    """Both directions of a connection between the supervisor and an agent.
 
-    greets: this end says the greeting; the other one waits for it.
+    received: the union of the message types that this end receives. greets: this end is the agent's and sends the
+    greeting; the other end waits for it.
     """
 
     def __init__(self, reading: int, writing: int, received: object, *, greets: bool) -> None:
@@ -51,14 +53,17 @@ class Pipe(Generic[M]):
         self.noise = b""  # what came before the greeting
         for descriptor in (reading, writing):
             os.set_blocking(descriptor, False)
-            with contextlib.suppress(OSError):  # it is no pipe, or as large as its user may have
+            with contextlib.suppress(OSError):  # it is not a pipe, or the user's limit is reached
                 fcntl.fcntl(descriptor, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
 
     def send(self, message: object) -> None:
-        """Raises PipeEndedError, and ProtocolError for what is larger than a frame may be."""
+        """Queues a message and writes what can be written at once. Raises PipeEndedError, and ProtocolError when the
+        message is larger than MAX_FRAME_BYTES."""
         body = self._encoder.encode(message)
         if len(body) > MAX_FRAME_BYTES:
-            raise ProtocolError(f"a {type(message).__name__} of {len(body)} bytes; {MAX_FRAME_BYTES} are allowed")
+            raise ProtocolError(
+                f"a {type(message).__name__} has {len(body)} bytes; at most {MAX_FRAME_BYTES} may be sent"
+            )
         self._outgoing += _LENGTH.pack(len(body))
         self._outgoing += body
         self.flush()
@@ -68,27 +73,28 @@ class Pipe(Generic[M]):
         return bool(self._outgoing)
 
     def flush(self) -> None:
-        """Writes what goes without waiting. Raises PipeEndedError."""
+        """Writes queued bytes as far as possible without waiting. Raises PipeEndedError."""
         while self._outgoing:
             try:
                 written = os.write(self._writing, memoryview(self._outgoing)[:_READ_BYTES])
             except BlockingIOError:
                 break
             except OSError as error:
-                raise PipeEndedError(f"it takes nothing any more: {error.strerror}") from error
+                raise PipeEndedError(f"the other end cannot be written to: {error.strerror}") from error
             del self._outgoing[:written]
         if len(self._outgoing) > MOST_QUEUED_BYTES:
-            raise PipeEndedError(f"it has not taken {len(self._outgoing)} bytes")
+            raise PipeEndedError(f"the other end has not read {len(self._outgoing)} bytes that wait for it")
 
     def receive(self) -> Iterator[M]:
-        """What has come. Raises PipeEndedError at the end, after what came before it; ProtocolError."""
+        """The messages that have come. Raises PipeEndedError after the last message if the other end has closed the
+        connection, and ProtocolError."""
         is_over = self._read()
         yield from self._frames()
         if is_over:
-            raise PipeEndedError("its output has ended")
+            raise PipeEndedError("the other end has closed the connection")
 
     def _read(self) -> bool:
-        """Whether the other end is closed."""
+        """Reads what has come. Returns whether the other end has closed the connection."""
         while True:
             try:
                 data = os.read(self.reading, _READ_BYTES)
@@ -100,7 +106,7 @@ class Pipe(Generic[M]):
                 return True
             self._incoming += data
             if len(self._incoming) > MAX_FRAME_BYTES + _LENGTH.size:
-                return False  # enough for now
+                return False  # at least one whole frame is there; the next call reads on
 
     def _frames(self) -> Iterator[M]:
         if not self._was_greeted and not self._take_greeting():
@@ -108,7 +114,7 @@ class Pipe(Generic[M]):
         while len(self._incoming) >= _LENGTH.size:
             (size,) = _LENGTH.unpack_from(self._incoming)
             if size > MAX_FRAME_BYTES:
-                raise ProtocolError(f"a frame of {size} bytes was announced; {MAX_FRAME_BYTES} are allowed")
+                raise ProtocolError(f"a frame of {size} bytes was announced; at most {MAX_FRAME_BYTES} are allowed")
             end = _LENGTH.size + size
             if len(self._incoming) < end:
                 return
@@ -117,14 +123,14 @@ class Pipe(Generic[M]):
             try:
                 message = self._decoder.decode(body)
             except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-                raise ProtocolError(f"a frame is no message: {error}") from error
+                raise ProtocolError(f"a frame cannot be decoded: {error}") from error
             yield message
 
     def _take_greeting(self) -> bool:
         before, found, after = bytes(self._incoming).partition(GREETING)
         if not found:
             if len(before) > MAX_NOISE_BYTES:
-                raise ProtocolError(f"no agent speaks there, but {before[:200].decode(errors='replace')!r} ...")
+                raise ProtocolError(f"no agent's greeting came, but {before[:200].decode(errors='replace')!r} ...")
             self.noise = before
             return False
         self.noise, self._was_greeted = before, True

@@ -1,6 +1,6 @@
-"""The other machines of a run: their agents, asked at the same time, and what they make there.
+"""The other machines of a run: their agents, which work at the same time, and what the agents make there.
 
-Use as a context manager: on leaving, nothing is left on any of them.
+Use `Machines` as a context manager: when the block is left, all agents are ended and remove what they made.
 """
 
 from __future__ import annotations
@@ -31,50 +31,55 @@ from elastichost.wire.security.keys import gate_at
 
 __all__ = ["RESTORED", "LinkSpeed", "Machines", "file_problems"]
 
-RESTORED = "restored"  # of a run's directory there: the checkpoint that it goes on from
+RESTORED = "restored"  # in the run's directory there: the checkpoint that the run goes on from
 PIECE_WAIT_S = 0.02
 ANSWER_TIMEOUT_S, OPEN_TIMEOUT_S, ARENA_TIMEOUT_S = 60.0, 60.0, 60.0
 LINK_TIMEOUT_S = 6.0
 
 
 class LinkSpeed(msgspec.Struct, frozen=True):
-    """Bytes a second from this machine to another one, and back; 0.0: it could not be measured."""
+    """The speed of a link, in bytes per second, from this machine to another one and back. 0.0: not measured."""
 
     there_bytes_per_s: float
     back_bytes_per_s: float
 
     @property
     def slowest_bytes_per_s(self) -> float:
-        """Of the two directions, as far as they are known; 0.0: neither is."""
+        """The smaller of the measured speeds; 0.0 when neither direction was measured."""
         return min((speed for speed in (self.there_bytes_per_s, self.back_bytes_per_s) if speed > 0), default=0.0)
 
 
 class Machines:
-    """launchers: by the number of the host in the run, from 1 on. They are started at once."""
+    """All other machines of a run. Their agents are started at once, when the object is made.
+
+    launchers: number of the host in the run (from 1 on) -> its launcher. Raises PreflightError when an agent's process
+    cannot be started.
+    """
 
     def __init__(self, hosts: HostsFile) -> None:
         self.hosts = hosts
         self._opened_with: tuple[str, tuple[SourceFile, ...], tuple[str, ...], tuple[str, ...]] | None = None
         self._control = tempfile.TemporaryDirectory(prefix="elastichost-ssh-")
         self.launchers: dict[int, RemoteLauncher] = {}
-        self.links: dict[int, LinkSpeed] = {}  # by the number of the host; those that were measured
-        self.files: dict[str, int] = {}  # of the data, by absolute path: bytes
+        self.links: dict[int, LinkSpeed] = {}  # number of the host -> its link, where it was measured
+        self.files: dict[str, int] = {}  # absolute path of each data file -> bytes
         try:
             for host in hosts.hosts:
                 self.call(host)
         except OSError as error:
             self.close()
-            raise PreflightError(f"an agent cannot be started: {error}", hint="is there an ssh client?") from error
+            raise PreflightError(f"cannot start an agent: {error}", hint="check that ssh is installed") from error
 
     def call(self, host: HostSection) -> tuple[int, RemoteLauncher]:
-        """Starts the agent of one more: (its number, its launcher). Raises OSError."""
+        """Starts the agent of one more machine. Returns (its number, its launcher). Raises OSError."""
         number = 1 + max(self.launchers, default=0)
         path = Path(self._control.name) / str(number)
         self.launchers[number] = RemoteLauncher(number, host, self.hosts.timeout_s, path)
         return number, self.launchers[number]
 
     def dismiss(self, number: int) -> None:
-        """That one is not wanted any more. Its number is not given again while others have higher ones."""
+        """Ends the agent of a machine that does not join. Its number is used again if no other host has a higher
+        one."""
         self.launchers.pop(number).hang_up()
 
     def __enter__(self) -> Machines:
@@ -86,37 +91,38 @@ class Machines:
     # --- before the run -------------------------------------------------------------------------------------
 
     def check(self, job: JobSpec) -> None:
-        """Returns when all have answered and can run the job. Raises PreflightError with every problem of each."""
+        """Returns when all agents have answered and all machines can run the job. Raises PreflightError with every
+        problem of every machine."""
         self._all(lambda one: one.welcome is not None, ANSWER_TIMEOUT_S)
         own, problems = Own(package_versions(), present_cpu(), needs_same_cpu(job)), list[str]()
         for one in self.launchers.values():
             if one.welcome is None:
-                reason = one.lost or f"no answer within {ANSWER_TIMEOUT_S:g} s"
+                reason = one.lost or f"the agent has not answered within {ANSWER_TIMEOUT_S:g} s"
                 problems.append(f"{one.host.shown}: {reason}\n    {repair_of(reason, one.host)}")
                 continue
             problems += failures_of(one.host, one.welcome, own, one.welcomed_s)
         if problems:
             text = "\n  ".join(problems)
             raise PreflightError(
-                f"not all hosts can be used:\n  {text}", hint="`elastichost doctor` checks the same hosts"
+                f"not all hosts can be used:\n  {text}", hint="check the hosts with `elastichost doctor`"
             )
 
     def measure_links(self) -> None:
-        """How fast each is reached, and reaches this one. Raises PreflightError."""
+        """Measures the link to each machine over ssh, in both directions. Raises PreflightError."""
         for number in self.launchers:
             self.measure_link(number)
 
     def measure_link(self, number: int) -> None:
-        """Of one of them; takes a second. Raises PreflightError."""
+        """Measures the link to one machine over ssh, in both directions; takes about 1 s. Raises PreflightError."""
         one = self.launchers[number]
-        if one.host.transport == "ssh":  # else there is no link
+        if one.host.transport == "ssh":  # "local" has no link; the link to a node of Ray is not measured
             there = one.speed_to(interface_of(one.host, _welcome(one)), LINK_TIMEOUT_S)
             back = one.speed_from(self.address, LINK_TIMEOUT_S)
             self.links[number] = LinkSpeed(there, back)
 
     def check_files(self, names: Sequence[str]) -> None:
-        """Those of them that are files here have to be there as well. Raises DataError with every one that is not, on
-        any host."""
+        """Checks that every machine has the data files. names: the data of the job; names that are no files on this
+        machine are left out. Raises DataError with every file that is missing or has another size on a machine."""
         self.files = {str(path.resolve()): path.stat().st_size for path in map(Path, names) if path.is_file()}
         problems = [
             problem
@@ -125,41 +131,42 @@ class Machines:
         ]
         if problems:
             raise DataError(
-                "the data is not the same on all hosts:\n  " + "\n  ".join(problems),
+                "the data files are not the same on all hosts:\n  " + "\n  ".join(problems),
                 hint="every host reads its own copy: put the same files at the same paths, or mount them there",
             )
 
     @property
     def address(self) -> str:
-        """Where the others reach this machine."""
+        """The address at which the other machines reach this one."""
         return supervisor_address(self.hosts, tuple(self.launchers.values()))
 
     def cores(self) -> dict[int, tuple[int, ...]]:
-        """That may be used of each, by the number of its host."""
+        """Number of the host -> the cores that the run may use there. Raises PreflightError."""
         return {number: self.cores_of(number) for number in self.launchers}
 
     def cores_of(self, number: int) -> tuple[int, ...]:
-        """That may be used of one. Raises PreflightError."""
+        """The cores of one host that the run may use. Raises PreflightError."""
         one = self.launchers[number]
         cores = _welcome(one).inventory.cores
         return cores[: one.host.cores or len(cores)]
 
     def memory_bytes(self) -> dict[int, int]:
-        """Of each, by the number of its host."""
+        """Number of the host -> its memory in bytes, for the hosts that have answered."""
         known = {number: one.welcome for number, one in self.launchers.items()}
         return {number: welcome.inventory.memory_bytes for number, welcome in known.items() if welcome is not None}
 
     def silent_s(self, numbers: Iterable[int]) -> float:
-        """Of those of them that has said nothing for longest. One that is joining imports, and is silent meanwhile."""
+        """The longest time in seconds for which one of these hosts has sent nothing. Leave out a host that is joining:
+        its agent sends nothing while it imports."""
         return max((self.launchers[number].silent_s for number in numbers), default=0.0)
 
     def own_private_bytes(self, host: int) -> int:
-        """Of the agent and its fork server; 0 for a host that is none of these."""
+        """Private memory in bytes of the agent and its fork server; 0 for a host without an agent."""
         launcher = self.launchers.get(host)
         return launcher.measured.own_private_bytes if launcher is not None else 0
 
     def usage(self, host: int, process: ProcessId) -> ProcessUsage | None:
-        """As it was measured there last; None: not yet."""
+        """The last measurement of a process on its host; None if there is none yet."""
         launcher = self.launchers.get(host)
         measured = launcher.measured.processes if launcher is not None else ()
         return next((one for one in measured if one.process == process), None)
@@ -169,23 +176,25 @@ class Machines:
     def open(
         self, run_id: str, files: tuple[SourceFile, ...], imports: tuple[str, ...], calls: tuple[str, ...]
     ) -> None:
-        """Directories and fork servers; what it made is waited for by `places`."""
+        """Makes all agents create the directories of the run and start their fork servers. Does not wait; `places`
+        does. Arguments as those of OpenMsg."""
         self._opened_with = run_id, files, imports, calls
         for number in self.launchers:
             self.open_one(number)
 
     def open_one(self, number: int) -> None:
-        """As the others of this run were."""
+        """As `open`, for one machine that joins. Uses the arguments of the call of `open`."""
         assert self._opened_with is not None
         self.launchers[number].open(*self._opened_with)
 
     def places(self, control_address: str) -> dict[int, Place]:
-        """By the number of the host. control_address: the supervisor's gate. Raises PreflightError."""
+        """Waits until the directories are made. Returns number of the host -> directories and addresses there.
+        control_address: of the supervisor's gate. Raises PreflightError."""
         self._all(lambda one: one.opened is not None, OPEN_TIMEOUT_S)
         return {number: self.place_of(number, control_address) for number in self.launchers}
 
     def place_of(self, number: int, control_address: str) -> Place:
-        """Of one that was opened. Raises PreflightError."""
+        """The directories and addresses of a host that was opened. Raises PreflightError."""
         one = self.launchers[number]
         opened = _opened(one)
         gate = gate_at(interface_of(one.host, _welcome(one)))
@@ -193,8 +202,8 @@ class Machines:
         return Place(*paths, control_address, gate, is_elsewhere=True, cores=self.cores_of(number))
 
     def make_arenas(self, layout: ArenaLayout) -> None:
-        """Who is lost meanwhile has none; that it is lost comes as an event. Raises ArenaFullError, ArenaError,
-        PreflightError, naming the host."""
+        """Makes the arena of each host. A host that is lost meanwhile gets none; its loss comes as an event. Raises
+        ArenaFullError, ArenaError and PreflightError with the name of the host."""
         for one in self.launchers.values():
             try:
                 if not one.lost:
@@ -204,8 +213,9 @@ class Machines:
                     raise
 
     def send_checkpoint(self, checkpoint: Path, wanted: Mapping[int, Collection[str]]) -> None:
-        """Returns when those files of it, by the number of the host, are there, below `RESTORED`, or the host is lost,
-        which comes as an event. Raises CheckpointError."""
+        """Copies files of a checkpoint to other hosts, into the directory RESTORED. wanted: number of the host -> names
+        of the files. Returns when all have arrived. A host that is lost meanwhile is not waited for; its loss comes as
+        an event. Raises CheckpointError."""
         answers: dict[int, list[TransferEnd]] = {number: [] for number in wanted}
         for number, names in wanted.items():
             for name in sorted(names):
@@ -221,7 +231,8 @@ class Machines:
             raise CheckpointError(f"{checkpoint} cannot be sent to the other hosts: {problems[0]}")
 
     def _all(self, is_there: Callable[[RemoteLauncher], bool], timeout_s: float) -> None:
-        """Waits for all of them, as long as for the slowest; who is lost or late is not waited for again."""
+        """Waits until `is_there` holds for all launchers, at most `timeout_s` in all. A host that is lost or late is
+        left out."""
         deadline_s = time.monotonic() + timeout_s
         for one in self.launchers.values():
             with contextlib.suppress(PreflightError):
@@ -235,22 +246,26 @@ class Machines:
 
 def _welcome(one: RemoteLauncher) -> WelcomeMsg:
     if one.welcome is None:
-        raise PreflightError(f"host {one.host.shown} has not answered")
+        raise PreflightError(f"host {one.host.shown}: its agent has not answered")
     return one.welcome
 
 
 def _opened(one: RemoteLauncher) -> OpenedMsg:
     if one.opened is None:
-        raise PreflightError(f"host {one.host.shown}: {one.lost or 'it made no directories in time'}")
+        raise PreflightError(f"host {one.host.shown}: {one.lost or 'its agent has not made the directories in time'}")
     return one.opened
 
 
 def file_problems(host: str, here: Mapping[str, int], there: Sequence[int]) -> list[str]:
-    """here: bytes of each file; there: of the same, in order, -1 for one that cannot be read. Pure."""
+    """A sentence for each file that a host does not have, or has with another size. Pure.
+
+    here: path -> bytes on this machine. there: bytes of the same files on the host, in the same order; -1: the file
+    cannot be read.
+    """
     problems = []
     for (path, size), other in zip(here.items(), there, strict=True):
         if other < 0:
-            problems.append(f"{host}: {path} is not there, or cannot be read")
+            problems.append(f"{host}: {path} does not exist there, or cannot be read")
         elif other != size:
-            problems.append(f"{host}: {path} has {other:,} bytes there, {size:,} here")
+            problems.append(f"{host}: {path} has {other:,} bytes there, but {size:,} on this machine")
     return problems

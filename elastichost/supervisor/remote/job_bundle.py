@@ -1,4 +1,4 @@
-"""What processes on other machines need of the job: its file, and the model's source beside it."""
+"""The files of the job that processes on other machines need: the job file and the source of the model."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from elastichost.user_model.source import local_sources, parse_build_spec, sourc
 
 __all__ = ["SOURCE", "files_for_others"]
 
-SOURCE = "source"  # below the run's directory there; processes work in it
+SOURCE = "source"  # in the run's directory there: the working directory of its processes
 
 
 def files_for_others(job: JobSpec, base_dir: Path) -> tuple[SourceFile, ...]:
-    """The resolved job, with the model where its source will be, and that source with the modules beside it. A package
-    that is installed has to be installed there, as elastichost is. base_dir: that modules are found in. Raises
-    ModelError."""
+    """The resolved job, and the source of its model with the modules beside it. If `model.build` names a file, the job
+    has its path on the other machines. A model in an installed package is not copied: the package must be installed
+    there, as elastichost is. base_dir: the directory in which modules are found. Raises ModelError."""
     parsed = parse_build_spec(job.model.build, base_dir)
     file = source_file(parsed, base_dir)
     build, sources = job.model.build, list[SourceFile]()
@@ -31,12 +31,13 @@ def files_for_others(job: JobSpec, base_dir: Path) -> tuple[SourceFile, ...]:
 
 
 def _is_own(file: Path) -> bool:
-    """A model of elastichost itself, which every host has: a second copy of a part of it would hide the rest."""
+    """Whether the file belongs to elastichost. It is not copied, because every host has elastichost, and a copy of one
+    part would hide the other parts from imports."""
     return file.resolve().is_relative_to(Path(str(files("elastichost"))).resolve())
 
 
 def _packages(file: Path, base_dir: Path) -> tuple[Path, ...]:
-    """The `__init__.py` of each package that a module lies in."""
+    """The `__init__.py` files of the packages, below `base_dir`, that contain the module."""
     above = (parent / "__init__.py" for parent in file.resolve().parents if parent.is_relative_to(base_dir.resolve()))
     return tuple(path for path in above if path.is_file())
 

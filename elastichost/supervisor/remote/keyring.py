@@ -1,8 +1,7 @@
-"""Keys of a run over several machines: one pair for every incarnation, who has to let whom in, and which PS does
-already.
+"""The keys of a run on several machines: a key pair for every incarnation, and which PS admits it already.
 
-Keys come from `new_keys`; all else follows from the arguments. Every change has a number; a PS that has answered
-`Admitted` with it, or a later one, knows of the change.
+Keys come from `new_keys`; everything else follows from the arguments. Every change of the keys has a number. A PS that
+has answered with this number or a later one (`AdmittedMsg`) knows the change.
 """
 
 from __future__ import annotations
@@ -15,18 +14,20 @@ __all__ = ["Keyring"]
 
 
 class Keyring:
-    """own: the supervisor's; allowed: who may come in at its gate: incarnations on other machines, and nobody else."""
+    """The keys of all incarnations of a run. own: the supervisor's. allowed: the keys that the supervisor's gate
+    admits, which are those of incarnations on other machines."""
 
     def __init__(self) -> None:
         self.own = new_keys()
         self.allowed = AllowList()
-        self._keys: dict[ProcessId, str] = {}  # public ones, of incarnations that may speak
-        self._since: dict[ProcessId, int] = {}
-        self._known: dict[ProcessId, int] = {}  # PS -> what it has answered
+        self._keys: dict[ProcessId, str] = {}  # public keys of incarnations that may connect
+        self._since: dict[ProcessId, int] = {}  # incarnation -> number of the change that added its key
+        self._known: dict[ProcessId, int] = {}  # PS -> the number that it has answered
         self._number = 0
 
     def issue(self, process: ProcessId, *, is_elsewhere: bool) -> KeyPair:
-        """For an incarnation that is about to be started, on another machine or here: it may speak from now on."""
+        """Makes the keys of an incarnation that is about to be started. is_elsewhere: it is on another machine, and the
+        supervisor's gate admits its key from now on."""
         keys = new_keys()
         self._number += 1
         self._keys[process], self._since[process] = keys.public, self._number
@@ -35,7 +36,7 @@ class Keyring:
         return keys
 
     def revoke(self, process: ProcessId) -> bool:
-        """An incarnation that has ended. Whether it had a key."""
+        """Revokes the key of an incarnation that has ended. Returns whether it had one."""
         self._known.pop(process, None)
         self._since.pop(process, None)
         if self._keys.pop(process, None) is None:
@@ -45,19 +46,19 @@ class Keyring:
         return True
 
     def public(self, process: ProcessId) -> str:
-        """ "" for an incarnation without a key."""
+        """The public key of an incarnation; "" if it has none."""
         return self._keys.get(process, "")
 
     def message(self) -> AdmitMsg:
-        """What PS are to be told."""
+        """The list of admitted keys for the PS, with the number of the last change."""
         return AdmitMsg(self._number, tuple(sorted((key, str(process)) for process, key in self._keys.items())))
 
     def admitted(self, server: ProcessId, number: int) -> None:
-        """A PS has answered."""
+        """Records the number that a PS has answered."""
         if server in self._keys:
             self._known[server] = max(number, self._known.get(server, 0))
 
     def is_known_to(self, process: ProcessId, server: ProcessId) -> bool:
-        """Whether this PS lets that incarnation in."""
+        """Whether the PS admits the incarnation `process`."""
         since = self._since.get(process)
         return process == server or (since is not None and self._known.get(server, 0) >= since)

@@ -1,8 +1,8 @@
-"""Whether one machine reaches another at an address, and how fast the link carries bytes one way.
+"""Tests whether one machine reaches another at an address, and measures the speed of the link in one direction.
 
-One end listens at a port for a moment, the other connects. For the speed one end sends for a moment, and the other
-counts what comes. The first quarter of what came is not timed: TCP begins slowly, and what a bucket of tokens had saved
-up is not the link's speed.
+One end listens at a port for some seconds, and the other connects. To measure the speed, one end sends for STREAM_S and
+the other counts the bytes that arrive. The first quarter of the bytes is not timed: TCP begins slowly, and a token
+bucket lets its saved tokens pass faster than the link's own rate.
 """
 
 from __future__ import annotations
@@ -15,13 +15,14 @@ __all__ = ["LEAST_BYTES", "knock", "open_door", "receive_stream", "send_stream",
 
 KNOCK_TIMEOUT_S = 3.0
 STREAM_S = 0.4
-PATIENCE_S = 5.0  # what was sent may lie in buffers for as long
+PATIENCE_S = 5.0  # bytes that were sent may wait in buffers for some seconds
 PIECE = bytes(64 * 1024)
-LEAST_BYTES = 16 * 1024  # with less nothing can be said
+LEAST_BYTES = 16 * 1024  # fewer bytes do not show the speed
 
 
 def open_door(address: str) -> socket.socket:
-    """Listens at any port of this address; close it. Raises OSError when it is none of this machine's."""
+    """A socket that listens at any free port of this address; the caller closes it. Raises OSError when the address
+    does not belong to this machine."""
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     door = socket.socket(family, socket.SOCK_STREAM)
     try:
@@ -34,7 +35,7 @@ def open_door(address: str) -> socket.socket:
 
 
 def knock(address: str, port: int) -> str:
-    """ "" when somebody listens there, or why that is not seen."""
+    """Tries to connect. Returns "", or why it cannot connect."""
     try:
         socket.create_connection((address, port), KNOCK_TIMEOUT_S).close()
     except OSError as error:
@@ -43,7 +44,7 @@ def knock(address: str, port: int) -> str:
 
 
 def send_stream(address: str, port: int, stream_s: float = STREAM_S) -> None:
-    """Sends zeros for so long. Raises OSError."""
+    """Sends zeros for `stream_s` seconds, and waits until the other end has received them. Raises OSError."""
     with socket.create_connection((address, port), PATIENCE_S) as line:
         line.settimeout(PATIENCE_S)
         deadline_s = time.monotonic() + stream_s
@@ -51,11 +52,12 @@ def send_stream(address: str, port: int, stream_s: float = STREAM_S) -> None:
             line.sendall(PIECE)
         line.shutdown(socket.SHUT_WR)
         with contextlib.suppress(OSError):
-            line.recv(1)  # the other end has it all
+            line.recv(1)  # returns when the other end has received everything and closes the connection
 
 
 def receive_stream(door: socket.socket, patience_s: float = PATIENCE_S) -> float:
-    """Bytes a second of the first stream that comes to a door; 0.0: none came in time, or too little of it."""
+    """The speed in bytes per second of the first stream that comes to a listening socket; 0.0 when none comes within
+    `patience_s`, or too few bytes come."""
     door.settimeout(patience_s)
     arrivals: list[tuple[float, int]] = []
     try:
@@ -72,7 +74,8 @@ def receive_stream(door: socket.socket, patience_s: float = PATIENCE_S) -> float
 
 
 def speed_of(arrivals: list[tuple[float, int]]) -> float:
-    """Bytes a second. arrivals: (when, bytes up to then). Pure."""
+    """The speed in bytes per second, without the first quarter of the bytes; 0.0 below LEAST_BYTES. arrivals: (time in
+    seconds, bytes received until then). Pure."""
     if not arrivals or arrivals[-1][1] < LEAST_BYTES:
         return 0.0
     last_s, total = arrivals[-1]

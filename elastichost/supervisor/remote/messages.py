@@ -1,4 +1,5 @@
-"""What the supervisor and the agent of a host say to each other (`remote.framing`). First the supervisor's."""
+"""What the supervisor and the agent of a host send to each other (`remote.framing`): first the messages of the
+supervisor, then those of the agent."""
 
 from __future__ import annotations
 
@@ -55,7 +56,7 @@ __all__ = [
     "WriteFileMsg",
 ]
 
-# Of a file. At 10 Mbit/s a fifth of a second: what else is to be said does not wait longer.
+# Bytes of a file in one message. At 10 Mbit/s a piece takes 0.2 s, which is as long as other messages wait for it.
 PIECE_BYTES = 256 * 1024
 
 
@@ -63,14 +64,16 @@ class _Said(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag=True): 
 
 
 class SourceFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A file that processes of the host need: its name in their run directory, and what is in it."""
+    """A file that processes of the host need. name: its path in the run's directory there; data: its content."""
 
     name: str
     data: bytes
 
 
 class OpenMsg(_Said, frozen=True):
-    """Begin: make the host's directories of this run, and have a fork server import. `host`: its number in the run."""
+    """Make the directories of this run with these files, and start a fork server. Answered by OpenedMsg, and later by
+    LibrariesReadyMsg. host: number of the host in the run. imports, calls: modules that the fork server imports, and
+    functions that it calls, before it forks."""
 
     run_id: str
     host: int
@@ -80,14 +83,14 @@ class OpenMsg(_Said, frozen=True):
 
 
 class MakeArenaMsg(_Said, frozen=True):
-    """Answered by ArenaMadeMsg or ArenaRefusedMsg."""
+    """Make the arena; it replaces an earlier one. Answered by ArenaMadeMsg or ArenaRefusedMsg."""
 
     layout: ArenaLayout
 
 
 class SpawnProcessMsg(_Said, frozen=True):
-    """Answered by ProcessStartedMsg or ProcessRefusedMsg; later comes ProcessEndedMsg. arguments: JSON, secrets among
-    them."""
+    """Start a process. Answered by ProcessStartedMsg, and by ProcessEndedMsg when it ends, or by ProcessRefusedMsg.
+    arguments: JSON, which contains secret keys. cores: () for all. environment: added to that of the fork server."""
 
     process: ProcessId
     entry: str
@@ -97,19 +100,23 @@ class SpawnProcessMsg(_Said, frozen=True):
 
 
 class SignalProcessMsg(_Said, frozen=True):
+    """Send the signal `number` to a process."""
+
     process: ProcessId
     number: int
 
 
 class WordsSetMsg(_Said, frozen=True):
-    """Of the memory board, what the supervisor writes: int32 positions and int64 values, little-endian."""
+    """Set these words of the memory board, which the supervisor writes: int32 positions and int64 values,
+    little-endian."""
 
     positions: bytes
     values: bytes
 
 
 class ReadFileMsg(_Said, frozen=True):
-    """A piece of a file below the run's directory, from this offset on. Answered by FilePieceMsg."""
+    """Read a piece of a file below the run's directory, from this offset on. Answered by FilePieceMsg with the same
+    number."""
 
     number: int
     name: str
@@ -117,7 +124,8 @@ class ReadFileMsg(_Said, frozen=True):
 
 
 class WriteFileMsg(_Said, frozen=True):
-    """A piece of a file for the run's directory; the last one is answered by FileWrittenMsg."""
+    """Write a piece of a file below the run's directory. The last piece, and one that fails, is answered by
+    FileWrittenMsg."""
 
     name: str
     offset: int
@@ -126,49 +134,53 @@ class WriteFileMsg(_Said, frozen=True):
 
 
 class RemoveFileMsg(_Said, frozen=True):
-    """Below the run's directory."""
+    """Remove a file below the run's directory. Not answered."""
 
     name: str
 
 
 class PingMsg(_Said, frozen=True):
+    """Show that the supervisor is alive. Answered by PongMsg with the same number."""
+
     number: int
 
 
 class ListenMsg(_Said, frozen=True):
-    """Be reachable at this address for a moment, at any port. Answered by ListeningMsg."""
+    """Listen at any free port of this address, until the next such order. Answered by ListeningMsg."""
 
     address: str
 
 
 class ProbePortMsg(_Said, frozen=True):
-    """See whether you reach this address. Answered by PortProbedMsg."""
+    """Try to connect to this address. Answered by PortProbedMsg."""
 
     address: str
     port: int
 
 
 class ReceiveStreamMsg(_Said, frozen=True):
-    """Open a door at this address and count what comes in. Answered by ListeningMsg, then by StreamReceivedMsg."""
+    """Listen at this address, and measure the speed of the stream that comes. Answered by ListeningMsg, then by
+    StreamReceivedMsg unless it cannot listen."""
 
     address: str
 
 
 class SendStreamMsg(_Said, frozen=True):
-    """Send to this door for a moment. Answered by StreamSentMsg."""
+    """Send a stream to this address for a moment. Answered by StreamSentMsg."""
 
     address: str
     port: int
 
 
 class StatFilesMsg(_Said, frozen=True):
-    """Absolute paths. Answered by FilesStattedMsg."""
+    """Look up the sizes of the files at these absolute paths. Answered by FilesStattedMsg."""
 
     paths: tuple[str, ...]
 
 
 class KeepCheckpointMsg(_Said, frozen=True):
-    """What has come into `incoming` becomes a checkpoint of this directory. Answered by CheckpointKeptMsg."""
+    """Keep the checkpoint in `incoming` (below the run's directory) in the run directory `directory`, which keeps the
+    newest `count` checkpoints. Answered by CheckpointKeptMsg."""
 
     incoming: str
     directory: str
@@ -176,7 +188,7 @@ class KeepCheckpointMsg(_Said, frozen=True):
 
 
 class EndMsg(_Said, frozen=True):
-    """End all processes, after so long by force, remove what is this run's, and exit."""
+    """End all processes (with SIGKILL after `grace_s`), remove the directories of this run, and exit."""
 
     grace_s: float
 
@@ -185,7 +197,9 @@ class EndMsg(_Said, frozen=True):
 
 
 class WelcomeMsg(_Said, frozen=True):
-    """The first word. `versions`: of packages that matter; `address`, `caller`: where ssh came in, and from, or ""."""
+    """The agent's first message. versions: of Python and the main packages. arena_root: the parent directory of arenas.
+    address, caller: the addresses of this host and of the supervisor's machine in the ssh connection; "" without
+    ssh."""
 
     name: str
     versions: dict[str, str]
@@ -199,7 +213,7 @@ class WelcomeMsg(_Said, frozen=True):
 
 
 class OpenedMsg(_Said, frozen=True):
-    """Directories of this run there."""
+    """The directories of this run are made. pid: of the agent."""
 
     arena: str
     sockets: str
@@ -208,7 +222,7 @@ class OpenedMsg(_Said, frozen=True):
 
 
 class LibrariesReadyMsg(_Said, frozen=True):
-    """The fork server has imported; `error` is "" or a traceback."""
+    """The fork server has imported, as `launch.messages.PreparedMsg` says."""
 
     seconds: float
     threads: int
@@ -216,17 +230,17 @@ class LibrariesReadyMsg(_Said, frozen=True):
 
 
 class ForkServerEndedMsg(_Said, frozen=True):
-    """It was started again."""
+    """The fork server ended unexpectedly, and another one was started."""
 
     reason: str
 
 
 class ArenaMadeMsg(_Said, frozen=True):
-    pass
+    """The arena is made."""
 
 
 class ArenaRefusedMsg(_Said, frozen=True):
-    """`error_type`: a class name of elastichost.errors."""
+    """The arena could not be made. error_type: the name of a class of elastichost.errors."""
 
     error_type: str
     message: str
@@ -234,17 +248,21 @@ class ArenaRefusedMsg(_Said, frozen=True):
 
 
 class ProcessStartedMsg(_Said, frozen=True):
+    """As `launch.events.Started`."""
+
     process: ProcessId
     pid: int
 
 
 class ProcessRefusedMsg(_Said, frozen=True):
+    """As `launch.events.StartFailed`."""
+
     process: ProcessId
     reason: str
 
 
 class ProcessEndedMsg(_Said, frozen=True):
-    """As `events.Exited`."""
+    """As `launch.events.Exited`."""
 
     process: ProcessId
     pid: int
@@ -253,14 +271,15 @@ class ProcessEndedMsg(_Said, frozen=True):
 
 
 class LogTextMsg(_Said, frozen=True):
-    """The end of what a process wrote; comes before its ProcessEndedMsg."""
+    """The end of the log of a process, at most 64 KiB. Sent before its ProcessEndedMsg."""
 
     process: ProcessId
     text: bytes
 
 
 class ProcessUsage(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """As `meter.Usage`. cpu_s: since it began; state: the kernel's letter (`kernel_state`), "" if it has ended."""
+    """As `host.process_meter.Usage`. cpu_s: CPU seconds since the process began. state: the letter of its kernel state
+    (`host.procfs.kernel_state`), "" if it has ended."""
 
     process: ProcessId
     cpu_s: float
@@ -273,14 +292,20 @@ class ProcessUsage(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class MeasuredMsg(_Said, frozen=True):
-    """Once a second. own_private_bytes: of the agent and its fork server; the arena's are 0 while there is none."""
+    """Measurements of the host's processes, once a second. own_private_bytes: private memory of the agent and its fork
+    server."""
 
     processes: tuple[ProcessUsage, ...]
     own_private_bytes: int
 
 
 class WordsChangedMsg(_Said, frozen=True):
-    """Of the arena: int32 positions and int64 values, little-endian, and what its files took when these were read."""
+    """Words of the arena that have changed since the last such message: int32 positions, int64 values, little-endian.
+
+    header: of the bucket headers. board: of the memory board, those that PS write. begun: of the watermarks.
+    used_bytes, index_bytes, free_bytes: of the arena's files, of its index file, and free in their file system,
+    measured after the words were read.
+    """
 
     used_bytes: int
     index_bytes: int
@@ -294,11 +319,13 @@ class WordsChangedMsg(_Said, frozen=True):
 
 
 class PongMsg(_Said, frozen=True):
+    """The answer to a PingMsg."""
+
     number: int
 
 
 class FilePieceMsg(_Said, frozen=True):
-    """`number`: of the ReadFileMsg; `problem`: "" or why there is none."""
+    """A piece of a file. number: of the ReadFileMsg. problem: "", or why it could not be read."""
 
     number: int
     data: bytes
@@ -307,52 +334,52 @@ class FilePieceMsg(_Said, frozen=True):
 
 
 class FileWrittenMsg(_Said, frozen=True):
-    """`problem`: "" or why it could not be."""
+    """A file is written. problem: "", or why it could not be written."""
 
     name: str
     problem: str
 
 
 class ListeningMsg(_Said, frozen=True):
-    """`problem`: "" or why it cannot."""
+    """The agent listens at a port. problem: "", or why it cannot listen; the port is 0 then."""
 
     port: int
     problem: str
 
 
 class PortProbedMsg(_Said, frozen=True):
-    """`problem`: "" or why it is not reached."""
+    """The agent has tried to connect. problem: "", or why it could not."""
 
     problem: str
 
 
 class StreamReceivedMsg(_Said, frozen=True):
-    """0: nothing came."""
+    """The speed of the stream that came; 0: none came, or too little of it."""
 
     bytes_per_s: float
 
 
 class StreamSentMsg(_Said, frozen=True):
-    """`problem`: "" or why it could not."""
+    """A stream was sent. problem: "", or why it could not be sent."""
 
     problem: str
 
 
 class FilesStattedMsg(_Said, frozen=True):
-    """Of the same order; -1: it cannot be read there."""
+    """The sizes of the files of a StatFilesMsg, in the same order; -1: the file cannot be read."""
 
     sizes_bytes: tuple[int, ...]
 
 
 class CheckpointKeptMsg(_Said, frozen=True):
-    """`problem`: "" or why it is not."""
+    """A checkpoint of this size is kept. problem: "", or why it is not kept."""
 
     bytes: int
     problem: str
 
 
 class TroubleMsg(_Said, frozen=True):
-    """The last word: the agent ends because of this."""
+    """The agent's last message: the error because of which it ends."""
 
     error_type: str
     message: str

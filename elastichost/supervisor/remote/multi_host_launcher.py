@@ -1,4 +1,4 @@
-"""One launcher for all hosts of a run: a process is asked for by its host, and what happens comes from everywhere."""
+"""One launcher for all hosts of a run: it passes each request to the launcher of its host and collects all events."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["HostsLauncher"]
 
 
 class HostsLauncher:
-    """`launcher.Launcher`. here: of host 0; there: by the number of their host."""
+    """Implements `launcher.Launcher`. here: the launcher of host 0. there: host number -> launcher."""
 
     def __init__(self, here: LocalLauncher, there: Mapping[int, RemoteLauncher]) -> None:
         self.here, self.there = here, dict(there)
@@ -27,11 +27,12 @@ class HostsLauncher:
 
     @property
     def prepared(self) -> PreparedMsg | None:
-        """Of host 0, where the model is built first."""
+        """The report of the fork server of host 0, which builds the model first."""
         return self.here.prepared
 
     @property
     def server_pid(self) -> int:
+        """The pid of the fork server of host 0."""
         return self.here.server_pid
 
     def spawn(self, request: SpawnRequest) -> None:

@@ -1,4 +1,4 @@
-"""The supervisor's end of an agent: processes of one other host, asked for and seen as if they were here."""
+"""The launcher of another host: the supervisor's end of an agent."""
 
 from __future__ import annotations
 
@@ -27,10 +27,11 @@ from elastichost.supervisor.remote.transfers import Transfers
 __all__ = ["RemoteLauncher"]
 
 PING_EVERY_S = 1.0
-# A turn of the supervisor that took longer counts as this: it stood still itself, and nobody is blamed for that.
+# In the count of seconds without a message a longer turn of the supervisor counts as this: while the supervisor itself
+# was stopped, it could not read messages.
 LONGEST_TURN_S = 1.0
 END_PATIENCE_S = 3.0
-LAST_WORDS_S = 2.0  # of one that never was an agent, while nothing trains yet
+LAST_WORDS_S = 2.0  # how long the end of a process that never sent WelcomeMsg is waited for, to get its whole stderr
 
 
 _Answer = (
@@ -45,7 +46,10 @@ _Answer = (
 
 
 class RemoteLauncher:
-    """Processes of host `number` of a run. timeout_s: silent for longer, it is lost."""
+    """Starts the agent of host `number` of a run, and processes there. Implements `launcher.Launcher`. Raises OSError.
+
+    timeout_s: the host is lost when its agent has sent nothing for longer. control_path: see `agent_command`.
+    """
 
     def __init__(self, number: int, host: HostSection, timeout_s: float, control_path: Path | None = None) -> None:
         self.number, self.host = number, host
@@ -53,13 +57,13 @@ class RemoteLauncher:
         self._process = AgentProcess(host, control_path)
         self._pipe: Pipe[said.AgentWord] = Pipe(*self._process.streams, said.AgentWord, greets=False)
         self._logs: dict[ProcessId, Path] = {}
-        self._live: dict[ProcessId, int | None] = {}  # None: asked for
+        self._live: dict[ProcessId, int | None] = {}  # process -> its pid there; None: requested, not started yet
         self._pending: deque[LaunchEvent] = deque()
         self._silent_s = 0.0
         self._looked_s = self._pinged_s = time.monotonic()
         self._pings = 0
         self._is_over = False
-        self.lost = ""  # why, once it is
+        self.lost = ""  # why the host is lost; "" while it is not
         self.prepared: PreparedMsg | None = None
         self.welcome: said.WelcomeMsg | None = None
         self.welcomed_s = 0.0  # since 1970, by this machine's clock
@@ -72,12 +76,12 @@ class RemoteLauncher:
 
     @property
     def silent_s(self) -> float:
-        """Since its last word; 0 for one that is lost."""
+        """Seconds since the agent's last message; 0 for a lost host."""
         return 0.0 if self.lost else self._silent_s
 
     @property
     def pid(self) -> int:
-        """Of the process at this end: of ssh, of the relay of Ray, or of the agent itself."""
+        """The pid of the process on this machine: ssh, the relay of Ray, or the agent itself."""
         return self._process.pid
 
     # --- asking ---------------------------------------------------------------------------------------------
@@ -85,40 +89,42 @@ class RemoteLauncher:
     def open(
         self, run_id: str, files: tuple[said.SourceFile, ...], imports: tuple[str, ...], calls: tuple[str, ...]
     ) -> None:
+        """Sends OpenMsg. Does not wait; the answer is in `opened`, and later in `prepared`."""
         self._say(said.OpenMsg(run_id, self.number, files, imports, calls))
 
     def make_arena(self, layout: ArenaLayout, timeout_s: float) -> None:
-        """Returns when it is made. Raises ArenaFullError, ArenaError, PreflightError."""
+        """Makes the arena there, and waits for it. Raises ArenaFullError, ArenaError, PreflightError."""
         answer = self._answer_to(said.MakeArenaMsg(layout), timeout_s, "to make the arena")
         if isinstance(answer, said.ArenaRefusedMsg):
             kind = ArenaFullError if answer.error_type == "ArenaFullError" else ArenaError
             raise kind(f"host {self.host.shown}: {answer.message}", hint=answer.hint)
 
     def ask_arena(self, layout: ArenaLayout) -> None:
-        """As `make_arena`, without waiting: `arena_answer` will say."""
+        """As `make_arena`, without waiting: the answer is in `arena_answer`."""
         self._answers.clear()
         self._say(said.MakeArenaMsg(layout))
 
     @property
     def arena_answer(self) -> said.ArenaMadeMsg | said.ArenaRefusedMsg | None:
-        """To `ask_arena`; None: not yet."""
+        """The answer to `ask_arena`; None: it has not come yet."""
         last = self._answers[-1] if self._answers else None
         return last if isinstance(last, said.ArenaMadeMsg | said.ArenaRefusedMsg) else None
 
     def reached_at(self, address: str, timeout_s: float) -> str:
-        """Whether this machine reaches that one at its own `address`: "", or why not. Raises PreflightError."""
+        """Whether this machine reaches the host at the host's `address`: "", or why not. Raises PreflightError."""
         answer = self._answer_to(said.ListenMsg(address), timeout_s, "to listen")
         assert isinstance(answer, said.ListeningMsg)
         return answer.problem or knock(address, answer.port)
 
     def reaches(self, address: str, port: int, timeout_s: float) -> str:
-        """Whether that machine reaches this address: "", or why not. Raises PreflightError."""
-        answer = self._answer_to(said.ProbePortMsg(address, port), timeout_s, "to knock")
+        """Whether the host reaches this address: "", or why not. Raises PreflightError."""
+        answer = self._answer_to(said.ProbePortMsg(address, port), timeout_s, "to connect back")
         assert isinstance(answer, said.PortProbedMsg)
         return answer.problem
 
     def speed_to(self, address: str, timeout_s: float) -> float:
-        """Bytes a second that go there, to its own `address`; 0.0: it cannot be said. Raises PreflightError."""
+        """The speed from this machine to the host's `address`, in bytes per second; 0.0 when it cannot be measured.
+        Raises PreflightError."""
         door = self._answer_to(said.ReceiveStreamMsg(address), timeout_s, "to listen")
         if not isinstance(door, said.ListeningMsg) or door.problem:
             return 0.0
@@ -126,12 +132,12 @@ class RemoteLauncher:
             send_stream(address, door.port)
         except OSError:
             return 0.0
-        self.wait(lambda: isinstance(self._answers[-1], said.StreamReceivedMsg), timeout_s, "to count what came")
+        self.wait(lambda: isinstance(self._answers[-1], said.StreamReceivedMsg), timeout_s, "to measure the link")
         answer = self._answers[-1]
         return answer.bytes_per_s if isinstance(answer, said.StreamReceivedMsg) else 0.0
 
     def speed_from(self, address: str, timeout_s: float) -> float:
-        """Bytes a second that come from there to this address of this machine, as `speed_to`."""
+        """The speed from the host to this machine's `address`, in bytes per second; 0.0 when it cannot be measured."""
         self._answers.clear()
         try:
             door = open_door(address)
@@ -143,31 +149,32 @@ class RemoteLauncher:
             return receive_stream(door, timeout_s)
 
     def sizes_of(self, paths: tuple[str, ...], timeout_s: float) -> tuple[int, ...]:
-        """Bytes of files there, -1 for those that cannot be read. Raises PreflightError."""
+        """The sizes of files there in bytes, -1 for those that cannot be read. Raises PreflightError."""
         self.ask_files(paths)
-        self.wait(lambda: self.files_answer is not None, timeout_s, "to look at files")
+        self.wait(lambda: self.files_answer is not None, timeout_s, "to look up the data files")
         return self.files_answer or ()
 
     def ask_files(self, paths: tuple[str, ...]) -> None:
-        """As `sizes_of`, without waiting: `files_answer` will say."""
+        """As `sizes_of`, without waiting: the answer is in `files_answer`."""
         self._answers.clear()
         self._say(said.StatFilesMsg(paths))
 
     @property
     def files_answer(self) -> tuple[int, ...] | None:
-        """To `ask_files`; None: not yet."""
+        """The answer to `ask_files`; None: it has not come yet."""
         last = self._answers[-1] if self._answers else None
         return last.sizes_bytes if isinstance(last, said.FilesStattedMsg) else None
 
     def _answer_to(self, order: said.AgentOrder, timeout_s: float, for_what: str) -> _Answer:
-        """One question at a time. Raises PreflightError."""
+        """Sends an order and waits for its answer. Only one order with such an answer may be open at a time. Raises
+        PreflightError."""
         self._answers.clear()
         self._say(order)
         self.wait(lambda: bool(self._answers), timeout_s, for_what)
         return self._answers[-1]
 
     def spawn(self, request: SpawnRequest) -> None:
-        """`launcher.Launcher.spawn`."""
+        """Implements `launcher.Launcher.spawn`."""
         process = request.process
         if self.lost:
             self._pending.append(StartFailed(process, f"host {self.host.shown} is lost: {self.lost}"))
@@ -180,18 +187,20 @@ class RemoteLauncher:
         )
 
     def kill(self, process: ProcessId, number: int = signal.SIGKILL) -> None:
+        """Implements `launcher.Launcher.kill`."""
         if process in self._live:
             self._say(said.SignalProcessMsg(process, number))
 
     def keep_checkpoint(self, incoming: str, directory: str, count: int) -> None:
-        """What was sent into `incoming` becomes a checkpoint there; `on_kept` is told."""
+        """Makes the agent keep the checkpoint that was sent into `incoming`. `on_kept` is called with the answer."""
         self._say(said.KeepCheckpointMsg(incoming, directory, count))
 
     def set_words(self, positions: bytes, values: bytes) -> None:
-        """Of the memory board, what the supervisor has written."""
+        """Sends words of the memory board that the supervisor has written, as in WordsSetMsg."""
         self._say(said.WordsSetMsg(positions, values))
 
     def processes(self) -> dict[ProcessId, int]:
+        """Implements `launcher.Launcher.processes`."""
         return {process: pid for process, pid in self._live.items() if pid is not None}
 
     def _say(self, order: said.AgentOrder) -> None:
@@ -205,10 +214,11 @@ class RemoteLauncher:
     # --- seeing ---------------------------------------------------------------------------------------------
 
     def descriptors(self) -> tuple[int, ...]:
+        """The descriptors to wait on; none for a lost host."""
         return () if self.lost or self._is_over else (self._pipe.reading,)
 
     def events(self) -> list[LaunchEvent]:
-        """What has happened since the last call; never waits."""
+        """What has happened since the last call. Waits only when an agent fails to start, up to LAST_WORDS_S."""
         if not self.lost and not self._is_over:
             self._listen()
         happened = list(self._pending)
@@ -236,7 +246,7 @@ class RemoteLauncher:
             self._lose(error.message)
             return
         if self.welcome is not None and self._silent_s > self._timeout_s:
-            self._lose(f"it has been silent for {self._silent_s:.0f} s")
+            self._lose(f"its agent has sent nothing for {self._silent_s:.0f} s")
 
     def _hear(self, word: said.AgentWord) -> None:
         match word:
@@ -296,14 +306,15 @@ class RemoteLauncher:
                 file.write(text)
 
     def _lose(self, reason: str) -> None:
-        """Whatever ran there counts as ended: nobody can speak to it any more, and its incarnations are fenced."""
+        """Declares the host lost. All its processes count as ended: the supervisor cannot reach them any more, and
+        fences their incarnations."""
         if self.lost:
             return
         words = self._process.last_words(LAST_WORDS_S if self.welcome is None else 0.0)
         noise = self._pipe.noise.decode(errors="replace").strip() if self.welcome is None else ""
         said_there = "\n".join(part for part in (noise, words) if part)
         self.lost = f"{reason}: {said_there}" if said_there else reason
-        self._process.hang_up()  # should it be there again one day, it is to end
+        self._process.hang_up()  # an agent that was only cut off ends when it can be reached again
         self._pending.append(AgentLost(self.number, self.host.shown, self.lost))
         for process, pid in self._live.items():
             if pid is None:
@@ -316,18 +327,19 @@ class RemoteLauncher:
     # --- waiting --------------------------------------------------------------------------------------------
 
     def wait_turn(self, timeout_s: float) -> None:
-        """Listens for so long at most; events that come meanwhile are kept."""
+        """Reads messages, and waits up to `timeout_s` for one. Their events are kept for `events`."""
         if not self.lost:
             wait_readable(self.descriptors(), timeout_s)
             self._listen()
 
     def wait(self, is_there: Callable[[], bool], timeout_s: float, for_what: str) -> None:
-        """Listens until then; events that come meanwhile are kept. Raises PreflightError."""
+        """Reads messages until `is_there` holds. Their events are kept for `events`. for_what: for the error message,
+        which ends with it. Raises PreflightError after `timeout_s`, or when the host is lost."""
         deadline_s = time.monotonic() + timeout_s
         while not is_there():
             if self.lost:
                 raise PreflightError(
-                    f"host {self.host.shown}: {self.lost}", hint="`elastichost doctor` checks the same hosts"
+                    f"host {self.host.shown}: {self.lost}", hint="check the hosts with `elastichost doctor`"
                 )
             left_s = deadline_s - time.monotonic()
             if left_s <= 0:
@@ -336,7 +348,7 @@ class RemoteLauncher:
             self._listen()
 
     def end_children(self, grace_s: float = 0.0) -> None:
-        """`launcher.Launcher.end_children`."""
+        """Implements `launcher.Launcher.end_children`."""
         for number, wait_s in ((signal.SIGTERM, grace_s), (signal.SIGKILL, END_PATIENCE_S)):
             for process in list(self._live):
                 self.kill(process, number)
@@ -344,19 +356,19 @@ class RemoteLauncher:
                 self.wait(lambda: not self._live, wait_s, "to end its processes")
 
     def hang_up(self) -> None:
-        """Leaves the agent to itself: it ends, and all that is there with it."""
+        """Closes the connection. So the agent ends, and removes all that it made."""
         if not self._is_over:
             self._is_over = True
             self._process.close()
 
     def close(self, grace_s: float = 2.0) -> None:
-        """Ends the agent, and with it all that is there."""
+        """Ends the agent with EndMsg. It ends its processes and removes all that it made."""
         if self._is_over:
             return
         with contextlib.suppress(ElastichostError):
             self._say(said.EndMsg(grace_s))
         deadline_s = time.monotonic() + grace_s + END_PATIENCE_S
-        while not self.lost and (left_s := deadline_s - time.monotonic()) > 0:  # its last words: logs
+        while not self.lost and (left_s := deadline_s - time.monotonic()) > 0:  # its last messages are logs
             wait_readable(self.descriptors(), min(left_s, PING_EVERY_S))
             self._listen()
         self.hang_up()

@@ -1,4 +1,4 @@
-"""Files that come from another host, and go there: a few pieces under way at a time."""
+"""Copies files from another host and to it, in pieces, of which only a few are under way at a time."""
 
 from __future__ import annotations
 
@@ -13,13 +13,14 @@ from elastichost.supervisor.remote import messages as said
 
 __all__ = ["TransferEnd", "Transfers"]
 
-UNDER_WAY = 4
+UNDER_WAY = 4  # pieces of one file that are requested and have not come
 Say = Callable[[said.AgentOrder], None]
 
 
 @dataclass(frozen=True, slots=True)
 class TransferEnd:
-    """problem: "" or why it failed. is_out_of_space: for want of space on this machine's disk."""
+    """The result of a transfer. problem: "", or why it failed. is_out_of_space: it failed because the disk of this
+    machine is full."""
 
     problem: str = ""
     is_out_of_space: bool = False
@@ -30,19 +31,21 @@ Done = Callable[[TransferEnd], None]
 
 @dataclass(slots=True)
 class _Fetch:
-    """A file that comes: what was asked for, what has come."""
+    """A file that comes from the host."""
 
     name: str
     target: Path
     done: Done
     descriptor: int
-    asked: int = 0  # bytes
-    come: int = 0
-    waiting: int = 0  # pieces under way
+    asked: int = 0  # bytes that were requested
+    come: int = 0  # bytes that have come
+    waiting: int = 0  # pieces that were requested and have not come
 
 
 @dataclass(slots=True)
 class _Sending:
+    """A file that goes to the host."""
+
     name: str
     source: Path
     done: Done
@@ -52,16 +55,20 @@ class _Sending:
 
 @dataclass(slots=True)
 class Transfers:
-    """With one host. `turn` goes on with what is sent."""
+    """The transfers of one host. `turn` continues those to the host; those from it continue as pieces come.
+
+    say: sends an order to the agent.
+    """
 
     say: Say
     _fetches: dict[int, _Fetch] = field(default_factory=dict)
     _sending: deque[_Sending] = field(default_factory=deque)
-    _sent: dict[str, Done] = field(default_factory=dict)  # whole, and not answered yet
+    _sent: dict[str, Done] = field(default_factory=dict)  # files that were sent whole and are not confirmed yet
     _numbers: int = 0
 
     def fetch(self, name: str, target: Path, done: Done) -> None:
-        """A file of the run's directory there becomes `target`, on disk (fsync), and is removed there."""
+        """Copies a file of the run's directory there to `target`, with fsync, and removes it there. done: called with
+        the result."""
         try:
             descriptor = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
         except OSError as error:
@@ -79,10 +86,10 @@ class Transfers:
             fetch.waiting += 1
 
     def came(self, piece: said.FilePieceMsg) -> None:
-        """Pieces come in the order they were asked for."""
+        """Takes a piece. Pieces come in the order in which they were requested."""
         fetch = self._fetches.get(piece.number)
         if fetch is None:
-            return  # asked for beyond the end, or it failed meanwhile
+            return  # a piece beyond the end of the file, or of a transfer that has failed meanwhile
         fetch.waiting -= 1
         if piece.problem:
             self._end(piece.number, TransferEnd(piece.problem))
@@ -97,15 +104,15 @@ class Transfers:
             self._end(piece.number, TransferEnd(problem, is_out_of_space(error)))
             return
         if piece.is_last:
-            self._end(piece.number, TransferEnd())  # first: the host may turn out to be lost while it is spoken to
+            self._end(piece.number, TransferEnd())  # first, because the next call may find that the host is lost
             self.say(said.RemoveFileMsg(fetch.name))
         else:
             self._ask(piece.number)
 
     def remove(self, name: str) -> None:
-        """A file of the run's directory there, whether it is wanted still or not."""
+        """Removes a file of the run's directory there. A transfer of it fails."""
         for number in [number for number, fetch in self._fetches.items() if fetch.name == name]:
-            self._end(number, TransferEnd("it is not wanted any more"))
+            self._end(number, TransferEnd(f"the transfer of {name} was called off"))
         self.say(said.RemoveFileMsg(name))
 
     def _end(self, number: int, end: TransferEnd) -> None:
@@ -114,14 +121,14 @@ class Transfers:
         fetch.done(end)
 
     def send(self, name: str, source: Path, done: Done) -> None:
-        """A file of this machine becomes one of the run's directory there."""
+        """Copies a file of this machine to `name` in the run's directory there. done: called with the result."""
         try:
             self._sending.append(_Sending(name, source, done, source.stat().st_size))
         except OSError as error:
             done(TransferEnd(f"cannot read {source}: {error.strerror}"))
 
     def turn(self, has_room: Callable[[], bool]) -> None:
-        """has_room: what was said has gone out."""
+        """Sends further pieces while `has_room` holds, that is, while no bytes wait to be written."""
         while self._sending and has_room():
             one = self._sending[0]
             try:
@@ -140,14 +147,15 @@ class Transfers:
                 self._sent[one.name] = one.done
 
     def written(self, word: said.FileWrittenMsg) -> None:
+        """Takes the confirmation of a file that was sent."""
         done = self._sent.pop(word.name, None)
         if done is not None:
             done(TransferEnd(word.problem))
 
     def lost(self, reason: str) -> None:
-        """The host is."""
+        """The host is lost: all transfers fail with this reason."""
         end = TransferEnd(reason)
-        while self._fetches:  # whoever is told may end others
+        while self._fetches:  # `done` of one transfer may end others
             self._end(next(iter(self._fetches)), end)
         pending = [*(one.done for one in self._sending), *self._sent.values()]
         self._sending.clear()

@@ -20,7 +20,7 @@ seen = st.builds(
     has_answered=st.booleans(),
     is_prepared=st.booleans(),
     has_arena=st.booleans(),
-    trouble=st.sampled_from(["", "", "", "its output has ended"]),
+    trouble=st.sampled_from(["", "", "", "the other end has closed the connection"]),
     waited_s=st.floats(0, 2 * JOIN_TIMEOUT_S),
 )
 
@@ -44,7 +44,7 @@ def test_called_greeted_opened_joined() -> None:
 def test_one_that_is_late_is_refused_and_told_how_far_it_came() -> None:
     state, reason = next_state(JoinState.GREETED, HostObservation(has_answered=True, waited_s=JOIN_TIMEOUT_S + 1))
     assert state == JoinState.REFUSED
-    assert reason == f"it took more than {JOIN_TIMEOUT_S:g} s, and is only greeted"
+    assert reason == f"the machine has not joined within {JOIN_TIMEOUT_S:g} s; it is only greeted"
 
 
 @settings(deadline=None)

@@ -60,11 +60,11 @@ def test_ps_listen_where_ssh_came_in_unless_the_file_says_otherwise() -> None:
 @pytest.mark.parametrize(
     ("said", "helps"),
     [
-        ("Host key verification failed.", "ssh anna@big once"),
-        ("anna@big: Permission denied (publickey).", "ssh-copy-id anna@big"),
-        ("ssh: Could not resolve hostname big", "is the name right"),
-        ("/usr/bin/python3: No module named 'elastichost'", "install elastichost there"),
-        ("it hums", "`ssh anna@big` has to work without a question"),
+        ("Host key verification failed.", "run `ssh anna@big` once"),
+        ("anna@big: Permission denied (publickey).", "run `ssh-copy-id anna@big`"),
+        ("ssh: Could not resolve hostname big", "check the name: `ssh anna@big` must work"),
+        ("/usr/bin/python3: No module named 'elastichost'", "install elastichost on the host"),
+        ("it hums", "make sure that `ssh anna@big` works without a prompt"),
     ],
 )
 def test_what_ssh_says_comes_with_what_helps(said: str, helps: str) -> None:

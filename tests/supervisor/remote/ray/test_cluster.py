@@ -92,8 +92,8 @@ def test_a_host_on_ray_is_described_whole() -> None:
 @pytest.mark.parametrize(
     ("said", "helps"),
     [
-        ("not all of its 4 CPUs are free: Ray has given them to others", "end who has them"),
-        ("/usr/bin/python3: No module named 'elastichost'", f"install elastichost there, for {sys.executable}"),
+        ("not all of its 4 CPUs are free: Ray has given them to others", "end the job that uses them"),
+        ("/usr/bin/python3: No module named 'elastichost'", f"install elastichost on the node, for {sys.executable}"),
         ("/opt/python: No such file or directory", f"same path on all nodes: {sys.executable}"),
         ("it hums", "`ray status`"),
     ],
