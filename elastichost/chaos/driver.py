@@ -161,7 +161,7 @@ class _Soak:
         self.open: list[OpenFault] = []
         self.never: list[str] = []
 
-    # --- the course -----------------------------------------------------------------------------------------
+    # --- the schedule ---------------------------------------------------------------------------------------
 
     def begin(self) -> None:
         """Waits until the job trains with all processes of its plan. Raises JobFailedError when this takes longer than

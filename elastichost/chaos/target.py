@@ -159,7 +159,7 @@ class RunUnderChaos:
         """No process is stopped by a fault."""
         return not self._stopped
 
-    # --- faults --------------------------------------------------------------------------------------------
+    # --- faults ---------------------------------------------------------------------------------------------
 
     def hit(self, pid: int, number: signal.Signals) -> bool:
         return signal_marked(pid, self.mark, number)
