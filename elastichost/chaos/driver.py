@@ -63,7 +63,7 @@ Say = Callable[[float, str], None]
 class ChaosOrder:
     """The settings of a chaos run. spec: the resolved job; settings: the `--set` options of the run; every_s: mean time
     between faults; kinds: names of the faults to inject, () for all; messages: rates of message faults; has_twins:
-    check promise D; machines: a hosts file whose hosts are all on this machine."""
+    check promise D; machines: a hosts file that names only hosts on this machine."""
 
     job: Path
     spec: JobSpec

@@ -41,7 +41,7 @@ class RunUnderChaos:
     of it behind. The kernel kills the supervisor when this process ends, and the run ends with its supervisor.
 
     settings: the `--set` options; environment: additional variables of the run; is_sync: the job is in sync mode;
-    hosts: number of arenas; machines: a hosts file whose hosts are all on this machine. The part "faults" implements
+    hosts: number of arenas; machines: a hosts file that names only hosts on this machine. The part "faults" implements
     `faults.process_faults.Target`.
 
     mark: value of a variable in the environment of all processes of the run, which identifies them; scene, applied:
@@ -128,7 +128,7 @@ class RunUnderChaos:
         return time.monotonic()
 
     def look(self) -> None:
-        """Reads the new lines of the journal and the new batches, and continues processes whose stop is over."""
+        """Reads the new lines of the journal and the new batches, and continues stopped processes when it is time."""
         generation = self.scene.generation
         for line in self._journal.poll():
             self.scene.take(line)

@@ -23,7 +23,7 @@ def scenario_of(job: JobSpec) -> Scenario:
     """The true costs of an emulated job, in real seconds: they include `emulate.slowdown`.
 
     Half of `emulate.server_s` and `emulate.bytes` belongs to pulls, the other half to pushes. Raises ConfigError for an
-    unknown scenario, and for one whose processes share a host.
+    unknown scenario, and for one in which processes share a host.
     """
     emulate, train = job.emulate, job.train
     found = _named(emulate.scenario) if emulate.scenario else _of_numbers(job)

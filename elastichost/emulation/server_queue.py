@@ -27,7 +27,7 @@ class ServerQueue(Generic[Request]):
     _served: list[tuple[float, int, Price, Request]] = field(default_factory=list)  # a heap by end of service
     _in_free_s: float = 0.0
     _out_free_s: float = 0.0
-    _begun_s: float = 0.0  # core-seconds of all requests whose service has begun
+    _begun_s: float = 0.0  # core-seconds of all requests that were begun
     _number: int = 0
 
     def admit(self, price: Price, request: Request) -> None:

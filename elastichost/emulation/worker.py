@@ -75,9 +75,9 @@ class EmulatedWorker(LeaseWorker[EmulatedCommit, EmulatedBatch]):
         self._timeline = WorkerTimeline(time.monotonic())
         self._pull: tuple[EmulatedBatch, Call] | None = None  # of the next batch
         self._pushes: deque[_Pushing] = deque()
-        self._begun = 0  # number of batches whose computing has begun
+        self._begun = 0  # number of batches that were begun
         self._pushed_s: deque[float] = deque(maxlen=4)  # when the last pushes were done
-        self._ending: list[Lease] = []  # leases whose batches are all taken, but not all committed
+        self._ending: list[Lease] = []  # leases with all batches taken, but not all committed
         self._committed: dict[int, int] = {}  # lease -> position up to which its batches are committed
         self._moved_bytes = 0
         self._read_s = 0.0
@@ -212,7 +212,7 @@ class EmulatedWorker(LeaseWorker[EmulatedCommit, EmulatedBatch]):
         return ended_s if ended_s - began_s > AT_ONCE_S else 0.0
 
     def _commit_pushed(self) -> None:
-        """Commits the batches whose pushes are done, in order, and takes the acknowledgements of commits."""
+        """Commits, in order, the batches that are pushed, and takes the acknowledgements of commits."""
         strategy = self._strategy
         assert strategy is not None
         while self._pushes and self._pushes[0].call.is_done:

@@ -133,7 +133,7 @@ class FaultProxy:
             poller.register(router, zmq.POLLIN)
 
     def _close_door(self, door: _Door, poller: zmq.Poller) -> None:
-        """Closes the sockets of a door whose real socket is gone."""
+        """Closes the sockets of a door after its real socket was removed."""
         for socket in (door.router, *(peer.dealer for peer in door.peers.values())):
             poller.unregister(socket)
             socket.close()
