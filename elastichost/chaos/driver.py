@@ -1,4 +1,5 @@
-"""The loop of a chaos run: starts the job, follows the plan of faults, measures recoveries, stops it, checks all."""
+"""The main loop of a chaos run: starts the job, injects the planned faults, measures the recoveries, stops the run and
+checks the promises."""
 
 from __future__ import annotations
 
@@ -45,12 +46,14 @@ from elastichost.wire.sockets import VIA_VARIABLE
 __all__ = ["ChaosOrder", "ChaosReport", "run_chaos"]
 
 START_LIMIT_S = 180.0
-RECOVERY_LIMIT_S = 60.0  # what is open for longer has not recovered
-WARM_S = 2.0  # training has begun: readers, allocators and caches come to their speed
-GONE_LIMIT_S = 5.0
+RECOVERY_LIMIT_S = 60.0  # a fault that is open for longer counts as not recovered
+WARM_S = 2.0  # from the first sample to the first fault: readers, allocators and caches become fast
+GONE_LIMIT_S = 5.0  # of promise O
 GARBAGE_WATCH_S = 2.0
+# While the fork server or the supervisor is replaced, no process can be started.
 WITHOUT_START = {fault.name for fault in FAULTS if isinstance(fault, KillForkServer | ReplaceSupervisor)}
-# Of the median recovery; the aim is 1 s on a machine that does nothing else. Importing torch has no bound.
+# Bounds of the median recovery. The aim is 1 s on a machine that does nothing else. The fork server and the supervisor
+# have no bound, because their successors import torch.
 BOUNDS_S = dict.fromkeys(("worker", "server", "pair"), 3.0)
 
 Say = Callable[[float, str], None]
@@ -58,8 +61,9 @@ Say = Callable[[float, str], None]
 
 @dataclass(frozen=True, slots=True)
 class ChaosOrder:
-    """What is to be done. settings: `--set` of the run; kinds: names of faults, () for all; machines: a file of other
-    machines, which are this one."""
+    """The settings of a chaos run. spec: the resolved job; settings: the `--set` options of the run; every_s: mean time
+    between faults; kinds: names of the faults to inject, () for all; messages: rates of message faults; has_twins:
+    check promise D; machines: a hosts file that names only hosts on this machine."""
 
     job: Path
     spec: JobSpec
@@ -76,7 +80,9 @@ class ChaosOrder:
 
 @dataclass(slots=True)
 class ChaosReport:
-    """What came of it. `recovered`: every fault that was recovered from; `struck`: how often each."""
+    """The result of a chaos run. struck: name of a fault -> how often it was injected; kills: number of processes
+    killed on purpose; recovered: the faults from which the run recovered; trained: samples in the ledger of the newest
+    checkpoint; messages: (message type, action) -> count; failure: the error that ended the run, or ""."""
 
     verdicts: tuple[Verdict, ...] = ()
     struck: Counter[str] = field(default_factory=Counter)
@@ -90,11 +96,11 @@ class ChaosReport:
     @property
     def violations(self) -> tuple[str, ...]:
         found = [f"{v.promise}: {line}" for v in self.verdicts for line in v.violations]
-        return (*([f"the run: {self.failure}"] if self.failure else []), *found)
+        return (*([f"the run failed: {self.failure}"] if self.failure else []), *found)
 
     def times_s(self, kind: str) -> list[float]:
-        """Recoveries of one kind, where the fork server and the supervisor were there meanwhile: without them nobody
-        can be started."""
+        """The recovery times of one kind, in seconds. Superseded recoveries are left out, and those during which the
+        fork server or the supervisor was replaced."""
         return [
             one.seconds
             for struck, one in self.recovered
@@ -103,9 +109,11 @@ class ChaosReport:
 
 
 def run_chaos(order: ChaosOrder, say: Say) -> ChaosReport:
-    """Runs the job under faults. `say` is told (seconds since training began, what happened) for each fault.
+    """Runs the job under faults and checks the promises. say: called with (seconds since training began, text) for each
+    fault and each recovery.
 
-    Raises JobFailedError when the run never began to train."""
+    Raises ElastichostError, usually a JobFailedError, when the run never began to train. A later error is in the
+    report."""
     report = ChaosReport()
     environment = {AUDIT_VARIABLE: "1", **({VIA_VARIABLE: "1"} if order.messages is not None else {})}
     hang_timeout_s = order.spec.supervision.hang_timeout_s
@@ -124,7 +132,9 @@ def run_chaos(order: ChaosOrder, say: Say) -> ChaosReport:
             sent, garbage = soak.garbage()
             run.end(signal.SIGINT)
             if run.exit_code != 75:
-                raise JobFailedError(f"SIGINT ended the run with {run.exit_code}:\n{run.log}")
+                raise JobFailedError(
+                    f"after SIGINT the run ended with exit code {run.exit_code} instead of 75:\n{run.log}"
+                )
         except ElastichostError as error:
             if not run.applied.first_s and not report.struck:
                 raise
@@ -137,7 +147,8 @@ def run_chaos(order: ChaosOrder, say: Say) -> ChaosReport:
 
 
 class _Soak:
-    """The time between the first sample and the last."""
+    """The part of a chaos run that injects faults. open: faults from which the run has not recovered yet; never:
+    violations of promise T."""
 
     def __init__(self, order: ChaosOrder, run: RunUnderChaos, report: ChaosReport, say: Say) -> None:
         self._order, self._run, self._report, self._say = order, run, report, say
@@ -150,21 +161,23 @@ class _Soak:
         self.open: list[OpenFault] = []
         self.never: list[str] = []
 
-    # --- the course -----------------------------------------------------------------------------------------
+    # --- the schedule ---------------------------------------------------------------------------------------
 
     def begin(self) -> None:
-        """Waits until the job trains. Raises JobFailedError when it does not come to that."""
+        """Waits until the job trains with all processes of its plan. Raises JobFailedError when this takes longer than
+        START_LIMIT_S, or when the run ends."""
         deadline_s = self._run.now_s() + START_LIMIT_S
         while not (self._run.applied.first_s and self._run.scene.is_whole):
             self._turn()
             if self._run.now_s() > deadline_s:
-                raise JobFailedError(f"the run does not train after {START_LIMIT_S:g} s:\n{self._run.log}")
+                raise JobFailedError(f"the run did not begin to train within {START_LIMIT_S:g} s:\n{self._run.log}")
         self._wait(WARM_S)
         self._began_s = self._run.now_s()
 
     def run_plan(self) -> None:
-        """Every stretch and every fault of the plan, then the recovery from the last one."""
-        chosen = bool(self._order.kinds)  # who names faults wants to see each of them
+        """Injects every planned fault, and waits for the end of the last stretch and for the recovery from all faults.
+        Raises JobFailedError when the run ends."""
+        chosen = bool(self._order.kinds)  # faults that the user chose are drawn equally often
         weights = {name: 1.0 if chosen else fault.weight for name, fault in self._faults.items()}
         planned = plan_faults(self._order.seed, self._stretches, self._order.every_s, weights)
         for one in planned:
@@ -177,7 +190,8 @@ class _Soak:
             self._measure()
 
     def garbage(self) -> tuple[int, list[str]]:
-        """Sends garbage to the sockets of the run, which must go on training. Returns (pieces sent, violations)."""
+        """Sends garbage to the sockets of the run and checks that training goes on. Returns the number of pieces sent,
+        and the violations."""
         run, scene = self._run, self._run.scene
         before, incarnations = run.applied.samples, _incarnations_of(run)
         sent = send_garbage(socket_directory(scene.run_ids[-1]), scene.run_ids[-1], self._order.seed)
@@ -186,7 +200,7 @@ class _Soak:
             f"{one} ended after garbage was sent to the sockets" for one in sorted(incarnations - _incarnations_of(run))
         ]
         if run.applied.samples <= before:
-            problems.append("nothing was trained any more after garbage was sent to the sockets")
+            problems.append(f"no sample was trained for {GARBAGE_WATCH_S:g} s after garbage was sent to the sockets")
         return sent, problems
 
     def close(self) -> None:
@@ -203,10 +217,10 @@ class _Soak:
         self._run.look()
         self._stand_between()
         if self._proxy is not None and self._proxy.failure is not None:
-            raise JobFailedError(f"the proxy between the processes has failed: {self._proxy.failure}")
+            raise JobFailedError(f"the fault proxy between the processes failed: {self._proxy.failure}")
         self._look_at_open()
         if self._run.exit_code is not None:
-            raise JobFailedError(f"the run ended by itself with {self._run.exit_code}:\n{self._run.log}")
+            raise JobFailedError(f"the run ended by itself with exit code {self._run.exit_code}:\n{self._run.log}")
         self._run.wait_a_little()
 
     def _wait(self, seconds: float) -> None:
@@ -215,7 +229,8 @@ class _Soak:
             self._turn()
 
     def _stand_between(self) -> None:
-        """Each supervisor of the run has a socket directory of its own, and a proxy of its own between."""
+        """Starts a proxy for the newest supervisor if message faults are wanted and it has none yet. Each supervisor
+        has its own socket directory."""
         ids = self._run.scene.run_ids
         if self._order.messages is None or not ids or ids[-1] in self._proxied:
             return
@@ -235,7 +250,7 @@ class _Soak:
         at_s = self._elapsed_s()
         struck = fault.strike(self._run, planned.draw)
         if struck is None:
-            self._say(at_s, f"{fault.name}: nobody to hit now")
+            self._say(at_s, f"{fault.name}: not injected, because it has no target now")
             return
         for other in self.open:
             other.met.append(fault.name)
@@ -267,7 +282,7 @@ def _incarnations_of(run: RunUnderChaos) -> set[str]:
 
 
 def _wait_gone(run: RunUnderChaos) -> Leftovers:
-    """Looks for what is left until there is nothing, or the time is over."""
+    """Waits until nothing of the run is left, for at most GONE_LIMIT_S. Returns what is left then."""
     began_s = time.monotonic()
     while True:
         after_s = time.monotonic() - began_s
@@ -280,7 +295,7 @@ def _wait_gone(run: RunUnderChaos) -> Leftovers:
 
 
 def _listening(directories: Sequence[str]) -> tuple[str, ...]:
-    """Unix sockets bound below these directories."""
+    """Paths of the Unix sockets that are bound in these directories."""
     lines = Path("/proc/net/unix").read_text(encoding="utf-8", errors="replace").splitlines()
     return tuple(line.split()[-1] for line in lines[1:] if any(one in line for one in directories))
 
@@ -303,10 +318,10 @@ def _judge(
     except ElastichostError as error:
         report.failure = report.failure or error.message
         facts = None
-    why = "the run's files cannot be read"
+    why = "the files of the run cannot be read"
     bits, twin_hand_overs = _judge_twins(order, say)
     hand_overs = None
-    if facts is not None and order.machines is None:  # what PS of other machines wrote is not kept whole
+    if facts is not None and order.machines is None:  # audit lines of PS on other hosts may be missing
         hand_overs = check_hand_overs(read_audit(order.run_dir), facts.access)
     if hand_overs is None or hand_overs.holds is None:
         hand_overs = twin_hand_overs
@@ -317,21 +332,23 @@ def _judge(
         hand_overs,
         bits,
         check_applied(facts) if facts is not None else Verdict.none("A", why),
-        check_leftovers(leftovers) if leftovers is not None else Verdict.none("O", "the run had to be ended by force"),
+        check_leftovers(leftovers)
+        if leftovers is not None
+        else Verdict.none("O", "the run did not end and was killed"),
         check_recovery(times_s, BOUNDS_S, [*soak.never, *never, *missed]),
         check_refusals(refusals, garbage, sent),
     )
 
 
 def _judge_twins(order: ChaosOrder, say: Say) -> tuple[Verdict, Verdict]:
-    """D and B of a small run of the job in sync mode."""
+    """The verdicts on D and B from a small part of the job in sync mode."""
     if not order.has_twins:
-        why = "no twins were wanted"
-        return Verdict.none("D", why), Verdict.none("B", f"workers change rows in place; {why}")
+        why = "twins are off (--no-twins)"
+        return Verdict.none("D", why), Verdict.none("B", f"the run has no hand-over that can be compared; {why}")
     try:
         bits, hand_overs = run_twins(order.job, order.settings, order.seed, lambda text: say(order.duration_s, text))
     except ConfigError as error:
-        why = f"the job cannot be in sync mode: {'; '.join(error.problems) or error.message}"
+        why = f"the job cannot be trained in sync mode: {'; '.join(error.problems) or error.message}"
         return Verdict.none("D", why), Verdict.none("B", why)
     except ElastichostError as error:
         return Verdict.of("D", "the twins could not be compared", [error.message]), Verdict.none("B", "see D")

@@ -1,4 +1,4 @@
-"""What a run left in its files, as facts for the checkers. Reading only; nothing is judged here."""
+"""Reads the facts that the checks of promises need from the files of a run that has ended. It checks nothing itself."""
 
 from __future__ import annotations
 
@@ -26,10 +26,11 @@ __all__ = ["RunFacts", "read_facts"]
 
 @dataclass(frozen=True, slots=True)
 class RunFacts:
-    """Two independent records of the samples, and what the last checkpoint says.
+    """Two independent records of the samples (the journal and the log of applied batches), and the newest checkpoint.
 
-    applied: committed batches, dtype APPLIED_RECORD, those of the surviving lineage. record: of the newest checkpoint;
-    None: there is none.
+    access: of the last plan. events: the journal. applied: the committed batches that the newest checkpoint contains,
+    dtype APPLIED_RECORD; all of them without a checkpoint. record: the record of the newest checkpoint; None: there is
+    none.
     """
 
     settings: LedgerSettings
@@ -40,12 +41,12 @@ class RunFacts:
 
     @property
     def torn(self) -> Counter[ProcessId]:
-        """Torn batches of each incarnation of a worker that left any, and died alone or with a PS."""
+        """Worker incarnation that died without its supervisor -> number of its torn batches, if it left any."""
         return self._torn(with_supervisor=False)
 
     @property
     def torn_with_supervisor(self) -> Counter[ProcessId]:
-        """Of those that died with their supervisor."""
+        """Worker incarnation that died with its supervisor -> number of its torn batches, if it left any."""
         return self._torn(with_supervisor=True)
 
     def _torn(self, *, with_supervisor: bool) -> Counter[ProcessId]:
@@ -57,19 +58,22 @@ class RunFacts:
 
     @property
     def lost(self) -> int:
+        """How often the run lost a process."""
         return sum(isinstance(event, ProcessLost) for event in self.events)
 
 
 def read_facts(run_dir: Path, job: JobSpec) -> RunFacts:
-    """job: the resolved one. Raises CheckpointError when there are checkpoints and all are bad, DataError when the data
-    cannot be described."""
+    """Reads the facts of the run in `run_dir`. job: the resolved job.
+
+    Raises CheckpointError when the run never began to train, or when it has checkpoints and all are bad; DataError when
+    the data cannot be described."""
     units = tuple(unit.samples for unit in open_reader(job, "train").describe().units)
     settings = LedgerSettings(
         units=units, epochs=job.train.epochs, batch_size=job.train.batch_size, order=job.data.order, seed=job.job.seed
     )
     identity = read_identity(run_dir)
     if identity is None:
-        raise CheckpointError(f"{run_dir} has no {RUN_FILE}: nothing was trained")
+        raise CheckpointError(f"{run_dir} has no {RUN_FILE}: the run ended before it trained")
     source = checkpoint_source(run_dir, identity, job)
     found = latest(source.places[0], run_id=source.run_id)
     record = read_record(found.manifest) if found is not None else None
@@ -78,7 +82,7 @@ def read_facts(run_dir: Path, job: JobSpec) -> RunFacts:
     applied = read_applied(run_dir)
     if record is not None:
         applied = applied[: record.dense_version]
-    applied = applied[applied["incarnation"] > 0]  # the place before the first version is blank
+    applied = applied[applied["incarnation"] > 0]  # element 0 is the header
     if not access:
-        raise CheckpointError(f"{run_dir} never had a plan: nothing was trained")
+        raise CheckpointError(f"the journal of {run_dir} has no plan: the run ended before it trained")
     return RunFacts(settings, access[-1], events, applied, record)

@@ -1,4 +1,5 @@
-"""Promise B: the hashes that PS wrote of buckets they let go and took over, paired and compared. The check is pure."""
+"""The check of promise B: compares the hashes that PS wrote when they released and adopted buckets. The check is
+pure."""
 
 from __future__ import annotations
 
@@ -16,7 +17,8 @@ MAX_LINE_BYTES = 1 << 20
 
 
 def read_audit(run_dir: Path) -> Iterator[AuditLine]:
-    """Of every PS incarnation of the run; a line that a kill cut short is left out."""
+    """The audit lines of every PS incarnation of the run. An incomplete last line, which a kill can leave, is
+    skipped."""
     decoder = msgspec.json.Decoder(AuditLine)
     word = AUDIT_WORD.encode()
     for path in sorted((run_dir / "logs").glob("server-*.log")):
@@ -27,8 +29,9 @@ def read_audit(run_dir: Path) -> Iterator[AuditLine]:
 
 
 def check_hand_overs(lines: Iterable[AuditLine], access: str) -> Verdict:
-    """What was adopted next after a bucket was let go must be bitwise what was let go. A bucket whose owner was killed
-    was not let go: what its successor then takes over is compared with nothing."""
+    """The verdict on promise B: when a bucket is adopted after it was released, both hashes must be equal. A bucket of
+    a PS that was killed was not released, so its next adoption is not compared. Not applicable unless `access` is
+    "served"."""
     ordered = sorted(lines, key=lambda line: (line.epoch, line.event == "adopted"))
     released: dict[tuple[int, int, int], AuditLine] = {}
     compared, problems = 0, []
@@ -45,7 +48,7 @@ def check_hand_overs(lines: Iterable[AuditLine], access: str) -> Verdict:
                 if before.blocks.get(block) != line.blocks.get(block)
             ]
     if access != "served":
-        return Verdict.none("B", f"{access} access: workers go on writing to rows while their bucket changes hands")
+        return Verdict.none("B", f"{access} access: workers change rows during a hand-over")
     if not compared:
-        return Verdict.none("B", "buckets changed hands only by deaths: no hand-over to compare")
-    return Verdict.of("B", f"{compared} buckets handed over, compared by hash", problems)
+        return Verdict.none("B", "no bucket was released and then adopted, so there is no hand-over to compare")
+    return Verdict.of("B", f"compared the hashes of {compared} buckets before and after a hand-over", problems)

@@ -1,7 +1,7 @@
-"""The promises of a run, checked from facts that its files give. Pure.
+"""Checks of the promises L, A, O and T (`verdicts.PROMISES`) from facts that the files of a run give. Pure.
 
-L from two records that do not know of each other: the leases of the supervisor's journal, and the committed batches of
-the dense owner's log; and both against the ledger of the last checkpoint.
+Promise L is checked with two records that different processes write: the leases in the supervisor's journal, and the
+committed batches in the dense owner's log. Both are compared with the ledger of the newest checkpoint.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ __all__ = [
     "percentile",
 ]
 
-# Batches of an incarnation that died with its supervisor: what it had released, and the one it computed.
+# Limit of torn batches of a worker that died with its supervisor: WINDOW pushed batches, and the one being computed.
 MAX_TORN = WINDOW + 1
 
 
@@ -38,7 +38,7 @@ MAX_TORN = WINDOW + 1
 
 
 def check_samples(facts: RunFacts) -> Verdict:
-    """Promise L. Not applicable without a checkpoint: there is no ledger to compare with."""
+    """The verdict on promise L. Not applicable without a checkpoint, because there is no ledger to compare with."""
     if facts.record is None:
         return Verdict.none("L", "the run left no checkpoint")
     state, applied = facts.record.ledger, facts.applied
@@ -58,7 +58,7 @@ def check_samples(facts: RunFacts) -> Verdict:
 
 
 def _overlaps(applied: npt.NDArray[np.void]) -> list[str]:
-    """Positions that were committed twice in an epoch."""
+    """Violations: positions that were committed twice in an epoch."""
     ordered = applied[np.lexsort((applied["start"], applied["unit"], applied["epoch"]))]
     same = (ordered["epoch"][1:] == ordered["epoch"][:-1]) & (ordered["unit"][1:] == ordered["unit"][:-1])
     twice = np.flatnonzero(same & (ordered["start"][1:] < ordered["stop"][:-1]))
@@ -71,8 +71,8 @@ def _overlaps(applied: npt.NDArray[np.void]) -> list[str]:
 
 
 def _outside_leases(applied: npt.NDArray[np.void], events: Sequence[AnyEvent]) -> list[str]:
-    """Batches that no lease of the journal allowed to that incarnation. A lease number may come again after a
-    resume."""
+    """Violations: batches that no lease in the journal allowed to that incarnation. Several leases can have the same
+    number, because a resume can repeat numbers."""
     known: dict[tuple[int, int, int], list[LeaseGranted]] = {}
     for event in events:
         if isinstance(event, LeaseGranted):
@@ -86,20 +86,21 @@ def _outside_leases(applied: npt.NDArray[np.void], events: Sequence[AnyEvent]) -
         if not any((c.epoch, c.unit) == (epoch, unit) and c.start <= start and stop <= c.stop for c in candidates):
             problems.append(
                 f"worker {worker}.{incarnation} committed positions {start} to {stop} of unit {unit}, epoch {epoch}, "
-                f"under lease {number}, which the journal does not have so"
+                f"under lease {number}, but the journal grants this worker no lease {number} of these positions"
             )
     return problems
 
 
 def _leased_twice(events: Sequence[AnyEvent]) -> list[str]:
-    """Ranges that were leased while another incarnation still held them: neither settled nor drained. What a holder has
-    trained of its lease is not leased again in its epoch, so two leases may only meet over what came back."""
+    """Violations: leases of positions that another lease still held. A lease counts as held until its process ends and
+    its leases are settled: positions that were trained are not leased again in the same epoch, so a later lease can
+    overlap only with positions that were returned."""
     held: dict[tuple[int, int], list[LeaseGranted]] = {}
     problems = []
     for event in events:
         match event:
             case RunStarted() | RolledBack():
-                held.clear()  # it begins from the ledger of a checkpoint, or of the arena: no worker holds anything
+                held.clear()  # training starts from a ledger in which no lease is held
             case LeasesSettled(process=process):
                 for key, leases in held.items():
                     held[key] = [one for one in leases if one.process != process]
@@ -107,7 +108,7 @@ def _leased_twice(events: Sequence[AnyEvent]) -> list[str]:
                 others = held.setdefault((new.epoch, new.unit), [])
                 problems += [
                     f"lease {new.lease} gives positions {new.start} to {new.stop} of unit {new.unit}, epoch "
-                    f"{new.epoch}, which lease {one.lease} of {one.process} still held"
+                    f"{new.epoch}, some of which lease {one.lease} of {one.process} still held"
                     for one in others
                     if new.start < one.stop and one.start < new.stop
                 ]
@@ -116,7 +117,7 @@ def _leased_twice(events: Sequence[AnyEvent]) -> list[str]:
 
 
 def accounted_positions(settings: LedgerSettings, state: LedgerState) -> dict[tuple[int, int], int]:
-    """(epoch, unit) -> how many of its positions the ledger has accounted for; for whole epochs all of them."""
+    """(epoch, unit) -> number of positions that the ledger has accounted for: all of a unit in complete epochs."""
     found = {(epoch, unit): n for epoch in range(state.epoch) for unit, n in enumerate(settings.units) if n}
     for unit in epoch_order(settings, state.epoch)[: state.next_unit]:
         found[state.epoch, unit] = settings.units[unit]
@@ -126,8 +127,8 @@ def accounted_positions(settings: LedgerSettings, state: LedgerState) -> dict[tu
 
 
 def _gaps(settings: LedgerSettings, state: LedgerState, applied: npt.NDArray[np.void]) -> list[str]:
-    """Per epoch and unit: what the ledger counts as done must be in the log, in quarantine, or skipped; and nothing
-    that it calls pending may be in the log."""
+    """Violations of this rule: a position that the ledger accounts for is in the log of applied batches, quarantined or
+    skipped, and a position that is pending in the ledger is not in the log."""
     expected = accounted_positions(settings, state)
     covered: Counter[tuple[int, int]] = Counter()
     samples = (applied["stop"] - applied["start"]).astype(np.int64)
@@ -144,14 +145,14 @@ def _gaps(settings: LedgerSettings, state: LedgerState, applied: npt.NDArray[np.
         if covered[key] > expected.get(key, 0)
     ]
     missing = {key: count - covered[key] for key, count in expected.items() if count > covered[key]}
-    # rows skipped at the end of a lease, or in batches that were not committed, are in no record of a batch
+    # samples skipped at the end of a lease, or in batches that were not committed, are in no record of a batch
     allowed = state.skipped - int(samples.sum() - applied["samples"].astype(np.int64).sum())
     if sum(missing.values()) != allowed:
         key = next(iter(sorted(missing)), None)
         where = f", first in epoch {key[0]}, unit {key[1]}" if key is not None else ""
         problems.append(
             f"{sum(missing.values())} positions that the ledger accounts for were never committed{where}; "
-            f"{allowed} are skipped rows"
+            f"expected are {allowed}, the skipped samples that no batch records"
         )
     return [*problems, *_pending_committed(state, applied)]
 
@@ -165,7 +166,7 @@ def _pending_committed(state: LedgerState, applied: npt.NDArray[np.void]) -> lis
         if len(meets):
             problems.append(
                 f"epoch {state.epoch}, unit {span.unit}: positions {span.start} to {span.stop} are pending in the "
-                f"ledger, and {len(meets)} batches of them are committed"
+                f"ledger, but {len(meets)} batches with some of them are committed"
             )
     return problems
 
@@ -174,8 +175,9 @@ def _pending_committed(state: LedgerState, applied: npt.NDArray[np.void]) -> lis
 
 
 def check_applied(facts: RunFacts) -> Verdict:
-    """Promise A: the dense vector's own count equals log and ledger; torn batches at most one a lost worker incarnation
-    (those released as well when the supervisor died with it), with served access none."""
+    """The verdict on promise A: the dense vector, the log of applied batches and the ledger count the same number of
+    samples; and a lost worker incarnation left at most one torn batch (at most MAX_TORN if its supervisor died with
+    it), with served access none."""
     if facts.record is None:
         return Verdict.none("A", "the run left no checkpoint")
     problems = []
@@ -185,15 +187,17 @@ def check_applied(facts: RunFacts) -> Verdict:
             f"samples: {counted} in the dense vector, {logged} in the log, {facts.record.ledger.trained} in the ledger"
         )
     torn, with_supervisor = facts.torn, facts.torn_with_supervisor
-    problems += [f"{incarnation} left {n} torn batches" for incarnation, n in sorted(torn.items()) if n > 1]
+    problems += [f"{incarnation} left {n} torn batches (limit 1)" for incarnation, n in sorted(torn.items()) if n > 1]
     problems += [
-        f"{incarnation} left {n} torn batches" for incarnation, n in sorted(with_supervisor.items()) if n > MAX_TORN
+        f"{incarnation} left {n} torn batches (limit {MAX_TORN})"
+        for incarnation, n in sorted(with_supervisor.items())
+        if n > MAX_TORN
     ]
     torn = torn + with_supervisor
     if torn and facts.access == "served":
         problems.append(f"served access left torn batches: {', '.join(map(str, sorted(torn)))}")
-    kind = "none allowed" if facts.access == "served" else "at most one a killed worker"
-    figures = f"{counted} samples in the dense vector; {torn.total()} torn batches ({facts.access}: {kind})"
+    kind = "none allowed" if facts.access == "served" else "at most one per killed worker"
+    figures = f"{counted} samples in the dense vector; {torn.total()} torn batches ({facts.access} access: {kind})"
     return Verdict.of("A", figures, problems)
 
 
@@ -202,7 +206,8 @@ def check_applied(facts: RunFacts) -> Verdict:
 
 @dataclass(frozen=True, slots=True)
 class Leftovers:
-    """What was there when the time for going was over. `after_s`: when it was looked at, or all was gone."""
+    """What the run left: pids of processes, paths of directories and sockets. after_s: seconds from the end of the run
+    until this was determined."""
 
     processes: tuple[str, ...]
     directories: tuple[str, ...]
@@ -211,7 +216,7 @@ class Leftovers:
 
 
 def check_leftovers(left: Leftovers) -> Verdict:
-    """Promise O."""
+    """The verdict on promise O."""
     kinds = (("process", left.processes), ("directory", left.directories), ("socket", left.sockets))
     problems = [f"{kind} {what} is left" for kind, found in kinds for what in found]
     return Verdict.of(
@@ -223,9 +228,9 @@ def check_leftovers(left: Leftovers) -> Verdict:
 
 
 def percentile(values: Sequence[float], percent: float) -> float:
-    """The smallest value that at least so many of all do not exceed. Raises ValueError when there are none."""
+    """The smallest value that at least `percent` % of the values do not exceed. Raises ValueError without values."""
     if not values:
-        raise ValueError("no values, hence no percentile")
+        raise ValueError("no values to take a percentile of")
     ordered = sorted(values)
     return ordered[max(0, math.ceil(len(ordered) * percent / 100) - 1)]
 
@@ -233,8 +238,8 @@ def percentile(values: Sequence[float], percent: float) -> float:
 def check_recovery(
     times_s: Mapping[str, Sequence[float]], bounds_s: Mapping[str, float], problems: Sequence[str]
 ) -> Verdict:
-    """Promise T. times_s: by kind; bounds_s: of the medians, for the kinds that have one. problems: what was seen to be
-    wrong already."""
+    """The verdict on promise T. times_s: kind -> recovery times in seconds; bounds_s: kind -> bound of the median, for
+    the kinds that have one; problems: violations that were found during the run."""
     found, words = list(problems), []
     for kind, values in times_s.items():
         if values:
@@ -242,7 +247,7 @@ def check_recovery(
             words.append(f"{kind} {middle:.2f} s (p99 {percentile(values, 99):.2f}, n {len(values)})")
             bound_s = bounds_s.get(kind)
             if bound_s is not None and middle > bound_s:
-                found.append(f"the median recovery of a {kind} took {middle:.2f} s, allowed are {bound_s:g} s")
+                found.append(f"the median recovery of a {kind} took {middle:.2f} s (limit {bound_s:g} s)")
     if not words and not found:
-        return Verdict.none("T", "nothing was killed")
-    return Verdict.of("T", f"median {', '.join(words)}" if words else "nothing recovered", found)
+        return Verdict.none("T", "no recovery was measured")
+    return Verdict.of("T", f"median {', '.join(words)}" if words else "no recovery was measured", found)

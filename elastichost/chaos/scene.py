@@ -1,4 +1,4 @@
-"""What is known of a run from outside: its processes, folded from the events of its journal. Pure."""
+"""The state of a run and its processes as seen from outside, folded from the events of its journal. Pure."""
 
 from __future__ import annotations
 
@@ -27,7 +27,8 @@ __all__ = ["Incarnation", "Scene"]
 
 @dataclass(slots=True)
 class Incarnation:
-    """One incarnation of a process; times are of the monotonic clock, None: not yet."""
+    """One incarnation of a process. Times are seconds of the monotonic clock; None: not yet. is_lost: it ended
+    unrequested, or could not be started."""
 
     process: ProcessId
     pid: int
@@ -38,31 +39,34 @@ class Incarnation:
 
     @property
     def is_there(self) -> bool:
+        """It has not ended."""
         return self.ended_s is None
 
     @property
     def works(self) -> bool:
+        """It became ready and has not ended."""
         return self.ready_s is not None and self.is_there
 
 
 @dataclass(slots=True)
 class Scene:
-    """`generation` counts the supervisors of the run, from 1; incarnations of an earlier one are gone."""
+    """The state of a run. generation: number of supervisors that the run has had; the incarnations of an earlier
+    supervisor are forgotten. run_ids: the run id of each supervisor."""
 
     generation: int = 0
     run_ids: list[str] = field(default_factory=list)
     arena: str = ""
-    wanted: frozenset[str] = frozenset()  # names of the processes of the newest plan
+    wanted: frozenset[str] = frozenset()  # names of the processes in the newest plan
     access: str = ""
-    checkpoints: int = 0
-    state: str = ""  # how the run ended; "" while it goes on
-    fork_server_ready_s: float | None = None
+    checkpoints: int = 0  # written so far, by all supervisors
+    state: str = ""  # how the run ended; "" before its end
+    fork_server_ready_s: float | None = None  # None: the fork server is not ready
     fork_servers_lost: int = 0
-    lost_hosts: list[str] = field(default_factory=list)  # their names, in the order they were lost
+    lost_hosts: list[str] = field(default_factory=list)  # their names, in the order of the losses
     _incarnations: dict[str, list[Incarnation]] = field(default_factory=dict)
 
     def take(self, line: JournalLine) -> None:
-        """Folds in the next line."""
+        """Folds in the next line of the journal."""
         match line.event:
             case RunStarted(run_id=run_id):
                 self.generation += 1
@@ -95,17 +99,19 @@ class Scene:
                     incarnation.ended_s, incarnation.is_lost = line.monotonic_s, True
 
     def incarnation(self, process: ProcessId) -> Incarnation | None:
+        """The record of this incarnation; None: the present supervisor did not start it."""
         return next(
             (incarnation for incarnation in self._incarnations.get(process.name, ()) if incarnation.process == process),
             None,
         )
 
     def newest(self, name: str) -> Incarnation | None:
+        """The newest incarnation of the process with this name; None: there is none."""
         incarnations = self._incarnations.get(name)
         return incarnations[-1] if incarnations else None
 
     def working(self, role: str) -> tuple[Incarnation, ...]:
-        """The newest incarnations of a role that are ready and have not ended, by index."""
+        """The newest incarnations of a role that work, sorted by index. role: "worker" or "server"."""
         newest = (
             incarnations[-1] for name, incarnations in sorted(self._incarnations.items()) if name.startswith(f"{role}-")
         )
@@ -118,7 +124,7 @@ class Scene:
 
     @property
     def pids(self) -> frozenset[int]:
-        """Of everyone that the present supervisor has started."""
+        """Pids of all processes that the present supervisor has started."""
         return frozenset(
             incarnation.pid for incarnations in self._incarnations.values() for incarnation in incarnations
         )
@@ -128,11 +134,11 @@ class Scene:
         return incarnation.process.name in self.wanted
 
     def count(self, role: str) -> int:
-        """How many of that role the newest plan has."""
+        """The number of processes of this role in the newest plan."""
         return sum(name.startswith(f"{role}-") for name in self.wanted)
 
     @property
     def is_whole(self) -> bool:
-        """Every process of the plan works, and no other does."""
+        """Exactly the processes of the plan work, and there is a worker among them."""
         working = {incarnation.process.name for role in ("worker", "server") for incarnation in self.working(role)}
         return self.count("worker") > 0 and working == self.wanted

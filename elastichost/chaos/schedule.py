@@ -1,6 +1,6 @@
-"""What happens when: calm and faulty stretches of time, and the faults drawn for the faulty ones. Pure.
+"""The schedule of a chaos run: calm and faulty stretches of time, and the faults of the faulty ones. Pure.
 
-The same seed, times and kinds give the same plan on every machine. Times are seconds since training began.
+The same seed, times and kinds give the same schedule on every machine. Times are seconds since training began.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ MOST_FAULTS = 100_000
 
 
 class Stretch(NamedTuple):
-    """A part of the time; in a calm one nothing is done to the run, so that its own speed is known."""
+    """A part of the time. In a calm stretch no fault is injected, so that the undisturbed speed can be measured."""
 
     start_s: float
     stop_s: float
@@ -28,7 +28,8 @@ class Stretch(NamedTuple):
 
 
 class Planned(NamedTuple):
-    """`kind` names a fault, `draw` decides on whom among those there are then: 0 <= draw < 2**64."""
+    """A planned fault. kind: its name; draw: a random number, 0 <= draw < 2**64, that selects the target among the
+    processes that work at that time."""
 
     at_s: float
     kind: str
@@ -36,7 +37,7 @@ class Planned(NamedTuple):
 
 
 def unit_draw(seed: int, *counters: int) -> float:
-    """A number in [0, 1), a function of its arguments."""
+    """A pseudo-random number in [0, 1): a function of its arguments."""
     value = mix64(seed)
     for counter in counters:
         value = mix64(value ^ mix64(counter + 1))
@@ -44,11 +45,12 @@ def unit_draw(seed: int, *counters: int) -> float:
 
 
 def plan_stretches(duration_s: float) -> tuple[Stretch, ...]:
-    """Cycles of a calm fifth and a faulty rest: a machine that drifts drifts for both.
+    """Cycles of a calm stretch (a fifth of the cycle) and a faulty one. With several cycles, a change of the machine's
+    speed during the run affects both kinds of stretches.
 
-    Raises ValueError for no time."""
+    Raises ValueError when `duration_s` is not above 0."""
     if duration_s <= 0:
-        raise ValueError(f"a plan of {duration_s} s")
+        raise ValueError(f"duration_s={duration_s} must be above 0")
     cycles = max(1, min(MOST_CYCLES, int(duration_s / LEAST_CYCLE_S)))
     length_s = duration_s / cycles
     found: list[Stretch] = []
@@ -62,12 +64,14 @@ def plan_stretches(duration_s: float) -> tuple[Stretch, ...]:
 def plan_faults(
     seed: int, stretches: Sequence[Stretch], every_s: float, weights: Mapping[str, float]
 ) -> tuple[Planned, ...]:
-    """Faults of the faulty stretches in order of time; gaps are exponential with mean `every_s`.
+    """The faults of the faulty stretches, sorted by time. The gaps between faults are exponentially distributed with
+    mean `every_s`.
 
-    weights: how often each kind is drawn, relative to the others. Raises ValueError when there is nothing to draw.
+    weights: name of a fault -> how often it is drawn, relative to the others. Raises ValueError when no weight is above
+    0, or `every_s` is not.
     """
     if every_s <= 0 or not any(weight > 0 for weight in weights.values()):
-        raise ValueError("faults need a positive mean gap and a kind to draw")
+        raise ValueError("faults need a mean gap above 0 and at least one kind with a weight above 0")
     kinds = sorted(kind for kind, weight in weights.items() if weight > 0)
     found: list[Planned] = []
     for part, stretch in enumerate(stretches):

@@ -1,4 +1,4 @@
-"""Reading the two records of a run while they grow: the supervisor's journal, and the log of applied batches."""
+"""Readers of the two records of a run while they grow: the supervisor's journal, and the log of applied batches."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ __all__ = ["AppliedTail", "JournalTail"]
 
 
 class JournalTail:
-    """Complete lines of journal.jsonl, each given once, and of the leases beside it: those of one `poll` in the order
-    of their times. A supervisor that takes over a journal cuts an unfinished last line off; what was given stays."""
+    """Gives each complete line of journal.jsonl and of leases.jsonl beside it once. A supervisor that continues a
+    journal cuts off an incomplete last line, which was not given."""
 
     def __init__(self, path: Path) -> None:
         self._path, self._offset = path, 0
@@ -28,6 +28,7 @@ class JournalTail:
         self._leased_s = float("-inf")
 
     def poll(self) -> list[JournalLine]:
+        """The new lines, sorted by time."""
         found = [*self._poll_journal(), *self._poll_leases()]
         return sorted(found, key=lambda line: line.monotonic_s)
 
@@ -35,7 +36,7 @@ class JournalTail:
         try:
             with self._leases.open("rb") as file:
                 number = os.fstat(file.fileno()).st_ino
-                if number != self._leases_file:  # its first lines were folded: what was given is skipped
+                if number != self._leases_file:  # its older lines were folded: skips the lines that were given
                     self._leases_file, self._leases_offset = number, 0
                 file.seek(self._leases_offset)
                 content = file.read()
@@ -65,8 +66,11 @@ class JournalTail:
 
 
 class AppliedTail:
-    """Committed batches as they come. `poll` notes the moment at which each incarnation's first batch was seen.
-    `samples` is of the surviving lineage: what a resumed run has forgotten is forgotten here."""
+    """Counts the committed batches while they come. Batches that a resumed run has lost are subtracted.
+
+    records: one more than the number of the last record; samples: samples of all batches; first_s, last_s:
+    (index, incarnation) of a worker -> when its first and its last batch were seen; newest_s: when any batch was last
+    seen. Times are seconds of the monotonic clock."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -77,6 +81,7 @@ class AppliedTail:
         self.newest_s = 0.0
 
     def poll(self, now_s: float | None = None) -> None:
+        """Counts the new batches. now_s: the time at which they count as seen; None: now."""
         header, records = self._look()
         if records < self.records or header.first > max(1, self.records):
             self.reread()
@@ -87,13 +92,14 @@ class AppliedTail:
         self.records = records
         self.samples += int(new["samples"].sum())
         for pair in set(zip(new["worker"].tolist(), new["incarnation"].tolist(), strict=True)):
-            if pair[1]:  # the place before the first version is blank
+            if pair[1]:  # element 0 is the header, which has incarnation 0
                 self.first_s.setdefault(pair, now_s)
                 self.last_s[pair] = now_s
                 self.newest_s = now_s
 
     def reread(self) -> None:
-        """Counts the file anew: a resumed run has cut it. Incarnations are told apart from those of the run before."""
+        """Counts the whole file again, because a resumed run has cut it, and forgets first_s and last_s, which
+        are of the previous supervisor's workers."""
         self.records = self._look()[1]
         self.samples = int(self._read(0, self.records)["samples"].sum()) if self.records else 0
         if self._path.exists() and (fold := read_applied_content(self._path.parent).fold) is not None:
@@ -102,7 +108,7 @@ class AppliedTail:
         self.last_s.clear()
 
     def _look(self) -> tuple[AppliedHeader, int]:
-        """Where records are, and the number after the last one."""
+        """The header of the file, and one more than the number of its last record."""
         try:
             with self._path.open("rb") as file:
                 header = AppliedHeader.of(file.read(APPLIED_RECORD.itemsize))

@@ -1,4 +1,4 @@
-"""The run that faults are done to: a real `elastichost run` in a process of its own, and its resumptions."""
+"""The run that faults are injected into: a real `elastichost run` in its own process, and its resumptions."""
 
 from __future__ import annotations
 
@@ -30,18 +30,22 @@ __all__ = ["RunUnderChaos"]
 FORK_SERVER = b"elastichost.supervisor.launch.fork_server"
 AGENT = AGENT_MODULE.encode()
 END_LIMIT_S = 120.0
-GUARDIAN_LIMIT_S = 15.0  # the fork server ends the processes and removes what a killed supervisor leaves
+GUARDIAN_LIMIT_S = 15.0  # in this time the fork server ends all processes of a dead supervisor, and removes its files
 POLL_S = 0.004
-JOIN_AGAIN_S = 0.5
+JOIN_AGAIN_S = 0.5  # from the refusal of a join to the next attempt
 LOG_BYTES = 8192
 
 
 class RunUnderChaos:
-    """One run directory and whatever works in it. Use as a context manager: nothing of the run is left after it.
+    """A run and all its processes. Use as a context manager: it starts the run, and leaves no process or shared memory
+    of it behind. The kernel kills the supervisor when this process ends, and the run ends with its supervisor.
 
-    environment: more variables for the run; is_sync, hosts: the job's mode and number of arenas; machines: a file of
-    other machines, all of which are this one. The supervisor dies with this process, and the run with its supervisor.
-    """
+    settings: the `--set` options; environment: additional variables of the run; is_sync: the job is in sync mode;
+    hosts: number of arenas; machines: a hosts file that names only hosts on this machine. The part "faults" implements
+    `faults.process_faults.Target`.
+
+    mark: value of a variable in the environment of all processes of the run, which identifies them; scene, applied:
+    the state of the run, updated by `look`; exit_code: of the supervisor, None while it runs."""
 
     def __init__(
         self,
@@ -62,14 +66,14 @@ class RunUnderChaos:
         self._job, self._settings = job, tuple(settings)
         self._machines = machines
         self._machines_file = load_hosts(machines) if machines is not None else HostsFile(hosts=())
-        # what is trained under faults is no lesson for other runs
+        # the history of jobs must not contain speeds under faults
         self._environment = {**os.environ, "ELASTICHOST_HISTORY": "off", **environment, MARK: self.mark}
         self._journal = JournalTail(run_dir / "journal.jsonl")
-        self._stopped: list[tuple[float, int]] = []  # until when, pid
+        self._stopped: list[tuple[float, int]] = []  # (when it continues, pid)
         self._clients: list[CommandClient] = []
         self._must_reread = False
-        self._killed_when = (0, 0)  # supervisors and lost machines, when one was killed last
-        self._log = tempfile.TemporaryFile()  # noqa: SIM115 - as long as the run
+        self._killed_when = (0, 0)  # (supervisors so far, hosts lost so far) when an agent was last killed
+        self._log = tempfile.TemporaryFile()  # noqa: SIM115 - open as long as the run
         self._process: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> RunUnderChaos:
@@ -94,9 +98,9 @@ class RunUnderChaos:
         self._log.close()
 
     def directories(self) -> tuple[Path, ...]:
-        """Arenas and sockets of every supervisor this run had; they need not exist."""
+        """The directories of the arenas and sockets of all supervisors of this run. Some may not exist."""
         ids = self.scene.run_ids
-        # A machine that joins again has a number of its own; there is no more of them than there were losses.
+        # A host that joins again gets a new number, so there are at most as many more numbers as losses.
         hosts = range(self.hosts + len(self._machines_file.hosts) + len(self.scene.lost_hosts))
         arenas = [
             kind(run_id, host) for run_id in ids for host in hosts for kind in (arena_directory, replica_directory)
@@ -114,7 +118,7 @@ class RunUnderChaos:
             stdout=self._log,
             stderr=subprocess.STDOUT,
             env=self._environment,
-            start_new_session=True,  # Ctrl-C is for whoever watches; he ends the run
+            start_new_session=True,  # Ctrl-C must reach only this process, which then ends the run
             preexec_fn=_die_with_parent,
         )
 
@@ -124,7 +128,7 @@ class RunUnderChaos:
         return time.monotonic()
 
     def look(self) -> None:
-        """Takes in what the run has written since, and lets go on whoever was stopped for long enough."""
+        """Reads the new lines of the journal and the new batches, and continues stopped processes when it is time."""
         generation = self.scene.generation
         for line in self._journal.poll():
             self.scene.take(line)
@@ -145,17 +149,17 @@ class RunUnderChaos:
 
     @property
     def log(self) -> str:
-        """The end of what the run printed."""
+        """The last LOG_BYTES bytes of the output of the run."""
         size = self._log.seek(0, os.SEEK_END)
         self._log.seek(max(0, size - LOG_BYTES))
         return self._log.read().decode(errors="replace")
 
     @property
     def is_settled(self) -> bool:
-        """Nobody is kept stopped."""
+        """No process is stopped by a fault."""
         return not self._stopped
 
-    # --- what faults do -------------------------------------------------------------------------------------
+    # --- faults ---------------------------------------------------------------------------------------------
 
     def hit(self, pid: int, number: signal.Signals) -> bool:
         return signal_marked(pid, self.mark, number)
@@ -167,12 +171,12 @@ class RunUnderChaos:
         return True
 
     def fork_server(self) -> int | None:
-        """That of the supervisor: the oldest of its children with that command line; it may have forked others."""
+        """The pid of the supervisor's fork server; None: there is none. A process that the fork server just forked can
+        have the same command line, so this is the oldest one."""
         found = self._children_with(FORK_SERVER)
         return found[0] if found else None
 
     def kill_machine(self, draw: int) -> bool:
-        """See `faults.Target`."""
         seen = self.scene.generation, len(self.scene.lost_hosts)
         agents = self._children_with(AGENT)
         if not agents or len(agents) != len(self._machines_there()) or seen == self._killed_when:
@@ -181,7 +185,7 @@ class RunUnderChaos:
         return self.hit(agents[draw % len(agents)], signal.SIGKILL)
 
     def _children_with(self, word: bytes) -> tuple[int, ...]:
-        """Of the supervisor, the oldest first; word: of the command line."""
+        """Pids of the children of the supervisor that have `word` in their command line, the oldest first."""
         found: list[tuple[int, int]] = []
         for pid in set(marked_processes(self.mark)) - self.scene.pids:
             with contextlib.suppress(OSError, ValueError, IndexError):
@@ -211,7 +215,7 @@ class RunUnderChaos:
 
         def code() -> int | None:
             nonlocal is_done, again_s
-            if again_s:  # it was refused: another was joining, or being lost
+            if again_s:  # it was refused because another host was joining or being lost
                 if self.now_s() < again_s:
                     return None
                 is_done, again_s = self.command(command), 0.0
@@ -224,13 +228,14 @@ class RunUnderChaos:
         return code
 
     def _machines_there(self) -> set[str]:
-        """Names of those that the run uses, or will use when it is resumed."""
+        """Names of the other hosts that the run uses, or will use after a resume."""
         with contextlib.suppress(OSError, ConfigError):
             return {host.shown for host in read_hosts(self.run_dir / KEPT_HOSTS_FILE).hosts}
         return set()
 
     def command(self, command: Command) -> Callable[[], bool | None]:
-        """Sends it to the supervisor; the answer says whether it was done, None while that is not known."""
+        """Sends a command to the supervisor. Returns a function that tells whether the command was done; None: this is
+        not known yet."""
         client = CommandClient(read_status(self.run_dir).commands)
         self._clients.append(client)
         client.send(command)
@@ -244,17 +249,17 @@ class RunUnderChaos:
         return is_done
 
     def resume(self, number: signal.Signals) -> bool:
-        """Raises JobFailedError when the run does not end, or ends otherwise than this signal makes it end."""
+        """Raises JobFailedError when the run does not end, or when its exit code is not the one of this signal."""
         expected = (75,) if number == signal.SIGINT else (-int(number),)
         self.end(number)
         if self.exit_code not in expected:
-            raise JobFailedError(f"{number.name} to the supervisor ended the run with {self.exit_code}:\n{self.log}")
+            raise JobFailedError(f"after {number.name} the run ended with exit code {self.exit_code}:\n{self.log}")
         self._start("resume", str(self.run_dir))
         return True
 
     def end(self, number: signal.Signals) -> None:
-        """Signals the supervisor and waits for its exit; `exit_code` says how it came. Raises JobFailedError when it
-        does not come."""
+        """Sends a signal to the supervisor and waits for its end; then `exit_code` is set. Raises JobFailedError when
+        it does not end within END_LIMIT_S."""
         assert self._process is not None
         self.look()
         for _, pid in self._stopped:

@@ -1,8 +1,9 @@
-"""Promises D and B, on a part of the job in sync mode: trained once undisturbed and once under kills and scaling.
+"""The checks of the promises D and B with twins: a small part of the job is trained twice in sync mode, once
+undisturbed and once while processes are killed and the run is scaled.
 
-The bits of both are compared, and those of every bucket before and after it changed hands. A job of another mode gets
-such twins as well: with several workers that do not wait for each other no two runs are alike, and with direct access
-rows change while their bucket is handed over.
+The losses and the models of both runs must be equal bit by bit, and so must every bucket before and after a hand-over.
+The twins are in sync mode for every job: in the other modes two runs with several workers always differ, and with
+direct access rows change during a hand-over.
 """
 
 from __future__ import annotations
@@ -43,28 +44,28 @@ SETTINGS = {
     "checkpoint.every_s": "1",
 }
 MOST_FAULTS = 12
-SIZES = {1: (2, 2), 4: (1, 1), 7: (2, 1), 10: (1, 2)}  # the fault of this number is to scale to (workers, PS)
-BATCHES_BETWEEN = 3  # steps at the least between two faults: a run that is killed faster than it starts goes nowhere
+SIZES = {1: (2, 2), 4: (1, 1), 7: (2, 1), 10: (1, 2)}  # number of a fault -> it scales the run to (workers, PS)
+BATCHES_BETWEEN = 3  # between two faults the run trains more steps than this, so that it makes progress
 LIMIT_S = 300.0
 EXPORT_LIMIT_S = 120.0
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a run came to. losses: sum over the samples of each step, in order; model: hash of the export; hand_overs:
-    what B comes to."""
+    """The result of a twin. losses: for each step in order, the sum of the losses of its samples; model: hash of the
+    exported model; kills: number of processes killed; hand_overs: the verdict on promise B."""
 
     losses: tuple[float, ...]
     model: str
     kills: int
-    scaled: int = 0  # times that it came to another size
+    scaled: int = 0  # how often it reached a requested size
     hand_overs: Verdict | None = None
 
 
 def check_twins(plain: Outcome, killed: Outcome) -> Verdict:
-    """Losses of every step, and the model."""
+    """The verdict on promise D: both twins have the same losses and the same model. plain: the undisturbed one."""
     if not killed.kills:
-        return Verdict.none("D", "the twin was over before anything could be killed")
+        return Verdict.none("D", "the twin ended before a process could be killed")
     problems = []
     if len(plain.losses) != len(killed.losses):
         problems.append(f"{len(killed.losses)} steps under kills, {len(plain.losses)} undisturbed")
@@ -81,13 +82,14 @@ def check_twins(plain: Outcome, killed: Outcome) -> Verdict:
 
 
 def run_twins(job: Path, settings: Sequence[str], seed: int, say: Callable[[str], None]) -> tuple[Verdict, Verdict]:
-    """The verdicts of D and of B. settings: `--set` of the job. Raises JobFailedError when one of the two does not end
-    well, ConfigError when the job cannot be in sync mode."""
+    """Trains the twins, and returns the verdicts on promise D and promise B. settings: the `--set` options of the job;
+    say: called with a line of text for the user. Raises JobFailedError when a twin fails, ConfigError when the job
+    cannot be trained in sync mode."""
     own = [*settings, *(f"{key}={value}" for key, value in SETTINGS.items())]
     load_job(job, own)
-    say("two small runs of the job in sync mode, one of them under kills and scaling")
+    say("training two small runs of the job in sync mode, one of them under kills and scaling")
     with tempfile.TemporaryDirectory(prefix="chaos-elastichost-") as name, ThreadPoolExecutor(2) as both:
-        # Each thread lives as long as its run, which dies with the thread that started it.
+        # The kernel kills a run when the thread that started it ends, so each thread waits for its run.
         is_over = threading.Event()
         one = both.submit(_trained, job, own, Path(name) / "plain", None, is_over)
         other = both.submit(_trained, job, own, Path(name) / "killed", seed, is_over)
@@ -100,7 +102,8 @@ def run_twins(job: Path, settings: Sequence[str], seed: int, say: Callable[[str]
 
 
 def _trained(job: Path, settings: Sequence[str], run_dir: Path, seed: int | None, is_over: threading.Event) -> Outcome:
-    """seed None: nothing is done to it. is_over: nobody waits for it any more."""
+    """Trains a twin. seed: of its faults; None: it is not disturbed. is_over: set when the result is not needed any
+    more."""
     with RunUnderChaos(job, settings, run_dir, LIMIT_S, {AUDIT_VARIABLE: "1"}) as run:
         faults = _Faults(run, seed) if seed is not None else None
         until_s = run.now_s() + LIMIT_S
@@ -110,14 +113,15 @@ def _trained(job: Path, settings: Sequence[str], run_dir: Path, seed: int | None
             if faults is not None:
                 faults.turn()
         if run.exit_code != 0:
-            raise JobFailedError(f"the twin ended with {run.exit_code}:\n{run.log}")
+            raise JobFailedError(f"the twin ended with exit code {run.exit_code}:\n{run.log}")
         kills, scaled = (faults.kills, faults.scaled) if faults is not None else (0, 0)
         hand_overs = check_hand_overs(read_audit(run_dir), "served")
         return Outcome(_losses(run_dir), _exported(run_dir, run.mark), kills, scaled, hand_overs)
 
 
 class _Faults:
-    """One after the other, each when the run is whole again and has trained on."""
+    """Injects the faults of a twin one after the other, each when all processes of the plan work again and the run has
+    trained more than BATCHES_BETWEEN steps."""
 
     def __init__(self, run: RunUnderChaos, seed: int) -> None:
         self._run, self._seed = run, seed
@@ -164,7 +168,7 @@ def _exported(run_dir: Path, mark: str) -> str:
         check=False,
     )
     if done.returncode != 0:
-        raise JobFailedError(f"the twin cannot be exported:\n{done.stderr[-2000:]}")
+        raise JobFailedError(f"the model of the twin could not be exported:\n{done.stderr[-2000:]}")
     digest = hashlib.sha256()
     for path in sorted(exported.glob("*.safetensors")):
         digest.update(path.name.encode())

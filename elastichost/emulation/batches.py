@@ -1,4 +1,4 @@
-"""Leases cut into the batches that an emulated worker computes. Pure: there is nothing to read."""
+"""Cuts leases into the batches that an emulated worker computes. Pure: no data is read."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["EmulatedBatch", "LeaseCutter"]
 
 @dataclass(frozen=True, slots=True)
 class EmulatedBatch:
-    """Positions [start, stop) of a lease."""
+    """A batch: positions [start, stop) of a lease."""
 
     lease: Lease
     start: int
@@ -26,7 +26,7 @@ class EmulatedBatch:
 
 
 class LeaseCutter:
-    """`worker.incarnation.Batches` in the order of the leases."""
+    """Implements `worker.lease_worker.Batches`: gives the batches of the leases in order. Nothing blocks."""
 
     def __init__(self, batch_size: int) -> None:
         self._batch_size = batch_size
@@ -42,17 +42,17 @@ class LeaseCutter:
 
     @property
     def head(self) -> EmulatedBatch | LeaseFinished | None:
-        """What `get` will give."""
+        """The next result of `get`, which stays in the queue."""
         return self._results[0] if self._results else None
 
     @property
     def next_batch(self) -> EmulatedBatch | None:
-        """The next one that `get` will give."""
+        """The next batch that `get` will give; it may come after the end of a lease."""
         return next((one for one in self._results if isinstance(one, EmulatedBatch)), None)
 
     @property
     def leases_waiting(self) -> int:
-        """Leases of which nothing was taken yet."""
+        """The number of leases of which no batch was taken yet."""
         ends = sum(isinstance(one, LeaseFinished) for one in self._results)
         first = self._results[0] if self._results else None
         begun = isinstance(first, LeaseFinished) or (first is not None and first.start > first.lease.start)

@@ -1,4 +1,4 @@
-"""The commits of an emulated worker: real pushes, of gradients that are zero. Rows are no part of them."""
+"""The commits of an emulated worker: real pushes of a dense vector with gradients of zero. They contain no rows."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["EmulatedCommit"]
 
 
 class EmulatedCommit(LeaseCommit):
-    """Up to two batches are on the way, and both vectors travel in the messages."""
+    """At most two pushes are outstanding. Gradients and parameters are frames of the messages."""
 
     def __init__(self, holder: DirectoryHolder, pump: Pump, vector: DenseVector) -> None:
         super().__init__(holder, ReceivedParameters(vector), pump)
@@ -20,11 +20,11 @@ class EmulatedCommit(LeaseCommit):
         self._frames = GradientFrames(len(vector.values))
 
     def commit(self, batch: BatchRange, learning_rate_scale: float) -> None:
-        """`LeaseCommit.commit`. Waits while two batches are on the way."""
+        """Implements `LeaseCommit.commit`. Waits while two pushes are outstanding."""
         self._await_room()
         self._frames.write(self._vector, self.next_sequence)
         self._release(self._push_of(batch, learning_rate_scale, mailbox=-1))
 
     def _frames_of(self, push: DensePushMsg) -> tuple[Frame, ...]:
-        """`LeaseCommit._frames_of`."""
+        """Implements `LeaseCommit._frames_of`."""
         return (self._frames.frame(push.sequence),)

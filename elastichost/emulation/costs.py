@@ -1,4 +1,4 @@
-"""What an emulated job costs: a scenario, named in the job file or made from its numbers. Pure."""
+"""The costs of an emulated job: a scenario that the job file names, or one made from the numbers in it. Pure."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 
 __all__ = ["AUTOCORRELATION", "scenario_of", "slowed"]
 
-AUTOCORRELATION = 0.7  # of log compute times, as measured on real runs: 0.6 to 0.75
+AUTOCORRELATION = 0.7  # of the logarithms of compute times; real runs have 0.6 to 0.75
 
 
 def scenario_of(job: JobSpec) -> Scenario:
-    """The true costs of an emulated job, in real seconds: `emulate.slowdown` is in them.
+    """The true costs of an emulated job, in real seconds: they include `emulate.slowdown`.
 
-    What the job file says of server_s and bytes is half of pulls, half of pushes. Raises ConfigError for a scenario
-    that does not exist, or that no processes on hosts of their own can follow.
+    Half of `emulate.server_s` and `emulate.bytes` belongs to pulls, the other half to pushes. Raises ConfigError for an
+    unknown scenario, and for one in which processes share a host.
     """
     emulate, train = job.emulate, job.train
     found = _named(emulate.scenario) if emulate.scenario else _of_numbers(job)
@@ -41,7 +41,7 @@ def _named(name: str) -> Scenario:
     if found.shares_host or found.workload.access == "direct":
         raise ConfigError(
             f'emulate.scenario = "{name}": its processes share the cores of one host, which is not emulated',
-            hint="choose a scenario whose processes have cores of their own, or run the job itself on this host",
+            hint="choose a scenario whose processes have their own cores, or train the job itself on this host",
         )
     return found
 
@@ -73,7 +73,7 @@ def _of_numbers(job: JobSpec) -> Scenario:
 
 
 def slowed(of: Scenario, times: float) -> Scenario:
-    """The same job where everything takes so many times as long."""
+    """The same job, in which everything takes `times` times as long."""
     workload = msgspec.structs.replace(of.workload, bandwidth_bytes_per_s=of.workload.bandwidth_bytes_per_s / times)
     return msgspec.structs.replace(
         of,

@@ -1,4 +1,5 @@
-"""An emulated worker's requests: one to every PS that has some of the load, answered when its queue would be done."""
+"""The requests of an emulated worker: one to every PS that has a part of the load. A PS answers when its virtual cores
+are done with the request."""
 
 from __future__ import annotations
 
@@ -21,23 +22,25 @@ from elastichost.worker.channels.routing import Directory
 
 __all__ = ["DONE", "Call", "Exchange"]
 
-DONE = struct.Struct("<d")  # the frame of an answer: the moment at which the worker has it
+DONE = struct.Struct("<d")  # a frame of an answer: the moment at which the worker receives it, on the monotonic clock
 NOTHING: Keys = np.zeros(0, np.int64)
 
 
 @dataclass(slots=True)
 class Call:
-    """The requests of one batch, to every PS at once. done_s: when the last answer has come; that much is known of it
-    when `is_done`."""
+    """The pull or push requests of one batch, which are sent to all PS at once. Moments are of the monotonic clock.
+
+    done_s: when the worker has the last answer; valid when `is_done`. new_ids: int64 [n], ids for which the PS create
+    rows. waiting: number of an unanswered request -> (PS, message, frames)."""
 
     kind: Literal["pull", "push"]
     samples: int
     sent_s: float
     done_s: float
     new_ids: Keys
-    epoch: int = 0  # of the shard map by which it was cut
-    waiting: dict[int, tuple[int, PullMsg, tuple[Frame, ...]]] = field(default_factory=dict)  # request -> PS, message
-    retry_s: float | None = None  # a PS has another shard map: cut it anew then, if no newer one comes before
+    epoch: int = 0  # of the shard map by which the batch was split into requests
+    waiting: dict[int, tuple[int, PullMsg, tuple[Frame, ...]]] = field(default_factory=dict)
+    retry_s: float | None = None  # a PS has another shard map: split again then, or when a newer map comes
     resend: Resend = field(default_factory=lambda: Resend(time.monotonic()))
 
     @property
@@ -46,7 +49,7 @@ class Call:
 
 
 class Exchange(Channel):
-    """`begin` sends, `collect` takes what has come; nothing here waits."""
+    """Sends requests (`begin`) and takes their answers (`collect`). Never blocks."""
 
     def __init__(
         self,
@@ -61,15 +64,15 @@ class Exchange(Channel):
         self._open: list[Call] = []
 
     def begin(self, kind: Literal["pull", "push"], samples: int, sent_s: float, new_ids: Keys = NOTHING) -> Call:
-        """Raises StoppedError."""
+        """Sends the requests of a batch. sent_s: the moment at which they count as sent. Raises StoppedError."""
         call = Call(kind, samples, sent_s, sent_s, new_ids)
         self._open.append(call)
         self._cut(call)
         return call
 
     def collect(self, readable: Container[object]) -> None:
-        """Takes the answers that have come to these sockets, and asks again where it must. Raises FencedError,
-        StoppedError."""
+        """Takes the answers that these sockets have received. Sends requests again when they were not answered in time,
+        were refused, or the shard map has changed. Raises FencedError, StoppedError, ProtocolError."""
         for client in self.clients:
             while client.socket in readable and (envelope := client.receive()) is not None:
                 self._take(envelope)
@@ -84,7 +87,7 @@ class Exchange(Channel):
         self._open = [call for call in self._open if not call.is_done]
 
     def forget(self, call: Call) -> None:
-        """Its answers are not waited for any more."""
+        """Drops a call: its answers are ignored."""
         call.waiting.clear()
         call.retry_s = None
         self._open = [other for other in self._open if other is not call]
@@ -127,15 +130,19 @@ class Exchange(Channel):
                 call.retry_s = time.monotonic() + POLL_S
             return
         if call is None:
-            return  # it answers a cut of an older shard map
+            return  # the answer to a request by an older shard map
         if not isinstance(message, PulledMsg) or len(envelope.frames) < 2 or envelope.frames[1].nbytes != DONE.size:
-            raise ProtocolError(f"{envelope.sender} does not answer as an emulated PS does")
+            raise ProtocolError(
+                f"{envelope.sender} does not answer as an emulated PS: a {type(message).__name__} with "
+                f"{len(envelope.frames)} frames came instead of a PulledMsg with a moment"
+            )
         del call.waiting[message.request]
         call.done_s = max(call.done_s, *DONE.unpack(envelope.frames[1]))
 
 
 def _asked(part: Part, kind: Literal["pull", "push"], new: list[int]) -> tuple[tuple[int, ...], Keys]:
-    """Keys of each table: of a pull the load's and new ids, of a push none, or its heat would count twice."""
+    """The number of keys of each table, and the keys. A push has none, because the PS counts the keys of requests as
+    the load of buckets, and each batch must count once."""
     if kind == "push":
         return (0,) * len(part.counts), NOTHING
     if not new:

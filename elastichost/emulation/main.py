@@ -1,4 +1,4 @@
-"""Entries of emulated processes."""
+"""Entries of the processes of an emulated job."""
 
 from __future__ import annotations
 
@@ -25,29 +25,29 @@ __all__ = ["probe", "server", "warm", "worker"]
 
 
 def warm() -> None:
-    """In the fork server: what every process would make anew, and can inherit."""
+    """Called in the fork server: makes what all processes need, so that they inherit it."""
     Codec(ControlMessage, 0, None)
     Codec(DataMessage, 0, None)
     np.random.default_rng(np.random.SeedSequence((0,)))
 
 
 def worker(arguments_json: bytes) -> int:
-    """Returns the exit code of the process."""
+    """Runs an emulated worker. Returns the exit code of the process."""
     return run_loop(arguments_json, "worker", lambda arguments, job: _late(EmulatedWorker, arguments, job))
 
 
 def server(arguments_json: bytes) -> int:
-    """Returns the exit code of the process."""
+    """Runs an emulated PS. Returns the exit code of the process."""
     return run_loop(arguments_json, "ps", lambda arguments, job: _late(EmulatedServer, arguments, job))
 
 
 def _late(kind: type[EmulatedWorker] | type[EmulatedServer], arguments: ChildArguments, job: JobSpec) -> Loop:
-    time.sleep(job.emulate.startup_s)  # as a pod that is scheduled, and an image that is pulled
+    time.sleep(job.emulate.startup_s)  # emulates the time to schedule a pod and to pull its image
     return kind(arguments, job)
 
 
 def probe(arguments_json: bytes) -> int:
-    """Describes the model: nothing of the user's is built."""
+    """Describes the emulated model to the supervisor. The model of the user is not built."""
 
     def run(arguments: ChildArguments, control: ControlClient) -> None:
         control.send(HelloMsg(arguments.role, arguments.index, arguments.incarnation, pid=os.getpid()))

@@ -1,8 +1,7 @@
-"""The model of an emulated job: tables that are nearly empty, of one bucket each, so that any number of PS has about
-the same number of them. Pure.
+"""The model of an emulated job: TABLES tables that are nearly empty, of one bucket each. Pure.
 
-Every batch asks for the same keys: as many of each bucket as its share of the load says. So a PS has the share of the
-load that it has of the keys, whichever buckets it owns, and buckets that change hands take their load with them.
+Every batch requests the same keys. The number of keys of a bucket is in proportion to its share of the load. So the
+load of a PS is in proportion to the keys of the buckets that it owns, and a hand-over of buckets moves their load.
 """
 
 from __future__ import annotations
@@ -20,9 +19,9 @@ from elastichost.worker.channels.routing import Directory
 
 __all__ = ["INITIAL", "Keys", "Part", "emulated_model", "hot_keys", "new_ids_of_batch", "owner_of_new", "parts_of"]
 
-TABLES = 192  # of one bucket each: three for each of 64 PS; 16, 12 and 8 PS have equal shares
-ROWS, HOT_ROWS = 4, 1024  # of a table, and of the first, which the skew is with; with more rows it were two buckets
-NEW_IDS = TABLES  # index of the table that grows
+TABLES = 192  # three for each of 64 PS; 16, 12 and 8 PS have equal shares, too
+ROWS, HOT_ROWS = 4, 1024  # rows of a table, and of table 0, the hot one; with more rows it would have two buckets
+NEW_IDS = TABLES  # index of the dynamic table, which gets the new ids
 PARAMETERS = 8
 INITIAL: npt.NDArray[np.float32] = np.zeros(PARAMETERS, np.float32)
 
@@ -31,8 +30,8 @@ Keys = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """What one PS is asked for in every batch. counts: keys of each table; keys: int64, table after table; share: of
-    all keys."""
+    """The part of every batch that is requested from one PS. counts: number of keys of each table; keys: int64 [n],
+    table after table; share: its share of all keys of the batch."""
 
     server: int
     counts: tuple[int, ...]
@@ -41,7 +40,7 @@ class Part:
 
 
 def emulated_model(new_ids: NewIdsSettings) -> ModelSpec:
-    """With new ids there is one table more, which is dynamic."""
+    """The model of an emulated job. If `new_ids.factor` is above 0, it has one more table, which is dynamic."""
     optimizer = RowOptimizerSpec(name="sgd")
     tables = [
         TableSpec(f"emulated-{index}", index, (f"e{index}",), "int", ROWS if index else HOT_ROWS)
@@ -60,13 +59,14 @@ def emulated_model(new_ids: NewIdsSettings) -> ModelSpec:
 
 
 def hot_keys(skew: float) -> int:
-    """Keys of the hot table, where every other one has one: k / (k + b - 1) = skew + (1 - skew) / b of b tables."""
+    """The number k of keys of table 0 in a batch; each of the other tables has one key. With b tables, k solves
+    k / (k + b - 1) = skew + (1 - skew) / b, rounded: the share `skew` of the load, and a bth part of the rest."""
     share = skew + (1.0 - skew) / TABLES
     return max(1, round(share * (TABLES - 1) / (1.0 - share)))
 
 
 def parts_of(directory: Directory, skew: float) -> tuple[Part, ...]:
-    """One for each PS that owns some of the load, in order of their index."""
+    """The part of each PS that owns a table with load, sorted by index."""
     owners = [int(directory.owners[table][0]) for table in range(TABLES)]
     keys = [np.arange(hot_keys(skew) if table == 0 else 1, dtype=np.int64) for table in range(TABLES)]
     total = sum(map(len, keys))
@@ -79,7 +79,8 @@ def parts_of(directory: Directory, skew: float) -> tuple[Part, ...]:
 
 
 def new_ids_of_batch(settings: NewIdsSettings, trained: int, samples: int, generator: np.random.Generator) -> Keys:
-    """Ids that nobody has seen, as many as `samples` more than `trained` bring by Heaps' law; a fraction by chance."""
+    """New random ids, int64 [n], of a batch of `samples` samples when `trained` samples are trained: as many as Heaps'
+    law expects (`NewIdsSettings`). A fraction of an id is rounded up with that probability."""
     if settings.factor <= 0:
         return np.zeros(0, np.int64)
     power = settings.exponent
@@ -89,6 +90,6 @@ def new_ids_of_batch(settings: NewIdsSettings, trained: int, samples: int, gener
 
 
 def owner_of_new(key: int, directory: Directory) -> int:
-    """The PS that has the row of a new id, or makes it."""
+    """The PS that owns the bucket of a new id."""
     owners = directory.owners[NEW_IDS]
     return int(owners[bucket_of_hash(mix64(key), len(owners))])

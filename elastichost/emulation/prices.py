@@ -1,6 +1,7 @@
-"""What each thing of an emulated worker takes: a batch on its cores, a request at a PS. Pure, but for the generator.
+"""The costs of an emulated job: of a batch on the cores of a worker, and of a request at a PS. Pure, but the state of
+random generators changes.
 
-The costs are those of `benchmarks.simulator.queueing.fork_join`, which tells what throughput they come to.
+The equations are those of `benchmarks.simulator.queueing.fork_join`, which computes the throughput that they lead to.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ _PRICE = struct.Struct("<5d")
 
 
 class Varying:
-    """Log-normal factors of mean 1, each correlated with the one before.
+    """A sequence of random factors: log-normal with mean 1, each correlated with the one before. cov: standard
+    deviation divided by mean; autocorrelation: rho, of the logarithms of successive factors.
 
     x' = rho x + sqrt(1 - rho^2) z, z standard normal; factor = exp(sigma x - sigma^2 / 2), sigma^2 = log(1 + cov^2).
     """
@@ -40,8 +42,9 @@ class Varying:
 
 
 class Price(NamedTuple):
-    """A request of the moment `sent_s` (of the monotonic clock, which all processes of a host share): so long on its
-    way in each direction, so many core-seconds at the PS, so long on the PS' link inwards and outwards."""
+    """The costs of a request. sent_s: when it was sent, on the monotonic clock, which all processes of a host share;
+    latency_s: in each direction; service_s: core-seconds at the PS; in_s, out_s: time that the PS' link is busy with
+    the request and with the answer."""
 
     sent_s: float
     latency_s: float
@@ -54,21 +57,21 @@ class Price(NamedTuple):
 
     @classmethod
     def decode(cls, frame: memoryview) -> Price:
-        """Raises ProtocolError when it is none."""
+        """Raises ProtocolError when the frame has another size."""
         if frame.nbytes != _PRICE.size:
             raise ProtocolError(f"a price has {frame.nbytes} bytes instead of {_PRICE.size}")
         return cls(*_PRICE.unpack(frame))
 
 
 class Computing(NamedTuple):
-    """Of one batch: wall time, and CPU time of all its threads."""
+    """The costs of computing one batch: wall time, and CPU time of all threads."""
 
     wall_s: float
     cpu_s: float
 
 
 class Pricing:
-    """Prices of one worker, `generator` its own."""
+    """Draws the costs of one worker from its generator of random numbers."""
 
     def __init__(self, scenario: Scenario, generator: np.random.Generator) -> None:
         self._of = scenario
@@ -78,8 +81,10 @@ class Pricing:
         self._server = Varying(scenario.server_cov, 0.0, generator)
 
     def computing(self, samples: int, cores: int) -> Computing:
-        """wall = f (a + b m (1 + loss (n - 1)) / n), n = min(cores, parallel_cores), f the noise; one thread computes
-        `a`, n of them the rest."""
+        """The computing of a batch of `samples` samples. wall = f (a + b m (1 + loss (n - 1)) / n), where f is the
+        random factor, a is serial_s, b is sample_s, m is `samples`, loss is thread_loss and n = min(cores,
+        parallel_cores). One thread computes part a, n threads the rest. A straggling batch takes straggle_factor times
+        as long."""
         of = self._of
         threads = min(cores, of.parallel_cores)
         factor = self._compute.next()
@@ -90,11 +95,11 @@ class Pricing:
         return Computing(serial_s + parallel_s, serial_s + threads * parallel_s)
 
     def reading_s(self, samples: int) -> float:
-        """Of a batch, in a thread of its own."""
+        """Seconds that the reader thread needs to read a batch."""
         return self._of.reader_sample_s * samples * self._reader.next() if self._of.reader_sample_s else 0.0
 
     def moved_bytes(self, samples: int) -> int:
-        """In each direction, between the worker and all PS."""
+        """Bytes of a batch in each direction, between the worker and all PS."""
         workload = self._of.workload
         part = samples / workload.batch_size
         return int(self._of.unique_share * workload.row_bytes * samples + workload.dense_bytes * part)
@@ -102,7 +107,7 @@ class Pricing:
     def request(
         self, kind: Literal["pull", "push"], samples: int, share: float, sent_s: float, *, is_dense_owner: bool
     ) -> Price:
-        """share: of the iteration's work that is with this PS."""
+        """The costs of a request that is sent at `sent_s`. share: the PS' share of the batch's keys."""
         of = self._of
         of_sample_s = of.pull_sample_s if kind == "pull" else of.push_sample_s
         mean_s = of.request_s + of_sample_s * samples * share

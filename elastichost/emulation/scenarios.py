@@ -1,7 +1,7 @@
-"""Jobs whose true costs are known, each with another bottleneck.
+"""Jobs with known true costs, each with another bottleneck. Pure values.
 
-Costs are of the order of a recommendation model's: a batch of a few thousand samples, tens of milliseconds of
-computing, milliseconds of work at the PS.
+The costs have the order of magnitude of a recommendation model's: a batch has a few thousand samples and needs tens of
+milliseconds of computing and milliseconds of work at the PS.
 """
 
 from __future__ import annotations
@@ -15,46 +15,47 @@ from elastichost.tuner.facts import Workload
 
 __all__ = ["SCENARIOS", "Scenario", "scenario"]
 
-GIGABIT = 125e6  # bytes a second
+GIGABIT = 125e6  # bytes per second
 
 
 class Scenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The true costs of a job. Times are seconds of one core where nothing else is said; means of what varies."""
+    """The true costs of a job. Times are core-seconds unless stated otherwise; a random time is given by its mean."""
 
     name: str
     workload: Workload
-    overlap: Literal["nothing", "pulls", "both"] = "both"  # which requests go on while a worker computes
-    staleness: int = 4  # bounded mode: iterations that a worker may be ahead of the slowest
+    overlap: Literal["nothing", "pulls", "both"] = "both"  # which requests are under way while a worker computes
+    staleness: int = 4  # bounded mode: how many iterations a worker may be ahead of the slowest one
 
     # the worker, for each iteration
-    serial_s: float = 0.0  # what more cores do not make shorter
-    sample_s: float  # of each sample, shared by the worker's cores
-    parallel_cores: int = 64  # more find nothing to do
+    serial_s: float = 0.0  # the part of computing that one thread does
+    sample_s: float  # for each sample, shared by the cores of the worker
+    parallel_cores: int = 64  # most cores that can share the computing
     thread_loss: float = 0.0  # n cores do the work of n / (1 + thread_loss * (n - 1))
-    compute_cov: float = 0.1  # log-normal; standard deviation over mean
-    autocorrelation: float = 0.0  # of log compute times, from one iteration to the next
-    straggle_probability: float = 0.0  # of an iteration that takes `straggle_factor` times as long
+    compute_cov: float = 0.1  # of the log-normal computing times: standard deviation divided by mean
+    autocorrelation: float = 0.0  # of the logarithms of the computing times of successive iterations
+    straggle_probability: float = 0.0  # probability that computing takes `straggle_factor` times as long
     straggle_factor: float = 1.0
-    reader_sample_s: float = 0.0  # one thread reads ahead, two batches at most; 0: input is never waited for
+    reader_sample_s: float = 0.0  # of the reader thread, at most two batches ahead; 0: the worker never waits for it
     reader_cov: float = 0.1
 
-    # the PS; what concerns rows is shared among them, `skew` of it is with the first whatever their number
-    pull_sample_s: float = 0.0
-    push_sample_s: float = 0.0
-    request_s: float = 0.0  # of each request, however small
-    dense_s: float = 0.0  # of each push at the first PS: the dense update
+    # the PS; the share `skew` of the work on rows is done by the first PS, the rest is divided equally among all PS
+    pull_sample_s: float = 0.0  # for each sample
+    push_sample_s: float = 0.0  # for each sample
+    request_s: float = 0.0  # for each request, in addition
+    dense_s: float = 0.0  # for each push at the first PS, in addition: the update of the dense vector
     server_cov: float = 0.3
-    skew: float = 0.0
-    latency_s: float = 0.0  # from a worker to a PS, and back; wall time
-    unique_share: float = 1.0  # of `workload.row_bytes` that moves: rows that a batch names twice move once
+    skew: float = 0.0  # from 0 to 1
+    latency_s: float = 0.0  # in each direction between a worker and a PS; wall time
+    unique_share: float = 1.0  # share of `workload.row_bytes` that moves: a row that a batch needs twice moves once
 
-    # a host that processes share (workload.host_cores > 0)
-    memory_threads: float = 0.0  # computing threads that use the memory's bandwidth up; 0: never
-    memory_part: float = 0.0  # of the computing that waits for memory
-    oversubscription: float = 0.0  # computing is so much slower for each runnable thread per core beyond one
+    # only if all processes share a host (workload.host_cores > 0)
+    memory_threads: float = 0.0  # number of computing threads that use up the memory bandwidth; 0: no limit
+    memory_part: float = 0.0  # share of the computing that waits for memory
+    oversubscription: float = 0.0  # relative slowdown of computing for each runnable thread per core beyond one
 
     @property
     def shares_host(self) -> bool:
+        """All processes run on one host and share its cores."""
         return self.workload.host_cores > 0
 
     def worker_batch(self, workers: int) -> float:
@@ -62,14 +63,14 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         return self.workload.batch_size / (workers if self.workload.mode == "sync" else 1)
 
     def shares(self, servers: int) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
-        """float64 [servers]: how much of the rows' work each PS has; sums to 1."""
+        """The share of each PS in the work on rows, float64 [servers]; their sum is 1."""
         shares = np.full(servers, (1.0 - self.skew) / servers)
         shares[0] += self.skew
         return shares
 
 
 def _served(batch_size: int = 2048, **changes: object) -> Workload:
-    """Wide and deep on a cluster: 26 tables of dimension 16, 10 Gbit/s."""
+    """A wide and deep model on a cluster: 26 tables of dimension 16, a network of 10 Gbit/s."""
     facts = {
         "batch_size": batch_size,
         "access": "served",
@@ -82,7 +83,7 @@ def _served(batch_size: int = 2048, **changes: object) -> Workload:
 
 
 def _direct(host_cores: int, batch_size: int = 2048) -> Workload:
-    """Rows in the shared memory of one host."""
+    """The same model with rows in the shared memory of one host."""
     return Workload(
         batch_size=batch_size,
         access="direct",
@@ -240,8 +241,8 @@ SCENARIOS: tuple[Scenario, ...] = (
 
 
 def scenario(name: str) -> Scenario:
-    """The one of that name. Raises ValueError, with the names there are, when there is none."""
+    """The scenario with this name. Raises ValueError, which lists the names, when there is none."""
     for one in SCENARIOS:
         if one.name == name:
             return one
-    raise ValueError(f"no scenario {name!r}: choose from {', '.join(one.name for one in SCENARIOS)}")
+    raise ValueError(f"unknown scenario {name!r}: choose from {', '.join(one.name for one in SCENARIOS)}")

@@ -1,4 +1,4 @@
-"""The loop of an emulated PS: the real one, whose answers to workers leave when its virtual cores would be done."""
+"""The loop of an emulated PS: the real loop, but its answers to workers leave when its virtual cores are done."""
 
 from __future__ import annotations
 
@@ -23,18 +23,19 @@ from elastichost.wire.sockets import ControlClient, DataClient, DataServer, Wait
 
 __all__ = ["EmulatedServer"]
 
-# Answers say when they are due, so they may leave a little early: one turn of the loop for all of such a time.
+# An answer contains the moment at which it is due, so it may leave up to this time earlier: one turn of the loop sends
+# all answers of this time.
 GRAIN_S = 0.01
 
 
 class EmulatedServer(ServerLoop):
-    """One incarnation. Its threads are virtual cores."""
+    """One incarnation of an emulated PS. The number of its threads is the number of its virtual cores."""
 
     def __init__(self, arguments: ChildArguments, job: JobSpec) -> None:
         super().__init__(arguments, job)
         self._queue: ServerQueue[Outgoing] = ServerQueue(max(1, arguments.threads))
-        self._held: list[tuple[float, int, Outgoing]] = []  # a heap: when it is due
-        self._waiting: set[tuple[bytes, int]] = set()  # (peer, request) of what is not answered
+        self._held: list[tuple[float, int, Outgoing]] = []  # a heap of (when it is due, number, answer)
+        self._waiting: set[tuple[bytes, int]] = set()  # (peer, number) of requests that are not answered yet
         self._answered = 0
         self._worked_s = 0.0
         self._serve = self._service.handle
@@ -45,12 +46,12 @@ class EmulatedServer(ServerLoop):
     # --- requests with a price ------------------------------------------------------------------------------
 
     def _handle_priced(self, peer: bytes, envelope: Envelope[DataMessage]) -> list[Outgoing]:
-        """What the service answers a priced request waits in the queue."""
+        """Handles a message. The answer to a request with a price waits in the queue; other answers are returned."""
         message = envelope.message
         if not isinstance(message, PullMsg) or len(envelope.frames) < 2:
             return self._serve(peer, envelope)
         if (peer, message.request) in self._waiting:
-            return []  # it came again: the queue is longer than its sender's patience
+            return []  # the worker sent it again, because the queue is long
         price, at_once = Price.decode(envelope.frames[1]), list[Outgoing]()
         for answer in self._serve(peer, envelope):
             if not isinstance(answer.message, PulledMsg):
@@ -61,12 +62,12 @@ class EmulatedServer(ServerLoop):
         return at_once
 
     def due_s(self) -> float:
-        """When the loop has to look again; infinite when nobody waits."""
+        """When `answer` must be called next; infinite when no request waits."""
         held_s = self._held[0][0] if self._held else math.inf
         return min(held_s, self._queue.next_s)
 
     def answer(self) -> None:
-        """Sends what is due."""
+        """Sends the answers that are due."""
         soon_s = time.monotonic() + GRAIN_S
         for done_s, answer in self._queue.advance(soon_s):
             self._answered += 1
@@ -91,7 +92,7 @@ class EmulatedServer(ServerLoop):
                 super()._handle(envelope)
 
     def _tell_virtual(self, message: ControlMessage, frames: Sequence[Frame] = ()) -> None:
-        """A heartbeat says what CPU time the virtual cores have used."""
+        """Sends a control message. A heartbeat gets the CPU time of the virtual cores."""
         if isinstance(message, HeartbeatMsg):
             cpu_s = message.sample.busy_s * self._queue.cores
             sample = msgspec.structs.replace(message.sample, cpu_s=cpu_s, taken_s=time.monotonic())
@@ -99,7 +100,7 @@ class EmulatedServer(ServerLoop):
         self._tell(message, frames)
 
     def _show_progress(self) -> bool:
-        """Its cores are busy with what requests cost, not with what the messages take."""
+        """Shows progress as the real PS does, but the busy time is that of the virtual cores."""
         worked_s = self._queue.worked_s(time.monotonic())
         self._meter.busy_s = max(0.0, worked_s - self._worked_s) / self._queue.cores
         if not super()._show_progress():
@@ -109,7 +110,7 @@ class EmulatedServer(ServerLoop):
 
 
 class _HoldingWaiter(Waiter):
-    """Wakes the loop when an answer is due, too."""
+    """Also wakes the loop when an answer is due."""
 
     def __init__(self, server: EmulatedServer, *sources: ControlClient | DataServer | DataClient | int) -> None:
         super().__init__(*sources)

@@ -1,4 +1,4 @@
-"""The virtual cores and the link of an emulated PS: when a request would be done. Pure."""
+"""The virtual cores and the network link of an emulated PS: compute when a request is done. Pure."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ Request = TypeVar("Request")
 
 @dataclass(slots=True)
 class ServerQueue(Generic[Request]):
-    """A queue with as many servers as the PS has cores, between the two directions of its link. Requests are served in
-    the order in which they come off the link. All moments are of one clock; `advance` may be called late: what it tells
-    does not depend on that."""
+    """A queue for `cores` virtual cores. A request passes the inward direction of the link, then one core, then the
+    outward direction of the link. Cores serve requests in the order in which they arrive from the link. All moments are
+    seconds of the monotonic clock. `advance` may be called late: the moments in its result do not change."""
 
     cores: int
-    _on_link: list[tuple[float, int, Price, Request]] = field(default_factory=list)  # a heap: when it has come
+    _on_link: list[tuple[float, int, Price, Request]] = field(default_factory=list)  # a heap by arrival at the PS
     _waiting: deque[tuple[float, Price, Request]] = field(default_factory=deque)
-    _served: list[tuple[float, int, Price, Request]] = field(default_factory=list)  # a heap: when it is done
+    _served: list[tuple[float, int, Price, Request]] = field(default_factory=list)  # a heap by end of service
     _in_free_s: float = 0.0
     _out_free_s: float = 0.0
-    _begun_s: float = 0.0  # core-seconds of all that was begun
+    _begun_s: float = 0.0  # core-seconds of all requests that were begun
     _number: int = 0
 
     def admit(self, price: Price, request: Request) -> None:
-        """It was sent at `price.sent_s`."""
+        """Adds a request that was sent at `price.sent_s`."""
         came_s = price.sent_s
         if price.in_s > 0.0:
             came_s = self._in_free_s = max(came_s, self._in_free_s) + price.in_s
@@ -40,12 +40,13 @@ class ServerQueue(Generic[Request]):
 
     @property
     def next_s(self) -> float:
-        """When there is something to advance to; infinite when all is done."""
+        """The moment of the next event; infinite when there is none."""
         came_s = self._on_link[0][0] if self._on_link else math.inf
         return min(came_s, self._served[0][0]) if self._served else came_s
 
     def advance(self, now_s: float) -> list[tuple[float, Request]]:
-        """What was served up to now, each with the moment at which its answer has come back."""
+        """Processes all events up to `now_s`. Returns the requests that were served, each with the moment at which its
+        answer reaches the worker."""
         answers: list[tuple[float, Request]] = []
         while (at_s := self.next_s) <= now_s:
             if self._served and self._served[0][0] == at_s:
@@ -70,10 +71,10 @@ class ServerQueue(Generic[Request]):
         return at_s + price.latency_s
 
     def resize(self, cores: int, now_s: float) -> None:
-        """From now on so many cores; what is being served is served to its end."""
+        """Changes the number of cores. Requests that are being served are not interrupted."""
         self.cores = cores
         self._begin(now_s)
 
     def worked_s(self, now_s: float) -> float:
-        """Core-seconds of service done up to now, of all requests so far."""
+        """Core-seconds of service done until `now_s`, over all requests."""
         return self._begun_s - sum(max(0.0, end_s - now_s) for end_s, _, _, _ in self._served)

@@ -1,7 +1,7 @@
-"""When an emulated worker does what: moments of the monotonic clock, each following from those before. Pure.
+"""The moments (of the monotonic clock) at which an emulated worker acts, each computed from earlier ones. Pure.
 
-A process wakes late, by a millisecond or by many where the host is busy. So nothing is counted from the moment at which
-it woke, but from the one at which it should have: lateness is made up for, up to MAX_LAG_S, and does not add up.
+A process wakes late: by a millisecond, or by more on a busy host. So a time is not counted from the moment at which the
+process woke, but from the planned moment. The worker makes up for lateness up to MAX_LAG_S, so that it does not add up.
 """
 
 from __future__ import annotations
@@ -15,20 +15,22 @@ MAX_LAG_S = 0.25
 
 @dataclass(slots=True)
 class WorkerTimeline:
-    """Of one worker. `late_s`: what could not be made up for: the host is too slow for what it emulates."""
+    """The timeline of one worker. late_s: lateness in seconds that could not be made up, because the real host is too
+    slow."""
 
-    floor_s: float  # nothing begins before: what was waited for until then was real
-    pull_free_s: float = 0.0  # when the next pull may leave, as far as batches before are concerned
-    computed_s: float = 0.0  # end of the last batch
-    read_s: float = 0.0  # end of the last reading
+    floor_s: float  # nothing begins before this moment: until then the worker really waited
+    pull_free_s: float = 0.0  # when earlier batches allow the next pull to leave
+    computed_s: float = 0.0  # when the computing of the last batch ends
+    read_s: float = 0.0  # when the reading of the last batch ends
     late_s: float = 0.0
-    _left_s: tuple[float, float] = (0.0, 0.0)  # the last two pulls
+    _left_s: tuple[float, float] = (0.0, 0.0)  # when the last two pulls left
 
     def hold(self, now_s: float) -> None:
-        """The worker had nothing to do, or had to stand still, until now."""
+        """The worker had no work, or stood still, until `now_s`."""
         self.floor_s = now_s
 
     def _at(self, moment_s: float, now_s: float) -> float:
+        """The planned moment; `now_s` when the process is later than MAX_LAG_S."""
         moment_s = max(moment_s, self.floor_s)
         if now_s - moment_s > MAX_LAG_S:
             self.late_s += now_s - moment_s
@@ -36,7 +38,8 @@ class WorkerTimeline:
         return moment_s
 
     def pull_leaves(self, reading_s: float, now_s: float) -> float:
-        """The next batch is read ahead, at most two wait to be pulled for; its pull leaves now."""
+        """When the pull of the next batch leaves. reading_s: time to read the batch. Batches are read ahead: at most
+        two that were read wait for their pulls."""
         if reading_s > 0.0:
             self.read_s = max(self.read_s, self._left_s[0], self.floor_s) + reading_s
         leaves_s = self._at(max(self.pull_free_s, self.read_s), now_s)
@@ -44,5 +47,5 @@ class WorkerTimeline:
         return leaves_s
 
     def computes(self, pulled_s: float, now_s: float) -> float:
-        """The batch is pulled, and the one before is computed: from now on it is this one's turn."""
+        """When the computing of a batch begins: its rows are pulled, and the batch before is computed."""
         return self._at(max(pulled_s, self.computed_s), now_s)

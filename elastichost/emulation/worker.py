@@ -1,4 +1,4 @@
-"""The loop of an emulated worker: real leases, requests and commits; a batch is a wait of what it costs."""
+"""The loop of an emulated worker: leases, requests and commits are real; instead of computing a batch it waits."""
 
 from __future__ import annotations
 
@@ -30,18 +30,18 @@ from elastichost.worker.pipeline import LeaseFinished
 
 __all__ = ["EmulatedWorker"]
 
-AT_ONCE_S = 0.01  # a wait that is no longer was none: a message takes a while
-LATE_S = 0.1  # lost within a heartbeat: the host is too slow for what it emulates
+AT_ONCE_S = 0.01  # a shorter wait for peers counts as none: it is the time of the messages
+LATE_S = 0.1  # lateness between two heartbeats from which on the state is "late": the host is too slow
 
 
 class _Vector:
-    """`commit.dense_transport.DenseVector` of a model that learns nothing: gradients are zero."""
+    """Implements `commit.dense_transport.DenseVector` for a model that does not learn: all gradients are zero."""
 
     def __init__(self) -> None:
         self.values = INITIAL.copy()
 
     def loaded(self) -> None:
-        """There is no device to copy to."""
+        """Does nothing: there is no device to copy the values to."""
 
     def write_push(self, out: np.ndarray[tuple[int], np.dtype[np.float32]]) -> None:
         out[:] = 0.0
@@ -49,7 +49,8 @@ class _Vector:
 
 @dataclass(frozen=True, slots=True)
 class _Pushing:
-    """A batch that is computed and not committed. pull: how long its pull took; computed_s: a moment."""
+    """A batch that is computed, but not committed. call: its push; pull_s: duration of its pull; took: the costs of its
+    computing; computed_s: the moment at which its computing ended."""
 
     batch: EmulatedBatch
     call: Call
@@ -59,7 +60,7 @@ class _Pushing:
 
 
 class EmulatedWorker(LeaseWorker[EmulatedCommit, EmulatedBatch]):
-    """One incarnation. Its threads are virtual cores."""
+    """One incarnation of an emulated worker. The number of its threads is the number of its virtual cores."""
 
     def __init__(self, arguments: ChildArguments, job: JobSpec) -> None:
         super().__init__(arguments, job)
@@ -72,12 +73,12 @@ class EmulatedWorker(LeaseWorker[EmulatedCommit, EmulatedBatch]):
         emulate, skew = job.emulate, self._scenario.skew
         self._exchange = Exchange(self._holder, self._pricing, skew, emulate.new_ids)
         self._timeline = WorkerTimeline(time.monotonic())
-        self._pull: tuple[EmulatedBatch, Call] | None = None  # of the batch that comes next
+        self._pull: tuple[EmulatedBatch, Call] | None = None  # of the next batch
         self._pushes: deque[_Pushing] = deque()
-        self._begun = 0  # batches
-        self._pushed_s: deque[float] = deque(maxlen=4)  # when the last ones were pushed
-        self._ending: list[Lease] = []  # all their batches are taken, and not all committed
-        self._committed: dict[int, int] = {}  # lease -> up to where
+        self._begun = 0  # number of batches that were begun
+        self._pushed_s: deque[float] = deque(maxlen=4)  # when the last pushes were done
+        self._ending: list[Lease] = []  # leases with all batches taken, but not all committed
+        self._committed: dict[int, int] = {}  # lease -> position up to which its batches are committed
         self._moved_bytes = 0
         self._read_s = 0.0
         self._meter.cpu_s = 0.0
@@ -93,7 +94,7 @@ class EmulatedWorker(LeaseWorker[EmulatedCommit, EmulatedBatch]):
         return self._cutter
 
     def _move(self, asked: RepinMsg) -> None:
-        """Virtual cores: the process itself stays where it is."""
+        """Changes the number of virtual cores. The process itself is not moved."""
         self._cores = max(1, asked.threads)
 
     def _close_parts(self) -> None:
@@ -111,7 +112,7 @@ class EmulatedWorker(LeaseWorker[EmulatedCommit, EmulatedBatch]):
     # --- waiting --------------------------------------------------------------------------------------------
 
     def _wait(self, timeout_s: float) -> None:
-        """For a message, or a while; then all that has come is taken."""
+        """Waits for a message or `timeout_s`, then handles all messages that have come. Raises StoppedError."""
         assert self._strategy is not None
         if self._waited_on != (clients := (*self._exchange.clients, *self._strategy.channel.clients)):
             self._waited_on, self._waiter = clients, Waiter(self.control, *clients)
@@ -153,7 +154,7 @@ class EmulatedWorker(LeaseWorker[EmulatedCommit, EmulatedBatch]):
         return self._cutter.get() if self._pull[1].is_done else None
 
     def _begin_pull(self) -> None:
-        """Of the batch that comes next, if it is not under way."""
+        """Begins the pull of the next batch, if it is not under way."""
         batch = self._cutter.next_batch
         if self._pull is not None or batch is None:
             return
@@ -165,7 +166,8 @@ class EmulatedWorker(LeaseWorker[EmulatedCommit, EmulatedBatch]):
         self._pull = batch, self._exchange.begin("pull", batch.samples, sent_s, new_ids)
 
     def _prefetch(self) -> None:
-        """The next batch' pull leaves when this one is taken, also one that comes in a new lease meanwhile."""
+        """With overlap, begins the pull of the next batch while this one is computed. The next batch may be of a lease
+        that came in the meantime."""
         if self._scenario.overlap != "nothing" and not self._draining:
             self._begin_pull()
 
@@ -195,21 +197,22 @@ class EmulatedWorker(LeaseWorker[EmulatedCommit, EmulatedBatch]):
         self._pushes.append(_Pushing(batch, call, pull.done_s - pull.sent_s, took, computed_s))
 
     def _settled_s(self) -> float:
-        """When enough of the batches before was pushed: with overlap of both all but one, otherwise all."""
+        """Waits until all earlier batches are pushed, but for one with overlap "both". Returns the moment at which that
+        was the case; 0: from the beginning."""
         needed = self._begun - (self._scenario.overlap == "both")
         while self._finished < needed:
             self._wait(IDLE_S)
         return self._pushed_s[needed - 1 - self._finished] if needed > 0 else 0.0
 
     def _peers_s(self) -> float:
-        """Bounded mode: the moment until which peers had to be waited for."""
+        """Bounded mode: waits for peers. Returns the moment at which the wait ended; 0: there was no wait."""
         began_s = time.monotonic()
         self._wait_for_peers()
         ended_s = time.monotonic()
         return ended_s if ended_s - began_s > AT_ONCE_S else 0.0
 
     def _commit_pushed(self) -> None:
-        """In the order of the batches; what was acknowledged meanwhile is taken."""
+        """Commits, in order, the batches that are pushed, and takes the acknowledgements of commits."""
         strategy = self._strategy
         assert strategy is not None
         while self._pushes and self._pushes[0].call.is_done:
@@ -236,10 +239,10 @@ class EmulatedWorker(LeaseWorker[EmulatedCommit, EmulatedBatch]):
         meter.cpu_s = (meter.cpu_s or 0.0) + pushing.took.cpu_s
         self._moved_bytes += self._pricing.moved_bytes(samples)
 
-    # --- leases and standing still --------------------------------------------------------------------------
+    # --- leases, pauses, heartbeats -------------------------------------------------------------------------
 
     def _finish_lease(self, strategy: EmulatedCommit, lease: Lease) -> None:
-        """It is reported when its last batch is committed; the next lease begins meanwhile."""
+        """The lease is reported when its last batch is committed; the next lease begins in the meantime."""
         self._ending.append(lease)
 
     def _report_progress(self) -> None:
@@ -264,7 +267,7 @@ class EmulatedWorker(LeaseWorker[EmulatedCommit, EmulatedBatch]):
 
     def _beat(self) -> None:
         if self._meter.cpu_s is None:
-            self._meter.cpu_s = 0.0  # all its CPU time is virtual, also where there was none
+            self._meter.cpu_s = 0.0  # its CPU time is always virtual, never measured
         is_due = time.monotonic() >= self._beat_at_s
         if is_due and self._timeline.late_s > LATE_S:
             self._state = "late"

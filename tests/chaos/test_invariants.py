@@ -173,7 +173,7 @@ def test_a_batch_that_is_missing_is_found(facts: RunFacts) -> None:
 def test_a_batch_under_no_lease_of_that_incarnation_is_found(facts: RunFacts) -> None:
     applied = facts.applied.copy()
     applied["incarnation"][9] += 50
-    broken(changed(facts, applied), "which the journal does not have so")
+    broken(changed(facts, applied), "but the journal grants this worker no lease")
 
 
 def test_a_ledger_that_has_lost_samples_is_found(facts: RunFacts) -> None:

@@ -1,9 +1,9 @@
-"""Faults.
+"""The faults that `elastichost chaos` injects: faults of processes, faults of messages, and bad input.
 
 Modules:
-    process_faults   one class for each kind of fault
-    processes        signals to processes of a run
-    message_faults   which messages are lost or late; pure
-    proxy            loses and delays them
-    bad_input        garbage for every socket
+    process_faults   one class for each fault of a process, and the registry of all faults
+    processes        finds and signals the processes of a run
+    message_faults   which messages are dropped, delayed or changed; pure
+    proxy            drops, delays and changes them
+    bad_input        bad input for the command line, and garbage for the sockets of a run
 """

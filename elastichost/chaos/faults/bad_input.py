@@ -1,4 +1,4 @@
-"""Bad input for the command line, and garbage for the sockets of a run: what must be refused in words (promise E)."""
+"""The check of promise E: bad input for the command line, and garbage for the sockets of a run, must be refused."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ __all__ = ["InputRefusal", "check_refusals", "feed_bad_input", "garbage_messages
 
 LIMIT_S = 120.0
 CHUNK_BYTES = 4096
-# `resume` looks at every block of a checkpoint; it must not spend a minute on the bad copy of a big one
+# Larger checkpoints are not tried: `resume` reads every block, which takes too long.
 MOST_COPIED_BYTES = 2 << 30
 
 
 @dataclass(frozen=True, slots=True)
 class InputRefusal:
-    """What a bad input was answered with, and what it should have been. `words`: must be part of the message."""
+    """The answer of the command line to a bad input, and the expected answer. words: the message must contain them."""
 
     case: str
     exit_code: int
@@ -49,7 +49,8 @@ class InputRefusal:
 
 
 def check_refusals(refusals: Sequence[InputRefusal], garbage: Sequence[str], sent: int) -> Verdict:
-    """Promise E. garbage: what a run did wrong about the `sent` pieces of garbage on its sockets."""
+    """The verdict on promise E. garbage: violations after `sent` pieces of garbage were sent to the sockets of the
+    run."""
     problems = list(garbage)
     for one in refusals:
         if one.exit_code not in one.expected_codes:
@@ -57,15 +58,15 @@ def check_refusals(refusals: Sequence[InputRefusal], garbage: Sequence[str], sen
         if one.error_type != one.expected_type:
             problems.append(f"{one.case}: a {one.error_type or 'traceback'} instead of a {one.expected_type}")
         problems += [f"{one.case}: the message does not name {word!r}" for word in one.words if word not in one.message]
-    return Verdict.of("E", f"{len(refusals)} bad inputs and {sent} pieces of garbage refused", problems)
+    return Verdict.of("E", f"tried {len(refusals)} bad inputs and {sent} pieces of garbage", problems)
 
 
 # --- the command line -------------------------------------------------------------------------------------------------
 
 
 def feed_bad_input(job: Path, run_dir: Path, environment: Mapping[str, str]) -> tuple[InputRefusal, ...]:
-    """Calls the command line with what is wrong; the run in `run_dir` has ended, and is not touched. environment: of
-    everything that is started."""
+    """Calls the command line with each bad input. The run in `run_dir` must have ended; it is not changed. environment:
+    additional variables of the commands."""
     with tempfile.TemporaryDirectory(prefix="chaos-elastichost-") as name:
         return tuple(case(environment) for case in _cases(job.resolve(), run_dir, Path(name)))
 
@@ -131,7 +132,7 @@ class _Call:
 
 
 def _python_path() -> dict[str, str]:
-    """The command line of this very package, wherever it is called from."""
+    """The variable that makes a command use this package, from any directory."""
     root = str(Path(__file__).parents[3])
     return {"PYTHONPATH": os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH", ""))))}
 
@@ -151,7 +152,7 @@ def _truncate(directory: Path) -> Path:
 
 
 def _flip(directory: Path) -> Path:
-    """Within the largest block: what is between blocks means nothing."""
+    """Flips a bit within the largest block, because bytes between blocks have no meaning."""
     block = max(load_manifest(directory).blocks, key=lambda block: block.nbytes)
     path = directory / block.file
     with path.open("r+b") as file:
@@ -166,8 +167,8 @@ def _flip(directory: Path) -> Path:
 
 
 def send_garbage(sockets: Path, run_id: str, seed: int) -> int:
-    """Sends garbage to every socket of a run: bytes that are no ZMTP, ZMTP whose messages are none of ours, messages of
-    other jobs and in others' names. Returns how many pieces were sent."""
+    """Sends garbage to every socket of a run: bytes that are not ZMTP, invalid messages, messages of other jobs, and
+    messages with a wrong sender. Returns the number of pieces sent."""
     job_id, sent = int(run_id, 16), 0
     paths = sorted(path for path in sockets.iterdir() if path.is_socket())
     context = zmq.Context()
@@ -193,7 +194,7 @@ def _no_zmtp(path: Path, seed: int) -> int:
                 connection.connect(str(path))
                 connection.sendall(piece)
             except OSError:
-                continue  # refused at the door is as good
+                continue  # the socket refused it, which is also right
     return len(pieces)
 
 
@@ -214,7 +215,8 @@ def _plain(part: Frame) -> bytes:
 
 
 def garbage_messages(seed: int, job_id: int) -> Iterator[Sequence[Frame]]:
-    """Parts of messages that nobody may take for one of the job. One is whole, and claims to be the supervisor's."""
+    """Messages, as lists of their parts, that no process of the job may accept. One is valid, but a peer claims with it
+    to be the supervisor."""
     supervisor: Codec[ControlMessage] = Codec(ControlMessage, job_id, None)
     other: Codec[ControlMessage] = Codec(ControlMessage, job_id ^ 1, None)
     good = supervisor.encode(DrainedMsg())
@@ -225,14 +227,14 @@ def garbage_messages(seed: int, job_id: int) -> Iterator[Sequence[Frame]]:
     yield [header[:-1], body]
     yield [header, body, b"one frame too many"]
     yield [header, body[:-1] + bytes([body[-1] ^ 1])]
-    yield good  # claims to come from the supervisor
+    yield good  # a message of the supervisor
     yield other.encode(DrainedMsg())
     yield [b"x"] * 5000
     report = FailureReportMsg(error_type="abc", message="", hint="", traceback_text="")
     for body in (
         msgspec.msgpack.encode({"type": "__reduce__", "module": "os", "name": "system"}),
-        msgspec.msgpack.encode(report).replace(b"abc", b"\xa4\xff\xfe"),  # a string that is no UTF-8
-        b"\x91" * 100_000,  # lists within lists
+        msgspec.msgpack.encode(report).replace(b"abc", b"\xa4\xff\xfe"),  # a string that is not UTF-8
+        b"\x91" * 100_000,  # nested lists
     ):
         sizes = struct.pack("<IIQI", len(body), 0, 0, zlib.crc32(body))
         yield [header[: -len(sizes)] + sizes, body]

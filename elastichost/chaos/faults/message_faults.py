@@ -1,7 +1,7 @@
-"""What happens to messages between processes: drop, duplicate, reorder, delay, truncate, corrupt, partition. Pure.
+"""Faults of messages between processes: drop, duplicate, reorder, delay, truncate, corrupt, partition. Pure.
 
-A decision is a function of (seed, link, number of the message on its link), so a failure can be repeated as far as the
-processes send the same messages again.
+A decision is a function of the seed, the link, and the number of the message on its link. So a failure can be repeated
+as far as the processes send the same messages again.
 """
 
 from __future__ import annotations
@@ -23,19 +23,20 @@ MOST_DELAY_S = 0.05
 
 
 class Link(NamedTuple):
-    """From whom to whom, by name: "worker-0.1", "server-0.2", "supervisor"."""
+    """The sender and the receiver of messages, by name: "worker-0.1", "server-0.2", "supervisor"."""
 
     sender: str
     receiver: str
 
     @property
     def roles(self) -> tuple[str, str]:
+        """The roles of sender and receiver: "worker", "server" or "supervisor"."""
         return self.sender.partition("-")[0], self.receiver.partition("-")[0]
 
 
 @dataclass(frozen=True, slots=True)
 class MessageRates:
-    """Shares of all messages; together at most 1. `only`: names of message types, () for all."""
+    """The share of messages that each fault hits; their sum is at most 1. only: names of message types, () for all."""
 
     drop: float = 0.0
     duplicate: float = 0.0
@@ -47,7 +48,8 @@ class MessageRates:
 
 
 class Partition(NamedTuple):
-    """Nothing goes from one role to the other between two moments (seconds, any clock). One way; two make it full."""
+    """Between two moments (seconds of any clock) no message from the one role reaches the other. It has one direction;
+    two of them cut both directions."""
 
     sender_role: str
     receiver_role: str
@@ -56,7 +58,7 @@ class Partition(NamedTuple):
 
 
 def parse_rates(setting: str) -> MessageRates:
-    """`drop=0.01,delay=0.05,only=PullMsg+PulledMsg`. Raises ConfigError naming what is wrong."""
+    """Parses a setting such as `drop=0.01,delay=0.05,only=PullMsg+PulledMsg`. Raises ConfigError."""
     names = [one.name for one in fields(MessageRates)]
     values: dict[str, float] = {}
     only: tuple[str, ...] = ()
@@ -64,8 +66,8 @@ def parse_rates(setting: str) -> MessageRates:
         name, _, value = item.partition("=")
         if name not in names:
             raise ConfigError(
-                f"there is no fault of messages {name!r}{did_you_mean(name, names)}",
-                hint=f"there are {', '.join(names)}",
+                f"unknown message fault {name!r}{did_you_mean(name, names)}",
+                hint=f"allowed: {', '.join(names)}",
             )
         if name == "only":
             only = tuple(value.split("+"))
@@ -77,7 +79,9 @@ def parse_rates(setting: str) -> MessageRates:
         if not 0 <= values[name] <= 1:
             raise ConfigError(f"{item!r}: a share of messages is a number from 0 to 1", hint=f"write {name}=0.01")
     if sum(values.values()) > 1:
-        raise ConfigError(f"the shares of {setting!r} are more than all messages", hint="together at most 1")
+        raise ConfigError(
+            f"the shares in {setting!r} add up to more than 1", hint="reduce them: their sum is at most 1"
+        )
     return MessageRates(**values, only=only)
 
 
@@ -86,7 +90,7 @@ def _link_seed(seed: int, link: Link) -> int:
 
 
 def decide(seed: int, link: Link, number: int, kind: str, rates: MessageRates) -> Action:
-    """What happens to the `number`th message of a link, of type `kind`."""
+    """The fault of message `number` of a link. kind: its type."""
     if rates.only and kind not in rates.only:
         return "pass"
     left = unit_draw(_link_seed(seed, link), number, 0)
@@ -98,12 +102,12 @@ def decide(seed: int, link: Link, number: int, kind: str, rates: MessageRates) -
 
 
 def delay_s(seed: int, link: Link, number: int) -> float:
-    """For how long a message is held back."""
+    """How long a message is delayed, in seconds."""
     return MOST_DELAY_S * unit_draw(_link_seed(seed, link), number, 1)
 
 
 def spoil(seed: int, link: Link, number: int, action: Action, parts: list[bytes]) -> list[bytes]:
-    """A truncated or corrupted copy of a message: cut short, or one bit flipped, in one of its parts."""
+    """A copy of a message of which one part is truncated, or has one bit flipped. action: "truncate" or "corrupt"."""
     filled = [place for place, part in enumerate(parts) if part]
     if not filled:
         return parts
@@ -118,7 +122,7 @@ def spoil(seed: int, link: Link, number: int, action: Action, parts: list[bytes]
 
 
 def is_cut(partitions: Iterable[Partition], link: Link, now_s: float) -> bool:
-    """Whether a partition keeps this link from delivering now."""
+    """Whether a partition cuts this link now."""
     return any(
         (one.sender_role, one.receiver_role) == link.roles and one.start_s <= now_s < one.stop_s for one in partitions
     )

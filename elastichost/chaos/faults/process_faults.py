@@ -1,7 +1,7 @@
-"""What can be done to a run: one class a fault, and the registry `FAULTS`.
+"""The faults of processes: one class for each fault, and the registry `FAULTS`.
 
-A fault picks whom it hits among those that work at that moment, does it, and gives an `OpenFault`: what has to be seen
-until the run has recovered. It is looked at again and again with the newest `Scene` and log of applied batches.
+A fault selects its target among the processes that work at that time, and hits it. The resulting `OpenFault` tells when
+the run has recovered; the driver asks it repeatedly, with the newest `Scene` and log of applied batches.
 """
 
 from __future__ import annotations
@@ -23,61 +23,63 @@ _WORDS: dict[Kind, str] = {
     "worker": "its successor trains",
     "server": "its successor serves",
     "pair": "both successors work",
-    "fork server": "the libraries are imported again",
+    "fork server": "its successor has imported the libraries",
     "supervisor": "the resumed run trains",
-    "pause": "it goes on",
-    "hang": "found and replaced",
-    "scale": "reached",
-    "machine": "the others went on, and it has joined again",
+    "pause": "it works again",
+    "hang": "it was found hanging and replaced",
+    "scale": "the run has the new size",
+    "machine": "the run went on, and the host joined it again",
 }
 
 
 class Target(Protocol):
-    """The run, as faults may touch it."""
+    """What faults may read from a run and do to it. hang_timeout_s: `supervision.hang_timeout_s` of the job."""
 
     scene: Scene
     applied: AppliedTail
     hang_timeout_s: float
-    is_sync: bool  # batches are the crew's: no log says whose
+    is_sync: bool  # sync mode: the log of applied batches does not name the worker of a batch
 
     def now_s(self) -> float: ...
 
     def hit(self, pid: int, number: signal.Signals) -> bool:
-        """Sends a signal to a process of this run; False when there is none of that pid."""
+        """Sends a signal to a process of this run. False when the run has no process with this pid."""
         ...
 
     def fork_server(self) -> int | None:
-        """Its pid."""
+        """The pid of the fork server; None: there is none."""
         ...
 
     def kill_machine(self, draw: int) -> bool:
-        """SIGKILL to the agent of another machine. False when there is none, while one is joining, and until the loss
-        of the one before was seen."""
+        """Sends SIGKILL to the agent of another host. False, and nothing is done, when the run has no other host, while
+        a host joins, and until the supervisor has noticed the previous loss."""
         ...
 
     def join(self, name: str) -> Callable[[], int | None]:
-        """Has the machine of that name join the run; the answer is as that of `scale`."""
+        """Requests that the host with this name joins the run again. The result is as that of `scale`."""
         ...
 
     def stop(self, pid: int, seconds: float) -> bool:
-        """SIGSTOP, and SIGCONT after a time. False when there is no such process, or it is stopped already."""
+        """Sends SIGSTOP, and SIGCONT after `seconds`. False when there is no such process, or it is stopped already."""
         ...
 
     def scale(self, workers: int, servers: int) -> Callable[[], int | None]:
-        """Starts `elastichost scale`; the answer gives its exit code, None while it is not done."""
+        """Starts `elastichost scale`. Returns a function that gives its exit code; None while it runs."""
         ...
 
     def resume(self, number: signal.Signals) -> bool:
-        """Ends the supervisor with this signal, waits for its end and starts `resume`."""
+        """Ends the supervisor with this signal, waits for its end and starts `elastichost resume`."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Recovered:
-    """How long it took. `kind` says which figure it belongs to; superseded: the supervisor was replaced meanwhile,
-    or the plan does not want this process any more;
-    refused: the run would not do it now;
-    missed: it went on by itself, although it stood still for longer than the hang timeout."""
+    """The end of a fault. kind: the figure that the time belongs to; seconds: time from the fault to the recovery;
+    words: what ended the fault.
+
+    is_superseded: the time does not count, because the supervisor was replaced or a host was lost in the meantime, the
+    process is no longer in the plan, or a command failed; is_missed: the process was stopped for longer than the hang
+    timeout, but was not replaced; is_refused: the run refused or aborted the command."""
 
     kind: Kind
     seconds: float
@@ -89,7 +91,9 @@ class Recovered:
 
 @dataclass(slots=True)
 class OpenFault:
-    """A fault under way. `struck_s`: when; `hit`: whom, in words; `kills`: processes killed on purpose."""
+    """A fault from which the run has not recovered yet. fault: its name; hit: its targets, in words; struck_s: when it
+    was injected; kills: number of processes that it killed; generation, fork_servers_lost, hosts_lost: of the scene at
+    that time; incarnations: the targets."""
 
     fault: str
     hit: str
@@ -100,12 +104,12 @@ class OpenFault:
     incarnations: tuple[Incarnation, ...] = ()
     fork_servers_lost: int = 0
     hosts_lost: int = 0
-    released_s: float = 0.0  # when a stopped process is let go
-    command: Callable[[], int | None] | None = None  # what was started, and is done when it gives its exit code
-    met: list[str] = field(default_factory=list)  # other faults that struck meanwhile
+    released_s: float = 0.0  # when a stopped process continues
+    command: Callable[[], int | None] | None = None  # gives the exit code of the command that ends the fault
+    met: list[str] = field(default_factory=list)  # names of other faults that were injected while this one was open
 
     def recovered(self, target: Target) -> Recovered | None:
-        """None: not yet."""
+        """The end of the fault; None: the run has not recovered yet. Starts the join of a host that was lost."""
         scene, applied = target.scene, target.applied
         if scene.generation > self.generation and self.kind != "supervisor":
             return Recovered(self.kind, target.now_s() - self.struck_s, "superseded by a new supervisor", True)
@@ -116,7 +120,7 @@ class OpenFault:
         if self.command is not None:
             return self._commanded(target, self.command())
         if self.incarnations and len(scene.lost_hosts) > self.hosts_lost:
-            return Recovered(self.kind, target.now_s() - self.struck_s, "superseded by the loss of a machine", True)
+            return Recovered(self.kind, target.now_s() - self.struck_s, "superseded by the loss of a host", True)
         moments = [self._served_again(incarnation, scene, applied, target.is_sync) for incarnation in self.incarnations]
         if self.kind == "fork server":
             is_back = scene.fork_servers_lost > self.fork_servers_lost and scene.fork_server_ready_s is not None
@@ -129,26 +133,27 @@ class OpenFault:
                 incarnation for incarnation, moment in zip(self.incarnations, moments, strict=False) if moment is None
             ]
             if late and not any(incarnation.is_there or scene.wants(incarnation) for incarnation in late):
-                return Recovered(self.kind, target.now_s() - self.struck_s, "is not wanted any more", True)
+                return Recovered(self.kind, target.now_s() - self.struck_s, "it is no longer in the plan", True)
             return None
         seconds = max(moment for moment in moments if moment is not None) - self.struck_s
         is_missed = self.kind == "hang" and any(
             incarnation.is_there and scene.wants(incarnation) for incarnation in self.incarnations
         )
-        words = "was never found to hang, and goes on" if is_missed else _WORDS[self.kind]
+        words = "was not found hanging, and works again" if is_missed else _WORDS[self.kind]
         return Recovered(self.kind, seconds, words, is_missed=is_missed)
 
     def _commanded(self, target: Target, code: int | None) -> Recovered | None:
         if code is None:
             return None
         seconds = target.now_s() - self.struck_s
-        words = _WORDS[self.kind] if code == 0 else f"refused or broken off (exit code {code})"
+        words = _WORDS[self.kind] if code == 0 else f"the command was refused or aborted (exit code {code})"
         return Recovered(self.kind, seconds, words, is_superseded=code != 0, is_refused=code != 0)
 
     def _served_again(
         self, incarnation: Incarnation, scene: Scene, applied: AppliedTail, is_sync: bool
     ) -> float | None:
-        """When a worker's work went on, or a PS served again. A process that was only stopped may go on itself."""
+        """When the work of a worker went on, or a PS served again; None: not yet. A stopped process can go on itself;
+        otherwise its successor must work."""
         newest = scene.newest(incarnation.process.name)
         if self.kind in ("pause", "hang") and incarnation.is_there:
             last_s = applied.last_s.get((incarnation.process.index, incarnation.process.incarnation), 0.0)
@@ -169,7 +174,7 @@ def _after(incarnation: Incarnation, newest: Incarnation) -> range:
 
 
 class Fault(Protocol):
-    """One thing that can be done. `weight`: how often it is drawn, relative to the others."""
+    """A kind of fault. meaning: what it does, for the user; weight: how often it is drawn, relative to the others."""
 
     @property
     def name(self) -> str: ...
@@ -181,7 +186,7 @@ class Fault(Protocol):
     def weight(self) -> float: ...
 
     def strike(self, target: Target, draw: int) -> OpenFault | None:
-        """Does it to one of those there are, chosen by `draw`; None when there is nobody it could hit now."""
+        """Injects the fault. draw: selects the target. None, and nothing is done, when it has no target now."""
         ...
 
 
@@ -206,7 +211,7 @@ def _open(fault: Fault, target: Target, hit: str, kind: Kind, kills: int, *incar
 
 @dataclass(frozen=True, slots=True)
 class KillProcess:
-    """SIGKILL to a worker or a PS."""
+    """Kills a worker or a PS."""
 
     role: Literal["worker", "server"]
     weight: float
@@ -229,7 +234,7 @@ class KillProcess:
 
 @dataclass(frozen=True, slots=True)
 class KillPair:
-    """A worker and a PS in the same instant: neither can wait for the other to come back first."""
+    """Kills a worker and a PS at the same time, so that neither can recover with the help of the other."""
 
     weight: float
     name: str = "kill-pair"
@@ -247,7 +252,7 @@ class KillPair:
 
 @dataclass(frozen=True, slots=True)
 class KillForkServer:
-    """The process that forks all others; while it is replaced nobody who dies can be started again."""
+    """Kills the fork server. While it is replaced, no process can be started."""
 
     weight: float
     name: str = "kill-fork-server"
@@ -263,8 +268,8 @@ class KillForkServer:
 
 @dataclass(frozen=True, slots=True)
 class PauseProcess:
-    """SIGSTOP, and SIGCONT after `times` the hang timeout: below it must go on as if nothing had been, beyond it must
-    be replaced, and what it then sends must be refused."""
+    """Stops a process, and continues it after `times` the hang timeout. With times < 1 the process must go on; with
+    times > 1 it must be replaced, and its later messages must be refused."""
 
     role: Literal["worker", "server"]
     times: float
@@ -290,7 +295,7 @@ class PauseProcess:
 
 @dataclass(frozen=True, slots=True)
 class ReplaceSupervisor:
-    """The supervisor is asked to stop (SIGINT) or killed, and the run resumed."""
+    """Requests that the supervisor stops (SIGINT), or kills it; then resumes the run."""
 
     number: signal.Signals
     weight: float
@@ -313,11 +318,11 @@ class ReplaceSupervisor:
 
 @dataclass(frozen=True, slots=True)
 class KillMachine:
-    """The agent of another machine, and with it all that is there: its rows come back from the newest checkpoint."""
+    """Kills the agent of another host, and so all processes there. Its rows are restored from the newest checkpoint."""
 
     weight: float
     name: str = "kill-machine"
-    meaning: str = "kill -9 of the agent of another machine, which joins again (with --hosts)"
+    meaning: str = "kill -9 of the agent of another host, which joins again (with --hosts)"
 
     def strike(self, target: Target, draw: int) -> OpenFault | None:
         struck = _open(self, target, "machine", "machine", 1)
@@ -326,7 +331,8 @@ class KillMachine:
 
 @dataclass(frozen=True, slots=True)
 class ScaleProcesses:
-    """Another number of workers and PS while it trains: newcomers, hand-overs, departures, and deaths in between."""
+    """Scales the run to another number of workers and PS, so that processes start and end and buckets are handed
+    over."""
 
     weight: float
     most_workers: int = 3

@@ -1,4 +1,4 @@
-"""Processes of one run, found and signalled by the mark in their environment, so that no other process is ever hit."""
+"""Finds and signals the processes of one run by a mark in their environment, so that no other process is hit."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 __all__ = ["MARK", "end_marked", "marked_processes", "signal_marked", "state_of"]
 
-MARK = "ELASTICHOST_CHAOS"  # in the environment of the run and of everything it starts; the value is the run's own
+MARK = "ELASTICHOST_CHAOS"  # a variable of the run and of all processes that it starts; each run has another value
 END_S = 5.0
 
 
@@ -32,14 +32,14 @@ def state_of(pid: int) -> str:
 
 
 def marked_processes(mark: str) -> tuple[int, ...]:
-    """Pids of living processes with this mark, this process left out."""
+    """Pids of the living processes with this mark, except this process."""
     pids = (int(name) for name in os.listdir("/proc") if name.isdigit())
     return tuple(pid for pid in pids if pid != os.getpid() and state_of(pid) and _bears(pid, mark))
 
 
 def signal_marked(pid: int, mark: str, number: signal.Signals) -> bool:
-    """Sends a signal if that process bears the mark. The descriptor is opened before the look: a pid that was given
-    to another process in between is never hit. False when there is no such process."""
+    """Sends a signal to a process if it has the mark. False when there is no such process. It opens a pidfd before it
+    checks the mark, so that it never signals another process that got the same pid in the meantime."""
     try:
         descriptor = os.pidfd_open(pid)
     except (ProcessLookupError, OSError):
@@ -56,7 +56,7 @@ def signal_marked(pid: int, mark: str, number: signal.Signals) -> bool:
 
 
 def end_marked(mark: str) -> None:
-    """Kills whatever bears the mark and waits until it is gone (at most 5 s)."""
+    """Kills all processes with the mark and waits until they have ended, at most END_S seconds."""
     deadline_s = time.monotonic() + END_S
     while (left := marked_processes(mark)) and time.monotonic() < deadline_s:
         for pid in left:

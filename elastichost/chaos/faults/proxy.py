@@ -1,9 +1,9 @@
-"""A proxy between the processes of a run, at the level of ZeroMQ messages: it loses, doubles, delays, swaps, cuts and
-spoils them, by a seed, and cuts whole directions off for a time.
+"""A proxy for ZeroMQ messages between the processes of a run: it drops, duplicates, delays, reorders, truncates and
+corrupts messages, decided by a seed, and can partition roles for a time.
 
-A run that is started with ELASTICHOST_VIA_PROXY connects to `<socket>.via` instead of `<socket>` (`wire.sockets`). The
-proxy watches the run's socket directory; for each socket bound there it binds `.via`, and opens a connection of its own
-for every peer that comes, under the peer's identity. What it forwards it never changes except on purpose.
+The processes of a run with ELASTICHOST_VIA_PROXY connect to `<socket>.via` instead of `<socket>` (`wire.sockets`). The
+proxy watches the run's socket directory. For each socket there it binds the socket `.via`, and for each peer that
+connects to that it opens its own connection to the real socket, with the identity of the peer.
 """
 
 from __future__ import annotations
@@ -28,14 +28,15 @@ TURN_S = 0.005
 MESSAGES_PER_TURN = 256
 MOST_PEERS = 4096
 MOST_SOCKETS = 16_384
-IDLE_S = 20.0  # a client that says nothing for so long has ended; should it speak again, it gets another connection
+IDLE_S = 20.0  # the connection of a peer that is silent for longer is closed; its next message opens another one
 
 Socket = zmq.Socket[bytes]
 
 
 @dataclass(slots=True)
 class _Peer:
-    """One client of a socket: where its messages go, and the next numbers of both directions."""
+    """One peer of a socket. dealer: its connection to the real socket; up, down: the links to and from the real socket;
+    spoke_s: when its last message came."""
 
     dealer: Socket
     up: Link
@@ -45,7 +46,9 @@ class _Peer:
 
 @dataclass(slots=True)
 class _Door:
-    """One socket of the run. `held`: messages that are late; (due, order, to the server?, identity, parts)."""
+    """One socket of the run. router: its `.via` socket; target: the address of the real socket; held: a heap of delayed
+    messages (when due, order, whether to the real socket, identity of the peer, parts); busy_until_s: when the last
+    delayed message of a link is due."""
 
     name: str
     router: Socket
@@ -56,7 +59,8 @@ class _Door:
 
 
 class FaultProxy:
-    """Use as a context manager; works in a thread of its own. `partition` and `counts` may be used from outside."""
+    """The proxy. Use as a context manager. It works in its own thread; other threads may use `partition`, `counts` and
+    `failure`."""
 
     def __init__(self, sockets: Path, seed: int, rates: MessageRates) -> None:
         self._directory, self._seed, self._rates = sockets, seed, rates
@@ -69,7 +73,7 @@ class FaultProxy:
         self._ending = threading.Event()
         self._failure: Exception | None = None
         self._thread = threading.Thread(target=self._run, name="fault-proxy", daemon=True)
-        self.counts: Counter[tuple[str, str]] = Counter()  # (type of message, what was done) -> how often
+        self.counts: Counter[tuple[str, str]] = Counter()  # (type of message, action) -> count
 
     def __enter__(self) -> FaultProxy:
         self._thread.start()
@@ -82,12 +86,12 @@ class FaultProxy:
 
     @property
     def failure(self) -> Exception | None:
-        """What ended the thread; no run is to be judged by a dead proxy."""
+        """The error that ended the thread; None: it works. Without the proxy the result of the run means nothing."""
         return self._failure
 
     def partition(self, sender_role: str, receiver_role: str, seconds: float) -> None:
-        """From now on, for so long, nothing arrives that one role sends to the other ("worker", "server",
-        "supervisor")."""
+        """From now on, for `seconds`, no message from the one role ("worker", "server" or "supervisor") reaches the
+        other."""
         now_s = time.monotonic()
         self._partitions = [*self._partitions, Partition(sender_role, receiver_role, now_s, now_s + seconds)]
 
@@ -96,7 +100,7 @@ class FaultProxy:
     def _run(self) -> None:
         try:
             self._serve()
-        except Exception as error:  # noqa: BLE001 - whoever uses the proxy looks at `failure`
+        except Exception as error:  # noqa: BLE001 - the user of the proxy checks `failure`
             self._failure = error
 
     def _serve(self) -> None:
@@ -116,7 +120,7 @@ class FaultProxy:
         try:
             present = {path.name for path in self._directory.iterdir() if path.is_socket()}
         except FileNotFoundError:
-            return  # not yet, or not any more
+            return  # it does not exist yet, or was removed
         for name in [known for known in self._doors if known not in present]:
             self._close_door(self._doors.pop(name), poller)
         for name in sorted(present):
@@ -129,7 +133,7 @@ class FaultProxy:
             poller.register(router, zmq.POLLIN)
 
     def _close_door(self, door: _Door, poller: zmq.Poller) -> None:
-        """Whom it led to has ended."""
+        """Closes the sockets of a door after its real socket was removed."""
         for socket in (door.router, *(peer.dealer for peer in door.peers.values())):
             poller.unregister(socket)
             socket.close()
@@ -190,12 +194,12 @@ class FaultProxy:
             return
         if action in ("truncate", "corrupt"):
             parts = spoil(self._seed, link, number, action, parts)
-        due_s = max(now_s, door.busy_until_s.get(link, 0.0))  # what was delayed is not overtaken ...
+        due_s = max(now_s, door.busy_until_s.get(link, 0.0))  # a later message does not overtake a delayed one ...
         if action == "delay":
             due_s += delay_s(self._seed, link, number)
             door.busy_until_s[link] = due_s
         elif action == "reorder":
-            due_s += delay_s(self._seed, link, number)  # ... what is reordered is
+            due_s += delay_s(self._seed, link, number)  # ... but overtakes a reordered one
         for _ in range(2 if action == "duplicate" else 1):
             if due_s > now_s:
                 heapq.heappush(door.held, (due_s, next(self._order), is_up, identity, parts))
@@ -215,7 +219,7 @@ class FaultProxy:
 
 
 def _kind(parts: list[bytes]) -> str:
-    """The type of message: the tag in its body."""
+    """The type of a message: the tag in its body; "?" when it cannot be read."""
     try:
         tag = msgspec.msgpack.decode(parts[1])["type"]
     except (IndexError, KeyError, TypeError, RecursionError, UnicodeDecodeError, msgspec.DecodeError):

@@ -133,7 +133,7 @@ def _(event: run.DiskFull) -> str:
     )
     files = ", ".join(event.files)
     return (
-        f"{event.error}: {files} on {event.file_system} could not be written for {event.since_s:.0f} s; free some "
+        f"{files} on {event.file_system} could not be written for {event.since_s:.0f} s: {event.error}; free some "
         f"space there. {held}"
     )
 
@@ -291,10 +291,10 @@ def _(event: plan.PlanReached) -> str:
     ]
     parts = [f"plan reached after {_seconds(event.reached_s)}: {', '.join(changes) or 'sizes unchanged'}"]
     for index, at_s in event.first_sample_s.items():
-        when = "has no samples to train" if at_s is None else f"trained its first sample after {_seconds(at_s)}"
+        when = "has trained no sample yet" if at_s is None else f"trained its first sample after {_seconds(at_s)}"
         parts.append(f"worker-{index} {when}")
     if event.handover_s is not None:
-        parts.append(f"{event.buckets_moved} buckets changed owners in {_seconds(event.handover_s)}")
+        parts.append(f"{plural(event.buckets_moved, 'bucket')} changed owners in {_seconds(event.handover_s)}")
     if event.dip is not None:
         parts.append(_throughput(event.dip, event.recovered_s))
     return "; ".join(parts)
@@ -337,7 +337,7 @@ def _(event: data.LeaseGranted) -> str:
 
 @text_of.register
 def _(event: data.LeasesFolded) -> str:
-    return f"{plural(event.leases, 'older lease')}, with numbers up to {event.lease}, are folded into this line"
+    return f"this line replaces {plural(event.leases, 'older lease')} with numbers up to {event.lease}"
 
 
 @text_of.register
@@ -359,13 +359,16 @@ def _(event: data.BatchTorn) -> str:
 def _(event: data.SamplesQuarantined) -> str:
     if event.cause == "roll_back":
         return f"{_positions(event.entry)} are left out, because they caused a roll back"
-    return f"{_positions(event.entry)} are left out, because {event.entry.failures} workers died while training them"
+    return (
+        f"{_positions(event.entry)} are left out, because {plural(event.entry.failures, 'worker')} died while "
+        "training them"
+    )
 
 
 @text_of.register
 def _(event: data.PositionsLeftOut) -> str:
     positions = f"positions {event.start} to {event.stop} of unit {event.unit}"
-    return f"{positions} are left out of the step, because {event.failures} workers died while training them"
+    return f"{positions} are left out of the step, because {plural(event.failures, 'worker')} died while training them"
 
 
 @text_of.register
@@ -430,7 +433,7 @@ def _(event: checkpoints.MirrorFailed) -> str:
 
 @text_of.register
 def _(event: checkpoints.MirrorUnfinished) -> str:
-    return f"the run ended during a copy to the mirror {event.mirror}, which may lack the newest checkpoint"
+    return f"the run ended during a copy to the mirror {event.mirror}; the mirror may lack the newest checkpoint"
 
 
 @text_of.register
@@ -453,7 +456,7 @@ def _(event: buckets.HandoverReverted) -> str:
 
 @text_of.register
 def _(event: buckets.ShardMapPublished) -> str:
-    moved = f"; {event.moved} buckets changed owners in {1000 * event.took_s:.0f} ms" if event.moved else ""
+    moved = f"; {plural(event.moved, 'bucket')} changed owners in {1000 * event.took_s:.0f} ms" if event.moved else ""
     return f"shard map {event.epoch} published with owners {', '.join(event.owners)}{moved}"
 
 
@@ -543,7 +546,7 @@ def _(event: memory.MemoryActionMeasured) -> str:
         "shrink": "fewer workers",
         "move": "moving buckets",
     }.get(event.action, event.action)
-    dropped = f"; {event.dropped_rows:,} rows evicted in {event.rounds} rounds" if event.rounds else ""
+    dropped = f"; {event.dropped_rows:,} rows evicted in {plural(event.rounds, 'round')}" if event.rounds else ""
     left_out = f"; {event.left_out:,} lookups found no row" if event.left_out else ""
     return (
         f"memory: effect of {action}: {_signed(event.grown_bytes)} within {event.samples:,} samples; the forecast "
@@ -613,8 +616,8 @@ def _(event: hosts.RowsRolledBack) -> str:
     loss = event.loss
     where = f"checkpoint {loss.checkpoint}" if loss.checkpoint else "initial values, because there is no checkpoint"
     return (
-        f"host {loss.name} had {loss.buckets} buckets with {loss.rows:,} rows; these buckets are on host 0 now, "
-        f"with {loss.rows_restored:,} rows from {where}. These rows lose the updates of {loss.samples:,} samples "
+        f"host {loss.name} had {plural(loss.buckets, 'bucket')} with {loss.rows:,} rows; these buckets are on host 0 "
+        f"now, with {loss.rows_restored:,} rows from {where}. These rows lose the updates of {loss.samples:,} samples "
         "trained since then; all other rows, the dense part and the sample count are unchanged"
     )
 

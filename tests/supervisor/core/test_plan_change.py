@@ -118,7 +118,7 @@ def test_a_new_worker_without_samples_is_waited_for_a_bounded_time() -> None:
     assert not seen.is_over(105.0)
     assert seen.is_over(105.6)
     assert seen.figures().first_sample_s == {1: None}
-    assert "worker-1 has no samples to train" in text_of(seen.figures())
+    assert "worker-1 has trained no sample yet" in text_of(seen.figures())
 
 
 def test_the_text_of_a_dip() -> None:
