@@ -147,7 +147,13 @@ class CommandHandler:
             return
         assert run.machines is not None
         components = self._components
-        self._joining = HostJoin(run, run.machines, components.arena.layout, hosts, size, components.memory.gain)
+        try:
+            self._joining = HostJoin(run, run.machines, components.arena.layout, hosts, size, components.memory.gain)
+        except OSError as error:
+            why = f"cannot start an agent: {error}"
+            run.note(CommandRefused("join", why))
+            run.commands.reply(peer, RefusedMsg(f"no host joins: {why}", "check that ssh is installed"))
+            return
         self._join_peer, self._join_cause = peer, run.cause
         names = ", ".join(host.shown for host in hosts.hosts)
         run.note(HostJoinAsked(tuple(host.shown for host in hosts.hosts)))

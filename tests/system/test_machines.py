@@ -330,6 +330,9 @@ def test_a_machine_that_cannot_join_changes_nothing(folder: Path, monkeypatch: p
     monkeypatch.setattr("tests.system.test_machines.HOSTS", "hosts = []")
     run = start(folder, monkeypatch, epochs=10_000)
     run.wait_trained(1)
+    refused = join(run, THIRD + THIRD.replace("third", "fourth") + 'python = "/no/such/python"\n')
+    assert isinstance(refused, RefusedMsg)
+    assert "cannot start an agent: " in refused.message and "/no/such/python" in refused.message
     refused = join(run, THIRD + 'python = "/bin/false"\n' + THIRD.replace("third", "fourth"))
     assert isinstance(refused, RefusedMsg)
     assert "no machine joins: third: the other end has closed the connection" in refused.message

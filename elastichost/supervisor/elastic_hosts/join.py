@@ -116,7 +116,7 @@ class HostJoin:
 
     hosts: the machines that the command names. size: the size of the run with them, as the command asks for it. gain:
     called with the memory gauge of each new host and its budget in bytes. Raises OSError when an agent's process cannot
-    be started.
+    be started; the agents that were started before it are ended.
     """
 
     def __init__(
@@ -130,13 +130,18 @@ class HostJoin:
     ) -> None:
         self._run, self._machines, self._layout, self._gain = run, machines, layout, gain
         self.size = size
-        now_s = run.now_s()
-        self._guests = [_JoiningHost(*self._call(host), now_s) for host in hosts.hosts]
+        self._guests: list[_JoiningHost] = []
+        try:
+            for host in hosts.hosts:
+                self._call(host)
+        except OSError:
+            self.dismiss()
+            raise
 
-    def _call(self, host: HostSection) -> tuple[int, RemoteLauncher]:
+    def _call(self, host: HostSection) -> None:
         number, launcher = self._machines.call(host)
         self._run.hear(number, launcher)
-        return number, launcher
+        self._guests.append(_JoiningHost(number, launcher, self._run.now_s()))
 
     @property
     def numbers(self) -> tuple[int, ...]:
