@@ -148,7 +148,7 @@ class AutoTuner:
             if not ended_well:
                 memory = widened(memory, ledger.samples_accounted / max(1, ledger.samples_planned))
             return record_of(features, state, self.settings, final, utc_now(), memory, ended_well=ended_well)
-        except Exception as error:  # noqa: BLE001 - nor a run that has trained
+        except Exception as error:  # noqa: BLE001 - a bug of the tuner must not end a run that has trained
             self._give_up(error)
             return None
 

@@ -2,8 +2,8 @@
 
 Grants are in force in every job with dynamic tables. With `tuner.memory = "act"` the decisions of the package
 `tuner.memory` are performed, with "watch" they are only reported, with "off" none is made. With "watch" and "off" a job
-that needs more memory than its budget ends with MemoryBudgetError. With "act" new ids get no row until memory is free
-again. In sync mode the job ends in this case too, because rows must not depend on when ids arrive.
+that needs more memory than its budget ends with MemoryBudgetError. With "act" new ids get no row while memory is full;
+but in sync mode the job ends then too, because rows must not depend on when ids arrive.
 """
 
 from __future__ import annotations
