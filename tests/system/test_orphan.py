@@ -254,7 +254,7 @@ def test_without_a_resume_everything_is_removed(folder: Path, keep_s: int | None
     code, errors = again.finish()
     assert code == 1
     assert "no checkpoint in " in errors and "and there is no arena" in errors
-    assert "is there no more" in errors
+    assert "does not exist any more" in errors
 
 
 def test_a_second_resume_is_refused_and_changes_nothing(folder: Path) -> None:

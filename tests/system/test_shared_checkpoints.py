@@ -183,7 +183,7 @@ def test_a_resume_with_other_data_leaves_the_arena(folder: Path) -> None:
     code, errors = failed.finish()
     assert code == 1, errors
     assert "CheckpointError: the checkpoint was made with data of" in errors and "is left as it is" in errors
-    assert "does not fit either (it is of data with 60000 samples in 8 units; the data now has 30000" in errors
+    assert "does not fit either (it was trained with data of 60000 samples in 8 units; the data now has 30000" in errors
     assert arena.is_dir()
     again = Supervised(folder, resume=True, rows=60_000, **settings)  # type: ignore[arg-type]
     code, errors = again.finish()

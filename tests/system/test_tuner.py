@@ -123,5 +123,5 @@ def test_a_plan_that_cannot_be_had_is_taken_back(folder: Path, build: str) -> No
     assert run.result()["processes"]["workers"] == 1
     lost = run.lost()
     assert lost and all(event.process.name != "worker-0" for event in lost)
-    back = [event for event in run.events(PlanChanged) if "the plan before comes back" in event.reason]
+    back = [event for event in run.events(PlanChanged) if "the previous plan comes back" in event.reason]
     assert 1 <= len(lost) <= 8 and back

@@ -1,4 +1,4 @@
-"""What the processes of a run have done and used since it began: sums for the tuner."""
+"""Sums up for the tuner what the processes of a run have done and used since its start."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ __all__ = ["Counter"]
 
 @dataclass(slots=True)
 class _Counted:
-    """Of one incarnation. `beat_s`: time of the last heartbeat that was counted, `virtual_s`: for its virtual CPU
-    time."""
+    """What is counted already of one incarnation. beat_s: time of the newest counted heartbeat of a worker. virtual_s:
+    time of the newest heartbeat whose virtual CPU time is counted. cpu_s: CPU time at the last call; 0.0 before it."""
 
     beat_s: float = 0.0
     cpu_s: float = 0.0
@@ -28,17 +28,20 @@ class _Counted:
 
 @dataclass(slots=True)
 class Counter:
-    """micro_batches: of a step, in sync mode; 0 in the others. is_served: pulls and pushes are messages."""
+    """Sums over all processes of a run. micro_batches: of a step in sync mode; 0 in other modes. is_served: workers
+    pull and push rows by messages. cpu_elsewhere: the CPU seconds of a process on another machine; None: it runs on
+    this one."""
 
     fleet: Fleet
     micro_batches: int
     is_served: bool
-    cpu_elsewhere: Callable[[ProcessRecord], float | None] = lambda record: None  # of a process on another machine
+    cpu_elsewhere: Callable[[ProcessRecord], float | None] = lambda record: None
     _incarnations: dict[ProcessId, _Counted] = field(default_factory=dict)
     _sums: dict[str, float] = field(default_factory=lambda: dict.fromkeys(Totals.__struct_fields__, 0.0))
 
     def totals(self) -> Totals:
-        """Up to now. Call it more often than heartbeats leave the window of their process (5 s)."""
+        """The sums up to now. Call it at least every 5 s: the fleet keeps heartbeats for so long, and older ones are
+        not counted."""
         live = [record for record in self.fleet if record.is_live and record.pid]
         for gone in self._incarnations.keys() - {record.process for record in live}:
             del self._incarnations[gone]
@@ -60,7 +63,8 @@ class Counter:
                 self._add(_sums_of(sample, self.is_served), sample.steps * self._batch(workers))
 
     def _batch(self, workers: int) -> float:
-        """Batches of a worker that one of its steps is: in sync mode it computes several micro-batches of a step."""
+        """The number of batches that a counted step of a worker stands for. In sync mode it is one micro-batch, and
+        micro_batches / workers of them are the worker's part of a step, which counts as one batch."""
         return workers / self.micro_batches if self.micro_batches else 1.0
 
     def _add(self, sums: Iterable[tuple[str, float]], batches: float) -> None:
@@ -69,7 +73,7 @@ class Counter:
             self._sums[name] += value
 
     def _count_virtual_cpu(self, record: ProcessRecord, counted: _Counted) -> None:
-        """Of an emulated process, which says itself what it would have used."""
+        """Adds the CPU time of an emulated process, which reports in its heartbeats what it would have used."""
         name = f"{record.process.role}_cpu_s"
         for at_s, sample in record.window:
             if at_s > counted.virtual_s:
@@ -89,13 +93,14 @@ class Counter:
             except psutil.Error:
                 return
             used_s = float(times.user + times.system)
-        if counted.cpu_s:  # what it took to start is no cost of training
+        if counted.cpu_s:  # the time before the first call is the start of the process, and no cost of training
             self._sums[name] += max(0.0, used_s - counted.cpu_s)
         counted.cpu_s = used_s
 
 
 def _sums_of(sample: StepSample, is_served: bool) -> tuple[tuple[str, float], ...]:
-    """With served access a lookup is a pull; with direct access it is work of the reading thread."""
+    """The summands of a heartbeat, as (name in `Totals`, value). A lookup is a pull with served access, and work of the
+    reading thread with direct access."""
     reader_s, exchange_s = sample.read_s, sample.push_s
     if is_served:
         exchange_s += sample.lookup_s

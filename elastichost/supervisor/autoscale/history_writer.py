@@ -1,4 +1,4 @@
-"""What a run has taught, kept in the history for jobs like it."""
+"""Writes what a run has measured to the history, for similar jobs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from elastichost.tuner.policy.profile import merged, so_far
 
 __all__ = ["record_of", "remember"]
 
-SHORT_WAIT_S = 0.5  # for other runs that write to the history
+SHORT_WAIT_S = 0.5  # longest wait for other runs that write to the history, if the record has no measured speed
 
 
 def record_of(
@@ -32,8 +32,11 @@ def record_of(
     *,
     ended_well: bool,
 ) -> JobRecord | None:
-    """None: nothing was learnt. A block that the end of the run cut short counts for what it is. Without any the record
-    is of the memory only."""
+    """The record of a run; None: nothing was measured. memory: estimates of the growth of dynamic tables; may be empty.
+
+    A block that was cut short by the end of the run counts too, with its larger error. Without any observation of a
+    speed the record contains only the estimates of memory.
+    """
     state = _with_last_block(state, settings)
     if not state.observations:
         return _of_memory(features, final, ended_utc, memory, ended_well=ended_well)
@@ -63,12 +66,12 @@ def _of_memory(
 
 
 def remember(run: Run, record: JobRecord | None) -> None:
-    """A history that cannot be written is told, and harms nobody."""
+    """Adds a record to the history. If the history cannot be written, an event is journaled and the run goes on."""
     try:
         path = history_path(os.environ)
         if path is None or record is None:
             return
-        # processes of a run that failed live on until this returns
+        # the processes of a failed run are ended only after this call, so it must not wait long
         with History(path, wait_s=WAIT_S if record.is_measured else SHORT_WAIT_S) as history:
             history.add(record)
     except HistoryError as error:

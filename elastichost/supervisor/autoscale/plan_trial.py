@@ -1,6 +1,9 @@
-"""A change that the tuner made, until it is done: when a newcomer of it dies before it works, the plan before it comes
-back; so it does when buckets find no memory where they should go. Nobody asked for that plan: that it cannot be had (no
-memory, no room on a GPU) must not end a run that trained well without it. No I/O.
+"""A plan change by the tuner, until it is done or taken back. No I/O.
+
+Rules:
+- The plan before comes back if a new process of the change fails, or if there is no memory where buckets must go.
+- No user has requested the tuner's plan. So a plan that is not possible (no memory, no room on a GPU) must not end a
+  run that trained well without it.
 """
 
 from __future__ import annotations
@@ -15,8 +18,8 @@ __all__ = ["Change", "begun", "failed_newcomer", "without", "without_room"]
 
 
 class Change(msgspec.Struct, frozen=True):
-    """incarnations: of every process that the plan before did not have, the newest incarnation of its name at that
-    time."""
+    """A change under way. incarnations: name -> newest incarnation when the change began (0: none), for each process
+    that the plan before did not have."""
 
     before: Plan
     after: Plan
@@ -29,6 +32,7 @@ class Change(msgspec.Struct, frozen=True):
 
 
 def begun(before: Plan, after: Plan, fleet: Fleet, now_s: float) -> Change:
+    """The change from `before` to `after`, which begins now."""
     known = {_name(spec) for spec in before.processes}
     incarnations = {}
     for spec in after.processes:
@@ -39,7 +43,7 @@ def begun(before: Plan, after: Plan, fleet: Fleet, now_s: float) -> Change:
 
 
 def failed_newcomer(change: Change, fleet: Fleet) -> ProcessRecord | None:
-    """One that has ended otherwise than asked. Call it as long as the change is not done."""
+    """A new process of the change that has failed; None: none has. Call it as long as the change is not done."""
     for spec in change.after.processes:
         record = fleet.named(spec.role, spec.index)
         incarnation = change.incarnations.get(_name(spec))
@@ -54,19 +58,20 @@ def failed_newcomer(change: Change, fleet: Fleet) -> ProcessRecord | None:
 
 
 def without(change: Change, failed: ProcessRecord) -> Plan:
-    """The plan before, and why."""
+    """The plan before the change, with the failed process as its reason."""
     cause = failed.failure.message if failed.failure is not None else "see its log"
     return msgspec.structs.replace(
-        change.before, reason=f"{failed.process} ended before it worked ({cause}): the plan before comes back"
+        change.before,
+        reason=f"{failed.process} ended before the change was done ({cause}): the previous plan comes back",
     )
 
 
 def without_room(change: Change, wait_s: float) -> Plan:
-    """The plan before, because rows could not go to where the newer one wanted them. wait_s: until that may be tried
-    again."""
+    """The plan before the change, because the new plan needs buckets on a host without memory for them. wait_s: seconds
+    until this number of PS may be tried again."""
     why = (
-        "memory was full where buckets should have gone: the plan before comes back, and "
-        f"{len(change.after.servers)} PS are left alone for {wait_s:.0f} s"
+        "there is no memory where buckets had to go: the previous plan comes back, and "
+        f"{len(change.after.servers)} PS are not tried again for {wait_s:.0f} s"
     )
     return msgspec.structs.replace(change.before, reason=why)
 

@@ -1,4 +1,4 @@
-"""Looks at the workers' speeds once a second, and has the hopelessly slow replaced as `tuner.health` decides."""
+"""Samples the workers' speeds once a second, and reports or replaces slow workers as `tuner.health` decides."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ from elastichost.tuner.records import HealthOpened, SpeedsLooked
 __all__ = ["StragglerWatch"]
 
 EVERY_S = 1.0
-RECORDED_EVERY_S = 60.0  # also what tells nothing: so a record shows how fast workers were
+RECORDED_EVERY_S = 60.0  # a sample is recorded at least this often, so that the record shows the workers' speeds
 
 
 class StragglerWatch:
-    """`look` does nothing until a second has passed, nor with supervision.straggler_s = 0."""
+    """Reports and replaces slow workers. With supervision.straggler_s = 0 it does nothing."""
 
     def __init__(self, run: Run) -> None:
         self._run = run
         self._settings = HealthSettings(after_s=run.job.supervision.straggler_s)
         self._state = HealthState()
-        self._next_s = run.now_s() + EVERY_S / 2  # between two reports: neither turn is longer than it must be
+        self._next_s = run.now_s() + EVERY_S / 2  # between two reports of the status, to keep turns short
         self._was_opened = False
         self._recorded = HealthState()  # after the last look that was recorded
         self._recorded_s = 0.0
         self._workers: tuple[tuple[int, int], ...] | None = None  # of that look
 
     def look(self, leases: LeaseController, processes: ProcessController, now_s: float) -> None:
-        """Call it only while workers are free to train."""
+        """Samples the speeds, once a second. Call it in every turn in which workers may train."""
         if self._settings.after_s <= 0 or now_s < self._next_s:
             return
         self._next_s = now_s + EVERY_S
@@ -43,7 +43,7 @@ class StragglerWatch:
             if record.state == State.RUNNING and record.signs.has_worked
         ]
         if len(speeds) < 2:
-            speeds = []  # nobody to compare with: what was seen before is over
+            speeds = []  # there is no other worker to compare with; earlier samples are forgotten
         self._state, remarks = observe(self._state, speeds, self._settings, now_s)
         self._record(speeds, remarks, now_s)
         for remark in remarks:
@@ -66,7 +66,7 @@ class StragglerWatch:
 
 
 def speed_of(record: ProcessRecord, *, has_work: bool, is_sync: bool) -> WorkerSpeed:
-    """Its speed over the window of its heartbeats."""
+    """The speed of a worker over the window of its heartbeats, in samples per second and thread."""
     samples = sum(sample.samples for _, sample in record.window)
     compute_s = sum(sample.compute_s for _, sample in record.window)
     wall_s = sum(sample.seconds - sample.wait_peers_s for _, sample in record.window)

@@ -1,4 +1,4 @@
-"""The tuner in a live run: looks twice a second, lets `tuner.policy` decide, and has its plans followed."""
+"""The tuner in a live run: samples it twice a second, lets `tuner.policy` decide, and applies its plans."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ from elastichost.wire.commands import ScaleMsg
 __all__ = ["AutoTuner", "open_tuner"]
 
 EVERY_S = 0.5
-FAILED_FOR_S = 600.0  # more workers are not tried when some have died while they started
-STOOD_STILL_S = 2.0  # between two looks: Ctrl-Z, a machine that swaps; what was counted meanwhile is no speed
+FAILED_FOR_S = 600.0  # how long more workers are not tried after a new worker has failed
+STOOD_STILL_S = 2.0  # after a longer pause (Ctrl-Z, a machine that swaps) a sample does not count as steady training
 
 
 class AutoTuner:
-    """What its models need takes 0.3 s to import, what NSGA-II needs a little more: that is done in a thread, and looks
-    begin when it is."""
+    """The tuner of one run. Its models need libraries whose import takes 0.3 s, NSGA-II a little more. A thread imports
+    them, and `look` does nothing until it has ended."""
 
     def __init__(
         self, run: Run, components: Components, changes: PlanChangeController, settings: TunerSettings
@@ -47,19 +47,19 @@ class AutoTuner:
         self._dense = DenseStore(components.arena)
         micro_batches = run.job.train.micro_batches if run.job.train.mode == "sync" else 0
         self._counter = Counter(run.fleet, micro_batches, run.plan.access != "direct", run.cpu_elsewhere_s)
-        self._plan = run.plan  # the newest that trains
+        self._plan = run.plan  # the newest one with workers
         self._next_s = self._looked_s = 0.0
         self._has_failed = False
-        self._change: Change | None = None  # of this tuner, under way
-        self._failed_beyond: tuple[int, float] | None = None  # workers there were when more could not be had, and when
-        self._retries = Retries()  # of numbers of PS that could not be had
+        self._change: Change | None = None  # a change by this tuner that is under way
+        self._failed_beyond: tuple[int, float] | None = None  # number of workers when more of them failed, and time
+        self._retries = Retries()  # of numbers of PS that failed
         self._only_watches = run.job.tuner.mode == "watch"
         self._importing = threading.Thread(target=_import_solvers, args=(settings,), name="tuner", daemon=True)
         self._importing.start()
         run.recorder.write(TunerOpened(settings))
 
     def look(self, now_s: float) -> None:
-        """Call it every turn; does nothing until half a second has passed."""
+        """Samples the run and performs a decision, twice a second. Call it every turn."""
         if now_s < self._next_s or self._has_failed or self._importing.is_alive():
             return
         has_stood_still = now_s - self._looked_s > STOOD_STILL_S
@@ -84,7 +84,7 @@ class AutoTuner:
             self.state, decision = advance(self.state, look, samples_left, self.settings)
             if self._run.shares_host and self.state.observations != known:
                 self._run.frontier = job_frontier(self.state, self.settings)
-        except Exception as error:  # noqa: BLE001 - a fault of the tuner must not end a run that trains
+        except Exception as error:  # noqa: BLE001 - a bug of the tuner must not end a run that trains
             self._run.recorder.write(TunerLooked(look, samples_left))
             self._give_up(error)
             return
@@ -93,14 +93,15 @@ class AutoTuner:
             self._follow(decision, now_s)
 
     def take_back(self, now_s: float) -> None:
-        """Call it every turn, before processes that ended are started again."""
+        """Takes a change of the tuner back if it has failed. Call it every turn, before the reconciler starts processes
+        that have ended again."""
         change = self._change
         if change is None:
             return
         if self._run.plan is not change.after or self._changes.is_settled:
             if self._run.plan is change.after:
                 self._retries = succeeded(self._retries, _servers(len(change.after.servers)))
-            self._change = None  # it is done, or somebody else has changed the plan
+            self._change = None  # it is done, or another part of the supervisor has changed the plan
             return
         gone = failed_newcomer(change, self._run.fleet)
         if gone is not None:
@@ -118,14 +119,14 @@ class AutoTuner:
             self._changes.apply(without_room(change, waits_s(self._retries, many, now_s)), now_s)
 
     def _may_try(self, wanted: Configuration, present: Configuration | None, now_s: float) -> bool:
-        """As many PS, or fewer, could be had when they were tried last, or it is long ago."""
+        """Whether no number of PS up to the wanted one waits after a failure. Fewer PS than now may always be tried."""
         if present is None:
             return True
         more = range(present.servers + 1, wanted.servers + 1)
         return all(may_try(self._retries, _servers(servers), now_s) for servers in more)
 
     def _most_workers(self, now_s: float) -> int | None:
-        """What memory has room for, and what could be started."""
+        """The largest number of workers for which there is memory and that could be started; None: no known limit."""
         found = self._components.memory.most_workers
         if self._failed_beyond is not None:
             had, at_s = self._failed_beyond
@@ -134,12 +135,12 @@ class AutoTuner:
         return found
 
     def remember(self, features: JobFeatures, *, ended_well: bool = False, has_failed: bool = False) -> None:
-        """For jobs like it, in the history."""
+        """Adds the record of this run to the history."""
         remember(self._run, self.record(features, ended_well=ended_well, has_failed=has_failed))
 
     def record(self, features: JobFeatures, *, ended_well: bool, has_failed: bool = False) -> JobRecord | None:
-        """For the history; None: nothing was learnt. has_failed: the run did, and its plans are nothing to begin with;
-        how its memory grew is."""
+        """The record of this run for the history; None: nothing was measured. ended_well: all samples were trained or
+        quarantined. has_failed: the run has failed; the record then contains no speeds, but the growth of memory."""
         final, ledger = configuration_of(self._plan), self._components.leases.ledger
         state = TunerState() if has_failed or self._has_failed else self.state
         try:
@@ -147,7 +148,7 @@ class AutoTuner:
             if not ended_well:
                 memory = widened(memory, ledger.samples_accounted / max(1, ledger.samples_planned))
             return record_of(features, state, self.settings, final, utc_now(), memory, ended_well=ended_well)
-        except Exception as error:  # noqa: BLE001 - nor one that has trained
+        except Exception as error:  # noqa: BLE001 - a bug of the tuner must not end a run that has trained
             self._give_up(error)
             return None
 
@@ -156,7 +157,7 @@ class AutoTuner:
         self._run.note(TunerFailed(type(error).__name__, str(error)))
 
     def _configuration(self) -> Configuration | None:
-        """What runs, once it is what the plan wants."""
+        """The running configuration; None while the processes do not match the plan."""
         plan = self._run.plan
         if plan.workers:
             self._plan = plan
@@ -170,7 +171,7 @@ class AutoTuner:
 
     def _follow(self, decision: Decision, now_s: float) -> None:
         if not self._may_try(decision.configuration, self._configuration(), now_s):
-            return  # it was told when it failed
+            return  # the failure is in the journal already
         with self._run.caused_by(self._run.new_cause("tuner")):
             self._carry_out(decision, now_s)
 
@@ -186,8 +187,8 @@ class AutoTuner:
             return
         command = ScaleMsg(workers=wanted.workers, servers=wanted.servers, worker_cores=wanted.worker_cores)
         try:
-            # what pinning warns of, more threads than cores, was weighed by the model
-            plan, _ = self._changes.plans.resized(command, f"the tuner wants {wanted}")
+            # the warning of more threads than cores is dropped, because the model takes this into account
+            plan, _ = self._changes.plans.resized(command, f"the tuner has chosen {wanted}")
         except Exception as error:  # noqa: BLE001 - as above
             self._give_up(error)
             return
@@ -212,7 +213,8 @@ def _servers(count: int) -> str:
 def open_tuner(
     run: Run, prepared: Preparation, components: Components, changes: PlanChangeController
 ) -> AutoTuner | None:
-    """For the hosts that the run has now. None, with the reason in the journal: there is nothing to tune."""
+    """Makes the tuner for the hosts that the run has now. Returns None, with the reason in the journal, if the tuner is
+    off or has nothing to choose."""
     cores = len(prepared.cores)
     all_cores = run.all_cores(cores)
     prior, links = prepared.initial_plan.first.prior, Links(run.bandwidth_bytes_per_s, run.capacity(cores))

@@ -1,12 +1,12 @@
-"""`resources.memory`: measured, granted, foreseen, and what is done when it will not suffice.
+"""Enforces `resources.memory`: measures and grants memory, forecasts it, and acts before the budget is exceeded.
 
 Modules:
-    monitor          looks many times a second, and lets `tuner.memory` decide
-    gauge            what the arena of a host takes
+    monitor          measures and grants many times a second, and lets `tuner.memory` decide once a second
+    gauge            measures the arena of one host
     process_memory   private memory of processes
-    grants           shares what is left among parameter servers
-    memory_shares    how it is shared; pure
-    actions          performs what was decided, and measures the effect
-    exhaustion       what becomes of a job when no memory is left
-    lookups          how many ids found no row
+    grants           grants the parameter servers of one host what is left of its budget
+    memory_shares    divides what is left among them; pure
+    actions          performs decisions, and measures their effects
+    exhaustion       leaves new ids without a row, or ends the job, when no memory is left
+    lookups          counts lookups of ids that have no row
 """

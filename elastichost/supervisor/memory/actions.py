@@ -1,4 +1,4 @@
-"""Does what `tuner.memory` decides, and measures what it did."""
+"""Performs the decisions of `tuner.memory`, and measures their effects."""
 
 from __future__ import annotations
 
@@ -22,12 +22,13 @@ from elastichost.wire.commands import ScaleMsg
 
 __all__ = ["MemoryActor", "acted", "relocated", "total_of"]
 
-LEAST_EFFECT_S = 5.0  # what an action did is measured after three times what it takes, and no sooner
+LEAST_EFFECT_S = 5.0  # an effect is measured after three times the duration of its action, but not earlier
 
 
 @dataclass(frozen=True, slots=True)
 class _Effect:
-    """An action whose effect is still to be measured: what was known when it was taken."""
+    """An action whose effect is not measured yet. state, look, evicted, rounds: the forecast, the sample and the
+    counters at the time of the action. due_s: when the effect is measured. cause: of the journal lines."""
 
     kind: MemoryKind
     due_s: float
@@ -39,7 +40,11 @@ class _Effect:
 
 
 class MemoryActor:
-    """boards: of the arenas of all hosts. What is in force outlives a supervisor, in the boards."""
+    """Performs decisions. boards: of the arenas of all hosts; the monitor adds and removes hosts in this list.
+
+    horizon, shortens_own, admit_after: the values in force. A new supervisor that takes over an arena reads them from
+    its board.
+    """
 
     def __init__(
         self, run: Run, sharding: ShardMapController, boards: Sequence[MemoryBoard], tables: Sequence[TableSpec]
@@ -54,7 +59,7 @@ class MemoryActor:
 
     @property
     def is_busy(self) -> bool:
-        """The effect of an action is not known yet."""
+        """Whether an action was taken whose effect is not measured yet."""
         return bool(self._effects)
 
     def perform(
@@ -65,7 +70,7 @@ class MemoryActor:
         changes: PlanChangeController,
         now_s: float,
     ) -> None:
-        """decision: of another kind than "stay" and "warn"."""
+        """Performs a decision of any kind but "stay" and "warn". look, state: those that it was made from."""
         match decision.kind:
             case "evict":
                 self._keep_for(decision.horizon, shortens_own=decision.shortens_own)
@@ -74,7 +79,7 @@ class MemoryActor:
                 for board, table in itertools.product(self._boards, self._dynamic):
                     board.set_admit_after(table.index, decision.admit_after)
             case "shrink":
-                self._resize(ScaleMsg(workers=decision.workers), "a worker fewer, to save memory", changes, now_s)
+                self._resize(ScaleMsg(workers=decision.workers), "one worker fewer, to save memory", changes, now_s)
             case "move":
                 self._move(decision, changes, now_s)
         due_s = now_s + max(3 * look.action_s, LEAST_EFFECT_S)
@@ -83,7 +88,7 @@ class MemoryActor:
             self._effects.append(effect)
 
     def begin(self, board: MemoryBoard) -> None:
-        """What is in force is so on one more host."""
+        """Writes the values in force to the board of a host that has joined."""
         for table in self._dynamic:
             board.set_horizon(
                 table.index, 0 if table.evict_after_samples > 0 and not self.shortens_own else self.horizon
@@ -103,11 +108,12 @@ class MemoryActor:
         changes.apply(plan, now_s)
 
     def _move(self, decision: MemoryDecision, changes: PlanChangeController, now_s: float) -> None:
-        """Where no PS is, one is started first: it gets its share of the buckets by the plan."""
+        """Moves buckets to the target host. If the host has no PS, a plan with one more PS is applied instead, and the
+        plan change gives the new PS its share of the buckets."""
         hosts = self._sharding.hosts
         if decision.target not in hosts.values():
             servers = len(self._run.plan.servers) + 1
-            self._resize(ScaleMsg(servers=servers), "a PS on another host, which has memory left", changes, now_s)
+            self._resize(ScaleMsg(servers=servers), "one more PS, on a host that has memory left", changes, now_s)
             return
         target = relocated(self._sharding.shard_map, hosts, decision.host, decision.target, decision.share)
         if not moved_buckets(self._sharding.shard_map, target):
@@ -119,7 +125,7 @@ class MemoryActor:
     # --- effects ----------------------------------------------------------------------------------------------
 
     def measure(self, state: MemoryState, look: MemorySample, now_s: float) -> None:
-        """Notes what actions have done whose time has come."""
+        """Journals the effects of all actions whose time of measurement has come."""
         due = [effect for effect in self._effects if now_s >= effect.due_s]
         self._effects = [effect for effect in self._effects if now_s < effect.due_s]
         for effect in due:
@@ -150,13 +156,16 @@ class MemoryActor:
 
 
 def total_of(boards: Sequence[MemoryBoard], word: Literal["evicted", "rounds", "left_out"]) -> int:
-    """Of all PS there ever were: a count does not fall because one of them is no more."""
+    """The sum of a counter over all PS on all boards. It includes PS that have ended, so it does not fall."""
     return sum(getattr(board.server(index), word) for board in boards for index in range(MAX_SERVERS))
 
 
 def relocated(present: ShardMap, hosts: dict[int, int], source: int, target: int, share: float) -> ShardMap:
-    """The map in which this share of the buckets on host `source` is on host `target`, dealt to its PS: of every table,
-    to one bucket. What is rounded off one table is made up for by the next."""
+    """Returns the shard map in which this share of the buckets of host `source` belongs to the PS of host `target`.
+
+    hosts: PS -> host. The PS of the target get buckets in turn. Of every table the share moves, rounded to whole
+    buckets; the rounding error of one table is carried over to the next.
+    """
     takers = itertools.cycle(sorted(index for index, host in hosts.items() if host == target))
     owners = [list(row) for row in present.owners]
     due = 0.0
@@ -171,7 +180,7 @@ def relocated(present: ShardMap, hosts: dict[int, int], source: int, target: int
 
 
 def acted(decision: MemoryDecision) -> MemoryActed:
-    """The line of the journal that tells of a decision."""
+    """The event of a decision."""
     return MemoryActed(
         action=decision.kind,
         host=decision.host,

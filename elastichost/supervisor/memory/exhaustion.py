@@ -1,6 +1,7 @@
-"""What becomes of a job when a PS wants memory that is not there: new ids go without a row, or the job is ended.
+"""Decides what happens when a PS requests memory and none is left: new ids get no row, or the job ends.
 
-Before either, processes that were just started are measured: until then they count as what is expected of them.
+A process counts with an expected size until it is measured. So neither happens before all processes are measured, for
+at most MEASURED_S.
 """
 
 from __future__ import annotations
@@ -19,15 +20,17 @@ from elastichost.supervisor.memory.grants import HostFacts
 
 __all__ = ["FULL_S", "MEASURED_S", "Shortage", "budget_error"]
 
-FULL_S, BUSY_S = 0.3, 60.0  # a job is ended when nothing could be granted for so long; while something is being done
-# Ids get rows again when nothing was refused for so long; twice as long each time when that was too soon.
+# The job ends when a request could not be granted for FULL_S, or for BUSY_S while an action may free memory.
+FULL_S, BUSY_S = 0.3, 60.0
+# Ids get rows again when no request was refused for FREE_S. This time doubles when memory is full again within
+# MOST_FREE_S, up to MOST_FREE_S.
 FREE_S, MOST_FREE_S = 1.0, 30.0
-MEASURED_S = 10.0  # processes are measured for so long at most
+MEASURED_S = 10.0  # longest wait for the measurement of all processes
 
 
 class Shortage:
-    """boards: of the arenas of all hosts. may_leave_out: ids may go without a row, so that the job need not end;
-    error_of: what it ends with, given the host that is full."""
+    """Reacts to hosts without free memory. boards: of the arenas of all hosts. may_leave_out: new ids may go without a
+    row instead of ending the job. error_of: returns the error that ends the job, for the host that is full."""
 
     def __init__(
         self,
@@ -39,22 +42,23 @@ class Shortage:
     ) -> None:
         self._run, self._boards, self._error_of = run, boards, error_of
         self._may_leave_out = may_leave_out
-        self._full_s: float | None = None  # since when nothing can be granted
+        self._full_s: float | None = None  # since when requests cannot be granted; None: all can
         self._refused_s = 0.0
         self._freed_s: float | None = None
         self._free_s = FREE_S
-        self._left_out_before: int | None = None  # None: no ids are left out
-        for board in boards:  # a supervisor that died may have had them left out
+        self._left_out_before: int | None = None  # at the start of leaving out; None: ids get rows
+        for board in boards:  # a supervisor that died may have set this
             board.leave_out(is_full=False)
 
     @property
     def left_out(self) -> int:
-        """Sightings of ids that went without a row."""
+        """Number of lookups that found no row, because memory was full, since the arenas were made."""
         return total_of(self._boards, "left_out")
 
     def look(self, facts: Sequence[HostFacts], now_s: float, *, is_measured: bool, is_busy: bool) -> None:
-        """Call it after every grant. is_measured: all processes are; is_busy: what is under way may free something.
-        Raises the error."""
+        """Checks whether all requests could be granted. Call it after every grant. is_measured: all processes are
+        measured. is_busy: an action or a hand-over is under way that may free memory. Raises the error of `error_of`.
+        """
         full = [fact for fact in facts if fact.shares.is_full]
         if not full:
             if self._full_s is not None and now_s - self._refused_s >= self._free_s:
@@ -104,15 +108,18 @@ class Shortage:
 
 def _files_words(fact: HostFacts) -> str:
     return (
-        f"the file system of the arena is full: rows and all that belongs to them take "
-        f"{fact.reading.used_bytes / 1e6:,.1f} MB of it, {fact.files_free_bytes / 1e6:,.1f} MB are free"
+        f"the file system of the arena is full: the arena takes {fact.reading.used_bytes / 1e6:,.1f} MB of it, "
+        f"{fact.files_free_bytes / 1e6:,.1f} MB are free"
     )
 
 
 def budget_error(
     fact: HostFacts, tables: Sequence[TableSpec], costs: RowCosts, *, acts: bool, names_host: bool
 ) -> MemoryBudgetError:
-    """Names the budget, what takes it, and the tables that have grown. acts: rows are dropped where that helps."""
+    """The error for a host that is full. Its message has the budget, its parts, and the largest dynamic tables.
+
+    acts: tuner.memory is "act" already, so the hint does not suggest it. names_host: the run has several hosts.
+    """
 
     def mb(size_bytes: float) -> str:
         return f"{size_bytes / 1e6:,.1f}"
@@ -128,10 +135,10 @@ def budget_error(
     if fact.is_files:
         return MemoryBudgetError(f"{where}{_files_words(fact)}; the tables that grew: {grown}", hint=MORE_ROOM)
     return MemoryBudgetError(
-        f"{where}resources.memory allows {mb(fact.budget_bytes)} MB, and the dynamic tables need more: rows and "
-        f"all that belongs to them take {mb(reading.used_bytes)} MB, private memory of the processes "
-        f"{mb(fact.private_bytes)} MB, copies for checkpoints {mb(fact.copies_bytes)} MB; the tables that grew, "
-        f"copies and indexes at their peak included: {grown}",
+        f"{where}resources.memory allows {mb(fact.budget_bytes)} MB, but the dynamic tables need more: the arena "
+        f"takes {mb(reading.used_bytes)} MB, private memory of the processes {mb(fact.private_bytes)} MB, copies for "
+        f"checkpoints {mb(fact.copies_bytes)} MB; the tables that grew, with their copies and their largest indexes: "
+        f"{grown}",
         hint=f"raise resources.memory; or set tables.{names}.evict_after_samples or admit_after"
         + ("" if acts else '; or tuner.memory = "act"'),
     )

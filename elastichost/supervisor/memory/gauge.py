@@ -1,7 +1,8 @@
-"""What the arena of one host takes, read from its files and the headers of its buckets.
+"""Measures the arena of one host, from the sizes of its files and the headers of its buckets.
 
-With `resources.hosts` the other hosts' arenas are read in the same way: they are directories of this machine. Of an
-arena on another machine there is a double with its headers, and its agent tells the rest (`supervisor.doubles`).
+With `resources.hosts` the arenas of other hosts are directories of this machine, and are measured in the same way. Of
+an arena on another machine, this machine has a replica with its headers; the agent reports the sizes of its files
+(`supervisor.elastic_hosts.arena_replica`).
 """
 
 from __future__ import annotations
@@ -26,16 +27,17 @@ __all__ = ["INDEX_PEAK", "ArenaUse", "MemoryGauge", "OwnArena", "Reading", "RowC
 Int64 = npt.NDArray[np.int64]
 Float64 = npt.NDArray[np.float64]
 
-INDEX_GROWTH = 1.4  # a generation of an index over the one before
-INDEX_PEAK = 1 + INDEX_GROWTH  # of its published slots: both while it grows
-SLOTS_PER_ROW = 2.25  # when its buckets have just grown
-SAMPLED_ROWS = 200_000  # of a table, whose ages are counted
+INDEX_GROWTH = 1.4  # slots of a generation of an index / slots of the generation before it
+INDEX_PEAK = 1 + INDEX_GROWTH  # slots while an index grows / published slots: both generations exist then
+SLOTS_PER_ROW = 2.25  # when the indexes of the buckets have just grown
+SAMPLED_ROWS = 200_000  # the number of rows of a table whose ages are read
 
 
 @dataclass(frozen=True, slots=True)
 class RowCosts:
-    """Bytes of a row of each table, float64 [tables]. place: weights, optimizer state, id and stamp; copy: of it in a
-    checkpoint; index: its slots at their peak. A fixed table's have no id, no stamp, no slots."""
+    """Bytes of one row of each table, float64 [tables]. place: weights, optimizer state, id and stamp. copy: the copy
+    of the place for a checkpoint. index: slots while the index grows. Rows of fixed tables have no id, stamp or slots.
+    """
 
     place: Float64
     copy: Float64
@@ -47,6 +49,8 @@ class RowCosts:
 
 
 def row_costs(model: ModelSpec) -> RowCosts:
+    """The costs of the rows of a model's tables."""
+
     def place(table: int) -> int:
         return sum(e.bytes_per_element * e.padded_dim + 4 * e.state_floats_per_row for e in model.embeddings_of(table))
 
@@ -57,8 +61,12 @@ def row_costs(model: ModelSpec) -> RowCosts:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """Bytes of the whole arena, of its index file, of the index generations in use at their peak; rows of each table,
-    int64 [tables]: allocated, handed out (in use or free), in use, ever dropped."""
+    """One measurement of an arena.
+
+    used_bytes: of the whole arena. index_bytes: of its index file. index_peak_bytes: of the indexes of dynamic tables
+    if they all grow at once. Numbers of rows by table, int64 [tables]: allocated; places: handed out, in use or free;
+    live: in use; evicted: evicted so far.
+    """
 
     used_bytes: int
     index_bytes: int
@@ -70,7 +78,8 @@ class Reading:
 
 
 class ArenaUse(Protocol):
-    """What the files of an arena take, and what their file system has left. has_rows: they can be looked at here."""
+    """The bytes that the files of an arena take, and the free bytes of their file system. has_rows: the rows can be
+    read on this machine."""
 
     @property
     def used_bytes(self) -> int: ...
@@ -86,11 +95,11 @@ class ArenaUse(Protocol):
 
     @property
     def is_in_memory(self) -> bool:
-        """And not on a disk, of which memory holds what there is room for."""
+        """Whether the files take memory. Files on a disk do not: the page cache uses only memory that is free."""
         ...
 
     def tell(self) -> None:
-        """What was written to the arena's memory board is to be seen by its PS."""
+        """Makes sure that the PS of the arena get what the supervisor has written to the memory board."""
         ...
 
 
@@ -106,7 +115,7 @@ class OwnArena:
     def used_bytes(self) -> int:
         try:
             return used_bytes(self._arena.directory)
-        except FileNotFoundError:  # somebody removed them: what is mapped is there all the same
+        except FileNotFoundError:  # the files were removed; mapped pages still take memory
             return self._arena.touched_bytes()
 
     @property
@@ -122,11 +131,11 @@ class OwnArena:
         return is_in_memory(self._arena.directory)
 
     def tell(self) -> None:
-        """They look at the very words."""
+        """Does nothing, because the PS read the same words."""
 
 
 class MemoryGauge:
-    """Of one host. arena: of that host, mapped, or its replica. use: of it."""
+    """Measures the arena of one host. arena: the mapped arena, or its replica. use: None if it is on this machine."""
 
     def __init__(self, host: int, arena: Arena, use: ArenaUse | None = None) -> None:
         self.host, self.arena = host, arena
@@ -143,7 +152,8 @@ class MemoryGauge:
         return self.arena.control[: count * HEADER_WORDS].reshape(count, HEADER_WORDS)
 
     def read(self, own: npt.NDArray[np.bool_] | None = None) -> Reading:
-        """own: bool [buckets of all tables], whose rows count; the others are on their way. None: all."""
+        """Measures the arena. own: bool [buckets of all tables], the buckets whose rows count; None: all. Rows of other
+        buckets are copies for a move between hosts."""
         headers = self._headers
         slots = headers[:, index.GENERATION] & ((1 << index.CAPACITY_BITS) - 1)
 
@@ -162,17 +172,19 @@ class MemoryGauge:
         )
 
     def own_buckets(self, owners: Mapping[tuple[int, int], int], hosts: Mapping[int, int]) -> npt.NDArray[np.bool_]:
-        """bool [buckets of all tables]: those that PS of this host own."""
+        """The buckets that PS of this host own, bool [buckets of all tables]. owners: (table, bucket) -> PS. hosts: PS
+        -> host."""
         return np.array([hosts.get(owners[key]) == self.host for key in sorted(owners)], np.bool_)
 
     @property
     def free_bytes(self) -> int:
-        """What the file system has left."""
+        """Free bytes of the file system of the arena."""
         return self.use.free_bytes
 
     def ages(self, tables: set[int], samples: int) -> Float64:
-        """Rows in use unseen for at most AGE_EDGES samples, float64 [tables, edges], of these tables. Estimated from
-        some of the buckets, over which ids are spread by their hashes."""
+        """Number of rows that were unseen for at most AGE_EDGES samples, float64 [tables, edges]; zeros for tables that
+        are not in `tables`. samples: trained so far. It is estimated from some buckets: ids are assigned to buckets by
+        their hashes, so the buckets of a table are alike."""
         found = np.zeros((len(self.arena.model.tables), len(AGE_EDGES)))
         now = samples // SAMPLES_PER_STAMP + 1
         for table in self._dynamic:
@@ -200,7 +212,8 @@ class MemoryGauge:
 
 
 def ages_of(gauges: Sequence[MemoryGauge], tables: set[int], samples: int) -> Float64:
-    """Of all hosts together. Rows that are out of reach count as those that are not: ids are spread by their hashes."""
+    """`MemoryGauge.ages` of all hosts together. Rows on other machines cannot be read; they are assumed to have the
+    ages of the others, because ids are assigned to buckets by their hashes."""
     near = [gauge for gauge in gauges if gauge.use.has_rows]
     found: Float64 = np.sum([gauge.ages(tables, samples) for gauge in near], axis=0)
     if len(near) == len(gauges):

@@ -1,6 +1,7 @@
-"""Measures one host's memory and grants its PS what is left of the budget, many times a second.
+"""Measures the memory of one host, and grants its PS what is left of the budget, many times a second.
 
-Nothing may be taken for rows without what follows from it: an index grows with them, and a checkpoint copies them.
+A byte for rows is granted only if the bytes that follow from it are left too: the index grows with the rows, and a
+checkpoint copies them.
 """
 
 from __future__ import annotations
@@ -18,15 +19,19 @@ from elastichost.tuner.memory.facts import HostMemorySample
 
 __all__ = ["NO_LIMIT", "Granter", "HostFacts"]
 
-NO_LIMIT = 1 << 62  # of rows that lie on a disk
-COPY_ROOM = 1.13  # what is reserved for copies is cut into eight pieces, and a little of each stays empty
+NO_LIMIT = 1 << 62  # budget of a host whose rows lie on a disk
+COPY_ROOM = 1.13  # bytes reserved for copies / bytes of the copies: each of eight pieces stays partly empty
 
 
 @dataclass(frozen=True, slots=True)
 class HostFacts:
-    """One measurement. private_bytes: of the processes, without what is kept for copies; copies_bytes: that, or what
-    checkpoints will need; left_bytes: of the budget, or of the file system of the arena, when all that is to come of
-    what is there has come; files_free_bytes: of that file system now; is_files: it limits the rows, not the budget."""
+    """One measurement of a host.
+
+    private_bytes: of the processes, without memory for copies. copies_bytes: kept for the copies of checkpoints, or
+    needed by the next checkpoint, whichever is larger. left_bytes: what is left of the budget or of the arena's file
+    system, whichever is smaller, after everything that the present rows will still need. files_free_bytes: free now in
+    that file system. is_files: the file system is the tighter limit of the rows, not the budget.
+    """
 
     host: int
     budget_bytes: int
@@ -40,7 +45,7 @@ class HostFacts:
 
 
 class Granter:
-    """budget_bytes: of this host. costs: of the model's rows."""
+    """Measures one host and grants memory to its PS. costs: of the model's rows. budget_bytes: of this host."""
 
     def __init__(self, gauge: MemoryGauge, costs: RowCosts, budget_bytes: int) -> None:
         self.gauge, self.board = gauge, gauge.arena.board
@@ -48,16 +53,17 @@ class Granter:
         self._costs = costs
         is_dynamic = np.array([table.is_dynamic for table in gauge.arena.model.tables])
         self.is_dynamic: npt.NDArray[np.bool_] = is_dynamic
-        # Bytes that follow from one that is taken for rows, itself included.
+        # Bytes of memory that follow from one byte for rows, including this byte.
         self._factor = float((costs.all[is_dynamic] / costs.place[is_dynamic]).max(initial=1.0))
-        # Likewise in the arena's files: copies for checkpoints are no part of them.
+        # The same for the files of the arena, which do not contain the copies for checkpoints.
         in_files = costs.place + costs.index
         self._files_factor = float((in_files[is_dynamic] / costs.place[is_dynamic]).max(initial=1.0))
         self._refused: dict[int, int] = {}
 
     def turn(self, servers: Iterable[int], private_bytes: int, own: npt.NDArray[np.bool_] | None = None) -> HostFacts:
-        """Measures, and grants. servers: PS of this host; own: see `MemoryGauge.read`."""
-        # What was taken is read before what is used is measured: see `arena.memory_board`.
+        """Measures the host and grants memory to `servers`, its PS. private_bytes: of all its processes. own: as in
+        `MemoryGauge.read`."""
+        # The order matters: `taken` is read before the used bytes are measured (`arena.memory_board`).
         before = [self._share(server) for server in servers]
         reading = self.gauge.read(own)
         to_copy = int(COPY_ROOM * float((reading.allocated * self._costs.copy).sum()))
@@ -76,12 +82,12 @@ class Granter:
         return HostFacts(*facts, files_free_bytes=files_free, is_files=is_files)
 
     def lend(self, budget_bytes: int) -> None:
-        """Another budget; rows on a disk have none."""
+        """Sets another budget. A host whose rows lie on a disk keeps NO_LIMIT."""
         if self.budget_bytes != NO_LIMIT:
             self.budget_bytes = budget_bytes
 
     def take_back(self, servers: Iterable[int]) -> None:
-        """What was granted to PS that are no more."""
+        """Takes back the open grants of PS that have ended."""
         for server in servers:
             words = self.board.server(server)
             words.grant(min(words.granted, words.taken), 0)
@@ -94,7 +100,8 @@ class Granter:
         return ServerShare(server, words.granted, taken, wanted)
 
     def look(self, facts: HostFacts, share: float, *, may_take: bool) -> HostMemorySample:
-        """What the tuner is told: with indexes as large as they become. share: of the rows that come."""
+        """The sample of this host for the tuner. Its used bytes have indexes at their largest size. share: share of new
+        rows that this host gets. may_take: buckets can move to this host."""
         reading, is_dynamic = facts.reading, self.is_dynamic
         indexes = int((reading.live * self._costs.index).sum())
         used = reading.used_bytes - reading.index_bytes + indexes + facts.private_bytes + facts.copies_bytes

@@ -1,7 +1,7 @@
-"""How many ids of training batches were looked up, and how many of these had no row for want of memory.
+"""Counts the ids of training batches that were looked up, and those of them that had no row because memory was full.
 
-Workers count in words of the arena of their host (`arena.watermarks`), so a killed process loses nothing. What was
-counted before the arena was made is in the checkpoint that it was filled from.
+Workers count in the arena of their host (`arena.watermarks`), so no count is lost when a process is killed. The counts
+from before the arena was made are in the checkpoint that it was filled from.
 """
 
 from __future__ import annotations
@@ -18,26 +18,26 @@ __all__ = ["LookupCount", "why_incomplete"]
 
 
 def why_incomplete(lookups: Lookups, most: float) -> str:
-    """Why the model is not what it should be, although all samples were trained; "" when it is. most: share of lookups
-    that may have no row for want of memory."""
+    """Why the run is incomplete although all samples were trained, in words; "": it is complete. most: the share of
+    lookups that may find no row."""
     if lookups.share_without_row <= most:
         return ""
     return (
-        f"{lookups.share_without_row:.1%} of the ids looked up while training had no row for want of memory; "
+        f"{lookups.share_without_row:.1%} of the ids looked up in training had no row because memory was full; "
         f"resources.most_without_row allows {most:.1%}"
     )
 
 
 class LookupCount:
-    """before: of the samples that the arena's rows had been trained with when it was made."""
+    """The lookups of a run. before: the counts at the time when the arena was made."""
 
     def __init__(self, run: Run, before: Lookups) -> None:
         self._run, self._before = run, before
-        self._marks: dict[Path, Watermarks] = {}  # also of a host that was lost: what was trained there counts
+        self._marks: dict[Path, Watermarks] = {}  # lost hosts stay in it: their lookups count
         self._find()
 
     def total(self) -> Lookups:
-        """Up to now."""
+        """All lookups up to now."""
         self._find()
         counted = [marks.lookups() for marks in self._marks.values()]
         return Lookups(
@@ -46,7 +46,8 @@ class LookupCount:
         )
 
     def _find(self) -> None:
-        """Arenas of machines that have joined, too. What is mapped counts, even if its name is gone by now."""
+        """Maps the counters of arenas that are new, as those of machines that have joined. They stay mapped after the
+        files are removed."""
         run = self._run
         for directory in (run.arena, *(path for host, path in run.other_arenas.items() if run.uses(host))):
             if directory not in self._marks:

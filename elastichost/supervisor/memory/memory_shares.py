@@ -1,7 +1,10 @@
-"""Who may take how much of the memory that is left on a host. Pure.
+"""Divides the memory that is left on a host among its PS. Pure.
 
-What is granted and not taken yet is *open*. Of what can be taken at most half is open while nobody is refused anything:
-so the last of it can still go to whoever needs it.
+Rules:
+- A grant that the PS has not taken yet is *open*. All open grants together are at most the memory that is left.
+- Requests are granted by rising size, so that most of them are granted.
+- If a request does not fit only because of open grants of other PS, those are halved at every look until it fits.
+- Without such a request memory is granted ahead, up to half of what is left. The rest is for PS that request it.
 """
 
 from __future__ import annotations
@@ -12,12 +15,12 @@ import msgspec
 
 __all__ = ["MOST_OPEN_BYTES", "ServerShare", "Shares", "share_out"]
 
-MOST_OPEN_BYTES = 512 << 20  # of a PS: more than a round of buckets that come from another host
+MOST_OPEN_BYTES = 512 << 20  # largest grant ahead of a PS; larger than one round of a migration from another host
 
 
 class ServerShare(msgspec.Struct, frozen=True):
-    """Bytes of one PS, counted since the arena was made: granted and taken. wanted: what it was refused since the last
-    look, 0: nothing."""
+    """The memory of one PS in bytes. granted, taken: counted since the arena was made. wanted: size of a request that
+    was refused since the last look; 0: none was."""
 
     server: int
     granted: int
@@ -30,8 +33,8 @@ class ServerShare(msgspec.Struct, frozen=True):
 
 
 class Shares(msgspec.Struct, frozen=True):
-    """granted: of each PS from now on. short: PS whose want cannot be granted now; is_full: of one of them not even if
-    the others gave up what they have open."""
+    """The result of `share_out`. granted: the new grant of each PS. short: PS whose request cannot be granted now.
+    is_full: a request cannot be granted even if the other PS give up their open grants."""
 
     granted: dict[int, int]
     short: tuple[int, ...] = ()
@@ -39,9 +42,8 @@ class Shares(msgspec.Struct, frozen=True):
 
 
 def share_out(left_bytes: int, shares: Sequence[ServerShare]) -> Shares:
-    """left_bytes: what can still be taken on the host, open grants included; below zero when more is used than there
-    should be. What is open afterwards is never more than that. Of several wants the smallest comes first, so that most
-    are granted; what others could use in part only is not kept from it."""
+    """Divides the memory that is left, by the rules of this module. left_bytes: what can still be taken on the host,
+    including open grants; negative if more is used than the budget. shares: of at least one PS."""
     left = max(0, left_bytes)
     opened = {share.server: share.open for share in shares}
     if sum(opened.values()) > left:
@@ -59,7 +61,7 @@ def share_out(left_bytes: int, shares: Sequence[ServerShare]) -> Shares:
         for share in shares:
             was_granted = share.wanted > 0 and share not in short
             if share is not first and not was_granted:
-                # Measured at the next look, it goes to who wants it: until then it may have been taken.
+                # The freed half is granted only at the next look, because the PS may have taken it meanwhile.
                 opened[share.server] //= 2
     else:
         _lend_ahead([share for share in shares if share not in short], opened, left // (2 * len(shares)), free)
@@ -68,7 +70,8 @@ def share_out(left_bytes: int, shares: Sequence[ServerShare]) -> Shares:
 
 
 def _lend_ahead(shares: Sequence[ServerShare], opened: dict[int, int], most_bytes: int, free_bytes: int) -> None:
-    """So that nobody has to wait for the next look: each may have so much open, and gets more when half is taken."""
+    """Grants memory ahead, so that PS need not wait for the next look. Each PS may have most_bytes open, and gets more
+    when it has less than half of that open."""
     for share in shares:
         most = max(min(MOST_OPEN_BYTES, most_bytes), share.wanted)
         if opened[share.server] < max(most // 2, share.wanted):
@@ -78,6 +81,6 @@ def _lend_ahead(shares: Sequence[ServerShare], opened: dict[int, int], most_byte
 
 
 def _cut(opened: dict[int, int], left: int) -> dict[int, int]:
-    """The same shares of less."""
+    """Reduces open grants in proportion, so that their sum is `left`."""
     total = sum(opened.values())
     return {server: size * left // total for server, size in opened.items()}

@@ -1,9 +1,9 @@
-"""Holds `resources.memory`: grants PS what is left of it, sees early when it will not suffice, and has something done.
+"""Enforces `resources.memory`: grants PS what is left of it, forecasts when it is exceeded, and has actions taken.
 
-Grants hold in every job that has dynamic tables. `tuner.memory` says what else: "act" does what the module of that name
-decides, "watch" tells it, "off" neither; a job that needs more than there is then ends with MemoryBudgetError. With
-"act", new ids for which nothing is left go without a row until some is free again, but in sync mode, where rows may not
-depend on when they came.
+Grants are in force in every job with dynamic tables. With `tuner.memory = "act"` the decisions of the package
+`tuner.memory` are performed, with "watch" they are only reported, with "off" none is made. With "watch" and "off" a job
+that needs more memory than its budget ends with MemoryBudgetError. With "act" new ids get no row while memory is full;
+but in sync mode the job ends then too, because rows must not depend on when ids arrive.
 """
 
 from __future__ import annotations
@@ -38,19 +38,20 @@ from elastichost.tuner.records import MemoryLooked, MemoryOpened
 
 __all__ = ["MemoryWatch"]
 
-GRANT_EVERY_S, MOST_BETWEEN_GRANTS_S = 0.05, 2.0
-GRANT_TIME_SHARE = 0.03  # of the supervisor's time, with thousands of tables
-TIMED_GRANTS = 5  # the quickest of the last ones tells what they take: the others were interrupted
+GRANT_EVERY_S, MOST_BETWEEN_GRANTS_S = 0.05, 2.0  # least and longest time between two grants
+GRANT_TIME_SHARE = 0.03  # share of the supervisor's time for grants; it matters with thousands of tables
+TIMED_GRANTS = 5  # the shortest of the last grants gives their duration, because the others may have been interrupted
 LOOK_EVERY_S = 1.0
-EVICTION_S = 2.0  # until a PS has noticed a horizon and gone through its rows
-BATCHES_OF_GRACE = 16  # of every worker, until a dropped row's place is used again
-NOTICED_S = 0.3  # after that, when the PS' turn comes
-MOVED_BYTES_PER_S = 100e6
-SHARE_FOR_WORKERS = 0.5  # of what is left
+EVICTION_S = 2.0  # until a PS has read a new horizon and gone through its rows
+BATCHES_OF_GRACE = 16  # batches of every worker until the place of an evicted row is used again
+NOTICED_S = 0.3  # further time until the PS checks this
+MOVED_BYTES_PER_S = 100e6  # assumed for a migration between hosts
+SHARE_FOR_WORKERS = 0.5  # share of the free memory that new workers may take
 
 
 class MemoryWatch:
-    """gauges, budgets_bytes: of every host, in order. memory: what is known of jobs like it."""
+    """Grants memory, and acts before the budget is exceeded. gauges, budgets_bytes: of every host, in order. memory:
+    estimates from similar jobs."""
 
     def __init__(
         self,
@@ -79,69 +80,69 @@ class MemoryWatch:
         self._is_sync = job.train.mode == "sync"
         self._own_age = {t.index for t in model.tables if t.is_dynamic and t.evict_after_samples > 0}
         self._dense = DenseStore(arenas[0]) if self.is_active else None
-        self._boards = [arena.board for arena in arenas]  # the very list that both of these look at
+        self._boards = [arena.board for arena in arenas]  # both of these keep this same list object
         self._actor = MemoryActor(run, sharding, self._boards, model.tables)
         may_leave_out = self._mode == "act" and not self._is_sync
         self._shortage = Shortage(run, self._boards, self._error, may_leave_out=may_leave_out)
         self._state = begin(memory)
         self._untouched, self._was_touched = GrowthState(), False
-        self.most_workers: int | None = None  # more of them would take memory from the rows; None: not known
-        self._workers_left: int | None = None  # when the last one was taken away
+        self.most_workers: int | None = None  # more workers would need the memory of rows; None: not known
+        self._workers_left: int | None = None  # number of workers after the last "shrink"
         self._wants_ages = self._was_recorded = self._was_told = False
-        self._foreknown: tuple[float, float] | None = None  # bytes at its end: median, at most, as of jobs like it
+        self._foreknown: tuple[float, float] | None = None  # bytes at the end by similar jobs: median, upper bound
         self._ages_from = self._dense.samples_applied() if self._dense and arenas[0].board.notes_seen else 0
         self._grant_at_s = self._look_at_s = 0.0
         self._grants_took_s: deque[float] = deque(maxlen=TIMED_GRANTS)
         self._private = PrivateMemory(run)
         self._made_offset, self._made = 0.0, 0.0
-        self._own: dict[int, tuple[int, npt.NDArray[np.bool_]]] = {}  # host -> shard map's epoch, its buckets
+        self._own: dict[int, tuple[int, npt.NDArray[np.bool_]]] = {}  # host -> epoch of the map, its buckets
         if self.is_active:
             self._grant({})
 
     def close(self) -> None:
-        """Unmaps the arenas of other hosts; that of host 0 is the run's."""
+        """Unmaps the arenas of other hosts. The run unmaps that of host 0."""
         for gauge in (*self._lost, *(granter.gauge for granter in self._granters[1:])):
             gauge.arena.close()
 
     @property
     def arenas(self) -> tuple[Arena, ...]:
-        """Of every host, that of host 0 first."""
+        """The arenas of all hosts, that of host 0 first."""
         return tuple(granter.gauge.arena for granter in self._granters)
 
     def gauge_of(self, host: int) -> MemoryGauge | None:
-        """None: the run does not use that host."""
+        """The gauge of a host; None: the run does not use the host."""
         return next((granter.gauge for granter in self._granters if granter.gauge.host == host), None)
 
     def gain(self, gauge: MemoryGauge, budget_bytes: int) -> None:
-        """One more host, which lends so much."""
+        """Adds a host with this budget."""
         self._begin(gauge)
         self._granters.append(Granter(gauge, self._costs, budget_bytes if self.is_active else NO_LIMIT))
         self._boards.append(gauge.arena.board)
         self._actor.begin(gauge.arena.board)
 
     def _begin(self, gauge: MemoryGauge) -> None:
-        """Told at once: without limits nothing is granted later."""
+        """Resets the grants of a host, and sends them at once: without limits there are no later grants."""
         gauge.arena.board.begin_anew(is_limited=self.is_active)
         gauge.use.tell()
 
     def lose(self, host: int) -> None:
-        """That host is used no more; not host 0."""
+        """Removes a host other than host 0."""
         lost = self.gauge_of(host)
         if lost is not None:
-            self._lost.append(lost)  # its double stays mapped: who holds a view of it is not to fall over that
+            self._lost.append(lost)  # its arena stays mapped, because other parts may have views of it
             self._granters = [granter for granter in self._granters if granter.gauge is not lost]
             self._boards.remove(lost.arena.board)
 
     def lend(self, budget_bytes: int) -> None:
-        """From now on each host lends so much; what is used beyond that is freed as if it were foreseen."""
+        """Sets the budget of every host. If more memory is used, actions free it as after a forecast."""
         for granter in self._granters:
             granter.lend(budget_bytes)
 
     # --- every turn -------------------------------------------------------------------------------------------
 
     def look(self, ledger: Ledger, changes: PlanChangeController, private: Mapping[int, int], now_s: float) -> None:
-        """Call it every turn. changes: of the plan. private: memory of its own of each process that
-        was measured, by pid. Raises MemoryBudgetError."""
+        """Grants memory, and once a second has a decision made. Call it every turn. private: pid -> private bytes, of
+        each measured process of this machine. Raises MemoryBudgetError."""
         if not self.is_active or now_s < self._grant_at_s:
             return
         facts = self._grant(private)
@@ -161,7 +162,7 @@ class MemoryWatch:
         self.most_workers = self._room_for_workers(facts, look)
         try:
             self._state, decision = decide(self._state, look, now_s)
-        except Exception as error:  # noqa: BLE001 - a fault of the tuner must not end a run that trains: grants hold
+        except Exception as error:  # noqa: BLE001 - a bug of the tuner must not end a run that trains: grants go on
             self._mode = "off"
             self._run.note(MemoryForecastFailed(type(error).__name__, str(error)))
             return
@@ -176,13 +177,13 @@ class MemoryWatch:
         self._follow(decision, look, changes, now_s)
 
     def learnt(self, *, is_whole: bool) -> Estimates:
-        """What jobs like it may begin with. is_whole: all samples were trained."""
+        """Estimates from this run for similar jobs. is_whole: all samples were trained."""
         points = self._state.growth.points
         return learnt(self._untouched, points[-1][1] if points and is_whole and not self._was_touched else 0.0)
 
     def _keep_law(self, ledger: Ledger, look: MemorySample) -> None:
-        """Rows that are dropped are made again, ids that wait for a row are not counted, and later epochs bring no new
-        ones: up to then the growth is the data's own."""
+        """Keeps the fitted growth as long as the data alone determine it: evicted rows are made again, ids that wait
+        for a row are not counted, and later epochs bring no new ids."""
         sightings = max([1, *(table.admit_after for table in self._tables if table.is_dynamic)])
         if look.horizon or look.admit_after > sightings or look.left_out:
             self._was_touched = True
@@ -191,7 +192,7 @@ class MemoryWatch:
             self._untouched = self._state.growth
 
     def _tell_budget(self, facts: Sequence[HostFacts]) -> None:
-        """Once, when all processes have been measured."""
+        """Journals the budget and its use, once, when all processes are measured."""
         if self._was_told or self._private.unmeasured:
             return
         self._was_told = True
@@ -211,7 +212,8 @@ class MemoryWatch:
             )
 
     def _forecast(self, look: MemorySample) -> tuple[float, float] | None:
-        """At the first look, before anything of this run was seen. None: the history tells nothing."""
+        """The bytes at the end of the run: (median, 95 % quantile) by similar jobs alone, because it is called at the
+        first look. None: there are no estimates."""
         if not is_foreknown(self._state.growth):
             return None
         return predict(self._state, look, look.samples + look.samples_left)
@@ -230,7 +232,7 @@ class MemoryWatch:
         return facts
 
     def _own_buckets(self, gauge: MemoryGauge, hosts: Mapping[int, int]) -> npt.NDArray[np.bool_] | None:
-        """Of several hosts: those whose rows count on this one."""
+        """With several hosts, the buckets whose rows count on this one. None: all buckets; there is only one host."""
         if len(self._granters) == 1:
             return None
         shard_map = self._sharding.shard_map
@@ -249,7 +251,7 @@ class MemoryWatch:
         costs, is_dynamic = self._costs.all, self._granters[0].is_dynamic
         live = sum(fact.reading.live for fact in facts) * costs * is_dynamic
         made = float(sum(((f.reading.live + f.reading.evicted) * costs)[is_dynamic].sum() for f in facts))
-        # Rows that changed hosts took their count of dropped ones not with them.
+        # Rows that move to another host do not take the count of evicted rows along, so the sum may fall.
         self._made_offset += max(0.0, self._made - made)
         self._made = made
         samples = self._dense.samples_applied()
@@ -297,7 +299,8 @@ class MemoryWatch:
         )
 
     def _room_for_workers(self, facts: Sequence[HostFacts], look: MemorySample) -> int | None:
-        """Half of what is left on host 0, where workers are, may become theirs; what was taken away stays so."""
+        """The largest number of workers: new ones may take half of what is left on host 0, and workers that were taken
+        away to save memory do not come back."""
         if self._private.unmeasured or not look.workers:
             return self.most_workers
         more = int(SHARE_FOR_WORKERS * max(0, facts[0].left_bytes) // max(1, look.worker_bytes))
@@ -316,7 +319,7 @@ class MemoryWatch:
         return (*moves, *drops, *shrinks)
 
     def _may_resize(self, what: str) -> bool:
-        """The job leaves it open how many of them there are."""
+        """Whether the tuner may change the number of "workers" or "servers", because the job file leaves it open."""
         low, high = self._bounds(what)
         return self._run.job.tuner.mode == "act" and low < high
 
@@ -325,12 +328,13 @@ class MemoryWatch:
         return (1, MAX_SERVERS) if isinstance(setting, str) else bounds_of(setting, 1)
 
     def _action_s(self, facts: Sequence[HostFacts], grace_s: float) -> float:
-        """Of what takes longest here."""
+        """Seconds of the slowest action: an eviction, or with several hosts the move of half of a host's memory."""
         moved = 0.5 * max(fact.reading.used_bytes for fact in facts) / MOVED_BYTES_PER_S if len(facts) > 1 else 0.0
         return max(EVICTION_S + grace_s, moved)
 
     def _new_ids_until(self, ledger: Ledger, samples: int) -> int:
-        """Later epochs bring ids again that all have rows, while none are dropped."""
+        """Number of samples after which no new ids come, because ids of later epochs have rows already; 0: not known,
+        because rows are evicted."""
         if self._own_age or self._actor.horizon:
             return 0
         sightings = max([self._actor.admit_after, *(t.admit_after for t in self._tables if t.is_dynamic)])
@@ -338,7 +342,8 @@ class MemoryWatch:
         return samples + max(0, per_epoch * sightings - ledger.samples_accounted)
 
     def _ages(self, samples: int) -> tuple[tuple[float, ...], tuple[float, ...]]:
-        """Bytes of rows by age, of the tables without an age of their own and of the others."""
+        """Cumulative bytes of rows by age, for tables without an own age, and for tables with one. Empty while no ages
+        are wanted, and in sync mode. The first call switches the stamps of used rows on."""
         if not self._wants_ages or self._is_sync:
             return (), ()
         if not self._granters[0].board.notes_seen:
@@ -351,7 +356,7 @@ class MemoryWatch:
         return _sums(found, dynamic - self._own_age), _sums(found, self._own_age)
 
     def used_elsewhere_bytes(self) -> int:
-        """What rows and all that belongs to them take on other hosts than the first."""
+        """Bytes of the arenas of all hosts but host 0."""
         return sum(granter.gauge.use.used_bytes for granter in self._granters[1:])
 
     def _error(self, fact: HostFacts) -> MemoryBudgetError:
@@ -360,7 +365,7 @@ class MemoryWatch:
 
     @property
     def _inaction(self) -> Inaction:
-        """Why not more is done."""
+        """Why no action follows a warning."""
         if self._mode == "watch":
             return "watch"
         return "sync" if self._is_sync else "none_helps"

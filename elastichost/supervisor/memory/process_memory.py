@@ -1,4 +1,4 @@
-"""Private memory of the processes of a run, by the hosts they are on."""
+"""The private memory of the processes of a run, by host."""
 
 from __future__ import annotations
 
@@ -9,23 +9,25 @@ from elastichost.supervisor.core.fleet import ProcessRecord
 
 __all__ = ["EXPECTED_BYTES", "PrivateMemory"]
 
-# A process that is not measured yet counts as this.
+# The size of a process that is not measured yet.
 EXPECTED_BYTES = 128 << 20
 
 
 class PrivateMemory:
-    """here: of each process on this machine that was measured, by pid; those elsewhere are known to their agents."""
+    """Sums up private memory. `here` in all methods: pid -> bytes, for each measured process of this machine. Agents
+    measure the processes of other machines."""
 
     def __init__(self, run: Run) -> None:
         self._run = run
-        self.unmeasured = 0  # processes that count as what is expected of them, in the hosts asked for since `begin`
+        self.unmeasured = 0  # processes that count with EXPECTED_BYTES, in calls of `of_host` since `begin`
 
     def begin(self) -> None:
-        """All hosts are to be asked for anew."""
+        """Resets `unmeasured`. Call it before `of_host` is called for every host."""
         self.unmeasured = 0
 
     def of_host(self, host: int, here: Mapping[int, int]) -> int:
-        """Also of the processes to come. The supervisor and its fork server are on host 0, agents on the others."""
+        """Private bytes of all processes of a host, including planned ones that have not started. Host 0 also has the
+        supervisor and its fork server, another machine its agent and the agent's fork server."""
         run = self._run
         live = {record.process.name: record for record in run.fleet if record.is_live}
         planned = {f"{spec.role}-{spec.index}": spec for spec in run.plan.processes}
@@ -40,11 +42,11 @@ class PrivateMemory:
         return total
 
     def mean_of(self, records: Sequence[ProcessRecord], here: Mapping[int, int]) -> int:
-        """0 without any."""
+        """Mean private bytes of these processes; 0 without any."""
         return sum(self.of(one, here) or EXPECTED_BYTES for one in records) // len(records) if records else 0
 
     def of(self, record: ProcessRecord, here: Mapping[int, int]) -> int | None:
-        """None: it was not measured yet."""
+        """Private bytes of a process; None: it is not measured yet."""
         if self._run.machines is not None and record.spec.host in self._run.elsewhere:
             usage = self._run.machines.usage(record.spec.host, record.process)
             return (usage.private_bytes or None) if usage is not None else None

@@ -1,14 +1,14 @@
-"""Before a run trains: everything that can be known to be wrong, and the first plan.
+"""Everything that happens before a run trains: checks, the starting point, and the first plan.
 
 Modules:
-    preflight         checks of the job, its data, its model and this host
-    model_probe       describes the model in a process of its own
-    data_sample       what the beginning of the data tells
-    memory_estimate   the peak memory of the job
-    initial_plan      the first plan: from the job file, the history, or the default
-    tuner_settings    what the tuner may choose from
-    arena_takeover    goes on in the arena of a supervisor that died
-    resume_source     what a run goes on from: an arena, its checkpoint, another run's
-    applied_restart   applied.bin of a run that goes on from a checkpoint
-    emulation         what is different where computing is emulated
+    preflight         checks the job, its data, the source of its model, and this host
+    model_probe       starts one process that builds the model and describes it
+    data_sample       reads the first samples, for the estimate of the memory
+    memory_estimate   collects the facts from which the peak memory of a job is estimated
+    initial_plan      the first plan: from the job file, the history, or the cold start
+    tuner_settings    the bounds of the tuner, and the properties of the job that it needs
+    arena_takeover    takes over the arena of a supervisor that died
+    resume_source     where a run starts from: an arena, its checkpoint, or the checkpoint of another run
+    applied_restart   applied.bin of a run that starts from a checkpoint
+    emulation         entry points and cores of a run in which computing is emulated
 """

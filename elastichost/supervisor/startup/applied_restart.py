@@ -1,8 +1,8 @@
-"""applied.bin of a run that goes on from a checkpoint: it has to say what is trained up to there.
+"""Prepares applied.bin for a run that starts from a checkpoint: the file must contain all commits of the checkpoint.
 
-Mostly it does: the dense owner cuts off what lies beyond the version of the checkpoint. It does not when the records
-around that version are folded, or when the checkpoint is of another run directory. Then a new one is begun, with what
-the ledger of the checkpoint accounts for in the place of the records.
+Usually it does, and the dense owner cuts off the records beyond the checkpoint's version of the dense vector. The file
+is replaced when the record of that version is already folded or missing, and when the checkpoint belongs to another
+run. The new file contains no records, only a fold that is computed from the ledger of the checkpoint.
 """
 
 from __future__ import annotations
@@ -21,15 +21,18 @@ __all__ = ["fold_of_ledger", "keep_applied"]
 
 
 def keep_applied(run_dir: Path, settings: LedgerSettings, record: RunRecord, *, is_own: bool = True) -> None:
-    """Call it while no PS lives. is_own: the checkpoint is of this run; what is recorded here says nothing of another
-    one's. Raises CheckpointSpaceError when the disk is full."""
+    """Keeps applied.bin if it contains all commits of the checkpoint, and replaces it otherwise. No PS may be alive.
+
+    is_own: the checkpoint belongs to this run. The records of this run say nothing about the checkpoint of another one.
+    Raises CheckpointSpaceError when the file cannot be written.
+    """
     version = record.dense_version
     try:
         content = read_applied_content(run_dir)
         if is_own and content.first <= version <= content.end:
             return
     except ProtocolError:
-        pass  # it is replaced
+        pass  # an unreadable file is replaced
     fold = fold_of_ledger(settings, record.ledger, version, record.samples_applied)
     try:
         write_atomically(run_dir / APPLIED_FILE, applied_bytes(fold, np.zeros(0, APPLIED_RECORD)))
@@ -39,8 +42,10 @@ def keep_applied(run_dir: Path, settings: LedgerSettings, record: RunRecord, *, 
 
 
 def fold_of_ledger(settings: LedgerSettings, state: LedgerState, version: int, samples: int) -> AppliedFold:
-    """What the commits before this version of the dense vector come to, by the ledger of a checkpoint. samples: applied
-    by then. No incarnation of a worker is named: none of them has left rows."""
+    """Returns the fold of all commits before this version of the dense vector, computed from a checkpoint's ledger.
+
+    samples: applied by these commits. The fold names no incarnation, because no staged rows of any incarnation exist.
+    """
     pending: dict[int, list[tuple[int, int]]] = {}
     for span in state.pending:
         pending.setdefault(span.unit, []).append((span.start, span.stop))

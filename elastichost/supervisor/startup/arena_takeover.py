@@ -1,9 +1,9 @@
-"""Going on from the arena of a supervisor that died: nothing trained is lost, and nothing is trained twice.
+"""Takes over the arena of a supervisor that died, so that no trained sample is lost or trained twice.
 
-`claim_arena` holds it, at the very beginning of a resume, before the arena reaper removes it. `take_over_arena` looks
-whether it fits once the model is known, and takes it over. Its rows, dense vector and applied records are as its
-processes left them: the PS repair what is theirs when they open it, as the successors of killed ones do. The ledger is
-rebuilt from the committed batches that the dense vector's version names.
+Theory of operation. A resume first calls `claim_arena`, which holds the arena before the arena reaper removes it. When
+the model is described, `take_over_arena` checks whether the arena fits the job, and takes it over. Rows, dense vector
+and applied records are as the dead processes left them. Each PS repairs its own rows when it opens the arena, as the
+successor of a killed PS does. The ledger is rebuilt from the batches up to the dense vector's version.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from elastichost.wire.facts import CommittedBatch
 
 __all__ = ["ArenaClaim", "TakenOver", "TakeoverRefusal", "claim_arena", "model_difference", "take_over_arena"]
 
-USERS_END_S = 10.0  # a process with a large arena mapped takes a while to end
+USERS_END_S = 10.0  # longest wait for the end of processes of the dead supervisor; a large arena is unmapped slowly
 LOOK_EVERY_S = 0.02
 
 WorkerIncarnation = tuple[int, int]  # (worker, incarnation)
@@ -48,7 +48,8 @@ WorkerIncarnation = tuple[int, int]  # (worker, incarnation)
 
 @dataclass(frozen=True, slots=True)
 class ArenaClaim:
-    """What is left of the run that is resumed. `held`: its arena, or None, and `reason` says why."""
+    """What is left of the run that is resumed. replayed: its journal. held: its arena; None: it cannot be used, for
+    this `reason`."""
 
     replayed: ReplayedJournal
     held: Hold | None = None
@@ -56,25 +57,26 @@ class ArenaClaim:
 
     @property
     def bytes(self) -> int:
-        """What the arena takes now."""
+        """Bytes of memory that the held arena takes; 0 without one."""
         if self.held is None:
             return 0
         return sum(entry.stat(follow_symlinks=False).st_blocks * 512 for entry in os.scandir(self.held.path))
 
     def without_arena(self, reason: str) -> ArenaClaim:
-        """Its arena is let go of."""
+        """Releases the arena, and returns the claim without it."""
         self.release()
         return ArenaClaim(self.replayed, None, reason)
 
     def release(self) -> None:
-        """Lets go of the arena; it is its guardian's again, unless it was taken over."""
+        """Releases the arena. Unless it was taken over, the arena reaper removes it after keep_arena_s."""
         if self.held is not None:
             self.held.release()
 
 
 @dataclass(frozen=True, slots=True)
 class TakeoverRefusal:
-    """Why the arena cannot be gone on from, in words. needs_servers: with so many PS it could."""
+    """Why the arena cannot be taken over, in words. needs_servers: the number of PS with which it could be taken over;
+    0: another number does not help."""
 
     reason: str
     needs_servers: int = 0
@@ -82,9 +84,12 @@ class TakeoverRefusal:
 
 @dataclass(frozen=True, slots=True)
 class TakenOver:
-    """An arena that is this supervisor's now. `committed`: the last batch of every worker incarnation that ever
-    committed one; `staged`: incarnations of which rows may wait at these PS; `torn`: incarnations that died within
-    batches, not counted before."""
+    """An arena that this supervisor owns now, with the state that belongs to it.
+
+    committed: incarnation -> sequence of its last committed batch, 0 for none, for every worker incarnation of the run.
+    staged: incarnation -> PS that may have staged rows of it. torn: incarnations that died within batches and that the
+    journal does not count yet.
+    """
 
     arena: Arena
     dense: DenseStore
@@ -96,7 +101,8 @@ class TakenOver:
 
     @property
     def left(self) -> tuple[CommittedBatch, ...]:
-        """What counts of what PS may have staged: of every incarnation that left any, and of the crew of sync mode."""
+        """The last committed batches of every incarnation with staged rows, and of the crew of sync mode. PS apply
+        staged rows up to these batches, and drop the others."""
         incarnations = sorted({*self.staged, (CREW, CREW_INCARNATION)})
         return tuple(CommittedBatch(*incarnation, self.committed.get(incarnation, 0)) for incarnation in incarnations)
 
@@ -105,10 +111,10 @@ class TakenOver:
 
 
 def claim_arena(run_dir: Path, early: Sequence[Hold] = ()) -> ArenaClaim:
-    """Holds the arena that the run's last supervisor left. The caller holds the run directory, so that supervisor is
-    dead. Other directories that earlier ones left are removed. Never raises for what it finds.
+    """Holds the arena that the run's last supervisor left, and removes other directories of earlier supervisors. The
+    caller has locked the run directory, so these supervisors are dead. Without a usable arena the claim has the reason.
 
-    early: what the caller holds already (`hold_left`); all but the arena is let go of.
+    early: directories that the caller holds already (`hold_left`); all of them but the arena are released.
     """
     claim = _claim(run_dir, {held.path: held for held in early})
     for held in early:
@@ -128,11 +134,11 @@ def _claim(run_dir: Path, early: Mapping[Path, Hold]) -> ArenaClaim:
     try:
         known = replay(read_journal(journal))
     except msgspec.MsgspecError as error:
-        return ArenaClaim(ReplayedJournal(), reason=f"its journal cannot be read: {error}")
+        return ArenaClaim(ReplayedJournal(), reason=f"the run's journal cannot be read: {error}")
     if not known.arena:
-        return ArenaClaim(known, reason="it had made no arena")
+        return ArenaClaim(known, reason="the run has made no arena yet")
     if known.hosts > 1:
-        return ArenaClaim(known, reason=f"its rows lay in the arenas of {known.hosts} hosts; a checkpoint has them all")
+        return ArenaClaim(known, reason=f"its rows lay in the arenas of {known.hosts} hosts, which are not kept")
     return ArenaClaim(known, *_hold(Path(known.arena), run_dir, early))
 
 
@@ -140,9 +146,9 @@ def _hold(path: Path, run_dir: Path, early: Mapping[Path, Hold]) -> tuple[Hold |
     try:
         held = early.get(path) or hold(path)
     except OSError:
-        return None, f"{path} is there no more"
+        return None, f"{path} does not exist any more"
     if held is None:
-        return None, f"{path} is just being removed"
+        return None, f"another process removes {path} or resumes from it"
     reason = _not_ours(path, run_dir)
     if reason:
         held.release()
@@ -151,17 +157,17 @@ def _hold(path: Path, run_dir: Path, early: Mapping[Path, Hold]) -> tuple[Hold |
 
 
 def _not_ours(path: Path, run_dir: Path) -> str:
-    """ "" when it is the arena of a dead supervisor of this run, and complete."""
+    """Why this is not the complete arena of a dead supervisor of this run, in words; "": it is."""
     try:
         owner = read_owner(path)
     except ArenaError as error:
         return str(error)
     if owner.run_dir != str(run_dir):
-        return f"{path} belongs to {owner.run_dir}"
+        return f"{path} belongs to another run, {owner.run_dir}"
     if not is_this_boot(owner):
-        return f"{path} was left before the host was started again"
+        return f"{path} was left before the last restart of this host"
     if is_led(path):
-        return f"{path} belongs to process {owner.pid}, which lives"
+        return f"{path} belongs to process {owner.pid}, which is alive"
     try:
         read_layout(path)
     except ArenaError as error:
@@ -190,23 +196,23 @@ def take_over_arena(
     in_place: bool,
     micros: int,
 ) -> TakenOver | TakeoverRefusal:
-    """Looks whether the held arena fits this job and its record, and takes it over. servers: PS of the plan. in_place:
-    workers may have changed rows themselves, before a commit. micros: micro-batches of a step of sync mode.
+    """Checks whether the held arena fits this job and its record of committed batches, and takes it over.
 
-    The arena is let go of in both cases, in the second one still held by `claim`. Raises ArenaError when it cannot be
-    taken over.
+    servers: PS of the plan. in_place: workers may have updated rows in place before a commit. micros: micro-batches of
+    a step of sync mode. After a takeover the arena is not held any more, because this process owns it. After a refusal
+    the arena is unchanged, and `claim` still holds it. Raises ArenaError when the owner cannot be written.
     """
     held, known = claim.held, claim.replayed
     if held is None:
         return TakeoverRefusal(claim.reason)
     if not known.is_whole:
-        return TakeoverRefusal("its rows were not all restored from the checkpoint yet")
+        return TakeoverRefusal("its rows were not all restored from the checkpoint")
     if known.lineage.data != settings.data:
-        return TakeoverRefusal(f"it is of data with {known.lineage.data}; the data now has {settings.data}")
+        return TakeoverRefusal(f"it was trained with data of {known.lineage.data}; the data now has {settings.data}")
     if misfit := _layout_misfit(read_layout(held.path), model, seed):
         return TakeoverRefusal(misfit)
     if users := _wait_unused(held.path):
-        return TakeoverRefusal(f"processes of the old run still use it: {', '.join(map(str, users))}")
+        return TakeoverRefusal(f"processes of the old run still use it: pid {', '.join(map(str, users))}")
     try:
         arena = Arena.attach(held.path)
     except ArenaError as error:
@@ -226,14 +232,14 @@ def _layout_misfit(layout: ArenaLayout, model: ModelSpec, seed: int) -> str:
     if layout.model != model:
         return f"it holds another model: {model_difference(layout.model, model)}"
     if layout.seed != seed:
-        return f"it was made with seed {layout.seed} instead of {seed}"
+        return f"it was made with seed {layout.seed}; job.seed is {seed} now"
     if plan_layout(model, seed, layout.memory_bytes, layout.index_key) != layout:
-        return "another version of elastichost made it"
+        return "it was made by another version of elastichost"
     return ""
 
 
 def _wait_unused(path: Path) -> tuple[int, ...]:
-    """Processes that have files of the arena mapped, once they had time to end."""
+    """The pids of processes that still map files of the arena after a wait of at most USERS_END_S."""
     deadline_s = time.monotonic() + USERS_END_S
     while (users := _users(path)) and time.monotonic() < deadline_s:
         time.sleep(LOOK_EVERY_S)
@@ -249,7 +255,7 @@ def _users(path: Path) -> tuple[int, ...]:
             if entry.stat().st_uid == os.geteuid() and wanted in Path(entry.path, "maps").read_text(errors="replace"):
                 users.append(int(entry.name))
         except OSError:
-            continue  # it has ended, or is not ours to look at
+            continue  # the process has ended, or its maps must not be read
     return tuple(users)
 
 
@@ -270,14 +276,14 @@ def _recover(
         content = read_applied_content(run_dir)
     except ProtocolError as error:
         return TakeoverRefusal(error.message)
-    records, fold = content.records[: max(0, version - content.first)], content.fold  # versions count from 1
+    records, fold = content.records[: max(0, version - content.first)], content.fold  # record n made version n + 1
     is_whole = content.first <= version <= content.end and bool((records["sequence"] > 0).all())
     if not is_whole:
-        return TakeoverRefusal(f"the record of committed batches does not hold all {version - 1}")
+        return TakeoverRefusal(f"applied.bin does not contain all {version - 1} batches that were committed")
     samples = int(records["samples"].sum()) + (fold.samples if fold is not None else 0)
     if samples != dense.samples_applied():
         return TakeoverRefusal(
-            f"{samples} samples are recorded as committed, its dense vector has {dense.samples_applied()}"
+            f"applied.bin has {samples} committed samples, but its dense vector has {dense.samples_applied()}"
         )
     steps = records if fold is None else np.concatenate([fold.left_out_records(), records])
     quarantined = _with_left_out(known.lineage.quarantined, steps, micros)
@@ -292,7 +298,7 @@ def _recover(
             stopped_early=known.lineage.stopped_early,
         )
     except ProtocolError as error:
-        return TakeoverRefusal(f"the record of committed batches does not fit: {error.message}")
+        return TakeoverRefusal(f"applied.bin contradicts the data or itself: {error.message}")
     staged = _staged(path, len(arena.model.tables), servers)
     if isinstance(staged, TakeoverRefusal):
         return staged
@@ -303,7 +309,7 @@ def _recover(
 def _with_left_out(
     quarantined: tuple[Quarantined, ...], records: AppliedRecords, micros: int
 ) -> tuple[Quarantined, ...]:
-    """Also what the record of a step says was left out, and the supervisor had no time to write down."""
+    """Adds the micro-batches that the records of steps have as left out and that the journal lacks."""
     known = {(entry.epoch, entry.unit, entry.start) for entry in quarantined}
     found = list(quarantined)
     for record in records[records["left_out"].any(axis=1)]:
@@ -316,8 +322,8 @@ def _with_left_out(
 
 
 def _committed(records: AppliedRecords, fold: AppliedFold | None) -> dict[WorkerIncarnation, int]:
-    """Sequence of the last committed batch of each incarnation. The dense vector keeps only each worker's newest
-    incarnation."""
+    """Incarnation -> sequence of its last committed batch. The dense vector has only the newest incarnation of each
+    worker, so the records are read."""
     keys = records["worker"].astype(np.int64) << 32 | records["incarnation"].astype(np.int64)
     incarnations, numbers = np.unique(keys, return_inverse=True)
     newest = np.zeros(len(incarnations), np.int64)
@@ -333,7 +339,8 @@ def _committed(records: AppliedRecords, fold: AppliedFold | None) -> dict[Worker
 def _torn(
     watermarks: Watermarks, committed: Mapping[WorkerIncarnation, int], counted: Sequence[TornBatches]
 ) -> tuple[TornBatches, ...]:
-    """Incarnations that changed rows in place for batches that were not committed, and were not counted before."""
+    """Incarnations that began to update rows in place for batches that were never committed. counted: those that the
+    journal counts already; they are left out."""
     known = {(torn.worker, torn.incarnation) for torn in counted}
     begun = {
         incarnation: watermarks.begun(*incarnation) - sequence for incarnation, sequence in sorted(committed.items())
@@ -348,7 +355,8 @@ def _torn(
 def _staged(
     path: Path, tables: int, servers: Sequence[int]
 ) -> dict[WorkerIncarnation, frozenset[int]] | TakeoverRefusal:
-    """Incarnations with rows that wait at some PS for word whether they are committed, and at which."""
+    """Incarnation -> PS that have staged rows of it. A refusal when the plan lacks one of these PS, or a PS that was
+    killed while it applied a push."""
     found: dict[WorkerIncarnation, set[int]] = {}
     for server in sorted({int(entry.name.split("-")[1]) for entry in path.glob("staged-*")}):
         area = StagingArea(path, server, tables)
@@ -359,15 +367,15 @@ def _staged(
     missing = sorted(left.union(*found.values()) - set(servers))
     if missing:
         return TakeoverRefusal(
-            f"PS {', '.join(map(str, missing))} of it may hold rows that are not applied yet, and the plan has "
-            f"{len(servers)}",
+            f"PS {', '.join(map(str, missing))} of it may hold rows that are not applied yet, but the plan has only "
+            f"{len(servers)} PS",
             needs_servers=max(missing) + 1,
         )
     return {incarnation: frozenset(holders) for incarnation, holders in found.items()}
 
 
 def _is_within(path: Path, entry: Path, tables: int) -> bool:
-    """Whether a PS was killed while it applied pushes."""
+    """Whether the PS of this undo record was killed while it applied a push."""
     record = UndoRecord(path, int(entry.name.split("-")[1]), tables)
     try:
         return record.unfinished() is not None
@@ -376,7 +384,7 @@ def _is_within(path: Path, entry: Path, tables: int) -> bool:
 
 
 def model_difference(saved: ModelSpec, present: ModelSpec) -> str:
-    """The first thing that is not the same, in words."""
+    """The first difference between two models, in words."""
     for name, before, now in (
         ("tables", saved.tables, present.tables),
         ("embeddings", saved.embeddings, present.embeddings),
@@ -387,4 +395,4 @@ def model_difference(saved: ModelSpec, present: ModelSpec) -> str:
         for old, new in zip(before, now, strict=True):
             if old != new:
                 return f"{name}: {old} instead of {new}"
-    return "its columns or labels"
+    return "other columns or labels"

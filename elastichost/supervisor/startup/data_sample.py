@@ -1,4 +1,4 @@
-"""What the beginning of the training data tells of a job's memory: ids of a sample, of a batch, of all the data."""
+"""Counts the ids at the beginning of the training data, for the estimate of a job's memory."""
 
 from __future__ import annotations
 
@@ -16,15 +16,16 @@ __all__ = ["DataSample", "TableSample", "sample_data"]
 
 Int64 = npt.NDArray[np.int64]
 
-SAMPLES = 262_144  # that are looked at for how dynamic tables grow; of a job without: one batch
-MOST_IDS = 8_000_000
+SAMPLES = 262_144  # samples that are read if the job has dynamic tables; for other jobs one batch is enough
+MOST_IDS = 8_000_000  # no further unit is read after this number of ids
 CHUNK_SAMPLES = 8192
-BEGINNINGS = 8  # each half of the one after it
+BEGINNINGS = 8  # beginnings of the data that the law is fitted to; each is half as long as the next one
 
 
 @dataclass(frozen=True, slots=True)
 class TableSample:
-    """ids: of a sample, in all features of the table; per_batch: distinct ones; law: of a dynamic table."""
+    """The ids of one table. ids: mean number of ids of a sample, in all features of the table. per_batch: distinct ids
+    of a batch. law: how the number of distinct ids grows; None for a fixed table."""
 
     ids: float
     per_batch: float
@@ -33,19 +34,20 @@ class TableSample:
 
 @dataclass(frozen=True, slots=True)
 class DataSample:
-    """samples: looked at; the tables in order."""
+    """The ids of all tables, in order. samples: number of samples that were read."""
 
     samples: int
     tables: tuple[TableSample, ...]
 
     @property
     def ids(self) -> float:
-        """Of a sample, in all columns."""
+        """Mean number of ids of a sample, in all columns."""
         return sum(table.ids for table in self.tables)
 
 
 def sample_data(reader: Reader, tables: Sequence[TableSpec], features: Sequence[str], batch_size: int) -> DataSample:
-    """Reads the first samples. features: the job's categorical columns; batch_size: of one worker. Raises DataError."""
+    """Reads the first samples and counts their ids. features: the job's categorical columns, in the order of the
+    reader. batch_size: samples of a batch of one worker. Raises DataError."""
     wanted = max(batch_size, SAMPLES if any(table.is_dynamic for table in tables) else 0)
     keys, counts = _read(reader, len(features), wanted)
     samples = len(counts[0]) if len(counts) else 0
@@ -53,7 +55,8 @@ def sample_data(reader: Reader, tables: Sequence[TableSpec], features: Sequence[
 
 
 def _read(reader: Reader, features: int, wanted: int) -> tuple[list[Int64], list[Int64]]:
-    """By feature: int64 [ids], and how many of them each sample has, int64 [samples]."""
+    """Reads `wanted` samples, or fewer if the data end or MOST_IDS is reached. Returns two lists by feature: the ids,
+    int64 [ids], and the number of ids of each sample, int64 [samples]."""
     keys: list[list[Int64]] = [[] for _ in range(features)]
     counts: list[list[Int64]] = [[] for _ in range(features)]
     read = ids = 0
@@ -93,7 +96,8 @@ def _of_table(
 
 
 def _law(keys: list[Int64], counts: list[Int64]) -> IdLaw:
-    """Features of one table, whose ids come sample after sample."""
+    """Fits the law of one table. keys, counts: as from `_read`, of the table's features. Draws are counted over all of
+    them, sample after sample."""
     sample_of = np.concatenate([np.repeat(np.arange(len(count)), count) for count in counts])
     joined = np.concatenate(keys)
     _, numbers = np.unique(joined, return_inverse=True)

@@ -1,4 +1,4 @@
-"""What is different in a run whose computing is emulated: its processes' programs, and the host."""
+"""The entry points of processes and the host inventory of a run in which computing is emulated."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from elastichost.supervisor.launch.launcher import Entries
 
 __all__ = ["EMULATED", "virtual_inventory"]
 
-# Without torch: hundreds of them are forked, and none computes.
+# The fork server does not import torch, because emulated processes compute nothing and hundreds of them are forked.
 EMULATED = Entries(
     worker="elastichost.emulation.main:worker",
     server="elastichost.emulation.main:server",
@@ -19,7 +19,7 @@ EMULATED = Entries(
 
 
 def virtual_inventory(emulate: EmulateSection) -> HostInventory:
-    """Cores and memory of all virtual hosts together, cores numbered host after host."""
+    """Cores and memory (bytes) of all virtual hosts together. Cores are numbered host after host."""
     memory_bytes = memory_budget_bytes(emulate.memory_per_host, 1 << 62)
     cores = range(emulate.hosts * emulate.cores_per_host)
     return HostInventory(cores=tuple(cores), memory_bytes=emulate.hosts * memory_bytes)

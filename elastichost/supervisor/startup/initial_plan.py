@@ -1,4 +1,4 @@
-"""What a run begins with: the first plan, from the job file, the history of similar jobs, or the default."""
+"""Chooses the first plan of a run: from the job file, the history of similar jobs, or the cold start."""
 
 from __future__ import annotations
 
@@ -35,7 +35,8 @@ __all__ = ["InitialPlan", "begin", "features_of"]
 
 @dataclass(frozen=True, slots=True)
 class InitialPlan:
-    """first: made from `request`; plan: its plan, pinned. features: by which later jobs find this one."""
+    """The first plan of a run. request: everything that `first` was chosen from. plan: the plan of `first`, pinned to
+    cores. features: the properties by which later jobs find this one in the history."""
 
     request: FirstPlanRequest
     first: FirstPlan
@@ -54,8 +55,12 @@ def begin(
     ended: EndedSize | None = None,
     elsewhere: Mapping[int, tuple[int, ...]] | None = None,
 ) -> InitialPlan:
-    """ended: of the run that is resumed. elsewhere: cores of other machines, by their
-    hosts; None: there are none, and none may join. A history that cannot be read is a warning."""
+    """Chooses the first plan. A history that cannot be read gives a warning.
+
+    cores: of this machine. gpu_memory_fraction: share of a GPU's memory for all workers of that GPU together. ended:
+    size of the run that is resumed; None: a new run, or not known. elsewhere: host number -> cores, for each other
+    machine; None: there are no other machines, and none may join.
+    """
     capacity = capacity_of(len(cores), elsewhere, 1 + max(elsewhere, default=0)) if elsewhere is not None else ()
     all_cores = sum(capacity) or len(cores)
     request = FirstPlanRequest(
@@ -106,7 +111,7 @@ def begin(
 
 
 def _access(job: JobSpec, *, may_join: bool) -> Access | Literal["auto"]:
-    """may_join: machines may, so that not all rows will be in one arena."""
+    """The access to rows that the job requires. may_join: machines may join, so rows may be in several arenas."""
     if job.train.mode == "sync" or job.emulate.enabled or job.train.access == "served":
         return "served"
     return "mixed" if may_join else job.train.access
@@ -117,27 +122,27 @@ def _setting(value: Parallelism) -> str | int | tuple[int, int]:
 
 
 def _why_not_wished(job: JobSpec, bounds: Bounds) -> str:
-    """Why `tuner.first_plan` is not looked at, in words; "" when it is."""
+    """Why `tuner.first_plan` is ignored, in words; "": it is used."""
     if job.tuner.mode == "off":
-        return 'it is not looked at with tuner.mode = "off"'
-    return "" if count(bounds) else f"not even {bounds.least} fits on the job's cores, {bounds.cores}"
+        return 'it is ignored with tuner.mode = "off"'
+    return "" if count(bounds) else f"not even {bounds.least} fits on the {bounds.cores} cores of the job"
 
 
 def _history(job: JobSpec, features: JobFeatures, bounds: Bounds) -> tuple[tuple[JobRecord, ...], str, tuple[str, ...]]:
-    """Records of similar jobs, why there are none, and warnings."""
+    """Returns the records of similar jobs, the reason if there are none, and warnings."""
     try:
         path = history_path(os.environ) if job.tuner.warm_start else None
         if path is None:
-            return (), "without the history: it is switched off", ()
+            return (), "the history is not used: it is switched off", ()
         if not path.exists():
             return (), "", ()
         with History(path) as history:
             near = history.near(features, METRIC)
             unreadable = history.unreadable
-    except (HistoryError, OSError) as error:  # OSError: somebody else's directory
+    except (HistoryError, OSError) as error:  # OSError: the directory belongs to another user
         why = error.message if isinstance(error, HistoryError) else str(error)
-        return (), f"without the history: {why}", (f"history: {error}",)
-    warnings = (f"history: {unreadable} records of {path} are of another version",) if unreadable else ()
+        return (), f"the history is not used: {why}", (f"history: {error}",)
+    warnings = (f"history: {unreadable} records of {path} have another version and are ignored",) if unreadable else ()
     known = neighbours(features, near.records)
     return known, "" if known else none_near(near.known, near.closest).reason, warnings
 
@@ -145,11 +150,11 @@ def _history(job: JobSpec, features: JobFeatures, bounds: Bounds) -> tuple[tuple
 def features_of(
     job: JobSpec, tables: tuple[TableSpec, ...], train: DatasetDescription, access: str, cores: int, gpus: int
 ) -> JobFeatures:
-    """What is known before the model is built."""
+    """The properties of a job for the history, as far as they are known before the model is built."""
     dims = [table_settings(job, table.name).dim for table in tables]
     fixed = [table.rows for table in tables if not table.is_dynamic]
     return JobFeatures(
-        # what an emulated job has learnt is nothing to go by for the model that its job file names
+        # measurements of an emulated job must not be used for real jobs with the model that its job file names
         family=f"emulated {job.emulate.scenario}".strip() if job.emulate.enabled else job.model.build,
         name=job.job.name,
         user=_user(),
@@ -173,7 +178,7 @@ def features_of(
 def _shape(job: JobSpec) -> str:
     facts: object = job.emulate.model_dump(mode="json") if job.emulate.enabled else (job.model.args, job.model.fused)
     if (rate := remote_rate(job)) is not None and not job.emulate.enabled:
-        facts = (facts, rate.bytes_per_s, rate.latency_s)  # who waits for a remote store is another kind of job
+        facts = (facts, rate.bytes_per_s, rate.latency_s)  # with a remote store it is another kind of job
     return hashlib.sha256(msgspec.json.encode(facts, order="sorted")).hexdigest()[:16]
 
 

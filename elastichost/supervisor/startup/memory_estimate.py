@@ -1,7 +1,7 @@
-"""The peak memory of a job before it starts: gathers what `tuner.peak_memory` tells it from.
+"""Collects the facts from which `tuner.memory.peak_memory` estimates the peak memory of a job before it starts.
 
-The model is built in a process of its own (`describing`), the data's beginning is read here, the size is that of the
-first plan. Nothing of a run is made.
+A separate process builds the model (`model_probe`). This process reads the beginning of the data. The number of
+processes is that of the first plan. No run directory and no arena is made.
 """
 
 from __future__ import annotations
@@ -30,32 +30,34 @@ from elastichost.tuner.memory.peak_memory_facts import (
 __all__ = ["estimate_memory", "memory_facts"]
 
 BLOCK_BYTES = int(MALLOC_ENVIRONMENT["MALLOC_MMAP_THRESHOLD_"])
-# While a row group is decoded, beside what comes of it: a number's column and its page, a string's dictionary index.
+# Bytes of a value while a row group is decoded, besides the decoded samples. A number: its column and its page. A
+# string: its index in the dictionary.
 NUMBER_BYTES, STRING_BYTES = 8, 4
-COPIED_BYTES = 11_000_000  # by a fork server, of pages that it shares with its children
-UNSEEN = 0.1  # of a horizon: rows are dropped a while after they may be
+COPIED_BYTES = 11_000_000  # pages that a fork server shares with its children and that are copied when written
+UNSEEN = 0.1  # a row is evicted up to this share of its horizon later than it may be
 
 
 def estimate_memory(
     job: JobSpec, prepared: Preparation, launcher: LocalLauncher | None = None, bases: ProcessBases = ALONE
 ) -> MemoryEstimate:
-    """Of a job in the size of its first plan; see `memory_facts`."""
+    """Estimates the peak memory of a job in the size of its first plan. Arguments and errors: see `memory_facts`."""
     return estimate_peak(memory_facts(job, prepared, launcher, bases))
 
 
 def memory_facts(
     job: JobSpec, prepared: Preparation, launcher: LocalLauncher | None = None, bases: ProcessBases = ALONE
 ) -> JobMemoryFacts:
-    """What the estimate is made from; another `workers` in it is an estimate of another size.
+    """Returns the facts for the estimate. With another value of `workers` they give the estimate of another size.
 
-    launcher: with what a worker needs imported, used by nobody else meanwhile: then it takes tenths of a second; None:
-    one of its own. bases: BESIDE for a job whose supervisor is forked from a process that has torch imported.
-    Raises the typed error that a start would end with: ModelError, DataError, PreflightError.
+    launcher: a launcher that has imported the libraries of a worker and has no other caller meanwhile; the call then
+    takes tenths of a second. None: a new launcher is started, which takes seconds. bases: BESIDE for a job whose
+    supervisor is forked from a process that has imported torch.
+    Raises the error with which a run would end: ModelError, DataError, PreflightError, JobFailedError.
     """
     if job.emulate.enabled:
         return _emulated(job, prepared, EMULATED if bases == ALONE else EMULATED_BESIDE)
     described = describe_model(job, launcher)
-    if bases == ALONE and described.fork_server_bytes:  # as large as this host's libraries make it
+    if bases == ALONE and described.fork_server_bytes:  # its size depends on the libraries
         bases = msgspec.structs.replace(bases, fork_server=described.fork_server_bytes + COPIED_BYTES)
     model, plan, is_sync = described.model, prepared.plan, job.train.mode == "sync"
     batch_size = -(-job.train.batch_size // job.train.micro_batches) if is_sync else job.train.batch_size
@@ -66,7 +68,7 @@ def memory_facts(
         model=model,
         workers=len(plan.workers),
         servers=len(plan.servers),
-        access="direct" if plan.access == "direct" else "served",  # mixed: at most what served access takes
+        access="direct" if plan.access == "direct" else "served",  # mixed takes at most as much as served
         batch_size=batch_size,
         rows=tuple(rows for rows, _ in kept),
         ids=tuple(ids for _, ids in kept),
@@ -114,8 +116,8 @@ def _emulated(job: JobSpec, prepared: Preparation, bases: ProcessBases) -> JobMe
 
 
 def _kept(job: JobSpec, prepared: Preparation, table: TableSpec, sample: TableSample) -> tuple[float, float]:
-    """(rows, ids in the index) of a table at the end of the run. Later epochs bring the same ids again: they matter
-    where an id has to come several times."""
+    """(rows, ids in the index) of a table at the end of the run. Later epochs have the same ids, so they matter only if
+    an id needs several sightings before it gets a row."""
     if sample.law is None:
         return float(table.rows), 0.0
     passes = min(job.train.epochs, table.admit_after)
@@ -132,12 +134,12 @@ def _kept(job: JobSpec, prepared: Preparation, table: TableSpec, sample: TableSa
 
 
 def _sample_bytes(job: JobSpec, described: DatasetDescription) -> float:
-    """Of a sample, its ids apart: numbers, labels, weight, the planted truth."""
+    """Bytes of a sample without its ids: numbers, labels, weight, and the true probability of synthetic data."""
     return 4.0 * (described.num_dense + described.num_labels + bool(job.data.weight) + 1)
 
 
 def _unit(job: JobSpec, reader: Reader, sample: DataSample) -> UnitMemory:
-    """Of the largest unit. While it is decoded the columns of the file are there as well."""
+    """The memory of the largest unit. While it is decoded, the columns of the file take memory too."""
     if not isinstance(reader, UnitReader):
         return UnitMemory()
     described = reader.describe()
@@ -147,7 +149,7 @@ def _unit(job: JobSpec, reader: Reader, sample: DataSample) -> UnitMemory:
     lists = 8.0 * len(described.multi_valued)
     held = unit.samples * (numbers + 8 * sample.ids + lists)
     if job.data.order != "file":
-        held *= 2  # the samples in their own order and in the file's
+        held *= 2  # the samples in the order of the file, and in the order of training
     columns = unit.samples * (NUMBER_BYTES * described.num_dense + STRING_BYTES * strings * sample.ids)
     decoding = held + (reader.stored_bytes(unit) if job.data.format in ("csv", "criteo_tsv") else columns)
     return UnitMemory(int(held), int(decoding))

@@ -1,4 +1,4 @@
-"""Describes a job's model without a run: one process builds it, says what it consists of and computes with."""
+"""Describes a job's model without a run: one process builds the model, and reports its parts and its tensors."""
 
 from __future__ import annotations
 
@@ -36,13 +36,14 @@ PROCESS = ProcessId("probe", 0, 1)
 PREPARED_TIMEOUT_S = 180.0
 TURN_S = 0.1
 END_TIMEOUT_S = 5.0
-LAST_WORDS_S = 0.5  # its report may come after its exit is seen
+LAST_WORDS_S = 0.5  # wait for the report of a process that has ended: it may arrive after the exit
 
 
 @dataclass(frozen=True, slots=True)
 class DescribedModel:
-    """working: None where the model fails on the first samples; warnings say how. fork_server_bytes: anonymous memory
-    of the fork server that it was forked from; 0: not known."""
+    """A model, as the process that built it describes it. working: the tensors of a training step; None: the model
+    fails on the first samples, and a warning has the error. fork_server_bytes: anonymous memory of the fork server from
+    which the process was forked; 0: not known."""
 
     model: ModelSpec
     working: WorkingSet | None
@@ -51,11 +52,12 @@ class DescribedModel:
 
 
 def describe_model(job: JobSpec, launcher: LocalLauncher | None = None, *, is_strict: bool = False) -> DescribedModel:
-    """Of a job that is not emulated. launcher: one that has imported what a worker needs, and that nobody else uses
-    meanwhile; None: one of its own, for the seconds that importing torch takes. is_strict: a whole batch runs forward
-    and backward, and a model that fails on it raises instead of a warning. Nothing is left behind.
+    """Describes the model of a job that is not emulated, and removes the process and its directory again.
 
-    Raises the typed error that a start would end with: ModelError, DataError, PreflightError.
+    launcher: a launcher that has imported the libraries of a worker and has no other caller meanwhile. None: a new
+    launcher is started, which takes the seconds of an import of torch. is_strict: a whole batch runs forward and
+    backward, and a failure on it is an error instead of a warning.
+    Raises the error with which a run would end: ModelError, DataError, PreflightError, JobFailedError.
     """
     run_id, entry = secrets.token_hex(8), STRICT_ENTRY if is_strict else ENTRY
     if launcher is not None:
@@ -120,19 +122,19 @@ def _listen(launcher: LocalLauncher, control: ControlServer, timeout_s: float) -
                     return found
         for event in launcher.events():
             if isinstance(event, StartFailed) and event.process == PROCESS:
-                raise PreflightError(f"a process for the model could not be started: {event.reason}")
+                raise PreflightError(f"the process that builds the model could not be started: {event.reason}")
             if isinstance(event, Exited) and event.process == PROCESS:
                 ended, deadline_s = event, time.monotonic() + LAST_WORDS_S
         if time.monotonic() > deadline_s:
             if ended is not None:
-                raise JobFailedError(f"the process that builds the model has ended: {ended.cause}")
+                raise JobFailedError(f"the process that builds the model ended without a result: {ended.cause}")
             raise PreflightError(
                 f"the model was not built within {timeout_s:g} s", hint="raise supervision.start_timeout_s"
             )
 
 
 def _end(launcher: LocalLauncher) -> None:
-    """Its exit must not be taken for that of the next one."""
+    """Kills the process and waits for its exit: the next process has the same id, and must not get this exit."""
     deadline_s = time.monotonic() + END_TIMEOUT_S
     launcher.kill(PROCESS)
     while PROCESS in launcher.processes() and time.monotonic() < deadline_s:
@@ -141,7 +143,8 @@ def _end(launcher: LocalLauncher) -> None:
 
 
 def _answer(envelope: Envelope[ControlMessage]) -> DescribedModel | None:
-    """None: nothing that was waited for. Raises what the process reports."""
+    """The description of the model that a message contains; None: it contains none. Raises the error that the process
+    reports."""
     match envelope.message:
         case FailureReportMsg() as report:
             raise error_of(

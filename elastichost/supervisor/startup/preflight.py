@@ -1,4 +1,4 @@
-"""Everything that can be known to be wrong before anything is started, in about two seconds."""
+"""Checks a job, its data and this host before anything is started. Takes about two seconds."""
 
 from __future__ import annotations
 
@@ -34,7 +34,8 @@ __all__ = ["Preparation", "preflight"]
 
 @dataclass(frozen=True, slots=True)
 class Preparation:
-    """What a run is made from; `test` is None when the job has no test data."""
+    """The results of the checks, with which a run is started. cores, memory_bytes: the job's budgets. test: None if the
+    job has no test data or is emulated."""
 
     tables: tuple[TableSpec, ...]
     train: DatasetDescription
@@ -46,7 +47,7 @@ class Preparation:
 
     @property
     def plan(self) -> Plan:
-        """The first one, pinned."""
+        """The first plan, pinned to cores."""
         return self.initial_plan.plan
 
 
@@ -57,14 +58,15 @@ def preflight(
     lent: HostInventory | None = None,
     elsewhere: Mapping[int, tuple[int, ...]] | None = None,
 ) -> Preparation:
-    """Checks model source, data, tables, memory and cores. spare_bytes: what an arena takes that this run goes on from;
-    ended: the size it had. lent: what it may use of its host; None: all there is. elsewhere: cores of other machines,
-    by their hosts; None: there are none, and none may join.
+    """Checks model source, data, tables, memory, cores and GPUs, and chooses the first plan. Creates nothing.
 
-    Raises ConfigError, DataError, ModelError, ArenaFullError or PreflightError; nothing was created then.
+    spare_bytes: bytes of the arena of the run that is resumed; they count as free. ended: size of that run. lent: the
+    part of this host that the run may use; None: all of it. elsewhere: host number -> cores, for each other machine;
+    None: there are no other machines, and none may join.
+    Raises ConfigError, DataError, ModelError, ArenaFullError or PreflightError.
     """
     check_address_space()
-    parse_setting(os.environ.get(VARIABLE, ""))  # what does not exist would only be found by the processes
+    parse_setting(os.environ.get(VARIABLE, ""))  # otherwise only the started processes would find an unknown name
     if job.tuner.search == "nsga2" and job.tuner.mode != "off":
         require_nsga2()
     check_build_source(job.model.build, Path.cwd())
@@ -74,12 +76,12 @@ def preflight(
     host = virtual_inventory(job.emulate) if is_emulated else lent or inventory()
     cores = core_budget(job.resources.cores, host.cores)
     memory_bytes = min(memory_budget_bytes(job.resources.memory, host.memory_bytes), host.memory_bytes)
-    small = _check_room(job, () if is_emulated else tables, memory_bytes, spare_bytes)  # an emulated job has its own
+    small = _check_room(job, () if is_emulated else tables, memory_bytes, spare_bytes)  # emulated: no rows
     initial_plan = _begin(job, tables, checked.train, host, cores, ended, elsewhere)
     return Preparation(
         tables=tables,
         train=checked.train,
-        test=None if is_emulated else checked.test,  # who learns nothing has nothing to be tested
+        test=None if is_emulated else checked.test,  # an emulated job learns nothing that could be evaluated
         cores=cores,
         memory_bytes=memory_bytes,
         initial_plan=initial_plan,
@@ -88,7 +90,7 @@ def preflight(
 
 
 def _describe_train(job: JobSpec) -> DatasetDescription:
-    """Raises DataError with the problems of all the files, the test files' too, not only the first one found."""
+    """Describes the training data. Raises DataError with every problem of all files, including the test files."""
     try:
         return open_reader(job, "train").describe()
     except DataError:
@@ -97,42 +99,43 @@ def _describe_train(job: JobSpec) -> DatasetDescription:
 
 
 def _check_room(job: JobSpec, tables: tuple[TableSpec, ...], memory_bytes: int, spare_bytes: int) -> tuple[str, ...]:
-    """What tables need at least; the model may add more, which is checked when it is known. Returns warnings."""
+    """Checks that there is room for the least bytes that the tables need, and returns warnings. The model may need more
+    bytes, which are checked when it is known. Raises ArenaFullError, and PreflightError for an unusable directory."""
     needed = sum(_table_bytes(job, table) for table in tables if not table.is_dynamic)
     dynamic = sum(_first_rows_bytes(job, table) for table in tables if table.is_dynamic)
     root = arena_root()
     if not root.is_dir() or not os.access(root, os.W_OK | os.X_OK):
         raise PreflightError(
-            f"{root}: is no directory that can be written; the rows of a run are kept there",
-            hint="set ELASTICHOST_ARENA_DIR to a directory you may write to, or leave it out: /dev/shm",
+            f"{root} is not a directory that you may write to; the rows of a run are kept there",
+            hint="set ELASTICHOST_ARENA_DIR to a directory you may write to, or unset it to use /dev/shm",
         )
     free = free_bytes(root) + spare_bytes
     if needed > free:
         raise ArenaFullError(
-            f"the fixed tables need {needed / 1e6:,.1f} MB in {root}, {free / 1e6:,.1f} MB are free",
+            f"the fixed tables need {needed / 1e6:,.1f} MB in {root}, but only {free / 1e6:,.1f} MB are free",
             hint=MORE_ROOM,
         )
     if dynamic and needed + dynamic + SPARE_BYTES > free:
         raise ArenaFullError(
-            f"the job needs at least {(needed + dynamic + SPARE_BYTES) / 1e6:,.1f} MB in {root} to begin with (fixed "
-            f"tables, the first rows of dynamic ones, and pushes that wait), {free / 1e6:,.1f} MB are free",
+            f"the job needs at least {(needed + dynamic + SPARE_BYTES) / 1e6:,.1f} MB in {root} to start (for fixed "
+            f"tables, first rows of dynamic tables, and staged pushes), but only {free / 1e6:,.1f} MB are free",
             hint=MORE_ROOM,
         )
     if needed > memory_bytes:
         raise ArenaFullError(
-            f"the fixed tables need {needed / 1e6:,.1f} MB, resources.memory allows {memory_bytes / 1e6:,.1f} MB",
+            f"the fixed tables need {needed / 1e6:,.1f} MB, but resources.memory allows {memory_bytes / 1e6:,.1f} MB",
             hint="raise resources.memory, or give the largest tables fewer rows",
         )
     if not dynamic or free >= min(memory_bytes, SMALL_BYTES):
         return ()
     return (
-        f"{root} has {free / 1e6:,.1f} MB free, and rows of dynamic tables are kept there: when it is full, new ids "
+        f"{root} has {free / 1e6:,.1f} MB free. The rows of dynamic tables are kept there: when it is full, new ids "
         f"get no row ({MORE_ROOM})",
     )
 
 
 def _first_rows_bytes(job: JobSpec, table: TableSpec) -> int:
-    """Of a dynamic table that has one embedding at least."""
+    """Bytes of the first rows of a dynamic table with one embedding. The model may have more embeddings of it."""
     return first_rows_bytes(1, int(table_settings(job, table.name).optimizer.name != "sgd"))
 
 
@@ -157,12 +160,12 @@ def _begin(
     least, _ = bounds_of(resources.gpus, 0)
     if len(gpus) < least:
         raise PreflightError(
-            f"resources.gpus asks for {least} GPU{'s' * (least != 1)}, {len(host.gpus)} can be seen",
-            hint="`elastichost doctor` says what it sees of driver and GPUs; resources.gpus = 0 trains on the CPU",
+            f"resources.gpus asks for {least} GPU{'s' * (least != 1)}, but this host offers {len(host.gpus)}",
+            hint="run `elastichost doctor` to check the driver and the GPUs; resources.gpus = 0 trains on the CPU",
         )
     least_gpu = min(gpus, key=lambda gpu: gpu.memory_bytes, default=None)
     fraction = 1.0
-    if least_gpu is not None:  # torch holds a process to a share of the whole device
+    if least_gpu is not None:  # torch limits a process to a share of the whole GPU
         budget = memory_budget_bytes(resources.gpu_memory, least_gpu.memory_bytes)
         fraction = budget / least_gpu.memory_bytes * least_gpu.share
     return begin(job, tables, train, cores, gpus, fraction, ended, elsewhere)

@@ -1,8 +1,8 @@
-"""What a run begins with that is not new: the arena of its dead supervisor, its own checkpoint, or what another run has
-trained.
+"""Determines where a run starts from: the arena of its dead supervisor, its checkpoint, or the checkpoint of another
+run.
 
-`ResumeSource` says where to look. `starting_point` reads everything that can be wrong before it gives up anything that
-is left of the run.
+A `ResumeSource` names the places. `starting_point` reads and checks the checkpoint, so that a checkpoint that does not
+fit is found before anything that is left of the run is removed.
 """
 
 from __future__ import annotations
@@ -36,10 +36,13 @@ NEW = Lineage()
 
 @dataclass(frozen=True, slots=True)
 class ResumeSource:
-    """What a run goes on from; nothing: it is a new one. `source`: where its checkpoints are looked for, or those of
-    another run that it begins from. `trains_anew`: it takes over rows and dense part, and trains all of its data.
-    `found`: the checkpoint; None while it may not be needed, because `claim` holds the arena. `next_lease_id`: leases
-    of lower numbers were granted before; `barred`: positions that are not trained any more."""
+    """Where a run starts from; without any value it is a new run.
+
+    source: the places of the run's checkpoints, or the source that the user named with `--from`. claim: of a run that
+    is resumed. found: the checkpoint; None while `claim` holds an arena, because no checkpoint may be needed.
+    next_lease_id: a lease id above all that were granted before. barred: positions that are not trained any more.
+    trains_anew: the run takes rows and dense part from the checkpoint, and trains all of its data.
+    """
 
     source: CheckpointSource | None = None
     claim: ArenaClaim | None = None
@@ -51,8 +54,8 @@ class ResumeSource:
 
 @dataclass(frozen=True, slots=True)
 class StartingPoint:
-    """What an arena that is made anew is filled from. found, dense: None for a new run. record: of the checkpoint that
-    is the run's own newest one; None: the run has none."""
+    """The values with which a new arena is filled. found, dense: None for a new run. record: the supervisor's part of
+    the checkpoint; None: the run continues no checkpoint, because it is new or trains all of its data."""
 
     ledger: Ledger
     found: FoundCheckpoint | None = None
@@ -62,7 +65,7 @@ class StartingPoint:
 
 
 def look_for_checkpoint(source: CheckpointSource, claim: ArenaClaim | None) -> FoundCheckpoint:
-    """The newest good one. Raises CheckpointError, which also says why the arena cannot be used."""
+    """The newest intact checkpoint. Raises CheckpointError, whose message also has the reason why there is no arena."""
     try:
         return find_checkpoint(source)
     except CheckpointError as error:
@@ -72,7 +75,8 @@ def look_for_checkpoint(source: CheckpointSource, claim: ArenaClaim | None) -> F
 
 
 def newest_kept(resume_source: ResumeSource) -> tuple[Path, RunRecord] | None:
-    """The newest checkpoint and its record. Not verified: it is not read now."""
+    """The newest checkpoint and the supervisor's part of it; None: there is none. Its blocks are not verified, because
+    nothing is read from them now."""
     if resume_source.source is not None:
         with contextlib.suppress(CheckpointError):
             found = find_checkpoint(resume_source.source, verify=False)
@@ -83,8 +87,11 @@ def newest_kept(resume_source: ResumeSource) -> tuple[Path, RunRecord] | None:
 def starting_point(
     run: Run, model: ModelSpec, settings: LedgerSettings, resume_source: ResumeSource, why_not_arena: str
 ) -> StartingPoint:
-    """The checkpoint that the run goes on from, read and checked. Raises CheckpointError where there is none, or it
-    does not fit the model or the data, and CpuDiffersError: an arena that is left stays there then."""
+    """Reads and checks the checkpoint that the run starts from. why_not_arena: why the arena was not taken over.
+
+    Raises CheckpointError when there is no checkpoint or it does not fit the model or the data, and CpuDiffersError.
+    An arena that is left of the run is then unchanged.
+    """
     try:
         point = _read(run, model, settings, resume_source)
     except CheckpointError as error:
@@ -111,7 +118,7 @@ def _read(run: Run, model: ModelSpec, settings: LedgerSettings, resume_source: R
     if found.manifest.model != model:
         raise CheckpointError(
             f"{found.directory} holds another model: {model_difference(found.manifest.model, model)}",
-            hint="go on with the model, tables and columns that it was trained with",
+            hint="use the model, tables and columns that it was trained with",
         )
     require_same_cpu(run.job, found.manifest.cpu, present_cpu(), str(found.directory))
     record = read_record(found.manifest)
@@ -141,7 +148,7 @@ def _is_own(run: Run, found: FoundCheckpoint) -> bool:
 
 
 def _started_from(run: Run, found: FoundCheckpoint, resume_source: ResumeSource) -> str:
-    """In words; "": the run has begun from nobody else's checkpoint."""
+    """The checkpoint of another run that this run started from, in words; "": none."""
     if not _is_own(run, found):
         return f"{found.directory} of run {found.manifest.run_id} (job {found.manifest.job_name})"
     known = resume_source.claim.replayed.lineage.started_from if resume_source.claim is not None else ""
@@ -158,7 +165,7 @@ def _tell(run: Run, found: FoundCheckpoint, lineage: Lineage) -> None:
 
 
 def _ledger(settings: LedgerSettings, state: LedgerState, resume_source: ResumeSource) -> Ledger:
-    """Raises CheckpointError when the state is of other data."""
+    """The ledger in this state, without the barred positions. Raises CheckpointError if the state is of other data."""
     number = max(state.next_lease_id, resume_source.next_lease_id)
     ledger = Ledger.from_state(settings, msgspec.structs.replace(state, next_lease_id=number))
     ledger.bar(resume_source.barred)

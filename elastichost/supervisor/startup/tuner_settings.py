@@ -1,4 +1,4 @@
-"""What the tuner may choose from and what it knows of a job before it runs: from the job file and the model."""
+"""Computes the settings of the tuner from the job file, the model and the plan: its bounds, and the workload."""
 
 from __future__ import annotations
 
@@ -19,12 +19,13 @@ from elastichost.tuner.policy.profile import BlockSettings
 
 __all__ = ["NO_LINKS", "Links", "asked_bounds", "bounds_of_job", "configuration_of", "tuner_settings", "workload_of"]
 
-OVERSUBSCRIPTION = 2.0  # worker threads for each core, at most: beyond, nothing was ever seen to gain
-DIRECT_SERVERS = 4  # with direct access PS have little to do
+OVERSUBSCRIPTION = 2.0  # most worker threads per core; in no measurement did more threads make a job faster
+DIRECT_SERVERS = 4  # most PS with direct access, because they have little work
 
 
 class Links(msgspec.Struct, frozen=True):
-    """Between the hosts of a run: bytes a second of the slowest, and cores of each host; of one host: 0.0 and ()."""
+    """The links between the hosts of a run. bandwidth_bytes_per_s: of the slowest link; 0.0 with one host. capacity:
+    cores of each host; () with one host."""
 
     bandwidth_bytes_per_s: float = 0.0
     capacity: tuple[int, ...] = ()
@@ -34,15 +35,16 @@ NO_LINKS = Links()
 
 
 def workload_of(job: JobSpec, model: ModelSpec | None, plan: Plan, cores: int, links: Links = NO_LINKS) -> Workload:
-    """One id for each feature is assumed: lists are longer. model: None before it is built; then its sizes are 0."""
+    """The workload of a job. It has one id for each feature, although lists of ids are longer. model: None before it is
+    built; its sizes are 0 then. cores: of all hosts."""
     embeddings = model.embeddings if model is not None else ()
     features = sum(len(embedding.features) for embedding in embeddings)
     row_bytes = sum(len(e.features) * e.dim * e.bytes_per_element for e in embeddings)
     return Workload(
         batch_size=job.train.batch_size,
         mode=job.train.mode,
-        access="direct" if plan.access == "direct" else "served",  # mixed: PS have rows to serve as well
-        host_cores=0 if job.emulate.enabled else cores,  # virtual cores are nobody else's
+        access="direct" if plan.access == "direct" else "served",  # mixed: PS serve rows too
+        host_cores=0 if job.emulate.enabled else cores,  # virtual processes share no cores
         has_gpus=_has_gpus(plan),
         dense_bytes=4 * model.dense.parameters if model is not None else 0,
         row_bytes=row_bytes,
@@ -57,9 +59,12 @@ def _has_gpus(plan: Plan) -> bool:
 
 
 def bounds_of_job(job: JobSpec, plan: Plan, cores: int) -> Bounds:
-    """Where the job file leaves room; threads of a worker follow the workers: a fixed number of them keeps its own. So
-    do those of sync mode, whose bits depend on them: with more threads sums are taken in another order. On GPUs there
-    are never more workers than their memory is shared out for."""
+    """The configurations that the job file allows. cores: of all hosts.
+
+    The number of threads of a worker is fixed if the number of workers is fixed, on GPUs, and in sync mode: with more
+    threads sums are computed in another order, which changes the bits of the model. On GPUs there are at most as many
+    workers as the GPU memory is divided for.
+    """
     resources = job.resources
     threads = job.tuner.first_plan.worker_cores or max((spec.threads for spec in plan.workers), default=1)
     has_gpus = _has_gpus(plan)
@@ -68,7 +73,7 @@ def bounds_of_job(job: JobSpec, plan: Plan, cores: int) -> Bounds:
     servers = _range(resources.servers, min(MAX_SERVERS, DIRECT_SERVERS if plan.access == "direct" else cores))
     is_fixed = workers[0] == workers[1] or has_gpus or job.train.mode == "sync"
     worker_cores = (threads, threads) if is_fixed else (1, cores)
-    beyond = 1.0 if job.emulate.enabled else OVERSUBSCRIPTION  # virtual threads are never in each other's way
+    beyond = 1.0 if job.emulate.enabled else OVERSUBSCRIPTION  # virtual threads do not share cores
     return Bounds(
         least=Configuration(workers[0], servers[0], worker_cores[0]),
         most=Configuration(workers[1], servers[1], worker_cores[1]),
@@ -78,7 +83,7 @@ def bounds_of_job(job: JobSpec, plan: Plan, cores: int) -> Bounds:
 
 
 def asked_bounds(job: JobSpec, plan: Plan, cores: int) -> Bounds:
-    """What `scale` may ask for where the job file leaves room."""
+    """The configurations that a user may request with `scale`. cores: of all hosts."""
     has_gpus = _has_gpus(plan)
     most = most_sharing(job.resources.workers, cores) if has_gpus else MAX_WORKERS
     workers, servers = _range(job.resources.workers, most), _range(job.resources.servers, MAX_SERVERS)
@@ -92,7 +97,7 @@ def _range(setting: Parallelism, most: int) -> tuple[int, int]:
 
 
 def configuration_of(plan: Plan) -> Configuration:
-    """Its size."""
+    """The size of a plan."""
     return Configuration(len(plan.workers), len(plan.servers), max((spec.threads for spec in plan.workers), default=1))
 
 
@@ -104,12 +109,12 @@ def tuner_settings(
     prior: Prior | None = None,
     links: Links = NO_LINKS,
 ) -> TunerSettings | str:
-    """Or why there is nothing to tune, in words."""
+    """The settings of the tuner, or in words why it is off. cores: of all hosts. prior: from similar jobs."""
     if job.tuner.mode == "off":
         return 'tuner.mode = "off", so the first plan stays'
     bounds = bounds_of_job(job, plan, cores)
     if count(bounds) < 2:
-        return "resources leave nothing to choose: the plan stays"
+        return "resources allow only one size, so the first plan stays"
     section = job.tuner
     return TunerSettings(
         workload=workload_of(job, model, plan, cores, links),

@@ -121,7 +121,7 @@ def test_a_missing_arena_directory_is_found_before_the_start(
     monkeypatch.setenv("ELASTICHOST_ARENA_DIR", str(tiny_job.parent / "nowhere"))
     outcome = elastichost("run", str(tiny_job), "--dry-run")
     assert outcome.code == 3
-    assert "nowhere: is no directory that can be written" in outcome.stderr
+    assert "nowhere is not a directory that you may write to" in outcome.stderr
     assert "ELASTICHOST_ARENA_DIR" in outcome.stderr
 
 

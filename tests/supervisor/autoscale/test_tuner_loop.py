@@ -139,7 +139,7 @@ def test_a_plan_for_whose_ps_there_is_no_memory_is_taken_back_and_rests(scene: S
         scene.components.sharding.full_s = now_s + 1.0
         scene.tuner.take_back(now_s + 2.0)
         assert scene.followed[-2:] == [(now_s, 2), (now_s + 2.0, 1)]
-        assert f"and 2 PS are left alone for {wait_s:.0f} s" in scene.run.plan.reason
+        assert f"and 2 PS are not tried again for {wait_s:.0f} s" in scene.run.plan.reason
         scene.changes.is_settled = True
         scene.tuner.take_back(now_s + 3.0)
         told = len(scene.noted.events)
@@ -154,7 +154,7 @@ def test_a_ps_that_ends_before_it_works_is_not_asked_for_again_at_once(scene: Sc
     process = ProcessId("server", 1, 1)
     scene.run.fleet.request(process, ProcessSpec("server", 1, (0,), 1), 100.0).state = State.FAILED
     scene.tuner.take_back(101.0)
-    assert "server-1.1 ended before it worked" in scene.run.plan.reason
+    assert "server-1.1 ended before the change was done" in scene.run.plan.reason
     scene.changes.is_settled = True
     for at_s in (102.0, 130.0, 131.5):
         scene.wants(2, at_s)

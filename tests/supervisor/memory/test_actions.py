@@ -168,7 +168,7 @@ def test_ids_are_admitted_later_on_all_hosts(scene: Scene) -> None:
 
 def test_a_worker_goes_and_warnings_are_told(scene: Scene) -> None:
     scene.do("shrink", workers=2)
-    assert scene.asked == [(ScaleMsg(workers=2), "a worker fewer, to save memory")]
+    assert scene.asked == [(ScaleMsg(workers=2), "one worker fewer, to save memory")]
     assert len(scene.followed) == 1
     assert Warned("a warning") in scene.noted.events
 

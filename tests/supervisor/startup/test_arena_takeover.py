@@ -159,7 +159,7 @@ def test_a_fold_beyond_the_version_tells_too_much(left: Left) -> None:
     with (left.run_dir / "applied.bin").open("ab") as file:
         file.write(beyond.tobytes())
     fold(left.run_dir, 5)
-    assert "does not hold all 3" in left.misfit()
+    assert "does not contain all 3" in left.misfit()
 
 
 def test_a_record_beyond_the_version_was_never_committed(left: Left) -> None:
@@ -192,7 +192,7 @@ def test_rows_that_wait_are_known_and_where(left: Left) -> None:
 
 def test_other_models_seeds_and_layouts_do_not_fit(left: Left) -> None:
     assert "another model: embeddings" in left.misfit(model=model_of(8))
-    assert "seed 7 instead of 8" in left.misfit(seed=8)
+    assert "made with seed 7; job.seed is 8 now" in left.misfit(seed=8)
     layout = json.loads((left.arena / "LAYOUT.json").read_text())
     layout["version"] += 1
     (left.arena / "LAYOUT.json").write_text(json.dumps(layout))
@@ -205,22 +205,24 @@ def test_other_data_does_not_fit(left: Left) -> None:
     """Though every position that was trained is one of it, too."""
     for units, said in (((40, 40, 40), "120 samples in 3 units"), ((16, 64, 1), "81 samples in 3 units")):
         other = msgspec.structs.replace(SETTINGS, units=units)
-        assert left.misfit(settings=other) == f"it is of data with 80 samples in 2 units; the data now has {said}"
+        assert (
+            left.misfit(settings=other) == f"it was trained with data of 80 samples in 2 units; the data now has {said}"
+        )
 
 
 def test_records_that_lack_a_batch_or_tell_of_others_do_not_fit(left: Left) -> None:
     path = left.run_dir / "applied.bin"
     whole = path.read_bytes()
     path.write_bytes(whole[: 3 * APPLIED_RECORD.itemsize])
-    assert "does not hold all 3" in left.misfit()
+    assert "does not contain all 3" in left.misfit()
     records = np.frombuffer(whole, APPLIED_RECORD).copy()
     records["sequence"][2] = 0
     path.write_bytes(records.tobytes())
-    assert "does not hold all 3" in left.misfit()
+    assert "does not contain all 3" in left.misfit()
     records = np.frombuffer(whole, APPLIED_RECORD).copy()
     records["samples"][2] = 3
     path.write_bytes(records.tobytes())
-    assert "11 samples are recorded as committed, its dense vector has 12" in left.misfit()
+    assert "applied.bin has 11 committed samples, but its dense vector has 12" in left.misfit()
     records["samples"][2], records["unit"][2], records["start"][2], records["stop"][2] = 4, 0, 2, 6
     path.write_bytes(records.tobytes())
     assert "committed twice" in left.misfit()
@@ -242,7 +244,7 @@ def test_an_arena_in_use_is_waited_for_and_then_refused(left: Left, monkeypatch:
     assert user.stdout is not None
     user.stdout.readline()
     try:
-        assert f"still use it: {user.pid}" in left.misfit()
+        assert f"still use it: pid {user.pid}" in left.misfit()
     finally:
         user.kill()
         user.communicate()
@@ -259,10 +261,10 @@ def test_whose_arena_it_is_must_be_sure(left: Left) -> None:
     held = host.hold(left.arena)
     assert held is not None
     with held:
-        assert "just being removed" in claim_reason(left)
+        assert "another process removes" in claim_reason(left)
         for changed, said in (
-            ({"run_dir": "/elsewhere"}, "belongs to /elsewhere"),
-            ({"boot_id": "another"}, "started again"),
+            ({"run_dir": "/elsewhere"}, "belongs to another run, /elsewhere"),
+            ({"boot_id": "another"}, "last restart of this host"),
         ):
             held.take_over(msgspec.structs.replace(left.owner, **changed))
             held.release()
@@ -271,9 +273,9 @@ def test_whose_arena_it_is_must_be_sure(left: Left) -> None:
             assert held is not None
         held.take_over(owner_of(os.getpid(), left.run_dir))
         held.release()
-        assert "which lives" in claim_reason(left)
+        assert "which is alive" in claim_reason(left)
     host.remove_owned(left.arena, owner_of(os.getpid(), Path()))
-    assert "is there no more" in claim_reason(left)
+    assert "does not exist any more" in claim_reason(left)
 
 
 def test_what_earlier_supervisors_of_the_run_left_is_removed(left: Left) -> None:

@@ -34,7 +34,7 @@ def test_without_a_home_a_run_begins(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setenv("ELASTICHOST_HISTORY", "~nobody-of-that-name/history.sqlite")
     found = begun(tmp_path)
     assert "the path of the history is not known" in found.warnings[0]
-    assert "without the history" in found.plan.reason
+    assert "the history is not used" in found.plan.reason
 
 
 def test_in_somebody_elses_home_a_run_begins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -50,14 +50,14 @@ def test_in_somebody_elses_home_a_run_begins(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setattr(Path, "exists", forbidden)
     found = begun(tmp_path)
     assert "Permission denied" in found.warnings[0]
-    assert "without the history" in found.plan.reason
+    assert "the history is not used" in found.plan.reason
 
 
 @pytest.mark.parametrize(
     ("tuner", "words"),
     [
         ("first_plan = { workers = 9 }", "asks for workers = 9; the nearest allowed size is 4 workers, 1 PS"),
-        ('mode = "off"\nfirst_plan = { workers = 1 }', 'workers = 1: it is not looked at with tuner.mode = "off"'),
+        ('mode = "off"\nfirst_plan = { workers = 1 }', 'workers = 1: it is ignored with tuner.mode = "off"'),
         ("first_plan = { workers = 2 }", "as tuner.first_plan asks: 2 workers"),
     ],
 )
@@ -76,7 +76,7 @@ def test_a_wish_where_resources_leave_nothing_to_choose_is_told(
     reason = begun(tmp_path, fixed).plan.reason
     assert "asks for workers = 2" in reason and "resources.workers allows only 1 worker" in reason
     wide = "first_plan = { worker_cores = 4 }\n[resources]\nworkers = 1\nservers = 1"
-    assert "not even 1 worker x 4 cores, 1 PS fits on the job's cores, 2" in begun(tmp_path, wide).plan.reason
+    assert "not even 1 worker x 4 cores, 1 PS fits on the 2 cores of the job" in begun(tmp_path, wide).plan.reason
 
 
 @pytest.mark.parametrize(
