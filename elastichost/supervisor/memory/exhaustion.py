@@ -77,13 +77,13 @@ class Shortage:
             raise self._error_of(full[0])
 
     def _leave_out(self, fact: HostFacts, now_s: float) -> None:
+        for board in self._boards:  # a host may have joined since the other boards were told
+            board.leave_out(is_full=True)
         if self._left_out_before is not None:
             return
         was_too_soon = self._freed_s is not None and now_s - self._freed_s < MOST_FREE_S
         self._free_s = min(2 * self._free_s, MOST_FREE_S) if was_too_soon else FREE_S
         self._left_out_before = self.left_out
-        for board in self._boards:
-            board.leave_out(is_full=True)
         self._run.note(
             MemoryFull(
                 host=fact.host,
@@ -131,7 +131,7 @@ def budget_error(
         f"{t.name!r} {int(reading.live[t.index]):,} rows, {mb(float(sizes[t.index]))} MB" for t in largest
     )
     where = f"host {fact.host}: " if names_host else ""
-    names = ", ".join(table.name for table in largest[:2])
+    names = " and ".join(f"tables.{table.name}" for table in largest[:2])
     if fact.is_files:
         return MemoryBudgetError(f"{where}{_files_words(fact)}; the tables that grew: {grown}", hint=MORE_ROOM)
     return MemoryBudgetError(
@@ -139,6 +139,6 @@ def budget_error(
         f"takes {mb(reading.used_bytes)} MB, private memory of the processes {mb(fact.private_bytes)} MB, copies for "
         f"checkpoints {mb(fact.copies_bytes)} MB; the tables that grew, with their copies and their largest indexes: "
         f"{grown}",
-        hint=f"raise resources.memory; or set tables.{names}.evict_after_samples or admit_after"
+        hint=f"raise resources.memory; or set evict_after_samples or admit_after of {names}"
         + ("" if acts else '; or tuner.memory = "act"'),
     )

@@ -65,11 +65,12 @@ class StartingPoint:
 
 
 def look_for_checkpoint(source: CheckpointSource, claim: ArenaClaim | None) -> FoundCheckpoint:
-    """The newest intact checkpoint. Raises CheckpointError, whose message also has the reason why there is no arena."""
+    """The newest intact checkpoint. Raises CheckpointError, whose message also has the reason why there is no arena,
+    when there is none."""
     try:
         return find_checkpoint(source)
     except CheckpointError as error:
-        if claim is None or claim.replayed.has_ended:
+        if claim is None or claim.replayed.has_ended or claim.held is not None:
             raise
         raise CheckpointError(f"{error.message}, and there is no arena: {claim.reason}", hint=error.hint) from error
 

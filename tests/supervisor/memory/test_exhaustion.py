@@ -1,4 +1,4 @@
-"""Who is full for how long, and what becomes of it."""
+"""A host that is full: the job ends after a while, or new ids get no row until memory is free."""
 
 from __future__ import annotations
 
@@ -65,6 +65,11 @@ class Scene:
     def _look_on(self, *full: int, **facts: bool) -> None:
         for _ in range(round(1000 / EVERY_S)):
             self.look(*full, **facts)
+
+    def host_joins(self, directory: Path) -> None:
+        directory.mkdir()
+        MemoryBoard.create(directory, 1)
+        self.boards.append(MemoryBoard(directory, 1))
 
     def close(self) -> None:
         for board in self.boards:
@@ -155,3 +160,15 @@ def test_warnings_and_their_ends_take_turns(
         kinds = scene.noted.kinds
         assert kinds == ["memory_full", "memory_freed"] * (len(kinds) // 2) + ["memory_full"] * (len(kinds) % 2)
         assert scene.leaves_out == {len(kinds) % 2 == 1}
+
+
+def test_a_host_that_joins_meanwhile_leaves_ids_out_too(tmp_path: Path) -> None:
+    """Otherwise a PS there would wait for a grant that never comes."""
+    scene = Scene(tmp_path, may_leave_out=True)
+    scene.look(0)
+    assert scene.leaves_out == {True}
+    scene.host_joins(tmp_path / "joined")
+    scene.look(2)
+    assert scene.leaves_out == {True}
+    assert len(scene.noted.events) == 1, "it is told once"
+    scene.close()

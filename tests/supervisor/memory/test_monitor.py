@@ -163,7 +163,7 @@ def test_without_a_way_out_the_job_ends_and_names_what_grew(
     error = caught.value
     assert error.exit_code == ExitCode.JOB_FAILED
     assert "resources.memory allows" in error.message and "'grows' " in error.message
-    assert "tables.grows.evict_after_samples" in error.hint
+    assert "set evict_after_samples or admit_after of tables.grows" in error.hint
     assert ('tuner.memory = "act"' in error.hint) == (memory != "act")
 
 
