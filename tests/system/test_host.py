@@ -217,7 +217,7 @@ def test_a_killed_supervisor_is_taken_for_one_out_of_memory(host: Host) -> None:
     processes = below(trained.supervisor_pid)
     os.kill(trained.supervisor_pid, signal.SIGKILL)
     waiting = host.wait(lambda: host.events(JobRequeued, "killed"))
-    assert list(map(text_of, waiting)) == ["ran out of memory (signal 9 (SIGKILL)); once more, alone"]
+    assert list(map(text_of, waiting)) == ["ran out of memory (signal 9 (SIGKILL)); it starts once more, alone"]
     hurry(host.place, "beside", "killed")
     assert_all_trained(host.wait_state("beside", "done"))
     killed = host.wait_state("killed", "done", "failed")

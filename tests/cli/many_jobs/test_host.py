@@ -210,10 +210,10 @@ def test_a_wrong_job_is_not_sent(elastichost: Elastichost, answering: Answering,
 
 @pytest.mark.parametrize(("is_usage", "code"), [(True, 2), (False, 3)])
 def test_a_refusal_is_shown(elastichost: Elastichost, answering: Answering, is_usage: bool, code: int) -> None:
-    answering.answer(RefusedMsg("ads is done already", "see the queue", is_usage))
+    answering.answer(RefusedMsg("ads is already done", "see the queue", is_usage))
     outcome = elastichost("cancel", "ads")
     assert outcome.code == code
-    assert "ads is done already" in outcome.stderr and "see the queue" in outcome.stderr
+    assert "ads is already done" in outcome.stderr and "see the queue" in outcome.stderr
     assert answering.got == [CancelMsg("ads")]
 
 

@@ -61,9 +61,9 @@ def test_a_size_that_is_refused_is_not_had() -> None:
     assert host.job("a").workers == 1
     (shared,) = host.noted(JobShared)
     assert (shared.job, shared.size, shared.cores) == ("a", "1 worker", ())
-    assert (
-        text_of(shared)
-        == f"the job now has 1 worker: it has not the {has} workers that it was told to have: it counts as it is"
+    assert text_of(shared) == (
+        f"the job now has 1 worker: its run does not have the {has} workers that it was told to have; the dispatcher "
+        "plans with its present size"
     )
 
 
