@@ -155,7 +155,7 @@ def test_submitted_shown_and_cancelled(host: Host, capsys: pytest.CaptureFixture
     assert states["long"] in ("starting", "running")
     cancel(host, "long")
     said = capsys.readouterr().out
-    assert said.startswith("long is being cancelled: it saves what it has trained and ends"), "it has not ended yet"
+    assert said.startswith("long is being cancelled: it saves its progress and exits"), "it has not ended yet"
     done = host.wait_state("long", "cancelled")
     kept = latest(Path(done.run_dir) / "checkpoints")
     assert kept is not None and kept.manifest.samples_trained >= 1000, "the training must be saved"

@@ -100,4 +100,4 @@ def _read(files: ControlFiles, path: Path) -> str:
     try:
         return files.read(path)
     except OSError as error:
-        raise NotDelegatedError(f"{path} could not be read: {error.strerror or error}") from None
+        raise NotDelegatedError(f"{path} cannot be read: {error.strerror or error}") from None

@@ -135,7 +135,7 @@ def test_a_host_that_has_ended_is_shown_as_not_running(
 def test_commands_without_a_running_host_fail(
     elastichost: Elastichost, job_file: Path, tmp_path: Path, ended_pid: int, verb: tuple[str, ...]
 ) -> None:
-    for problem in ("no host has written its status here", "is not running"):
+    for problem in ("no dispatcher has written its status here", "is not running"):
         outcome = elastichost(*verb, "--host-dir", "h")
         assert outcome.code == 3
         assert problem in outcome.stderr and "start one with" in outcome.stderr

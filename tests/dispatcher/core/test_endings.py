@@ -137,5 +137,5 @@ def test_what_is_out_of_gpu_memory(failure: JobFailure) -> None:
 
 def test_an_error_that_says_what_to_do_next_is_shown_with_that() -> None:
     host = running("a")
-    host.end("a", 1, failure=JobFailure("ZeroDivisionError", "by zero", "its traceback is at the end of x.log"))
-    assert host.job("a").why == "ZeroDivisionError: by zero -> its traceback is at the end of x.log"
+    host.end("a", 1, failure=JobFailure("ZeroDivisionError", "by zero", "the traceback is at the end of x.log"))
+    assert host.job("a").why == "ZeroDivisionError: by zero -> the traceback is at the end of x.log"

@@ -232,7 +232,7 @@ def gone(host: Host) -> None:
         (threaded, "of the type threaded"),
         (foreign, "was not delegated to this user: its files are not writable"),
         (shared, "has processes that this program did not start"),
-        (gone, "mountinfo could not be read"),
+        (gone, "mountinfo cannot be read"),
     ],
 )
 def test_without_delegation_nothing_is_changed_and_it_is_said_why(
