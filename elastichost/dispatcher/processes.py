@@ -87,7 +87,7 @@ class JobProcesses:
         prepared = self._launcher.wait_prepared(timeout_s)
         if prepared.error:
             raise PreflightError(
-                f"the libraries of the workers cannot be imported:\n{prepared.error}", hint="run `elastichost doctor`"
+                f"the libraries of a worker cannot be imported:\n{prepared.error}", hint="run `elastichost doctor`"
             )
         return prepared.seconds
 

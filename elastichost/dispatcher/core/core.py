@@ -370,7 +370,7 @@ class Core:
     def _use(self) -> dict[str, int]:
         return {entry.job: entry.seen.used_bytes for entry in self._jobs.values() if entry.seen and entry.placed}
 
-    # --- telling --------------------------------------------------------------------------------------------
+    # --- status ---------------------------------------------------------------------------------------------
 
     def status(self, common: HostStatus) -> HostStatus:
         """The status of the host and all its jobs. common: the fields that the loop fills in."""

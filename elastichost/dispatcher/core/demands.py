@@ -1,8 +1,8 @@
 """The resources that a job demands: first from its job file and from jobs like it, then from measurements. Pure.
 
-Theory of operation. Measured are values that do not depend on the jobs that run beside: the CPU seconds of a sample, of
-the workers (c_w) and of all processes (c), and the samples/s that the reader of one worker can deliver (r). With them
-the speed alone on the host follows for w workers:
+Theory of operation. The measured values do not depend on the jobs that run beside: the CPU seconds of a sample, of the
+workers (c_w) and of all processes (c), and the samples/s that the reader of one worker can deliver (r). The speed of w
+workers alone on the host follows from them:
 
     samples_per_s(w) = min(w * r, e * min(w * threads / c_w, cores / c))
 

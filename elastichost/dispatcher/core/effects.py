@@ -35,7 +35,7 @@ class Lent:
 
 @dataclass(frozen=True, slots=True)
 class ExamineJob:
-    """Examine a job before its start: its data, its model, its memory. after_s: seconds to wait before that."""
+    """Examines a job before its start: its data, its model, its memory. after_s: seconds to wait before that."""
 
     job: str
     after_s: float = 0.0
@@ -43,7 +43,7 @@ class ExamineJob:
 
 @dataclass(frozen=True, slots=True)
 class StartJob:
-    """Start the job's supervisor. size: None: the supervisor chooses the size itself. resume: the job has a run to
+    """Starts the job's supervisor. size: None: the supervisor chooses the size itself. resume: the job has a run to
     continue. threads: sum over all workers and PS. nice: 0 to 19."""
 
     job: str
@@ -58,7 +58,7 @@ class StartJob:
 
 @dataclass(frozen=True, slots=True)
 class ResizeJob:
-    """Lend the run of a job another size, other cores or another memory limit while it trains. None: unchanged."""
+    """Lends the run of a job another size, other cores or another memory limit while it trains. None: unchanged."""
 
     job: str
     size: Size | None = None
@@ -68,7 +68,7 @@ class ResizeJob:
 
 @dataclass(frozen=True, slots=True)
 class ConfineJob:
-    """Restrict the job's cgroup to these cores. The run receives no message."""
+    """Restricts the job's cgroup to these cores. The run receives no message."""
 
     job: str
     cores: tuple[int, ...]
@@ -76,7 +76,7 @@ class ConfineJob:
 
 @dataclass(frozen=True, slots=True)
 class ReniceJob:
-    """Give all processes of the job this nice value, 0 to 19."""
+    """Gives all processes of the job this nice value, 0 to 19."""
 
     job: str
     nice: int
@@ -84,35 +84,35 @@ class ReniceJob:
 
 @dataclass(frozen=True, slots=True)
 class FreezeJob:
-    """Stop all processes of the job (SIGSTOP). They keep their memory."""
+    """Stops all processes of the job (SIGSTOP). They keep their memory."""
 
     job: str
 
 
 @dataclass(frozen=True, slots=True)
 class ThawJob:
-    """Continue all processes of the job (SIGCONT)."""
+    """Continues all processes of the job (SIGCONT)."""
 
     job: str
 
 
 @dataclass(frozen=True, slots=True)
 class StopJob:
-    """Ask the job's supervisor to drain the workers, save a checkpoint and exit (SIGTERM)."""
+    """Asks the job's supervisor to drain the workers, save a checkpoint and exit (SIGTERM)."""
 
     job: str
 
 
 @dataclass(frozen=True, slots=True)
 class KillJob:
-    """Kill the job's supervisor with its workers and PS, or the process that examines the job (SIGKILL)."""
+    """Kills the job's supervisor with its workers and PS, or the process that examines the job (SIGKILL)."""
 
     job: str
 
 
 @dataclass(frozen=True, slots=True)
 class NoteEvent:
-    """Write an event to the journal."""
+    """Writes an event to the journal."""
 
     event: AnyEvent
 

@@ -1,7 +1,7 @@
 """Acts on the job that exceeds its estimate most when all jobs together use more memory than there is. Pure.
 
-The ledger charges peaks before jobs start, so this happens only when an estimate was too low. The steps for one job,
-each tried when the step before has not helped for PATIENCE_S:
+The ledger charges peaks before jobs start, so this happens only when an estimate was too low, or when the policy does
+not count bytes. The steps for one job, each tried when the step before has not helped for PATIENCE_S:
 
     tighten   the run is lent 1.05 times its estimate: it evicts rows and delays new ids, as under `resources.memory`
     evict     the run saves and exits; the job waits until it can run alone

@@ -13,8 +13,8 @@ EVERY_S = 60.0  # between two events, because a peer may send any number of inva
 
 @dataclass(slots=True)
 class CommandRefusals:
-    """untold: number of refusals since the last event. last: the problem of the newest refusal. next_s: time from which
-    the next event may be written."""
+    """The refusals since the last event. untold: their number. last: the problem of the newest one. next_s: time from
+    which the next event may be written."""
 
     untold: int = 0
     last: str = ""

@@ -6,7 +6,7 @@ which is not used:
 
 - Multiprocessors: a job that computes for a tenth of the time on all of them needs half of the time on a fifth of them.
 - Memory: the limit of MPS includes what CUDA and its libraries load, so a job with its charge as the limit could not
-  start. The limit is torch's instead.
+  start. Torch limits the memory of each job instead.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@
     resctrl   the memory traffic of each job is counted
     MPS       jobs on one GPU compute at the same time
 
-If a tier fails for a job, the job runs on with a warning, as on a host without the tier.
+If a tier fails for a job, the job continues with a warning, as on a host without the tier.
 
 RLIMIT_DATA is not used. It counts reserved memory, not used memory: about 14 MB for each thread of a worker, and read
 buffers as large as the file. A supervisor that used 109 MB failed with a limit of 600 MB. It does not count the rows,
