@@ -1,17 +1,23 @@
-"""Many jobs on one host: a queue, a policy that says who runs together, and each job's own supervisor for the rest.
+"""The dispatcher: trains many jobs on one host. It has a queue, and a policy that decides which jobs run together. Each
+job has its own supervisor, to which the dispatcher lends a part of the host.
 
-    core/                  pure: jobs, their states, what they demand, which of them start
-    isolation/             what keeps jobs apart on this host, and measures them
-    loop, host             waits for what comes next, and calls the core; opens and closes a host
-    performer              does what the core wants done
-    admission_probe        looks at a job before it may start, in a process of its own
-    job_process, child     a job's supervisor, and what it begins and ends with
-    processes              the processes of all jobs
-    resource_leases        tells runs what is their part of the host from now on
-    job_observer           what jobs do and use
-    facts, options, directory, timeline    values, and files
+    core/              the dispatcher's decisions, without I/O: states and demands of jobs, and which jobs start
+    isolation/         isolates jobs from each other, and measures the resources that they use
+    host               opens the dispatcher, runs it, and closes it
+    loop               waits for events, and passes them to the core
+    performer          performs the effects that the core returns
+    admission_probe    examines a job before its start, in a process of its own
+    job_process        the process of a job's supervisor
+    child              the working directory and the failure file of both kinds of processes
+    processes          starts, signals and reaps the processes of all jobs
+    resource_leases    tells runs their part of the host, and receives their answers
+    job_observer       observes the status, CPU time and memory of each job
+    facts              values that are written to files and shown
+    options            the options of a dispatcher
+    directory          the directory of a dispatcher: status, queue, folders of jobs
+    timeline           what every job used, by second
 
-What runs beside what, and who gets how many cores, is decided by `tuner.colocation`.
+The policies and the division of cores are in `tuner.colocation` and `tuner.placement`.
 """
 
 from __future__ import annotations

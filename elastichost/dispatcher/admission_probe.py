@@ -1,7 +1,7 @@
-"""What looks at a job before it may start: its data, its model, what it will need.
+"""The process that examines a job before its start: it checks data and model, and estimates what the job will need.
 
-A process of its own, forked from one that has torch imported: the user's model is built there, and a job that cannot be
-run ends here with its typed error.
+It is forked from a process that has imported torch. The user's model is built here, so a job that cannot run fails
+here, with a typed error.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ from elastichost.tuner.memory.peak_memory_facts import BESIDE
 __all__ = ["EXAMINED_FILE", "ExamineArguments", "main"]
 
 EXAMINED_FILE = "examined.json"
-SAMPLED_ROWS = 256
+SAMPLED_ROWS = 256  # samples from which the size of a sample is measured
 
 
 class ExamineArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """host: what all jobs together may have. keeps_sizes: the job is to run in the size it would choose alone.
-    log: where its output goes."""
+    """The arguments of the process. folder: the job's folder, with its resolved job file. host: the resources that all
+    jobs together may use. keeps_sizes: the job keeps the size that it chooses alone. log: the file of the output."""
 
     job: str
     folder: str
@@ -52,7 +52,8 @@ class ExamineArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def main(arguments_json: bytes) -> int:
-    """Entry of the process: writes `examined.json` or `failure.json`; returns its exit code."""
+    """The entry of the process. Writes `examined.json` or `failure.json` to the job's folder, and returns the exit
+    code."""
     arguments = msgspec.json.decode(arguments_json, type=ExamineArguments)
     folder = Path(arguments.folder)
     try:
@@ -68,7 +69,8 @@ def main(arguments_json: bytes) -> int:
 
 
 def examine(job: JobSpec, arguments: ExamineArguments) -> Examined:
-    """Raises what a start would raise before it trains."""
+    """Examines a job. Raises the errors that its run would raise before it trains: ConfigError, DataError, ModelError,
+    ArenaFullError, PreflightError."""
     prepared = preflight(job, lent=arguments.host)
     plan = prepared.plan
     bounds = bounds_of_job(job, plan, len(prepared.cores))
@@ -97,7 +99,7 @@ def examine(job: JobSpec, arguments: ExamineArguments) -> Examined:
 
 
 def _reader_rate(job: JobSpec) -> float:
-    """Samples/s that the stated rate lets the reader of one worker have; 0: no rate is stated."""
+    """Samples/s of one worker's reader at the rate of `data.remote`; 0: the job states no rate."""
     rate = remote_rate(job)
     if rate is None or not rate.bytes_per_s or job.emulate.enabled:
         return 0.0
@@ -111,14 +113,15 @@ def _reader_rate(job: JobSpec) -> float:
 
 
 def _row_bytes(job: JobSpec, tables: tuple[TableSpec, ...]) -> int:
-    """Of all rows that a sample reads, one id for each feature."""
+    """Bytes of all float32 rows that one sample reads, with one id for each feature."""
     return sum(4 * table_settings(job, table.name).dim * len(table.features) for table in tables)
 
 
 def _memory(
     job: JobSpec, prepared: Preparation, least: int, most: int
 ) -> tuple[tuple[MemoryOfSize, ...], tuple[tuple[str, int], ...]]:
-    """Peaks with the fewest and the most workers, and what the first of them consists of."""
+    """Returns the estimated peaks with the fewest and with the most workers, and (name, bytes) of the parts of the
+    first."""
     entries = EMULATED if job.emulate.enabled else Entries()
     with LocalLauncher(entries.imports, entries.calls, fork_or_start) as launcher:
         facts = memory_facts(job, prepared, launcher, BESIDE)

@@ -1,4 +1,5 @@
-"""What a process of a job begins and ends with, whether it looks at the job or supervises it."""
+"""The working directory and the failure file of a job's processes: of its supervisor, and of the process that examines
+it."""
 
 from __future__ import annotations
 
@@ -14,28 +15,28 @@ from elastichost.errors import ElastichostError, RestartBudgetError
 
 __all__ = ["leave_failure", "leave_unforeseen", "work_in"]
 
-MOST_CHARACTERS = 2000  # of a message: it is shown in a table
+MOST_CHARACTERS = 2000  # of a message, which is shown in a table
 
 
 def work_in(directory: str) -> None:
-    """As if it had been started there: modules are imported from there as `python -m elastichost` does."""
+    """Changes to a directory and imports modules from it, as if `python -m elastichost` had been started there."""
     os.chdir(directory)
     if directory not in sys.path:
         sys.path.insert(0, directory)
 
 
 def leave_failure(folder: Path, error: ElastichostError) -> int:
-    """`failure.json` in the job's folder; returns the exit code that it ends with."""
+    """Writes `failure.json` to the job's folder. Returns the exit code for the process."""
     last_error = error.last_error if isinstance(error, RestartBudgetError) else ""
     _leave(folder, JobFailure(type(error).__name__, error.message, error.hint, last_error))
     return int(error.exit_code)
 
 
 def leave_unforeseen(folder: Path, error: Exception, log: str) -> None:
-    """`failure.json` for an error that was not raised on purpose. Whoever calls this raises it again: the process ends
-    with its traceback in the log, and the user is told where that is."""
+    """Writes `failure.json` for an error of any other class; it tells the user where the traceback is. The caller must
+    raise the error again, so that the process ends with a traceback in the log."""
     message = str(error)[:MOST_CHARACTERS] or "no message"
-    _leave(folder, JobFailure(type(error).__name__, message, f"its traceback is at the end of {log}"))
+    _leave(folder, JobFailure(type(error).__name__, message, f"the traceback is at the end of {log}"))
 
 
 def _leave(folder: Path, failure: JobFailure) -> None:

@@ -1,12 +1,12 @@
-"""The directory of a host with many jobs: its status, its journal, a folder for each job; locked while it works.
+"""The directory of a dispatcher. It is locked while the dispatcher runs.
 
-host.json            once a second: what `queue` and `top` show
-journal.jsonl        everything that happened and was decided, with reasons
-timeline.db          of every job and second: cores, memory, speed (sqlite), for the picture in the report
-queue.json           the jobs that are not over, for the next dispatcher in this directory
-over.json            of a batch: how jobs ended, written before they leave the queue
-options.json         what the user asked for, with which a batch goes on
-jobs/<name>/         job.toml as submitted, what was found out about it, why it failed, its supervisor's log
+host.json            the status, written once a second; `queue` and `top` show it
+journal.jsonl        all events and decisions, with their reasons
+timeline.db          cores, memory and speed of every job in every second (sqlite), for the chart of the report
+queue.json           the unfinished jobs, for the next dispatcher in this directory
+over.json            of a batch: the status of jobs that have ended, written before they leave queue.json
+options.json         the options of the command line, with which a batch is resumed
+jobs/<name>/         job.toml (resolved), examined.json, failure.json, logs of the job's processes
 """
 
 from __future__ import annotations
@@ -33,45 +33,48 @@ Read = TypeVar("Read")
 OPTIONS_FILE = "options.json"
 
 VARIABLE = "ELASTICHOST_HOST_DIR"
-NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")  # as `job.name` of a job file
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")  # the same as for `job.name` in a job file
 
 
 class Kept(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A job that is not over. has_run: it was started, and its run can perhaps be gone on with."""
+    """An unfinished job. has_run: it was started, so its run may be continued."""
 
     request: JobRequest
     has_run: bool = False
 
 
 def default_directory(environ: Mapping[str, str]) -> Path:
-    """ELASTICHOST_HOST_DIR, or `host` in the user's state directory. Raises ConfigError for a user without a home."""
+    """Returns ELASTICHOST_HOST_DIR, or `host` in the user's state directory. Raises ConfigError when the user has no
+    home directory."""
     try:
         if chosen := environ.get(VARIABLE):
             return Path(chosen).expanduser().absolute()
         return state_directory(environ) / "host"
     except RuntimeError as error:
-        raise ConfigError(f"where the host's directory lies is not known: {error}", hint=f"set {VARIABLE}") from error
+        raise ConfigError(f"the dispatcher's directory is not known: {error}", hint=f"set {VARIABLE}") from error
 
 
 class HostDirectory:
-    """Paths and small files. Holds a lock; `close` releases it."""
+    """The paths and small files of a dispatcher's directory. It holds the lock until `close`."""
 
     def __init__(self, path: Path, lock: int) -> None:
         self.path, self._lock = path, lock
 
     @classmethod
     def open(cls, path: Path) -> HostDirectory:
-        """Makes it where it is missing. Raises PreflightError when another dispatcher works in it, or it cannot be
-        made."""
+        """Locks a directory, and creates it if it is missing. Raises PreflightError when another dispatcher uses it, or
+        when it cannot be created."""
         path = path.resolve()
         hint = "submit jobs to it, or choose another --host-dir"
-        lock = lock_directory(path, "the host's directory", PreflightError(f"another host works in {path}", hint=hint))
+        lock = lock_directory(
+            path, "the dispatcher's directory", PreflightError(f"another dispatcher uses {path}", hint=hint)
+        )
         try:
             (path / "jobs").mkdir(mode=0o700, exist_ok=True)
         except OSError as error:
             os.close(lock)
-            raise PreflightError(f"cannot make the host's directory {path}: {error}") from error
-        point_latest(path)  # of a batch: its directory lies beside those of its jobs
+            raise PreflightError(f"the dispatcher's directory {path} could not be created: {error}") from error
+        point_latest(path)  # a batch's directory is beside the run directories of its jobs
         return cls(path, lock)
 
     @property
@@ -83,9 +86,13 @@ class HostDirectory:
         return self.path / "timeline.db"
 
     def new_folder(self, wanted: str, job_toml: str) -> tuple[str, Path]:
-        """A name that no job has had here, and its folder with the job file. Raises ConfigError for what is no name."""
+        """Creates a folder with a job file. Returns the job's name, which no other job here has had, and the folder.
+        Raises ConfigError for an invalid name."""
         if not NAME.fullmatch(wanted):
-            raise ConfigError(f"{wanted!r} cannot be the name of a job", hint="letters, digits, and . _ - within it")
+            raise ConfigError(
+                f"{wanted!r} is not a valid name of a job",
+                hint="use 1 to 64 letters, digits, and . _ - after the first character",
+            )
         for number in range(1, 1_000_000):
             name = wanted if number == 1 else f"{wanted}-{number}"
             folder = self.path / "jobs" / name
@@ -95,7 +102,7 @@ class HostDirectory:
                 continue
             write_atomically(folder / JOB_FILE, job_toml.encode())
             return name, folder
-        raise ConfigError(f"there are a million jobs called {wanted} here", hint="choose another name")
+        raise ConfigError(f"{self.path} already has a million jobs called {wanted}", hint="choose another name")
 
     def write_status(self, status: HostStatus) -> None:
         write_atomically(self.path / HOST_FILE, msgspec.json.encode(status) + b"\n")
@@ -104,14 +111,15 @@ class HostDirectory:
         write_atomically(self.path / "queue.json", msgspec.json.format(msgspec.json.encode(kept)))
 
     def read_queue(self) -> tuple[Kept, ...]:
-        """Raises PreflightError when it is not what this version writes."""
+        """The unfinished jobs of the dispatcher before. Raises PreflightError when the file is damaged or of another
+        version."""
         return _read(self.path / "queue.json", tuple[Kept, ...]) or ()
 
     def write_over(self, over: tuple[JobStatus, ...]) -> None:
         write_atomically(self.path / "over.json", msgspec.json.encode(over) + b"\n")
 
     def read_over(self) -> tuple[JobStatus, ...]:
-        """Raises PreflightError when it is not what this version writes."""
+        """The ended jobs of a batch. Raises PreflightError when the file is damaged or of another version."""
         return _read(self.path / "over.json", tuple[JobStatus, ...]) or ()
 
     def write_asked(self, asked: AskedOptions) -> None:
@@ -122,15 +130,18 @@ class HostDirectory:
 
 
 def read_asked(directory: Path) -> AskedOptions | None:
-    """None: none are kept there. Raises PreflightError when they are not what this version writes."""
+    """The options of a batch; None: there are none. Raises PreflightError when the file is damaged or of another
+    version."""
     return _read(directory / OPTIONS_FILE, AskedOptions)
 
 
 def _read(path: Path, kind: type[Read]) -> Read | None:
-    """None: it is not there."""
+    """The decoded content of a file; None: it does not exist."""
     try:
         return msgspec.json.decode(path.read_bytes(), type=kind)
     except FileNotFoundError:
         return None
     except (OSError, msgspec.DecodeError) as error:
-        raise PreflightError(f"{path}: cannot be read: {error}", hint="move it away to begin with none") from error
+        raise PreflightError(
+            f"{path} cannot be read: {error}", hint="move the file away to start without it"
+        ) from error

@@ -1,4 +1,5 @@
-"""What the dispatcher knows and shows of its jobs: written to `host.json` once a second, read by the command line."""
+"""Values that the dispatcher writes to files or shows: requests, observations and failures of jobs, and the status of
+the host in `host.json`, which the command line reads."""
 
 from __future__ import annotations
 
@@ -29,19 +30,22 @@ __all__ = [
 ]
 
 HOST_FILE = "host.json"
-BUSY = 0.9  # share of the host's cores in use from which a job may be held up by others
-# Of every job, below jobs/<name>/: as it was submitted, resolved; why it could not run.
+BUSY = 0.9  # share of the cores (or of a GPU) in use from which others may slow a job
+# Files of a job in jobs/<name>/: the resolved job file, and the reason of a failure.
 JOB_FILE, FAILURE_FILE = "job.toml", "failure.json"
 
 JobState = Literal["waiting", "starting", "running", "paused", "stopping", "done", "failed", "cancelled", "stopped"]
 ENDED_STATES: frozenset[str] = frozenset({"done", "failed", "cancelled", "stopped"})
-OVER_STATES = ENDED_STATES - {"stopped"}  # for good: the next dispatcher has nothing to do with it
+OVER_STATES = ENDED_STATES - {"stopped"}  # the next dispatcher does not continue these
 
 
 class JobSample(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A job over the last moment: seconds of it, samples trained, CPU seconds of its workers and of all its processes;
-    host_share: of the host's cores that were in use by anybody. gpu_s, gpu_memory_s: seconds in which a GPU computed
-    for it, and moved memory for it, None: it is on none; gpu_share: of the moment in which that GPU computed at all."""
+    """A measurement of a job over `seconds`.
+
+    samples: trained in that time. worker_cpu_s, all_cpu_s: CPU seconds of its workers, and of all its processes.
+    workers: number of its workers. host_share: cores that all processes of the host used, as a share of those that
+    jobs may use. gpu_s: seconds in which a GPU computed for the job; None: it uses no GPU. gpu_memory_s: seconds in
+    which the GPU moved memory for it. gpu_share: share of the time in which the GPU computed for any process."""
 
     seconds: float
     samples: float
@@ -55,14 +59,15 @@ class JobSample(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def is_crowded(self) -> bool:
-        """Somebody may have held it up."""
+        """Whether other processes may have slowed the job."""
         return self.host_share >= BUSY or self.gpu_share >= BUSY
 
 
 class JobRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A job that was submitted. job: its name on this host, unlike any other's; folder: where its resolved job file
-    lies; working_directory: of whoever submitted it, from which its modules are imported; run_dir: where it runs.
-    shape: digest of all of it but name and seed."""
+    """A job that was submitted. job: its unique name on this host. folder: contains its resolved job file.
+    working_directory: the user's directory at submission, from which its modules are imported. run_dir: its run
+    directory. submitted_utc: ISO 8601. weight: a job with weight 2 counts like two jobs with weight 1. shape: digest of
+    everything except name and seed (`core.shapes`)."""
 
     job: str
     folder: str
@@ -74,7 +79,7 @@ class JobRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Size(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What the dispatcher chose for a job to begin with."""
+    """The size that the dispatcher chose for a job: workers, PS, and threads of each worker."""
 
     workers: int
     servers: int
@@ -82,8 +87,8 @@ class Size(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class JobFailure(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Why a job ended with an error: `failure.json` in its folder. last_error: where `kind` is that a process was
-    restarted too often, what it reported last. Both are class names, of `errors` where elastichost raised them."""
+    """Why a job ended with an error; the content of `failure.json` in its folder. kind: class name of the error.
+    last_error: if `kind` is RestartBudgetError, the class name of the last error that the process reported."""
 
     kind: str
     message: str
@@ -92,11 +97,13 @@ class JobFailure(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class JobObservation(msgspec.Struct, frozen=True):
-    """A job's run as it stands. look: over the time since the last one, None: too little of it has passed.
-    memory_bytes: rows, copies and private memory as its supervisor measures them, without what all jobs share since
-    they were forked; grown_bytes: what its workers and PS have taken since that was measured: this is seen at once.
-    gpu_memory_bytes: of all its processes, as the driver says; 0 where it names no processes.
-    status: None: none was written yet."""
+    """The state of a job's run now.
+
+    status: the newest status of the run; None: none was written yet. look: a measurement since the last one; None: too
+    little time has passed. cpu_cores: cores in use, smoothed over about a second. memory_bytes: rows, copies and
+    private memory as the job's supervisor measures them, without pages that all jobs share with the process that they
+    were forked from. grown_bytes: memory that workers and PS have taken since that measurement. pids: all processes of
+    the job. gpu_memory_bytes: GPU memory of these processes; 0 if the driver names no processes."""
 
     job: str
     status: RunStatus | None
@@ -109,13 +116,14 @@ class JobObservation(msgspec.Struct, frozen=True):
 
     @property
     def used_bytes(self) -> int:
+        """The memory that the job uses now."""
         return self.memory_bytes + self.grown_bytes
 
 
 class JobStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """One job. Times are seconds since the dispatcher began; of a job that was over before a batch was gone on with,
-    since the one before that began. `why`: of its state, in words: why it waits, why it was
-    started where it is, how it failed."""
+    """The status of one job. Times are seconds since the dispatcher began; for a job that ended before a batch was
+    resumed, since the earlier dispatcher began. why: the reason of its state: why it waits, why it was started there,
+    how it failed. kind: the class of its demand (`tuner.colocation.kinds`); "": it was never started."""
 
     job: str
     state: JobState
@@ -125,31 +133,32 @@ class JobStatus(msgspec.Struct, frozen=True, kw_only=True):
     submitted_s: float = 0.0
     started_s: float | None = None  # for the first time
     ended_s: float | None = None
-    starts: int = 0  # it was started so often: more than once after an eviction or for want of memory
+    starts: int = 0  # number of starts; more than one after an eviction, or after it ran out of memory
     workers: int = 0
     servers: int = 0
     worker_cores: int = 0
-    cores: tuple[int, ...] = ()  # its processes may use these
+    cores: tuple[int, ...] = ()  # that its processes may use
     gpu: int | None = None
     samples_planned: int = 0
     samples_trained: int = 0
     samples_per_s: float = 0.0
-    solo_samples_per_s: float = 0.0  # what it would train alone, as far as is known
-    predicted_speed: float = 0.0  # beside the others, as a share of that
+    solo_samples_per_s: float = 0.0  # predicted speed alone on the host
+    predicted_speed: float = 0.0  # predicted speed beside the others, as a share of solo_samples_per_s
     cpu_cores: float = 0.0  # used in the last second
-    cpu_s: float = 0.0  # CPU seconds of all its processes, from their starts to their ends; 0 until it has ended
-    memory_bytes: int = 0  # of its own, now
+    cpu_s: float = 0.0  # CPU seconds of all processes of its incarnations that have ended
+    memory_bytes: int = 0  # used now
     peak_bytes: int = 0
-    estimated_bytes: int = 0  # before it started, for as many workers as it had at its peak
+    estimated_bytes: int = 0  # estimated peak, for the number of workers at its observed peak
     charged_bytes: int = 0
     gpu_memory_bytes: int = 0
     exit_code: int | None = None
-    out_of_memory: int = 0  # so often
+    out_of_memory: int = 0  # number of times that it ran out of memory
     test_auc: float | None = None
 
 
 class HostStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """All jobs of one dispatcher; `host.json` is this struct."""
+    """The status of a dispatcher and all its jobs; the content of `host.json`. commands: address of its command socket.
+    charged_bytes: charges of all jobs in the ledger."""
 
     directory: str
     pid: int
@@ -158,23 +167,24 @@ class HostStatus(msgspec.Struct, frozen=True, kw_only=True):
     schema: str = SCHEMA
     state: str = "running"  # starting | running | stopping | ended
     cores: int = 0
-    memory_bytes: int = 0  # that all jobs together may have
+    memory_bytes: int = 0  # that all jobs together may use
     charged_bytes: int = 0
     used_bytes: int = 0
     cpu_cores: float = 0.0
     gpus: int = 0
     elapsed_s: float = 0.0
     jobs: tuple[JobStatus, ...] = ()
-    isolation: tuple[str, ...] = ()  # in words, what keeps jobs apart here
+    isolation: tuple[str, ...] = ()  # sentences: how jobs are isolated on this host
     last_decision: str = ""
 
 
 def read_host(directory: Path) -> HostStatus:
-    """What the dispatcher last wrote. Raises PreflightError when there is nothing, or nothing readable."""
+    """Returns the newest status of the dispatcher in a directory. Raises PreflightError when there is none, or it
+    cannot be read."""
     path = directory / HOST_FILE
     try:
         return msgspec.json.decode(path.read_bytes(), type=HostStatus)
     except FileNotFoundError:
-        raise PreflightError(f"{path}: no host has written its status here") from None
+        raise PreflightError(f"{path} does not exist: no dispatcher has written its status here") from None
     except (OSError, msgspec.DecodeError) as error:
-        raise PreflightError(f"{path}: cannot be read: {error}") from error
+        raise PreflightError(f"{path} cannot be read: {error}") from error

@@ -1,4 +1,4 @@
-"""`run_host`: opens a host for many jobs, works until they are done or it is asked to stop, and closes everything."""
+"""`run_host`: runs a dispatcher until its jobs are done or it is asked to stop."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ __all__ = ["Submission", "run_host"]
 
 @dataclass(frozen=True, slots=True)
 class Submission:
-    """working_directory: from which the job's modules are imported. name: wanted for it; "": the job's own."""
+    """A job to train. working_directory: the directory from which its modules are imported. name: the wanted name in
+    the queue; "": the name in the job file. weight: a job with weight 2 counts like two jobs with weight 1."""
 
     spec: JobSpec
     working_directory: Path
@@ -33,10 +34,12 @@ def run_host(
     on_status: Callable[[HostStatus], None] = lambda status: None,
     on_event: Callable[[JournalLine], None] = lambda line: None,
 ) -> HostStatus:
-    """Returns the last status. Call it from the main thread: the first SIGINT or SIGTERM has all jobs saved, the second
-    kills them. inventory: what jobs may use. on_event: for every line of the journal.
+    """Trains the submitted jobs and returns the last status. Call it from the main thread: at the first SIGINT or
+    SIGTERM all jobs save and exit, at the second they are killed.
 
-    Raises PreflightError when another host works in the directory, or the libraries cannot be imported."""
+    inventory: the resources that jobs may use. on_status: called once a second. on_event: called with every line of the
+    journal. Raises PreflightError when another dispatcher uses the directory, or when the libraries cannot be
+    imported; ConfigError for a submission with an invalid name."""
     with HostLoop(options, inventory, on_status, on_event) as loop:
         for one in submissions:
             loop.submit(one.spec, one.working_directory, one.name, one.weight)

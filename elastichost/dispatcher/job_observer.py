@@ -1,4 +1,4 @@
-"""What each job is doing: its status file, and what /proc and NVML say of its processes. Asked a few times a second."""
+"""Observes each job a few times a second: its status file, and what /proc and NVML report about its processes."""
 
 from __future__ import annotations
 
@@ -17,23 +17,26 @@ from elastichost.metrics import RunStatus, read_status
 
 __all__ = ["JobObserver"]
 
-WINDOW_S = 1.5  # a job's status comes once a second: a look is over so long at least
+WINDOW_S = 1.5  # least duration of a measurement, because a job writes its status once a second
 
 
 @dataclass(slots=True)
 class _Mark:
+    """The counters of a job at the beginning of a measurement."""
+
     at_s: float
     samples: int
     all_cpu_s: float
     worker_cpu_s: float
-    workers: tuple[int, ...]  # their pids: of a new incarnation the CPU time begins anew
+    workers: tuple[int, ...]  # pids; the CPU time of a new incarnation starts at 0, so a measurement needs equal pids
     host_busy_s: float
     gpu: _GpuTime
 
 
 @dataclass(frozen=True, slots=True)
 class _GpuTime:
-    """Seconds in which a GPU computed for a job, and moved memory for it; busy_s: in which it computed for anybody."""
+    """Totals since the first observation. own_s, own_memory_s: seconds in which GPUs computed for a job, and moved
+    memory for it. busy_s: seconds in which they computed for any process."""
 
     own_s: float = 0.0
     own_memory_s: float = 0.0
@@ -45,8 +48,8 @@ class _GpuTime:
 
 @dataclass(slots=True)
 class _Taken:
-    """Anonymous memory of one process. pss_bytes: as its run has measured it; then: when that was at the latest; last:
-    at the newest status."""
+    """The memory of one worker or PS. pss_bytes: as the run last measured it. then_bytes: its anonymous memory at about
+    the time of that measurement. last_bytes: its anonymous memory at the newest status."""
 
     pss_bytes: int
     then_bytes: int
@@ -55,26 +58,29 @@ class _Taken:
 
 @dataclass(slots=True)
 class _ObservedJob:
+    """What is kept of a job between observations."""
+
     mark: _Mark | None = None
-    cpu: tuple[float, float] | None = None  # when, and CPU seconds by then
-    cores: float = 0.0
-    written_ns: int = 0
+    cpu: tuple[float, float] | None = None  # time of the last observation, and CPU seconds by then
+    cores: float = 0.0  # cores in use, smoothed over about a second
+    written_ns: int = 0  # modification time of the status file that was read last
     status: RunStatus | None = None
-    taken: dict[int, _Taken] = field(default_factory=dict)  # by pid
+    taken: dict[int, _Taken] = field(default_factory=dict)  # pid -> memory
     gpu: _GpuTime = _GpuTime()
     gpu_memory_bytes: int = 0
 
 
 @dataclass(slots=True)
 class JobObserver:
-    """cores: of the host, that jobs may use."""
+    """Observes all jobs. cores: number of cores that jobs may use."""
 
     cores: int
     gpu_meter: GpuMeter = field(default_factory=lambda: GpuMeter(()))
     _watched: dict[str, _ObservedJob] = field(default_factory=dict)
 
     def look(self, pids: Mapping[str, int], run_dirs: Mapping[str, Path], now_s: float) -> tuple[JobObservation, ...]:
-        """pids: of each job's supervisor."""
+        """Returns one observation of each job whose supervisor is alive. pids: job -> pid of its supervisor. run_dirs:
+        job -> its run directory."""
         for gone in self._watched.keys() - pids.keys():
             del self._watched[gone]
         processes = HostProcesses()
@@ -84,7 +90,8 @@ class JobObserver:
         return tuple(self._seen(job, tree, processes, run_dirs[job], busy_s, now_s) for job, tree in trees.items())
 
     def _take_gpus(self, trees: Mapping[str, TreeUsage], uses: Sequence[GpuUse]) -> None:
-        """What is nobody's on a GPU is divided evenly among the jobs that have memory there."""
+        """Adds the use of GPUs to the jobs. Use that belongs to no known process is divided evenly among the jobs that
+        have memory on the GPU."""
         for job in trees:
             self._watched.setdefault(job, _ObservedJob()).gpu_memory_bytes = 0
         for use in uses:
@@ -145,15 +152,15 @@ class JobObserver:
 
 
 def _grown(watched: _ObservedJob, is_new: bool) -> int:
-    """What workers and PS have taken since their memory was measured: that is done seldom, and whoever takes much is
-    to be seen at once."""
+    """Returns the bytes that workers and PS have taken since their run measured their memory. A run measures seldom,
+    but the dispatcher must see a fast growth at once."""
     before, watched.taken, grown = watched.taken, {}, 0
     processes = watched.status.processes if watched.status is not None else ()
     for one in processes:
         now_bytes, known = anonymous_bytes(one.pid), before.get(one.pid)
         if known is None:
             known = _Taken(one.memory_bytes, now_bytes, now_bytes)
-        elif known.pss_bytes != one.memory_bytes:  # measured since the status before this one
+        elif known.pss_bytes != one.memory_bytes:  # the run has measured it since the last status
             known = _Taken(one.memory_bytes, min(known.last_bytes, now_bytes), now_bytes)
         elif is_new:
             known.last_bytes = now_bytes
@@ -163,8 +170,8 @@ def _grown(watched: _ObservedJob, is_new: bool) -> int:
 
 
 def _read_newer(watched: _ObservedJob, run_dir: Path, pids: tuple[int, ...]) -> bool:
-    """Whether the status file is another than at the last look; it is read then. What a supervisor before this one
-    left tells nothing: its memory is free."""
+    """Reads the status file if it is newer than the last one that was read. Returns whether there is a new status. The
+    status of an earlier supervisor is ignored, because its memory is free."""
     try:
         written_ns = (run_dir / "status.json").stat().st_mtime_ns
         if written_ns == watched.written_ns:
@@ -177,6 +184,6 @@ def _read_newer(watched: _ObservedJob, run_dir: Path, pids: tuple[int, ...]) -> 
 
 
 def _busy_s() -> float:
-    """CPU seconds of this host since it was started, of everybody."""
+    """CPU seconds of all processes of this host since it was booted."""
     times = psutil.cpu_times()
     return float(times.user + times.nice + times.system + times.irq + times.softirq)

@@ -1,6 +1,7 @@
-"""A job's supervisor on a host with many: forked from a process that has torch imported, it runs as it would alone.
+"""The process of a job's supervisor on a host with many jobs. It runs the job as `elastichost run` would, on the part
+of the host that it is lent.
 
-Its fork server is forked in turn, so nothing is imported again. It is lent a part of the host.
+It is forked from a process that has imported torch. It forks its own fork server in turn, so nothing is imported again.
 """
 
 from __future__ import annotations
@@ -27,9 +28,9 @@ __all__ = ["JobArguments", "main"]
 
 
 class JobArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """job_file: resolved. size: None: as a run alone would choose. lent: what of the host is the job's; its GPUs, too.
-    nice: 0 to 19, higher gives way to others. doors: of the groups that fence it in (`isolation`).
-    log: where its output goes."""
+    """The arguments of the process. job_file: the resolved job file. lent: the cores, memory and GPUs that the job may
+    use. size: None: the supervisor chooses the size itself. resume: the run directory holds a run to continue. nice: 0
+    to 19. doors: control files of the job's groups, for `isolation.tiers.enter`. log: the file of its output."""
 
     job_file: str
     folder: str
@@ -44,10 +45,10 @@ class JobArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def main(arguments_json: bytes) -> int:
-    """Entry of the process; returns the exit code that `run` would end with."""
+    """The entry of the process. Returns the exit code that `elastichost run` would end with."""
     arguments = msgspec.json.decode(arguments_json, type=JobArguments)
-    for problem in enter(arguments.doors):  # first of all: what it starts is then inside, too
-        print(f"not fenced in: {problem}", file=sys.stderr)
+    for problem in enter(arguments.doors):  # first, so that all processes that it starts are in the groups too
+        print(f"the job is not fully isolated: {problem}", file=sys.stderr)
     try:
         work_in(arguments.working_directory)
         if arguments.nice:
@@ -62,8 +63,9 @@ def main(arguments_json: bytes) -> int:
 
 
 def _train(job: JobSpec, arguments: JobArguments) -> int:
-    """Goes on with what its supervisor before this one left; where that is neither an arena nor a checkpoint it begins
-    anew, and what is left lies beside it."""
+    """Trains the job and returns the exit code. If the run directory holds a run, it is continued. If there is neither
+    an arena nor a checkpoint to continue from, the run starts from the beginning, and the old run directory is
+    renamed."""
     run_dir, lent = Path(arguments.run_dir), arguments.lent
     if arguments.resume or (run_dir / "journal.jsonl").exists():
         try:
@@ -73,15 +75,15 @@ def _train(job: JobSpec, arguments: JobArguments) -> int:
             source = checkpoint_source(run_dir, identity, job) if identity is not None else CheckpointSource(())
             if latest(*source.places, verify=False, run_id=source.run_id) is not None:
                 raise
-            print(f"it begins anew: {error.message}", file=sys.stderr)
+            print(f"the run starts from the beginning: {error.message}", file=sys.stderr)
         aside = (run_dir.with_name(f"{run_dir.name}.{number}") for number in range(1, 1000))
         run_dir.rename(next(path for path in aside if not path.exists()))
     return run_job(job, run_dir, None, None, lent=lent, start_server=fork_or_start).exit_code
 
 
 def fitted(job: JobSpec, arguments: JobArguments) -> JobSpec:
-    """The job in the size and with the memory that it is lent. Its tuner only watches then: what it learns is for the
-    dispatcher, which knows what the other jobs need."""
+    """Returns the job with the size and the memory that it is lent. With a lent size its tuner only measures, because
+    the dispatcher decides the size; it knows what the other jobs need."""
     resources = job.resources.model_copy(update={"memory": arguments.lent.memory_bytes})
     job = job.model_copy(update={"resources": resources})
     size = arguments.size

@@ -1,4 +1,5 @@
-"""The dispatcher's loop: waits for a command, an exit, a signal or a timer, asks the core, and does what it says."""
+"""The dispatcher's loop: waits for commands, exits of processes, signals and timers, passes them to the core, and
+performs the effects that the core returns."""
 
 from __future__ import annotations
 
@@ -59,8 +60,8 @@ __all__ = ["HostLoop"]
 
 TICK_S = 0.2
 STATUS_EVERY_S = 1.0
-# Every process is looked at in every turn, where that takes no more of a core than so much; a dispatcher of 24 jobs
-# took a twenty-fifth in all. A job that takes more memory than it said is seen a little later then.
+# Greatest share of a core that observing the processes may take (the whole dispatcher of 24 jobs takes 0.04), and the
+# longest time between two observations. With a longer time, excess memory of a job is seen later.
 LOOKING_SHARE, LONGEST_LOOK_S = 0.02, 1.0
 COMMANDS_PER_TURN = 16
 PREPARE_TIMEOUT_S = 300.0
@@ -69,7 +70,8 @@ Read = TypeVar("Read")
 
 
 class HostLoop:
-    """Use as a context manager. on_status: once a second; on_event: for every line of the journal."""
+    """The dispatcher of one host. Use it as a context manager. on_status: called once a second with the status.
+    on_event: called with every line of the journal. Raises PreflightError as `run_host` does."""
 
     def __init__(
         self,
@@ -96,10 +98,12 @@ class HostLoop:
         self._earlier = self._directory.read_over() if options.goes_on else ()
         over = {job.job for job in self._earlier}
         queue = self._directory.read_queue() if options.keeps_queue else ()
-        queue = tuple(kept for kept in queue if kept.request.job not in over)  # killed between two writes
+        queue = tuple(
+            kept for kept in queue if kept.request.job not in over
+        )  # a kill between two writes leaves a job in both files
         if options.asked is not None:
             self._directory.write_asked(options.asked)
-        # At once: guardians keep the arenas of those that were killed for a few seconds only.
+        # As early as possible, because arena reapers remove the arenas of killed supervisors after a few seconds.
         self._held = {kept.request.job: hold_left(Path(kept.request.run_dir).resolve()) for kept in queue}
         self._closing.callback(self._let_go, *self._held)
         self._isolation = probe(has_gpus=bool(inventory.gpus))
@@ -153,10 +157,10 @@ class HostLoop:
     def _elapsed_s(self) -> float:
         return self._clock.now_s() - self._began_s
 
-    # --- the course -----------------------------------------------------------------------------------------
+    # --- turns ----------------------------------------------------------------------------------------------
 
     def submit(self, spec: JobSpec, working_directory: Path, name: str = "", weight: float = 1.0) -> str:
-        """Puts a job in the queue; returns its name on this host."""
+        """Puts a job in the queue. Returns its name on this host. Raises ConfigError for an invalid name."""
         wanted = name or spec.job.name
         job, folder = self._directory.new_folder(wanted, to_toml(spec))
         run_dir = new_run_path(self._options.runs_under, job, secrets.token_hex(8))
@@ -168,7 +172,7 @@ class HostLoop:
         return job
 
     def run(self) -> HostStatus:
-        """Until all is done (a batch), or until it is asked to stop. Returns the last status."""
+        """Runs until all jobs have ended (a batch), or until it is asked to stop. Returns the last status."""
         while not self._is_over():
             self._turn()
         self._state = "ended"
@@ -235,7 +239,7 @@ class HostLoop:
             failure = _read(folder / FAILURE_FILE, JobFailure) if ended.code else None
             if ended.code and oom_kills:
                 failure = JobFailure(
-                    "MemoryBudgetError", f"{oom_kills} of its processes were ended at the wall of its memory"
+                    "MemoryBudgetError", f"the kernel killed {oom_kills} of its processes at its memory limit"
                 )
             result = _read(self._core.run_dir(ended.job) / "result.json", RunResult)
             self._do(self._core.ended(ended.job, ended.code, ended.cause, failure, now_s, result, ended.cpu_s))
@@ -269,14 +273,18 @@ class HostLoop:
                 case CancelMsg():
                     reply = self._cancelled(command, now_s)
                 case _:
-                    reply = RefusedMsg(f"{verb_of(command)} is for one run", "name the run: see `queue`", True)
+                    reply = RefusedMsg(
+                        f"a dispatcher does not take the command {verb_of(command)}",
+                        "send it to a run: `queue --json` names the run directories",
+                        True,
+                    )
             self._commands.reply(peer, reply)
         if (refused := self._refusals.note(now_s)) is not None:
             self._note(refused)
 
     def _submitted(self, command: SubmitMsg) -> ReachedMsg | RefusedMsg:
         if self._asked_to_stop:
-            return RefusedMsg("the host is stopping")
+            return RefusedMsg("the dispatcher is stopping")
         try:
             spec = _spec_of(command.toml, self._directory.path)
             job = self.submit(spec, Path(command.working_directory), command.name, command.weight)
@@ -287,7 +295,7 @@ class HostLoop:
     def _cancelled(self, command: CancelMsg, now_s: float) -> ReachedMsg | RefusedMsg:
         for job in self._earlier:
             if job.job == command.job:
-                return RefusedMsg(f"{job.job} is {job.state} already", "`queue` lists them", True)
+                return RefusedMsg(f"{job.job} is already {job.state}", "`queue` lists the jobs", True)
         try:
             effects = self._core.cancel(command.job, now_s)
         except ConfigError as error:
@@ -296,10 +304,10 @@ class HostLoop:
         self._keep_queue()
         if self._core.state(command.job) == "cancelled":
             return ReachedMsg(f"{command.job} is cancelled")
-        return ReachedMsg(f"{command.job} is being cancelled: it saves what it has trained and ends; see `queue`")
+        return ReachedMsg(f"{command.job} is being cancelled: it saves its progress and exits; see `queue`")
 
     def _let_go(self, *jobs: str) -> None:
-        """Of what earlier runs of these left, for their supervisors to take over."""
+        """Releases the arenas of killed supervisors of these jobs, so that their new supervisors can take them over."""
         for held in itertools.chain.from_iterable(self._held.pop(job, ()) for job in jobs):
             held.release()
 
@@ -313,13 +321,13 @@ class HostLoop:
                 for problem in self._performer.perform(effect):
                     self._note(HostWarned(problem))
 
-    # --- telling --------------------------------------------------------------------------------------------
+    # --- status and journal ---------------------------------------------------------------------------------
 
     def _note(self, event: AnyEvent) -> None:
         self._on_event(self._journal.write(event))
 
     def _write(self, status: HostStatus) -> None:
-        """Without space for it jobs go on; the next one is tried in a second."""
+        """Writes the status files. If the disk is full the jobs continue, and the next write is tried in a second."""
         problem = ""
         try:
             self._keep_queue()
@@ -330,13 +338,13 @@ class HostLoop:
                 raise
             problem = str(error)
         now_s = status.elapsed_s
-        self._space.look("what the host keeps", problem or self._journal.problem, now_s)
+        self._space.look("files of the dispatcher", problem or self._journal.problem, now_s)
         where = space_words(self._directory.path) if self._space.files else ""
         if (told := self._space.note(where, now_s)) is not None:
             self._note(told)
 
     def _keep_queue(self) -> None:
-        """Who is over is written before it leaves the queue: a dispatcher that is killed forgets nobody."""
+        """Writes over.json before queue.json, so that an ended job is in one of them if the dispatcher is killed."""
         if self._options.ends_when_empty and (over := self._over()) != self._over_last:
             self._directory.write_over(over)
             self._over_last = over
@@ -370,7 +378,7 @@ class HostLoop:
 
 
 def _read(path: Path, kind: type[Read]) -> Read | None:
-    """None: it is not there, or was not finished."""
+    """The decoded content of a file; None: it does not exist, or is incomplete."""
     try:
         return msgspec.json.decode(path.read_bytes(), type=kind)
     except (OSError, msgspec.DecodeError):
@@ -378,7 +386,7 @@ def _read(path: Path, kind: type[Read]) -> Read | None:
 
 
 def _spec_of(toml: str, folder: Path) -> JobSpec:
-    """Raises ConfigError."""
+    """Parses a job file that was submitted. folder: for a temporary file. Raises ConfigError."""
     path = folder / ".submitted.toml"
     path.write_text(toml, encoding="utf-8")
     try:

@@ -1,4 +1,4 @@
-"""How a dispatcher is to work."""
+"""The options of a dispatcher."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ __all__ = ["AskedOptions", "HostOptions"]
 
 
 class AskedOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What the user asked for, in the words of the command line: `options.json`, with which a batch goes on."""
+    """The options of the command line as the user wrote them. `options.json` holds them, so that `resume` continues a
+    batch with the same options."""
 
     policy: str
     policy_settings: tuple[str, ...] = ()
@@ -23,10 +24,12 @@ class AskedOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @dataclass(frozen=True, slots=True)
 class HostOptions:
-    """directory: of the host; runs_under: the folder in which `runs/` is. memory_bytes: for all jobs together.
-    ends_when_empty: a batch, not a host that waits for jobs; keeps_queue: jobs that are not over are for the next
-    dispatcher in this directory. keeps_sizes: jobs run in the size that they would choose alone. asked: kept in the
-    directory; goes_on: with a batch of which jobs may be over already."""
+    """The options of a dispatcher.
+
+    directory: its directory. runs_under: the directory that contains `runs/`. memory_bytes: memory that all jobs
+    together may use. ends_when_empty: it ends when all jobs have ended (a batch). keeps_queue: unfinished jobs are
+    written to the directory for the next dispatcher there. keeps_sizes: each job keeps the size that it chooses alone.
+    asked: written to the directory. goes_on: it continues a batch, of which some jobs may have ended already."""
 
     directory: Path
     runs_under: Path

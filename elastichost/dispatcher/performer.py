@@ -1,4 +1,4 @@
-"""Does what the core wants done: starts, sizes, fences, signals."""
+"""Performs the effects that the core returns: starts, resizes, limits and signals the processes of jobs."""
 
 from __future__ import annotations
 
@@ -38,7 +38,8 @@ Deed = ExamineJob | StartJob | ResizeJob | ConfineJob | ReniceJob | FreezeJob | 
 
 
 class Performer:
-    """keeps_sizes: jobs run in the size that they would choose alone. seen: what is known of each job's processes."""
+    """Performs effects. keeps_sizes: each job keeps the size that it chooses alone. seen: job -> newest observation,
+    which the loop updates."""
 
     def __init__(
         self,
@@ -52,13 +53,14 @@ class Performer:
     ) -> None:
         self._core, self._crew, self._lender, self._isolation = core, crew, lender, isolation
         self._inventory, self._keeps_sizes, self._clock = inventory, keeps_sizes, clock
-        self._later: dict[str, float] = {}  # jobs that are to be looked at, and when
+        self._later: dict[str, float] = {}  # job -> when its examination starts
         self._limits: dict[str, JobLimits] = {}
         self.seen: dict[str, JobObservation] = {}
-        self._reniced: dict[int, int] = {}  # pids that are still to be
+        self._reniced: dict[int, int] = {}  # pid -> nice value that could not be set yet
 
     def ended(self, job: str) -> int:
-        """Its supervisor has ended: how many of its processes the kernel ended at the wall of its memory."""
+        """Forgets a job whose supervisor has ended, and releases its groups. Returns the number of its processes that
+        the kernel killed at the memory limit of its cgroup."""
         self.seen.pop(job, None)
         self._lender.forget(job)
         self._limits.pop(job, None)
@@ -67,14 +69,14 @@ class Performer:
         return used.oom_kills if used is not None else 0
 
     def turn(self) -> None:
-        """What takes several tries, or a while."""
+        """Starts delayed examinations, and tries again to set nice values. Call it every turn."""
         for job in [job for job, at_s in self._later.items() if at_s <= self._clock.now_s()]:
             del self._later[job]
             self._examine(job)
         self._reniced = {pid: nice for pid, nice in self._reniced.items() if not give_way(pid, nice)}
 
     def perform(self, effect: Deed) -> tuple[str, ...]:
-        """What went wrong, in words; never an end of the job."""
+        """Performs one effect. Returns sentences about what failed; the job continues in any case."""
         match effect:
             case ExamineJob(job, after_s):
                 if after_s > 0:
@@ -88,10 +90,10 @@ class Performer:
             case ConfineJob(job, cores):
                 return self._fence(job, cores=cores)
             case ReniceJob(job, nice):
-                self._reniced.update(dict.fromkeys(self.pids(job), nice))  # `turn` follows
+                self._reniced.update(dict.fromkeys(self.pids(job), nice))  # `turn` sets them
                 return self._fence(job, nice=nice)
             case FreezeJob(job):
-                send(self.pids(job), signal.SIGSTOP)  # its supervisor first: it blames nobody for standing still
+                send(self.pids(job), signal.SIGSTOP)  # the supervisor first, so that it sees no process as hung
             case ThawJob(job):
                 send(self.pids(job)[::-1], signal.SIGCONT)
             case StopJob(job):
@@ -104,7 +106,7 @@ class Performer:
         return ()
 
     def pids(self, job: str) -> tuple[int, ...]:
-        """Of all its processes; of those that were seen last, when its supervisor has ended."""
+        """All processes of a job, the supervisor first. If its supervisor has ended: those of the last observation."""
         root, seen = self._crew.pids.get(job), self.seen.get(job)
         tree = HostProcesses().tree(root) if root is not None else None
         if tree is not None:
@@ -159,10 +161,11 @@ class Performer:
         return problems
 
     def _fewer(self, cores: tuple[int, ...]) -> tuple[int, ...]:
-        """(): all that there are."""
+        """The cores for a job's limits; () stands for all cores of the host."""
         return () if cores == self._inventory.cores else cores
 
     def _fence(self, job: str, *, nice: int | None = None, cores: tuple[int, ...] | None = None) -> tuple[str, ...]:
+        """Changes the limits of a job's groups. None: unchanged. Returns sentences about what failed."""
         limits = self._limits.get(job)
         if limits is None:
             return ()

@@ -1,4 +1,4 @@
-"""The processes of all jobs: forked from one process that has imported torch, signalled, and seen to end."""
+"""Starts, signals and reaps the processes of all jobs. They are forked from one process that has imported torch."""
 
 from __future__ import annotations
 
@@ -21,8 +21,9 @@ from elastichost.supervisor.launch.launcher import Entries, SpawnRequest
 
 __all__ = ["CHECK", "JOB", "Ended", "JobProcesses"]
 
-JOB, CHECK = "job", "check"  # roles: a job's supervisor; what looks at a job before it may start
-# What every supervisor needs besides what its workers and PS need; its fork server is this module by that name.
+JOB, CHECK = "job", "check"  # roles: a job's supervisor; the process that examines a job before its start
+# Imports of supervisors and examinations, besides those of workers and PS. A supervisor forks its own fork server, so
+# that module is imported here too.
 IMPORTS = (
     "elastichost.dispatcher.job_process",
     "elastichost.dispatcher.admission_probe",
@@ -37,8 +38,8 @@ CALLS = ("elastichost.runs.directory:package_versions",)
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """A process of a job. code: >= 0 an exit code, < 0 minus a signal; None: it could not be started. cause: in
-    words. cpu_s: CPU seconds of it, and of all that ended below it."""
+    """The end of a job's process. role: JOB or CHECK. code: exit code, or minus a signal number; None: the process
+    could not be forked. cause: the same in words. cpu_s: CPU seconds of it and of its descendants that have ended."""
 
     role: str
     job: str
@@ -49,17 +50,19 @@ class Ended:
 
 
 class JobProcesses:
-    """Use as a context manager: on leaving, nothing it started is left."""
+    """The processes of all jobs. Use it as a context manager: on exit, all processes are ended. pids: job -> pid of its
+    supervisor."""
 
     def __init__(self) -> None:
         entries = Entries()
         self._launcher = LocalLauncher((*entries.imports, *IMPORTS), (*entries.calls, *CALLS))
-        self._names: dict[tuple[str, int], str] = {}  # role and index -> job
-        self._numbers: dict[str, int] = {}
-        self._asked: dict[tuple[str, str], int] = {}  # what is on its way, and the signal it gets then; 0: none
-        self._below: dict[ProcessId, tuple[int, ...]] = {}  # what those had started that were sent SIGKILL
-        self._orphans: set[int] = set()  # of killed ones; some are no more, or never were orphans
-        self.pids: dict[str, int] = {}  # of the jobs' supervisors
+        self._names: dict[tuple[str, int], str] = {}  # (role, index) -> job
+        self._numbers: dict[str, int] = {}  # job -> index
+        # (role, job) of a process that is being forked -> the signal to send when it is there; 0: none
+        self._asked: dict[tuple[str, str], int] = {}
+        self._below: dict[ProcessId, tuple[int, ...]] = {}  # process that was sent SIGKILL -> pids of its tree
+        self._orphans: set[int] = set()  # processes to reap; some may be reaped already, or not be children
+        self.pids: dict[str, int] = {}
 
     def __enter__(self) -> JobProcesses:
         return self
@@ -75,11 +78,12 @@ class JobProcesses:
         return self._launcher.descriptors()
 
     def clean_when_lost(self, directory: Path) -> None:
-        """Removed when this process is killed."""
+        """Has the fork server remove a directory if this process is killed."""
         self._launcher.clean_when_lost((directory,))
 
     def wait_prepared(self, timeout_s: float) -> float:
-        """Seconds that the imports took. Raises PreflightError."""
+        """Waits until the libraries are imported. Returns the seconds that this took. Raises PreflightError when an
+        import fails."""
         prepared = self._launcher.wait_prepared(timeout_s)
         if prepared.error:
             raise PreflightError(
@@ -92,9 +96,11 @@ class JobProcesses:
         return self._launcher.prepared is not None
 
     def examine(self, job: str, arguments: bytes, log: Path) -> None:
+        """Starts the examination of a job. arguments: an ExamineArguments, encoded as JSON."""
         self._spawn(CHECK, job, 1, "elastichost.dispatcher.admission_probe:main", arguments, log, ())
 
     def start(self, job: str, incarnation: int, arguments: JobArguments, log: Path) -> None:
+        """Starts the supervisor of a job."""
         entry = "elastichost.dispatcher.job_process:main"
         self._spawn(JOB, job, incarnation, entry, msgspec.json.encode(arguments), log, arguments.lent.cores)
 
@@ -107,11 +113,12 @@ class JobProcesses:
         self._launcher.spawn(SpawnRequest(process, entry, arguments, log, cores=cores))
 
     def signal(self, job: str, number: int) -> None:
-        """To a job's supervisor, if it lives; with SIGKILL the kernel takes its workers and PS as well. One that is on
-        its way gets it when it is there."""
+        """Sends a signal to a job's supervisor, if it is alive. A supervisor that is being forked gets the signal when
+        it is there. After SIGKILL the kernel kills the workers and PS too."""
         self._signal(JOB, job, number)
 
     def end_examination(self, job: str) -> None:
+        """Kills the process that examines a job, if there is one."""
         self._signal(CHECK, job, signal.SIGKILL)
 
     def _signal(self, role: str, job: str, number: int) -> None:
@@ -125,12 +132,12 @@ class JobProcesses:
                 self._launcher.kill(process, number)
 
     def jobs(self) -> set[str]:
-        """Whose supervisor lives, or has been asked for."""
+        """The jobs whose supervisor is alive or is being forked."""
         there = {self._names[one.role, one.index] for one in self._launcher.processes() if one.role == JOB}
         return there | {job for role, job in self._asked if role == JOB}
 
     def events(self) -> list[Ended]:
-        """What has ended since the last call; never waits."""
+        """The processes that have ended since the last call. Does not block. Also reaps adopted processes."""
         found = []
         for event in self._launcher.events():
             ended = self._ended(event)
@@ -140,7 +147,8 @@ class JobProcesses:
         return found
 
     def adopt(self, pids: Iterable[int]) -> None:
-        """A supervisor has ended: what it left of these is this process' to be reaped."""
+        """Remembers processes that a dead supervisor may have left. They are children of this process now, which must
+        reap them."""
         self._orphans.update(pids)
 
     def _ended(self, event: LaunchEvent) -> Ended | None:
@@ -167,7 +175,7 @@ class JobProcesses:
 
 
 def _is_gone(pid: int) -> bool:
-    """It has ended, or was never this process' child."""
+    """Reaps a process. Returns whether it has ended or is no child of this process."""
     try:
         return os.waitpid(pid, os.WNOHANG)[0] == pid
     except ChildProcessError:
@@ -175,7 +183,7 @@ def _is_gone(pid: int) -> bool:
 
 
 def send(pids: Sequence[int], number: int) -> None:
-    """Signals processes; those that have ended meanwhile are left out."""
+    """Sends a signal to processes. Those that have ended, or that belong to another user, are skipped."""
     for pid in pids:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.kill(pid, number)

@@ -1,4 +1,4 @@
-"""Tells runs what of the host is theirs from now on, and hears whether they have made room."""
+"""Tells runs which part of the host they may use from now on, and receives their answers."""
 
 from __future__ import annotations
 
@@ -13,14 +13,15 @@ from elastichost.wire.commands import AcceptedMsg, CommandClient, LendMsg, Refus
 
 __all__ = ["Lender"]
 
-MOST_OPEN = 256  # commands that are not answered yet; the oldest is given up then
-UNANSWERED_S = 30.0  # a run takes commands twice a second; of one that stands still nothing comes
-UNDONE_S = 300.0  # from the answer that it is being done: workers that start import what the job needs
+MOST_OPEN = 256  # unanswered commands; beyond that the oldest is given up
+UNANSWERED_S = 30.0  # limit for the first answer; a run handles commands twice a second, unless it is paused or hangs
+UNDONE_S = 300.0  # limit from AcceptedMsg to completion; new workers import the libraries of the job first
 
 
 @dataclass(slots=True)
 class _Asked:
-    """until_s: then it is given up. is_newest: of the commands to its run."""
+    """A command without a final answer. until_s: time at which it is given up. is_newest: no later command was sent to
+    the same run."""
 
     resize: ResizeJob
     client: CommandClient
@@ -29,8 +30,10 @@ class _Asked:
 
 
 class Lender:
-    """Nothing here waits: answers are taken by `turn`. Of several commands to one run only the last can be refused: a
-    run that follows another plan meanwhile says so of the ones before."""
+    """Sends commands to runs and collects their answers. No method blocks: `turn` receives the answers.
+
+    Of several commands to one run only the refusal of the last counts, because a run refuses an earlier command when a
+    later one replaces its plan."""
 
     def __init__(self, clock: Clock | None = None) -> None:
         self._clock = clock or MonotonicClock()
@@ -39,9 +42,10 @@ class Lender:
         self._problems: list[str] = []
 
     def lend(self, address: str, resize: ResizeJob) -> None:
-        """address: where the run takes commands; "": it does not yet."""
+        """Tells a run its new part of the host. address: the run's command socket; "": the run has none yet, which is
+        recorded as a refusal."""
         if not address:
-            self._refused(resize, "it takes no commands yet")
+            self._refused(resize, "its supervisor takes no commands yet")
             return
         size = resize.size
         client = CommandClient(address)
@@ -61,7 +65,7 @@ class Lender:
             self._give_up(self._open.popleft())
 
     def turn(self) -> list[str]:
-        """Call it often. What was refused or lost, in words."""
+        """Receives answers. Returns sentences about commands that were refused or not answered. Call it every turn."""
         asked, self._open = self._open, deque()
         for one in asked:
             if self._is_open(one):
@@ -72,12 +76,12 @@ class Lender:
         return problems
 
     def answers(self) -> list[Answer]:
-        """What was heard since the last call."""
+        """The answers since the last call."""
         answers, self._answers = self._answers, []
         return answers
 
     def forget(self, job: str) -> None:
-        """Its run has ended: nobody answers any more."""
+        """Removes the commands and answers of a job whose run has ended."""
         for one in self._open:
             if one.resize.job == job:
                 one.client.close()
@@ -90,7 +94,7 @@ class Lender:
         self._open.clear()
 
     def _is_open(self, one: _Asked) -> bool:
-        """Whether something is still to come."""
+        """Receives at most one answer of a command. Returns whether another answer may follow."""
         try:
             reply: Reply | None = one.client.receive(0.0)
         except ProtocolError as error:
@@ -100,7 +104,7 @@ class Lender:
         if reply is None:
             if now_s < one.until_s:
                 return True
-            self._refused(one.resize, "it did not answer in time", one.is_newest)
+            self._refused(one.resize, "its supervisor did not answer in time", one.is_newest)
             return False
         if isinstance(reply, RefusedMsg):
             self._refused(one.resize, reply.message, one.is_newest)
@@ -110,10 +114,10 @@ class Lender:
         return isinstance(reply, AcceptedMsg)
 
     def _give_up(self, one: _Asked) -> None:
-        self._refused(one.resize, "too many others have not answered", one.is_newest)
+        self._refused(one.resize, f"it is the oldest of more than {MOST_OPEN} unanswered commands", one.is_newest)
         one.client.close()
 
     def _refused(self, resize: ResizeJob, why: str, is_newest: bool = True) -> None:
         if is_newest:
             self._answers.append(Answer(resize, why))
-            self._problems.append(f"{resize.job} keeps what it has: {why}")
+            self._problems.append(f"{resize.job} keeps its present resources: {why}")

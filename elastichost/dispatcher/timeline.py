@@ -1,4 +1,4 @@
-"""timeline.db: what every job used, second by second, and what it was charged. One writer; many may read."""
+"""timeline.db: what every job used in each second, and its charge. One process writes; others may read meanwhile."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _SHOWN = frozenset({"starting", "running", "paused", "stopping"})
 
 
 class Moment(msgspec.Struct, frozen=True):
-    """One job at one second."""
+    """One job at one second. elapsed_s: since the dispatcher began. The other fields are those of `JobStatus`."""
 
     elapsed_s: float
     job: str
@@ -35,14 +35,16 @@ class Moment(msgspec.Struct, frozen=True):
 
 
 class Timeline:
+    """Writes timeline.db."""
+
     def __init__(self, path: Path) -> None:
         self._connection = sqlite3.connect(path)
         self._connection.execute("PRAGMA journal_mode=WAL")
-        self._connection.execute("PRAGMA synchronous=OFF")  # a lost last second of a picture is no loss
+        self._connection.execute("PRAGMA synchronous=OFF")  # losing the last second in a crash is acceptable
         self._connection.executescript(_SCHEMA)
 
     def add(self, status: HostStatus) -> None:
-        """Of the jobs that have processes."""
+        """Adds a row for each job that has processes."""
         rows = [_row(status.elapsed_s, job) for job in status.jobs if job.state in _SHOWN]
         with self._connection:
             self._connection.executemany("INSERT INTO job VALUES (?,?,?,?,?,?,?,?,?)", rows)
@@ -57,7 +59,7 @@ def _row(elapsed_s: float, job: JobStatus) -> tuple[float | int | str, ...]:
 
 
 def read_timeline(path: Path) -> tuple[Moment, ...]:
-    """In order of time; empty when there is none."""
+    """Returns all rows by time and job; empty when there is no file."""
     if not path.exists():
         return ()
     connection = sqlite3.connect(f"file:{quote(str(path.absolute()))}?mode=ro", uri=True)

@@ -37,7 +37,7 @@ def test_it_is_left_for_the_user_and_raised_again(where: str, tmp_path: Path, mo
     failure = msgspec.json.decode((tmp_path / FAILURE_FILE).read_bytes(), type=JobFailure)
     assert (failure.kind, failure.message[:9]) == ("ZeroDivisionError", "no towers")
     assert len(failure.message) <= 2000
-    assert failure.hint == f"its traceback is at the end of {log}"
+    assert failure.hint == f"the traceback is at the end of {log}"
 
 
 def test_what_a_process_reported_last_is_kept_as_a_field(tmp_path: Path) -> None:

@@ -133,7 +133,7 @@ def test_evicted_jobs_wait_and_go_on_and_not_for_ever() -> None:
     assert host.stops == [paused]
     host.end(paused, 75)
     assert (host.job(paused).state, host.job(paused).out_of_memory) == ("waiting", 0)
-    assert host.job(paused).why == "evicted: it goes on when there is room"
+    assert host.job(paused).why == "evicted; it continues when there is room"
     other = "b" if paused == "a" else "a"
     host.end(other, 0)
     assert host.tick(1000.0) == [paused]
@@ -160,7 +160,7 @@ def test_who_is_started_again_and_again_fails() -> None:
     entry.stop_cause = "evict"
     host.end("a", 75)
     assert host.job("a").state == "failed"
-    assert host.job("a").why.startswith("started 5 times and never done")
+    assert host.job("a").why.startswith("started 5 times and never completed")
 
 
 def test_jobs_that_share_cores_get_their_own_once_they_are_measured() -> None:

@@ -50,7 +50,7 @@ def test_a_name_that_is_no_job_s_is_refused(tmp_path: Path, name: str) -> None:
 
 def test_two_hosts_never_share_one(tmp_path: Path) -> None:
     first = HostDirectory.open(tmp_path)
-    with pytest.raises(PreflightError, match="another host works in"):
+    with pytest.raises(PreflightError, match="another dispatcher uses"):
         HostDirectory.open(tmp_path)
     first.close()
     HostDirectory.open(tmp_path).close()
@@ -58,7 +58,7 @@ def test_two_hosts_never_share_one(tmp_path: Path) -> None:
 
 def test_one_that_cannot_be_made_is_told(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(PreflightError, match="the host's directory .* could not be created"):
+    with pytest.raises(PreflightError, match="the dispatcher's directory .* could not be created"):
         HostDirectory.open(tmp_path / "file" / "host")
 
 
@@ -71,7 +71,7 @@ def test_the_queue_goes_to_the_next_dispatcher(tmp_path: Path) -> None:
     again = HostDirectory.open(tmp_path)
     assert again.read_queue() == kept
     (tmp_path / "queue.json").write_text("[{")
-    with pytest.raises(PreflightError, match=r"queue\.json: cannot be read"):
+    with pytest.raises(PreflightError, match=r"queue\.json cannot be read"):
         again.read_queue()
     again.close()
 
@@ -88,9 +88,9 @@ def test_how_jobs_of_a_batch_ended_and_what_was_asked_for_is_kept(tmp_path: Path
     assert (again.read_over(), read_asked(tmp_path)) == (over, asked)
     (tmp_path / "over.json").write_text("[{")
     (tmp_path / "options.json").write_text('{"policy": 3}')
-    with pytest.raises(PreflightError, match=r"over\.json: cannot be read"):
+    with pytest.raises(PreflightError, match=r"over\.json cannot be read"):
         again.read_over()
-    with pytest.raises(PreflightError, match=r"options\.json: cannot be read"):
+    with pytest.raises(PreflightError, match=r"options\.json cannot be read"):
         read_asked(tmp_path)
     again.close()
 
@@ -117,7 +117,7 @@ def test_what_is_written_is_what_is_read(tmp_path: Path) -> None:
 
 
 def test_no_host_and_no_readable_one_are_told(tmp_path: Path) -> None:
-    with pytest.raises(PreflightError, match="no host has written its status here"):
+    with pytest.raises(PreflightError, match="no dispatcher has written its status here"):
         read_host(tmp_path)
     for text in ("{", '{"directory": 3}', '{"directory": "", "pid": 1, "commands": "", "policy": "", "jobs": [{}]}'):
         (tmp_path / HOST_FILE).write_text(text)

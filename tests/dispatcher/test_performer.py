@@ -81,4 +81,4 @@ def test_who_was_cancelled_meanwhile_is_not(performer: Performer, crew: Examinin
 
 def test_a_run_that_cannot_be_reached_does_not_have_what_it_was_lent(performer: Performer, lender: Lender) -> None:
     performer.perform(ResizeJob("a", memory_bytes=9))
-    assert [answer.problem for answer in lender.answers()] == ["it takes no commands yet"]
+    assert [answer.problem for answer in lender.answers()] == ["its supervisor takes no commands yet"]

@@ -80,7 +80,7 @@ def test_a_refusal_is_told(run: CommandServer, lender: Lender) -> None:
     for _ in range(2):
         peer, command = received(run)
         run.reply(peer, RefusedMsg("the run is stopping") if command.cores is None else ReachedMsg("unchanged"))
-    assert turns(lender, lambda: not lender._open) == ["a keeps what it has: the run is stopping"]
+    assert turns(lender, lambda: not lender._open) == ["a keeps its present resources: the run is stopping"]
 
 
 def test_what_is_no_answer_is_told(run: CommandServer, lender: Lender) -> None:
@@ -88,7 +88,7 @@ def test_what_is_no_answer_is_told(run: CommandServer, lender: Lender) -> None:
     peer, _ = received(run)
     run.socket.send_multipart([peer, b'{"type": "Nonsense"}'])
     (problem,) = turns(lender, lambda: not lender._open)
-    assert problem.startswith("a keeps what it has: the run sent an invalid reply")
+    assert problem.startswith("a keeps its present resources: the run sent an invalid reply")
 
 
 def test_what_became_of_it_is_told_once(run: CommandServer, lender: Lender) -> None:
@@ -121,14 +121,14 @@ def test_a_run_that_does_not_answer_in_time_does_not_have_it(run: CommandServer)
     clock.advance(lending.UNANSWERED_S - 1)
     assert lender.turn() == []
     clock.advance(1)
-    assert lender.turn() == ["a keeps what it has: it did not answer in time"]
-    assert lender.answers() == [Answer(lost, "it did not answer in time")]
+    assert lender.turn() == ["a keeps its present resources: its supervisor did not answer in time"]
+    assert lender.answers() == [Answer(lost, "its supervisor did not answer in time")]
     assert not lender._open
 
 
 def test_one_that_takes_no_commands_yet_does_not_have_it(lender: Lender) -> None:
     lender.lend("", ResizeJob("a", cores=(0,)))
-    assert lender.turn() == ["a keeps what it has: it takes no commands yet"]
+    assert lender.turn() == ["a keeps its present resources: its supervisor takes no commands yet"]
     assert lender.answers()[0].problem
 
 
@@ -148,8 +148,11 @@ def test_answers_that_never_come_are_given_up(lender: Lender, monkeypatch: pytes
     for number in range(5):
         lender.lend(f"ipc://{tmp_path}/nobody", ResizeJob(f"job-{number}", memory_bytes=9))
     assert [one.resize.job for one in lender._open] == ["job-2", "job-3", "job-4"]
-    given_up = ["job-0 keeps what it has: too many others have not answered"]
-    assert lender.turn() == [*given_up, "job-1 keeps what it has: too many others have not answered"]
+    given_up = ["job-0 keeps its present resources: it is the oldest of more than 3 unanswered commands"]
+    assert lender.turn() == [
+        *given_up,
+        "job-1 keeps its present resources: it is the oldest of more than 3 unanswered commands",
+    ]
     assert [answer.resize.job for answer in lender.answers()] == ["job-0", "job-1"]
     lender.close()
     assert lender.turn() == []

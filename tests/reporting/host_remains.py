@@ -81,7 +81,7 @@ def write_batch(directory: Path) -> Path:
         host_line(4.0, began("news", "worth goes from 1.00 to 1.80")),
         host_line(6.0, JobSubmitted("toys")),
         host_line(7.0, JobCancelled("toys")),
-        host_line(8.0, JobRequeued("news", "ran out of memory; once more, alone")),
+        host_line(8.0, JobRequeued("news", "ran out of memory; it starts once more, alone")),
         host_line(12.0, JobDone("ads", 10.0)),
         host_line(13.0, began("news", "alone")),
         host_line(14.0, began("lies", "fits")),

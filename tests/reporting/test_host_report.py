@@ -146,7 +146,7 @@ def test_decisions_have_their_reasons(report: HostReport) -> None:
     told = [(round(one.at_s, 3), one.kind, one.process) for one in report.decisions]
     assert told[:3] == [(2.0, "job_started", "ads"), (4.0, "job_started", "news"), (7.0, "job_cancelled", "toys")]
     assert not {"job_submitted", "job_examined"} & {one.kind for one in report.decisions}
-    assert "once more, alone" in {one.text for one in report.decisions if one.kind == "job_requeued"}.pop()
+    assert "it starts once more, alone" in {one.text for one in report.decisions if one.kind == "job_requeued"}.pop()
 
 
 def test_kinds_that_are_named_exist() -> None:

@@ -155,7 +155,7 @@ def test_submitted_shown_and_cancelled(host: Host, capsys: pytest.CaptureFixture
     assert states["long"] in ("starting", "running")
     cancel(host, "long")
     said = capsys.readouterr().out
-    assert said.startswith("long is being cancelled: it saves what it has trained and ends"), "it has not ended yet"
+    assert said.startswith("long is being cancelled: it saves its progress and exits"), "it has not ended yet"
     done = host.wait_state("long", "cancelled")
     kept = latest(Path(done.run_dir) / "checkpoints")
     assert kept is not None and kept.manifest.samples_trained >= 1000, "the training must be saved"
@@ -217,7 +217,7 @@ def test_a_killed_supervisor_is_taken_for_one_out_of_memory(host: Host) -> None:
     processes = below(trained.supervisor_pid)
     os.kill(trained.supervisor_pid, signal.SIGKILL)
     waiting = host.wait(lambda: host.events(JobRequeued, "killed"))
-    assert list(map(text_of, waiting)) == ["ran out of memory (signal 9 (SIGKILL)); once more, alone"]
+    assert list(map(text_of, waiting)) == ["ran out of memory (signal 9 (SIGKILL)); it starts once more, alone"]
     hurry(host.place, "beside", "killed")
     assert_all_trained(host.wait_state("beside", "done"))
     killed = host.wait_state("killed", "done", "failed")

@@ -1,14 +1,15 @@
-"""Jobs of one host: events in, effects out. Pure.
+"""The dispatcher's decisions about the jobs of one host. Pure: the loop passes events and the present time as
+arguments, and performs the effects that are returned.
 
 Modules:
-    core                   what happens to jobs, and what is done about it
-    effects                what the loop has to perform
-    entries, lifecycle     one job, and its states
-    demands, shapes        what a job demands; when two jobs are alike
-    examinations           which jobs are looked at before they start
-    interference_control   jobs that slow each other
-    oom_containment        jobs that together use too much memory
-    allocation_drift       what a run has, where that is not what it was told
-    refusals               commands that were refused, told now and then
-    endings                jobs that end, asked to or not, and what becomes of them
+    core                   the state of all jobs; folds events, and returns the effects
+    effects                the effects that the loop performs
+    entries, lifecycle     the state of one job, and the transitions of its lifecycle
+    demands, shapes        the resources that a job demands; digests that are equal for jobs that are alike
+    examinations           which jobs are examined now, before their start
+    interference_control   windows of speed, feedback on jobs that slow others, and the sharing of cores
+    oom_containment        actions when all jobs together use too much memory
+    allocation_drift       corrects the entry of a job whose run has another size or other cores than it was told
+    refusals               limits how often refused commands are journaled
+    endings                stops jobs, and decides between requeue and failure when a job ends
 """

@@ -1,10 +1,10 @@
-"""The jobs of one host: what happens to them and what is done about it. Events in, effects out. Pure.
+"""The state of all jobs of one host: methods fold events into it, and return the effects to perform. Pure.
 
     submit -> examine -> waiting -> (policy) -> starting -> running -> done | failed
                             ^                                  |
                             +---- evicted, out of memory ------+
 
-Every event that can change who runs is followed by `tick`, in which the policy says who starts (`tuner.colocation`).
+The loop calls `tick` after all events of a turn; there the policy (`tuner.colocation`) decides which jobs start.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ from elastichost.tuner.colocation.policies import ColocationSettings, dispatch, 
 
 __all__ = ["Core"]
 
-DISPATCH_EVERY_S = 1.0  # who starts, where nothing but time and the speeds of jobs has changed
-SAY_EVERY_S = 2.0  # why jobs wait is worked out so often
+DISPATCH_EVERY_S = 1.0  # between two calls of the policy when only time and measured speeds have changed
+SAY_EVERY_S = 2.0  # between two computations of why jobs wait
 
 
 class Core:
-    """room: for all jobs together. power: of the host. inventory: with the numbers of cores and GPUs."""
+    """inventory: the cores and GPUs that jobs may use. memory_bytes: that all jobs together may use."""
 
     def __init__(
         self, settings: ColocationSettings, inventory: HostInventory, power: HostPower, memory_bytes: int
@@ -63,7 +63,7 @@ class Core:
         self._decisions = 0
         self._is_stopping = False
         self._said_s = self._next_dispatch_s = 0.0
-        self._has_changed = True  # who is there, or what is known of somebody: who starts may be another
+        self._has_changed = True  # a job came, ended or trains, or is known better: `tick` asks the policy at once
         self._containment, self._tending = Containment(), InterferenceState()
         self.last_decision = ""
 
@@ -83,11 +83,11 @@ class Core:
 
     @property
     def is_empty(self) -> bool:
-        """Every job is over."""
+        """Whether every job has ended."""
         return all(entry.has_ended for entry in self._jobs.values())
 
     def unfinished(self) -> Iterator[tuple[JobRequest, bool]]:
-        """Jobs that are for the next dispatcher: request, whether it has a run."""
+        """(request, has_run) of each job that the next dispatcher must continue. has_run: it has a run to resume."""
         for entry in self._jobs.values():
             if not entry.is_over:
                 yield entry.request, entry.has_run
@@ -95,18 +95,18 @@ class Core:
     # --- events ---------------------------------------------------------------------------------------------
 
     def submit(self, request: JobRequest, now_s: float, *, has_run: bool = False) -> tuple[Effect, ...]:
-        """has_run: of an earlier dispatcher."""
-        self._jobs[request.job] = JobEntry(request, now_s, why="is to be examined", has_run=has_run)
+        """Adds a job to the queue. has_run: it was started under an earlier dispatcher."""
+        self._jobs[request.job] = JobEntry(request, now_s, why="waits for its examination", has_run=has_run)
         self._examinations.submit(request.job, request.shape)
         return NoteEvent(JobSubmitted(request.job)), *self._examine_next()
 
     def _examine_next(self) -> tuple[Effect, ...]:
-        """What could not be forked rests first."""
+        """Starts further examinations; one that could not be forked before starts after REST_S."""
         jobs = self._examinations.next(self._room.cores)
         return tuple(ExamineJob(job, REST_S if self._jobs[job].not_started else 0.0) for job in jobs)
 
     def examined(self, found: Examined, now_s: float) -> tuple[Effect, ...]:
-        """What was found out about a job before its start; it holds for all jobs of its shape."""
+        """Takes the result of an examination, which holds for all waiting jobs of the same shape."""
         effects: list[Effect] = []
         for job in self._examinations.found(found.job):
             effects += self._known(msgspec.structs.replace(found, job=job))
@@ -115,7 +115,7 @@ class Core:
     def _known(self, found: Examined) -> tuple[Effect, ...]:
         entry = self._jobs[found.job]
         if entry.state != "waiting":
-            return ()  # cancelled meanwhile
+            return ()  # it was cancelled during the examination
         entry.examined, entry.why, self._has_changed = found, "waits", True
         entry.known = self._twins.get(found.twin) or prior(found)
         entry.estimated_bytes = found.memory[0].host_bytes
@@ -126,7 +126,7 @@ class Core:
         return (*effects, NoteEvent(told))
 
     def seen(self, seen: JobObservation, now_s: float) -> tuple[Effect, ...]:
-        """What a job does and uses now."""
+        """Takes an observation of a job's run."""
         entry = self._jobs[seen.job]
         if entry.placed is None:
             return ()
@@ -149,7 +149,7 @@ class Core:
         return tuple(as_it_differs(entry, self._power, now_s))
 
     def answered(self, answer: Answer, now_s: float) -> tuple[Effect, ...]:
-        """What a run says to what it was lent: where that came to nothing, what it has counts."""
+        """Takes the answer of a run to what it was lent. After a refusal, the entry takes over what the run has."""
         entry, lent = self._jobs[answer.resize.job], answer.resize
         if entry.placed is None:
             return ()
@@ -172,7 +172,7 @@ class Core:
         result: RunResult | None = None,
         cpu_s: float = 0.0,
     ) -> tuple[Effect, ...]:
-        """Its supervisor has ended, or what looked at it failed. code: None: it never started. cpu_s: what it used."""
+        """A job's supervisor has ended, or its examination failed. code: None: the process could not be forked."""
         entry = self._jobs[job]
         self._examinations.forget(job)
         if entry.has_ended:
@@ -200,37 +200,37 @@ class Core:
         return broken_off(entry, placed, code, cause, failure, self._room, now_s)
 
     def cancel(self, job: str, now_s: float) -> tuple[Effect, ...]:
-        """Raises ConfigError for a job that is not there or is over."""
+        """Cancels a job. Raises ConfigError for a job that does not exist or has ended."""
         entry = self._jobs.get(job)
         if entry is None:
-            raise ConfigError(f"no job {job!r}{did_you_mean(job, self._jobs)}", hint="`queue` lists them")
+            raise ConfigError(f"there is no job {job!r}{did_you_mean(job, self._jobs)}", hint="`queue` lists the jobs")
         if entry.has_ended:
-            raise ConfigError(f"{job} is {entry.state} already")
+            raise ConfigError(f"{job} is already {entry.state}")
         if entry.state == "waiting":
             entry.apply(JobLifecycleEvent.CANCEL, "cancelled")
             entry.ended_s = now_s
             self._examinations.forget(job)
-            # what looks at it is killed, if anything does
+            # kills the process that examines the job, if there is one
             return KillJob(job), NoteEvent(JobCancelled(job)), *self._examine_next()
         return asked_to_stop(entry, "cancel", "it is cancelled")
 
     def stop(self, now_s: float) -> tuple[Effect, ...]:
-        """The host stops: who runs saves and ends, who waits stays in the queue."""
+        """The dispatcher stops: running jobs save and exit, and waiting jobs are left to the next dispatcher."""
         self._is_stopping = True
         self._examinations = Examinations()
         effects: list[Effect] = []
         for entry in self._jobs.values():
             if entry.state == "waiting":
-                entry.apply(JobLifecycleEvent.KEEP, "the host stopped")
+                entry.apply(JobLifecycleEvent.KEEP, "the dispatcher stopped")
                 effects.append(KillJob(entry.job))
             elif entry.is_live:
-                effects += asked_to_stop(entry, "host", "the host stops")
+                effects += asked_to_stop(entry, "host", "the dispatcher stops")
         return tuple(effects)
 
     # --- every turn -----------------------------------------------------------------------------------------
 
     def tick(self, now_s: float) -> tuple[Effect, ...]:
-        """Who starts now, and who gets or gives memory."""
+        """Acts on excess memory, applies feedback, divides cores, and starts jobs. Call it every turn."""
         if self._is_stopping:
             return ()
         effects = list(self._contain(now_s))
@@ -259,7 +259,7 @@ class Core:
         return tuple(effects)
 
     def _tend(self, now_s: float) -> tuple[Effect, ...]:
-        """What those that run beside each other are given or have taken from them."""
+        """Feedback, and the division of cores among running jobs. Nothing if the policy runs one job at a time."""
         if self._settings.policy == "exclusive":
             return ()
         placed = self._placed_entries()
@@ -272,7 +272,7 @@ class Core:
         return (*effects, *self._share(placed, now_s))
 
     def _share(self, placed: list[JobEntry], now_s: float) -> tuple[Effect, ...]:
-        """Workers and cores by what each job gains; who gets more workers is charged for them."""
+        """Divides workers and cores, and raises the charges of jobs that get more workers."""
         effects = shared(self._tending, placed, self._inventory.cores, self._ledger, now_s)
         for effect in effects:
             if isinstance(effect, ResizeJob) and (entry := self._jobs[effect.job]).placed is not None:
@@ -336,7 +336,7 @@ class Core:
             self._jobs[job].predicted = share
 
     def _say_why(self, now_s: float) -> tuple[Effect, ...]:
-        """Why jobs wait; one that can never run fails."""
+        """Updates why jobs wait. A job that can never run on this host fails."""
         waiting = self._waiting()
         if not waiting:
             return ()
@@ -362,7 +362,7 @@ class Core:
     # --- memory ---------------------------------------------------------------------------------------------
 
     def _contain(self, now_s: float) -> tuple[Effect, ...]:
-        """When jobs together use more than there is, and when they do no more."""
+        """The effects of `oom_containment`: steps against jobs that exceed memory, and their reversal."""
         facts = self._containment, self._running(), self._use(), self._room.memory_bytes, now_s
         acts = (*offenders(*facts), *relieved(*facts))
         return tuple(effect for act in acts for effect in contained(self._jobs[act.job], act))
@@ -370,10 +370,10 @@ class Core:
     def _use(self) -> dict[str, int]:
         return {entry.job: entry.seen.used_bytes for entry in self._jobs.values() if entry.seen and entry.placed}
 
-    # --- telling --------------------------------------------------------------------------------------------
+    # --- status ---------------------------------------------------------------------------------------------
 
     def status(self, common: HostStatus) -> HostStatus:
-        """Of the host and all its jobs. common: what the loop knows."""
+        """The status of the host and all its jobs. common: the fields that the loop fills in."""
         jobs = self.statuses()
         return msgspec.structs.replace(
             common,

@@ -1,16 +1,18 @@
-"""What a job demands: at first by its job file and jobs like it, then by what it was seen to use. Pure.
+"""The resources that a job demands: first from its job file and from jobs like it, then from measurements. Pure.
 
-What survives company is measured: the CPU time of a sample, of the workers (c_w) and of all processes (c), and what the
-reader can give (r, of one worker). From these follows the speed alone, whatever ran beside it while it was measured:
+Theory of operation. The measured values do not depend on the jobs that run beside: the CPU seconds of a sample, of the
+workers (c_w) and of all processes (c), and the samples/s that the reader of one worker can deliver (r). The speed of w
+workers alone on the host follows from them:
 
     samples_per_s(w) = min(w * r, e * min(w * threads / c_w, cores / c))
 
-where e <= 1 is what its processes make of the cores they have (they wait for each other, too), seen while nobody else
-needed them. On a GPU, where a sample takes g seconds of it (and m of its memory), it is 1 / g at most.
+The efficiency e <= 1 covers the time in which the processes of the job wait for each other. It is measured only while
+no other job needs the cores. On a GPU a sample takes g seconds of computing and m seconds of memory transfers, and the
+speed is at most 1 / g.
 
-The demand row is: cores c * samples_per_s / cores of the host, memory bandwidth by the bytes of the rows, GPU
-g * samples_per_s, its memory m * samples_per_s, the link to it by the bytes of the rows there and of their gradients
-back.
+The demand row (see `tuner.colocation.facts`) is: c * samples_per_s / cores of the host; the bytes of the rows for the
+memory bandwidth; g * samples_per_s for the GPU and m * samples_per_s for its memory; the bytes of the rows and of their
+gradients for the link to the GPU.
 """
 
 from __future__ import annotations
@@ -23,20 +25,20 @@ from elastichost.tuner.colocation.kinds import Kind, prior_of
 
 __all__ = ["Examined", "HostPower", "Known", "MemoryOfSize", "learnt", "memory_of", "modes_of", "prior"]
 
-# CPU seconds of a sample until it is measured: a fixed part, and one of each id; of a DLRM on a current core (assumed)
+# CPU seconds of a sample before a measurement: a fixed part, and a part for each id. Assumed: a DLRM on a current core.
 SAMPLE_CPU_S, ID_CPU_S = 6e-6, 0.3e-6
-LINK_BYTES_PER_S = 12e9  # to a GPU, of PCIe 3.0 x16: the least that is likely (assumed)
-LINK_TOUCHES = 2.0  # a row is copied to the GPU, its gradient back
-ROW_TOUCHES = 3.0  # a row is read once, and read and written when it is updated
-PRIOR_WORTH_S = 1.0  # what was believed counts as if it had been measured for so long
+LINK_BYTES_PER_S = 12e9  # bandwidth of the link to a GPU. Assumed: PCIe 3.0 x16, the slowest that is likely
+LINK_TOUCHES = 2.0  # a row is copied to the GPU, and its gradient back
+ROW_TOUCHES = 3.0  # a row is read once for the sample, and read and written when it is updated
+PRIOR_WORTH_S = 1.0  # seconds of measurement beyond which a job counts as measured
 LEAST_EFFICIENCY = 0.2
-IDLE = 0.7  # CPU share of a worker below which something else than its computing limits it
+IDLE = 0.7  # a worker that uses less than this share of its cores is limited by something other than computing
 MOST_WORKERS = 64
-LEAST_MORE = 1.02  # times as fast as with one worker fewer, or it is not worth the memory
+LEAST_MORE = 1.02  # least ratio of speeds for which a mode with more workers is worth its memory
 
 
 class MemoryOfSize(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Estimated peak with so many workers, before margins."""
+    """The estimated peak memory with a number of workers, without margins."""
 
     workers: int
     host_bytes: int
@@ -44,10 +46,13 @@ class MemoryOfSize(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Examined(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What is known of a job before it runs. least_workers, most_workers: that its file allows; threads: of a worker.
-    reader_samples_per_s: what the reader of one worker can give, 0: as fast as it can. row_bytes: of all rows of a
-    sample. twin: digest of all that shapes its speed; jobs with the same are one kind of job. memory: by rising
-    workers; breakdown: of the first, name and bytes. size_is_open: the dispatcher may choose how many workers."""
+    """The result of a job's examination.
+
+    samples_planned: over all epochs. least_workers, most_workers: range that the dispatcher may choose from. twin:
+    digest that is equal for jobs of the same speed (`shapes.twin_of`). memory: ordered by number of workers. servers:
+    number of PS. threads: of one worker. reader_samples_per_s: limit of the reader of one worker; 0: no limit is
+    stated. row_bytes: bytes of all rows that one sample reads. gpus: number of GPUs that the job uses. size_is_open:
+    the dispatcher may choose the number of workers. breakdown: (name, bytes) of the parts of the first estimate."""
 
     job: str
     samples_planned: int
@@ -67,9 +72,11 @@ class Examined(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Known(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What was measured of a job or its twins. CPU seconds of a sample; reader_samples_per_s: of one worker, when
-    something else than its computing held it up, 0: not seen. efficiency: e above. seconds: of measurement. gpu_s,
-    gpu_memory_s: g and m above, None: it was not seen on a GPU."""
+    """What was measured of a job or its twins; the symbols are those of the module's docstring.
+
+    worker_cpu_s, all_cpu_s: c_w and c. reader_samples_per_s: r, measured while a worker was limited by something other
+    than computing; 0: never seen. efficiency: e. seconds: duration of all measurements; 0: the values are a prior.
+    gpu_s, gpu_memory_s: g and m; None: not measured on a GPU."""
 
     worker_cpu_s: float
     all_cpu_s: float
@@ -85,18 +92,21 @@ class Known(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class HostPower(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The number of cores and the memory bandwidth of the host."""
+
     cores: int
     memory_bytes_per_s: float
 
 
 def prior(examined: Examined) -> Known:
-    """Before anything like it was seen."""
+    """Returns the values that are assumed before any job like it was measured."""
     cpu_s = SAMPLE_CPU_S + ID_CPU_S * examined.ids_per_sample
     return Known(cpu_s, 1.1 * cpu_s)
 
 
 def learnt(known: Known, look: JobSample, threads: int, cores: int) -> Known:
-    """With one more look at it; one without samples tells nothing. threads: of a worker; cores: of the host."""
+    """Returns `known` with one more measurement; a measurement without samples is ignored. threads: of one worker.
+    cores: of the host."""
     if look.samples <= 0 or look.seconds <= 0:
         return known
     weight = look.seconds / (look.seconds + min(known.seconds, 20.0) + (0.2 if not known.seconds else 0.0))
@@ -108,7 +118,7 @@ def learnt(known: Known, look: JobSample, threads: int, cores: int) -> Known:
     if is_held_up and not look.is_crowded:
         reader = seen if reader == 0 else _mixed(reader, seen, weight)
     elif reader:
-        reader = max(reader, seen)  # it was something else that held it up then
+        reader = max(reader, seen)  # this speed shows that the reader is at least as fast
     efficiency = known.efficiency
     if not is_held_up and (look.host_share < BUSY or look.all_cpu_s > BUSY * look.host_share * look.seconds * cores):
         limit = min(look.workers * threads / worker_cpu_s, cores / max(all_cpu_s, worker_cpu_s))
@@ -125,7 +135,7 @@ def learnt(known: Known, look: JobSample, threads: int, cores: int) -> Known:
 
 
 def _on_gpu(known: Known, look: JobSample, weight: float) -> tuple[float | None, float]:
-    """GPU seconds of a sample, and of its memory."""
+    """Returns g and m with one more measurement."""
     if look.gpu_s is None:
         return known.gpu_s, known.gpu_memory_s
     if known.gpu_s is None:
@@ -141,8 +151,8 @@ def _mixed(old: float, new: float, weight: float) -> float:
 
 
 def modes_of(examined: Examined, known: Known, host: HostPower, current: int | None = None) -> tuple[Mode, ...]:
-    """Every number of workers that the job allows and the host can use, fewest first. One more that trains no faster is
-    no mode, but for the `current` one."""
+    """Returns the modes of a job, by rising number of workers. A number that is less than 2 % faster than the mode
+    before it is left out, unless it is `current`: the number of workers that the job has now."""
     most = min(examined.most_workers, max(examined.least_workers, 2 * host.cores), MOST_WORKERS)
     counts = range(examined.least_workers, most + 1) if examined.size_is_open else (examined.least_workers,)
     found: list[Mode] = []
@@ -177,7 +187,7 @@ def _mode(examined: Examined, known: Known, host: HostPower, workers: int) -> Mo
 
 
 def _device(examined: Examined, known: Known, speed: float, is_gpu: bool) -> tuple[float, ...]:
-    """As DEVICE_RESOURCES: of the GPU itself, its memory, the link to it."""
+    """Returns the demand of a mode for DEVICE_RESOURCES: the GPU, its memory bandwidth, the link to it."""
     if not is_gpu:
         return (0.0,) * len(DEVICE_RESOURCES)
     if known.gpu_s is None:
@@ -188,7 +198,8 @@ def _device(examined: Examined, known: Known, speed: float, is_gpu: bool) -> tup
 
 
 def memory_of(examined: Examined, workers: int) -> MemoryOfSize:
-    """The estimate for so many workers; between two sizes and beyond the last by the difference that a worker makes."""
+    """Returns the estimate for a number of workers: one of `examined`, otherwise on the line through its first and its
+    last."""
     known = examined.memory
     for one in known:
         if one.workers == workers:

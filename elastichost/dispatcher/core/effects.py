@@ -1,4 +1,4 @@
-"""What the dispatcher's core wants done: values that its loop performs."""
+"""The effects that the dispatcher's core returns and the loop performs: plain values."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class Lent:
-    """A part of the host. gpu: its number as CUDA has it, None: none."""
+    """The part of the host that a job may use. gpu: CUDA index of its GPU; None: no GPU."""
 
     cores: tuple[int, ...]
     memory_bytes: int
@@ -35,7 +35,7 @@ class Lent:
 
 @dataclass(frozen=True, slots=True)
 class ExamineJob:
-    """Look at the job before it may start: its data, its model, its memory. after_s: not sooner."""
+    """Examines a job before its start: its data, its model, its memory. after_s: seconds to wait before that."""
 
     job: str
     after_s: float = 0.0
@@ -43,8 +43,8 @@ class ExamineJob:
 
 @dataclass(frozen=True, slots=True)
 class StartJob:
-    """Start its supervisor. size: None: as it would choose alone; resume: it has a run to go on with; threads: of all
-    its workers and PS."""
+    """Starts the job's supervisor. size: None: the supervisor chooses the size itself. resume: the job has a run to
+    continue. threads: sum over all workers and PS. nice: 0 to 19."""
 
     job: str
     incarnation: int
@@ -58,7 +58,7 @@ class StartJob:
 
 @dataclass(frozen=True, slots=True)
 class ResizeJob:
-    """While it trains: another size, other cores, another limit of memory; None: as it is."""
+    """Lends the run of a job another size, other cores or another memory limit while it trains. None: unchanged."""
 
     job: str
     size: Size | None = None
@@ -68,7 +68,7 @@ class ResizeJob:
 
 @dataclass(frozen=True, slots=True)
 class ConfineJob:
-    """What keeps it apart from others lets it have these cores; the run itself is told nothing."""
+    """Restricts the job's cgroup to these cores. The run receives no message."""
 
     job: str
     cores: tuple[int, ...]
@@ -76,39 +76,43 @@ class ConfineJob:
 
 @dataclass(frozen=True, slots=True)
 class ReniceJob:
+    """Gives all processes of the job this nice value, 0 to 19."""
+
     job: str
     nice: int
 
 
 @dataclass(frozen=True, slots=True)
 class FreezeJob:
-    """Its processes stand still and keep their memory."""
+    """Stops all processes of the job (SIGSTOP). They keep their memory."""
 
     job: str
 
 
 @dataclass(frozen=True, slots=True)
 class ThawJob:
+    """Continues all processes of the job (SIGCONT)."""
+
     job: str
 
 
 @dataclass(frozen=True, slots=True)
 class StopJob:
-    """Drain, save, end."""
+    """Asks the job's supervisor to drain the workers, save a checkpoint and exit (SIGTERM)."""
 
     job: str
 
 
 @dataclass(frozen=True, slots=True)
 class KillJob:
-    """At once."""
+    """Kills the job's supervisor with its workers and PS, or the process that examines the job (SIGKILL)."""
 
     job: str
 
 
 @dataclass(frozen=True, slots=True)
 class NoteEvent:
-    """A line of the journal."""
+    """Writes an event to the journal."""
 
     event: AnyEvent
 

@@ -1,5 +1,5 @@
-"""How jobs end: asked to, short of memory, or by themselves, and what becomes of them. Pure, but for the entry that is
-changed."""
+"""Stops jobs, and decides what happens to a job that ended before it was done: requeued, cancelled, kept or failed.
+Pure, except that functions change the entry."""
 
 from __future__ import annotations
 
@@ -31,22 +31,22 @@ __all__ = [
 
 OUT_OF_MEMORY = ("MemoryBudgetError", "ArenaFullError")
 SIGKILLED = -9
-MOST_STARTS = 5  # of one job: who is evicted so often fails
-REST_S = 10.0  # of a job that was evicted or could not be started, unless nothing else runs
-MOST_NOT_STARTED = 3  # times that a process which could not be forked is tried again
+MOST_STARTS = 5  # a job that was started this often is not requeued again, and fails
+REST_S = 10.0  # after an eviction or a failed fork; the next start does not wait for it if no other job runs
+MOST_NOT_STARTED = 3  # retries when the fork of a supervisor or of an examination fails
 
 
 def asked_to_stop(entry: JobEntry, cause: StopCause, why: str) -> tuple[Effect, ...]:
-    """A job that has a process. Who is cancelled stays so, whatever else it is asked for."""
+    """Asks the supervisor of a live job to save and exit. A cancelled job stays cancelled, whatever the later cause."""
     entry.stop_cause = cause if entry.stop_cause != "cancel" else "cancel"
     if entry.state == "stopping":
-        return ()  # asked a second time, a supervisor ends without saving
+        return ()  # a second signal would end the supervisor before it has saved
     entry.apply(JobLifecycleEvent.STOP, why)
     return StopJob(entry.job), NoteEvent(JobStopping(entry.job, why))
 
 
 def contained(entry: JobEntry, act: Act) -> Iterator[Effect]:
-    """One act when jobs together use more than there is, or do no more."""
+    """Yields the effects of one act of `oom_containment`."""
     yield NoteEvent(JobMemoryActed(act.job, act.kind, act.reason, act.limit_bytes))
     if act.kind in ("tighten", "loosen"):
         yield ResizeJob(act.job, memory_bytes=act.limit_bytes)
@@ -68,13 +68,17 @@ def broken_off(
     room: HostCapacity,
     now_s: float,
 ) -> tuple[Effect, ...]:
-    """A job's supervisor ended, and the job is not done. placed: where it ran; code: None: it could not be started."""
+    """Decides what happens to a job whose supervisor ended before the job was done.
+
+    placed: its placement. code: exit code, or minus a signal number; None: the supervisor could not be forked. cause:
+    the end of the process in words. failure: what the supervisor wrote; None: nothing. room: the resources of the
+    host."""
     asked, entry.stop_cause = entry.stop_cause, ""
     if asked == "cancel":
         entry.apply(JobLifecycleEvent.CANCEL, "cancelled")
         return (NoteEvent(JobCancelled(entry.job, str(entry.request.run_dir))),)
     if asked == "host":
-        entry.apply(JobLifecycleEvent.KEEP, "the host stopped")
+        entry.apply(JobLifecycleEvent.KEEP, "the dispatcher stopped")
         is_saved = code == ExitCode.STOPPED_RESUMABLE
         return (NoteEvent(JobStopped(entry.job, str(entry.request.run_dir), is_saved, "" if is_saved else cause)),)
     if code is None:
@@ -85,16 +89,16 @@ def broken_off(
     is_oom = asked == "memory" or (failure is not None and failure.kind in OUT_OF_MEMORY)
     if is_oom or (code == SIGKILLED and asked == ""):
         return _out_of_memory(entry, placed, _words(failure, cause), room)
-    if asked == "evict" and failure is None:  # whatever the code: before it trains there is nothing to save
+    if asked == "evict" and failure is None:  # with any code: a run that has not trained saves nothing
         entry.not_before_s, entry.nice = now_s + REST_S, COMPUTING_NICE
         waiting = ledgers.after_eviction(placed.demand, placed.placement.mode, entry.peak_bytes, 0, room, 0.0)
         entry.raised *= waiting.modes[placed.placement.mode].memory_bytes / max(1, placed.mode.memory_bytes)
-        return _requeue(entry, "evicted: it goes on when there is room")
+        return _requeue(entry, "evicted; it continues when there is room")
     return failed(entry, failure, cause)
 
 
 def _out_of_memory(entry: JobEntry, placed: PlacedJob, words: str, room: HostCapacity) -> tuple[Effect, ...]:
-    """Once more with a raised estimate, alone; not a third time."""
+    """Requeues the job with a raised estimate, to run alone. It fails if it already ran alone."""
     entry.out_of_memory += 1
     raised = ledgers.after_oom(placed.demand, placed.placement.mode, entry.peak_bytes, room)
     if isinstance(raised, ledgers.AdmissionRefusal):
@@ -102,16 +106,17 @@ def _out_of_memory(entry: JobEntry, placed: PlacedJob, words: str, room: HostCap
     estimate = max(1, placed.mode.memory_bytes)
     entry.raised *= raised.modes[placed.placement.mode].memory_bytes / estimate
     entry.alone = True
-    return _requeue(entry, f"ran out of memory ({words}); once more, alone")
+    return _requeue(entry, f"ran out of memory ({words}); it starts once more, alone")
 
 
 def is_gpu_oom(failure: JobFailure) -> bool:
-    """A worker found no memory on a GPU, once or each time it was restarted."""
+    """Whether a worker ran out of GPU memory, once or until its restart budget was used up."""
     return GpuMemoryError.__name__ in (failure.kind, failure.last_error)
 
 
 def _out_of_gpu_memory(entry: JobEntry, placed: PlacedJob, words: str, room: HostCapacity) -> tuple[Effect, ...]:
-    """Once more with a raised estimate, alone; then on the CPU, if it has modes there."""
+    """Requeues the job with a raised estimate, to run alone. If it already ran alone, the job continues on the CPU; it
+    fails if it has no modes there."""
     assert entry.examined is not None
     entry.out_of_memory += 1
     sizes = entry.examined.memory
@@ -121,47 +126,51 @@ def _out_of_gpu_memory(entry: JobEntry, placed: PlacedJob, words: str, room: Hos
         if not left:
             return _failed(entry, f"{raised.reason}: {words}")
         entry.examined = msgspec.structs.replace(entry.examined, memory=left, gpus=0)
-        entry.alone = False  # what it had too little of it does not need any more
-        return _requeue(entry, f"{raised.reason}: it goes on without a GPU ({words})")
+        entry.alone = False  # it needs no GPU memory on the CPU
+        return _requeue(entry, f"{raised.reason}; it continues on the CPU ({words})")
     factor = raised.modes[placed.placement.mode].gpu_memory_bytes / max(1, placed.mode.gpu_memory_bytes)
     grown = tuple(msgspec.structs.replace(size, gpu_bytes=round(size.gpu_bytes * factor)) for size in sizes)
     entry.examined, entry.alone = msgspec.structs.replace(entry.examined, memory=grown), True
-    return _requeue(entry, f"ran out of GPU memory ({words}); once more, alone")
+    return _requeue(entry, f"ran out of GPU memory ({words}); it starts once more, alone")
 
 
 def _not_started(entry: JobEntry, cause: str, now_s: float) -> tuple[Effect, ...]:
-    """Its process could not be forked: that is the host's fault, perhaps of a moment. No start of the job."""
+    """Requeues a job whose supervisor could not be forked, or fails it after MOST_NOT_STARTED retries. The cause is the
+    host and may pass, so this does not count as a start of the job."""
     entry.starts = max(0, entry.starts - 1)
     entry.started_s = entry.started_s if entry.starts else None
     entry.not_started += 1
     if entry.not_started > MOST_NOT_STARTED:
-        return _failed(entry, _never_started("its process", cause))
+        return _failed(entry, _never_started("its supervisor", cause))
     entry.not_before_s = now_s + REST_S
-    return _requeue(entry, _tried_again(entry, "its process", cause))
+    return _requeue(entry, _tried_again(entry, "its supervisor", cause))
 
 
 def not_examined(entry: JobEntry, cause: str) -> tuple[Effect, ...]:
-    """What was to look at it could not be forked: it waits to be looked at again, or has failed."""
+    """Keeps a job waiting whose examination could not be forked, or fails it after MOST_NOT_STARTED retries."""
     entry.not_started += 1
     if entry.not_started > MOST_NOT_STARTED:
-        return _failed(entry, _never_started("what looks at it", cause))
-    entry.why = _tried_again(entry, "what looks at it", cause)
+        return _failed(entry, _never_started("its examination", cause))
+    entry.why = _tried_again(entry, "its examination", cause)
     entry.ended_s = None
     return (NoteEvent(JobRequeued(entry.job, entry.why)),)
 
 
 def _tried_again(entry: JobEntry, what: str, cause: str) -> str:
-    return f"{what} could not be started ({cause}): it is tried again, {entry.not_started} of {MOST_NOT_STARTED} times"
+    return (
+        f"{what} could not be started ({cause}); the dispatcher tries again ({entry.not_started} of {MOST_NOT_STARTED})"
+    )
 
 
 def _never_started(what: str, cause: str) -> str:
-    hint = "see that the host has room for more processes (ulimit -u, free memory), then start the job again"
+    hint = "check the limit on processes (ulimit -u) and the free memory, then submit the job again"
     return f"{what} could not be started {MOST_NOT_STARTED + 1} times: {cause} -> {hint}"
 
 
 def _requeue(entry: JobEntry, why: str) -> tuple[Effect, ...]:
+    """Puts the job back in the queue, or fails it after MOST_STARTS starts."""
     if entry.starts >= MOST_STARTS:
-        return _failed(entry, f"started {entry.starts} times and never done: {why}")
+        return _failed(entry, f"started {entry.starts} times and never completed: {why}")
     entry.apply(JobLifecycleEvent.REQUEUE, why)
     entry.ended_s = None
     return (NoteEvent(JobRequeued(entry.job, why)),)
@@ -173,7 +182,7 @@ def _failed(entry: JobEntry, words: str) -> tuple[Effect, ...]:
 
 
 def failed(entry: JobEntry, failure: JobFailure | None, cause: str) -> tuple[Effect, ...]:
-    """By its own fault, or before it was started."""
+    """Fails the job for good. failure: what its process wrote; None: `cause` is the reason."""
     return _failed(entry, _words(failure, cause))
 
 

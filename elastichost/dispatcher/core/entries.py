@@ -1,4 +1,4 @@
-"""One job as the dispatcher's core keeps it, and what follows from that. Pure."""
+"""The entry of one job in the dispatcher's core, and the demand and status that follow from it. Pure."""
 
 from __future__ import annotations
 
@@ -24,20 +24,24 @@ from elastichost.tuner.colocation.kinds import kind_of
 
 __all__ = ["COMPUTING_NICE", "JobEntry", "StopCause", "with_frontier"]
 
-# Seconds from a job's start until it computes; the share of its demand that one has that is evaluated and saved.
+# Seconds from a job's start until it computes; share of its demand that a job keeps while it is evaluated and saved.
 START_S, FINISHING = 1.0, 0.3
-# Whoever starts others (nice 0) comes before those that compute: forks come one after another, and as one of many that
-# want the cores the process that does them needed 7 s for 24 jobs. A batch of 24 jobs that wait for their input took
-# 0.84 of the time with it (three pairs: 0.87, 0.83, 0.80).
+# Jobs run at nice 5, and the process that forks them at nice 0, so that it gets a core at once. With equal nice values
+# it needed 7 s to fork 24 jobs, one after another. A batch of 24 jobs that wait for their input took 0.84 of the time
+# with nice 5 (three pairs of runs: 0.87, 0.83, 0.80).
 COMPUTING_NICE = 5
-CHANGES_S = 2.0  # until a status tells of another size: it is written each second, and a worker needs one to come or go
+# Seconds until a status shows a new size: a status is written each second, and a worker needs one to start or to end.
+CHANGES_S = 2.0
 StopCause = Literal["", "cancel", "evict", "memory", "host"]
 
 
 @dataclass(slots=True)
 class JobEntry:
-    """examined: None: it is being looked at. placed: None: it has no process. has_run: there is something to go on
-    with. raised: factor by which its memory estimates are raised after it ran out; alone: it is to run alone once."""
+    """Everything that the core knows of one job. Times are seconds since the dispatcher began.
+
+    examined: None: its examination is not done. known: measurements of its speed. placed: None: it has no supervisor.
+    has_run: its run directory holds a run to continue. raised: factor on its memory estimates after it ran out of
+    memory. alone: at its next start no other job may run."""
 
     request: JobRequest
     submitted_s: float
@@ -46,10 +50,10 @@ class JobEntry:
     examined: Examined | None = None
     known: Known | None = None
     placed: PlacedJob | None = None
-    last_placed: PlacedJob | None = None  # where it is, or was
-    seen: JobObservation | None = None
-    look: JobSample | None = None  # the newest
-    look_s: float = 0.0
+    last_placed: PlacedJob | None = None  # the present placement, or the last one
+    seen: JobObservation | None = None  # the newest
+    look: JobSample | None = None  # the newest measurement of its speed
+    look_s: float = 0.0  # time of that
     has_run: bool = False
     incarnation: int = 0
     starts: int = 0
@@ -63,20 +67,20 @@ class JobEntry:
     out_of_memory: int = 0
     not_before_s: float = 0.0
     nice: int = COMPUTING_NICE
-    not_started: int = 0  # so often in a row its process, or what looks at it, could not be forked
-    taken_cores: tuple[int, tuple[int, ...]] | None = None  # incarnation, and the cores that its run last said it has
-    refusals: int = 0  # of what its run was lent, since it last took something
-    differs_since_s: float | None = None  # its run has another size than it was told
-    had_workers: tuple[int, float] = (0, 0.0)  # the most that it may have still, until then
-    told_workers: tuple[int, float] = (0, 0.0)  # that it may have already, though its status does not say so until then
+    not_started: int = 0  # consecutive failures to fork its supervisor or its examination
+    taken_cores: tuple[int, tuple[int, ...]] | None = None  # incarnation, and the cores that its run last confirmed
+    refusals: int = 0  # consecutive refusals of what its run was lent
+    differs_since_s: float | None = None  # since when its run has another size than it was told
+    had_workers: tuple[int, float] = (0, 0.0)  # most workers that may still be alive, and until when
+    told_workers: tuple[int, float] = (0, 0.0)  # workers that may be alive before a status shows them, and until when
     peak_bytes: int = 0
     estimated_bytes: int = 0
-    admitted_bytes: int = 0  # charged when it was started: what is charged later follows what it takes
+    admitted_bytes: int = 0  # charge at its start, raised when it gets more workers
     predicted: float = 0.0
     cores: tuple[int, ...] = ()
     auc: float | None = None
     trained: int = 0
-    cpu_s: float = 0.0  # of those of its incarnations that have ended
+    cpu_s: float = 0.0  # CPU seconds of its ended incarnations
 
     @property
     def job(self) -> str:
@@ -88,17 +92,18 @@ class JobEntry:
 
     @property
     def has_ended(self) -> bool:
-        """With this dispatcher."""
+        """Whether this dispatcher does nothing more for it. A stopped job continues under the next dispatcher."""
         return self.state in ENDED_STATES
 
     @property
     def is_over(self) -> bool:
-        """For good."""
+        """Whether it has ended for good."""
         return self.state in OVER_STATES
 
     def takes(self, used_bytes: int, now_s: float, workers: int = 0) -> None:
-        """So much memory, with so many workers (0: as many as it may have now). Where that is its peak the estimate of
-        it is that of these workers: the size it was started in was perhaps another."""
+        """Records the memory that the job uses now. At a new peak, `estimated_bytes` becomes the estimate for its
+        present number of workers, which may differ from the number at its start. workers: 0: the largest number that
+        may be alive now."""
         workers = workers or self._most_workers(now_s)
         if used_bytes <= self.peak_bytes:
             return
@@ -107,8 +112,8 @@ class JobEntry:
             self.estimated_bytes = int(self.raised * memory_of(self.examined, workers).host_bytes)
 
     def _most_workers(self, now_s: float) -> int:
-        """0: not known. What its status says is a second old: of those that it was told to have some may be there
-        already, and of those that it had some may be there still."""
+        """The largest number of workers that may be alive now; 0: not known. A status is up to a second old, so new
+        workers may already be alive, and old ones may still be."""
         run = self.seen.status if self.seen is not None else None
         counted = sum(one.role == "worker" for one in run.processes) if run is not None else 0
         if not counted:
@@ -123,11 +128,12 @@ class JobEntry:
         return max(most, told if now_s < self.told_workers[1] else 0)
 
     def apply(self, event: JobLifecycleEvent, why: str) -> None:
-        """Raises IllegalTransitionError."""
+        """Changes the state. why: the reason that users see. Raises IllegalTransitionError."""
         self.state, self.why = next_state(self.state, event), why
 
     def demand(self, power: HostPower, current: int | None = None) -> JobDemand:
-        """What it would need, as far as is known now. It has been examined. current: workers that it has."""
+        """The resources that the job demands, by what is known now. It must be examined. current: its present number of
+        workers; None: it does not run."""
         assert self.examined is not None
         known = self.known or prior(self.examined)
         modes = modes_of(self.examined, known, power, current)
@@ -150,14 +156,14 @@ class JobEntry:
         )
 
     def _wait_share(self, known: Known, mode: Mode) -> float:
-        """Of a worker's time, alone on the host, that it does not compute."""
+        """Share of the time in which a worker does not compute while the job is alone on the host."""
         assert self.examined is not None
         return max(0.0, 1.0 - mode.samples_per_s * known.worker_cpu_s / max(1, mode.workers * mode.worker_cores))
 
     @property
     def is_finishing(self) -> bool:
-        """What is left of its training takes no longer than another job needs to begin: it will be evaluated, saved and
-        ended meanwhile, and needs few of the cores."""
+        """Whether its training ends before another job that starts now begins to compute. From then on the job only
+        evaluates and saves, which needs few cores."""
         run = self.seen.status if self.seen is not None else None
         if run is None or self.state != "running" or not run.samples_planned:
             return False
@@ -165,7 +171,7 @@ class JobEntry:
         return left <= START_S * run.samples_per_s or (run.state in ("evaluating", "checkpointing") and left <= 0)
 
     def replaced(self, power: HostPower) -> None:
-        """What runs, with what is known of it now."""
+        """Updates the demand of a job that has a placement to what is known now."""
         if self.placed is None:
             return
         workers = self.placed.mode.workers
@@ -177,7 +183,7 @@ class JobEntry:
         self.placed = msgspec.structs.replace(self.placed, demand=demand, placement=placement)
 
     def status(self, gpu_index: int | None) -> JobStatus:
-        """As it is shown."""
+        """The status of the job for `host.json`. gpu_index: CUDA index of its GPU."""
         placed, seen = self.placed or self.last_placed, self.seen
         mode = placed.mode if placed is not None else None
         run = seen.status if seen is not None else None
@@ -219,8 +225,10 @@ def _finishing(mode: Mode) -> Mode:
 
 
 def with_frontier(modes: tuple[Mode, ...], frontier: tuple[FrontierPoint, ...], current: int) -> tuple[Mode, ...]:
-    """Speeds of the sizes that the run's own tuner knows of, in proportion to that of the present one: its model was
-    fitted while others took part of the host, so it knows ratios. The others stay."""
+    """Returns the modes with speeds from the run's own tuner, where its frontier has the size.
+
+    Only the ratio to the tuner's speed of the present size is used, because its model was fitted while other jobs used
+    a part of the host. Modes that are not on the frontier stay as they are. current: present number of workers."""
     points = {(one.workers, one.worker_cores): one.samples_per_s for one in frontier}
     here = next((mode for mode in modes if mode.workers == current), None)
     if here is None or not points.get((current, here.worker_cores)):
@@ -230,7 +238,7 @@ def with_frontier(modes: tuple[Mode, ...], frontier: tuple[FrontierPoint, ...], 
 
 
 def _scaled(mode: Mode, here: Mode, ratio: float) -> Mode:
-    """ratio: of the speed to that of `here`; 0: not known."""
+    """Returns a mode with `ratio` times the speed of `here`, and its host demand in proportion. ratio 0: not known."""
     if ratio <= 0 or mode.samples_per_s <= 0:
         return mode
     speed = here.samples_per_s * ratio

@@ -1,4 +1,4 @@
-"""Which jobs are looked at before they start: a few at a time, and of jobs of one shape only the first. Pure."""
+"""Decides which jobs are examined now, before their start: a limited number at a time, one of each shape. Pure."""
 
 from __future__ import annotations
 
@@ -9,18 +9,20 @@ __all__ = ["Examinations"]
 
 @dataclass(slots=True)
 class Examinations:
-    """Jobs of one shape differ in name and seed only: what is found out about one holds for all of them. If the first
-    fails the next is looked at: it is told its own error."""
+    """The jobs that wait for an examination, and the examinations that run.
+
+    Jobs of one shape differ only in name and seed, so the result of one examination holds for all of them. If it fails,
+    the next job of the shape is examined itself, and gets an error of its own."""
 
     _waiting: dict[str, str] = field(default_factory=dict)  # job -> shape, in the order of submission
-    _running: dict[str, str] = field(default_factory=dict)
+    _running: dict[str, str] = field(default_factory=dict)  # job -> shape
 
     def submit(self, job: str, shape: str) -> None:
-        """shape: "": like no other."""
+        """Adds a job. shape: "": no other job is like it."""
         self._waiting[job] = shape
 
     def next(self, most: int) -> tuple[str, ...]:
-        """Jobs that are to be looked at from now on; with those under way no more than `most`."""
+        """Returns the jobs whose examinations start now. most: limit of examinations that run at the same time."""
         found = []
         for job, shape in list(self._waiting.items()):
             if len(self._running) >= most:
@@ -32,7 +34,8 @@ class Examinations:
         return tuple(found)
 
     def found(self, job: str) -> tuple[str, ...]:
-        """It was looked at: for which jobs that holds, itself first."""
+        """Records that the examination of a job succeeded. Returns the jobs for which its result holds: this job first,
+        then the waiting jobs of its shape."""
         shape = self._running.pop(job, "")
         alike = [other for other, its in self._waiting.items() if shape and its == shape]
         for other in alike:
@@ -40,6 +43,6 @@ class Examinations:
         return (job, *alike)
 
     def forget(self, job: str) -> None:
-        """It was looked at in vain, or is not wanted any more."""
+        """Removes a job whose examination failed, or that no longer needs one."""
         self._waiting.pop(job, None)
         self._running.pop(job, None)

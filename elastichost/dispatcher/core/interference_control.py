@@ -1,7 +1,9 @@
-"""Jobs beside each other while they run: windows of their speed, what these teach, and what is done about it. Pure.
+"""Controls how running jobs slow each other, and divides workers and cores among them. Pure, except that functions
+change the state and the entries.
 
-Every few seconds: windows -> corrections of pairs of kinds -> steps down and up (`colocation.feedback`); and how many
-workers each job has and on which cores (`colocation.sharing`).
+Every WINDOW_S the speed of each job is measured as one window. The windows correct the predicted speeds of pairs of
+kinds (`tuner.colocation.corrections`), and lead to steps down and up (`tuner.colocation.feedback`). `shared` gives each
+job a number of workers and cores (`tuner.placement.core_allocation`).
 """
 
 from __future__ import annotations
@@ -28,16 +30,17 @@ from elastichost.tuner.placement.core_allocation import CoreRequest, share_cores
 __all__ = ["InterferenceState", "shared", "tended"]
 
 WINDOW_S = 3.0
-WARM_UP_S = 4.0  # of a job: its first seconds are no speed
-LOW_NICE = 15  # a tenth of the weight
-OTHERS = "others"  # kind of what is no job
-FRESH_S = 4.0  # a look that is older tells nothing of this window
-STILL_S = 5.0  # a size that was just given is not changed
+WARM_UP_S = 4.0  # after a job's start, in which its speed is not measured
+LOW_NICE = 15  # about a tenth of the CPU weight of COMPUTING_NICE
+OTHERS = "others"  # the kind of all processes that belong to no job
+FRESH_S = 4.0  # greatest age of a measurement that is used in a window
+STILL_S = 5.0  # least time between two sizes of a job
 
 
 @dataclass(slots=True)
 class InterferenceState:
-    """What is remembered from one window to the next."""
+    """The state that is kept between windows. next_s: end of the present window. resized_s: job -> time of its newest
+    size or cores; after a refusal a time in the future, so that the run is left alone until then."""
 
     feedback: FeedbackState = field(default_factory=FeedbackState)
     speed_samples: teaching.SpeedSamples = field(default_factory=teaching.SpeedSamples)
@@ -47,8 +50,8 @@ class InterferenceState:
 
 
 def windows_of(entries: Sequence[JobEntry], room: HostCapacity, now_s: float) -> tuple[Window, ...]:
-    """Of every job that holds memory and can be told something: not of one that begins, or ends without being asked to
-    by feedback."""
+    """Returns the windows of the jobs that hold memory, except those that are starting, and those that are stopping and
+    were not evicted by feedback."""
     placed = [entry.placed for entry in entries if entry.placed is not None]
     placed.append(_others(entries, room.cores, now_s))
     together = predicted(placed, room)
@@ -56,13 +59,15 @@ def windows_of(entries: Sequence[JobEntry], room: HostCapacity, now_s: float) ->
 
 
 def _can_be_told(entry: JobEntry) -> bool:
-    """What is done to others comes to nothing, and feedback would believe in it."""
+    """Whether the job has a window. An action on a job that is starting or stopping has no effect, but feedback would
+    count it as done. A job that feedback evicted has a window, because its memory will be freed."""
     is_told = entry.state in ("running", "paused") or entry.stop_cause == "evict"
     return entry.placed is not None and is_told
 
 
 def _others(entries: Sequence[JobEntry], cores: int, now_s: float) -> PlacedJob:
-    """Who uses the host and is no job of it, as if it were one: nobody here is to blame for that."""
+    """The processes that belong to no job, as one job that uses their share of the cores. So the predicted speeds of
+    the jobs are lower, and feedback does not act on a job because of those processes."""
     fresh = [entry.look for entry in entries if entry.look is not None and now_s - entry.look_s <= FRESH_S]
     busy = max((look.host_share for look in fresh), default=0.0)
     ours = sum(look.all_cpu_s / look.seconds for look in fresh) / cores
@@ -95,7 +100,8 @@ def _window(entry: JobEntry, together: Mapping[str, float], now_s: float) -> Win
 def tended(
     state: InterferenceState, entries: Sequence[JobEntry], room: HostCapacity, used_bytes: int, now_s: float
 ) -> tuple[tuple[Effect, ...], tuple[str, ...]]:
-    """Nothing until a window is over. Effects, and jobs that are to be evicted."""
+    """Advances feedback by one window, or returns nothing when the window is not over. Returns effects, and the jobs
+    that the caller must evict. used_bytes: memory that all jobs use now."""
     if now_s < state.next_s:
         return (), ()
     state.next_s = now_s + WINDOW_S
@@ -142,7 +148,7 @@ def _done(entry: JobEntry, action: Action) -> Iterator[Effect]:
 
 
 def resized(entry: JobEntry, mode: int, cores: tuple[int, ...] | None) -> Iterator[Effect]:
-    """Another of its modes, other cores (None: as it is)."""
+    """Gives a job another of its modes, and other cores. mode: index. cores: None: unchanged."""
     placed = entry.placed
     assert placed is not None
     size = None
@@ -158,10 +164,12 @@ def resized(entry: JobEntry, mode: int, cores: tuple[int, ...] | None) -> Iterat
 def shared(
     state: InterferenceState, entries: Sequence[JobEntry], cores: tuple[int, ...], ledger: HostLedger, now_s: float
 ) -> tuple[Effect, ...]:
-    """How many workers each job has that computes, and on which cores, by what each would gain. Nobody gets more than
-    its charge and its part of what is free in the ledger have room for."""
+    """Divides cores and workers among the running, measured jobs of open size, by the gain of each. A job gets at most
+    as many workers as its charge and an equal part of the free memory in the ledger allow.
+
+    Returns nothing while one of these jobs has had its size for less than STILL_S."""
     jobs = [entry for entry in entries if _is_shareable(entry)]
-    # all or none: who is left out would have its cores given to others
+    # all jobs or none, because the cores of a job that is left out would be given to others
     if not jobs or any(now_s - state.resized_s.get(entry.job, -1e9) <= STILL_S for entry in jobs):
         return ()
     sharing = [_core_request(entry, len(cores), ledger, len(jobs)) for entry in jobs]
@@ -189,7 +197,9 @@ def _core_request(entry: JobEntry, host_cores: int, ledger: HostLedger, jobs: in
     room_bytes = placed.charged_bytes + ledger.free_bytes // jobs
     modes = placed.demand.modes
     fits = [charge_of(ledger.margins, placed.demand.kind, mode)[0] <= room_bytes for mode in modes]
-    most = max((at for at, does in enumerate(fits) if does), default=0)  # memory rises with the workers
+    most = max(
+        (at for at, does in enumerate(fits) if does), default=0
+    )  # modes are ordered by workers, and so by memory
     options = tuple(
         Option(
             Configuration(mode.workers, mode.servers, mode.worker_cores),

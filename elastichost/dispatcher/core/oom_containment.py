@@ -1,14 +1,15 @@
-"""When jobs together use more memory than there is: who has more than it said gives it back, the others go on. Pure.
+"""Acts on the job that exceeds its estimate most when all jobs together use more memory than there is. Pure.
 
-The ledger charges peaks, so this happens when a job lied, or its estimate was wrong. In this order, each when the one
-before has not helped for some seconds:
+The ledger charges peaks before jobs start, so this happens only when an estimate was too low, or when the policy does
+not count bytes. The steps for one job, each tried when the step before has not helped for PATIENCE_S:
 
-    tighten   its run is lent what it was charged: rows are dropped, ids wait, as `resources.memory` has it for one run
-    evict     it saves, ends, and waits until it can run alone
-    kill      at once, when it has far more than it was charged and they use far more than there is
+    tighten   the run is lent 1.05 times its estimate: it evicts rows and delays new ids, as under `resources.memory`
+    evict     the run saves and exits; the job waits until it can run alone
+    kill      the run is killed. At once, without the earlier steps, if the job uses more than 1.5 times its estimate
+              and all jobs together more than 1.15 times the memory, or if all jobs use more than 1.3 times the memory
 
-Who was tightened has its charge as its limit again when jobs have used clearly less than there is for a while and what
-all of them are charged is there; after each time it takes twice as long (`relieved`).
+A tightened job gets its charge as its limit again when all jobs have used less than 90 % of the memory for CALM_S, and
+the charges of all jobs fit in the memory. The time doubles with each earlier return of the job (`relieved`).
 """
 
 from __future__ import annotations
@@ -21,21 +22,21 @@ from elastichost.tuner.colocation.facts import PlacedJob
 
 __all__ = ["Act", "Containment", "offenders", "relieved"]
 
-PATIENCE_S = 3.0  # of one step, until the next is tried
-BY_FAR = 1.5  # times what it was charged: no estimate errs so
-NEARLY = 1.15  # times all that jobs may have together, from which nothing can be waited for
-FAR_BEYOND = 1.3  # times all, from which whoever has most beyond its estimate ends, whatever that was
-SLACK_BYTES = 32 << 20
-CALM = 0.9  # times all: what is above it may be too much in a moment
-CALM_S = 12.0  # some windows of feedback
-MOST_DOUBLINGS = 6
+PATIENCE_S = 3.0  # between two steps for one job
+BY_FAR = 1.5  # times its estimate: an estimate is rarely wrong by more
+NEARLY = 1.15  # times the memory of all jobs: from here on a job beyond BY_FAR is killed without a wait
+FAR_BEYOND = 1.3  # times the memory of all jobs: from here on the job with the largest excess is killed without a wait
+SLACK_BYTES = 32 << 20  # least excess over an estimate that counts
+CALM = 0.9  # times the memory of all jobs: a use above it may exceed the memory in a moment
+CALM_S = 12.0  # four windows of feedback
+MOST_DOUBLINGS = 6  # of CALM_S
 
 Kind = Literal["tighten", "loosen", "evict", "kill"]
 
 
 @dataclass(frozen=True, slots=True)
 class Act:
-    """limit_bytes: what the job is lent from now on."""
+    """One step for one job. limit_bytes: the memory limit that its run is lent (tighten, loosen)."""
 
     kind: Kind
     job: str
@@ -45,23 +46,25 @@ class Act:
 
 @dataclass(slots=True)
 class Containment:
-    """What was done last to whom, and when. calm_since_s: nothing has pressed since; loosened: how often, by job."""
+    """The state of containment. done: job -> its last step and the time of that. calm_since_s: since when the use is
+    below CALM; None: it is not. loosened: job -> number of times that its limit was raised again."""
 
     done: dict[str, tuple[Kind, float]] = field(default_factory=dict)
     calm_since_s: float | None = None
     loosened: dict[str, int] = field(default_factory=dict)
 
     def not_loosened(self, job: str, now_s: float) -> None:
-        """Its run has not taken the limit: it is as tight as before. A limit that was to be tightened and was not
-        taken is followed by the next step, as one that did not help."""
+        """Records that a run did not take a memory limit. After a refused "loosen" the job counts as tightened again.
+        After a refused "tighten" nothing changes, so the next step follows."""
         self.done.setdefault(job, ("tighten", now_s))
 
 
 def offenders(
     state: Containment, running: Sequence[PlacedJob], use: Mapping[str, int], total_bytes: int, now_s: float
 ) -> Iterator[Act]:
-    """One act at most: against the job that has most beyond what it was admitted with. use: bytes now, by job;
-    total_bytes: that all jobs together may have."""
+    """Yields at most one act, for the job that exceeds its estimate most. Call it every turn.
+
+    use: job -> bytes that it uses now. total_bytes: the memory that all jobs together may use."""
     names = {one.demand.job for one in running}
     for known in (state.done, state.loosened):
         for gone in known.keys() - names:
@@ -76,7 +79,7 @@ def offenders(
         if excess > max(beyond, SLACK_BYTES):
             worst, beyond = one, excess
     if worst is None:
-        return  # each has what it said: estimates were admitted beyond what there is
+        return  # no job exceeds its estimate: the policy admitted more than the memory
     job, has = worst.demand.job, use[worst.demand.job]
     limit = max(1, int(1.05 * worst.mode.memory_bytes))
     before = state.done.get(job)
@@ -86,20 +89,25 @@ def offenders(
         return
     kind: Kind = "kill" if is_by_far else "tighten" if before is None else "evict" if before[0] == "tighten" else "kill"
     state.done[job] = (kind, now_s)
-    words = {"tighten": "it is lent no more than that", "evict": "it saves and ends", "kill": "it is killed"}[kind]
+    words = {
+        "tighten": f"its memory limit becomes {limit / 1e6:,.0f} MB",
+        "evict": "it is evicted",
+        "kill": "it is killed",
+    }[kind]
     yield Act(
         kind,
         job,
         limit,
-        f"jobs use {used / 1e6:,.0f} of {total_bytes / 1e6:,.0f} MB; it has {has / 1e6:,.0f} MB and was estimated at "
-        f"{worst.mode.memory_bytes / 1e6:,.0f}: {words}",
+        f"all jobs use {used / 1e6:,.0f} of {total_bytes / 1e6:,.0f} MB; this job uses {has / 1e6:,.0f} MB, and its "
+        f"estimate is {worst.mode.memory_bytes / 1e6:,.0f} MB: {words}",
     )
 
 
 def relieved(
     state: Containment, running: Sequence[PlacedJob], use: Mapping[str, int], total_bytes: int, now_s: float
 ) -> Iterator[Act]:
-    """Who may have its charge again. To be asked as often as `offenders`, after it."""
+    """Yields an act for each tightened job that may use its whole charge again. Call it every turn, after
+    `offenders`."""
     used = sum(use.get(one.demand.job, 0) for one in running)
     is_promised = len(running) > 1 and sum(one.charged_bytes for one in running) > total_bytes
     if used > CALM * total_bytes or is_promised:
@@ -121,6 +129,6 @@ def relieved(
             "loosen",
             job,
             limit,
-            f"jobs have used less than {CALM:.0%} of {total_bytes / 1e6:,.0f} MB for {patience_s:.0f} s: it is lent "
-            f"{limit / 1e6:,.0f} MB again",
+            f"all jobs have used less than {CALM:.0%} of {total_bytes / 1e6:,.0f} MB for {patience_s:.0f} s: the "
+            f"job's memory limit is {limit / 1e6:,.0f} MB again",
         )

@@ -1,4 +1,4 @@
-"""When two jobs are alike: of one shape, or twins. Pure."""
+"""Digests of jobs. Jobs of equal shape share one examination; twins share what was measured of their speed. Pure."""
 
 from __future__ import annotations
 
@@ -13,14 +13,15 @@ __all__ = ["shape_of", "twin_of"]
 
 
 def shape_of(job: JobSpec, working_directory: Path) -> str:
-    """Digest of all but name and seed, and of where its modules are imported from: what is found out about one before
-    it starts holds for the other."""
+    """Returns a digest of the whole job except its name and seed, and of the directory from which its modules are
+    imported. The examination of one job holds for all jobs of its shape."""
     facts = job.model_dump(mode="json", exclude={"job"})
     return _digest((facts, str(working_directory)))
 
 
 def twin_of(job: JobSpec) -> str:
-    """Equal for jobs that differ in name, seed and how long they train only."""
+    """Returns a digest that is equal for jobs with the same speed. It leaves out name, seed, the number of epochs, the
+    numbers of rows, and the settings of checkpoints, supervision and tuner."""
     facts = job.model_dump(mode="json", exclude={"job", "checkpoint", "supervision", "tuner"})
     facts["train"].pop("epochs", None)
     facts["data"].pop("limit_rows", None)

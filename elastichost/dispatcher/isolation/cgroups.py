@@ -1,10 +1,11 @@
-"""A cgroup (version 2) for each job, where one was delegated to this process: a wall of memory, a weight, its cores.
+"""Creates a cgroup (version 2) for each job inside the group that was delegated to this process: with a memory limit, a
+CPU weight and a set of cores.
 
-    G                    the group that was delegated; it has no processes of its own then, as the kernel wants it
-    G/elastichost-host   the dispatcher, its fork server, what looks at jobs
-    G/elastichost-7-ads  a job: its supervisor and everything it starts
+    G                    the delegated group. The kernel does not allow processes in it while its children are limited
+    G/elastichost-host   the dispatcher, its fork server, and the processes that examine jobs
+    G/elastichost-7-ads  a job: its supervisor and all processes that the supervisor starts
 
-Nothing is changed where it cannot be used, and `close` leaves G as it was found.
+If G cannot be divided, nothing is changed. `close` restores G.
 """
 
 from __future__ import annotations
@@ -22,13 +23,13 @@ from elastichost.dispatcher.isolation.limits import PREFIX, JobLimits, JobUsage,
 __all__ = ["CgroupTier", "open_cgroups"]
 
 HOST = f"{PREFIX}host"
-ATTEMPTS = 5  # to move all processes of this one: it may start some meanwhile
+ATTEMPTS = 5  # to move all processes out of G, because they may start others meanwhile
 CLOSE_S, POLL_S = 2.0, 0.01
-LINGER_S = 10.0  # beyond supervision.keep_arena_s
+LINGER_S = 10.0  # longer than the default of supervision.keep_arena_s
 
 
 def open_cgroups(files: ControlFiles, standing: Delegation, clock: Clock) -> CgroupTier:
-    """Divides the group of this process. Raises NotDelegatedError, and has changed nothing then."""
+    """Divides the group of this process. Raises NotDelegatedError if that is not possible; nothing is changed then."""
     found = delegated(files, standing)
     tier = CgroupTier(found.directory, found.name, files, clock)
     try:
@@ -44,7 +45,8 @@ def open_cgroups(files: ControlFiles, standing: Delegation, clock: Clock) -> Cgr
 
 @dataclass(slots=True)
 class CgroupTier:
-    """base: G, `name` in the hierarchy. No method but `open` raises: what is returned in words has failed."""
+    """The groups of all jobs. base: the directory of G. name: path of G in the hierarchy. controllers: those that G
+    hands on to its children. Only `open` raises; the other methods return sentences about what failed."""
 
     base: Path
     name: str
@@ -52,14 +54,15 @@ class CgroupTier:
     clock: Clock = field(default_factory=MonotonicClock)
     controllers: frozenset[str] = frozenset()
     _groups: dict[str, Path] = field(default_factory=dict)
-    _leaving: dict[Path, float] = field(default_factory=dict)  # until when its processes may live
+    _leaving: dict[Path, float] = field(default_factory=dict)  # group -> when its processes are killed
     _enabled: list[str] = field(default_factory=list)
     _host: Path | None = None
     _made: int = 0
 
     def open(self, wanted: tuple[str, ...], standing: Delegation) -> None:
-        """Raises NotDelegatedError, OSError."""
-        for left in self.base.glob(f"{PREFIX}*/"):  # of a dispatcher that was killed, unless somebody lives in it
+        """Moves the processes of G to a child group, and enables the wanted controllers for the children. Raises
+        NotDelegatedError, OSError."""
+        for left in self.base.glob(f"{PREFIX}*/"):  # of a killed dispatcher; a group with processes is not removed
             with contextlib.suppress(OSError):
                 self.files.remove(left)
         host = self.base / HOST
@@ -69,11 +72,12 @@ class CgroupTier:
         self._enable(wanted)
 
     def _clear(self, host: Path, standing: Delegation) -> None:
-        """A group whose children are controlled may have no processes of its own."""
+        """Moves all processes of G to `host`. Raises NotDelegatedError if G has processes that this process did not
+        start."""
         for _ in range(ATTEMPTS):
             here = processes_in(self.files, self.base)
             if not here <= standing.family():
-                raise NotDelegatedError(f"{self.name} has processes of others in it, which are not to be moved")
+                raise NotDelegatedError(f"{self.name} has processes that this program did not start, and must not move")
             for pid in here:
                 self._move(pid, host)
             if not here:
@@ -90,53 +94,55 @@ class CgroupTier:
                 self.files.write(control, f"+{one}")
                 self._enabled.append(one)
             except OSError as error:
-                problem = error  # one that this kernel cannot hand on: the others may do
+                problem = error  # the other controllers may still work
         self.controllers = frozenset(one for one in wanted if one in (*before, *self._enabled))
         if problem is not None and not self.controllers & {"memory", "cpu"}:
             raise problem
 
     def _move(self, pid: int, group: Path) -> None:
-        with contextlib.suppress(ProcessLookupError):  # it has ended meanwhile
+        with contextlib.suppress(ProcessLookupError):  # it has ended
             self.files.write(group / "cgroup.procs", str(pid))
 
     # --- jobs -----------------------------------------------------------------------------------------------
 
     def door(self, job: str) -> Path | None:
-        """Where a process writes 0 to go in."""
+        """The file into which a process writes 0 to enter the job's group; None: the job has no group."""
         group = self._groups.get(job)
         return None if group is None else group / "cgroup.procs"
 
     def admit(self, job: str, pid: int | None, limits: JobLimits) -> tuple[str, ...]:
-        """A group for a job; pid: of its first process, moved before it starts others; None: it goes in by itself."""
+        """Creates the group of a job and writes its limits. pid: the job's first process, which is moved there; None:
+        the process enters by itself. Returns sentences about what failed."""
         self.release(job)
         self._made += 1
         group = self.base / group_name(self._made, job)
         try:
             self.files.make(group)
         except OSError as error:
-            return (f"{job} runs without a cgroup of its own: {error.strerror or error}",)
+            return (f"{job} runs without a cgroup, because none could be created: {error.strerror or error}",)
         self._groups[job] = group
         problems = self.change(job, limits)
         if pid is not None:
             try:
                 self._move(pid, group)
             except OSError as error:
-                problems += (f"{job} stays outside of its cgroup: {error.strerror or error}",)
+                problems += (f"{job} could not be moved to its cgroup: {error.strerror or error}",)
         return problems
 
     def change(self, job: str, limits: JobLimits) -> tuple[str, ...]:
-        """Other limits, from now on. A wall below what the job has is put above that: nobody is killed by a change."""
+        """Changes the limits of a job. A memory limit below the job's present use is raised above that use, so the
+        change kills no process. Returns sentences about what failed."""
         group = self._groups.get(job)
         if group is None:
             return ()
         problems = []
         for name, content in written(limits, self.controllers, self._held_bytes(group)):
             if not (group / name).exists():
-                continue  # an older kernel, or one without swap
+                continue  # older kernels, and kernels without swap, lack some files
             try:
                 self.files.write(group / name, content)
             except OSError as error:
-                problems.append(f"{job}: {name} cannot be {content}: {error.strerror or error}")
+                problems.append(f"{job}: {name} could not be set to {content}: {error.strerror or error}")
         return tuple(problems)
 
     def _held_bytes(self, group: Path) -> int:
@@ -149,18 +155,20 @@ class CgroupTier:
             return {}
 
     def usage(self, job: str) -> JobUsage | None:
-        """None: it has no group, or none whose memory is counted."""
+        """What the kernel counted of a job; None: it has no group, or the memory controller is missing."""
         group = self._groups.get(job)
         if group is None or "memory" not in self.controllers:
             return None
         events, peak = self._keyed(group / "memory.events"), None
-        with contextlib.suppress(OSError, ValueError):  # it is there from Linux 5.19 on
+        with contextlib.suppress(OSError, ValueError):  # memory.peak exists since Linux 5.19
             peak = int(self.files.read(group / "memory.peak"))
         return JobUsage(self._held_bytes(group), peak, events.get("oom_kill", 0), events.get("high", 0))
 
     def release(self, job: str, linger_s: float = LINGER_S) -> None:
-        """Its group goes at once, or with a later call when its last process has. Who is in it after `linger_s` is
-        killed: until then somebody may look after the rows of a dead supervisor."""
+        """Removes the group of a job at once, or with a later call when its last process has ended.
+
+        A later call after `linger_s` kills the processes that are left. Until then the arena reaper may keep the arena
+        of a supervisor that died."""
         group = self._groups.pop(job, None)
         if group is not None:
             self._leaving[group] = self.clock.now_s() + linger_s
@@ -174,7 +182,7 @@ class CgroupTier:
                 pass
             except OSError:
                 if self.clock.now_s() >= until_s:
-                    with contextlib.suppress(OSError):  # it is there from Linux 5.14 on
+                    with contextlib.suppress(OSError):  # cgroup.kill exists since Linux 5.14
                         self.files.write(group / "cgroup.kill", "1")
                 continue
             del self._leaving[group]
@@ -182,15 +190,15 @@ class CgroupTier:
     # --- the end --------------------------------------------------------------------------------------------
 
     def close(self, wait_s: float = CLOSE_S) -> None:
-        """Removes all groups that are empty within `wait_s`, and goes back where it was. Who looks after rows lives on
-        in a group without limits."""
+        """Removes all groups that become empty within `wait_s` seconds, and restores G. An arena reaper that still runs
+        stays in its group, which then has no limits."""
         for job in tuple(self._groups):
             self.release(job)
         deadline_s = time.monotonic() + wait_s
         while self._leaving and time.monotonic() < deadline_s:
             time.sleep(POLL_S)
             self._sweep()
-        with contextlib.suppress(OSError, NotDelegatedError):  # what cannot be undone is left as it is
+        with contextlib.suppress(OSError, NotDelegatedError):  # what cannot be restored is left as it is
             self._go_back()
 
     def _go_back(self) -> None:

@@ -1,11 +1,11 @@
-"""What processes use of each GPU, from NVML: the time in which it computes for them, and its memory.
+"""Measures with NVML what each process uses of each GPU: the time in which the GPU computes for it, and its memory.
 
-NVML says in which share of a moment a GPU computed at all, and in which it computed for each process. Asked often, it
-is right in the first, and of the second only the proportions are: seven jobs had 1.2 together while the GPU was busy
-for 0.15 of the time. So they divide what it was busy, and the GPU seconds of a sample are the same in any company, as
-its CPU seconds are. Under MPS all shares are those of its server, thus nobody's: `watching` divides them. In a
-container with process ids of its own NVML names processes that are not seen there: nothing is measured then, and what
-is assumed of kinds of jobs stands.
+NVML reports the share of time in which a GPU computed at all, and the same for each process. With frequent calls the
+first is correct, but of the second only the proportions are: the shares of seven jobs added up to 1.2 while the GPU was
+busy for 0.15 of the time. So the busy time is divided in these proportions, and the GPU seconds of a sample do not
+depend on the jobs that run beside. Under MPS, NVML attributes all shares to the MPS server; `job_observer` divides them
+among the jobs. In a container with its own pid namespace, NVML names pids that do not exist there. Then nothing is
+measured, and the demands assumed for the kind of a job remain in use.
 """
 
 from __future__ import annotations
@@ -20,13 +20,14 @@ from elastichost.resources import GpuDevice
 __all__ = ["GpuMeter", "GpuUse"]
 
 MPS_SERVER = "nvidia-cuda-mps"
-LEAST_PERCENT = 0.25  # of a process that computes, and of which NVML says 0: whole percents are all it says
+LEAST_PERCENT = 0.25  # used for a process that computes and is reported with 0, because NVML reports whole percents
 
 
 @dataclass(frozen=True, slots=True)
 class GpuUse:
-    """Of one GPU since the last look. busy_s: seconds in which anything computed on it, memory_s: in which its memory
-    was read or written. by_pid: the same two of those processes that could be told apart; memory_bytes: by pid."""
+    """The use of one GPU since the last call. busy_s: seconds in which it computed. memory_s: seconds in which its
+    memory was read or written. by_pid: pid -> the same two values, for processes that NVML tells apart. memory_bytes:
+    pid -> GPU memory."""
 
     index: int
     busy_s: float
@@ -36,7 +37,7 @@ class GpuUse:
 
     @property
     def nobodys(self) -> tuple[float, float]:
-        """busy_s and memory_s of no process that could be told apart."""
+        """The part of busy_s and memory_s that belongs to no process in `by_pid`."""
         named = self.by_pid.values()
         return (
             max(0.0, self.busy_s - sum(one[0] for one in named)),
@@ -49,11 +50,11 @@ class _Gpu:
     index: int
     handle: object
     newest_us: int = 0
-    shares: dict[int, tuple[float, float]] = field(default_factory=dict)  # by pid, as last said
+    shares: dict[int, tuple[float, float]] = field(default_factory=dict)  # pid -> newest reported (compute, memory)
 
 
 class GpuMeter:
-    """Close it. nvml: pynvml, or what stands for it. Without GPUs it does nothing."""
+    """The meter of all GPUs; `close` it after use. Without GPUs it does nothing. nvml: replaces pynvml in tests."""
 
     def __init__(self, gpus: Sequence[GpuDevice], nvml: ModuleType | None = None) -> None:
         self._gpus: list[_Gpu] = []
@@ -73,7 +74,7 @@ class GpuMeter:
             self._nvml.nvmlShutdown()
 
     def look(self, now_s: float) -> tuple[GpuUse, ...]:
-        """Each GPU, in their order. A GPU that does not answer is left out of this look."""
+        """Returns the use of each GPU since the last call. A GPU for which NVML fails is left out."""
         seconds = now_s - self._looked_s if self._looked_s is not None else 0.0
         self._looked_s = now_s
         found = []
@@ -97,10 +98,11 @@ class GpuMeter:
         return GpuUse(gpu.index, busy_s, memory_s, named, memory)
 
     def _take_shares(self, gpu: _Gpu) -> None:
-        """NVML tells what is newer than it told before; of a process without news the last share stands."""
+        """Updates the shares of processes. NVML returns only samples that are newer than the last call; a process
+        without a new sample keeps its share."""
         try:
             samples = self._nvml.nvmlDeviceGetProcessUtilization(gpu.handle, gpu.newest_us)
-        except self._nvml.NVMLError_NotFound:  # nothing is newer
+        except self._nvml.NVMLError_NotFound:  # there is no newer sample
             return
         for sample in samples:
             gpu.newest_us = max(gpu.newest_us, int(sample.timeStamp))
@@ -109,13 +111,13 @@ class GpuMeter:
 
 
 def _divided(total: float, parts: Mapping[int, float]) -> dict[int, float]:
-    """The parts, which are no more than the total together."""
+    """Returns the parts, scaled down so that their sum is at most the total."""
     factor = min(1.0, total / max(sum(parts.values()), 1e-12))
     return {pid: factor * part for pid, part in parts.items()}
 
 
 def _is_mps(pid: int) -> bool:
-    """Whether it is MPS' server, which computes for others."""
+    """Whether a process is the MPS server, which computes for other processes."""
     with contextlib.suppress(OSError), open(f"/proc/{pid}/comm") as file:
         return file.read().startswith(MPS_SERVER)
     return False

@@ -1,16 +1,17 @@
-"""What a job may take, and what is written into its cgroup (version 2) for that; what its files say. Pure.
+"""Computes what is written into the cgroup (version 2) of a job, and parses what is read from cgroup files. Pure.
 
-With `charge` the bytes a job is charged, `threads` those that compute and `nice` how much it gives way:
+With the charge of a job in bytes, the number of its computing threads, and its nice value:
 
-    memory.max   WALL * charge         beyond it the kernel ends processes of the job, and nobody else's
-    memory.high  NEAR * memory.max     from here on it is slowed, and what can be given back is taken
+    memory.max   WALL * charge         beyond it the kernel kills processes of this job, and no others
+    memory.high  NEAR * memory.max     beyond it the kernel slows the job and reclaims its memory
     cpu.weight   100 * threads * 1.25^-nice
 
-The wall ends single processes (memory.oom.group stays 0): the supervisor lives and saves, and the process that looks
-after the rows of a dead one, which are in shared memory and die with nobody, is not killed with it.
+At memory.max the kernel kills single processes, because memory.oom.group stays 0. If it kills a worker, the supervisor
+survives and saves. If it kills the supervisor, the arena reaper survives, and keeps the rows in shared memory for a
+while.
 
-The weight grows with the threads because jobs of equal weight would have equal shares, however many threads each has:
-every thread has the same, as without groups. 1.25 is the kernel's own step of one nice level.
+The weight is proportional to the threads, so that each thread gets the same share, as without groups. With equal
+weights all jobs would get equal shares, however many threads they have. 1.25 is the kernel's factor of one nice level.
 """
 
 from __future__ import annotations
@@ -41,19 +42,19 @@ __all__ = [
     "written",
 ]
 
-WALL = 1.25  # times the charge, which is 1.2 times the estimate or more: no honest estimate errs so
-NEAR = 0.95  # of the wall
-SLACK = 1.05  # times what a job has: a wall below that would end it at once
+WALL = 1.25  # times the charge, which is at least 1.2 times the estimate: estimates are rarely wrong by more
+NEAR = 0.95  # times memory.max
+SLACK = 1.05  # times the present use of a job: the kernel would kill it at once if memory.max were lower
 NICE_STEP = 1.25
 UNIT_WEIGHT, LEAST_WEIGHT, MOST_WEIGHT = 100, 1, 10_000
-PREFIX = "elastichost-"  # of every group that is made
+PREFIX = "elastichost-"  # of the name of every group
 NAME_LENGTH = 80
 
 
 @dataclass(frozen=True, slots=True)
 class JobLimits:
-    """memory_bytes: what the job is charged, 0: no wall. threads: of all its workers and PS. cores: its processes may
-    use these, (): all that the host may."""
+    """The limits of a job. memory_bytes: its charge; 0: no memory limit. threads: sum over all workers and PS. cores:
+    those that its processes may use; (): all cores of the host."""
 
     memory_bytes: int = 0
     threads: int = 1
@@ -63,9 +64,11 @@ class JobLimits:
 
 @dataclass(frozen=True, slots=True)
 class JobUsage:
-    """What the kernel counted; None: it does not tell. memory_bytes: now, without what it takes back as it likes (page
-    cache); peak_bytes: the most at any moment, page cache counted. oom_kills: processes it ended at the wall. slowed:
-    so often the job was held up below the wall. traffic_bytes: moved between memory and caches so far."""
+    """What the kernel counted for a job; None: not available.
+
+    memory_bytes: present use without the page cache, which the kernel can reclaim. peak_bytes: largest use, with the
+    page cache. oom_kills: number of processes that were killed at memory.max. slowed: number of times that the job was
+    slowed at memory.high. traffic_bytes: bytes moved between memory and caches so far."""
 
     memory_bytes: int | None = None
     peak_bytes: int | None = None
@@ -78,18 +81,20 @@ class JobUsage:
 
 
 def wall_bytes(limits: JobLimits, held_bytes: int = 0) -> int:
-    """Whole pages; never below what the job has now."""
+    """Returns memory.max for a job, in whole pages. held_bytes: its present use, which memory.max is not below."""
     wall = max(WALL * limits.memory_bytes, SLACK * held_bytes)
     return -(-int(wall) // PAGE_BYTES) * PAGE_BYTES
 
 
 def cpu_weight(threads: int, nice: int) -> int:
+    """Returns cpu.weight for a job, within the kernel's limits of 1 and 10 000."""
     weight = round(UNIT_WEIGHT * max(1, threads) * NICE_STEP**-nice)
     return min(MOST_WEIGHT, max(LEAST_WEIGHT, weight))
 
 
 def written(limits: JobLimits, controllers: frozenset[str], held_bytes: int = 0) -> tuple[tuple[str, str], ...]:
-    """(file, content) in the order of writing, of the controllers that are there. held_bytes: what the job has now."""
+    """Returns (file, content) in the order of writing, for the controllers that exist. held_bytes: the job's present
+    use."""
     found: list[tuple[str, str]] = []
     if "memory" in controllers:
         wall = wall_bytes(limits, held_bytes)
@@ -97,7 +102,7 @@ def written(limits: JobLimits, controllers: frozenset[str], held_bytes: int = 0)
         found += [
             ("memory.max", str(wall) if limits.memory_bytes else "max"),
             ("memory.high", str(high) if limits.memory_bytes else "max"),
-            ("memory.swap.max", "0"),  # who is at the wall is not to be swapped out slowly beside the others
+            ("memory.swap.max", "0"),  # a job at its limit must not slow other jobs by swapping
         ]
     if "cpu" in controllers:
         found.append(("cpu.weight", str(cpu_weight(limits.threads, limits.nice))))
@@ -107,7 +112,8 @@ def written(limits: JobLimits, controllers: frozenset[str], held_bytes: int = 0)
 
 
 def group_name(number: int, job: str) -> str:
-    """Of a job's group; no two numbers have the same, and no name leaves its directory."""
+    """Returns the name of a job's group. It contains the number, so it is unique. It contains no character that leads
+    to another directory."""
     return f"{PREFIX}{number}-{re.sub('[^A-Za-z0-9_-]', '_', job)[:NAME_LENGTH]}"
 
 
@@ -116,14 +122,14 @@ def group_name(number: int, job: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Mount:
-    """root: the group of the whole hierarchy that shows at `point`."""
+    """A mount of the hierarchy. root: the group that is visible at the directory `point`."""
 
     point: PurePosixPath
     root: str
 
 
 def mounted(mountinfo: str, kind: str) -> tuple[Mount, ...]:
-    """File systems of a kind ("cgroup2", "resctrl") in /proc/self/mountinfo."""
+    """Returns the mounts of one type of file system ("cgroup2") from the text of /proc/self/mountinfo."""
     found = []
     for line in mountinfo.splitlines():
         fields, _, rest = line.partition(" - ")
@@ -134,19 +140,19 @@ def mounted(mountinfo: str, kind: str) -> tuple[Mount, ...]:
 
 
 def _unescaped(text: str) -> str:
-    """Blanks and the like are octal numbers there."""
+    """Returns a path of mountinfo with its octal escapes (blanks, tabs, newlines, backslashes) replaced."""
     return re.sub(r"\\([0-7]{3})", lambda found: chr(int(found[1], 8)), text)
 
 
 def own_path(proc_cgroup: str) -> str | None:
-    """The group of version 2 in /proc/self/cgroup; None: the kernel has none."""
+    """Returns the path of the version 2 group in the text of /proc/self/cgroup; None: there is none."""
     return next((line[3:] for line in proc_cgroup.splitlines() if line.startswith("0::/")), None)
 
 
 def group_directory(mount: Mount, own: str) -> PurePosixPath | None:
-    """Where a group shows below a mount; None: it does not."""
+    """Returns the directory at which a group is visible below a mount; None: it is not visible."""
     if ".." in mount.root.split("/"):
-        return None  # mounted from above of what this process may see: where its own group is cannot be told
+        return None  # the root is outside of this process's cgroup namespace, so paths cannot be compared
     relative = posixpath.relpath(own, mount.root)
     if relative == ".." or relative.startswith("../"):
         return None
@@ -154,12 +160,13 @@ def group_directory(mount: Mount, own: str) -> PurePosixPath | None:
 
 
 def keyed(text: str) -> dict[str, int]:
-    """Lines "name number", as in memory.events and memory.stat; others are left out."""
+    """Parses lines "name number", as in memory.events and memory.stat. Other lines are ignored."""
     pairs = (line.split() for line in text.splitlines())
     return {pair[0]: int(pair[1]) for pair in pairs if len(pair) == 2 and pair[1].isdecimal()}
 
 
 def kept_bytes(stat: Mapping[str, int]) -> int:
-    """Of memory.stat: private and shared memory and the kernel's own; not what it reads files into."""
+    """Returns the bytes of memory.stat that the kernel cannot reclaim: private, shared and kernel memory, without the
+    page cache."""
     kernel = stat.get("kernel", stat.get("kernel_stack", 0) + stat.get("pagetables", 0))
     return stat.get("anon", 0) + stat.get("shmem", 0) + kernel

@@ -1,9 +1,12 @@
-"""NVIDIA's Multi-Process Service (MPS): kernels of several jobs run on one GPU at the same time.
+"""Finds the daemon of NVIDIA's Multi-Process Service (MPS), with which kernels of several jobs run on one GPU at the
+same time. Without it the jobs take turns.
 
-Without it they take turns. This only finds a daemon that somebody has started, and says so: CUDA's processes find it by
-themselves. It could divide the GPU, which helps nobody here. Multiprocessors: a job that computes for a tenth of the
-time computes on all of them then, and on a fifth of them needs half of the time for the same. Memory: its limit counts
-what CUDA and its libraries load, too, so a job in what it was charged could not start; torch's own limit holds.
+The daemon is only looked for, never started; CUDA connects to it by itself. MPS could also divide the GPU among jobs,
+which is not used:
+
+- Multiprocessors: a job that computes for a tenth of the time on all of them needs half of the time on a fifth of them.
+- Memory: the limit of MPS includes what CUDA and its libraries load, so a job with its charge as the limit could not
+  start. Torch limits the memory of each job instead.
 """
 
 from __future__ import annotations
@@ -25,7 +28,7 @@ def _is_alive(pid: int) -> bool:
     try:
         os.kill(pid, 0)
     except PermissionError:
-        return True  # root's, as it usually is
+        return True  # the daemon usually belongs to root
     except (ProcessLookupError, OverflowError):
         return False
     return True
@@ -36,17 +39,17 @@ def find_mps(
     find_program: Callable[[str], str | None] = shutil.which,
     is_alive: Callable[[int], bool] = _is_alive,
 ) -> str:
-    """In words, whether a daemon is there. Starts nothing."""
+    """Returns a sentence for the user: whether a daemon runs, and how to start one."""
     pipes = Path(environ.get(PIPES) or DEFAULT_PIPES)
     if not (pipes / "control").exists():
         program = find_program(PROGRAM)
         repair = f"; start it with: {PROGRAM} -d" if program else f" ({PROGRAM} is not installed)"
-        return f"MPS: no daemon works in {pipes}{repair}. Jobs on one GPU take turns."
+        return f"MPS: no daemon runs in {pipes}{repair}. Jobs on one GPU take turns."
     if not _is_pipe(pipes / "control"):
         return f"MPS: {pipes}/control is neither a socket nor a pipe. Jobs on one GPU take turns."
     pid = _daemon(pipes)
     if pid is None or not is_alive(pid):
-        return f"MPS: the daemon that worked in {pipes} has ended. Jobs on one GPU take turns."
+        return f"MPS: the daemon that ran in {pipes} has ended. Jobs on one GPU take turns."
     return f"MPS ({pipes}): jobs on one GPU compute at the same time."
 
 
@@ -58,7 +61,7 @@ def _is_pipe(path: Path) -> bool:
 
 
 def _daemon(pipes: Path) -> int | None:
-    """The socket stays when the daemon ends; its number does not."""
+    """The pid of the daemon; None: it has ended. Its socket remains after its end, its pid file does not."""
     with contextlib.suppress(OSError, ValueError):
         pid = int((pipes / f"{PROGRAM}.pid").read_text())
         return pid if pid > 0 else None

@@ -1,4 +1,4 @@
-"""How much memory bandwidth a host has: measured once, in some milliseconds."""
+"""Measures the memory bandwidth of the host, once, within milliseconds."""
 
 from __future__ import annotations
 
@@ -11,15 +11,16 @@ from elastichost.resources import HostInventory
 
 __all__ = ["power_of"]
 
-COPIED_BYTES = 32 << 20  # beyond any cache
+COPIED_BYTES = 32 << 20  # so large that caches hold little of it
 REPEATS = 4
-SHARED = 0.6  # of one core's bandwidth, which each further core adds (assumed: channels are shared)
+SHARED = 0.6  # bandwidth that each further core adds, as a share of the first (assumed: cores share memory channels)
 
 
 def power_of(inventory: HostInventory) -> HostPower:
-    """Bytes a second that one core copies (each read and written), and with it what all of them can."""
+    """Returns the cores of the host and their bandwidth in bytes/s. One core's copy is timed, where each byte counts
+    twice (read and written); the bandwidth of all cores follows with SHARED."""
     source, target = np.ones(COPIED_BYTES, dtype=np.uint8), np.empty(COPIED_BYTES, dtype=np.uint8)
-    np.copyto(target, source)  # its pages are there from now on
+    np.copyto(target, source)  # allocates the pages of `target` before the timing
     fastest_s = min(_copy_s(target, source) for _ in range(REPEATS))
     one = 2 * COPIED_BYTES / max(fastest_s, 1e-6)
     return HostPower(len(inventory.cores), one * (1 + SHARED * (len(inventory.cores) - 1)))

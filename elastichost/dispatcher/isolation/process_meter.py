@@ -1,4 +1,4 @@
-"""What the processes of each job use, from /proc: one look at all processes of the host tells of all jobs."""
+"""Measures the CPU time of process trees from /proc. One pass over all processes of the host serves all jobs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 @dataclass(frozen=True, slots=True)
 class TreeUsage:
-    """Of a process and all below it. cpu_s: since each began, with what its ended children used."""
+    """The use of a process and all its descendants. cpu_s: CPU seconds since the start of each, with those of children
+    that have ended and were reaped."""
 
     cpu_s: float
     pids: tuple[int, ...]
@@ -27,7 +28,7 @@ class _Process:
 
 
 class HostProcesses:
-    """All processes of the host at one moment."""
+    """All processes of the host at the moment of construction."""
 
     def __init__(self) -> None:
         self._processes = _processes()
@@ -36,7 +37,7 @@ class HostProcesses:
             self._children.setdefault(process.parent, []).append(pid)
 
     def tree(self, root: int) -> TreeUsage | None:
-        """None: it has ended."""
+        """The use of a process and its descendants, the process first; None: it has ended."""
         if root not in self._processes:
             return None
         pids, pending = [], [root]
@@ -48,7 +49,7 @@ class HostProcesses:
         return TreeUsage(sum(p.cpu_s for p in found), tuple(pids))
 
     def cpu_s(self, pids: Iterable[int]) -> float:
-        """CPU seconds of those that live."""
+        """CPU seconds of those of the processes that are alive."""
         return sum(self._processes[pid].cpu_s for pid in pids if pid in self._processes)
 
 
@@ -57,7 +58,7 @@ def _processes() -> dict[int, _Process]:
     for name in os.listdir("/proc"):
         if name.isdecimal():
             with contextlib.suppress(OSError, IndexError, ValueError), open(f"/proc/{name}/stat", "rb") as file:
-                # from the third field on; the second, its name, may hold anything
+                # fields from the third on, because the second (the name) may contain blanks and parentheses
                 fields = file.read().rpartition(b")")[2].split()
                 cpu_s = sum(map(int, fields[11:15])) / _TICKS_PER_S  # utime, stime, and those of reaped children
                 found[int(name)] = _Process(int(fields[1]), cpu_s)

@@ -1,15 +1,15 @@
-"""What keeps jobs apart on this host, in tiers; each that is there is used, and the result tells of all in words.
+"""Isolates jobs from each other in tiers. Every tier that this host offers is used, and sentences tell the user which.
 
-    always    cores (affinity), nice, as many threads as planned, and the ledger: jobs start only if their peaks fit
-    cgroups   a group for each job: the kernel holds it below a wall of memory, on its cores, at its weight
+    always    cores (affinity), nice value, the planned number of threads; a job starts only if its peak memory fits
+    cgroups   a group for each job: the kernel enforces its memory limit, its cores and its CPU weight
     resctrl   the memory traffic of each job is counted
     MPS       jobs on one GPU compute at the same time
 
-A fence that fails is a warning, never the end of a job: without it the job is watched, as where there is none.
+If a tier fails for a job, the job continues with a warning, as on a host without the tier.
 
-RLIMIT_DATA is no tier. It counts what is reserved, not what is used: some 14 MB for each thread of a worker, a read
-buffer as large as its file may be, so that a supervisor that used 109 MB ended at 600. It does not count rows, which
-are shared memory. And what ends there ends without a typed error: libgomp exits, sockets abort.
+RLIMIT_DATA is not used. It counts reserved memory, not used memory: about 14 MB for each thread of a worker, and read
+buffers as large as the file. A supervisor that used 109 MB failed with a limit of 600 MB. It does not count the rows,
+which are shared memory. And processes that reach it end without a typed error: libgomp exits, ZeroMQ aborts.
 """
 
 from __future__ import annotations
@@ -32,21 +32,22 @@ __all__ = ["ALWAYS", "Isolation", "JobLimits", "JobUsage", "enter", "probe"]
 
 ALWAYS = (
     "Always: a job has the cores, the nice value and the threads of its plan, and starts only when its peak memory fits"
-    " what is left of the ledger."
+    " in the free memory of the ledger."
 )
 WATCHED = (
-    "So memory is watched: when jobs together take more than there is, who takes more than it was charged gives it "
-    "back."
+    "So memory is watched: when the jobs together use too much, the job that exceeds its estimate most is limited, "
+    "then evicted, then killed."
 )
 WALLS = {
-    "memory": f"the kernel ends processes of a job that takes {WALL:g} times the memory it is charged, and no others",
-    "cpu": "threads of all jobs get equal shares of a core, but for their nice values",
-    "cpuset": "no process leaves the cores of its job",
+    "memory": f"the kernel kills processes of a job that uses {WALL:g} times its charged memory, and no others",
+    "cpu": "threads of all jobs with the same nice value get equal shares of the cores",
+    "cpuset": "processes of a job use no cores but those of the job",
 }
 
 
 class Isolation:
-    """The tiers of this host. Everything does nothing where a tier is missing."""
+    """The tiers of this host. A method does nothing for a missing tier. sentences: what each tier does here, or why it
+    is missing."""
 
     def __init__(
         self, sentences: tuple[str, ...], cgroups: CgroupTier | None = None, resctrl: ResctrlTier | None = None
@@ -55,8 +56,9 @@ class Isolation:
         self._cgroups, self._resctrl = cgroups, resctrl
 
     def admit(self, job: str, pid: int | None, limits: JobLimits) -> tuple[str, ...]:
-        """Fences for a job that is about to start. pid: of its first process, which has started no other yet; None: it
-        goes in by itself, with `enter(doors(job))`, which leaves no moment between. Returns what failed, in words."""
+        """Creates the groups of a job that is about to start. pid: its first process, which must not have started
+        others yet; None: it enters by itself with `enter(doors(job))`, before it does anything else. Returns sentences
+        about what failed."""
         problems: tuple[str, ...] = ()
         if self._cgroups is not None:
             problems += self._cgroups.admit(job, pid, limits)
@@ -65,16 +67,16 @@ class Isolation:
         return problems
 
     def doors(self, job: str) -> tuple[str, ...]:
-        """For `enter` in the job's first process."""
+        """Returns the files that the job's first process must pass to `enter`."""
         tiers = (tier for tier in (self._cgroups, self._resctrl) if tier is not None)
         return tuple(str(door) for tier in tiers if (door := tier.door(job)) is not None)
 
     def change(self, job: str, limits: JobLimits) -> tuple[str, ...]:
-        """Other limits for a job that runs. Returns what failed, in words."""
+        """Changes the limits of a running job. Returns sentences about what failed."""
         return self._cgroups.change(job, limits) if self._cgroups is not None else ()
 
     def usage(self, job: str) -> JobUsage | None:
-        """What the kernel counted of it so far; None: it counts nothing here. Ask before `release`."""
+        """Returns what the kernel counted for a job so far; None: it counts nothing here. Call it before `release`."""
         used = self._cgroups.usage(job) if self._cgroups is not None else None
         traffic = self._resctrl.traffic_bytes(job) if self._resctrl is not None else None
         if traffic is None:
@@ -82,15 +84,15 @@ class Isolation:
         return replace(used or JobUsage(), traffic_bytes=traffic)
 
     def release(self, job: str) -> None:
-        """Its supervisor has ended. What is left of it some seconds later is killed by one of the next calls. Never
-        waits."""
+        """Removes the groups of a job whose supervisor has ended. A later call kills the processes that are still there
+        after some seconds. Does not block."""
         if self._cgroups is not None:
             self._cgroups.release(job)
         if self._resctrl is not None:
             self._resctrl.release(job)
 
     def close(self) -> None:
-        """Leaves the host as it was found; waits two seconds at most for what still lives."""
+        """Restores the host. Waits at most two seconds for processes that still run."""
         if self._cgroups is not None:
             self._cgroups.close()
         if self._resctrl is not None:
@@ -98,14 +100,14 @@ class Isolation:
 
 
 def enter(doors: Iterable[str], files: ControlFiles | None = None) -> tuple[str, ...]:
-    """This process goes behind its fences, and with it all that it will start: call it before anything else. Returns
-    what failed, in words."""
+    """Moves this process into its groups, and with it all processes that it will start: call it first. doors: of
+    `Isolation.doors`. Returns sentences about what failed."""
     files, problems = files or ControlFiles(), []
     for door in doors:
         try:
             files.write(Path(door), "0")
         except OSError as error:
-            problems.append(f"{door}: cannot be entered: {error.strerror or error}")
+            problems.append(f"{door}: this process could not enter the group: {error.strerror or error}")
     return tuple(problems)
 
 
@@ -116,8 +118,8 @@ def probe(
     clock: Clock | None = None,
     has_gpus: bool = False,
 ) -> Isolation:
-    """What there is on this host; call it before anything is started, and `close` the result. Where a cgroup was
-    delegated to this process, and only there, it is divided for the jobs; nothing else is changed."""
+    """Finds the tiers of this host. If a cgroup was delegated to this process, it is divided for the jobs; nothing else
+    is changed. Call it before any process is started, and `close` the result."""
     files = files or ControlFiles()
     standing = standing or Delegation(Path("/proc/self"), os.geteuid(), _family)
     cgroups, cgroup_words = _cgroup_tier(files, standing, clock or MonotonicClock())
@@ -138,6 +140,6 @@ def _cgroup_tier(files: ControlFiles, standing: Delegation, clock: Clock) -> tup
         return None, f"cgroup v2: {error.message}. {WATCHED}"
     has = [words for name, words in WALLS.items() if name in tier.controllers]
     lacks = [name for name in WALLS if name not in tier.controllers]
-    missing = f" Not to be had: {', '.join(lacks)}." if lacks else ""
+    missing = f" Controllers that are not available: {', '.join(lacks)}." if lacks else ""
     watched = "" if "memory" in tier.controllers else f" {WATCHED}"
-    return tier, f"cgroup v2 ({tier.name}): each job has a group of its own: {'; '.join(has)}.{missing}{watched}"
+    return tier, f"cgroup v2 ({tier.name}): each job has its own group: {'; '.join(has)}.{missing}{watched}"

@@ -135,7 +135,7 @@ def test_a_host_that_has_ended_is_shown_as_not_running(
 def test_commands_without_a_running_host_fail(
     elastichost: Elastichost, job_file: Path, tmp_path: Path, ended_pid: int, verb: tuple[str, ...]
 ) -> None:
-    for problem in ("no host has written its status here", "is not running"):
+    for problem in ("no dispatcher has written its status here", "is not running"):
         outcome = elastichost(*verb, "--host-dir", "h")
         assert outcome.code == 3
         assert problem in outcome.stderr and "start one with" in outcome.stderr
@@ -210,10 +210,10 @@ def test_a_wrong_job_is_not_sent(elastichost: Elastichost, answering: Answering,
 
 @pytest.mark.parametrize(("is_usage", "code"), [(True, 2), (False, 3)])
 def test_a_refusal_is_shown(elastichost: Elastichost, answering: Answering, is_usage: bool, code: int) -> None:
-    answering.answer(RefusedMsg("ads is done already", "see the queue", is_usage))
+    answering.answer(RefusedMsg("ads is already done", "see the queue", is_usage))
     outcome = elastichost("cancel", "ads")
     assert outcome.code == code
-    assert "ads is done already" in outcome.stderr and "see the queue" in outcome.stderr
+    assert "ads is already done" in outcome.stderr and "see the queue" in outcome.stderr
     assert answering.got == [CancelMsg("ads")]
 
 

@@ -48,7 +48,7 @@ def test_what_is_refused_is_not_had() -> None:
     host.did(host.core.answered(Answer(told["b"], "the run is stopping"), 2.2))
     assert host.job("b").cores == INVENTORY.cores, "it began with all of them"
     assert ConfineJob("b", INVENTORY.cores) in host.effects
-    host.did(host.core.answered(Answer(ResizeJob("a", cores=(3,)), "it did not answer in time"), 2.3))
+    host.did(host.core.answered(Answer(ResizeJob("a", cores=(3,)), "its supervisor did not answer in time"), 2.3))
     assert host.job("a").cores == cores, "what it took before"
 
 
@@ -61,9 +61,9 @@ def test_a_size_that_is_refused_is_not_had() -> None:
     assert host.job("a").workers == 1
     (shared,) = host.noted(JobShared)
     assert (shared.job, shared.size, shared.cores) == ("a", "1 worker", ())
-    assert (
-        text_of(shared)
-        == f"the job now has 1 worker: it has not the {has} workers that it was told to have: it counts as it is"
+    assert text_of(shared) == (
+        f"the job now has 1 worker: its run does not have the {has} workers that it was told to have; the dispatcher "
+        "plans with its present size"
     )
 
 

@@ -235,10 +235,10 @@ def test_cancelled_wherever_it_is() -> None:
 
 def test_what_cannot_be_cancelled_is_told() -> None:
     host = running("a")
-    with pytest.raises(ConfigError, match="no job 'aa'.*did you mean"):
+    with pytest.raises(ConfigError, match="there is no job 'aa'.*did you mean"):
         host.core.cancel("aa", 1.0)
     host.end("a", 0)
-    with pytest.raises(ConfigError, match="a is done already"):
+    with pytest.raises(ConfigError, match="a is already done"):
         host.core.cancel("a", 11.0)
 
 

@@ -27,7 +27,7 @@ def test_a_job_whose_process_cannot_be_forked_waits_and_is_tried_again() -> None
     job = host.job("a")
     assert (job.state, job.starts, job.charged_bytes, job.ended_s) == ("waiting", 0, 0, None)
     assert job.started_s is None
-    reason = f"its process could not be started ({NO_FORK}): it is tried again, 1 of 3 times"
+    reason = f"its supervisor could not be started ({NO_FORK}); the dispatcher tries again (1 of 3)"
     assert host.noted(JobRequeued) == [JobRequeued("a", reason)]
     assert host.tick(3.0) == [], "it rests"
     assert host.tick(2.1 + REST_S) == ["a"]
@@ -43,7 +43,7 @@ def test_not_for_ever() -> None:
         assert host.tick(100.0 * number) == ["a"]
         host.end("a", None, 100.0 * number + 1, NO_FORK)
     assert host.job("a").state == "failed"
-    assert host.job("a").why.startswith(f"its process could not be started 4 times: {NO_FORK} -> ")
+    assert host.job("a").why.startswith(f"its supervisor could not be started 4 times: {NO_FORK} -> ")
 
 
 @pytest.mark.parametrize(("how", "state"), [("cancel", "cancelled"), ("stop", "stopped")])
@@ -63,7 +63,7 @@ def test_what_looks_at_a_job_is_tried_again_after_a_rest() -> None:
         host.end("a", None, 1.0, NO_FORK)
         assert (host.job("a").state, host.job("a").ended_s) == ("waiting", None)
         (requeued,) = host.noted(JobRequeued)
-        assert requeued.job == "a" and f"{number} of 3 times" in requeued.reason
+        assert requeued.job == "a" and f"the dispatcher tries again ({number} of 3)" in requeued.reason
         assert ExamineJob("a", REST_S) in host.effects
     host.did(host.core.examined(examined("a"), 2.0))
     assert host.tick(3.0) == ["a"]
@@ -72,7 +72,7 @@ def test_what_looks_at_a_job_is_tried_again_after_a_rest() -> None:
     for _ in range(MOST_NOT_STARTED + 1):
         other.end("a", None, 1.0, NO_FORK)
     assert other.job("a").state == "failed"
-    assert "what looks at it could not be started 4 times" in other.job("a").why
+    assert "its examination could not be started 4 times" in other.job("a").why
     assert other.core.is_empty
 
 
@@ -113,7 +113,7 @@ def test_out_of_gpu_memory_though_alone_it_goes_on_on_the_cpu() -> None:
     host.end("a", 1, 4.0, failure=OUT_OF_GPU)
     assert host.job("a").state == "waiting"
     (requeued,) = host.noted(JobRequeued)
-    assert requeued.job == "a" and "it goes on without a GPU" in requeued.reason
+    assert requeued.job == "a" and "it continues on the CPU" in requeued.reason
     host.submit("b", now_s=5.0)
     assert sorted(host.tick(50.0)) == ["a", "b"], "not alone any more"
     spawn = next(spawn for spawn in host.spawns[::-1] if spawn.job == "a")
@@ -137,5 +137,5 @@ def test_what_is_out_of_gpu_memory(failure: JobFailure) -> None:
 
 def test_an_error_that_says_what_to_do_next_is_shown_with_that() -> None:
     host = running("a")
-    host.end("a", 1, failure=JobFailure("ZeroDivisionError", "by zero", "its traceback is at the end of x.log"))
-    assert host.job("a").why == "ZeroDivisionError: by zero -> its traceback is at the end of x.log"
+    host.end("a", 1, failure=JobFailure("ZeroDivisionError", "by zero", "the traceback is at the end of x.log"))
+    assert host.job("a").why == "ZeroDivisionError: by zero -> the traceback is at the end of x.log"

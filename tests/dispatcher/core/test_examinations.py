@@ -41,7 +41,7 @@ def test_what_is_found_of_one_holds_for_all_that_are_alike() -> None:
     assert looked_at(host) == ["other"]
     host.did(host.core.examined(examined("a", samples=77), 1.0))
     assert [host.job(job).samples_planned for job in "abc"] == [77, 77, 77]
-    assert host.job("other").why == "is to be examined"
+    assert host.job("other").why == "waits for its examination"
     assert sorted(host.tick(1.0)) == ["a", "b", "c"]
 
 

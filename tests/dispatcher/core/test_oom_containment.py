@@ -51,7 +51,8 @@ def test_first_it_is_lent_less_then_it_is_sent_back_then_it_is_killed() -> None:
 def test_the_reason_has_the_figures() -> None:
     (act,) = acts(Containment(), 0.0, liar=2100, honest=1000)
     assert act.reason == (
-        "jobs use 3,100 of 3,000 MB; it has 2,100 MB and was estimated at 1,000: it is lent no more than that"
+        "all jobs use 3,100 of 3,000 MB; this job uses 2,100 MB, and its estimate is 1,000 MB: "
+        "its memory limit becomes 1,050 MB"
     )
 
 

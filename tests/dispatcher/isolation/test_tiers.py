@@ -140,11 +140,13 @@ def test_a_job_that_starts_again_has_a_new_group(host: Host) -> None:
 def test_what_fails_is_a_warning(host: Host) -> None:
     isolation = host.probe()
     (host.base / "elastichost-1-a").mkdir()
-    assert isolation.admit("a", None, LIMITS) == ("a runs without a cgroup of its own: File exists",)
+    assert isolation.admit("a", None, LIMITS) == (
+        "a runs without a cgroup, because none could be created: File exists",
+    )
     assert isolation.doors("a") == ()
     assert isolation.admit("b", STRANGER, LIMITS) == ()  # it has ended already
     (problem,) = enter(("/nowhere/cgroup.procs",))
-    assert problem.startswith("/nowhere/cgroup.procs: cannot be entered: No such file")
+    assert problem.startswith("/nowhere/cgroup.procs: this process could not enter the group: No such file")
 
 
 def test_controllers_that_are_not_handed_on_are_done_without(host: Host) -> None:
@@ -153,7 +155,7 @@ def test_controllers_that_are_not_handed_on_are_done_without(host: Host) -> None
     assert isolation.admit("a", None, LIMITS) == ()
     assert not (host.group("elastichost-1") / "cpu.weight").exists()
     assert (host.group("elastichost-1") / "memory.max").read_text() == str(125 * MIB)
-    assert "Not to be had: cpu." in isolation.sentences[1]
+    assert "Controllers that are not available: cpu." in isolation.sentences[1]
 
 
 def test_all_is_undone_where_nothing_can_be_enabled(host: Host) -> None:
@@ -222,14 +224,14 @@ def gone(host: Host) -> None:
 @pytest.mark.parametrize(
     ("spoil", "told"),
     [
-        (unmounted, "it is not mounted (version 1, which may be, is left alone)"),
+        (unmounted, "it is not mounted; version 1, if it is mounted, is not used"),
         (hybrid, "neither the memory nor the cpu controller, but hugetlb"),
-        (elsewhere, "does not show at"),
-        (only_version_1, "in no group of it"),
+        (elsewhere, "is not visible below"),
+        (only_version_1, "in no group of version 2"),
         (root, "/user.slice/host.scope is the root of the hierarchy"),
         (threaded, "of the type threaded"),
-        (foreign, "was not delegated: it cannot be written"),
-        (shared, "has processes of others in it"),
+        (foreign, "was not delegated to this user: its files are not writable"),
+        (shared, "has processes that this program did not start"),
         (gone, "mountinfo cannot be read"),
     ],
 )
@@ -253,7 +255,7 @@ def test_without_delegation_nothing_is_changed_and_it_is_said_why(
 
 def test_root_takes_nothing_that_the_service_manager_did_not_delegate(host: Host) -> None:
     host.systemd.mkdir()
-    assert "is the service manager's" in host.probe(uid=0).sentences[1]
+    assert "belongs to systemd, which did not delegate it" in host.probe(uid=0).sentences[1]
     assert "systemd-run --user --scope" in host.probe(uid=0).sentences[1]
     assert host.kernel.log == []
     host.kernel.is_marked = True
@@ -281,7 +283,10 @@ def test_traffic_is_counted_where_it_can_be_and_nothing_is_divided(host: Host) -
     hybrid(host)
     isolation = host.probe()
     assert "up to 2 jobs" in isolation.sentences[2]
-    assert "cache (16 classes) and memory bandwidth (8 classes) could be divided" in isolation.sentences[2]
+    assert (
+        "cache (16 classes) and memory bandwidth (8 classes) could be divided, which is not done"
+        in isolation.sentences[2]
+    )
     for job in ("a", "b", "c"):
         assert isolation.admit(job, None, LIMITS) == ()
     (door,) = isolation.doors("a")
@@ -305,7 +310,7 @@ def test_traffic_is_counted_where_it_can_be_and_nothing_is_divided(host: Host) -
 def test_a_processor_that_counts_nothing_says_so(host: Host) -> None:
     make_resctrl(host.resctrl, features="llc_occupancy\n")
     isolation = host.probe()
-    assert "memory traffic is not counted here" in isolation.sentences[2]
+    assert "the processor does not count memory traffic" in isolation.sentences[2]
     isolation.admit("a", None, LIMITS)
     assert not list((host.resctrl / "mon_groups").glob("elastichost*"))
 

@@ -124,7 +124,7 @@ def test_the_page_of_a_host_is_one_file_with_everything(report: HostReport) -> N
         "4 jobs: 2 done, 1 failed, 1 cancelled",
         "At most 2 jobs ran at once",
         "jobs that need different resources run together",
-        "ran out of memory; once more, alone",
+        "ran out of memory; it starts once more, alone",
         "out of memory 1\N{MULTIPLICATION SIGN}",
         "0.7500",
         "1.60",
