@@ -198,7 +198,7 @@ class ProtocolError(ElastichostError):
 
 
 class IllegalTransitionError(ElastichostError):
-    """A state machine got an event that is not allowed in its state. The cause is a fault in the calling code, never
+    """A state machine got an event that is not allowed in its state. The cause is a bug in the calling code, never
     the data."""
 
     def __init__(self, machine: str, state: str, event: str) -> None:

@@ -1,7 +1,7 @@
 """The hosts file `hosts.toml`: the other machines of a run. The machine that `run` is called on is host 0 and is not
 listed.
 
-Nodes of a Ray cluster become hosts without a file (`supervisor.ray_cluster`).
+Nodes of a Ray cluster become hosts without a file (`supervisor.remote.ray`).
 
 [supervisor]
 address = "10.0.0.1"        # at which the other machines reach this one; default: the address that ssh comes from

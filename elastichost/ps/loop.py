@@ -342,7 +342,7 @@ class ServerLoop:
         self._control.send(FencedMsg(worker, incarnation, self._dense.applied(worker, incarnation)))
 
     def _try_again(self) -> None:
-        """Repeats commits that failed for want of disk space. For those of dead workers no request comes again."""
+        """Repeats commits that failed because the disk was full. For those of dead workers no request comes again."""
         if self._service.is_dense_owner:
             self._log.look_for_space(self._dense.version())
         fences, self._fences_left = self._fences_left, set()

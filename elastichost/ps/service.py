@@ -284,7 +284,7 @@ class DataService:
                 self._commit(process, message, ())
 
     def commit_held(self) -> list[Outgoing]:
-        """Sync mode: commits the step that is held for want of disk space. Raises DiskFullError if there is still
+        """Sync mode: commits the step that waits for disk space. Raises DiskFullError if there is still
         none."""
         return self._steps.commit_held()
 

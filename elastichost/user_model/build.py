@@ -46,7 +46,7 @@ def load_build(spec: str, base_dir: Path) -> Build:
         else:
             with import_path(base_dir):
                 module = importlib.import_module(parsed.module)
-    except (Exception, SystemExit) as error:  # every error of the user's module is a fault of the model
+    except (Exception, SystemExit) as error:  # every error of the user's module is an error of the model
         raise user_error(f"model.build = {spec!r} cannot be imported", error) from error
     where = file if file is not None else parsed.module
     build = getattr(module, parsed.function, None)
@@ -125,7 +125,7 @@ def build_model(
         # The build function may import modules beside it while it runs.
         with import_path(parsed.file.parent if parsed.file is not None else directory):
             model = build(table_configs(job, tables, table_rows), num_dense, **arguments)
-    except (Exception, SystemExit) as error:  # every error of the user's function is a fault of the model
+    except (Exception, SystemExit) as error:  # every error of the user's function is an error of the model
         raise user_error(f"{spec} failed", error, hint=_argument_hint(build, job.model.args, num_labels)) from error
     if not isinstance(model, nn.Module):
         raise ModelError(

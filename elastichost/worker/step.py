@@ -95,7 +95,7 @@ class ModelRunner:
         )
 
     def _call(self, *arguments: object) -> Any:
-        """Calls the model. A failure at the first batch is a fault of the model: it ends the job with a ModelError.
+        """Calls the model. A failure at the first batch is an error of the model: it ends the job with a ModelError.
 
         A later failure is re-raised: it comes from a sample, which the ledger finds by elimination (quarantine).
         """

@@ -130,7 +130,7 @@ class RowPreparer(ABC):
         return keys
 
     def _count_without_row(self, unique: UniqueKeys, pulled: PulledRows, bounds: Int64Array) -> None:
-        """Counts ids that got no row for want of memory. Call it before keys without a row are removed from their
+        """Counts ids that got no row because memory was full. Call it before keys without a row are removed from their
         bags."""
         left_out = pulled.rows == LEFT_OUT
         if left_out.any():
