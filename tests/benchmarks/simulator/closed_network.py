@@ -1,4 +1,4 @@
-"""A truth for tests: mean value analysis of a closed network. Exact, fast, and not of the form that any model fits."""
+"""True speeds for tests: exact mean value analysis of a closed network. No model of the tuner has this form."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every policy runs a mix of jobs: nothing beyond capacity, the same every time, nobody starves."""
+"""Every policy runs a mix of jobs: within the capacity, with the same result every time, and most jobs complete."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Policies under observation: what they see and answer is kept, and looked at."""
+"""A wrapper that records and checks the decisions of a policy, and the cluster of its tests."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ QUIET = IncidentRates(0.0, 0.0, 0.0, 0.0)
 
 
 def cluster(hosts: int, rates: IncidentRates = QUIET) -> ClusterSettings:
-    """Hosts of 64 cores and 256 GB."""
+    """Settings of a cluster of hosts with 64 cores and 256 GB each."""
     return ClusterSettings(hosts=(ClusterHost(64, 256 * GB),) * hosts, rates=rates)
 
 
 class Watched:
-    """Another policy, whose grants must fit into what is free, once those that shrink jobs are done."""
+    """Wraps a policy, records its views and grants, and fails if the grants together need more cores than are free."""
 
     def __init__(self, policy: Policy) -> None:
         self._policy = policy
@@ -35,18 +35,18 @@ class Watched:
     def decide(self, view: ClusterView, now_s: float) -> Mapping[int, Grant | None]:
         grants = self._policy.decide(view, now_s)
         known = {one.job: one for one in view.jobs}
-        assert set(grants) <= set(known), "nobody else's"
+        assert set(grants) <= set(known), "grants must be for jobs of the view"
         more = sum(
             grant.configuration.cores - (running.cores if (running := known[job].running) else 0)
             for job, grant in grants.items()
             if grant is not None
         )
-        assert more <= view.free_cores, "grants that can never all be carried out"
+        assert more <= view.free_cores, "the grants together need more cores than are free"
         self.seen.append((view, {job: grant for job, grant in grants.items() if grant is not None}))
         return grants
 
     def configurations(self, job: int) -> list[tuple[int, int, int, int]]:
-        """Of all grants for it, one after the other, without repetitions."""
+        """The configurations that were granted to a job, in order, without repetitions."""
         found: list[tuple[int, int, int, int]] = []
         for _, grants in self.seen:
             if job in grants:

@@ -1,4 +1,4 @@
-"""The engine loses and gains no work, never exceeds capacity, and is the same for the same seed."""
+"""The cluster engine neither loses nor gains work, never exceeds capacity, and repeats its result for the same seed."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ Segments = list[tuple[int, float, float, float]]
 
 
 class Scripted:
-    """Does what a function says; keeps what it saw."""
+    """A policy whose grants come from a function. It keeps the views of all decisions."""
 
     name = "scripted"
 
@@ -47,7 +47,7 @@ class Scripted:
 
 
 class Restless:
-    """Changes everything at random, within the limits, fitting or not."""
+    """A policy that changes jobs at random, within the limits of a job. Its grants may not fit on the hosts."""
 
     name = "restless"
 
@@ -72,12 +72,13 @@ def check_capacity(view: ClusterView) -> None:
     assert allocated == view.cores - view.free_cores
     granted = sum(one.granted_memory_bytes for one in running)
     taken = view.memory_bytes - view.free_memory_bytes
-    assert granted - 64 * len(running) <= taken <= granted, "what does not divide by the PS stays free"
+    assert granted - 64 * len(running) <= taken <= granted, "bytes that do not divide evenly stay free"
 
 
 def run(
     policy: object, *specs: object, options: ClusterSettings = CALM, seed: int = 0
 ) -> tuple[SimulationResult, Segments]:
+    """Returns the result and the segments: (job, since_s, until_s, samples/s)."""
     segments: Segments = []
     jobs = [one for one in specs if one]
     found = simulate_jobs(jobs, policy, options, seed, lambda *piece: segments.append(piece))  # type: ignore[arg-type]
@@ -98,7 +99,7 @@ def test_a_job_alone_ends_exactly_at_samples_over_rate() -> None:
     assert found.busy_share == 0.0, "there is no time between the first arrival and the last"
 
 
-def test_used_cores_are_what_the_truth_says() -> None:
+def test_used_cores_follow_from_the_true_cpu_times() -> None:
     spec = job()
     found, _ = run(StaticPolicy(), spec)
     speed = spec.truth.speed(spec.request)
@@ -136,7 +137,7 @@ def test_no_work_is_lost_or_gained(seed: int, restarts: bool, varies: bool) -> N
         pieces = [piece for piece in segments if piece[0] == one.job]
         integral = sum((until - since) * rate for _, since, until, rate in pieces)
         assert integral == pytest.approx(one.work, rel=1e-9)
-        assert all(before[2] <= after[1] for before, after in pairwise(pieces)), "no time twice"
+        assert all(before[2] <= after[1] for before, after in pairwise(pieces)), "segments of a job must not overlap"
         if one.outcome == "completed":
             assert one.work - one.rolled_back == pytest.approx(one.samples, rel=1e-9)
         else:
@@ -169,7 +170,7 @@ def test_chance_does_not_depend_on_the_policy() -> None:
 # --- capacity and waiting ---------------------------------------------------------------------------------------------
 
 
-def test_what_does_not_fit_waits() -> None:
+def test_a_job_that_does_not_fit_waits() -> None:
     specs = [job(number, request=Configuration(6, 2, 4, 4)) for number in range(3)]  # 32 of 48 cores each
     found, _ = run(StaticPolicy(), *specs)
     ends = sorted(one.ended_s for one in found.jobs)
@@ -178,7 +179,7 @@ def test_what_does_not_fit_waits() -> None:
 
 
 def test_a_grant_that_does_not_fit_on_hosts_is_refused() -> None:
-    big = Grant(Configuration(1, 1, 10, 10), 4 * GB)  # two on a host of 16 cores do not go
+    big = Grant(Configuration(1, 1, 10, 10), 4 * GB)  # two do not fit on a host of 16 cores
     policy = Scripted(lambda view: {one.job: big for one in view.jobs if one.running is None})
     found, _ = run(policy, job(0), job(1), options=ClusterSettings(hosts=(ClusterHost(16, 64 * GB),) * 2, rates=QUIET))
     assert found.refused > 0
@@ -186,8 +187,8 @@ def test_a_grant_that_does_not_fit_on_hosts_is_refused() -> None:
     assert min(one.waited_s for one in found.jobs) == 0.0 < max(one.waited_s for one in found.jobs)
 
 
-def test_of_new_workers_as_many_come_as_there_is_room_for() -> None:
-    small, large = Configuration(2, 1, 4, 4), Configuration(9, 1, 4, 4)  # 36 and 4 cores on two hosts of 16
+def test_as_many_new_workers_join_as_fit() -> None:
+    small, large = Configuration(2, 1, 4, 4), Configuration(9, 1, 4, 4)  # workers: 36 cores, PS: 4, on two hosts of 16
     policy = first_then(Grant(small, 4 * GB), Grant(large, 6 * GB))
     found, _ = run(
         policy, job(samples=60_000_000), options=ClusterSettings(hosts=(ClusterHost(16, 64 * GB),) * 2, rates=QUIET)
@@ -205,7 +206,7 @@ def test_decisions_come_on_time() -> None:
     assert [one.outcome for one in ended] == ["completed"] * 2 and ended[0].first == Configuration(4, 2, 2, 2)
 
 
-def test_grants_must_be_possible() -> None:
+def test_impossible_grants_are_refused() -> None:
     for grant, text in (
         (Grant(Configuration(99, 1), 8 * GB), "is outside the limits of a job"),
         (Grant(Configuration(1, 1), 0), "memory_bytes=0 must be positive"),
@@ -217,7 +218,7 @@ def test_grants_must_be_possible() -> None:
         run(Scripted(lambda view: {7: Grant(Configuration(1, 1), 8 * GB)}), job())
 
 
-def test_it_ends_when_nobody_is_ever_started() -> None:
+def test_a_simulation_ends_even_if_no_job_is_ever_started() -> None:
     options = msgspec.structs.replace(CALM, drain_s=3600.0)
     found, _ = run(Scripted(lambda view: {}), job(), options=options)
     assert found.jobs[0].outcome == "unfinished" and found.jobs[0].waited_s == 3600.0
@@ -227,7 +228,7 @@ def test_it_ends_when_nobody_is_ever_started() -> None:
 
 
 def first_then(first: Grant, then: Grant, at_s: float = 100.0) -> Scripted:
-    """`then` once, at the first decision from at_s on."""
+    """A policy that grants `first`, and once `then`, at the first decision from at_s on."""
     done: list[float] = []
 
     def choose(view: ClusterView) -> Mapping[int, Grant | None]:
@@ -242,7 +243,7 @@ def first_then(first: Grant, then: Grant, at_s: float = 100.0) -> Scripted:
     return Scripted(choose)
 
 
-def test_a_change_costs_what_it_should() -> None:
+def test_a_change_costs_the_time_of_a_join_or_of_a_restart() -> None:
     small, large = Configuration(2, 2, 2, 2), Configuration(8, 2, 2, 2)
     spec = job(samples=50_000_000)
     found, segments = run(first_then(Grant(small, 8 * GB), Grant(large, 9 * GB)), spec)
@@ -258,16 +259,16 @@ def test_a_change_costs_what_it_should() -> None:
     )
 
 
-def test_what_is_measured_begins_anew_after_a_change() -> None:
+def test_measurement_begins_anew_after_a_change() -> None:
     policy = first_then(Grant(Configuration(2, 2), 8 * GB), Grant(Configuration(6, 2), 9 * GB), at_s=115.0)
     run(policy, job(samples=50_000_000))
     seen = policy.views[-1].ended[0].view.observations
     configurations = [one.configuration.workers for one in seen]
     assert configurations == sorted(configurations) and {2, 6} == set(configurations)
-    assert all(one.seconds == pytest.approx(30.0) for one in seen), "blocks that were disturbed are dropped"
+    assert all(one.seconds == pytest.approx(30.0) for one in seen), "disturbed blocks must be left out"
 
 
-def test_more_memory_where_it_is_costs_nothing() -> None:
+def test_more_memory_for_the_same_configuration_costs_nothing() -> None:
     request = Configuration(4, 2, 2, 2)
     found, segments = run(first_then(Grant(request, 8 * GB), Grant(request, 12 * GB)), job(request=request))
     assert found.jobs[0].changes == 0
@@ -275,7 +276,7 @@ def test_more_memory_where_it_is_costs_nothing() -> None:
     assert found.jobs[0].memory_byte_s > 8e9 * found.jobs[0].completion_s
 
 
-def test_neighbours_feel_one_another() -> None:
+def test_jobs_on_one_host_slow_each_other_down() -> None:
     options = msgspec.structs.replace(CALM, hosts=(ClusterHost(24, 64 * GB),), interference=0.2)
     spec = job(0)
     _, segments = run(StaticPolicy(), spec, job(1, samples=2_000_000), options=options)
@@ -288,14 +289,14 @@ def test_neighbours_feel_one_another() -> None:
 # --- memory -----------------------------------------------------------------------------------------------------------
 
 
-def test_a_poor_job_dies_for_good() -> None:
+def test_a_job_with_too_little_memory_dies_for_good() -> None:
     found, _ = run(StaticPolicy(), job(requested_memory_bytes=3 * GB))
     one = found.jobs[0]
     assert (one.outcome, one.ooms, one.restarts) == ("died", 4, 3)
     assert one.rolled_back > 0
 
 
-def test_memory_that_is_granted_in_time_saves_it() -> None:
+def test_memory_that_is_granted_in_time_prevents_kills() -> None:
     def choose(view: ClusterView) -> Mapping[int, Grant | None]:
         one = view.jobs[0]
         if one.running is None:
@@ -304,7 +305,7 @@ def test_memory_that_is_granted_in_time_saves_it() -> None:
         return {0: Grant(one.request, int(max(4 * GB, 1.3 * used)))}
 
     spec = job(samples=150_000_000, memory=MemoryCurve(1e9, 4e9, 0.7, 150e6, 250e6, 100e6))
-    assert spec.memory.used_bytes(150e6, spec.request) > 5 * GB, "more than it begins with"
+    assert spec.memory.used_bytes(150e6, spec.request) > 5 * GB, "the job must need more than its first grant"
     found, _ = run(Scripted(choose), spec)
     assert (found.jobs[0].outcome, found.jobs[0].ooms) == ("completed", 0)
 
@@ -322,7 +323,7 @@ def test_after_a_kill_the_policy_is_asked_at_once() -> None:
     assert (found.jobs[0].outcome, found.jobs[0].ooms) == ("completed", 1)
     still_s = sum(until - since for _, since, until, rate in segments if rate == 0)
     assert 2 * calibration.RESTART_S < still_s < 2 * calibration.RESTART_S + 2.0, (
-        "the start, and the restart with its tables"
+        "the start, and the restart, which loads the tables"
     )
 
 
@@ -336,17 +337,18 @@ def test_the_kill_comes_exactly_when_memory_is_used_up() -> None:
     )
 
 
-# --- what goes wrong --------------------------------------------------------------------------------------------------
+# --- incidents --------------------------------------------------------------------------------------------------------
 
 
 def only(**rates: float) -> ClusterSettings:
+    """Settings with these incidents and no others."""
     return ClusterSettings(
         hosts=HOSTS,
         rates=IncidentRates(**{"process_failures": 0.0, "stragglers": 0.0, "hot": 0.0, "host_failures": 0.0, **rates}),
     )
 
 
-def test_failures_of_processes_hardly_cost() -> None:
+def test_failures_of_processes_cost_little_time_unless_the_job_restarts() -> None:
     spec = job(samples=100_000_000)
     calm, _ = run(StaticPolicy(), spec)
     rough, _ = run(StaticPolicy(), spec, options=only(process_failures=5.0))
@@ -357,7 +359,7 @@ def test_failures_of_processes_hardly_cost() -> None:
     assert harsh.jobs[0].restarts > 0 and harsh.jobs[0].rolled_back > 0
 
 
-def test_stragglers_slow_and_are_replaced() -> None:
+def test_stragglers_slow_a_job_until_they_are_replaced() -> None:
     options, spec = only(stragglers=3.0), job(samples=200_000_000)
     left, _ = run(StaticPolicy(), spec, options=options)
     seen: list[float] = []
@@ -391,7 +393,7 @@ def test_a_hot_ps_stays_hot_until_buckets_are_moved() -> None:
     assert moved.jobs[0].completion_s < 0.95 * left.jobs[0].completion_s
 
 
-def test_jobs_outlive_their_hosts() -> None:
+def test_jobs_complete_although_their_hosts_fail() -> None:
     options = only(host_failures=20.0)
     policy = Scripted(lambda view: {one.job: Grant(one.request, 8 * GB) for one in view.jobs if one.running is None})
     found, _ = run(policy, *(job(number, samples=100_000_000) for number in range(3)), options=options)

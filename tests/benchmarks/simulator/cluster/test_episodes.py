@@ -1,4 +1,4 @@
-"""The book of what went wrong says when, and what became of it."""
+"""The log of incidents: when each began and ended, and how it ended."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from tests.benchmarks.simulator.watched_policy import QUIET
 GB = 10**9
 
 
-class Hearing(StaticPolicy):
-    """Is told what is wrong, and keeps it."""
+class InformedStatic(StaticPolicy):
+    """A static policy that gets the true faults of all jobs and records them. choose: changes its grants."""
 
     def __init__(self, choose: object = None) -> None:
         self._choose = choose
@@ -49,10 +49,10 @@ def outcome(
     return simulate_jobs([spec], policy, options).jobs[0]  # type: ignore[list-item]
 
 
-# --- the book ---------------------------------------------------------------------------------------------------------
+# --- the log ----------------------------------------------------------------------------------------------------------
 
 
-def test_an_episode_goes_on_until_it_ends() -> None:
+def test_an_episode_lasts_from_its_first_begin_to_its_first_end() -> None:
     book = EpisodeLog()
     book.begin(3, 10.0, peers=8)
     book.begin(3, 40.0, peers=6)
@@ -68,7 +68,7 @@ def test_an_episode_goes_on_until_it_ends() -> None:
     assert book.over[0].lasted_s == 90.0
 
 
-def test_raises_are_judged_when_they_would_have_been_too_late() -> None:
+def test_a_raise_is_judged_at_the_time_at_which_it_would_have_been_too_late() -> None:
     book = EpisodeLog()
     book.more_room(5.0, samples=1000.0, move_s=2.0)
     book.more_room(8.0, samples=400.0, move_s=2.0)
@@ -78,19 +78,19 @@ def test_raises_are_judged_when_they_would_have_been_too_late() -> None:
     assert book.raises == [MemoryRaise(9.0, math.inf, 2.0), MemoryRaise(8.0, 30.0, 2.0)]
     assert book.next_samples == 1000.0
     book.close(60.0)
-    assert len(book.raises) == 2 and book.next_samples == math.inf, "what nobody knows is left out"
+    assert len(book.raises) == 2 and book.next_samples == math.inf, "raises without a verdict are left out"
 
 
 # --- in the engine ----------------------------------------------------------------------------------------------------
 
 
-def test_stragglers_that_nobody_replaces_pass_or_leave() -> None:
-    policy = Hearing()
+def test_stragglers_that_are_not_replaced_pass_or_last_until_the_end() -> None:
+    policy = InformedStatic()
     found = outcome(policy, job(samples=200_000_000), IncidentRates(0.0, 3.0, 0.0, 0.0))
     assert {one.kind for one in found.episodes} == {"straggler"}
     assert {one.end for one in found.episodes} <= {"passed", "left"}
     assert all(one.peers == 4 and one.began_s >= found.arrived_s for one in found.episodes)
-    # those of several workers overlap
+    # episodes of several workers overlap
     assert found.straggle_s <= sum(one.lasted_s for one in found.episodes) + 1e-6
     assert found.straggle_s >= max(one.lasted_s for one in found.episodes) - 1e-6
     for now_s, ailing in policy.heard:
@@ -98,24 +98,24 @@ def test_stragglers_that_nobody_replaces_pass_or_leave() -> None:
         assert (ailing[0].stragglers if ailing else 0) == present
 
 
-def test_what_is_replaced_or_moved_is_cured() -> None:
+def test_a_replacement_or_a_move_of_buckets_cures_the_fault() -> None:
     def act(one: object, ailment: JobFaults | None, now_s: float) -> Grant:
         grant = Grant(Configuration(4, 2, 2, 2), 8 * GB)
         if ailment is None:
             return grant
         return Grant(grant.configuration, grant.memory_bytes, ailment.stragglers > 0, ailment.hot > 0)
 
-    found = outcome(Hearing(act), job(samples=200_000_000), IncidentRates(0.0, 2.0, 20.0, 0.0))
+    found = outcome(InformedStatic(act), job(samples=200_000_000), IncidentRates(0.0, 2.0, 20.0, 0.0))
     cured = [one for one in found.episodes if one.end == "cured"]
     assert {one.kind for one in cured} == {"straggler", "hot"}
-    assert all(one.lasted_s <= 60.0 for one in cured), "at the next tick, or the one after a change"
+    assert all(one.lasted_s <= 60.0 for one in cured), "cured at the next tick, or at the first one after a change"
     assert found.replaced_wrong == found.moved_wrong == 0
     assert len(cured) == found.replaced_right + found.moved_right
     hot = [one for one in cured if one.kind == "hot"]
     assert all(0.15 <= one.size <= 0.45 and one.peers == 2 for one in hot)
 
 
-def test_memory_that_was_raised_in_time_and_in_vain() -> None:
+def test_raises_of_memory_record_whether_they_were_needed() -> None:
     spec = job(
         samples=150_000_000, memory=MemoryCurve(1e9, 4e9, 0.7, 150e6, 250e6, 100e6), requested_memory_bytes=4 * GB
     )
@@ -124,7 +124,7 @@ def test_memory_that_was_raised_in_time_and_in_vain() -> None:
         memory = 4 * GB if now_s < 60 else 7 * GB if now_s < 90 else 9 * GB
         return Grant(Configuration(4, 2, 2, 2), memory)
 
-    found = outcome(Hearing(act), spec)
+    found = outcome(InformedStatic(act), spec)
     assert found.ooms == 0 and [one.at_s for one in found.raises] == [90.0, 60.0]
     vain, needed = found.raises
     assert math.isinf(vain.needed_s), "7 GB are enough"
@@ -133,7 +133,7 @@ def test_memory_that_was_raised_in_time_and_in_vain() -> None:
     assert 0 < needed.move_s < 10
 
 
-def test_buckets_may_be_moved_in_another_style_than_all_else() -> None:
+def test_buckets_may_be_moved_in_another_style_than_other_changes() -> None:
     def act(one: object, ailment: JobFaults | None, now_s: float) -> Grant:
         return Grant(Configuration(8, 4, 2, 1), 8 * GB, move_buckets=ailment is not None and ailment.hot > 0)
 
@@ -141,7 +141,7 @@ def test_buckets_may_be_moved_in_another_style_than_all_else() -> None:
     spec = job(samples=100_000_000, truth=ClosedNetwork(server_s=0.02), request=request)
     rates = IncidentRates(0.0, 0.0, 20.0, 0.0)
     seamless, stopped = (
-        outcome(Hearing(act), spec, rates, style) for style in (None, RescaleStyle("stop_and_restart", 300.0))
+        outcome(InformedStatic(act), spec, rates, style) for style in (None, RescaleStyle("stop_and_restart", 300.0))
     )
     assert seamless.moved_right >= 1 and stopped.moved_right >= 1
     assert stopped.completion_s > seamless.completion_s + 200.0

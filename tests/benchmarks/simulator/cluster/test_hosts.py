@@ -1,4 +1,4 @@
-"""Processes fit on hosts or are not placed, and what is released is there again."""
+"""Placement on hosts: processes fit or are not placed, and released capacity is free again."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ needs = st.builds(ProcessDemand.of, configurations, st.integers(1, 60 * GB), st.
 
 
 def taken(need: ProcessDemand, placement: Placement, host: int) -> tuple[int, int]:
+    """The cores and the bytes of a job on a host."""
     workers, servers = placement.get(host, (0, 0))
     c = need.configuration
     return (
@@ -31,7 +32,7 @@ def taken(need: ProcessDemand, placement: Placement, host: int) -> tuple[int, in
 
 
 def check(cluster: Cluster, held: dict[int, tuple[ProcessDemand, Placement]]) -> None:
-    """What is free is what is not held, and nothing is held twice."""
+    """Asserts that free capacity is the capacity that no job holds, and that every process is placed once."""
     for index, host in enumerate(cluster.hosts):
         if cluster.is_down[index]:
             assert cluster.free_cores[index] == cluster.free_memory[index] == 0
@@ -67,7 +68,7 @@ def test_capacity_is_never_exceeded(steps: list[tuple[str, int, ProcessDemand]])
     check(cluster, held)
 
 
-def test_all_of_a_job_or_nothing() -> None:
+def test_a_job_is_placed_completely_or_not_at_all() -> None:
     cluster = Cluster((ClusterHost(8, 32 * GB), ClusterHost(8, 32 * GB)))
     assert cluster.place(1, ProcessDemand(Configuration(5, 1, 4, 1), GB, GB)) is None
     assert cluster.free_cores == [8, 8]
@@ -75,7 +76,7 @@ def test_all_of_a_job_or_nothing() -> None:
     assert cluster.free_cores == [0, 0]
 
 
-def test_processes_that_are_alike_stay_where_they_are() -> None:
+def test_processes_with_the_same_cores_stay_on_their_hosts() -> None:
     cluster = Cluster((ClusterHost(8, 32 * GB), ClusterHost(8, 32 * GB)))
     old, new = ProcessDemand(Configuration(6, 2, 1, 1), GB, GB), ProcessDemand(Configuration(9, 2, 1, 1), GB, GB)
     placement = cluster.place(1, old)
@@ -83,7 +84,7 @@ def test_processes_that_are_alike_stay_where_they_are() -> None:
     assert cluster.move(1, old, placement, new) == {0: (6, 2), 1: (3, 0)}
 
 
-def test_what_does_not_fit_changes_nothing() -> None:
+def test_a_move_that_does_not_fit_changes_nothing() -> None:
     cluster = Cluster((ClusterHost(8, 32 * GB),))
     need = ProcessDemand(Configuration(4, 1, 1, 1), GB, GB)
     placement = cluster.place(1, need)
@@ -100,7 +101,7 @@ def test_a_host_fails_and_comes_back_empty() -> None:
     assert placement is not None and set(placement) == {0, 1}
     assert cluster.fail(0) == (1,)
     placement.pop(0)
-    assert cluster.move(1, need, placement, need) is None, "there is no room for what was lost"
+    assert cluster.move(1, need, placement, need) is None, "the lost processes do not fit on the other host"
     assert cluster.views()[0].cores == 0
     cluster.repair(0)
     assert cluster.free_cores[0] == 8
@@ -109,7 +110,7 @@ def test_a_host_fails_and_comes_back_empty() -> None:
     check(cluster, {1: (need, again)})
 
 
-def test_crowding_is_the_share_of_others() -> None:
+def test_crowding_is_the_share_of_other_jobs() -> None:
     cluster = Cluster((ClusterHost(8, 32 * GB),))
     first = cluster.place(1, ProcessDemand(Configuration(1, 1, 1, 1), GB, GB))
     assert first is not None and cluster.crowding(1, first) == 0.0
@@ -117,7 +118,7 @@ def test_crowding_is_the_share_of_others() -> None:
     assert cluster.crowding(1, first) == pytest.approx(0.5)
 
 
-def test_memory_is_shared_out() -> None:
+def test_memory_is_divided_between_workers_and_ps() -> None:
     need = ProcessDemand.of(Configuration(4, 2), 10 * GB, GB)
     assert (need.worker_bytes, need.server_bytes) == (GB, 3 * GB)
     poor = ProcessDemand.of(Configuration(4, 2), 3 * GB, GB)

@@ -1,4 +1,4 @@
-"""Jobs are drawn alike for a seed, come in bursts, and recur."""
+"""Drawn jobs: the same for the same seed, arriving in bursts, in families that recur."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ def test_requests_are_within_the_users_share() -> None:
     assert len({one.request for one in JOBS}) > 30
 
 
-def test_some_ask_for_too_little_memory() -> None:
-    """By habit, so whole families do: a few in a hundred to a third, depending on the seed."""
+def test_some_jobs_request_too_little_memory() -> None:
+    """Whole families do, so the share is a few percent to a third, depending on the seed."""
     poor = sum(one.requested_memory_bytes < one.memory.used_bytes(float(one.samples), one.request) for one in JOBS)
     many = draw_jobs(5, 2000, JobMix(families=1000, users=100), tables(), DEFAULT_LIMITS)
     share = sum(one.requested_memory_bytes < one.memory.used_bytes(float(one.samples), one.request) for one in many)

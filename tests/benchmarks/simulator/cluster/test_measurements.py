@@ -1,4 +1,4 @@
-"""What was seen stays what it was when more is measured."""
+"""The blocks of a job: a view of them stays the same when more are measured, and noise is part of every value."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from tests.benchmarks.simulator.closed_network import job
 
 
 def blocks(count: int, *, cov: float = 0.1, straggler: bool = False, workers: int = 4) -> BlockLog:
+    """The log of a job with this number of blocks of 30 s."""
     spec = job()
     found = BlockLog(MeasurementNoise(1, 1, cov, 0.7, 30), spec.truth.workload, spec.memory)
     configuration = Configuration(workers, 2, 2, 2)
@@ -32,10 +33,10 @@ def test_a_view_does_not_grow() -> None:
     assert len(seen.observations) == len(seen.memory) == len(seen.slowest) == 3
     assert tuple(seen.observations) == first
     assert len(BlockHistory(known).observations) == 4
-    assert BlockHistory(known).observations[:3] == first, "made once"
+    assert BlockHistory(known).observations[:3] == first, "an observation must be made once"
 
 
-def test_sequences() -> None:
+def test_observations_are_a_sequence() -> None:
     observations = BlockHistory(blocks(5)).observations
     assert observations[-1] == observations[4] and observations[-2:] == (observations[3], observations[4])
     assert [one.at_s for one in observations] == [0.0, 30.0, 60.0, 90.0, 120.0]
@@ -43,7 +44,7 @@ def test_sequences() -> None:
         observations[5]
 
 
-def test_measured_is_true_times_noise() -> None:
+def test_a_measurement_is_the_true_value_times_noise() -> None:
     known = blocks(4)
     for index, one in enumerate(BlockHistory(known).observations):
         noise, true = known.noise.of_block(index), known.blocks[index].speed
@@ -62,7 +63,7 @@ def test_the_slowest_worker() -> None:
 
 
 def test_the_slowest_worker_of_a_noisy_job() -> None:
-    """What one block cannot tell several can: speeds of workers are averaged."""
+    """One block does not show a straggler here; speeds of workers are averaged over several blocks."""
     healthy = BlockHistory(blocks(200, cov=0.8, workers=16)).slowest
     assert min(healthy) > 0.6 and 0.95 < sum(healthy) / 200 < 1.05
     slow = BlockHistory(blocks(200, cov=0.8, workers=16, straggler=True)).slowest

@@ -31,14 +31,14 @@ def test_samples_at_is_the_inverse(beta: float, share: float) -> None:
     assert memory.used_bytes(memory.samples_at(used, SHAPE), SHAPE) == pytest.approx(used, rel=1e-9)
 
 
-def test_what_is_never_used_and_what_is_used_from_the_start() -> None:
+def test_samples_at_memory_that_is_never_used_or_used_from_the_start() -> None:
     assert curve().samples_at(6e9, SHAPE) == math.inf
     assert curve().samples_at(1e9, SHAPE) == 0.0
 
 
 @given(beta=st.floats(0.3, 1.0), before=st.floats(0, 9e5), more=st.floats(0, 1e5), seconds=st.floats(0.1, 100))
 def test_integral(beta: float, before: float, more: float, seconds: float) -> None:
-    """Against the mean over many points; Heaps' law is steep at 0 only."""
+    """Compares with the mean over many points. Heaps' law is steep only at 0."""
     memory = curve(beta)
     points = before + more * (np.arange(4000) + 0.5) / 4000
     mean = float(np.mean([memory.used_bytes(float(at), SHAPE) for at in points]))

@@ -1,4 +1,4 @@
-"""Noise and incidents have the statistics they should have, and depend on seed and job only."""
+"""Noise and incidents have their stated statistics, and depend only on the seed and the job."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from benchmarks.simulator.cluster.random_streams import IncidentRates, IncidentS
 BLOCKS = 3000
 
 
-def test_blocks_have_the_error_that_is_told() -> None:
+def test_the_noise_of_blocks_has_the_stated_error() -> None:
     noise = MeasurementNoise(1, 1, 0.3, 0.7, 30)
     offsets = np.array([noise.of_block(index).offset for index in range(BLOCKS)])
     assert abs(offsets.mean()) < 4 * noise.log_error / math.sqrt(BLOCKS)
     assert offsets.std() == pytest.approx(noise.log_error, rel=0.15)
     told = np.median([noise.of_block(index).log_error for index in range(BLOCKS)])
-    assert 0.5 < told / offsets.std() < 1.5, "an observer knows it about"
+    assert 0.5 < told / offsets.std() < 1.5, "an observer must know the error approximately"
 
 
-def test_windows_are_correlated_as_they_should_be() -> None:
+def test_windows_are_correlated_by_rho() -> None:
     """A block of two windows has their mean, and two neighbours' means are correlated by rho (1 + rho) / 2."""
     rho = 0.7
     noise = MeasurementNoise(1, 2, 0.2, rho, 2)
@@ -31,7 +31,7 @@ def test_windows_are_correlated_as_they_should_be() -> None:
     assert found == pytest.approx(rho * (1 + rho) / 2, abs=0.06)
 
 
-def test_blocks_in_any_order() -> None:
+def test_a_block_does_not_depend_on_the_order_of_draws() -> None:
     first, second = MeasurementNoise(1, 3, 0.1, 0.6, 30), MeasurementNoise(1, 3, 0.1, 0.6, 30)
     assert second.of_block(70) == first.of_block(70)
     assert second.of_block(3) == first.of_block(3)
@@ -39,7 +39,7 @@ def test_blocks_in_any_order() -> None:
     assert MeasurementNoise(1, 4, 0.1, 0.6, 30).of_block(3) != first.of_block(3)
 
 
-def test_streams_are_their_own() -> None:
+def test_streams_differ_by_seed_name_and_index() -> None:
     draws = {
         generator(seed, stream, index).random() for seed in (0, 1) for stream in ("noise", "job") for index in (0, 1)
     }
@@ -63,5 +63,5 @@ def test_rates_of_incidents() -> None:
     assert [one.after_s for one in drawn] == sorted(one.after_s for one in drawn)
 
 
-def test_nothing_ever_happens() -> None:
+def test_rates_of_0_give_no_incident() -> None:
     assert IncidentStream(1, 1, IncidentRates(0.0, 0.0, 0.0, 0.0), 10, 5).next() is None

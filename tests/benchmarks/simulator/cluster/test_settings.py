@@ -1,4 +1,4 @@
-"""What moving costs, in both styles."""
+"""The time that a change of a job costs, in both styles."""
 
 from __future__ import annotations
 

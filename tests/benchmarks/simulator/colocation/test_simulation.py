@@ -1,4 +1,4 @@
-"""Many jobs on one simulated host: work is neither gained nor lost, and what is true of speeds keeps to capacity."""
+"""Many jobs on one simulated host: work is neither gained nor lost, and true speeds never exceed the capacity."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def site(gpus: int, *, has_mps: bool = False) -> SimulatedHost:
 
 
 def family(kernel: float = 0.5, occupancy: float = 0.3, **costs: float) -> JobFamily:
-    """Bound by its GPU unless told otherwise."""
+    """A family of jobs that are limited by their GPU, unless `costs` say otherwise."""
     drawn = draw_batch(1, "balanced", site(1), 4).jobs[0].family
     of = calibration.SampleCosts(
         **{
@@ -56,7 +56,7 @@ def family(kernel: float = 0.5, occupancy: float = 0.3, **costs: float) -> JobFa
 
 
 def crowd(seed: int, gpus: int, count: int) -> tuple[list[ComputingJob], np.random.Generator]:
-    """Jobs of all kinds anywhere."""
+    """Jobs of all kinds in random sizes on random devices, and the random generator."""
     random = np.random.default_rng(seed)
     placed = []
     for job in draw_batch(seed, "balanced", SITES[gpus], count).jobs:
@@ -67,7 +67,7 @@ def crowd(seed: int, gpus: int, count: int) -> tuple[list[ComputingJob], np.rand
 
 
 def used(placed: Sequence[ComputingJob], rates: Sequence[float], at: SimulatedHost) -> dict[str, float]:
-    """Of each resource, over what it can do, from the costs of a sample alone."""
+    """The used share of each resource, computed from the costs of a sample."""
     cores = at.room.cores
     found = {"cores": 0.0, "bandwidth": 0.0, "input": 0.0}
     for one, rate in zip(placed, rates, strict=True):
@@ -88,12 +88,12 @@ def used(placed: Sequence[ComputingJob], rates: Sequence[float], at: SimulatedHo
     return found
 
 
-# --- what is true of speeds -------------------------------------------------------------------------------------------
+# --- true speeds ------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("has_mps", [False, True])
 @pytest.mark.parametrize("seed", range(1, 7))
-def test_nothing_does_more_than_it_can_and_nobody_is_faster_than_alone(seed: int, has_mps: bool) -> None:
+def test_no_resource_exceeds_its_capacity_and_no_job_is_faster_than_alone(seed: int, has_mps: bool) -> None:
     at = site(4 if seed % 2 else 1, has_mps=has_mps)
     truth = InterferenceModel(at, draw_pair_costs(seed))
     placed, random = crowd(seed, len(at.room.gpus), 40)
@@ -102,44 +102,44 @@ def test_nothing_does_more_than_it_can_and_nobody_is_faster_than_alone(seed: int
         rates = truth.rates(some)
         alone = np.array([truth.alone(one.family, one.size).samples_per_s for one in some])
         assert (rates > 0).all() and (rates <= alone).all()
-        # that bound is not what keeps them below: the network by itself does
+        # rates() caps the speeds; the solved network alone keeps them below this limit, too
         assert (truth._solved(truth._network(some))[0] <= alone * (1 + 1e-3)).all()
         for name, share in used(some, rates.tolist(), at).items():
             assert share <= 1 + 1e-4, f"{name} with {count} jobs"
 
 
-def test_one_alone_has_its_speed() -> None:
+def test_a_job_alone_has_its_own_speed() -> None:
     truth = InterferenceModel(site(1), draw_pair_costs(3))
     for job in draw_batch(3, "balanced", site(1), 12).jobs:
         for size in job.family.sizes:
             alone = truth.alone(job.family, size)
             assert truth.rates([ComputingJob(job.family, size, 0 if size.is_gpu else CPU)])[0] == alone.samples_per_s
             assert max(alone.demand) <= 1 and 0 <= alone.wait_share <= 1
-            assert alone.demand == alone.used, "without MPS a kernel has all of a GPU"
+            assert alone.demand == alone.used, "without MPS a kernel uses a whole GPU"
 
 
 @pytest.mark.parametrize("count", [2, 3, 5])
 def test_processes_take_turns_on_a_gpu_without_mps(count: int) -> None:
-    """Mean value analysis of one station: each has 1 / n of it, less what switching costs."""
+    """Mean value analysis of one station: each process gets 1 / n of it, less the cost of switching."""
     job = family(kernel=1.0)
     rates = InterferenceModel(site(1)).rates([ComputingJob(job, job.sizes[-1], 0)] * count)
     np.testing.assert_allclose(rates * count, 1 / (1 + calibration.GPU_SWITCH), rtol=1e-3)
     two = InterferenceModel(site(4)).rates([ComputingJob(job, job.sizes[-1], 0), ComputingJob(job, job.sizes[-1], 1)])
-    np.testing.assert_allclose(two, 1.0, rtol=1e-6)  # on a GPU each
+    np.testing.assert_allclose(two, 1.0, rtol=1e-6)  # each on its own GPU
 
 
 def test_kernels_overlap_with_mps() -> None:
     job = family(kernel=1.0, occupancy=0.3)
     truth = InterferenceModel(site(1, has_mps=True))
     three = truth.rates([ComputingJob(job, job.sizes[-1], 0)] * 3)
-    np.testing.assert_allclose(three, 1.0, rtol=1e-3)  # 0.9 of it is filled
+    np.testing.assert_allclose(three, 1.0, rtol=1e-3)  # 0.9 of the GPU is filled
     ten = truth.rates([ComputingJob(job, job.sizes[-1], 0)] * 10)
     np.testing.assert_allclose(ten.sum() * 0.3, 1.0, rtol=1e-3)
     assert truth.alone(job, job.sizes[-1]).used[3] == pytest.approx(0.3 * truth.alone(job, job.sizes[-1]).demand[3])
 
 
 def test_jobs_wait_for_each_other_before_a_gpu_is_full() -> None:
-    """Two that need it for half of their time each: mean value analysis of two customers, solved here by hand."""
+    """Two jobs need the GPU for half of their time each: mean value analysis of two customers, solved here by hand."""
     job = family(kernel=1.0, launch=1.0)
     rate = InterferenceModel(site(1)).rates([ComputingJob(job, job.sizes[-1], 0)] * 2)[0]
     # f = (1 + N) (1 + switch N), N = f / (1 + f)
@@ -148,10 +148,10 @@ def test_jobs_wait_for_each_other_before_a_gpu_is_full() -> None:
         there = f / (1 + f)
         f = (1 + there) * (1 + calibration.GPU_SWITCH * there)
     assert rate == pytest.approx(1 / (1 + f), rel=1e-3)
-    assert rate < 0.5, "alone"
+    assert rate < 0.5, "0.5 is the speed of a job alone"
 
 
-def test_a_reader_that_is_behind_hides_what_happens_to_the_step() -> None:
+def test_a_slow_reader_hides_a_slower_step() -> None:
     reading = family(kernel=0.1, read_cpu=1.0)
     truth = InterferenceModel(site(1))
     rates = truth.rates([ComputingJob(reading, reading.sizes[-1], 0)] * 4)
@@ -169,7 +169,7 @@ def test_weights_decide_only_where_no_core_is_idle() -> None:
     assert many[-1] < 0.4 * evenly[0] and many[0] > evenly[0]
 
 
-def test_caches_cost_by_pair_of_kinds() -> None:
+def test_shared_caches_have_costs_by_pair_of_kinds() -> None:
     pairs = draw_pair_costs(5)
     assert pairs.cpu.shape == (len(KINDS), len(KINDS)) and not np.allclose(pairs.cpu, pairs.cpu.T)
     job = family(compute=1.0)
@@ -196,7 +196,7 @@ def test_batches_are_drawn_by_seed() -> None:
         assert of.mean_share_of_peak == pytest.approx(whole, rel=1e-3)
 
 
-def test_beliefs_come_near_the_truth_and_twins_share_them() -> None:
+def test_estimates_approach_the_truth_and_jobs_of_a_family_share_them() -> None:
     batch = draw_batch(2, "balanced", SITES[1], 24)
     truth = InterferenceModel(batch.site)
     beliefs = DispatcherBeliefs(batch, truth)
@@ -214,7 +214,7 @@ def test_beliefs_come_near_the_truth_and_twins_share_them() -> None:
         assert not beliefs.is_measured(of, is_gpu=True)
         beliefs.learn(of, is_gpu=True, seconds=12.0)
         assert beliefs.is_measured(of, is_gpu=True) and not beliefs.is_measured(of, is_gpu=False)
-    assert np.median(errors(False)) == before, "what is seen on a GPU tells nothing of the CPU"
+    assert np.median(errors(False)) == before, "measurements on a GPU do not change estimates for the CPU"
     assert before_gpu > 0.1 and np.median(errors(True)) < 0.1
     first = batch.jobs[0].family
     known = DispatcherBeliefs(batch, truth, doubt=0.0).of(first)
@@ -225,7 +225,7 @@ def test_beliefs_come_near_the_truth_and_twins_share_them() -> None:
 
 
 class Recording:
-    """What was done in all, and that nothing did more than it can."""
+    """Records the work of all jobs together, and the largest used share of a resource."""
 
     def __init__(self, batch: JobBatch) -> None:
         self.site, self.work, self.most = batch.site, 0.0, 0.0
@@ -236,7 +236,7 @@ class Recording:
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-def test_work_done_is_work_asked_for(policy: PolicyName) -> None:
+def test_every_job_does_exactly_its_work(policy: PolicyName) -> None:
     batch = draw_batch(7, "balanced", SITES[1], 9)
     recording = Recording(batch)
     found = simulate_batch(batch, ColocationSettings(policy=policy, seed=1), recording)
@@ -251,7 +251,7 @@ def test_work_done_is_work_asked_for(policy: PolicyName) -> None:
     assert found.makespan_s >= tightest_s(demands, batch.site.room)
 
 
-def test_one_after_another_takes_the_sum() -> None:
+def test_jobs_one_after_another_take_the_sum_of_their_times() -> None:
     batch = draw_batch(6, "balanced", SITES[1], 9)
     found = simulate_batch(batch, ColocationSettings(policy="exclusive"), doubt=0.0)
     truth = InterferenceModel(batch.site)
@@ -263,15 +263,15 @@ def test_one_after_another_takes_the_sum() -> None:
     assert found.actions == {} and sum(job.starts for job in found.jobs) == 9
 
 
-def test_the_same_seed_gives_the_same() -> None:
+def test_the_same_seed_gives_the_same_result() -> None:
     batch = draw_batch(3, "input_bound", SITES[4], 10)
     assert simulate_batch(batch, ColocationSettings()) == simulate_batch(batch, ColocationSettings())
     other = simulate_batch(draw_batch(4, "input_bound", SITES[4], 10), ColocationSettings())
     assert other.makespan_s != simulate_batch(batch, ColocationSettings()).makespan_s
 
 
-def told(batch: JobBatch, estimate: float) -> JobBatch:
-    """Where every family's estimate of its memory is so much of the truth."""
+def with_estimates(batch: JobBatch, estimate: float) -> JobBatch:
+    """The batch with estimates of memory that are this share of the true peaks."""
     jobs = [
         msgspec.structs.replace(job, family=msgspec.structs.replace(job.family, estimate=estimate))
         for job in batch.jobs
@@ -284,13 +284,13 @@ def small_gpu(batch: JobBatch, gpu_bytes: int) -> JobBatch:
     return msgspec.structs.replace(batch, site=SimulatedHost(room))
 
 
-def test_jobs_are_killed_where_estimates_lie_and_nothing_is_admitted_by_memory() -> None:
+def test_jobs_are_killed_if_estimates_are_too_low_and_memory_does_not_limit_admission() -> None:
     batch = small_gpu(draw_batch(2, "input_bound", SITES[1], 9), 7 * GB)
-    honest = simulate_batch(told(batch, 1.0), QUIET)
+    honest = simulate_batch(with_estimates(batch, 1.0), QUIET)
     assert honest.oom == {} and honest.is_complete
-    lied = simulate_batch(told(batch, 0.4), msgspec.structs.replace(QUIET, memory_admission=False))
+    lied = simulate_batch(with_estimates(batch, 0.4), msgspec.structs.replace(QUIET, memory_admission=False))
     assert lied.oom.get("gpu", 0) > 0 and sum(job.oom_kills for job in lied.jobs) == sum(lied.oom.values())
-    assert lied.is_complete, "they come again, alone"
+    assert lied.is_complete, "killed jobs must start again, alone"
     killed = [job for job in lied.jobs if job.oom_kills]
     assert all(job.starts > job.oom_kills for job in killed) and any(job.lost > 0 for job in killed)
 
@@ -309,9 +309,9 @@ def test_the_host_runs_out_of_memory_too() -> None:
     assert lied.oom.get("host", 0) > 0
 
 
-def test_who_is_evicted_goes_on_where_it_was() -> None:
-    """Estimates lie, and feedback gives memory back before the GPU is full: nothing is lost."""
-    batch = told(small_gpu(draw_batch(4, "input_bound", SITES[1], 10), 9 * GB), 0.45)
+def test_an_evicted_job_goes_on_where_it_was() -> None:
+    """Estimates are too low. Feedback evicts jobs before the GPU is full, so no work is lost."""
+    batch = with_estimates(small_gpu(draw_batch(4, "input_bound", SITES[1], 10), 9 * GB), 0.45)
     found = simulate_batch(batch, ColocationSettings())
     assert sum(job.evictions for job in found.jobs) > 0 and found.oom == {} and found.is_complete
     assert all(job.lost == 0.0 and job.starts == 1 + job.evictions for job in found.jobs)

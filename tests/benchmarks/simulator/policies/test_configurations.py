@@ -16,7 +16,7 @@ def test_clamped() -> None:
     assert clamped(DEFAULT_LIMITS, 99, 0, 3, 2.0) == Configuration(32, 1, 3, 2)
 
 
-def test_candidates_are_all_with_such_cores() -> None:
+def test_candidates_are_all_configurations_with_the_given_cores() -> None:
     array = candidates(DEFAULT_LIMITS, (1, 4))
     assert len(array) == len(np.unique(array, axis=0)) == 32 * 16 * 4
     assert set(array[:, 2]) == set(array[:, 3]) == {1.0, 4.0}

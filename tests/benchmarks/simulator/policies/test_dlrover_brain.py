@@ -1,4 +1,4 @@
-"""The rules do what DLRover's do."""
+"""The policy follows the rules of DLRover's Brain."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_a_cold_job_begins_with_one_worker_and_four_ps_of_twelve_cores() -> None
     assert found.jobs[0].outcome == "completed"
 
 
-def test_ps_that_are_busy_stop_the_growth() -> None:
+def test_busy_ps_stop_the_growth() -> None:
     truth = ClosedNetwork(serial_s=0.002, parallel_s=0.004, server_s=0.2)
     watched = Watched(DlroverBrainPolicy())
     simulate_jobs([job(samples=100_000_000, truth=truth)], watched, cluster(4))

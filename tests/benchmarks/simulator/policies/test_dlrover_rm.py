@@ -1,4 +1,4 @@
-"""Three stages: a start from history, plans from the fitted model, memory before it runs out."""
+"""The three stages of DLRover-RM: a start from history, plans from the fitted model, memory before it runs out."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_plans_get_faster() -> None:
     assert spec.truth.speed(final).samples_per_s > 1.5 * spec.truth.speed(COLD).samples_per_s
 
 
-def test_memory_is_there_before_it_is_needed() -> None:
+def test_memory_is_granted_before_it_is_needed() -> None:
     curve = MemoryCurve(5e9, 60e9, 0.9, 2e9, 250e6, 100e6)
     spec = job(samples=2_000_000_000, memory=curve, requested_memory_bytes=12 * 10**9)
     found = simulate_jobs([spec], Watched(DlroverRmPolicy()), cluster(4))

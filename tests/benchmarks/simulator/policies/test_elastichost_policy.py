@@ -1,4 +1,4 @@
-"""This project's policy: it foresees memory, replaces stragglers, moves buckets, and begins with what it learnt."""
+"""The policy of elastichost: it forecasts memory, replaces stragglers, moves buckets, and starts from history."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.benchmarks.simulator.watched_policy import Watched, cluster
 SAMPLES = 400_000_000
 
 
-def test_it_grows_to_where_it_is_fast() -> None:
+def test_a_job_grows_to_a_fast_configuration() -> None:
     spec = job(samples=SAMPLES)
     found = simulate_jobs([spec], Watched(ElastichostPolicy()), cluster(2)).jobs[0]
     assert found.outcome == "completed" and found.final is not None
@@ -40,8 +40,8 @@ def test_memory_is_granted_before_it_is_needed() -> None:
     assert blind.ooms > 0
 
 
-def test_after_a_kill_it_keeps_what_it_got() -> None:
-    """A short job grows to its end before much is measured."""
+def test_after_a_kill_a_job_keeps_its_doubled_memory() -> None:
+    """The memory of a short job reaches its peak before much is measured."""
     spec = job(
         samples=30_000_000,
         memory=MemoryCurve(1e9, 20e9, 0.5, 30e6, 250e6, 100e6),
@@ -67,7 +67,7 @@ def test_stragglers_and_hot_ps(cares: bool) -> None:
     assert found.replaced_wrong + found.moved_wrong <= 1
 
 
-def test_a_job_begins_as_the_one_before_it_ended() -> None:
+def test_a_job_begins_as_fast_as_the_last_job_of_its_family_ended() -> None:
     first = job(0, samples=SAMPLES)
     second = msgspec.structs.replace(job(1, samples=SAMPLES), arrived_s=20_000.0)
     found = simulate_jobs([first, second], Watched(ElastichostPolicy()), cluster(8)).jobs

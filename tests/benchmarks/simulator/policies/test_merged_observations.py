@@ -14,6 +14,7 @@ from tests.benchmarks.simulator.watched_policy import Watched, cluster
 
 
 def last_view(**changes: object) -> JobView:
+    """The view of a static job at its end."""
     watched = Watched(StaticPolicy())
     simulate_jobs([job(samples=60_000_000, **changes)], watched, cluster(1))
     return watched.seen[-1][0].ended[0].view

@@ -1,4 +1,4 @@
-"""Samples first, then what gains most; cores of a process stay as the user asked for."""
+"""Optimus: sample runs come first, then the process that gains most; cores of a process stay as requested."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ def test_sample_runs_come_first() -> None:
     assert last is not None and last.workers > 8, "there is room, and more workers gain"
 
 
-def test_what_is_the_bottleneck_gets_more() -> None:
-    """Where the PS do all the work Optimus gives PS, where they do none it gives workers."""
+def test_the_bottleneck_gets_more_processes() -> None:
+    """Optimus adds PS to a job in which the PS do all the work, and workers to one in which they do none."""
     request = Configuration(4, 2, 2, 2)
     finals = []
     for truth in (ClosedNetwork(parallel_s=0.002, server_s=0.05), ClosedNetwork(parallel_s=0.05, server_s=0.001)):
@@ -33,7 +33,7 @@ def test_what_is_the_bottleneck_gets_more() -> None:
     assert heavy.servers / heavy.workers > 2 * light.servers / light.workers
 
 
-def test_the_cluster_is_shared_out() -> None:
+def test_the_jobs_share_nearly_the_whole_cluster() -> None:
     specs = [job(number, samples=400_000_000, arrived_s=10.0 * number) for number in range(5)]
     watched = Watched(OptimusPolicy())
     found = simulate_jobs(specs, watched, cluster(2))

@@ -1,4 +1,4 @@
-"""The search keeps to what there is, and finds what is about the best."""
+"""The search of Pollux stays within the cores of the cluster and finds a nearly optimal allocation."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_found_allocations_fit(jobs: list[tuple[int, int]], spare: int) -> None:
     assert int((found * sizes).sum()) <= cores
 
 
-def test_about_the_best_of_all() -> None:
+def test_a_found_allocation_is_nearly_the_best_of_all() -> None:
     speedups = [np.arange(1.0, 7.0) ** power for power in (1.0, 0.6, 0.2)]
     ones, most, sizes = np.ones(3, dtype=np.int64), np.full(3, 6), np.array([1, 2, 3])
 
@@ -54,8 +54,8 @@ def test_a_job_at_most_doubles_at_a_time_and_its_ps_stay() -> None:
     assert found.jobs[0].outcome == "completed"
 
 
-def test_what_was_never_seen_costs_nothing() -> None:
-    """With one worker seen, a job is taken to scale as well as any could."""
+def test_a_cost_that_was_never_measured_is_assumed_to_be_zero() -> None:
+    """After measurements with one worker, a job is assumed to scale perfectly."""
     seen = [Observation(Configuration(1, 1), 1000.0, 0.02)]
     fitted = hopeful(fit(Workload(batch_size=100), seen))
     one, eight = fitted.predict(as_array([Configuration(1, 1), Configuration(8, 1)])).samples_per_s

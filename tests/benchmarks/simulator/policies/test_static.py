@@ -1,4 +1,4 @@
-"""Static jobs stay as they are; the well-tuned one is the best there is within its user's share."""
+"""Static jobs keep their request; a tuned job has the best configuration within its user's share of cores."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.benchmarks.simulator.closed_network import ClosedNetwork, job
 from tests.benchmarks.simulator.watched_policy import Watched, cluster
 
 
-def test_static_is_what_was_asked_for() -> None:
+def test_a_static_job_keeps_its_request() -> None:
     watched = Watched(StaticPolicy())
     found = simulate_jobs([job()], watched, cluster(1))
     assert watched.configurations(0) == [(4, 2, 2, 2)]
@@ -21,7 +21,7 @@ def test_static_is_what_was_asked_for() -> None:
 
 
 @pytest.mark.parametrize("cores", [4, 16, 64])
-def test_the_best_of_all_by_hand(cores: int) -> None:
+def test_the_best_configuration_agrees_with_an_exhaustive_search(cores: int) -> None:
     truth = ClosedNetwork(server_s=0.01)
     spec = job(truth=truth)
     array = candidates(DEFAULT_LIMITS)
@@ -34,7 +34,7 @@ def test_the_best_of_all_by_hand(cores: int) -> None:
     assert all(truth.speed(one).samples_per_s < 0.98 * best for one in cheaper)
 
 
-def test_tuned_has_enough_memory_and_never_changes() -> None:
+def test_a_tuned_job_has_enough_memory_and_never_changes() -> None:
     spec = job(requested_memory_bytes=10**9)
     watched = Watched(TunedStaticPolicy({0: spec}))
     found = simulate_jobs([spec], watched, cluster(2))

@@ -1,4 +1,4 @@
-"""The queue simulator against what is known without it: sums, saturation, the slowest of many, shared cores."""
+"""The queue simulator against known results: sums, saturation, the slowest of many workers, shared cores."""
 
 from __future__ import annotations
 
@@ -33,6 +33,7 @@ SURE = Scenario(  # nothing varies
 
 
 def but(scenario: Scenario, **changes: object) -> Scenario:
+    """The scenario with other values of some fields."""
     return msgspec.structs.replace(scenario, **changes)
 
 
@@ -50,7 +51,7 @@ def test_one_worker_takes_the_sum_of_its_parts() -> None:
     assert found.hot_share == 1.0
 
 
-def test_requests_go_to_all_servers_at_once_and_the_hottest_is_waited_for() -> None:
+def test_requests_go_to_all_servers_at_once_and_a_worker_waits_for_the_hottest() -> None:
     found = simulate(but(SURE, skew=0.25), Configuration(1, 4), 50, 0)
     share = 0.25 + 0.75 / 4
     wire_s = (1000 * 400 + 100_000) * share / 1e9
@@ -59,7 +60,7 @@ def test_requests_go_to_all_servers_at_once_and_the_hottest_is_waited_for() -> N
     assert found.hot_share == pytest.approx((2 * 100e-6 + 6e-3 * share) / (8 * 100e-6 + 6e-3))
 
 
-def test_more_cores_compute_faster_up_to_those_that_find_work() -> None:
+def test_more_cores_compute_faster_up_to_the_parallel_cores() -> None:
     scenario = but(SURE, parallel_cores=4, thread_loss=0.1)
     found = [simulate(scenario, Configuration(1, 1, cores), 20, 0) for cores in (1, 4, 8)]
     assert found[0].compute_s == pytest.approx(22e-3)
@@ -68,7 +69,7 @@ def test_more_cores_compute_faster_up_to_those_that_find_work() -> None:
     assert found[1].worker_cpu_s == pytest.approx(2e-3 + 20e-3 * 1.3)
 
 
-def test_what_overlaps_is_not_waited_for() -> None:
+def test_a_worker_does_not_wait_for_exchanges_that_overlap() -> None:
     compute_s, wire_s = 22e-3, 0.5e-3
     pull_s, push_s = 1e-3 + 100e-6 + 2e-3 + wire_s, 1e-3 + 100e-6 + 4e-3 + wire_s
     expected = {"nothing": compute_s + pull_s + push_s, "pulls": compute_s + push_s, "both": compute_s}
@@ -110,8 +111,8 @@ def test_a_link_carries_no_more_than_its_bandwidth() -> None:
 def test_no_bound_of_a_closed_network_is_exceeded(
     workers: int, servers: int, server_cores: int, overlap: str, server_s: float, seed: int
 ) -> None:
-    """X <= min(w / compute, cores / demand, links), up to what a finite run varies; and no slower than one after the
-    other."""
+    """X <= min(w / compute, cores / demand, links), within the variation of a finite run. The speed is not below that
+    of workers that exchange one after the other."""
     scenario = but(SURE, overlap=overlap, push_sample_s=server_s, compute_cov=0.1)
     found = simulate(scenario, Configuration(workers, servers, 1, server_cores), 100, seed)
     compute_s, demand_s = 22e-3, (2 * 100e-6 + 1000 * (2e-6 + server_s) / servers)
@@ -135,7 +136,7 @@ def test_a_synchronous_step_takes_as_long_as_its_slowest_worker() -> None:
     assert found.iterations == 2000
 
 
-def test_who_may_be_further_ahead_waits_less() -> None:
+def test_workers_that_may_be_further_ahead_wait_less() -> None:
     def speed(mode: str, staleness: int) -> float:
         workload = msgspec.structs.replace(SERVED, mode=mode)
         scenario = but(SURE, workload=workload, staleness=staleness, compute_cov=0.8)
@@ -147,7 +148,7 @@ def test_who_may_be_further_ahead_waits_less() -> None:
 
 
 @pytest.mark.parametrize("staleness", [0, 1, 3])
-def test_nobody_computes_further_ahead_than_is_allowed(staleness: int) -> None:
+def test_no_worker_computes_further_ahead_than_is_allowed(staleness: int) -> None:
     workload = msgspec.structs.replace(SERVED, mode="bounded")
     scenario = but(SURE, workload=workload, staleness=staleness, compute_cov=1.5)
     costs = _costs(scenario, Configuration(6, 2))
@@ -156,7 +157,7 @@ def test_nobody_computes_further_ahead_than_is_allowed(staleness: int) -> None:
     for until in range(1, 600):
         queues.run(state, costs, until, generator)
         furthest = max(furthest, int(state.workers["computed"].max() - state.workers["pushes_done"].min()))
-    assert furthest == staleness + 1  # its last one may start when it is exactly so far ahead
+    assert furthest == staleness + 1  # a worker that is `staleness` batches ahead may start one more
 
 
 # --- a shared host ----------------------------------------------------------------------------------------------------
@@ -195,7 +196,7 @@ def test_memory_bandwidth_is_shared_by_threads_that_compute() -> None:
     scenario = but(HOST, memory_threads=2.0, memory_part=0.5)
     alone = simulate(scenario, Configuration(1, 1), 50, 0).samples_per_s
     assert simulate(scenario, Configuration(2, 1), 50, 0).samples_per_s == pytest.approx(2 * alone, rel=0.01)
-    # with four, half of the computing takes twice as long
+    # with four workers, half of the computing takes twice as long
     assert simulate(scenario, Configuration(4, 1), 50, 0).samples_per_s == pytest.approx(4 * alone / 1.5, rel=0.01)
 
 
@@ -209,7 +210,7 @@ def test_the_same_seed_gives_the_same_bits() -> None:
         assert simulate(scenario, one, 20, 7) != simulate(scenario, one, 20, 8)
 
 
-def test_the_error_is_that_of_repeated_runs_with_correlated_iterations() -> None:
+def test_the_stated_error_is_the_spread_of_repeated_runs_with_correlated_iterations() -> None:
     scenario = but(SURE, overlap="both", compute_cov=0.3, autocorrelation=0.7)
     found = [simulate(scenario, Configuration(2, 1), 300, seed) for seed in range(40)]
     spread = float(np.std(np.log([one.samples_per_s for one in found]), ddof=1))
@@ -226,7 +227,7 @@ def test_throughputs_are_those_of_single_runs() -> None:
     assert found[1] == simulate(scenario, some[1], max(40, -(-100 // some[1].workers)), 6).samples_per_s
 
 
-def test_what_cannot_train_is_refused() -> None:
+def test_empty_configurations_and_too_few_iterations_are_refused() -> None:
     with pytest.raises(ValueError, match="workers, PS and cores must be at least 1"):
         simulate(SURE, Configuration(0, 1), 50, 0)
     with pytest.raises(ValueError, match="iterations=.* must be at least"):

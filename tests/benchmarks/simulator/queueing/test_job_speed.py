@@ -1,4 +1,4 @@
-"""Tables are what they were made of at their points, and between them nothing jumps."""
+"""Speed tables: exact at their points, and scaled by the costs of a job, by skew and by stragglers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ AXES = ((1.0, 4.0, 16.0), (1.0, 4.0), (1.0, 4.0), (1.0, 4.0), (0.0, 0.5))
 NETWORK = ClosedNetwork()
 
 
-def made() -> SpeedTable:
+def network_table() -> SpeedTable:
+    """The table of NETWORK at all points of AXES."""
     rows = []
     for workers, servers, worker_cores, server_cores, skew in product(*AXES):
         configuration = Configuration(int(workers), int(servers), int(worker_cores), int(server_cores))
@@ -28,7 +29,7 @@ def made() -> SpeedTable:
     return SpeedTable("network", NETWORK.workload, 0.0, AXES, np.log(np.array(rows)).reshape(shape))
 
 
-TABLE = made()
+TABLE = network_table()
 whole = st.builds(Configuration, st.integers(1, 32), st.integers(1, 16), st.integers(1, 16), st.integers(1, 16))
 
 
@@ -42,7 +43,7 @@ def test_points_of_the_lattice_are_exact(skew: float) -> None:
 
 
 @given(whole, st.floats(0.5, 2.0), st.floats(0.5, 2.0), st.floats(0.0, 0.9))
-def test_one_or_many(configuration: Configuration, compute: float, server: float, skew: float) -> None:
+def test_speeds_agree_with_speed(configuration: Configuration, compute: float, server: float, skew: float) -> None:
     truth = ScaledSpeedTable(TABLE, 1.3, compute, server)
     many = truth.speeds(as_array([configuration, Configuration(1, 1)]), skew)
     assert many[0] == pytest.approx(truth.speed(configuration, skew).samples_per_s, rel=1e-9)
@@ -66,7 +67,7 @@ def test_more_skew_is_never_faster() -> None:
 
 
 @given(st.integers(1, 8), st.integers(0, 8), st.sampled_from(["async", "bounded", "sync"]))
-def test_stragglers_slow_everyone_or_themselves(workers: int, slow: int, mode: str) -> None:
+def test_stragglers_slow_all_workers_or_only_themselves(workers: int, slow: int, mode: str) -> None:
     speed = NETWORK.speed(Configuration(workers, 2))
     workload = msgspec.structs.replace(NETWORK.workload, mode=mode)
     rate = slowed(speed, workload, workers, slow, 1 / 3)

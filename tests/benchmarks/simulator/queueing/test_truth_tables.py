@@ -1,4 +1,4 @@
-"""The truth tables of the package are what the queue simulator says."""
+"""The truth tables of the package agree with the queue simulator."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from benchmarks.simulator.queueing.truth_tables import (
 from elastichost.errors import ConfigError
 from elastichost.tuner.facts import Configuration
 
-NOISE = 0.08  # of logarithms: a table is of runs of a few hundred iterations
+NOISE = 0.08  # of logarithms: a table comes from runs of a few hundred iterations
 
 
-def test_points_of_the_file_are_the_queue_simulators() -> None:
+def test_points_of_the_file_agree_with_the_queue_simulator() -> None:
     random = np.random.default_rng(7)
     for scenario in CLUSTER_SCENARIOS:
         places = [int(random.integers(len(axis))) for axis in AXES]
@@ -34,7 +34,7 @@ def test_points_of_the_file_are_the_queue_simulators() -> None:
         assert kept == pytest.approx(point(scenario, configuration, skew), abs=NOISE), scenario.name
 
 
-def test_written_and_read() -> None:
+def test_written_tables_are_read_back() -> None:
     axes = ((1.0, 2.0), (1.0, 2.0), (1.0, 2.0), (1.0, 2.0), (0.0, 0.3))
     rows = {one.name: np.zeros((32, 7), dtype=np.int16) for one in CLUSTER_SCENARIOS}
     first = CLUSTER_SCENARIOS[0]
