@@ -64,6 +64,7 @@ def job_run(job: str, begins_s: float, ends_s: float, **changes: object) -> JobR
 
 
 def arm(name: str, *jobs: JobRun, mix: str = "balanced", number: int = 0, failure: str = "") -> ArmRun:
+    """The record of a run of one arm with these jobs."""
     makespan_s = max((job.ended_s for job in jobs), default=0.0)
     return ArmRun(
         mix=mix,
@@ -88,6 +89,7 @@ def sequential(name: str = SHIPPED, number: int = 0, slower: float = 1.0, mix: s
 def together(
     name: str = OURS, number: int = 0, seconds: float = 25.0, mix: str = "balanced", **changes: object
 ) -> ArmRun:
+    """A run in which the jobs of `sequential` share the host and take `seconds` each."""
     runs = (msgspec.structs.replace(job, started_s=0.0, ended_s=seconds, **changes) for job in sequential().jobs)
     return arm(name, *runs, mix=mix, number=number)
 
@@ -119,7 +121,7 @@ def test_the_byte_rate_gives_the_stated_samples(tmp_path: Path, shape: Shape) ->
     assert rate_bytes_per_s(job.shape) / sample_bytes == pytest.approx(job.shape.samples_per_s, rel=1e-6)
 
 
-def test_a_mix_has_as_many_of_each_kind_and_shape_in_one_order_for_all() -> None:
+def test_a_mix_has_equally_many_jobs_of_each_kind_and_shape_in_a_fixed_order() -> None:
     assert set(MIXES) == {"input_bound", "embedding_bound", "dense_bound", "balanced"}
     for mix, kinds in MIXES.items():
         jobs = jobs_of(mix, 24, FULL)
@@ -222,7 +224,7 @@ def test_kept_runs_are_not_repeated_unless_they_failed(tmp_path: Path) -> None:
 # --- figures ----------------------------------------------------------------------------------------------------------
 
 
-def test_the_bound_is_that_of_the_scarcest() -> None:
+def test_the_bound_is_that_of_the_scarcest_resource() -> None:
     assert bound_of(sequential(), {}).speedup == pytest.approx(2.0)
     assert bound_of(sequential(), {}).binding.name == "cores"
     idle = arm(SHIPPED, job_run("input-a-1", 0, 10, cpu_s=0.5), job_run("input-a-2", 10, 40, cpu_s=0.5))
@@ -241,7 +243,7 @@ def test_the_bound_is_that_of_the_scarcest() -> None:
     assert bound_of(crowded, {}).binding.name == "memory"
 
 
-def test_ratios_are_of_one_round() -> None:
+def test_ratios_compare_runs_of_the_same_round() -> None:
     """The machine is twice as slow in the second round, and the third round has no run of ours."""
     runs = [sequential(), sequential(number=1, slower=2.0), sequential(number=2, slower=9.0)]
     runs += [together(), together(number=1, seconds=50.0, cpu_s=20.0), together(RMIXER, seconds=30.0)]
@@ -262,7 +264,7 @@ def test_ratios_are_of_one_round() -> None:
     assert found.arms[SHIPPED].busy.median == pytest.approx(0.5)
 
 
-def test_parts_of_the_gain_multiply_to_all_of_it() -> None:
+def test_parts_of_the_gain_multiply_to_the_whole_gain() -> None:
     steps = {"concurrency": 32.0, "memory": 30.0, "complementarity": 27.0, OURS: 25.0}
     runs = [sequential(), *(together(name, seconds=seconds) for name, seconds in steps.items())]
     parts = figures_of(runs, {}, {}).mixes["balanced"].parts
@@ -297,7 +299,7 @@ def test_estimates_of_memory_are_compared_with_peaks() -> None:
     assert figures_of([lying, together()], {}, {}).memory.max_under == 0.0
 
 
-def test_auc_is_compared_job_by_job_and_with_what_seeds_do() -> None:
+def test_auc_is_compared_job_by_job_and_with_the_spread_over_seeds() -> None:
     aucs = {"dense-a-1": 0.70, "dense-a-2": 0.71, "dense-b-1": 0.60}
     before = arm(SHIPPED, *(job_run(job, 0, 1, auc=auc) for job, auc in aucs.items()))
     after = arm(OURS, *(job_run(job, 0, 1, auc=auc - 0.002) for job, auc in aucs.items()), job_run("input-a-1", 0, 1))

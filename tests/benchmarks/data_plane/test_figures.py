@@ -39,7 +39,7 @@ def test_figures_of_an_arm_are_of_its_own_windows() -> None:
     assert figures.memory_bytes_by_role == {"worker": 7}
 
 
-def test_cpu_time_of_a_sample_is_of_all_windows_together() -> None:
+def test_cpu_time_of_a_sample_is_taken_over_all_windows() -> None:
     figures = arm_figures("tbe1", [window("tbe1", 0, 100), window("tbe1", 1, 300)], {})
     assert figures is not None
     assert figures.cpu_us_by_role == {"worker": pytest.approx(3e6 / 800), "server": pytest.approx(1e6 / 800)}
@@ -51,7 +51,7 @@ def test_an_arm_without_windows_has_no_figures() -> None:
 
 
 @pytest.mark.parametrize(("share", "disturbed"), [(0.0, False), (0.05, False), (0.051, True)])
-def test_more_than_a_twentieth_of_the_machine_disturbs(share: float, disturbed: bool) -> None:
+def test_a_foreign_share_above_a_twentieth_disturbs_a_window(share: float, disturbed: bool) -> None:
     assert window("tbe1", 0, 100, share).is_disturbed is disturbed
 
 
@@ -88,7 +88,7 @@ def test_the_best_peer_is_the_fastest_of_those_measured_and_never_elastichost() 
     assert best_peer({}) is None
 
 
-def test_aims_differ_by_batch_size_where_they_do() -> None:
+def test_the_aim_against_the_best_peer_depends_on_the_batch_size() -> None:
     def bounds(batch_size: int) -> dict[str, float]:
         return {verdict.aim.figure: verdict.aim.bound for verdict in outcome([], None, batch_size).verdicts()}
 
@@ -97,7 +97,7 @@ def test_aims_differ_by_batch_size_where_they_do() -> None:
     assert bounds(100)["direct2_over_tbe1"] == 1.8
 
 
-def test_a_ratio_reaches_its_aim_or_it_does_not() -> None:
+def test_a_verdict_is_reached_not_reached_or_not_measured() -> None:
     def verdict(direct2: float) -> Verdict:
         windows = [window("direct2", 0, direct2), window("tbe1", 0, 100)]
         return next(one for one in outcome(windows).verdicts() if one.aim.figure == "direct2_over_tbe1")

@@ -66,7 +66,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
     assert not [process for process in tree_of(os.getpid()) if process.name == "worker-0"]
 
 
-def test_every_arm_has_a_window_in_every_round_and_stands_still_in_between(start: Start) -> None:
+def test_every_arm_has_a_window_in_every_round_and_is_stopped_in_between(start: Start) -> None:
     arms = [start("slow", 10), start("fast", 1000)]
     measured = measured_rounds(arms)
     assert sorted((one.arm, one.round) for one in measured) == [("fast", 0), ("fast", 1), ("slow", 0), ("slow", 1)]

@@ -15,7 +15,7 @@ def test_the_bound_itself_reaches_the_aim(aim: Aim, reached: float, missed: floa
     assert [aim.judge(value).word for value in (reached, missed, None)] == ["reached", "not reached", "not measured"]
 
 
-def test_what_was_not_measured_is_not_missed() -> None:
+def test_an_aim_that_was_not_measured_is_not_missed() -> None:
     aim = Aim("speed", 0.9, "at least")
     assert not is_any_missed([aim.judge(None), aim.judge(1.0)])
     assert is_any_missed([aim.judge(None), aim.judge(0.5)])

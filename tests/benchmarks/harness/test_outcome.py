@@ -15,6 +15,7 @@ RATES = {"slow": [100.0, 50.0, 200.0], "fast": [200.0, 150.0, 1000.0]}
 
 
 def never(number: int) -> Lap:
+    """An arm that no test may run."""
     raise AssertionError(number)
 
 

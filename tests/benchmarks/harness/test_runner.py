@@ -68,7 +68,7 @@ def test_an_arm_that_failed_ends_with_1_and_is_printed(capsys: pytest.CaptureFix
     assert exit_code([outcome]) == 1
 
 
-def test_the_same_in_several_cases_is_one_table(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_same_figures_in_several_cases_are_one_table(capsys: pytest.CaptureFixture[str]) -> None:
     print_outcomes([run(benchmark_of(case=case), silent) for case in ("small", "large")])
     printed = capsys.readouterr().out
     assert printed.count("two arms") == 1

@@ -1,4 +1,4 @@
-"""A benchmark leaves no processes and directories, however it ends."""
+"""The workshop of a benchmark: no process and no directory remains, however the benchmark ends."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[3]
 PROGRAM = """
 import os, signal, subprocess, time
 from benchmarks.harness.workshop import Workshop
-signal.signal(signal.SIGINT, signal.default_int_handler)  # what a shell starts in the background ignores it
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a process started in the background ignores SIGINT
 with Workshop() as shop:
     child = subprocess.Popen(["sleep", "1000"], env=shop.environment(), start_new_session=True)
     os.kill(child.pid, signal.SIGSTOP)
@@ -28,7 +28,7 @@ with Workshop() as shop:
 """
 
 
-def test_processes_and_directories_end_with_it() -> None:
+def test_processes_and_directories_are_gone_after_the_workshop() -> None:
     with Workshop() as shop:
         child = subprocess.Popen(["sleep", "1000"], env=shop.environment(), start_new_session=True)
         (shop.memory / "rows").write_bytes(b"1")
@@ -39,7 +39,7 @@ def test_processes_and_directories_end_with_it() -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
-def test_a_signal_leaves_nothing(number: signal.Signals) -> None:
+def test_a_signal_leaves_no_process_and_no_directory(number: signal.Signals) -> None:
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     program = subprocess.Popen([sys.executable, "-c", PROGRAM], stdout=subprocess.PIPE, env=environment, text=True)
     assert program.stdout is not None

@@ -34,6 +34,7 @@ def child() -> Iterator[subprocess.Popen[str]]:
 
 
 def say(child: subprocess.Popen[str], word: str) -> None:
+    """Lets the child continue until it prints this word; "ready" is its first one."""
     assert child.stdin is not None and child.stdout is not None
     if word != "ready":
         child.stdin.write("\n")

@@ -30,6 +30,7 @@ NO_RUN = cast(RunWatched, None)
 
 
 def never(number: int) -> Any:
+    """An arm that no test may run."""
     raise AssertionError(number)
 
 
@@ -40,7 +41,7 @@ def outcome(benchmark: Benchmark[M], found: Sequence[M]) -> Outcome[M]:
     )
 
 
-def test_kills_are_put_together() -> None:
+def test_figures_of_kills_are_percentiles_over_all_kills() -> None:
     killed = outcome(kills_of(NO_RUN, 2), [Hurt(0.01, 0.2, 0.5, 0.3), Hurt(0.02, 0.3, None, 0.9)])
     figures = figures_of({"kills": killed})
     assert (

@@ -15,7 +15,7 @@ from elastichost.tuner.records import TunerLooked
 TWO, ONE = Configuration(2, 1), Configuration(1, 1)
 
 
-def test_the_retail_job_is_as_fast_as_it_was_seen() -> None:
+def test_the_retail_job_is_as_fast_as_it_was_measured() -> None:
     truth = RETAIL.truth(Costs())
     assert truth.speed(TWO) == pytest.approx(410_000.0)
     assert truth.speed(ONE) == pytest.approx(214_000.0)

@@ -57,7 +57,7 @@ def test_live_figures_are_over_the_best_static_plan_and_the_default() -> None:
     assert found.alone_by_chance is not None and found.alone_by_chance.median == pytest.approx(2.0)
 
 
-def test_a_model_is_judged_by_what_it_was_not_shown() -> None:
+def test_a_model_is_judged_by_speeds_that_it_was_not_fitted_to() -> None:
     found = real.measure([case_of()], 4, ("grid-test",))
     ours = found.models["elastichost"]
     assert ours.median < 0.1 and 0 <= ours.coverage <= 1 and ours.low <= ours.median <= ours.high

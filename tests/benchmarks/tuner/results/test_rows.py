@@ -50,7 +50,7 @@ def test_memory_has_a_row_for_each_arm_and_each_real_run_that_acted() -> None:
     assert verdicts("memory", figures) == ["yes", "**no**", "yes", "once", "**no**"]
 
 
-def test_what_only_the_mean_reaches_is_not_called_reached() -> None:
+def test_an_aim_that_only_the_mean_reaches_is_not_called_reached() -> None:
     unsure = dataclasses.replace(ARM, recall=Interval(0.97, 0.93, 1.0))
     figures = memory.Figures({name: dataclasses.replace(unsure, arm=name) for name in memory.ARMS})
     assert verdicts("memory", figures) == ["not each time"] * 3

@@ -57,7 +57,7 @@ def test_jobs_of_a_family_are_alike_and_not_equal() -> None:
     assert np.allclose(dearer.speeds * 1.4, first.speeds)
 
 
-def test_the_best_is_no_farther_than_near_from_itself() -> None:
+def test_the_best_plan_is_not_behind_and_some_plans_are_farther_than_near() -> None:
     job = job_of(HOST)
     assert job.behind(job.best) == pytest.approx(0.0, abs=1e-9)
     assert max(job.behind(Configuration(*row)) for row in job.space.astype(int).tolist()) > NEAR
@@ -93,7 +93,7 @@ def test_the_truth_of_a_recorded_case_is_the_mean_of_its_rounds(recorded: Record
         truth.speed(Configuration(3, 1))
 
 
-def test_between_recorded_numbers_of_ps_it_is_between(recorded: Recorded) -> None:
+def test_speeds_between_recorded_numbers_of_ps_are_interpolated(recorded: Recorded) -> None:
     truth = recorded.truth(Costs())
     assert truth.speed(Configuration(1, 2)) == pytest.approx(math.sqrt(math.sqrt(100 * 110) * 90))
     speeds = [truth.speed(Configuration(1, servers)) for servers in (1, 2, 3, 4)]
@@ -101,7 +101,7 @@ def test_between_recorded_numbers_of_ps_it_is_between(recorded: Recorded) -> Non
     assert truth.speeds(as_array([Configuration(1, servers) for servers in (1, 2, 3, 4)])).tolist() == speeds
 
 
-def test_a_visit_meets_one_of_the_blocks(recorded: Recorded) -> None:
+def test_a_visit_gets_one_of_the_recorded_blocks(recorded: Recorded) -> None:
     truth, random = recorded.truth(Costs(time=2.0)), np.random.default_rng(0)
     met = [truth.met(Configuration(2, 1), random).speed for _ in range(20)]
     assert {round(one.samples_per_s) for one in met} == {90, 110}
@@ -110,7 +110,7 @@ def test_a_visit_meets_one_of_the_blocks(recorded: Recorded) -> None:
         assert one.reader_s == 0.0
 
 
-def test_noise_of_windows_is_found_again_in_the_error_of_a_block() -> None:
+def test_the_noise_of_windows_follows_from_the_error_of_a_block() -> None:
     random, cov, rho = np.random.default_rng(0), 0.2, 0.65
     found = []
     for _ in range(60):
@@ -157,7 +157,7 @@ def test_changed_costs_affect_the_run_and_are_not_announced() -> None:
     assert course.seconds > 1.5 * unchanged.seconds
 
 
-def test_without_timers_nothing_is_timed() -> None:
+def test_without_timers_observations_have_no_times() -> None:
     job = job_of(CLUSTER)
     policy = Tuned(settings_of(CLUSTER))
     drive(job, policy, CLUSTER.default, samples_of(job, 600.0), looks_s=20.0, times=False)
@@ -177,7 +177,7 @@ def test_rivals_stay_within_the_bounds_and_come_to_an_end(kind: type[RandomSearc
     assert course.final in {one.configuration for one in policy.observations}
 
 
-def test_a_gaussian_process_goes_through_what_was_measured() -> None:
+def test_a_gaussian_process_goes_through_the_measured_values() -> None:
     seen = as_array([Configuration(workers, 1) for workers in (1, 2, 4, 8)])
     values = np.log(seen[:, 0])
     process = GaussianProcess(seen, values, np.full(4, 0.001))
@@ -238,7 +238,7 @@ def test_an_interval_of_one_value_is_that_value() -> None:
     assert (share.value, share.low, share.high) == (3.0, 3.0, 3.0)
 
 
-def test_it_prints_tables_and_one_object_if_asked(
+def test_the_benchmark_prints_tables_and_one_json_object_if_asked(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tiny = msgspec.structs.replace(TINY, worlds=(HOST,), arms=("elastichost", "random"))

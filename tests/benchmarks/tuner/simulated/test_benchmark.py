@@ -20,7 +20,7 @@ PLAN = Plan(policies=("static", "tuned"), seeds=3, jobs=8, hosts=4, mix=JobMix(f
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
-def test_jobs_come_as_densely_as_asked(seed: int) -> None:
+def test_jobs_arrive_as_densely_as_requested(seed: int) -> None:
     plan = msgspec.structs.replace(PLAN, jobs=30)
     jobs = loaded_jobs(plan, seed)
     found = simulate_jobs(jobs, make_policy("tuned", jobs, seed), plan.settings("tuned"), seed)
@@ -85,7 +85,7 @@ def test_all_parts_of_our_policy() -> None:
     assert found.start is None, "no job arrives after twenty jobs have ended"
 
 
-def test_several_processes_find_the_same() -> None:
+def test_several_processes_give_the_same_figures() -> None:
     plan = msgspec.structs.replace(PLAN, seeds=2, jobs=4)
     one, two = (run(plan, processes=processes) for processes in (1, 2))
     for name, rows in one.figures.items():
