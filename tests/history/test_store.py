@@ -1,5 +1,5 @@
 """Records survive other writers, a kill and a full file. Files that are not a history are not changed. The search for
-near records has the same result as a search of all records, and reads few."""
+near records has the same result as a search of all records, and reads only a few of them."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_added_records_are_returned_newest_first_also_in_the_next_run(tmp_path: 
     assert os.stat(path.parent).st_mode & 0o077 == 0, "other users must not see what the user trains"
 
 
-def test_only_the_newest_are_kept(tmp_path: Path) -> None:
+def test_only_the_newest_records_are_kept(tmp_path: Path) -> None:
     with History(tmp_path / "h", kept=5) as history:
         for number in range(1, 13):
             history.add(record(number))
@@ -108,7 +108,7 @@ def test_several_processes_write_at_once_and_lose_nothing(tmp_path: Path) -> Non
     assert len(found) == 180
     for name in names:
         own = [one.best.workers for one in found if one.features.family == name]
-        assert own == list(range(60, 0, -1)), "each in its order"
+        assert own == list(range(60, 0, -1)), "the records of each process must be in order"
 
 
 def test_a_killed_writer_leaves_what_it_had_written(tmp_path: Path) -> None:
@@ -323,7 +323,7 @@ def test_every_feature_that_is_compared_is_in_the_narrow_rows() -> None:
     assert {*store.WORDS, *store.SIZES} == set(JobFeatures.__struct_fields__)
 
 
-def test_of_thousands_only_those_that_may_be_nearest_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_records_that_may_be_nearest_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with History(tmp_path / "h") as kept:
         for number in range(3000):
             kept.add(
@@ -370,7 +370,7 @@ def test_runs_that_failed_do_not_crowd_out_those_that_were_measured(tmp_path: Pa
         assert [one.ended_utc[8:10] for one in found] == ["29", "28", "27", "01"]
 
 
-def test_a_failed_job_is_near_only_if_it_is_nearer() -> None:
+def test_a_failed_job_needs_a_smaller_distance_to_be_near() -> None:
     far = like(access="served")
     assert NEAR - METRIC.failed < distance(SHOP, far) < NEAR
     with History(Path(":memory:")) as kept:

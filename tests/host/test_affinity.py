@@ -13,6 +13,7 @@ from elastichost.host.affinity import move_to_cores
 
 @pytest.fixture
 def cores() -> Iterator[list[int]]:
+    """The cores of this process, which it gets back after the test."""
     before = os.sched_getaffinity(0)
     try:
         yield sorted(before)

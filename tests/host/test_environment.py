@@ -33,6 +33,8 @@ NOBODY = 65534
 
 
 def elastichost(*arguments: str, cwd: Path, limit: int | None = None, **more: str) -> subprocess.CompletedProcess[str]:
+    """Runs the command line. limit: of the addresses of the process, in bytes; more: environment variables."""
+
     def limited() -> None:
         if limit is not None:
             resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
@@ -95,7 +97,7 @@ def as_nobody(act: Callable[[], None]) -> int:
             os.setuid(NOBODY)
             act()
             code = 0
-        except BaseException:  # noqa: BLE001 - it must not go on as a second pytest
+        except BaseException:  # noqa: BLE001 - the child must not go on as a second pytest
             traceback.print_exc()
         finally:
             os._exit(code)

@@ -44,7 +44,7 @@ def test_an_unwritable_package_and_home_leave_a_private_directory(tmp_path: Path
     place = tmp_path / f"{NAME}-{os.geteuid()}"
     assert compiled(tmp_path) == [MIXED, "0", str(place), "", ""]
     assert stat.S_IMODE(place.stat().st_mode) == 0o700
-    assert compiled(tmp_path) == [MIXED, "1", str(place), "", ""], "kept"
+    assert compiled(tmp_path) == [MIXED, "1", str(place), "", ""], "the compiled kernel must be kept"
 
 
 @pytest.mark.parametrize("variable", ["NUMBA_CACHE_DIR", "XDG_CACHE_HOME", "HOME", "XDG_RUNTIME_DIR"])

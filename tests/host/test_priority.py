@@ -44,6 +44,7 @@ def group_of(pid: int) -> str:
 
 
 def until_given(pid: int, nice: int) -> None:
+    """Sets the nice value, and tries again while the kernel refuses another write."""
     while not give_way(pid, nice):
         pass
 

@@ -63,4 +63,4 @@ def test_memory_allocated_since_the_measurement_is_counted() -> None:
     finally:
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
-    assert meter.private_bytes() == 0, "it has ended"
+    assert meter.private_bytes() == 0, "the child has ended"

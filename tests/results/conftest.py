@@ -1,4 +1,4 @@
-"""A finished run without training: a job, a data file, and a checkpoint of random weights that the tests have."""
+"""A finished run without training: a job, a data file, and a checkpoint of random weights that the tests know."""
 
 from __future__ import annotations
 
@@ -268,11 +268,14 @@ def make_run(
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> HandMadeRun:
+    """The run that all tests of a module read."""
     return make_run(tmp_path_factory.mktemp("runs") / "run")
 
 
 @pytest.fixture
 def make(tmp_path: Path) -> Any:
+    """A function that makes a run with other arguments of `make_run`."""
+
     def build(**kwargs: Any) -> HandMadeRun:
         return make_run(tmp_path / "made", **kwargs)
 

@@ -182,7 +182,7 @@ def test_a_damaged_block_leaves_no_partial_export(make: Any, tmp_path: Path) -> 
     assert not [path for path in tmp_path.iterdir() if "model" in path.name]
 
 
-def test_what_is_not_a_run_and_a_run_without_checkpoint(make: Any, tmp_path: Path) -> None:
+def test_a_directory_that_is_not_a_run_and_a_run_without_checkpoint_are_refused(make: Any, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="is not a run directory"):
         export(tmp_path, tmp_path / "model")
     run = make()

@@ -1,3 +1,5 @@
+"""The plan of a run without history: its numbers, its reason, and several hosts."""
+
 from __future__ import annotations
 
 import pytest

@@ -30,6 +30,7 @@ def speed(
 def look(
     speeds: Sequence[WorkerSpeed], seconds: int, state: HealthState | None = None, start_s: int = 0
 ) -> tuple[HealthState, list[tuple[int, Remark]]]:
+    """Observes the same speeds every second. Returns the state, and the remarks with their seconds."""
     state, said = state or HealthState(), list[tuple[int, Remark]]()
     for now_s in range(start_s, start_s + seconds):
         state, remarks = observe(state, speeds, SETTINGS, float(now_s))

@@ -262,7 +262,7 @@ def of_memory(day: int, beta: float = -0.4) -> JobRecord:
 def test_a_run_without_a_measured_speed_gives_memory_estimates_but_no_plan() -> None:
     killed = [of_memory(day, beta=-0.6) for day in range(10, 20)]
     found = started(RETAIL, [*killed, record(PlanSize(4, 1), day=1)])
-    assert found.configuration == Configuration(4, 1), "ten newer ones do not displace the measured one"
+    assert found.configuration == Configuration(4, 1), "ten newer runs must not displace the measured one"
     assert found.prior.mean == {"a0": pytest.approx(-3.0)} and len(found.similar) == 1
     assert -0.6 < found.memory.mean["beta"] < -0.4
     alone = warm_start(RETAIL, killed, BOUNDS)

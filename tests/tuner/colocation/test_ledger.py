@@ -32,6 +32,7 @@ A_JOB = job("a", mode(memory=2.0))
 
 
 def taught(*ratios: float, kind: str = "dense") -> Margins:
+    """The margins after jobs with these ratios of observed to estimated peak."""
     margins = Margins()
     for ratio in ratios:
         margins = learnt(margins, kind, GB, round(ratio * GB))

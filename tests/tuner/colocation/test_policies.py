@@ -297,7 +297,7 @@ def test_without_complementarity_jobs_that_fit_start_in_order() -> None:
     assert len(started(crowd(), runs)) < 4, "with complementarity the cores are full before"
 
 
-def test_without_memory_admission_it_counts_jobs() -> None:
+def test_without_memory_admission_the_number_of_jobs_is_limited() -> None:
     def counted(waiting: list[JobDemand], most_jobs: int = 0) -> list[str]:
         return names(started(waiting, complementarity=False, memory_admission=False, most_jobs=most_jobs))
 

@@ -36,7 +36,7 @@ def test_speeds_are_shares_and_capacity_is_never_exceeded(demand: Floats) -> Non
     assert (demand.T @ found <= 1 + 1e-9).all()
 
 
-def two_much_the_same() -> Floats:
+def two_similar_resources() -> Floats:
     """Two scarce resources that nearly the same jobs use: the ratio of their prices converges slowly."""
     demand = np.full((8, 5), 0.75)
     demand[0, 0], demand[0, 2], demand[1, 0], demand[2, 1] = 1.0, 0.0, 0.0, 0.8125
@@ -45,7 +45,7 @@ def two_much_the_same() -> Floats:
 
 @settings(max_examples=50, deadline=None)
 @given(demands())
-@example(two_much_the_same())
+@example(two_similar_resources())
 def test_a_slowed_job_uses_a_full_resource(demand: Floats) -> None:
     """A job that uses no full resource has its full speed."""
     found = speeds(demand)

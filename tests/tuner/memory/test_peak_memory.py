@@ -88,6 +88,7 @@ def facts(spec: ModelSpec | None = None, grown: float = 40_000, **settings: obje
 
 
 def of(estimate: MemoryEstimate, *names: str) -> int:
+    """The bytes of the parts with these names."""
     return sum(part.bytes for part in estimate.parts if part.name in names)
 
 

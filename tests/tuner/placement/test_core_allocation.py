@@ -112,7 +112,8 @@ def test_invalid_requests_are_refused(jobs: list[CoreRequest], cores: list[int],
 
 
 @st.composite
-def hands(draw: st.DrawFn) -> tuple[dict[int | str, tuple[int, ...]], dict[int | str, int]]:
+def core_counts(draw: st.DrawFn) -> tuple[dict[int | str, tuple[int, ...]], dict[int | str, int]]:
+    """The present cores of four jobs, and the number of cores that each job gets."""
     owners = draw(st.lists(st.integers(-1, 3), min_size=8, max_size=8))
     own: dict[int | str, tuple[int, ...]] = {
         job: tuple(core for core, owner in enumerate(owners) if owner == job) for job in range(4)
@@ -121,7 +122,7 @@ def hands(draw: st.DrawFn) -> tuple[dict[int | str, tuple[int, ...]], dict[int |
 
 
 @settings(max_examples=80, deadline=None)
-@given(hands())
+@given(core_counts())
 def test_as_few_cores_as_possible_change_their_job(
     scene: tuple[dict[int | str, tuple[int, ...]], dict[int | str, int]],
 ) -> None:

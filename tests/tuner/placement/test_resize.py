@@ -1,3 +1,5 @@
+"""A plan with other numbers: indices, threads and GPUs of its processes."""
+
 from __future__ import annotations
 
 import pytest

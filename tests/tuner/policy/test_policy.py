@@ -49,8 +49,7 @@ def on_host(configuration: Configuration, cores: int = 8) -> float:
 
 @dataclass(slots=True)
 class Run:
-    """The history of a simulated run. looks: the samples that the policy received. wanted: the running configuration
-    over time."""
+    """The history of a simulated run. looks: (sample, samples left, decision) for each call of the policy."""
 
     decisions: list[tuple[float, Decision]] = field(default_factory=list)
     looks: list[tuple[ProfileSample, int, Decision | None]] = field(default_factory=list)
@@ -119,11 +118,11 @@ def best_of(of: TunerSettings, speed: Speed) -> float:
     return max(speed(Configuration(*row)) for row in enumerate_candidates(of.bounds).astype(int).tolist())
 
 
-# --- it finds the best configuration ----------------------------------------------------------------------------------
+# --- the policy finds the best configuration --------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("start", [ONE, Configuration(16, 4), Configuration(2, 1, 8), Configuration(8, 1)])
-def test_it_ends_near_the_best_from_any_start(start: Configuration) -> None:
+def test_a_run_ends_near_the_best_configuration_from_any_start(start: Configuration) -> None:
     run = play(HOST, on_host, start, 200.0)
     assert run.kinds()[-1] == "settle"
     assert run.running is not None and on_host(run.running) >= 0.95 * best_of(HOST, on_host)
@@ -168,7 +167,7 @@ def test_workers_above_most_workers_are_neither_tried_nor_returned_to() -> None:
     assert later and max(later) <= 3
 
 
-# --- it comes to rest -------------------------------------------------------------------------------------------------
+# --- the policy comes to rest -----------------------------------------------------------------------------------------
 
 
 def assert_bounded(run: Run, of: TunerSettings) -> None:
@@ -182,7 +181,7 @@ def assert_bounded(run: Run, of: TunerSettings) -> None:
 
 @settings(max_examples=10, deadline=None)
 @given(seed=st.integers(0, 10_000), rough=st.floats(0.0, 1.0))
-def test_it_comes_to_rest_where_no_model_fits(seed: int, rough: float) -> None:
+def test_the_policy_comes_to_rest_where_no_model_fits(seed: int, rough: float) -> None:
     """The speed of every configuration is independent of the speeds of its neighbours."""
 
     def speed(configuration: Configuration) -> float:
@@ -215,7 +214,7 @@ def test_a_configuration_that_never_runs_is_not_decided_for_again_and_again() ->
     assert_bounded(run, SMALL)
 
 
-# --- it depends only on its input -------------------------------------------------------------------------------------
+# --- the policy depends only on its input -----------------------------------------------------------------------------
 
 
 def test_the_same_samples_give_the_same_decisions() -> None:

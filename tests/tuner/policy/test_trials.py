@@ -81,7 +81,7 @@ STRANGE = (0.01, 0.3, 0.05)
 
 
 def test_a_configuration_without_expected_gain_is_not_tried() -> None:
-    """That holds for wide intervals too: it may be faster by a half, and much time remains."""
+    """This holds for wide intervals, too: the configuration may be faster by a half, and much time remains."""
     assert chosen((0.98, 0.97, 0.5), (0.15, 0.3, 0.01), explore="free") is None
     assert chosen((1.05, 0.97, 0.5), (0.15, 0.3, 0.01), explore="free") is not None
 
@@ -157,7 +157,7 @@ def test_a_run_with_another_first_plan_tries_the_usual_plan(workload: dict[str, 
     )
     assert (found is not None and found.index == 0) is looks
     sure = chosen((0.8, 0.96, 0.96), (0.02, 0.01, 0.01), (0.4, 0.3, 0.0), best=elsewhere, others=(USUAL, *OTHERS[1:]))
-    assert sure is None, "the model predicts with small errors that it is bad"
+    assert sure is None, "the model predicts with small errors that the usual plan is bad"
 
 
 def test_without_candidates_there_is_no_choice() -> None:
