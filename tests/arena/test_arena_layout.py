@@ -13,6 +13,7 @@ from elastichost.arena.layout import MAX_BUCKET_ROWS, MAX_VIRTUAL_BYTES, MIN_BUC
 from elastichost.errors import ArenaFullError
 from elastichost.host.machine import PAGE_BYTES
 from elastichost.specs import DenseSpec, EmbeddingSpec, ModelSpec, RowOptimizer, RowOptimizerSpec, TableSpec
+from tests.effort import examples
 
 MakeModel = Callable[..., ModelSpec]
 
@@ -29,7 +30,7 @@ def model_of(rows: list[int], dims: list[int]) -> ModelSpec:
     return ModelSpec(tables, embeddings, DenseSpec((), 100, 120), 1, 1)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @given(
     rows=st.lists(st.integers(0, 100_000), min_size=1, max_size=5),
     dims=st.lists(st.integers(1, 70), max_size=8),

@@ -26,6 +26,7 @@ from elastichost.supervisor.ledger.ledger import Ledger
 from elastichost.supervisor.ledger.state import LedgerSettings
 from elastichost.wire.applied import APPLIED_RECORD
 from elastichost.wire.facts import AppliedBatch, Lease
+from tests.effort import examples
 
 BATCH = 10
 FIELDS = ("worker", "incarnation", "sequence", "lease_id", "epoch", "unit", "start", "stop", "samples", "skipped")
@@ -125,7 +126,7 @@ class MadeUpRun:
         return RunFacts(SETTINGS, "direct", tuple(self.events), applied, record)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.integers(0, 2**32), st.integers(1, 400))
 def test_a_right_run_holds(seed: int, steps: int) -> None:
     facts = MadeUpRun(seed, steps).facts()

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from elastichost.config.job import JobSpec, json_schema, load_job, to_toml
 from elastichost.errors import ConfigError, ExitCode
+from tests.effort import examples
 
 ROOT = Path(__file__).parents[2]
 SMALLEST = """
@@ -235,7 +236,7 @@ def jobs(draw: st.DrawFn) -> dict[str, Any]:
     }
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(60), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(raw=jobs())
 def test_the_resolved_toml_is_the_same_job(tmp_path: Path, raw: dict[str, Any]) -> None:
     if set(raw["data"]["categorical"]) & {"\x00label"}:
@@ -254,7 +255,7 @@ def test_a_resolved_job_file_has_its_sections_in_the_order_of_the_schema(job_fil
     assert {"tables.item", "tables.default"} <= set(headers)
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(100), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(key=st.text(max_size=12), value=st.text(max_size=12))
 def test_a_wrong_override_raises_config_error_only(job_file: Path, key: str, value: str) -> None:
     for text in (f"{key}={value}", f"train.{key}={value}", f"train.batch_size={value}", key):

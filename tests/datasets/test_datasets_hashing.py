@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from elastichost.datasets.kernels.hashing import hash_arrow_strings, hash_bytes
+from tests.effort import examples
 
 from .conftest import hash_string
 
@@ -35,7 +36,7 @@ def test_a_key_is_the_hash_as_a_signed_integer() -> None:
     assert hash_string("a") == 0xD24EC4F1A98C6E5B - 2**64
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(st.lists(st.one_of(st.none(), st.text(max_size=40)), max_size=20), st.integers(0, 5))
 def test_every_arrow_layout_gives_the_same_keys(values: list[str | None], cut: int) -> None:
     expected = [0 if value is None else hash_string(value) for value in values[cut:]]

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 from elastichost.datasets.api import Unit
 from elastichost.errors import DataError
+from tests.effort import examples
 
 from .conftest import all_batches, hash_string, ids_of, only_unit, reader_of, settings, write_parquet
 
@@ -32,7 +33,9 @@ def labelled(columns: dict[str, Any], rows: int) -> dict[str, Any]:
     }
 
 
-@hypothesis_settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@hypothesis_settings(
+    max_examples=examples(40), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(
     values=st.lists(st.one_of(st.none(), INT64), min_size=1, max_size=30),
     groups=st.integers(1, 10),
@@ -53,7 +56,9 @@ def test_an_id_above_2_to_53_with_nulls_beside_it_is_not_rounded(tmp_path: Path)
     assert ids_of(all_batches(reader_of(settings(path))), 1) == [[[2**60 + 1], [], [-(2**63)]]]
 
 
-@hypothesis_settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@hypothesis_settings(
+    max_examples=examples(40), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(
     values=st.lists(
         st.one_of(st.none(), st.lists(st.one_of(st.none(), st.sampled_from(["", "a", "bb", "ü"])), max_size=4)),
@@ -163,7 +168,9 @@ def test_a_range_of_bad_rows_gives_an_empty_batch_that_covers_them(tmp_path: Pat
     assert cut(2, 2, 9) == []
 
 
-@hypothesis_settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@hypothesis_settings(
+    max_examples=examples(30), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(
     bad=st.lists(st.booleans(), min_size=1, max_size=30),
     cuts=st.lists(st.integers(0, 30), max_size=4),

@@ -16,6 +16,7 @@ from elastichost.datasets import open_reader
 from elastichost.datasets.settings import DataSettings, data_settings
 from elastichost.datasets.synthetic.reader import TEST_FIRST_INDEX, SyntheticReader, SyntheticShape, synthetic_shape
 from elastichost.errors import DataError
+from tests.effort import examples
 
 from .conftest import all_batches, assert_same_samples, ids_of, load, only_unit
 
@@ -57,7 +58,7 @@ def area_under_curve(labels: np.ndarray[Any, Any], scores: np.ndarray[Any, Any])
     return float((ranks[positive].sum() - count * (count + 1) / 2) / (count * (len(labels) - count)))
 
 
-@hypothesis_settings(max_examples=30, deadline=None)
+@hypothesis_settings(max_examples=examples(30), deadline=None)
 @given(
     start=st.integers(0, 300),
     length=st.integers(0, 300),

@@ -21,6 +21,7 @@ from elastichost.datasets.settings import CRITEO_CATEGORICAL, CRITEO_DENSE
 from elastichost.datasets.text import line_index as text_index
 from elastichost.datasets.text.line_index import TextIndex, index_text_file
 from elastichost.errors import DataError
+from tests.effort import examples
 
 from .conftest import (
     all_batches,
@@ -66,7 +67,9 @@ def write_csv(path: Path, rows: list[tuple[Any, ...]], line_end: str) -> Path:
     return path
 
 
-@hypothesis_settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@hypothesis_settings(
+    max_examples=examples(60), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(
     rows=st.lists(ROW, min_size=1, max_size=12), unit_lines=st.integers(1, 6), line_end=st.sampled_from(["\n", "\r\n"])
 )
@@ -86,7 +89,9 @@ def test_csv_gives_the_same_batches_as_parquet(
     assert other.describe().samples == len(rows)
 
 
-@hypothesis_settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@hypothesis_settings(
+    max_examples=examples(40), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(
     labels=st.lists(st.integers(0, 1), min_size=1, max_size=12),
     data=st.data(),
@@ -243,7 +248,9 @@ def test_limit_rows_cuts_text_units(tmp_path: Path) -> None:
     assert [batch.dense[:, 0].tolist() for batch in all_batches(reader)] == [[0, 1, 2, 3], [4, 5]]
 
 
-@hypothesis_settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@hypothesis_settings(
+    max_examples=examples(60), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(
     lines=st.lists(st.binary(max_size=600).map(lambda b: b.replace(b"\n", b"").replace(b"\r", b"")), max_size=30),
     unit_lines=st.integers(1, 7),

@@ -24,6 +24,7 @@ from elastichost.dispatcher.facts import ENDED_STATES, JobFailure
 from elastichost.errors import ConfigError
 from elastichost.tuner.colocation.settings import ColocationSettings
 from tests.dispatcher.jobs import INVENTORY, MB, Hosted, examined, hosted, look, request, seen
+from tests.effort import examples
 
 TOTAL_MB = 4000
 LIVE = frozenset({"starting", "running", "paused", "stopping"})
@@ -271,4 +272,4 @@ class Jobs(RuleBasedStateMachine):
 
 
 TestJobs = Jobs.TestCase
-TestJobs.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestJobs.settings = settings(max_examples=examples(60), stateful_step_count=40, deadline=None)

@@ -21,6 +21,7 @@ from elastichost.history import store
 from elastichost.history.features import Estimates, JobFeatures, JobRecord, PlanSize
 from elastichost.history.store import MAX_RECORD_BYTES, SCHEMA, History, history_path
 from elastichost.tuner.warm_start import METRIC, NEAR, SIZES, WORDS, distance, nearest, neighbours, none_near
+from tests.effort import examples
 
 WRITER = """
 import sys
@@ -292,7 +293,7 @@ def measured(records: Sequence[JobRecord]) -> list[JobRecord]:
     return [one for one in records if one.is_measured]
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(st.lists(any_record, max_size=40), st.just(SHOP) | any_features, st.integers(1, 6))
 def test_the_near_records_are_those_that_a_search_of_all_finds(
     records: list[JobRecord], features: JobFeatures, k: int

@@ -136,7 +136,7 @@ def _run_tests(tests: tuple[str, ...]) -> bool:
 
     settings.register_profile("mutations", phases=(Phase.explicit, Phase.generate), database=None)
     settings.load_profile("mutations")  # what fails need not be made small
-    code = pytest.main(["-q", "-x", "-p", "no:cacheprovider", *tests])
+    code = pytest.main(["-q", "-x", "-m", "", "-p", "no:cacheprovider", *tests])
     if code not in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED):
         raise RuntimeError(f"pytest ended with {code!r}")
     return code == pytest.ExitCode.TESTS_FAILED

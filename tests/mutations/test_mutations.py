@@ -19,7 +19,7 @@ def test_the_text_to_be_replaced_is_there(mutation: Mutation) -> None:
     assert (ROOT / "elastichost" / mutation.file).read_text().count(mutation.old) == 1
 
 
-@pytest.mark.matrix
+@pytest.mark.thorough
 @pytest.mark.timeout(1200)
 def test_every_fault_is_seen() -> None:
     """In a process that has imported nothing of the project's."""

@@ -22,6 +22,7 @@ from elastichost.ps.rows import row_lines
 from elastichost.ps.rows.row_lines import RowLines
 from elastichost.ps.rows.store import RowStore
 from elastichost.specs import Precision
+from tests.effort import examples
 from tests.ps.rows.test_store import ALL, DYNAMIC, model_of
 
 WORKERS = (0, 1, 5)
@@ -313,10 +314,10 @@ def frame_of(lines: Lines) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return np.array([*rows[0], *rows[1]], np.int64), bounds, np.concatenate(parts).astype(np.float32)
 
 
-StepKills.TestCase.settings = settings(max_examples=25, stateful_step_count=25, deadline=None)
+StepKills.TestCase.settings = settings(max_examples=examples(25), stateful_step_count=25, deadline=None)
 TestStepKills = StepKills.TestCase
 
-Kills.TestCase.settings = settings(max_examples=25, stateful_step_count=25, deadline=None)
+Kills.TestCase.settings = settings(max_examples=examples(25), stateful_step_count=25, deadline=None)
 TestKills = Kills.TestCase
 
 

@@ -30,6 +30,7 @@ from elastichost.wire.codec import Envelope
 from elastichost.wire.control import CopiedMsg
 from elastichost.wire.data import BucketFetchMsg, BucketPartMsg, DataMessage, RetryMsg
 from elastichost.wire.facts import BucketMove, ServerAddress
+from tests.effort import examples
 from tests.ps.rows.test_store import DYNAMIC, FIXED, model_of, update
 
 MOVED = ((FIXED, 1), (FIXED, 2), (DYNAMIC, 3), (DYNAMIC, 8))
@@ -218,7 +219,7 @@ def test_bfloat16_rows_and_rows_that_are_free_again(tmp_path: Path) -> None:
     scene.close()
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(
     seed=st.integers(0, 10_000),
     faults=st.tuples(*[st.floats(0, 0.25)] * 3, st.sampled_from([0.0, 0.2])),

@@ -8,6 +8,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from elastichost.plan import ProcessId
 from elastichost.ps.session import Reply, Session
+from tests.effort import examples
 
 
 def worker(index: int, incarnation: int = 1) -> ProcessId:
@@ -126,5 +127,5 @@ class BoundedClock(RuleBasedStateMachine):
         assert self.session.slowest() == slowest
 
 
-BoundedClock.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+BoundedClock.TestCase.settings = settings(max_examples=examples(60), stateful_step_count=40, deadline=None)
 TestBoundedClock = BoundedClock.TestCase

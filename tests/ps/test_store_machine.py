@@ -17,6 +17,7 @@ from elastichost.arena.kernels import SAMPLES_PER_STAMP, mix64
 from elastichost.arena.layout import plan_layout
 from elastichost.ps.rows.store import BucketBlock, RowStore
 from elastichost.specs import DenseSpec, EmbeddingSpec, ModelSpec, RowOptimizerSpec, TableSpec
+from tests.effort import examples
 
 BUCKETS = [(0, bucket) for bucket in range(16)]
 AGE_STAMPS = 3
@@ -141,5 +142,5 @@ class StoreMachine(RuleBasedStateMachine):
         shutil.rmtree(self.root)
 
 
-StoreMachine.TestCase.settings = settings(max_examples=40, stateful_step_count=25, deadline=None)
+StoreMachine.TestCase.settings = settings(max_examples=examples(40), stateful_step_count=25, deadline=None)
 TestStore = StoreMachine.TestCase

@@ -28,6 +28,7 @@ from elastichost.runs.events import (
 )
 from elastichost.runs.events.schema import events_page, line_schema
 from elastichost.runs.events.text import text_of
+from tests.effort import examples
 
 ROOT = Path(__file__).parents[2]
 
@@ -61,7 +62,7 @@ def values_of(hint: Any) -> st.SearchStrategy[Any]:
 
 
 @pytest.mark.parametrize("kind", EVENT_CLASSES, ids=lambda kind: kind_of(kind.__name__))
-@settings(max_examples=10)
+@settings(max_examples=examples(10))
 @given(data=st.data())
 def test_an_event_is_read_back_as_it_was_and_has_a_sentence(kind: type[Event], data: st.DataObject) -> None:
     event: Any = data.draw(values_of(kind))

@@ -19,7 +19,7 @@ from tests.system.test_run import JOB, SLOW_MODEL, Supervised, folder
 
 __all__ = ["folder"]
 
-pytestmark = [pytest.mark.system, pytest.mark.matrix]
+pytestmark = [pytest.mark.system, pytest.mark.thorough]
 
 ROWS = 150_000
 

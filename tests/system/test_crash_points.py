@@ -21,7 +21,7 @@ from elastichost.wire.crash import POINTS, VARIABLE, CrashPoint
 from tests.system.test_moves import POINTS_OF_PS, POINTS_OF_SUPERVISOR
 from tests.system.test_run import JOB, LIMIT_S, ROOT, Supervised, folder
 
-pytestmark = [pytest.mark.system, pytest.mark.matrix]
+pytestmark = [pytest.mark.system, pytest.mark.thorough]
 
 __all__ = ["folder"]
 

@@ -34,7 +34,7 @@ from tests.system.test_run import JOB, SLOW_MODEL, Supervised, folder
 
 __all__ = ["folder"]
 
-pytestmark = [pytest.mark.system, pytest.mark.matrix]
+pytestmark = [pytest.mark.system, pytest.mark.thorough]
 
 # A checkpoint has about 3 MB; all rows exist from the beginning, so that only checkpoints write large files.
 LARGE = JOB.replace("table_rows = 500", "table_rows = 20000").replace('rows = "dynamic"', "rows = 20000")

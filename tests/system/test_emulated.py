@@ -89,6 +89,7 @@ def finish(run: Supervised, rows: int) -> None:
     assert_trained_once(run)
 
 
+@pytest.mark.thorough
 def test_forty_workers_and_kills_of_every_role(folder: Path) -> None:
     run = Emulated(folder, rows=50_000_000, every_s=2.0)
     run.wait_trained(1)
@@ -110,6 +111,7 @@ def test_forty_workers_and_kills_of_every_role(folder: Path) -> None:
     assert max(moved["worker-0"]) > max(os.sched_getaffinity(0)), "emulated cores exceed the cores of this host"
 
 
+@pytest.mark.thorough
 def test_ps_of_several_hosts_come_and_go_and_the_run_is_resumed(folder: Path) -> None:
     """New rows appear all the time in the arenas of two hosts, and requests overlap with computing."""
     growing = {"factor": 20.0, "rows": ROWS}

@@ -17,7 +17,7 @@ from elastichost.wire.sockets import VIA_VARIABLE
 from tests.system.test_crash_points import assert_each_position_once
 from tests.system.test_run import JOB, Supervised, folder
 
-pytestmark = [pytest.mark.system, pytest.mark.matrix, pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.system, pytest.mark.thorough, pytest.mark.timeout(300)]
 
 __all__ = ["folder"]
 

@@ -165,6 +165,7 @@ def test_submitted_shown_and_cancelled(host: Host, capsys: pytest.CaptureFixture
     assert 'did you mean "short"' in capsys.readouterr().err
 
 
+@pytest.mark.thorough
 def test_invalid_commands_do_not_fill_the_journal(host: Host) -> None:
     status = host.status()
     assert status is not None
@@ -209,6 +210,7 @@ def test_a_killed_worker_is_replaced_by_its_run(host: Host) -> None:
     assert host.events(JobRequeued, "mended") == []
 
 
+@pytest.mark.thorough
 def test_a_killed_supervisor_is_taken_for_one_out_of_memory(host: Host) -> None:
     """Its job continues alone from its arena; other jobs are not affected."""
     submit(host, write_job(host.place, "killed", SLOW, keep_s=60), write_job(host.place, "beside", SLOW))
@@ -228,6 +230,7 @@ def test_a_killed_supervisor_is_taken_for_one_out_of_memory(host: Host) -> None:
     wait_gone(processes, 5.0)
 
 
+@pytest.mark.thorough
 def test_a_killed_job_of_which_nothing_is_left_begins_anew(host: Host) -> None:
     """Its arena is kept for 0 s, and there is no checkpoint. The test stops the dispatcher until the arena is removed,
     because a resume at once could still find it."""
@@ -331,6 +334,7 @@ def test_three_jobs_at_once_are_all_done(folder: Path) -> None:
     assert run_command_line(["top", "--once", str(host.directory)]) == 0
 
 
+@pytest.mark.thorough
 def test_ctrl_c_once_saves_all_and_resume_goes_on(folder: Path) -> None:
     jobs = [write_job(folder, name, SLOW) for name in ("one", "two")]
     waits = write_job(folder, "waits")
@@ -357,6 +361,7 @@ def test_ctrl_c_once_saves_all_and_resume_goes_on(folder: Path) -> None:
     assert len(events(again.job("one"), RunStarted)) == 2
 
 
+@pytest.mark.thorough
 def test_ctrl_c_twice_kills_and_resume_still_continues(folder: Path) -> None:
     host = Host.batch(folder, *(write_job(folder, name, SLOW) for name in ("one", "two")))
     for name in ("one", "two"):
@@ -377,6 +382,7 @@ def test_ctrl_c_twice_kills_and_resume_still_continues(folder: Path) -> None:
         assert_all_trained(again.job(name))
 
 
+@pytest.mark.thorough
 def test_a_killed_dispatcher_takes_all_with_it_and_resume_goes_on(folder: Path) -> None:
     """One job still has its arena, one has only a checkpoint, one has neither, one was never started, one is done."""
     jobs = [
@@ -416,6 +422,7 @@ def test_a_killed_dispatcher_takes_all_with_it_and_resume_goes_on(folder: Path) 
     wait_gone(guardians, 5.0)
 
 
+@pytest.mark.thorough
 def test_a_paused_job_ends_with_the_dispatcher(folder: Path) -> None:
     """The job is paused as by feedback: all its processes are stopped when the dispatcher is killed."""
     host = Host.batch(folder, write_job(folder, "still", SLOW, **FOREVER), write_job(folder, "other", SLOW, **FOREVER))
@@ -429,6 +436,7 @@ def test_a_paused_job_ends_with_the_dispatcher(folder: Path) -> None:
     wait_gone(processes, 10.0)
 
 
+@pytest.mark.thorough
 def test_a_job_with_a_wrong_memory_estimate_is_contained(folder: Path) -> None:
     """It is evicted or killed, runs again alone, and fails with the reason; the other jobs are done."""
     host = Host.batch(

@@ -35,6 +35,7 @@ def arena_of() -> Path:
     return arena
 
 
+@pytest.mark.thorough
 def test_clean_of_another_pid_namespace_leaves_a_living_and_a_kept_arena_alone(folder: Path) -> None:
     (folder / "slow.py").write_text(SLOW_MODEL)
     settings = {"template": KEPT, "build": f"{folder}/slow.py:build", "rows": ROWS}
@@ -55,7 +56,7 @@ def test_clean_of_another_pid_namespace_leaves_a_living_and_a_kept_arena_alone(f
     assert again.result()["samples"]["trained"] == ROWS
 
 
-@pytest.mark.parametrize("access", ["direct", "served"])
+@pytest.mark.parametrize("access", ["direct", pytest.param("served", marks=pytest.mark.thorough)])
 def test_an_arena_whose_files_are_removed_ends_in_a_checkpoint_and_says_so(folder: Path, access: str) -> None:
     (folder / "slow.py").write_text(SLOW_MODEL)
     template = KEPT.replace("[train]\n", f'[train]\naccess = "{access}"\n')

@@ -100,6 +100,7 @@ def assert_done(run: Supervised) -> None:
     assert_trained_once(run)
 
 
+@pytest.mark.thorough
 def test_rows_are_on_all_of_them_and_a_killed_ps_loses_nothing(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = start(folder, monkeypatch, every_s=2)
     run.wait_trained(1)
@@ -122,6 +123,7 @@ def test_rows_are_on_all_of_them_and_a_killed_ps_loses_nothing(folder: Path, mon
     assert (run.run_dir / "logs" / "server-1.1.log").exists()
 
 
+@pytest.mark.thorough
 def test_killed_workers_of_every_machine_tear_what_they_computed_and_that_is_counted(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -136,6 +138,7 @@ def test_killed_workers_of_every_machine_tear_what_they_computed_and_that_is_cou
     assert sorted(event.process for event in run.lost()) == first_incarnations
 
 
+@pytest.mark.thorough
 def test_a_stopped_process_on_another_machine_is_detected_as_stopped(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -150,12 +153,14 @@ def test_a_stopped_process_on_another_machine_is_detected_as_stopped(
     assert "it is stopped by a signal" in lost.reason
 
 
+@pytest.mark.thorough
 def test_tables_of_fixed_size_are_not_limited_there_either(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = start(folder, monkeypatch, template=JOB.replace('rows = "dynamic"', "rows = 500"))
     assert_done(run)
     assert run.lost() == []
 
 
+@pytest.mark.thorough
 def test_buckets_go_there_and_come_back_over_the_network(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = start(folder, monkeypatch)
     run.wait_trained(1)
@@ -167,6 +172,7 @@ def test_buckets_go_there_and_come_back_over_the_network(folder: Path, monkeypat
     assert run.events(MoveAborted) == [] and run.lost() == []
 
 
+@pytest.mark.thorough
 def test_hot_buckets_go_to_other_machines_too(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """At first nearly all rows are on this machine. Only workers of another machine send requests to its PS."""
 
@@ -217,6 +223,7 @@ def test_a_lost_machine_costs_what_its_rows_learnt_since_the_checkpoint_and_no_s
     assert run.result()["processes"]["restarts"] == 0
 
 
+@pytest.mark.thorough
 def test_a_machine_is_lost_before_there_is_any_checkpoint(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = start(folder, monkeypatch)
     run.wait_trained(1)
@@ -227,6 +234,7 @@ def test_a_machine_is_lost_before_there_is_any_checkpoint(folder: Path, monkeypa
     assert lost["samples"] > 0
 
 
+@pytest.mark.thorough
 def test_sync_mode_has_the_same_bits_on_several_machines_and_when_one_is_lost(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -251,6 +259,7 @@ def test_sync_mode_has_the_same_bits_on_several_machines_and_when_one_is_lost(
     assert outcome(run.run_dir) == expected
 
 
+@pytest.mark.thorough
 def test_sync_mode_goes_on_here_when_all_other_machines_are_lost_at_once(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -271,6 +280,7 @@ def test_sync_mode_goes_on_here_when_all_other_machines_are_lost_at_once(
     assert read_hosts(run.run_dir / "hosts.json").hosts == ()
 
 
+@pytest.mark.thorough
 def test_a_new_size_after_lost_machines_uses_the_remaining_ones(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = start(folder, monkeypatch, epochs=10_000, every_s=1)
     run.wait_trained(1)
@@ -349,6 +359,7 @@ def test_a_run_started_without_hosts_tells_how_machines_could_join(folder: Path)
     assert run.finish()[0] == 75
 
 
+@pytest.mark.thorough
 def test_when_the_first_machine_is_gone_the_run_goes_on_from_the_second(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -162,6 +162,7 @@ def assert_no_id_has_two_rows(run_dir: Path) -> None:
     assert live < 250_000, "most rows must have been dropped"
 
 
+@pytest.mark.thorough
 def test_without_the_memory_tuner_the_job_ends_with_the_reason(folder: Path) -> None:
     run = start(folder, "off")
     most = highest_use(run)
@@ -175,6 +176,7 @@ def test_without_the_memory_tuner_the_job_ends_with_the_reason(folder: Path) -> 
     assert run.result()["exit_code"] == 1
 
 
+@pytest.mark.thorough
 def test_a_ps_killed_within_a_round_of_dropping(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(VARIABLE, "ps.evict.midway:5")
     run = start(folder, "act")
@@ -187,7 +189,7 @@ def test_a_ps_killed_within_a_round_of_dropping(folder: Path, monkeypatch: pytes
     assert_no_id_has_two_rows(run.run_dir)
 
 
-@pytest.mark.matrix
+@pytest.mark.thorough
 def test_sync_mode_drops_nothing_and_warns_before_its_end(folder: Path) -> None:
     run = start(folder, "act", mode="sync", dim=512)
     code, errors = run.finish()
@@ -199,7 +201,7 @@ def test_sync_mode_drops_nothing_and_warns_before_its_end(folder: Path) -> None:
     assert warned[0].inaction == "sync"
 
 
-@pytest.mark.matrix
+@pytest.mark.thorough
 def test_buckets_go_to_a_host_with_room_before_rows_are_dropped(folder: Path) -> None:
     """Host 0 has the workers; both hosts have equally many rows at first."""
     samples = 120_000
@@ -216,7 +218,7 @@ def test_buckets_go_to_a_host_with_room_before_rows_are_dropped(folder: Path) ->
     assert_each_position_once(run.run_dir, samples)
 
 
-@pytest.mark.matrix
+@pytest.mark.thorough
 def test_what_a_run_has_learnt_is_foreseen_by_the_next_one(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The first run has enough memory, and the tuner does not act. Both runs are long enough for a measurement, because
     a run without one is not recorded in the history."""
@@ -238,7 +240,7 @@ def test_what_a_run_has_learnt_is_foreseen_by_the_next_one(folder: Path, monkeyp
     assert all(one.is_same for one in replay(read_records(run.run_dir / DECISIONS_FILE)))
 
 
-@pytest.mark.matrix
+@pytest.mark.thorough
 def test_what_a_run_has_learnt_that_died_of_it_is_foreseen_by_the_next_one(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -30,7 +30,7 @@ from tests.system import test_sync
 from tests.system.test_run import JOB, Supervised, folder
 from tests.system.test_scale import SLOW_MODEL, assert_trained_once, commands_of, reply_to, scale, stop
 
-pytestmark = [pytest.mark.system, pytest.mark.matrix, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.system, pytest.mark.thorough, pytest.mark.timeout(300)]
 
 __all__ = ["folder"]
 

@@ -29,7 +29,7 @@ from elastichost.wire.crash import VARIABLE
 from tests.system import test_sync
 from tests.system.test_run import JOB, Supervised, folder
 
-pytestmark = [pytest.mark.system, pytest.mark.matrix]
+pytestmark = [pytest.mark.system, pytest.mark.thorough]
 
 __all__ = ["folder"]
 

@@ -18,6 +18,7 @@ __all__ = ["folder"]
 SYNC = JOB.replace("[train]\n", '[train]\nmode = "sync"\nany_cpu = {any_cpu}\n')
 
 
+@pytest.mark.thorough
 def test_a_resume_on_another_cpu_is_refused_until_it_is_wanted(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (folder / "slow.py").write_text(SLOW_MODEL.replace("0.001", "0.01"))
     facts = {"template": SYNC, "build": f"{folder}/slow.py:build", "rows": 20_000}

@@ -50,6 +50,7 @@ def torn(run: Supervised) -> dict[str, int]:
     return found
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("mode", ["async", "bounded"])
 def test_learns_as_well_as_with_served_rows(folder: Path, mode: str) -> None:
     scores = {}
@@ -64,6 +65,7 @@ def test_learns_as_well_as_with_served_rows(folder: Path, mode: str) -> None:
     assert scores["auto"] == pytest.approx(scores["served"], abs=0.02)
 
 
+@pytest.mark.thorough
 def test_buckets_move_out_and_in_under_load(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows that were used in place before and after a migration keep their bits, and no batch is torn."""
     monkeypatch.setenv(AUDIT_VARIABLE, "1")
@@ -79,6 +81,7 @@ def test_buckets_move_out_and_in_under_load(folder: Path, monkeypatch: pytest.Mo
     assert run.result()["test"]["auc"] > 0.6
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("point", "batches"),
     [("worker.batch.before_push:20", 1), ("worker.batch.before_commit:20", 1), ("worker.batch.posted:20", None)],

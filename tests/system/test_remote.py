@@ -34,7 +34,14 @@ def workers_wait(run: Supervised) -> bool:
     return len(workers) == READERS and all(one["wait_fraction"] > 0.6 for one in workers)
 
 
-@pytest.mark.parametrize(("mode", "access"), [("async", "direct"), ("bounded", "served"), ("sync", "served")])
+@pytest.mark.parametrize(
+    ("mode", "access"),
+    [
+        ("async", "direct"),
+        pytest.param("bounded", "served", marks=pytest.mark.thorough),
+        pytest.param("sync", "served", marks=pytest.mark.thorough),
+    ],
+)
 def test_a_run_waits_for_its_input_and_stops_when_asked(folder: Path, mode: str, access: str) -> None:
     rate = SAMPLES_PER_S * SAMPLE_BYTES
     run = Supervised(folder, template=REMOTE, bytes_per_s=rate, mode=mode, access=access)

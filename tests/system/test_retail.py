@@ -137,6 +137,7 @@ def auc_of_export(run_dir: Path, folder: Path) -> float:
     return auc(scored["labels"], scored["scores"])
 
 
+@pytest.mark.thorough
 def test_direct_access_with_kills_reaches_the_quality_and_exports_it(tmp_path: Path) -> None:
     run_dir = tmp_path / "run"
     result = train(run_dir, "train.access=direct", kills=((300_000, "worker"), (800_000, "server")))
@@ -148,6 +149,7 @@ def test_direct_access_with_kills_reaches_the_quality_and_exports_it(tmp_path: P
     assert auc_of_export(run_dir, tmp_path / "export") == pytest.approx(result["test"]["auc"], abs=1e-4)
 
 
+@pytest.mark.thorough
 def test_served_access_bounded_over_fixed_tables_with_kills(tmp_path: Path) -> None:
     run_dir = tmp_path / "run"
     fixed = ("tables.default.rows=65536", "tables.default.out_of_range=modulo")

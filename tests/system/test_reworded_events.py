@@ -90,6 +90,7 @@ def test_a_run_with_other_sentences_is_resumed_reported_and_replayed(folder: Pat
     )
 
 
+@pytest.mark.thorough
 def test_chaos_keeps_its_promises_with_other_sentences(folder: Path) -> None:
     job = folder / "job.toml"
     job.write_text(JOB.format(build="elastichost.models:dlrm", rows=400_000, epochs=50))

@@ -24,7 +24,7 @@ from tests.system.test_run import JOB, Supervised, folder
 
 __all__ = ["folder"]
 
-pytestmark = [pytest.mark.system, pytest.mark.matrix]
+pytestmark = [pytest.mark.system, pytest.mark.thorough]
 
 ROWS, BATCH = 150_000, 128
 

@@ -225,6 +225,7 @@ def build(tables, num_dense, **args):
 """
 
 
+@pytest.mark.thorough
 def test_kills_of_every_process_lose_nothing(folder: Path) -> None:
     rows = 900_000
     (folder / "slow.py").write_text(SLOW_MODEL)  # slow, or the run would be done while a new fork server still imports
@@ -278,6 +279,7 @@ def test_ctrl_c_once_saves_and_resume_goes_on(folder: Path) -> None:
     assert len(set(leased)) == len(leased)
 
 
+@pytest.mark.thorough
 def test_bounded_workers_that_wait_for_each_other_come_to_a_checkpoint(folder: Path) -> None:
     bounded = JOB.replace("[train]\n", '[train]\nmode = "bounded"\nstaleness = 1\n')
     run = Supervised(folder, template=bounded, rows=300_000, every_s=0.1)
@@ -316,6 +318,7 @@ def test_a_killed_supervisor_leaves_nothing_and_its_run_can_be_resumed(folder: P
     assert resumed.result()["samples"]["trained"] == 400_000
 
 
+@pytest.mark.thorough
 def test_a_hang_is_found_and_healed_and_a_second_supervisor_refused(folder: Path) -> None:
     run = Supervised(folder, rows=500_000, restarts=1)
     run.wait_trained(1)
@@ -333,6 +336,7 @@ def test_a_hang_is_found_and_healed_and_a_second_supervisor_refused(folder: Path
     assert "no progress" in lost.reason
 
 
+@pytest.mark.thorough
 def test_a_run_that_was_stopped_whole_goes_on(folder: Path) -> None:
     """Ctrl-Z and fg for longer than the hang timeout do not count as a hang."""
     run = Supervised(folder, rows=500_000)

@@ -122,7 +122,7 @@ def names(run: Supervised) -> set[str]:
     return {f"{one['role']}-{one['index']}" for one in run.status().get("processes", [])}
 
 
-@pytest.mark.parametrize("access", ["direct", "served"])
+@pytest.mark.parametrize("access", ["direct", pytest.param("served", marks=pytest.mark.thorough)])
 def test_out_and_in_within_one_epoch(folder: Path, access: str) -> None:
     run = begin(folder, access, rows=SAMPLES, epochs=1)
     grown = scale(run, workers=3)
@@ -152,9 +152,9 @@ def test_out_and_in_within_one_epoch(folder: Path, access: str) -> None:
     ("point", "access"),
     [
         ("before_release", "served"),
-        ("after_release", "served"),
-        ("after_adopt", "served"),
-        ("after_release", "direct"),
+        pytest.param("after_release", "served", marks=pytest.mark.thorough),
+        pytest.param("after_adopt", "served", marks=pytest.mark.thorough),
+        pytest.param("after_release", "direct", marks=pytest.mark.thorough),
     ],
 )
 def test_a_ps_killed_within_a_hand_over(folder: Path, monkeypatch: pytest.MonkeyPatch, point: str, access: str) -> None:
@@ -169,6 +169,7 @@ def test_a_ps_killed_within_a_hand_over(folder: Path, monkeypatch: pytest.Monkey
     assert lost == {(ProcessId("server", 0, 1), -9), (ProcessId("server", 1, 1), -9)}
 
 
+@pytest.mark.thorough
 def test_the_dense_owner_killed_while_ps_come_and_go(folder: Path) -> None:
     run = begin(folder, "served", restarts=20)
     for servers in (3, 1, 2):
@@ -180,6 +181,7 @@ def test_the_dense_owner_killed_while_ps_come_and_go(folder: Path) -> None:
     stop(run)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("access", ["direct", "served"])
 def test_the_dense_vector_moves_while_workers_and_its_old_and_new_owner_die(folder: Path, access: str) -> None:
     run = begin(folder, access, kind=Moving, restarts=20)
@@ -195,6 +197,7 @@ def test_the_dense_vector_moves_while_workers_and_its_old_and_new_owner_die(fold
     stop(run)
 
 
+@pytest.mark.thorough
 def test_scaled_while_checkpoints_are_taken(folder: Path) -> None:
     run = begin(folder, "direct", every_s=0.2)
     for servers, workers in ((2, 2), (3, 1), (1, 2)):
@@ -223,6 +226,7 @@ def test_wanted_again_while_it_drains_is_a_new_incarnation_and_no_death(folder: 
     assert run.result()["processes"]["restarts"] == 0
 
 
+@pytest.mark.thorough
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two cores")
 def test_remaining_processes_move_to_other_cores(folder: Path) -> None:
     run = begin(folder, "direct")
@@ -267,6 +271,7 @@ def send_garbage(run: Supervised) -> None:
     run.wait_until(lambda: len(run.events(CommandRefused)) >= 6)  # each event is written after the answer
 
 
+@pytest.mark.thorough
 def test_the_command_line_garbage_and_a_run_that_ends(folder: Path) -> None:
     run = begin(folder, "direct")
     send_garbage(run)
@@ -291,6 +296,7 @@ def test_the_command_line_garbage_and_a_run_that_ends(folder: Path) -> None:
     assert "is not running" in ended.stderr
 
 
+@pytest.mark.thorough
 def test_a_command_that_comes_before_there_are_owners_waits_until_there_are(folder: Path) -> None:
     template = ONE_WORKER.replace("[resources]\n", "[resources]\nservers = 2\n")
     run = Supervised(folder, template=template, rows=SAMPLES)
@@ -303,6 +309,7 @@ def test_a_command_that_comes_before_there_are_owners_waits_until_there_are(fold
     assert run.result()["processes"]["servers"] == 1
 
 
+@pytest.mark.thorough
 def test_a_resumed_run_has_the_size_that_was_asked_for(folder: Path) -> None:
     """This holds for a size that the job file leaves open."""
     template = JOB.replace("workers = 2", "workers = [1, 3]")

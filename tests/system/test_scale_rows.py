@@ -19,7 +19,7 @@ from elastichost.ps.applied_log import read_applied
 from tests.system.test_run import Supervised, folder
 from tests.system.test_scale import Moving, scale, stop
 
-pytestmark = [pytest.mark.system, pytest.mark.matrix]
+pytestmark = [pytest.mark.system, pytest.mark.thorough]
 
 __all__ = ["folder"]
 

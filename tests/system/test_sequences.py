@@ -110,8 +110,11 @@ def samples(rows: int, seed: int, ids: int) -> pa.Table:
 
 @pytest.mark.parametrize(
     ("admit_after", "train", "resources"),
-    [(1, 'access = "direct"', ""), (3, 'access = "served"', "servers = 2"), (3, "", "servers = 2\nhosts = 2")],
-    ids=["direct", "served", "mixed"],
+    [
+        pytest.param(1, 'access = "direct"', "", id="direct", marks=pytest.mark.thorough),
+        pytest.param(3, 'access = "served"', "servers = 2", id="served", marks=pytest.mark.thorough),
+        pytest.param(3, "", "servers = 2\nhosts = 2", id="mixed"),
+    ],
 )
 def test_a_model_that_attends_to_places_agrees_everywhere(
     folder: Path, admit_after: int, train: str, resources: str

@@ -44,6 +44,7 @@ def elastichost(cwd: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=100, check=False)
 
 
+@pytest.mark.thorough
 def test_runs_that_share_directories_do_not_touch_each_other(folder: Path) -> None:
     """Regression: `resume B` continued from A, staging directories collided, and the manifest of one run was committed
     over the blocks of the other."""
@@ -78,6 +79,7 @@ def test_runs_that_share_directories_do_not_touch_each_other(folder: Path) -> No
         assert find_checkpoint(run.run_dir, load_run_job(run.run_dir), None).manifest.run_id == identity.run_id
 
 
+@pytest.mark.thorough
 def test_a_new_run_starts_from_the_checkpoint_of_another_and_reports_it(folder: Path) -> None:
     """Regression: the new run also took over the position in the data, so that a finished run left nothing to train."""
     taught = Supervised(folder, rows=40_000)
@@ -143,6 +145,7 @@ def test_a_run_that_is_done_stays_as_it_is(folder: Path) -> None:
     assert {path: path.read_bytes() for path in run.run_dir.rglob("*") if path.is_file()} == before
 
 
+@pytest.mark.thorough
 def test_a_resume_that_must_fail_leaves_the_arena_for_one_that_need_not(folder: Path) -> None:
     """Regression: with a changed model and no checkpoint, a failing resume destroyed the arena."""
     (folder / "slow.py").write_text(SLOW_MODEL)
@@ -169,6 +172,7 @@ def test_a_resume_that_must_fail_leaves_the_arena_for_one_that_need_not(folder: 
     assert again.result()["samples"]["trained"] == 60_000
 
 
+@pytest.mark.thorough
 def test_a_resume_with_other_data_leaves_the_arena(folder: Path) -> None:
     """Regression: if all trained positions exist in the other data too, the resume continued in the arena."""
     (folder / "slow.py").write_text(SLOW_MODEL)
@@ -191,6 +195,7 @@ def test_a_resume_with_other_data_leaves_the_arena(folder: Path) -> None:
     assert again.events(ArenaReused), "the arena must be reused"
 
 
+@pytest.mark.thorough
 def test_a_run_that_has_lost_its_identity_is_not_given_another(folder: Path) -> None:
     (folder / "slow.py").write_text(SLOW_MODEL)
     run = Supervised(folder, build=f"{folder}/slow.py:build", rows=60_000, every_s=0.2)

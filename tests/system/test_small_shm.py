@@ -29,6 +29,7 @@ def arenas(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         yield root
 
 
+@pytest.mark.thorough
 def test_ids_without_a_row_for_want_of_room_are_counted_and_the_run_is_not_done(folder: Path, arenas: Path) -> None:
     run = Supervised(folder, template=MANY_IDS, rows=100_000)
     code, errors = run.finish()

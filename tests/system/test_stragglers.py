@@ -17,7 +17,7 @@ from tests.system.test_run import JOB, SLOW_MODEL, Supervised, folder
 
 __all__ = ["folder"]
 
-pytestmark = [pytest.mark.system, pytest.mark.matrix]
+pytestmark = [pytest.mark.system, pytest.mark.thorough]
 
 STOPPED_S, RUNNING_S = 0.18, 0.02
 

@@ -71,6 +71,7 @@ def outcome(run_dir: Path) -> tuple[list[float], str]:
     return applied["loss_sum"].tolist(), digest.hexdigest()
 
 
+@pytest.mark.thorough
 def test_the_bits_are_those_of_one_worker_and_one_ps(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     expected = trained(folder, "plain")
     assert trained(folder, "three", workers=3, servers=2) == expected
@@ -82,6 +83,7 @@ def test_the_bits_are_those_of_one_worker_and_one_ps(folder: Path, monkeypatch: 
     assert trained(folder, "killed-a-step", workers=2, servers=1) == expected
 
 
+@pytest.mark.thorough
 def test_dropout_and_batch_norm_do_not_depend_on_the_worker(folder: Path) -> None:
     (folder / "net.py").write_text(MODEL)
     build = f"{folder / 'net.py'}:build"
@@ -91,6 +93,7 @@ def test_dropout_and_batch_norm_do_not_depend_on_the_worker(folder: Path) -> Non
     assert other[0] != expected[0], "other micro-batches must change the losses, or the comparison cannot fail"
 
 
+@pytest.mark.thorough
 def test_a_run_that_is_stopped_and_resumed_otherwise_has_the_same_bits(folder: Path) -> None:
     expected = trained(folder, "plain")
     place = folder / "stopped"

@@ -77,6 +77,7 @@ def test_a_run_grows_by_itself_and_the_next_begins_there(
     assert all(one.is_same for one in replay(read_records(next_run.run_dir / DECISIONS_FILE)))
 
 
+@pytest.mark.thorough
 def test_a_run_that_is_watched_stays_as_it_is(folder: Path, build: str) -> None:
     run = Supervised(folder, template=TUNED, build=build, rows=150_000, mode="watch", first=1)
     code, errors = run.finish()
@@ -87,6 +88,7 @@ def test_a_run_that_is_watched_stays_as_it_is(folder: Path, build: str) -> None:
     assert any(look.decision is not None for look in looks)
 
 
+@pytest.mark.thorough
 def test_a_size_that_was_asked_for_stays(folder: Path, build: str) -> None:
     from elastichost.wire.commands import CommandClient, ReachedMsg, ScaleMsg
 
@@ -112,6 +114,7 @@ DIES = """
 """
 
 
+@pytest.mark.thorough
 def test_a_plan_that_cannot_be_had_is_taken_back(folder: Path, build: str) -> None:
     """Every additional worker dies while it starts."""
     model = folder / "slow.py"

@@ -12,7 +12,7 @@ import pytest
 from tests.system.test_orphan import assert_all_once, finish_well
 from tests.system.test_run import JOB, Supervised, folder
 
-pytestmark = [pytest.mark.system, pytest.mark.matrix]
+pytestmark = [pytest.mark.system, pytest.mark.thorough]
 
 __all__ = ["folder"]
 

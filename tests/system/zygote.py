@@ -1,5 +1,5 @@
-"""A process that has imported the libraries of a fork server, and forks supervisors; their fork servers need not import
-them.
+"""A process that has imported the libraries of a fork server, and forks supervisors. Their fork servers, and their
+agents on this machine, are forked too and need not import them.
 
 Importing torch takes 4 s of a core, for each of a hundred runs. Apart from the imports, a forked supervisor is the same
 as a new one: the supervisor and its fork server are separate processes with one thread each. Orphaned processes become
@@ -26,12 +26,21 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import IO, Any, NoReturn
 
 from elastichost.host.prctl import set_child_subreaper
+from elastichost.host.priority import begin_session
 from elastichost.supervisor.launch.fork_server import _prepare as prepare
 from elastichost.supervisor.launch.messages import PrepareMsg
-from elastichost.supervisor.launch.servers import begin_anew, end_with, fork_a_server, fork_server_environment
+from elastichost.supervisor.launch.servers import (
+    ForkedServer,
+    begin_anew,
+    end_with,
+    fork_a_server,
+    fork_or_start,
+    fork_server_environment,
+)
+from elastichost.supervisor.remote.agent_launcher import start_agent
 
 __all__ = ["Forked", "Zygote"]
 
@@ -143,6 +152,7 @@ class Zygote:
 
 def _supervise(request: dict[str, Any], stderr: int) -> NoReturn:
     from elastichost.supervisor.launch import fork_server_client as local
+    from elastichost.supervisor.remote import agent_launcher
 
     begin_anew(keep=(), stderr=stderr)
     os.environ.clear()
@@ -150,9 +160,57 @@ def _supervise(request: dict[str, Any], stderr: int) -> NoReturn:
     tempfile.tempdir = None
     set_child_subreaper(False)
     local.start_fork_server = fork_a_server  # type: ignore[attr-defined]
+    agent_launcher.start_agent = fork_an_agent  # type: ignore[assignment]
     sys.argv = [request["module"], *request["arguments"]]
     gc.enable()
     end_with(lambda: runpy.run_module(request["module"], run_name="__main__"))
+
+
+class ForkedAgent(ForkedServer):
+    """A forked agent; stdin and stdout are this process' ends of its pipes."""
+
+    def __init__(self, pid: int, stdin: int, stdout: int) -> None:
+        super().__init__(pid)
+        self.stdin, self.stdout = os.fdopen(stdin, "wb", 0), os.fdopen(stdout, "rb", 0)
+
+    @property
+    def returncode(self) -> int | None:
+        return self._code
+
+
+def fork_an_agent(command: list[str], stderr: IO[bytes], environment: dict[str, str] | None) -> Any:
+    """Takes the place of `agent_launcher.start_agent`: forks an agent of this machine from this process, which has
+    imported its libraries. Every other command, and an agent after this process has started threads, is a new process.
+    """
+    from elastichost.supervisor.remote import agent_launcher
+
+    is_agent = command == [sys.executable, "-m", agent_launcher.AGENT_MODULE]
+    if not is_agent or len(os.listdir("/proc/self/task")) > 1:
+        return start_agent(command, stderr, environment)
+    reading, stdin = os.pipe()
+    stdout, writing = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        _be_agent(reading, writing, stderr.fileno(), dict(os.environ) if environment is None else environment)
+    os.close(reading)
+    os.close(writing)
+    return ForkedAgent(pid, stdin, stdout)
+
+
+def _be_agent(reading: int, writing: int, stderr: int, environment: dict[str, str]) -> NoReturn:
+    from elastichost.supervisor.launch import fork_server_client as local
+    from elastichost.supervisor.remote import agent
+
+    begin_anew(keep=(reading, writing, stderr), stderr=stderr)
+    os.dup2(reading, 0)
+    os.dup2(writing, 1)
+    for descriptor in (reading, writing):
+        os.close(descriptor)
+    begin_session()
+    os.environ.clear()
+    os.environ.update(environment)
+    local.start_fork_server = fork_or_start  # type: ignore[attr-defined]
+    end_with(lambda: sys.exit(agent.main()))
 
 
 def _reap(connection: socket.socket, known: set[int]) -> None:

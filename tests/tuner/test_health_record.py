@@ -12,6 +12,7 @@ from elastichost.tuner.health import HealthSettings, HealthState, Remark, Worker
 from elastichost.tuner.health_record import WorkerSpeeds, is_telling, packed, rounded, unpacked
 from elastichost.tuner.records import HealthOpened, Record, SpeedsLooked
 from elastichost.tuner.replay import replay
+from tests.effort import examples
 
 SETTINGS = HealthSettings(after_s=4.0, replace_every_s=20.0)
 
@@ -40,7 +41,7 @@ def recorded(looks: list[tuple[WorkerSpeed, ...]]) -> tuple[list[Record], list[t
 SECOND = st.sampled_from(["away", "idle", "nothing", 5.0, 20.0, 60.0, 90.0, 100.0, 110.0])
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(
     st.integers(2, 5).flatmap(
         lambda workers: st.lists(st.lists(SECOND, min_size=workers, max_size=workers), min_size=1, max_size=40)

@@ -14,6 +14,7 @@ from elastichost.history.features import Estimates, JobFeatures, JobRecord, Plan
 from elastichost.tuner.facts import Configuration
 from elastichost.tuner.policy.candidates import Bounds, as_configurations, enumerate_candidates
 from elastichost.tuner.warm_start import NEAR, ColdStart, WarmStart, distance, nearest, neighbours, warm_start
+from tests.effort import examples
 
 PLAN = PlanSize(7, 2)
 RETAIL = JobFeatures(
@@ -155,7 +156,7 @@ def test_a_plan_that_filled_its_host_is_scaled_to_this_host() -> None:
     assert started(RETAIL, [record(PlanSize(16, 1, 2), large)]).configuration == Configuration(8, 1, 2)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(st.lists(records_of_any, max_size=8), features_of_any | st.just(RETAIL), st.integers(1, 30))
 def test_the_plan_is_within_the_bounds_and_the_order_of_records_does_not_matter(
     records: list[JobRecord], features: JobFeatures, cores: int

@@ -13,7 +13,7 @@ from typing import IO
 
 from elastichost.config.hosts import HostSection
 
-__all__ = ["AgentProcess", "agent_command"]
+__all__ = ["AgentProcess", "agent_command", "start_agent"]
 
 AGENT_MODULE = "elastichost.supervisor.remote.agent"
 RELAY_MODULE = "elastichost.supervisor.remote.ray.relay"
@@ -63,20 +63,26 @@ def _environment(host: HostSection) -> dict[str, str] | None:
     return {name: value for name, value in os.environ.items() if name != "SSH_CONNECTION"}
 
 
+def start_agent(command: list[str], stderr: IO[bytes], environment: dict[str, str] | None) -> subprocess.Popen[bytes]:
+    """Starts the process, with pipes as its input and output. environment: None: that of this process. Raises
+    OSError."""
+    return subprocess.Popen(
+        command,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=stderr,
+        bufsize=0,
+        env=environment,
+        start_new_session=True,  # so Ctrl-C in the terminal reaches only the supervisor
+    )
+
+
 class AgentProcess:
     """The process on this machine: ssh, the relay of Ray, or the agent. Its stderr is kept for error messages."""
 
     def __init__(self, host: HostSection, control_path: Path | None) -> None:
         self._stderr: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - open as long as the process
-        self._process = subprocess.Popen(
-            agent_command(host, control_path),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._stderr,
-            bufsize=0,
-            env=_environment(host),
-            start_new_session=True,  # so Ctrl-C in the terminal reaches only the supervisor
-        )
+        self._process = start_agent(agent_command(host, control_path), self._stderr, _environment(host))
 
     @property
     def pid(self) -> int:

@@ -19,6 +19,7 @@ from elastichost.arena.kernels import gather_lines, scatter_lines, update_lines
 from elastichost.arena.rows.bag_updates import OPTIMIZER_CODES
 from elastichost.arena.rows.lines import LinePlan
 from elastichost.specs import EmbeddingSpec, RowOptimizer, RowOptimizerSpec
+from tests.effort import examples
 
 FBGEMM = {
     "sgd": EmbOptimType.EXACT_SGD,
@@ -33,7 +34,7 @@ def embedding(index: int, table: int, dim: int, optimizer: RowOptimizer = "sgd")
     return EmbeddingSpec(f"e{index}", index, table, "m", "bag", ("f",), dim, "sum", chosen, 0, 0)
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=examples(40))
 @given(
     dims=st.lists(st.tuples(st.integers(0, 2), st.integers(1, 70)), min_size=1, max_size=4),
     counts=st.tuples(*[st.integers(0, 40)] * 3),

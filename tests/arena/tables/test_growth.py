@@ -19,6 +19,7 @@ from elastichost.arena.layout import plan_layout
 from elastichost.arena.tables import growth as index_growth
 from elastichost.arena.tables.dynamic_table import DynamicTable
 from elastichost.specs import DenseSpec, EmbeddingSpec, ModelSpec, RowOptimizerSpec, TableSpec
+from tests.effort import examples
 
 POOL = np.arange(-30_000, 30_000)
 KEYS = POOL[buckets_of(POOL, 60) == 3]  # of one bucket: about 3,750
@@ -112,7 +113,7 @@ class IndexMachine(RuleBasedStateMachine):
         shutil.rmtree(self.root)
 
 
-IndexMachine.TestCase.settings = settings(max_examples=40, stateful_step_count=40, deadline=None)
+IndexMachine.TestCase.settings = settings(max_examples=examples(40), stateful_step_count=40, deadline=None)
 TestIndex = IndexMachine.TestCase
 
 

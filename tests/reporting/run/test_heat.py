@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from elastichost.reporting.run.heat import MOST_POINTS, HeatFolder
 from elastichost.tuner.records import BalanceLooked
+from tests.effort import examples
 
 OWNERS = ((0, 0, 0), (0, 1, 1), (1, 0, 1))
 
@@ -54,7 +55,7 @@ def test_moves_that_could_not_be_begun_did_not_happen() -> None:
     assert heat.moves == ()
 
 
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(st.integers(1, 5 * MOST_POINTS), st.floats(0.1, 0.9))
 def test_any_number_of_looks_becomes_a_figure(count: int, share: float) -> None:
     folder = HeatFolder()

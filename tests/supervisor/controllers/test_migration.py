@@ -44,6 +44,7 @@ from elastichost.wire.control import (
 )
 from elastichost.wire.facts import ServerAddress
 from elastichost.worker.channels.exchange import MapsLeft
+from tests.effort import examples
 from tests.supervisor.noted import Noted
 
 Key = tuple[int, int]
@@ -403,7 +404,7 @@ def a_round_is_soon_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(migration, "MOST_DEATHS", 1)
 
 
-World.TestCase.settings = settings(max_examples=100, stateful_step_count=60, deadline=None)
+World.TestCase.settings = settings(max_examples=examples(100), stateful_step_count=60, deadline=None)
 TestMovesUnderFire = World.TestCase
 
 
@@ -529,7 +530,7 @@ class MappedWorld(World):
         self.sharding.worker_gone(worker.record.process)
 
 
-MappedWorld.TestCase.settings = settings(max_examples=100, stateful_step_count=60, deadline=None)
+MappedWorld.TestCase.settings = settings(max_examples=examples(100), stateful_step_count=60, deadline=None)
 TestMovesOfMappedRowsUnderFire = MappedWorld.TestCase
 
 

@@ -15,6 +15,7 @@ from elastichost.plan import ProcessId
 from elastichost.sharding import ShardMap, rebalanced_shard_map
 from elastichost.supervisor.core.handover import HandOver, HandOverEffect, HandOverState, Publish, SendMap
 from elastichost.wire.facts import CommittedBatch
+from tests.effort import examples
 
 COMMITTED = (CommittedBatch(0, 1, 17), CommittedBatch(1, 2, 5))
 FIRST = ShardMap(0, ((0, 1, 0, 1), (1, 0)), 0)
@@ -440,5 +441,5 @@ class HandOversUnderFire(RuleBasedStateMachine):
         assert owned == self.buckets()
 
 
-HandOversUnderFire.TestCase.settings = settings(max_examples=150, stateful_step_count=60, deadline=None)
+HandOversUnderFire.TestCase.settings = settings(max_examples=examples(150), stateful_step_count=60, deadline=None)
 TestHandOversUnderFire = HandOversUnderFire.TestCase

@@ -14,6 +14,7 @@ from elastichost.runs.facts import Quarantined
 from elastichost.supervisor.ledger.ledger import Ledger, LedgerSettings, Span
 from elastichost.supervisor.ledger.state import epoch_order
 from elastichost.wire.facts import AppliedBatch, Lease
+from tests.effort import examples
 
 
 def worker(index: int, incarnation: int = 1) -> ProcessId:
@@ -205,7 +206,7 @@ class LedgerMachine(RuleBasedStateMachine):
         assert set(self.counted.values()) <= {1}
 
 
-LedgerMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+LedgerMachine.TestCase.settings = settings(max_examples=examples(60), stateful_step_count=40, deadline=None)
 TestLedgerMachine = LedgerMachine.TestCase
 
 

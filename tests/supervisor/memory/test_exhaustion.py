@@ -16,6 +16,7 @@ from elastichost.errors import JobFailedError
 from elastichost.runs.events import MemoryFreed
 from elastichost.supervisor.memory.exhaustion import BUSY_S, FREE_S, FULL_S, MEASURED_S, MOST_FREE_S, Shortage
 from elastichost.supervisor.memory.memory_shares import Shares
+from tests.effort import examples
 from tests.supervisor.noted import Noted
 
 EVERY_S = 0.05
@@ -149,7 +150,7 @@ def test_a_host_that_is_full_again_and_again_is_told_of_less_and_less_often(tmp_
 @given(
     turns=st.lists(st.tuples(st.sampled_from([(), (0,), (1,), (0, 1)]), st.booleans(), st.integers(1, 40)), max_size=40)
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_warnings_and_their_ends_take_turns(
     tmp_path_factory: pytest.TempPathFactory, turns: list[tuple[tuple[int, ...], bool, int]]
 ) -> None:

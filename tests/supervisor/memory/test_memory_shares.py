@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from elastichost.supervisor.memory.memory_shares import MOST_OPEN_BYTES, ServerShare, share_out
+from tests.effort import examples
 
 SIZES = st.integers(0, 1 << 34)
 
@@ -160,4 +161,4 @@ class Interleavings(RuleBasedStateMachine):
 
 
 TestInterleavings = Interleavings.TestCase
-TestInterleavings.settings = settings(max_examples=150, stateful_step_count=60, deadline=None)
+TestInterleavings.settings = settings(max_examples=examples(150), stateful_step_count=60, deadline=None)

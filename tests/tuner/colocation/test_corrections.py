@@ -19,6 +19,7 @@ from elastichost.tuner.colocation.corrections import (
     log_corrections,
     table,
 )
+from tests.effort import examples
 
 KINDS = ("dense", "embedding", "input")
 TRUE = Corrections(
@@ -73,7 +74,7 @@ def test_windows_alone_and_invalid_windows_are_ignored_and_the_number_is_bounded
     assert seen.seen[-1].at_s == 59.0
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @given(st.lists(st.tuples(st.sampled_from(KINDS), st.sampled_from(KINDS), st.floats(-20, 20)), max_size=30))
 def test_corrections_are_bounded(seen: list[tuple[str, str, float]]) -> None:
     found = fitted(learnt(SpeedSamples(), [SpeedSample(one, (other,), log, 0.0) for one, other, log in seen]), 0.0)

@@ -20,6 +20,7 @@ from elastichost.tuner.colocation.feedback import (
     speed_samples,
 )
 from elastichost.tuner.colocation.stages import TRANSITIONS, Stage, StageEvent, next_stage
+from tests.effort import examples
 
 WINDOW_S = 5.0
 CALM = Pressure(0.5)
@@ -309,7 +310,7 @@ def test_ended_jobs_are_forgotten() -> None:
     assert [one.job for one in host.state.jobs] == ["b"]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     st.lists(
         st.tuples(

@@ -26,6 +26,7 @@ from elastichost.tuner.colocation.ledger import (
     refusal,
     release,
 )
+from tests.effort import examples
 from tests.tuner.colocation.jobs import GB, GPU_HOST, HOST, gpu_mode, job, mode, placed
 
 A_JOB = job("a", mode(memory=2.0))
@@ -130,7 +131,7 @@ def test_a_job_that_ended_is_added_to_the_margins() -> None:
 peaks = st.lists(st.tuples(st.integers(0, 4), st.integers(0, 12 * GB), st.booleans()), max_size=20)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.lists(st.floats(0.1, 6.0), min_size=1, max_size=5), peaks)
 def test_no_charge_is_below_an_observed_peak_and_no_memory_is_promised_twice(
     sizes: list[float], seen: list[tuple[int, int, bool]]

@@ -20,6 +20,7 @@ from elastichost.tuner.colocation.facts import (
 )
 from elastichost.tuner.colocation.policies import POLICIES, WaitReason, dispatch, why_waiting
 from elastichost.tuner.colocation.settings import ColocationSettings
+from tests.effort import examples
 from tests.tuner.colocation.fluid import run
 from tests.tuner.colocation.jobs import GB, GPU_HOST, HOST, gpu_mode, job, mode, placed
 
@@ -77,7 +78,7 @@ def scenes(draw: st.DrawFn) -> tuple[list[JobDemand], list[PlacedJob]]:
 
 
 @anyhow
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(scene=scenes(), now_s=st.floats(0, 5000))
 def test_starts_fit_and_all_jobs_have_reasons(
     policy: PolicyName, scene: tuple[list[JobDemand], list[PlacedJob]], now_s: float

@@ -15,6 +15,7 @@ from elastichost.tuner.colocation import speeds as model
 from elastichost.tuner.colocation.facts import CPU, HostCapacity, JobDemand, PolicyName
 from elastichost.tuner.colocation.settings import ColocationSettings
 from elastichost.tuner.colocation.speeds import bound, corrected, demand_matrix, speeds, speeds_with, values, worth
+from tests.effort import examples
 from tests.tuner.colocation.fluid import run
 from tests.tuner.colocation.jobs import GB, GPU_HOST, HOST, gpu_mode, job, mode, placed
 
@@ -27,7 +28,7 @@ def demands(most_jobs: int = 12, most_resources: int = 6) -> st.SearchStrategy[F
     return shapes.flatmap(lambda shape: arrays.arrays(np.float64, shape, elements=shares))
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(demands())
 def test_speeds_are_shares_and_capacity_is_never_exceeded(demand: Floats) -> None:
     found = speeds(demand)
@@ -43,7 +44,7 @@ def two_similar_resources() -> Floats:
     return demand
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @given(demands())
 @example(two_similar_resources())
 def test_a_slowed_job_uses_a_full_resource(demand: Floats) -> None:
@@ -55,13 +56,13 @@ def test_a_slowed_job_uses_a_full_resource(demand: Floats) -> None:
             assert (row[full] > 0).any()
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @given(arrays.arrays(np.float64, st.integers(1, 6), elements=st.floats(0, 1)))
 def test_a_single_job_has_its_full_speed(row: Floats) -> None:
     assert speeds(row[None, :]) == pytest.approx([1.0])
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(arrays.arrays(np.float64, st.integers(1, 30), elements=st.floats(0.01, 1.0)), st.floats(0.01, 1.0))
 def test_on_one_resource_another_job_makes_no_job_faster(shares: Floats, another: float) -> None:
     with_it = speeds_with(shares[:, None], np.array([[another]]))[0]
@@ -76,7 +77,7 @@ def test_on_several_resources_another_job_may_make_a_third_faster() -> None:
     assert after == pytest.approx([2 / 3] * 3, abs=1e-3)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(demands(6, 4))
 def test_speeds_solve_the_concave_program(demand: Floats) -> None:
     """A different solver maximises the sum of log s - s subject to D.T s <= 1."""
@@ -134,7 +135,7 @@ def test_many_small_users_of_a_just_full_resource_get_their_share() -> None:
     assert speeds(np.full((100, 1), 0.0105)) == pytest.approx(np.full(100, 1 / 1.05), abs=1e-6)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(demands(8, 4), st.integers(1, 5))
 def test_newcomers_together_give_the_same_as_one_by_one(demand: Floats, count: int) -> None:
     newcomers = np.random.default_rng(count).random((count, demand.shape[1]))
@@ -228,7 +229,7 @@ def batches(draw: st.DrawFn) -> list[JobDemand]:
     return made
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(batches(), st.sampled_from(["complementary", "rmixer_type", "fifo", "random", "exclusive"]))
 def test_no_policy_beats_the_bound(jobs: list[JobDemand], policy: PolicyName) -> None:
     room = HostCapacity(HOST.cores, 10 * GB)

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from elastichost.tuner.memory.distinct_ids import IdLaw, expected, fit_ids
+from tests.effort import examples
 
 SEEN = 1 << 16
 
@@ -63,7 +64,7 @@ def test_without_observations_no_ids_are_expected() -> None:
     assert fit_ids([(0, 0)]).distinct(1_000_000) == 0
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=examples(40))
 @given(
     ids=st.floats(1, 1e7),
     exponent=st.floats(0, 3),

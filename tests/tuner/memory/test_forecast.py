@@ -16,6 +16,7 @@ from elastichost.history.features import Estimates
 from elastichost.tuner.memory.facts import AGE_EDGES, HostMemorySample, MemoryDecision, MemorySample
 from elastichost.tuner.memory.forecast import MemoryState, begin, decide, predict
 from elastichost.tuner.memory.horizon import LATE, kept_bytes, longest_horizon
+from tests.effort import examples
 
 ROW = 200.0
 RATE = 20_000
@@ -282,7 +283,7 @@ def test_tables_with_their_own_age_keep_it_unless_it_must_be_shorter() -> None:
 
 
 @given(budget=st.floats(1e8, 1e11), samples=st.integers(10**5, 10**8), own=st.floats(0, 1e9), shortens=st.booleans())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 def test_the_longest_horizon_fits_and_the_next_longer_does_not(
     budget: float, samples: int, own: float, shortens: bool
 ) -> None:

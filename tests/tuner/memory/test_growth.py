@@ -19,6 +19,7 @@ from elastichost.tuner.memory.growth import (
     quantile,
     slope,
 )
+from tests.effort import examples
 
 ROW = 100.0
 
@@ -51,7 +52,7 @@ def test_the_exponent_is_recovered_and_the_forecast_is_right(beta: float) -> Non
     steps=st.lists(st.tuples(st.integers(1, 10**6), st.integers(0, 10**6)), min_size=2, max_size=60),
     ahead=st.integers(0, 10**8),
 )
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 def test_for_any_stream_a_forecast_is_finite_and_below_its_bound(steps: list[tuple[int, int]], ahead: int) -> None:
     state, n, made = GrowthState(), 0, 0.0
     for samples, rows in steps:
@@ -66,7 +67,7 @@ def test_for_any_stream_a_forecast_is_finite_and_below_its_bound(steps: list[tup
 
 
 @given(looks=st.integers(2, 2000))
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 def test_points_stay_few_and_the_first_and_the_last_stay(looks: int) -> None:
     state = heaps(0.7, looks)
     assert len(state.points) <= 2 + 5 * math.log(looks + 1) / math.log(1.2)

@@ -22,6 +22,7 @@ from elastichost.tuner.memory.growth import (
     slope,
 )
 from elastichost.tuner.memory.prior import BETA, GROWTH_BYTES, ROW_BYTES, ROWS, learnt, prior_of, widened
+from tests.effort import examples
 
 ROW = 150.0
 SCALE = 40.0
@@ -180,7 +181,7 @@ def test_unusable_estimates_give_no_prior(odd: Estimates) -> None:
     steps=st.lists(st.tuples(st.integers(1, 10**6), st.integers(0, 10**6)), max_size=30),
     ahead=st.integers(0, 10**8),
 )
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 def test_for_any_prior_and_observations_a_forecast_is_finite(
     rows: float, beta: float, errors: tuple[float, float], steps: list[tuple[int, int]], ahead: int
 ) -> None:

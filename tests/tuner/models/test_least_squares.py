@@ -16,6 +16,7 @@ from elastichost.tuner.models.least_squares import (
     estimate,
     rank_of,
 )
+from tests.effort import examples
 
 ONE_KIND = np.array([0.05])
 
@@ -40,7 +41,7 @@ def linear(design: np.ndarray, logs: np.ndarray, error: float, sd: float = 10.0)
     return estimate(lambda theta: (design @ theta, design), rows(logs, error), belief(np.zeros(k), sd))
 
 
-@settings(deadline=None, max_examples=30)
+@settings(deadline=None, max_examples=examples(30))
 @given(seed=st.integers(0, 10_000))
 def test_a_linear_model_with_small_residuals_is_ridge_regression(seed: int) -> None:
     generator = np.random.default_rng(seed)

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from elastichost.tuner.facts import Configuration, ConfigurationArray, Observation, Workload, as_array
 from elastichost.tuner.models.linear import UNKNOWN, fit_columns
+from tests.effort import examples
 
 ASYNC, SYNC = Workload(1000), Workload(1000, "sync")
 
@@ -69,7 +70,7 @@ def test_without_observations_everything_is_extrapolated() -> None:
     assert (fitted.rank, fitted.confidence, fitted.posterior().mean) == (0, 0.0, {})
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(60))
 @given(
     seen=st.lists(
         st.tuples(st.integers(1, 40), st.integers(1, 20), st.floats(1e-3, 1e9), st.floats(0.0, 1.0)),

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from elastichost.tuner.facts import Configuration, Observation, Workload, as_array
 from elastichost.tuner.models.pollux import fit
+from tests.effort import examples
 
 WORKERS = (1, 2, 3, 4, 6, 8, 12, 16)
 
@@ -50,7 +51,7 @@ def test_without_observations_predictions_are_guesses() -> None:
     assert fitted.confidence == 0.0 and fitted.posterior().mean == {}
 
 
-@settings(deadline=None, max_examples=30)
+@settings(deadline=None, max_examples=examples(30))
 @given(
     seen=st.lists(st.tuples(st.integers(1, 40), st.floats(1e-2, 1e8)), min_size=1, max_size=6),
     mode=st.sampled_from(["async", "sync", "bounded"]),

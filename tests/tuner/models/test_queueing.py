@@ -18,6 +18,7 @@ from elastichost.emulation.scenarios import Scenario, scenario
 from elastichost.tuner.facts import Configuration, Observation, Workload, as_array
 from elastichost.tuner.models.base import Prior
 from elastichost.tuner.models.queueing import QueueingSettings, fit
+from tests.effort import examples
 
 SERVED = scenario("server_bound").workload
 TRIED = (
@@ -240,7 +241,7 @@ workloads = st.builds(
 )
 
 
-@settings(deadline=None, max_examples=80)
+@settings(deadline=None, max_examples=examples(80))
 @given(workload=workloads, seen=st.lists(observations, max_size=6), times=st.integers(1, 3))
 def test_every_valid_observation_can_be_fitted(workload: Workload, seen: list[Observation], times: int) -> None:
     """Few, repeated and contradicting observations give finite numbers, never nan."""

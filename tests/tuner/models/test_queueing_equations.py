@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from elastichost.tuner.facts import Configuration, Workload, as_array
 from elastichost.tuner.models.posynomial import Tape
 from elastichost.tuner.models.queueing_equations import Columns, Predicted, natural, parameter_beliefs, predicted
+from tests.effort import examples
 
 SERVED = Workload(2048, "async", "served", row_bytes=1664, dense_bytes=10**6, bandwidth_bytes_per_s=1e9)
 WORKLOADS = (
@@ -65,7 +66,7 @@ def speeds(workload: Workload, configurations: list[Configuration], skew: float 
     return np.asarray(np.exp(found.samples_per_s.log))
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(60))
 @given(workload=st.sampled_from(WORKLOADS), shifts=st.lists(st.floats(-1.5, 1.5), min_size=20, max_size=20))
 def test_derivatives_agree_with_finite_differences(workload: Workload, shifts: list[float]) -> None:
     parameters = {name: value + shift for (name, value), shift in zip(held(workload).items(), shifts, strict=False)}
@@ -155,7 +156,7 @@ def test_servers_finish_a_step_once_for_all_workers() -> None:
     assert np.exp(found.server_cpu_s.log) == pytest.approx(32768 * 5e-6 + 2e-3 * SOME[:, 1], rel=1e-3)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(60))
 @given(
     workload=st.sampled_from(WORKLOADS[:3]),
     shifts=st.lists(st.floats(-2.0, 2.0), min_size=20, max_size=20),

@@ -14,6 +14,7 @@ from elastichost.tuner.facts import Configuration, Observation, Workload, as_arr
 from elastichost.tuner.models.base import Fit
 from elastichost.tuner.models.registry import fit
 from elastichost.tuner.models.residual_gp import LEAST_WEIGHT, likeness, surface, weights_of
+from tests.effort import examples
 
 JOB = Workload(batch_size=1000, host_cores=16)
 FULL = np.ones(4)
@@ -84,7 +85,7 @@ def test_far_from_measurements_the_prediction_is_the_model() -> None:
     assert ground.at(far).log_error[0] >= 0.9 * fitted.predict(far).log_error[0]
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 @given(rows=st.lists(numbers, min_size=2, max_size=6, unique=True), beside=st.integers(0, 3))
 def test_a_difference_has_a_smaller_error_than_both_speeds(rows: list[tuple[int, int, int, int]], beside: int) -> None:
     ground = surface(fitted_to(SEEN), SEEN, None)

@@ -23,6 +23,7 @@ from elastichost.tuner.placement.allocation import (
     weighted_greedy,
 )
 from elastichost.tuner.placement.knapsack import GAP
+from tests.effort import examples
 
 WAYS: dict[str, Callable[[list[JobOptions], Capacity], Mapping[JobId, int]]] = {
     "greedy": weighted_greedy,
@@ -63,7 +64,7 @@ capacities = st.builds(Capacity, st.integers(0, 40), st.integers(0, 40))
 
 
 @anyhow
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(all_jobs(), capacities, st.randoms(use_true_random=False))
 def test_the_choice_fits_and_does_not_depend_on_the_order(
     way: str, jobs: list[JobOptions], capacity: Capacity, random: object
@@ -79,7 +80,7 @@ def test_the_choice_fits_and_does_not_depend_on_the_order(
     assert WAYS[way](shuffled, capacity) == choices
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(all_jobs(), capacities)
 def test_every_job_gets_an_option_if_the_cheapest_fit_else_running_jobs_first(
     jobs: list[JobOptions], capacity: Capacity
@@ -101,7 +102,7 @@ def test_every_job_gets_an_option_if_the_cheapest_fit_else_running_jobs_first(
         assert set(choices) >= {job.job for job in running}
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(all_jobs(), capacities)
 def test_exact_is_the_best_of_all_choices(jobs: list[JobOptions], capacity: Capacity) -> None:
     best, quick = exact(jobs, capacity, time_limit_s=30.0), weighted_greedy(jobs, capacity)

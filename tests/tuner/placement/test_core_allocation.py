@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from elastichost.tuner.facts import Configuration
 from elastichost.tuner.placement.allocation import JobOptions, Option
 from elastichost.tuner.placement.core_allocation import CoreRequest, CoreShare, assigned_cores, share_cores
+from tests.effort import examples
 
 
 def frontier(
@@ -121,7 +122,7 @@ def core_counts(draw: st.DrawFn) -> tuple[dict[int | str, tuple[int, ...]], dict
     return own, {job: draw(st.integers(0, 2)) for job in range(4)}
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(core_counts())
 def test_as_few_cores_as_possible_change_their_job(
     scene: tuple[dict[int | str, tuple[int, ...]], dict[int | str, int]],
@@ -141,7 +142,7 @@ def test_a_core_that_two_jobs_have_goes_to_one() -> None:
         assigned_cores({}, {"a": 5}, range(4))
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(
     st.lists(st.tuples(st.integers(1, 4), st.floats(1, 1e6), st.none() | st.floats(0, 1)), min_size=1, max_size=5),
     st.integers(1, 12),

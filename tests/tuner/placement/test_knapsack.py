@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from elastichost.tuner.placement.knapsack import GAP, Knapsack, exact, fits, greedy, possible, prices, value_of
+from tests.effort import examples
 
 Group = list[tuple[int, int, int]]  # value, need, need
 
@@ -45,7 +46,7 @@ def knapsacks(draw: st.DrawFn) -> tuple[Knapsack, np.ndarray]:
     return Knapsack(knapsack.value, knapsack.need, knapsack.group, room), least
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(knapsacks())
 def test_exact_is_the_best_greedy_is_not_worse_than_its_start_and_both_fit(case: tuple[Knapsack, np.ndarray]) -> None:
     knapsack, least = case
@@ -60,7 +61,7 @@ def test_exact_is_the_best_greedy_is_not_worse_than_its_start_and_both_fit(case:
     assert value_of(knapsack, searched(knapsack, least)) >= brute_force(knapsack) * (1 - GAP)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(knapsacks())
 def test_impossible_items_are_in_no_choice_that_fits(case: tuple[Knapsack, np.ndarray]) -> None:
     knapsack, least = case
@@ -74,7 +75,7 @@ def test_impossible_items_are_in_no_choice_that_fits(case: tuple[Knapsack, np.nd
         assert not any(fits(alone, np.array(chosen)) for chosen in itertools.product(*members))
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(knapsacks())
 def test_with_one_resource_the_greedy_choice_is_within_one_upgrade_of_the_best(
     case: tuple[Knapsack, np.ndarray],

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from elastichost.tuner.facts import Configuration, Observation, Predictions, as_array
 from elastichost.tuner.policy.acquisition import DecisionCosts, best_known, values
+from tests.effort import examples
 
 STAKES = DecisionCosts(remaining_s=1000.0, moving_s=1.0, block_s=5.0, min_gain=0.0, most_cores=8)
 BEST = Observation(Configuration(2, 1), 100.0, 0.01)
@@ -22,7 +23,7 @@ def expecting(samples_per_s: float, log_error: float) -> Predictions:
     return Predictions(rate, np.array([log_error]), rate / wide, rate * wide, np.array([False]))
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(ratio=st.floats(0.3, 3.0), log_error=st.floats(0.02, 0.8))
 def test_the_value_of_a_trial_agrees_with_simulation(ratio: float, log_error: float) -> None:
     found = values(as_array([Configuration(3, 1)]), expecting(100 * ratio, log_error), BEST, STAKES, 0.9)
@@ -35,7 +36,7 @@ def test_the_value_of_a_trial_agrees_with_simulation(ratio: float, log_error: fl
     assert found.holds[0] == pytest.approx((d > math.log(0.9)).mean(), abs=0.01)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(ratio=st.floats(0.3, 3.0), log_error=st.floats(0.02, 0.8), most=st.floats(0.4, 2.5))
 def test_the_value_with_a_speed_limit_agrees_with_simulation(ratio: float, log_error: float, most: float) -> None:
     # Exactly at the limit, rounding of a logarithm would decide.

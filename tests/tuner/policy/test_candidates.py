@@ -23,6 +23,7 @@ from elastichost.tuner.policy.candidates import (
     neighbours,
     repaired,
 )
+from tests.effort import examples
 
 ONE = Configuration(1, 1, 1, 1)
 
@@ -74,7 +75,7 @@ def all_bounds(draw: st.DrawFn) -> Bounds:
     )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(all_bounds())
 def test_enumeration_agrees_with_brute_force(bounds: Bounds) -> None:
     expected = brute_force(bounds)
@@ -87,7 +88,7 @@ def test_enumeration_agrees_with_brute_force(bounds: Bounds) -> None:
         assert bounds.memory_of(found).max() <= (bounds.memory_bytes or math.inf)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(all_bounds(), st.lists(st.tuples(*[st.floats(0.1, 60)] * 4), min_size=1, max_size=5))
 def test_repaired_wishes_are_candidates(bounds: Bounds, wishes: list[tuple[float, ...]]) -> None:
     space = brute_force(bounds)
@@ -107,7 +108,7 @@ def test_repaired_wishes_are_candidates(bounds: Bounds, wishes: list[tuple[float
     assert min(map(away, as_configurations(neighbours(bounds, by_steps))), default=9.9) >= away(by_steps) - 1e-9
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(all_bounds(), st.data())
 def test_a_candidate_is_its_own_nearest_and_its_neighbours_are_candidates(bounds: Bounds, data: st.DataObject) -> None:
     space = brute_force(bounds)

@@ -25,6 +25,7 @@ from elastichost.tuner.policy.policy import (
 )
 from elastichost.tuner.policy.profile import ProfileSample, Totals
 from elastichost.tuner.policy.trials import MOST_MOVES
+from tests.effort import examples
 
 LOOK_S, CHANGE_S = 0.5, 0.3
 BATCH = 1000
@@ -179,7 +180,7 @@ def assert_bounded(run: Run, of: TunerSettings) -> None:
     assert contains(of.bounds, wanted).all()
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=examples(10), deadline=None)
 @given(seed=st.integers(0, 10_000), rough=st.floats(0.0, 1.0))
 def test_the_policy_comes_to_rest_where_no_model_fits(seed: int, rough: float) -> None:
     """The speed of every configuration is independent of the speeds of its neighbours."""
@@ -196,7 +197,7 @@ def test_the_policy_comes_to_rest_where_no_model_fits(seed: int, rough: float) -
     assert not slowest_moves or slowest_moves[-1] < 330.0
 
 
-@settings(max_examples=6, deadline=None)
+@settings(max_examples=examples(6), deadline=None)
 @given(seed=st.integers(0, 10_000), cov=st.sampled_from([0.1, 0.5, 0.9]))
 def test_noise_does_not_cause_many_changes(seed: int, cov: float) -> None:
     run = play(SMALL, lambda one: on_host(one, 4), Configuration(4, 1), 900.0, cov=cov, seed=seed)

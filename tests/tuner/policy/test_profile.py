@@ -24,6 +24,7 @@ from elastichost.tuner.policy.profile import (
     rescaled,
     so_far,
 )
+from tests.effort import examples
 
 TWO, THREE = Configuration(2, 1), Configuration(3, 1)
 JOB = Workload(batch_size=100)
@@ -157,7 +158,7 @@ def test_few_large_batches_make_long_windows() -> None:
     pytest.fail("never observed")
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(seed=st.integers(0, 1000), rho=st.floats(0.0, 0.8))
 def test_the_error_covers_the_truth(seed: int, rho: float) -> None:
     """With AR(1) noise the median lies within four standard errors of the truth. An error that ignored the correlation

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from elastichost.tuner.facts import Configuration, ConfigurationArray
 from elastichost.tuner.policy.candidates import Bounds, contains, count, enumerate_candidates
 from elastichost.tuner.policy.search_space import ALL_OF_THEM, Floats, Search, Worth, search_space
+from tests.effort import examples
 
 CLUSTER = Bounds(Configuration(1, 1), Configuration(32, 16, 8, 8), share_cores=False)
 HOST = Bounds(Configuration(1, 1), Configuration(16, 4, 8), cores=8, oversubscription=2.0)
@@ -27,7 +28,7 @@ def test_a_small_space_is_enumerated() -> None:
     assert np.array_equal(found, enumerate_candidates(HOST))
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(
     best=st.tuples(st.integers(1, 32), st.integers(1, 16), st.integers(1, 8), st.integers(1, 8)),
     cores=st.sampled_from([0, 64, 200]),

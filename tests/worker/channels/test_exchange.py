@@ -18,6 +18,7 @@ from elastichost.worker.channels.exchange import (
     RowStream,
     half_of,
 )
+from tests.effort import examples
 
 
 def push(sequence: int, *, lease: int = 1, stop: int = 0, samples: int = 4, skipped: int = 0) -> DensePushMsg:
@@ -144,7 +145,7 @@ class Commits(RuleBasedStateMachine):
         assert len(self.halves) <= WINDOW
 
 
-Commits.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+Commits.TestCase.settings = settings(max_examples=examples(60), stateful_step_count=40, deadline=None)
 TestCommits = Commits.TestCase
 
 
@@ -268,5 +269,5 @@ class RowsBeforeCommits(RuleBasedStateMachine):
         assert self.rows.is_empty
 
 
-RowsBeforeCommits.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+RowsBeforeCommits.TestCase.settings = settings(max_examples=examples(60), stateful_step_count=40, deadline=None)
 TestRowsBeforeCommits = RowsBeforeCommits.TestCase

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from elastichost.worker.model.interaction_kernels import interact, interact_backward, interaction_width
+from tests.effort import examples
 
 GUARD = 64
 FIELDS = (2, 3, 5, 6, 9, 16, 17, 18, 27, 32, 33, 34, 50)
@@ -71,7 +72,7 @@ def test_widths_around_whole_vectors(fields: int, dim: int) -> None:
         _check(samples, fields, dim, seed=samples)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.integers(0, 12), st.integers(2, 70), st.integers(1, 70), st.integers(0, 2**32 - 1))
 def test_any_shape(samples: int, fields: int, dim: int, seed: int) -> None:
     _check(samples, fields, dim, seed)

@@ -10,6 +10,7 @@ from elastichost.micro_batches import MicroBatch, micro_ranges, step_range, step
 from elastichost.wire.control import CrewMsg, StepsGrantMsg
 from elastichost.wire.facts import Lease
 from elastichost.worker.sync.step_queue import StepQueue
+from tests.effort import examples
 
 WORKERS = (0, 1, 2)
 
@@ -203,5 +204,5 @@ class Steps(RuleBasedStateMachine):
         assert set(self.done) == set(range(1, self.next_step))
 
 
-Steps.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+Steps.TestCase.settings = settings(max_examples=examples(60), stateful_step_count=40, deadline=None)
 TestSteps = Steps.TestCase

@@ -22,6 +22,7 @@ from benchmarks.simulator.cluster.views import ClusterView, Grant, JobView
 from benchmarks.simulator.policies.static import StaticPolicy
 from elastichost.tuner.facts import Configuration
 from tests.benchmarks.simulator.closed_network import ClosedNetwork, job
+from tests.effort import examples
 
 GB = 10**9
 QUIET = IncidentRates(0.0, 0.0, 0.0, 0.0)
@@ -116,7 +117,7 @@ def test_used_memory_is_integrated() -> None:
     assert one.memory_byte_s == pytest.approx(8e9 * one.completion_s)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(seed=st.integers(0, 1000), restarts=st.booleans(), varies=st.booleans())
 def test_no_work_is_lost_or_gained(seed: int, restarts: bool, varies: bool) -> None:
     random = np.random.default_rng(seed)

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from benchmarks.simulator.cluster.hosts import Cluster, ClusterHost, Placement, ProcessDemand
 from elastichost.tuner.facts import Configuration
+from tests.effort import examples
 
 GB = 10**9
 HOSTS = (ClusterHost(8, 32 * GB), ClusterHost(8, 32 * GB), ClusterHost(16, 64 * GB))
@@ -45,7 +46,7 @@ def check(cluster: Cluster, held: dict[int, tuple[ProcessDemand, Placement]]) ->
         assert sum(servers for _, servers in placement.values()) == need.configuration.servers
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(st.lists(st.tuples(st.sampled_from(["place", "move", "release"]), st.integers(0, 3), needs), max_size=25))
 def test_capacity_is_never_exceeded(steps: list[tuple[str, int, ProcessDemand]]) -> None:
     cluster = Cluster(HOSTS)

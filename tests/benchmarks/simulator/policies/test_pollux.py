@@ -15,9 +15,10 @@ from elastichost.tuner.facts import Configuration, Observation, Workload, as_arr
 from elastichost.tuner.models.pollux import fit
 from tests.benchmarks.simulator.closed_network import job
 from tests.benchmarks.simulator.watched_policy import Watched, cluster
+from tests.effort import examples
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(st.lists(st.tuples(st.integers(1, 8), st.integers(1, 4)), min_size=1, max_size=6), st.integers(0, 40))
 def test_found_allocations_fit(jobs: list[tuple[int, int]], spare: int) -> None:
     most, sizes = (np.array(column) for column in zip(*jobs, strict=True))

@@ -15,6 +15,7 @@ from benchmarks.simulator.queueing.configuration_grid import grid
 from benchmarks.simulator.queueing.fork_join import _costs, simulate, throughputs
 from elastichost.emulation.scenarios import SCENARIOS, Scenario
 from elastichost.tuner.facts import Configuration, Workload
+from tests.effort import examples
 
 SERVED = Workload(batch_size=1000, access="served", row_bytes=400, dense_bytes=100_000, bandwidth_bytes_per_s=1e9)
 SURE = Scenario(  # nothing varies
@@ -99,7 +100,7 @@ def test_a_link_carries_no_more_than_its_bandwidth() -> None:
     assert found.samples_per_s == pytest.approx(1000 * 1e8 / each_way, rel=0.02)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(
     workers=st.integers(1, 12),
     servers=st.integers(1, 5),
