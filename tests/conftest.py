@@ -6,8 +6,10 @@ import os
 
 from hypothesis import settings
 
+from tests.effort import examples
+
 os.environ["ELASTICHOST_HISTORY"] = "off"
 
 # Hypothesis limits each example to 0.2 s unless told otherwise, and a busy machine exceeds that now and then.
-settings.register_profile("elastichost", deadline=None)
+settings.register_profile("elastichost", deadline=None, max_examples=examples(100))
 settings.load_profile("elastichost")

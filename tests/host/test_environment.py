@@ -69,13 +69,19 @@ def test_a_limit_of_addresses_is_reported_before_the_start_with_the_command(
     assert sorted(os.listdir(job.parent)) == ["data😀", "job.toml", "model😀.py"], "nothing was started"
 
 
+@pytest.mark.thorough
 def test_a_large_limit_is_no_problem(job: Path) -> None:
     done = elastichost("run", "--dry-run", "job.toml", cwd=job.parent, limit=LEAST_ADDRESS_BYTES)
     assert "ulimit" not in done.stderr
 
 
 @pytest.mark.parametrize(
-    "locale", [{"LC_ALL": "C"}, {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}, {"LC_ALL": "C.UTF-8"}]
+    "locale",
+    [
+        {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"},
+        pytest.param({"LC_ALL": "C"}, marks=pytest.mark.thorough),
+        pytest.param({"LC_ALL": "C.UTF-8"}, marks=pytest.mark.thorough),
+    ],
 )
 def test_file_names_of_any_characters_work_in_any_locale(job: Path, locale: dict[str, str]) -> None:
     done = elastichost("run", "--dry-run", "job.toml", cwd=job.parent, **locale)

@@ -40,6 +40,7 @@ def compiled(tmp: Path, **more: str) -> list[str]:
     return done.stdout.split("\n")
 
 
+@pytest.mark.thorough
 def test_an_unwritable_package_and_home_leave_a_private_directory(tmp_path: Path) -> None:
     place = tmp_path / f"{NAME}-{os.geteuid()}"
     assert compiled(tmp_path) == [MIXED, "0", str(place), "", ""]
@@ -47,6 +48,7 @@ def test_an_unwritable_package_and_home_leave_a_private_directory(tmp_path: Path
     assert compiled(tmp_path) == [MIXED, "1", str(place), "", ""], "the compiled kernel must be kept"
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("variable", ["NUMBA_CACHE_DIR", "XDG_CACHE_HOME", "HOME", "XDG_RUNTIME_DIR"])
 def test_the_first_directory_that_can_be_written_is_used(tmp_path: Path, variable: str) -> None:
     chosen = tmp_path / "chosen"
@@ -56,6 +58,7 @@ def test_the_first_directory_that_can_be_written_is_used(tmp_path: Path, variabl
     assert list((chosen / below).glob("index_*/*.nbi")), "numba's own files"
 
 
+@pytest.mark.thorough
 def test_directories_of_others_are_never_used_and_without_any_directory_kernels_are_still_compiled(
     tmp_path: Path,
 ) -> None:

@@ -135,6 +135,7 @@ def test_preprocess_json_describes_the_inputs(run: Any, tmp_path: Path) -> None:
     assert about["model"]["args"] == {"bottom": [8, 6]}
 
 
+@pytest.mark.thorough
 def test_a_users_own_model_with_a_second_file_and_a_sequence(make: Any, tmp_path: Path) -> None:
     (tmp_path / "own.py").write_text(OWN_MODEL, encoding="utf-8")
     (tmp_path / "own_layers.py").write_text(OWN_LAYERS, encoding="utf-8")
@@ -151,6 +152,7 @@ def test_a_users_own_model_with_a_second_file_and_a_sequence(make: Any, tmp_path
     np.testing.assert_allclose(scores, expected, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.thorough
 def test_tables_without_a_single_row_export_and_load(make: Any, tmp_path: Path) -> None:
     run = make(is_empty=True, build="elastichost.models:deepfm", args="{ hidden = [4] }")
     report = export(run.directory, tmp_path / "model")
@@ -158,6 +160,7 @@ def test_tables_without_a_single_row_export_and_load(make: Any, tmp_path: Path) 
     assert np.isfinite(scores_alone(report.directory, run.directory / "samples.parquet", tmp_path)).all()
 
 
+@pytest.mark.thorough
 def test_several_labels(make: Any, tmp_path: Path) -> None:
     run = make(label='["label", "other"]', build="elastichost.models:wide_deep", args="{ hidden = [4] }")
     report = export(run.directory, tmp_path / "model")

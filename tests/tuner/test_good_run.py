@@ -239,6 +239,7 @@ def test_a_run_that_starts_with_its_best_plan_keeps_it(kind: str) -> None:
         assert course.final == TWO, told
 
 
+@pytest.mark.thorough
 def test_a_run_at_its_best_plan_tries_none_with_more_workers_than_cores() -> None:
     """Its two workers keep both cores busy. The first plan was measured as too slow, because rows were new then."""
 

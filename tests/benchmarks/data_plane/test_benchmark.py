@@ -11,6 +11,7 @@ from benchmarks.data_plane import benchmark as data_plane
 from benchmarks.data_plane.comparison import tensorflow_version
 
 
+@pytest.mark.thorough
 @pytest.mark.system
 def test_two_arms_from_start_to_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     brief = ["--quick", "--json", "--rounds", "1", "--window", "0.1", "--samples", "70000", "--batch-sizes", "512"]

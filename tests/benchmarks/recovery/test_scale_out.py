@@ -20,6 +20,7 @@ TINY = (
 )
 
 
+@pytest.mark.thorough
 @pytest.mark.system
 def test_the_steps_of_every_join_are_measured(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

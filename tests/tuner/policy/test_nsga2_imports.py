@@ -48,6 +48,7 @@ print(len(found) > 0, "pymoo" in before, late)
 """
 
 
+@pytest.mark.thorough
 def test_a_decision_imports_no_further_modules() -> None:
     assert in_a_new_process(IMPORTED.format(most="200, 50", search="nsga2")) == "True True []"
 

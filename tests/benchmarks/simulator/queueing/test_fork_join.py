@@ -38,6 +38,7 @@ def but(scenario: Scenario, **changes: object) -> Scenario:
     return msgspec.structs.replace(scenario, **changes)
 
 
+@pytest.mark.thorough
 def test_one_worker_takes_the_sum_of_its_parts() -> None:
     found = simulate(SURE, Configuration(1, 1), 50, 0)
     compute_s = 2e-3 + 1000 * 20e-6

@@ -12,6 +12,7 @@ from benchmarks.tuner.emulated import benchmark as emulated
 from elastichost.tuner.facts import Configuration
 
 
+@pytest.mark.thorough
 @pytest.mark.system
 def test_every_figure_is_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     figures = emulated.measure(2, 5, 2, 1.5, 0.0, 0.1)

@@ -42,6 +42,7 @@ def test_runs_grow_and_are_the_same_for_the_same_seed(kind: str) -> None:
     assert run.exceeds_s is None or run.used.max() > run.budget
 
 
+@pytest.mark.thorough
 def test_running_out_of_memory_is_predicted_in_time_with_few_false_alarms(figures: ArmFigures) -> None:
     assert figures.exceeding >= 4
     assert figures.precision.mean >= PRECISION.bound
@@ -50,6 +51,7 @@ def test_running_out_of_memory_is_predicted_in_time_with_few_false_alarms(figure
     assert 1.0 <= figures.leads[0] <= figures.leads[1]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("arm", ARMS[1:])
 def test_a_history_does_no_harm_even_if_it_is_misleading(arm: str) -> None:
     found = measure(range(1), arm)

@@ -71,6 +71,7 @@ def kept_of(part: str, figures: object, tables: str = "a table") -> results.Kept
     return results.Kept(part, "2026-01-01T00:00:00", read_machine(), tables, msgspec.Raw(msgspec.json.encode(figures)))
 
 
+@pytest.mark.thorough
 def test_the_page_has_every_part_with_its_table_and_plot(tmp_path: Path) -> None:
     parts = {
         "real": kept_of("real", real.measure([case_of()], 4), "held-out error"),

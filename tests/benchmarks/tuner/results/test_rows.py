@@ -83,6 +83,7 @@ def test_emulated_has_rows_for_what_was_measured() -> None:
     assert verdicts("emulated", figures) == ["**no**", "once"]
 
 
+@pytest.mark.thorough
 def test_figures_of_a_quick_part_go_to_the_given_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

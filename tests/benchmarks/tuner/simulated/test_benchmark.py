@@ -19,6 +19,7 @@ from benchmarks.tuner.simulated.results import PARTS
 PLAN = Plan(policies=("static", "tuned"), seeds=3, jobs=8, hosts=4, mix=JobMix(families=4, median_s=1200.0))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_jobs_arrive_as_densely_as_requested(seed: int) -> None:
     plan = msgspec.structs.replace(PLAN, jobs=30)
@@ -27,6 +28,7 @@ def test_jobs_arrive_as_densely_as_requested(seed: int) -> None:
     assert 0.6 < found.busy_share < 0.8
 
 
+@pytest.mark.thorough
 def test_figures_are_paired_by_seed() -> None:
     found = run(PLAN)
     static, tuned = found.figures["static"], found.figures["tuned"]
@@ -45,6 +47,7 @@ def test_figures_are_paired_by_seed() -> None:
         assert [one.completion_mean_s for one in rows] == [one.completion_mean_s for one in found.figures[name]]
 
 
+@pytest.mark.thorough
 def test_the_last_line_is_json(capfd: pytest.CaptureFixture[str]) -> None:
     arguments = ["--policies", "static,oracle", "--parts", "sizes", "--seeds", "1", "--jobs", "4", "--hosts", "2"]
     assert simulated.main([*arguments, "--sizes", "3", "--json"]) == 0
@@ -70,6 +73,7 @@ def test_unknown_parts(capsys: pytest.CaptureFixture[str]) -> None:
     assert "unknown part 'weather'" in capsys.readouterr().err
 
 
+@pytest.mark.thorough
 def test_all_parts_of_our_policy() -> None:
     mix = JobMix(families=2, median_s=900.0)
     plan = msgspec.structs.replace(PLAN, policies=("static", "elastichost"), seeds=1, jobs=4, hosts=2, mix=mix)
@@ -85,6 +89,7 @@ def test_all_parts_of_our_policy() -> None:
     assert found.start is None, "no job arrives after twenty jobs have ended"
 
 
+@pytest.mark.thorough
 def test_several_processes_give_the_same_figures() -> None:
     plan = msgspec.structs.replace(PLAN, seeds=2, jobs=4)
     one, two = (run(plan, processes=processes) for processes in (1, 2))
