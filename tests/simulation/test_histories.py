@@ -6,10 +6,11 @@ from collections import Counter
 
 import pytest
 
+from tests.effort import IS_THOROUGH
 from tests.simulation.histories import histories
 from tests.simulation.scenario import Mode
 
-PART, PARTS = 50, 10
+PART, PARTS = 50, 10 if IS_THOROUGH else 2
 # Events that must happen in this number of histories; without them the test would show too little.
 HAPPENED = (
     "process_lost",
