@@ -37,10 +37,10 @@ def main(folders: list[Path]) -> None:
                 (folder / "error.json").write_bytes(msgspec.json.encode((type(error).__name__, str(error))))
                 continue
             (folder / "estimate.json").write_bytes(msgspec.json.encode((facts, estimate_peak(facts))))
-    said = io.StringIO()
-    with contextlib.redirect_stdout(said):
+    output = io.StringIO()
+    with contextlib.redirect_stdout(output):
         run_command_line(["plan", str(folders[0] / "job.toml"), "--json"])
-    (folders[0] / "plan.json").write_text(said.getvalue().splitlines()[-1])
+    (folders[0] / "plan.json").write_text(output.getvalue().splitlines()[-1])
 
 
 if __name__ == "__main__":
