@@ -532,9 +532,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "supervisor/core/checkpoint_cut.py",
         "if cut != self.number or self.state != CutState.PAUSING:",
         "if False:",
-        (
-            "tests/supervisor/core/test_checkpoint_cut.py::test_whoever_paused_for_an_older_cut_trains_on_and_is_waited_for",
-        ),
+        ("tests/supervisor/core/test_checkpoint_cut.py::test_a_pause_for_an_older_cut_does_not_count_for_this_one",),
     ),
     Mutation(
         "late: an older membership is taken",
