@@ -510,7 +510,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "supervisor/ledger/ledger.py",
         "if samples < held.samples or skipped < held.skipped:",
         "if False:",
-        ("tests/supervisor/ledger/test_ledger.py::test_progress_that_takes_something_back_is_refused",),
+        ("tests/supervisor/ledger/test_ledger.py::test_progress_with_smaller_counts_than_before_is_refused",),
     ),
     # --- what comes late --------------------------------------------------------------------------------------------
     Mutation(
