@@ -232,11 +232,13 @@ def commit(epoch: int, **facts: Any) -> DensePushMsg:
 
 
 def pull(epoch: int, **facts: Any) -> PullMsg:
+    """A pull of one row."""
     fixed = {"request": 1, "shard_map_epoch": epoch, "create": False, "weights": True, "counts": (1, 0, 0, 0)}
     return PullMsg(**{**fixed, **facts})
 
 
 def push(epoch: int, **facts: Any) -> PushMsg:
+    """A push for one row."""
     fixed = {"request": 1, "sequence": 1, "shard_map_epoch": epoch, "counts": (1, 0, 0, 0), "step": 1}
     return PushMsg(**{**fixed, **facts})
 
@@ -250,7 +252,7 @@ MISBEHAVIOUR: dict[str, tuple[Made, ProcessId, tuple[Frame, ...], bool]] = {
     "a PS pulls": (pull, SERVER, (ONE_KEY,), True),
     "a worker copies a bucket": (lambda _: BucketFetchMsg(1, 0, 0, "open"), WORKER, (), True),
     "a worker answers as a PS": (lambda _: DensePushedMsg(1, 1, 1, 1), WORKER, (), True),
-    "a bucket that there is not": (lambda _: BucketFetchMsg(1, 1 << 20, 0, "rows", 0, 10), SERVER, (), True),
+    "a bucket that does not exist": (lambda _: BucketFetchMsg(1, 1 << 20, 0, "rows", 0, 10), SERVER, (), True),
     "frames are missing": (pull, WORKER, (), True),
     "a frame is too short": (pull, WORKER, (b"1234567",), True),
     "a frame is too long": (pull, WORKER, (bytes(PART_BYTES * 20),), True),
@@ -258,7 +260,7 @@ MISBEHAVIOUR: dict[str, tuple[Made, ProcessId, tuple[Frame, ...], bool]] = {
     "huge counts": (lambda e: pull(e, counts=((1 << 32) - 1,) * TABLES), WORKER, (ONE_KEY,), True),
     "a map of the future": (lambda e: pull(e + 5), WORKER, (ONE_KEY,), False),
     "a map of the past": (lambda e: push(e - 1), WORKER, (ONE_KEY, ONE_LINE), False),
-    "gradients that are no numbers": (push, WORKER, (ONE_KEY, NAN), True),
+    "gradients that are not numbers": (push, WORKER, (ONE_KEY, NAN), True),
     "a push of no step": (lambda e: push(e, step=0), WORKER, (ONE_KEY, ONE_LINE), True),
     "more samples than positions": (lambda e: commit(e, samples=33), WORKER, (), True),
     "more samples than a batch": (lambda e: commit(e, stop=4096, samples=4096), WORKER, (), True),

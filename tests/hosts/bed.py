@@ -115,14 +115,14 @@ class Bed:
         """(sent, received): bytes through the host's interface since it was created."""
         folder = Path("/sys/class/net") / DEVICE / "statistics"
         command = [*self.prefix(host), "cat", str(folder / "tx_bytes"), str(folder / "rx_bytes")]
-        told = subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()
-        return int(told[0]), int(told[1])
+        output = subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()
+        return int(output[0]), int(output[1])
 
     def listens(self, host: int) -> list[str]:
         """`address:port` of each listening TCP socket on the host, except the sshd's."""
         command = [*self.prefix(host), "ss", "-H", "-l", "-t", "-n"]
-        told = subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()
-        places = [line.split()[3] for line in told]
+        output = subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()
+        places = [line.split()[3] for line in output]
         return [place for place in places if not place.endswith(f":{SSH_PORT}")]
 
     def pin_sshd(self, host: int, cores: Sequence[int]) -> None:

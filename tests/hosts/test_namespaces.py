@@ -45,6 +45,7 @@ for address in sys.argv[1:]:
 
 @pytest.fixture
 def bed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bed]:
+    """Two hosts."""
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     with Bed(2, folder) as made:
         yield made

@@ -48,12 +48,14 @@ sys.exit(ray_relay.main(sys.argv[1:]))
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[RayBed]:
+    """A Ray cluster for all tests of this file."""
     with RayBed([1, 2, 2]) as bed:
         yield bed
 
 
 @pytest.fixture
 def bed(cluster: RayBed, monkeypatch: pytest.MonkeyPatch) -> Iterator[RayBed]:
+    """The cluster, with its environment in this process; after the test its nodes' directories must be empty."""
     for name in ("PYTHONPATH", "RAY_TMPDIR", "RAY_USAGE_STATS_ENABLED"):
         monkeypatch.setenv(name, cluster.environment[name])
     yield cluster
@@ -62,6 +64,7 @@ def bed(cluster: RayBed, monkeypatch: pytest.MonkeyPatch) -> Iterator[RayBed]:
 
 @pytest.fixture
 def hosts(bed: RayBed) -> HostsFile:
+    """The hosts of the cluster."""
     return hosts_on_ray(bed.address)
 
 
@@ -89,8 +92,8 @@ class OnRay(Supervised):
         job = folder / "job.toml"
         facts = {"build": f"{folder}/slow.py:build", "rows": rows, "epochs": 1, "restarts": 3, "every_s": 60}
         job.write_text(JOB.format(**{**facts, **settings}))
-        anew = ["run", str(job), "--on", "ray", "--ray-address", bed.address, "--run-dir", str(self.run_dir)]
-        words = ["resume", str(self.run_dir)] if resume else anew
+        new_run = ["run", str(job), "--on", "ray", "--ray-address", bed.address, "--run-dir", str(self.run_dir)]
+        words = ["resume", str(self.run_dir)] if resume else new_run
         self.process = subprocess.Popen(  # type: ignore[assignment]
             [sys.executable, "-m", "elastichost", *words, "--dashboard", "no"],
             cwd=ROOT,

@@ -49,10 +49,10 @@ class OverHosts(Supervised):
 
     def pids_there(self, bed: Bed, host: int) -> list[int]:
         """Pids of elastichost's processes on a host: the agent, its fork server, PS and workers."""
-        told = subprocess.run(
+        output = subprocess.run(
             ["ip", "netns", "pids", bed.namespace(host)], check=True, capture_output=True, text=True
         ).stdout
-        pids = [int(pid) for pid in told.split()]
+        pids = [int(pid) for pid in output.split()]
         commands = {pid: Path(f"/proc/{pid}/cmdline").read_bytes() for pid in pids if Path(f"/proc/{pid}").exists()}
         return [pid for pid, command in commands.items() if b"-m\0elastichost" in command]
 

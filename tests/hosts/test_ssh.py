@@ -46,6 +46,7 @@ class Sshd:
 
 @pytest.fixture
 def sshd(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Sshd]:
+    """An sshd on the loopback interface, which the user knows."""
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     keys = SshKeys.make(tmp_path / "keys")
     process, port = keys.start_sshd(ADDRESS)
@@ -59,6 +60,7 @@ def sshd(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Sshd]:
 
 @pytest.fixture
 def launcher(sshd: Sshd) -> Iterator[RemoteLauncher]:
+    """A launcher of an agent over ssh."""
     made = RemoteLauncher(1, sshd.host(), 30.0)
     yield made
     made.close(grace_s=0.0)

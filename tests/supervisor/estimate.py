@@ -27,6 +27,7 @@ from elastichost.tuner.memory.peak_memory_facts import BESIDE
 
 
 def main(folders: list[Path]) -> None:
+    """Writes the results into the folders."""
     entries = Entries()
     with LocalLauncher(entries.imports, entries.calls) as launcher:
         for folder in folders:

@@ -31,6 +31,7 @@ from tests.full_disk import file_limit
 
 @pytest.fixture
 def job(tmp_path: Path) -> JobSpec:
+    """A job."""
     path = tmp_path / "job.toml"
     path.write_text('[model]\nbuild = "elastichost.models:dlrm"\n[data]\nformat = "synthetic"\n')
     return load_job(path, environ={})

@@ -74,6 +74,7 @@ def job(directory: Path, **facts: Any) -> JobSpec:
 
 
 def initial_plan(spec: JobSpec) -> InitialPlan:
+    """The first plan of a job, with what the history knows."""
     train = open_reader(spec, "train").describe()
     return begin(spec, resolve_tables(spec, train.key_kinds), train, CORES, (), 1.0)
 

@@ -95,6 +95,7 @@ class Scene:
 
 @pytest.fixture
 def scene(tmp_path: Path) -> Iterator[Scene]:
+    """A scene; its files are closed at the end."""
     (tmp_path / "arena").mkdir()
     made = Scene(tmp_path)
     yield made

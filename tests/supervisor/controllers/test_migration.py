@@ -215,7 +215,7 @@ class World(RuleBasedStateMachine):
         for key in gained - moved:
             if message.epoch == 1 or not self.workers[0]:
                 arena.setdefault(key, 0)
-            assert key in arena, f"{living.process} takes bucket {key}, whose rows are elsewhere"
+            assert key in arena, f"{living.process} takes bucket {key}, but its rows are on another host"
         living.epoch, living.owned, living.pending = message.epoch, owned, None
         living.copied -= moved
         self.forget(living)
@@ -611,7 +611,7 @@ def test_another_plan_need_not_wait() -> None:
 
 
 def test_a_relocation_without_memory_is_dropped() -> None:
-    """The rebalancer decides again, and is told that this host has no memory for now."""
+    """The rebalancer decides again, and knows that this host has no memory for now."""
     full = Full({1})
     full.is_full = False
     full.turns(20.0)

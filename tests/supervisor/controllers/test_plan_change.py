@@ -73,6 +73,7 @@ class Stage:
 
 @pytest.fixture
 def stage(tmp_path: Path) -> Iterator[Stage]:
+    """A stage; its arena is closed at the end."""
     (tmp_path / "arena").mkdir()
     made = Stage(tmp_path / "arena")
     yield made

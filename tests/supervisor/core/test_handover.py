@@ -292,7 +292,7 @@ class HandOversUnderFire(RuleBasedStateMachine):
         self.published: ShardMap | None = None
         self.held: dict[int, frozenset[tuple[int, int]]] = {}  # PS index -> buckets that its last incarnation owned
         self.marked: tuple[tuple[int, int], ...] = ()  # buckets marked as served in the last hand-over that began
-        self.lost: set[tuple[int, int]] = set()  # buckets whose rows are on no host
+        self.lost: set[tuple[int, int]] = set()  # buckets without rows on any host
         self.now_s = 0.0
 
     # --- effects --------------------------------------------------------------------------------------------

@@ -35,6 +35,7 @@ def seen(
 
 
 def deaths_of_worker(count: int, kind: str = "exit", ago_s: float = 1.0) -> list[Death]:
+    """Deaths of worker 0."""
     return [Death("worker-0", NOW_S - ago_s, kind, "signal 9 (SIGKILL)") for _ in range(count)]  # type: ignore[arg-type]
 
 

@@ -149,6 +149,7 @@ def scene_of(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[...,
 
 @pytest.fixture
 def scene(scene_of: Callable[..., Scene]) -> Scene:
+    """A scene with a PS on each host."""
     return scene_of()
 
 

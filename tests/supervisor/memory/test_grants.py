@@ -61,6 +61,7 @@ class Host:
 
 @pytest.fixture
 def host(tmp_path: Path) -> Iterator[Host]:
+    """A host with a budget of 200 MB."""
     made = Host(tmp_path, 200 * MB)
     yield made
     made.arena.close()

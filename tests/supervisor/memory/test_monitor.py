@@ -154,6 +154,7 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Sc
 
 @pytest.fixture(autouse=True)
 def files_are_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The arena's file system counts as memory, wherever the tests run."""
     monkeypatch.setattr("elastichost.supervisor.memory.gauge.is_in_memory", lambda path: True)
 
 

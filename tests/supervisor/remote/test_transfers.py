@@ -52,6 +52,7 @@ class Bench:
 
 @pytest.fixture
 def bench(tmp_path: Path) -> Bench:
+    """A host without files."""
     return Bench(tmp_path)
 
 

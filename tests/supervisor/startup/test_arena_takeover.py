@@ -88,6 +88,7 @@ class Left:
 
 
 def arena_opened(arena: Path, origin: ArenaOrigin, lineage: Lineage | None = None) -> ArenaOpened:
+    """The event of an arena of one host."""
     return ArenaOpened(str(arena), (str(arena),), 0, origin, lineage)
 
 
