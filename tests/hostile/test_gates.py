@@ -1,6 +1,6 @@
-"""Hostile peers at every gate of a run over two machines: nothing changes, and nothing is kept of what they sent.
+"""Hostile peers at every gate (listening socket) of a run on two hosts change nothing, and occupy no memory.
 
-One run for all cases, in sync mode: its model is compared bit by bit with that of a run that nobody attacked.
+All cases attack one run in sync mode. Its model must equal, bit by bit, the model of a run that is not attacked.
 """
 
 from __future__ import annotations
@@ -61,13 +61,14 @@ pytestmark = [pytest.mark.system, pytest.mark.timeout(200)]
 PATIENCE_S = 30.0
 TABLES = 4
 WORKER, SERVER = INSIDERS
-LOCAL, ELSEWHERE = ProcessId("worker", 0, 1), ProcessId("worker", 1, 1)  # living ones, by their machine
+LOCAL, ELSEWHERE = ProcessId("worker", 0, 1), ProcessId("worker", 1, 1)  # workers that run, by their host
 HANDSHAKE_S = 3.0
 
 
 @pytest.fixture(scope="module")
 def attacked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Attacked]:
-    """At the end it has trained what the run beside it has that nobody attacked, and nobody was blamed."""
+    """The attacked run. At the end its losses and its model are those of a run that is not attacked, no process was
+    lost, and there is no warning."""
     with pytest.MonkeyPatch.context() as patch, folder_of(tmp_path_factory.mktemp("hostile"), patch) as folder:
         patch.setenv("PYTHONPATH", str(ROOT))
         run, beside = over_two_machines(folder / "attacked"), alone(folder / "alone")
@@ -84,13 +85,13 @@ def attacked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Attacked]:
 
 @pytest.fixture(autouse=True)
 def unharmed(attacked: Attacked) -> Iterator[None]:
-    """After each case."""
+    """Checks after each case that the run goes on, and that memory and descriptors are free again."""
     before = attacked.begin()
     yield
     attacked.settle(before)
 
 
-# --- who is not let in ------------------------------------------------------------------------------------------------
+# --- peers without an accepted key ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -107,18 +108,19 @@ def unharmed(attacked: Attacked) -> Iterator[None]:
     ],
     ids=["http", "noise", "zeros", "null", "plain", "1 GiB", "8 EiB", "hello of zeros"],
 )
-def test_what_is_no_handshake_is_cut_off(attacked: Attacked, beginning: bytes) -> None:
+def test_a_connection_that_begins_without_a_valid_handshake_is_closed(attacked: Attacked, beginning: bytes) -> None:
     guests = [connect(gate) for gate in attacked.gates.values() for _ in range(20)]
     for guest in guests:
-        with contextlib.suppress(OSError):  # cut off within it
+        with contextlib.suppress(OSError):  # the gate may close the connection during this call
             guest.sendall(beginning)
     assert wait_closed(guests, HANDSHAKE_S + PATIENCE_S) == 0
     for guest in guests:
         guest.close()
 
 
-def test_who_does_not_go_on_is_cut_off_and_what_he_sent_not_kept(attacked: Attacked) -> None:
-    """One byte, half a greeting, a whole one, a command as large as may be but for its last byte; from many at once."""
+def test_a_handshake_that_stops_is_cut_off_and_its_bytes_are_not_kept(attacked: Attacked) -> None:
+    """Many connections at once stop after one byte, half a greeting, a greeting, or a command of the largest allowed
+    size without its last byte."""
     almost = CURVE_GREETING + b"\x06" + PART_BYTES.to_bytes(8, "big") + bytes(PART_BYTES - 1)
     guests = []
     for beginning in (b"\xff", b"\xff" + bytes(8) + b"\x7f\x03", CURVE_GREETING, almost):
@@ -132,13 +134,14 @@ def test_who_does_not_go_on_is_cut_off_and_what_he_sent_not_kept(attacked: Attac
 
 
 def test_a_command_of_a_gigabyte_is_not_read(attacked: Attacked) -> None:
-    """Strangers have not shown a key yet when they send it."""
+    """The peer sends the command before it has shown a key."""
     for gate in attacked.gates.values():
         with connect(gate) as guest, pytest.raises(OSError, match=r"reset|[Bb]roken"):
             guest.sendall(CURVE_GREETING + b"\x06" + (1 << 30).to_bytes(8, "big") + bytes(256 << 20))
 
 
-def keys_of_nobody(attacked: Attacked, gate: Target) -> dict[str, Pass | None]:
+def keys_not_accepted(attacked: Attacked, gate: Target) -> dict[str, Pass | None]:
+    """Keys that the gate must refuse, by description."""
     return {
         "no key": None,
         "a key that is not listed": Pass(new_keys(), gate.key),
@@ -148,32 +151,34 @@ def keys_of_nobody(attacked: Attacked, gate: Target) -> dict[str, Pass | None]:
     }
 
 
-@pytest.mark.parametrize("who", ["no key", "a key that is not listed", "the key of another server"])
-def test_strangers_are_turned_away(attacked: Attacked, who: str) -> None:
+@pytest.mark.parametrize("key", ["no key", "a key that is not listed", "the key of another server"])
+def test_a_peer_without_an_accepted_key_is_refused(attacked: Attacked, key: str) -> None:
     for gate in attacked.gates.values():
-        assert not is_let_in(gate, "worker-0.1", keys_of_nobody(attacked, gate)[who])
+        assert not is_let_in(gate, "worker-0.1", keys_not_accepted(attacked, gate)[key])
 
 
-@pytest.mark.parametrize("who", ["an incarnation that is over", "the server's own public key"])
-def test_keys_that_are_not_theirs_open_nothing(attacked: Attacked, who: str) -> None:
+@pytest.mark.parametrize("key", ["an incarnation that is over", "the server's own public key"])
+def test_a_key_that_is_no_longer_valid_or_of_the_server_is_refused(attacked: Attacked, key: str) -> None:
     for gate in attacked.gates.values():
-        assert not is_let_in(gate, str(ENDED), keys_of_nobody(attacked, gate)[who])
+        assert not is_let_in(gate, str(ENDED), keys_not_accepted(attacked, gate)[key])
 
 
-def test_a_process_of_the_supervisors_machine_has_no_business_at_its_gate(attacked: Attacked) -> None:
+def test_the_supervisors_gate_refuses_the_key_of_a_process_on_its_own_host(attacked: Attacked) -> None:
     gate = attacked.gates["supervisor"]
     parents = {name: psutil.Process(attacked.run.pid(name)).ppid() for name in ("worker-0", "worker-1")}
     assert parents["worker-0"] == attacked.run.process.pid != parents["worker-1"]
     assert not is_let_in(gate, str(LOCAL), attacked.shown(str(LOCAL), gate))
-    assert is_let_in(gate, str(WORKER), attacked.shown(str(WORKER), gate)), "as somebody elsewhere is"
+    assert is_let_in(gate, str(WORKER), attacked.shown(str(WORKER), gate)), (
+        "a key of a process on another host is accepted"
+    )
 
 
-def test_ten_thousand_come_and_go(attacked: Attacked) -> None:
+def test_ten_thousand_connections_that_close_at_once_do_no_harm(attacked: Attacked) -> None:
     for gate in attacked.gates.values():
         knock_and_go(gate, 10_000)
 
 
-def test_a_thousand_stay_and_whoever_may_comes_in_all_the_same(attacked: Attacked) -> None:
+def test_a_process_can_connect_while_a_thousand_strangers_stay_connected(attacked: Attacked) -> None:
     guests = [connect(gate) for gate in attacked.gates.values() for _ in range(340)]
     for number, guest in enumerate(guests):
         if number % 2:
@@ -185,11 +190,12 @@ def test_a_thousand_stay_and_whoever_may_comes_in_all_the_same(attacked: Attacke
         guest.close()
 
 
-# --- who is let in, and misbehaves: PS --------------------------------------------------------------------------------
+# --- peers with an accepted key that misbehave, at a PS ---------------------------------------------------------------
 
 
 @contextlib.contextmanager
 def client(attacked: Attacked, gate: Target, incarnation: ProcessId, channel: str) -> Iterator[DataClient]:
+    """A client with the accepted key of an incarnation."""
     made = attacked.insider(gate, incarnation, f"{channel}{time.monotonic_ns()}")
     try:
         yield made
@@ -198,19 +204,19 @@ def client(attacked: Attacked, gate: Target, incarnation: ProcessId, channel: st
 
 
 def ask(peer: DataClient, message: DataMessage, frames: Sequence[Frame] = ()) -> DataMessage:
-    """The answer to it; answers to other requests are an error."""
+    """Returns the answer to a request. Fails when another message is answered."""
     peer.send(message, frames)
     deadline_s = time.monotonic() + PATIENCE_S
     while time.monotonic() < deadline_s:
         if (envelope := peer.receive()) is not None:
-            assert envelope.message.request == message.request, "what should be dropped was answered"
+            assert envelope.message.request == message.request, "a message that must be dropped was answered"
             return envelope.message
         wait_readable(peer.sockets, 0.1)
     raise AssertionError(f"no answer to {message}")
 
 
-def assert_incarnations(peer: DataClient) -> int:
-    """It answers what is no harm. Returns its epoch."""
+def assert_serves(peer: DataClient) -> int:
+    """Asserts that the PS answers a harmless request. Returns the epoch of its shard map."""
     answer = ask(
         peer, PullMsg(request=1 << 40, shard_map_epoch=1 << 40, create=False, weights=True, counts=(0,) * TABLES)
     )
@@ -219,17 +225,20 @@ def assert_incarnations(peer: DataClient) -> int:
 
 
 def commit(epoch: int, **facts: Any) -> DensePushMsg:
+    """A commit of a micro-batch."""
     micro = {"start": 0, "stop": 32, "samples": 32, "skipped": 0, "step": 1 << 39, "micro": 0, "micros": 4}
     fixed = {"request": 1, "sequence": 1, "mailbox": -1, "lease_id": 1, "epoch": 0, "unit": 0, "want_parameters": True}
     return DensePushMsg(**{**fixed, **micro, "shard_map_epoch": epoch, **facts})
 
 
 def pull(epoch: int, **facts: Any) -> PullMsg:
+    """A pull of one row."""
     fixed = {"request": 1, "shard_map_epoch": epoch, "create": False, "weights": True, "counts": (1, 0, 0, 0)}
     return PullMsg(**{**fixed, **facts})
 
 
 def push(epoch: int, **facts: Any) -> PushMsg:
+    """A push for one row."""
     fixed = {"request": 1, "sequence": 1, "shard_map_epoch": epoch, "counts": (1, 0, 0, 0), "step": 1}
     return PushMsg(**{**fixed, **facts})
 
@@ -237,13 +246,13 @@ def push(epoch: int, **facts: Any) -> PushMsg:
 ONE_KEY, ONE_LINE = np.ones(1, np.int64), np.ones(8, np.float32)
 NAN = np.full(8, np.nan, np.float32)
 Made = Callable[[int], DataMessage]
-# what, from whom, frames, whether its sender is told never to come back with it
+# description: (message, sender, frames, whether the answer is final: the sender must not repeat the message)
 MISBEHAVIOUR: dict[str, tuple[Made, ProcessId, tuple[Frame, ...], bool]] = {
     "a PS commits": (commit, SERVER, (), True),
     "a PS pulls": (pull, SERVER, (ONE_KEY,), True),
     "a worker copies a bucket": (lambda _: BucketFetchMsg(1, 0, 0, "open"), WORKER, (), True),
     "a worker answers as a PS": (lambda _: DensePushedMsg(1, 1, 1, 1), WORKER, (), True),
-    "a bucket that there is not": (lambda _: BucketFetchMsg(1, 1 << 20, 0, "rows", 0, 10), SERVER, (), True),
+    "a bucket that does not exist": (lambda _: BucketFetchMsg(1, 1 << 20, 0, "rows", 0, 10), SERVER, (), True),
     "frames are missing": (pull, WORKER, (), True),
     "a frame is too short": (pull, WORKER, (b"1234567",), True),
     "a frame is too long": (pull, WORKER, (bytes(PART_BYTES * 20),), True),
@@ -251,7 +260,7 @@ MISBEHAVIOUR: dict[str, tuple[Made, ProcessId, tuple[Frame, ...], bool]] = {
     "huge counts": (lambda e: pull(e, counts=((1 << 32) - 1,) * TABLES), WORKER, (ONE_KEY,), True),
     "a map of the future": (lambda e: pull(e + 5), WORKER, (ONE_KEY,), False),
     "a map of the past": (lambda e: push(e - 1), WORKER, (ONE_KEY, ONE_LINE), False),
-    "gradients that are no numbers": (push, WORKER, (ONE_KEY, NAN), True),
+    "gradients that are not numbers": (push, WORKER, (ONE_KEY, NAN), True),
     "a push of no step": (lambda e: push(e, step=0), WORKER, (ONE_KEY, ONE_LINE), True),
     "more samples than positions": (lambda e: commit(e, samples=33), WORKER, (), True),
     "more samples than a batch": (lambda e: commit(e, stop=4096, samples=4096), WORKER, (), True),
@@ -263,36 +272,37 @@ MISBEHAVIOUR: dict[str, tuple[Made, ProcessId, tuple[Frame, ...], bool]] = {
 
 
 @pytest.mark.parametrize("what", MISBEHAVIOUR)
-def test_who_misbehaves_is_told_so_and_the_ps_incarnations_on(attacked: Attacked, what: str) -> None:
+def test_a_ps_refuses_an_invalid_request_and_serves_on(attacked: Attacked, what: str) -> None:
     make, incarnation, frames, is_final = MISBEHAVIOUR[what]
     for name, gate in attacked.servers.items():
         with client(attacked, gate, incarnation, "bad") as peer, client(attacked, gate, WORKER, "good") as good:
-            epoch = assert_incarnations(good)
+            epoch = assert_serves(good)
             answer = ask(peer, make(epoch), frames)
             assert isinstance(answer, RetryMsg), (name, answer)
-            # What only the dense owner answers is refused elsewhere without a look at it.
+            # A PS that does not own the dense vector refuses requests for it before it checks them.
             assert answer.final == is_final or "own the dense vector" in answer.reason, (name, answer)
-            assert assert_incarnations(good) == epoch
+            assert assert_serves(good) == epoch
 
 
-def test_rows_for_the_future_and_gradients_of_rows_that_are_not_there(attacked: Attacked) -> None:
-    """Of the steps that workers speak of the PS beside the dense vector knows better."""
+def test_a_pull_and_a_push_for_a_step_that_has_not_begun_are_refused(attacked: Attacked) -> None:
+    """The dense owner knows the step, whatever step a worker claims."""
     gate = attacked.gates["server-0"]
     with client(attacked, gate, WORKER, "bad") as peer:
-        epoch = assert_incarnations(peer)
+        epoch = assert_serves(peer)
         for message in (pull(epoch, step=1 << 39, create=True), push(epoch, step=1 << 39)):
             answer = ask(peer, message, (ONE_KEY, ONE_LINE))
             assert isinstance(answer, RetryMsg) and "has not begun" in answer.reason
 
 
-def test_what_was_applied_is_not_applied_again(attacked: Attacked) -> None:
-    """With the key of a living worker: a step that is over, a push of it, word of batches that there never were."""
+def test_a_replayed_push_or_commit_is_not_applied_again(attacked: Attacked) -> None:
+    """The attacker has the key of a worker that runs. It sends a commit and a push of a step that is over, and reports
+    batches that do not exist."""
     for name, gate in attacked.servers.items():
         with client(attacked, gate, LOCAL, "replay") as peer:
-            epoch = assert_incarnations(peer)
+            epoch = assert_serves(peer)
             for _ in range(3):
                 answer = ask(peer, push(epoch), (ONE_KEY, ONE_LINE))
-                assert not isinstance(answer, RetryMsg), "acknowledged, as any push of a step that is over"
+                assert not isinstance(answer, RetryMsg), "a push of a step that is over is acknowledged"
                 ask(peer, RowsCommittedMsg(request=1, sequence=1 << 39))
                 again = ask(peer, commit(epoch, step=1))
                 assert (isinstance(again, DensePushedMsg) and again.duplicate) or name != "server-0"
@@ -300,12 +310,13 @@ def test_what_was_applied_is_not_applied_again(attacked: Attacked) -> None:
 
 
 def parts_of(job_id: int, sender: ProcessId | None, message: DataMessage) -> list[bytes]:
+    """The parts of a message as they go over the wire."""
     codec: Codec[DataMessage] = Codec(DataMessage, job_id, sender)
     return [bytes(memoryview(part)) for part in codec.encode(message)]  # type: ignore[arg-type]
 
 
 def nonsense(job_id: int) -> Iterator[list[bytes]]:
-    """What is no message of worker-30.1 in this job."""
+    """Messages that are not valid messages of worker-30.1 in this job."""
     header, body = parts_of(job_id, WORKER, DenseFetchMsg(request=1))
     yield parts_of(job_id ^ 1, WORKER, DenseFetchMsg(request=1))
     yield parts_of(job_id, None, DenseFetchMsg(request=1))  # as the supervisor
@@ -319,7 +330,7 @@ def nonsense(job_id: int) -> Iterator[list[bytes]]:
     yield [header, body[:-1]]
     yield [os.urandom(48), os.urandom(4096)]
     yield [b""] * 6000
-    yield [bytes(PART_BYTES)] * 3  # ends within a frame
+    yield [bytes(PART_BYTES)] * 3  # the message ends within a frame
     bodies = (
         pickle.dumps(_Trap()),
         msgspec.msgpack.encode({"type": "DenseFetchMsg", "request": 1, "more": 1}),
@@ -328,7 +339,7 @@ def nonsense(job_id: int) -> Iterator[list[bytes]]:
         msgspec.msgpack.encode({"type": "DenseFetchMsg", "request": float("nan")}),
         b"\xc1",
         b"\x91" * 60_000,
-        b"\xdd\xff\xff\xff\xff",  # a list of 4 billion, of which nothing follows
+        b"\xdd\xff\xff\xff\xff",  # a list of 4 billion entries, of which none follows
         b"",
     )
     for bad in bodies:
@@ -338,13 +349,13 @@ def nonsense(job_id: int) -> Iterator[list[bytes]]:
 
 
 class _Trap:
-    """Whoever unpickles it ends."""
+    """A process that unpickles it ends."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         return os._exit, (99,)
 
 
-def test_what_is_no_message_is_dropped(attacked: Attacked) -> None:
+def test_an_invalid_message_is_dropped(attacked: Attacked) -> None:
     for name, gate in attacked.servers.items():
         with attackers.stranger(gate, f"{WORKER}/nonsense", attacked.shown(str(WORKER), gate)) as dealer:
             dealer.connect(gate.address)
@@ -357,20 +368,20 @@ def test_what_is_no_message_is_dropped(attacked: Attacked) -> None:
             answers = [dealer.recv_multipart()]
             while dealer.poll(0):
                 answers.append(dealer.recv_multipart())
-            assert len(answers) == 1 and sent > 20, "only what came last is a message"
+            assert len(answers) == 1 and sent > 20, "only the last message is valid"
     assert "refused a message: " in attacked.log_of("server-0")
 
 
-@pytest.mark.parametrize("who", ["worker-0.1/pull1", "worker-1.1/step1", "server-1.1/move1", "supervisor", ""])
-def test_a_key_speaks_for_its_own_incarnation_only(attacked: Attacked, who: str) -> None:
+@pytest.mark.parametrize("name", ["worker-0.1/pull1", "worker-1.1/step1", "server-1.1/move1", "supervisor", ""])
+def test_a_key_is_valid_for_its_own_incarnation_only(attacked: Attacked, name: str) -> None:
     for gate in attacked.servers.values():
-        with attackers.stranger(gate, who, attacked.shown(str(WORKER), gate)) as dealer:
+        with attackers.stranger(gate, name, attacked.shown(str(WORKER), gate)) as dealer:
             dealer.connect(gate.address)
             for _ in range(3):
                 dealer.send_multipart(parts_of(attacked.job_id, LOCAL, DenseFetchMsg(request=1)))
             with client(attacked, gate, WORKER, "good") as good:
-                assert_incarnations(good)
-                assert_incarnations(good)
+                assert_serves(good)
+                assert_serves(good)
             assert not dealer.poll(0)
 
 
@@ -380,12 +391,12 @@ def test_a_part_that_is_too_long_ends_the_connection(attacked: Attacked) -> None
             monitor = dealer.get_monitor_socket(zmq.Event.DISCONNECTED)
             dealer.connect(gate.address)
             dealer.send_multipart([bytes(64 << 20)])
-            assert monitor.poll(int(PATIENCE_S * 1000)), "it is cut off"
+            assert monitor.poll(int(PATIENCE_S * 1000)), "the PS must close the connection"
             dealer.disable_monitor()
             monitor.close()
 
 
-def test_of_answers_that_are_not_read_few_are_kept(attacked: Attacked) -> None:
+def test_a_ps_keeps_few_answers_for_a_peer_that_reads_none(attacked: Attacked) -> None:
     for gate in attacked.servers.values():
         with attackers.stranger(gate, f"{WORKER}/deaf", attacked.shown(str(WORKER), gate)) as dealer:
             dealer.setsockopt(zmq.RCVHWM, 1)
@@ -394,23 +405,24 @@ def test_of_answers_that_are_not_read_few_are_kept(attacked: Attacked) -> None:
             for _ in range(20_000):
                 dealer.send_multipart(parts)
             with client(attacked, gate, WORKER, "good") as good:
-                assert_incarnations(good)
+                assert_serves(good)
 
 
-def test_large_messages_without_sense_are_not_kept(attacked: Attacked) -> None:
-    """200 MB for each PS, in parts that are allowed."""
+def test_large_invalid_messages_are_not_kept(attacked: Attacked) -> None:
+    """200 MB for each PS, in parts of an allowed size."""
     for gate in attacked.servers.values():
         with client(attacked, gate, WORKER, "large") as peer:
-            epoch = assert_incarnations(peer)
+            epoch = assert_serves(peer)
             for _ in range(20):
                 answer = ask(peer, pull(epoch), (bytes(10 << 20),))
                 assert isinstance(answer, RetryMsg) and answer.final
 
 
-# --- who is let in, and misbehaves: the supervisor --------------------------------------------------------------------
+# --- peers with an accepted key that misbehave, at the supervisor -----------------------------------------------------
 
 
 def control_parts(attacked: Attacked, sender: ProcessId, message: ControlMessage) -> list[bytes]:
+    """The parts of a control message as they go over the wire."""
     codec: Codec[ControlMessage] = Codec(ControlMessage, attacked.job_id, sender)
     return [bytes(memoryview(part)) for part in codec.encode(message)]  # type: ignore[arg-type]
 
@@ -424,19 +436,19 @@ FENCED = FencedMsg(worker=0, incarnation=1, applied=AppliedBatch(1, 1, 1 << 30, 
     [FENCED, LEASED, StopMsg(), HelloMsg("worker", 1, 1, 1), HeartbeatMsg(1 << 60, StepSample())],
     ids=lambda message: type(message).__name__,
 )
-def test_with_the_name_of_a_process_that_is_there_already(attacked: Attacked, message: ControlMessage) -> None:
-    """Even with its key: whoever came first under a name keeps it."""
-    gate, told = attacked.gates["supervisor"], len(attacked.refused())
+def test_a_second_connection_in_the_name_of_a_process_is_refused(attacked: Attacked, message: ControlMessage) -> None:
+    """The attacker even has the key of the process; the first connection keeps the name."""
+    gate, before = attacked.gates["supervisor"], len(attacked.refused())
     incarnation = str(ELSEWHERE)
     with attackers.stranger(gate, incarnation, attacked.shown(incarnation, gate)) as dealer:
         dealer.connect(gate.address)
         dealer.send_multipart(control_parts(attacked, ELSEWHERE, message))
-        attacked.run.wait_until(lambda: len(attacked.refused()) > told)
+        attacked.run.wait_until(lambda: len(attacked.refused()) > before)
         assert "is connected already" in attacked.refused()[-1]
 
 
-def test_a_incarnation_that_there_is_not_is_not_heard(attacked: Attacked) -> None:
-    """A key that is let in, of no process: whatever it says, and for whomever."""
+def test_messages_of_an_incarnation_without_a_process_are_refused(attacked: Attacked) -> None:
+    """The key is accepted, but no process has it. It sends messages in its own name and in that of a PS."""
     gate = attacked.gates["supervisor"]
     with attackers.stranger(gate, str(WORKER), attacked.shown(str(WORKER), gate)) as dealer:
         dealer.connect(gate.address)
@@ -446,34 +458,33 @@ def test_a_incarnation_that_there_is_not_is_not_heard(attacked: Attacked) -> Non
         attacked.wait_refused("in the name of server-0.1")
 
 
-def test_a_flood_of_nonsense_fills_no_journal(attacked: Attacked) -> None:
-    gate, told = attacked.gates["supervisor"], len(attacked.refused())
+def test_a_flood_of_invalid_messages_does_not_fill_the_journal(attacked: Attacked) -> None:
+    gate, before = attacked.gates["supervisor"], len(attacked.refused())
     with attackers.stranger(gate, str(WORKER), attacked.shown(str(WORKER), gate)) as dealer:
         dealer.connect(gate.address)
         for number in range(50_000):
             dealer.send_multipart([b"x" * 48, number.to_bytes(8, "little")])
-        # The last of them was taken when nothing of it is left to be sent.
+        # The run must make progress after the flood.
         deadline_s = time.monotonic() + PATIENCE_S
         trained = attacked.facts()["samples_trained"]
         attacked.run.wait_until(lambda: attacked.facts()["samples_trained"] > trained)
         assert time.monotonic() < deadline_s
-    assert len(attacked.refused()) - told < 100
+    assert len(attacked.refused()) - before < 100
 
 
-# --- the sockets of one machine ---------------------------------------------------------------------------------------
+# --- the sockets of one host ------------------------------------------------------------------------------------------
 
 
-def test_nobody_else_on_the_machine_can_reach_a_socket_or_a_row(attacked: Attacked) -> None:
-    """libzmq makes sockets that all may write to: the directory is the boundary."""
+def test_no_other_user_of_the_host_can_reach_a_socket_or_a_row(attacked: Attacked) -> None:
+    """libzmq creates sockets to which all users may write, so the permissions of the directory protect them."""
     sockets = [Path(path) for path in Path(os.environ["XDG_RUNTIME_DIR"]).rglob("*") if path.is_socket()]
-    assert len(sockets) >= 4, "of the supervisor, its commands, and a PS on each machine"
+    assert len(sockets) >= 4, "sockets of the supervisor, of its commands, and of a PS on each host"
     homes = {path.parent for path in sockets} | set(arena_root().iterdir())
     for home in homes:
         facts = home.stat()
         assert (stat.S_IMODE(facts.st_mode), facts.st_uid) == (0o700, os.geteuid()), home
 
 
-def test_the_run_is_still_there(attacked: Attacked) -> None:
-    """Each case looked by itself; here that all processes are the first incarnations."""
+def test_all_processes_are_still_the_first_incarnations(attacked: Attacked) -> None:
     incarnations = {f"{one['role']}-{one['index']}.{one['incarnation']}" for one in attacked.facts()["processes"]}
     assert {"worker-0.1", "worker-1.1", "server-0.1", "server-1.1"} <= incarnations

@@ -1,4 +1,4 @@
-"""A run over two machines that is attacked: where its gates are, what its processes take, and what became of it."""
+"""A run on two hosts that is attacked: its gates, the memory and descriptors of its processes, and its outcome."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SAMPLES = 60_000
 BATCH = 128
 Started = TypeVar("Started", bound=Supervised)
 GROWTH_BYTES = 64 << 20
-# While there is that file a step takes long: attacks have their time, and the bits stay the same.
+# While the file HOLD exists, each step takes long, so that the run lasts until all attacks are over.
 MODEL = """
 import time
 from pathlib import Path
@@ -50,16 +50,18 @@ TEMPLATE = JOB.replace("[train]\n", '[train]\nmode = "sync"\n').replace("workers
 
 
 class LeakyRun(Supervised):
+    """A run with a supervisor that writes its keys to a file."""
+
     module = "benchmarks.hostile.leaky_supervisor"
 
 
 def alone(folder: Path) -> Supervised:
-    """Starts the job on one machine: the bits are the same."""
+    """Starts the job on one host, not attacked; its model has the same bits."""
     return _job(folder, Supervised)
 
 
 def over_two_machines(folder: Path) -> LeakyRun:
-    """Starts it there, and holds it."""
+    """Starts the job on two hosts, with slow steps."""
     folder.mkdir()
     (folder / "hosts.toml").write_text(HOSTS)
     (folder / "hold").touch()
@@ -74,14 +76,14 @@ def _job(folder: Path, kind: type[Started]) -> Started:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """losses: of every step; model: a hash of all that was trained."""
+    """The result of a run. losses: of every step; model: a hash of the exported ids and tensors."""
 
     losses: list[float]
     model: str
 
 
 def outcome_of(run: Supervised) -> Outcome:
-    """Of a run that is over, in which every sample was trained once."""
+    """Waits for the end of a run, asserts that every sample was trained once, and returns the outcome."""
     code, errors = run.finish()
     assert code == 0, errors
     assert run.result()["samples"] == {"planned": SAMPLES, "trained": SAMPLES, "skipped": 0, "quarantined": 0}
@@ -97,8 +99,8 @@ def outcome_of(run: Supervised) -> Outcome:
 
 
 @dataclass(frozen=True, slots=True)
-class Takes:
-    """resident: bytes now; most: since its peak was last forgotten."""
+class Usage:
+    """What a process uses. resident: bytes now; most: the peak in bytes since `begin`."""
 
     resident: int
     most: int
@@ -107,18 +109,18 @@ class Takes:
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """Of a moment. committed: bytes of applied.bin, which grows with every step."""
+    """The state at a moment. usage: by process; committed: bytes of applied.bin, which grows with every step."""
 
-    takes: dict[str, Takes]
+    usage: dict[str, Usage]
     committed: int
 
 
 class Attacked:
-    """gates: of the supervisor, and of every PS by its name."""
+    """An attacked run. gates: of the supervisor and of every PS, by name."""
 
     def __init__(self, run: LeakyRun) -> None:
         self.run = run
-        run.wait_trained(3 * BATCH)  # the first step is over, and every PS knows
+        run.wait_trained(3 * BATCH)  # every PS knows that the first step is over
         self.pids = {"supervisor": run.process.pid, **{name: run.pid(name) for name in ("server-0", "server-1")}}
         keys = read_keys(run.run_dir)
         self.keys: dict[str, KeyPair] = keys
@@ -135,23 +137,23 @@ class Attacked:
         return {name: gate for name, gate in self.gates.items() if name != "supervisor"}
 
     def shown(self, incarnation: str, gate: Target) -> Pass:
-        """What that incarnation shows there."""
+        """The keys that an incarnation shows at a gate."""
         return Pass(self.keys[incarnation], gate.key)
 
     def insider(self, gate: Target, incarnation: ProcessId, channel: str) -> DataClient:
-        """A client at a PS' gate, with a key that is let in."""
+        """A client at a PS's gate, with an accepted key."""
         return DataClient(gate.address, self.job_id, incarnation, channel, self.shown(str(incarnation), gate))
 
     def begin(self) -> Standing:
-        """Of before an attack; from now on peaks of memory are new ones."""
+        """Returns the state before an attack, and resets the memory peaks of the processes."""
         for pid in self.pids.values():
             Path(f"/proc/{pid}/clear_refs").write_text("5")
         return self._standing()
 
     def _standing(self) -> Standing:
-        return Standing(self._takes(), (self.run.run_dir / "applied.bin").stat().st_size)
+        return Standing(self._usage(), (self.run.run_dir / "applied.bin").stat().st_size)
 
-    def _takes(self) -> dict[str, Takes]:
+    def _usage(self) -> dict[str, Usage]:
         found = {}
         for name, pid in self.pids.items():
             lines = Path(f"/proc/{pid}/status").read_text().splitlines()
@@ -159,36 +161,36 @@ class Attacked:
                 line.partition(":")[0]: int(line.split()[1]) for line in lines if line.startswith(("VmRSS", "VmHWM"))
             }
             descriptors = psutil.Process(pid).num_fds()
-            found[name] = Takes(kib["VmRSS"] * 1024, kib["VmHWM"] * 1024, descriptors)
+            found[name] = Usage(kib["VmRSS"] * 1024, kib["VmHWM"] * 1024, descriptors)
         return found
 
     def settle(self, before: Standing) -> None:
-        """Memory never grew by much, descriptors come back, training goes on."""
-        for name, takes in self._takes().items():
-            assert takes.most - before.takes[name].resident < GROWTH_BYTES, (name, before, takes)
+        """Asserts that memory has not grown by GROWTH_BYTES, descriptors are closed again, and training goes on."""
+        for name, usage in self._usage().items():
+            assert usage.most - before.usage[name].resident < GROWTH_BYTES, (name, before, usage)
 
         def is_as_before() -> bool:
             now = self._standing()
-            kept = (takes.descriptors - before.takes[name].descriptors for name, takes in now.takes.items())
+            kept = (usage.descriptors - before.usage[name].descriptors for name, usage in now.usage.items())
             return now.committed > before.committed and max(kept) <= 4
 
         self.run.wait_until(is_as_before)
 
     def refused(self) -> list[str]:
-        """What was wrong with the messages and commands that the supervisor refused, in order."""
+        """The errors of the messages and commands that the supervisor refused, in order."""
         events = (line.event for line in self.run.lines())
         return [event.error for event in events if isinstance(event, MessageRefused | CommandRefused)]
 
     def wait_refused(self, words: str) -> None:
-        """Until the supervisor's journal has it."""
+        """Waits until the supervisor's journal has a refusal with these words."""
         self.run.wait_until(lambda: any(words in error for error in self.refused()))
 
     def log_of(self, name: str) -> str:
-        """Of a PS on the supervisor's machine."""
+        """The log of a PS on the supervisor's host."""
         return (self.run.run_dir / "logs" / f"{name}.1.log").read_text()
 
     def go_on(self) -> None:
-        """As fast as it can, to its end."""
+        """Lets steps take their normal time again, so that the run ends soon."""
         (self.run.run_dir.parent / "hold").unlink()
 
     def facts(self) -> dict[str, Any]:

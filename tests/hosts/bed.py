@@ -1,4 +1,5 @@
-"""Hosts as network namespaces of this machine, joined by a bridge: needs root. Links can be cut, slowed, and made deaf.
+"""Hosts as network namespaces of this machine, joined by a bridge: needs root. Links can be cut, slowed, or blocked in
+one direction.
 
 bed = Bed(3)      hosts 0 (where the run is called), 1 and 2, at 10.77.<n>.1 and so on
 bed.run(0, ...)   a process of host 0
@@ -23,7 +24,7 @@ PROGRAMS = ("ip", "ss", "ssh", "ssh-keygen")
 
 
 def why_not() -> str:
-    """ "" when namespaces can be made here."""
+    """Why namespaces cannot be created here; "" if they can."""
     if os.geteuid() != 0:
         return "namespaces of hosts need root"
     if missing := [name for name in PROGRAMS if shutil.which(name) is None]:
@@ -31,7 +32,7 @@ def why_not() -> str:
     name = f"eh{os.getpid()}-probe"
     made = subprocess.run(["ip", "netns", "add", name], capture_output=True, text=True, check=False)
     if made.returncode != 0:
-        return f"no network namespace can be made: {made.stderr.strip()}"
+        return f"no network namespace can be created: {made.stderr.strip()}"
     subprocess.run(["ip", "netns", "delete", name], check=False)
     return ""
 
@@ -41,7 +42,7 @@ def _ip(*arguments: str) -> None:
 
 
 class Bed:
-    """So many hosts, each with an sshd, that know each other's keys."""
+    """`hosts` hosts, each with an sshd; a process on any host can log in to all of them."""
 
     def __init__(self, hosts: int, folder: Path) -> None:
         self._name = f"eh{os.getpid()}"
@@ -76,7 +77,7 @@ class Bed:
         return f"10.77.{os.getpid() % 250}.{host + 1}"
 
     def prefix(self, host: int) -> list[str]:
-        """Of a command that is to run there."""
+        """The words in front of a command that make it run on the host."""
         return ["ip", "netns", "exec", self.namespace(host)]
 
     def _add(self, host: int) -> None:
@@ -91,41 +92,41 @@ class Bed:
     # --- faults ---------------------------------------------------------------------------------------------
 
     def cut(self, host: int) -> None:
-        """Both ways, without a word to anybody."""
+        """Drops all packets in both directions; no connection is reset."""
         _ip("-n", self._lan, "link", "set", f"port{host}", "down")
 
     def heal(self, host: int) -> None:
         _ip("-n", self._lan, "link", "set", f"port{host}", "up")
 
     def mute(self, host: int, other: int) -> None:
-        """What `host` sends to `other` is lost; what comes from there is heard."""
+        """Drops all packets from `host` to `other`; packets from `other` still arrive."""
         _ip("-n", self.namespace(host), "route", "add", "blackhole", f"{self.address(other)}/32")
 
     def unmute(self, host: int, other: int) -> None:
         _ip("-n", self.namespace(host), "route", "delete", "blackhole", f"{self.address(other)}/32")
 
     def limit(self, host: int, mbit_per_s: float) -> None:
-        """Of what it sends, and of what it is sent."""
+        """Limits the speed in each direction."""
         rate = ("root", "tbf", "rate", f"{mbit_per_s}mbit", "burst", "256kb", "latency", "100ms")
         for space, device in ((self.namespace(host), DEVICE), (self._lan, f"port{host}")):
             subprocess.run(["tc", "-n", space, "qdisc", "replace", "dev", device, *rate], check=True)
 
     def sent_bytes(self, host: int) -> tuple[int, int]:
-        """(sent, received) by its interface since it was made."""
+        """(sent, received): bytes through the host's interface since it was created."""
         folder = Path("/sys/class/net") / DEVICE / "statistics"
         command = [*self.prefix(host), "cat", str(folder / "tx_bytes"), str(folder / "rx_bytes")]
-        told = subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()
-        return int(told[0]), int(told[1])
+        output = subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()
+        return int(output[0]), int(output[1])
 
     def listens(self, host: int) -> list[str]:
-        """`address:port` of each TCP socket there that listens, but the sshd's."""
+        """`address:port` of each listening TCP socket on the host, except the sshd's."""
         command = [*self.prefix(host), "ss", "-H", "-l", "-t", "-n"]
-        told = subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()
-        places = [line.split()[3] for line in told]
+        output = subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()
+        places = [line.split()[3] for line in output]
         return [place for place in places if not place.endswith(f":{SSH_PORT}")]
 
     def pin_sshd(self, host: int, cores: Sequence[int]) -> None:
-        """Whoever logs in there from now on has these cores."""
+        """Processes of later logins on the host run on these cores."""
         os.sched_setaffinity(self._daemons[host].pid, cores)
 
     # --- processes ------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Keys of a test's hosts and of who logs in there, and what ssh has to be told to use nothing but them."""
+"""Keys of a test's hosts and of its user, and the options that make ssh use only these keys."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ LIMIT_S = 30.0
 
 @dataclass(frozen=True, slots=True)
 class SshKeys:
-    """Files of one test: the hosts' key, the user's key, hosts that the user knows."""
+    """A folder with the files of one test: the hosts' key, the user's key, and known_hosts."""
 
     folder: Path
 
@@ -29,20 +29,20 @@ class SshKeys:
         return cls(folder)
 
     def know(self, address: str, port: int) -> None:
-        """As who has logged in there before."""
+        """Adds a host to known_hosts, as a first login does."""
         key = (self.folder / "host.pub").read_text().split()
         name = address if port == 22 else f"[{address}]:{port}"
         with (self.folder / "known_hosts").open("a") as file:
             file.write(f"{name} {key[0]} {key[1]}\n")
 
     def options(self, port: int) -> list[str]:
-        """Of ssh: nothing of the user that runs the tests."""
+        """Options for ssh: no key and no setting of the user that runs the tests is used."""
         files = [f"UserKnownHostsFile={self.folder}/known_hosts", f"IdentityFile={self.folder}/user"]
         settings = ["IdentitiesOnly=yes", "IdentityAgent=none", "GlobalKnownHostsFile=/dev/null", *files]
         return ["-F", "/dev/null", "-p", str(port), *(part for one in settings for part in ("-o", one))]
 
     def start_sshd(self, address: str, port: int = 0, prefix: Sequence[str] = ()) -> tuple[subprocess.Popen[str], int]:
-        """(process, port). prefix: of the command, such as `ip netns exec NAME`."""
+        """Starts an sshd. Returns (process, port). prefix: words in front of its command, as `ip netns exec NAME`."""
         arguments = [address, str(port), str(self.folder / "host"), str(self.folder / "user.pub")]
         process = subprocess.Popen(
             [*prefix, sys.executable, "-m", "tests.hosts.sshd", *arguments],

@@ -1,6 +1,7 @@
 """A small sshd for tests: `python -m tests.hosts.sshd ADDRESS PORT HOST_KEY AUTHORIZED_KEYS`.
 
-One user, keys only; runs what it is asked for with a shell, as OpenSSH's does. Prints a line once it listens.
+It accepts any user name, but only with a key, and runs each command with a shell, as OpenSSH does. When it listens, it
+prints its port.
 """
 
 from __future__ import annotations
@@ -37,13 +38,13 @@ async def _serve_command(process: asyncssh.SSHServerProcess[bytes]) -> None:
     assert child.stdin is not None and child.stdout is not None and child.stderr is not None
     try:
         await process.redirect(stdin=child.stdin, send_eof=True)
-        # Both to their ends before the exit code: what was said last may be why.
+        # Both outputs are complete before the exit code is sent: the last lines may be the reason of an error.
         await asyncio.gather(_copy(child.stdout, process.stdout), _copy(child.stderr, process.stderr))
         process.exit(await child.wait())
     except (OSError, asyncssh.Error):
         pass  # the connection is gone
     finally:
-        child.stdin.close()  # the connection is gone: its end is what the child sees
+        child.stdin.close()  # the child sees the end of the connection as the end of its input
 
 
 async def _serve(address: str, port: int, host_key: str, authorized_keys: str) -> None:

@@ -1,4 +1,4 @@
-"""Whole runs over ssh, on machines that are network namespaces: real sockets, real keys, real cuts. Root only."""
+"""Whole runs over ssh on hosts that are network namespaces: sockets, keys and broken links are real. Needs root."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ pytestmark = [pytest.mark.system, pytest.mark.timeout(400)]
 
 __all__ = ["folder"]
 
-KNOCKING = """
+WITHOUT_KEY = """
 import sys, zmq
 for address in sys.argv[1:]:
     socket = zmq.Context.instance().socket(zmq.DEALER)
@@ -38,20 +38,21 @@ for address in sys.argv[1:]:
         try:
             socket.send(b"x" * 1000, zmq.NOBLOCK)
         except zmq.Again:
-            break  # it was sent away
+            break  # the gate has closed the connection
     assert not socket.poll(300)
 """
 
 
 @pytest.fixture
 def bed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bed]:
+    """Two hosts."""
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     with Bed(2, folder) as made:
         yield made
 
 
 def section(bed: Bed, host: int) -> str:
-    """Of a hosts file."""
+    """A host's section of a hosts file."""
     return (
         f'[[hosts]]\naddress = "{getpass.getuser()}@{bed.address(host)}"\nname = "host{host}"\n'
         f"options = {bed.keys.options(SSH_PORT)}\n"
@@ -74,45 +75,45 @@ class OverSsh(Supervised):
         self.process = bed.run(0, [*command, *more], cwd=ROOT, **pipes)  # type: ignore[assignment]
 
 
-def test_a_job_trains_over_two_machines_and_a_short_cut_loses_nothing(bed: Bed, folder: Path) -> None:
+def test_a_job_trains_on_two_hosts_and_a_link_cut_for_a_short_time_loses_nothing(bed: Bed, folder: Path) -> None:
     run = OverSsh(bed, folder)
     run.wait_trained(1)
     workers = [one for one in run.status()["processes"] if one["role"] == "worker"]
-    assert len({psutil.Process(one["pid"]).ppid() for one in workers}) == 2, "one on each machine"
+    assert len({psutil.Process(one["pid"]).ppid() for one in workers}) == 2, "one worker on each host"
     sent, received = bed.sent_bytes(1)
     assert sent > 100_000 and received > 100_000, "rows went over the link"
     bed.cut(1)
-    run.wait_until(lambda: stands_still(run))
+    run.wait_until(lambda: trains_nothing(run))
     bed.heal(1)
     assert_done(run)
     assert run.events(HostLost) == [] and run.lost() == []
 
 
-def stands_still(run: Supervised) -> bool:
-    """For a second: every worker needs rows of a PS that cannot be reached."""
+def trains_nothing(run: Supervised) -> bool:
+    """Whether no sample is trained for a second: every worker needs rows of a PS that it cannot reach."""
     first = run.status()
     run.wait_until(lambda: run.status()["elapsed_s"] >= first["elapsed_s"] + 1)
     return bool(run.status()["samples_trained"] == first["samples_trained"])
 
 
-def test_a_machine_that_hears_and_is_not_heard_for_a_while_loses_nothing(bed: Bed, folder: Path) -> None:
+def test_a_link_that_is_blocked_in_one_direction_for_a_while_loses_nothing(bed: Bed, folder: Path) -> None:
     run = OverSsh(bed, folder)
     run.wait_trained(1)
     bed.mute(1, 0)
-    run.wait_until(lambda: stands_still(run))
+    run.wait_until(lambda: trains_nothing(run))
     bed.unmute(1, 0)
     assert_done(run)
     assert run.events(HostLost) == [] and run.lost() == []
 
 
-def test_only_who_has_a_key_is_let_in_on_any_port(bed: Bed, folder: Path) -> None:
+def test_every_port_refuses_connections_without_a_key(bed: Bed, folder: Path) -> None:
     run = OverSsh(bed, folder)
     run.wait_trained(1)
-    heard = [place for host in bed.hosts for place in bed.listens(host)]
-    assert len(heard) == 3, "the supervisor, and a PS on each machine"
-    assert {place.rpartition(":")[0] for place in heard} == {bed.address(0), bed.address(1)}
-    addresses = [f"tcp://{place}" for place in heard]
-    assert bed.run(1, [sys.executable, "-c", KNOCKING, *addresses]).wait(60) == 0
+    listening = [place for host in bed.hosts for place in bed.listens(host)]
+    assert len(listening) == 3, "the supervisor, and a PS on each host"
+    assert {place.rpartition(":")[0] for place in listening} == {bed.address(0), bed.address(1)}
+    addresses = [f"tcp://{place}" for place in listening]
+    assert bed.run(1, [sys.executable, "-c", WITHOUT_KEY, *addresses]).wait(60) == 0
     assert_done(run)
     assert run.events(MessageRefused, CommandRefused) == []
 
@@ -122,10 +123,11 @@ def test_doctor_measures_the_link(bed: Bed, folder: Path) -> None:
     command = [sys.executable, "-m", "elastichost", "doctor", "--json", "--hosts", str(folder / "hosts.toml")]
 
     def link() -> tuple[int, int]:
-        asked = bed.run(0, command, cwd=ROOT, stdout=subprocess.PIPE)
-        told, _ = asked.communicate(timeout=100)
-        assert asked.returncode == 0, told
-        (found,) = (one["found"] for one in json.loads(told)["hosts"] if one["name"] == "link")
+        """The speed to the host and back, in Mbit/s."""
+        doctor = bed.run(0, command, cwd=ROOT, stdout=subprocess.PIPE)
+        output, _ = doctor.communicate(timeout=100)
+        assert doctor.returncode == 0, output
+        (found,) = (one["found"] for one in json.loads(output)["hosts"] if one["name"] == "link")
         there, _, _, back, *_ = found.replace(",", "").split()
         return int(there), int(back)
 

@@ -1,4 +1,4 @@
-"""Agents and whole runs on a Ray cluster of three nodes, which are all on this machine."""
+"""Agents and whole runs on a Ray cluster of three nodes, all on this machine."""
 
 from __future__ import annotations
 
@@ -48,12 +48,14 @@ sys.exit(ray_relay.main(sys.argv[1:]))
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[RayBed]:
+    """A Ray cluster for all tests of this file."""
     with RayBed([1, 2, 2]) as bed:
         yield bed
 
 
 @pytest.fixture
 def bed(cluster: RayBed, monkeypatch: pytest.MonkeyPatch) -> Iterator[RayBed]:
+    """The cluster, with its environment in this process; after the test its nodes' directories must be empty."""
     for name in ("PYTHONPATH", "RAY_TMPDIR", "RAY_USAGE_STATS_ENABLED"):
         monkeypatch.setenv(name, cluster.environment[name])
     yield cluster
@@ -62,12 +64,13 @@ def bed(cluster: RayBed, monkeypatch: pytest.MonkeyPatch) -> Iterator[RayBed]:
 
 @pytest.fixture
 def hosts(bed: RayBed) -> HostsFile:
+    """The hosts of the cluster."""
     return hosts_on_ray(bed.address)
 
 
 @pytest.fixture
 def launcher(hosts: HostsFile) -> Iterator[RemoteLauncher]:
-    """Of an agent that has made its directories."""
+    """A launcher on a node; its agent has created its directories."""
     made = RemoteLauncher(1, hosts.hosts[0], 30.0)
     try:
         made.wait(lambda: made.welcome is not None, LIMIT_S, "to answer")
@@ -79,7 +82,7 @@ def launcher(hosts: HostsFile) -> Iterator[RemoteLauncher]:
 
 
 class OnRay(Supervised):
-    """`elastichost run JOB --on ray`, or `resume`."""
+    """A run of `elastichost run JOB --on ray`, or of `elastichost resume RUN_DIR`."""
 
     def __init__(
         self, bed: RayBed, folder: Path, *, resume: bool = False, rows: int = SAMPLES, **settings: Any
@@ -89,8 +92,8 @@ class OnRay(Supervised):
         job = folder / "job.toml"
         facts = {"build": f"{folder}/slow.py:build", "rows": rows, "epochs": 1, "restarts": 3, "every_s": 60}
         job.write_text(JOB.format(**{**facts, **settings}))
-        anew = ["run", str(job), "--on", "ray", "--ray-address", bed.address, "--run-dir", str(self.run_dir)]
-        words = ["resume", str(self.run_dir)] if resume else anew
+        new_run = ["run", str(job), "--on", "ray", "--ray-address", bed.address, "--run-dir", str(self.run_dir)]
+        words = ["resume", str(self.run_dir)] if resume else new_run
         self.process = subprocess.Popen(  # type: ignore[assignment]
             [sys.executable, "-m", "elastichost", *words, "--dashboard", "no"],
             cwd=ROOT,
@@ -101,22 +104,23 @@ class OnRay(Supervised):
         )
 
     def assert_done(self) -> None:
+        """Waits for the end; asserts that every sample was trained."""
         code, errors = self.finish()
         assert code == 0, errors
         assert self.result()["samples"] == {"planned": SAMPLES, "trained": SAMPLES, "skipped": 0, "quarantined": 0}
 
 
-def test_the_nodes_but_this_one_are_hosts_and_are_found_good(bed: RayBed, hosts: HostsFile) -> None:
+def test_the_other_nodes_are_hosts_and_pass_every_check(bed: RayBed, hosts: HostsFile) -> None:
     assert [(host.transport, host.cluster, host.cores) for host in hosts.hosts] == [("ray", bed.address, 2)] * 2
     address = hosts.supervisor.address
     assert address and {host.interface for host in hosts.hosts} == {address}, "all nodes are on this machine"
     findings = list(check_hosts(hosts))
     assert {one.verdict for one in findings} <= {"ok", "warning"}, findings
     assert {one.name for one in findings} >= {"reachable", "versions", "secrecy", "ports", "way back"}
-    assert any(str(bed.arenas) in one.found for one in findings), "it is the agent of the node that answers"
+    assert any(str(bed.arenas) in one.found for one in findings), "the answer must come from the agent on the node"
 
 
-def test_a_process_is_started_on_a_node_and_nothing_stays(
+def test_a_process_runs_on_a_node_and_no_directory_remains(
     bed: RayBed, launcher: RemoteLauncher, tmp_path: Path
 ) -> None:
     there = directories(launcher)
@@ -130,8 +134,8 @@ def test_a_process_is_started_on_a_node_and_nothing_stays(
     assert not any(path.exists() for path in there)
 
 
-def test_a_large_file_comes_and_goes_unchanged(launcher: RemoteLauncher, tmp_path: Path) -> None:
-    """Many pieces, in both directions at once."""
+def test_a_large_file_is_unchanged_after_it_was_sent_and_fetched(launcher: RemoteLauncher, tmp_path: Path) -> None:
+    """It has many pieces, and goes in both directions at once."""
     data = os.urandom(20 << 20)
     source, back, answers = tmp_path / "source", tmp_path / "back", list[TransferEnd]()
     source.write_bytes(data)
@@ -144,16 +148,16 @@ def test_a_large_file_comes_and_goes_unchanged(launcher: RemoteLauncher, tmp_pat
     assert back.read_bytes() == data
 
 
-@pytest.mark.parametrize("whom", ["relay", "agent", "actor"])
-def test_whichever_of_them_is_killed_the_host_is_lost_and_nothing_stays(
-    launcher: RemoteLauncher, tmp_path: Path, whom: str
+@pytest.mark.parametrize("killed", ["relay", "agent", "actor"])
+def test_a_killed_relay_agent_or_actor_loses_the_host_and_leaves_nothing_behind(
+    launcher: RemoteLauncher, tmp_path: Path, killed: str
 ) -> None:
     there = directories(launcher)
     path = spawn(launcher, tmp_path, "sleep", child=True)
     wait_until(path.exists, launcher)
     assert launcher.opened is not None
     agent = psutil.Process(launcher.opened.pid)
-    os.kill({"relay": launcher.pid, "agent": agent.pid, "actor": agent.ppid()}[whom], signal.SIGKILL)
+    os.kill({"relay": launcher.pid, "agent": agent.pid, "actor": agent.ppid()}[killed], signal.SIGKILL)
     lost, *_ = (event for event in collect(launcher, AgentLost, Exited) if isinstance(event, AgentLost))
     assert lost.name == launcher.host.shown
     for pid in json.loads(path.read_text()):
@@ -169,7 +173,7 @@ def test_whichever_of_them_is_killed_the_host_is_lost_and_nothing_stays(
         ({"python": "/no/python"}, "/no/python: No such file", "at the same path on all nodes"),
     ],
 )
-def test_what_is_wrong_with_a_node_comes_with_what_helps(
+def test_a_problem_of_a_node_comes_with_a_hint(
     hosts: HostsFile, change: dict[str, object], reason: str, repair: str
 ) -> None:
     host = hosts.hosts[0].model_copy(update=change)
@@ -178,7 +182,7 @@ def test_what_is_wrong_with_a_node_comes_with_what_helps(
     assert reason in findings[0].found and repair in findings[0].repair, findings[0]
 
 
-def test_a_node_whose_cores_are_taken_says_so(launcher: RemoteLauncher) -> None:
+def test_the_error_says_that_cpus_of_a_node_are_in_use(launcher: RemoteLauncher) -> None:
     _, _, module, *arguments = agent_command(launcher.host, None)
     assert module.endswith("ray.relay")
     done = subprocess.run(
@@ -188,7 +192,9 @@ def test_a_node_whose_cores_are_taken_says_so(launcher: RemoteLauncher) -> None:
     assert "not all of its 2 CPUs are free" in done.stderr
 
 
-def test_a_cluster_that_is_not_there_is_named(bed: RayBed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_error_names_a_cluster_that_does_not_answer(
+    bed: RayBed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("elastichost.supervisor.remote.ray.cluster.ANSWERS_WITHIN_S", 2.0)
     with pytest.raises(PreflightError, match=r"no Ray cluster has answered at '127\.0\.0\.1:9'.*\n.*ray start"):
         hosts_on_ray("127.0.0.1:9")
@@ -233,7 +239,7 @@ def test_a_run_goes_on_when_a_node_is_lost(bed: RayBed, folder: Path) -> None:
     assert any("Ray does not run on the node" in event.reason for event in run.events(HostLost))
 
 
-def test_a_new_node_joins_and_resume_takes_the_nodes_there_are(bed: RayBed, folder: Path) -> None:
+def test_a_new_node_joins_and_resume_uses_the_nodes_of_that_moment(bed: RayBed, folder: Path) -> None:
     while len(bed.nodes) > 2:
         bed.kill(bed.nodes[-1])
     run = OnRay(bed, folder, epochs=10_000)

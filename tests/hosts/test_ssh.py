@@ -1,4 +1,4 @@
-"""Agents over a real ssh client, to an sshd on the loopback interface: needs no root."""
+"""Agents over a real ssh client and an sshd on the loopback interface; root is not needed."""
 
 from __future__ import annotations
 
@@ -32,18 +32,21 @@ ADDRESS = "127.0.0.1"
 
 @dataclass(slots=True)
 class Sshd:
+    """An sshd that runs."""
+
     keys: SshKeys
     process: subprocess.Popen[str]
     port: int
 
     def host(self, **settings: object) -> HostSection:
-        """This machine, over ssh."""
+        """The section of a hosts file for this machine, over ssh."""
         facts = {"address": f"{getpass.getuser()}@{ADDRESS}", "name": "there", "options": self.keys.options(self.port)}
         return HostSection.model_validate({**facts, **settings})
 
 
 @pytest.fixture
 def sshd(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Sshd]:
+    """An sshd on the loopback interface, which the user knows."""
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     keys = SshKeys.make(tmp_path / "keys")
     process, port = keys.start_sshd(ADDRESS)
@@ -57,19 +60,21 @@ def sshd(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Sshd]:
 
 @pytest.fixture
 def launcher(sshd: Sshd) -> Iterator[RemoteLauncher]:
+    """A launcher of an agent over ssh."""
     made = RemoteLauncher(1, sshd.host(), 30.0)
     yield made
     made.close(grace_s=0.0)
 
 
 def opened(launcher: RemoteLauncher) -> RemoteLauncher:
+    """The launcher, when its agent has created its directories."""
     launcher.wait(lambda: launcher.welcome is not None, LIMIT_S, "to answer")
     launcher.open(f"sshtest{os.getpid()}", (), ("json",), ())
     launcher.wait(lambda: launcher.opened is not None and launcher.prepared is not None, LIMIT_S, "to open")
     return launcher
 
 
-def test_a_process_is_started_over_ssh_and_nothing_stays(launcher: RemoteLauncher, tmp_path: Path) -> None:
+def test_a_process_runs_over_ssh_and_no_directory_remains(launcher: RemoteLauncher, tmp_path: Path) -> None:
     there = directories(opened(launcher))
     assert launcher.welcome is not None
     assert (launcher.welcome.address, launcher.welcome.caller) == (ADDRESS, ADDRESS)
@@ -81,7 +86,7 @@ def test_a_process_is_started_over_ssh_and_nothing_stays(launcher: RemoteLaunche
     assert not any(path.exists() for path in there)
 
 
-def test_when_ssh_is_killed_the_host_is_lost_and_ends_all_by_itself(launcher: RemoteLauncher, tmp_path: Path) -> None:
+def test_when_ssh_is_killed_the_host_is_lost_and_its_agent_cleans_up(launcher: RemoteLauncher, tmp_path: Path) -> None:
     there = directories(opened(launcher))
     path = spawn(launcher, tmp_path, "sleep", child=True)
     wait_until(path.exists, launcher)
@@ -93,24 +98,26 @@ def test_when_ssh_is_killed_the_host_is_lost_and_ends_all_by_itself(launcher: Re
 
 
 @pytest.mark.parametrize(
-    ("what", "name", "repair"),
+    ("problem", "name", "repair"),
     [
         ("an unknown host key", "reachable", "compare its key"),
         ("a key that is not allowed", "reachable", "ssh-copy-id"),
-        ("nobody listens", "reachable", "check that sshd runs"),
+        ("no sshd", "reachable", "check that sshd runs"),
         ("no such interpreter", "reachable", "path/of/the/interpreter"),
     ],
 )
-def test_what_is_wrong_comes_with_what_helps(sshd: Sshd, tmp_path: Path, what: str, name: str, repair: str) -> None:
+def test_a_problem_of_a_host_comes_with_a_hint(
+    sshd: Sshd, tmp_path: Path, problem: str, name: str, repair: str
+) -> None:
     host = sshd.host()
-    if what == "an unknown host key":
+    if problem == "an unknown host key":
         (tmp_path / "keys" / "known_hosts").write_text("")
-    elif what == "a key that is not allowed":
+    elif problem == "a key that is not allowed":
         other = SshKeys.make(tmp_path / "other")
         other.know(ADDRESS, sshd.port)
         (tmp_path / "other" / "known_hosts").write_text((tmp_path / "keys" / "known_hosts").read_text())
         host = sshd.host(options=other.options(sshd.port))
-    elif what == "nobody listens":
+    elif problem == "no sshd":
         sshd.process.kill()
         sshd.process.wait()
     else:
@@ -120,7 +127,7 @@ def test_what_is_wrong_comes_with_what_helps(sshd: Sshd, tmp_path: Path, what: s
     assert repair in findings[0].repair, findings[0]
 
 
-def test_a_good_host_is_found_good_in_every_respect(sshd: Sshd) -> None:
+def test_a_good_host_passes_every_check(sshd: Sshd) -> None:
     findings = list(check_hosts(HostsFile(hosts=(sshd.host(),))))
     names = ["reachable", "versions", "CPU", "resources", "shared memory", "clock", "ports", "way back", "link"]
     assert [one.name for one in findings] == names
@@ -128,12 +135,12 @@ def test_a_good_host_is_found_good_in_every_respect(sshd: Sshd) -> None:
     assert str(arena_root()) in findings[4].found
 
 
-def test_an_address_that_looks_like_an_option_is_none() -> None:
+def test_an_address_that_looks_like_an_option_of_ssh_is_refused() -> None:
     with pytest.raises(ValueError, match="is not the address of a host"):
         HostSection(address="-oProxyCommand=true")
 
 
-def test_an_agent_that_never_answers_is_named(sshd: Sshd) -> None:
+def test_the_error_names_a_host_with_an_agent_that_never_answers(sshd: Sshd) -> None:
     made = RemoteLauncher(1, sshd.host(python="/bin/cat"), 30.0)
     with pytest.raises(PreflightError, match="host there"):
         made.wait(lambda: made.welcome is not None, 5.0, "to answer")

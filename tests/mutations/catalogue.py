@@ -510,7 +510,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "supervisor/ledger/ledger.py",
         "if samples < held.samples or skipped < held.skipped:",
         "if False:",
-        ("tests/supervisor/ledger/test_ledger.py::test_progress_that_takes_something_back_is_refused",),
+        ("tests/supervisor/ledger/test_ledger.py::test_progress_with_smaller_counts_than_before_is_refused",),
     ),
     # --- what comes late --------------------------------------------------------------------------------------------
     Mutation(
@@ -532,9 +532,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "supervisor/core/checkpoint_cut.py",
         "if cut != self.number or self.state != CutState.PAUSING:",
         "if False:",
-        (
-            "tests/supervisor/core/test_checkpoint_cut.py::test_whoever_paused_for_an_older_cut_trains_on_and_is_waited_for",
-        ),
+        ("tests/supervisor/core/test_checkpoint_cut.py::test_a_pause_for_an_older_cut_does_not_count_for_this_one",),
     ),
     Mutation(
         "late: an older membership is taken",

@@ -27,6 +27,7 @@ from elastichost.tuner.memory.peak_memory_facts import BESIDE
 
 
 def main(folders: list[Path]) -> None:
+    """Writes the results into the folders."""
     entries = Entries()
     with LocalLauncher(entries.imports, entries.calls) as launcher:
         for folder in folders:
@@ -37,10 +38,10 @@ def main(folders: list[Path]) -> None:
                 (folder / "error.json").write_bytes(msgspec.json.encode((type(error).__name__, str(error))))
                 continue
             (folder / "estimate.json").write_bytes(msgspec.json.encode((facts, estimate_peak(facts))))
-    said = io.StringIO()
-    with contextlib.redirect_stdout(said):
+    output = io.StringIO()
+    with contextlib.redirect_stdout(output):
         run_command_line(["plan", str(folders[0] / "job.toml"), "--json"])
-    (folders[0] / "plan.json").write_text(said.getvalue().splitlines()[-1])
+    (folders[0] / "plan.json").write_text(output.getvalue().splitlines()[-1])
 
 
 if __name__ == "__main__":

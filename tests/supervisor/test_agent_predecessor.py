@@ -18,7 +18,7 @@ from elastichost.errors import ArenaError
 from elastichost.supervisor.remote import agent
 from elastichost.supervisor.remote import messages as agent_messages
 
-SOMEBODY_ELSE = 65_534
+OTHER_USER = 65_534
 
 
 @pytest.fixture
@@ -44,11 +44,13 @@ def temporary(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 def forge(folder: Path, owner: Owner) -> None:
+    """Creates the folder of a run with a forged owner file."""
     folder.mkdir(mode=0o700)
     (folder / OWNER_FILE).write_bytes(msgspec.json.encode(owner))
 
 
 def begin(run_id: str) -> None:
+    """An agent of the run begins, and ends the agent before it."""
     order = agent_messages.OpenMsg(run_id=run_id, host=2, files=(), imports=(), calls=())
     agent._Host(order)._end_predecessor()
 
@@ -57,9 +59,9 @@ def begin(run_id: str) -> None:
 def test_a_forged_owner_of_another_user_kills_no_process(temporary: Path, bystander: subprocess.Popen[bytes]) -> None:
     folder = temporary / "elastichost-run-r1-h2"
     forge(folder, owner_of(bystander.pid, folder))
-    os.chown(folder / OWNER_FILE, SOMEBODY_ELSE, SOMEBODY_ELSE)
-    os.chown(folder, SOMEBODY_ELSE, SOMEBODY_ELSE)
-    with pytest.raises(ArenaError, match=f"belongs to the user with id {SOMEBODY_ELSE}"):
+    os.chown(folder / OWNER_FILE, OTHER_USER, OTHER_USER)
+    os.chown(folder, OTHER_USER, OTHER_USER)
+    with pytest.raises(ArenaError, match=f"belongs to the user with id {OTHER_USER}"):
         begin("r1")
     assert bystander.poll() is None
     with pytest.raises(ArenaError, match="so it is ignored"):
@@ -83,7 +85,9 @@ def test_a_folder_that_others_can_write_to_or_a_link_is_refused(
     assert bystander.poll() is None
 
 
-def test_only_the_very_process_is_ended(tmp_path: Path, bystander: subprocess.Popen[bytes]) -> None:
+def test_a_process_is_ended_only_if_its_start_time_and_boot_are_those_of_the_owner(
+    tmp_path: Path, bystander: subprocess.Popen[bytes]
+) -> None:
     true = owner_of(bystander.pid, tmp_path)
     earlier = msgspec.structs.replace(true, start_time_ticks=true.start_time_ticks - 1)
     assert not end_owner(earlier)

@@ -1,4 +1,4 @@
-"""Run directory, meter and metrics: real files."""
+"""The run directory, the process meter and the metrics store, with real files."""
 
 from __future__ import annotations
 
@@ -31,13 +31,14 @@ from tests.full_disk import file_limit
 
 @pytest.fixture
 def job(tmp_path: Path) -> JobSpec:
+    """A job."""
     path = tmp_path / "job.toml"
     path.write_text('[model]\nbuild = "elastichost.models:dlrm"\n[data]\nformat = "synthetic"\n')
     return load_job(path, environ={})
 
 
-def test_runs_that_begin_at_once_do_not_disturb_each_other(tmp_path: Path, job: JobSpec) -> None:
-    """`latest` links to one of them."""
+def test_runs_that_begin_at_the_same_time_do_not_disturb_each_other(tmp_path: Path, job: JobSpec) -> None:
+    """The link `latest` leads to one of them."""
     paths = [new_run_path(tmp_path, job.job.name, f"{number:06}0000") for number in range(64)]
     directories = [RunDirectory.open(path, job, resume=False) for path in paths]
     with ThreadPoolExecutor(16) as pool:
@@ -47,7 +48,7 @@ def test_runs_that_begin_at_once_do_not_disturb_each_other(tmp_path: Path, job: 
 
 
 def test_a_run_that_is_one_of_many_does_not_become_the_latest(tmp_path: Path, job: JobSpec) -> None:
-    """With a batch of jobs, `latest` is the batch, not the job that began last."""
+    """With a batch of jobs, `latest` leads to the batch, not to the job that began last."""
     runs = tmp_path / "runs"
     host = HostDirectory.open(runs / "batch-1")
     one = RunDirectory.open(runs / "job-1", job, resume=False)
@@ -59,7 +60,7 @@ def test_a_run_that_is_one_of_many_does_not_become_the_latest(tmp_path: Path, jo
     one.close()
 
 
-def test_a_host_elsewhere_makes_no_link(tmp_path: Path) -> None:
+def test_a_host_directory_outside_of_runs_gets_no_link(tmp_path: Path) -> None:
     HostDirectory.open(tmp_path / "state" / "host").close()
     assert [path.name for path in (tmp_path / "state").iterdir()] == ["host"]
 
@@ -83,7 +84,7 @@ def test_a_run_directory_has_its_files_and_one_supervisor(tmp_path: Path, job: J
     RunDirectory.open(path, job, resume=True).close()
 
 
-def test_a_directory_with_another_run_is_not_taken(tmp_path: Path, job: JobSpec) -> None:
+def test_a_new_run_cannot_use_the_directory_of_another_run(tmp_path: Path, job: JobSpec) -> None:
     directory = RunDirectory.open(tmp_path / "run", job, resume=False)
     Journal(directory.journal).close()
     directory.close()
@@ -91,7 +92,7 @@ def test_a_directory_with_another_run_is_not_taken(tmp_path: Path, job: JobSpec)
         RunDirectory.open(tmp_path / "run", job, resume=False)
 
 
-def test_the_meter_measures_this_process_and_forgets_dead_ones() -> None:
+def test_the_meter_measures_this_process_and_reports_zero_for_a_dead_one() -> None:
     measuring = ProcessMeter()
     assert measuring.measure([os.getpid()], 10.0)[os.getpid()].cpu_percent is None, "one measurement gives no speed"
     sum(range(200_000))
@@ -151,7 +152,7 @@ def test_many_processes_are_measured_a_few_at_a_time(monkeypatch: pytest.MonkeyP
     assert sorted(read) == sorted(2 * pids), "a few processes are measured only when requested"
 
 
-def test_metrics_are_kept(tmp_path: Path) -> None:
+def test_metrics_are_in_the_database(tmp_path: Path) -> None:
     store = MetricsStore(tmp_path / "metrics.db")
     process = ProcessStatus("worker", 0, 1, 77, "training", cpu_percent=50.0)
     store.add(RunStatus(run_dir="r", job="j", state="training", supervisor_pid=1, processes=(process,), elapsed_s=2.5))
@@ -171,7 +172,7 @@ def test_an_unused_directory_is_discarded_with_the_link_to_it(tmp_path: Path, jo
     assert list((tmp_path / "runs").iterdir()) == []
 
 
-def test_a_directory_that_was_there_or_was_worked_in_is_kept(tmp_path: Path, job: JobSpec) -> None:
+def test_a_directory_that_existed_or_has_results_counts_as_used(tmp_path: Path, job: JobSpec) -> None:
     there = tmp_path / "there"
     there.mkdir()
     directory = RunDirectory.open(there, job, resume=False)

@@ -48,6 +48,7 @@ def train(ledger: Ledger, until: int = 10**9) -> list[Position]:
 
 
 def positions(entries: tuple[Quarantined, ...] | list[SampleRange]) -> list[Position]:
+    """All positions of ranges."""
     return [(e.epoch, e.unit, place) for e in entries for place in range(e.start, e.stop)]
 
 
@@ -68,19 +69,19 @@ def test_barred_positions_are_counted_once_and_all_others_trained(
     ledger.bar(barred)
     if again:
         ledger.bar(barred)  # barring twice has the same effect as once
-    told = list(ledger.newly_barred())
+    reported = list(ledger.newly_barred())
     trained += train(ledger)
-    told += ledger.newly_barred()
+    reported += ledger.newly_barred()
     everything = {(e, u, place) for e in range(2) for u, size in enumerate(units) for place in range(size)}
     given_up = positions(ledger.quarantined)
     assert sorted(trained + given_up) == sorted(everything)
-    assert tuple(told) == ledger.quarantined
+    assert tuple(reported) == ledger.quarantined
     assert set(given_up) == (set(positions(barred)) & everything) - set(trained[: first.trained])
     assert ledger.samples_accounted == ledger.samples_planned
     assert ledger.newly_barred() == ()
 
 
-def test_in_order_stays_in_order_around_what_is_barred() -> None:
+def test_leases_in_order_skip_barred_positions_and_stay_in_order() -> None:
     ledger = Ledger(LedgerSettings((30, 30), epochs=1, batch_size=10, in_order=True))
     ledger.bar([SampleRange(0, 0, 10, 20), SampleRange(0, 1, 0, 30)])
     leases: list[Lease] = []
@@ -95,7 +96,7 @@ def test_in_order_stays_in_order_around_what_is_barred() -> None:
     assert ledger.samples_quarantined == 40
 
 
-def test_nothing_is_barred_while_leases_are_out() -> None:
+def test_no_position_can_be_barred_while_leases_are_outstanding() -> None:
     ledger = Ledger(LedgerSettings((30,), epochs=1, batch_size=10))
     ledger.request(A, 10.0)
     with pytest.raises(IllegalTransitionError, match="bar positions"):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from elastichost.supervisor.remote.hosts import file_problems
 
 
-def test_every_file_that_is_not_the_same_is_named() -> None:
+def test_every_file_that_is_missing_or_has_another_size_is_reported() -> None:
     here = {"/data/a": 10, "/data/b": 20, "/data/c": 30}
     assert file_problems("second", here, (10, 20, 30)) == []
     assert file_problems("second", here, (10, -1, 1234567)) == [

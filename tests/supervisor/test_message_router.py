@@ -43,10 +43,11 @@ REPORT = FailureReportMsg("DataError", "no such row", "", "")
 
 @dataclass(slots=True)
 class Scene:
-    """A worker and two PS at work. told: calls that the components received. queue: messages that arrive."""
+    """A worker and two PS at work. calls: of the components; queue: messages that arrive; expelled: processes to be
+    killed."""
 
     fleet: Fleet = field(default_factory=Fleet)
-    told: list[str] = field(default_factory=list)
+    calls: list[str] = field(default_factory=list)
     noted: Noted = field(default_factory=Noted)
     queue: list[Envelope[ControlMessage]] = field(default_factory=list)
     expelled: list[ProcessId] = field(default_factory=list)
@@ -67,17 +68,19 @@ class Scene:
     def progressed(self, process: ProcessId, message: LeaseProgressMsg) -> None:
         if message.samples > 128:
             raise ProtocolError("more than there are")
-        self.told.append("progress")
+        self.calls.append("progress")
 
-    def dispatcher(self) -> MessageRouter:
+    def router(self) -> MessageRouter:
+        """The router under test; the components are stand-ins."""
+
         def reported(record: ProcessRecord, report: FailureReportMsg) -> None:
             record.failure = report  # type: ignore[assignment]
-            self.told.append("failure")
+            self.calls.append("failure")
 
         leases = SimpleNamespace(
             progressed=self.progressed,
-            fenced=lambda message: self.told.append("fenced"),
-            requested=lambda record, rate: self.told.append("request"),
+            fenced=lambda message: self.calls.append("fenced"),
+            requested=lambda record, rate: self.calls.append("request"),
         )
         sharding: Any = SimpleNamespace(shard_map=SimpleNamespace(dense_owner=0))
         components: Any = SimpleNamespace(leases=leases, sharding=sharding)
@@ -95,7 +98,8 @@ class Scene:
         return TrainingRouter(run, processes, components)
 
 
-def said(sender: ProcessId, message: ControlMessage) -> Envelope[ControlMessage]:
+def sent_by(sender: ProcessId, message: ControlMessage) -> Envelope[ControlMessage]:
+    """A message as it arrives."""
     return Envelope(sender, 1, message, ())
 
 
@@ -119,10 +123,10 @@ def test_a_message_that_a_process_may_not_send_changes_nothing(
     sender: ProcessId, message: ControlMessage, why: str
 ) -> None:
     scene = Scene()
-    dispatcher = scene.dispatcher()
+    router = scene.router()
     with pytest.raises(ProtocolError, match=why):
-        dispatcher.handle(said(sender, message))
-    assert scene.told == [] and scene.expelled == []
+        router.handle(sent_by(sender, message))
+    assert scene.calls == [] and scene.expelled == []
     assert [record.state for record in scene.fleet] == [State.RUNNING] * 3
 
 
@@ -131,61 +135,61 @@ def test_a_process_is_ready_only_after_its_hello() -> None:
     late = scene.fleet.request(ProcessId("worker", 1, 1), ProcessSpec("worker", 1, (0,), 1), 0.0)
     scene.fleet.apply(late, LifecycleEvent.SPAWNED, 0.0)
     with pytest.raises(ProtocolError, match="'ready' is not allowed in state 'started'"):
-        scene.dispatcher().handle(said(late.process, ReadyMsg(1)))
+        scene.router().handle(sent_by(late.process, ReadyMsg(1)))
     assert late.state == State.STARTED
 
 
-def test_the_dense_owner_settles() -> None:
+def test_fenced_from_the_dense_owner_is_passed_on() -> None:
     scene = Scene()
-    scene.dispatcher().handle(said(SERVER, FENCED))
-    assert scene.told == ["fenced"]
+    scene.router().handle(sent_by(SERVER, FENCED))
+    assert scene.calls == ["fenced"]
 
 
 def test_only_the_worker_that_reports_impossible_progress_is_killed() -> None:
     scene = Scene()
-    dispatcher = scene.dispatcher()
-    dispatcher.handle(said(WORKER, LeaseProgressMsg(1, 128, 128, 0)))
-    assert (scene.told, scene.expelled) == (["progress"], [])
-    dispatcher.handle(said(WORKER, LeaseProgressMsg(1, 129, 129, 0)))
-    assert (scene.told, scene.expelled) == (["progress"], [WORKER])
+    router = scene.router()
+    router.handle(sent_by(WORKER, LeaseProgressMsg(1, 128, 128, 0)))
+    assert (scene.calls, scene.expelled) == (["progress"], [])
+    router.handle(sent_by(WORKER, LeaseProgressMsg(1, 129, 129, 0)))
+    assert (scene.calls, scene.expelled) == (["progress"], [WORKER])
 
 
 def test_a_second_failure_report_is_refused() -> None:
     scene = Scene()
-    dispatcher = scene.dispatcher()
-    dispatcher.handle(said(WORKER, REPORT))
+    router = scene.router()
+    router.handle(sent_by(WORKER, REPORT))
     with pytest.raises(ProtocolError, match="second failure report"):
-        dispatcher.handle(said(WORKER, REPORT))
-    assert scene.told == ["failure"]
+        router.handle(sent_by(WORKER, REPORT))
+    assert scene.calls == ["failure"]
 
 
 def test_a_flood_of_messages_extends_neither_a_turn_nor_the_journal() -> None:
     scene = Scene()
-    dispatcher = scene.dispatcher()
-    scene.queue = [said(WORKER, StopMsg())] * (MESSAGES_PER_TURN + 500)
-    dispatcher.take()
+    router = scene.router()
+    scene.queue = [sent_by(WORKER, StopMsg())] * (MESSAGES_PER_TURN + 500)
+    router.take()
     assert len(scene.queue) == 500, "the rest of the loop must get its turn"
     assert 0 < len(scene.noted.of(MessageRefused)) < 50
-    dispatcher.take()
+    router.take()
     assert scene.queue == [] and len(scene.noted.events) < 50
 
 
 def test_the_journal_has_the_number_of_flooded_messages() -> None:
     scene = Scene()
-    dispatcher = scene.dispatcher()
-    scene.queue = [said(WORKER, StopMsg())] * 100
-    dispatcher.take()
+    router = scene.router()
+    scene.queue = [sent_by(WORKER, StopMsg())] * 100
+    router.take()
     scene.now_s += WINDOW_S
-    scene.queue = [said(WORKER, StopMsg())]
-    dispatcher.take()
+    scene.queue = [sent_by(WORKER, StopMsg())]
+    router.take()
     assert [event.count for event in scene.noted.of(MessageRefused)] == [1] * MOST_TOLD + [101 - MOST_TOLD]
 
 
 def test_the_number_of_kept_heartbeats_is_bounded() -> None:
     scene = Scene()
-    dispatcher = scene.dispatcher()
+    router = scene.router()
     for number in range(10 * MOST_BEATS):
-        dispatcher.handle(said(WORKER, HeartbeatMsg(number, StepSample(seconds=0.5))))
+        router.handle(sent_by(WORKER, HeartbeatMsg(number, StepSample(seconds=0.5))))
     assert len(scene.record(WORKER).window) == MOST_BEATS
 
 

@@ -10,10 +10,11 @@ from elastichost.supervisor.rollback import MAX_ROLL_BACKS, barred, refusal
 
 
 def back(start: int, epoch: int = 0, unit: int = 0) -> RollBack:
+    """An earlier roll-back that left out the 10 positions from `start`."""
     return RollBack(epoch, unit, start, start + 10, "step-100", 5, "the loss is nan")
 
 
-def test_no_roll_back_for_the_same_positions_or_too_often() -> None:
+def test_a_run_is_not_rolled_back_for_the_same_positions_or_too_often() -> None:
     failed = SampleRange(0, 0, 5, 15)
     assert refusal(failed, ()) == ""
     assert refusal(failed, [back(15), back(0, epoch=1), back(0, unit=1)][:2]) == ""

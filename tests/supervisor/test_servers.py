@@ -16,6 +16,7 @@ from elastichost.supervisor.launch.servers import ForkedServer, begin_anew, end_
 
 
 def forked(run: Callable[[], object]) -> ForkedServer:
+    """A forked child that calls `run` and ends."""
     pid = os.fork()
     if pid == 0:
         end_with(run)
@@ -23,6 +24,7 @@ def forked(run: Callable[[], object]) -> ForkedServer:
 
 
 def leave(code: object) -> None:
+    """Ends the process, as `sys.exit` does."""
     raise SystemExit(code)
 
 
@@ -36,7 +38,7 @@ def leave(code: object) -> None:
         (lambda: os.kill(os.getpid(), signal.SIGTERM), -signal.SIGTERM),
     ],
 )
-def test_the_exit_code_of_the_child(run: Callable[[], object], code: int) -> None:
+def test_wait_returns_the_exit_code_of_the_child(run: Callable[[], object], code: int) -> None:
     server = forked(run)
     assert server.wait(20.0) == code
     assert server.wait() == code, "a second poll must give the same code"
@@ -56,7 +58,7 @@ def test_waiting_has_a_timeout_and_the_child_can_be_killed() -> None:
     assert server.wait(20.0) == -signal.SIGKILL
 
 
-def test_a_child_has_no_signals_and_descriptors_of_its_parent(tmp_path: Path) -> None:
+def test_a_child_has_no_signal_handlers_and_descriptors_of_its_parent(tmp_path: Path) -> None:
     reading, writing = os.pipe()
     other = os.open(os.devnull, os.O_RDONLY)
 
@@ -86,19 +88,20 @@ def test_a_parent_with_several_threads_starts_a_new_process(monkeypatch: pytest.
     monkeypatch.setattr(servers, "fork_a_server", lambda *_: "forked")
     monkeypatch.setattr(servers, "start_fork_server", lambda *_: "started")
 
-    def how() -> int:
+    def way() -> int:
+        """Exit code 10 for a fork, 20 for a start."""
         made = fork_or_start(None, None)  # type: ignore[arg-type]
         return 10 if made == "forked" else 20  # type: ignore[comparison-overlap]
 
-    assert forked(lambda: leave(how())).wait(20.0) == 10, "a forked process has one thread"
+    assert forked(lambda: leave(way())).wait(20.0) == 10, "a forked process has one thread"
 
-    def beside_another() -> None:
+    def with_second_thread() -> None:
         end = threading.Event()
         thread = threading.Thread(target=end.wait)
         thread.start()
-        code = how()
+        code = way()
         end.set()
         thread.join()
         leave(code)
 
-    assert forked(beside_another).wait(20.0) == 20
+    assert forked(with_second_thread).wait(20.0) == 20

@@ -1,4 +1,4 @@
-"""What the tuner is told of what processes did: each heartbeat once."""
+"""The tuner's totals of what processes did: each heartbeat counts once."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from elastichost.wire.control import HeartbeatMsg
 from elastichost.wire.facts import StepSample
 
 
-@pytest.mark.parametrize(("told", "summed"), [(0.25, 0.75), (None, 0.0)])
-def test_cpu_time_of_training_threads_is_summed_and_0_where_workers_do_not_know_it(
-    told: float | None, summed: float
+@pytest.mark.parametrize(("reported", "summed"), [(0.25, 0.75), (None, 0.0)])
+def test_cpu_time_of_training_threads_is_summed_and_zero_if_workers_do_not_report_it(
+    reported: float | None, summed: float
 ) -> None:
     fleet = Fleet()
     counter = Counter(fleet, 0, False)
     record = fleet.request(ProcessId("worker", 0, 1), ProcessSpec("worker", 0, (), 1), 0.0)
     record.pid, record.state = 1, State.RUNNING
     for number in range(1, 4):
-        sample = StepSample(steps=10, seconds=0.5, compute_s=0.4, training_cpu_s=told, cpu_s=0.3)
+        sample = StepSample(steps=10, seconds=0.5, compute_s=0.4, training_cpu_s=reported, cpu_s=0.3)
         fleet.heartbeat(record, HeartbeatMsg(number, sample), 0.5 * number)
         totals = counter.totals()
     assert (totals.batches, totals.compute_s) == pytest.approx((30.0, 1.2))

@@ -1,4 +1,4 @@
-"""What a run has learnt of memory is in the history, and the next run of such a job begins with it."""
+"""A run writes what it has learnt about memory to the history, and the next run of a similar job begins with it."""
 
 from __future__ import annotations
 
@@ -60,24 +60,27 @@ ROW = 100.0
 
 @pytest.fixture
 def history(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The path of the history."""
     path = tmp_path / "state" / "history.sqlite"
     monkeypatch.setenv("ELASTICHOST_HISTORY", str(path))
     return path
 
 
 def job(directory: Path, **facts: Any) -> JobSpec:
+    """A job with these settings."""
     path = directory / "job.toml"
     path.write_text(JOB.format(**{"rows": 100_000, "workers": '"auto"', "warm_start": "true", **facts}))
     return load_job(path, environ={})
 
 
 def initial_plan(spec: JobSpec) -> InitialPlan:
+    """The first plan of a job, with what the history knows."""
     train = open_reader(spec, "train").describe()
     return begin(spec, resolve_tables(spec, train.key_kinds), train, CORES, (), 1.0)
 
 
 def grown(looks: int = 40) -> GrowthState:
-    """30 n^0.7 rows."""
+    """The growth of a job that has 30 n^0.7 rows after n samples."""
     state = GrowthState()
     for number in range(1, looks + 1):
         state = observe(state, number * 20_000, 30 * (number * 20_000) ** 0.7 * ROW, ROW)
@@ -85,7 +88,7 @@ def grown(looks: int = 40) -> GrowthState:
 
 
 def end(run: Any, first: InitialPlan, memory: Estimates) -> None:
-    """As a run ends that has measured one configuration."""
+    """Writes the record of a run that has measured one configuration."""
     plan = Configuration(2, 1)
     settings = TunerSettings(
         workload=Workload(batch_size=128, host_cores=2, row_bytes=64, ids_per_sample=2.0),
@@ -100,7 +103,7 @@ def end(run: Any, first: InitialPlan, memory: Estimates) -> None:
 
 
 class Ended:
-    """What an AutoTuner looks at when its run has ended after a third of its samples."""
+    """The attributes of an AutoTuner after a run that has ended after a third of its samples."""
 
     def __init__(self, *, is_measured: bool) -> None:
         plan = Configuration(2, 1)
@@ -114,29 +117,29 @@ class Ended:
             leases=SimpleNamespace(ledger=SimpleNamespace(samples_planned=2_400_000, samples_accounted=800_000)),
         )
 
-    def record(self, features: JobFeatures, **how: bool) -> JobRecord | None:
-        return AutoTuner.record(self, features, **how)  # type: ignore[arg-type]
+    def record(self, features: JobFeatures, **facts: bool) -> JobRecord | None:
+        return AutoTuner.record(self, features, **facts)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("is_measured", [False, True])
-def test_a_run_that_was_killed_for_memory_teaches_how_memory_grows(
+def test_a_run_that_ended_out_of_memory_records_how_memory_grows(
     tmp_path: Path, history: Path, is_measured: bool
 ) -> None:
     spec = job(tmp_path)
     first, whole = initial_plan(spec), learnt(grown())
     kept = Ended(is_measured=is_measured).record(first.features, ended_well=False, has_failed=True)
     assert kept is not None and not kept.is_measured and kept.parameters == Estimates() and not kept.ended_well
-    assert kept.memory.mean == whole.mean, "what it grew by in all is not known"
+    assert kept.memory.mean == whole.mean, "the total growth is not known"
     assert all(kept.memory.sd[name] > whole.sd[name] for name in (ROWS, BETA))
     remember(Noted(), kept)  # type: ignore[arg-type]
     second = initial_plan(spec)
     assert second.first.memory.mean == pytest.approx(whole.mean) and second.first.prior is None
     assert "the growth of their memory is known" in second.plan.reason
-    assert second.plan.reason.startswith(first.plan.reason.partition(" (")[0]), "its plan is not taken"
+    assert second.plan.reason.startswith(first.plan.reason.partition(" (")[0]), "the plan of the failed run is not used"
     assert is_foreknown(observe(begin_memory(second.first.memory).growth, 0, 0.0, ROW))
 
 
-def test_a_run_that_ended_before_its_speed_was_measured_teaches_how_memory_grows(tmp_path: Path) -> None:
+def test_a_run_that_ended_before_its_speed_was_measured_records_how_memory_grows(tmp_path: Path) -> None:
     features = initial_plan(job(tmp_path)).features
     stopped = Ended(is_measured=False).record(features, ended_well=False)
     done = Ended(is_measured=False).record(features, ended_well=True)
@@ -144,22 +147,22 @@ def test_a_run_that_ended_before_its_speed_was_measured_teaches_how_memory_grows
     assert "growth_bytes" in done.memory.mean and "growth_bytes" not in stopped.memory.mean
     assert done.memory.sd["beta"] < stopped.memory.sd["beta"]
     asked = Ended(is_measured=True).record(features, ended_well=False)
-    assert asked is not None and asked.is_measured, "whoever stops a run has not made it fail"
+    assert asked is not None and asked.is_measured, "a run that a user stops has not failed"
     gave_up = Ended(is_measured=True)
     gave_up._has_failed = True
     kept = gave_up.record(features, ended_well=True)
-    assert kept is not None and not kept.is_measured, "a tuner that failed knows nothing of speed"
+    assert kept is not None and not kept.is_measured, "the measurements of a tuner that failed are not used"
 
 
-def test_a_run_that_saw_nothing_leaves_nothing(tmp_path: Path) -> None:
+def test_a_run_without_measurements_writes_no_record(tmp_path: Path) -> None:
     ended = Ended(is_measured=False)
     ended._components.memory.learnt = lambda *, is_whole: Estimates()
     assert ended.record(initial_plan(job(tmp_path)).features, ended_well=True) is None
 
 
-def test_a_supervisor_whose_run_fails_remembers_it_and_says_why_it_failed() -> None:
-    told: list[dict[str, bool]] = []
-    training = SimpleNamespace(remember=lambda **how: told.append(how))
+def test_a_supervisor_writes_the_record_of_a_failed_run_and_raises_its_error() -> None:
+    calls: list[dict[str, bool]] = []
+    training = SimpleNamespace(remember=lambda **facts: calls.append(facts))
 
     def train(described: object) -> None:
         raise MemoryBudgetError("too little", hint="more")
@@ -172,13 +175,13 @@ def test_a_supervisor_whose_run_fails_remembers_it_and_says_why_it_failed() -> N
     )
     with pytest.raises(MemoryBudgetError, match="too little"):
         Supervisor.run(supervisor)
-    assert told == [{"has_failed": True}]
+    assert calls == [{"has_failed": True}]
 
 
-def test_a_memory_of_it_does_not_keep_a_failed_run_waiting(
+def test_a_failed_run_does_not_wait_long_to_write_to_the_history(
     tmp_path: Path, history: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Another run writes all the while."""
+    """Another run writes all the time."""
     waits_s: list[float] = []
 
     def opened(path: Path, *, wait_s: float) -> History:
@@ -194,12 +197,12 @@ def test_a_memory_of_it_does_not_keep_a_failed_run_waiting(
         remember(run, kept)  # type: ignore[arg-type]
         other.execute("ROLLBACK")
         other.close()
-    (told,) = run.of(HistoryUnavailable)
-    assert "other runs are writing" in told.error
+    (event,) = run.of(HistoryUnavailable)
+    assert "other runs are writing" in event.error
     assert waits_s == [remembering.SHORT_WAIT_S] and waits_s[0] < WAIT_S
 
 
-def test_the_next_run_of_a_job_begins_with_what_the_last_one_learnt(tmp_path: Path, history: Path) -> None:
+def test_the_next_run_of_a_job_begins_with_the_growth_that_the_last_one_measured(tmp_path: Path, history: Path) -> None:
     spec = job(tmp_path)
     first = initial_plan(spec)
     assert first.first.memory == Estimates(), "there is no history"
@@ -210,13 +213,15 @@ def test_the_next_run_of_a_job_begins_with_what_the_last_one_learnt(tmp_path: Pa
     assert record.memory == found
     second = initial_plan(spec).first.memory
     assert second.mean == pytest.approx(found.mean)
-    assert all(second.sd[name] >= found.sd[name] for name in found.sd), "another run is another draw"
+    assert all(second.sd[name] >= found.sd[name] for name in found.sd), (
+        "another run may differ, so its uncertainty is not smaller"
+    )
     state = begin_memory(second).growth
     state = observe(state, 0, 0.0, ROW)
     assert is_foreknown(state)
 
 
-def test_a_larger_job_like_it_knows_the_law_and_less_surely(tmp_path: Path, history: Path) -> None:
+def test_a_larger_job_of_the_kind_uses_the_law_with_more_uncertainty(tmp_path: Path, history: Path) -> None:
     found = learnt(grown(), 5e7)
     end(None, initial_plan(job(tmp_path)), found)
     same = initial_plan(job(tmp_path)).first.memory
@@ -226,12 +231,14 @@ def test_a_larger_job_like_it_knows_the_law_and_less_surely(tmp_path: Path, hist
 
 
 @pytest.mark.parametrize("facts", [{"warm_start": "false"}, {"workers": "2"}])
-def test_without_the_history_nothing_is_known(tmp_path: Path, history: Path, facts: dict[str, str]) -> None:
+def test_a_run_that_does_not_use_the_history_has_no_prior_knowledge(
+    tmp_path: Path, history: Path, facts: dict[str, str]
+) -> None:
     end(None, initial_plan(job(tmp_path)), learnt(grown(), 5e7))
     assert initial_plan(job(tmp_path, **facts)).first.memory == Estimates()
 
 
-def test_a_history_that_cannot_be_written_is_told(tmp_path: Path, history: Path) -> None:
+def test_a_history_that_cannot_be_written_is_reported(tmp_path: Path, history: Path) -> None:
     run = Noted()
     history.parent.mkdir()
     history.write_bytes(np.random.default_rng(1).bytes(9000))

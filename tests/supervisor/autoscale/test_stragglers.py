@@ -1,4 +1,4 @@
-"""What the watch over slow workers records replays to the same remarks, also when workers come and go."""
+"""The watch over slow workers: its records replay to the same events, also when workers die and are replaced."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ FAST, SLOW = 200, 100  # samples a second
 
 
 def started(fleet: Fleet, index: int, incarnation: int, now_s: float) -> ProcessId:
+    """Adds a worker that trains to the fleet."""
     process = ProcessId("worker", index, incarnation)
     record = fleet.request(process, ProcessSpec("worker", index, (index,), 1), now_s)
     for event in (LifecycleEvent.SPAWNED, LifecycleEvent.HELLO, LifecycleEvent.READY, LifecycleEvent.WORK):
@@ -28,8 +29,8 @@ def started(fleet: Fleet, index: int, incarnation: int, now_s: float) -> Process
     return process
 
 
-def test_a_worker_that_is_alone_for_a_moment_is_judged_anew_and_the_record_tells_it(tmp_path: Path) -> None:
-    fleet, said, path = Fleet(), list[tuple[float, AnyEvent]](), tmp_path / "decisions.jsonl"
+def test_time_before_a_worker_was_alone_does_not_count_and_the_record_replays(tmp_path: Path) -> None:
+    fleet, noted, path = Fleet(), list[tuple[float, AnyEvent]](), tmp_path / "decisions.jsonl"
     recorder = Recorder(path)
     clock = SimpleNamespace(now_s=0.0)
     run: Any = SimpleNamespace(
@@ -37,7 +38,7 @@ def test_a_worker_that_is_alone_for_a_moment_is_judged_anew_and_the_record_tells
         fleet=fleet,
         recorder=recorder,
         now_s=lambda: clock.now_s,
-        note=lambda event, cause: said.append((clock.now_s, event)),
+        note=lambda event, cause: noted.append((clock.now_s, event)),
     )
     training: Any = SimpleNamespace(has_work=lambda process: True)
     watch = StragglerWatch(run)
@@ -59,13 +60,13 @@ def test_a_worker_that_is_alone_for_a_moment_is_judged_anew_and_the_record_tells
             fleet.heartbeat(record, HeartbeatMsg(second, sample), clock.now_s)
         watch.look(training, SimpleNamespace(), clock.now_s)  # type: ignore[arg-type]
     recorder.close()
-    assert [at_s for at_s, _ in said] == [13.0], "five seconds beside its new peer, not those before"
+    assert [at_s for at_s, _ in noted] == [13.0], "only the five seconds beside its new peer count"
     found = list(replay(read_records(path)))
     assert [one.is_same for one in found] == [True]
 
 
-def test_what_tells_nothing_is_recorded_once_a_minute(tmp_path: Path) -> None:
-    """Twenty workers, one of them slow for good: an hour of looks."""
+def test_looks_without_news_are_recorded_once_a_minute(tmp_path: Path) -> None:
+    """An hour of looks at twenty workers; one of them stays slow."""
     fleet, path, clock = Fleet(), tmp_path / "decisions.jsonl", SimpleNamespace(now_s=0.0)
     recorder = Recorder(path)
     noted = Noted()

@@ -1,5 +1,5 @@
-"""The loop around the tuner, over a real arena: a fault of the tuner ends no run, and a supervisor that stood still
-measures nothing."""
+"""The tuner's loop, over a real arena: a bug of the tuner ends no run, failed plan changes are taken back, and time in
+which the supervisor was stopped is not measured."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ SETTINGS = TunerSettings(Workload(100), Bounds(Configuration(1, 1), Configuratio
 
 
 class Scene:
-    """A run of one worker and one PS, as the tuner sees it. `noted`: its events."""
+    """A run of one worker and one PS, as the tuner sees it. noted: its events."""
 
     def __init__(self, folder: Path) -> None:
         self.arena = Arena.create(folder / "arena", plan_layout(MODEL, 7, 1 << 28))
-        self.followed: list[tuple[float, int]] = []  # when, and the PS of the plan
-        self.causes: list[PlanOrigin] = []  # of each of them
+        self.followed: list[tuple[float, int]] = []  # plans that were applied: (time in seconds, number of PS)
+        self.causes: list[PlanOrigin] = []  # of these plans
         self.path, self.noted = folder / "decisions.jsonl", Noted()
         self.recorder = Recorder(self.path)
         specs = (ProcessSpec("worker", 0, (0,), 1), ProcessSpec("server", 0, (0,), 1))
@@ -84,16 +84,18 @@ class Scene:
         self.followed.append((now_s, len(plan.servers)))
 
     def wants(self, servers: int, now_s: float, kind: Kind = "try") -> None:
-        """The tuner decides for so many PS."""
+        """The tuner decides for a plan with this number of PS."""
         wanted = Configuration(1, servers)
         self.tuner._follow(Decision(kind, wanted, "a test", measured(Observation(wanted, 1.0, 0.1))), now_s)
 
     def looks(self) -> list[TunerLooked]:
+        """The recorded looks of the tuner."""
         return [one for one in read_records(self.path) if isinstance(one, TunerLooked)]
 
 
 @pytest.fixture
 def scene(tmp_path: Path) -> Iterator[Scene]:
+    """A scene; its files are closed at the end."""
     (tmp_path / "arena").mkdir()
     made = Scene(tmp_path)
     yield made
@@ -102,7 +104,7 @@ def scene(tmp_path: Path) -> Iterator[Scene]:
 
 
 @pytest.mark.parametrize("fault", [RuntimeError("no end of steps"), KeyError("x"), ImportError("no such library")])
-def test_a_fault_of_the_tuner_is_told_once_and_ends_nothing(
+def test_a_bug_of_the_tuner_is_reported_once_and_the_run_goes_on(
     scene: Scene, monkeypatch: pytest.MonkeyPatch, fault: Exception
 ) -> None:
     def fail(*_: object) -> None:
@@ -116,7 +118,7 @@ def test_a_fault_of_the_tuner_is_told_once_and_ends_nothing(
     assert scene.tuner.record(JobFeatures("a:build"), ended_well=True) is None
 
 
-def test_a_fault_at_the_end_is_told(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bug_of_the_tuner_at_the_end_of_the_run_is_reported(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: object, **__: object) -> None:
         raise RuntimeError("no end of steps")
 
@@ -125,13 +127,13 @@ def test_a_fault_at_the_end_is_told(scene: Scene, monkeypatch: pytest.MonkeyPatc
     assert scene.noted.events == [TunerFailed("RuntimeError", "no end of steps")]
 
 
-def test_the_time_in_which_the_supervisor_stood_still_is_not_measured(scene: Scene) -> None:
+def test_time_in_which_the_supervisor_was_stopped_is_not_measured(scene: Scene) -> None:
     for at_s in (10.0, 10.5, 11.0, 41.0, 41.5):
         scene.tuner.look(at_s)
     assert [one.look.is_steady for one in scene.looks()] == [False, True, True, False, True]
 
 
-def test_a_plan_for_whose_ps_there_is_no_memory_is_taken_back_and_rests(scene: Scene) -> None:
+def test_a_plan_with_more_ps_than_memory_allows_is_taken_back_and_tried_again_later(scene: Scene) -> None:
     now_s = 100.0
     for wait_s in (30.0, 60.0):
         scene.changes.is_settled = True
@@ -142,14 +144,14 @@ def test_a_plan_for_whose_ps_there_is_no_memory_is_taken_back_and_rests(scene: S
         assert f"and 2 PS are not tried again for {wait_s:.0f} s" in scene.run.plan.reason
         scene.changes.is_settled = True
         scene.tuner.take_back(now_s + 3.0)
-        told = len(scene.noted.events)
+        events = len(scene.noted.events)
         for servers in (2, 3):
             scene.wants(servers, now_s + 1.0 + wait_s)
-        assert len(scene.noted.events) == told and scene.followed[-1][1] == 1
+        assert len(scene.noted.events) == events and scene.followed[-1][1] == 1
         now_s += 2.0 + wait_s
 
 
-def test_a_ps_that_ends_before_it_works_is_not_asked_for_again_at_once(scene: Scene) -> None:
+def test_a_ps_that_ends_before_it_works_is_not_requested_again_at_once(scene: Scene) -> None:
     scene.wants(2, 100.0)
     process = ProcessId("server", 1, 1)
     scene.run.fleet.request(process, ProcessSpec("server", 1, (0,), 1), 100.0).state = State.FAILED
@@ -161,18 +163,18 @@ def test_a_ps_that_ends_before_it_works_is_not_asked_for_again_at_once(scene: Sc
     assert scene.followed == [(100.0, 2), (101.0, 1), (131.5, 2)]
 
 
-def test_one_that_could_be_had_is_not_held_against_it(scene: Scene) -> None:
+def test_a_plan_that_was_reached_is_not_taken_back(scene: Scene) -> None:
     scene.wants(2, 100.0)
     scene.tuner.take_back(101.0)
     scene.changes.is_settled = True
     scene.tuner.take_back(102.0)
-    scene.components.sharding.full_s = 103.0  # something else
+    scene.components.sharding.full_s = 103.0  # another move lacked memory
     scene.tuner.take_back(104.0)
     assert scene.followed == [(100.0, 2)]
 
 
-def test_a_plan_that_is_only_tried_is_told_from_one_that_is_moved_to(scene: Scene) -> None:
-    """Whoever resumes the run begins with none that was only tried."""
+def test_a_trial_plan_is_marked_as_a_trial(scene: Scene) -> None:
+    """A resumed run does not begin with a plan that was only a trial."""
     scene.wants(2, 100.0)
     scene.changes.is_settled = True
     scene.wants(3, 110.0, "move")

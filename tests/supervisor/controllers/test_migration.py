@@ -56,6 +56,7 @@ NO_ROOM = "ArenaFullError: no room"
 
 
 def spec(index: int) -> ProcessSpec:
+    """A PS; those with an even index are on host 0, the others on host 1."""
     return ProcessSpec("server", index, (), 1, host=index % HOSTS)
 
 
@@ -73,7 +74,7 @@ class Server:
     inbox: deque[tuple[Any, list[bytes]]] = field(default_factory=deque)
     answers: deque[Any] = field(default_factory=deque)
     order: CopyBucketsMsg | None = None
-    is_told: bool = True  # it has answered Copied
+    has_answered: bool = True  # the last request to copy
     copied: set[Key] = field(default_factory=set)
     pending: tuple[ShardMapUpdateMsg, frozenset[Key]] | None = None
     to_forget: list[ForgetBucketsMsg] = field(default_factory=list)
@@ -84,6 +85,8 @@ class Server:
 
 
 class World(RuleBasedStateMachine):
+    """The real controller, and models of all other processes."""
+
     access: Access = "served"
 
     @initialize(servers=st.sets(st.integers(1, 3), max_size=2))
@@ -96,7 +99,7 @@ class World(RuleBasedStateMachine):
         self.incarnations: dict[int, int] = {}
         self.workers: tuple[int, dict[Key, int]] = (0, {})  # epoch and owners of the map that workers have
         self.moved: list[int] = []
-        self.said: list[tuple[float, str]] = []  # moves that were announced or aborted
+        self.announced: list[tuple[float, str]] = []  # times and kinds of events: moves begin or are aborted
         self.noted = Noted()
         self.run = SimpleNamespace(
             fleet=Fleet(),
@@ -128,7 +131,7 @@ class World(RuleBasedStateMachine):
 
     def note(self, event: AnyEvent, cause: str | None = None) -> None:
         if isinstance(event, MoveAborted | BucketsMoving):
-            self.said.append((self.now_s, event.kind))
+            self.announced.append((self.now_s, event.kind))
         if isinstance(event, BucketsMoved):
             assert event.durability == "at_once", "the line is on disk before a process acts on it"
             self.moved.append(event.buckets)
@@ -145,6 +148,7 @@ class World(RuleBasedStateMachine):
     # --- steps of PS ----------------------------------------------------------------------------------------
 
     def wanting(self) -> set[int]:
+        """PS that must run."""
         return {one.index for one in self.run.plan.servers} | set(self.sharding.holdings.owners)
 
     def begin_incarnation(self, index: int) -> None:
@@ -163,7 +167,7 @@ class World(RuleBasedStateMachine):
         self.run.fleet.apply(record, LifecycleEvent.EXIT_OTHER, self.now_s)
         self.sharding.server_gone(living.process)
 
-    def take(self, living: Server) -> None:
+    def handle_message(self, living: Server) -> None:
         message, frames = living.inbox.popleft()
         match message:
             case ShardMapUpdateMsg():
@@ -180,7 +184,7 @@ class World(RuleBasedStateMachine):
                 for move in message.moves:
                     self.halves[living.host].add((move.table, move.bucket))
                     self.arenas[living.host].pop((move.table, move.bucket), None)
-                living.order, living.is_told = message, False
+                living.order, living.has_answered = message, False
             case KeepBucketsMsg():
                 pass
             case ForgetBucketsMsg():
@@ -212,7 +216,7 @@ class World(RuleBasedStateMachine):
         for key in gained - moved:
             if message.epoch == 1 or not self.workers[0]:
                 arena.setdefault(key, 0)
-            assert key in arena, f"{living.process} takes bucket {key}, whose rows are elsewhere"
+            assert key in arena, f"{living.process} takes bucket {key}, but its rows are on another host"
         living.epoch, living.owned, living.pending = message.epoch, owned, None
         living.copied -= moved
         self.forget(living)
@@ -250,7 +254,7 @@ class World(RuleBasedStateMachine):
             living.to_forget.remove(message)
             living.answers.append(ForgottenMsg(message.request))
 
-    def hear(self, living: Server) -> None:
+    def handle_answer(self, living: Server) -> None:
         answer = living.answers.popleft()
         record = self.run.fleet.find(living.process)
         if isinstance(answer, ReadyMsg):
@@ -268,16 +272,17 @@ class World(RuleBasedStateMachine):
             if source is None or source.process.incarnation != move.source.incarnation:
                 return
             living.copied.add((move.table, move.bucket))
-        living.is_told = True
+        living.has_answered = True
         living.answers.append(CopiedMsg(order.copy, BUCKET_BYTES * len(order.moves), failure, is_full=bool(failure)))
 
     def steps_of_workers(self) -> list[Callable[[], None]]:
         """Steps of workers that use rows in place; none here."""
         return []
 
-    # --- what happens ---------------------------------------------------------------------------------------
+    # --- rules ----------------------------------------------------------------------------------------------
 
     def one_of(self, data: st.DataObject, what: Any) -> Server:
+        """Draws a PS for which `what` is true."""
         return self.servers[data.draw(st.sampled_from(sorted(i for i, s in self.servers.items() if what(s))))]
 
     @precondition(lambda self: self.wanting() - set(self.servers))
@@ -288,17 +293,17 @@ class World(RuleBasedStateMachine):
     @precondition(lambda self: any(s.inbox for s in self.servers.values()))
     @rule(data=st.data())
     def a_ps_takes_a_message(self, data: st.DataObject) -> None:
-        self.take(self.one_of(data, lambda s: s.inbox))
+        self.handle_message(self.one_of(data, lambda s: s.inbox))
 
     @precondition(lambda self: any(s.answers for s in self.servers.values()))
     @rule(data=st.data())
     def an_answer_comes(self, data: st.DataObject) -> None:
-        self.hear(self.one_of(data, lambda s: s.answers))
+        self.handle_answer(self.one_of(data, lambda s: s.answers))
 
-    @precondition(lambda self: any(not s.is_told for s in self.servers.values()))
+    @precondition(lambda self: any(not s.has_answered for s in self.servers.values()))
     @rule(data=st.data(), is_full=st.integers(0, 9))
     def a_ps_has_copied(self, data: st.DataObject, is_full: int) -> None:
-        self.copy_on(self.one_of(data, lambda s: not s.is_told), "" if is_full else NO_ROOM)
+        self.copy_on(self.one_of(data, lambda s: not s.has_answered), "" if is_full else NO_ROOM)
 
     @precondition(lambda self: any(s.pending for s in self.servers.values()))
     @rule(data=st.data())
@@ -310,7 +315,7 @@ class World(RuleBasedStateMachine):
     def there_is_no_room_for_the_last_rows(self, data: st.DataObject) -> None:
         living = self.one_of(data, lambda s: s.pending and s.order and s.order.moves)
         assert living.order is not None
-        living.is_told = True
+        living.has_answered = True
         living.answers.append(CopiedMsg(living.order.copy, 0, NO_ROOM, is_full=True))
 
     @rule(seed=st.integers(0, 1 << 30), number=st.integers(1, 60))
@@ -322,9 +327,9 @@ class World(RuleBasedStateMachine):
                 self.begin_incarnation(index)
             steps: list[Callable[[], None]] = [self.a_turn]
             for living in self.servers.values():
-                steps += [partial(self.take, living)] * bool(living.inbox)
-                steps += [partial(self.hear, living)] * bool(living.answers)
-                steps += [partial(self.copy_on, living)] * (not living.is_told)
+                steps += [partial(self.handle_message, living)] * bool(living.inbox)
+                steps += [partial(self.handle_answer, living)] * bool(living.answers)
+                steps += [partial(self.copy_on, living)] * (not living.has_answered)
                 steps += [partial(self.adopt, living)] * (living.pending is not None)
             steps += self.steps_of_workers()
             chance.choice(steps)()
@@ -343,7 +348,7 @@ class World(RuleBasedStateMachine):
         self.now_s += 0.5
         self.sharding.follow_plan()
         for index in sorted(set(self.servers) - self.wanting()):
-            assert not self.servers[index].owned, "no PS is stopped that owns buckets"
+            assert not self.servers[index].owned, "a PS that owns buckets must not be stopped"
             self.end_incarnation(index)
 
     @precondition(lambda self: self.workers[0])
@@ -356,7 +361,7 @@ class World(RuleBasedStateMachine):
             self.truth[key] += 1
             assert self.arenas[owner.host][key] == self.truth[key]
 
-    # --- what must hold -------------------------------------------------------------------------------------
+    # --- invariants -----------------------------------------------------------------------------------------
 
     @invariant()
     def a_bucket_has_one_owner_at_most_and_its_rows_somewhere(self) -> None:
@@ -377,12 +382,12 @@ class World(RuleBasedStateMachine):
                 self.begin_incarnation(index)
             for living in list(self.servers.values()):
                 while living.inbox:
-                    self.take(living)
-                if not living.is_told:
+                    self.handle_message(living)
+                if not living.has_answered:
                     self.copy_on(living)
                 self.adopt(living)
                 while living.answers:
-                    self.hear(living)
+                    self.handle_answer(living)
             for step in self.steps_of_workers():
                 step()
             self.now_s += 30.0
@@ -400,7 +405,7 @@ class World(RuleBasedStateMachine):
 
 
 @pytest.fixture(autouse=True)
-def a_round_is_soon_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def a_round_is_aborted_after_two_deaths(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(migration, "MOST_DEATHS", 1)
 
 
@@ -468,7 +473,7 @@ class MappedWorld(World):
         mapped = frozenset(key for key, owner in owners.items() if owner in here) - frozenset(update.served)
         assert update.epoch > worker.known[0]
         worker.known = update.epoch, mapped
-        self.looks(worker)
+        self.reports_unmapped(worker)
 
     def prepares(self, worker: Worker) -> None:
         worker.batches.append(worker.known)
@@ -482,15 +487,15 @@ class MappedWorld(World):
             arena[key] += 1
             self.truth[key] += 1
         worker.maps.trained(epoch)
-        self.looks(worker)
+        self.reports_unmapped(worker)
 
-    def looks(self, worker: Worker) -> None:
+    def reports_unmapped(self, worker: Worker) -> None:
         """The worker takes a new map between two batches."""
         epoch = worker.maps.due(worker.known[0], is_idle=not worker.batches)
         if epoch is not None:
             worker.answers.append(epoch)
 
-    def is_heard(self, worker: Worker) -> None:
+    def sends_answer(self, worker: Worker) -> None:
         self.sharding.unmapped(worker.record.process, worker.answers.popleft())
 
     def is_copied(self, key: Key) -> bool:
@@ -512,10 +517,10 @@ class MappedWorld(World):
             steps += [partial(self.learns, worker)] * bool(worker.inbox)
             steps += [partial(self.prepares, worker)] * (worker.known[0] > 0 and len(worker.batches) < 3)
             steps += [partial(self.trains, worker)] * bool(worker.batches)
-            steps += [partial(self.is_heard, worker)] * bool(worker.answers)
+            steps += [partial(self.sends_answer, worker)] * bool(worker.answers)
         return steps
 
-    # --- what happens ---------------------------------------------------------------------------------------
+    # --- rules ----------------------------------------------------------------------------------------------
 
     @precondition(lambda self: self.steps_of_workers())
     @rule(data=st.data())
@@ -538,7 +543,7 @@ TestMovesOfMappedRowsUnderFire = MappedWorld.TestCase
 
 
 class Full:
-    """A world whose second host has no memory for buckets while `is_full`. at_s: when it was asked to copy some."""
+    """A world in which the second host has no memory while `is_full`. at_s: times at which it was asked for copies."""
 
     def __init__(self, servers: set[int]) -> None:
         self.world = World()
@@ -548,19 +553,20 @@ class Full:
             self.turn()
 
     def turn(self) -> None:
+        """Every PS handles all its messages, then the supervisor takes one turn."""
         world = self.world
         for index in sorted(world.wanting() - set(world.servers)):
             world.begin_incarnation(index)
         for living in list(world.servers.values()):
             while living.inbox:
-                world.take(living)
-            if not living.is_told and living.order is not None:
+                world.handle_message(living)
+            if not living.has_answered and living.order is not None:
                 if living.order.moves:
                     self.at_s.append(world.now_s)
                 world.copy_on(living, NO_ROOM if self.is_full and living.host else "")
             world.adopt(living)
             while living.answers:
-                world.hear(living)
+                world.handle_answer(living)
         world.a_turn()
 
     def turns(self, seconds: float) -> None:
@@ -575,7 +581,7 @@ def test_a_plan_without_memory_is_tried_less_and_less_often_and_journalled_once(
     full.turns(2000.0)
     waits = [after - before for before, after in zip(full.at_s, full.at_s[1:], strict=False)]
     assert [round(wait / 30.0) for wait in waits] == [1, 2, 4, 8, 16, 20]
-    assert [kind for _, kind in full.world.said] == ["buckets_moving", "move_aborted"]
+    assert [kind for _, kind in full.world.announced] == ["buckets_moving", "move_aborted"]
     assert full.world.sharding.may_cut, "checkpoints may be taken meanwhile"
     full.is_full = False
     full.turns(700.0)
@@ -588,11 +594,11 @@ def test_free_memory_ends_the_wait_early() -> None:
     full.world.run.plan = plan({0, 1})
     full.world.sharding.know_room({0: 1 << 30, 1: 1 << 20})
     full.turns(100.0)
-    asked = len(full.at_s)
+    requests = len(full.at_s)
     full.is_full = False
     full.world.sharding.know_room({0: 1 << 30, 1: (1 << 20) + FREED_BYTES})
     full.turns(5.0)
-    assert len(full.at_s) > asked and full.world.moved
+    assert len(full.at_s) > requests and full.world.moved
 
 
 def test_another_plan_need_not_wait() -> None:
@@ -606,7 +612,7 @@ def test_another_plan_need_not_wait() -> None:
 
 
 def test_a_relocation_without_memory_is_dropped() -> None:
-    """The rebalancer decides again, and is told that this host has no memory for now."""
+    """The rebalancer decides again, and knows that this host has no memory for now."""
     full = Full({1})
     full.is_full = False
     full.turns(20.0)

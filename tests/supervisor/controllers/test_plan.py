@@ -1,4 +1,4 @@
-"""The plan has one writer, and every plan it writes is journalled."""
+"""Only one module writes the plan, and every plan that it writes is journalled."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ CORES = (0, 1, 2)
 
 
 def plans(*, is_asked: bool = False, lost: frozenset[int] = frozenset()) -> tuple[PlanController, Any, Noted]:
+    """A controller, its run and the events of the run. lost: hosts that the run has lost."""
     noted = Noted()
     run: Any = SimpleNamespace(
         plan=Plan((), "direct", "nothing yet"),
@@ -37,11 +38,12 @@ def plans(*, is_asked: bool = False, lost: frozenset[int] = frozenset()) -> tupl
 
 
 def first() -> Plan:
+    """The first plan of a run."""
     return initial_plan(cores=CORES, workers=2, servers=1)
 
 
 @pytest.mark.parametrize(("is_asked", "origin"), [(False, "start"), (True, "scale")])
-def test_the_first_plan_has_whether_the_user_chose_it(is_asked: bool, origin: str) -> None:
+def test_the_first_plan_records_whether_the_user_chose_it(is_asked: bool, origin: str) -> None:
     controller, run, noted = plans(is_asked=is_asked)
     controller.begin(first())
     assert run.plan == first() and run.size == (2, 1)
@@ -50,17 +52,17 @@ def test_the_first_plan_has_whether_the_user_chose_it(is_asked: bool, origin: st
     assert (event.workers, event.servers, event.origin) == (2, 1, origin)
 
 
-def test_a_plan_in_another_size_is_pinned_and_changes_nothing() -> None:
+def test_a_resized_plan_has_cores_for_every_process_and_is_not_applied_yet() -> None:
     controller, run, noted = plans()
     controller.begin(first())
-    before, told = run.plan, list(noted.events)
+    before, events_before = run.plan, list(noted.events)
     plan, _ = controller.resized(ScaleMsg(workers=3), "more")
     assert [len(plan.workers), len(plan.servers)] == [3, 1]
     assert all(spec.cores for spec in plan.processes), "every process has cores"
-    assert run.plan is before and noted.events == told
+    assert run.plan is before and noted.events == events_before
 
 
-def test_a_plan_that_stops_keeps_the_present_servers_and_the_size_of_the_run() -> None:
+def test_the_plan_of_a_stopping_run_keeps_the_servers_and_the_recorded_size() -> None:
     controller, run, noted = plans()
     controller.begin(first())
     controller.drain(run.plan.servers, "SIGINT")

@@ -1,4 +1,4 @@
-"""A plan change is watched to its end and journalled once, whatever has begun it."""
+"""A plan change is observed until its end and journalled once, whatever its cause."""
 
 from __future__ import annotations
 
@@ -48,6 +48,7 @@ class Stage:
         self.applied.append(plan)
 
     def start(self, spec: ProcessSpec, incarnation: int = 1) -> ProcessId:
+        """Adds a process that is ready."""
         process = ProcessId(spec.role, spec.index, incarnation)
         record = self.fleet.request(process, spec, 0.0)
         for event in (LifecycleEvent.SPAWNED, LifecycleEvent.HELLO, LifecycleEvent.READY):
@@ -72,6 +73,7 @@ class Stage:
 
 @pytest.fixture
 def stage(tmp_path: Path) -> Iterator[Stage]:
+    """A stage; its arena is closed at the end."""
     (tmp_path / "arena").mkdir()
     made = Stage(tmp_path / "arena")
     yield made
@@ -93,7 +95,7 @@ def test_a_change_is_over_when_the_plan_is_reached_and_every_new_worker_has_trai
     worker = stage.start(WORKER)
     assert changes.observe(10.5) is None, "the worker has not trained"
     stage.commit(worker, 1)
-    assert changes.observe(11.0) is None, "the throughput is watched a moment longer"
+    assert changes.observe(11.0) is None, "the throughput is measured a moment longer"
     reached = changes.observe(12.1)
     assert isinstance(reached, PlanReached) and reached.first_sample_s == {0: 1.0}
     assert stage.noted.events == [reached]
@@ -101,7 +103,7 @@ def test_a_change_is_over_when_the_plan_is_reached_and_every_new_worker_has_trai
     assert changes.observe(13.0) is None, "it is journalled once"
 
 
-def test_another_change_replaces_the_one_under_way(stage: Stage) -> None:
+def test_a_newer_change_replaces_the_one_under_way(stage: Stage) -> None:
     stage.changes.apply(PLAN, 10.0)
     more = Plan((WORKER, ProcessSpec("worker", 1, (0,), 1), SERVER), "direct", "scale workers=2")
     stage.changes.apply(more, 11.0)

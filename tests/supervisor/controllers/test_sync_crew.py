@@ -102,6 +102,7 @@ class Stage:
 
 @pytest.fixture
 def stage(tmp_path: Path) -> Iterator[Stage]:
+    """A stage; its files are closed at the end."""
     made = Stage(tmp_path)
     yield made
     made.log.close()
@@ -239,7 +240,7 @@ def test_a_worker_that_joins_while_an_evaluation_is_due_computes_its_part_of_the
 
 
 def test_a_worker_that_joins_while_a_checkpoint_is_taken_begins_after_it(stage: Stage) -> None:
-    """The others stand still. A step committed now would be in the rows of the checkpoint but not in its ledger."""
+    """The others are paused. A step committed now would be in the rows of the checkpoint but not in its ledger."""
     stage.join("worker", 0)
     stage.leases.serve()
     stage.may_grant = stage.may_tell = False

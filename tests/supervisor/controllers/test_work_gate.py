@@ -13,6 +13,8 @@ from elastichost.supervisor.controllers.work_gate import WorkGate
 
 
 class Stage:
+    """A work gate over a run in which no condition forbids work."""
+
     def __init__(self, mode: str = "async", *, has_test: bool = True) -> None:
         self.run: Any = SimpleNamespace(
             job=SimpleNamespace(train=SimpleNamespace(mode=mode), evaluate=SimpleNamespace(every_samples=1000)),
@@ -33,10 +35,11 @@ class Stage:
         )
 
     def hold(self) -> None:
+        """Opens a checkpoint that holds the workers."""
         self.checkpoint.open = SimpleNamespace(cut=SimpleNamespace(holds_workers=True))  # type: ignore[assignment]
 
 
-def test_work_is_given_while_no_condition_is_against_it() -> None:
+def test_workers_may_train_and_evaluate_when_no_condition_forbids_it() -> None:
     stage = Stage()
     assert stage.gate.may_train() and stage.gate.may_evaluate()
 
@@ -47,7 +50,7 @@ def test_no_work_while_a_checkpoint_holds_the_workers() -> None:
     assert not stage.gate.may_train() and not stage.gate.may_evaluate()
 
 
-def test_no_work_when_the_run_stops_or_servers_do_not_serve_yet() -> None:
+def test_no_work_when_the_run_stops_or_before_the_first_shard_map_is_published() -> None:
     stage = Stage()
     stage.is_stopping = True
     assert not stage.gate.may_train() and not stage.gate.may_evaluate()

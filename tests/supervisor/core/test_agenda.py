@@ -1,3 +1,5 @@
+"""The next step of a run: an epoch, a checkpoint, an evaluation, its end, or to wait."""
+
 from __future__ import annotations
 
 import msgspec
@@ -33,14 +35,15 @@ TRAINING = Situation(
 
 
 def step(now_s: float = 10.0, policy: Policy = POLICY, **changes: object) -> object:
+    """The next step of a run that trains, except for these changes."""
     return next_step(msgspec.structs.replace(TRAINING, **changes), policy, now_s)
 
 
-def test_training_goes_on() -> None:
+def test_a_run_that_trains_waits_for_the_end_of_the_epoch() -> None:
     assert isinstance(step(), Wait)
 
 
-def test_a_checkpoint_when_it_is_due_and_something_was_trained() -> None:
+def test_a_checkpoint_begins_when_it_is_due_and_samples_were_trained_since_the_last() -> None:
     assert step(100.0) == BeginCheckpoint("one every 60 s", is_final=False)
     assert isinstance(step(100.0, checkpointed_at=500), Wait)
     assert isinstance(step(100.0, unsettled_workers=1), Wait)
@@ -48,14 +51,14 @@ def test_a_checkpoint_when_it_is_due_and_something_was_trained() -> None:
     assert isinstance(step(100.0, policy=msgspec.structs.replace(POLICY, checkpoint_every_s=0.0)), Wait)
 
 
-def test_an_evaluation_begins_every_so_many_samples() -> None:
+def test_an_evaluation_begins_after_the_configured_number_of_samples() -> None:
     often = msgspec.structs.replace(POLICY, evaluate_every_samples=200)
     assert isinstance(step(policy=often), BeginEvaluation)
     assert isinstance(step(policy=often, evaluated_at=400), Wait)
     assert isinstance(step(policy=often, evaluation_open=True), Wait)
 
 
-def test_epochs_follow_each_other() -> None:
+def test_the_next_epoch_begins_after_the_evaluation_that_early_stopping_needs() -> None:
     assert isinstance(step(is_epoch_done=True), BeginEpoch)
     patient = msgspec.structs.replace(POLICY, early_stop_patience=1)
     assert isinstance(step(policy=patient, is_epoch_done=True), BeginEvaluation)
@@ -81,7 +84,7 @@ def test_a_run_asked_to_stop_drains_saves_and_finishes() -> None:
     assert finish.status == "stopped"
 
 
-def test_a_crew_is_evaluated_between_two_steps() -> None:
+def test_in_sync_mode_an_evaluation_begins_only_when_no_lease_is_outstanding() -> None:
     policy = msgspec.structs.replace(POLICY, has_test=True, evaluate_every_samples=100, is_sync=True)
     due = msgspec.structs.replace(TRAINING, evaluated_at=0)
     assert isinstance(next_step(due, policy, 0.0), Wait)

@@ -1,5 +1,5 @@
 """An action that failed for lack of memory waits longer each time, or until memory is free. Only the first failure is
-news."""
+reported."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from elastichost.supervisor.core.backoff import FREED_BYTES, Retries, failed, ma
 HOST, OTHER = "host 1", "host 2"
 
 
-def test_twice_as_long_each_time_and_never_longer_than_ten_minutes() -> None:
+def test_the_wait_doubles_with_each_failure_up_to_ten_minutes() -> None:
     retries, now_s, waits = Retries(), 0.0, list[float]()
     for _ in range(8):
         retries, _ = failed(retries, HOST, now_s)
@@ -23,7 +23,7 @@ def test_twice_as_long_each_time_and_never_longer_than_ten_minutes() -> None:
     assert waits == [30.0, 60.0, 120.0, 240.0, 480.0, 600.0, 600.0, 600.0]
 
 
-def test_only_the_first_failure_since_a_success_is_news() -> None:
+def test_only_the_first_failure_since_a_success_is_reported() -> None:
     retries, news = failed(Retries(), HOST, 0.0)
     retries, again = failed(retries, HOST, 100.0)
     assert (news, again) == (True, False)

@@ -1,3 +1,5 @@
+"""The cores and the GPU of each process of a plan."""
+
 from __future__ import annotations
 
 import msgspec
@@ -22,13 +24,13 @@ def test_spare_cores_are_dealt_evenly_and_ps_share_them_all() -> None:
     assert [spec.cores for spec in pinned.plan.servers] == [(2, 3, 4, 5, 6)]
 
 
-def test_a_ps_floats_when_workers_have_every_core() -> None:
+def test_a_ps_may_use_all_cores_when_workers_have_every_core() -> None:
     pinned = pin(initial_plan(cores=(0, 1)), (0, 1))
     assert [spec.cores for spec in pinned.plan.workers] == [(0,), (1,)]
     assert [spec.cores for spec in pinned.plan.servers] == [(0, 1)]
 
 
-def test_more_workers_than_cores_float_with_a_warning() -> None:
+def test_more_workers_than_cores_share_all_cores_with_a_warning() -> None:
     pinned = pin(initial_plan(cores=(0, 1), workers=4), (0, 1))
     assert {spec.cores for spec in pinned.plan.workers} == {(0, 1)}
     assert "4 worker threads share 2 cores" in pinned.warnings[0]
@@ -52,7 +54,7 @@ def test_each_process_sees_its_gpu_and_no_other() -> None:
     assert fork_server_environment()["PYTORCH_NVML_BASED_CUDA_CHECK"] == "1"
 
 
-def test_processes_of_other_machines_get_cores_of_theirs() -> None:
+def test_processes_on_other_hosts_get_cores_of_their_host() -> None:
     plan = initial_plan(cores=(4, 5), workers=4, servers=2, hosts=2, capacity=(2, 2))
     pinned = pin(plan, (4, 5), {1: (0, 1)})
     cores = {(spec.host, spec.role): set[int]() for spec in pinned.plan.processes}
@@ -65,8 +67,8 @@ def test_processes_of_other_machines_get_cores_of_theirs() -> None:
     assert [warning.partition(":")[0] for warning in crowded.warnings[1:]] == ["host 1"]
 
 
-def test_a_lost_machine_has_zero_cores_whatever_its_number() -> None:
+def test_a_lost_host_has_zero_cores_whatever_its_number() -> None:
     assert capacity_of(2, {1: (0, 1), 2: (0, 1, 2)}, 3) == (2, 2, 3)
     assert capacity_of(2, {1: (0, 1)}, 3) == (2, 2, 0)
     assert capacity_of(2, {2: (0,)}, 3) == (2, 0, 1)
-    assert capacity_of(2, {}, 3) == (2, 0, 0), "no new process is placed on a lost machine"
+    assert capacity_of(2, {}, 3) == (2, 0, 0), "no new process is placed on a lost host"

@@ -1,3 +1,5 @@
+"""The supervisor's records of its processes: incarnations, heartbeats, rates, states and errors."""
+
 from __future__ import annotations
 
 import pytest
@@ -24,7 +26,7 @@ def test_a_newer_incarnation_takes_the_place_of_the_older() -> None:
     assert [record.process for record in fleet] == [second]
 
 
-def test_only_growing_progress_is_a_sign_of_life() -> None:
+def test_a_heartbeat_counts_as_a_sign_of_life_only_if_its_progress_has_grown() -> None:
     fleet = Fleet()
     record = fleet.request(ProcessId("worker", 0, 1), SPEC, 0.0)
     fleet.heartbeat(record, HeartbeatMsg(5, StepSample()), 1.0)
@@ -34,7 +36,7 @@ def test_only_growing_progress_is_a_sign_of_life() -> None:
     assert record.moved_s == 3.0
 
 
-def test_rates_are_over_the_last_seconds() -> None:
+def test_rates_are_averaged_over_the_last_seconds() -> None:
     fleet = Fleet()
     record = fleet.request(ProcessId("worker", 0, 1), SPEC, 0.0)
     assert (record.samples_per_s, record.wait_fraction, record.compute_ms) == (0.0, 0.0, 0.0)
@@ -49,7 +51,7 @@ def test_rates_are_over_the_last_seconds() -> None:
     assert len(record.window) == 11
 
 
-def test_states_in_which_a_process_can_work() -> None:
+def test_a_process_can_work_when_it_is_ready_and_not_after_its_end() -> None:
     fleet = Fleet()
     record = fleet.request(ProcessId("worker", 0, 1), SPEC, 0.0)
     for event in (LifecycleEvent.SPAWNED, LifecycleEvent.HELLO, LifecycleEvent.READY):
@@ -62,7 +64,7 @@ def test_states_in_which_a_process_can_work() -> None:
     assert fleet.working("worker") == fleet.live("worker") == ()
 
 
-def test_a_reported_error_is_raised_as_it_was() -> None:
+def test_a_reported_error_keeps_its_type_message_and_hint() -> None:
     error = error_of(Failure("DataError", "file x", "mend it"))
     assert isinstance(error, DataError)
     assert (error.message, error.hint) == ("file x", "mend it")
@@ -111,7 +113,7 @@ def test_workers_about_to_end_are_counted_until_they_end() -> None:
     assert fleet.ending("server") == 0
 
 
-def test_the_time_in_which_the_supervisor_stood_still_does_not_count() -> None:
+def test_time_in_which_the_supervisor_was_stopped_does_not_count_as_silence() -> None:
     fleet = Fleet()
     record = fleet.request(ProcessId("worker", 0, 1), SPEC, 0.0)
     fleet.heartbeat(record, HeartbeatMsg(1, StepSample()), 1.0)

@@ -1,4 +1,4 @@
-"""Hand-overs of buckets: one owner at any time, whichever PS dies in whichever step."""
+"""Hand-overs of buckets: every bucket has at most one owner, also when PS die in any step."""
 
 from __future__ import annotations
 
@@ -37,7 +37,8 @@ def settled() -> HandOver:
     return hand_over
 
 
-def asked(effects: tuple[HandOverEffect, ...]) -> SendMap:
+def sent_map(effects: tuple[HandOverEffect, ...]) -> SendMap:
+    """The only effect, which sends a map."""
     (effect,) = effects
     assert isinstance(effect, SendMap)
     return effect
@@ -45,25 +46,25 @@ def asked(effects: tuple[HandOverEffect, ...]) -> SendMap:
 
 def test_at_the_start_every_ps_gets_its_map_when_it_connects() -> None:
     hand_over = HandOver(FIRST)
-    assert asked(hand_over.connected(server(1), 0.0)).servers == (server(1),)
-    assert asked(hand_over.connected(server(0), 0.0)).shard_map.epoch == 1
+    assert sent_map(hand_over.connected(server(1), 0.0)).servers == (server(1),)
+    assert sent_map(hand_over.connected(server(0), 0.0)).shard_map.epoch == 1
     assert hand_over.state == HandOverState.ADOPTING
 
 
-def test_freeze_release_adopt_publish() -> None:
+def test_a_hand_over_freezes_releases_adopts_and_publishes() -> None:
     hand_over = settled()
-    newcomer = asked(hand_over.connected(server(2), 1.0))
+    newcomer = sent_map(hand_over.connected(server(2), 1.0))
     assert newcomer.shard_map == hand_over.present, "a PS without buckets can answer Ready"
     target = rebalanced_shard_map(hand_over.present, (0, 1, 2))
-    freeze = asked(hand_over.begin(target, 2.0))
+    freeze = sent_map(hand_over.begin(target, 2.0))
     assert (freeze.servers, freeze.shard_map.owners, freeze.shard_map.epoch) == ((server(0),), FIRST.owners, 2)
     assert hand_over.owners == {0, 1, 2}
     assert hand_over.ready(server(2), 1) == ()
-    release = asked(hand_over.ready(server(0), 2, COMMITTED))
+    release = sent_map(hand_over.ready(server(0), 2, COMMITTED))
     assert (release.servers, release.committed) == ((server(0), server(1)), COMMITTED)
     assert release.shard_map.buckets_of(2) == ()
     assert hand_over.ready(server(0), 3) == ()
-    adopt = asked(hand_over.ready(server(1), 3))
+    adopt = sent_map(hand_over.ready(server(1), 3))
     assert adopt.servers == (server(0), server(1), server(2))
     assert (adopt.shard_map.owners, adopt.committed) == (target.owners, COMMITTED)
     for index in (0, 1):
@@ -76,20 +77,20 @@ def test_a_ps_that_leaves_is_an_owner_until_it_has_released_its_buckets() -> Non
     hand_over = settled()
     hand_over.begin(rebalanced_shard_map(hand_over.present, (1,)), 2.0)
     assert hand_over.owners == {0, 1}
-    release = asked(hand_over.ready(server(0), 2, COMMITTED))
+    release = sent_map(hand_over.ready(server(0), 2, COMMITTED))
     assert release.servers == (server(0),)
     assert release.shard_map.dense_owner not in (0, 1), "no PS may commit between the old dense owner and the new one"
-    assert asked(hand_over.ready(server(0), 3)).servers == (server(1),)
+    assert sent_map(hand_over.ready(server(0), 3)).servers == (server(1),)
     assert hand_over.owners == {1}
-    late = asked(hand_over.connected(server(0, 2), 3.0))
+    late = sent_map(hand_over.connected(server(0, 2), 3.0))
     assert late.shard_map.buckets_of(0) == ()
 
 
 def test_a_replaced_ps_is_a_hand_over_without_moves() -> None:
     hand_over = settled()
     hand_over.lost(server(1))
-    assert asked(hand_over.connected(server(1, 2), 5.0)).servers == (server(0),)
-    adopt = asked(hand_over.ready(server(0), 2, COMMITTED))
+    assert sent_map(hand_over.connected(server(1, 2), 5.0)).servers == (server(0),)
+    adopt = sent_map(hand_over.ready(server(0), 2, COMMITTED))
     assert (adopt.servers, adopt.committed) == ((server(0), server(1, 2)), COMMITTED)
     hand_over.ready(server(1, 2), 3)
     (published,) = hand_over.ready(server(0), 3)
@@ -107,7 +108,7 @@ def test_the_successor_of_a_releasing_ps_first_gets_the_map_in_which_it_owns_the
     assert (before.shard_map.owners, before.shard_map.epoch) == (FIRST.owners, 2)
     assert release.shard_map.buckets_of(1) == ()
     assert hand_over.ready(server(1, 2), 2) == ()
-    assert asked(hand_over.ready(server(1, 2), 3)).shard_map.epoch == 4
+    assert sent_map(hand_over.ready(server(1, 2), 3)).shard_map.epoch == 4
 
 
 def test_answers_to_older_epochs_and_of_older_incarnations_have_no_effect() -> None:
@@ -115,9 +116,9 @@ def test_answers_to_older_epochs_and_of_older_incarnations_have_no_effect() -> N
     hand_over.begin(rebalanced_shard_map(hand_over.present, (0,)), 2.0)
     assert hand_over.ready(server(0), 1) == ()
     hand_over.lost(server(0))
-    asked(hand_over.connected(server(0, 2), 3.0))
+    sent_map(hand_over.connected(server(0, 2), 3.0))
     assert hand_over.ready(server(0), 2) == ()
-    assert asked(hand_over.ready(server(0, 2), 2)).shard_map.epoch == 3
+    assert sent_map(hand_over.ready(server(0, 2), 2)).shard_map.epoch == 3
 
 
 def test_one_hand_over_at_a_time() -> None:
@@ -138,37 +139,37 @@ def moving() -> tuple[HandOver, ShardMap]:
 
 def test_only_adopting_ps_are_sent_the_buckets_of_another_host() -> None:
     hand_over, target = moving()
-    release = asked(hand_over.ready(server(0), 2, COMMITTED))
+    release = sent_map(hand_over.ready(server(0), 2, COMMITTED))
     hand_over.ready(server(0), 3)
-    adopt = asked(hand_over.ready(server(1), 3))
+    adopt = sent_map(hand_over.ready(server(1), 3))
     assert (release.moved, adopt.moved) == ((), target.buckets_of(2))
 
 
-def test_call_back_before_the_committed_batches_are_reported() -> None:
+def test_a_hand_over_is_called_back_before_the_committed_batches_are_reported() -> None:
     hand_over, _ = moving()
     assert hand_over.call_back() == ()
-    back = asked(hand_over.ready(server(0), 2, COMMITTED))
+    back = sent_map(hand_over.ready(server(0), 2, COMMITTED))
     assert (back.servers, back.committed, back.moved) == ((server(0), server(1)), COMMITTED, ())
     assert back.shard_map.owners == FIRST.owners
 
 
-def test_call_back_while_the_new_owners_adopt() -> None:
+def test_a_hand_over_is_called_back_while_the_new_owners_adopt() -> None:
     hand_over, _ = moving()
     hand_over.ready(server(0), 2, COMMITTED)
     hand_over.ready(server(0), 3)
     hand_over.ready(server(1), 3)
     hand_over.ready(server(2), 4)
-    release = asked(hand_over.call_back())
+    release = sent_map(hand_over.call_back())
     assert set(release.servers) >= {server(2)}
     assert (release.shard_map.buckets_of(2), release.committed) == ((), COMMITTED)
-    assert set(hand_over.owners) >= {2}, "it may have adopted them, so it has to release them"
+    assert set(hand_over.owners) >= {2}, "PS 2 may have adopted buckets, so it has to release them"
     hand_over.lost(server(0))
     (fresh,) = hand_over.connected(server(0, 2), 3.0)
     assert isinstance(fresh, SendMap)
-    assert fresh.shard_map == release.shard_map, "other PS may own the buckets of its predecessor"
+    assert fresh.shard_map == release.shard_map, "other PS may own the buckets of the incarnation before"
     hand_over.ready(server(2), 5)
     hand_over.ready(server(1), 5)
-    back = asked(hand_over.ready(server(0, 2), 5))
+    back = sent_map(hand_over.ready(server(0, 2), 5))
     assert (back.shard_map.owners, back.moved) == (FIRST.owners, ())
     hand_over.ready(server(0, 2), 6)
     (published,) = hand_over.ready(server(1), 6)
@@ -183,9 +184,9 @@ def test_a_settled_hand_over_cannot_be_called_back() -> None:
 
 def test_a_served_mark_is_published_and_removed_by_the_next_move() -> None:
     hand_over, served = settled(), ((0, 1), (1, 0))
-    freeze = asked(hand_over.begin(msgspec.structs.replace(hand_over.present, served=served), 2.0))
+    freeze = sent_map(hand_over.begin(msgspec.structs.replace(hand_over.present, served=served), 2.0))
     assert freeze.shard_map.served == ()
-    adopt = asked(hand_over.ready(server(0), 2, COMMITTED))
+    adopt = sent_map(hand_over.ready(server(0), 2, COMMITTED))
     assert (adopt.servers, adopt.shard_map.served) == ((server(0), server(1)), served), "no PS has to release buckets"
     hand_over.ready(server(1), 3)
     (published,) = hand_over.ready(server(0), 3)
@@ -196,16 +197,16 @@ def test_a_served_mark_is_published_and_removed_by_the_next_move() -> None:
     assert target.served == ()
     hand_over.begin(target, 4.0, target.buckets_of(2))
     hand_over.ready(server(0), 4, COMMITTED)
-    release = asked(hand_over.call_back())
+    release = sent_map(hand_over.call_back())
     for index in (0, 1):
         assert hand_over.ready(server(index), release.shard_map.epoch) == ()
-    back = asked(hand_over.ready(server(2), release.shard_map.epoch))
+    back = sent_map(hand_over.ready(server(2), release.shard_map.epoch))
     for index in (0, 1):
         hand_over.ready(server(index), back.shard_map.epoch)
     assert hand_over.is_settled and hand_over.present.served == served, "buckets that go back are still served"
 
 
-def test_a_replaced_ps_keeps_the_mark() -> None:
+def test_the_replacement_of_a_ps_keeps_the_served_mark() -> None:
     hand_over, served = settled(), ((0, 0),)
     hand_over.begin(msgspec.structs.replace(hand_over.present, served=served), 2.0)
     hand_over.lost(server(1))
@@ -225,9 +226,9 @@ def test_a_replaced_ps_keeps_the_mark() -> None:
 def test_buckets_of_a_lost_host_are_rebuilt_by_other_ps() -> None:
     hand_over = settled()
     hand_over.connected(server(2), 1.0)
-    freeze = asked(hand_over.gone(frozenset({1}), [0, 2], 5.0))
+    freeze = sent_map(hand_over.gone(frozenset({1}), [0, 2], 5.0))
     assert (freeze.servers, freeze.remade) == ((server(0),), ())
-    adopt = asked(hand_over.ready(server(0), 2, COMMITTED))
+    adopt = sent_map(hand_over.ready(server(0), 2, COMMITTED))
     assert (adopt.servers, adopt.remade) == ((server(0), server(2)), FIRST.buckets_of(1))
     assert adopt.shard_map.owners == ((0, 0, 0, 2), (0, 0))
     hand_over.ready(server(0), 3)
@@ -235,7 +236,7 @@ def test_buckets_of_a_lost_host_are_rebuilt_by_other_ps() -> None:
     assert isinstance(published, Publish)
     assert (published.remade, published.moved) == (FIRST.buckets_of(1), 3)
     hand_over.lost(server(2))
-    again = asked(hand_over.connected(server(2, 2), 6.0))
+    again = sent_map(hand_over.connected(server(2, 2), 6.0))
     assert again.remade == (), "its rows are rebuilt already"
 
 
@@ -247,20 +248,22 @@ def test_buckets_on_their_way_from_a_lost_host_are_rebuilt_too() -> None:
     hand_over.ready(server(1), 3)
     assert hand_over.state == HandOverState.ADOPTING
     hand_over.ready(server(2), 4)
-    release = asked(hand_over.gone(frozenset({1}), [0], 5.0))
-    assert (release.servers, release.shard_map.buckets_of(2)) == ((server(2),), ()), "it has half of its rows already"
-    adopt = asked(hand_over.ready(server(2), 5))
+    release = sent_map(hand_over.gone(frozenset({1}), [0], 5.0))
+    assert (release.servers, release.shard_map.buckets_of(2)) == ((server(2),), ()), (
+        "PS 2 may have a part of the rows already"
+    )
+    adopt = sent_map(hand_over.ready(server(2), 5))
     assert (adopt.servers, adopt.remade, adopt.moved) == ((server(0),), FIRST.buckets_of(1), ())
 
 
-def test_a_host_is_lost_before_the_first_map_is_published() -> None:
+def test_a_host_lost_before_the_first_map_owns_no_bucket_of_it() -> None:
     hand_over = HandOver(FIRST)
     assert hand_over.gone(frozenset({1}), [0], 0.0) == ()
-    first = asked(hand_over.connected(server(0), 1.0))
+    first = sent_map(hand_over.connected(server(0), 1.0))
     assert (first.shard_map.servers(), first.remade) == ({0}, ())
 
 
-# --- any PS may die at any moment -----------------------------------------------------------------------------------
+# --- PS that die at any moment --------------------------------------------------------------------------------------
 
 
 @dataclass
@@ -288,12 +291,12 @@ class HandOversUnderFire(RuleBasedStateMachine):
         self.servers: dict[int, Server] = {}
         self.wanted = set(range(servers))
         self.published: ShardMap | None = None
-        self.held: dict[int, frozenset[tuple[int, int]]] = {}  # PS index -> what it owned when it last lived
-        self.marked: tuple[tuple[int, int], ...] = ()  # in the last hand-over that began
-        self.lost: set[tuple[int, int]] = set()  # buckets whose rows are on no host
+        self.held: dict[int, frozenset[tuple[int, int]]] = {}  # PS index -> buckets that its last incarnation owned
+        self.marked: tuple[tuple[int, int], ...] = ()  # buckets marked as served in the last hand-over that began
+        self.lost: set[tuple[int, int]] = set()  # buckets without rows on any host
         self.now_s = 0.0
 
-    # --- the world ------------------------------------------------------------------------------------------
+    # --- effects --------------------------------------------------------------------------------------------
 
     def perform(self, effects: tuple[HandOverEffect, ...]) -> None:
         for effect in effects:
@@ -310,12 +313,13 @@ class HandOversUnderFire(RuleBasedStateMachine):
                 self.published = effect.shard_map
 
     def wanting(self) -> set[int]:
+        """PS that must run."""
         return self.wanted | set(self.hand_over.owners)
 
     def buckets(self) -> set[tuple[int, int]]:
         return {(t, b) for t, row in enumerate(self.hand_over.present.owners) for b in range(len(row))}
 
-    # --- what happens ---------------------------------------------------------------------------------------
+    # --- rules ----------------------------------------------------------------------------------------------
 
     @precondition(lambda self: self.wanting() - set(self.servers))
     @rule(data=st.data())
@@ -337,7 +341,9 @@ class HandOversUnderFire(RuleBasedStateMachine):
         owned = frozenset(ask.shard_map.buckets_of(index))
         known = self.published.buckets_of(index) if self.published is not None else ()
         left = self.held.get(index, frozenset()) & set(known)  # workers push to the owners in their map
-        if living.epoch == 0:  # it owns what its predecessor left, and applies it before it releases buckets
+        if (
+            living.epoch == 0
+        ):  # it owns the buckets of the incarnation before, and applies its pushes before it releases any
             assert left <= owned
         living.epoch, living.owned = ask.shard_map.epoch, owned
         living.is_dense_owner = ask.shard_map.dense_owner == index
@@ -367,7 +373,7 @@ class HandOversUnderFire(RuleBasedStateMachine):
 
     @precondition(lambda self: self.hand_over.is_settled)
     @rule(data=st.data())
-    def buckets_are_served_to_everybody(self, data: st.DataObject) -> None:
+    def other_buckets_are_marked_as_served(self, data: st.DataObject) -> None:
         """Marks buckets as served, or removes the mark."""
         served = tuple(sorted(data.draw(st.sets(st.sampled_from(sorted(self.buckets()))))))
         self.marked = served
@@ -389,16 +395,16 @@ class HandOversUnderFire(RuleBasedStateMachine):
 
     @precondition(lambda self: set(self.servers) - self.wanting())
     @rule()
-    def what_owns_nothing_is_stopped(self) -> None:
+    def ps_that_are_not_needed_are_stopped(self) -> None:
         for index in set(self.servers) - self.wanting():
             assert not self.servers[index].owned
             assert not self.servers[index].is_dense_owner
             self.hand_over.lost(self.servers.pop(index).process)
 
-    # --- what must hold -------------------------------------------------------------------------------------
+    # --- invariants -----------------------------------------------------------------------------------------
 
     @invariant()
-    def nobody_owns_what_another_owns(self) -> None:
+    def every_bucket_has_at_most_one_owner(self) -> None:
         if not hasattr(self, "servers"):
             return
         owned = [bucket for living in self.servers.values() for bucket in living.owned]
@@ -406,11 +412,11 @@ class HandOversUnderFire(RuleBasedStateMachine):
         assert sum(living.is_dense_owner for living in self.servers.values()) <= 1
 
     @invariant()
-    def a_published_map_is_everyones(self) -> None:
+    def every_ps_has_the_published_map(self) -> None:
         if not hasattr(self, "servers") or not self.hand_over.is_settled:
             return
         assert self.published == self.hand_over.present
-        assert self.published.served == self.marked, "a PS is replaced meanwhile"
+        assert self.published.served == self.marked, "the replacement of a PS must not change the mark"
         for index in self.published.servers() & set(self.servers):
             living = self.servers[index]
             assert living.epoch == self.published.epoch

@@ -1,3 +1,5 @@
+"""The states of a process and the transitions between them."""
+
 from __future__ import annotations
 
 import pytest
@@ -8,7 +10,7 @@ from elastichost.errors import IllegalTransitionError
 from elastichost.supervisor.core.lifecycle import LIVE, TRANSITIONS, LifecycleEvent, State, next_state
 
 
-def test_the_incarnation_of_a_worker() -> None:
+def test_a_worker_passes_through_its_states_in_order() -> None:
     state = State.REQUESTED
     for event in (
         LifecycleEvent.SPAWNED,
@@ -27,7 +29,7 @@ def test_an_unrequested_exit_is_a_failure_whatever_its_code() -> None:
     assert next_state("worker-0.1", State.RUNNING, LifecycleEvent.EXIT_CLEAN) == State.FAILED
 
 
-def test_what_is_not_in_the_table_names_process_state_and_event() -> None:
+def test_the_error_of_an_illegal_transition_names_process_state_and_event() -> None:
     with pytest.raises(IllegalTransitionError, match=r"worker-0\.1.*drained.*'ready'"):
         next_state("worker-0.1", State.READY, LifecycleEvent.DRAINED)
 

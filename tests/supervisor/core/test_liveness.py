@@ -1,4 +1,4 @@
-"""When silence counts as a hang: the rule, its inputs, and the kernel states of real processes."""
+"""When a silent process counts as hung: the rule, its inputs, and the kernel states of real processes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ TIMEOUT_S = 10.0
 WORKED = Signs(has_worked=True, longest_s=0.5)
 
 
-def test_a_stopped_process_is_not_waited_for() -> None:
+def test_a_process_stopped_by_a_signal_counts_as_hung_soon() -> None:
     for has_worked in (False, True):
         signs = Signs(state="T", has_worked=has_worked)
         assert "stopped by a signal" in hang_reason(SILENCE_S + 0.1, signs, TIMEOUT_S)
@@ -49,12 +49,12 @@ def test_a_sleeping_process_that_has_worked_counts_as_hung_soon() -> None:
         Signs("t", idle_s=5.0, longest_s=0.5, has_worked=True),  # a user inspects it in a debugger
     ],
 )
-def test_a_process_that_may_be_at_work_is_waited_for(signs: Signs) -> None:
+def test_a_process_that_may_be_at_work_is_not_hung_before_the_timeout(signs: Signs) -> None:
     assert hang_reason(TIMEOUT_S - 0.1, signs, TIMEOUT_S) == "" or signs.longest_s == 2.0
     assert hang_reason(6.0, signs, TIMEOUT_S) == ""
 
 
-def test_the_timeout_bounds_all_and_grows_with_the_longest_batch() -> None:
+def test_the_timeout_applies_to_every_process_and_grows_with_its_longest_batch() -> None:
     assert hang_reason(10.1, WORKED, TIMEOUT_S)
     slow = Signs("R", longest_s=6.0, has_worked=True)
     assert hang_reason(23.9, slow, TIMEOUT_S) == ""
@@ -69,7 +69,7 @@ def test_the_timeout_bounds_all_and_grows_with_the_longest_batch() -> None:
     st.floats(0, 1000),
     st.floats(0.5, 100),
 )
-def test_a_longer_silence_stays_a_hang_and_a_short_one_is_none(signs: Signs, silent_s: float, timeout_s: float) -> None:
+def test_a_longer_silence_stays_a_hang_and_a_short_one_is_not(signs: Signs, silent_s: float, timeout_s: float) -> None:
     reason = hang_reason(silent_s, signs, timeout_s)
     if silent_s <= min(SILENCE_S, timeout_s):
         assert reason == ""
@@ -80,6 +80,7 @@ def test_a_longer_silence_stays_a_hang_and_a_short_one_is_none(signs: Signs, sil
 
 
 def beat(progress: int, steps: int = 0) -> HeartbeatMsg:
+    """A heartbeat."""
     return HeartbeatMsg(progress, StepSample(steps=steps))
 
 
@@ -94,7 +95,7 @@ def test_the_longest_silence_is_counted_from_the_first_work_on() -> None:
     fleet.heartbeat(record, beat(4, steps=1), 23.0)
     fleet.heartbeat(record, beat(5, steps=9), 23.5)
     assert record.signs == Signs(has_worked=True, longest_s=2.5)
-    fleet.extend_deadlines(7.0)  # the supervisor stood still
+    fleet.extend_deadlines(7.0)  # the supervisor itself was stopped
     fleet.heartbeat(record, beat(6, steps=9), 31.0)
     assert record.signs.longest_s == 2.5
 
@@ -106,6 +107,7 @@ Start = Callable[[str], subprocess.Popen[bytes]]
 
 @pytest.fixture
 def start() -> Iterator[Start]:
+    """Starts Python processes that run the given code; they are killed at the end."""
     children: list[subprocess.Popen[bytes]] = []
 
     def begin(code: str) -> subprocess.Popen[bytes]:
@@ -124,6 +126,7 @@ def start() -> Iterator[Start]:
 
 
 def record_of(fleet: Fleet, pid: int, gpu: int | None = None) -> ProcessRecord:
+    """The record of a worker with this pid, in the fleet."""
     spec = ProcessSpec("worker", 0, (0,), 1, gpu)
     record = fleet.request(ProcessId("worker", 0, 1), spec, 0.0)
     record.pid = pid
@@ -132,6 +135,7 @@ def record_of(fleet: Fleet, pid: int, gpu: int | None = None) -> ProcessRecord:
 
 
 def watch_until(record: ProcessRecord, fleet: Fleet, is_it: Callable[[Signs], bool]) -> Signs:
+    """Reads the kernel state of the processes until `is_it` is true for the record's signs. Returns the signs."""
     watch, deadline_s = SilenceWatch(), time.monotonic() + 20.0
     began_s = time.monotonic()
     while not is_it(record.signs):
@@ -153,13 +157,13 @@ def test_sleeping_busy_and_stopped_processes_are_distinguished(start: Start) -> 
     assert watch_until(record, fleet, lambda s: s.state == "T").state == "T"
 
 
-def test_sleep_of_a_process_with_a_gpu_proves_nothing(start: Start) -> None:
+def test_a_sleeping_process_with_a_gpu_may_be_at_work(start: Start) -> None:
     fleet = Fleet()
     record = record_of(fleet, start("import time; time.sleep(60)").pid, gpu=0)
     assert watch_until(record, fleet, lambda s: s.idle_s > 0.5).state == "D"
 
 
-def test_processes_that_make_progress_or_have_ended_are_not_looked_at(start: Start) -> None:
+def test_no_signs_are_read_of_processes_that_make_progress_or_have_ended(start: Start) -> None:
     fleet, watch = Fleet(), SilenceWatch()
     child = start("import time; time.sleep(60)")
     record = record_of(fleet, child.pid)

@@ -1,4 +1,4 @@
-"""One round of buckets that move to another host: which PS gets which request, in which order, and again after a
+"""One round of buckets that move to another host: the requests to each PS, their order, and their repetition after a
 death."""
 
 from __future__ import annotations
@@ -35,10 +35,12 @@ def worker(index: int, incarnation: int = 1) -> ProcessId:
 
 
 def planned(*, are_mapped: bool = False) -> Migration:
+    """A round in state `planned`."""
     return Migration(MOVES, [server(index) for index in range(4)], itertools.count(1), are_mapped=are_mapped)
 
 
 def unmapping() -> Migration:
+    """A round in state `unmapping`."""
     made = planned(are_mapped=True)
     made.begin()
     made.measured(server(0), 1, (1000, 1000))
@@ -59,6 +61,7 @@ def copying(size: int = 1000) -> Migration:
 
 
 def draining() -> Migration:
+    """A round in state `draining`."""
     made = copying()
     made.copied(server(1), 3, 500)
     assert not made.is_copied
@@ -68,7 +71,7 @@ def draining() -> Migration:
     return made
 
 
-def test_planned_copying_draining_committed_released() -> None:
+def test_a_round_is_planned_copied_drained_committed_and_released() -> None:
     made = draining()
     assert made.needed == {0, 1, 2, 3}
     made.adopted()
@@ -82,7 +85,7 @@ def test_planned_copying_draining_committed_released() -> None:
     assert (made.state, made.is_over, made.needed) == (MigrationState.RELEASED, True, frozenset())
 
 
-def test_a_round_has_as_much_as_it_may_and_one_bucket_at_least() -> None:
+def test_a_round_moves_at_most_its_limit_of_bytes_and_at_least_one_bucket() -> None:
     made = planned()
     made.begin()
     made.measured(server(0), 1, (ROUND_BYTES // 2, ROUND_BYTES // 2))
@@ -96,15 +99,15 @@ def test_a_round_has_as_much_as_it_may_and_one_bucket_at_least() -> None:
     assert huge.moves == MOVES[:1]
 
 
-def test_a_new_incarnation_is_asked_again_and_its_copies_are_made_again() -> None:
+def test_requests_to_a_ps_that_died_are_sent_to_its_new_incarnation() -> None:
     made = copying()
     made.copied(server(1), 3, 500)
     made.copied(server(3), 4, 70)
     assert made.lost(server(0)) == ()
     assert not made.is_copied
-    made.copied(server(1), 3, 500)  # it was under way
+    made.copied(server(1), 3, 500)  # this answer was sent before the death of PS 0
     assert not made.is_copied
-    assert made.lost(server(0)) == (), "its marking map was sent"
+    assert made.lost(server(0)) == (), "this incarnation is lost already"
     (again,) = made.connected(server(0, 2))
     assert again == Copy(server(1), 5, ((MOVES[0], server(0, 2)), (MOVES[1], server(0, 2))))
     made.copied(server(1), 5, 500)
@@ -122,7 +125,7 @@ def test_nothing_is_copied_from_an_incarnation_that_is_not_connected() -> None:
     assert isinstance(copy, Copy) and copy.server == server(1, 2)
 
 
-def test_the_successor_of_a_ps_that_was_asked_for_sizes() -> None:
+def test_a_new_incarnation_is_asked_for_sizes_and_known_sizes_are_used() -> None:
     made = planned()
     made.begin()
     made.measured(server(0), 1, (1, 1))
@@ -132,12 +135,12 @@ def test_the_successor_of_a_ps_that_was_asked_for_sizes() -> None:
     assert made.measured(server(0, 2), 3, (1, 1)) == ()
 
 
-def test_nothing_is_copied_before_every_worker_has_unmapped_it() -> None:
+def test_nothing_is_copied_before_every_worker_has_unmapped_the_buckets() -> None:
     made = unmapping()
-    assert made.unmapped(worker(0), 6) == (), "its marking map was not sent yet"
+    assert made.unmapped(worker(0), 6) == (), "the map that marks the buckets was not sent yet"
     assert made.served(7, [worker(0), worker(1), worker(2)]) == ()
     assert not made.has_to_be_served and made.served(8, []) == ()
-    assert made.unmapped(worker(0), 6) == (), "with an older map they are used in place"
+    assert made.unmapped(worker(0), 6) == (), "a worker with an older map uses the buckets in place"
     assert made.unmapped(worker(0), 7) == ()
     assert made.unmapped(worker(0), 7) == ()
     assert made.worker_lost(worker(2, 2)) == ()
@@ -149,11 +152,11 @@ def test_nothing_is_copied_before_every_worker_has_unmapped_it() -> None:
     assert made.unmapped(worker(1), 10) == made.worker_lost(worker(1)) == ()
 
 
-def test_without_workers_on_their_hosts_they_are_copied_at_once() -> None:
+def test_without_workers_that_map_the_buckets_they_are_copied_at_once() -> None:
     assert [type(effect) for effect in unmapping().served(7, [])] == [Copy, Copy]
 
 
-def test_a_ps_that_dies_while_workers_unmap() -> None:
+def test_a_ps_that_dies_while_workers_unmap_is_asked_for_copies_when_it_is_back() -> None:
     made = unmapping()
     made.served(7, [worker(0)])
     assert made.lost(server(1)) == ()
@@ -210,7 +213,7 @@ def test_lack_of_memory_or_too_many_deaths_abort_a_round() -> None:
     assert mortal.state == MigrationState.ABORTED
 
 
-def test_the_host_of_a_ps_that_takes_part_is_lost() -> None:
+def test_a_round_is_aborted_when_the_host_of_its_source_or_target_is_lost() -> None:
     for source_or_target in (2, 3):
         made = draining()
         effects = made.gone(frozenset({source_or_target}), "its host is lost")
@@ -224,7 +227,7 @@ def test_the_host_of_a_ps_that_takes_part_is_lost() -> None:
         assert made.is_over, "the round does not wait for a lost PS"
 
 
-def test_the_host_of_a_ps_that_has_to_free_memory_is_lost() -> None:
+def test_a_committed_round_does_not_wait_for_a_lost_host_to_free_memory() -> None:
     made = draining()
     made.adopted()
     first, second = made.published()
@@ -235,8 +238,8 @@ def test_the_host_of_a_ps_that_has_to_free_memory_is_lost() -> None:
     assert made.is_over
 
 
-def test_the_host_of_a_ps_that_takes_no_part_is_lost() -> None:
-    """A round that is only copying goes on. A hand-over is called back whichever PS is lost, and the round with it."""
+def test_the_loss_of_another_host_aborts_only_a_round_that_drains() -> None:
+    """A round that only copies goes on. The loss of any PS calls a hand-over back, and aborts the round with it."""
     made = copying()
     assert made.gone(frozenset({7}), "its host is lost") == ()
     assert made.state == MigrationState.COPYING

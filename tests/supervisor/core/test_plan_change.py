@@ -13,8 +13,9 @@ from elastichost.wire.commands import ScaleMsg
 ONE, THREE = Counts(1, 1, 1), Counts(3, 2, 1)
 
 
-def test_a_refusal_has_the_bounds() -> None:
+def test_a_refusal_names_the_allowed_range() -> None:
     def refused(command: ScaleMsg) -> str:
+        """The message and the hint of the refusal."""
         found = refusal(command, 256, 64, 8)
         assert found is not None and found.is_usage
         return f"{found.message}: {found.hint}"
@@ -34,7 +35,7 @@ def test_more_workers_than_shares_of_gpu_memory_are_refused() -> None:
     assert "the shares are for 4 workers at most" in found.hint and "[1, 5]" in found.hint
 
 
-def test_counts_of_a_plan() -> None:
+def test_processes_of_a_plan_are_counted_by_role() -> None:
     assert Counts.of(initial_plan(cores=(0, 1), workers=2, servers=3)) == Counts(2, 3, 1)
 
 
@@ -59,7 +60,7 @@ def run_through(dip: Dip, rates: list[float], step_s: float = 0.02) -> None:
             dip.add(at_s, round(samples))
 
 
-def test_the_lowest_window_and_when_it_was_over() -> None:
+def test_a_dip_is_the_lowest_window_and_ends_when_the_rate_has_recovered() -> None:
     dip = Dip(began_s=50.0, samples=7000, rate_before=10_000.0)
     assert (dip.dip, dip.recovered_s) == (None, 0.0)
     run_through(dip, [10_000, 4_000, 8_000, 9_500, 10_000])
@@ -86,6 +87,7 @@ def test_without_a_rate_before_there_is_no_dip() -> None:
 
 
 def watch(newcomers: dict[int, int]) -> PlanChangeWatch:
+    """The watch of a change that began at 100 s. newcomers: new worker -> its last incarnation before the change."""
     return PlanChangeWatch(ONE, THREE, newcomers, Dip(100.0, 0, 1000.0))
 
 
@@ -121,7 +123,7 @@ def test_a_new_worker_without_samples_is_waited_for_a_bounded_time() -> None:
     assert "worker-1 has trained no sample yet" in text_of(seen.figures())
 
 
-def test_the_text_of_a_dip() -> None:
+def test_the_text_of_a_change_has_the_dip_of_the_throughput() -> None:
     seen = watch({})
     run_through(seen.dip, [1000, 300, 1000, 1000])
     seen.observe(100.81, 661, [], is_reached=True)

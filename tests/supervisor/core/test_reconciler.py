@@ -1,3 +1,5 @@
+"""The actions that bring the processes of a run to its plan: starts, restarts, kills, drains and stops."""
+
 from __future__ import annotations
 
 from typing import Any
@@ -27,27 +29,29 @@ NOW_S = 1000.0
 def seen(
     role: str, state: State, incarnation: int = 1, still_s: float = 0.0, failure: Failure | None = None
 ) -> ObservedProcess:
+    """Process 0 of a role. still_s: seconds without progress."""
     at_s = NOW_S - still_s
     return ObservedProcess(ProcessId(role, 0, incarnation), state, at_s, at_s, failure)
 
 
-def died(count: int, kind: str = "exit", ago_s: float = 1.0) -> list[Death]:
+def deaths_of_worker(count: int, kind: str = "exit", ago_s: float = 1.0) -> list[Death]:
+    """Deaths of worker 0."""
     return [Death("worker-0", NOW_S - ago_s, kind, "signal 9 (SIGKILL)") for _ in range(count)]  # type: ignore[arg-type]
 
 
-def test_everything_missing_is_started_ps_first() -> None:
+def test_missing_processes_are_started_ps_first() -> None:
     actions = reconcile((), PLAN, (), LIMITS, NOW_S)
     assert [(a.spec.role, a.incarnation) for a in actions if isinstance(a, Spawn)] == [("server", 1), ("worker", 1)]
 
 
-def test_nothing_to_do() -> None:
+def test_there_is_no_action_when_the_processes_are_those_of_the_plan() -> None:
     observed = (seen("worker", State.RUNNING), seen("server", State.RUNNING))
     assert reconcile(observed, PLAN, (), LIMITS, NOW_S) == ()
 
 
 def test_a_dead_worker_gets_a_new_incarnation_with_the_reason() -> None:
     observed = (seen("worker", State.FAILED, incarnation=4), seen("server", State.RUNNING))
-    (action,) = reconcile(observed, PLAN, died(1), LIMITS, NOW_S)
+    (action,) = reconcile(observed, PLAN, deaths_of_worker(1), LIMITS, NOW_S)
     assert isinstance(action, Spawn)
     assert action.incarnation == 5
     assert "SIGKILL" in action.reason
@@ -55,17 +59,17 @@ def test_a_dead_worker_gets_a_new_incarnation_with_the_reason() -> None:
 
 def test_the_restart_budget_counts_deaths_in_the_window_only() -> None:
     observed = (seen("worker", State.FAILED), seen("server", State.RUNNING))
-    assert isinstance(reconcile(observed, PLAN, died(3), LIMITS, NOW_S)[0], Spawn)
-    assert isinstance(reconcile(observed, PLAN, died(9, ago_s=61), LIMITS, NOW_S)[0], Spawn)
-    (action,) = reconcile(observed, PLAN, died(4), LIMITS, NOW_S)
+    assert isinstance(reconcile(observed, PLAN, deaths_of_worker(3), LIMITS, NOW_S)[0], Spawn)
+    assert isinstance(reconcile(observed, PLAN, deaths_of_worker(9, ago_s=61), LIMITS, NOW_S)[0], Spawn)
+    (action,) = reconcile(observed, PLAN, deaths_of_worker(4), LIMITS, NOW_S)
     assert isinstance(action, GiveUp)
     assert (action.kind, action.process) == ("restart budget", ProcessId("worker", 0, 1))
     assert "4 times in 60 s" in action.reason
 
 
-def test_hangs_beyond_the_budget_are_a_hang() -> None:
+def test_the_restart_budget_exhausted_by_hangs_is_reported_as_a_hang() -> None:
     observed = (seen("worker", State.FAILED), seen("server", State.RUNNING))
-    (action,) = reconcile(observed, PLAN, died(4, kind="hang"), LIMITS, NOW_S)
+    (action,) = reconcile(observed, PLAN, deaths_of_worker(4, kind="hang"), LIMITS, NOW_S)
     assert isinstance(action, GiveUp)
     assert action.kind == "hang"
 
@@ -73,13 +77,13 @@ def test_hangs_beyond_the_budget_are_a_hang() -> None:
 def test_a_user_error_is_not_retried() -> None:
     failure = Failure("DataError", "file x row 3")
     observed = (seen("worker", State.FAILED, failure=failure), seen("server", State.RUNNING))
-    (action,) = reconcile(observed, PLAN, died(1), LIMITS, NOW_S)
+    (action,) = reconcile(observed, PLAN, deaths_of_worker(1), LIMITS, NOW_S)
     assert action == GiveUp("failure", ProcessId("worker", 0, 1), "file x row 3", failure)
 
 
 def test_other_errors_are_retried() -> None:
     observed = (seen("worker", State.FAILED, failure=Failure("OSError", "x")), seen("server", State.RUNNING))
-    assert isinstance(reconcile(observed, PLAN, died(1), LIMITS, NOW_S)[0], Spawn)
+    assert isinstance(reconcile(observed, PLAN, deaths_of_worker(1), LIMITS, NOW_S)[0], Spawn)
 
 
 def test_a_process_without_progress_is_killed() -> None:
@@ -106,24 +110,27 @@ def test_processes_not_in_the_plan_are_drained_then_stopped() -> None:
         (stop,) = reconcile((observed,), nothing, (), LIMITS, NOW_S)
         assert isinstance(stop, StopProcess)
     assert reconcile((seen("worker", State.STOPPING),), nothing, (), LIMITS, NOW_S) == ()
-    assert reconcile((seen("worker", State.FAILED),), nothing, died(9), LIMITS, NOW_S) == ()
+    assert reconcile((seen("worker", State.FAILED),), nothing, deaths_of_worker(9), LIMITS, NOW_S) == ()
 
 
-# --- a plan that changes while the job trains -----------------------------------------------------------------------
+# --- plans that change while the job trains -------------------------------------------------------------------------
 
 
 def spec_of(process: str, cores: tuple[int, ...] = (0,), threads: int = 1) -> ProcessSpec:
+    """The spec of a process such as "worker-1"."""
     role, _, index = process.partition("-")
     return ProcessSpec(role, int(index), cores, threads)  # type: ignore[arg-type]
 
 
 def at(process: str, state: State = State.RUNNING, incarnation: int = 1, **facts: Any) -> ObservedProcess:
+    """A process in a state."""
     role, _, index = process.partition("-")
     spec = facts.pop("spec", spec_of(process))
     return ObservedProcess(ProcessId(role, int(index), incarnation), state, NOW_S, NOW_S, spec=spec, **facts)
 
 
 def plan_of(*processes: str) -> Plan:
+    """A plan of processes such as "worker-1"."""
     return Plan(tuple(spec_of(process) for process in processes), "direct", "asked for it")
 
 
@@ -143,7 +150,7 @@ def test_a_ps_that_owns_buckets_is_kept_and_started_again_whatever_the_plan_says
     assert reconcile(died_meanwhile, ONE_EACH, deaths, LIMITS, NOW_S, frozenset({0})) == ()
 
 
-def test_start_then_hand_over_then_repin_then_drain() -> None:
+def test_a_new_plan_starts_processes_then_hands_over_then_repins_then_drains() -> None:
     wide = spec_of("worker-0", (0, 1), 2)
     plan = Plan((wide, spec_of("worker-2"), spec_of("server-0")), "direct", "asked for it")
     before = (at("worker-0"), at("worker-1"), at("server-0"))
@@ -157,7 +164,9 @@ def test_start_then_hand_over_then_repin_then_drain() -> None:
     (repin,) = reconcile(there, plan, (), LIMITS, NOW_S)
     assert repin == Repin(ProcessId("worker", 0, 1), wide)
     asked = (at("worker-0", asked=wide), *there[1:])
-    assert reconcile(asked, plan, (), LIMITS, NOW_S) == (), "Repin is sent once, and nothing drains before it"
+    assert reconcile(asked, plan, (), LIMITS, NOW_S) == (), (
+        "Repin is sent once, and no process drains before it is confirmed"
+    )
     (drain,) = reconcile((at("worker-0", spec=wide), *there[1:]), plan, (), LIMITS, NOW_S)
     assert drain == Drain(ProcessId("worker", 1, 1), "asked for it")
 
@@ -181,14 +190,16 @@ def test_a_drained_process_back_in_the_plan_starts_again_without_a_restart() -> 
         assert reconcile((*others, at("worker-1", state)), plan, (), LIMITS, NOW_S) == ()
     (stop,) = reconcile((*others, at("worker-1", State.DRAINED)), plan, (), LIMITS, NOW_S)
     assert isinstance(stop, StopProcess)
-    (spawn,) = reconcile((*others, at("worker-1", State.EXITED, incarnation=3)), plan, died(9), LIMITS, NOW_S)
+    (spawn,) = reconcile(
+        (*others, at("worker-1", State.EXITED, incarnation=3)), plan, deaths_of_worker(9), LIMITS, NOW_S
+    )
     assert spawn == Spawn(spec_of("worker-1"), 4, "in the plan again; worker-1.3 was stopped")
     (spawn,) = reconcile((*others, at("worker-1", State.FAILED, incarnation=3)), plan, (), LIMITS, NOW_S)
     assert isinstance(spawn, Spawn)
     assert not spawn.is_restart, "it was killed because it was not in the plan"
 
 
-def test_a_process_that_does_not_stop_in_time_is_killed_and_is_no_death() -> None:
+def test_a_process_that_does_not_stop_in_time_is_killed_as_unwanted() -> None:
     others = (at("worker-0"), at("server-0"))
     lingering = ObservedProcess(ProcessId("worker", 1, 1), State.STOPPING, NOW_S - 11, NOW_S)
     for observed in (lingering, at("worker-1", State.STARTED)):
@@ -197,9 +208,9 @@ def test_a_process_that_does_not_stop_in_time_is_killed_and_is_no_death() -> Non
         assert kill.kind == "unwanted"
 
 
-def test_a_replaced_straggler_is_a_restart_that_costs_no_budget() -> None:
+def test_the_restart_of_a_straggler_does_not_count_in_the_restart_budget() -> None:
     observed = (seen("worker", State.FAILED, incarnation=9), seen("server", State.RUNNING))
-    deaths = [*died(3), *died(5, kind="slow")]
+    deaths = [*deaths_of_worker(3), *deaths_of_worker(5, kind="slow")]
     (action,) = reconcile(observed, PLAN, deaths, LIMITS, NOW_S)
     assert isinstance(action, Spawn)
     assert action.is_restart

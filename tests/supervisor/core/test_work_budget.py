@@ -1,4 +1,4 @@
-"""Waits between turns: none while there is little work, and a bounded share of a core however much there is."""
+"""The supervisor's waits between turns: none while there is little work; much work gets a bounded share of a core."""
 
 from __future__ import annotations
 

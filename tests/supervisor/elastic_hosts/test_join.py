@@ -1,4 +1,4 @@
-"""The way of a machine into a run: one step for each thing seen, and refused for whatever speaks against it."""
+"""A machine joins a run: it passes through its states in order, and any problem refuses it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ seen = st.builds(
 )
 
 
-def test_called_greeted_opened_joined() -> None:
+def test_a_machine_is_called_greeted_opened_and_joined() -> None:
     state = JoinState.CALLED
     for facts, then in zip(
         [
@@ -41,7 +41,7 @@ def test_called_greeted_opened_joined() -> None:
         assert (state, reason) == (then, "")
 
 
-def test_one_that_is_late_is_refused_and_told_how_far_it_came() -> None:
+def test_a_machine_that_takes_too_long_is_refused_with_its_last_state() -> None:
     state, reason = next_state(JoinState.GREETED, HostObservation(has_answered=True, waited_s=JOIN_TIMEOUT_S + 1))
     assert state == JoinState.REFUSED
     assert reason == f"the machine has not joined within {JOIN_TIMEOUT_S:g} s; it is only greeted"
@@ -49,7 +49,7 @@ def test_one_that_is_late_is_refused_and_told_how_far_it_came() -> None:
 
 @settings(deadline=None)
 @given(looks=st.lists(seen, max_size=12))
-def test_it_goes_on_step_by_step_and_never_comes_back(looks: list[HostObservation]) -> None:
+def test_states_are_passed_in_order_and_none_is_entered_again(looks: list[HostObservation]) -> None:
     state = JoinState.CALLED
     for look in looks:
         before = state

@@ -1,4 +1,4 @@
-"""The guardian of an arena whose supervisor has died: keeps it, lets it be taken over, removes it."""
+"""The arena of a dead supervisor is kept for a while, may be taken over, and is then removed."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from elastichost.supervisor.launch.arena_reaper import guard
 
 @pytest.fixture
 def owner(tmp_path: Path) -> Owner:
+    """A process that has ended."""
     child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     owner = owner_of(child.pid, tmp_path)
     child.kill()
@@ -27,6 +28,7 @@ def owner(tmp_path: Path) -> Owner:
 
 @pytest.fixture
 def arena(tmp_path: Path, owner: Owner, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The arena of this process."""
     monkeypatch.setenv("ELASTICHOST_ARENA_DIR", str(tmp_path))
     path = host.arena_directory("run")
     host.create_directory(path, owner)
@@ -34,42 +36,44 @@ def arena(tmp_path: Path, owner: Owner, monkeypatch: pytest.MonkeyPatch) -> Path
 
 
 class Guardian(threading.Thread):
+    """Runs `guard` in a thread."""
+
     def __init__(self, path: Path, owner: Owner, keep_s: float) -> None:
         super().__init__()
-        self._told = ((path,), owner, keep_s)
+        self._arguments = ((path,), owner, keep_s)
         self.start()
 
     def run(self) -> None:
-        guard(*self._told)
+        guard(*self._arguments)
 
 
-def test_it_removes_what_nobody_wanted(arena: Path, owner: Owner) -> None:
+def test_an_arena_that_is_not_taken_over_is_removed(arena: Path, owner: Owner) -> None:
     began_s = time.monotonic()
     guard((arena,), owner, 0.3)
     assert not arena.exists()
     assert time.monotonic() - began_s >= 0.3
 
 
-def test_it_has_nothing_to_do_with_what_is_gone_or_anothers(arena: Path, owner: Owner, tmp_path: Path) -> None:
+def test_directories_that_are_gone_or_have_another_owner_are_ignored(arena: Path, owner: Owner, tmp_path: Path) -> None:
     other = owner_of(os.getpid(), tmp_path)
     guard((arena, tmp_path / "gone"), other, 1000.0)
     assert arena.exists()
 
 
-def test_it_leaves_an_arena_that_is_taken_over(arena: Path, owner: Owner, tmp_path: Path) -> None:
+def test_an_arena_that_is_taken_over_is_not_removed(arena: Path, owner: Owner, tmp_path: Path) -> None:
     held = host.hold(arena)
     assert held is not None
     guardian = Guardian(arena, owner, 0.0)
     with held:
         guardian.join(0.3)
-        assert guardian.is_alive(), "it waits for what becomes of it"
+        assert guardian.is_alive(), "the reaper waits while the arena is held"
         held.take_over(owner_of(os.getpid(), tmp_path))
     guardian.join(10.0)
     assert not guardian.is_alive()
     assert arena.exists()
 
 
-def test_an_arena_that_is_let_go_of_is_kept_once_more(arena: Path, owner: Owner) -> None:
+def test_the_time_begins_again_when_an_arena_is_released_without_a_takeover(arena: Path, owner: Owner) -> None:
     held = host.hold(arena)
     assert held is not None
     guardian = Guardian(arena, owner, 0.5)

@@ -1,3 +1,5 @@
+"""Evaluations: every position is scored once, scores are checked, and early stopping follows the metric."""
+
 from __future__ import annotations
 
 import math
@@ -23,12 +25,14 @@ WORKERS = [ProcessId("worker", index, 1) for index in range(3)]
 
 
 def frames_of(unit: int, start: int, stop: int, labels: int = 1) -> list[memoryview]:
+    """The frames of a worker's scores; the logit of a position is made from its number."""
     positions = np.arange(start, stop, dtype=np.float32)
     logits = np.repeat(positions + 1000 * unit, labels).astype(np.float32)
     return [memoryview(a.tobytes()) for a in (logits, logits % 2, np.empty(0, np.float32), positions / 1e4)]
 
 
 def answer(grant: EvaluationGrantMsg, skipped: int = 0) -> EvaluationScoresMsg:
+    """The answer of a worker to a grant."""
     samples = grant.stop - grant.start - skipped
     return EvaluationScoresMsg(grant.round, grant.unit, grant.start, grant.stop, samples, skipped)
 
@@ -37,7 +41,7 @@ def answer(grant: EvaluationGrantMsg, skipped: int = 0) -> EvaluationScoresMsg:
     units=st.lists(st.integers(0, 50), max_size=4),
     turns=st.lists(st.tuples(st.integers(0, 2), st.sampled_from(["ask", "score", "die", "again"])), max_size=60),
 )
-def test_every_position_is_scored_once_whichever_worker_dies(units: list[int], turns: list[tuple[int, str]]) -> None:
+def test_every_position_is_scored_once_although_workers_die(units: list[int], turns: list[tuple[int, str]]) -> None:
     evaluation = EvaluationRound(3, units, 7, 1)
     held: dict[int, list[EvaluationGrantMsg]] = {0: [], 1: [], 2: []}
     sent: list[tuple[int, EvaluationGrantMsg]] = []
@@ -62,7 +66,7 @@ def test_every_position_is_scored_once_whichever_worker_dies(units: list[int], t
     assert evaluation.result().logits[:, 0].tolist() == expected
 
 
-def test_scores_are_checked() -> None:
+def test_scores_with_wrong_frames_are_refused() -> None:
     evaluation = EvaluationRound(1, [10], 10, 2)
     grant = evaluation.request(WORKERS[0], 0.0)
     assert grant is not None
@@ -116,7 +120,7 @@ def test_an_undefined_metric_does_not_stop_training() -> None:
     assert [stop.observe(value).stop for value in (0.7, None, 0.6)] == [False, False, True]
 
 
-def test_early_stop_continues_from_its_memory() -> None:
+def test_early_stopping_continues_from_a_saved_state() -> None:
     before = EarlyStop("auc", 2)
     for value in (0.7, 0.8, 0.79):
         before.observe(value)

@@ -22,11 +22,13 @@ def worker(index: int, incarnation: int = 1) -> ProcessId:
 
 
 def ledger_of(*units: int, epochs: int = 1, batch_size: int = 10, **more: object) -> Ledger:
+    """A ledger over units of these sizes."""
     return Ledger(LedgerSettings(units=units, epochs=epochs, batch_size=batch_size, **more))  # type: ignore[arg-type]
 
 
-def finish(ledger: Ledger, who: ProcessId, lease: Lease) -> None:
-    assert ledger.progress(who, lease.lease_id, lease.stop, lease.stop - lease.start, 0)
+def finish(ledger: Ledger, process: ProcessId, lease: Lease) -> None:
+    """Reports that a worker has trained a whole lease."""
+    assert ledger.progress(process, lease.lease_id, lease.stop, lease.stop - lease.start, 0)
 
 
 class ModelWorker:
@@ -87,12 +89,14 @@ class LedgerMachine(RuleBasedStateMachine):
         self.bad_rows = 0
 
     def _count(self, epoch: int, unit: int, start: int, stop: int) -> None:
+        """Counts positions in the independent count; none may be counted twice."""
         for position in range(start, stop):
             key = (epoch, unit, position)
             self.counted[key] = self.counted.get(key, 0) + 1
             assert self.counted[key] == 1, f"{key} counted twice"
 
     def _alive(self, index: int) -> ModelWorker:
+        """The worker with this index; a new incarnation if there is none."""
         if index not in self.workers:
             self.incarnations += 1
             self.workers[index] = ModelWorker(worker(index, self.incarnations))
@@ -100,25 +104,25 @@ class LedgerMachine(RuleBasedStateMachine):
 
     @rule(index=st.integers(0, 3), rate=st.floats(0, 200))
     def ask(self, index: int, rate: float) -> None:
-        who = self._alive(index)
-        lease = self.ledger.request(who.process, rate)
+        model = self._alive(index)
+        lease = self.ledger.request(model.process, rate)
         if lease is not None:
             assert 0 <= lease.start < lease.stop <= self.settings.units[lease.unit]
             is_whole = (lease.stop - lease.start) % self.settings.batch_size == 0
             assert is_whole or lease.stop == self.settings.units[lease.unit]
             samples = self.settings.units[lease.unit]
             assert lease.stop - lease.start >= min(MIN_SAMPLES, samples, self.settings.batch_size)
-            who.leases.append(lease)
+            model.leases.append(lease)
 
     @rule(index=st.integers(0, 3), batches=st.integers(1, 4), bad=st.integers(0, 2), reports=st.booleans())
     def train(self, index: int, batches: int, bad: int, reports: bool) -> None:
-        who = self._alive(index)
+        model = self._alive(index)
         for _ in range(batches):
-            done = who.train_batch(self.settings.batch_size, bad)
+            done = model.train_batch(self.settings.batch_size, bad)
             if done is None:
                 return
             lease, _, stop, _ = done
-            report = (who.process, lease.lease_id, stop, who.samples[lease.lease_id], who.skipped[lease.lease_id])
+            report = (model.process, lease.lease_id, stop, model.samples[lease.lease_id], model.skipped[lease.lease_id])
             self.late.append(report)
             if reports:
                 self._report(report)
@@ -140,33 +144,33 @@ class LedgerMachine(RuleBasedStateMachine):
     @rule(index=st.integers(0, 3))
     def drain(self, index: int) -> None:
         """A drained worker has reported all its progress."""
-        who = self.workers.pop(index, None)
-        if who is None:
+        model = self.workers.pop(index, None)
+        if model is None:
             return
-        for lease in who.leases:
-            if lease.lease_id in who.stop:
-                stop, number = who.stop[lease.lease_id], lease.lease_id
-                self._report((who.process, number, stop, who.samples[number], who.skipped[number]))
-        self.ledger.give_back(who.process)
+        for lease in model.leases:
+            if lease.lease_id in model.stop:
+                stop, number = model.stop[lease.lease_id], lease.lease_id
+                self._report((model.process, number, stop, model.samples[number], model.skipped[number]))
+        self.ledger.give_back(model.process)
 
     @rule(index=st.integers(0, 3))
     def kill(self, index: int) -> None:
         """Batches that are applied at the PS count, whether they were reported or not."""
-        who = self.workers.pop(index, None)
-        if who is None:
+        model = self.workers.pop(index, None)
+        if model is None:
             return
         held = {
-            number: entry.applied_stop for number, entry in self.ledger._leases.items() if entry.worker == who.process
+            number: entry.applied_stop for number, entry in self.ledger._leases.items() if entry.worker == model.process
         }
-        leases = {lease.lease_id: lease for lease in self.ledger.leases_of(who.process)}
+        leases = {lease.lease_id: lease for lease in self.ledger.leases_of(model.process)}
         epoch = self.ledger.epoch
-        settlement = self.ledger.give_back(who.process, who.applied, failed=True)
+        settlement = self.ledger.give_back(model.process, model.applied, failed=True)
         for number, start in held.items():
             lease = leases[number]
-            if who.applied.sequence and number < who.applied.lease_id:
+            if model.applied.sequence and number < model.applied.lease_id:
                 self._count(lease.epoch, lease.unit, start, lease.stop)
-            elif who.applied.sequence and number == who.applied.lease_id:
-                self._count(lease.epoch, lease.unit, start, max(start, who.applied.stop))
+            elif model.applied.sequence and number == model.applied.lease_id:
+                self._count(lease.epoch, lease.unit, start, max(start, model.applied.stop))
         for entry in settlement.quarantined:
             self._count(epoch, entry.unit, entry.start, entry.stop)
 
@@ -183,7 +187,7 @@ class LedgerMachine(RuleBasedStateMachine):
         self.ledger = Ledger.from_json(self.settings, self.ledger.to_json())
 
     @invariant()
-    def books_agree(self) -> None:
+    def both_counts_agree(self) -> None:
         if hasattr(self, "ledger"):
             assert self.ledger.samples_accounted == len(self.counted)
 
@@ -232,7 +236,7 @@ def test_leases_are_sized_by_the_rate_in_whole_batches() -> None:
     assert slow.stop - slow.start == 10
 
 
-def test_no_more_than_two_leases_at_once() -> None:
+def test_a_worker_holds_at_most_two_leases() -> None:
     ledger = ledger_of(1000)
     leases = [ledger.request(worker(0), 10.0) for _ in range(3)]
     assert leases[2] is None
@@ -241,7 +245,7 @@ def test_no_more_than_two_leases_at_once() -> None:
     assert ledger.request(worker(0), 10.0) is not None
 
 
-def test_an_idle_worker_takes_the_tail_half_on_a_batch_boundary() -> None:
+def test_an_idle_worker_gets_the_second_half_of_another_claim_from_a_batch_boundary() -> None:
     ledger = ledger_of(100)
     ledger.request(worker(0), 10.0)
     stolen = ledger.request(worker(1), 10.0)
@@ -252,9 +256,9 @@ def test_an_idle_worker_takes_the_tail_half_on_a_batch_boundary() -> None:
 def test_leases_shrink_towards_the_end() -> None:
     ledger = ledger_of(1000)
     sizes = []
-    who = [worker(0), worker(1)]
+    workers = [worker(0), worker(1)]
     while not ledger.is_epoch_done:
-        for one in who:
+        for one in workers:
             lease = ledger.request(one, 10_000.0)
             if lease is not None:
                 sizes.append(lease.stop - lease.start)
@@ -263,7 +267,7 @@ def test_leases_shrink_towards_the_end() -> None:
     assert sizes[-1] <= 20
 
 
-def test_the_rest_of_a_dead_worker_comes_first_and_the_suspected_batch_alone() -> None:
+def test_positions_of_a_dead_worker_are_granted_first_and_its_suspected_batch_alone() -> None:
     ledger = ledger_of(100, 100)
     lease = ledger.request(worker(0), 40.0)
     assert lease is not None
@@ -292,7 +296,7 @@ def test_a_batch_that_kills_three_incarnations_is_quarantined() -> None:
     assert (ledger.trained, ledger.samples_quarantined) == (20, 10)
 
 
-def test_draining_counts_no_failure() -> None:
+def test_a_drained_worker_is_not_counted_as_a_failure_of_its_batch() -> None:
     ledger = ledger_of(10)
     for incarnation in range(1, 6):
         assert ledger.request(worker(0, incarnation), 10.0) is not None
@@ -340,7 +344,7 @@ def test_impossible_progress_is_refused(stop: int, samples: int, skipped: int) -
 
 
 @pytest.mark.parametrize(("samples", "skipped"), [(3, 7), (9, 1)])
-def test_progress_that_takes_something_back_is_refused(samples: int, skipped: int) -> None:
+def test_progress_with_smaller_counts_than_before_is_refused(samples: int, skipped: int) -> None:
     """The positions fit, but the counts decrease, so counted samples would be taken back."""
     ledger = ledger_of(20)
     lease = ledger.request(worker(0), 20.0)
@@ -361,7 +365,7 @@ def test_contradicting_records_are_refused() -> None:
         ledger.give_back(worker(0), AppliedBatch(1, lease.lease_id, 10, 5, 0), failed=True)
 
 
-def test_stop_early_drops_what_is_not_leased() -> None:
+def test_an_early_stop_drops_all_positions_that_are_not_leased() -> None:
     ledger = ledger_of(100, 100, epochs=3)
     lease = ledger.request(worker(0), 10.0)
     assert lease is not None
@@ -373,7 +377,7 @@ def test_stop_early_drops_what_is_not_leased() -> None:
     assert ledger.samples_accounted == ledger.samples_planned == 10
 
 
-def test_an_epoch_does_not_begin_before_the_last_is_done() -> None:
+def test_an_epoch_does_not_begin_before_the_one_before_is_done() -> None:
     ledger = ledger_of(10, epochs=2)
     with pytest.raises(IllegalTransitionError):
         ledger.begin_epoch()
@@ -403,14 +407,14 @@ def test_a_checkpoint_of_other_data_is_refused() -> None:
         Ledger.from_json(LedgerSettings(units=(10, 11), epochs=1, batch_size=10), b"{}")
 
 
-def test_spans_count_their_samples() -> None:
+def test_a_span_has_the_number_of_its_samples() -> None:
     assert Span(0, 3, 8).samples == 5
 
 
-# --- a crew: sync mode ------------------------------------------------------------------------------------------------
+# --- the crew of sync mode --------------------------------------------------------------------------------------------
 
 
-def test_a_live_crew_is_counted_by_the_record_of_its_steps() -> None:
+def test_samples_of_a_crew_are_counted_by_the_record_of_its_steps() -> None:
     ledger, crew = ledger_of(40, batch_size=4), worker(255)
     leases = [ledger.request(crew, 8.0) for _ in range(2)]
     assert [(lease.start, lease.stop) for lease in leases if lease] == [(0, 8), (8, 16)]
@@ -440,7 +444,7 @@ def test_an_impossible_record_of_a_crew_is_refused() -> None:
         fresh.account(crew, AppliedBatch(3, held.lease_id, 12, 12, 0))
 
 
-def test_what_a_crew_leaves_out_is_listed_and_counted_once() -> None:
+def test_samples_that_a_crew_leaves_out_are_listed_and_counted_once() -> None:
     ledger, crew = ledger_of(12, batch_size=12), worker(255)
     lease = ledger.request(crew, 12.0)
     assert lease is not None

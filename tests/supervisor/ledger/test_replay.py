@@ -1,4 +1,4 @@
-"""The ledger rebuilt from committed batches: with the pending positions, every position counts exactly once."""
+"""A ledger rebuilt from committed batches: with the pending positions, every position counts exactly once."""
 
 from __future__ import annotations
 
@@ -59,6 +59,7 @@ class History:
     totals: dict[ProcessId, list[int]] = field(default_factory=dict)
 
     def step(self) -> None:
+        """A worker gets a lease, and trains it or dies within it."""
         index = self.draw(st.integers(0, 2))
         worker = ProcessId("worker", index, self.incarnations.setdefault(index, 1))
         lease = self.ledger.request(worker, self.draw(st.sampled_from([0.0, 5.0, 40.0])))
@@ -104,7 +105,7 @@ class History:
 
 
 def folded(settings: LedgerSettings, history: History, draw: st.DrawFn) -> Ledger:
-    """From the same batches, the first ones folded, at once or in two turns."""
+    """The ledger rebuilt from the same batches, with the first ones folded at once or in two turns."""
     cut = draw(st.integers(0, len(history.rows)))
     first = draw(st.integers(0, cut))
     fold = fold_records(None, first + 1, filled(history.rows[:first]))
@@ -120,7 +121,7 @@ def folded(settings: LedgerSettings, history: History, draw: st.DrawFn) -> Ledge
 
 
 def of_checkpoint(settings: LedgerSettings, state: LedgerState) -> Ledger:
-    """The fold after a checkpoint with this ledger; no record is left."""
+    """The ledger rebuilt from the fold after a checkpoint with this state; no record is left."""
     fold = fold_of_ledger(settings, state, 17, state.trained)
     found = ledger_of_applied(settings, filled([]), state.quarantined, fold=fold, epoch=state.epoch)
     assert (found.trained, found.skipped, found.quarantined) == (state.trained, state.skipped, state.quarantined)
@@ -129,7 +130,7 @@ def of_checkpoint(settings: LedgerSettings, state: LedgerState) -> Ledger:
 
 
 @given(st.data())
-def test_records_and_the_rest_hold_every_position_once(data: st.DataObject) -> None:
+def test_committed_and_pending_positions_are_together_every_position_once(data: st.DataObject) -> None:
     draw = data.draw
     units = tuple(draw(st.lists(st.integers(0, 30), min_size=1, max_size=4)))
     settings = LedgerSettings(
@@ -191,14 +192,14 @@ def everything_left(ledger: Ledger, settings: LedgerSettings, before: int) -> se
     return left
 
 
-def test_leases_go_on_after_the_highest_ever_granted() -> None:
+def test_new_leases_have_higher_numbers_than_all_before() -> None:
     ledger = ledger_of_applied(settings_of(20), records_of((5, 0, 0, 0, 4, 0)), next_lease_id=3)
     lease = ledger.request(ProcessId("worker", 0, 2), 0.0)
     assert lease is not None
     assert (lease.lease_id, lease.start) == (6, 4)
 
 
-def test_bad_rows_before_a_batch_count_with_it_and_those_at_the_end_are_read_again() -> None:
+def test_bad_rows_before_a_committed_batch_count_and_those_at_the_end_are_granted_again() -> None:
     records = records_of((1, 0, 0, 4, 8, 0))
     records["skipped"] = 4  # positions 0 to 4 were all bad; the record of the batch after them contains them
     ledger = ledger_of_applied(settings_of(12), records)
@@ -208,7 +209,7 @@ def test_bad_rows_before_a_batch_count_with_it_and_those_at_the_end_are_read_aga
     assert (lease.start, lease.stop) == (8, 12)
 
 
-def test_in_a_finished_epoch_the_rest_was_skipped() -> None:
+def test_positions_without_a_record_in_a_finished_epoch_count_as_skipped() -> None:
     records = records_of((1, 0, 0, 0, 8, 0))
     ledger = ledger_of_applied(settings_of(10, epochs=2), records, epoch=1)
     assert (ledger.epoch, ledger.trained, ledger.skipped, ledger.samples_accounted) == (1, 8, 2, 10)
@@ -222,7 +223,7 @@ def test_after_an_early_stop_no_position_is_pending() -> None:
 
 
 @pytest.mark.parametrize(
-    ("batches", "said"),
+    ("batches", "reason"),
     [
         ([(1, 0, 0, 0, 4, 0), (2, 0, 0, 2, 6, 0)], "committed twice"),
         ([(1, 0, 0, 8, 12, 0)], "which the data lacks"),
@@ -230,8 +231,8 @@ def test_after_an_early_stop_no_position_is_pending() -> None:
         ([(1, 1, 0, 0, 4, 0)], "which the data lacks"),
     ],
 )
-def test_impossible_records_are_refused(batches: list[tuple[int, int, int, int, int, int]], said: str) -> None:
-    with pytest.raises(ProtocolError, match=said):
+def test_impossible_records_are_refused(batches: list[tuple[int, int, int, int, int, int]], reason: str) -> None:
+    with pytest.raises(ProtocolError, match=reason):
         ledger_of_applied(settings_of(10), records_of(*batches))
 
 

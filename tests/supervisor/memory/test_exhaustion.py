@@ -23,7 +23,7 @@ EVERY_S = 0.05
 
 
 class Scene:
-    """Hosts with real boards. noted: events."""
+    """Hosts with real memory boards. noted: events."""
 
     def __init__(self, directory: Path, *, may_leave_out: bool, hosts: int = 2) -> None:
         self.boards = []
@@ -57,7 +57,7 @@ class Scene:
         self.shortage.look(facts, self.now_s, is_measured=is_measured, is_busy=is_busy)
 
     def lasts(self, *full: int, **facts: bool) -> float:
-        """Seconds until the job ends."""
+        """Returns the seconds until the job ends."""
         began_s = self.now_s
         with pytest.raises(JobFailedError, match=f"host {full[0]}"):
             self._look_on(*full, **facts)
@@ -90,13 +90,15 @@ class Scene:
         ({"is_measured": False, "is_busy": True}, BUSY_S),
     ],
 )
-def test_a_job_without_a_way_out_ends_after_a_while(tmp_path: Path, facts: dict[str, bool], after_s: float) -> None:
+def test_a_job_that_may_not_leave_ids_out_ends_after_a_while(
+    tmp_path: Path, facts: dict[str, bool], after_s: float
+) -> None:
     scene = Scene(tmp_path, may_leave_out=False)
     assert scene.lasts(1, **facts) == pytest.approx(after_s, abs=3 * EVERY_S)
     assert scene.leaves_out == {False} and scene.noted.events == []
 
 
-def test_a_want_that_passes_ends_nothing_and_does_not_add_up(tmp_path: Path) -> None:
+def test_short_refusals_do_not_add_up_and_do_not_end_the_job(tmp_path: Path) -> None:
     scene = Scene(tmp_path, may_leave_out=False)
     for _ in range(20):
         scene.look(0)
@@ -120,7 +122,7 @@ def test_ids_are_left_out_on_all_hosts_and_get_rows_again(tmp_path: Path) -> Non
     assert scene.noted.events[1] == MemoryFreed(34)
 
 
-def test_nothing_is_left_out_while_processes_are_about_to_be_measured(tmp_path: Path) -> None:
+def test_no_ids_are_left_out_before_all_processes_are_measured(tmp_path: Path) -> None:
     scene = Scene(tmp_path, may_leave_out=True)
     for _ in range(20):
         scene.look(0, is_measured=False)
@@ -129,15 +131,15 @@ def test_nothing_is_left_out_while_processes_are_about_to_be_measured(tmp_path: 
     assert scene.leaves_out == {True}
 
 
-def test_a_new_supervisor_leaves_nothing_out(tmp_path: Path) -> None:
+def test_a_new_supervisor_leaves_no_ids_out(tmp_path: Path) -> None:
     scene = Scene(tmp_path, may_leave_out=True)
     scene.look(0)
     assert scene.leaves_out == {True}
     assert Scene(tmp_path, may_leave_out=False).leaves_out == {False}
 
 
-def test_a_host_that_is_full_again_and_again_is_told_of_less_and_less_often(tmp_path: Path) -> None:
-    """Something is refused every two seconds, for ten minutes."""
+def test_a_host_that_is_full_again_and_again_is_reported_a_few_times_only(tmp_path: Path) -> None:
+    """A request is refused every two seconds, for ten minutes."""
     scene = Scene(tmp_path, may_leave_out=True)
     for turn in range(round(600 / EVERY_S)):
         scene.look(*((0,) if turn % round(2 / EVERY_S) == 0 else ()))
@@ -151,7 +153,7 @@ def test_a_host_that_is_full_again_and_again_is_told_of_less_and_less_often(tmp_
     turns=st.lists(st.tuples(st.sampled_from([(), (0,), (1,), (0, 1)]), st.booleans(), st.integers(1, 40)), max_size=40)
 )
 @settings(max_examples=examples(60), deadline=None)
-def test_warnings_and_their_ends_take_turns(
+def test_memory_full_and_memory_freed_are_reported_in_turn(
     tmp_path_factory: pytest.TempPathFactory, turns: list[tuple[tuple[int, ...], bool, int]]
 ) -> None:
     with contextlib.closing(Scene(tmp_path_factory.mktemp("boards"), may_leave_out=True)) as scene:
@@ -171,5 +173,5 @@ def test_a_host_that_joins_meanwhile_leaves_ids_out_too(tmp_path: Path) -> None:
     scene.host_joins(tmp_path / "joined")
     scene.look(2)
     assert scene.leaves_out == {True}
-    assert len(scene.noted.events) == 1, "it is told once"
+    assert len(scene.noted.events) == 1, "it is reported once"
     scene.close()

@@ -1,4 +1,5 @@
-"""Rows, indexes and ages of a real arena, and grants that hold its budget while tables grow."""
+"""The gauge counts rows, indexes and ages of a real arena; grants keep the arena within its budget while tables
+grow."""
 
 from __future__ import annotations
 
@@ -28,6 +29,7 @@ MB = 1 << 20
 
 
 def model() -> ModelSpec:
+    """A model with a table of fixed size and a dynamic one."""
     tables = (TableSpec("fixed", FIXED, ("f",), "int", ROWS), TableSpec("grows", DYNAMIC, ("g",), "int", 0))
     optimizer = RowOptimizerSpec("adagrad")
     embeddings = tuple(
@@ -39,6 +41,7 @@ def model() -> ModelSpec:
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[RowStore]:
+    """The rows of a PS that owns all buckets."""
     arena = Arena.create(tmp_path, plan_layout(model(), 7, 1 << 28))
     made = RowStore(arena, 7)
     made.adopt(BUCKETS, initialise=True)
@@ -47,10 +50,11 @@ def store(tmp_path: Path) -> Iterator[RowStore]:
 
 
 def see(store: RowStore, keys: np.ndarray, clock: int = 0) -> np.ndarray:
+    """Looks up ids of the dynamic table; new ones get rows."""
     return store.rows_for(DYNAMIC, keys, True, clock)
 
 
-def test_rows_of_each_table_are_counted_and_cost_what_they_take(store: RowStore) -> None:
+def test_rows_of_each_table_are_counted_and_their_cost_is_the_memory_that_they_use(store: RowStore) -> None:
     gauge = MemoryGauge(0, store._arena)
     costs = row_costs(model())
     assert costs.place.tolist() == [2 * 32 * 4, 2 * 32 * 4 + 12]
@@ -69,7 +73,7 @@ def test_rows_of_each_table_are_counted_and_cost_what_they_take(store: RowStore)
     assert gauge.read(half).live[DYNAMIC] == pytest.approx(50_000, rel=0.1)
 
 
-def test_dropped_rows_are_counted_for_ever(store: RowStore) -> None:
+def test_evicted_rows_stay_counted(store: RowStore) -> None:
     store._arena.board.set_horizon(DYNAMIC, 1)
     see(store, np.arange(3000))
     for bucket in range(BUCKETS_PER_TABLE):
@@ -79,8 +83,8 @@ def test_dropped_rows_are_counted_for_ever(store: RowStore) -> None:
     assert (found.live[DYNAMIC], found.evicted[DYNAMIC]) == (1000, 3000)
 
 
-def test_ages_are_those_of_the_stamps(store: RowStore) -> None:
-    """A thousand rows are seen at each of 100 moments, the first of them again at the end."""
+def test_ages_of_rows_come_from_their_stamps(store: RowStore) -> None:
+    """A thousand rows are looked up at each of 100 moments, the first thousand again at the end."""
     stamp = SAMPLES_PER_STAMP
     store._arena.board.note_seen()
     for moment in range(100):
@@ -94,7 +98,7 @@ def test_ages_are_those_of_the_stamps(store: RowStore) -> None:
         assert count == pytest.approx(1000 * (moments + 1), rel=0.05)
 
 
-def test_many_rows_are_sampled(store: RowStore, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ages_of_many_rows_are_estimated_from_a_sample(store: RowStore, monkeypatch: pytest.MonkeyPatch) -> None:
     store._arena.board.note_seen()
     for moment in range(50):
         see(store, np.arange(2000 * moment, 2000 * (moment + 1)), moment * SAMPLES_PER_STAMP)
@@ -106,8 +110,8 @@ def test_many_rows_are_sampled(store: RowStore, monkeypatch: pytest.MonkeyPatch)
     assert some[-1] == pytest.approx(100_000)
 
 
-def test_a_budget_holds_however_a_table_grows(store: RowStore) -> None:
-    """Rows, their index at its peak, and what a checkpoint would copy, stay below it; then it is told to be full."""
+def test_a_growing_table_stays_within_the_budget(store: RowStore) -> None:
+    """Rows, their index at its peak, and the copies of a checkpoint stay below it until it is reported full."""
     arena, private, budget = store._arena, 10 * MB, 100 * MB
     arena.board.begin_anew(is_limited=True)
     arena.allowance = arena.board.allowance(0)
@@ -123,7 +127,7 @@ def test_a_budget_holds_however_a_table_grows(store: RowStore) -> None:
         facts = granter.turn([0], private)
         copies = COPY_ROOM * float((facts.reading.allocated * row_costs(model()).copy).sum())
         assert facts.reading.used_bytes + private + copies <= budget
-        assert facts.left_bytes >= -SPARE_BYTES, "an index has grown since it was granted"
+        assert facts.left_bytes >= -SPARE_BYTES, "an index may have grown since the grant"
     assert facts.shares.is_full
     assert facts.left_bytes < 3 * SPARE_BYTES
     look = granter.look(facts, 1.0, may_take=False)
@@ -133,7 +137,7 @@ def test_a_budget_holds_however_a_table_grows(store: RowStore) -> None:
     assert INDEX_PEAK > 2
 
 
-def test_a_full_file_system_counts_as_a_used_up_budget(store: RowStore, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_file_system_limits_the_budget(store: RowStore, monkeypatch: pytest.MonkeyPatch) -> None:
     arena = store._arena
     arena.board.begin_anew(is_limited=True)
     granter = Granter(MemoryGauge(0, arena), row_costs(model()), 1 << 40)

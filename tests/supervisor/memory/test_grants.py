@@ -1,4 +1,5 @@
-"""Several PS of one host ask at once, wait, die and come again; the host's files are real, the PS are this test."""
+"""Grants to several PS of one host that request memory at once, wait, die and return. The host's files are real; the
+test acts as the PS."""
 
 from __future__ import annotations
 
@@ -25,12 +26,13 @@ SERVERS = (0, 1)
 
 
 def model() -> ModelSpec:
+    """A model with one dynamic table."""
     embedding = EmbeddingSpec("e", 0, 0, "m", "bag", ("f",), 32, "sum", RowOptimizerSpec("adagrad"), -1.0, 1.0)
     return ModelSpec((TableSpec("grows", 0, ("f",), "int", 0),), (embedding,), DenseSpec((), 8, 8), 0, 1)
 
 
 class Host:
-    """`file` is what rows lie in: what a PS takes is allocated there."""
+    """A host with two PS. file: the file with the rows, in which PS allocate."""
 
     def __init__(self, directory: Path, budget: int) -> None:
         self.arena = Arena.create(directory, plan_layout(model(), 7, 1 << 30))
@@ -47,6 +49,7 @@ class Host:
         return words.granted - words.taken
 
     def take(self, server: int, size: int, patience_s: float = 0.0) -> None:
+        """A PS allocates bytes for rows. Raises MemoryBudgetError."""
         self.allowance(server).allocate(self.file, self.offset, size, "rows", patience_s=patience_s)
         self.offset += size
 
@@ -58,13 +61,14 @@ class Host:
 
 @pytest.fixture
 def host(tmp_path: Path) -> Iterator[Host]:
+    """A host with a budget of 200 MB."""
     made = Host(tmp_path, 200 * MB)
     yield made
     made.arena.close()
 
 
-def test_what_is_granted_fits_into_the_file_system_and_is_not_halved_for_copies(tmp_path: Path) -> None:
-    """Copies for checkpoints are no part of it."""
+def test_grants_fit_into_the_file_system_and_nothing_is_reserved_there_for_copies(tmp_path: Path) -> None:
+    """The copies of a checkpoint are not in the file system."""
     with small_tmpfs(tmp_path / "shm", "64m") as root:
         host = Host(root, 100_000 * MB)
         facts = host.granter.turn(SERVERS, 0)
@@ -76,17 +80,17 @@ def test_what_is_granted_fits_into_the_file_system_and_is_not_halved_for_copies(
             facts = host.granter.turn(SERVERS, 0)
         costs = row_costs(model())
         in_files = float((costs.place + costs.index)[0] / costs.place[0])
-        assert facts.left_bytes >= 0, "room for the index that follows from the rows, and for pushes that wait"
+        assert facts.left_bytes >= 0, "room is left for the index of the rows and for staged pushes"
         assert in_files * host.offset > 0.8 * (64 * MB - SPARE_BYTES * len(SERVERS))
         host.arena.close()
 
 
-def test_a_file_system_that_somebody_else_fills_is_a_want_like_any_other(tmp_path: Path) -> None:
-    """What was granted cannot be had: the PS is refused, and does not die of it."""
+def test_a_ps_is_refused_memory_when_another_process_fills_the_file_system(tmp_path: Path) -> None:
+    """Its grant is not available any more. The PS gets an error and is not killed."""
     with small_tmpfs(tmp_path / "shm", "64m") as root:
         host = Host(root, 100_000 * MB)
         others = host.arena.files.index
-        others.allocate(0, host.granter.gauge.free_bytes - MB // 2, "somebody else")
+        others.allocate(0, host.granter.gauge.free_bytes - MB // 2, "another process")
         with pytest.raises(MemoryBudgetError, match="are free"):
             host.take(0, MB)
         facts = host.granter.turn(SERVERS, 0)
@@ -94,14 +98,14 @@ def test_a_file_system_that_somebody_else_fills_is_a_want_like_any_other(tmp_pat
         host.arena.close()
 
 
-def test_a_ps_that_waits_gets_what_another_has_open_and_does_not_use(host: Host) -> None:
-    """More than is free, less than there is: the other gives back over several looks, the want lasts as long."""
+def test_a_ps_that_waits_gets_the_unused_open_grant_of_another(host: Host) -> None:
+    """It requests more than is free and less than is left. The other PS gives back its grant over several looks."""
     wanted = int(host.granter.turn(SERVERS, 0).left_bytes / host.factor) - 2 * MB
     waiting = threading.Thread(target=host.take, args=(1, wanted, 300.0), daemon=True)
     waiting.start()
     words, looks, seen = host.arena.board.server(1), 0, 0
     while waiting.is_alive():
-        if words.refused != seen:  # it asks more often than anybody looks
+        if words.refused != seen:  # the PS asks more often than the supervisor looks
             seen, looks = words.refused, looks + 1
             assert not host.granter.turn(SERVERS, 0).shares.is_full
         waiting.join(0.002)
@@ -109,8 +113,8 @@ def test_a_ps_that_waits_gets_what_another_has_open_and_does_not_use(host: Host)
     assert looks > 2
 
 
-def test_two_ask_at_once_for_more_than_half_each(host: Host) -> None:
-    """They are served one after the other until what is left is not enough for one."""
+def test_two_ps_that_request_more_than_half_each_are_granted_one_after_the_other(host: Host) -> None:
+    """This goes on until too little is left for one request."""
     left = host.granter.turn(SERVERS, 0).left_bytes
     wanted = int(0.6 * left / host.factor) // 4096 * 4096
     served = 0
@@ -128,8 +132,8 @@ def test_two_ask_at_once_for_more_than_half_each(host: Host) -> None:
     assert facts.shares.is_full and facts.shares.short == SERVERS
 
 
-def test_what_was_granted_to_a_ps_that_died_is_its_successors(host: Host) -> None:
-    """Between its look and its allocation, and between its allocation and its count."""
+def test_the_next_incarnation_of_a_dead_ps_has_its_grant(host: Host) -> None:
+    """The PS died before its allocation, or between its allocation and the count of it."""
     allowed = host.open_bytes(0)
     host.allowance(0).require(allowed, "rows")
     host.granter.turn(SERVERS, 0)
@@ -142,7 +146,7 @@ def test_what_was_granted_to_a_ps_that_died_is_its_successors(host: Host) -> Non
     host.take(0, host.open_bytes(0) // 4096 * 4096)
 
 
-def test_what_was_granted_to_a_ps_that_is_no_more_goes_to_the_others(host: Host) -> None:
+def test_the_grant_of_a_ps_that_has_ended_goes_to_the_others(host: Host) -> None:
     before = host.open_bytes(0) + host.open_bytes(1)
     host.granter.take_back({1})
     assert host.open_bytes(1) == 0
@@ -151,13 +155,13 @@ def test_what_was_granted_to_a_ps_that_is_no_more_goes_to_the_others(host: Host)
     with pytest.raises(MemoryBudgetError):
         host.take(0, before)
     host.granter.turn((0,), 0)
-    host.allowance(0).require(before, "what both had")
+    host.allowance(0).require(before, "the grants of both")
     host.granter.turn(SERVERS, 0)
     assert host.open_bytes(0) + host.open_bytes(1) <= host.granter.turn(SERVERS, 0).left_bytes / host.factor
 
 
 def test_a_grant_is_taken_back_while_a_ps_grows(host: Host) -> None:
-    """Other processes take the rest of the budget just now: nothing stays open until they give it back."""
+    """Other processes use the rest of the budget: no grant is open until they free it."""
     host.take(0, 8 * MB)
     facts = host.granter.turn(SERVERS, 190 * MB)
     assert facts.left_bytes < 0
@@ -170,7 +174,7 @@ def test_a_grant_is_taken_back_while_a_ps_grows(host: Host) -> None:
     host.take(0, 4096)
 
 
-def test_a_budget_below_what_is_there_allows_nothing_and_says_how_much_is_used(tmp_path: Path) -> None:
+def test_a_budget_below_the_used_memory_allows_nothing_and_the_used_memory_is_reported(tmp_path: Path) -> None:
     host = Host(tmp_path, MB)
     facts = host.granter.turn(SERVERS, 5 * MB)
     assert facts.left_bytes < 0
@@ -181,8 +185,8 @@ def test_a_budget_below_what_is_there_allows_nothing_and_says_how_much_is_used(t
     host.arena.close()
 
 
-def test_copies_that_are_kept_count_before_they_are_needed(host: Host) -> None:
-    """A PS that keeps more for its copies than its rows need now: that is taken."""
+def test_memory_that_a_ps_keeps_for_copies_counts_as_used(host: Host) -> None:
+    """It keeps more than the copies of its present rows need."""
     before = host.granter.turn(SERVERS, 0)
     host.arena.board.server(1).note_copies(50 * MB)
     after = host.granter.turn(SERVERS, 0)

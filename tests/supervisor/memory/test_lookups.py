@@ -1,4 +1,4 @@
-"""What workers count of their lookups, added up by the supervisor."""
+"""The supervisor adds up the lookups that workers count."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from elastichost.runs.result import Lookups
 from elastichost.supervisor.memory.lookups import LookupCount
 
 
-def test_all_hosts_and_what_was_counted_before_the_arena_are_added_up(tmp_path: Path) -> None:
+def test_lookups_of_all_hosts_and_from_before_the_arena_are_added_up(tmp_path: Path) -> None:
     arenas = [tmp_path / "0", tmp_path / "1"]
     for number, arena in enumerate(arenas):
         arena.mkdir()
@@ -23,7 +23,7 @@ def test_all_hosts_and_what_was_counted_before_the_arena_are_added_up(tmp_path: 
     assert count.total() == Lookups(1200, 10)
     assert count.total().share_without_row == 10 / 1200
     used.clear()
-    assert count.total() == Lookups(1200, 10), "what a lost host trained counts"
+    assert count.total() == Lookups(1200, 10), "lookups of a lost host count"
     for arena in arenas:
         (arena / "watermarks").unlink()
-    assert count.total() == Lookups(1200, 10), "the names may be gone: what is mapped counts"
+    assert count.total() == Lookups(1200, 10), "the files may be deleted, because they are mapped"

@@ -1,4 +1,4 @@
-"""Grants never add up to more than there is, and whoever wants something gets it while it is there."""
+"""Open grants together are at most the memory that is left, and a request is granted if it fits."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ SIZES = st.integers(0, 1 << 34)
 
 @st.composite
 def shares(draw: st.DrawFn) -> list[ServerShare]:
+    """Shares of one to six PS."""
     count = draw(st.integers(1, 6))
     taken = [draw(SIZES) for _ in range(count)]
     return [
@@ -25,7 +26,7 @@ def shares(draw: st.DrawFn) -> list[ServerShare]:
 
 
 @given(left=st.integers(-(1 << 34), 1 << 35), given_shares=shares())
-def test_what_is_open_is_never_more_than_there_is(left: int, given_shares: list[ServerShare]) -> None:
+def test_open_grants_together_are_at_most_what_is_left(left: int, given_shares: list[ServerShare]) -> None:
     found = share_out(left, given_shares)
     opened = {share.server: found.granted[share.server] - share.taken for share in given_shares}
     assert min(opened.values()) >= 0
@@ -33,8 +34,8 @@ def test_what_is_open_is_never_more_than_there_is(left: int, given_shares: list[
 
 
 @given(left=st.integers(0, 1 << 35), given_shares=shares())
-def test_a_want_is_granted_after_some_looks_or_it_is_full(left: int, given_shares: list[ServerShare]) -> None:
-    """Nobody takes anything meanwhile; only one wants something."""
+def test_a_request_is_granted_after_some_looks_or_the_host_is_full(left: int, given_shares: list[ServerShare]) -> None:
+    """Only one PS requests memory, and no PS takes any meanwhile."""
     one, others = given_shares[0], [msgspec.structs.replace(share, wanted=0) for share in given_shares[1:]]
     now = [msgspec.structs.replace(one, wanted=max(1, one.wanted)), *others]
     for _ in range(60):
@@ -47,9 +48,9 @@ def test_a_want_is_granted_after_some_looks_or_it_is_full(left: int, given_share
 
 
 @given(left=st.integers(0, 1 << 35), given_shares=shares())
-def test_of_several_wants_one_is_granted_if_it_can_be(left: int, given_shares: list[ServerShare]) -> None:
-    """All may want something at once, and nobody takes anything meanwhile: nobody keeps from others what is too little
-    for itself."""
+def test_of_several_requests_at_least_one_is_granted_if_it_fits(left: int, given_shares: list[ServerShare]) -> None:
+    """All PS may request memory at once, and none takes any meanwhile. No PS may keep memory that is too little for its
+    own request."""
     now, wants = given_shares, [share.wanted for share in given_shares if share.wanted]
     for _ in range(60):
         found = share_out(left, now)
@@ -62,18 +63,16 @@ def test_of_several_wants_one_is_granted_if_it_can_be(left: int, given_shares: l
 @pytest.mark.parametrize(
     ("left", "shares", "opened", "is_full"),
     [
-        (50, [(0, 60), (0, 40)], [0, 40], True),  # the one that fits is granted, whoever asks for more
-        (100, [(50, 60), (50, 60)], [50, 25], False),  # one gives back, so that the other can have it
-        (100, [(50, 60), (25, 60)], [60, 25], False),  # and has it at the next look
-        (100, [(60, 60), (20, 50)], [60, 20], False),  # who was granted something takes it first
+        (50, [(0, 60), (0, 40)], [0, 40], True),  # the request that fits is granted
+        (100, [(50, 60), (50, 60)], [50, 25], False),  # one PS gives back, so that the request of the other fits
+        (100, [(50, 60), (25, 60)], [60, 25], False),  # which is granted at the next look
+        (100, [(60, 60), (20, 50)], [60, 20], False),  # a granted request is not taken back for another
         (0, [(0, 10)], [0], True),
         (-30, [(40, 0), (0, 10)], [0, 0], True),
         (100, [(0, 0), (0, 0)], [25, 25], False),
     ],
 )
-def test_two_that_want_something_at_once(
-    left: int, shares: list[tuple[int, int]], opened: list[int], is_full: bool
-) -> None:
+def test_two_requests_at_once(left: int, shares: list[tuple[int, int]], opened: list[int], is_full: bool) -> None:
     """shares: (open, wanted) of each."""
     found = share_out(left, [ServerShare(i, 7 + has, 7, wanted) for i, (has, wanted) in enumerate(shares)])
     now = [found.granted[i] - 7 for i in range(len(shares))]
@@ -81,23 +80,23 @@ def test_two_that_want_something_at_once(
     assert found.is_full == is_full
 
 
-def test_little_is_open_when_little_is_left() -> None:
+def test_grants_ahead_are_small_when_little_is_left() -> None:
     found = share_out(100 << 20, [ServerShare(0, 0, 0), ServerShare(1, 0, 0)])
     assert found.granted == {0: 25 << 20, 1: 25 << 20}
     rich = share_out(1 << 40, [ServerShare(0, 0, 0)])
     assert rich.granted == {0: MOST_OPEN_BYTES}
 
 
-def test_what_was_granted_stays_while_there_is_room() -> None:
+def test_a_grant_stays_while_there_is_room() -> None:
     before = ServerShare(0, 60 << 20, 20 << 20)
     assert share_out(100 << 20, [before]).granted == {0: 60 << 20}
-    assert share_out(10 << 20, [before]).granted == {0: 30 << 20}, "there is less than is open"
+    assert share_out(10 << 20, [before]).granted == {0: 30 << 20}, "less is left than was open"
     assert share_out(-5, [before]).granted == {0: 20 << 20}
 
 
 class Interleavings(RuleBasedStateMachine):
-    """PS that look, allocate and count, each step apart, beside a supervisor that reads, measures and grants, each step
-    apart. `used` is what the kernel sees; memory is given back, too, and other processes take some of the budget."""
+    """PS check their grant, allocate and count in separate steps; so does the supervisor, which reads, measures and
+    grants. used: as the kernel counts it. PS also free memory, and other processes use some of the budget."""
 
     LIMIT, STEP = 10_000, 100
 
@@ -105,23 +104,23 @@ class Interleavings(RuleBasedStateMachine):
         super().__init__()
         self.used = self.others = 0
         self.granted, self.taken = [0, 0], [0, 0]
-        self.looked: list[int | None] = [None, None]  # bytes that a PS has seen to be allowed, not allocated yet
+        self.checked: list[int | None] = [None, None]  # bytes that a PS has found allowed and not allocated yet
         self.uncounted = [0, 0]
         self.read: list[ServerShare] | None = None
-        self.twice = 0  # what was taken and not counted, because of a kill
+        self.never_counted = 0  # bytes that a killed PS had allocated and not counted
 
     @rule(server=st.integers(0, 1), size=st.integers(1, STEP))
-    def looks(self, server: int, size: int) -> None:
-        is_idle = self.looked[server] is None and not self.uncounted[server]
+    def checks_its_grant(self, server: int, size: int) -> None:
+        is_idle = self.checked[server] is None and not self.uncounted[server]
         if is_idle and self.taken[server] + size <= self.granted[server]:
-            self.looked[server] = size
+            self.checked[server] = size
 
     @rule(server=st.integers(0, 1))
     def allocates(self, server: int) -> None:
-        size = self.looked[server]
+        size = self.checked[server]
         if size is not None:
             self.used += size
-            self.looked[server], self.uncounted[server] = None, size
+            self.checked[server], self.uncounted[server] = None, size
 
     @rule(server=st.integers(0, 1))
     def counts(self, server: int) -> None:
@@ -130,9 +129,9 @@ class Interleavings(RuleBasedStateMachine):
 
     @rule(server=st.integers(0, 1))
     def is_killed(self, server: int) -> None:
-        """Anywhere; its successor goes on with the words."""
-        self.twice += self.uncounted[server]
-        self.looked[server], self.uncounted[server] = None, 0
+        """The kill may come between any two steps; the next incarnation goes on with the same counters."""
+        self.never_counted += self.uncounted[server]
+        self.checked[server], self.uncounted[server] = None, 0
 
     @rule(share=st.floats(0, 1))
     def gives_back(self, share: float) -> None:
@@ -140,7 +139,7 @@ class Interleavings(RuleBasedStateMachine):
 
     @rule(size=st.integers(0, 2000))
     def others_take(self, size: int) -> None:
-        """Up to a fifth of the budget; what is used already may exceed the rest by so much."""
+        """Up to a fifth of the budget, even if that much is not left."""
         self.others = size
 
     @rule(wanted=st.lists(st.integers(0, STEP), min_size=2, max_size=2))
@@ -156,8 +155,8 @@ class Interleavings(RuleBasedStateMachine):
 
     @invariant()
     def the_budget_holds(self) -> None:
-        """To one allocation of each PS, that was between its look and its allocation when a grant was taken back."""
-        assert self.used <= self.LIMIT + 2 * self.STEP + self.twice
+        """Except for one allocation of each PS, which had checked its grant before the grant was taken back."""
+        assert self.used <= self.LIMIT + 2 * self.STEP + self.never_counted
 
 
 TestInterleavings = Interleavings.TestCase

@@ -1,4 +1,5 @@
-"""The watch over a real arena, whose PS is this test: who waits, who goes without a row, and when a job ends."""
+"""The memory watch over a real arena (the test acts as the PS): when requests wait, when new ids get no row, when a job
+ends, and what is learnt about memory."""
 
 from __future__ import annotations
 
@@ -49,6 +50,7 @@ memory = "{memory}"
 
 
 def model(evict_after_samples: int = 0) -> ModelSpec:
+    """A model with a table of fixed size and a dynamic one."""
     tables = (
         TableSpec("small", 0, ("f",), "int", rows=100),
         TableSpec("grows", 1, ("g",), "int", 0, evict_after_samples=evict_after_samples),
@@ -61,8 +63,8 @@ def model(evict_after_samples: int = 0) -> ModelSpec:
 
 
 class Scene:
-    """One host, one PS, one worker that is planned. `noted`: its events. PS take EXPECTED_BYTES of
-    their own, which is known once they `are_measured`."""
+    """One host with one PS. noted: events; are_measured: whether the private memory of the PS, EXPECTED_BYTES, is
+    measured already."""
 
     def __init__(
         self,
@@ -116,19 +118,20 @@ class Scene:
         self.key = 0
 
     def look(self, seconds: float = 0.1) -> None:
+        """The watch takes a look after this time."""
         self.now_s += seconds
         private = {SUPERVISOR: PRIVATE, FORK_SERVER: PRIVATE, 99: 10**12}
         private |= {SERVER: EXPECTED_BYTES} if self.are_measured else {}
         self.watch.look(self.ledger, self.changes, private, self.now_s)
 
     def see(self, count: int = 2000) -> int:
-        """New ids; how many got a row."""
+        """Looks up new ids. Returns how many got a row."""
         keys = np.arange(self.key, self.key + count)
         self.key += count
         return int(np.count_nonzero(self.store.rows_for(1, keys, True, 0) >= 0))
 
     def train(self, turns: int) -> None:
-        """New ids all the time; what is refused is asked for again. Raises what the watch raises."""
+        """Looks up new ids in every turn, also after a refusal. Raises what the watch raises."""
         for _ in range(turns):
             self.look()
             with contextlib.suppress(MemoryBudgetError):
@@ -137,6 +140,7 @@ class Scene:
 
 @pytest.fixture
 def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Scene]]:
+    """Makes scenes; their arenas are closed at the end."""
     made: list[Scene] = []
 
     def make(*facts: Any, **more: Any) -> Scene:
@@ -150,11 +154,12 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Sc
 
 @pytest.fixture(autouse=True)
 def files_are_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The arena's file system counts as memory, wherever the tests run."""
     monkeypatch.setattr("elastichost.supervisor.memory.gauge.is_in_memory", lambda path: True)
 
 
 @pytest.mark.parametrize(("memory", "mode"), [("off", "async"), ("watch", "async"), ("act", "sync")])
-def test_without_a_way_out_the_job_ends_and_names_what_grew(
+def test_a_job_that_cannot_free_memory_ends_and_names_the_table_that_grew(
     scene: Callable[..., Scene], memory: str, mode: str
 ) -> None:
     made = scene(60 * MB, memory, mode)
@@ -167,8 +172,8 @@ def test_without_a_way_out_the_job_ends_and_names_what_grew(
     assert ('tuner.memory = "act"' in error.hint) == (memory != "act")
 
 
-def test_a_want_that_passes_ends_nothing(scene: Callable[..., Scene]) -> None:
-    """What was refused once is granted at the next look."""
+def test_a_request_that_is_refused_once_does_not_end_the_job(scene: Callable[..., Scene]) -> None:
+    """It is granted at the next look."""
     made = scene(60 * MB, "off")
     made.look()
     words = made.arena.board.server(0)
@@ -182,7 +187,7 @@ def test_a_want_that_passes_ends_nothing(scene: Callable[..., Scene]) -> None:
     assert made.noted.kinds == ["memory_budget_set"]
 
 
-def test_with_a_way_out_ids_go_without_a_row_until_some_is_free(scene: Callable[..., Scene]) -> None:
+def test_new_ids_get_no_row_until_memory_is_free(scene: Callable[..., Scene]) -> None:
     made = scene(60 * MB, "act")
     made.train(100)
     (full,) = made.noted.of(MemoryFull)
@@ -202,16 +207,16 @@ def test_with_a_way_out_ids_go_without_a_row_until_some_is_free(scene: Callable[
     assert freed.left_out == made.arena.board.server(0).left_out
 
 
-def test_processes_that_are_to_come_and_those_that_were_measured_count(scene: Callable[..., Scene]) -> None:
+def test_planned_processes_count_with_an_expected_size_until_they_are_measured(scene: Callable[..., Scene]) -> None:
     made = scene(60 * MB, "off")
     facts = made.watch._grant({SUPERVISOR: 3, FORK_SERVER: 4, 77: 10**9})
-    assert facts[0].private_bytes == EXPECTED_BYTES + 7, "the planned PS, and nobody else's process"
+    assert facts[0].private_bytes == EXPECTED_BYTES + 7, "the planned PS counts, and no process of another run"
     assert facts[0].left_bytes > 0
     facts = made.watch._grant({SUPERVISOR: 3, FORK_SERVER: 4, SERVER: 5})
     assert facts[0].private_bytes == 12
 
 
-def test_the_budget_is_told_once_when_all_is_measured(scene: Callable[..., Scene]) -> None:
+def test_the_budget_is_reported_once_when_all_processes_are_measured(scene: Callable[..., Scene]) -> None:
     made = scene(60 * MB, "watch")
     made.are_measured = False
     for _ in range(30):
@@ -220,34 +225,34 @@ def test_the_budget_is_told_once_when_all_is_measured(scene: Callable[..., Scene
     made.are_measured = True
     for _ in range(30):
         made.look()
-    (told,) = made.noted.of(MemoryBudgetSet)
-    assert made.noted.events == [told]
-    assert told.budget_bytes == EXPECTED_BYTES + 2 * PRIVATE + 60 * MB
-    assert told.private_bytes == EXPECTED_BYTES + 2 * PRIVATE
-    assert told.forecast_bytes is None, "no job like it is known"
+    (event,) = made.noted.of(MemoryBudgetSet)
+    assert made.noted.events == [event]
+    assert event.budget_bytes == EXPECTED_BYTES + 2 * PRIVATE + 60 * MB
+    assert event.private_bytes == EXPECTED_BYTES + 2 * PRIVATE
+    assert event.forecast_bytes is None, "the history has no similar job"
 
 
-def test_while_processes_are_measured_no_job_ends(scene: Callable[..., Scene]) -> None:
-    """They count as more than they take: that is known a moment later."""
+def test_no_job_ends_before_its_processes_are_measured(scene: Callable[..., Scene]) -> None:
+    """Until then they count with an expected size, which may be larger than their real size."""
     made = scene(20 * MB, "off")
     made.are_measured = False
     made.train(60)
-    assert made.watch._shortage._full_s is not None, "nothing could be granted for a while"
+    assert made.watch._shortage._full_s is not None, "some requests could not be granted"
     made.are_measured = True
     with pytest.raises(MemoryBudgetError):
         made.train(20)
 
 
-def test_new_ids_end_with_the_epoch_in_which_all_have_their_rows(scene: Callable[..., Scene]) -> None:
+def test_new_ids_are_expected_until_the_end_of_the_first_epoch(scene: Callable[..., Scene]) -> None:
     made = scene(60 * MB, "act")
     assert made.watch._new_ids_until(made.ledger, 490_000) == 490_000 + 500_000
     made.ledger.samples_accounted = 1_500_000
-    assert made.watch._new_ids_until(made.ledger, 1_490_000) == 1_490_000, "they have ended"
+    assert made.watch._new_ids_until(made.ledger, 1_490_000) == 1_490_000, "after the first epoch there are none"
     aged = scene(60 * MB, "act", evict_after_samples=100_000)
-    assert aged.watch._new_ids_until(aged.ledger, 490_000) == 0, "dropped ones come again"
+    assert aged.watch._new_ids_until(aged.ledger, 490_000) == 0, "evicted ids come again as new ones"
 
 
-def test_what_is_in_force_outlives_a_supervisor(scene: Callable[..., Scene]) -> None:
+def test_horizon_and_admission_stay_in_force_under_a_new_supervisor(scene: Callable[..., Scene]) -> None:
     made = scene(60 * MB, "act")
     board = made.arena.board
     board.set_horizon(1, 77_000)
@@ -257,7 +262,7 @@ def test_what_is_in_force_outlives_a_supervisor(scene: Callable[..., Scene]) -> 
     assert (again._actor.horizon, again._actor.admit_after, again._actor.shortens_own) == (77_000, 4, False)
 
 
-def test_ids_that_were_left_out_before_a_supervisor_died_are_not_after_it(scene: Callable[..., Scene]) -> None:
+def test_a_new_supervisor_gives_ids_rows_again(scene: Callable[..., Scene]) -> None:
     made = scene(60 * MB, "act")
     made.train(100)
     assert made.arena.board.leaves_out
@@ -266,7 +271,7 @@ def test_ids_that_were_left_out_before_a_supervisor_died_are_not_after_it(scene:
     assert not made.arena.board.leaves_out
 
 
-def test_a_fault_of_the_tuner_ends_the_foresight_and_not_the_run(
+def test_a_bug_of_the_tuner_ends_the_forecast_and_not_the_run(
     scene: Callable[..., Scene], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fails(*_: object) -> None:
@@ -276,11 +281,11 @@ def test_a_fault_of_the_tuner_ends_the_foresight_and_not_the_run(
     monkeypatch.setattr("elastichost.supervisor.memory.monitor.decide", fails)
     made.train(100)
     assert made.noted.of(MemoryForecastFailed) == [MemoryForecastFailed("ZeroDivisionError", "by nothing")]
-    assert made.arena.board.leaves_out, "grants hold, and what follows from them"
+    assert made.arena.board.leaves_out, "memory is still granted within the budget"
 
 
 @pytest.mark.parametrize(("takes_s", "least_s", "most_s"), [(0.0, 0.0, 0.1), (0.03, 0.9, 1.1), (0.5, 1.9, 2.1)])
-def test_grants_take_a_small_part_of_the_time(
+def test_grants_use_a_small_part_of_the_supervisors_time(
     scene: Callable[..., Scene], takes_s: float, least_s: float, most_s: float
 ) -> None:
     made = scene(60 * MB, "off")
@@ -294,8 +299,8 @@ def test_grants_take_a_small_part_of_the_time(
     assert least_s <= between.min() and between.max() <= most_s
 
 
-def test_a_grant_that_was_interrupted_delays_the_next_ones_hardly(scene: Callable[..., Scene]) -> None:
-    """A busy machine: the supervisor did not run for a quarter of a second."""
+def test_one_slow_grant_does_not_delay_the_next_ones(scene: Callable[..., Scene]) -> None:
+    """On a busy machine the supervisor may not run for a quarter of a second."""
     made = scene(60 * MB, "off")
     watch: Any = made.watch
     for number in range(20):
@@ -304,11 +309,11 @@ def test_a_grant_that_was_interrupted_delays_the_next_ones_hardly(scene: Callabl
     assert watch._grant_at_s - made.now_s <= 0.1
 
 
-# --- what is learnt and what is known ---------------------------------------------------------------------------------
+# --- what is learnt about the growth of memory ------------------------------------------------------------------------
 
 
 def trained(made: Scene, until_s: int, *, since_s: int = 0, rate: int = 20_000) -> None:
-    """Second by second; after n samples there are 6 n^0.75 rows."""
+    """Trains from second `since_s` to `until_s`; after n samples there are 6 n^0.75 rows."""
     made.workers = [SimpleNamespace(samples_per_s=float(rate), pid=SERVER)]
     dense = DenseStore(made.arena)
     for second in range(since_s + 1, until_s + 1):
@@ -319,7 +324,7 @@ def trained(made: Scene, until_s: int, *, since_s: int = 0, rate: int = 20_000) 
             made.look()
 
 
-def test_a_watch_learns_what_the_next_one_of_such_a_job_foresees(scene: Callable[..., Scene]) -> None:
+def test_the_forecast_of_a_job_uses_what_an_earlier_job_has_learnt(scene: Callable[..., Scene]) -> None:
     made = scene(600 * MB, "watch")
     trained(made, 40)
     found = made.watch.learnt(is_whole=True)
@@ -329,16 +334,16 @@ def test_a_watch_learns_what_the_next_one_of_such_a_job_foresees(scene: Callable
     assert math.exp(found.mean["rows_by_1e6_samples"]) == pytest.approx(6 * 1e6**0.75, rel=0.1)
     later = scene(600 * MB, "watch", known=found)
     trained(later, 2)
-    (told,) = later.noted.of(MemoryBudgetSet)
-    assert told.forecast_bytes is not None
-    assert 0 < told.forecast_bytes[0] <= told.forecast_bytes[1]
+    (event,) = later.noted.of(MemoryBudgetSet)
+    assert event.forecast_bytes is not None
+    assert 0 < event.forecast_bytes[0] <= event.forecast_bytes[1]
     state: Any = later.watch._state
     foreseen = forecast(state.growth, 8e5)
     assert foreseen is not None
     assert foreseen.median == pytest.approx(6 * (8e5**0.75 - 4e4**0.75) * state.growth.row_bytes, rel=0.15)
 
 
-def test_what_was_interfered_with_is_learnt_up_to_then(scene: Callable[..., Scene]) -> None:
+def test_growth_is_learnt_only_until_the_first_action(scene: Callable[..., Scene]) -> None:
     made = scene(600 * MB, "watch")
     trained(made, 20)
     before = made.watch.learnt(is_whole=True)
@@ -350,8 +355,8 @@ def test_what_was_interfered_with_is_learnt_up_to_then(scene: Callable[..., Scen
     assert after.mean["beta"] == before.mean["beta"]
 
 
-def test_later_epochs_teach_nothing_of_the_law(scene: Callable[..., Scene]) -> None:
-    """An epoch has 1,000,000 samples: the next one brings no new ids."""
+def test_nothing_is_learnt_from_later_epochs(scene: Callable[..., Scene]) -> None:
+    """An epoch has 1,000,000 samples; the next one has no new ids."""
     made = scene(600 * MB, "watch")
     trained(made, 50)
     first = made.watch.learnt(is_whole=True)
@@ -364,24 +369,24 @@ def test_later_epochs_teach_nothing_of_the_law(scene: Callable[..., Scene]) -> N
     assert made.watch.learnt(is_whole=True) == first
 
 
-def test_fixed_tables_alone_are_not_watched(tmp_path: Path, scene: Callable[..., Scene]) -> None:
+def test_a_job_with_tables_of_fixed_size_only_is_not_watched(tmp_path: Path, scene: Callable[..., Scene]) -> None:
     made = scene(60 * MB, "act")
     only = ModelSpec(made.arena.model.tables[:1], made.arena.model.embeddings[:1], made.arena.model.dense, 0, 1)
     arena = Arena.create(tmp_path, plan_layout(only, 7, 1 << 28))
     watch: Any = made.watch
     quiet = MemoryWatch(watch._run, (MemoryGauge(0, arena),), watch._sharding, (1,))
     assert not quiet.is_active
-    arena.board.allowance(0).require(1 << 50, "whatever it needs")
+    arena.board.allowance(0).require(1 << 50, "any size")
     quiet.look(made.ledger, None, {}, 1e9)
 
 
-def test_emulated_hosts_share_this_machine() -> None:
+def test_the_memory_of_this_machine_is_divided_among_emulated_hosts() -> None:
     assert memory_of_host(1 << 20, 1) == memory_of_host(1 << 20, 4) == 1 << 20
     assert memory_of_host(1 << 60, 1) == 1 << 60
     assert memory_of_host(1 << 60, 4) < 1 << 50
 
 
-def test_what_is_memory_and_what_is_a_disk() -> None:
+def test_shared_memory_is_distinguished_from_a_disk() -> None:
     assert not is_in_memory(Path("/proc"))
     if arena_root() == Path("/dev/shm"):
         assert is_in_memory(arena_root())

@@ -1,4 +1,4 @@
-"""Checkpoints that an agent keeps: a run directory, with nothing in it that is not whole."""
+"""Checkpoints that an agent keeps: a run can be resumed from them, and damaged ones are refused."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ RUN = new_identity("shop", "r1")
 
 
 def run_directory(folder: Path) -> Path:
-    """Of an agent, with a checkpoint that has come."""
+    """The run directory of an agent that has received a checkpoint."""
     arena, store = opened(folder / "arena")
     store.adopt(ALL, initialise=True)
     saved = checkpoint_of(arena, store, folder / "saved-of-first")
@@ -32,32 +32,32 @@ def run_directory(folder: Path) -> Path:
     return run_dir
 
 
-def test_what_is_kept_can_be_resumed(tmp_path: Path) -> None:
+def test_a_run_can_be_resumed_from_a_kept_checkpoint(tmp_path: Path) -> None:
     run_dir, kept = run_directory(tmp_path), tmp_path / "kept"
-    told = keep(run_dir, run_dir / "incoming" / "step-1", kept, 2)
-    assert (told.problem, told.bytes > 0) == ("", True)
+    answer = keep(run_dir, run_dir / "incoming" / "step-1", kept, 2)
+    assert (answer.problem, answer.bytes > 0) == ("", True)
     found = latest(kept / "checkpoints")
     assert found is not None and found.directory.name == "step-1"
     assert (kept / "job.resolved.toml").read_text() == "[job]"
-    assert read_identity(kept) == RUN, "a resume there knows its checkpoints"
+    assert read_identity(kept) == RUN, "a resumed run must know that the checkpoints are its own"
     assert (kept / "source" / "net.py").exists()
     assert read_hosts(kept / "hosts.json").hosts == ()
     assert not (run_dir / "incoming" / "step-1").exists()
 
 
-def test_what_was_damaged_on_its_way_is_not_kept(tmp_path: Path) -> None:
+def test_a_checkpoint_that_was_damaged_in_transfer_is_not_kept(tmp_path: Path) -> None:
     run_dir, kept = run_directory(tmp_path), tmp_path / "kept"
     block = run_dir / "incoming" / "step-1" / "server-0.bin"
     data = bytearray(block.read_bytes())
     data[len(data) // 2] ^= 1
     block.write_bytes(bytes(data))
-    told = keep(run_dir, run_dir / "incoming" / "step-1", kept, 2)
-    assert told.bytes == 0 and "server-0.bin" in told.problem
+    answer = keep(run_dir, run_dir / "incoming" / "step-1", kept, 2)
+    assert answer.bytes == 0 and "server-0.bin" in answer.problem
     assert latest(kept / "checkpoints") is None
 
 
-def test_a_directory_that_cannot_be_is_told(tmp_path: Path) -> None:
+def test_a_directory_that_cannot_be_created_is_reported(tmp_path: Path) -> None:
     run_dir = run_directory(tmp_path)
     (tmp_path / "file").write_text("")
-    told = keep(run_dir, run_dir / "incoming" / "step-1", tmp_path / "file" / "kept", 2)
-    assert told.bytes == 0 and str(tmp_path / "file") in told.problem
+    answer = keep(run_dir, run_dir / "incoming" / "step-1", tmp_path / "file" / "kept", 2)
+    assert answer.bytes == 0 and str(tmp_path / "file") in answer.problem

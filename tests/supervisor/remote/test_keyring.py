@@ -1,4 +1,4 @@
-"""Who has to let whom in, and which PS does already."""
+"""Which keys the supervisor's gate and the PS admit, and which PS knows a new key already."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from elastichost.supervisor.remote.keyring import Keyring
 WORKER, SECOND, SERVER = ProcessId("worker", 0, 1), ProcessId("worker", 0, 2), ProcessId("server", 1, 1)
 
 
-def test_a_incarnation_is_known_to_a_server_that_has_answered_since() -> None:
+def test_a_server_knows_an_incarnation_when_it_has_answered_the_list_with_its_key() -> None:
     ring = Keyring()
     ring.issue(SERVER, is_elsewhere=True)
     before = ring.message()
@@ -17,11 +17,11 @@ def test_a_incarnation_is_known_to_a_server_that_has_answered_since() -> None:
     assert not ring.is_known_to(WORKER, SERVER)
     ring.admitted(SERVER, ring.message().number)
     assert ring.is_known_to(WORKER, SERVER)
-    ring.admitted(SERVER, before.number)  # late, of a connection that was slow
+    ring.admitted(SERVER, before.number)  # an older answer that arrives late
     assert ring.is_known_to(WORKER, SERVER)
 
 
-def test_every_incarnation_has_a_key_of_its_own_and_none_when_it_has_ended() -> None:
+def test_every_incarnation_has_its_own_key_which_is_revoked_at_its_end() -> None:
     ring = Keyring()
     first, second = ring.issue(WORKER, is_elsewhere=True), ring.issue(SECOND, is_elsewhere=True)
     assert first.public != second.public
@@ -33,23 +33,23 @@ def test_every_incarnation_has_a_key_of_its_own_and_none_when_it_has_ended() -> 
     assert not ring.is_known_to(WORKER, SERVER)
 
 
-def test_a_server_that_has_ended_knows_nobody() -> None:
+def test_a_server_that_has_ended_knows_no_incarnation() -> None:
     ring = Keyring()
     ring.issue(SERVER, is_elsewhere=True)
     ring.issue(WORKER, is_elsewhere=True)
     ring.admitted(SERVER, ring.message().number)
     ring.revoke(SERVER)
     assert not ring.is_known_to(WORKER, SERVER)
-    ring.admitted(SERVER, 100)  # its last word
+    ring.admitted(SERVER, 100)  # an answer from before its end
     assert not ring.is_known_to(WORKER, SERVER)
 
 
-def test_a_server_reaches_itself() -> None:
+def test_a_server_always_knows_itself() -> None:
     assert Keyring().is_known_to(SERVER, SERVER)
 
 
-def test_the_supervisors_gate_is_for_incarnations_on_other_machines() -> None:
+def test_the_supervisors_gate_admits_only_incarnations_on_other_hosts() -> None:
     ring = Keyring()
     keys = ring.issue(WORKER, is_elsewhere=False)
-    assert ring.allowed.speaker(keys.public) is None, "it comes by the socket of this machine"
-    assert ring.message().keys == ((keys.public, "worker-0.1"),), "PS of others let it in"
+    assert ring.allowed.speaker(keys.public) is None, "a process on the supervisor's host uses its local socket"
+    assert ring.message().keys == ((keys.public, "worker-0.1"),), "PS on other hosts admit it"

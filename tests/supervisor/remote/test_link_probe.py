@@ -1,4 +1,4 @@
-"""How fast bytes come: from the times at which they came, and over a real connection."""
+"""The measured speed of a link: from the times at which bytes arrive, and over a real connection."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ from elastichost.supervisor.remote.link_probe import LEAST_BYTES, open_door, rec
     saved=st.integers(0, 4),
     began_s=st.floats(0, 1e4),
 )
-def test_what_comes_evenly_has_that_speed_whatever_came_at_once_before(
+def test_a_burst_at_the_beginning_does_not_change_the_measured_speed(
     speed: float, pieces: int, saved: int, began_s: float
 ) -> None:
-    """saved: pieces that a bucket of tokens lets through at once."""
+    """saved: pieces that a token bucket lets through at once."""
     size = 1 << 20
     arrivals = [(began_s, size * (1 + number)) for number in range(saved)]
     arrivals += [(began_s + number * size / speed, size * (saved + number)) for number in range(1, pieces + 1)]
     assert speed_of(arrivals) == pytest.approx(speed, rel=0.02)
 
 
-def test_too_little_says_nothing() -> None:
+def test_too_few_bytes_or_arrivals_give_no_speed() -> None:
     assert speed_of([]) == speed_of([(1.0, LEAST_BYTES - 1)]) == speed_of([(1.0, 1 << 30)]) == 0.0
 
 
-def test_over_a_connection() -> None:
+def test_a_stream_over_a_connection_is_measured() -> None:
     with open_door("127.0.0.1") as door:
         sender = threading.Thread(target=send_stream, args=("127.0.0.1", door.getsockname()[1], 0.05))
         sender.start()
@@ -40,6 +40,6 @@ def test_over_a_connection() -> None:
         sender.join()
 
 
-def test_nobody_comes() -> None:
+def test_the_speed_is_zero_when_no_stream_comes() -> None:
     with open_door("127.0.0.1") as door:
         assert receive_stream(door, patience_s=0.05) == 0.0

@@ -1,4 +1,4 @@
-"""What hosts say of themselves, judged."""
+"""Checks of what a host reports about itself."""
 
 from __future__ import annotations
 
@@ -18,10 +18,11 @@ GOOD = WelcomeMsg("big", OWN, HostInventory((0, 1), 8 << 30), "/dev/shm", 4 << 3
 
 
 def verdicts(welcome: WelcomeMsg) -> dict[str, str]:
+    """The verdict of each check."""
     return {one.name: one.verdict for one in findings_of(HOST, welcome, Own(OWN, CPU), 1000.0)}
 
 
-def test_another_cpu_is_refused_in_sync_mode_and_named_else() -> None:
+def test_another_cpu_is_an_error_in_sync_mode_and_otherwise_a_warning() -> None:
     older = msgspec.structs.replace(CPU, name="znver3", features=("avx2", "fma"), settings=("MKL_CBWR=AVX2",))
     welcome = msgspec.structs.replace(GOOD, cpu=older)
     for needs_same_cpu, verdict in ((True, "failed"), (False, "warning")):
@@ -33,7 +34,7 @@ def test_another_cpu_is_refused_in_sync_mode_and_named_else() -> None:
     assert failures_of(HOST, GOOD, Own(OWN, CPU, True), 1000.0) == []
 
 
-def test_a_good_host_is_good() -> None:
+def test_a_good_host_passes_every_check() -> None:
     assert set(verdicts(GOOD).values()) == {"ok"}
 
 
@@ -47,25 +48,25 @@ def test_a_good_host_is_good() -> None:
         ("clock", "warning", {"time_s": 990.0}),
     ],
 )
-def test_each_problem_is_its_own(name: str, verdict: str, change: dict[str, object]) -> None:
+def test_a_problem_changes_the_verdict_of_one_check_only(name: str, verdict: str, change: dict[str, object]) -> None:
     found = verdicts(msgspec.structs.replace(GOOD, **change))
     assert {other: one for other, one in found.items() if one != "ok"} == {name: verdict}
 
 
-def test_ps_listen_where_ssh_came_in_unless_the_file_says_otherwise() -> None:
+def test_ps_listen_at_the_address_of_the_ssh_connection_unless_the_hosts_file_has_another() -> None:
     assert interface_of(HOST, GOOD) == "10.0.0.2"
     assert interface_of(HostSection(address="a", interface="192.168.0.2"), GOOD) == "192.168.0.2"
 
 
 @pytest.mark.parametrize(
-    ("said", "helps"),
+    ("error", "hint"),
     [
         ("Host key verification failed.", "run `ssh anna@big` once"),
         ("anna@big: Permission denied (publickey).", "run `ssh-copy-id anna@big`"),
         ("ssh: Could not resolve hostname big", "check the name: `ssh anna@big` must work"),
         ("/usr/bin/python3: No module named 'elastichost'", "install elastichost on the host"),
-        ("it hums", "make sure that `ssh anna@big` works without a prompt"),
+        ("another error", "make sure that `ssh anna@big` works without a prompt"),
     ],
 )
-def test_what_ssh_says_comes_with_what_helps(said: str, helps: str) -> None:
-    assert helps in repair_of(said, HOST)
+def test_an_error_of_ssh_comes_with_a_hint(error: str, hint: str) -> None:
+    assert hint in repair_of(error, HOST)

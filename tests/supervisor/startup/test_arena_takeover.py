@@ -1,4 +1,4 @@
-"""Whether an arena can be gone on from, and what is recovered of it: a real arena, real records, a real dead owner."""
+"""The takeover of a dead supervisor's arena: reasons to refuse it, and what is recovered from a real arena."""
 
 from __future__ import annotations
 
@@ -42,6 +42,7 @@ SEED = 7
 
 
 def model_of(dim: int = 4) -> ModelSpec:
+    """A model with one table."""
     table = TableSpec("t", 0, ("a",), "int", rows=100)
     optimizer = RowOptimizerSpec("sgd")
     embedding = EmbeddingSpec("e", 0, 0, "m", "bag", ("a",), dim, "sum", optimizer, -0.5, 0.5, "float32")
@@ -50,24 +51,26 @@ def model_of(dim: int = 4) -> ModelSpec:
 
 @dataclass
 class Left:
-    """What a supervisor that died has left: a run directory and an arena, after three batches of two workers."""
+    """The remains of a dead supervisor: a run directory and an arena, after three batches of two workers."""
 
     run_dir: Path
     arena: Path
     owner: Owner
 
     def note(self, event: AnyEvent) -> None:
+        """Appends a line to the journal."""
         line = JournalLine("2026-01-01T00:00:00.000Z", 0.0, event)
         with (self.run_dir / "journal.jsonl").open("ab") as file:
             file.write(msgspec.json.encode(line) + b"\n")
 
-    def try_it(
+    def take_over(
         self,
         model: ModelSpec | None = None,
         servers: tuple[int, ...] = (0,),
         seed: int = SEED,
         settings: LedgerSettings = SETTINGS,
     ) -> TakenOver | TakeoverRefusal:
+        """Tries to take the arena over, for a job that may have changed."""
         claim = claim_arena(self.run_dir)
         try:
             return take_over_arena(
@@ -76,19 +79,22 @@ class Left:
         finally:
             claim.release()
 
-    def misfit(self, **more: Any) -> str:
-        found = self.try_it(**more)
+    def refusal(self, **more: Any) -> str:
+        """The reason why the takeover is refused; the arena keeps its owner."""
+        found = self.take_over(**more)
         assert isinstance(found, TakeoverRefusal)
         assert not self.arena.exists() or host.read_owner(self.arena) == self.owner
         return found.reason
 
 
-def opened(arena: Path, origin: ArenaOrigin, lineage: Lineage | None = None) -> ArenaOpened:
+def arena_opened(arena: Path, origin: ArenaOrigin, lineage: Lineage | None = None) -> ArenaOpened:
+    """The event of an arena of one host."""
     return ArenaOpened(str(arena), (str(arena),), 0, origin, lineage)
 
 
 @pytest.fixture
 def left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Left:
+    """The remains of a supervisor that was killed."""
     (tmp_path / "arenas").mkdir()
     monkeypatch.setenv("ELASTICHOST_ARENA_DIR", str(tmp_path / "arenas"))
     child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
@@ -103,7 +109,7 @@ def left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Left:
     dense = DenseStore(arena)
     dense.load(np.ones(4, np.float32), None, 1, 0, 0)
     left.note(RunStarted("run", "run"))
-    left.note(opened(left.arena, "new", Lineage(SETTINGS.data)))
+    left.note(arena_opened(left.arena, "new", Lineage(SETTINGS.data)))
     for number, (worker, incarnation) in enumerate(((0, 1), (1, 2))):
         process = ProcessId("worker", worker, incarnation)
         left.note(LeaseGranted(process, lease=number + 1, epoch=0, unit=number, start=0, stop=16))
@@ -127,7 +133,7 @@ def left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Left:
 
 
 def fold(run_dir: Path, first: int) -> None:
-    """Folds the records before this one."""
+    """Folds the records of applied.bin before the record `first`."""
     content = read_applied_content(run_dir)
     found = fold_records(None, first, content.records[: first - 1])
     (run_dir / "applied.bin").write_bytes(applied_bytes(found, content.records[first - 1 :]))
@@ -137,9 +143,9 @@ def fold(run_dir: Path, first: int) -> None:
 def test_everything_is_recovered_and_the_arena_is_taken_over(left: Left, first: int) -> None:
     if first > 1:
         fold(left.run_dir, first)
-    Watermarks(left.arena).note_begun(1, 2, 3)  # two batches on the way
+    Watermarks(left.arena).note_begun(1, 2, 3)  # two batches had begun and were not committed
     left.note(BatchTorn(ProcessId("worker", 0, 1)))
-    found = left.try_it()
+    found = left.take_over()
     assert isinstance(found, TakenOver)
     assert (found.dense.version(), found.ledger.trained, found.ledger.samples_accounted) == (4, 12, 12)
     assert found.committed == {(0, 1): 2, (1, 1): 0, (1, 2): 1}
@@ -148,92 +154,96 @@ def test_everything_is_recovered_and_the_arena_is_taken_over(left: Left, first: 
     owner = host.read_owner(left.arena)
     assert (owner.pid, owner.run_dir) == (os.getpid(), str(left.run_dir))
     held = host.hold(left.arena)
-    assert held is not None, "let go of"
+    assert held is not None, "the claim must be released"
     held.release()
     found.arena.close()
 
 
-def test_a_fold_beyond_the_version_tells_too_much(left: Left) -> None:
+def test_a_fold_with_a_batch_that_was_not_committed_is_refused(left: Left) -> None:
     beyond = np.zeros(1, APPLIED_RECORD)
     beyond["sequence"], beyond["stop"], beyond["start"], beyond["samples"] = 9, 30, 20, 10
     with (left.run_dir / "applied.bin").open("ab") as file:
         file.write(beyond.tobytes())
     fold(left.run_dir, 5)
-    assert "does not contain all 3" in left.misfit()
+    assert "does not contain all 3" in left.refusal()
 
 
-def test_a_record_beyond_the_version_was_never_committed(left: Left) -> None:
+def test_a_record_after_the_committed_version_is_ignored(left: Left) -> None:
     beyond = np.zeros(1, APPLIED_RECORD)
     beyond["sequence"], beyond["stop"], beyond["start"], beyond["samples"] = 9, 30, 20, 10
     with (left.run_dir / "applied.bin").open("ab") as file:
         file.write(beyond.tobytes() + b"half")
-    found = left.try_it()
+    found = left.take_over()
     assert isinstance(found, TakenOver)
     assert found.ledger.trained == 12
 
 
 def stage(left: Left, server: int) -> None:
+    """Stages rows of one batch at a PS."""
     area = StagingArea(left.arena, server, 1)
     rows, bounds = np.arange(2, dtype=np.int64), np.array([0, 2], np.int64)
     area.write(1, stamp_of(2, 2), 1, 1.0, rows, bounds, np.zeros(8, np.float32))
     area.close()
 
 
-def test_rows_that_wait_are_known_and_where(left: Left) -> None:
+def test_the_ps_with_staged_rows_are_known_and_needed(left: Left) -> None:
     stage(left, 1)
-    misfit = left.try_it(servers=(0,))
-    assert isinstance(misfit, TakeoverRefusal)
-    assert misfit.needs_servers == 2
-    found = left.try_it(servers=(0, 1))
+    refusal = left.take_over(servers=(0,))
+    assert isinstance(refusal, TakeoverRefusal)
+    assert refusal.needs_servers == 2
+    found = left.take_over(servers=(0, 1))
     assert isinstance(found, TakenOver)
     assert found.staged == {(1, 2): frozenset({1})}
     assert CommittedBatch(1, 2, found.committed[1, 2]) in found.left
 
 
 def test_other_models_seeds_and_layouts_do_not_fit(left: Left) -> None:
-    assert "another model: embeddings" in left.misfit(model=model_of(8))
-    assert "made with seed 7; job.seed is 8 now" in left.misfit(seed=8)
+    assert "another model: embeddings" in left.refusal(model=model_of(8))
+    assert "made with seed 7; job.seed is 8 now" in left.refusal(seed=8)
     layout = json.loads((left.arena / "LAYOUT.json").read_text())
     layout["version"] += 1
     (left.arena / "LAYOUT.json").write_text(json.dumps(layout))
-    assert "another version" in left.misfit()
+    assert "another version" in left.refusal()
     (left.arena / "LAYOUT.json").write_text("{")
-    assert "is not an arena" in left.misfit()
+    assert "is not an arena" in left.refusal()
 
 
 def test_other_data_does_not_fit(left: Left) -> None:
-    """Though every position that was trained is one of it, too."""
-    for units, said in (((40, 40, 40), "120 samples in 3 units"), ((16, 64, 1), "81 samples in 3 units")):
+    """Every position that was trained exists in the other data, too."""
+    for units, size in (((40, 40, 40), "120 samples in 3 units"), ((16, 64, 1), "81 samples in 3 units")):
         other = msgspec.structs.replace(SETTINGS, units=units)
         assert (
-            left.misfit(settings=other) == f"it was trained with data of 80 samples in 2 units; the data now has {said}"
+            left.refusal(settings=other)
+            == f"it was trained with data of 80 samples in 2 units; the data now has {size}"
         )
 
 
-def test_records_that_lack_a_batch_or_tell_of_others_do_not_fit(left: Left) -> None:
+def test_records_with_missing_wrong_or_repeated_batches_do_not_fit(left: Left) -> None:
     path = left.run_dir / "applied.bin"
     whole = path.read_bytes()
     path.write_bytes(whole[: 3 * APPLIED_RECORD.itemsize])
-    assert "does not contain all 3" in left.misfit()
+    assert "does not contain all 3" in left.refusal()
     records = np.frombuffer(whole, APPLIED_RECORD).copy()
     records["sequence"][2] = 0
     path.write_bytes(records.tobytes())
-    assert "does not contain all 3" in left.misfit()
+    assert "does not contain all 3" in left.refusal()
     records = np.frombuffer(whole, APPLIED_RECORD).copy()
     records["samples"][2] = 3
     path.write_bytes(records.tobytes())
-    assert "applied.bin has 11 committed samples, but its dense vector has 12" in left.misfit()
+    assert "applied.bin has 11 committed samples, but its dense vector has 12" in left.refusal()
     records["samples"][2], records["unit"][2], records["start"][2], records["stop"][2] = 4, 0, 2, 6
     path.write_bytes(records.tobytes())
-    assert "committed twice" in left.misfit()
+    assert "committed twice" in left.refusal()
 
 
-def test_an_arena_that_was_not_filled_does_not_fit(left: Left) -> None:
-    left.note(opened(left.arena, "checkpoint"))
-    assert "not all restored" in left.misfit()
+def test_an_arena_that_was_not_restored_completely_does_not_fit(left: Left) -> None:
+    left.note(arena_opened(left.arena, "checkpoint"))
+    assert "not all restored" in left.refusal()
 
 
-def test_an_arena_in_use_is_waited_for_and_then_refused(left: Left, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_arena_that_another_process_still_uses_is_refused_after_a_wait(
+    left: Left, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("elastichost.supervisor.startup.arena_takeover.USERS_END_S", 0.1)
     script = (
         "import mmap, sys\n"
@@ -244,31 +254,32 @@ def test_an_arena_in_use_is_waited_for_and_then_refused(left: Left, monkeypatch:
     assert user.stdout is not None
     user.stdout.readline()
     try:
-        assert f"still use it: pid {user.pid}" in left.misfit()
+        assert f"still use it: pid {user.pid}" in left.refusal()
     finally:
         user.kill()
         user.communicate()
 
 
 def claim_reason(left: Left) -> str:
+    """The reason why there is no claim to the arena."""
     claim: ArenaClaim = claim_arena(left.run_dir)
     assert claim.held is None
     assert claim.bytes == 0
     return claim.reason
 
 
-def test_whose_arena_it_is_must_be_sure(left: Left) -> None:
+def test_an_arena_that_is_held_or_has_another_owner_is_not_claimed(left: Left) -> None:
     held = host.hold(left.arena)
     assert held is not None
     with held:
         assert "another process removes" in claim_reason(left)
-        for changed, said in (
+        for changed, reason in (
             ({"run_dir": "/elsewhere"}, "belongs to another run, /elsewhere"),
             ({"boot_id": "another"}, "last restart of this host"),
         ):
             held.take_over(msgspec.structs.replace(left.owner, **changed))
             held.release()
-            assert said in claim_reason(left)
+            assert reason in claim_reason(left)
             held = host.hold(left.arena)
             assert held is not None
         held.take_over(owner_of(os.getpid(), left.run_dir))
@@ -278,7 +289,7 @@ def test_whose_arena_it_is_must_be_sure(left: Left) -> None:
     assert "does not exist any more" in claim_reason(left)
 
 
-def test_what_earlier_supervisors_of_the_run_left_is_removed(left: Left) -> None:
+def test_arenas_of_earlier_supervisors_of_the_run_are_removed(left: Left) -> None:
     old = host.arena_directory("older")
     host.create_directory(old, left.owner)
     early = host.hold_left(left.run_dir)
@@ -291,7 +302,7 @@ def test_what_earlier_supervisors_of_the_run_left_is_removed(left: Left) -> None
     claim.release()
 
 
-def test_no_journal_or_a_broken_one_is_a_reason(left: Left) -> None:
+def test_without_a_readable_journal_no_arena_is_claimed(left: Left) -> None:
     with (left.run_dir / "journal.jsonl").open("ab") as file:
         file.write(b'{"time_utc": "", "monotonic_s": 0.0, "event": {"kind": "epoch_started", "epoch": "first"}}\n')
     assert "journal cannot be read" in claim_reason(left)

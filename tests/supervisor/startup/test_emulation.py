@@ -1,4 +1,4 @@
-"""An emulated run: its programs exist and need no torch, its host is virtual, and preflight plans for that."""
+"""An emulated run: its programs exist and do not import torch, and preflight plans for its virtual hosts."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ ROOT = Path(__file__).parents[3]
 EXAMPLE = ROOT / "examples" / "emulated.toml"
 
 
-def test_its_programs_exist() -> None:
+def test_the_programs_of_an_emulated_run_exist() -> None:
     for name in (EMULATED.worker, EMULATED.server, EMULATED.probe, *EMULATED.calls):
         module, _, function = name.partition(":")
         assert callable(getattr(importlib.import_module(module), function))
 
 
-def test_its_programs_need_no_torch() -> None:
+def test_the_programs_of_an_emulated_run_do_not_import_torch() -> None:
     script = f"import sys, importlib; [importlib.import_module(m) for m in {EMULATED.imports}]; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True)
     assert not {"torch", "torchrec", "fbgemm_gpu"} & set(done.stdout.split())
 
 
-def test_the_virtual_hosts_are_one_inventory() -> None:
+def test_the_virtual_hosts_are_summed_in_one_inventory() -> None:
     job = load_job(EXAMPLE, ("emulate.hosts=3", "emulate.cores_per_host=4", "emulate.memory_per_host=2GiB"), environ={})
     found = virtual_inventory(job.emulate)
     assert found.cores == tuple(range(12))
@@ -59,7 +59,9 @@ def test_preflight_plans_for_virtual_cores_served_rows_and_no_test() -> None:
 
 
 @pytest.mark.parametrize(("cpu_s", "percent"), [(None, None), (0.0, 0.0), (0.4, 80.0)])
-def test_the_cpu_time_of_an_emulated_process_is_what_it_says(cpu_s: float | None, percent: float | None) -> None:
+def test_the_cpu_use_of_an_emulated_process_comes_from_its_heartbeats(
+    cpu_s: float | None, percent: float | None
+) -> None:
     fleet, process = Fleet(), ProcessId("worker", 0, 1)
     record = fleet.request(process, ProcessSpec("worker", 0, (), 1), 0.0)
     assert record.virtual_cpu_percent is None
@@ -69,7 +71,7 @@ def test_the_cpu_time_of_an_emulated_process_is_what_it_says(cpu_s: float | None
     assert record.virtual_cpu_percent == (None if percent is None else pytest.approx(percent))
 
 
-def test_the_tuner_counts_virtual_cpu_time_of_both_roles_and_each_beat_once() -> None:
+def test_the_tuner_counts_virtual_cpu_time_of_both_roles_and_each_heartbeat_once() -> None:
     fleet = Fleet()
     counter = Counter(fleet, 0, True)
     for role, cpu_s in (("worker", 0.3), ("server", 0.1)):

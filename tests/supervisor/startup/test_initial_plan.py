@@ -1,4 +1,4 @@
-"""A history that is out of reach is a warning, and the run begins without it."""
+"""The first plan of a run: without a readable history, as tuner.first_plan asks, after a resume, and on GPUs."""
 
 from __future__ import annotations
 
@@ -24,26 +24,29 @@ synthetic = { rows = 1000, test_rows = 1, tables = 1 }
 def begun(
     folder: Path, tuner: str = "", ended: EndedSize | None = None, gpus: tuple[GpuDevice, ...] = ()
 ) -> InitialPlan:
+    """The first plan of a job on two cores. tuner: lines of the job file; ended: the size of the run before it."""
     path = folder / "job.toml"
     path.write_text(f"{JOB}[tuner]\n{tuner}\n")
     job = load_job(path, environ={})
     return begin(job, (), open_reader(job, "train").describe(), (0, 1), gpus, 0.9 if gpus else 1.0, ended)
 
 
-def test_without_a_home_a_run_begins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_begins_without_a_history_if_its_path_is_not_known(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("ELASTICHOST_HISTORY", "~nobody-of-that-name/history.sqlite")
     found = begun(tmp_path)
     assert "the path of the history is not known" in found.warnings[0]
     assert "the history is not used" in found.plan.reason
 
 
-def test_in_somebody_elses_home_a_run_begins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_begins_without_a_history_that_it_may_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ELASTICHOST_HISTORY", str(tmp_path / "history.sqlite"))
 
     own, exists = tmp_path / "history.sqlite", Path.exists
 
     def forbidden(path: Path) -> bool:
-        if path == own:  # as for any user but root
+        if path == own:  # as for a user without access; root has access to every path
             raise PermissionError(13, "Permission denied", str(path))
         return exists(path)
 
@@ -61,14 +64,14 @@ def test_in_somebody_elses_home_a_run_begins(tmp_path: Path, monkeypatch: pytest
         ("first_plan = { workers = 2 }", "as tuner.first_plan asks: 2 workers"),
     ],
 )
-def test_a_wish_that_cannot_be_had_is_told(
+def test_the_reason_says_whether_the_plan_is_as_first_plan_asks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tuner: str, words: str
 ) -> None:
     monkeypatch.setenv("ELASTICHOST_HISTORY", "off")
     assert words in begun(tmp_path, tuner).plan.reason
 
 
-def test_a_wish_where_resources_leave_nothing_to_choose_is_told(
+def test_the_reason_says_that_resources_do_not_allow_the_first_plan(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ELASTICHOST_HISTORY", "off")
@@ -85,14 +88,14 @@ def test_a_wish_where_resources_leave_nothing_to_choose_is_told(
         (EndedSize(3, 2), "", 3, False),
         (EndedSize(3, 2), 'mode = "off"', 3, False),
         (EndedSize(3, 2), "first_plan = { workers = 1 }", 3, False),
-        (EndedSize(30, 1), "", 2, False),  # a smaller host
-        (EndedSize(30, 1, was_asked=True), "", 30, True),  # somebody knew what he asked for
+        (EndedSize(30, 1), "", 2, False),  # the host is smaller now
+        (EndedSize(30, 1, was_asked=True), "", 30, True),  # the user asked for this size
         (EndedSize(3, 1, 4, was_asked=True), "", 2, False),  # four threads on two cores
         (EndedSize(3, 1), "[resources]\nworkers = 1", 1, False),
         (EndedSize(3, 1, was_asked=True), "[resources]\nworkers = [1, 2]", 2, False),
     ],
 )
-def test_a_resumed_run_begins_with_the_size_it_had_if_it_fits(
+def test_a_resumed_run_begins_with_its_last_size_if_that_fits(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     ended: EndedSize,
@@ -110,14 +113,14 @@ def test_a_resumed_run_begins_with_the_size_it_had_if_it_fits(
 @pytest.mark.parametrize(
     ("workers", "ended", "expected", "share"),
     [
-        ("[1, 4]", None, 2, 0.225),  # as many as cores now, cut for as many as there may be
+        ("[1, 4]", None, 2, 0.225),  # 2 workers for 2 cores; memory is divided among the most workers
         ("[1, 4]", EndedSize(4, 1), 4, 0.225),
         ("[1, 4]", EndedSize(5, 1, was_asked=True), 2, 0.225),
         ('"auto"', None, 2, 0.45),
         ('"auto"', EndedSize(3, 1, was_asked=True), 2, 0.45),
     ],
 )
-def test_gpu_memory_is_shared_out_for_as_many_workers_as_there_may_ever_be(
+def test_gpu_memory_is_divided_among_the_largest_allowed_number_of_workers(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     workers: str,

@@ -1,4 +1,4 @@
-"""What is gathered of a job before it starts: its model from a process of its own, ids from the data's beginning."""
+"""Facts about a job for its memory estimate: its model, from a separate process, and the ids of its first samples."""
 
 from __future__ import annotations
 
@@ -73,6 +73,7 @@ def nothing(tables, num_dense):
 
 
 def write(folder: Path, **settings: Any) -> Path:
+    """Writes a job file with these settings. Returns its folder."""
     facts = {
         "build": "elastichost.models:dlrm",
         "samples": 20_000,
@@ -89,7 +90,7 @@ def write(folder: Path, **settings: Any) -> Path:
 
 @pytest.fixture(scope="module")
 def estimated(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Folders of jobs that were all estimated, by one process."""
+    """A folder with estimates of several jobs, all made by one process."""
     root = tmp_path_factory.mktemp("estimated")
     (root / "models.py").write_text(MODELS)
     folders = [
@@ -102,22 +103,24 @@ def estimated(tmp_path_factory: pytest.TempPathFactory) -> Path:
         write(root / "nothing", build=f"{root}/models.py:nothing"),
     ]
     child = zygote().fork("tests.supervisor.estimate", [str(folder) for folder in folders])
-    _, said = child.communicate(timeout=LIMIT_S)
-    assert child.returncode == 0, said
+    _, errors = child.communicate(timeout=LIMIT_S)
+    assert child.returncode == 0, errors
     (root / "pid").write_text(str(child.pid))
     return root
 
 
 @functools.cache
 def read(folder: Path) -> tuple[JobMemoryFacts, MemoryEstimate]:
+    """The facts and the estimate of a job."""
     return msgspec.json.decode((folder / "estimate.json").read_bytes(), type=tuple[JobMemoryFacts, MemoryEstimate])
 
 
 def part(estimate: MemoryEstimate, name: str) -> int:
+    """Bytes of a part of the estimate."""
     return sum(one.bytes for one in estimate.parts if one.name == name)
 
 
-def test_the_model_is_known_and_what_it_computes_with(estimated: Path) -> None:
+def test_the_facts_have_the_model_and_the_memory_of_its_computation(estimated: Path) -> None:
     facts, found = read(estimated / "fixed")
     assert [table.rows for table in facts.model.tables] == [10_000] * 4
     assert facts.model.dense.parameters > 1000
@@ -137,44 +140,44 @@ def test_served_rows_are_staged_and_sent(estimated: Path) -> None:
 def test_dynamic_tables_have_the_rows_of_all_the_data(estimated: Path) -> None:
     facts, _ = read(estimated / "dynamic")
     seen = read(estimated / "fixed")[0].ids_per_batch
-    assert facts.rows == pytest.approx([50_000] * 4, rel=0.1)  # nearly all come among 2,000,000 samples
+    assert facts.rows == pytest.approx([50_000] * 4, rel=0.1)  # nearly all ids are among 2,000,000 samples
     assert facts.ids == facts.rows
     assert all(1 < ids < 256 for ids in (*facts.ids_per_batch, *seen))
 
 
-def test_ids_that_have_to_come_twice_get_fewer_rows(estimated: Path) -> None:
+def test_ids_that_are_admitted_at_their_second_occurrence_get_fewer_rows(estimated: Path) -> None:
     facts, _ = read(estimated / "twice")
     assert all(500 < rows < 0.8 * ids for rows, ids in zip(facts.rows, facts.ids, strict=True))
 
 
-def test_rows_that_are_dropped_do_not_add_up(estimated: Path) -> None:
+def test_rows_that_are_evicted_do_not_accumulate(estimated: Path) -> None:
     facts, _ = read(estimated / "dropped")
-    assert all(500 < rows < 4400 for rows in facts.rows)  # no more than ids among the last samples
+    assert all(500 < rows < 4400 for rows in facts.rows)  # at most one row for each id of the last 4000 samples
 
 
-def test_a_model_that_fails_on_the_data_is_known_apart_from_that(estimated: Path) -> None:
+def test_a_model_that_fails_on_the_data_is_estimated_with_a_note(estimated: Path) -> None:
     facts, found = read(estimated / "fails")
     assert facts.working is None and facts.model.dense.parameters == 33
     assert "not of this data" in found.notes[0]
     assert part(found, "activations") > 0
 
 
-def test_a_model_that_cannot_be_built_is_the_error_of_a_start(estimated: Path) -> None:
-    name, said = msgspec.json.decode((estimated / "nothing" / "error.json").read_bytes())
-    assert name == "ModelError" and "cannot be built" in said
+def test_a_model_that_cannot_be_built_fails_with_the_error_of_a_start(estimated: Path) -> None:
+    name, error = msgspec.json.decode((estimated / "nothing" / "error.json").read_bytes())
+    assert name == "ModelError" and "cannot be built" in error
 
 
-def test_nothing_is_left_behind(estimated: Path) -> None:
+def test_the_estimate_leaves_no_arena_behind(estimated: Path) -> None:
     pid = int((estimated / "pid").read_text())
     assert not [stale for stale in stale_arenas() if stale.owner.pid == pid]
 
 
-def test_plan_says_it(estimated: Path) -> None:
-    said = msgspec.json.decode((estimated / "fixed" / "plan.json").read_bytes())
+def test_the_plan_command_prints_the_estimate(estimated: Path) -> None:
+    output = msgspec.json.decode((estimated / "fixed" / "plan.json").read_bytes())
     _, beside = read(estimated / "fixed")
-    memory = said["memory"]
+    memory = output["memory"]
     parts = {one["name"]: one["bytes"] for one in memory["parts"]}
-    assert memory["host_bytes"] == sum(parts.values()) > beside.host_bytes  # alone it has a fork server of its own
+    assert memory["host_bytes"] == sum(parts.values()) > beside.host_bytes  # a job of its own also has a fork server
     assert parts["rows"] == part(beside, "rows")
 
 
@@ -182,11 +185,13 @@ def test_plan_says_it(estimated: Path) -> None:
 
 
 def job_of(path: Path, text: str) -> JobSpec:
+    """A job with this job file."""
     (path / "job.toml").write_text(text)
     return load_job(path / "job.toml", environ={})
 
 
 def sampled(job: JobSpec, batch_size: int) -> DataSample:
+    """The sample of a job's data."""
     reader = open_reader(job, "train")
     tables = resolve_tables(job, reader.describe().key_kinds)
     return sample_data(reader, tables, job.data.categorical, batch_size)
@@ -229,7 +234,7 @@ rows = "dynamic"
     assert found.ids == pytest.approx(3.5, rel=0.01)
 
 
-def test_of_fixed_tables_one_batch_is_looked_at(tmp_path: Path) -> None:
+def test_for_fixed_tables_one_batch_is_read(tmp_path: Path) -> None:
     job = job_of(
         tmp_path,
         SYNTHETIC.format(
@@ -258,7 +263,7 @@ enabled = true
 """
 
 
-def test_an_emulated_job_has_processes_only(tmp_path: Path) -> None:
+def test_the_estimate_of_an_emulated_job_has_only_its_processes(tmp_path: Path) -> None:
     job = job_of(tmp_path, EMULATION)
     prepared = preflight(job)
     found = estimate_memory(job, prepared)

@@ -1,4 +1,4 @@
-"""What a job asks for and this machine does not have is said before anything is started."""
+"""Requirements of a job that this host does not meet are reported before any process is started."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the tuner may choose from: what the job file leaves open, and never what would change a promise."""
+"""The bounds of the tuner's plans: they are as the job file says, and no plan changes the result of sync mode."""
 
 from __future__ import annotations
 
@@ -28,6 +28,7 @@ first_plan = {{ worker_cores = {worker_cores} }}
 
 
 def threads_of(folder: Path, mode: str, workers: str = '"auto"', worker_cores: int = 0) -> tuple[int, int]:
+    """(least, most) cores of a worker."""
     path = folder / "job.toml"
     path.write_text(JOB.format(mode=mode, workers=workers, worker_cores=worker_cores))
     job: JobSpec = load_job(path, environ={})
@@ -37,20 +38,20 @@ def threads_of(folder: Path, mode: str, workers: str = '"auto"', worker_cores: i
 
 
 @pytest.mark.parametrize("mode", ["async", "bounded"])
-def test_threads_of_a_worker_are_open_with_the_number_of_workers(tmp_path: Path, mode: str) -> None:
+def test_the_tuner_chooses_threads_if_it_also_chooses_the_number_of_workers(tmp_path: Path, mode: str) -> None:
     assert threads_of(tmp_path, mode) == (1, CORES)
     assert threads_of(tmp_path, mode, "4") == (1, 1)
     assert threads_of(tmp_path, mode, "4", worker_cores=2) == (2, 2), "as the job file says"
 
 
-def test_in_sync_mode_threads_stay_because_the_bits_depend_on_them(tmp_path: Path) -> None:
+def test_in_sync_mode_threads_are_fixed_because_the_bits_depend_on_them(tmp_path: Path) -> None:
     assert threads_of(tmp_path, "sync") == (1, 1)
     assert threads_of(tmp_path, "sync", "[1, 4]") == (1, 1)
     assert threads_of(tmp_path, "sync", worker_cores=2) == (2, 2)
 
 
 @pytest.mark.parametrize(("workers", "most"), [('"auto"', CORES), ("[1, 3]", 3), ("[1, 20]", 20)])
-def test_on_gpus_there_are_never_more_workers_than_memory_was_shared_out_for(
+def test_on_gpus_the_number_of_workers_is_limited_by_the_memory_share_of_each(
     tmp_path: Path, workers: str, most: int
 ) -> None:
     path = tmp_path / "job.toml"
@@ -65,7 +66,7 @@ def test_on_gpus_there_are_never_more_workers_than_memory_was_shared_out_for(
 
 
 def test_the_tuner_knows_that_workers_compute_on_gpus(tmp_path: Path) -> None:
-    """What their threads use of the CPU while they wait is no limit of the speed then."""
+    """Their threads use CPU time while they wait for a GPU, which does not limit the speed."""
     path = tmp_path / "job.toml"
     path.write_text(JOB.format(mode="async", workers='"auto"', worker_cores=0))
     job = load_job(path, environ={})

@@ -1,9 +1,9 @@
-"""Nodes of a Ray cluster as machines of a run. Only processes of their own import ray.
+"""Nodes of a Ray cluster as hosts of a run. Only separate processes import ray, never the supervisor itself.
 
 Modules:
     cluster      a Ray cluster as hosts of a run
     nodes        lists the nodes: `python -m elastichost.supervisor.remote.ray.nodes ADDRESS`
-    relay        stands where ssh would: a child of the supervisor that talks to an actor
-    carrier      the actor on a node, which has the agent as its child
+    relay        a child of the supervisor that takes the place of ssh: it connects the supervisor to the actor
+    carrier      the actor on a node; the agent is its child
     connection   a connection to the cluster
 """

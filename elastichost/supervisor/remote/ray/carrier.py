@@ -1,10 +1,10 @@
-"""The actor of a node of Ray: it has the agent of that host as its child, and carries what that says and is told.
+"""The actor on a Ray node: starts the host's agent as its child, and carries the agent's input and output.
 
-Ray gets this class by its text, not by its name, and it uses the standard library alone: a node whose elastichost is
-missing or old is then found out by its agent, as over ssh. Nothing but bytes is handed over.
+The relay sends this class to the node by value (its code, not its module's name), and the class uses only the standard
+library. So the actor also starts on a node without elastichost or with an old one; the agent reports that, as over ssh.
 
-Each direction is one stream of bytes with positions, and has one call under way. A call that may or may not have
-arrived (a cut connection) is made again with the same position, and changes nothing then.
+Each direction is one stream of bytes with positions, and has at most one call under way. When a connection breaks, the
+relay cannot know whether its call has arrived. It repeats the call with the same position, which then changes nothing.
 """
 
 from __future__ import annotations
@@ -25,27 +25,28 @@ __all__ = ["Carrier"]
 PIECE_BYTES = 1 << 20
 READ_PATIENCE_S = 1.0
 LAST_WORDS_BYTES = 4000
-# Its relay asks all the time. Ray ends an actor whose relay has ended; this is for when Ray cannot tell.
+# A relay calls `read` all the time. Ray ends an actor whose relay has ended; this limit is for when Ray cannot notice.
 LONELY_S = 60.0
 
 
 class Carrier:
-    """Of one agent. Methods may be called from several threads.
+    """The actor of one agent. Methods may be called from several threads.
 
-    end: ends this process (os._exit), and with it the agent's input, when nobody has read for `lonely_s`.
+    end: ends this process (os._exit). It is called when `read` was not called for `lonely_s`; the end of the process
+    closes the agent's input.
     """
 
     def __init__(self, end: Callable[[int], object], lonely_s: float = LONELY_S) -> None:
         self._end, self._lonely_s = end, lonely_s
         self._process: subprocess.Popen[bytes] | None = None
-        self._stderr: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - as long as the process
+        self._stderr: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - open until this process ends
         self._reading, self._writing = threading.Lock(), threading.Lock()
-        self._written = 0  # bytes of its input that it has been given
-        self._kept, self._kept_at = b"", 0  # of its output: the newest piece, until a later one is asked for
+        self._written = 0  # bytes that were written to the agent's input
+        self._kept, self._kept_at = b"", 0  # the newest piece of output and its position, for a repeated `read`
         self._asked_s = time.monotonic()
 
     def begin(self, command: bytes) -> str:
-        """Starts it; command: argv, as /proc tells it. "" or why it cannot be started."""
+        """Starts the agent. command: its arguments, separated by null bytes. Returns "", or why it cannot start."""
         argv = [part.decode() for part in command.split(b"\0")]
         try:
             self._process = process = subprocess.Popen(
@@ -54,13 +55,13 @@ class Carrier:
                 stdout=subprocess.PIPE,
                 stderr=self._stderr,
                 bufsize=0,
-                start_new_session=True,  # it cleans up after itself, also when Ray kills the actor's group
+                start_new_session=True,  # the agent cleans up even when Ray kills the actor's process group
             )
         except OSError as error:
             return f"{argv[0]}: {error.strerror}"
         assert process.stdin is not None and process.stdout is not None
         for stream in (process.stdin, process.stdout):
-            with contextlib.suppress(OSError):  # as large as its user may have
+            with contextlib.suppress(OSError):  # the user's limit for pipes may be lower
                 fcntl.fcntl(stream.fileno(), fcntl.F_SETPIPE_SZ, PIECE_BYTES)
         threading.Thread(target=self._end_when_lonely, daemon=True).start()
         return ""
@@ -71,8 +72,8 @@ class Carrier:
         return self._process
 
     def write(self, position: int, data: bytes) -> None:
-        """Of its input, from a position on. Waits until it has taken it; it takes nothing once it has ended, which
-        `read` says."""
+        """Writes `data`, which begins at `position` of the agent's input; bytes that were written before are skipped.
+        Waits until the pipe has taken all. Ignores an agent that has ended: `read` reports that."""
         stream = self._begun.stdin
         assert stream is not None
         with self._writing:
@@ -83,14 +84,15 @@ class Carrier:
             self._written = position + len(data)
 
     def end_input(self) -> None:
-        """It ends with its input."""
+        """Closes the agent's input, which ends the agent. May be called again."""
         stream = self._begun.stdin
         assert stream is not None
         with contextlib.suppress(OSError):
             stream.close()
 
     def read(self, position: int) -> bytes | None:
-        """Of its output, from a position on; b"": nothing yet; None: that was all."""
+        """The agent's output from `position`, at most PIECE_BYTES. Returns b"" when there is none within
+        READ_PATIENCE_S, None when the output has ended."""
         self._asked_s = time.monotonic()
         stream = self._begun.stdout
         assert stream is not None
@@ -106,7 +108,7 @@ class Carrier:
             return data or None
 
     def outcome(self) -> tuple[int, bytes]:
-        """Once its output has ended: its exit code, and the end of what it wrote to stderr."""
+        """The agent's exit code and the last LAST_WORDS_BYTES of its stderr. Call it when its output has ended."""
         code = self._begun.wait()
         size = os.fstat(self._stderr.fileno()).st_size
         return code, os.pread(self._stderr.fileno(), LAST_WORDS_BYTES, max(0, size - LAST_WORDS_BYTES))

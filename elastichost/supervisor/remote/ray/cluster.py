@@ -1,6 +1,6 @@
-"""A Ray cluster as hosts of a run: each of its nodes but the one that `run` is called on, which is host 0.
+"""A Ray cluster as the hosts of a run: all its nodes except this machine's node, which is host 0.
 
-A process of its own asks the cluster (`remote.ray.nodes`): this one never imports ray.
+A separate process (`remote.ray.nodes`) lists the nodes, because the supervisor never imports ray.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ __all__ = ["DEFAULT_ADDRESS", "RayCluster", "RayNode", "hosts_of", "hosts_on_ray
 DEFAULT_ADDRESS = "auto"
 NODES_MODULE = "elastichost.supervisor.remote.ray.nodes"
 ANSWERS_WITHIN_S = 20.0
-JOIN = "make this machine a node of it: `ray start --address=HEAD:6379`; `ray status` tells whether it is"
+JOIN = "make this machine a node of the cluster: `ray start --address=HEAD:6379`; check it with `ray status`"
 
 
 class RayNode(msgspec.Struct, frozen=True):
-    """One that is alive. cores: its resource CPU, whole ones."""
+    """A node that is alive. node: Ray's id of it; cores: its resource "CPU", rounded down."""
 
     node: str
     address: str
@@ -33,7 +33,7 @@ class RayNode(msgspec.Struct, frozen=True):
 
 
 class RayCluster(msgspec.Struct, frozen=True):
-    """address: where it is reached; own: the node of this machine."""
+    """A Ray cluster. address: of its control service (GCS), host:port; own: the id of this machine's node."""
 
     address: str
     own: str
@@ -41,31 +41,33 @@ class RayCluster(msgspec.Struct, frozen=True):
 
 
 def hosts_on_ray(address: str) -> HostsFile:
-    """Raises PreflightError without ray or without a cluster there, ConfigError when it has too many nodes."""
+    """The hosts of the Ray cluster at `address`. Raises PreflightError when ray is not installed or no cluster answers,
+    ConfigError when the cluster has too many nodes."""
     return hosts_of(_read_cluster(address))
 
 
 def listed_anew(hosts: HostsFile) -> HostsFile:
-    """Hosts of an earlier run: a cluster's nodes come and go. Raises as `hosts_on_ray`."""
+    """The hosts of an earlier run; those of a Ray cluster are listed again, because nodes join and leave. Raises as
+    `hosts_on_ray`."""
     clusters = [host.cluster for host in hosts.hosts if host.transport == "ray"]
     return hosts_on_ray(clusters[0]) if clusters else hosts
 
 
 def newcomers(hosts: HostsFile, used: HostsFile) -> HostsFile:
-    """Those that a run does not use yet. Raises PreflightError when there are none."""
+    """The hosts in `hosts` that are not in `used`. Raises PreflightError when there are none."""
     known = {host.node for host in used.hosts}
     new = tuple(host for host in hosts.hosts if host.node not in known)
     if not new:
         raise PreflightError(
-            "the Ray cluster has no node that is not in the run",
-            hint="start one there: `ray start --address=HEAD:6379`",
+            "every node of the Ray cluster that has a CPU is in the run already",
+            hint="start Ray on another machine: `ray start --address=HEAD:6379`",
         )
     return hosts.model_copy(update={"hosts": new})
 
 
 def _read_cluster(address: str) -> RayCluster:
     if importlib.util.find_spec("ray") is None:
-        raise PreflightError("ray is not installed here", hint='pip install "elastichost[ray]", here and on the nodes')
+        raise PreflightError("ray is not installed here", hint='pip install "elastichost[ray]", here and on all nodes')
     command = [sys.executable, "-m", NODES_MODULE, address]
     try:
         done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=ANSWERS_WITHIN_S)
@@ -74,13 +76,15 @@ def _read_cluster(address: str) -> RayCluster:
         raise PreflightError(late, hint=JOIN) from None
     if done.returncode != 0:
         lines = done.stderr.decode(errors="replace").strip().splitlines()
-        raise PreflightError(lines[-1] if lines else f"Ray ended with {done.returncode}", hint=JOIN)
+        raise PreflightError(
+            lines[-1] if lines else f"the list of nodes failed: exit code {done.returncode}", hint=JOIN
+        )
     return msgspec.json.decode(done.stdout, type=RayCluster)
 
 
 def hosts_of(cluster: RayCluster) -> HostsFile:
-    """None when it has no other node: they may join later. Those without a core are left out: nobody is to compute
-    there. Raises ConfigError when there are too many."""
+    """Returns the hosts, sorted by name. Nodes without a CPU are left out: no process may compute there. There may be
+    no hosts at all: nodes can join later. Raises ConfigError when there are too many."""
     own = next((node for node in cluster.nodes if node.node == cluster.own), None)
     others = [node for node in cluster.nodes if node.node != cluster.own and node.cores > 0]
     names = _names(others)
@@ -101,7 +105,7 @@ def hosts_of(cluster: RayCluster) -> HostsFile:
 
 
 def _names(nodes: Sequence[RayNode]) -> list[str]:
-    """Of the machine; with a part of the node's id where a machine has several."""
+    """Each node's host name, or its address if it has none; with a part of the node's id where several share it."""
     machines = [node.hostname or node.address for node in nodes]
     return [
         name if machines.count(name) == 1 else f"{name}-{node.node[:8]}"

@@ -1,6 +1,6 @@
-"""A connection to a Ray cluster, for a process that has nothing else to do: Ray brings threads, and starts slowly.
+"""A connection to a Ray cluster, for a separate process: Ray starts threads, and takes seconds to start.
 
-Whoever imports this imports ray: never the supervisor itself.
+This module imports ray, so the supervisor must not import it.
 """
 
 from __future__ import annotations
@@ -15,17 +15,18 @@ import ray
 __all__ = ["CANNOT_CONNECT", "NAMESPACE", "connected", "take_output"]
 
 NAMESPACE = "elastichost"
-CANNOT_CONNECT = 3  # the exit code then; why is the last line on stderr
+CANNOT_CONNECT = 3  # the exit code; the last line on stderr is the reason
 
 
 @contextlib.contextmanager
 def connected(address: str) -> Iterator[None]:
-    """address: as `ray.init` takes it, "auto" finds the cluster that this machine is a node of. Raises SystemExit."""
+    """Connects to a cluster, and disconnects at the end. address: as for `ray.init`; "auto" finds the cluster that this
+    machine is a node of. Raises SystemExit (CANNOT_CONNECT)."""
     try:
         ray.init(address=address, namespace=NAMESPACE, log_to_driver=False, logging_level=logging.ERROR)
     except (OSError, RuntimeError, ValueError) as error:  # ConnectionError is an OSError
         reason = " ".join(str(error).split())
-        os.write(2, f"no Ray cluster is reached at {address!r}: {reason}\n".encode())
+        os.write(2, f"no Ray cluster can be reached at {address!r}: {reason}\n".encode())
         raise SystemExit(CANNOT_CONNECT) from None
     try:
         yield
@@ -34,7 +35,7 @@ def connected(address: str) -> Iterator[None]:
 
 
 def take_output() -> int:
-    """A descriptor of this process' output; what Ray prints there (logs of its daemons) is lost from now on."""
+    """Returns a new descriptor of this process's stdout, and sends stdout itself to /dev/null: Ray prints there."""
     output, null = os.dup(1), os.open(os.devnull, os.O_WRONLY)
     os.dup2(null, 1)
     os.close(null)

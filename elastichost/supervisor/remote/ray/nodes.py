@@ -1,6 +1,7 @@
-"""Tells which nodes a Ray cluster has: `python -m elastichost.supervisor.remote.ray.nodes ADDRESS`; JSON on stdout.
+"""Lists the nodes of a Ray cluster as JSON on stdout: `python -m elastichost.supervisor.remote.ray.nodes ADDRESS`.
 
-Ray itself takes 10 to 15 s to know that a node is dead, so each is knocked at: a run is resumed sooner than that.
+Ray notices only after 10 to 15 s that a node is dead, and `resume` may come sooner. So this program connects to each
+node's raylet (Ray's daemon), and leaves out the nodes that do not answer.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ __all__ = ["main"]
 
 
 def main(address: str) -> int:
+    """Writes a RayCluster. Returns the exit code."""
     output = take_output()
     with connected(address):
         context = ray.get_runtime_context()

@@ -1,9 +1,9 @@
-"""Stands where ssh would: a child of the supervisor whose streams are those of an agent on a node of Ray.
+"""Takes the place of ssh: a child of the supervisor that carries the streams of an agent on a Ray node.
 
     python -m elastichost.supervisor.remote.ray.relay CLUSTER NODE CORES COMMAND...
 
-An actor (`remote.ray.carrier`), pinned to that node, starts COMMAND there. It has all of the node's CPUs, so nobody
-else is sent there meanwhile. It is not detached: Ray itself ends it with this process, however that ends; and the agent
+An actor (`remote.ray.carrier`), pinned to the node, starts COMMAND there. It reserves all CPUs of the node, so that Ray
+places no other work there. It is not detached: Ray ends it with this process, however this process ends; and the agent
 ends with the actor.
 """
 
@@ -30,28 +30,30 @@ from elastichost.supervisor.remote.ray.connection import connected, take_output
 __all__ = ["main"]
 
 PLACED_WITHIN_S = 20.0
-ENDS_WITHIN_S = 10.0  # once nobody is left to carry for
+ENDS_WITHIN_S = 10.0  # the time that the agent has to end after the supervisor has closed this process's input
 AGAIN_AFTER_S = 0.2
 LOOK_EVERY_S = 1.0
 KNOCK_TIMEOUT_S = 1.0
-CANNOT_START = 127  # as a shell has it
+CANNOT_START = 127  # the exit code of a shell for a command that is not found
 NO_PART = "the node is no part of the Ray cluster any more"
-CALLS_AT_ONCE = 4  # a read, a write, and what comes beside them
+CALLS_AT_ONCE = 4  # a read, a write, and calls beside them, such as `end_input`
 
 
 class _NodeGoneError(Exception):
-    """Ray itself takes 10 to 15 s to know."""
+    """Ray does not run on the node any more. Ray itself notices that only after 10 to 15 s."""
 
 
 class _Relay:
-    """carrier: the actor; raylet: where that of its node listens."""
+    """Carries bytes between the supervisor and the actor. carrier: the actor; raylet: address and port of the raylet
+    (Ray's daemon) on its node; output: the descriptor to write the agent's output to."""
 
     def __init__(self, carrier: Any, raylet: tuple[str, int], output: int) -> None:
         self._carrier, self._raylet, self._output = carrier, raylet, output
-        self._hung_up_s: float | None = None  # since when
+        self._hung_up_s: float | None = None  # when the supervisor closed this process's input
 
     def carry(self) -> int:
-        """Until the agent has ended, or nobody listens any more. Its exit code. Raises RayError, _NodeGoneError."""
+        """Carries both streams until the agent has ended, and returns its exit code. Raises RayError, _NodeGoneError,
+        and SystemExit when the supervisor has closed the input and the agent does not end."""
         threading.Thread(target=self._carry_input, daemon=True).start()
         position = 0
         while (piece := self._call(partial(self._carrier.read.remote, position))) is not None:
@@ -70,10 +72,12 @@ class _Relay:
             self._hung_up_s = time.monotonic()
             self._call(self._carrier.end_input.remote)
         except (RayError, _NodeGoneError):
-            return  # who reads is told
+            return  # the call of `read` in the other thread fails as well, and that error is reported
 
     def _call(self, ask: Callable[[], Any]) -> Any:
-        """Asks until there is an answer. Raises RayError when the actor is dead, _NodeGoneError, SystemExit."""
+        """Repeats a call of the actor until there is an answer. Raises RayError when the actor is dead, _NodeGoneError
+        when Ray does not run on its node any more, SystemExit when the supervisor closed the input ENDS_WITHIN_S ago
+        (at once if the connection is broken too)."""
         reference = ask()
         while True:
             if self._hung_up_s is not None and time.monotonic() - self._hung_up_s > ENDS_WITHIN_S:
@@ -82,7 +86,7 @@ class _Relay:
                 return ray.get(reference, timeout=LOOK_EVERY_S)
             except GetTimeoutError:
                 continue
-            except (ActorUnavailableError, ObjectLostError):  # cut off: nobody knows whether the call has arrived
+            except (ActorUnavailableError, ObjectLostError):  # the call may have arrived or not
                 if self._hung_up_s is not None:
                     raise SystemExit(0) from None
                 if _refuses(self._raylet):
@@ -96,11 +100,11 @@ class _Relay:
             try:
                 left = left[os.write(self._output, left) :]
             except BrokenPipeError:
-                return  # it has hung up: what the agent says last is for nobody
+                return  # the supervisor has closed its end: no process reads the rest
 
 
 def _refuses(address: tuple[str, int]) -> bool:
-    """Whether that machine answers, and nobody listens there; one that is cut off does not answer."""
+    """Whether the machine answers that no process listens at the port. A machine that is cut off does not answer."""
     try:
         socket.create_connection(address, KNOCK_TIMEOUT_S).close()
     except ConnectionRefusedError:
@@ -111,7 +115,7 @@ def _refuses(address: tuple[str, int]) -> bool:
 
 
 def _raylet_of(node: str) -> tuple[str, int]:
-    """Raises _NodeGoneError."""
+    """Address and port of a node's raylet. Raises _NodeGoneError when the cluster has no such node alive."""
     for one in ray.nodes():
         if one["NodeID"] == node and one["Alive"]:
             return str(one["NodeManagerAddress"]), int(one["NodeManagerPort"])
@@ -119,6 +123,7 @@ def _raylet_of(node: str) -> tuple[str, int]:
 
 
 def _carrier_on(node: str, cores: int) -> Any:
+    """Creates the actor on a node."""
     cloudpickle.register_pickle_by_value(ray_carrier)
     strategy = NodeAffinitySchedulingStrategy(node, soft=False)
     name = f"agent on {node[:8]} for {platform.node()}:{os.getpid()}"
@@ -128,11 +133,11 @@ def _carrier_on(node: str, cores: int) -> Any:
 
 
 def _begun(carrier: Any, command: Sequence[str], cores: int) -> str:
-    """ "" or why not."""
+    """Lets the actor start the agent. Returns "", or why it did not start."""
     try:
         return str(ray.get(carrier.begin.remote("\0".join(command).encode()), timeout=PLACED_WITHIN_S))
     except GetTimeoutError:
-        return f"not all of its {cores} CPUs are free: Ray has given them to others, perhaps to another run"
+        return f"not all of its {cores} CPUs are free: Ray has given some to other work, perhaps to another run"
     except ActorUnschedulableError:
         return f"{NO_PART}, or has fewer CPUs"
     except RayError as error:
@@ -140,6 +145,7 @@ def _begun(carrier: Any, command: Sequence[str], cores: int) -> str:
 
 
 def main(arguments: Sequence[str]) -> int:
+    """Runs the relay. Returns the exit code."""
     address, node, cores, *command = arguments
     output = take_output()
     with connected(address):

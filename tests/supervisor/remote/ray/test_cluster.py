@@ -1,4 +1,4 @@
-"""Nodes of a Ray cluster as hosts: which, by which names, and what is said when there are none."""
+"""Nodes of a Ray cluster as hosts: which nodes become hosts, their names, and the errors and their hints."""
 
 from __future__ import annotations
 
@@ -24,14 +24,16 @@ HERE = RayNode("00" * 28, "10.0.0.1", "head", 8)
 
 
 def cluster(*others: RayNode) -> RayCluster:
+    """A cluster of this machine's node and the given nodes."""
     return RayCluster("10.0.0.1:6379", HERE.node, (HERE, *others))
 
 
 def node(number: int, hostname: str, cores: int = 4) -> RayNode:
+    """A node whose id and address are made from its number."""
     return RayNode(f"{number:02d}" * 28, f"10.0.0.{number}", hostname, cores)
 
 
-def test_every_node_is_a_host_but_this_one_and_those_without_a_cpu() -> None:
+def test_every_node_is_a_host_except_this_one_and_those_without_a_cpu() -> None:
     found = hosts_of(cluster(node(3, "b"), node(2, "a"), node(4, "idle", 0)))
     assert [(host.shown, host.address, host.interface, host.cores) for host in found.hosts] == [
         ("a", "10.0.0.2", "10.0.0.2", 4),
@@ -41,19 +43,19 @@ def test_every_node_is_a_host_but_this_one_and_those_without_a_cpu() -> None:
     assert found.supervisor.address == "10.0.0.1"
 
 
-def test_nodes_of_one_machine_have_names_of_their_own() -> None:
+def test_nodes_of_one_machine_have_different_names() -> None:
     found = hosts_of(cluster(node(2, "big"), node(3, "big"), node(4, "")))
     assert [host.shown for host in found.hosts] == ["10.0.0.4", "big-02020202", "big-03030303"]
 
 
-def test_a_cluster_of_this_node_alone_has_no_hosts_yet() -> None:
+def test_a_cluster_without_other_usable_nodes_has_no_hosts() -> None:
     assert hosts_of(cluster(node(2, "idle", 0))).hosts == ()
 
 
 def test_nodes_that_a_run_does_not_use_yet_are_newcomers() -> None:
     used, now = hosts_of(cluster(node(2, "a"))), hosts_of(cluster(node(2, "a"), node(3, "b")))
     assert [host.shown for host in newcomers(now, used).hosts] == ["b"]
-    with pytest.raises(PreflightError, match="no node that is not in the run"):
+    with pytest.raises(PreflightError, match="every node of the Ray cluster that has a CPU is in the run already"):
         newcomers(used, now)
 
 
@@ -62,18 +64,18 @@ def test_a_cluster_that_is_too_large_is_refused() -> None:
         hosts_of(cluster(*(node(number, f"n{number}") for number in range(2, 20))))
 
 
-def test_without_ray_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_ray_the_hint_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(PreflightError, match=r'pip install "elastichost\[ray\]"'):
         hosts_on_ray("auto")
 
 
-def test_hosts_over_ssh_are_not_listed_anew() -> None:
+def test_hosts_over_ssh_are_not_listed_again() -> None:
     hosts = hosts_of_addresses(("a", "b"))
     assert listed_anew(hosts) is hosts
 
 
-def test_a_relay_stands_where_ssh_would() -> None:
+def test_the_command_for_an_agent_on_ray_starts_a_relay() -> None:
     host = hosts_of(cluster(node(2, "a"))).hosts[0]
     python, *arguments = agent_command(host.model_copy(update={"python": "/there/python"}), None)
     module = "elastichost.supervisor.remote"
@@ -84,24 +86,24 @@ def test_a_relay_stands_where_ssh_would() -> None:
     ]
 
 
-def test_a_host_on_ray_is_described_whole() -> None:
+def test_a_host_on_ray_needs_cluster_node_and_cores() -> None:
     with pytest.raises(ValueError, match="cluster, node and cores"):
         HostSection(transport="ray", address="10.0.0.2")
 
 
 @pytest.mark.parametrize(
-    ("said", "helps"),
+    ("error", "hint"),
     [
-        ("not all of its 4 CPUs are free: Ray has given them to others", "end the job that uses them"),
+        ("not all of its 4 CPUs are free: Ray has given some to other work", "end the job that uses them"),
         ("/usr/bin/python3: No module named 'elastichost'", f"install elastichost on the node, for {sys.executable}"),
         ("/opt/python: No such file or directory", f"same path on all nodes: {sys.executable}"),
-        ("it hums", "`ray status`"),
+        ("another error", "`ray status`"),
     ],
 )
-def test_what_ray_says_comes_with_what_helps(said: str, helps: str) -> None:
-    assert helps in repair_of(said, hosts_of(cluster(node(2, "a"))).hosts[0])
+def test_an_error_of_ray_comes_with_a_hint(error: str, hint: str) -> None:
+    assert hint in repair_of(error, hosts_of(cluster(node(2, "a"))).hosts[0])
 
 
-def test_keys_in_the_clear_are_warned_of() -> None:
+def test_unencrypted_keys_cause_a_warning() -> None:
     hosts: HostsFile = hosts_of(cluster(node(2, "a")))
     assert [secrecy_of(hosts.hosts[0], setting).verdict for setting in ("1", "0", "")] == ["ok", "warning", "warning"]
