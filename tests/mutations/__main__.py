@@ -85,10 +85,7 @@ def _judge(mutation: Mutation, copy: Path, broken: set[str]) -> tuple[str, str]:
     fails without any fault."""
     path = copy / "elastichost" / mutation.file
     if not path.exists() or path.read_text().count(mutation.old) != 1:
-        return (
-            "",
-            f"elastichost/{mutation.file} does not have the text to be replaced exactly once: correct the catalogue",
-        )
+        return "", f"elastichost/{mutation.file} has the text to be replaced not exactly once: correct the catalogue"
     with _mutated(path, mutation):
         if mutation.tests and (code := _forked(copy, lambda: _run_tests(mutation.tests))) != UNSEEN:
             return (", ".join(mutation.tests), "") if code == SEEN else ("", "its tests could not be run")

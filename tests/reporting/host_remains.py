@@ -1,4 +1,4 @@
-"""Constructs directories of hosts, with the writers of the dispatcher where possible."""
+"""Constructs directories of a dispatcher, with the dispatcher's own writers where possible."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def host(directory: Path, *jobs: JobStatus, **facts: object) -> HostStatus:
 
 
 def host_line(at_s: float, event: AnyEvent) -> JournalLine:
-    """A line of the host's journal. at_s: since the dispatcher began."""
+    """A line of the dispatcher's journal. at_s: seconds after the start of the dispatcher."""
     return line(OFFSET_S + at_s, event)
 
 

@@ -28,12 +28,7 @@ from tests.simulation.scenario import Fault, Mode, Scenario
 __all__ = ["CONVERSATIONS", "FOLDER", "text_of_conversation"]
 
 FOLDER = Path(__file__).parent / "conversations"
-SILENT = {
-    "HeartbeatMsg",
-    "LeaseProgressMsg",
-    "LeaseRequestMsg",
-    "LeaseGrantMsg",
-}  # frequent, and the same in every conversation
+SILENT = {"HeartbeatMsg", "LeaseProgressMsg", "LeaseRequestMsg", "LeaseGrantMsg"}  # frequent, and always the same
 MOST_ITEMS = 4  # longer tuples in a message are not shown
 LEASES = {"lease_granted"}
 

@@ -77,9 +77,7 @@ def check_cut(stage: Stage, manifest: Any, blocks: dict[tuple[str, int, int], An
     version = record.dense_version
     records = _records(stage, version)
     if int(records["samples"].sum()) != record.ledger.trained:
-        world.violated(
-            f"L: {what} the ledger has {record.ledger.trained} samples, records {int(records['samples'].sum())}"
-        )
+        world.violated(f"L: {what} the ledger has {record.ledger.trained} samples, records {records['samples'].sum()}")
     assert stage.supervisor is not None and stage.supervisor.components is not None
     ledger = Ledger.from_state(stage.supervisor.components.leases.ledger.settings, record.ledger)
     _check_positions(stage, ledger, records, is_whole=False)

@@ -65,9 +65,7 @@ class Network:
     clients: dict[bytes, SimDataClient] = field(default_factory=dict)  # by identity
     controls: dict[ProcessId, SimControlClient] = field(default_factory=dict)
     control: SimControlServer | None = None
-    listeners: list[Callable[[str, str, Any], None]] = field(
-        default_factory=list
-    )  # called with sender, receiver, message
+    listeners: list[Callable[[str, str, Any], None]] = field(default_factory=list)  # get sender, receiver, message
     _flying: deque[_InFlight] = field(default_factory=deque)
     _arrives_at_s: dict[object, float] = field(default_factory=dict)  # control links: no message overtakes another one
 
