@@ -3,7 +3,7 @@
 The loops are the real ones, in simulated time, without lost or late messages. Each conversation is a text file in
 `tests/simulation/conversations/`, which shows the protocol; a test compares it word for word.
 
-python -m tests.simulation.conversations          writes them anew; read the difference before it is committed
+python -m tests.simulation.conversations          writes all texts again; read the difference before it is committed
 """
 
 from __future__ import annotations
@@ -162,11 +162,11 @@ CONVERSATIONS: dict[str, Callable[[], str]] = {
         _scenario("async", Fault(0.3, "kill worker")),
     ),
     "kill_server": lambda: _told(
-        "The only parameter server is killed. Its successor takes up what lies in the arena.",
+        "The only parameter server is killed. Its successor takes over what is in the arena.",
         _scenario("async", Fault(0.3, "kill server")),
     ),
     "kill_worker_sync": lambda: _told(
-        "Sync mode: a worker is killed. The crew is assigned anew, and the step is computed again.",
+        "Sync mode: a worker is killed. The crew gets new assignments, and the step is computed again.",
         _scenario("sync", Fault(0.3, "kill worker")),
     ),
     "scale": lambda: _told(
