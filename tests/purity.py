@@ -145,6 +145,7 @@ def _dotted(node: ast.AST, names: Mapping[str, str]) -> str:
 
 
 def _is_impure(dotted: str) -> bool:
+    """Whether a full name belongs to an impure module."""
     return dotted.partition(".")[0] in IMPURE_MODULES
 
 
@@ -169,6 +170,7 @@ def _uses(node: ast.AST, names: Mapping[str, str]) -> Iterator[str]:
 
 
 def _calls(node: ast.AST, names: Mapping[str, str]) -> Iterator[str]:
+    """Calls that are impure by their name, or that lack a seed."""
     if not isinstance(node, ast.Call):
         return
     if isinstance(node.func, ast.Name) and node.func.id in IMPURE_CALLS and node.func.id not in names:
@@ -180,6 +182,7 @@ def _calls(node: ast.AST, names: Mapping[str, str]) -> Iterator[str]:
 
 
 def _globals(node: ast.AST, _: Mapping[str, str]) -> Iterator[str]:
+    """Changes of the module's state."""
     if isinstance(node, ast.Global):
         yield f"changes the global {', '.join(node.names)}"
 

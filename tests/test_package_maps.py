@@ -15,6 +15,7 @@ ENTRY = re.compile(r"^\s*([a-z_0-9]+/?(?:, [a-z_0-9]+/?)*)(?: {2,}\S.*)?$")  # "
 
 
 def content_of(package: Path) -> set[str]:
+    """The names of the modules and packages directly in a package."""
     modules = {path.stem for path in package.glob("*.py")} - {"__init__", "__main__"}
     return modules | {path.parent.name for path in package.glob("*/__init__.py")}
 

@@ -22,6 +22,7 @@ server_sets = st.lists(st.integers(0, 63), min_size=1, max_size=6, unique=True)
 
 
 def counts(shard_map: ShardMap, servers: list[int]) -> list[int]:
+    """The number of buckets of each PS."""
     return [len(shard_map.buckets_of(server)) for server in servers]
 
 

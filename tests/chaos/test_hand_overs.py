@@ -21,6 +21,7 @@ def read(table: int, bucket: int, copy: Callable[[Any], Any]) -> list[tuple[str,
 
 
 def line(event: Any, epoch: int, rows: str = "a", bucket: int = 0, supervisor: int = 1) -> AuditLine:
+    """An audit line of table 0."""
     return AuditLine(event, supervisor, epoch, 0, bucket, {"rows 0": rows})
 
 

@@ -44,6 +44,7 @@ def lost(process: ProcessId, pid: int, state: str, at_s: float) -> JournalLine:
 
 
 def scene_of(*lines: JournalLine) -> Scene:
+    """The scene after these lines of the journal."""
     scene = Scene()
     for one in lines:
         scene.take(one)

@@ -24,6 +24,7 @@ Kind = TypeVar("Kind", bound=Event)
 
 
 def request(job: str, weight: float = 1.0, shape: str = "") -> JobRequest:
+    """A request to run this job."""
     return JobRequest(
         job, f"/host/jobs/{job}", "/home/user", f"/home/user/runs/{job}", "2026-01-01T00:00:00.000Z", weight, shape
     )
@@ -102,6 +103,7 @@ def seen(
     auc: float | None = None,
     workers: int = 0,
 ) -> JobObservation:
+    """An observation of a job."""
     status = RunStatus(
         run_dir=f"/home/user/runs/{job}",
         job=job,
@@ -182,6 +184,7 @@ class Hosted:
 def hosted(
     memory_mb: int = 4000, settings: ColocationSettings = TOGETHER, inventory: HostInventory = INVENTORY
 ) -> Hosted:
+    """Returns a host without jobs."""
     return Hosted(Core(settings, inventory, POWER, memory_mb * MB))
 
 

@@ -20,6 +20,7 @@ JOB = JobStatus(job="a", state="running", run_dir="/r", cpu_cores=1.5, memory_by
 
 
 def status(*jobs: JobStatus, elapsed_s: float = 1.0) -> HostStatus:
+    """The status of a host with these jobs."""
     return HostStatus(directory="/h", pid=4, commands="ipc:///x", policy="fifo", elapsed_s=elapsed_s, jobs=jobs)
 
 

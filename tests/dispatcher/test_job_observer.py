@@ -21,6 +21,7 @@ HERE = os.getpid()
 
 
 def status(pid: int = HERE, samples: int = 0, workers: tuple[int, ...] = (HERE,), **facts: object) -> RunStatus:
+    """The status of a run whose workers have these pids."""
     processes = tuple(ProcessStatus("worker", at, 1, one, "training") for at, one in enumerate(workers))
     common = RunStatus(run_dir="", job="a", state="training", supervisor_pid=pid, samples_trained=samples)
     return msgspec.structs.replace(common, processes=processes, **facts)

@@ -52,6 +52,7 @@ def lender() -> Lender:
 
 @pytest.fixture
 def performer(crew: Examining, clock: ManualClock, lender: Lender, tmp_path: Path) -> Performer:
+    """A performer for a core with the waiting job "a"."""
     host = hosted()
     host.did(host.core.submit(msgspec.structs.replace(request("a"), folder=str(tmp_path)), 0.0))
     unused = cast(Isolation, None)

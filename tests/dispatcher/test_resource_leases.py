@@ -35,6 +35,7 @@ def lender() -> Iterator[Lender]:
 
 
 def received(run: CommandServer) -> tuple[bytes, LendMsg]:
+    """Waits for the next command that the run gets."""
     assert run.socket.poll(WAIT_MS)
     found = run.receive()
     assert found is not None
@@ -55,6 +56,7 @@ def turns(lender: Lender, until: Callable[[], bool]) -> list[str]:
 
 
 def lending_wait() -> None:
+    """Waits a moment for the next answer."""
     import select
 
     select.select([], [], [], 0.005)

@@ -17,6 +17,7 @@ EXAMPLE = Path(__file__).parents[2] / "examples" / "emulated.toml"
 
 
 def job(*settings: str) -> JobSpec:
+    """The example job with these settings."""
     return load_job(EXAMPLE, settings, environ={})
 
 

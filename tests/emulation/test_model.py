@@ -24,6 +24,7 @@ GROWING = NewIdsSettings(factor=3.0, exponent=0.7)
 
 
 def directory(servers: int, new_ids: NewIdsSettings = NewIdsSettings()) -> Directory:  # noqa: B008 frozen
+    """A directory in which this many PS own the buckets evenly."""
     tables = emulated_model(new_ids).tables
     owners = even_shard_map(tables, tuple(range(servers)), epoch=1).owners
     return Directory(1, {}, 0, tuple(np.array(row, np.uint16) for row in owners))

@@ -20,6 +20,7 @@ prices = st.builds(
 
 
 def price(sent_s: float, service_s: float, *, in_s: float = 0.0, out_s: float = 0.0, latency_s: float = 0.0) -> Price:
+    """The price of a request; what is not given costs nothing."""
     return Price(sent_s, latency_s, service_s, in_s, out_s)
 
 

@@ -77,6 +77,7 @@ def _import_once() -> None:
 
 
 def _sees_histories(copy: Path, mode: str) -> int:
+    """SEEN if a history of this mode fails in the copy, UNSEEN if none does."""
     return _forked(copy, lambda: _run_histories(mode))
 
 

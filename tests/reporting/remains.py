@@ -90,6 +90,7 @@ def reached(before: int, after: int, reached_s: float) -> PlanReached:
 
 
 def lost(process: ProcessId) -> ProcessLost:
+    """The event of a process that was killed."""
     return ProcessLost(process, pid=4000, code=-9, state="running", reason="signal 9")
 
 

@@ -46,6 +46,7 @@ def row(report: HostReport, name: str) -> JobRow:
 
 
 def spans(report: HostReport, name: str) -> list[tuple[str, float, float]]:
+    """The states of a job: (state, begin in seconds, end in seconds)."""
     return [(one.state, round(one.at_s, 6), round(one.until_s, 6)) for one in row(report, name).spans]
 
 

@@ -111,6 +111,7 @@ def _records(stage: Stage, version: int) -> Any:
 
 
 def _check_positions(stage: Stage, ledger: Ledger, records: Any, *, is_whole: bool) -> None:
+    """L: each position up to now counts once, is pending, or is quarantined. is_whole: no position may be pending."""
     world, samples = stage.world, stage.samples
     counted: Counter[Position] = Counter()
     for r in records:
@@ -171,6 +172,7 @@ def _pending(ledger: Ledger) -> set[Position]:
 
 
 def _check_rows(stage: Stage, rows: Rows, records: Any, version: int, what: str) -> None:
+    """A: rows have the updates of all committed batches, in order, and no others but those of torn batches."""
     if stage.chosen.mode == "sync":
         _check_bits(stage, rows, records, version, what)
         return
@@ -204,6 +206,7 @@ def _check_rows(stage: Stage, rows: Rows, records: Any, version: int, what: str)
 
 
 def _check_bits(stage: Stage, rows: Rows, records: Any, version: int, what: str) -> None:
+    """D, and A in sync mode: steps and rows are those of the twin."""
     twin = _twin(stage)
     if version - 1 > len(twin.steps):
         stage.world.violated(f"D: {what} {version - 1} steps are committed of {len(twin.steps)}")

@@ -125,6 +125,7 @@ class Network:
 
 
 def _frames(frames: Sequence[Any]) -> tuple[memoryview, ...]:
+    """Copies of frames, as the receiver gets them."""
     return tuple(
         memoryview(bytes(memoryview(frame).cast("B") if memoryview(frame).nbytes else b"")) for frame in frames
     )

@@ -157,6 +157,7 @@ def _when(fault: Fault) -> float:
 
 
 def _fault(draw: Random, length_s: float) -> Fault:
+    """Draws a fault of a run that takes about length_s seconds."""
     kinds: tuple[FaultKind, ...] = (
         *("kill worker", "kill server", "kill dense owner") * 2,
         *("pause worker", "pause server", "pause supervisor"),

@@ -101,6 +101,7 @@ def _step(
     place: tuple[int, int, int, int],
     left_out: LeftOut,
 ) -> TwinStep:
+    """Computes one step on dense vector and rows. number: of the step; place: (epoch, unit, start, stop)."""
     epoch, unit, start, stop = place
     vector = dense.state_copy().vector
     warmup, batch = job.train.schedule.warmup_samples, job.train.batch_size

@@ -22,6 +22,7 @@ LAST = 1e9  # a rate that no other request has
 
 @pytest.fixture
 def sockets(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The directory of the sockets, with proxies switched on."""
     monkeypatch.setenv(VIA_VARIABLE, "1")
     with tempfile.TemporaryDirectory(prefix="ehp-") as name:
         yield Path(name)

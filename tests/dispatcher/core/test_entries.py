@@ -16,6 +16,7 @@ MEASURED = Known(worker_cpu_s=1e-3, all_cpu_s=1.1e-3, seconds=30.0)
 
 
 def entry(least: int = 1, most: int = 3, known: Known | None = MEASURED, **facts: object) -> JobEntry:
+    """The entry of an examined job that waits."""
     found = examined("a", least=least, most=most, **facts)  # type: ignore[arg-type]
     return JobEntry(request("a", weight=2.0), 5.0, examined=found, known=known)
 

@@ -185,39 +185,48 @@ def test_the_group_of_another_dispatcher_is_left_alone(host: Host) -> None:
 
 
 def unmounted(host: Host) -> None:
+    """Only cgroup v1 is mounted."""
     (host.proc / "mountinfo").write_text("32 31 0:29 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu\n")
 
 
 def hybrid(host: Host) -> None:
+    """The group has neither the memory nor the cpu controller."""
     (host.base / "cgroup.controllers").write_text("hugetlb\n")
 
 
 def elsewhere(host: Host) -> None:
+    """The mount shows another part of the hierarchy than the group of this process."""
     (host.proc / "mountinfo").write_text(f"41 31 0:38 /docker/1 {host.kernel.top} rw - cgroup2 cgroup2 rw\n")
 
 
 def only_version_1(host: Host) -> None:
+    """The process is in no group of version 2."""
     (host.proc / "cgroup").write_text("4:memory:/old\n")
 
 
 def root(host: Host) -> None:
+    """The group of the process is the root of the hierarchy."""
     (host.base / "cgroup.type").unlink()
 
 
 def threaded(host: Host) -> None:
+    """The group has the type threaded."""
     (host.base / "cgroup.type").write_text("threaded\n")
 
 
 def foreign(host: Host) -> None:
+    """The group belongs to another user."""
     host.kernel.is_mine = False
 
 
 def shared(host: Host) -> None:
+    """The group also has a process that this program did not start."""
     host.kernel.groups[host.base].add(STRANGER)
     host.kernel._show(host.base)
 
 
 def gone(host: Host) -> None:
+    """mountinfo cannot be read."""
     (host.proc / "mountinfo").unlink()
 
 
@@ -266,6 +275,7 @@ def test_root_takes_nothing_that_the_service_manager_did_not_delegate(host: Host
 
 
 def make_resctrl(root: Path, features: str = "llc_occupancy\nmbm_total_bytes\nmbm_local_bytes\n") -> None:
+    """Makes the resctrl files of a processor with these monitoring features."""
     for name, content in (
         ("info/L3/num_closids", "16\n"),
         ("info/MB/num_closids", "8\n"),

@@ -45,6 +45,7 @@ def read(directory: Path) -> HostReport:
 
 
 def drawn(make: Make, report: HostReport) -> Drawing:
+    """The figure of a report that has content for it."""
     drawing = make(report)
     assert drawing is not None
     return drawing

@@ -40,6 +40,7 @@ def style() -> Iterator[None]:
 
 
 def parsed(drawing: Drawing | None) -> ET.Element:
+    """The SVG element of a figure."""
     assert drawing is not None
     return ET.fromstring(svg_of(drawing))
 

@@ -13,6 +13,7 @@ OWNERS = ((0, 0, 0), (0, 1, 1), (1, 0, 1))
 
 
 def look(asked: tuple[tuple[int, int, float], ...], **facts: object) -> BalanceLooked:
+    """A look at the load of the PS. asked: (table, bucket, keys that workers requested)."""
     known = {"now_s": 0.0, "owners": None, "speeds": {0: 1.0, 1: 1.0}, "busiest": 0.5, "kind": "balanced", **facts}
     return BalanceLooked(asked=asked, **known)  # type: ignore[arg-type]
 

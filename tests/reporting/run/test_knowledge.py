@@ -29,6 +29,7 @@ def known(records: list[Record]) -> Knowledge:
 
 
 def decisions_in(records: list[Record]) -> list[tuple[float, Decision]]:
+    """The decisions in the records, with their times in seconds after BEGAN_S."""
     return [
         (one.look.at_s - BEGAN_S, one.decision)
         for one in records

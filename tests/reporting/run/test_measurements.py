@@ -16,6 +16,7 @@ from tests.reporting.remains import status, write_metrics
 
 
 def numbers(values: tuple[float | None, ...]) -> list[float]:
+    """The values without the gaps."""
     return [value for value in values if value is not None]
 
 

@@ -60,6 +60,7 @@ def told() -> list[JournalLine]:
 
 
 def steps(lines: list[JournalLine]) -> tuple[MemoryStep, ...]:
+    """The memory steps of a journal."""
     chapters = chapters_of(lines)
     return memory_steps_of(chapters, axis_of(chapters, []))
 

@@ -26,6 +26,7 @@ FASTER = Decision("move", Configuration(1, 1), "it is faster")
 
 
 def story(*lines: JournalLine) -> Story:
+    """The story of a session with these lines in its journal."""
     chapters = chapters_of([line(0, STARTED), *lines])
     return story_of(chapters, axis_of(chapters, []))
 

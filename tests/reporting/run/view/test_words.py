@@ -19,6 +19,7 @@ def report(tmp_path: Path) -> Report:
 
 
 def changed(report: Report, **facts: object) -> Report:
+    """The report with other facts in its overview."""
     return msgspec.structs.replace(report, overview=msgspec.structs.replace(report.overview, **facts))
 
 
