@@ -6,7 +6,7 @@ __all__ = ["ManualClock"]
 
 
 class ManualClock:
-    """A `clock.Clock`."""
+    """A `clock.Clock` that only `advance` moves."""
 
     def __init__(self, start_s: float = 0.0) -> None:
         self._now_s = start_s

@@ -1,4 +1,5 @@
-"""For all tests: the history of whoever runs them is neither read nor written; no test fails for being slow."""
+"""Settings of all tests: the user's history of jobs is neither read nor written, and no test fails because it is
+slow."""
 
 from __future__ import annotations
 

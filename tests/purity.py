@@ -1,4 +1,4 @@
-"""Whether a source keeps what "Pure" promises, told from its syntax tree."""
+"""Checks from the syntax tree of a source whether it keeps what "Pure" promises."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 __all__ = ["claims_purity", "imported_functions", "impurities", "pure_functions", "pure_modules"]
 
-# The clock, chance, the machine and its environment, files, processes, threads, the network.
+# Modules for the clock, random numbers, the machine and its environment, files, processes, threads, the network.
 IMPURE_MODULES = frozenset(
     {
         "asyncio",
@@ -48,8 +48,8 @@ IMPURE_MODULES = frozenset(
     }
 )
 IMPURE_CALLS = frozenset({"__import__", "breakpoint", "eval", "exec", "input", "open", "print"})
-ALLOWED_OF_SYS = frozenset({"float_info", "maxsize"})  # the rest of it is of this process
-# What a path asks the file system, or does there.
+ALLOWED_OF_SYS = frozenset({"float_info", "maxsize"})  # the rest of `sys` is state of this process
+# Methods with which a path reads or changes the file system.
 PATH_CALLS = frozenset(
     {
         "absolute",
@@ -83,12 +83,12 @@ CLAIM = re.compile(r"(?<![\w`])Pure\b")
 
 
 def claims_purity(docstring: str | None) -> bool:
-    """A sentence of it, or a part of one, begins with "Pure"."""
+    """Whether a sentence of the docstring, or a part of one, begins with "Pure"."""
     return docstring is not None and CLAIM.search(docstring) is not None
 
 
 def pure_modules(package: Path) -> Iterator[Path]:
-    """Files whose docstring claims it, and those of packages whose `__init__.py` does."""
+    """Yields the modules that claim purity, in their own docstring or in that of a package around them."""
     for path in sorted(package.rglob("*.py")):
         inits = (parent / "__init__.py" for parent in path.parents if parent.is_relative_to(package))
         if any(claims_purity(ast.get_docstring(_tree(one))) for one in (path, *inits) if one.exists()):
@@ -96,15 +96,15 @@ def pure_modules(package: Path) -> Iterator[Path]:
 
 
 def pure_functions(tree: ast.Module) -> Iterator[ast.FunctionDef]:
-    """Those whose own docstring claims it."""
+    """Yields the functions whose own docstring claims purity."""
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef) and claims_purity(ast.get_docstring(node)):
             yield node
 
 
 def impurities(tree: ast.Module, part: ast.AST | None = None) -> list[str]:
-    """What is not pure in a source, in words. part: a node of it that is looked at alone."""
-    names = dict(_names(tree))  # what each name that was imported stands for
+    """Returns what is not pure in a source, in words. part: the node to check; None: the whole source."""
+    names = dict(_names(tree))  # imported name -> its full name
     found = list[str]()
     for node in ast.walk(tree if part is None else part):
         for check in CHECKS:
@@ -113,8 +113,8 @@ def impurities(tree: ast.Module, part: ast.AST | None = None) -> list[str]:
 
 
 def imported_functions(tree: ast.Module, package: str) -> Iterator[tuple[str, str]]:
-    """(module, name) of what a source imports from modules of the package, and what looks like a function: neither a
-    class nor a constant."""
+    """Yields (module, name) of the functions that a source imports from the package: names in lower case, so neither
+    classes nor constants."""
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom) and node.module is not None and node.module.partition(".")[0] == package:
             yield from ((node.module, alias.name) for alias in node.names if alias.name.islower())
@@ -125,6 +125,7 @@ def _tree(path: Path) -> ast.Module:
 
 
 def _names(tree: ast.AST) -> Iterator[tuple[str, str]]:
+    """Yields (name in the source, full name) of everything that is imported."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             for alias in node.names:
@@ -135,7 +136,7 @@ def _names(tree: ast.AST) -> Iterator[tuple[str, str]]:
 
 
 def _dotted(node: ast.AST, names: Mapping[str, str]) -> str:
-    """`np.random.rand` as "numpy.random.rand"; empty for what does not begin with a name that was imported."""
+    """`np.random.rand` as "numpy.random.rand"; "": the node does not begin with an imported name."""
     parts = list[str]()
     while isinstance(node, ast.Attribute):
         parts.append(node.attr)
@@ -144,11 +145,12 @@ def _dotted(node: ast.AST, names: Mapping[str, str]) -> str:
 
 
 def _is_impure(dotted: str) -> bool:
+    """Whether a full name belongs to an impure module."""
     return dotted.partition(".")[0] in IMPURE_MODULES
 
 
 def _imports(node: ast.AST, _: Mapping[str, str]) -> Iterator[str]:
-    """Also where a source does not use what it imports."""
+    """Imports of impure modules, whether they are used or not."""
     if isinstance(node, ast.Import):
         yield from (f"imports {alias.name}" for alias in node.names if _is_impure(alias.name))
     elif isinstance(node, ast.ImportFrom) and node.module is not None and node.level == 0 and _is_impure(node.module):
@@ -156,7 +158,7 @@ def _imports(node: ast.AST, _: Mapping[str, str]) -> Iterator[str]:
 
 
 def _uses(node: ast.AST, names: Mapping[str, str]) -> Iterator[str]:
-    """Of a part of a source, whose imports are elsewhere; and what is impure of modules that are not."""
+    """Uses of impure modules that are imported outside the checked part, and of what is impure in other modules."""
     if not isinstance(node, ast.Name | ast.Attribute):
         return
     dotted = _dotted(node, names)
@@ -164,23 +166,25 @@ def _uses(node: ast.AST, names: Mapping[str, str]) -> Iterator[str]:
     if (isinstance(node, ast.Name) and _is_impure(dotted)) or (module == "sys" and last not in ALLOWED_OF_SYS):
         yield f"uses {dotted}"
     elif module == "numpy.random" and last not in SEEDED:
-        yield f"uses {dotted}, chance without a seed"
+        yield f"uses {dotted}, random numbers without a seed"
 
 
 def _calls(node: ast.AST, names: Mapping[str, str]) -> Iterator[str]:
+    """Calls that are impure by their name, or that lack a seed."""
     if not isinstance(node, ast.Call):
         return
     if isinstance(node.func, ast.Name) and node.func.id in IMPURE_CALLS and node.func.id not in names:
         yield f"calls {node.func.id}"
     elif isinstance(node.func, ast.Attribute) and node.func.attr in PATH_CALLS and "pathlib.Path" in names.values():
-        yield f"calls .{node.func.attr}, and has Path"
+        yield f"calls .{node.func.attr}, and the source imports Path"
     elif (dotted := _dotted(node.func, names)).startswith("numpy.random.") and not (node.args or node.keywords):
         yield f"calls {dotted} without a seed"
 
 
 def _globals(node: ast.AST, _: Mapping[str, str]) -> Iterator[str]:
+    """Changes of the module's state."""
     if isinstance(node, ast.Global):
-        yield f"changes {', '.join(node.names)} of the module"
+        yield f"changes the global {', '.join(node.names)}"
 
 
 CHECKS: tuple[Callable[[ast.AST, Mapping[str, str]], Iterator[str]], ...] = (_imports, _uses, _calls, _globals)

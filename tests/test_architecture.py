@@ -1,4 +1,4 @@
-"""The storeys hold: who may import whom, how many modules a room has, what the command line loads."""
+"""The architecture: allowed imports, names of modules and classes, sizes of files, what the command line loads."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ PACKAGE = ROOT / "elastichost"
 BENCHMARKS = ROOT / "benchmarks"
 HEAVY = frozenset({"fbgemm_gpu", "numba", "numpy", "pyarrow", "scipy", "torch", "torchrec"})
 LIMIT_LINES = 400
-# Leaves the package; until then names in it are not compared with others.
+# Where the simulator was before it became a benchmark; its names are not compared with others.
 SIMULATOR = PACKAGE / "simulator"
-# Modules and packages whose last word ends as a gerund does: the field's own words for a thing, or no gerunds at all.
+# Last words of module names that end in "ing" and are allowed: the field's terms for a thing, or no gerunds at all.
 FIELD_WORDS = {
     "embedding": "a row of numbers for an id",
     "framing": "how messages are told apart in a stream of bytes",
@@ -37,7 +37,8 @@ FIELD_WORDS = {
 
 
 def imported_names(path: Path) -> Iterator[str]:
-    """Every module a file imports, wherever in it; relative imports stay inside the package."""
+    """Yields every module that a file imports, anywhere in it, but no relative imports: they stay inside the
+    package."""
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"), str(path))):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
@@ -59,7 +60,7 @@ def test_a_subject_of_the_benchmarks_has_a_folder_of_its_own() -> None:
         assert len(modules) >= 2 or [path for path in folder.iterdir() if (path / "__init__.py").exists()], folder
 
 
-def test_a_wheel_is_the_package_and_nothing_of_the_benchmarks() -> None:
+def test_a_wheel_has_the_package_and_nothing_of_the_benchmarks() -> None:
     """The contract in pyproject.toml forbids the package to import them."""
     build = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]["wheel"]
     assert build == {"packages": ["elastichost"]}
@@ -67,7 +68,7 @@ def test_a_wheel_is_the_package_and_nothing_of_the_benchmarks() -> None:
 
 
 def defined_classes() -> dict[str, list[str]]:
-    """Top-level classes of the package and the modules they are in."""
+    """Returns each top-level class of the package, with the modules that define it."""
     found = defaultdict[str, list[str]](list)
     for path in sorted(PACKAGE.rglob("*.py")):
         if path.is_relative_to(SIMULATOR):
@@ -78,14 +79,14 @@ def defined_classes() -> dict[str, list[str]]:
     return found
 
 
-def test_no_class_has_the_name_of_another() -> None:
+def test_no_two_classes_have_the_same_name() -> None:
     classes = defined_classes()
     assert len(classes) > 500
     assert not {name: modules for name, modules in classes.items() if len(modules) > 1}
 
 
 def is_gerund(name: str) -> bool:
-    """Of a module's name; what is in FIELD_WORDS is none."""
+    """Whether a module's name ends in a gerund that is not in FIELD_WORDS."""
     last = name.rpartition("_")[2]
     return last.endswith("ing") and last not in FIELD_WORDS
 
@@ -106,7 +107,7 @@ def test_modules_are_named_by_nouns() -> None:
     assert not set(FIELD_WORDS) - used, "no module has that word any more"
 
 
-def test_models_know_nothing_of_elastichost() -> None:
+def test_models_import_nothing_of_elastichost() -> None:
     for path in sorted((PACKAGE / "models").rglob("*.py")):
         assert not [name for name in imported_names(path) if name.partition(".")[0] == "elastichost"], path
 
@@ -122,7 +123,7 @@ def test_help_loads_nothing_heavy() -> None:
 @pytest.mark.parametrize(
     "module", ["elastichost", "elastichost.config.job", "elastichost.models", "elastichost.supervisor"]
 )
-def test_front_doors_load_nothing_heavy(module: str) -> None:
+def test_public_modules_load_nothing_heavy(module: str) -> None:
     script = f"import sys, {module}; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True)
     assert not set(done.stdout.split()) & HEAVY
@@ -144,11 +145,11 @@ def test_nothing_is_unpickled_or_evaluated() -> None:
         assert "torch.load" not in loads, path
 
 
-def test_a_file_is_one_idea() -> None:
+def test_no_file_is_longer_than_the_limit() -> None:
     too_long = {
         str(path.relative_to(ROOT)): lines
         for path in sorted(PACKAGE.rglob("*.py"))
-        # the list of messages is one idea, however long; so is the list of sentences, one for each kind of event
+        # the list of messages and the list of sentences for events are one idea each, however long
         if (lines := len(path.read_text().splitlines())) > LIMIT_LINES and path.name not in ("messages.py", "text.py")
     }
     assert not too_long

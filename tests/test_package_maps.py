@@ -1,4 +1,4 @@
-"""The docstring of every package is its map: it names each module and package in it, and none that is not there."""
+"""The docstring of every package names each module and package in it, and none that does not exist."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ ENTRY = re.compile(r"^\s*([a-z_0-9]+/?(?:, [a-z_0-9]+/?)*)(?: {2,}\S.*)?$")  # "
 
 
 def content_of(package: Path) -> set[str]:
+    """The names of the modules and packages directly in a package."""
     modules = {path.stem for path in package.glob("*.py")} - {"__init__", "__main__"}
     return modules | {path.parent.name for path in package.glob("*/__init__.py")}
 
@@ -25,7 +26,7 @@ def docstring_of(package: Path) -> str:
 
 
 def entries_of(docstring: str) -> set[str]:
-    """The names at the beginning of lines that are followed by two spaces or more, and by words."""
+    """The names at the beginnings of lines, where two or more spaces and an explanation follow."""
     matches = (ENTRY.match(line) for line in docstring.splitlines() if "  " in line.strip())
     return {name.rstrip("/") for match in matches if match for name in match[1].split(", ")}
 
@@ -35,12 +36,12 @@ def test_the_map_of_a_package_names_what_is_in_it(package: Path) -> None:
     docstring, content = docstring_of(package), content_of(package)
     assert content <= set(NAME.findall(docstring)), f"not named: {content - set(NAME.findall(docstring))}"
     gone = entries_of(docstring) - content - {"__main__"}
-    assert not gone, f"named, but not there: {gone}"
+    assert not gone, f"named, but they do not exist: {gone}"
 
 
 @pytest.mark.parametrize("package", PACKAGES, ids=lambda package: str(package.relative_to(ROOT)))
-def test_a_package_is_small_enough_to_take_in(package: Path) -> None:
-    """At most 14 files: more are two packages."""
+def test_a_package_has_at_most_14_files(package: Path) -> None:
+    """A package with more files should be two packages."""
     assert len(list(package.glob("*.py"))) <= 14
 
 

@@ -1,13 +1,13 @@
-"""What calls itself pure is.
+"""Modules and functions that claim to be pure are pure.
 
-Pure: what a function gives, or raises, follows from its arguments alone, and from constants of the machine such as
-its page size; and nothing else happens. No clock, no chance without a seed, no environment, no files, no processes,
-no threads, no sockets, no state of the module. An argument may be changed: a state machine that is an object has
-methods that change it.
+Pure: the result or error of a function follows from its arguments and from constants of the machine, such as its page
+size, and nothing else happens. It uses no clock, no random numbers without a seed, no environment, no files, no
+processes, no threads, no sockets and no state of the module. It may change an argument: a state machine that is an
+object has methods that change it.
 
-A module says so by a sentence of its docstring that begins with "Pure"; in a package's `__init__.py` it holds for all
-of its modules. Of other modules of elastichost it may import types and constants, and functions only of those that
-would pass. A function of a module that is not pure may say it for itself.
+A module claims it with a sentence of its docstring that begins with "Pure"; in a package's `__init__.py` the sentence
+holds for all its modules. From other modules of elastichost a pure module may import types and constants, but
+functions only from modules that would pass. A function may claim it for itself in a module that is not pure.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tests.purity import claims_purity, imported_functions, impurities, pure_fun
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "elastichost"
 MODULES = tuple(pure_modules(PACKAGE))
-# What decides: a claim that is dropped here must be missed.
+# Modules that decide. They must claim to be pure, so that a claim that is removed is noticed.
 DECIDING = (
     *sorted((PACKAGE / "supervisor" / "core").glob("*.py")),
     *sorted((PACKAGE / "dispatcher" / "core").glob("*.py")),
@@ -40,21 +40,21 @@ def tree_of(path: Path) -> ast.Module:
 
 
 def file_of(module: str, name: str) -> Path:
-    """Of `from module import name`: a module of that name, else the module itself."""
+    """The file that `from module import name` loads: a module called `name`, otherwise the module itself."""
     path = ROOT.joinpath(*module.split("."))
     candidates = (path / f"{name}.py", path / name / "__init__.py", path.with_suffix(".py"), path / "__init__.py")
     return next(one for one in candidates if one.exists())
 
 
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(PACKAGE)))
-def test_what_calls_itself_pure_is(path: Path) -> None:
+def test_a_module_that_claims_to_be_pure_is_pure(path: Path) -> None:
     tree = tree_of(path)
     assert not impurities(tree)
     used = {(module, name): file_of(module, name) for module, name in imported_functions(tree, "elastichost")}
     assert not {name: found for name, file in used.items() if (found := impurities(tree_of(file)))}
 
 
-def test_functions_that_call_themselves_pure_are() -> None:
+def test_functions_that_claim_to_be_pure_are_pure() -> None:
     found = 0
     for path in sorted(PACKAGE.rglob("*.py")):
         tree = tree_of(path)
@@ -64,7 +64,7 @@ def test_functions_that_call_themselves_pure_are() -> None:
     assert found >= 5
 
 
-def test_what_decides_is_pure() -> None:
+def test_modules_that_decide_claim_to_be_pure() -> None:
     assert not set(DECIDING) - set(MODULES)
 
 
@@ -92,7 +92,7 @@ def test_what_decides_is_pure() -> None:
         "import zmq",
     ],
 )
-def test_what_is_not_pure_is_seen(source: str) -> None:
+def test_impure_code_is_found(source: str) -> None:
     assert impurities(ast.parse(source))
 
 
@@ -107,11 +107,11 @@ def test_what_is_not_pure_is_seen(source: str) -> None:
         "def f(time):\n    return time + 1",
     ],
 )
-def test_what_is_pure_is_not_blamed(source: str) -> None:
+def test_pure_code_passes(source: str) -> None:
     assert impurities(ast.parse(source)) == []
 
 
-def test_a_function_is_told_from_the_module_around_it() -> None:
+def test_a_pure_function_may_be_in_an_impure_module() -> None:
     tree = ast.parse(
         "import time\n"
         "def clean(now_s):\n    'Adds one. Pure.'\n    return now_s + 1\n"

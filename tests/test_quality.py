@@ -22,7 +22,7 @@ from elastichost.quality import (
 )
 
 Floats = npt.NDArray[np.float64]
-# Few distinct scores, so that there are ties; the two infinities of float32's range among them.
+# Few distinct scores, so that there are ties. Two of them are extreme.
 SAMPLES = st.lists(
     st.tuples(st.integers(0, 1), st.sampled_from([-1e30, -2.0, -0.5, 0.0, 0.5, 3.0, 1e30]), st.floats(0.0, 10.0)),
     min_size=1,
@@ -31,11 +31,13 @@ SAMPLES = st.lists(
 
 
 def columns(samples: list[tuple[int, float, float]]) -> tuple[Floats, npt.NDArray[np.float32], Floats]:
+    """Labels, scores and weights as arrays."""
     labels, scores, weights = zip(*samples, strict=True)
     return np.array(labels, dtype=float), np.array(scores, dtype=np.float32), np.array(weights, dtype=float)
 
 
 def auc_by_pairs(labels: Floats, scores: npt.NDArray[np.float32], weights: Floats) -> float:
+    """The weighted share of pairs of a positive and a negative sample whose scores are in order; a tie counts half."""
     won = total = 0.0
     for i in np.flatnonzero(labels == 1):
         for j in np.flatnonzero(labels == 0):

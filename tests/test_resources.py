@@ -1,3 +1,5 @@
+"""Amounts of resources, and the settings of a job that limit memory, cores and GPUs."""
+
 from __future__ import annotations
 
 import pytest

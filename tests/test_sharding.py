@@ -22,11 +22,12 @@ server_sets = st.lists(st.integers(0, 63), min_size=1, max_size=6, unique=True)
 
 
 def counts(shard_map: ShardMap, servers: list[int]) -> list[int]:
+    """The number of buckets of each PS."""
     return [len(shard_map.buckets_of(server)) for server in servers]
 
 
 @given(shard_maps(), server_sets)
-def test_even_with_the_fewest_moves(before: ShardMap, servers: list[int]) -> None:
+def test_buckets_are_divided_evenly_with_the_fewest_moves(before: ShardMap, servers: list[int]) -> None:
     after = rebalanced_shard_map(before, servers)
     assert after.servers() <= set(servers)
     assert [len(row) for row in after.owners] == [len(row) for row in before.owners]
@@ -68,7 +69,7 @@ def test_small_tables_spread_too() -> None:
     assert counts(rebalanced_shard_map(ShardMap(1, ((0,),) * 7, 0), (0, 1)), [0, 1]) == [4, 3]
 
 
-def test_buckets_that_change_their_owner_are_nobodys_meanwhile() -> None:
+def test_buckets_that_change_their_owner_have_no_owner_meanwhile() -> None:
     before, after = ShardMap(3, ((0, 0, 1),), 0), ShardMap(3, ((0, 2, 1),), 1)
     between = without_moving(before, after)
     assert between == ShardMap(3, ((0, NOBODY, 1),), NOBODY)

@@ -1,4 +1,4 @@
-"""Goodput is what is left of the speed."""
+"""Goodput: the throughput under faults as a share of the throughput without faults."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pytest
 from elastichost.chaos.goodput import SETTLE_S, Goodput
 
 
-def test_half_the_speed_under_faults_is_a_half() -> None:
+def test_half_the_speed_under_faults_is_a_goodput_of_one_half() -> None:
     goodput, now_s, samples = Goodput(), 0.0, 0
     for quiet, rate, steps in ((True, 100, 300), (False, 50, 600)):
         for _ in range(steps):
@@ -26,7 +26,7 @@ def test_the_time_after_a_change_is_neither_calm_nor_faulty() -> None:
     assert goodput.faulty_rate is None
 
 
-def test_samples_that_a_resumed_run_forgot_are_taken_off() -> None:
+def test_samples_that_a_resumed_run_lost_are_subtracted() -> None:
     goodput = Goodput()
     goodput.take(0.0, 0, is_quiet=False)
     goodput.take(1.0, 1000, is_quiet=False)
@@ -34,7 +34,7 @@ def test_samples_that_a_resumed_run_forgot_are_taken_off() -> None:
     assert goodput.faulty_rate == pytest.approx(200)
 
 
-def test_nothing_is_known_without_both() -> None:
+def test_goodput_is_not_known_without_both_rates() -> None:
     goodput = Goodput()
     goodput.take(0.0, 0, is_quiet=False)
     goodput.take(1.0, 10, is_quiet=False)

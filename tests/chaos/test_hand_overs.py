@@ -1,4 +1,4 @@
-"""Hashes of buckets that changed hands, written by PS and compared afterwards."""
+"""Hashes of buckets that PS write at a hand-over, and their comparison afterwards."""
 
 from __future__ import annotations
 
@@ -16,14 +16,18 @@ ROWS = np.arange(12, dtype=np.float32).reshape(3, 4)
 
 
 def read(table: int, bucket: int, copy: Callable[[Any], Any]) -> list[tuple[str, int, Any]]:
+    """Stands for the function with which a PS reads the blocks of a bucket."""
     return [("rows", 0, copy(ROWS + bucket)), ("state", 0, copy(ROWS[:, 0]))]
 
 
 def line(event: Any, epoch: int, rows: str = "a", bucket: int = 0, supervisor: int = 1) -> AuditLine:
+    """An audit line of table 0."""
     return AuditLine(event, supervisor, epoch, 0, bucket, {"rows 0": rows})
 
 
-def test_what_a_ps_writes_can_be_read_and_equals_itself(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_the_audit_that_a_ps_writes_can_be_read_and_its_hashes_agree(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     audit = Audit(read, 7, {AUDIT_VARIABLE: "1"})
     audit.note("released", 3, [(0, 1), (0, 2)])
     audit.note("adopted", 4, [(0, 1), (0, 2)])
@@ -41,7 +45,7 @@ def test_what_a_ps_writes_can_be_read_and_equals_itself(tmp_path: Path, capfd: p
     assert check_hand_overs(lines, "served").holds
 
 
-def test_without_the_variable_nothing_is_written(capfd: pytest.CaptureFixture[str]) -> None:
+def test_without_the_environment_variable_no_audit_is_written(capfd: pytest.CaptureFixture[str]) -> None:
     Audit(read, 7, {}).note("released", 3, [(0, 1)])
     assert capfd.readouterr().out == ""
 
@@ -53,7 +57,7 @@ def test_a_bucket_that_changed_in_between_is_found() -> None:
     )
 
 
-def test_only_what_was_let_go_is_compared_with_what_came_next() -> None:
+def test_only_a_released_bucket_is_compared_with_its_next_adoption() -> None:
     first, killed = [line("adopted", 1, "a")], [line("adopted", 5, "c")]  # adopted again: its owner was killed
     assert check_hand_overs([*first, *killed], "served").holds is None
     others = [line("released", 3, "a", supervisor=1), line("adopted", 4, "b", supervisor=2)]
@@ -61,5 +65,5 @@ def test_only_what_was_let_go_is_compared_with_what_came_next() -> None:
     assert check_hand_overs([line("released", 3, "a"), line("adopted", 3, "a"), *killed], "served").holds
 
 
-def test_direct_access_says_nothing() -> None:
+def test_with_direct_access_there_is_no_verdict() -> None:
     assert check_hand_overs([line("released", 3, "a"), line("adopted", 4, "b")], "direct").holds is None

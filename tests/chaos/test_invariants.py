@@ -1,4 +1,4 @@
-"""The checkers agree with a run whose accounts are right, and find every kind of wrong one."""
+"""The checks of a chaos run hold for a run with correct accounts, and find every kind of wrong account."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ SETTINGS = LedgerSettings(units=(100, 0, 95, 64), epochs=3, batch_size=BATCH, or
 
 
 class MadeUpRun:
-    """A run of the real ledger with made-up workers that train, die and are drained at random."""
+    """A run of the real ledger with made-up workers that train, are killed and are drained at random."""
 
     def __init__(self, seed: int, steps: int) -> None:
         self.random = random.Random(seed)
@@ -128,7 +128,7 @@ class MadeUpRun:
 
 @settings(max_examples=examples(60), deadline=None)
 @given(st.integers(0, 2**32), st.integers(1, 400))
-def test_a_right_run_holds(seed: int, steps: int) -> None:
+def test_a_run_with_correct_accounts_holds(seed: int, steps: int) -> None:
     facts = MadeUpRun(seed, steps).facts()
     assert check_samples(facts).violations == ()
     assert check_applied(facts).violations == ()
@@ -143,6 +143,7 @@ def facts() -> RunFacts:
 
 
 def changed(facts: RunFacts, applied: np.ndarray | None = None, **ledger: object) -> RunFacts:
+    """Returns the facts with another log of applied batches, or with other fields of the ledger."""
     assert facts.record is not None
     record = msgspec.structs.replace(facts.record, ledger=msgspec.structs.replace(facts.record.ledger, **ledger))
     kept = facts.applied if applied is None else applied
@@ -150,6 +151,7 @@ def changed(facts: RunFacts, applied: np.ndarray | None = None, **ledger: object
 
 
 def broken(facts: RunFacts, words: str) -> None:
+    """Asserts that the check of samples finds a violation with these words."""
     verdict = check_samples(facts)
     assert verdict.holds is False
     assert any(words in line for line in verdict.violations), verdict.violations
@@ -171,13 +173,13 @@ def test_a_batch_that_is_missing_is_found(facts: RunFacts) -> None:
     broken(changed(facts, without), "the log of applied batches holds")
 
 
-def test_a_batch_under_no_lease_of_that_incarnation_is_found(facts: RunFacts) -> None:
+def test_a_batch_without_a_lease_of_its_incarnation_is_found(facts: RunFacts) -> None:
     applied = facts.applied.copy()
     applied["incarnation"][9] += 50
     broken(changed(facts, applied), "but the journal grants this worker no lease")
 
 
-def test_a_ledger_that_has_lost_samples_is_found(facts: RunFacts) -> None:
+def test_a_ledger_with_another_sample_count_is_found(facts: RunFacts) -> None:
     assert facts.record is not None
     broken(changed(facts, trained=facts.record.ledger.trained + 1), "the ledger")
 
@@ -198,7 +200,7 @@ def test_a_range_leased_while_another_incarnation_holds_it_is_found(facts: RunFa
     broken(RunFacts(facts.settings, facts.access, events, facts.applied, facts.record), "still held")
 
 
-def test_a_dense_vector_that_counted_otherwise_breaks_a(facts: RunFacts) -> None:
+def test_a_dense_vector_with_another_sample_count_breaks_promise_a(facts: RunFacts) -> None:
     assert facts.record is not None
     record = msgspec.structs.replace(facts.record, samples_applied=facts.record.samples_applied - 1)
     verdict = check_applied(RunFacts(facts.settings, facts.access, facts.events, facts.applied, record))
@@ -218,7 +220,7 @@ def test_a_dense_vector_that_counted_otherwise_breaks_a(facts: RunFacts) -> None
         ("served", (1,), False, False),
     ],
 )
-def test_torn_batches_are_one_a_incarnation_and_none_with_served_access(
+def test_at_most_one_batch_of_an_incarnation_is_torn_and_none_with_served_access(
     facts: RunFacts, access: str, batches: tuple[int, ...], with_supervisor: bool, holds: bool
 ) -> None:
     torn = [BatchTorn(ProcessId("worker", 0, 1), count, with_supervisor) for count in batches]
@@ -227,29 +229,29 @@ def test_torn_batches_are_one_a_incarnation_and_none_with_served_access(
     assert verdict.holds is holds
 
 
-def test_without_a_checkpoint_nothing_is_said(facts: RunFacts) -> None:
+def test_without_a_checkpoint_there_is_no_verdict(facts: RunFacts) -> None:
     bare = RunFacts(facts.settings, facts.access, facts.events, facts.applied, None)
     assert check_samples(bare).holds is None
     assert check_applied(bare).holds is None
 
 
-def test_what_is_left_is_named() -> None:
+def test_processes_and_directories_that_are_left_are_named() -> None:
     assert check_leftovers(Leftovers((), (), (), 0.3)).holds
     verdict = check_leftovers(Leftovers(("12",), ("/dev/shm/x",), (), 5.0))
     assert verdict.violations == ("process 12 is left", "directory /dev/shm/x is left")
 
 
-def test_recovery_is_held_to_its_bound_by_the_median() -> None:
+def test_the_median_of_recoveries_must_be_within_its_bound() -> None:
     assert check_recovery({"worker": [0.1, 0.2, 9.0]}, {"worker": 1.0}, []).holds
     assert check_recovery({"worker": [0.1, 2.0, 9.0]}, {"worker": 1.0}, []).holds is False
-    assert check_recovery({"supervisor": [9.0]}, {"worker": 1.0}, []).holds, "a kind without a bound"
+    assert check_recovery({"supervisor": [9.0]}, {"worker": 1.0}, []).holds, "a kind without a bound always holds"
     assert check_recovery({"worker": []}, {"worker": 1.0}, []).holds is None
     assert check_recovery({"worker": [0.1]}, {"worker": 1.0}, ["no recovery from x"]).violations == (
         "no recovery from x",
     )
 
 
-def test_percentiles_are_values_that_were_there() -> None:
+def test_a_percentile_is_one_of_the_values() -> None:
     assert percentile([3.0, 1.0, 2.0], 50) == 2.0
     assert percentile([3.0, 1.0, 2.0], 99) == 3.0
     with pytest.raises(ValueError, match="no values"):

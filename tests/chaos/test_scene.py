@@ -1,4 +1,4 @@
-"""What the journal says of the processes."""
+"""The scene: what the journal says of a run's processes."""
 
 from __future__ import annotations
 
@@ -33,17 +33,18 @@ def line(event: AnyEvent, at_s: float = 0.0) -> JournalLine:
 
 
 def plan_of(*processes: str, reason: str = "cold start") -> JournalLine:
-    """The plan asks for these processes."""
+    """A line of the journal: the plan has these processes."""
     workers = sum(name.startswith("worker-") for name in processes)
     return line(PlanChanged(workers, len(processes) - workers, 1, processes, "served", reason))
 
 
 def lost(process: ProcessId, pid: int, state: str, at_s: float) -> JournalLine:
-    """The process was killed."""
+    """A line of the journal: the process was killed."""
     return line(ProcessLost(process, pid, -9, state, "signal 9 (SIGKILL)"), at_s)
 
 
 def scene_of(*lines: JournalLine) -> Scene:
+    """The scene after these lines of the journal."""
     scene = Scene()
     for one in lines:
         scene.take(one)
@@ -69,7 +70,7 @@ def test_a_run_is_whole_when_every_process_of_the_plan_is_ready() -> None:
     assert scene.access == "served"
 
 
-def test_a_lost_incarnation_works_no_more_and_its_successor_is_another() -> None:
+def test_a_lost_incarnation_no_longer_works_and_its_successor_is_another_incarnation() -> None:
     scene = scene_of(*STARTED, line(ProcessReady(WORKER), 3.0))
     scene.take(lost(WORKER, 11, "running", 4.0))
     assert scene.working("worker") == ()
@@ -82,7 +83,7 @@ def test_a_lost_incarnation_works_no_more_and_its_successor_is_another() -> None
     assert first.is_lost
 
 
-def test_another_supervisor_begins_with_nobody() -> None:
+def test_a_new_supervisor_begins_without_processes() -> None:
     scene = scene_of(*STARTED, line(RunStarted("cd", "x")))
     assert scene.generation == 2
     assert scene.run_ids == ["ab", "cd"]
@@ -90,7 +91,7 @@ def test_another_supervisor_begins_with_nobody() -> None:
     assert scene.fork_server_ready_s is None
 
 
-def test_a_lost_fork_server_is_not_ready_until_it_says_so() -> None:
+def test_after_a_loss_the_fork_server_is_not_ready_until_the_journal_says_so() -> None:
     scene = scene_of(*STARTED, line(ForkServerLost("signal 9 (SIGKILL)"), 5.0))
     assert scene.fork_servers_lost == 1
     assert scene.fork_server_ready_s is None
@@ -116,7 +117,7 @@ def test_the_scene_keeps_how_the_run_ended_until_another_supervisor_begins() -> 
     assert scene.state == ""
 
 
-def test_a_process_that_was_stopped_and_is_not_wanted_any_more_need_not_come_back() -> None:
+def test_a_stopped_process_that_is_no_longer_in_the_plan_need_not_come_back() -> None:
     scene = scene_of(
         *STARTED,
         line(ProcessReady(WORKER), 3.0),
@@ -132,14 +133,14 @@ def test_a_process_that_was_stopped_and_is_not_wanted_any_more_need_not_come_bac
     )
     assert struck.recovered(target) is None
     scene.take(plan_of("worker-0", "server-0", reason="scale workers=1"))
-    assert struck.recovered(target) is None, "it is still there"
+    assert struck.recovered(target) is None, "the process still runs"
     scene.take(lost(SECOND, 12, "draining", 8.0))
     recovered = struck.recovered(target)
     assert recovered is not None
     assert recovered.is_superseded
 
 
-def test_a_stopped_process_that_is_drained_meanwhile_was_not_overlooked() -> None:
+def test_a_stopped_process_that_is_drained_meanwhile_is_not_a_missed_hang() -> None:
     scene = scene_of(*STARTED, line(ProcessReady(WORKER), 3.0))
     incarnation = scene.incarnation(WORKER)
     assert incarnation is not None
@@ -155,7 +156,7 @@ def test_a_stopped_process_that_is_drained_meanwhile_was_not_overlooked() -> Non
     assert drained is not None and not drained.is_missed
 
 
-def test_who_was_on_a_machine_that_is_lost_does_not_come_back_and_the_machine_is_asked_again() -> None:
+def test_a_process_of_a_lost_machine_is_superseded_and_the_machine_is_asked_to_join_again() -> None:
     scene = scene_of(*STARTED, line(ProcessReady(WORKER), 3.0))
     incarnation = scene.incarnation(WORKER)
     assert incarnation is not None

@@ -1,4 +1,4 @@
-"""The plan of a chaos run is a function of its seed, and leaves calm stretches alone."""
+"""The plan of a chaos run is a function of its seed, and has no faults in calm stretches."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_faults_come_in_order_and_only_in_faulty_stretches(seed: int, duration_s
         assert 0 <= one.draw < 2**64
 
 
-def test_gaps_have_the_mean_that_was_asked_for_and_kinds_their_shares() -> None:
+def test_gaps_between_faults_have_the_given_mean_and_kinds_have_their_shares() -> None:
     planned = plan_faults(7, plan_stretches(50_000), 2.0, WEIGHTS)
     assert len(planned) == pytest.approx(0.8 * 50_000 / 2.0, rel=0.03)
     assert sum(one.kind == "a" for one in planned) / len(planned) == pytest.approx(0.75, abs=0.02)
@@ -49,11 +49,11 @@ def test_another_seed_is_another_plan() -> None:
 
 
 @pytest.mark.parametrize(("every_s", "weights"), [(0.0, WEIGHTS), (1.0, {}), (1.0, {"never": 0.0})])
-def test_nothing_to_draw_is_refused(every_s: float, weights: dict[str, float]) -> None:
+def test_a_plan_without_a_gap_or_a_kind_is_refused(every_s: float, weights: dict[str, float]) -> None:
     with pytest.raises(ValueError, match="faults need"):
         plan_faults(0, plan_stretches(10), every_s, weights)
 
 
 @given(st.integers(0, 2**63), st.integers(0, 2**40))
-def test_draws_are_shares(seed: int, counter: int) -> None:
+def test_draws_lie_between_0_and_1(seed: int, counter: int) -> None:
     assert 0.0 <= unit_draw(seed, counter) < 1.0

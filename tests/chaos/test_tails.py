@@ -1,4 +1,4 @@
-"""Records of a run, read while they are written."""
+"""The journal and the log of applied batches, read while the run writes them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def records(*rows: tuple[int, int, int]) -> bytes:
     return found.tobytes()
 
 
-def test_lines_are_given_once_and_only_when_they_are_whole(tmp_path: Path) -> None:
+def test_each_line_is_returned_once_and_only_when_it_is_complete(tmp_path: Path) -> None:
     path = tmp_path / "journal.jsonl"
     tail = JournalTail(path)
     assert tail.poll() == []
@@ -40,7 +40,7 @@ def test_lines_are_given_once_and_only_when_they_are_whole(tmp_path: Path) -> No
     assert tail.poll() == []
 
 
-def test_batches_are_counted_and_the_first_of_each_incarnation_is_noted(tmp_path: Path) -> None:
+def test_batches_are_counted_and_each_incarnation_s_first_one_is_timed(tmp_path: Path) -> None:
     path = tmp_path / "applied.bin"
     tail = AppliedTail(path)
     tail.poll(1.0)
@@ -53,7 +53,7 @@ def test_batches_are_counted_and_the_first_of_each_incarnation_is_noted(tmp_path
     assert tail.last_s[0, 1] == 3.0
 
 
-def test_what_a_resumed_run_has_forgotten_is_forgotten(tmp_path: Path) -> None:
+def test_batches_that_a_resumed_run_has_lost_are_not_counted(tmp_path: Path) -> None:
     path = tmp_path / "applied.bin"
     tail = AppliedTail(path)
     append(path, records((0, 1, 10), (0, 1, 10), (0, 1, 10)))

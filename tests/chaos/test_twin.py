@@ -1,4 +1,4 @@
-"""Twins are equal in every bit, or it is said where they differ."""
+"""Twin runs are equal in every bit; otherwise the check names where they differ."""
 
 from __future__ import annotations
 
@@ -23,5 +23,5 @@ def test_another_number_of_steps_is_found() -> None:
     assert check_twins(PLAIN, Outcome((1.0, 0.5), "abc", 1)).violations == ("2 steps under kills, 3 undisturbed",)
 
 
-def test_without_a_kill_nothing_is_said() -> None:
+def test_without_a_kill_there_is_no_verdict() -> None:
     assert check_twins(PLAIN, Outcome(PLAIN.losses, "abc", 0)).holds is None

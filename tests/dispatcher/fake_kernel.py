@@ -1,4 +1,5 @@
-"""A kernel's cgroup and resctrl files in a directory: what it makes by itself, what it refuses, what it counts."""
+"""A stand-in for the kernel's cgroup and resctrl files, in a directory: makes the files of new groups, refuses what the
+kernel refuses, records every write."""
 
 from __future__ import annotations
 
@@ -22,13 +23,15 @@ FILES = {"memory": MEMORY_FILES, "cpu": {"cpu.weight": "100"}, "cpuset": {"cpuse
 
 
 def refuse(number: int) -> OSError:
+    """The error that the kernel returns with this errno."""
     return OSError(number, os.strerror(number))
 
 
 @dataclass
 class FakeKernel(ControlFiles):
-    """top: where the hierarchy is mounted. me: the process that writes 0. unwilling: controllers that it cannot hand
-    on; is_mine: files may be written; log: (file, content) of all that was written."""
+    """top: mount point of the hierarchy. me: the pid that a "0" in cgroup.procs stands for. unwilling: controllers that
+    cannot be enabled for child groups. is_mine: whether files may be written. is_marked: whether groups are marked as
+    delegated. immortal: pids that survive cgroup.kill. log: (file, content) of each write."""
 
     top: Path
     me: int = 100
@@ -41,7 +44,7 @@ class FakeKernel(ControlFiles):
     log: list[tuple[str, str]] = field(default_factory=list)
 
     def begin(self, group: str, controllers: str, *pids: int) -> Path:
-        """A group as somebody else made it."""
+        """Makes a group as if another program had made it."""
         path = self.top / group
         path.mkdir(parents=True)
         self.groups[path] = set(pids)
@@ -58,6 +61,7 @@ class FakeKernel(ControlFiles):
         (path / "cgroup.procs").write_text("".join(f"{pid}\n" for pid in sorted(self.groups[path])))
 
     def end(self, *pids: int) -> None:
+        """Ends processes: they leave their groups."""
         for path, members in self.groups.items():
             members -= set(pids)
             self._show(path)
@@ -74,7 +78,7 @@ class FakeKernel(ControlFiles):
     def make(self, directory: Path) -> None:
         super().make(directory)
         if self.top not in directory.parents:
-            return  # of resctrl
+            return  # resctrl has no such files
         self.groups[directory] = set()
         enabled = (directory.parent / "cgroup.subtree_control").read_text().split()
         (directory / "cgroup.controllers").write_text(" ".join(enabled))
@@ -108,7 +112,7 @@ class FakeKernel(ControlFiles):
 
     def _move(self, pid: int, group: Path) -> None:
         if (group / "cgroup.subtree_control").read_text():
-            raise refuse(errno.EBUSY)  # no internal processes
+            raise refuse(errno.EBUSY)  # cgroup v2 allows no processes in a group that has enabled controllers
         if not any(pid in members for members in self.groups.values()):
             raise refuse(errno.ESRCH)
         for path, members in self.groups.items():

@@ -1,4 +1,5 @@
-"""Jobs on a host as the tests of the dispatcher need them."""
+"""Helpers for the dispatcher's tests: requests, examinations and observations of jobs, and a host that runs the
+core."""
 
 from __future__ import annotations
 
@@ -18,18 +19,19 @@ from elastichost.tuner.colocation.settings import ColocationSettings
 MB = 10**6
 INVENTORY = HostInventory((0, 1, 2, 3), 10_000 * MB)
 POWER = HostPower(4, 1e10)
-TOGETHER = ColocationSettings(policy="fifo", most_jobs=100)  # whatever fits, in order of arrival
+TOGETHER = ColocationSettings(policy="fifo", most_jobs=100)  # starts every job that fits, in order of arrival
 Kind = TypeVar("Kind", bound=Event)
 
 
 def request(job: str, weight: float = 1.0, shape: str = "") -> JobRequest:
+    """A request to run this job."""
     return JobRequest(
         job, f"/host/jobs/{job}", "/home/user", f"/home/user/runs/{job}", "2026-01-01T00:00:00.000Z", weight, shape
     )
 
 
 def result(*, peak_bytes: int, peak_workers: int) -> RunResult:
-    """Of a run that is done."""
+    """The result of a run that is done."""
     return RunResult(
         status="done",
         exit_code=0,
@@ -60,7 +62,7 @@ def examined(
     threads: int = 1,
     row_bytes: int = 0,
 ) -> Examined:
-    """A job whose workers may be from `least` to `most`; each beyond the first takes worker_mb."""
+    """A job that may have `least` to `most` workers; each worker beyond `least` takes worker_mb."""
     memory = tuple(MemoryOfSize(w, (memory_mb + (w - least) * worker_mb) * MB) for w in sorted({least, most}))
     return Examined(
         job=job,
@@ -85,7 +87,7 @@ def look(
     workers: int = 1,
     host_share: float = 0.3,
 ) -> JobSample:
-    """By default: one worker that keeps one of four cores busy."""
+    """By default: one worker that keeps one of four cores busy for 2 seconds."""
     return JobSample(seconds, samples, worker_cpu_s, all_cpu_s, workers, host_share)
 
 
@@ -101,6 +103,7 @@ def seen(
     auc: float | None = None,
     workers: int = 0,
 ) -> JobObservation:
+    """An observation of a job."""
     status = RunStatus(
         run_dir=f"/home/user/runs/{job}",
         job=job,
@@ -115,8 +118,8 @@ def seen(
 
 @dataclass
 class Hosted:
-    """A core, and who lives by what it said. `effects`: of the last event; `stops`, `kills`: who was told so, in
-    order."""
+    """The dispatcher's core, and the jobs that run by its effects. effects: of the last event. stops, kills: the jobs
+    that were asked to stop, and that were killed, in order."""
 
     core: Core
     live: dict[str, StartJob] = field(default_factory=dict)
@@ -126,6 +129,7 @@ class Hosted:
     spawns: list[StartJob] = field(default_factory=list)
 
     def did(self, effects: tuple[Effect, ...]) -> tuple[Effect, ...]:
+        """Carries out the effects of an event."""
         self.effects = effects
         for effect in effects:
             match effect:
@@ -139,12 +143,12 @@ class Hosted:
         return effects
 
     def submit(self, job: str, memory_mb: int = 1000, now_s: float = 0.0, **facts: int) -> None:
-        """Its examination ends at once."""
+        """Submits a job whose examination ends at once."""
         self.did(self.core.submit(request(job), now_s))
         self.did(self.core.examined(examined(job, memory_mb, **facts), now_s))  # type: ignore[arg-type]
 
     def tick(self, now_s: float) -> list[str]:
-        """Who was started."""
+        """Returns the jobs that the tick started."""
         return [effect.job for effect in self.did(self.core.tick(now_s)) if isinstance(effect, StartJob)]
 
     def see(self, job: str, now_s: float = 1.0, **facts: object) -> None:
@@ -172,7 +176,7 @@ class Hosted:
         return next(one for one in self.status().jobs if one.job == job)
 
     def noted(self, kind: type[Kind]) -> list[Kind]:
-        """Lines of the journal of that kind among `effects`."""
+        """Returns the events of one kind that `effects` write to the journal."""
         events = [effect.event for effect in self.effects if isinstance(effect, NoteEvent)]
         return [event for event in events if isinstance(event, kind)]
 
@@ -180,11 +184,12 @@ class Hosted:
 def hosted(
     memory_mb: int = 4000, settings: ColocationSettings = TOGETHER, inventory: HostInventory = INVENTORY
 ) -> Hosted:
+    """Returns a host without jobs."""
     return Hosted(Core(settings, inventory, POWER, memory_mb * MB))
 
 
 def running(*jobs: str, memory_mb: int = 10_000) -> Hosted:
-    """All of them train."""
+    """Returns a host on which all these jobs train."""
     host = hosted(memory_mb)
     for job in jobs:
         host.submit(job)

@@ -1,4 +1,4 @@
-"""What a process of a job leaves when it fails: what went wrong, and where its traceback is."""
+"""A process of a job that fails leaves a file with its error and the place of its traceback."""
 
 from __future__ import annotations
 
@@ -20,11 +20,14 @@ LENT = HostInventory((0,), 10**9)
 
 
 def fails(*_: object, **__: object) -> None:
+    """Stands for load_job: raises an error with a long message."""
     raise ZeroDivisionError("no towers" * 1000)
 
 
 @pytest.mark.parametrize("where", ["job", "examination"])
-def test_it_is_left_for_the_user_and_raised_again(where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failure_is_written_for_the_user_and_raised_again(
+    where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     folder, log = str(tmp_path), str(tmp_path / "its.log")
     monkeypatch.setattr(job_process, "load_job", fails)
@@ -40,8 +43,8 @@ def test_it_is_left_for_the_user_and_raised_again(where: str, tmp_path: Path, mo
     assert failure.hint == f"the traceback is at the end of {log}"
 
 
-def test_what_a_process_reported_last_is_kept_as_a_field(tmp_path: Path) -> None:
-    """The dispatcher must not read it from the message."""
+def test_the_last_error_of_a_process_is_kept_as_a_field(tmp_path: Path) -> None:
+    """The dispatcher must not have to read the kind of error from the message."""
     leave_failure(tmp_path, RestartBudgetError("worker-0 ended 4 times", last_error="GpuMemoryError"))
     failure = msgspec.json.decode((tmp_path / FAILURE_FILE).read_bytes(), type=JobFailure)
     assert failure == JobFailure("RestartBudgetError", "worker-0 ended 4 times", last_error="GpuMemoryError")
@@ -49,7 +52,7 @@ def test_what_a_process_reported_last_is_kept_as_a_field(tmp_path: Path) -> None
     assert msgspec.json.decode((tmp_path / FAILURE_FILE).read_bytes(), type=JobFailure).last_error == ""
 
 
-def test_a_directory_that_is_gone_is_told_too(tmp_path: Path) -> None:
+def test_a_working_directory_that_is_gone_is_written_as_a_failure(tmp_path: Path) -> None:
     arguments = ExamineArguments("a", str(tmp_path), str(tmp_path / "gone"), LENT, log="l")
     with pytest.raises(FileNotFoundError):
         examining.main(msgspec.json.encode(arguments))

@@ -1,4 +1,4 @@
-"""Jobs that are in each other's way: memory that runs short, speeds that suffer, cores that are shared out."""
+"""Jobs that compete on one host: memory runs short, jobs slow each other, cores are divided."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from tests.dispatcher.jobs import INVENTORY, MB, Hosted, hosted, look, result, r
 # --- memory -----------------------------------------------------------------------------------------------------------
 
 
-def test_a_job_that_lies_is_contained_and_runs_once_more_alone() -> None:
+def test_a_job_above_its_estimate_is_contained_and_runs_once_more_alone() -> None:
     host = running("liar", "honest", memory_mb=3000)
     host.see("liar", memory_mb=2700)
     host.tick(2.0)
     assert ResizeJob("liar", memory_bytes=1050 * MB) in host.effects
     host.tick(4.0)
-    assert host.stops == [], "it may need a moment"
+    assert host.stops == [], "the run still has time to free memory"
     host.tick(5.1)
     assert host.stops == ["liar"]
     assert host.job("liar").state == "stopping"
@@ -29,7 +29,7 @@ def test_a_job_that_lies_is_contained_and_runs_once_more_alone() -> None:
     assert host.tick(12.0) == ["liar"]
 
 
-def test_who_was_tightened_has_its_charge_again_when_there_is_room() -> None:
+def test_a_tightened_job_gets_its_charge_back_when_there_is_room() -> None:
     host = running("liar", "honest", memory_mb=4000)
     host.see("liar", memory_mb=2400, grown_mb=1300)
     host.tick(2.0)
@@ -37,7 +37,7 @@ def test_who_was_tightened_has_its_charge_again_when_there_is_room() -> None:
     host.see("liar", memory_mb=900)
     told: list[tuple[float, Effect]] = []
     for now_s in range(3, 90):
-        if now_s == 40:  # until then its charge is not there
+        if now_s == 40:  # until then the charges of both jobs exceed the memory
             host.end("honest", 0, 40.0)
         host.tick(float(now_s))
         told += [(now_s, effect) for effect in host.effects if isinstance(effect, ResizeJob)]
@@ -45,8 +45,8 @@ def test_who_was_tightened_has_its_charge_again_when_there_is_room() -> None:
     assert host.stops == []
 
 
-def test_memory_runs_short_and_it_is_the_liar_that_stands_still() -> None:
-    """What is charged follows what it takes: it is judged by what it was admitted with."""
+def test_when_memory_runs_short_the_job_above_its_admitted_charge_is_paused() -> None:
+    """The charge follows the memory in use, so the excess is measured from the charge at admission."""
     host = running("liar", "newest", memory_mb=3000)
     host.see("liar", memory_mb=2000)
     host.see("newest", memory_mb=980)
@@ -54,15 +54,15 @@ def test_memory_runs_short_and_it_is_the_liar_that_stands_still() -> None:
     assert [host.job(job).state for job in ("liar", "newest")] == ["paused", "running"]
 
 
-def test_what_was_taken_and_not_measured_yet_counts_when_there_is_too_little() -> None:
+def test_memory_taken_since_the_last_measurement_counts_when_memory_is_short() -> None:
     host = running("liar", "honest", memory_mb=3000)
     host.see("liar", memory_mb=100, grown_mb=9000)
     host.tick(2.0)
     assert host.kills == ["liar"]
-    assert host.job("liar").peak_bytes == 9100 * MB, "it is estimated by that from now on"
+    assert host.job("liar").peak_bytes == 9100 * MB, "from now on the estimate follows this peak"
 
 
-def test_a_job_that_does_not_even_stop_is_killed() -> None:
+def test_a_job_that_does_not_stop_when_asked_is_killed() -> None:
     host = running("liar", "honest", memory_mb=3000)
     host.see("liar", memory_mb=2700)
     for now_s in (2.0, 5.1, 8.2):
@@ -82,11 +82,11 @@ def test_a_cancelled_job_that_is_killed_for_memory_is_cancelled() -> None:
     assert host.job("liar").state == "cancelled"
 
 
-# --- beside each other ------------------------------------------------------------------------------------------------
+# --- jobs beside each other -------------------------------------------------------------------------------------------
 
 
 def crowded(policy: ColocationSettings) -> Hosted:
-    """Memory all but used up, by two jobs that train."""
+    """Returns a host whose memory is nearly used up by two jobs that train."""
     host = hosted(2450, policy)
     host.submit("a")
     host.submit("b")
@@ -96,14 +96,14 @@ def crowded(policy: ColocationSettings) -> Hosted:
     return host
 
 
-def test_memory_all_but_used_up_pauses_the_newest_and_it_goes_on_when_there_is_room() -> None:
+def test_nearly_full_memory_pauses_one_job_until_there_is_room() -> None:
     host = crowded(ColocationSettings(policy="fifo", most_jobs=9))
     host.tick(4.0)
     paused = [job for job in "ab" if host.job(job).state == "paused"]
     assert len(paused) == 1
     other = "b" if paused == ["a"] else "a"
     host.submit("c", 10)
-    assert host.tick(4.2) == [], "who is paused goes on first"
+    assert host.tick(4.2) == [], "the paused job continues before another starts"
     host.end(other, 0)
     host.tick(8.0)
     assert host.job(paused[0]).state == "running"
@@ -123,8 +123,8 @@ def test_a_paused_job_can_be_ended(how: str) -> None:
     assert host.job(paused).state == ("cancelled" if how == "cancel" else "stopped")
 
 
-def test_evicted_jobs_wait_and_go_on_and_not_for_ever() -> None:
-    """Memory stays short: first one is paused, then it gives its memory back."""
+def test_an_evicted_job_waits_and_continues_when_there_is_room() -> None:
+    """While memory stays short, a job is first paused and then evicted, which frees its memory."""
     host = crowded(ColocationSettings(policy="fifo", most_jobs=9))
     host.tick(4.0)
     paused = next(job for job in "ab" if host.job(job).state == "paused")
@@ -140,8 +140,8 @@ def test_evicted_jobs_wait_and_go_on_and_not_for_ever() -> None:
     assert host.spawns[-1].resume
 
 
-def test_an_evicted_job_that_had_nothing_to_save_yet_goes_on_too() -> None:
-    """Asked to stop before it trained, a supervisor ends with the signal's code."""
+def test_an_evicted_job_that_had_nothing_to_save_continues_too() -> None:
+    """A supervisor that is asked to stop before it trained ends with the signal's exit code."""
     host = crowded(ColocationSettings(policy="fifo", most_jobs=9))
     host.tick(4.0)
     paused = next(job for job in "ab" if host.job(job).state == "paused")
@@ -151,7 +151,7 @@ def test_an_evicted_job_that_had_nothing_to_save_yet_goes_on_too() -> None:
     assert host.job(paused).state == "waiting"
 
 
-def test_who_is_started_again_and_again_fails() -> None:
+def test_a_job_that_was_started_too_often_fails() -> None:
     host = hosted(2450, ColocationSettings(policy="fifo", most_jobs=9))
     host.submit("a")
     host.tick(0.0)
@@ -163,7 +163,7 @@ def test_who_is_started_again_and_again_fails() -> None:
     assert host.job("a").why.startswith("started 5 times and never completed")
 
 
-def test_jobs_that_share_cores_get_their_own_once_they_are_measured() -> None:
+def test_jobs_that_share_cores_get_separate_cores_once_they_are_measured() -> None:
     host = hosted(10_000, ColocationSettings(policy="fifo", most_jobs=9))
     for job in "ab":
         host.submit(job, least=1, most=2)
@@ -177,7 +177,7 @@ def test_jobs_that_share_cores_get_their_own_once_they_are_measured() -> None:
     assert {*cores[0], *cores[1]} <= set(INVENTORY.cores)
 
 
-def test_a_peak_is_held_against_the_estimate_for_the_workers_it_may_have_had_then() -> None:
+def test_a_peak_is_compared_with_the_estimate_for_the_workers_that_the_job_may_have_had() -> None:
     host = hosted()
     host.submit("a", 1000, least=1, most=3, worker_mb=500)
     host.tick(0.0)
@@ -186,16 +186,16 @@ def test_a_peak_is_held_against_the_estimate_for_the_workers_it_may_have_had_the
         host.see("a", now_s, workers=workers, memory_mb=memory_mb)
         return host.job("a").estimated_bytes / MB, host.job("a").peak_bytes / MB
 
-    assert after(1, 700, 1.0) == (2000, 700), "it was told to have three: its status may be older than they"
-    assert after(1, 800, 10.0) == (1000, 800), "it does not have them after all"
+    assert after(1, 700, 1.0) == (2000, 700), "the job was told to have three workers; its status may be older"
+    assert after(1, 800, 10.0) == (1000, 800), "the job still has one worker"
     assert after(2, 1100, 11.0) == (1500, 1100)
-    assert after(3, 1050, 12.0) == (1500, 1100), "one that was added and took nothing yet"
-    assert after(2, 1150, 13.0) == (2000, 1150), "the third may be there still"
+    assert after(3, 1050, 12.0) == (1500, 1100), "the added worker has taken no memory yet"
+    assert after(2, 1150, 13.0) == (2000, 1150), "the third worker may still run"
     assert after(2, 1200, 20.0) == (1500, 1200)
     assert after(1, 900, 21.0) == (1500, 1200)
 
 
-def test_a_peak_that_comes_with_the_result_is_of_the_workers_it_had_then() -> None:
+def test_a_peak_in_the_result_belongs_to_the_worker_count_in_the_result() -> None:
     host = hosted()
     host.submit("a", 1000, least=1, most=3, worker_mb=500)
     host.tick(0.0)
@@ -205,7 +205,7 @@ def test_a_peak_that_comes_with_the_result_is_of_the_workers_it_had_then() -> No
 
 
 @pytest.mark.parametrize("policy", ["exclusive"])
-def test_one_at_a_time_is_left_alone(policy: str) -> None:
+def test_a_job_of_the_exclusive_policy_is_not_changed(policy: str) -> None:
     host = hosted(10_000, ColocationSettings(policy="exclusive"))
     host.submit("a", least=1, most=2)
     host.submit("b")

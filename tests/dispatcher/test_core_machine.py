@@ -1,4 +1,4 @@
-"""Jobs in any order of events: nobody is lost, nobody runs twice, no more memory is promised than there is."""
+"""Jobs in any order of events: no job is lost, no job runs twice, and the charges never exceed the memory."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ SIZES = st.fixed_dictionaries(
 
 
 class Jobs(RuleBasedStateMachine):
-    """What the world would do: processes live from their Spawn to their end; the core hears of all of it."""
+    """Stands for the host: a process lives from its StartJob until it ends, and the core hears of each end."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -75,7 +75,7 @@ class Jobs(RuleBasedStateMachine):
                     self._spawned(effect)
                 case StopJob(job):
                     assert job in self.live
-                    assert job not in self.told, "the second request kills"
+                    assert job not in self.told, "a second request kills the supervisor before it has saved"
                     self.told.add(job)
                     self.frozen.discard(job)
                 case KillJob(job):
@@ -105,8 +105,8 @@ class Jobs(RuleBasedStateMachine):
         assert spawn.incarnation > self.incarnations.get(job, 0)
         out_of_memory = {one.job for one in self.host.status().jobs if one.out_of_memory}
         if job in out_of_memory:
-            assert not self.live, "alone this time"
-        assert not out_of_memory & self.live.keys(), "nobody beside it"
+            assert not self.live, "a job that ran out of memory starts alone"
+        assert not out_of_memory & self.live.keys(), "no job starts beside one that must run alone"
         self.incarnations[job] = spawn.incarnation
         self.live[job] = spawn
         self.told.discard(job)
@@ -127,7 +127,7 @@ class Jobs(RuleBasedStateMachine):
         found=SIZES | st.none(),
     )
     def submits(self, weight: float, has_run: bool, shape: str, found: dict[str, Any] | None) -> None:
-        """found: it is examined at once."""
+        """found: the result of its examination, which ends at once; None: the examination goes on."""
         job, self.number = f"job-{self.number}", self.number + 1
         self.submitted.append(job)
         self.does(self.host.core.submit(request(job, weight, shape), self.now_s, has_run=has_run))
@@ -151,7 +151,7 @@ class Jobs(RuleBasedStateMachine):
         job = self.one_of(self.examining, which)
         self.examining.remove(job)
         self.does(self.host.core.ended(job, code, "its cause", failure, self.now_s))
-        assert self.state(job) == "failed" or code is None, "what could not be forked is tried again"
+        assert self.state(job) == "failed" or code is None, "an examination that could not be forked is tried again"
 
     @precondition(lambda self: self.live)
     @rule(
@@ -165,7 +165,7 @@ class Jobs(RuleBasedStateMachine):
     def all_are_seen(
         self, trained: int, shares: list[float], samples: float, cpu_s: float, host_share: float, has_look: bool
     ) -> None:
-        """shares: of what each was estimated at."""
+        """shares: the memory of each job as a share of its estimate."""
         for at, job in enumerate(sorted(self.live)):
             status = self.host.job(job)
             memory_mb = int(shares[at % 3] * status.estimated_bytes / MB)
@@ -184,7 +184,9 @@ class Jobs(RuleBasedStateMachine):
         after = self.host.job(job)
         assert after.state == "waiting" or after.state in ENDED_STATES
         assert code != 0 or after.state == "done"
-        assert before.out_of_memory < 1 or after.out_of_memory < 2 or after.state == "failed", "not a third time"
+        assert before.out_of_memory < 1 or after.out_of_memory < 2 or after.state == "failed", (
+            "after the second time out of memory a job fails"
+        )
         assert after.charged_bytes == 0
 
     @precondition(lambda self: len(self.submitted) > 2)
@@ -199,7 +201,7 @@ class Jobs(RuleBasedStateMachine):
         else:
             assert before not in ENDED_STATES
             assert self.state(job) == ("cancelled" if before == "waiting" else "stopping")
-            if was_examined:  # what looked at it was killed, and that is heard of
+            if was_examined:  # its examination was killed, and the core hears of that
                 self.does(self.host.core.ended(job, -9, "signal 9", None, self.now_s))
 
     @rule(seconds=st.sampled_from([0.2, 3.0, 20.0, 700.0]), times=st.integers(1, 4))
@@ -221,7 +223,7 @@ class Jobs(RuleBasedStateMachine):
     # --- what always holds ----------------------------------------------------------------------------------
 
     @invariant()
-    def nobody_is_lost(self) -> None:
+    def no_job_is_lost(self) -> None:
         states = {one.job: one.state for one in self.host.status().jobs}
         assert sorted(states) == sorted(self.submitted)
         for job, state in states.items():
@@ -229,27 +231,27 @@ class Jobs(RuleBasedStateMachine):
             assert job not in self.examining or state == "waiting"
             assert len(self.examining) <= len(INVENTORY.cores)
             assert (state == "paused") == (job in self.frozen)
-            assert self.over.get(job, state) == state, "what is over stays so"
+            assert self.over.get(job, state) == state, "a job that has ended stays in its state"
             if state in ENDED_STATES:
                 self.over[job] = state
         assert not self.is_stopping or "waiting" not in states.values()
         assert self.host.core.is_empty == all(state in ENDED_STATES for state in states.values())
 
     @invariant()
-    def who_is_not_over_is_for_the_next_dispatcher(self) -> None:
+    def unfinished_jobs_go_to_the_next_dispatcher(self) -> None:
         kept = {request.job for request, _ in self.host.core.unfinished()}
         states = {one.job: one.state for one in self.host.status().jobs}
         assert kept == {job for job, state in states.items() if state not in ENDED_STATES - {"stopped"}}
 
     @invariant()
-    def charges_are_those_of_who_incarnations(self) -> None:
+    def only_live_jobs_are_charged(self) -> None:
         status = self.host.status()
         assert status.charged_bytes == sum(one.charged_bytes for one in status.jobs if one.job in self.live)
         assert all(one.charged_bytes > 0 for one in status.jobs if one.job in self.live)
         assert all(one.starts <= 5 for one in status.jobs)
 
     def teardown(self) -> None:
-        """With nothing against it, everything that is left comes to an end."""
+        """When nothing prevents it, all jobs that are left come to an end."""
         if self.is_stopping:
             for job in list(self.live):
                 self.does(self.host.core.ended(job, 75, "", None, self.now_s))

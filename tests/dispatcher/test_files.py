@@ -1,4 +1,4 @@
-"""The directory of a host: names, its lock, the queue, the status, the timeline."""
+"""The dispatcher's directory: names of jobs, the lock, the queue, the status, the timeline."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ JOB = JobStatus(job="a", state="running", run_dir="/r", cpu_cores=1.5, memory_by
 
 
 def status(*jobs: JobStatus, elapsed_s: float = 1.0) -> HostStatus:
+    """The status of a host with these jobs."""
     return HostStatus(directory="/h", pid=4, commands="ipc:///x", policy="fifo", elapsed_s=elapsed_s, jobs=jobs)
 
 
@@ -35,12 +36,12 @@ def test_every_job_has_a_name_of_its_own(tmp_path: Path) -> None:
     assert all(stat.S_IMODE(folder.stat().st_mode) == 0o700 for _, folder in made)
     directory.close()
     again = HostDirectory.open(tmp_path / "new" / "host")
-    assert again.new_folder("ads", "")[0] == "ads-4", "also of an earlier dispatcher"
+    assert again.new_folder("ads", "")[0] == "ads-4", "names of an earlier dispatcher's jobs are taken too"
     again.close()
 
 
 @pytest.mark.parametrize("name", ["", "..", "../../x", "a/b", "/etc", ".hidden", "a b", "a\n", "x" * 65])
-def test_a_name_that_is_no_job_s_is_refused(tmp_path: Path, name: str) -> None:
+def test_an_invalid_job_name_is_refused(tmp_path: Path, name: str) -> None:
     directory = HostDirectory.open(tmp_path / "host")
     with pytest.raises(ConfigError, match="name"):
         directory.new_folder(name, "")
@@ -48,7 +49,7 @@ def test_a_name_that_is_no_job_s_is_refused(tmp_path: Path, name: str) -> None:
     directory.close()
 
 
-def test_two_hosts_never_share_one(tmp_path: Path) -> None:
+def test_two_dispatchers_never_share_a_directory(tmp_path: Path) -> None:
     first = HostDirectory.open(tmp_path)
     with pytest.raises(PreflightError, match="another dispatcher uses"):
         HostDirectory.open(tmp_path)
@@ -56,7 +57,7 @@ def test_two_hosts_never_share_one(tmp_path: Path) -> None:
     HostDirectory.open(tmp_path).close()
 
 
-def test_one_that_cannot_be_made_is_told(tmp_path: Path) -> None:
+def test_a_directory_that_cannot_be_created_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(PreflightError, match="the dispatcher's directory .* could not be created"):
         HostDirectory.open(tmp_path / "file" / "host")
@@ -76,7 +77,7 @@ def test_the_queue_goes_to_the_next_dispatcher(tmp_path: Path) -> None:
     again.close()
 
 
-def test_how_jobs_of_a_batch_ended_and_what_was_asked_for_is_kept(tmp_path: Path) -> None:
+def test_ended_jobs_and_the_options_are_kept_for_the_next_dispatcher(tmp_path: Path) -> None:
     directory = HostDirectory.open(tmp_path)
     assert (directory.read_over(), read_asked(tmp_path)) == ((), None)
     over = (msgspec.structs.replace(JOB, state="failed", why="ModelError: too few towers", exit_code=1),)
@@ -95,7 +96,7 @@ def test_how_jobs_of_a_batch_ended_and_what_was_asked_for_is_kept(tmp_path: Path
     again.close()
 
 
-def test_where_the_host_is_if_none_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_default_directory_follows_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert default_directory({"ELASTICHOST_HOST_DIR": str(tmp_path)}) == tmp_path
     assert default_directory({"XDG_STATE_HOME": "/s"}) == Path("/s/elastichost/host")
     monkeypatch.setenv("HOME", "/home/me")
@@ -106,7 +107,7 @@ def test_where_the_host_is_if_none_is_named(tmp_path: Path, monkeypatch: pytest.
 # --- facts ------------------------------------------------------------------------------------------------------------
 
 
-def test_what_is_written_is_what_is_read(tmp_path: Path) -> None:
+def test_a_status_is_read_as_it_was_written(tmp_path: Path) -> None:
     directory = HostDirectory.open(tmp_path)
     directory.write_status(status(JOB, JobStatus(job="b", state="failed", run_dir="", exit_code=3, gpu=1)))
     directory.close()
@@ -116,7 +117,7 @@ def test_what_is_written_is_what_is_read(tmp_path: Path) -> None:
     assert found.schema == "elastichost/v1"
 
 
-def test_no_host_and_no_readable_one_are_told(tmp_path: Path) -> None:
+def test_a_missing_or_unreadable_status_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(PreflightError, match="no dispatcher has written its status here"):
         read_host(tmp_path)
     for text in ("{", '{"directory": 3}', '{"directory": "", "pid": 1, "commands": "", "policy": "", "jobs": [{}]}'):
@@ -136,21 +137,21 @@ def test_no_host_and_no_readable_one_are_told(tmp_path: Path) -> None:
     ],
     ids=lambda fact: type(fact).__name__,
 )
-def test_facts_cross_processes_whole(fact: msgspec.Struct) -> None:
+def test_facts_survive_json_unchanged(fact: msgspec.Struct) -> None:
     assert msgspec.json.decode(msgspec.json.encode(fact), type=type(fact)) == fact
 
 
 # --- the timeline -----------------------------------------------------------------------------------------------------
 
 
-def test_the_timeline_has_every_second_of_who_had_a_process(tmp_path: Path) -> None:
+def test_the_timeline_has_every_second_of_jobs_with_a_process(tmp_path: Path) -> None:
     path = tmp_path / "time?line #1%41.db"
     assert read_timeline(path) == ()
     timeline = Timeline(path)
     timeline.add(status(JOB, msgspec.structs.replace(JOB, job="b", state="waiting"), elapsed_s=1.0))
     timeline.add(status(msgspec.structs.replace(JOB, job="b", state="paused"), JOB, elapsed_s=2.0))
     timeline.add(status(msgspec.structs.replace(JOB, state="done"), elapsed_s=3.0))
-    moments = read_timeline(path)  # while somebody writes
+    moments = read_timeline(path)  # while the dispatcher has it open
     assert [(one.elapsed_s, one.job, one.state) for one in moments] == [
         (1.0, "a", "running"),
         (2.0, "a", "running"),
@@ -161,4 +162,4 @@ def test_the_timeline_has_every_second_of_who_had_a_process(tmp_path: Path) -> N
     again = Timeline(path)
     again.add(status(JOB, elapsed_s=4.0))
     again.close()
-    assert len(read_timeline(path)) == 4, "the next dispatcher goes on with it"
+    assert len(read_timeline(path)) == 4, "the next dispatcher appends to the timeline"

@@ -1,4 +1,4 @@
-"""What a job does, by its status file and by /proc."""
+"""The observation of a job, from the status file of its run and from /proc."""
 
 from __future__ import annotations
 
@@ -21,13 +21,14 @@ HERE = os.getpid()
 
 
 def status(pid: int = HERE, samples: int = 0, workers: tuple[int, ...] = (HERE,), **facts: object) -> RunStatus:
+    """The status of a run whose workers have these pids."""
     processes = tuple(ProcessStatus("worker", at, 1, one, "training") for at, one in enumerate(workers))
     common = RunStatus(run_dir="", job="a", state="training", supervisor_pid=pid, samples_trained=samples)
     return msgspec.structs.replace(common, processes=processes, **facts)
 
 
 class Written:
-    """A status file, each time newer than before."""
+    """Writes the status file of a run; each version has a newer modification time."""
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.at_ns = folder, 10**18
@@ -65,7 +66,7 @@ def test_a_look_is_what_changed_between_two_statuses(written: Written) -> None:
     assert HERE in last.pids
 
 
-def test_other_workers_or_no_training_begin_a_new_look(written: Written) -> None:
+def test_a_change_of_workers_or_phase_begins_a_new_look(written: Written) -> None:
     watch, pids, runs = JobObserver(2), {"a": HERE}, {"a": written.folder}
 
     def looked_at(now_s: float, one: RunStatus) -> bool:
@@ -74,14 +75,14 @@ def test_other_workers_or_no_training_begin_a_new_look(written: Written) -> None
 
     assert not looked_at(0.0, status(samples=1))
     assert looked_at(2.0, status(samples=2))
-    assert not looked_at(4.0, status(samples=3, workers=(1,))), "another incarnation: its CPU time begins anew"
+    assert not looked_at(4.0, status(samples=3, workers=(1,))), "the CPU time of another incarnation begins at 0"
     assert looked_at(6.0, status(samples=4, workers=(1,)))
     assert not looked_at(8.0, msgspec.structs.replace(status(samples=4), state="evaluating"))
     assert not looked_at(10.0, status(samples=5, workers=(1,)))
     assert not looked_at(12.0, status(samples=5, workers=()))
 
 
-def test_what_a_dead_supervisor_left_tells_nothing(written: Written) -> None:
+def test_the_status_of_a_dead_supervisor_is_ignored(written: Written) -> None:
     written.write(status(pid=1, samples=500, arena_bytes=900 * MB))
     watch, pids, runs = JobObserver(2), {"a": HERE}, {"a": written.folder}
     for now_s in (0.0, 3.0):
@@ -91,7 +92,7 @@ def test_what_a_dead_supervisor_left_tells_nothing(written: Written) -> None:
     assert watch.look(pids, runs, 4.0)[0].memory_bytes == 7 * MB
 
 
-def test_half_a_file_is_as_good_as_none(written: Written) -> None:
+def test_a_half_written_status_is_ignored(written: Written) -> None:
     watch, pids, runs = JobObserver(2), {"a": HERE}, {"a": written.folder}
     written.write(status(samples=7))
     watch.look(pids, runs, 0.0)
@@ -100,7 +101,7 @@ def test_half_a_file_is_as_good_as_none(written: Written) -> None:
     assert seen.status is not None and seen.status.samples_trained == 7
 
 
-def test_who_has_ended_is_not_seen(written: Written) -> None:
+def test_a_job_whose_process_has_ended_is_not_observed(written: Written) -> None:
     watch = JobObserver(2)
     child = os.fork()
     if child == 0:
@@ -110,7 +111,7 @@ def test_who_has_ended_is_not_seen(written: Written) -> None:
     assert HostProcesses().tree(child) is None
 
 
-def test_a_tree_has_all_below_it_and_names_do_not_matter(tmp_path: Path) -> None:
+def test_a_process_tree_has_all_descendants_whatever_their_names(tmp_path: Path) -> None:
     ready, go = os.pipe(), os.pipe()
     child = os.fork()
     if child == 0:
@@ -138,8 +139,10 @@ def test_a_tree_has_all_below_it_and_names_do_not_matter(tmp_path: Path) -> None
 # --- memory that was taken since it was measured ----------------------------------------------------------------------
 
 
-def test_what_is_taken_is_seen_at_once_and_counted_once(written: Written, monkeypatch: pytest.MonkeyPatch) -> None:
-    """pss: as the run measures it, seldom; taken: as the kernel has it now."""
+def test_memory_that_a_process_takes_is_counted_at_once_and_only_once(
+    written: Written, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """pss_mb: what the run measures from time to time. taken: what the kernel counts now."""
     taken = {HERE: 100 * MB}
     monkeypatch.setattr(watching, "anonymous_bytes", lambda pid: taken.get(pid, 0))
     watch = JobObserver(2)
@@ -150,15 +153,15 @@ def test_what_is_taken_is_seen_at_once_and_counted_once(written: Written, monkey
             written.write(msgspec.structs.replace(status(), processes=(one,)))
         return watch.look({"a": HERE}, {"a": written.folder}, now_s)[0].grown_bytes // MB
 
-    assert grown_mb(0.0, pss_mb=0) == 0, "nothing is measured yet; what it was forked with is not its own"
+    assert grown_mb(0.0, pss_mb=0) == 0, "nothing is measured yet; memory that it was forked with is not its own"
     taken[HERE] = 130 * MB
     assert grown_mb(0.2) == 30
-    assert grown_mb(1.0, pss_mb=40) == 30, "it may have been measured before it took that"
+    assert grown_mb(1.0, pss_mb=40) == 30, "the measurement may be older than the growth"
     assert grown_mb(2.0, pss_mb=40) == 30
-    assert grown_mb(3.0, pss_mb=41) == 0, "now that is in what was measured"
+    assert grown_mb(3.0, pss_mb=41) == 0, "the new measurement contains the growth"
     taken[HERE] = 900 * MB
     assert grown_mb(3.2) == 770
-    assert grown_mb(9.0, pss_mb=41) == 770, "as long as nobody measures"
+    assert grown_mb(9.0, pss_mb=41) == 770, "as long as there is no new measurement"
     taken[HERE] = 50 * MB
     assert grown_mb(9.2) == 0
     assert grown_mb(10.0, pss_mb=20) == 0
@@ -166,18 +169,18 @@ def test_what_is_taken_is_seen_at_once_and_counted_once(written: Written, monkey
     assert grown_mb(10.2) == 10
 
 
-def test_the_kernel_tells_what_a_process_takes() -> None:
+def test_anonymous_bytes_grow_with_what_a_process_allocates() -> None:
     before = anonymous_bytes(HERE)
     taken = np.ones(50 * MB, dtype=np.uint8)
     assert anonymous_bytes(HERE) - before == pytest.approx(len(taken), rel=0.1)
-    assert anonymous_bytes(2**22 + 1) == 0, "it has ended"
+    assert anonymous_bytes(2**22 + 1) == 0, "the process has ended"
 
 
 # --- GPUs -------------------------------------------------------------------------------------------------------------
 
 
 class Gpus(GpuMeter):
-    """What is said of one GPU at each look."""
+    """Returns prepared measurements of one GPU, one at each look."""
 
     def __init__(self, *said: GpuUse) -> None:
         super().__init__(())
@@ -187,7 +190,7 @@ class Gpus(GpuMeter):
         return (self.said.pop(0),)
 
 
-def test_a_look_tells_the_gpu_seconds_of_its_processes(written: Written) -> None:
+def test_a_look_has_the_gpu_seconds_of_the_job_s_processes(written: Written) -> None:
     use = GpuUse(0, 1.5, 0.3, {HERE: (0.5, 0.1), 1: (1.0, 0.2)}, {HERE: 700, 1: 900})
     watch, pids, runs = JobObserver(2, Gpus(use, use, use)), {"a": HERE}, {"a": written.folder}
     written.write(status(samples=100))
@@ -200,7 +203,7 @@ def test_a_look_tells_the_gpu_seconds_of_its_processes(written: Written) -> None
     assert seen.gpu_memory_bytes == 700
 
 
-def test_what_is_nobodys_is_divided_among_those_who_are_there(written: Written) -> None:
+def test_gpu_time_of_no_process_is_divided_among_the_jobs_on_the_gpu(written: Written) -> None:
     use = GpuUse(0, 1.0, 0.2, {}, {HERE: 700})
     watch = JobObserver(2, Gpus(use, use))
     pids, runs = {"a": HERE, "b": HERE}, {"a": written.folder, "b": written.folder}
@@ -212,7 +215,7 @@ def test_what_is_nobodys_is_divided_among_those_who_are_there(written: Written) 
         assert (seen.look.gpu_s, seen.look.gpu_share) == pytest.approx((0.5, 0.5))
 
 
-def test_who_has_no_memory_on_a_gpu_is_on_none(written: Written) -> None:
+def test_a_job_without_gpu_memory_is_on_no_gpu(written: Written) -> None:
     use = GpuUse(0, 1.0, 0.2, {1: (1.0, 0.2)}, {1: 900})
     watch, pids, runs = JobObserver(2, Gpus(use, use)), {"a": HERE}, {"a": written.folder}
     written.write(status(samples=100))

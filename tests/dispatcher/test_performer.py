@@ -1,4 +1,4 @@
-"""What is done later, and what a run that cannot be reached is told."""
+"""Effects that are performed later, and the answer for a run that cannot be reached."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.dispatcher.jobs import INVENTORY, hosted, request
 
 
 class Examining:
-    """A crew that notes who is looked at."""
+    """Stands for the job processes: records the log of each examination that is started."""
 
     def __init__(self) -> None:
         self.logs: list[str] = []
@@ -52,13 +52,14 @@ def lender() -> Lender:
 
 @pytest.fixture
 def performer(crew: Examining, clock: ManualClock, lender: Lender, tmp_path: Path) -> Performer:
+    """A performer for a core with the waiting job "a"."""
     host = hosted()
     host.did(host.core.submit(msgspec.structs.replace(request("a"), folder=str(tmp_path)), 0.0))
     unused = cast(Isolation, None)
     return Performer(host.core, cast(JobProcesses, crew), lender, unused, INVENTORY, keeps_sizes=False, clock=clock)
 
 
-def test_who_is_to_be_looked_at_later_is_looked_at_later(
+def test_a_delayed_examination_starts_once_after_its_delay(
     performer: Performer, crew: Examining, clock: ManualClock
 ) -> None:
     performer.perform(ExamineJob("a", 10.0))
@@ -71,7 +72,9 @@ def test_who_is_to_be_looked_at_later_is_looked_at_later(
     assert crew.logs == ["check.log"]
 
 
-def test_who_was_cancelled_meanwhile_is_not(performer: Performer, crew: Examining, clock: ManualClock) -> None:
+def test_a_job_that_is_cancelled_during_the_delay_is_not_examined(
+    performer: Performer, crew: Examining, clock: ManualClock
+) -> None:
     performer.perform(ExamineJob("a", 10.0))
     performer.perform(KillJob("a"))
     clock.advance(99.0)
@@ -79,6 +82,6 @@ def test_who_was_cancelled_meanwhile_is_not(performer: Performer, crew: Examinin
     assert crew.logs == []
 
 
-def test_a_run_that_cannot_be_reached_does_not_have_what_it_was_lent(performer: Performer, lender: Lender) -> None:
+def test_a_resize_that_cannot_be_sent_is_answered_with_the_problem(performer: Performer, lender: Lender) -> None:
     performer.perform(ResizeJob("a", memory_bytes=9))
     assert [answer.problem for answer in lender.answers()] == ["its supervisor takes no commands yet"]

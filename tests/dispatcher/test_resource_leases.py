@@ -1,4 +1,4 @@
-"""Runs are told what is lent to them; nobody waits for their answers."""
+"""The dispatcher sends runs the resources that it lends to them, and never blocks on their answers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ WAIT_MS = 10_000
 
 @pytest.fixture
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[CommandServer]:
-    """The run's end."""
+    """The run's end of the connection."""
     monkeypatch.chdir(tmp_path)
     server = CommandServer("ipc://commands")
     yield server
@@ -35,6 +35,7 @@ def lender() -> Iterator[Lender]:
 
 
 def received(run: CommandServer) -> tuple[bytes, LendMsg]:
+    """Waits for the next command that the run gets."""
     assert run.socket.poll(WAIT_MS)
     found = run.receive()
     assert found is not None
@@ -44,6 +45,7 @@ def received(run: CommandServer) -> tuple[bytes, LendMsg]:
 
 
 def turns(lender: Lender, until: Callable[[], bool]) -> list[str]:
+    """Turns the lender until `until` holds; returns the problems that it reported."""
     problems: list[str] = []
     for _ in range(WAIT_MS // 5):
         problems += lender.turn()
@@ -54,27 +56,28 @@ def turns(lender: Lender, until: Callable[[], bool]) -> list[str]:
 
 
 def lending_wait() -> None:
+    """Waits a moment for the next answer."""
     import select
 
     select.select([], [], [], 0.005)
 
 
-def test_what_is_lent_arrives_and_the_answers_are_taken(run: CommandServer, lender: Lender) -> None:
+def test_a_lend_command_arrives_and_its_answers_are_taken(run: CommandServer, lender: Lender) -> None:
     lender.lend(run.address, ResizeJob("a", Size(3, 2, 4), (0, 5), 70))
     peer, command = received(run)
     assert command == LendMsg((0, 5), 70, 3, 2, 4)
-    assert lender.turn() == [], "nobody waits"
+    assert lender.turn() == [], "the lender does not wait for the answer"
     run.reply(peer, AcceptedMsg("it is being done"))
     run.reply(peer, ReachedMsg("it is so"))
     assert turns(lender, lambda: not lender._open) == []
 
 
-def test_only_what_changes_is_said(run: CommandServer, lender: Lender) -> None:
+def test_a_command_has_only_what_changes(run: CommandServer, lender: Lender) -> None:
     lender.lend(run.address, ResizeJob("a", memory_bytes=9))
     assert received(run)[1] == LendMsg(memory_bytes=9)
 
 
-def test_a_refusal_is_told(run: CommandServer, lender: Lender) -> None:
+def test_a_refusal_is_reported(run: CommandServer, lender: Lender) -> None:
     lender.lend(run.address, ResizeJob("a", memory_bytes=9))
     lender.lend(run.address, ResizeJob("b", cores=(1,)))
     for _ in range(2):
@@ -83,7 +86,7 @@ def test_a_refusal_is_told(run: CommandServer, lender: Lender) -> None:
     assert turns(lender, lambda: not lender._open) == ["a keeps its present resources: the run is stopping"]
 
 
-def test_what_is_no_answer_is_told(run: CommandServer, lender: Lender) -> None:
+def test_an_invalid_answer_is_reported(run: CommandServer, lender: Lender) -> None:
     lender.lend(run.address, ResizeJob("a", memory_bytes=9))
     peer, _ = received(run)
     run.socket.send_multipart([peer, b'{"type": "Nonsense"}'])
@@ -91,7 +94,7 @@ def test_what_is_no_answer_is_told(run: CommandServer, lender: Lender) -> None:
     assert problem.startswith("a keeps its present resources: the run sent an invalid reply")
 
 
-def test_what_became_of_it_is_told_once(run: CommandServer, lender: Lender) -> None:
+def test_each_answer_is_returned_once(run: CommandServer, lender: Lender) -> None:
     taken, refused = ResizeJob("a", cores=(0, 1)), ResizeJob("b", cores=(2,))
     for resize, reply in ((taken, ReachedMsg("unchanged")), (refused, RefusedMsg("the run is stopping"))):
         lender.lend(run.address, resize)
@@ -101,7 +104,7 @@ def test_what_became_of_it_is_told_once(run: CommandServer, lender: Lender) -> N
     assert lender.answers() == []
 
 
-def test_what_another_command_has_replaced_is_not_refused(run: CommandServer, lender: Lender) -> None:
+def test_a_command_that_a_newer_one_replaced_is_not_reported_as_refused(run: CommandServer, lender: Lender) -> None:
     lender.lend(run.address, ResizeJob("a", Size(2, 1, 1)))
     first, _ = received(run)
     newest = ResizeJob("a", Size(3, 1, 1))
@@ -113,7 +116,7 @@ def test_what_another_command_has_replaced_is_not_refused(run: CommandServer, le
     assert lender.answers() == [Answer(newest)]
 
 
-def test_a_run_that_does_not_answer_in_time_does_not_have_it(run: CommandServer) -> None:
+def test_a_run_that_does_not_answer_in_time_keeps_its_resources(run: CommandServer) -> None:
     clock = ManualClock()
     lender = Lender(clock)
     lost = ResizeJob("a", cores=(0,))
@@ -126,13 +129,13 @@ def test_a_run_that_does_not_answer_in_time_does_not_have_it(run: CommandServer)
     assert not lender._open
 
 
-def test_one_that_takes_no_commands_yet_does_not_have_it(lender: Lender) -> None:
+def test_a_run_that_takes_no_commands_yet_keeps_its_resources(lender: Lender) -> None:
     lender.lend("", ResizeJob("a", cores=(0,)))
     assert lender.turn() == ["a keeps its present resources: its supervisor takes no commands yet"]
     assert lender.answers()[0].problem
 
 
-def test_nothing_is_kept_of_a_run_that_has_ended(lender: Lender, tmp_path: Path) -> None:
+def test_commands_to_a_run_that_has_ended_are_forgotten(lender: Lender, tmp_path: Path) -> None:
     for job in ("a", "b", "a"):
         lender.lend(f"ipc://{tmp_path}/nobody", ResizeJob(job, memory_bytes=9))
     lender.lend("", ResizeJob("a"))
@@ -143,7 +146,9 @@ def test_nothing_is_kept_of_a_run_that_has_ended(lender: Lender, tmp_path: Path)
     assert lender.answers() == []
 
 
-def test_answers_that_never_come_are_given_up(lender: Lender, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_the_oldest_of_too_many_unanswered_commands_are_given_up(
+    lender: Lender, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setattr(lending, "MOST_OPEN", 3)
     for number in range(5):
         lender.lend(f"ipc://{tmp_path}/nobody", ResizeJob(f"job-{number}", memory_bytes=9))

@@ -1,4 +1,4 @@
-"""Leases cut into batches, and what the worker's life asks of them."""
+"""How leases are cut into batches, and what an emulated worker reads of those that wait."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from elastichost.worker.pipeline import LeaseFinished
 
 
 @given(st.lists(st.tuples(st.integers(0, 500), st.integers(1, 300)), max_size=5), st.integers(1, 64))
-def test_every_position_once_in_order_and_each_lease_ends(spans: list[tuple[int, int]], batch_size: int) -> None:
+def test_every_position_comes_once_in_order_and_each_lease_ends(spans: list[tuple[int, int]], batch_size: int) -> None:
     cutter, leases = LeaseCutter(batch_size), list[Lease]()
     for number, (start, count) in enumerate(spans):
         leases.append(Lease(number + 1, 0, number, start, start + count))

@@ -1,4 +1,4 @@
-"""From the job file to a scenario: the numbers, a named one, and slower ones."""
+"""The scenario of a job file: from its numbers, from a scenario's name, and slowed down."""
 
 from __future__ import annotations
 
@@ -17,10 +17,11 @@ EXAMPLE = Path(__file__).parents[2] / "examples" / "emulated.toml"
 
 
 def job(*settings: str) -> JobSpec:
+    """The example job with these settings."""
     return load_job(EXAMPLE, settings, environ={})
 
 
-def test_the_numbers_of_the_job_file_are_those_of_an_iteration() -> None:
+def test_the_numbers_of_the_job_file_are_the_costs_of_an_iteration() -> None:
     spec = job("train.batch_size=100", "emulate.compute_s=0.4", "emulate.server_s=0.04", "emulate.bytes=1000")
     found = scenario_of(spec)
     assert found.sample_s * 100 == pytest.approx(0.4)
@@ -30,7 +31,7 @@ def test_the_numbers_of_the_job_file_are_those_of_an_iteration() -> None:
     assert not found.shares_host
 
 
-def test_a_single_worker_takes_what_its_costs_add_up_to() -> None:
+def test_the_iteration_of_a_single_worker_takes_the_sum_of_its_costs() -> None:
     spec = job("emulate.noise=0", "emulate.compute_s=0.4", "emulate.serial_s=0.02", "emulate.server_s=0.04")
     seen = simulate(scenario_of(spec), Configuration(1, 1, 2, 1), 20, 1)
     iteration_s = 0.02 + 0.4 / 2 + 0.04 + 4e6 / 1.25e9 + 4 * 0.0005
@@ -45,7 +46,7 @@ def test_a_named_scenario_keeps_its_costs_and_takes_the_jobs_batch_and_mode() ->
 
 
 @pytest.mark.parametrize("times", [0.5, 10.0])
-def test_slower_is_the_same_job_in_another_time(times: float) -> None:
+def test_a_slowdown_multiplies_all_times_of_a_job(times: float) -> None:
     of = scenario("server_bound")
     configuration = Configuration(4, 2, 2, 1)
     plain, slow = (simulate(one, configuration, 50, 3) for one in (of, slowed(of, times)))
@@ -53,7 +54,7 @@ def test_slower_is_the_same_job_in_another_time(times: float) -> None:
     assert slow.compute_s == pytest.approx((plain.compute_s or 0) * times, rel=1e-6)
 
 
-def test_what_cannot_be_emulated_is_refused_in_words() -> None:
+def test_a_scenario_that_cannot_be_emulated_is_refused_with_the_reason() -> None:
     with pytest.raises(ConfigError, match='did you mean "server_bound"'):
         scenario_of(job("emulate.scenario=server_bond"))
     with pytest.raises(ConfigError, match="share the cores of one host"):

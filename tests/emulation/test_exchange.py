@@ -1,4 +1,4 @@
-"""Requests to all PS over real sockets: what comes back when, and what happens when a PS, or the map, is another."""
+"""Requests to all PS over real sockets: their answers, and what happens when a PS refuses or the shard map changes."""
 
 from __future__ import annotations
 
@@ -42,6 +42,7 @@ class Cloud:
         self.exchange = Exchange(self.holder, pricing, 0.0, new_ids)
 
     def publish(self, epoch: int, owners: tuple[int, ...]) -> None:
+        """Gives the worker a shard map that divides the buckets evenly among `owners`."""
         tables = emulated_model(self.new_ids).tables
         of_tables = even_shard_map(tables, owners, epoch).owners
         addresses = {index: ServerAddress(index, 1, socket.address) for index, socket in self.sockets.items()}
@@ -56,6 +57,7 @@ class Cloud:
         return received
 
     def answer(self, server: int, done_s: float) -> PullMsg:
+        """Answers the next pull of a PS, as done at done_s. Returns the pull."""
         peer, envelope = self.received(server)
         assert isinstance(envelope.message, PullMsg)
         self.sockets[server].send(peer, PulledMsg(envelope.message.request), (b"", DONE.pack(done_s)))
@@ -89,7 +91,7 @@ def cloud(tmp_path: Path) -> Iterator[Cloud]:
     made.close()
 
 
-def test_it_is_done_when_the_last_answer_has_come(cloud: Cloud) -> None:
+def test_a_call_is_done_when_the_last_answer_has_come(cloud: Cloud) -> None:
     sent_s = time.monotonic()
     call = cloud.exchange.begin("pull", 100, sent_s)
     asked = [cloud.answer(server, sent_s + late_s) for server, late_s in ((0, 3.0), (2, 7.0))]
@@ -114,7 +116,7 @@ def test_requests_carry_their_price_and_pushes_no_keys(cloud: Cloud) -> None:
     assert call.is_done
 
 
-def test_a_newer_map_asks_everybody_anew_and_old_answers_are_ignored(cloud: Cloud) -> None:
+def test_after_a_newer_map_every_ps_is_asked_again_and_old_answers_are_ignored(cloud: Cloud) -> None:
     call = cloud.exchange.begin("pull", 100, time.monotonic())
     cloud.answer(0, 1e9)
     late = [cloud.received(server) for server in (1, 2)]
@@ -146,7 +148,7 @@ def test_a_ps_that_has_another_map_is_asked_again_soon(cloud: Cloud) -> None:
     cloud.collect_until(call)
 
 
-def test_what_is_not_answered_is_sent_again_as_it_was(cloud: Cloud, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_request_without_an_answer_is_sent_again_unchanged(cloud: Cloud, monkeypatch: pytest.MonkeyPatch) -> None:
     class AtOnce(module.Resend):
         def is_due(self, now_s: float) -> bool:
             return True
@@ -166,14 +168,14 @@ def test_what_is_not_answered_is_sent_again_as_it_was(cloud: Cloud, monkeypatch:
     assert bytes(again.frames[1]) == bytes(first.frames[1])
 
 
-def test_a_fenced_worker_learns_of_it(cloud: Cloud) -> None:
+def test_a_final_refusal_raises_a_fenced_error(cloud: Cloud) -> None:
     call = cloud.exchange.begin("pull", 100, time.monotonic())
     cloud.refuse(0, final=True)
     with pytest.raises(FencedError):
         cloud.collect_until(call)
 
 
-def test_who_answers_like_a_real_ps_is_no_emulated_one(cloud: Cloud) -> None:
+def test_an_answer_of_a_ps_that_is_not_emulated_is_an_error(cloud: Cloud) -> None:
     call = cloud.exchange.begin("pull", 100, time.monotonic())
     peer, envelope = cloud.received(0)
     cloud.sockets[0].send(peer, PulledMsg(envelope.message.request), (b"",))
@@ -181,7 +183,7 @@ def test_who_answers_like_a_real_ps_is_no_emulated_one(cloud: Cloud) -> None:
         cloud.collect_until(call)
 
 
-def test_new_ids_are_made_by_the_ps_that_have_their_buckets(tmp_path: Path) -> None:
+def test_new_ids_are_created_by_the_ps_that_own_their_buckets(tmp_path: Path) -> None:
     cloud = Cloud(tmp_path, 2, NewIdsSettings(factor=1.0))
     cloud.publish(1, (0, 1))
     keys = np.arange(1, 41, dtype=np.int64)

@@ -1,4 +1,4 @@
-"""What the host's real cores can carry, in words."""
+"""The warning that the host has too few real cores for an emulated job."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ EXAMPLE = Path(__file__).parents[2] / "examples" / "emulated.toml"
 
 
 def said(host_cores: int, *settings: str) -> str:
+    """The warning for the example on a host with this many cores; "": there is none."""
     job = load_job(EXAMPLE, settings, environ={})
     return shortage(job.resources, scenario_of(job), host_cores)
 
@@ -22,7 +23,7 @@ def test_the_example_fits_on_two_cores() -> None:
     assert said(2) == ""
 
 
-def test_too_many_messages_are_told_with_what_helps() -> None:
+def test_too_many_messages_are_a_warning_that_says_what_helps() -> None:
     many = ("resources.workers=200", "resources.servers=16", "emulate.compute_s=0.02", "emulate.serial_s=0.002")
     assert "200 emulated workers and 16 PS" in said(2, *many)
     assert "emulate.slowdown" in said(2, *many)
@@ -30,7 +31,7 @@ def test_too_many_messages_are_told_with_what_helps() -> None:
     assert said(1024, *many) == ""
 
 
-def test_the_load_grows_with_workers_ps_and_speed_and_ends_where_workers_only_send() -> None:
+def test_the_load_grows_with_workers_ps_and_speed_up_to_one_core_a_worker() -> None:
     of = scenario_of(load_job(EXAMPLE, environ={}))
     base = cores_needed(of, 10, 4, 1)
     assert cores_needed(of, 20, 4, 1) == pytest.approx(2 * base)

@@ -24,6 +24,7 @@ GROWING = NewIdsSettings(factor=3.0, exponent=0.7)
 
 
 def directory(servers: int, new_ids: NewIdsSettings = NewIdsSettings()) -> Directory:  # noqa: B008 frozen
+    """A directory in which this many PS own the buckets evenly."""
     tables = emulated_model(new_ids).tables
     owners = even_shard_map(tables, tuple(range(servers)), epoch=1).owners
     return Directory(1, {}, 0, tuple(np.array(row, np.uint16) for row in owners))
@@ -46,15 +47,15 @@ def test_every_ps_has_its_part_and_the_parts_are_the_whole(servers: int, skew: f
 
 
 @pytest.mark.parametrize("skew", [0.0, 0.1, 0.25, 0.6, 0.8])
-def test_the_skew_is_with_one_bucket(skew: float) -> None:
+def test_the_skew_is_the_load_of_one_bucket(skew: float) -> None:
     assert hot_keys(skew) <= rows_per_bucket(emulated_model(GROWING).tables[0])
     shares = {part.server: part.share for part in parts_of(directory(4), skew)}
     assert shares[0] == pytest.approx(skew + (1 - skew) / 4, abs=0.01)
     assert shares[1] == shares[2] == shares[3] == pytest.approx((1 - skew) / 4, abs=0.01)
 
 
-def test_keys_belong_to_whom_they_are_asked_of() -> None:
-    """As the PS would say: the router of a real worker cuts them the same way."""
+def test_each_ps_is_asked_for_keys_that_it_owns() -> None:
+    """The router of a real worker divides the keys among PS in the same way."""
     model, where = emulated_model(NewIdsSettings()), directory(5)
     where = Directory(1, dict.fromkeys(range(5)), 0, where.owners)  # type: ignore[arg-type]
     for part in parts_of(where, 0.3):
@@ -63,7 +64,7 @@ def test_keys_belong_to_whom_they_are_asked_of() -> None:
         assert [one.server for one in cut] == [part.server]
 
 
-def test_new_ids_go_to_whom_a_real_worker_would_send_them() -> None:
+def test_new_ids_go_to_the_ps_to_which_a_real_worker_would_send_them() -> None:
     model, where = emulated_model(GROWING), directory(5, GROWING)
     where = Directory(1, dict.fromkeys(range(5)), 0, where.owners)  # type: ignore[arg-type]
     keys = new_ids_of_batch(NewIdsSettings(factor=100.0, exponent=1.0), 0, 3, np.random.default_rng(1))

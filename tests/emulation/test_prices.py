@@ -1,4 +1,4 @@
-"""What things take: noise with the right mean and correlation, computing by cores, requests by share."""
+"""The times of an emulated job: noise with the right mean and correlation, computing by cores, requests by share."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ def generator(seed: int = 1) -> np.random.Generator:
 
 
 def plain(**changes: object) -> Scenario:
+    """A scenario without noise, with some fields changed."""
     facts = {"name": "plain", "workload": Workload(batch_size=100), "sample_s": 1e-3, "compute_cov": 0.0}
     return Scenario(**{**facts, "server_cov": 0.0, **changes})  # type: ignore[arg-type]
 
@@ -39,18 +40,20 @@ def test_computing_shares_all_but_the_serial_part_among_the_cores() -> None:
     one, two, many = (pricing.computing(100, cores) for cores in (1, 2, 16))
     assert one == pytest.approx((0.02 + 0.1, 0.02 + 0.1))
     assert two == pytest.approx((0.02 + 0.1 * 1.1 / 2, 0.02 + 0.1 * 1.1))
-    assert many == pytest.approx((0.02 + 0.1 * 1.3 / 4, 0.02 + 0.1 * 1.3)), "more find nothing to do"
+    assert many == pytest.approx((0.02 + 0.1 * 1.3 / 4, 0.02 + 0.1 * 1.3)), (
+        "cores beyond parallel_cores have nothing to do"
+    )
     assert pricing.computing(50, 1) == pytest.approx((0.02 + 0.05, 0.02 + 0.05))
 
 
-def test_stragglers_take_so_many_times_as_long() -> None:
+def test_stragglers_take_straggle_factor_times_as_long() -> None:
     pricing = Pricing(plain(straggle_probability=0.25, straggle_factor=3.0), generator())
     drawn = np.array([pricing.computing(100, 1).wall_s for _ in range(4000)])
     assert set(np.round(drawn, 9)) == {0.1, 0.3}
     assert (drawn > 0.2).mean() == pytest.approx(0.25, abs=0.03)
 
 
-def test_requests_cost_by_share_and_move_bytes_in_their_direction() -> None:
+def test_a_request_costs_by_its_share_and_moves_bytes_in_its_direction() -> None:
     workload = Workload(batch_size=100, dense_bytes=1000, bandwidth_bytes_per_s=1e4)
     of = plain(workload=workload, pull_sample_s=1e-3, push_sample_s=2e-3, request_s=0.01, dense_s=0.5, latency_s=0.1)
     pricing = Pricing(of, generator())

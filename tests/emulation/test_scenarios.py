@@ -1,4 +1,4 @@
-"""The named scenarios are what their names say."""
+"""Each named scenario has the bottleneck that its name says."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from elastichost.tuner.facts import Configuration
 
 
 def faster(name: str, configuration: Configuration, **cheaper: object) -> float:
-    """By how much a configuration speeds up when some costs go."""
+    """The factor by which a configuration becomes faster when some costs are lower."""
     full = scenario(name)
     less = msgspec.structs.replace(full, **cheaper)
     return simulate(less, configuration, 60, 0).samples_per_s / simulate(full, configuration, 60, 0).samples_per_s

@@ -1,4 +1,4 @@
-"""An emulated PS over a real arena and real sockets, driven turn by turn: answers leave when they are due, once."""
+"""An emulated PS over a real arena and real sockets, driven turn by turn: each answer leaves once, when it is due."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ LIMIT_S = 10.0
 
 
 class Bench:
-    """One PS that owns everything, the supervisor's end of its conversation, and a worker's."""
+    """One PS that owns all buckets, the supervisor's end of its control socket, and a worker."""
 
     def __init__(self, folder: Path) -> None:
         arena = folder / "arena"
@@ -70,7 +70,7 @@ class Bench:
         self.worker.send(PullMsg(request, epoch, create=False, weights=False, counts=counts), frames)
 
     def turn(self) -> None:
-        """As the loop of the PS does it."""
+        """Does one turn as the loop of the PS does."""
         self.waiter.wait(0.05)
         self.server._handle_data()
 
@@ -86,6 +86,7 @@ class Bench:
         return found[0]
 
     def told(self, kind: type[ControlMessage]) -> ControlMessage:
+        """Returns the next message of this kind that the PS sent to the supervisor."""
         deadline_s = time.monotonic() + LIMIT_S
         while True:
             assert time.monotonic() < deadline_s
@@ -107,7 +108,7 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
     made.close()
 
 
-def test_an_answer_leaves_when_its_core_is_done_and_says_the_moment(bench: Bench) -> None:
+def test_an_answer_leaves_when_its_core_is_done_and_has_that_moment(bench: Bench) -> None:
     sent_s = time.monotonic()
     bench.ask(1, Price(sent_s, 0.01, 0.2, 0.0, 0.05))
     answer = bench.answer()
@@ -126,10 +127,10 @@ def test_a_request_that_comes_again_is_served_once(bench: Bench) -> None:
     assert (first.message.request, second.message.request) == (1, 2)
     assert DONE.unpack(second.frames[1])[0] == pytest.approx(sent_s + 0.3), "two services, not four"
     bench.ask(1, Price(sent_s, 0.0, 0.0, 0.0, 0.0))
-    assert bench.answer().message.request == 1, "and when it is answered, it may be asked anew"
+    assert bench.answer().message.request == 1, "after its answer the same request may be sent again"
 
 
-def test_what_has_no_price_and_what_is_refused_is_answered_at_once(bench: Bench) -> None:
+def test_requests_without_a_price_and_refused_ones_are_answered_at_once(bench: Bench) -> None:
     bench.ask(1, None)
     answer = bench.answer()
     assert isinstance(answer.message, PulledMsg) and len(answer.frames[0]) == 8 * TABLES
@@ -137,7 +138,7 @@ def test_what_has_no_price_and_what_is_refused_is_answered_at_once(bench: Bench)
     assert isinstance(bench.answer().message, RetryMsg)
 
 
-def test_other_cores_are_virtual(bench: Bench) -> None:
+def test_a_repin_changes_virtual_cores_only(bench: Bench) -> None:
     before = os.sched_getaffinity(0)
     sent_s = time.monotonic()
     for request in (1, 2):
@@ -146,10 +147,10 @@ def test_other_cores_are_virtual(bench: Bench) -> None:
     assert bench.told(RepinnedMsg) == RepinnedMsg((5000, 5001))
     assert os.sched_getaffinity(0) == before
     done = [DONE.unpack(bench.answer().frames[1])[0] for _ in range(2)]
-    assert done == pytest.approx([sent_s + 0.2] * 2, abs=0.1), "side by side"
+    assert done == pytest.approx([sent_s + 0.2] * 2, abs=0.1), "two cores serve both at the same time"
 
 
-def test_it_is_busy_with_what_requests_cost(bench: Bench) -> None:
+def test_the_busy_time_of_the_ps_is_what_requests_cost(bench: Bench) -> None:
     bench.server._show_progress()
     bench.told(HeartbeatMsg)
     bench.ask(1, Price(time.monotonic(), 0.0, 0.3, 0.0, 0.0))

@@ -1,4 +1,4 @@
-"""The virtual cores and link of a PS: against a plain recursion, in any order of calls, and what conserves work."""
+"""The virtual cores and the link of an emulated PS: order of service, conservation of work, and Lindley's recursion."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ prices = st.builds(
 
 
 def price(sent_s: float, service_s: float, *, in_s: float = 0.0, out_s: float = 0.0, latency_s: float = 0.0) -> Price:
+    """The price of a request; what is not given costs nothing."""
     return Price(sent_s, latency_s, service_s, in_s, out_s)
 
 
@@ -58,7 +59,7 @@ def test_each_direction_of_the_link_is_a_queue_of_its_own() -> None:
     }
 
 
-def test_more_cores_take_up_what_waits_and_fewer_finish_what_they_have() -> None:
+def test_added_cores_serve_what_waits_and_removed_cores_finish_what_they_have() -> None:
     queue: ServerQueue[int] = ServerQueue(1)
     for number in range(4):
         queue.admit(price(0.0, 10.0), number)
@@ -69,7 +70,7 @@ def test_more_cores_take_up_what_waits_and_fewer_finish_what_they_have() -> None
     assert queue.advance(20.0) == [(20.0, 3)]
 
 
-def test_worked_counts_what_is_done_and_not_what_is_to_do() -> None:
+def test_worked_time_counts_work_that_was_done_and_not_work_to_come() -> None:
     queue: ServerQueue[int] = ServerQueue(2)
     for number in range(3):
         queue.admit(price(0.0, 2.0), number)
@@ -81,8 +82,10 @@ def test_worked_counts_what_is_done_and_not_what_is_to_do() -> None:
 
 
 @given(st.lists(prices, min_size=1, max_size=30), st.integers(1, 4), st.lists(times, max_size=8))
-def test_when_it_is_looked_at_does_not_matter(asked: list[Price], cores: int, looks: list[float]) -> None:
-    """All that is admitted first and advanced at once comes out as it does with looks in between."""
+def test_the_answers_do_not_depend_on_when_the_queue_is_advanced(
+    asked: list[Price], cores: int, looks: list[float]
+) -> None:
+    """One `advance` at the end returns the same answers as several before it."""
     at_once: ServerQueue[int] = ServerQueue(cores)
     looked_at: ServerQueue[int] = ServerQueue(cores)
     for number, one in enumerate(asked):
@@ -93,7 +96,7 @@ def test_when_it_is_looked_at_does_not_matter(asked: list[Price], cores: int, lo
 
 
 @given(st.lists(prices, min_size=1, max_size=40), st.integers(1, 5))
-def test_all_come_out_once_none_before_its_time_and_work_is_conserved(asked: list[Price], cores: int) -> None:
+def test_each_request_is_done_once_not_before_its_time_and_work_is_conserved(asked: list[Price], cores: int) -> None:
     queue: ServerQueue[int] = ServerQueue(cores)
     for number, one in enumerate(asked):
         queue.admit(one, number)
@@ -105,7 +108,7 @@ def test_all_come_out_once_none_before_its_time_and_work_is_conserved(asked: lis
     total_s = sum(one.service_s for one in asked)
     assert queue.worked_s(FAR_S) == pytest.approx(total_s)
     assert max(found.values()) >= total_s / cores
-    # ... and no core idles while somebody waits: it is done no later than if all came last, on one core
+    # No core idles while a request waits: all are done no later than if all came last, at one core
     latest_s = max(one.sent_s for one in asked) + sum(one.in_s + one.out_s for one in asked) + 2 * 0.05
     assert max(found.values()) <= latest_s + total_s + 1e-9
 

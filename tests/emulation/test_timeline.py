@@ -1,4 +1,5 @@
-"""A worker's moments: lateness is made up for, real waiting is not; and whole jobs against the queue simulator."""
+"""The timeline of an emulated worker makes up for lateness, not for real waits; whole jobs agree with the queue
+simulator."""
 
 from __future__ import annotations
 
@@ -16,23 +17,23 @@ from elastichost.emulation.timeline import MAX_LAG_S, WorkerTimeline
 from elastichost.tuner.facts import Configuration
 
 
-def test_what_wakes_late_begins_when_it_should_have() -> None:
+def test_a_worker_that_wakes_late_begins_at_the_planned_moment() -> None:
     timeline = WorkerTimeline(floor_s=0.0)
     timeline.computed_s = 10.0
     assert timeline.computes(pulled_s=9.0, now_s=10.0 + 0.9 * MAX_LAG_S) == 10.0
     assert timeline.late_s == 0.0
 
 
-def test_what_is_too_late_begins_anew_and_is_counted() -> None:
+def test_a_worker_that_wakes_too_late_begins_now_and_its_lateness_is_counted() -> None:
     timeline = WorkerTimeline(floor_s=0.0)
     timeline.computed_s = 10.0
     assert timeline.computes(pulled_s=9.0, now_s=11.0) == 11.0
     assert timeline.late_s == 1.0
-    assert timeline.pull_leaves(0.0, now_s=11.0) == 11.0, "what was lost is lost once"
+    assert timeline.pull_leaves(0.0, now_s=11.0) == 11.0, "the same lateness is counted once"
     assert timeline.late_s == 1.0
 
 
-def test_nothing_begins_before_what_was_really_waited_for() -> None:
+def test_nothing_begins_before_the_end_of_a_real_wait() -> None:
     timeline = WorkerTimeline(floor_s=0.0)
     timeline.computed_s = timeline.pull_free_s = 10.0
     timeline.hold(10.1)
@@ -48,15 +49,15 @@ def test_two_batches_are_read_ahead_and_no_more() -> None:
         timeline.pull_free_s = pull_free_s
         left.append(timeline.pull_leaves(1.0, now_s=pull_free_s + 0.1))
     assert left[:2] == [1.0, 2.0]
-    assert left[2:4] == [100.0, 100.0], "these were read while nobody wanted them"
-    assert left[4:] == [101.0, 102.0], "and these only when there was room"
+    assert left[2:4] == [100.0, 100.0], "these were read before their pulls could leave"
+    assert left[4:] == [101.0, 102.0], "these were read only when there was room"
 
 
 # --- whole jobs, in virtual time ----------------------------------------------------------------------------------
 
 
 class Job:
-    """Workers and PS as the processes do it, event by event: the very parts, and no sockets."""
+    """Workers and PS made of the parts that the processes use, driven event by event, without sockets."""
 
     def __init__(self, of: Scenario, configuration: Configuration, seed: int) -> None:
         self.of, self.cores = of, configuration.worker_cores
@@ -75,7 +76,7 @@ class Job:
         heappush(self.events, (moment_s, self.number, happens))
 
     def run(self, iterations: int) -> float:
-        """Iterations a second, after a warm-up of a fifth."""
+        """Iterations per second, after a warm-up of a fifth."""
         while len(self.finished) < 1.2 * iterations:
             queue = min(self.queues, key=lambda one: one.next_s)
             if queue.next_s <= self.events[0][0] if self.events else True:
@@ -89,13 +90,13 @@ class Job:
 
 
 class Worker:
-    """As `emulation.worker.EmulatedWorker`: `_begin_pull`, `_train`, `_settled_s`."""
+    """Does what `emulation.worker.EmulatedWorker` does in `_begin_pull`, `_train` and `_settled_s`."""
 
     def __init__(self, job: Job, generator: np.random.Generator) -> None:
         self.job, self.pricing, self.timeline = job, Pricing(job.of, generator), WorkerTimeline(0.0)
         self.pulled: float | None = None
-        self.taken: float | None = None  # a batch is taken ...
-        self.waits = False  # ... until enough is pushed
+        self.taken: float | None = None  # when the present batch was taken ...
+        self.waits = False  # ... and whether it waits for earlier pushes
         self.begun = 0
         self.pushed: list[float] = []
 
@@ -162,7 +163,7 @@ class Worker:
         ("unpipelined", Configuration(6, 3, 1, 1)),
     ],
 )
-def test_the_parts_come_to_the_throughput_of_the_queue_simulator(name: str, configuration: Configuration) -> None:
+def test_the_parts_have_the_throughput_of_the_queue_simulator(name: str, configuration: Configuration) -> None:
     of, iterations = scenario(name), 3000
     found = Job(of, configuration, seed=1).run(iterations) * of.workload.batch_size
     truth = simulate(of, configuration, iterations // configuration.workers, seed=2).samples_per_s

@@ -1,1 +1,1 @@
-"""Small faults put into a copy of the package, each of which the fast tests must see. See `__main__`."""
+"""Small faults that are put into a copy of the package; the fast tests must find each. See `__main__`."""

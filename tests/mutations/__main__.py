@@ -1,9 +1,9 @@
-"""Puts each fault into a copy of the package and runs the tests that must see it.
+"""Puts each fault into a copy of the package and runs the tests that must find it.
 
-    python -m tests.mutations                 all of them
-    python -m tests.mutations fence epoch     those whose names hold one of the words
+    python -m tests.mutations                 all faults
+    python -m tests.mutations fence epoch     faults whose names contain one of the words
 
-What takes seconds to import is imported once; each fault has a process of its own, forked from that.
+Slow imports happen once; each fault is tried in a process of its own, forked from the one that has imported them.
 """
 
 from __future__ import annotations
@@ -26,14 +26,15 @@ from tests.mutations.catalogue import MUTATIONS, Mutation
 __all__ = ["Verdict", "judged"]
 
 ROOT = Path(__file__).resolve().parents[2]
-HISTORIES = 200  # of one mode are looked through
+HISTORIES = 200  # number of histories that are run in one mode
 SEEN, UNSEEN, BROKEN = 10, 11, 12  # exit codes of a fault's process
 LIMIT_S = 200
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """`by`: what saw the fault, "" when nothing did."""
+    """The result for one fault. by: the tests or histories that found it; "": none did. problem: why it could not be
+    tried."""
 
     mutation: Mutation
     by: str
@@ -46,12 +47,12 @@ class Verdict:
 
 
 def judged(mutations: tuple[Mutation, ...]) -> Iterator[Verdict]:
-    """One verdict after the other."""
+    """Yields the verdict on each fault."""
     _import_once()
     with tempfile.TemporaryDirectory(prefix="mutations-") as folder:
         copy = Path(folder)
         for name in ("elastichost", "tests"):
-            shutil.copytree(ROOT / name, copy / name)  # with numba's caches: they know a source by its time and size
+            shutil.copytree(ROOT / name, copy / name)  # with numba's caches, which know a source by its time and size
         shutil.copy(ROOT / "pyproject.toml", copy)
         broken = {mode for mode in {m.histories for m in mutations} if mode and _sees_histories(copy, mode) != UNSEEN}
         for mutation in mutations:
@@ -61,7 +62,7 @@ def judged(mutations: tuple[Mutation, ...]) -> Iterator[Verdict]:
 
 
 def _import_once() -> None:
-    """What is not the project's own."""
+    """Imports the libraries, but no module of the project."""
     import hypothesis
     import numba
     import pytest
@@ -70,25 +71,27 @@ def _import_once() -> None:
     import zmq  # noqa: F401
 
     assert not any(name.partition(".")[0] == "elastichost" for name in sys.modules), (
-        "its modules must come from the copy"
+        "elastichost must be imported from the copy"
     )
     del hypothesis, numba, pytest, torch
 
 
 def _sees_histories(copy: Path, mode: str) -> int:
+    """SEEN if a history of this mode fails in the copy, UNSEEN if none does."""
     return _forked(copy, lambda: _run_histories(mode))
 
 
 def _judge(mutation: Mutation, copy: Path, broken: set[str]) -> tuple[str, str]:
-    """(what saw it, why it could not be tried). broken: modes of which a history fails without any fault."""
+    """Returns what found the fault, and why it could not be tried; "" for neither. broken: modes in which a history
+    fails without any fault."""
     path = copy / "elastichost" / mutation.file
     if not path.exists() or path.read_text().count(mutation.old) != 1:
-        return "", f"elastichost/{mutation.file} holds the text to be replaced not once: mend the catalogue"
+        return "", f"elastichost/{mutation.file} has the text to be replaced not exactly once: correct the catalogue"
     with _mutated(path, mutation):
         if mutation.tests and (code := _forked(copy, lambda: _run_tests(mutation.tests))) != UNSEEN:
             return (", ".join(mutation.tests), "") if code == SEEN else ("", "its tests could not be run")
         if mutation.histories in broken:
-            return "", f"{mutation.histories} histories fail without it"
+            return "", f"{mutation.histories} histories fail without the fault"
         if mutation.histories and (code := _sees_histories(copy, mutation.histories)) != UNSEEN:
             return (f"{mutation.histories} histories", "") if code == SEEN else ("", "its histories could not be run")
     return "", ""
@@ -96,7 +99,7 @@ def _judge(mutation: Mutation, copy: Path, broken: set[str]) -> tuple[str, str]:
 
 @contextmanager
 def _mutated(path: Path, mutation: Mutation) -> Iterator[None]:
-    """The fault is in the copy, and then it is not."""
+    """Puts the fault into the copy, and takes it out afterwards."""
     source, times = path.read_text(), path.stat()
     path.write_text(source.replace(mutation.old, mutation.new))
     try:
@@ -107,14 +110,15 @@ def _mutated(path: Path, mutation: Mutation) -> Iterator[None]:
 
 
 def _forked(copy: Path, work: Callable[[], bool]) -> int:
-    """Exit code of a process that does this work in the copy: it answers whether it saw anything."""
+    """Does this work in the copy, in a forked process, and returns its exit code: SEEN if the work returns true, UNSEEN
+    if it returns false, BROKEN after an error."""
     sys.stdout.flush()
     child = os.fork()
     if child:
         return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
     code = BROKEN
     try:
-        signal.alarm(LIMIT_S)  # kills it: neither seen nor unseen
+        signal.alarm(LIMIT_S)  # kills the process: its exit code is neither SEEN nor UNSEEN
         log = os.open(copy / "log", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
         os.dup2(log, 1)
         os.dup2(log, 2)
@@ -123,7 +127,7 @@ def _forked(copy: Path, work: Callable[[], bool]) -> int:
         for name in [name for name in sys.modules if name.partition(".")[0] == "tests"]:
             del sys.modules[name]
         code = SEEN if work() else UNSEEN
-    except BaseException:  # noqa: BLE001 - the parent is told by the code, people by the log
+    except BaseException:  # noqa: BLE001 - the exit code tells the parent, the log tells people
         traceback.print_exc()
     finally:
         sys.stdout.flush()
@@ -131,11 +135,12 @@ def _forked(copy: Path, work: Callable[[], bool]) -> int:
 
 
 def _run_tests(tests: tuple[str, ...]) -> bool:
+    """Whether one of the tests fails."""
     import pytest
     from hypothesis import Phase, settings
 
     settings.register_profile("mutations", phases=(Phase.explicit, Phase.generate), database=None)
-    settings.load_profile("mutations")  # what fails need not be made small
+    settings.load_profile("mutations")  # without shrinking: a failure is enough
     code = pytest.main(["-q", "-x", "-m", "", "-p", "no:cacheprovider", *tests])
     if code not in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED):
         raise RuntimeError(f"pytest ended with {code!r}")
@@ -143,6 +148,7 @@ def _run_tests(tests: tuple[str, ...]) -> bool:
 
 
 def _run_histories(mode: str) -> bool:
+    """Whether one of the histories of this mode fails."""
     from tests.simulation.histories import histories
 
     return any(history.violations for history in histories(range(HISTORIES), mode))  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""The faults: what is replaced where, and which tests must fail then."""
+"""The catalogue of faults: the text that each replaces in a file, and the tests that must fail then."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ __all__ = ["MUTATIONS", "Mutation"]
 
 @dataclass(frozen=True)
 class Mutation:
-    """`old` occurs in the file once. `tests`: what pytest is given; `histories`: simulated ones are looked through, of
-    this mode, until one fails. Either is enough."""
+    """One fault. old: occurs in the file once. tests: arguments of pytest. histories: mode of simulated histories,
+    which are run until one fails. One of the two is enough."""
 
     name: str
     file: str
@@ -32,7 +32,7 @@ KILLS = ("tests/ps/test_applier.py",)
 DURABILITY = ("tests/checkpoint/test_durability.py",)
 
 MUTATIONS: tuple[Mutation, ...] = (
-    # --- once -------------------------------------------------------------------------------------------------
+    # --- applied and counted once -------------------------------------------------------------------------------
     Mutation(
         "a push that was applied is staged again",
         SERVICE,
@@ -41,7 +41,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         histories="async",
     ),
     Mutation(
-        "an applied stamp is not known",
+        "an applied stamp is not recognised",
         APPLIER,
         "        if stamp <= self._undo.applied(worker):\n            return True\n",
         "",
@@ -72,7 +72,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "sync",
     ),
     Mutation(
-        "what a successor finds applied is applied again",
+        "a successor applies a push again that was applied before the kill",
         APPLIER,
         "            if self._staged.stamp(stager) <= self._undo.applied(stager):\n"
         "                self._staged.drop(stager)\n",
@@ -81,7 +81,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     # --- fences and epochs ------------------------------------------------------------------------------------------
     Mutation(
-        "a fenced incarnation may go on",
+        "a fenced incarnation is not refused",
         SESSION,
         "if sender.incarnation <= self._fenced.get(sender.index, 0):",
         "if False:",
@@ -119,7 +119,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         histories="sync",
     ),
     Mutation(
-        "the dense owner does not say what counts",
+        "a hand-over loses what the dense owner has committed",
         "supervisor/core/handover.py",
         "            self._committed = committed\n",
         "            self._committed = ()\n",
@@ -127,7 +127,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "async",
     ),
     Mutation(
-        "who gives buckets up keeps what is not committed",
+        "a PS that releases buckets keeps pushes that are not committed",
         LOOP,
         "self._applier.settle(worker, incarnation, committed, is_over=True)",
         "self._applier.settle(worker, incarnation, committed)",
@@ -135,7 +135,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     # --- applied ------------------------------------------------------------------------------------------------------
     Mutation(
-        "a PS pulls rows for a step before it has applied the one before",
+        "a PS serves rows for a step before it has applied the one before",
         SERVICE,
         "            self._applier.settle_steps(message.step - 1)\n",
         "",
@@ -149,7 +149,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         histories="sync",
     ),
     Mutation(
-        "owners do not hear of a commit",
+        "owners of rows are not told of a commit",
         "worker/channels/exchange.py",
         "self._unconfirmed.update({server: sequence for server in self._servers if server != but})",
         "pass",
@@ -157,35 +157,35 @@ MUTATIONS: tuple[Mutation, ...] = (
         "async",
     ),
     Mutation(
-        "what a dead worker has staged is not settled",
+        "pushes that a dead worker has staged are not settled",
         "supervisor/controllers/leases.py",
         "            self._settle_rows(process)\n",
         "            pass\n",
         histories="async",
     ),
     Mutation(
-        "half an application is not taken back",
+        "a push that was half applied is not undone",
         APPLIER,
         "            self._lines.put_back(old.rows, old.bounds, old.lines, old.states)\n",
         "",
         KILLS,
     ),
     Mutation(
-        "rows change before their old lines are said to be there",
+        "rows change before their old lines are announced",
         UNDO,
         "        announce(self._words, _ACTIVE, 1)\n",
         "        pass\n",
         KILLS,
     ),
     Mutation(
-        "a finished application is not noted",
+        "a finished application is not recorded",
         UNDO,
         "            self._note_stamps()\n            return None\n",
         "            return None\n",
         KILLS,
     ),
     Mutation(
-        "a push that was applied stays",
+        "a push that was applied stays staged",
         APPLIER,
         "        self._staged.drop(push.stager)\n\n    def _change",
         "\n    def _change",
@@ -223,7 +223,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         ("tests/supervisor/ledger/test_ledger.py",),
     ),
     Mutation(
-        "what a dead worker has not trained is lost",
+        "positions that a dead worker has not trained are lost",
         "supervisor/ledger/ledger.py",
         "        self._returned.extendleft(reversed(rests))\n",
         "",
@@ -239,7 +239,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "sync",
     ),
     Mutation(
-        "micro-batches of another are computed too, its own are not",
+        "a worker computes the micro-batches of others instead of its own",
         "worker/sync/step_queue.py",
         "== (self.worker,)",
         "!= (self.worker,)",
@@ -247,7 +247,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     # --- direct access --------------------------------------------------------------------------------------------
     Mutation(
-        "rows change in place and nobody knows of which batch",
+        "rows change in place without a record of the batch",
         "worker/commit/direct_commit.py",
         "        self._watermarks.note_begun(self._process.index, self._process.incarnation, self.next_sequence)\n",
         "",
@@ -255,7 +255,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "direct",
     ),
     Mutation(
-        "a batch that is released lies in no mailbox",
+        "a batch that is released is not in the mailbox",
         "worker/commit/direct_commit.py",
         "        mailbox.post(self._process.incarnation, push.sequence, msgspec.msgpack.encode(push))\n",
         "",
@@ -271,7 +271,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         ("tests/supervisor/core/test_migration.py",),
     ),
     Mutation(
-        "a map counts as left behind that batches were prepared by",
+        "a shard map counts as no longer used although prepared batches use it",
         "worker/channels/exchange.py",
         "reached = present if is_idle else self._trained",
         "reached = present",
@@ -326,7 +326,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         DURABILITY,
     ),
     Mutation(
-        "a journal line that must last is forgotten",
+        "a journal line that must be durable is not synced",
         "runs/journal.py",
         'self._unsynced = self._unsynced or event.durability != "later"',
         'self._unsynced = self._unsynced or event.durability == "at_once"',
@@ -341,28 +341,28 @@ MUTATIONS: tuple[Mutation, ...] = (
         ("tests/ps/test_service.py::test_a_batch_is_not_committed_before_the_one_before_it",),
     ),
     Mutation(
-        "a fence: what was released is lost with the worker's messages",
+        "a fence: a released batch is lost with the worker's messages",
         LOOP,
         "            self._service.commit_posted(worker, incarnation)\n",
         "            pass\n",
         ("tests/ps/test_loop.py::test_what_a_dead_worker_had_released_is_committed_when_it_is_fenced",),
     ),
     Mutation(
-        "a fence: what was released and is committed already is committed again",
+        "a fence: a released batch that is committed already is committed again",
         SERVICE,
         "if message.sequence == self._dense.applied(worker, incarnation).sequence + 1:",
         "if message.sequence:",
         ("tests/ps/test_service.py::test_what_was_released_is_committed_in_order_and_without_gaps",),
     ),
     Mutation(
-        "records of what was never committed: a new owner keeps them",
+        "a new dense owner keeps records of batches that were never committed",
         LOOP,
         "(self._dense.version())\n            self._apply_own_commits()\n",
         "(1 << 40)\n            self._apply_own_commits()\n",
         ("tests/ps/test_loop.py::test_a_new_dense_owner_forgets_records_of_what_was_never_committed",),
     ),
     Mutation(
-        "grace is shorter than what a worker holds",
+        "grace is shorter than the time for which a worker may use rows",
         "ps/rows/eviction.py",
         "GRACE_BATCHES = 8\n",
         "GRACE_BATCHES = 6\n",
@@ -377,7 +377,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         ("tests/arena/test_arena_index.py::test_a_slow_reader_looks_again_when_the_generation_is_another_one",),
     ),
     Mutation(
-        "a reader of an index does not look at the tag",
+        "a reader of an index does not compare the tag",
         INDEX,
         "if value <= 0 or value & ~ROW_MASK != tag_of(mixed):",
         "if value <= 0:",
@@ -391,14 +391,14 @@ MUTATIONS: tuple[Mutation, ...] = (
         ("tests/arena/recovery/test_staging.py",),
     ),
     Mutation(
-        "a staged push has its stamp before it is whole",
+        "a staged push has its stamp before it is complete",
         STAGING,
         "        announce(slot.words, _STAMP, 0)\n        slot.reserve",
         "        announce(slot.words, _STAMP, stamp)\n        slot.reserve",
         ("tests/arena/recovery/test_staging.py",),
     ),
     Mutation(
-        "old lines that may be needed are written over",
+        "old lines that may be needed are overwritten",
         UNDO,
         "        if words[_ACTIVE]:\n            raise ArenaError(",
         "        if False:\n            raise ArenaError(",
@@ -419,16 +419,16 @@ MUTATIONS: tuple[Mutation, ...] = (
         ("tests/arena/test_watermarks.py",),
     ),
     Mutation(
-        "a reader of what was applied does not see that its half was written over",
+        "a reader of the applied record does not notice that its half was overwritten",
         "arena/dense/store.py",
         "            record = self._record(self._halves[sequence & 1], worker, incarnation)\n"
         "            if load_word(self._words, _STARTED) < sequence + 2:",
         "            record = self._record(self._halves[sequence & 1], worker, incarnation)\n            if True:",
         ("tests/arena/test_arena_dense.py",),
     ),
-    # --- what is refused --------------------------------------------------------------------------------------------
+    # --- refusals ---------------------------------------------------------------------------------------------------
     Mutation(
-        "row gradients that are no numbers are staged",
+        "row gradients that are not finite are staged",
         SERVICE,
         "        gradients = float32_frame(frames, 1, self._store.lines.floats(bounds))\n"
         "        require_finite(gradients, str(sender))\n",
@@ -436,21 +436,21 @@ MUTATIONS: tuple[Mutation, ...] = (
         ("tests/ps/test_service.py::test_row_gradients_that_are_no_numbers_are_refused",),
     ),
     Mutation(
-        "row gradients of a micro-batch that are no numbers are staged",
+        "row gradients of a micro-batch that are not finite are staged",
         SERVICE,
         "        require_finite(gradients, str(sender))\n        if not len(rows)",
         "        if not len(rows)",
         ("tests/ps/test_service.py::test_row_gradients_of_a_micro_batch_that_are_no_numbers_are_refused",),
     ),
     Mutation(
-        "dense gradients that are no numbers are committed",
+        "dense gradients that are not finite are committed",
         SERVICE,
         "            require_finite(vector[: self._model.dense.parameters], str(sender))\n",
         "",
         ("tests/ps/test_service.py::test_dense_gradients_that_are_no_numbers_are_refused_and_buffers_may_be",),
     ),
     Mutation(
-        "the dense gradient of a micro-batch that is no number counts",
+        "the dense gradient of a micro-batch that is not finite counts",
         STEPS,
         "        require_finite(vector[: self._parameters], str(sender))\n",
         "",
@@ -485,14 +485,14 @@ MUTATIONS: tuple[Mutation, ...] = (
         ("tests/wire/security/test_tcp_router.py::test_who_has_read_every_answer_gets_the_next_one",),
     ),
     Mutation(
-        "a machine without keys: a worker speaks in the clear",
+        "a machine without keys: a worker connects without encryption",
         SOCKETS,
         "if self.keys is None or not server.key:",
         "if False:",
         ("tests/wire/test_sockets.py::test_a_caller_without_a_key_goes_nowhere_else",),
     ),
     Mutation(
-        "a bucket that a PS owns is copied into",
+        "rows are copied into a bucket that a PS owns",
         STORE,
         '            raise ProtocolError(f"bucket {bucket} of table {table} is owned by this process: no rows',
         '            str(f"bucket {bucket} of table {table} is owned by this process: no rows',
@@ -506,13 +506,13 @@ MUTATIONS: tuple[Mutation, ...] = (
         ("tests/ps/rows/test_store.py::test_nothing_is_copied_into_a_bucket_that_it_owns_nor_is_it_forgotten",),
     ),
     Mutation(
-        "progress that takes something back is counted",
+        "progress with fewer samples than before is counted",
         "supervisor/ledger/ledger.py",
         "if samples < held.samples or skipped < held.skipped:",
         "if False:",
         ("tests/supervisor/ledger/test_ledger.py::test_progress_with_smaller_counts_than_before_is_refused",),
     ),
-    # --- what comes late --------------------------------------------------------------------------------------------
+    # --- late messages ----------------------------------------------------------------------------------------------
     Mutation(
         "late: a push of a step that is over counts for the one under way",
         STEPS,
@@ -521,7 +521,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         ("tests/ps/sync/test_step_service.py",),
     ),
     Mutation(
-        "late: rows of a step that is over are given for computing it again",
+        "late: rows of a step that is over are served for computing it again",
         SERVICE,
         "if message.create and self._applier.step_is_over(message.step):",
         "if False:",
@@ -535,7 +535,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         ("tests/supervisor/core/test_checkpoint_cut.py::test_a_pause_for_an_older_cut_does_not_count_for_this_one",),
     ),
     Mutation(
-        "late: an older membership is taken",
+        "late: an older membership is accepted",
         SESSION,
         "if epoch <= self.membership_epoch:",
         "if False:",
@@ -549,21 +549,21 @@ MUTATIONS: tuple[Mutation, ...] = (
         ("tests/ps/test_loop.py::test_an_older_shard_map_that_comes_late_changes_nothing",),
     ),
     Mutation(
-        "late: a PS that does not own the dense vector says what a dead worker has committed",
+        "late: a PS that does not own the dense vector reports what a dead worker has committed",
         LOOP,
         "        if not self._service.is_dense_owner:\n            return\n",
         "",
         ("tests/ps/test_loop.py::test_only_the_dense_owner_answers_for_a_dead_worker",),
     ),
-    # --- which data it is -------------------------------------------------------------------------------------------
+    # --- the data of a run ------------------------------------------------------------------------------------------
     Mutation(
-        "a resume with other data goes on from the arena",
+        "a resume with other data continues from the arena",
         "supervisor/startup/arena_takeover.py",
         "if known.lineage.data != settings.data:",
         "if False:",
         ("tests/supervisor/startup/test_arena_takeover.py::test_other_data_does_not_fit",),
     ),
-    # --- whose directory it is --------------------------------------------------------------------------------------
+    # --- owners of directories --------------------------------------------------------------------------------------
     Mutation(
         "an owner: arenas of other users are found",
         HOST,
@@ -579,14 +579,14 @@ MUTATIONS: tuple[Mutation, ...] = (
         ("tests/arena/test_arena_host.py::test_what_another_user_left_is_neither_found_nor_removed",),
     ),
     Mutation(
-        "an owner: a process that does not live becomes one",
+        "an owner: a process that has ended becomes one",
         "arena/owner.py",
         "    if ticks is None:\n        raise ArenaError(",
         "    if False:\n        raise ArenaError(",
         ("tests/arena/test_arena_host.py::test_a_process_that_does_not_live_owns_nothing",),
     ),
     Mutation(
-        "an owner: whoever guards a directory removes it for another owner",
+        "an owner: the guardian of a directory removes it although it has another owner",
         HOST,
         "if is_same(read_owner(path), owner):",
         "if read_owner(path):",

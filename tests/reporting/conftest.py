@@ -123,7 +123,7 @@ def real_run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     command = [sys.executable, "-m", "elastichost", "run", str(folder / "job.toml"), "--run-dir", str(folder / "run")]
     process = subprocess.Popen([*command, "--dashboard", "no"], env=environment, stderr=subprocess.PIPE, text=True)
     try:
-        _wait_until(lambda: _has_told_enough(folder / "run"), process)
+        _wait_until(lambda: _has_evaluated_and_decided(folder / "run"), process)
         process.send_signal(signal.SIGINT)
         _, errors = process.communicate(timeout=LIMIT_S)
         assert process.returncode == 75, errors
@@ -144,7 +144,8 @@ def _wait_until(is_true: Callable[[], bool], process: subprocess.Popen[str]) -> 
         select.select([], [], [], 0.1)
 
 
-def _has_told_enough(run: Path) -> bool:
+def _has_evaluated_and_decided(run: Path) -> bool:
+    """Whether the run has an AUC and a decision of the tuner."""
     if not (run / "decisions.jsonl").exists() or not (run / "status.json").exists():
         return False
     looks = [one for one in read_records(run / "decisions.jsonl") if isinstance(one, TunerLooked)]

@@ -1,4 +1,4 @@
-"""Constructs directories of hosts, with the writers of the dispatcher where possible."""
+"""Constructs directories of a dispatcher, with the dispatcher's own writers where possible."""
 
 from __future__ import annotations
 
@@ -29,11 +29,13 @@ OFFSET_S = 3.0  # from BEGAN_S to the start of the dispatcher
 
 
 def job(name: str, state: str = "done", **facts: object) -> JobStatus:
+    """The status of a job that is done, with some facts changed."""
     known = JobStatus(job=name, state="done", run_dir=f"/runs/{name}", kind="dense", why="done", submitted_s=1.0)
     return msgspec.structs.replace(known, state=state, **facts)
 
 
 def host(directory: Path, *jobs: JobStatus, **facts: object) -> HostStatus:
+    """The status of a dispatcher that has ended, with some facts changed."""
     known = HostStatus(
         directory=str(directory),
         pid=1,
@@ -48,11 +50,12 @@ def host(directory: Path, *jobs: JobStatus, **facts: object) -> HostStatus:
 
 
 def host_line(at_s: float, event: AnyEvent) -> JournalLine:
-    """A line of the host's journal. at_s: since the dispatcher began."""
+    """A line of the dispatcher's journal. at_s: seconds after the start of the dispatcher."""
     return line(OFFSET_S + at_s, event)
 
 
 def began(job: str, reason: str) -> JobStarted:
+    """The event of a job's start."""
     return JobStarted(job, reason, workers=2, charged_bytes=100 * MIB, speeds={job: 1.0})
 
 
@@ -150,6 +153,7 @@ def _running(
     predicted: float,
     kind: str = "dense",
 ) -> JobStatus:
+    """The status of a job that has a process."""
     return job(
         name,
         state,

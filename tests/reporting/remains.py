@@ -1,4 +1,4 @@
-"""Constructs run directories, with the writers of a run where possible."""
+"""Constructs run directories, with the run's own writers where possible."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ STARTED = RunStarted("shop-1", "shop-1")
 
 
 def line(at_s: float, event: AnyEvent) -> JournalLine:
-    """A line of the journal. at_s: after BEGAN_S."""
+    """A line of the journal. at_s: seconds after BEGAN_S."""
     utc = f"2026-01-01T00:{int(at_s) // 60 % 60:02d}:{at_s % 60:06.3f}Z"
     return JournalLine(utc, BEGAN_S + at_s, event)
 
@@ -90,6 +90,7 @@ def reached(before: int, after: int, reached_s: float) -> PlanReached:
 
 
 def lost(process: ProcessId) -> ProcessLost:
+    """The event of a process that was killed."""
     return ProcessLost(process, pid=4000, code=-9, state="running", reason="signal 9")
 
 

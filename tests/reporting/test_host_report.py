@@ -46,10 +46,11 @@ def row(report: HostReport, name: str) -> JobRow:
 
 
 def spans(report: HostReport, name: str) -> list[tuple[str, float, float]]:
+    """The states of a job: (state, begin in seconds, end in seconds)."""
     return [(one.state, round(one.at_s, 6), round(one.until_s, 6)) for one in row(report, name).spans]
 
 
-def test_jobs_are_listed_as_they_started(report: HostReport) -> None:
+def test_jobs_are_listed_in_the_order_of_their_starts(report: HostReport) -> None:
     assert [one.job for one in report.jobs] == ["ads", "news", "lies", "toys"]
     assert report.gaps == ()
 
@@ -72,21 +73,21 @@ def test_states_of_a_job_have_no_gaps(report: HostReport) -> None:
     ]
 
 
-def test_a_job_that_was_over_between_two_looks_ran(report: HostReport) -> None:
+def test_a_job_that_ended_between_two_looks_is_shown_as_running(report: HostReport) -> None:
     assert spans(report, "lies") == [("waiting", 1.0, 14.0), ("running", 14.0, 16.0)]
 
 
-def test_a_job_that_never_started_waited(report: HostReport) -> None:
+def test_a_job_that_never_started_is_shown_as_waiting(report: HostReport) -> None:
     assert spans(report, "toys") == [("waiting", 6.0, 7.0)]
 
 
-def test_why_is_that_of_the_state_or_of_the_last_start(report: HostReport) -> None:
+def test_the_reason_is_that_of_the_failure_or_of_the_last_start(report: HostReport) -> None:
     assert row(report, "lies").why == "DataError: no such file"
     assert row(report, "news").why == "alone"
     assert row(report, "ads").why == "nothing runs"
 
 
-def test_slowdown_is_the_time_trained_over_that_alone(report: HostReport) -> None:
+def test_slowdown_is_the_time_of_training_over_the_time_it_would_take_alone(report: HostReport) -> None:
     assert row(report, "ads").slowdown == pytest.approx(8.0 / (900 / 120))
     assert row(report, "news").slowdown == pytest.approx(8.0 / (500 / 100))
     assert row(report, "lies").slowdown is None
@@ -119,7 +120,7 @@ def test_stacked_lines_are_zero_while_no_job_runs(tmp_path: Path) -> None:
     assert course.lines[0].cores == (0.0, 1.0, 1.0, 0.0, 0.0, 1.0, 1.0, 0.0)
 
 
-def test_long_hosts_are_thinned(tmp_path: Path) -> None:
+def test_the_timeline_of_a_long_batch_is_thinned(tmp_path: Path) -> None:
     rows = [
         host(tmp_path, job("a", "running", cpu_cores=1.0 + at_s % 2), elapsed_s=float(at_s)) for at_s in range(1, 4000)
     ]
@@ -149,7 +150,7 @@ def test_decisions_have_their_reasons(report: HostReport) -> None:
     assert "it starts once more, alone" in {one.text for one in report.decisions if one.kind == "job_requeued"}.pop()
 
 
-def test_kinds_that_are_named_exist() -> None:
+def test_event_kinds_that_the_report_names_exist() -> None:
     assert {one.__struct_config__.tag for one in EVENT_CLASSES} >= {host_story.STARTS, *host_story.ENDS, *QUIET}
 
 
@@ -173,7 +174,7 @@ def test_an_earlier_dispatcher_of_the_directory_is_left_out(tmp_path: Path, repo
     assert (found.course, found.jobs, found.decisions) == (report.course, report.jobs, report.decisions)
 
 
-def test_a_journal_from_before_the_machine_was_started_anew_is_left_out(tmp_path: Path, report: HostReport) -> None:
+def test_a_journal_from_before_a_reboot_is_left_out(tmp_path: Path, report: HostReport) -> None:
     earlier = line(90_000.0, JobSubmitted("ads")), line(90_001.0, began("ads", "of before"))
     assert read(after(tmp_path / "batch", *earlier)).decisions == report.decisions
 

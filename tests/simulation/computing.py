@@ -81,7 +81,7 @@ MODEL = _model()
 DENSE = np.array([0.25, -0.5, 1.0], np.float32)
 
 
-# --- samples ------------------------------------------------------------------------------------------------------
+# --- samples ----------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -96,6 +96,7 @@ class Samples:
     poison_point: str = ""
 
     def good(self, unit: int, start: int, stop: int) -> list[int]:
+        """The positions of a range that can be read."""
         return [p for p in range(start, stop) if (self._hash(unit, p) >> 24) % 100 >= self.bad_percent]
 
     def is_good(self, unit: int, position: int) -> bool:
@@ -162,7 +163,7 @@ def line_identity(worker: int, incarnation: int) -> float:
 
 
 class SimFlat:
-    """`worker.model.dense_vector.FlatDense`."""
+    """Stands for `worker.model.dense_vector.FlatDense`."""
 
     def __init__(self) -> None:
         self.values: Float32 = np.zeros(ELEMENTS, np.float32)
@@ -180,7 +181,7 @@ class SimFlat:
 
 
 class SimLookup:
-    """`worker.access.served.ServedLookup` and `worker.access.direct.DirectLookup`."""
+    """Stands for `worker.access.served.ServedLookup` and `worker.access.direct.DirectLookup`."""
 
     def __init__(self) -> None:
         self.scale = 1.0
@@ -210,7 +211,7 @@ class SimLoss:
 
 
 class SimRunner:
-    """`worker.step.ModelRunner`."""
+    """Stands for `worker.step.ModelRunner`."""
 
     def __init__(self, parts: SimParts) -> None:
         self._parts = parts
@@ -255,7 +256,7 @@ class SimRunner:
 
 
 class SimRows:
-    """`worker.access.rows.RowPreparer`."""
+    """Stands for `worker.access.rows.RowPreparer`."""
 
     batches_ahead = PREFETCH_PULLED
 
@@ -285,7 +286,7 @@ class SimRows:
 
 
 class SimPipeline:
-    """`worker.pipeline.Pipeline` without its thread: a batch is read and pulled when it is requested."""
+    """Stands for `worker.pipeline.Pipeline`, without its thread: a batch is read and pulled when it is requested."""
 
     def __init__(
         self,
@@ -341,7 +342,7 @@ class SimPipeline:
 
 
 class SimParts:
-    """`worker.setup.WorkerParts`: strategies and channels are the real ones."""
+    """Stands for `worker.setup.WorkerParts`; strategies and channels are the real ones."""
 
     take_traffic = WorkerParts.take_traffic
 
@@ -388,7 +389,7 @@ def description(samples: Samples) -> DatasetDescription:
 
 
 def build_parts(arguments: ChildArguments, job: JobSpec, holder: DirectoryHolder, pump: Pump) -> SimParts:
-    """`worker.setup.build_parts` and `build_sync_parts`. It takes a while, like building a model."""
+    """Stands for `worker.setup.build_parts` and `build_sync_parts`. It takes a while, like building a model."""
     world = active()
     world.sleep(0.01 + 0.05 * world.random.random())
     samples = world.samples

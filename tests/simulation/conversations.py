@@ -1,9 +1,9 @@
-"""Conversations: what supervisor, workers and PS send each other when something happens, and the events of the run.
+"""Conversations: the messages between supervisor, workers and PS after a fault or a command, and the run's events.
 
-The loops are the real ones, in simulated time, without lost or late messages. Each conversation is a text of its own in
-`tests/simulation/conversations/`, which reads as the protocol does and is compared word for word.
+The loops are the real ones, in simulated time, without lost or late messages. Each conversation is a text file in
+`tests/simulation/conversations/`, which shows the protocol; a test compares it word for word.
 
-python -m tests.simulation.conversations          writes them anew; read the difference before it is committed
+python -m tests.simulation.conversations          writes all texts again; read the difference before it is committed
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from tests.simulation.scenario import Fault, Mode, Scenario
 __all__ = ["CONVERSATIONS", "FOLDER", "text_of_conversation"]
 
 FOLDER = Path(__file__).parent / "conversations"
-SILENT = {"HeartbeatMsg", "LeaseProgressMsg", "LeaseRequestMsg", "LeaseGrantMsg"}  # many, and the same in each
-MOST_ITEMS = 4  # of a tuple in a message that are shown
+SILENT = {"HeartbeatMsg", "LeaseProgressMsg", "LeaseRequestMsg", "LeaseGrantMsg"}  # frequent, and always the same
+MOST_ITEMS = 4  # longer tuples in a message are not shown
 LEASES = {"lease_granted"}
 
 
@@ -53,7 +53,7 @@ class Recorder:
 
 
 def _shown(message: Any) -> str:
-    """A message's name and those of its fields that say more than the default."""
+    """The name of a message, and its fields that differ from their defaults."""
     told = []
     for info in msgspec.structs.fields(type(message)):
         value = getattr(message, info.name)
@@ -66,7 +66,7 @@ def _shown(message: Any) -> str:
 
 
 def _value(value: object) -> str | None:
-    """None: it says nothing to a reader."""
+    """A field as text; None: it is not shown, because it tells a reader nothing."""
     match value:
         case bool() | int() | float():
             return f"{value:g}" if isinstance(value, float) else str(value)
@@ -82,7 +82,7 @@ def _value(value: object) -> str | None:
 
 
 def _scenario(mode: Mode, *faults: Fault, workers: int = 2, servers: int = 1) -> Scenario:
-    """A small job on which nothing happens but these faults."""
+    """A small job with no other faults than these."""
     calm = MessageFaults(are_ordered=True)
     return Scenario(
         seed=1,
@@ -107,6 +107,7 @@ def _scenario(mode: Mode, *faults: Fault, workers: int = 2, servers: int = 1) ->
 
 
 def _told(title: str, chosen: Scenario) -> str:
+    """The conversation of a history, with its title."""
     recorders: list[Recorder] = []
 
     def watch(stage: Stage) -> None:
@@ -122,7 +123,8 @@ def _told(title: str, chosen: Scenario) -> str:
 
 
 def _join(title: str) -> str:
-    """The states of a machine that joins, one line for each look at it; then of one that does not answer."""
+    """The states of a machine that joins, one line for each look at it; then of one that does not answer, and of one
+    whose clock is wrong."""
     lines = [title, ""]
     stories = (
         (HostObservation(), HostObservation(True), HostObservation(True, True), HostObservation(True, True, True)),
@@ -160,11 +162,11 @@ CONVERSATIONS: dict[str, Callable[[], str]] = {
         _scenario("async", Fault(0.3, "kill worker")),
     ),
     "kill_server": lambda: _told(
-        "The only parameter server is killed. Its successor takes up what lies in the arena.",
+        "The only parameter server is killed. Its successor takes over what is in the arena.",
         _scenario("async", Fault(0.3, "kill server")),
     ),
     "kill_worker_sync": lambda: _told(
-        "Sync mode: a worker is killed. The crew is assigned anew, and the step is computed again.",
+        "Sync mode: a worker is killed. The crew gets new assignments, and the step is computed again.",
         _scenario("sync", Fault(0.3, "kill worker")),
     ),
     "scale": lambda: _told(
@@ -179,7 +181,7 @@ CONVERSATIONS: dict[str, Callable[[], str]] = {
 
 
 def text_of_conversation(name: str) -> str:
-    """The conversation as it is today."""
+    """The conversation as the present code has it."""
     return CONVERSATIONS[name]()
 
 

@@ -163,11 +163,11 @@ class Stage:
         return self._live(ServerLoop, arguments)
 
     def _live(self, kind: Any, arguments: bytes) -> int:
-        """`wire.entry.run_loop`."""
+        """Does what `wire.entry.run_loop` does."""
         loop = kind(decode_arguments(arguments), self.job)
         try:
             loop.run()
-        except Exception as error:  # noqa: BLE001 - as the real one does
+        except Exception as error:  # noqa: BLE001 - as `run_loop` does
             self.world.violated(f"{self.world.running.name} failed: {failure_report(error).traceback_text}")
             loop.control.send(failure_report(error))
             return 1
@@ -228,7 +228,7 @@ class Stage:
 
 
 def live(chosen: Scenario, watch: Callable[[Stage], None] = lambda stage: None) -> History:
-    """Runs one history. Call it within `simulated()` only. watch: is called before it begins."""
+    """Runs one history. Call it within `simulated()` only. watch: is called before the history begins."""
     began_s = time.perf_counter()
     with tempfile.TemporaryDirectory(prefix="history-") as folder:
         stage = Stage(chosen, Path(folder))
@@ -256,10 +256,10 @@ def histories(seeds: Iterable[int], mode: Mode | None = None) -> Iterator[Histor
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--count", type=int, default=500)
-    parser.add_argument("--first", type=int, default=0, help="seed of the first one")
-    parser.add_argument("--seed", type=int, default=None, help="only this one")
+    parser.add_argument("--first", type=int, default=0, help="seed of the first history")
+    parser.add_argument("--seed", type=int, default=None, help="run only the history of this seed")
     parser.add_argument("--mode", choices=get_args(Mode), default=None)
-    parser.add_argument("--log", action="store_true", help="tell the failed ones event by event")
+    parser.add_argument("--log", action="store_true", help="print every event of the histories that failed")
     options = parser.parse_args()
     seeds = range(options.first, options.first + options.count) if options.seed is None else [options.seed]
     began_s, failed, done, counts = time.perf_counter(), [], 0, Counter[str]()

@@ -77,13 +77,13 @@ def check_cut(stage: Stage, manifest: Any, blocks: dict[tuple[str, int, int], An
     version = record.dense_version
     records = _records(stage, version)
     if int(records["samples"].sum()) != record.ledger.trained:
-        world.violated(f"L: {what} {record.ledger.trained} samples count, {int(records['samples'].sum())} are recorded")
+        world.violated(f"L: {what} the ledger has {record.ledger.trained} samples, records {records['samples'].sum()}")
     assert stage.supervisor is not None and stage.supervisor.components is not None
     ledger = Ledger.from_state(stage.supervisor.components.leases.ledger.settings, record.ledger)
     _check_positions(stage, ledger, records, is_whole=False)
     missing = [bucket for bucket in all_buckets(manifest.model) if ("rows", *bucket) not in blocks]
     if missing or ("dense", 0, 0) not in blocks:
-        world.violated(f"{what} buckets {missing} are missing, or the dense vector")
+        world.violated(f"{what} the dense vector or buckets {missing} are missing")
         return
     rows: Rows = {
         (owner, row): (updates, weights)
@@ -111,12 +111,13 @@ def _records(stage: Stage, version: int) -> Any:
 
 
 def _check_positions(stage: Stage, ledger: Ledger, records: Any, *, is_whole: bool) -> None:
+    """L: each position up to now counts once, is pending, or is quarantined. is_whole: no position may be pending."""
     world, samples = stage.world, stage.samples
     counted: Counter[Position] = Counter()
     for r in records:
         first, stop = int(r["stop"]) - int(r["samples"]) - int(r["skipped"]), int(r["stop"])
         if first < 0 or stop > samples.units[int(r["unit"])]:
-            world.violated(f"L: record {r} is of positions that there are not")
+            world.violated(f"L: record {r} has positions that do not exist")
             return
         counted.update((int(r["epoch"]), int(r["unit"]), position) for position in range(first, stop))
     twice = [position for position, times in counted.items() if times > 1]
@@ -128,7 +129,8 @@ def _check_positions(stage: Stage, ledger: Ledger, records: Any, *, is_whole: bo
         trained -= listed  # their step's record counts them as skipped
     if len(trained) != ledger.trained or trained & listed:
         world.violated(
-            f"L: {len(trained)} samples are recorded, {ledger.trained} count; both: {sorted(trained & listed)[:3]}"
+            f"L: records have {len(trained)} samples, the ledger {ledger.trained}; trained and quarantined: "
+            f"{sorted(trained & listed)[:3]}"
         )
     pending = _pending(ledger)
     everything = {
@@ -141,7 +143,7 @@ def _check_positions(stage: Stage, ledger: Ledger, records: Any, *, is_whole: bo
     if lost:
         world.violated(f"L: lost: {sorted(lost)[:5]}")
     if again := set(counted) & pending:
-        world.violated(f"L: recorded and still to be trained: {sorted(again)[:5]}")
+        world.violated(f"L: trained and still pending: {sorted(again)[:5]}")
     if is_whole and (pending or ledger.samples_accounted != ledger.samples_planned):
         world.violated(f"L: {ledger.samples_accounted} of {ledger.samples_planned} are accounted for")
     good = sum(samples.is_good(unit, p) for _, unit, p in everything - pending - listed)
@@ -170,6 +172,7 @@ def _pending(ledger: Ledger) -> set[Position]:
 
 
 def _check_rows(stage: Stage, rows: Rows, records: Any, version: int, what: str) -> None:
+    """A: rows have the updates of all committed batches, in order, and no others but those of torn batches."""
     if stage.chosen.mode == "sync":
         _check_bits(stage, rows, records, version, what)
         return
@@ -191,18 +194,19 @@ def _check_rows(stage: Stage, rows: Rows, records: Any, version: int, what: str)
         committed = {(key[1], key[2]) for key in expected}
         assert stage.run is not None
         if torn & committed or (what == "at the end" and len(torn) > stage.run.torn_batches):
-            stage.world.violated(f"A: {what} torn {sorted(torn)}, counted {stage.run.torn_batches}")
+            stage.world.violated(f"A: {what} {sorted(torn)} are torn, the run counts {stage.run.torn_batches}")
     elif extra:
         stage.world.violated(f"A: {what} applied and not committed, or twice: {sorted(extra.items())[:4]}")
     for item, (updates, _) in rows.items():
         of_incarnation: dict[float, float] = {}
         for update in updates:
             if update[1] < of_incarnation.get(update[0], 0.0):
-                stage.world.violated(f"A: {what} row {item} has batch {update[1]} of {update[0]} after a later one")
+                stage.world.violated(f"A: {what} row {item} has batch {update[1]} of {update[0]} after a later batch")
             of_incarnation[update[0]] = update[1]
 
 
 def _check_bits(stage: Stage, rows: Rows, records: Any, version: int, what: str) -> None:
+    """D, and A in sync mode: steps and rows are those of the twin."""
     twin = _twin(stage)
     if version - 1 > len(twin.steps):
         stage.world.violated(f"D: {what} {version - 1} steps are committed of {len(twin.steps)}")

@@ -49,7 +49,7 @@ ARENA = MemoryPath("/arena")
 
 
 class MemoryFile:
-    """`arena.files.MappedFile`: the next process that maps the file finds the written bytes."""
+    """Stands for `arena.files.MappedFile`: the next process that maps the file finds the written bytes."""
 
     def __init__(self, path: MemoryPath, size_bytes: int) -> None:
         self.path, self.size_bytes = path, size_bytes
@@ -78,7 +78,7 @@ class MemoryFile:
 
 
 class SimArena:
-    """`arena.arena.Arena` with dense vector and layout only; the rows are in `rows.RowBook`."""
+    """Stands for `arena.arena.Arena`, with dense vector and layout only; the rows are in `rows.RowBook`."""
 
     def __init__(self, layout: ArenaLayout) -> None:
         self.directory, self.layout = ARENA, layout

@@ -65,12 +65,12 @@ class Network:
     clients: dict[bytes, SimDataClient] = field(default_factory=dict)  # by identity
     controls: dict[ProcessId, SimControlClient] = field(default_factory=dict)
     control: SimControlServer | None = None
-    listeners: list[Callable[[str, str, Any], None]] = field(default_factory=list)  # of sender, receiver, message
+    listeners: list[Callable[[str, str, Any], None]] = field(default_factory=list)  # get sender, receiver, message
     _flying: deque[_InFlight] = field(default_factory=deque)
     _arrives_at_s: dict[object, float] = field(default_factory=dict)  # control links: no message overtakes another one
 
     def overheard(self, sender: str, receiver: str, message: Any) -> None:
-        """A control message leaves its sender."""
+        """Tells the listeners that a control message leaves its sender."""
         for listener in self.listeners:
             listener(sender, receiver, message)
 
@@ -125,6 +125,7 @@ class Network:
 
 
 def _frames(frames: Sequence[Any]) -> tuple[memoryview, ...]:
+    """Copies of frames, as the receiver gets them."""
     return tuple(
         memoryview(bytes(memoryview(frame).cast("B") if memoryview(frame).nbytes else b"")) for frame in frames
     )
@@ -153,7 +154,7 @@ class Endpoint:
 
 
 class SimDataServer(Endpoint):
-    """`wire.sockets.DataServer`."""
+    """Stands for `wire.sockets.DataServer`."""
 
     outer_address = ""
 
@@ -175,13 +176,13 @@ class SimDataServer(Endpoint):
 
 
 class SimDataClient(Endpoint):
-    """`wire.sockets.DataClient`."""
+    """Stands for `wire.sockets.DataClient`."""
 
     def __init__(self, address: str, job_id: int, process: ProcessId, channel: str) -> None:
         super().__init__(current())
         self._address, self._process, self._sequence = address, process, 0
         self._identity = f"{process}/{channel}".encode()
-        assert self._identity not in _network().clients, "a ROUTER must never see an identity again"
+        assert self._identity not in _network().clients, "a ROUTER must never see an identity a second time"
         _network().clients[self._identity] = self
 
     def send(self, message: Any, frames: Sequence[Any] = ()) -> None:
@@ -195,7 +196,7 @@ class SimDataClient(Endpoint):
 
 
 class SimControlClient(Endpoint):
-    """`wire.sockets.ControlClient`."""
+    """Stands for `wire.sockets.ControlClient`."""
 
     def __init__(self, address: str, job_id: int, process: ProcessId, shown: object = None) -> None:
         super().__init__(current())
@@ -217,7 +218,7 @@ class SimControlClient(Endpoint):
 
 
 class SimControlServer(Endpoint):
-    """`wire.sockets.ControlServer`. others: further sources that wake the supervisor."""
+    """Stands for `wire.sockets.ControlServer`. others: further sources that wake the supervisor."""
 
     def __init__(self, owner: Actor) -> None:
         super().__init__(owner)
@@ -244,7 +245,7 @@ class SimControlServer(Endpoint):
 
 
 class SimWaiter:
-    """`wire.sockets.Waiter`."""
+    """Stands for `wire.sockets.Waiter`."""
 
     def __init__(self, *sources: Any) -> None:
         self._sources = sources
@@ -254,7 +255,7 @@ class SimWaiter:
 
 
 def wait_readable(sockets: Iterable[Any], timeout_s: float) -> bool:
-    """`wire.sockets.wait_readable`."""
+    """Stands for `wire.sockets.wait_readable`."""
     sources = tuple(sockets)
     if not any(source.queue for source in sources):
         active().wait(sources, timeout_s)

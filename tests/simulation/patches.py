@@ -24,7 +24,8 @@ def _checkpoints() -> Any:
 
 
 class _Log(AppliedLog):
-    """The real log. Killed processes leave descriptors open, and all belong to this one process."""
+    """The real log. Killed processes leave descriptors open, which all belong to this one process, so they are closed
+    at the end."""
 
     def __init__(self, run_dir: Any) -> None:
         super().__init__(run_dir)
@@ -38,7 +39,7 @@ class _Log(AppliedLog):
 
 
 class _NoMoving:
-    """`ps.transfer.both_ends.BucketTransfers` with all buckets on one host."""
+    """Stands for `ps.transfer.both_ends.BucketTransfers` when all buckets are on one host."""
 
     clients = ()
 
@@ -58,7 +59,7 @@ class _NoMoving:
 
 
 class _NoReporter:
-    """`status.Reporter`."""
+    """Stands for `supervisor.status.Reporter`."""
 
     def __init__(self, run: object) -> None:
         self.elapsed_s, self.arena_bytes, self.private_bytes = 0.0, 0, dict[int, int]()
@@ -85,7 +86,7 @@ _REPLACED: dict[str, dict[str, Any]] = {
     "elastichost.worker.commit.mixed_commit": _CLOCK,
     "elastichost.worker.commit.peer_clock": _CLOCK,
     "elastichost.worker.commit.step_channel": _CLOCK,
-    # A loop that polls very often would have most of the events; here its sources wake it instead.
+    # A loop that polls very often would cause most of the events; here its sources wake it instead.
     "elastichost.worker.sync.sync_worker": {
         **_WAITING,
         "Pipeline": computing.SimPipeline,

@@ -30,6 +30,8 @@ WIDTH = 4  # floats in a gradient line
 
 @dataclass
 class Row:
+    """The weights of a row, and the record of its updates."""
+
     weights: Float32 = field(default_factory=lambda: np.zeros(WIDTH, np.float32))
     updates: list[tuple[float, ...]] = field(default_factory=list)
 
@@ -40,7 +42,7 @@ class Row:
 
 @dataclass
 class RowBook:
-    """All rows, by (table, row), and which PS (index) owns which bucket: never two."""
+    """All rows, by (table, row), and the index of the one PS that owns each bucket."""
 
     model: ModelSpec
     rows: dict[tuple[int, int], Row] = field(default_factory=dict)
@@ -69,7 +71,8 @@ def _items(rows: Int64, bounds: Int64) -> list[tuple[int, int]]:
 
 
 class SimRowLines:
-    """`ps.row_lines.RowLines` of one PS. It may change the rows of its predecessor before it has adopted them."""
+    """Stands for `ps.rows.row_lines.RowLines` of one PS. The PS may change rows of its predecessor before it has
+    adopted them."""
 
     def __init__(self, server: int) -> None:
         self._server = server
@@ -120,7 +123,7 @@ class SimRowLines:
 
 
 class SimRowStore:
-    """`ps.store.RowStore` for fixed tables, where a key is its row number."""
+    """Stands for `ps.rows.store.RowStore` with fixed tables, where a key is its row number."""
 
     def __init__(self, arena: Any, seed: int) -> None:
         process = active().running.process
@@ -136,13 +139,13 @@ class SimRowStore:
         owner = _book().owner
         for bucket in buckets:
             if owner.setdefault(bucket, self._server) != self._server:
-                active().violated(f"server-{self._server} takes bucket {bucket}, which server-{owner[bucket]} has")
+                active().violated(f"server-{self._server} adopts bucket {bucket} of server-{owner[bucket]}")
             self._owned.add(bucket)
 
     def release(self, buckets: Iterable[Bucket]) -> None:
         for bucket in buckets:
             if _book().owner.pop(bucket, None) != self._server:
-                active().violated(f"server-{self._server} lets bucket {bucket} go, which is not its own")
+                active().violated(f"server-{self._server} releases bucket {bucket}, which it does not own")
             self._owned.discard(bucket)
 
     def owns(self, table: int, bucket: int) -> bool:
@@ -168,7 +171,7 @@ class SimRowStore:
     def snapshot_bucket(self, table: int, bucket: int, copy: Callable[[Any], Any] = np.copy) -> list[Any]:
         """One block: the bucket's rows as objects."""
         if (table, bucket) not in self._owned:
-            active().violated(f"server-{self._server} copies bucket {(table, bucket)}, which is not its own")
+            active().violated(f"server-{self._server} copies bucket {(table, bucket)}, which it does not own")
         found = [
             (key[1], row.weights.tobytes(), tuple(row.updates))
             for key, row in sorted(_book().rows.items())

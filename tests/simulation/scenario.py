@@ -62,6 +62,9 @@ class Fault:
 
 @dataclass(frozen=True)
 class Scenario:
+    """Job, sizes, data, delays and faults of one history. compute_s: usual time to compute a batch. stall_share: share
+    of crash points at which a process pauses. poison, poison_point: see `computing.Samples`."""
+
     seed: int
     mode: Mode
     workers: int
@@ -107,6 +110,7 @@ class Scenario:
 
 
 def scenario(seed: int, mode: Mode | None = None) -> Scenario:
+    """Draws the scenario of this seed."""
     draw = Random(seed ^ 0x5EED)
     chosen: Mode = mode or draw.choice(("async", "sync", "async", "sync", "bounded", "direct"))
     workers, servers = draw.randint(1, 3), draw.choice((1, 2, 2, 3))
@@ -153,6 +157,7 @@ def _when(fault: Fault) -> float:
 
 
 def _fault(draw: Random, length_s: float) -> Fault:
+    """Draws a fault of a run that takes about length_s seconds."""
     kinds: tuple[FaultKind, ...] = (
         *("kill worker", "kill server", "kill dense owner") * 2,
         *("pause worker", "pause server", "pause supervisor"),

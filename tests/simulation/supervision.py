@@ -1,4 +1,4 @@
-"""Simulates what the supervisor does outside its own process: spawning, the journal, files, commands."""
+"""Simulates what the supervisor needs outside its own process: starts of processes, journal, files, commands."""
 
 from __future__ import annotations
 
@@ -33,14 +33,15 @@ Spawner = Callable[[Actor, bytes], int]  # runs a worker or PS from its start to
 
 
 class SimSupervisor(Supervisor):
-    """The real supervisor without the probe: the model is given."""
+    """The real supervisor without a probe of the model, which is given."""
 
     def _describe_model(self) -> tuple[ModelDescribedMsg, Any]:
         return ModelDescribedMsg(MODEL), DENSE.copy()
 
 
 class SimLauncher(Endpoint):
-    """`launch.fork_server_client.LocalLauncher`. Starts and exits of processes are reported after a while."""
+    """Stands for `supervisor.launch.fork_server_client.LocalLauncher`. Starts and exits of processes are reported after
+    a while."""
 
     def __init__(self, owner: Actor, entries: dict[str, Spawner]) -> None:
         super().__init__(owner)
@@ -87,7 +88,7 @@ class SimLauncher(Endpoint):
 
 
 class SimCommands(Endpoint):
-    """`wire.commands.CommandServer`."""
+    """Stands for `wire.commands.CommandServer`."""
 
     address = "simulated"
 
@@ -100,7 +101,7 @@ class SimCommands(Endpoint):
 
 
 class SimJournal:
-    """`runs.journal.Journal`: lines are written to the history's log."""
+    """Stands for `runs.journal.Journal`: lines are written to the history's log."""
 
     problem = ""
 
@@ -123,7 +124,8 @@ class SimJournal:
 
 @dataclass
 class Checkpoints:
-    """blocks: written by PS, by (path of the cut, kind, owner, bucket). check: called with each complete checkpoint."""
+    """The checkpoints of one history. blocks: path of the cut -> what PS have written, by (kind, owner, bucket). check:
+    is called with each complete checkpoint."""
 
     check: Callable[[Any, dict[tuple[str, int, int], Any]], None]
     blocks: dict[str, dict[tuple[str, int, int], Any]] = field(default_factory=dict)
@@ -146,7 +148,7 @@ def _checkpoints() -> Checkpoints:
 
 
 class SimSnapshotWriter:
-    """`ps.snapshot.SnapshotWriter`."""
+    """Stands for `ps.snapshot.SnapshotWriter`."""
 
     def __init__(self) -> None:
         self.descriptor = Endpoint(current())
@@ -183,7 +185,7 @@ class SimSnapshotWriter:
 
 
 def stop_signals(world: World, owner: Actor) -> Any:
-    """`stop_signals.StopSignals`, sent by `count = 1` and `descriptor.put`."""
+    """Stands for `host.stop_signals.StopSignals`; `count = 1` and `descriptor.put` send a signal."""
     descriptor = Endpoint(owner)
     return SimpleNamespace(
         count=0, last=0, name="SIGINT", exit_code=130, descriptor=descriptor, clear=descriptor.queue.clear

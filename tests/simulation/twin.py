@@ -1,4 +1,4 @@
-"""The expected result of sync mode, computed directly: one step after the other, with no losses and no deaths."""
+"""The expected result of sync mode, computed directly: one step after the other, without lost messages and kills."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def _places(settings: LedgerSettings) -> Iterator[tuple[int, tuple[int, int, int
         for unit in epoch_order(settings, epoch):
             stops = [*range(batch, settings.units[unit], batch), settings.units[unit]]
             if len(stops) > 1 and stops[-1] - stops[-2] == 1:
-                del stops[-2]  # a single sample joins the step before
+                del stops[-2]  # a single sample joins the step before it
             for start, stop in pairwise([0, *stops]):
                 yield number, (epoch, unit, start, stop)
                 number += 1
@@ -101,6 +101,7 @@ def _step(
     place: tuple[int, int, int, int],
     left_out: LeftOut,
 ) -> TwinStep:
+    """Computes one step on dense vector and rows. number: of the step; place: (epoch, unit, start, stop)."""
     epoch, unit, start, stop = place
     vector = dense.state_copy().vector
     warmup, batch = job.train.schedule.warmup_samples, job.train.batch_size

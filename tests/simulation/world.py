@@ -170,7 +170,7 @@ class World:
                 code = body()
             except KilledError:
                 pass
-            except BaseException:  # noqa: BLE001 - a broken history must end and say so
+            except BaseException:  # noqa: BLE001 - any error must end the history and be reported
                 self.violated(f"{actor.name} raised:\n{traceback.format_exc()}")
                 code = 1
             actor.is_alive = False
@@ -255,6 +255,7 @@ def activate(world: World | None) -> None:
 
 
 def active() -> World:
+    """The world of the history that runs."""
     return _active[0]
 
 

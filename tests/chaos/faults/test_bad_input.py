@@ -1,4 +1,4 @@
-"""Garbage is refused as garbage, and answers to bad input are judged by code, type and words."""
+"""Garbage messages are refused with a typed error; refusals of bad input are checked for exit code, type and words."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ JOB = 0xABCD
 RIGHT = InputRefusal("a case", 2, "ConfigError", "no such file x.toml", (2,), "ConfigError", ("x.toml",))
 
 
-def test_every_piece_is_refused_by_the_codec_or_by_who_reads_the_sender() -> None:
+def test_every_garbage_message_is_refused_by_the_codec_or_for_its_sender() -> None:
     codec: Codec[ControlMessage] = Codec(ControlMessage, JOB, None)
     passed = 0
     for piece in garbage_messages(3, JOB):
@@ -24,11 +24,11 @@ def test_every_piece_is_refused_by_the_codec_or_by_who_reads_the_sender() -> Non
         except ProtocolError:
             continue
         passed += 1
-        assert envelope.sender is None, "it claims to come from the supervisor, who has no peer's name"
+        assert envelope.sender is None, "it names the supervisor as its sender, so `receive` refuses it"
     assert passed == 1
 
 
-def test_a_socket_that_gets_garbage_goes_on_listening() -> None:
+def test_a_socket_that_gets_garbage_still_receives() -> None:
     with tempfile.TemporaryDirectory(prefix="ehg-") as name:
         server = ControlServer(f"ipc://{name}/control", JOB)
         sent = send_garbage(Path(name), f"{JOB:x}", 5)
@@ -37,14 +37,14 @@ def test_a_socket_that_gets_garbage_goes_on_listening() -> None:
         while refused < messages:
             server.poll(1.0)
             try:
-                assert server.receive() is None, "a piece of garbage was taken for a message"
+                assert server.receive() is None, "a garbage message was accepted"
             except ProtocolError:
                 refused += 1
         assert sent > messages
         server.close()
 
 
-def test_a_right_refusal_holds_and_each_wrong_side_of_it_is_named() -> None:
+def test_a_correct_refusal_holds_and_each_error_of_a_wrong_one_is_named() -> None:
     assert check_refusals([RIGHT], [], 9).holds
     wrong = InputRefusal("a case", 1, "", "something", (2,), "ConfigError", ("x.toml",))
     verdict = check_refusals([RIGHT, wrong], ["a worker ended"], 9)

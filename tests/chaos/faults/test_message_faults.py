@@ -1,4 +1,4 @@
-"""What a fault proxy decides, without the proxy."""
+"""The decisions of a fault proxy: which messages it drops, duplicates, delays or corrupts."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_a_corrupted_message_differs_in_one_bit_and_a_truncated_one_is_shorter(n
     assert sum(map(len, truncated)) < len(before)
 
 
-def test_a_partition_is_one_way_and_over_when_it_is_over() -> None:
+def test_a_partition_is_one_way_and_ends_at_its_end() -> None:
     partitions = [Partition("worker", "server", 10.0, 12.0)]
     assert is_cut(partitions, LINK, 11.0)
     assert not is_cut(partitions, Link(*reversed(LINK)), 11.0)
@@ -67,6 +67,6 @@ def test_a_partition_is_one_way_and_over_when_it_is_over() -> None:
         ("drop=0.6,delay=0.6", "more"),
     ],
 )
-def test_wrong_rates_are_refused_in_words(setting: str, words: str) -> None:
+def test_wrong_rates_are_refused_with_the_reason(setting: str, words: str) -> None:
     with pytest.raises(ConfigError, match=words):
         parse_rates(setting)

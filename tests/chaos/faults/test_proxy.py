@@ -1,4 +1,4 @@
-"""A fault proxy between a supervisor's socket and a worker's, both real."""
+"""A fault proxy between the real sockets of a supervisor and a worker."""
 
 from __future__ import annotations
 
@@ -22,13 +22,14 @@ LAST = 1e9  # a rate that no other request has
 
 @pytest.fixture
 def sockets(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The directory of the sockets, with proxies switched on."""
     monkeypatch.setenv(VIA_VARIABLE, "1")
     with tempfile.TemporaryDirectory(prefix="ehp-") as name:
         yield Path(name)
 
 
 class Pair:
-    """Both ends, with a proxy between."""
+    """The sockets of a supervisor and a worker, between which a test starts a proxy."""
 
     def __init__(self, sockets: Path) -> None:
         self.server = ControlServer(f"ipc://{sockets}/control", 5)
@@ -48,6 +49,7 @@ class Pair:
         return found
 
     def next_rate(self) -> float | None:
+        """The rate of a lease request that has arrived; None: none has, or it was refused."""
         try:
             envelope = self.server.receive()
         except ProtocolError:
@@ -63,7 +65,7 @@ def pair(sockets: Path) -> Iterator[Pair]:
 
 
 def send_all(pair: Pair) -> list[float]:
-    """Many of one kind, and what arrived of them before the last one."""
+    """Sends MESSAGES lease requests and a last one. Returns the rates that arrived before the last one."""
     for number in range(MESSAGES):
         pair.client.send(LeaseRequestMsg(samples_per_s=float(number)))
     pair.client.send(LeaseRequestMsg(samples_per_s=LAST))
@@ -81,7 +83,7 @@ def test_without_faults_everything_arrives_in_order_in_both_directions(sockets: 
     assert (sockets / f"control{VIA_SUFFIX}").exists()
 
 
-def test_duplicates_come_twice(sockets: Path, pair: Pair) -> None:
+def test_duplicated_messages_arrive_twice(sockets: Path, pair: Pair) -> None:
     with FaultProxy(sockets, 1, MessageRates(duplicate=1.0)):
         found = send_all(pair)
     assert found == [float(number) for number in range(MESSAGES) for _ in range(2)]
@@ -94,7 +96,7 @@ def test_delayed_messages_keep_their_order(sockets: Path, pair: Pair) -> None:
     assert proxy.counts["LeaseRequestMsg", "delay"] > 0
 
 
-def test_reordered_messages_are_overtaken(sockets: Path, pair: Pair) -> None:
+def test_reordered_messages_arrive_in_another_order(sockets: Path, pair: Pair) -> None:
     with FaultProxy(sockets, 1, MessageRates(reorder=0.5)):
         for number in range(MESSAGES):
             pair.client.send(LeaseRequestMsg(samples_per_s=float(number)))
@@ -104,6 +106,7 @@ def test_reordered_messages_are_overtaken(sockets: Path, pair: Pair) -> None:
 
 
 def _drain(pair: Pair, count: int) -> list[float]:
+    """Returns the rates of `count` lease requests."""
     found: list[float] = []
     while len(found) < count:
         pair.server.poll(1.0)
@@ -112,7 +115,7 @@ def _drain(pair: Pair, count: int) -> list[float]:
     return found
 
 
-def test_only_what_is_named_is_dropped(sockets: Path, pair: Pair) -> None:
+def test_only_messages_of_the_named_type_are_dropped(sockets: Path, pair: Pair) -> None:
     with FaultProxy(sockets, 1, MessageRates(drop=1.0, only=("MembershipMsg",))) as proxy:
         assert len(send_all(pair)) == MESSAGES
         pair.server.send(WORKER, MembershipMsg(1, ()))
@@ -123,8 +126,8 @@ def test_only_what_is_named_is_dropped(sockets: Path, pair: Pair) -> None:
     assert proxy.counts["MembershipMsg", "drop"] == 1
 
 
-def test_spoilt_messages_are_refused_and_never_misread(sockets: Path, pair: Pair) -> None:
-    """One bit of a header or body: the message is refused, or it was a bit that nobody reads."""
+def test_corrupted_messages_are_refused_and_never_misread(sockets: Path, pair: Pair) -> None:
+    """One bit of a header or body is flipped: the message is refused, unless no process reads that bit."""
     with FaultProxy(sockets, 1, MessageRates(corrupt=0.5)) as proxy:
         for number in range(MESSAGES):
             pair.client.send(LeaseRequestMsg(samples_per_s=float(number)))

@@ -1,4 +1,4 @@
-"""What a run has counts, whatever it was told."""
+"""The dispatcher plans with the resources that a run has, not with those that it was told to have."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.dispatcher.jobs import INVENTORY, Hosted, hosted, look, seen
 
 
 def of_open_size(*jobs: str) -> Hosted:
-    """All of them train with as many workers as they were started with, measured."""
+    """Returns a host on which all these jobs train and are measured, with the workers that they were started with."""
     host = hosted(10_000)
     for job in jobs:
         host.submit(job, 500, least=1, most=3, worker_mb=50)
@@ -25,6 +25,7 @@ def of_open_size(*jobs: str) -> Hosted:
 
 
 def sees(host: Hosted, job: str, now_s: float, workers: int) -> None:
+    """The core observes that the job trains with this many workers."""
     one = seen(job, at=look(workers=workers))
     assert one.status is not None
     status = msgspec.structs.replace(one.status, plan=PlanStatus(workers, 1))
@@ -32,12 +33,12 @@ def sees(host: Hosted, job: str, now_s: float, workers: int) -> None:
 
 
 def resizes(host: Hosted, now_s: float) -> dict[str, ResizeJob]:
-    """What jobs are told."""
+    """Ticks; returns the resizes that jobs are sent."""
     host.tick(now_s)
     return {effect.job: effect for effect in host.effects if isinstance(effect, ResizeJob)}
 
 
-def test_what_is_refused_is_not_had() -> None:
+def test_a_job_keeps_its_cores_when_its_run_refuses_others() -> None:
     host = of_open_size("a", "b")
     told = resizes(host, 2.0)
     cores = host.job("a").cores
@@ -46,17 +47,17 @@ def test_what_is_refused_is_not_had() -> None:
     assert host.effects == ()
     assert host.job("a").cores == cores
     host.did(host.core.answered(Answer(told["b"], "the run is stopping"), 2.2))
-    assert host.job("b").cores == INVENTORY.cores, "it began with all of them"
+    assert host.job("b").cores == INVENTORY.cores, "every run starts with all cores"
     assert ConfineJob("b", INVENTORY.cores) in host.effects
     host.did(host.core.answered(Answer(ResizeJob("a", cores=(3,)), "its supervisor did not answer in time"), 2.3))
-    assert host.job("a").cores == cores, "what it took before"
+    assert host.job("a").cores == cores, "the cores of the command that the run took"
 
 
-def test_a_size_that_is_refused_is_not_had() -> None:
+def test_after_a_refused_size_the_run_s_status_counts() -> None:
     host = of_open_size("a")
     has = host.job("a").workers
     assert has > 1
-    sees(host, "a", 2.0, 1)  # as it says itself
+    sees(host, "a", 2.0, 1)  # as its own status says
     host.did(host.core.answered(Answer(ResizeJob("a", Size(has, 1, 1)), "no"), 2.1))
     assert host.job("a").workers == 1
     (shared,) = host.noted(JobShared)
@@ -67,7 +68,7 @@ def test_a_size_that_is_refused_is_not_had() -> None:
     )
 
 
-def test_one_that_refuses_is_left_alone_for_longer_each_time() -> None:
+def test_after_each_refusal_the_next_command_comes_later() -> None:
     host = of_open_size("a", "b")
     told = resizes(host, 2.0)["b"]
     host.did(host.core.answered(Answer(told, "no"), 3.0))
@@ -78,13 +79,13 @@ def test_one_that_refuses_is_left_alone_for_longer_each_time() -> None:
     assert resizes(host, 29.0) == {}
 
 
-def test_another_size_than_it_was_told_counts_after_a_while() -> None:
-    """The command was lost, and nobody said so."""
+def test_a_size_other_than_the_commanded_one_counts_after_a_while() -> None:
+    """The command was lost, and no answer came."""
     host = of_open_size("a")
     has = host.job("a").workers
     for now_s in range(2, 2 + int(DIFFERS_S)):
         sees(host, "a", float(now_s), 1)
-        assert host.job("a").workers == has, "it may come yet"
+        assert host.job("a").workers == has, "the run may still change its size"
     sees(host, "a", 2.0 + DIFFERS_S, 1)
     assert host.job("a").workers == 1
     sees(host, "a", 30.0, 1)
@@ -92,7 +93,7 @@ def test_another_size_than_it_was_told_counts_after_a_while() -> None:
     assert host.job("a").workers == 1
 
 
-def test_a_run_that_comes_to_it_is_not_contradicted() -> None:
+def test_a_run_that_reaches_the_commanded_size_keeps_it() -> None:
     host = of_open_size("a")
     has = host.job("a").workers
     sees(host, "a", 2.0, 1)
@@ -102,7 +103,7 @@ def test_a_run_that_comes_to_it_is_not_contradicted() -> None:
     assert host.job("a").workers == has
 
 
-def test_answers_of_a_job_without_a_process_are_nothing() -> None:
+def test_answers_of_a_job_without_a_process_are_ignored() -> None:
     host = of_open_size("a")
     host.end("a", 0)
     assert host.core.answered(Answer(ResizeJob("a", cores=(1,)), "no"), 9.0) == ()

@@ -1,4 +1,4 @@
-"""What the dispatcher does about its jobs, event by event."""
+"""The dispatcher's core: what it does with its jobs, event by event."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ CRASH = JobFailure("NonFiniteError", "the loss is nan")
 # --- the course of a job ----------------------------------------------------------------------------------------------
 
 
-def test_from_the_queue_to_the_end() -> None:
+def test_a_job_from_the_queue_to_its_end() -> None:
     host = hosted()
     assert ExamineJob("a") in host.did(host.core.submit(request("a"), 0.0))
-    assert host.tick(0.1) == [], "what is not known yet does not start"
+    assert host.tick(0.1) == [], "a job that is not examined yet does not start"
     host.submit("b", 1500)
     assert host.tick(1.0) == ["b"]
     (spawn,) = host.spawns
@@ -38,10 +38,10 @@ def test_from_the_queue_to_the_end() -> None:
     assert (status.state, status.exit_code, status.test_auc, status.ended_s) == ("done", 0, 0.7, 8.0)
     assert (status.charged_bytes, status.memory_bytes, status.peak_bytes) == (0, 0, 700 * MB)
     assert host.noted(JobDone) == [JobDone("b", 7.0)]
-    assert not host.core.is_empty, "a is still looked at"
+    assert not host.core.is_empty, "job a is still being examined"
 
 
-def test_a_short_job_is_done_before_it_was_seen() -> None:
+def test_a_short_job_may_be_done_before_it_is_observed() -> None:
     host = hosted()
     host.submit("a")
     host.tick(0.0)
@@ -50,7 +50,7 @@ def test_a_short_job_is_done_before_it_was_seen() -> None:
     assert host.core.is_empty
 
 
-def test_the_status_of_a_supervisor_before_this_one_says_nothing() -> None:
+def test_the_status_of_an_earlier_supervisor_is_ignored() -> None:
     host = hosted()
     host.submit("a")
     host.tick(0.0)
@@ -58,7 +58,7 @@ def test_the_status_of_a_supervisor_before_this_one_says_nothing() -> None:
     assert (host.job("a").state, host.job("a").samples_trained) == ("starting", 0)
 
 
-def test_what_comes_too_late_is_nothing() -> None:
+def test_events_after_the_end_of_a_job_are_ignored() -> None:
     host = running("a")
     host.end("a", 0)
     before = host.job("a")
@@ -67,7 +67,7 @@ def test_what_comes_too_late_is_nothing() -> None:
     assert host.job("a") == before
 
 
-def test_a_job_in_an_open_size_is_started_in_one_of_its_modes() -> None:
+def test_a_job_of_open_size_is_started_in_one_of_its_modes() -> None:
     host = hosted(10_000)
     host.submit("a", least=1, most=4)
     host.tick(0.0)
@@ -76,7 +76,7 @@ def test_a_job_in_an_open_size_is_started_in_one_of_its_modes() -> None:
     assert host.job("a").workers == spawn.size.workers
 
 
-def test_a_run_of_an_earlier_dispatcher_is_gone_on_with() -> None:
+def test_a_run_of_an_earlier_dispatcher_is_resumed() -> None:
     host = hosted()
     host.did(host.core.submit(request("a"), 0.0, has_run=True))
     host.did(host.core.examined(examined("a"), 0.0))
@@ -84,7 +84,7 @@ def test_a_run_of_an_earlier_dispatcher_is_gone_on_with() -> None:
     assert host.spawns[0].resume
 
 
-def test_twins_know_what_one_of_them_has_learnt() -> None:
+def test_twins_share_what_was_learnt_of_one_of_them() -> None:
     host = hosted()
     host.submit("a", 1000, twin="same")  # type: ignore[arg-type]
     host.tick(0.0)
@@ -100,7 +100,7 @@ def test_twins_know_what_one_of_them_has_learnt() -> None:
 # --- admission --------------------------------------------------------------------------------------------------------
 
 
-def test_no_more_is_charged_than_there_is_and_who_waits_knows_why() -> None:
+def test_charges_never_exceed_the_memory_and_a_waiting_job_has_a_reason() -> None:
     host = hosted(4000)
     for job in "abcd":
         host.submit(job, 1500)
@@ -118,7 +118,7 @@ def test_a_job_alone_needs_no_margin() -> None:
     assert host.status().charged_bytes == 4000 * MB
 
 
-def test_what_can_never_run_fails_with_the_reason() -> None:
+def test_a_job_that_can_never_run_fails_with_the_reason() -> None:
     host = hosted(4000)
     host.submit("a", 4001)
     host.submit("b")
@@ -126,10 +126,10 @@ def test_what_can_never_run_fails_with_the_reason() -> None:
     assert host.job("a").state == "failed"
     assert host.job("a").why == "can never run here: needs 4,801 MB of memory, 2,800 of 4,000 MB are free"
     assert host.job("a").ended_s == 0.0
-    assert host.job("b").state == "starting", "others go on"
+    assert host.job("b").state == "starting", "the other job starts"
 
 
-def test_the_charge_follows_what_is_seen_and_makes_others_wait() -> None:
+def test_the_charge_follows_the_memory_in_use_and_makes_others_wait() -> None:
     host = hosted(4000)
     host.submit("a", 1000)
     host.tick(0.0)
@@ -138,7 +138,7 @@ def test_the_charge_follows_what_is_seen_and_makes_others_wait() -> None:
     host.submit("b", 1600)
     assert host.tick(1.0) == []
     host.see("a", memory_mb=100)
-    assert host.job("a").charged_bytes == 2200 * MB, "a peak stays"
+    assert host.job("a").charged_bytes == 2200 * MB, "the charge stays at the peak"
 
 
 # --- ends -------------------------------------------------------------------------------------------------------------
@@ -153,7 +153,7 @@ def test_a_job_that_cannot_be_examined_fails_with_its_typed_error() -> None:
 
 
 @pytest.mark.parametrize(("code", "failure"), [(1, CRASH), (4, None), (-11, None), (75, None)])
-def test_an_end_that_nobody_asked_for_is_a_failure(code: int, failure: JobFailure | None) -> None:
+def test_an_end_without_a_request_is_a_failure(code: int, failure: JobFailure | None) -> None:
     host = running("a", "b")
     host.end("a", code, cause="its cause", failure=failure)
     why = "NonFiniteError: the loss is nan" if failure else "its cause"
@@ -165,7 +165,7 @@ def test_an_end_that_nobody_asked_for_is_a_failure(code: int, failure: JobFailur
 @pytest.mark.parametrize(
     ("code", "failure"), [(-9, None), (1, OUT_OF_MEMORY), (1, JobFailure("ArenaFullError", "full"))]
 )
-def test_out_of_memory_once_more_alone_and_not_a_third_time(code: int, failure: JobFailure | None) -> None:
+def test_a_job_out_of_memory_runs_once_more_alone_and_then_fails(code: int, failure: JobFailure | None) -> None:
     host = running("a", "b")
     host.end("a", code, cause="signal 9 (SIGKILL)", failure=failure)
     assert (host.job("a").state, host.job("a").out_of_memory) == ("waiting", 1)
@@ -178,7 +178,7 @@ def test_out_of_memory_once_more_alone_and_not_a_third_time(code: int, failure: 
     assert (host.spawns[-1].incarnation, host.spawns[-1].resume) == (2, True)
     assert host.job("a").estimated_bytes == 1500 * MB
     host.see("a", 13.0)
-    assert host.tick(13.0) == [], "nothing beside it"
+    assert host.tick(13.0) == [], "no job starts beside it"
     assert host.job("c").why.startswith("a runs alone")
     host.end("a", code, cause="signal 9 (SIGKILL)", failure=failure)
     assert (host.job("a").state, host.job("a").out_of_memory) == ("failed", 2)
@@ -186,7 +186,7 @@ def test_out_of_memory_once_more_alone_and_not_a_third_time(code: int, failure: 
     assert host.tick(14.0) == ["c"]
 
 
-def test_the_estimate_is_raised_to_what_was_seen_and_no_further_than_there_is() -> None:
+def test_the_estimate_is_raised_above_the_peak_but_not_above_the_host_s_memory() -> None:
     host = running("a", memory_mb=4000)
     host.see("a", memory_mb=3000)
     host.end("a", -9)
@@ -199,7 +199,7 @@ def test_the_estimate_is_raised_to_what_was_seen_and_no_further_than_there_is() 
     assert other.job("b").estimated_bytes == pytest.approx(4000 * MB, rel=1e-6)
 
 
-def test_what_a_killed_incarnation_had_is_not_held_against_the_next() -> None:
+def test_the_memory_of_a_killed_incarnation_does_not_count_for_the_next() -> None:
     host = running("a", memory_mb=4000)
     host.see("a", memory_mb=9000)
     host.end("a", -9)
@@ -212,13 +212,13 @@ def test_what_a_killed_incarnation_had_is_not_held_against_the_next() -> None:
 # --- asked to end -----------------------------------------------------------------------------------------------------
 
 
-def test_cancelled_wherever_it_is() -> None:
+def test_a_job_can_be_cancelled_while_it_waits_starts_or_runs() -> None:
     host = running("a", "b")
     host.did(host.core.submit(request("looked at"), 0.0))
     host.cancel("looked at")
     assert KillJob("looked at") in host.effects
     assert host.job("looked at").state == "cancelled"
-    assert host.core.examined(examined("looked at"), 6.0) == (), "too late"
+    assert host.core.examined(examined("looked at"), 6.0) == (), "the result of the examination comes too late"
     host.submit("starts")
     host.tick(1.0)
     for job in ("starts", "a"):
@@ -229,11 +229,11 @@ def test_cancelled_wherever_it_is() -> None:
         assert host.job(job).state == "cancelled"
     host.cancel("b")
     host.end("b", 0)
-    assert host.job("b").state == "done", "it was quicker"
+    assert host.job("b").state == "done", "the job ended before it was stopped"
     assert host.tick(20.0) == []
 
 
-def test_what_cannot_be_cancelled_is_told() -> None:
+def test_a_cancel_of_an_unknown_or_ended_job_is_an_error() -> None:
     host = running("a")
     with pytest.raises(ConfigError, match="there is no job 'aa'.*did you mean"):
         host.core.cancel("aa", 1.0)
@@ -242,8 +242,8 @@ def test_what_cannot_be_cancelled_is_told() -> None:
         host.core.cancel("a", 11.0)
 
 
-def test_nobody_is_told_twice_to_stop() -> None:
-    """The second SIGTERM kills a supervisor before it has saved."""
+def test_no_job_is_asked_twice_to_stop() -> None:
+    """A second SIGTERM kills a supervisor before it has saved."""
     host = running("a", "b")
     host.cancel("a")
     host.cancel("a")
@@ -254,7 +254,7 @@ def test_nobody_is_told_twice_to_stop() -> None:
     assert host.job("a").state == "cancelled"
 
 
-def test_the_host_stops() -> None:
+def test_when_the_dispatcher_stops_all_jobs_stop_and_unfinished_ones_are_kept() -> None:
     host = running("a", "b")
     host.submit("waits", 9000)
     host.did(host.core.submit(request("looked at"), 0.0))
@@ -270,7 +270,7 @@ def test_the_host_stops() -> None:
         "stopped",
         "stopped",
     ]
-    assert host.tick(2.0) == [], "nothing starts any more"
+    assert host.tick(2.0) == [], "no job starts any more"
     assert {(kept.job, has_run) for kept, has_run in host.core.unfinished()} == {
         ("a", True),
         ("waits", False),
@@ -279,7 +279,7 @@ def test_the_host_stops() -> None:
     assert host.core.is_empty
 
 
-def test_a_job_that_is_killed_while_the_host_stops_can_be_gone_on_with() -> None:
+def test_a_job_that_is_killed_while_the_dispatcher_stops_can_be_resumed() -> None:
     host = running("a")
     host.did(host.core.stop(1.0))
     host.end("a", -9)
@@ -300,13 +300,13 @@ def test_the_status_of_the_host_adds_up() -> None:
     assert status.last_decision.startswith("b: ")
 
 
-def test_spawns_say_the_size_and_what_is_lent() -> None:
+def test_a_start_has_the_size_and_the_lent_resources() -> None:
     host = hosted(10_000)
     host.submit("a", least=2, most=2)
     host.submit("b", least=1, most=3)
     host.tick(0.0)
     spawns = {spawn.job: spawn for spawn in host.spawns}
-    assert spawns["a"].size is None, "it is as its file says"
+    assert spawns["a"].size is None, "its size is that of its job file"
     workers = host.job("b").workers
     assert spawns["b"].size == Size(workers, 1, 1)
     assert all(isinstance(one, StartJob) and one.lent.gpu is None for one in spawns.values())

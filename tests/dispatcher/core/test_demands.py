@@ -1,4 +1,4 @@
-"""What jobs demand: the law of speed, what is learnt of it beside others, the modes that follow."""
+"""The demand of jobs: the model of speed, what is learnt beside other jobs, the modes that follow."""
 
 from __future__ import annotations
 
@@ -19,25 +19,25 @@ KNOWN = Known(worker_cpu_s=1e-3, all_cpu_s=1.25e-3, seconds=10.0)
 
 
 def speeds(known: Known, power: HostPower = POWER, **facts: object) -> dict[int, float]:
-    """Samples/s by workers."""
+    """Returns samples/s by number of workers."""
     found = modes_of(examined("a", **facts), known, power)  # type: ignore[arg-type]
     return {mode.workers: mode.samples_per_s for mode in found}
 
 
-# --- the law ----------------------------------------------------------------------------------------------------------
+# --- the model of speed -----------------------------------------------------------------------------------------------
 
 
-def test_workers_compute_until_the_cores_are_used_up() -> None:
+def test_speed_grows_with_workers_until_the_cores_are_used_up() -> None:
     assert speeds(KNOWN, least=1, most=4) == pytest.approx({1: 1000, 2: 2000, 3: 3000, 4: 3200})
 
 
-def test_a_reader_that_is_stated_or_seen_is_a_limit_for_each_worker() -> None:
+def test_a_stated_or_measured_reader_limits_each_worker() -> None:
     assert speeds(KNOWN, least=1, most=3, reader=600.0) == pytest.approx({1: 600, 2: 1200, 3: 1800})
     seen = msgspec.structs.replace(KNOWN, reader_samples_per_s=400.0)
     assert speeds(seen, least=1, most=2, reader=600.0) == pytest.approx({1: 400, 2: 800})
 
 
-def test_what_its_processes_make_of_cores_slows_computing_and_not_reading() -> None:
+def test_low_efficiency_slows_computing_and_not_reading() -> None:
     seen = msgspec.structs.replace(KNOWN, efficiency=0.5)
     assert speeds(seen, least=1, most=2) == pytest.approx({1: 500, 2: 1000})
     assert speeds(seen, least=1, most=2, reader=100.0) == pytest.approx({1: 100, 2: 200})
@@ -56,7 +56,7 @@ def test_the_demand_is_cores_and_bandwidth() -> None:
     assert rest == [0.0] * (len(RESOURCES) - 2)
 
 
-def test_a_worker_that_adds_nothing_is_no_mode_but_for_the_one_that_runs() -> None:
+def test_sizes_that_add_no_speed_are_no_modes_except_the_present_one() -> None:
     flat = msgspec.structs.replace(KNOWN, worker_cpu_s=0.3e-3, all_cpu_s=1.25e-3)
     found = modes_of(examined("a", least=1, most=6), flat, POWER)
     assert [mode.workers for mode in found] == [1]
@@ -68,7 +68,7 @@ def test_a_fixed_size_has_one_mode() -> None:
     assert [mode.workers for mode in modes_of(fixed, KNOWN, POWER)] == [3]
 
 
-def test_memory_between_and_beyond_the_sizes_that_are_known() -> None:
+def test_memory_between_known_sizes_is_interpolated() -> None:
     found = modes_of(examined("a", 1000, least=2, most=4, worker_mb=50), KNOWN, HostPower(64, 1e12))
     assert {mode.workers: mode.memory_bytes // MB for mode in found} == {2: 1000, 3: 1050, 4: 1100}
     one = examined("a", 700, least=1, most=1)
@@ -84,7 +84,7 @@ def test_memory_between_and_beyond_the_sizes_that_are_known() -> None:
     most=st.integers(1, 64),
     cores=st.integers(1, 64),
 )
-def test_modes_are_those_that_may_be_and_rise(
+def test_modes_are_allowed_sizes_and_speed_rises_with_each(
     worker_cpu_s: float, more: float, reader: float, efficiency: float, least: int, most: int, cores: int
 ) -> None:
     assume(least <= most)
@@ -111,17 +111,19 @@ def test_before_anything_is_measured_more_ids_cost_more() -> None:
 
 
 class Truth:
-    """How a job really is: CPU seconds of a sample of its workers and of all; what its reader gives to each worker."""
+    """A job as it really is. worker_cpu_s, all_cpu_s: CPU seconds of its workers and of all its processes for one
+    sample. reader: samples/s that its reader gives to each worker."""
 
     def __init__(self, worker_cpu_s: float = 1e-3, all_cpu_s: float = 1.25e-3, reader: float = 1e9) -> None:
         self.worker_cpu_s, self.all_cpu_s, self.reader = worker_cpu_s, all_cpu_s, reader
 
     def alone(self, workers: int, cores: int = CORES) -> float:
+        """Samples/s when no other job runs."""
         computing = min(workers / self.worker_cpu_s, cores / self.all_cpu_s)
         return min(workers * self.reader, computing)
 
     def looked_at(self, workers: int, share: float = 1.0, busy: float | None = None, seconds: float = 2.0) -> JobSample:
-        """share: of its speed alone, that others leave it; busy: share of the host's cores in use."""
+        """share: the share of its speed alone that other jobs leave it. busy: share of the host's cores in use."""
         samples = share * self.alone(workers) * seconds
         own = samples * self.all_cpu_s / seconds / CORES
         return JobSample(
@@ -135,6 +137,7 @@ class Truth:
 
 
 def after(truth: Truth, looks: int, workers: int = 1, share: float = 1.0, busy: float | None = None) -> Known:
+    """What is known of a job after some looks."""
     known = prior(examined("a"))
     for _ in range(looks):
         known = learnt(known, truth.looked_at(workers, share, busy), 1, CORES)
@@ -143,7 +146,7 @@ def after(truth: Truth, looks: int, workers: int = 1, share: float = 1.0, busy: 
 
 @pytest.mark.parametrize("workers", [1, 2, 4])
 @pytest.mark.parametrize("reader", [1e9, 600.0, 50.0])
-def test_alone_it_is_learnt_as_it_is_from_any_size(workers: int, reader: float) -> None:
+def test_a_job_alone_is_learnt_as_it_is_from_any_size(workers: int, reader: float) -> None:
     truth = Truth(reader=reader)
     known = after(truth, 10, workers)
     assert known.is_measured
@@ -152,15 +155,15 @@ def test_alone_it_is_learnt_as_it_is_from_any_size(workers: int, reader: float) 
 
 
 @pytest.mark.parametrize("share", [0.8, 0.5, 0.2])
-def test_beside_others_its_speed_alone_is_learnt_all_the_same(share: float) -> None:
-    """All cores are in use and it gets less of them: what a sample costs does not change."""
+def test_the_speed_alone_is_learnt_even_beside_other_jobs(share: float) -> None:
+    """All cores are in use and the job gets fewer of them; the CPU time of a sample does not change."""
     known = after(Truth(), 10, 2, share, busy=1.0)
     assert speeds(known, least=1, most=2) == pytest.approx({1: 1000, 2: 2000}, rel=0.05)
-    assert known.reader_samples_per_s == 0, "it was not its reader"
+    assert known.reader_samples_per_s == 0, "the reader did not limit the job"
 
 
-def test_a_reader_that_was_believed_slower_than_the_job_is_found_faster() -> None:
-    """Its first seconds were slow for another reason."""
+def test_a_reader_that_was_measured_too_slow_is_corrected() -> None:
+    """The first seconds of the job were slow for another reason."""
     known = after(Truth(reader=20.0), 3)
     assert known.reader_samples_per_s == pytest.approx(20, rel=0.01)
     fast = Truth()
@@ -169,8 +172,8 @@ def test_a_reader_that_was_believed_slower_than_the_job_is_found_faster() -> Non
     assert speeds(known) == pytest.approx({1: 1000}, rel=0.1)
 
 
-def test_processes_that_wait_for_each_other_are_seen_while_nobody_else_needs_the_cores() -> None:
-    """Workers keep their cores busy, and half as many samples come out as their CPU time would give."""
+def test_waiting_among_a_job_s_processes_is_learnt_while_cores_are_free() -> None:
+    """The worker computes for 1.6 of 2 seconds although cores are free."""
     known = prior(examined("a"))
     for _ in range(15):
         known = learnt(known, look(2.0, 1000.0, worker_cpu_s=1.6, all_cpu_s=1.8, workers=1, host_share=0.3), 1, CORES)
@@ -178,7 +181,7 @@ def test_processes_that_wait_for_each_other_are_seen_while_nobody_else_needs_the
     assert speeds(known) == pytest.approx({1: 500}, rel=0.05)
 
 
-def test_what_was_learnt_follows_a_job_that_changes() -> None:
+def test_what_was_learnt_follows_a_job_whose_cost_changes() -> None:
     known = after(Truth(worker_cpu_s=1e-3), 50)
     for _ in range(30):
         known = learnt(known, Truth(worker_cpu_s=4e-3, all_cpu_s=4.4e-3).looked_at(1), 1, CORES)
@@ -186,7 +189,7 @@ def test_what_was_learnt_follows_a_job_that_changes() -> None:
 
 
 @pytest.mark.parametrize("nothing", [look(samples=0.0), look(seconds=0.0)])
-def test_a_look_without_samples_tells_nothing(nothing: JobSample) -> None:
+def test_a_look_without_samples_or_time_is_ignored(nothing: JobSample) -> None:
     assert learnt(KNOWN, nothing, 1, CORES) == KNOWN
 
 
@@ -204,7 +207,7 @@ def test_a_look_without_samples_tells_nothing(nothing: JobSample) -> None:
         max_size=8,
     )
 )
-def test_whatever_is_seen_a_job_keeps_a_speed(looks: list[JobSample]) -> None:
+def test_whatever_is_measured_a_job_keeps_a_positive_speed(looks: list[JobSample]) -> None:
     known = prior(examined("a"))
     for one in looks:
         known = learnt(known, one, 1, CORES)
@@ -221,7 +224,7 @@ def on_gpu(gpu_s: float, samples: float = 2000.0, seconds: float = 2.0, share: f
     return JobSample(seconds, samples, 0.5 * seconds, 0.6 * seconds, 1, 0.2, gpu_s, 0.5 * gpu_s, share)
 
 
-def test_gpu_seconds_of_a_sample_are_the_demand() -> None:
+def test_measured_gpu_seconds_of_a_sample_become_the_demand() -> None:
     known = prior(examined("a"))
     sizes = (MemoryOfSize(1, 100 * MB, 600 * MB),)
     there = msgspec.structs.replace(examined("a"), memory=sizes, most_workers=1, row_bytes=6000)
@@ -236,20 +239,20 @@ def test_gpu_seconds_of_a_sample_are_the_demand() -> None:
     )
 
 
-def test_a_gpu_that_it_needs_all_the_time_is_what_limits_it() -> None:
+def test_a_gpu_that_a_job_keeps_busy_limits_its_speed() -> None:
     sizes = (MemoryOfSize(1, 100 * MB, 600 * MB),)
     there = msgspec.structs.replace(examined("a"), memory=sizes, most_workers=1)
     known = Known(1e-6, 1e-6, seconds=20.0, gpu_s=1e-3)
     assert modes_of(there, known, HostPower(CORES, 1e10))[0].samples_per_s == pytest.approx(1000.0)
 
 
-def test_where_others_keep_the_gpu_busy_nothing_is_learnt_of_its_reader() -> None:
+def test_nothing_is_learnt_of_the_reader_while_the_gpu_is_busy() -> None:
     known = learnt(prior(examined("a")), on_gpu(0.4, share=0.97), 1, CORES)
     assert known.reader_samples_per_s == 0
     assert learnt(prior(examined("a")), on_gpu(0.4), 1, CORES).reader_samples_per_s == 1000
 
 
-def test_a_job_of_stated_input_is_taken_for_one_that_leaves_the_gpu_to_others() -> None:
+def test_a_job_with_a_stated_slow_reader_is_assumed_to_need_less_of_the_gpu() -> None:
     sizes = (MemoryOfSize(1, 100 * MB, 600 * MB),)
     there = msgspec.structs.replace(examined("a"), memory=sizes, most_workers=1)
     power = HostPower(CORES, 1e10)

@@ -29,14 +29,14 @@ def test_a_job_whose_process_cannot_be_forked_waits_and_is_tried_again() -> None
     assert job.started_s is None
     reason = f"its supervisor could not be started ({NO_FORK}); the dispatcher tries again (1 of 3)"
     assert host.noted(JobRequeued) == [JobRequeued("a", reason)]
-    assert host.tick(3.0) == [], "it rests"
+    assert host.tick(3.0) == [], "the next try comes after a rest"
     assert host.tick(2.1 + REST_S) == ["a"]
     host.see("a", 14.0)
     host.end("a", 0, 15.0)
     assert (host.job("a").state, host.job("a").starts) == ("done", 1)
 
 
-def test_not_for_ever() -> None:
+def test_a_job_whose_process_can_never_be_forked_fails() -> None:
     host = hosted()
     host.submit("a")
     for number in range(MOST_NOT_STARTED + 1):
@@ -47,7 +47,7 @@ def test_not_for_ever() -> None:
 
 
 @pytest.mark.parametrize(("how", "state"), [("cancel", "cancelled"), ("stop", "stopped")])
-def test_who_is_not_wanted_any_more_is_not_tried_again(how: str, state: str) -> None:
+def test_a_job_that_was_cancelled_or_stopped_is_not_tried_again(how: str, state: str) -> None:
     host = hosted()
     host.submit("a")
     host.tick(0.0)
@@ -56,7 +56,7 @@ def test_who_is_not_wanted_any_more_is_not_tried_again(how: str, state: str) -> 
     assert host.job("a").state == state
 
 
-def test_what_looks_at_a_job_is_tried_again_after_a_rest() -> None:
+def test_an_examination_that_cannot_be_forked_is_tried_again_after_a_rest() -> None:
     host = hosted()
     host.did(host.core.submit(request("a"), 0.0))
     for number in range(1, MOST_NOT_STARTED + 1):
@@ -80,7 +80,8 @@ def test_what_looks_at_a_job_is_tried_again_after_a_rest() -> None:
 
 
 def on_gpu(*sizes: MemoryOfSize) -> Hosted:
-    """One job that trains on the GPU, which is faster; sizes: that it has besides, with fewer workers."""
+    """Returns a host with one job that trains on the GPU, where it is fastest. sizes: its other sizes, with fewer
+    workers."""
     inventory = msgspec.structs.replace(INVENTORY, gpus=(GpuDevice(0, "gpu", 8000 * MB),))
     host = hosted(10_000, TOGETHER, inventory)
     memory = (*sizes, MemoryOfSize(1 + len(sizes), 1000 * MB, 2000 * MB))
@@ -93,7 +94,7 @@ def on_gpu(*sizes: MemoryOfSize) -> Hosted:
     return host
 
 
-def test_out_of_gpu_memory_it_runs_alone_and_its_memory_of_the_host_is_as_it_was() -> None:
+def test_a_job_out_of_gpu_memory_runs_alone_with_an_unchanged_estimate_of_host_memory() -> None:
     host = on_gpu()
     host.end("a", 1, 2.0, failure=OUT_OF_GPU)
     assert (host.job("a").state, host.job("a").out_of_memory) == ("waiting", 1)
@@ -101,11 +102,11 @@ def test_out_of_gpu_memory_it_runs_alone_and_its_memory_of_the_host_is_as_it_was
     assert host.job("a").estimated_bytes == 1000 * MB
     assert host.spawns[-1].lent.gpu_memory_bytes >= 3000 * MB
     host.end("a", 1, 4.0, failure=OUT_OF_GPU)
-    assert host.job("a").state == "failed", "it has nothing but the GPU"
+    assert host.job("a").state == "failed", "the job has no size without a GPU"
     assert "ran out of GPU memory" in host.job("a").why and "Tried to allocate" in host.job("a").why
 
 
-def test_out_of_gpu_memory_though_alone_it_goes_on_on_the_cpu() -> None:
+def test_a_job_out_of_gpu_memory_even_alone_continues_on_the_cpu() -> None:
     host = on_gpu(MemoryOfSize(1, 1500 * MB))
     host.end("a", 1, 2.0, failure=OUT_OF_GPU)
     host.tick(3.0)
@@ -115,7 +116,7 @@ def test_out_of_gpu_memory_though_alone_it_goes_on_on_the_cpu() -> None:
     (requeued,) = host.noted(JobRequeued)
     assert requeued.job == "a" and "it continues on the CPU" in requeued.reason
     host.submit("b", now_s=5.0)
-    assert sorted(host.tick(50.0)) == ["a", "b"], "not alone any more"
+    assert sorted(host.tick(50.0)) == ["a", "b"], "the job need not run alone any more"
     spawn = next(spawn for spawn in host.spawns[::-1] if spawn.job == "a")
     assert spawn.lent.gpu is None
     assert host.job("a").estimated_bytes == 1500 * MB
@@ -128,14 +129,14 @@ def test_out_of_gpu_memory_though_alone_it_goes_on_on_the_cpu() -> None:
         JobFailure("RestartBudgetError", "worker-0 ended 4 times", last_error="GpuMemoryError"),
     ],
 )
-def test_what_is_out_of_gpu_memory(failure: JobFailure) -> None:
+def test_typed_errors_decide_what_is_out_of_gpu_memory(failure: JobFailure) -> None:
     assert is_gpu_oom(failure)
     assert not is_gpu_oom(JobFailure("MemoryBudgetError", "resources.memory allows 1 MB"))
-    # words decide nothing: a model may raise what it likes
+    # the message does not count: a model may raise any text
     assert not is_gpu_oom(JobFailure("JobFailedError", "ValueError: CUDA out of memory"))
 
 
-def test_an_error_that_says_what_to_do_next_is_shown_with_that() -> None:
+def test_an_error_is_shown_with_its_hint() -> None:
     host = running("a")
     host.end("a", 1, failure=JobFailure("ZeroDivisionError", "by zero", "the traceback is at the end of x.log"))
     assert host.job("a").why == "ZeroDivisionError: by zero -> the traceback is at the end of x.log"

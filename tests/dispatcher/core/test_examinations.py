@@ -1,4 +1,4 @@
-"""Which jobs are looked at before they start: few at a time, of those alike only one."""
+"""Which jobs are examined before they start: a few at a time, and one of each shape."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ JOB = (
 
 
 def looked_at(host: Hosted) -> list[str]:
-    """Of the last event."""
+    """Returns the jobs whose examination the last event started."""
     return [effect.job for effect in host.effects if isinstance(effect, ExamineJob)]
 
 
-def test_no_more_at_once_than_there_is_room_for() -> None:
+def test_the_number_of_examinations_at_once_is_limited() -> None:
     waiting = Examinations()
     for job in "abc":
         waiting.submit(job, "")
@@ -33,7 +33,7 @@ def test_no_more_at_once_than_there_is_room_for() -> None:
     assert waiting.next(2) == ("c",)
 
 
-def test_what_is_found_of_one_holds_for_all_that_are_alike() -> None:
+def test_the_result_of_one_examination_holds_for_all_jobs_of_its_shape() -> None:
     host = hosted()
     for job in "abc":
         host.did(host.core.submit(request(job, shape="same"), 0.0))
@@ -45,19 +45,19 @@ def test_what_is_found_of_one_holds_for_all_that_are_alike() -> None:
     assert sorted(host.tick(1.0)) == ["a", "b", "c"]
 
 
-def test_when_the_first_cannot_be_run_the_next_is_told_its_own_error() -> None:
+def test_after_a_failed_examination_the_next_job_of_the_shape_is_examined_itself() -> None:
     host = hosted()
     for job in "abc":
         host.did(host.core.submit(request(job, shape="same"), 0.0))
     host.did(host.core.ended("a", 3, "exit code 3", JobFailure("DataError", "no file of a"), 1.0))
     assert looked_at(host) == ["b"]
     host.cancel("b")
-    assert looked_at(host) == ["c"], "whoever was to tell for it is gone"
+    assert looked_at(host) == ["c"], "the job whose result would hold for it was cancelled"
     host.did(host.core.examined(examined("c"), 2.0))
     assert [host.job(job).state for job in "abc"] == ["failed", "cancelled", "waiting"]
 
 
-def test_nobody_is_looked_at_when_the_host_stops() -> None:
+def test_no_examination_starts_when_the_dispatcher_stops() -> None:
     host = hosted()
     for number in range(9):
         host.did(host.core.submit(request(str(number)), 0.0))
@@ -67,7 +67,7 @@ def test_nobody_is_looked_at_when_the_host_stops() -> None:
     assert {job.state for job in host.status().jobs} == {"stopped"}
 
 
-def test_who_looked_at_it_and_left_no_word_is_a_failure() -> None:
+def test_an_examination_that_ends_without_a_result_is_a_failure() -> None:
     host = hosted()
     host.did(host.core.submit(request("a"), 0.0))
     host.did(host.core.ended("a", 0, "exit code 0", None, 1.0))
@@ -84,11 +84,15 @@ def test_who_looked_at_it_and_left_no_word_is_a_failure() -> None:
         ("[resources]\nworkers = 3\n", False, False),
     ],
 )  # fmt: skip
-def test_alike_but_for_name_and_seed(tmp_path: Path, change: str, is_alike: bool, is_twin: bool) -> None:
+def test_jobs_that_differ_only_in_name_and_seed_have_the_same_shape(
+    tmp_path: Path, change: str, is_alike: bool, is_twin: bool
+) -> None:
     one, other = tmp_path / "one.toml", tmp_path / "other.toml"
     one.write_text(JOB.format(name="one", seed=1))
     other.write_text(JOB.format(name="other", seed=2) + change)
     first, second = load_job(one, environ={}), load_job(other, environ={})
     assert (shape_of(first, tmp_path) == shape_of(second, tmp_path)) == is_alike
     assert (twin_of(first) == twin_of(second)) == is_twin
-    assert shape_of(first, tmp_path) != shape_of(first, tmp_path / "elsewhere"), "its modules are others"
+    assert shape_of(first, tmp_path) != shape_of(first, tmp_path / "elsewhere"), (
+        "modules of another directory may differ"
+    )

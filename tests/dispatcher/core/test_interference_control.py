@@ -1,4 +1,4 @@
-"""Jobs beside each other: windows of their speed, what is done about them, cores that change hands."""
+"""Jobs that slow each other: windows of their speed, the actions that follow, cores that are divided anew."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ MEASURED = Known(worker_cpu_s=1e-3, all_cpu_s=1.1e-3, seconds=30.0)  # a worker 
 def job(
     name: str, mode: int = 0, *, most: int = 1, known: Known = MEASURED, since_s: float = 0.0, memory_mb: int = 500
 ) -> JobEntry:
-    """It runs, and was never looked at."""
+    """Returns a running job that has no look yet."""
     one = JobEntry(request(name), 0.0, state="running", examined=examined(name, most=most), known=known)
     demand = one.demand(POWER)
     one.placed = PlacedJob(demand, Placement(mode), 1200 * MB, since_s=since_s)
@@ -43,7 +43,7 @@ def job(
 
 
 def looked_at(one: JobEntry, now_s: float, speed: float = 1.0, host_share: float = 1.0) -> None:
-    """speed: share of its speed alone."""
+    """Gives the job a look. speed: share of its speed alone."""
     assert one.placed is not None
     samples = 2.0 * speed * one.placed.mode.samples_per_s
     one.look = JobSample(2.0, samples, samples * 1e-3, samples * 1.1e-3, one.placed.mode.workers, host_share)
@@ -51,6 +51,7 @@ def looked_at(one: JobEntry, now_s: float, speed: float = 1.0, host_share: float
 
 
 def kinds(effects: tuple[Effect, ...]) -> list[type]:
+    """Returns the types of all effects but journal lines."""
     return [type(effect) for effect in effects if not isinstance(effect, NoteEvent)]
 
 
@@ -58,29 +59,30 @@ def kinds(effects: tuple[Effect, ...]) -> list[type]:
 
 
 def window_of(one: JobEntry, now_s: float) -> float | None:
+    """The speed in the job's window."""
     (window,) = windows_of([one], ROOM, now_s)
     return window.speed
 
 
-def test_a_window_has_the_speed_of_a_steady_job_that_was_just_looked_at() -> None:
+def test_a_window_has_the_speed_of_a_steady_job_with_a_recent_look() -> None:
     one = job("a")
-    assert window_of(one, 10.0) is None, "it was not looked at"
+    assert window_of(one, 10.0) is None, "the job has no look yet"
     looked_at(one, 10.0, 0.6)
     assert window_of(one, 10.0) == pytest.approx(0.6)
-    assert window_of(one, 15.0) is None, "that is long ago"
+    assert window_of(one, 15.0) is None, "the look is too old"
     assert window_of(one, 11.0) == pytest.approx(0.6)
     young = job("a", since_s=9.0)
     looked_at(young, 10.0, 0.6)
-    assert window_of(young, 10.0) is None, "its first seconds are no speed"
+    assert window_of(young, 10.0) is None, "the first seconds of a job do not count as its speed"
     one.state = "paused"
     assert window_of(one, 10.0) is None
     guessed = job("a", known=Known(1e-3, 1.1e-3))
     looked_at(guessed, 10.0, 0.6)
-    assert window_of(guessed, 10.0) is None, "its speed alone is a guess"
+    assert window_of(guessed, 10.0) is None, "its speed alone was not measured"
 
 
-def test_who_begins_or_ends_is_told_nothing() -> None:
-    """To pause it would come to nothing, and feedback would believe that it stands still."""
+def test_a_job_that_starts_or_stops_is_not_acted_on() -> None:
+    """A pause would have no effect, but feedback would count it as done."""
     for state in ("starting", "stopping"):
         newest = job("newest", since_s=5.0, memory_mb=9000)
         newest.state = state  # type: ignore[assignment]
@@ -88,18 +90,20 @@ def test_who_begins_or_ends_is_told_nothing() -> None:
         assert [effect for effect in effects if isinstance(effect, FreezeJob)] == [FreezeJob("b")]
     leaving = job("a")
     leaving.state, leaving.stop_cause = "stopping", "evict"
-    assert window_of(leaving, 10.0) is None, "it has a window: its memory is coming, others wait for that"
+    assert window_of(leaving, 10.0) is None, (
+        "an evicted job has a window, because its memory will be freed, but no speed"
+    )
 
 
-def test_a_window_says_what_exceeds_and_whether_it_can_shrink() -> None:
+def test_a_window_has_the_excess_and_whether_the_job_can_shrink() -> None:
     (window,) = windows_of([job("a", 1, most=2, memory_mb=1500)], ROOM, 10.0)
     assert (window.over_bytes, window.can_shrink, window.kind) == (300 * MB, True, "dense")
     (window,) = windows_of([job("a", memory_mb=100)], ROOM, 10.0)
     assert (window.over_bytes, window.can_shrink) == (0, False)
 
 
-def test_who_uses_the_host_and_is_no_job_is_no_fault_of_a_job() -> None:
-    """All cores are busy, of which this job has a quarter."""
+def test_cores_that_no_job_uses_lower_the_predicted_speed() -> None:
+    """All cores are busy, and the second job uses 30 % of them; so feedback does not act on it."""
     alone, beside = job("a", most=4, mode=3), job("b", most=4, mode=3)
     looked_at(alone, 10.0, 1.0, host_share=0.3)
     looked_at(beside, 10.0, 0.3, host_share=1.0)
@@ -109,21 +113,21 @@ def test_who_uses_the_host_and_is_no_job_is_no_fault_of_a_job() -> None:
     assert window.predicted < 0.7
 
 
-# --- what is done -----------------------------------------------------------------------------------------------------
+# --- actions ----------------------------------------------------------------------------------------------------------
 
 
-def test_nothing_happens_within_a_window_or_to_who_is_well() -> None:
+def test_jobs_at_their_predicted_speed_are_left_alone() -> None:
     state, jobs = InterferenceState(), [job("a"), job("b")]
     for now_s in range(1, 40):
         for one in jobs:
             looked_at(one, float(now_s), 0.95, host_share=0.6)
         effects, evicted = tended(state, jobs, ROOM, 1000 * MB, float(now_s))
         assert (kinds(effects), evicted) == ([], ())
-    assert state.next_s == 37 + WINDOW_S, "windows follow each other"
+    assert state.next_s == 37 + WINDOW_S, "each window begins when the one before ends"
 
 
 def crowded(state: InterferenceState, jobs: list[JobEntry], until_s: int, speed: float = 0.15) -> list[Effect]:
-    """The first is far slower than it should be, the others are well."""
+    """Tends jobs of which the first is far slower than predicted and the others are not. Returns the effects."""
     effects: list[Effect] = []
     for now_s in range(10, until_s):
         for one in jobs:
@@ -133,7 +137,7 @@ def crowded(state: InterferenceState, jobs: list[JobEntry], until_s: int, speed:
     return effects
 
 
-def test_the_newest_of_a_crowd_has_fewer_workers_and_then_a_low_weight_and_computes() -> None:
+def test_the_newest_job_loses_a_worker_and_then_cpu_weight_and_computes_on() -> None:
     first, newest = job("first", since_s=0.0), job("newest", 1, most=2, since_s=1.0)
     effects = crowded(InterferenceState(), [first, newest], 90)
     done = [effect for effect in effects if not isinstance(effect, NoteEvent)]
@@ -147,7 +151,7 @@ def test_the_newest_of_a_crowd_has_fewer_workers_and_then_a_low_weight_and_compu
     assert first.state == "running"
 
 
-def test_it_goes_up_again_at_once_when_the_other_is_gone() -> None:
+def test_a_job_gets_weight_and_workers_back_at_once_when_the_other_is_gone() -> None:
     state = InterferenceState()
     first, newest = job("first", since_s=0.0), job("newest", 1, most=2, since_s=1.0)
     crowded(state, [first, newest], 60)
@@ -161,7 +165,7 @@ def test_it_goes_up_again_at_once_when_the_other_is_gone() -> None:
     assert done == [ReniceJob("newest", COMPUTING_NICE), ResizeJob("newest", size=Size(2, 1, 1))]
 
 
-def test_who_was_lowered_and_then_paused_goes_on_with_its_own_weight() -> None:
+def test_a_job_that_was_lowered_and_then_paused_resumes_with_its_own_weight() -> None:
     state = InterferenceState()
     first, newest = job("first", since_s=0.0), job("newest", since_s=1.0, memory_mb=9000)
     crowded(state, [first, newest], 40)
@@ -176,7 +180,7 @@ def test_who_was_lowered_and_then_paused_goes_on_with_its_own_weight() -> None:
     assert (newest.state, newest.nice) == ("running", COMPUTING_NICE)
 
 
-def test_short_of_memory_who_exceeds_stands_still_and_then_leaves() -> None:
+def test_when_memory_is_short_the_job_above_its_charge_is_paused_and_then_evicted() -> None:
     state, jobs = InterferenceState(), [job("a", since_s=5.0), job("liar", memory_mb=9000)]
     effects, evicted = tended(state, jobs, ROOM, 9900 * MB, 10.0)
     assert (kinds(effects), evicted) == ([FreezeJob], ())
@@ -188,7 +192,7 @@ def test_short_of_memory_who_exceeds_stands_still_and_then_leaves() -> None:
 # --- cores ------------------------------------------------------------------------------------------------------------
 
 
-def test_another_size_is_a_resize_and_the_same_none() -> None:
+def test_a_resize_has_only_what_changes() -> None:
     one = job("a", most=3)
     assert list(resized(one, 2, None)) == [ResizeJob("a", size=Size(3, 1, 1), cores=None)]
     assert one.placed is not None and one.placed.mode.workers == 3
@@ -213,8 +217,8 @@ def test_measured_jobs_of_open_size_get_cores_of_their_own() -> None:
         assert f"on cores {', '.join(map(str, given[event.subject]))}: " in text_of(event)
 
 
-def test_nobody_gets_more_workers_than_the_ledger_has_memory_for() -> None:
-    """500 MB each with one worker, 1200 MB are charged; a second one would make it more than is free."""
+def test_no_job_gets_more_workers_than_the_ledger_has_memory_for() -> None:
+    """The charge is 1200 of 1300 MB; a second worker would need 1800 MB."""
     one = job("a", most=2)
     assert one.placed is not None
     heavy = tuple(
@@ -228,26 +232,28 @@ def test_nobody_gets_more_workers_than_the_ledger_has_memory_for() -> None:
     assert one.placed is not None and one.placed.mode.workers == 2
 
 
-def test_what_was_just_given_is_left_alone_and_then_nothing_changes_for_nothing() -> None:
+def test_cores_stay_for_a_while_and_do_not_change_without_a_reason() -> None:
     state, jobs = InterferenceState(), [job("a", most=2), job("b", most=2)]
     assert shared(state, jobs, CORES, LEDGER, 10.0)
     assert shared(state, jobs, CORES, LEDGER, 10.0 + STILL_S / 2) == ()
     assert shared(state, jobs, CORES, LEDGER, 11.0 + STILL_S) == ()
 
 
-def test_nobody_is_given_cores_that_another_was_just_given() -> None:
+def test_cores_that_a_job_just_got_are_not_given_to_another() -> None:
     state, first = InterferenceState(), [job("a", most=2), job("b", most=2)]
     shared(state, first, CORES, LEDGER, 10.0)
     newcomer = job("c", most=2)
     jobs = [*first, newcomer]
     shared(state, jobs, CORES, LEDGER, 11.0)
-    assert (len(first[0].cores), len(first[1].cores), newcomer.cores) == (2, 2, CORES), "it floats meanwhile"
+    assert (len(first[0].cores), len(first[1].cores), newcomer.cores) == (2, 2, CORES), (
+        "the new job runs on all cores meanwhile"
+    )
     shared(state, jobs, CORES, LEDGER, 11.0 + STILL_S)
     assert sorted(core for one in jobs for core in one.cores) == list(CORES)
 
 
 @pytest.mark.parametrize("why", ["fixed size", "not measured", "not running"])
-def test_who_cannot_be_resized_is_no_part_of_it(why: str) -> None:
+def test_a_job_that_cannot_be_resized_gets_no_cores_of_its_own(why: str) -> None:
     one = job("a") if why == "fixed size" else job("a", most=2, known=Known(1e-3, 1.1e-3))
     if why == "not running":
         one = job("a", most=2)
@@ -255,7 +261,7 @@ def test_who_cannot_be_resized_is_no_part_of_it(why: str) -> None:
     assert shared(InterferenceState(), [one], CORES, LEDGER, 10.0) == ()
 
 
-def test_a_job_that_waits_for_its_input_floats() -> None:
+def test_a_job_that_waits_for_its_input_runs_on_all_cores() -> None:
     waiting = job("a", most=2, known=Known(1e-3, 1.1e-3, reader_samples_per_s=20.0, seconds=30.0))
     assert waiting.placed is not None and waiting.placed.demand.kind == "input"
     computing = job("b", most=4)
@@ -264,7 +270,7 @@ def test_a_job_that_waits_for_its_input_floats() -> None:
     assert computing.cores == CORES
 
 
-def test_looks_are_of_this_job() -> None:
+def test_a_look_without_samples_has_speed_0() -> None:
     one = job("a")
     one.look, one.look_s = look(samples=0.0), 10.0
-    assert window_of(one, 10.0) == 0.0, "a job that stands still is slow"
+    assert window_of(one, 10.0) == 0.0, "a job that trains nothing is slow"

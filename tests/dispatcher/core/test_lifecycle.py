@@ -1,4 +1,4 @@
-"""The life of a job on a host: every edge of the table, and nothing beside it."""
+"""The life cycle of a job on a host: every transition of the table is legal, and no other."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ EDGES: dict[str, dict[str, str]] = {
 
 @pytest.mark.parametrize("state", STATES)
 @pytest.mark.parametrize("event", list(JobLifecycleEvent))
-def test_every_edge_and_no_other(state: JobState, event: JobLifecycleEvent) -> None:
+def test_every_transition_of_the_table_is_legal_and_no_other(state: JobState, event: JobLifecycleEvent) -> None:
     expected = EDGES.get(state, {}).get(event)
     if expected is None:
         with pytest.raises(IllegalTransitionError, match=rf"{event.value}.*in state '{state}'"):
@@ -39,7 +39,7 @@ def test_every_edge_and_no_other(state: JobState, event: JobLifecycleEvent) -> N
         assert next_state(state, event) == expected
 
 
-def test_every_job_can_end_from_wherever_it_is() -> None:
+def test_a_job_can_end_from_every_state() -> None:
     reached = set(ENDED_STATES)
     for _ in STATES:
         reached |= {state for state, edges in EDGES.items() if reached & set(edges.values())}
@@ -47,14 +47,14 @@ def test_every_job_can_end_from_wherever_it_is() -> None:
 
 
 @pytest.mark.parametrize("state", ["starting", "running", "paused", "stopping"])
-def test_whoever_has_a_process_may_end_well_or_badly_at_any_moment(state: JobState) -> None:
+def test_a_job_with_a_process_may_be_done_fail_or_wait_again_at_any_moment(state: JobState) -> None:
     assert next_state(state, JobLifecycleEvent.DONE) == "done"
     assert next_state(state, JobLifecycleEvent.FAIL) == "failed"
     assert next_state(state, JobLifecycleEvent.REQUEUE) == "waiting"
 
 
 @given(st.lists(st.sampled_from(list(JobLifecycleEvent)), max_size=30))
-def test_what_is_over_stays_so(events: list[JobLifecycleEvent]) -> None:
+def test_a_job_that_has_ended_stays_in_its_state(events: list[JobLifecycleEvent]) -> None:
     state: JobState = "waiting"
     for event in events:
         try:

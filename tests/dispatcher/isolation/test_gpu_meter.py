@@ -1,4 +1,4 @@
-"""What NVML says of a GPU, by processes, and of whom it says nothing."""
+"""GPU use by process as NVML reports it, and use that belongs to no process."""
 
 from __future__ import annotations
 
@@ -55,6 +55,7 @@ class Nvml(ModuleType):
         return found
 
     def says(self, at_us: int, pid: int, busy: int, memory: int = 0) -> None:
+        """NVML has a new sample of a process."""
         self.samples.append(SimpleNamespace(timeStamp=at_us, pid=pid, smUtil=busy, memUtil=memory))
 
 
@@ -63,7 +64,7 @@ def nvml() -> Nvml:
     return Nvml()
 
 
-def test_seconds_of_each_process_until_it_says_something_else(nvml: Nvml) -> None:
+def test_each_process_keeps_its_share_until_nvml_has_a_new_sample(nvml: Nvml) -> None:
     meter = GpuMeter(GPUS, nvml)
     nvml.memory, nvml.busy, nvml.memory_busy = {11: 500, 12: None}, 60, 10
     nvml.says(1, 11, 40, 8)
@@ -80,7 +81,7 @@ def test_seconds_of_each_process_until_it_says_something_else(nvml: Nvml) -> Non
     assert third.nobodys == pytest.approx((0.3, 0.08))
 
 
-def test_shares_that_are_more_than_all_together_divide_what_there_is(nvml: Nvml) -> None:
+def test_shares_above_the_busy_time_divide_the_busy_time(nvml: Nvml) -> None:
     meter = GpuMeter(GPUS, nvml)
     nvml.memory, nvml.busy = {11: 500, 12: 500}, 20
     nvml.says(1, 11, 90)
@@ -91,7 +92,7 @@ def test_shares_that_are_more_than_all_together_divide_what_there_is(nvml: Nvml)
     assert use.nobodys == pytest.approx((0.0, 0.0))
 
 
-def test_whole_percents_do_not_make_a_small_job_one_that_needs_nothing(nvml: Nvml) -> None:
+def test_a_share_of_0_percent_still_counts_as_a_little_use(nvml: Nvml) -> None:
     meter = GpuMeter(GPUS, nvml)
     nvml.memory, nvml.busy = {11: 500}, 1
     nvml.says(1, 11, 0)
@@ -99,7 +100,7 @@ def test_whole_percents_do_not_make_a_small_job_one_that_needs_nothing(nvml: Nvm
     assert 0 < meter.look(1.0)[0].by_pid[11][0] < 0.01
 
 
-def test_who_has_left_is_not_counted_any_more(nvml: Nvml) -> None:
+def test_a_process_that_has_left_is_not_counted(nvml: Nvml) -> None:
     meter = GpuMeter(GPUS, nvml)
     nvml.memory = {11: 500}
     nvml.says(1, 11, 90)
@@ -108,7 +109,7 @@ def test_who_has_left_is_not_counted_any_more(nvml: Nvml) -> None:
     assert meter.look(1.0)[0].by_pid == {}
 
 
-def test_what_mps_computes_is_nobodys(nvml: Nvml, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_work_of_the_mps_server_belongs_to_no_process(nvml: Nvml, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gpu_meter, "_is_mps", lambda pid: pid == 7)
     meter = GpuMeter(GPUS, nvml)
     nvml.memory, nvml.busy = {7: 60, 11: 500, 12: 500}, 50
@@ -132,14 +133,14 @@ def test_a_gpu_that_does_not_answer_is_left_out(nvml: Nvml) -> None:
     assert len(meter.look(1.0)) == 1
 
 
-def test_without_gpus_nvml_is_not_asked(nvml: Nvml) -> None:
+def test_without_gpus_nvml_is_not_opened(nvml: Nvml) -> None:
     meter = GpuMeter((), nvml)
     assert meter.look(0.0) == ()
     meter.close()
     assert not nvml.is_open
 
 
-def test_it_is_closed_once(nvml: Nvml) -> None:
+def test_close_shuts_nvml_down(nvml: Nvml) -> None:
     meter = GpuMeter(GPUS, nvml)
     assert nvml.is_open
     meter.close()

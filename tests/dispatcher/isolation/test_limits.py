@@ -1,4 +1,4 @@
-"""What is written for given limits, and what the kernel's files say."""
+"""The files that are written for limits, and the meaning of the kernel's files."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ MOUNTS = r"""
 """
 
 
-def test_a_wall_stands_above_the_charge_and_the_brake_a_little_below_it() -> None:
+def test_memory_max_is_above_the_charge_and_memory_high_a_little_below_memory_max() -> None:
     files = dict(written(JobLimits(memory_bytes=1000 * MIB, threads=3, cores=(0, 1, 3)), ALL))
     assert int(files["memory.max"]) == WALL * 1000 * MIB
     assert 0.9 * int(files["memory.max"]) < int(files["memory.high"]) < int(files["memory.max"])
@@ -45,19 +45,19 @@ def test_a_wall_stands_above_the_charge_and_the_brake_a_little_below_it() -> Non
 
 
 @pytest.mark.parametrize("one", sorted(ALL))
-def test_only_files_of_controllers_that_are_there_are_written(one: str) -> None:
+def test_only_files_of_available_controllers_are_written(one: str) -> None:
     names = {name for name, _ in written(JobLimits(memory_bytes=MIB), frozenset({one}))}
     assert names
     assert {name.partition(".")[0] for name in names} == {one}
 
 
-def test_without_a_charge_there_is_no_wall() -> None:
+def test_without_a_charge_memory_has_no_limit() -> None:
     files = dict(written(JobLimits(), ALL))
     assert (files["memory.max"], files["memory.high"], files["cpuset.cpus"]) == ("max", "max", "")
 
 
 @given(st.integers(1, 1 << 40), st.integers(0, 1 << 40))
-def test_no_wall_is_below_what_a_job_has(charge: int, held: int) -> None:
+def test_memory_max_is_never_below_what_a_job_has(charge: int, held: int) -> None:
     wall = wall_bytes(JobLimits(memory_bytes=charge), held)
     assert wall % 4096 == 0
     assert wall >= max(charge, held)
@@ -82,7 +82,7 @@ def test_the_name_of_a_group_is_one_part_of_a_path(job: str, number: int) -> Non
     assert name.isascii()
 
 
-def test_mounts_are_found_by_their_kind() -> None:
+def test_mounts_are_found_by_their_type() -> None:
     assert mounted(MOUNTS, "cgroup2") == (
         Mount(PurePosixPath("/sys/fs/cgroup/unified"), "/"),
         Mount(PurePosixPath("/mnt/my groups"), "/user.slice/a b"),
@@ -102,7 +102,7 @@ def test_mounts_are_found_by_their_kind() -> None:
         ("/../..", "/a", None),
     ],
 )
-def test_a_group_shows_below_what_is_mounted(root: str, own: str, shown: str | None) -> None:
+def test_a_group_has_a_directory_below_a_mount_of_its_hierarchy(root: str, own: str, shown: str | None) -> None:
     found = group_directory(Mount(PurePosixPath("/m"), root), own)
     assert found == (None if shown is None else PurePosixPath(shown))
 
@@ -112,7 +112,7 @@ def test_the_own_group_is_that_of_version_2() -> None:
     assert own_path("4:memory:/a\n") is None
 
 
-def test_page_cache_is_not_kept() -> None:
+def test_page_cache_does_not_count_as_kept_memory() -> None:
     stat = keyed("anon 100\nfile 5000\nkernel 7\nshmem 20\nfile_mapped 3\nodd line here\n")
     assert kept_bytes(stat) == 127
     assert kept_bytes({"anon": 1, "kernel_stack": 2, "pagetables": 3}) == 6

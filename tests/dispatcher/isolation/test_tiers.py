@@ -1,4 +1,4 @@
-"""Fences on a host that has them, on one that has some, and on one that has none."""
+"""Isolation on a host that has all its tiers, on one that has some, and on one that has none."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LIMITS = JobLimits(memory_bytes=100 * MIB, threads=2, cores=(0, 1))
 
 
 class Host:
-    """With a cgroup that was delegated, as far as `kernel` is not told otherwise."""
+    """A host with a delegated cgroup, unless a test changes its files or `kernel`."""
 
     def __init__(self, tmp_path: Path) -> None:
         self.tmp_path, self.clock = tmp_path, ManualClock()
@@ -46,7 +46,7 @@ class Host:
         return next(path for path in self.base.iterdir() if path.name.startswith(start))
 
     def content(self) -> dict[str, str]:
-        """Of all files of the group."""
+        """Returns the content of all files in and below the delegated group."""
         files = (path for path in self.base.rglob("*") if path.is_file())
         return {str(path.relative_to(self.base)): path.read_text() for path in files}
 
@@ -59,7 +59,7 @@ def host(tmp_path: Path) -> Host:
 # --- cgroups ----------------------------------------------------------------------------------------------------------
 
 
-def test_a_job_is_fenced_before_it_starts_and_its_group_goes_with_it(host: Host) -> None:
+def test_a_job_has_its_limits_before_it_starts_and_its_group_is_removed_after_it(host: Host) -> None:
     isolation = host.probe()
     assert host.kernel.groups[host.base] == set()
     assert host.kernel.groups[host.group("elastichost-host")] == {ME, SERVER}
@@ -80,7 +80,7 @@ def test_a_job_is_fenced_before_it_starts_and_its_group_goes_with_it(host: Host)
     assert isolation.usage("ads/1") is None
 
 
-def test_closing_leaves_what_was_found(host: Host) -> None:
+def test_close_restores_the_files_that_were_found(host: Host) -> None:
     before = host.content()
     isolation = host.probe()
     isolation.admit("a", SERVER, LIMITS)
@@ -103,7 +103,7 @@ def test_usage_is_what_the_kernel_counts(host: Host) -> None:
     assert isolation.usage("a") == JobUsage(16, None, oom_kills=3, slowed=4)
 
 
-def test_a_change_kills_nobody(host: Host) -> None:
+def test_a_change_of_limits_kills_no_process(host: Host) -> None:
     isolation = host.probe()
     isolation.admit("a", SERVER, LIMITS)
     group = host.group("elastichost-1")
@@ -115,7 +115,7 @@ def test_a_change_kills_nobody(host: Host) -> None:
     assert isolation.change("nobody", LIMITS) == ()
 
 
-def test_who_looks_after_the_rows_of_a_dead_supervisor_may_live_for_a_while(host: Host) -> None:
+def test_processes_that_a_dead_supervisor_left_may_live_for_a_while(host: Host) -> None:
     isolation = host.probe()
     isolation.admit("a", SERVER, LIMITS)
     isolation.release("a")
@@ -137,7 +137,7 @@ def test_a_job_that_starts_again_has_a_new_group(host: Host) -> None:
     assert host.groups() == {"elastichost-host", "elastichost-2-a"}
 
 
-def test_what_fails_is_a_warning(host: Host) -> None:
+def test_a_group_that_cannot_be_made_or_entered_is_a_warning(host: Host) -> None:
     isolation = host.probe()
     (host.base / "elastichost-1-a").mkdir()
     assert isolation.admit("a", None, LIMITS) == (
@@ -149,7 +149,7 @@ def test_what_fails_is_a_warning(host: Host) -> None:
     assert problem.startswith("/nowhere/cgroup.procs: this process could not enter the group: No such file")
 
 
-def test_controllers_that_are_not_handed_on_are_done_without(host: Host) -> None:
+def test_controllers_that_cannot_be_enabled_are_left_out(host: Host) -> None:
     host.kernel.unwilling = frozenset({"cpu"})
     isolation = host.probe()
     assert isolation.admit("a", None, LIMITS) == ()
@@ -158,7 +158,7 @@ def test_controllers_that_are_not_handed_on_are_done_without(host: Host) -> None
     assert "Controllers that are not available: cpu." in isolation.sentences[1]
 
 
-def test_all_is_undone_where_nothing_can_be_enabled(host: Host) -> None:
+def test_all_is_undone_when_no_controller_can_be_enabled(host: Host) -> None:
     before = host.content()
     host.kernel.unwilling = frozenset({"cpu", "memory", "cpuset"})
     isolation = host.probe()
@@ -168,7 +168,7 @@ def test_all_is_undone_where_nothing_can_be_enabled(host: Host) -> None:
     assert host.content() == before
 
 
-def test_the_group_of_another_host_is_let_alone(host: Host) -> None:
+def test_the_group_of_another_dispatcher_is_left_alone(host: Host) -> None:
     other = host.base / "elastichost-host"
     host.kernel.make(other)
     host.kernel.groups[other] = {STRANGER}
@@ -178,46 +178,55 @@ def test_the_group_of_another_host_is_let_alone(host: Host) -> None:
     isolation.close()
     assert host.kernel.groups[other] == {STRANGER}
     assert host.kernel.killed == set()
-    assert host.groups() == {"elastichost-host"}  # what was empty is gone
+    assert host.groups() == {"elastichost-host"}  # the empty group was removed
 
 
-# --- where there is none ----------------------------------------------------------------------------------------------
+# --- without delegation -----------------------------------------------------------------------------------------------
 
 
 def unmounted(host: Host) -> None:
+    """Only cgroup v1 is mounted."""
     (host.proc / "mountinfo").write_text("32 31 0:29 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu\n")
 
 
 def hybrid(host: Host) -> None:
+    """The group has neither the memory nor the cpu controller."""
     (host.base / "cgroup.controllers").write_text("hugetlb\n")
 
 
 def elsewhere(host: Host) -> None:
+    """The mount shows another part of the hierarchy than the group of this process."""
     (host.proc / "mountinfo").write_text(f"41 31 0:38 /docker/1 {host.kernel.top} rw - cgroup2 cgroup2 rw\n")
 
 
 def only_version_1(host: Host) -> None:
+    """The process is in no group of version 2."""
     (host.proc / "cgroup").write_text("4:memory:/old\n")
 
 
 def root(host: Host) -> None:
+    """The group of the process is the root of the hierarchy."""
     (host.base / "cgroup.type").unlink()
 
 
 def threaded(host: Host) -> None:
+    """The group has the type threaded."""
     (host.base / "cgroup.type").write_text("threaded\n")
 
 
 def foreign(host: Host) -> None:
+    """The group belongs to another user."""
     host.kernel.is_mine = False
 
 
 def shared(host: Host) -> None:
+    """The group also has a process that this program did not start."""
     host.kernel.groups[host.base].add(STRANGER)
     host.kernel._show(host.base)
 
 
 def gone(host: Host) -> None:
+    """mountinfo cannot be read."""
     (host.proc / "mountinfo").unlink()
 
 
@@ -235,7 +244,7 @@ def gone(host: Host) -> None:
         (gone, "mountinfo cannot be read"),
     ],
 )
-def test_without_delegation_nothing_is_changed_and_it_is_said_why(
+def test_without_delegation_nothing_is_changed_and_the_sentence_says_why(
     host: Host, spoil: Callable[[Host], None], told: str
 ) -> None:
     spoil(host)
@@ -266,6 +275,7 @@ def test_root_takes_nothing_that_the_service_manager_did_not_delegate(host: Host
 
 
 def make_resctrl(root: Path, features: str = "llc_occupancy\nmbm_total_bytes\nmbm_local_bytes\n") -> None:
+    """Makes the resctrl files of a processor with these monitoring features."""
     for name, content in (
         ("info/L3/num_closids", "16\n"),
         ("info/MB/num_closids", "8\n"),
@@ -278,7 +288,7 @@ def make_resctrl(root: Path, features: str = "llc_occupancy\nmbm_total_bytes\nmb
         (root / name).write_text(content)
 
 
-def test_traffic_is_counted_where_it_can_be_and_nothing_is_divided(host: Host) -> None:
+def test_memory_traffic_is_counted_where_possible_and_nothing_is_divided(host: Host) -> None:
     make_resctrl(host.resctrl)
     hybrid(host)
     isolation = host.probe()
@@ -290,7 +300,7 @@ def test_traffic_is_counted_where_it_can_be_and_nothing_is_divided(host: Host) -
     for job in ("a", "b", "c"):
         assert isolation.admit(job, None, LIMITS) == ()
     (door,) = isolation.doors("a")
-    assert isolation.doors("c") == ()  # the processor can tell no more apart
+    assert isolation.doors("c") == ()  # the processor cannot tell more jobs apart
     group = Path(door).parent
     (group / "tasks").write_text("")
     assert enter((door,), host.kernel) == ()
@@ -307,7 +317,7 @@ def test_traffic_is_counted_where_it_can_be_and_nothing_is_divided(host: Host) -
     assert len(isolation.doors("c")) == 1
 
 
-def test_a_processor_that_counts_nothing_says_so(host: Host) -> None:
+def test_a_processor_that_does_not_count_traffic_is_reported(host: Host) -> None:
     make_resctrl(host.resctrl, features="llc_occupancy\n")
     isolation = host.probe()
     assert "the processor does not count memory traffic" in isolation.sentences[2]
@@ -319,7 +329,9 @@ def test_a_processor_that_counts_nothing_says_so(host: Host) -> None:
 
 
 def test_probing_this_host_without_delegation_changes_nothing() -> None:
-    standing = Delegation(Path("/proc/self"), os.geteuid(), lambda: frozenset())  # nobody's: it cannot be divided
+    standing = Delegation(
+        Path("/proc/self"), os.geteuid(), lambda: frozenset()
+    )  # an empty family: the group cannot be divided
     before = Path("/proc/self/cgroup").read_text()
     isolation = probe(standing=standing)
     assert len(isolation.sentences) == 3
@@ -356,14 +368,14 @@ assert open("/proc/self/cgroup").read() == before
 """
 
 
-def test_a_real_kernel_ends_who_goes_through_the_wall() -> None:
-    """In a group of its own where somebody gives one."""
+def test_a_real_kernel_kills_a_process_above_memory_max() -> None:
+    """Runs in a group of its own where systemd can delegate one."""
     command = [sys.executable, "-c", REAL]
     if Path("/run/systemd/system").exists():
         command = ["systemd-run", "--user", "--scope", "--quiet", "-p", "Delegate=yes", *command]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if not done.stdout:
-        pytest.skip(f"no group is to be had: {done.stderr.strip()}")
+        pytest.skip(f"no group was delegated: {done.stderr.strip()}")
     if done.returncode == 77:
         pytest.skip(done.stdout.strip().removeprefix("began\n"))
     assert done.returncode == 0, done.stderr

@@ -45,13 +45,14 @@ def read(directory: Path) -> HostReport:
 
 
 def drawn(make: Make, report: HostReport) -> Drawing:
+    """The figure of a report that has content for it."""
     drawing = make(report)
     assert drawing is not None
     return drawing
 
 
 def part(drawing: Drawing, gid: str) -> Any:
-    """The artist of that name."""
+    """The artist with this gid."""
     return next(one for one in drawing.figure.findobj() if one.get_gid() == gid)
 
 
@@ -162,7 +163,7 @@ def test_a_host_without_a_job_has_a_page(tmp_path: Path) -> None:
 # --- the verb ---------------------------------------------------------------------------------------------------------
 
 
-def test_the_verb_tells_hosts_from_runs(
+def test_the_verb_distinguishes_hosts_from_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)

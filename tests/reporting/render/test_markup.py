@@ -37,7 +37,7 @@ def test_texts_are_escaped(text: str, value: str) -> None:
     assert seen.attributes == ([("title", cleaned(value))] if value else [])
 
 
-def test_markup_is_taken_as_it_is() -> None:
+def test_markup_is_not_escaped_again() -> None:
     assert joined("<", Markup("<br>"), tag("i", "&")) == "&lt;<br><i>&amp;</i>"
     assert tag("meta", name_="a", http_equiv="b") == '<meta name="a" http-equiv="b">'
 

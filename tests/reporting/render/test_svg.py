@@ -40,6 +40,7 @@ def style() -> Iterator[None]:
 
 
 def parsed(drawing: Drawing | None) -> ET.Element:
+    """The SVG element of a figure."""
     assert drawing is not None
     return ET.fromstring(svg_of(drawing))
 
@@ -87,7 +88,7 @@ def test_marks_have_tooltips(full: Report) -> None:
     assert "worker-0.1 exited in state running: signal 9" in titles
 
 
-def test_hostile_text_is_text() -> None:
+def test_hostile_text_is_escaped() -> None:
     figure, (axes,) = new_figure(2.0)
     axes.plot([0, 1], [0, 1], gid="mark", label=HOSTILE.replace("\x07", ""))
     axes.legend()

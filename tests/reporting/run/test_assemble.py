@@ -31,7 +31,7 @@ def read(run: Path, *, is_running: bool = False) -> Report:
     return read_report(run, is_running=is_running, now_utc=NOW)
 
 
-def test_a_run_made_by_hand(tmp_path: Path) -> None:
+def test_a_constructed_run(tmp_path: Path) -> None:
     report = read(write_run(tmp_path / "run"))
     assert (report.overview.job, report.overview.state, report.overview.running_s) == ("shop", "done", 10.0)
     assert (report.overview.samples_trained, report.overview.samples_planned) == (1000, 2000)
@@ -93,7 +93,7 @@ def test_the_error_of_a_failed_run_is_reported(tmp_path: Path) -> None:
     assert "server-0 ended 4 times" in page_of(report)
 
 
-def test_a_run_that_goes_on(tmp_path: Path) -> None:
+def test_a_run_that_still_runs(tmp_path: Path) -> None:
     run = write_run(tmp_path / "run")
     (run / "status.json").write_bytes(msgspec.json.encode(status(9.0, 900, state="training")))
     report = read(run, is_running=True)
@@ -103,7 +103,7 @@ def test_a_run_that_goes_on(tmp_path: Path) -> None:
 
 
 @pytest.mark.system
-def test_a_run_that_really_ran(real_run: Path) -> None:
+def test_a_real_run(real_run: Path) -> None:
     report = read(real_run)
     assert report.gaps == ()
     overview = report.overview

@@ -14,6 +14,7 @@ OWNERS = ((0, 0, 0), (0, 1, 1), (1, 0, 1))
 
 
 def look(asked: tuple[tuple[int, int, float], ...], **facts: object) -> BalanceLooked:
+    """A look at the load of the PS. asked: (table, bucket, keys that workers requested)."""
     known = {"now_s": 0.0, "owners": None, "speeds": {0: 1.0, 1: 1.0}, "busiest": 0.5, "kind": "balanced", **facts}
     return BalanceLooked(asked=asked, **known)  # type: ignore[arg-type]
 
@@ -40,14 +41,14 @@ def test_a_ps_that_fewer_workers_use_has_less_load() -> None:
     assert heat.shares == ((0.6,), (0.4,))
 
 
-def test_nothing_asked_for_is_no_heat() -> None:
+def test_without_requests_there_is_no_heat() -> None:
     folder = HeatFolder()
     assert folder.heat() is None
     folder.looked(look((), owners=OWNERS), 1.0)
     assert folder.heat() is None
 
 
-def test_moves_that_could_not_be_begun_did_not_happen() -> None:
+def test_moves_that_were_not_begun_are_left_out() -> None:
     folder = HeatFolder()
     folder.looked(look(((0, 0, 1.0),), owners=OWNERS, moves=((0, 0, 1),), was_begun=False), 1.0)
     heat = folder.heat()

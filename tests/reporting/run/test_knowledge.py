@@ -1,4 +1,4 @@
-"""The tuner's knowledge, rebuilt from the records of a tuner with decisions."""
+"""The tuner's knowledge, rebuilt from the records of its looks and decisions."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from tests.reporting.remains import BEGAN_S, SETTINGS, tuned
 
 
 def known(records: list[Record]) -> Knowledge:
+    """The knowledge after these records."""
     knowledge = Knowledge()
     for record in records:
         if isinstance(record, TunerOpened):
@@ -28,6 +29,7 @@ def known(records: list[Record]) -> Knowledge:
 
 
 def decisions_in(records: list[Record]) -> list[tuple[float, Decision]]:
+    """The decisions in the records, with their times in seconds after BEGAN_S."""
     return [
         (one.look.at_s - BEGAN_S, one.decision)
         for one in records
@@ -40,7 +42,7 @@ def records() -> list[Record]:
     return tuned(90)
 
 
-def test_every_decision_and_what_was_measured_afterwards(records: list[Record]) -> None:
+def test_every_decision_has_the_measurement_that_followed(records: list[Record]) -> None:
     told = known(records).decisions()
     made = decisions_in(records)
     assert [(one.at_s, one.reason) for one in told] == [(at_s, one.reason) for at_s, one in made]
@@ -58,12 +60,13 @@ def test_every_decision_and_what_was_measured_afterwards(records: list[Record]) 
 
 
 def later_present(told: object, made: list[tuple[float, Decision]]) -> Configuration:
+    """The configuration that ran when this decision was made."""
     (present,) = [one.present for at_s, one in made if at_s == told.at_s]  # type: ignore[attr-defined]
     assert present is not None
     return present.configuration
 
 
-def test_the_model_against_what_was_measured(records: list[Record]) -> None:
+def test_the_model_is_shown_with_what_was_measured(records: list[Record]) -> None:
     model = known(records).model()
     assert model is not None
     assert not model.problem
@@ -104,7 +107,7 @@ def test_very_many_candidates_are_thinned() -> None:
     assert {one.configuration for one in model.measured} <= {one.configuration for one in model.candidates}
 
 
-def test_a_change_of_speed_forgets() -> None:
+def test_measurements_before_a_change_of_speed_are_forgotten() -> None:
     records = tuned(120, slower=lambda at_s: 1.0 if at_s < 60 else 0.3)
     assert any(one.has_drifted for _, one in decisions_in(records))
     model = known(records).model()
@@ -116,7 +119,7 @@ def test_a_change_of_speed_forgets() -> None:
     assert max(one.measured.samples_per_s for one in by_now) < min(one.measured.samples_per_s for one in forgotten)
 
 
-def test_the_model_is_that_of_the_last_opening_that_measured() -> None:
+def test_the_model_is_that_of_the_last_opening_with_measurements() -> None:
     first, second = tuned(20), tuned(1, began_s=BEGAN_S + 30)
     knowledge = known([*first, *second])
     model = knowledge.model()
@@ -125,7 +128,7 @@ def test_the_model_is_that_of_the_last_opening_that_measured() -> None:
     assert knowledge.threads[0] == (0.0, 1)
 
 
-def test_nothing_measured_is_no_model() -> None:
+def test_without_measurements_there_is_no_model() -> None:
     assert known([]).model() is None
     assert known(tuned(1)).model() is None
     assert known(tuned(20)[1:]).decisions() == ()  # looks before an opening are ignored
@@ -142,7 +145,7 @@ def test_a_failed_fit_is_reported() -> None:
     assert model.candidates == ()
 
 
-def test_decisions_of_the_journal_alone(records: list[Record]) -> None:
+def test_decisions_of_the_journal_have_no_measurements(records: list[Record]) -> None:
     made = decisions_in(records)
     told = decisions_of_journal(made)
     assert [(one.at_s, one.kind, one.configuration, one.reason) for one in told] == [
@@ -164,7 +167,7 @@ def test_decisions_that_changed_no_plan_are_marked() -> None:
 
     decisions = (
         decided(1.0, "try", 2),  # a plan followed
-        decided(10.0, "return", 1, 1),  # no plan followed: it ran already
+        decided(10.0, "return", 1, 1),  # no plan followed: the size ran already
         decided(20.0, "return", 1, 1),
         decided(30.0, "move", 3),  # a plan of another size followed
         decided(40.0, "settle", 1),

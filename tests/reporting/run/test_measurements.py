@@ -16,6 +16,7 @@ from tests.reporting.remains import status, write_metrics
 
 
 def numbers(values: tuple[float | None, ...]) -> list[float]:
+    """The values without the gaps."""
     return [value for value in values if value is not None]
 
 
@@ -39,7 +40,7 @@ def test_a_run_of_two_sessions(tmp_path: Path) -> None:
     assert worker.peak_memory_bytes == 100 << 20
 
 
-def test_long_runs_are_thinned_and_nothing_is_lost_of_their_ends(tmp_path: Path) -> None:
+def test_long_runs_are_thinned_and_their_last_rows_are_kept(tmp_path: Path) -> None:
     write_metrics(tmp_path / "metrics.db", [status(float(at_s), 10 * at_s) for at_s in range(3000)])
     found = read_measurements(tmp_path / "metrics.db", points=100)
     course = course_of(found, axis_of((), [2999.0]))
@@ -64,7 +65,7 @@ def test_lines_break_where_a_process_did_not_exist(tmp_path: Path) -> None:
     assert worker.incarnations == 2
 
 
-def test_what_was_not_measured_is_not_zero(tmp_path: Path) -> None:
+def test_a_missing_measurement_is_not_zero(tmp_path: Path) -> None:
     first = status(1.0, 100)
     unknown = tuple(msgspec.structs.replace(one, cpu_percent=None) for one in first.processes)
     write_metrics(tmp_path / "metrics.db", [msgspec.structs.replace(first, processes=unknown)])
@@ -77,7 +78,7 @@ def test_what_was_not_measured_is_not_zero(tmp_path: Path) -> None:
     assert worker.mean_cpu_percent == 50.0, "the mean must leave out missing values"
 
 
-def test_processes_that_are_gone_measure_nothing(tmp_path: Path) -> None:
+def test_rows_of_processes_that_have_ended_are_left_out(tmp_path: Path) -> None:
     last = status(2.0, 200)
     gone = tuple(msgspec.structs.replace(one, cpu_percent=0.0, rss_bytes=0, memory_bytes=0) for one in last.processes)
     write_metrics(tmp_path / "metrics.db", [status(1.0, 100), msgspec.structs.replace(last, processes=gone)])
@@ -86,7 +87,7 @@ def test_processes_that_are_gone_measure_nothing(tmp_path: Path) -> None:
     assert worker.at_s == (1.0,)
 
 
-def test_reading_leaves_no_trace(tmp_path: Path) -> None:
+def test_reading_creates_no_file(tmp_path: Path) -> None:
     write_metrics(tmp_path / "metrics.db", [status(1.0, 100)])
     before = sorted(os.listdir(tmp_path))
     assert read_measurements(tmp_path / "metrics.db").sessions
@@ -110,14 +111,14 @@ def test_an_invalid_database_is_reported(tmp_path: Path, content: bytes) -> None
     assert "cannot be read" in found.problem
 
 
-def test_without_rows_and_without_a_file(tmp_path: Path) -> None:
+def test_a_database_without_rows_and_a_missing_one_are_reported(tmp_path: Path) -> None:
     write_metrics(tmp_path / "metrics.db", [])
     assert "empty, so" in read_measurements(tmp_path / "metrics.db").problem
     assert "no such file" in read_measurements(tmp_path / "other.db").problem
     assert course_of(read_measurements(tmp_path / "other.db"), axis_of((), [])).at_s == ()
 
 
-def test_an_older_store_gives_what_it_has(tmp_path: Path) -> None:
+def test_an_older_database_is_read_as_far_as_possible(tmp_path: Path) -> None:
     write_metrics(tmp_path / "metrics.db", [status(1.0, 100), status(2.0, 200)])
     with sqlite3.connect(tmp_path / "metrics.db") as connection:
         connection.execute("ALTER TABLE process DROP COLUMN wait_fraction")

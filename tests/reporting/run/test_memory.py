@@ -42,6 +42,7 @@ def acted(action: MemoryKind, reason: str, chance: float, exceeds_in_s: float | 
 
 
 def told() -> list[JournalLine]:
+    """The journal of a run with budget, actions, effects and notes."""
     return [
         line(0, STARTED),
         line(1, budget_set(0, 9 * 10**8)),
@@ -59,6 +60,7 @@ def told() -> list[JournalLine]:
 
 
 def steps(lines: list[JournalLine]) -> tuple[MemoryStep, ...]:
+    """The memory steps of a journal."""
     chapters = chapters_of(lines)
     return memory_steps_of(chapters, axis_of(chapters, []))
 

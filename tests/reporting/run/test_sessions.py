@@ -1,4 +1,4 @@
-"""The sessions of a run, laid end to end."""
+"""The sessions of a run on one axis of running time, each directly after the one before."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_warnings_before_a_start_belong_to_the_new_session() -> None:
     ]
 
 
-def test_a_journal_may_begin_with_anything_or_not_at_all() -> None:
+def test_a_journal_may_begin_with_any_event_or_be_empty() -> None:
     assert chapters_of([]) == ()
     (only,) = chapters_of([line(0, WARNED), line(1, STARTED), line(2, READY)])
     assert [one.kind for one in only.lines] == ["warned", "run_started", "process_ready"]
@@ -55,7 +55,7 @@ def test_without_a_journal_the_measurements_make_the_sessions() -> None:
     assert axis.at_s(1, 123.0) == 3.0
 
 
-def test_records_find_their_session_through_a_reboot() -> None:
+def test_records_are_placed_in_their_session_also_after_a_reboot() -> None:
     late = JournalLine("", 50.0, STARTED)
     chapters = chapters_of([line(0, STARTED), line(10, READY), late, JournalLine("", 60.0, READY)])
     axis = axis_of(chapters, [])

@@ -44,7 +44,7 @@ def test_kinds_that_are_left_out_exist() -> None:
     assert {one.__struct_config__.tag for one in EVENT_CLASSES} >= SKIPPED_KINDS
 
 
-def test_what_is_not_there_is_told(tmp_path: Path) -> None:
+def test_missing_files_are_gaps(tmp_path: Path) -> None:
     sources = open_sources(tmp_path)
     assert sources.job() == JobFacts()
     assert (sources.versions(), sources.status(), sources.result(is_expected=True)) == ({}, None, None)
@@ -133,7 +133,7 @@ def test_a_result_of_an_older_version_is_read(run: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["status.json", "result.json", "versions.json"])
-def test_small_files_that_are_no_json(run: Path, name: str) -> None:
+def test_small_files_that_are_no_json_are_gaps(run: Path, name: str) -> None:
     (run / name).write_bytes(b"\xff{")
     sources = open_sources(run)
     sources.versions(), sources.status(), sources.result(is_expected=True)

@@ -26,6 +26,7 @@ FASTER = Decision("move", Configuration(1, 1), "it is faster")
 
 
 def story(*lines: JournalLine) -> Story:
+    """The story of a session with these lines in its journal."""
     chapters = chapters_of([line(0, STARTED), *lines])
     return story_of(chapters, axis_of(chapters, []))
 
@@ -66,7 +67,7 @@ def test_spans_end_with_their_event_or_with_their_session() -> None:
     assert "no end in the journal" in told.spans[2].text
 
 
-def test_evaluations_without_an_auc_are_evaluations() -> None:
+def test_evaluations_without_an_auc_are_listed() -> None:
     told = story(line(1, evaluated(10, None, 0.5)), line(2, EvaluationStarted(20, "half of it")))
     assert [(one.samples, one.auc, one.logloss) for one in told.evaluations] == [(10, None, 0.5)]
 
@@ -89,7 +90,7 @@ def test_faults_and_their_recovery_times() -> None:
     assert told.fault_counts == {"process_lost": 2, "batch_torn": 1}
 
 
-def test_of_very_many_the_first_and_the_last_are_listed() -> None:
+def test_of_very_many_decisions_the_first_and_last_are_listed() -> None:
     count = MOST_LISTED + 100
     begun = [CheckpointStarted(at_s, f"number {at_s}") for at_s in range(count)]
     told = story(*(line(event.cut, event) for event in begun))
@@ -102,7 +103,7 @@ def test_threads_are_those_of_workers() -> None:
     assert told.threads == ((1.0, 2),)
 
 
-def test_only_a_change_of_the_plan_is_a_plan() -> None:
+def test_only_changes_of_the_plan_are_listed_as_plans() -> None:
     told = story(
         line(1, TunerDecided(FASTER)), line(2, reached(2, 1, 0.1)), line(3, TunerOff("tuner.mode: the plan stays"))
     )

@@ -23,7 +23,7 @@ def page(full: Report) -> str:
     return page_of(full)
 
 
-def test_a_page_tells_everything_in_one_file(page: str) -> None:
+def test_a_page_is_one_file_with_everything(page: str) -> None:
     seen = Seen(page)
     assert page.startswith("<!doctype html>")
     assert not {"script", "link", "img", "iframe", "object", "image"} & set(seen.tags)
@@ -79,7 +79,7 @@ def test_texts_of_a_run_are_escaped_everywhere(tmp_path: Path) -> None:
     assert "\u202e" not in page
 
 
-def test_a_run_that_left_nothing_has_a_page(tmp_path: Path) -> None:
+def test_an_empty_run_directory_has_a_page(tmp_path: Path) -> None:
     seen = Seen(page_of(read_report(tmp_path, is_running=False, now_utc=NOW)))
     assert "svg" not in seen.tags
     assert "This report is incomplete" in seen.text

@@ -19,6 +19,7 @@ def report(tmp_path: Path) -> Report:
 
 
 def changed(report: Report, **facts: object) -> Report:
+    """The report with other facts in its overview."""
     return msgspec.structs.replace(report, overview=msgspec.structs.replace(report.overview, **facts))
 
 
@@ -34,7 +35,7 @@ def changed(report: Report, **facts: object) -> Report:
         ({"state": "unknown"}, "The run lasted 10s; its end was not recorded."),
     ],
 )
-def test_how_it_ended(report: Report, facts: dict[str, object], words: str) -> None:
+def test_the_lead_says_how_the_run_ended(report: Report, facts: dict[str, object], words: str) -> None:
     assert lead_of(changed(report, **facts)).startswith(f"{words} It trained 1000 of 2000 samples, 100 samples/s.")
 
 
@@ -55,7 +56,7 @@ def test_a_short_run_shows_its_known_figures(report: Report) -> None:
     assert " ".join(without_course_words(changed(report, samples_trained=0).overview)) == "Nothing was trained."
 
 
-def test_facts_are_those_that_are_known(report: Report) -> None:
+def test_only_known_facts_are_shown(report: Report) -> None:
     names = [name for name, _ in facts_of(report)]
     assert "AUC" not in names
     assert names[:2] == ["state", "began"]
