@@ -51,7 +51,7 @@ def create(writer: DynamicTable, keys: np.ndarray) -> np.ndarray:
 
 
 @pytest.mark.timeout(120)
-def test_create_returns_when_crafted_ids_lie_where_no_sample_looks(
+def test_create_returns_when_crafted_ids_lie_in_the_upper_part_of_an_index(
     make_arena: MakeArena, make_model: MakeModel
 ) -> None:
     arena = make_arena(make_model(admit_after=2), memory_bytes=1 << 24)

@@ -139,7 +139,7 @@ def test_an_arena_never_occupies_more_than_the_taken_count(make_arena: MakeArena
     assert 0 < used_bytes(arena.directory) - before <= taken
 
 
-def test_refused_rows_are_not_half_made_and_come_when_they_are_granted(make_arena: MakeArena) -> None:
+def test_refused_rows_are_not_half_made_and_are_created_after_a_grant(make_arena: MakeArena) -> None:
     arena = make_arena()
     writer = server_of(arena)
     known = create(writer, np.arange(1000))

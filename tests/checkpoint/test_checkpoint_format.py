@@ -238,7 +238,7 @@ def test_an_incomplete_checkpoint_is_never_committed(tmp_path: Path, kind: str) 
 
 
 @pytest.mark.parametrize("name", ["../server-0.bin", "/etc/passwd", "sub/server-0.bin", "..", "server-0.txt", ""])
-def test_no_name_leaves_the_directory(tmp_path: Path, name: str) -> None:
+def test_a_block_file_outside_the_directory_is_refused(tmp_path: Path, name: str) -> None:
     directory = write_checkpoint(tmp_path, 100)
     blocks = load_manifest(directory).blocks
     rewrite(directory, blocks=(msgspec.structs.replace(blocks[0], file=name), *blocks[1:]))

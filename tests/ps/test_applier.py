@@ -355,7 +355,7 @@ def test_an_invalid_push_is_refused_and_the_waiting_one_stays(tmp_path: Path) ->
 
 
 @pytest.mark.usefixtures("_own_points")
-def test_a_newer_shard_map_replaces_the_cut(tmp_path: Path) -> None:
+def test_rows_staged_under_a_newer_shard_map_replace_the_older_ones(tmp_path: Path) -> None:
     bench = Bench(tmp_path)
     rows, bounds, gradients = bench.gradients(1)
     bench.applier.stage(0, 1, 1, 1, 1.0, rows, bounds, gradients)
@@ -421,7 +421,7 @@ def test_a_ps_that_gives_buckets_up_applies_committed_pushes_and_drops_the_rest(
 
 
 @pytest.mark.usefixtures("_own_points")
-def test_the_same_micro_batch_under_a_newer_shard_map_takes_its_own_place(tmp_path: Path) -> None:
+def test_the_same_micro_batch_under_a_newer_shard_map_replaces_the_older_one(tmp_path: Path) -> None:
     bench = Bench(tmp_path)
     whole, cut = bench.gradients(1), bench.gradients(2)
     bench.applier.stage_micro(0, 7, 1, 0.5, *whole)

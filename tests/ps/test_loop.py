@@ -165,7 +165,7 @@ def house(tmp_path: Path) -> Iterator[House]:
     made.close()
 
 
-def test_what_a_dead_worker_had_released_is_committed_when_it_is_fenced(house: House) -> None:
+def test_batches_that_a_dead_worker_released_are_committed_when_it_is_fenced(house: House) -> None:
     """The worker's rows have changed already, and its messages were lost with it."""
     house.start()
     house.release(1)
@@ -178,7 +178,7 @@ def test_what_a_dead_worker_had_released_is_committed_when_it_is_fenced(house: H
     assert sequences(house.run_dir) == [1, 2]
 
 
-def test_what_was_released_by_another_incarnation_or_begun_and_not_released_is_not_committed(house: House) -> None:
+def test_batches_of_another_incarnation_and_unreleased_batches_are_not_committed(house: House) -> None:
     house.start()
     house.release(1, incarnation=INCARNATION - 1)
     house.watermarks.note_begun(WORKER, INCARNATION, 1)  # it died within its first batch
@@ -215,7 +215,7 @@ def test_only_the_dense_owner_answers_for_a_dead_worker(house: House) -> None:
     assert house.fence().applied.sequence == 1
 
 
-def test_a_new_dense_owner_forgets_records_of_what_was_never_committed(tmp_path: Path) -> None:
+def test_a_new_dense_owner_cuts_off_records_of_batches_that_were_never_committed(tmp_path: Path) -> None:
     """The previous run wrote five records and was killed; this run begins with a checkpoint after three batches."""
     log = AppliedLog(tmp_path)
     for number in range(1, 6):

@@ -190,7 +190,7 @@ def scene(tmp_path: Path) -> Iterator[Scene]:
     made.close()
 
 
-def test_what_changes_meanwhile_arrives_as_it_is_in_the_end(scene: Scene) -> None:
+def test_rows_that_change_during_the_copy_arrive_in_their_final_state(scene: Scene) -> None:
     scene.train()
     scene.copy()
     copied = scene.until_copied(train=20)
@@ -224,7 +224,9 @@ def test_bfloat16_rows_and_rows_that_are_free_again(tmp_path: Path) -> None:
     faults=st.tuples(*[st.floats(0, 0.25)] * 3, st.sampled_from([0.0, 0.2])),
     deaths=st.lists(st.integers(1, 60), max_size=3),
 )
-def test_on_a_bad_way_and_from_a_ps_that_dies(seed: int, faults: tuple[float, ...], deaths: list[int]) -> None:
+def test_buckets_arrive_over_a_faulty_connection_from_a_ps_that_dies(
+    seed: int, faults: tuple[float, ...], deaths: list[int]
+) -> None:
     with tempfile.TemporaryDirectory() as directory:
         scene = Scene(Path(directory), faults, seed)
         scene.train()
@@ -252,7 +254,7 @@ def test_a_damaged_part_is_fetched_again(tmp_path: Path) -> None:
     scene.close()
 
 
-def test_what_differs_on_arrival_is_found_and_mended(scene: Scene) -> None:
+def test_a_part_that_differs_on_arrival_is_found_and_copied_again(scene: Scene) -> None:
     """A part differs, as after a memory fault at the target or a change that the source did not flag."""
     scene.train()
     scene.copy()
@@ -266,7 +268,7 @@ def test_what_differs_on_arrival_is_found_and_mended(scene: Scene) -> None:
     assert scene.mended == 2
 
 
-def test_it_goes_on_in_the_next_incarnation_when_it_was_handed_over_already(scene: Scene) -> None:
+def test_a_copy_goes_on_with_the_next_incarnation_of_a_source_that_has_released_the_buckets(scene: Scene) -> None:
     scene.train()
     scene.copy()
     scene.until_copied()
@@ -282,7 +284,7 @@ def test_it_goes_on_in_the_next_incarnation_when_it_was_handed_over_already(scen
     assert scene.gets.snapshot_bucket(*MOVED[0])[0].array.tobytes() == expected[0].array.tobytes()
 
 
-def test_while_a_bucket_is_owned_its_checksum_is_refused(scene: Scene) -> None:
+def test_the_checksum_of_an_owned_bucket_is_refused(scene: Scene) -> None:
     scene.copy()
     scene.until_copied()
     scene.mover.freeze(MOVED)
@@ -292,7 +294,7 @@ def test_while_a_bucket_is_owned_its_checksum_is_refused(scene: Scene) -> None:
     scene.hand_over()
 
 
-def test_what_is_forgotten_takes_no_memory_and_can_come_again(scene: Scene) -> None:
+def test_forgotten_buckets_take_no_memory_and_can_be_adopted_again(scene: Scene) -> None:
     scene.train(5000)
     before = scene.arenas[0].touched_bytes()
     scene.copy()
@@ -318,7 +320,7 @@ def test_what_is_forgotten_takes_no_memory_and_can_come_again(scene: Scene) -> N
     assert np.abs(scene.has.snapshot_bucket(FIXED, 1)[0].array).max() <= 0.5
 
 
-def test_no_room(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_target_is_reported_and_the_copy_can_be_repeated(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     scene.train()
     scene.copy()
 
@@ -340,7 +342,7 @@ def test_no_room(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     scene.hand_over()
 
 
-def test_another_order_takes_the_place_of_the_first(scene: Scene) -> None:
+def test_another_order_replaces_the_first(scene: Scene) -> None:
     scene.train()
     scene.copy(MOVED)
     for _ in range(5):

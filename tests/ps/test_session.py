@@ -65,7 +65,7 @@ def test_an_older_membership_that_comes_late_changes_nothing() -> None:
     assert session.advanced(worker(1), b"b", 2, 2, 1) == (), "it waits for the other worker, which is still a member"
 
 
-def test_what_was_overtaken_does_not_bring_a_worker_back_into_the_clock() -> None:
+def test_a_late_request_does_not_bring_a_worker_back_into_the_clock() -> None:
     session = Session()
     session.advanced(worker(0), b"a", 1, 3, 1)
     session.advanced(worker(1), b"b", 1, 3, 1)

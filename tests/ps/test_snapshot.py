@@ -34,7 +34,7 @@ def reserve(writer: SnapshotWriter, size_bytes: int) -> CopySpace:
     return writer.space()
 
 
-def test_reserved_memory_is_what_the_first_copies_go_to() -> None:
+def test_the_first_copies_use_the_reserved_memory() -> None:
     writer = SnapshotWriter()
     space = reserve(writer, 1000 << 20)
     assert space.size_bytes == space.touched_bytes == 1024 << 20
@@ -46,7 +46,7 @@ def test_reserved_memory_is_what_the_first_copies_go_to() -> None:
     writer.close()
 
 
-def test_little_is_reserved_for_little_and_small_pieces_go_when_there_is_much() -> None:
+def test_a_small_reservation_is_small_and_a_large_one_replaces_small_pieces() -> None:
     writer = SnapshotWriter()
     assert reserve(writer, 1 << 20).size_bytes == 4 << 20
     assert reserve(writer, 40 << 20).size_bytes == 44 << 20

@@ -67,7 +67,7 @@ def shake_hands(path: str) -> socket.socket:
 
 @pytest.mark.parametrize("size_bytes", [MAX_MESSAGE_BYTES + 1, 1 << 40, (1 << 63) - 1])
 @pytest.mark.parametrize("kind", ["data", "control"])
-def test_whoever_announces_more_than_a_message_may_have_is_cut_off(
+def test_a_peer_that_announces_too_large_a_message_is_disconnected(
     request: pytest.FixtureRequest, kind: str, size_bytes: int
 ) -> None:
     """The connection ends before the message is read: otherwise one peer could fill the memory."""
@@ -170,7 +170,7 @@ def test_a_caller_goes_over_the_network_only_to_other_machines(
 
 
 @pytest.mark.parametrize(("own", "its"), [(None, new_keys().public), (new_keys(), "")], ids=["no own", "no other"])
-def test_a_caller_without_a_key_goes_nowhere_else(own: KeyPair | None, its: str) -> None:
+def test_a_caller_without_a_key_cannot_connect_to_another_machine(own: KeyPair | None, its: str) -> None:
     """Without keys the connection would not be encrypted."""
     elsewhere = ServerAddress(0, 1, "ipc://nowhere", host=0, outer="tcp://127.0.0.1:9", key=its)
     with pytest.raises(ProtocolError, match=r"worker-0\.1 has no key for PS 0 on host 0"):

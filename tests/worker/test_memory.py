@@ -46,7 +46,7 @@ def test_a_batch_waits_for_memory_and_goes_on_when_it_is_granted(bench: Bench) -
     assert np.array_equal(again.lengths, prepared.lengths)
 
 
-def test_ids_without_memory_leave_their_bags_where_that_is_wanted(bench: Bench) -> None:
+def test_ids_are_left_out_of_their_bags_when_memory_is_full(bench: Bench) -> None:
     arena = bench.arena
     arena.allowance = arena.board.allowance(0)
     arena.board.leave_out(is_full=True)
@@ -60,7 +60,7 @@ def test_ids_without_memory_leave_their_bags_where_that_is_wanted(bench: Bench) 
     assert prepared.lengths.sum() == whole
 
 
-def test_sightings_are_noted_once_they_are_wanted(bench: Bench) -> None:
+def test_sightings_are_noted_only_after_they_are_requested(bench: Bench) -> None:
     arena, clock = bench.arena, 50 * SAMPLES_PER_STAMP
     seen = arena.seen_view(0)
     others = np.flatnonzero(seen)

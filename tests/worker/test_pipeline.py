@@ -83,7 +83,7 @@ def test_leases_come_in_order_each_followed_by_its_end(pipeline: Pipeline) -> No
     assert isinstance(seen[-1], LeaseFinished)
 
 
-def test_it_reads_ahead_but_not_without_bound(reader: CountingReader, pipeline: Pipeline) -> None:
+def test_the_thread_reads_ahead_within_a_bound(reader: CountingReader, pipeline: Pipeline) -> None:
     pipeline.add(lease(1, 0, 0, 1000), None)
     with reader.progress:
         assert reader.progress.wait_for(lambda: reader.read == PREFETCH_BATCHES + 1, WAIT_S)
@@ -93,7 +93,7 @@ def test_it_reads_ahead_but_not_without_bound(reader: CountingReader, pipeline: 
     assert not pipeline.is_idle
 
 
-def test_discarding_forgets_what_was_leased(reader: CountingReader, pipeline: Pipeline) -> None:
+def test_discarding_drops_the_leased_ranges(reader: CountingReader, pipeline: Pipeline) -> None:
     pipeline.add(lease(1, 0, 0, 1000), None)
     pipeline.get(WAIT_S)
     pipeline.discard()
@@ -117,7 +117,7 @@ def test_a_full_pipeline_still_closes(reader: CountingReader) -> None:
     assert not made._thread.is_alive()
 
 
-def test_waiting_for_a_slow_reader_is_reading(reader: CountingReader) -> None:
+def test_waiting_for_a_slow_reader_counts_as_reading(reader: CountingReader) -> None:
     made = Pipeline(reader, UNITS, 10, prepared, remote=RemoteRate(0.0, latency_s=0.05))
     made.add(lease(1, 0, 0, 10), None)
     assert isinstance(made.get(WAIT_S), PreparedBatch)

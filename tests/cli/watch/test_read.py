@@ -316,7 +316,7 @@ def nothing_shared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("nothing_shared")
-def test_clean_keeps_what_is_alive(elastichost: Elastichost, run_directory: Path) -> None:
+def test_clean_keeps_runs_that_are_in_use(elastichost: Elastichost, run_directory: Path) -> None:
     old = run_directory.parent / "old"
     old.mkdir()
     (old / "job.resolved.toml").write_text(JOB)

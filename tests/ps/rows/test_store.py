@@ -97,9 +97,7 @@ def update(store: RowStore, rows: np.ndarray, bounds: np.ndarray, gradients: np.
 
 
 @pytest.mark.parametrize("of", [(FIXED, 1), (DYNAMIC, 3)])
-def test_nothing_is_copied_into_a_bucket_that_it_owns_nor_is_it_forgotten(
-    make_arena: MakeArena, of: tuple[int, int]
-) -> None:
+def test_an_owned_bucket_is_neither_copied_into_nor_forgotten(make_arena: MakeArena, of: tuple[int, int]) -> None:
     """The order may belong to a move that is over, or be wrong: the rows would be lost."""
     arena = make_arena()
     store = adopted(arena)
@@ -189,7 +187,7 @@ def test_received_arrays_are_read_only_and_accepted(make_arena: MakeArena) -> No
     assert pulled(store, 1, rows, 4).shape == (10, 4)
 
 
-def test_what_would_touch_foreign_memory_is_refused(make_arena: MakeArena) -> None:
+def test_requests_that_would_change_other_memory_are_refused(make_arena: MakeArena) -> None:
     arena = make_arena()
     store = adopted(arena)
     gradient = np.ones((1, 4), np.float32)
@@ -224,7 +222,7 @@ def test_released_buckets_are_not_written_any_more(make_arena: MakeArena) -> Non
     assert all(sum(heir.owns(*bucket) for heir in heirs) == 1 for bucket in DYNAMIC_BUCKETS)
 
 
-def test_eviction_drops_what_was_not_seen_and_reuses_rows_after_two_graces(make_arena: MakeArena) -> None:
+def test_eviction_drops_ids_that_were_not_seen_and_reuses_rows_after_two_graces(make_arena: MakeArena) -> None:
     arena = make_arena(evict_after_samples=10 * SAMPLES_PER_STAMP)
     store = adopted(arena)
     old = store.rows_for(DYNAMIC, np.arange(100), True, 0)
@@ -299,7 +297,7 @@ def test_snapshots_restore_every_bit(make_arena: MakeArena, optimizer: RowOptimi
     assert set(reused) == set(rows[1500:].tolist()), "restored free rows are free"
 
 
-def test_a_restore_replaces_what_was_there(make_arena: MakeArena) -> None:
+def test_a_restore_replaces_the_present_rows(make_arena: MakeArena) -> None:
     arena = make_arena()
     store = adopted(arena)
     store.rows_for(DYNAMIC, np.arange(100), True, 0)
@@ -360,7 +358,7 @@ def test_a_bucket_whose_restore_was_cut_off_counts_as_empty(make_arena: MakeAren
     assert len(np.unique(rows)) == 1000
 
 
-def test_heat_counts_the_keys_asked_for(make_arena: MakeArena) -> None:
+def test_heat_counts_the_requested_keys(make_arena: MakeArena) -> None:
     arena = make_arena()
     store = adopted(arena)
     store.rows_for(FIXED, np.array([0, 1, 2, 2499]), True, 0)

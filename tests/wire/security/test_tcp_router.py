@@ -197,7 +197,7 @@ def test_a_part_longer_than_allowed_is_not_read_to_its_end(house: House) -> None
     guest.close()
 
 
-def test_who_has_read_every_answer_gets_the_next_one(house: House) -> None:
+def test_a_peer_that_has_read_every_answer_gets_the_next_one(house: House) -> None:
     """ZeroMQ updates its count of unread messages only now and then. This peer never has more unread answers than the
     limit, so none may be lost; otherwise it would wait for a second before it asks again."""
     client = house.enter(WORKER, "dense")
@@ -212,7 +212,7 @@ def test_who_has_read_every_answer_gets_the_next_one(house: House) -> None:
             assert client.receive() is not None
 
 
-def test_a_gate_on_version_6(tmp_path: Path) -> None:
+def test_a_gate_on_ipv6(tmp_path: Path) -> None:
     keys, of_worker, allowed = new_keys(), new_keys(), AllowList()
     allowed.allow(of_worker.public, str(WORKER))
     try:

@@ -219,7 +219,7 @@ def test_ids_are_admitted_at_their_second_batch(make) -> None:  # type: ignore[n
 @pytest.mark.parametrize(
     ("served", "servers", "hosts"), [(False, 1, ()), (False, 2, ()), (True, 1, ()), (True, 2, ()), (False, 2, (0, 1))]
 )
-def test_ids_without_a_row_for_want_of_memory_are_counted_and_others_are_not(  # type: ignore[no-untyped-def]
+def test_ids_without_a_row_because_memory_is_full_are_counted_and_others_are_not(  # type: ignore[no-untyped-def]
     make, served: bool, servers: int, hosts: tuple[int, ...]
 ) -> None:
     """Every occurrence of such an id counts; ids that are not admitted yet do not count."""
@@ -251,7 +251,7 @@ def test_an_id_out_of_range_is_named(make) -> None:  # type: ignore[no-untyped-d
         bench.rows.prepare(samples, lease_id=0, epoch=0, create=True, clock=0)
 
 
-def test_a_push_that_no_ps_takes_ends_in_an_error_not_in_waiting(make) -> None:  # type: ignore[no-untyped-def]
+def test_a_push_that_is_refused_for_good_is_an_error_and_not_waited_for(make) -> None:  # type: ignore[no-untyped-def]
     bench = make("r", model(), served=True)
     pulled = PulledRows(np.array([4999, 5000]), np.array([0, 0, 2, 2]), np.zeros(16, np.float32), np.array([0]), 0)
     bench.push.begin(RowGradients(pulled, pulled.weights), push(1))
@@ -306,7 +306,7 @@ def test_a_stopped_worker_does_not_wait_for_its_push(make) -> None:  # type: ign
         bench.push.wait()
 
 
-def test_single_valued_batches_share_a_shape_and_give_what_any_batch_gives(make) -> None:  # type: ignore[no-untyped-def]
+def test_single_valued_batches_share_a_shape_and_give_the_same_arrays_as_others(make) -> None:  # type: ignore[no-untyped-def]
     for served in (False, True):
         bench = make(f"v{served}", model(), served=served)
         for size in (*range(1, 12), 3):

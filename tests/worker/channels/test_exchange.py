@@ -40,7 +40,7 @@ def acknowledged(sequence: int) -> DensePushedMsg:
     return DensePushedMsg(request=sequence, sequence=sequence, version=sequence, samples_applied=0)
 
 
-def test_a_pause_is_answered_once_unless_it_was_called_off_meanwhile() -> None:
+def test_a_pause_is_answered_once_unless_it_was_cancelled_meanwhile() -> None:
     gate = PauseGate()
     assert gate.due() is None
     gate.asked = 1
@@ -60,7 +60,7 @@ def test_a_pause_is_answered_once_unless_it_was_called_off_meanwhile() -> None:
     assert gate.due() == 4
 
 
-def test_a_map_is_left_behind_when_a_batch_by_a_newer_one_is_over_or_nothing_is_prepared() -> None:
+def test_a_shard_map_is_left_behind_after_a_batch_of_a_newer_one_or_when_nothing_is_prepared() -> None:
     maps = MapsLeft()
     assert maps.due(3, is_idle=True) == 3
     assert maps.due(3, is_idle=True) is None
@@ -84,7 +84,7 @@ def test_window_and_order_are_enforced() -> None:
         stream.push(push(WINDOW + 2))
 
 
-def test_an_acknowledgement_of_nothing_is_refused() -> None:
+def test_an_acknowledgement_of_a_push_that_was_never_sent_is_refused() -> None:
     with pytest.raises(ProtocolError, match="never sent"):
         DenseStream().acknowledge(acknowledged(1))
 

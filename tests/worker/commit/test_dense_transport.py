@@ -42,7 +42,7 @@ def nobody() -> Envelope[DataMessage]:
     raise AssertionError("nobody is to be asked")
 
 
-def test_parameters_that_come_are_in_the_model_at_once_unless_they_are_held() -> None:
+def test_received_parameters_are_in_the_model_at_once_unless_they_are_held() -> None:
     received, held = ReceivedParameters(flat()), HeldParameters(flat())
     for parameters, at_once in ((received, 1.0), (held, 0.0)):
         parameters.take(sent(1, 1.0))
@@ -54,7 +54,7 @@ def test_parameters_that_come_are_in_the_model_at_once_unless_they_are_held() ->
 
 
 @pytest.mark.parametrize("kind", [ReceivedParameters, HeldParameters])
-def test_an_older_vector_does_not_take_the_place_of_a_newer_one(kind: type[ReceivedParameters]) -> None:
+def test_an_older_vector_does_not_replace_a_newer_one(kind: type[ReceivedParameters]) -> None:
     parameters = kind(flat())
     for version, value in ((2, 2.0), (1, 1.0)):
         parameters.take(sent(version, value))
@@ -67,7 +67,7 @@ def test_an_older_vector_does_not_take_the_place_of_a_newer_one(kind: type[Recei
 
 
 @pytest.mark.parametrize("kind", [ReceivedParameters, HeldParameters])
-def test_a_spoilt_vector_is_asked_for_unless_a_newer_one_has_come(kind: type[ReceivedParameters]) -> None:
+def test_a_spoilt_vector_is_requested_again_unless_a_newer_one_was_received(kind: type[ReceivedParameters]) -> None:
     parameters = kind(flat())
     asked: list[float] = []
 
@@ -98,7 +98,7 @@ def test_a_vector_of_another_size_is_refused() -> None:
             parameters.take(envelope)
 
 
-def test_a_mapped_vector_is_read_when_it_is_another(tmp_path: Path) -> None:
+def test_a_mapped_vector_is_read_when_its_version_changes(tmp_path: Path) -> None:
     model = nn.Linear(3, 1)
     spec = describe_dense(model)
     arena = Arena.create(tmp_path, plan_layout(ModelSpec((), (), spec, 3, 1), 7, 1 << 24))

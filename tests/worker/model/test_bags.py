@@ -154,7 +154,7 @@ class Both(nn.Module):
         )
 
 
-def test_what_a_collection_gives_lies_on_one_device() -> None:
+def test_the_outputs_of_a_collection_are_on_one_device() -> None:
     """torch's meta device stands for a GPU: an operation on it fails with a tensor that was left on the CPU."""
     with meta_collections():
         network = Both()
