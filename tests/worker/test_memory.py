@@ -19,7 +19,7 @@ PLENTY = 1 << 40
 def bench(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Bench]:
     made = Bench(tmp_path, model(), served=request.param, servers=1)
     one = np.array([10**6]), np.array([0, 1, 1, 1])
-    made.pull.pull(*one, weights=False, create=True, clock=0)  # answered: the PS has its buckets
+    made.pull.pull(*one, weights=False, create=True, clock=0)  # the answer shows that the PS has its buckets
     yield made
     made.servers.close()
 
@@ -53,7 +53,7 @@ def test_ids_are_left_out_of_their_bags_when_memory_is_full(bench: Bench) -> Non
     samples = batch(2)
     prepared = bench.rows.prepare(samples, lease_id=1, epoch=0, create=True, clock=0)
     whole = int(samples.lengths.sum())
-    assert 0 < prepared.lengths.sum() < whole, "fixed tables have rows, the dynamic table has none"
+    assert 0 < prepared.lengths.sum() < whole, "only ids of the dynamic table are left out"
     assert arena.board.server(0).left_out > 0
     arena.board.server(0).grant(PLENTY, PLENTY)
     prepared = bench.rows.prepare(samples, lease_id=1, epoch=0, create=True, clock=0)

@@ -1,4 +1,4 @@
-"""The prefetch thread: order, bounds, discarding, errors; and it always ends."""
+"""The prefetch thread: order, bounds, discarded leases, errors; the thread always ends."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def prepared(batch: SampleBatch, lease: Lease) -> PreparedBatch:
 
 
 class CountingReader:
-    """A reader of empty batches at the right positions; position 666 is broken data."""
+    """A reader of empty batches at the right positions; position 666 is a bad row."""
 
     def __init__(self) -> None:
         self.read = 0
@@ -125,7 +125,7 @@ def test_waiting_for_a_slow_reader_counts_as_reading(reader: CountingReader) -> 
     made.close()
 
 
-def waiting_for_ever(reader: CountingReader) -> Pipeline[PreparedBatch]:
+def pipeline_that_waits(reader: CountingReader) -> Pipeline[PreparedBatch]:
     """A pipeline whose reader returns its first byte after an hour."""
     made = Pipeline(reader, UNITS, 10, prepared, remote=RemoteRate(0.0, latency_s=3600.0))
     made.add(lease(1, 0, 0, 1000), None)
@@ -135,14 +135,14 @@ def waiting_for_ever(reader: CountingReader) -> Pipeline[PreparedBatch]:
 
 
 def test_a_pipeline_of_a_slow_reader_closes_at_once(reader: CountingReader) -> None:
-    made = waiting_for_ever(reader)
+    made = pipeline_that_waits(reader)
     assert made.get(0.0) is None
     made.close(WAIT_S)
     assert not made._thread.is_alive()
 
 
 def test_a_slow_lease_that_is_discarded_does_not_delay_the_next(reader: CountingReader) -> None:
-    made = waiting_for_ever(reader)
+    made = pipeline_that_waits(reader)
     made.discard()
     made.add(lease(2, 1, 7, 7), None)
     finished = made.get(WAIT_S)

@@ -1,4 +1,4 @@
-"""Calls of the user's model: its loss, its scores, and the errors for its mistakes."""
+"""Calls of the user's model: its loss, its scores, and the errors for invalid outputs and failures."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ def directory(*hosts: int) -> Directory:
 def test_with_several_hosts_only_bytes_between_hosts_count() -> None:
     assert [directory(0, 1, 0).is_traffic(server, 0) for server in range(3)] == [False, True, False]
     assert [directory(0, 1, 0).is_traffic(server, 1) for server in range(3)] == [True, False, True]
-    assert directory(0).is_traffic(0, 1), "all PS are elsewhere"
+    assert directory(0).is_traffic(0, 1), "all PS are on another host"
 
 
 def test_on_one_host_all_bytes_count() -> None:

@@ -1,5 +1,5 @@
-"""Mixed access: rows of the worker's host are used in the arena, all others are pulled. It trains as direct access
-does."""
+"""Mixed access: rows of the worker's host are used in the arena, all others are pulled. Training gives the same rows
+as with direct access."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def prepare(bench: Bench, samples: SampleBatch, *, create: bool = True) -> Prepa
 @pytest.mark.parametrize("hosts", [HOSTS, (1, 1), (0, 0), (0, 1, 2)])
 @pytest.mark.parametrize("pooling", ["sum", "mean", "none"])
 def test_trains_as_if_all_rows_were_mapped(make, hosts: tuple[int, ...], pooling: Pooling) -> None:  # type: ignore[no-untyped-def]
-    """With shared tables, bags that contain ids of both places, and features whose ids are all in one place."""
+    """With shared tables, bags of mapped and pulled ids, and features with only mapped or only pulled ids."""
     kind = Sequences if pooling == "none" else Bench
     direct, mixed = make("d", kind=kind, pooling=pooling), make("m", hosts, kind, pooling=pooling)
     for step in range(6):

@@ -45,7 +45,7 @@ def test_a_pause_is_answered_once_unless_it_was_cancelled_meanwhile() -> None:
     assert gate.due() is None
     gate.asked = 1
     assert gate.due() == 1
-    gate.proceed(1)  # a process died: the cut is abandoned before this worker stands still
+    gate.proceed(1)  # a process died: the cut is abandoned before this worker has paused
     assert not gate.answer(1)
     gate.asked = 2
     assert gate.due() == 2
@@ -108,7 +108,7 @@ class Commits(RuleBasedStateMachine):
             return
         message = push(self.stream.sequence + 1)
         half = half_of(message.sequence)
-        assert half not in self.halves.values(), "a mailbox half is written while its push is outstanding"
+        assert half not in self.halves.values(), "a mailbox half is overwritten while its push is outstanding"
         self.halves[message.sequence] = half
         self.stream.push(message)
         self.network.append(message)
@@ -138,7 +138,7 @@ class Commits(RuleBasedStateMachine):
             del self.halves[done.sequence]
 
     @invariant()
-    def counted_once_and_only_what_was_applied(self) -> None:
+    def pushes_are_counted_once_and_only_after_they_were_applied(self) -> None:
         assert self.counted == list(range(1, len(self.counted) + 1))
         assert set(self.counted) <= set(self.applied)
         assert len(self.halves) <= WINDOW

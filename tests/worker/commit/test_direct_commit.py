@@ -65,7 +65,7 @@ def test_buffers_spoilt_by_a_skipped_batch_are_restored(tmp_path: Path) -> None:
     model = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4))
     bench = DirectBench(tmp_path, model, has_server=False)
     bench.strategy.refresh()
-    model(torch.full((4, 3), torch.nan))  # its loss is not finite: nothing is committed, no newer version comes
+    model(torch.full((4, 3), torch.nan))  # its loss is not finite: nothing is committed, so there is no newer version
     assert np.isnan(bench.pushed()).any()
     bench.strategy.leave_out()
     bench.strategy.refresh()

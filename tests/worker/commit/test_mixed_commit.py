@@ -1,4 +1,4 @@
-"""Mixed access: which rows change in place, and when."""
+"""Mixed access: mapped rows change only after the previous batch is committed, and watermarks record that."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ from tests.worker.access import test_rows
 
 
 class MixedBench(test_rows.Bench):
-    """A strategy with PS on two hosts. is_there: the worker is on the host of the dense vector, so it is mapped."""
+    """A strategy with PS on two hosts. is_there: the worker is on the host of the dense vector, which it
+    then maps."""
 
     def __init__(self, directory: Path, *, is_there: bool) -> None:
         self.module = nn.Linear(3, 1)

@@ -103,8 +103,8 @@ def test_a_commit_while_the_next_batch_is_computed_does_not_change_the_model(tmp
 
 
 def test_the_rows_of_a_refused_commit_are_sent_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The rows were staged under a map that is old when the commit comes. Rows and commit are sent again; they count
-    once."""
+    """The rows were staged under a shard map that is outdated when the commit arrives. Rows and commit are sent again,
+    and count once."""
     bench = ServedBench(tmp_path)
     cut: list[int] = []
     again = bench.push.again

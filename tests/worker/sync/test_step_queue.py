@@ -41,7 +41,7 @@ def test_own_micro_batches_come_in_order_and_those_of_later_steps_only_ahead() -
         (5, 0, 10, 12),
         (6, 0, 14, 16),
         (7, 0, 18, 20),
-    ], "two samples are not divided: none would have enough for itself"
+    ], "two samples are one micro-batch: each has at least two"
     task = queue.due()
     assert task is not None
     queue.pushed(task)
@@ -182,7 +182,7 @@ class Steps(RuleBasedStateMachine):
         self.queues[index] = self.fresh(index)
 
     @invariant()
-    def nobody_is_ahead_of_the_dense_owner(self) -> None:
+    def no_worker_is_ahead_of_the_dense_owner(self) -> None:
         if hasattr(self, "queues"):
             assert all(queue.step <= self.step for queue in self.queues.values())
 
@@ -199,7 +199,9 @@ class Steps(RuleBasedStateMachine):
                 if self.queues[index].step == 0 or self.queues[index].has_grant:
                     self.ask(index)
                 self.compute(index)
-            assert before != (self.step, len(self.pushed)), "no worker has anything to do, but the step is open"
+            assert before != (self.step, len(self.pushed)), (
+                "no worker has a micro-batch to compute, but the step is open"
+            )
         assert set(self.done) == set(range(1, self.next_step))
 
 
