@@ -157,7 +157,7 @@ def test_an_overtaken_reader_reads_the_applied_record_again(
     found = store.applied(0, 1)
     monkeypatch.undo()
     true.append(store.applied(0, 1))
-    assert true[1].sequence == 4, "the reader was overtaken"
+    assert true[1].sequence == 4, "the reader was not overtaken"
     assert found in true
 
 

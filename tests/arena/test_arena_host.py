@@ -33,6 +33,7 @@ def roots(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 @pytest.fixture
 def dead_owner(tmp_path: Path) -> Owner:
+    """The owner record of a process that has ended."""
     child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     owner = owner_of(child.pid, tmp_path)
     child.kill()
@@ -134,7 +135,7 @@ def test_directories_of_another_user_are_neither_found_nor_removed(
 
 
 def test_directories_of_other_programs_are_left_alone(dead_owner: Owner) -> None:
-    """Even with an OWNER.json of a dead process."""
+    """They are left alone even if their OWNER.json names a process that has ended."""
     host.create_directory(host.arena_root() / "precious", dead_owner)
     assert host.stale_arenas() == []
 
@@ -175,6 +176,7 @@ def test_memory_and_disk_are_distinguished() -> None:
 
 
 def made(name: str, owner: Owner) -> Path:
+    """A directory of this owner with two files of an arena."""
     path = host.arena_directory(name)
     host.create_directory(path, owner)
     (path / "rows").write_bytes(b"x" * 4096)
@@ -212,7 +214,7 @@ def test_a_directory_with_a_new_owner_is_not_removed_for_the_old_one(tmp_path: P
         held.take_over(mine)
     assert host.read_owner(path) == mine
     assert stat.S_IMODE((path / "OWNER.json").stat().st_mode) == 0o600
-    assert host.remove_owned(path, dead_owner)  # the directory is gone: nothing to do
+    assert host.remove_owned(path, dead_owner)  # nothing to do: the directory has another owner
     assert path.exists()
     assert host.remove_owned(path, mine)
     assert not path.exists()

@@ -146,8 +146,8 @@ def test_churn_reuses_slots_and_rows(make_arena: MakeArena, make_model: MakeMode
         writer.confirm_grace()
         assert_consistent(arena, keys)
     headers = arena.control.reshape(-1, HEADER_WORDS)[:16]
-    assert headers[:, index.NEXT_ROW].max() < 1000, "rows are reused"
-    assert max(len(generation_of(arena, bucket)) for bucket in BUCKETS) <= 4096, "so are slots"
+    assert headers[:, index.NEXT_ROW].max() < 1000, "rows must be reused"
+    assert max(len(generation_of(arena, bucket)) for bucket in BUCKETS) <= 4096, "slots must be reused"
 
 
 def test_sightings_never_outgrow_the_index(make_arena: MakeArena, make_model: MakeModel) -> None:
@@ -212,7 +212,7 @@ def test_an_interrupted_publication_is_finished_or_taken_back(
     successor.confirm_grace()
     if not published:
         same_bucket = np.array([k for k in range(10_000, 20_000) if int(mix64(k)) >> 60 == bucket][:1])
-        assert create(successor, same_bucket)[0] == first + row, "the row is free again"
+        assert create(successor, same_bucket)[0] == first + row, "the row must be free again"
 
 
 @pytest.mark.parametrize("taken_out", [False, True])

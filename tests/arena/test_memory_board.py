@@ -104,7 +104,7 @@ def test_a_ps_can_take_its_grant_and_no_more(board: MemoryBoard) -> None:
 
 
 def test_a_waiting_request_gets_a_later_grant(board: MemoryBoard) -> None:
-    """A waiting PS repeats its request: the supervisor grants over several turns, and reads only new refusals."""
+    """A waiting PS repeats its request: the supervisor grants over several turns, and only reads new refusals."""
     words, allowance = board.server(0), board.allowance(0)
 
     def grant_when_asked_again() -> None:
@@ -181,7 +181,7 @@ def test_without_memory_ids_get_no_row_and_freed_rows_are_reused(make_arena: Mak
 
 
 def test_an_index_that_may_not_grow_is_used_to_its_end(make_arena: MakeArena) -> None:
-    """There is memory for rows but not for slots: rows that fit are made, the other ids get no row or are refused."""
+    """There is memory for rows but not for slots: rows that fit are created; other ids get no row or are refused."""
     arena = make_arena()
     writer = server_of(arena)
     create(writer, np.arange(12_000))
