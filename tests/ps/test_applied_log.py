@@ -44,7 +44,7 @@ def test_records_that_were_never_committed_are_cut_off(tmp_path: Path) -> None:
     for number in range(5):
         log.write(number, record(number))
     log.take_over(3)
-    log.take_over(9)  # no records are invented for versions without a record
+    log.take_over(9)  # versions without a record get none
     log.write(3, record(77))
     log.close()
     assert read_applied(tmp_path)["sequence"].tolist() == [0, 1, 2, 77]
@@ -130,7 +130,7 @@ def test_the_log_of_a_week_of_batches_stays_small_and_keeps_its_totals(tmp_path:
             logs[0].take_over(number + 1)
     for log in logs:
         log.close()
-    # when a worker trains every third batch of a unit, each of these is a range until the ranges meet
+    # each worker trains every third batch of its unit, so each batch is a range of its own until the ranges meet
     assert largest < limit + 3 * 10_000 * 32
     assert (kept / "applied.bin").stat().st_size > 10 * limit
     found, wanted = read_applied_content(folded), read_applied_content(kept)

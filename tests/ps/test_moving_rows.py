@@ -39,12 +39,13 @@ PLAIN = (0.0, 0.0, 0.0, 0.0)
 
 @pytest.fixture(autouse=True)
 def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Makes every bucket consist of many parts."""
     monkeypatch.setattr(bucket_copy, "PART_BYTES", 4096)
 
 
-class Way:
-    """A connection between the target and one incarnation of the source that loses, repeats, delays and damages
-    messages."""
+class FaultyConnection:
+    """A connection between the target and one incarnation of the source. It loses, repeats, delays and damages
+    messages. faults: the probability of each."""
 
     def __init__(
         self, source: BucketSource, incarnation: int, sender: ProcessId, faults: Sequence[float], seed: int
@@ -102,13 +103,13 @@ class Scene:
         self.has, self.gets = RowStore(self.arenas[0], 7), RowStore(self.arenas[1], 7)
         self.has.adopt(BUCKETS, initialise=True)
         self.incarnation = 0
-        self.ways: list[Way] = []
+        self.connections: list[FaultyConnection] = []
         self.begin_incarnation()
         self.mover = BucketReceiver(BucketRows(self.arenas[1]), self.gets, self._connect)  # type: ignore[arg-type]
         self.numbers = 0
 
     def begin_incarnation(self) -> None:
-        """The source is killed and replaced."""
+        """Starts the next incarnation of the source, as after a kill."""
         owned = [bucket for bucket in BUCKETS if self.has.owns(*bucket)] if self.incarnation else BUCKETS
         self.incarnation += 1
         self.has = RowStore(self.arenas[0], 7)
@@ -116,14 +117,20 @@ class Scene:
         self.changed = ChangedRows(self.arenas[0].layout)
         self.has.on_made = self.changed.made
         self.source = BucketSource(self.arenas[0], self.changed, self.has.owns)
-        for way in self.ways:
-            way.source = None
+        for connection in self.connections:
+            connection.source = None
 
-    def _connect(self, address: ServerAddress, channel: str) -> Way:
-        self.ways.append(
-            Way(self.source, address.incarnation, ProcessId("server", 1, 1), self.faults, self.seed + len(self.ways))
+    def _connect(self, address: ServerAddress, channel: str) -> FaultyConnection:
+        self.connections.append(
+            FaultyConnection(
+                self.source,
+                address.incarnation,
+                ProcessId("server", 1, 1),
+                self.faults,
+                self.seed + len(self.connections),
+            )
         )
-        return self.ways[-1]
+        return self.connections[-1]
 
     def copy(self, buckets: Sequence[tuple[int, int]] = MOVED) -> None:
         self.numbers += 1
@@ -155,7 +162,7 @@ class Scene:
                 return copied
             if train:
                 self.train(train)
-        raise AssertionError("never copied")
+        raise AssertionError("the buckets were never copied")
 
     def hand_over(self, buckets: Sequence[tuple[int, int]] = MOVED) -> None:
         """Compares the buckets at the target after the move with those at the source before it."""
@@ -176,7 +183,7 @@ class Scene:
             if self.mover.are_whole(buckets):
                 return
             self.turn()
-        raise AssertionError("never whole")
+        raise AssertionError("the buckets were never whole")
 
     def close(self) -> None:
         for arena in self.arenas:
@@ -240,7 +247,7 @@ def test_buckets_arrive_over_a_faulty_connection_from_a_ps_that_dies(
         scene.until_copied(train=5)
         scene.train()
         scene.hand_over()
-        assert scene.mended == 0 or faults[3], "no change goes unnoticed"
+        assert scene.mended == 0 or faults[3], "the source did not flag a changed row"
         scene.close()
 
 
@@ -250,7 +257,7 @@ def test_a_damaged_part_is_fetched_again(tmp_path: Path) -> None:
     scene.copy()
     scene.until_copied()
     scene.hand_over()
-    assert sum(way.damaged for way in scene.ways) > 10
+    assert sum(connection.damaged for connection in scene.connections) > 10
     scene.close()
 
 
@@ -364,7 +371,7 @@ def test_one_round_after_the_other_from_the_same_ps(scene: Scene) -> None:
         scene.source.end(buckets)
         for bucket in buckets:
             scene.has.forget(*bucket)
-    assert len(scene.ways) == 3 and not any(way.ignored for way in scene.ways)
+    assert len(scene.connections) == 3 and not any(connection.ignored for connection in scene.connections)
 
 
 # --- requests to the source -------------------------------------------------------------------------------------

@@ -142,7 +142,7 @@ GRADIENT = np.ones(ELEMENTS, np.float32)
 
 
 def test_a_batch_is_not_committed_before_the_one_before_it(bench: Bench) -> None:
-    """The first commit was lost on its way. If the second were committed, the first would count as applied."""
+    """The message of the first commit is lost. If the second batch were committed, the first would count as applied."""
     before = bench.state()
     refused = bench.ask(commit(2), GRADIENT)
     assert isinstance(refused, RetryMsg) and refused.reason == "batch 2 came after batch 0" and not refused.final

@@ -54,7 +54,7 @@ def test_no_worker_waits_for_a_dead_or_idle_one() -> None:
 
 
 def test_an_older_membership_that_comes_late_changes_nothing() -> None:
-    """It would make an old incarnation a member again, and remove its successor from the clock."""
+    """The older membership has an old incarnation, and would remove its successor from the clock."""
     session = Session()
     session.set_members(1, ((0, 1), (1, 1)))
     session.set_members(2, ((0, 2), (1, 1)))

@@ -1,4 +1,4 @@
-"""Copies for a checkpoint are correct, do not overlap, and lie in memory that is used again."""
+"""Copies for a checkpoint are correct, do not overlap, and use the same memory again for the next checkpoint."""
 
 from __future__ import annotations
 
@@ -28,6 +28,7 @@ def test_copies_are_apart_and_the_next_checkpoint_uses_their_memory() -> None:
 
 
 def reserve(writer: SnapshotWriter, size_bytes: int) -> CopySpace:
+    """Reserves memory, and waits until all of it was touched."""
     writer.reserve(size_bytes)
     assert writer._toucher is not None
     writer._toucher.join()
@@ -39,7 +40,7 @@ def test_the_first_copies_use_the_reserved_memory() -> None:
     space = reserve(writer, 1000 << 20)
     assert space.size_bytes == space.touched_bytes == 1024 << 20
     copies = [space.copy(np.zeros(60 << 20, np.uint8)) for _ in range(16)]
-    assert space.size_bytes == 1024 << 20, "no memory had to be allocated"
+    assert space.size_bytes == 1024 << 20, "memory was allocated for the copies"
     assert not np.shares_memory(*copies[:2])
     writer.reserve(1000 << 20)
     assert writer._toucher is not None and not writer._toucher.is_alive()

@@ -1,4 +1,4 @@
-"""The places of evicted rows wait until no worker can still use them."""
+"""Evicted rows are reused only when no worker can still use them."""
 
 from __future__ import annotations
 
@@ -56,10 +56,10 @@ class Lookups:
     def batches(
         self, unit: Unit, start: int, stop: int, batch_size: int, shuffle_seed: int | None = None, _: int = 1
     ) -> Iterator[SampleBatch]:
-        none, nobody = np.empty((0, 0), np.float32), np.empty(0, np.int64)
+        none, no_keys = np.empty((0, 0), np.float32), np.empty(0, np.int64)
         for begin in range(start, stop, batch_size):
             count = min(batch_size, stop - begin)
-            yield SampleBatch(unit.index, begin, begin + count, count, 0, none, nobody, np.empty(0, np.int32), none)
+            yield SampleBatch(unit.index, begin, begin + count, count, 0, none, no_keys, np.empty(0, np.int32), none)
 
     def _look_up(self, samples: SampleBatch, lease: Lease) -> int:
         with self._made:

@@ -1,4 +1,4 @@
-"""Lost buckets are made anew, from a checkpoint or with initial rows, whatever the arena holds of them."""
+"""Lost buckets are made anew, from a checkpoint or with initial rows, whatever rows the arena still has of them."""
 
 from __future__ import annotations
 

@@ -95,7 +95,7 @@ def test_a_step_without_trained_samples_keeps_the_buffers() -> None:
 
 
 def test_the_push_of_a_left_out_micro_batch_is_dropped_and_later_ones_are_ignored() -> None:
-    """A worker may have pushed the micro-batch before it died."""
+    """A worker may have pushed the micro-batch before it died. The push with `is_left_out` takes its place."""
     board, (first, second, third) = StepBoard(PARAMETERS), vectors(1, 3)
     left_out = np.concatenate([np.zeros(PARAMETERS, np.float32), first[PARAMETERS:]])
     assert board.stage(push(4, 0, 2), first) is None

@@ -108,7 +108,7 @@ def test_a_step_is_held_while_there_is_no_space_for_its_record(bench: Bench) -> 
         bench.push(1)
         assert kinds(bench.push(0)) == [DensePushedMsg], "the push is staged"
         assert kinds(bench.push(0)) == [DensePushedMsg], "the push is sent again"
-        assert not bench.service.leave_out(leave_out()), "too late: the step is about to be committed"
+        assert not bench.service.leave_out(leave_out()), "the step is about to be committed"
         with pytest.raises(DiskFullError):
             bench.service.commit_held()
         assert bench.dense.version() == 1
@@ -158,7 +158,7 @@ def test_a_push_for_a_committed_step_is_acknowledged_and_changes_nothing(bench: 
 
 
 def test_a_repeated_push_of_the_only_micro_batch_is_committed_once(bench: Bench) -> None:
-    """If the late push counted, it would be the complete gradient of the step that is open by then."""
+    """If the repeated push counted, it would be the whole gradient of the next step."""
     bench.push(0, micros=1)
     (answer,) = bench.push(0, micros=1)
     assert isinstance(answer.message, DensePushedMsg) and answer.message.duplicate

@@ -118,7 +118,7 @@ def test_unknown_buckets_and_other_requests_of_a_ps_are_refused(bench: Bench) ->
 
 @pytest.mark.parametrize("maps_rows", [False, True])
 def test_rows_are_evicted_by_the_clock_and_progress_of_the_workers(tmp_path: Path, maps_rows: bool) -> None:
-    """A worker that maps the rows may push none: its watermark gives its progress."""
+    """A worker that maps the rows may push none: its watermark shows its progress."""
     bench = Bench(tmp_path, evict_after_samples=1 << 16)
     keys = np.arange(100)
     bench.store.rows_for(DYNAMIC, keys, True, 0)
