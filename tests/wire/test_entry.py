@@ -1,4 +1,4 @@
-"""The failure report that the supervisor gets of an error in a child."""
+"""The failure report that a child sends to the supervisor."""
 
 from __future__ import annotations
 
