@@ -1,4 +1,4 @@
-"""A second directory of checkpoints: it has complete copies alone, and its failures are reported, not raised."""
+"""A second directory of checkpoints has only complete copies, and its failures are reported, not raised."""
 
 from __future__ import annotations
 

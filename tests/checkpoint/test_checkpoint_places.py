@@ -1,4 +1,4 @@
-"""The places of a run's checkpoints, also in directories that several runs share."""
+"""The directories of a run's checkpoints, also below directories that several runs share."""
 
 from __future__ import annotations
 
