@@ -56,7 +56,7 @@ def working(job: JobSpec, reader: Reader) -> WorkingSet:
     return working_set(job, *built(job, reader), reader)
 
 
-def test_blocks_are_seen_when_they_are_taken_and_given_back() -> None:
+def test_allocated_and_freed_blocks_are_logged() -> None:
     def compute() -> None:
         first = torch.empty(1000)
         second = first.neg()
