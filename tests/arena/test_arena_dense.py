@@ -112,7 +112,7 @@ def test_state_survives_attaching_and_loading(make_arena: MakeArena, store: Dens
     assert store.version() == other.version() == 4
 
 
-def test_an_unpublished_commit_never_happened(store: DenseStore) -> None:
+def test_an_unpublished_commit_has_no_effect(store: DenseStore) -> None:
     store.load(np.ones(1003, np.float32), None, 7, 0, 0)
     before = store.state_copy()
     sequence, _, half = store._begin()
@@ -127,7 +127,9 @@ def test_an_unpublished_commit_never_happened(store: DenseStore) -> None:
     assert sequence == 2
 
 
-def test_a_reader_that_is_always_overtaken_gives_up(store: DenseStore, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_reader_that_is_always_overtaken_ends_with_an_error(
+    store: DenseStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
     store.load(np.ones(1003, np.float32), None, 7, 0, 0)
     announce(store._words, 1, 10)
     monkeypatch.setattr("elastichost.arena.dense.store._READ_TIMEOUT_S", 0.0)
@@ -155,7 +157,7 @@ def test_an_overtaken_reader_reads_the_applied_record_again(
     found = store.applied(0, 1)
     monkeypatch.undo()
     true.append(store.applied(0, 1))
-    assert true[1].sequence == 4, "the reader was overtaken"
+    assert true[1].sequence == 4, "the reader was not overtaken"
     assert found in true
 
 

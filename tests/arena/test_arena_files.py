@@ -1,4 +1,4 @@
-"""Mapped files: sparse, allocated before they are touched."""
+"""Mapped files are sparse, and their memory is allocated before it is used."""
 
 from __future__ import annotations
 

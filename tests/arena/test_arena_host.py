@@ -33,6 +33,7 @@ def roots(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 @pytest.fixture
 def dead_owner(tmp_path: Path) -> Owner:
+    """The owner record of a process that has ended."""
     child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     owner = owner_of(child.pid, tmp_path)
     child.kill()
@@ -97,7 +98,7 @@ def test_a_reused_pid_or_another_boot_is_not_the_owner(tmp_path: Path) -> None:
     assert not is_alive(msgspec.structs.replace(owner, boot_id="another boot"))
 
 
-def test_reclaim_takes_only_its_own_kind(tmp_path: Path) -> None:
+def test_reclaim_removes_only_directories_of_elastichost(tmp_path: Path) -> None:
     other = tmp_path / "precious"
     other.mkdir()
     with pytest.raises(ArenaError, match="not removed"):
@@ -117,7 +118,7 @@ def another_user(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
     return lambda: monkeypatch.setattr(os, "geteuid", lambda: uid + 1)
 
 
-def test_what_another_user_left_is_neither_found_nor_removed(
+def test_directories_of_another_user_are_neither_found_nor_removed(
     dead_owner: Owner, another_user: Callable[[], None]
 ) -> None:
     path = host.arena_directory("dead")
@@ -134,17 +135,17 @@ def test_what_another_user_left_is_neither_found_nor_removed(
 
 
 def test_directories_of_other_programs_are_left_alone(dead_owner: Owner) -> None:
-    """Even with an OWNER.json of a dead process."""
+    """They are left alone even if their OWNER.json names a process that has ended."""
     host.create_directory(host.arena_root() / "precious", dead_owner)
     assert host.stale_arenas() == []
 
 
-def test_a_process_that_does_not_live_owns_nothing(tmp_path: Path, dead_owner: Owner) -> None:
+def test_a_process_that_has_ended_cannot_become_an_owner(tmp_path: Path, dead_owner: Owner) -> None:
     with pytest.raises(ArenaError, match=f"process {dead_owner.pid} is not running"):
         owner_of(dead_owner.pid, tmp_path)
 
 
-def test_only_its_owner_counts_as_the_owner_whatever_it_was_made_for(tmp_path: Path, dead_owner: Owner) -> None:
+def test_owners_are_compared_by_their_process_and_not_by_the_run_directory(tmp_path: Path, dead_owner: Owner) -> None:
     mine = owner_of(os.getpid(), tmp_path)
     assert is_same(mine, msgspec.structs.replace(mine, run_dir="/elsewhere"))
     assert not is_same(mine, dead_owner)
@@ -175,6 +176,7 @@ def test_memory_and_disk_are_distinguished() -> None:
 
 
 def made(name: str, owner: Owner) -> Path:
+    """A directory of this owner with two files of an arena."""
     path = host.arena_directory(name)
     host.create_directory(path, owner)
     (path / "rows").write_bytes(b"x" * 4096)
@@ -204,9 +206,7 @@ def test_one_process_holds_a_directory_and_the_kernel_releases_it(tmp_path: Path
     held.release()  # a repeated release does nothing
 
 
-def test_a_directory_that_changed_its_owner_is_left_alone_by_the_old_ones_guardian(
-    tmp_path: Path, dead_owner: Owner
-) -> None:
+def test_a_directory_with_a_new_owner_is_not_removed_for_the_old_one(tmp_path: Path, dead_owner: Owner) -> None:
     path, mine = made("run-1", dead_owner), owner_of(os.getpid(), tmp_path)
     held = host.hold(path)
     assert held is not None
@@ -214,7 +214,7 @@ def test_a_directory_that_changed_its_owner_is_left_alone_by_the_old_ones_guardi
         held.take_over(mine)
     assert host.read_owner(path) == mine
     assert stat.S_IMODE((path / "OWNER.json").stat().st_mode) == 0o600
-    assert host.remove_owned(path, dead_owner)  # the directory is gone: nothing to do
+    assert host.remove_owned(path, dead_owner)  # nothing to do: the directory has another owner
     assert path.exists()
     assert host.remove_owned(path, mine)
     assert not path.exists()
@@ -231,7 +231,7 @@ def test_a_removed_directory_cannot_be_held_even_if_it_was_opened_before(dead_ow
             host.hold(path)
 
 
-def test_another_directory_of_that_name_is_not_the_one_that_was_opened(
+def test_a_new_directory_with_the_same_name_is_not_held_for_the_old_one(
     tmp_path: Path, dead_owner: Owner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Between open and lock the directory was removed, and another process made one with the same name."""

@@ -146,8 +146,8 @@ def test_churn_reuses_slots_and_rows(make_arena: MakeArena, make_model: MakeMode
         writer.confirm_grace()
         assert_consistent(arena, keys)
     headers = arena.control.reshape(-1, HEADER_WORDS)[:16]
-    assert headers[:, index.NEXT_ROW].max() < 1000, "rows are reused"
-    assert max(len(generation_of(arena, bucket)) for bucket in BUCKETS) <= 4096, "so are slots"
+    assert headers[:, index.NEXT_ROW].max() < 1000, "rows must be reused"
+    assert max(len(generation_of(arena, bucket)) for bucket in BUCKETS) <= 4096, "slots must be reused"
 
 
 def test_sightings_never_outgrow_the_index(make_arena: MakeArena, make_model: MakeModel) -> None:
@@ -173,7 +173,7 @@ def test_a_full_bucket_is_a_typed_error_and_nothing_is_half_made(make_arena: Mak
     assert_consistent(arena, keys[found >= 0])
 
 
-def test_buckets_of_others_are_refused(make_arena: MakeArena) -> None:
+def test_buckets_that_the_writer_has_not_opened_are_refused(make_arena: MakeArena) -> None:
     writer = DynamicTable(make_arena(), 0)
     writer.open_bucket(3)
     with pytest.raises(ProtocolError, match="not owned"):
@@ -212,7 +212,7 @@ def test_an_interrupted_publication_is_finished_or_taken_back(
     successor.confirm_grace()
     if not published:
         same_bucket = np.array([k for k in range(10_000, 20_000) if int(mix64(k)) >> 60 == bucket][:1])
-        assert create(successor, same_bucket)[0] == first + row, "the row is free again"
+        assert create(successor, same_bucket)[0] == first + row, "the row must be free again"
 
 
 @pytest.mark.parametrize("taken_out", [False, True])
@@ -273,7 +273,7 @@ while True:
 
 
 @pytest.mark.parametrize("mode", ["reuse", "keep"])
-def test_killed_writers_leave_an_index_that_readers_and_successors_trust(
+def test_killed_writers_leave_an_index_that_readers_and_successors_can_use(
     make_arena: MakeArena, make_model: MakeModel, mode: str
 ) -> None:
     """`reuse`: evicted rows are reused without a wait for readers. `keep`: they are never reused, so every row that a
@@ -363,7 +363,7 @@ def value_of(arena: Arena, key: int) -> int:
     return int(slots[(slots[:, 0] == key) & (slots[:, 1] > 0)][0, 1])
 
 
-def test_a_slow_reader_looks_again_when_the_generation_is_another_one(
+def test_a_slow_reader_looks_again_when_the_generation_has_changed(
     make_arena: MakeArena, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """After the reader has found the slot of its key, a new generation is published, and the generation after that is

@@ -86,7 +86,7 @@ def test_mark_seen_leaves_free_rows_free() -> None:
     assert seen.tolist() == [0, 7, 5]
 
 
-def test_stamps_never_mean_free() -> None:
+def test_no_stamp_marks_a_row_as_free() -> None:
     assert kernels.seen_stamp(0) == 1
     assert kernels.seen_stamp(1 << 60) == (1 << 32) - 1
 

@@ -82,7 +82,7 @@ def test_a_bucket_could_hold_an_eighth_of_the_budget(make_model: MakeModel) -> N
     assert layout.bucket_capacity(0) * row_bytes >= (1 << 28) // 8
 
 
-def test_the_layout_travels_as_json(make_model: MakeModel) -> None:
+def test_the_layout_can_be_sent_as_json(make_model: MakeModel) -> None:
     layout = plan_layout(make_model(rows=(0, 5000)), 11, 1 << 28)
     assert msgspec.json.decode(msgspec.json.encode(layout), type=ArenaLayout) == layout
 

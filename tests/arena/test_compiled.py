@@ -45,6 +45,6 @@ def test_a_change_in_a_called_function_recompiles_the_kernel(tmp_path: Path) -> 
     for decorator in ("inlined", "compiled", "exactly_compiled"):
         (tmp_path / "part.py").write_text(PART.format(decorator=decorator, number=1))
         assert call(tmp_path) == ["1", "0"]
-        assert call(tmp_path) == ["1", "1"], "kept on disk"
+        assert call(tmp_path) == ["1", "1"], "the machine code must come from the cache on disk"
         (tmp_path / "part.py").write_text(PART.format(decorator=decorator, number=2))
         assert call(tmp_path) == ["2", "0"]

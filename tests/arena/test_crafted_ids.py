@@ -1,4 +1,4 @@
-"""Ids that an attacker chose so that they collide in one bucket, one part of an index or one slot."""
+"""Ids that an attacker chooses so that they collide in one bucket, in one part of an index or in one slot."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def create(writer: DynamicTable, keys: np.ndarray) -> np.ndarray:
 
 
 @pytest.mark.timeout(120)
-def test_create_returns_when_crafted_ids_lie_where_no_sample_looks(
+def test_create_returns_when_crafted_ids_lie_in_the_upper_part_of_an_index(
     make_arena: MakeArena, make_model: MakeModel
 ) -> None:
     arena = make_arena(make_model(admit_after=2), memory_bytes=1 << 24)
@@ -65,9 +65,9 @@ def test_create_returns_when_crafted_ids_lie_where_no_sample_looks(
     header = arena.header(0, BUCKET)
     assert int(header[index.USED_SLOTS]) <= index.capacity_of(int(header[index.GENERATION])) * 11 // 16
     assert np.array_equal(index_view(arena, 0, 0), before), "slots of another bucket were written"
-    honest = unmixed(np.uint64(BUCKET << 60) | np.arange(1, 200, dtype=np.uint64))
-    create(writer, honest)
-    assert (create(writer, honest) >= 0).all()
+    ordinary = unmixed(np.uint64(BUCKET << 60) | np.arange(1, 200, dtype=np.uint64))
+    create(writer, ordinary)
+    assert (create(writer, ordinary) >= 0).all()
 
 
 def test_copying_into_a_full_generation_writes_nowhere_else() -> None:
@@ -79,7 +79,7 @@ def test_copying_into_a_full_generation_writes_nowhere_else() -> None:
     changed = np.flatnonzero(slots != before) // 2
     assert changed.min() >= 512
     assert changed.max() < 768
-    slots[1:1024:2] = 7 + 1  # rows: none may be dropped without an error
+    slots[1:1024:2] = 7 + 1  # these slots have rows, and no row may be dropped without an error
     slots[1024:] = 0
     assert index_upkeep.copy_slots(slots, 0, 512, 512, 256, 5, 512) == (-1, 7)
     assert not slots[2 * 768 :].any()

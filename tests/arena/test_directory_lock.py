@@ -1,4 +1,4 @@
-"""Directory locks, with real processes: which directories are led or kept."""
+"""Directory locks, with real processes: a directory is led (exclusive lock) or kept (shared lock), or neither."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from elastichost.arena import directory_lock as incarnation
-from elastichost.arena import host
+from elastichost.arena import directory_lock, host
 from elastichost.arena.owner import owner_of
 from elastichost.errors import ArenaError
 from tests.system.beds import in_another_pid_namespace
@@ -51,17 +50,17 @@ def test_a_directory_is_led_until_its_process_ends_and_kept_while_it_is_locked(d
     assert leader.stdin is not None and leader.stdout is not None
     with leader.stdin, leader.stdout:
         assert leader.stdout.readline() == "made\n"
-        assert incarnation.is_led(directory) and incarnation.is_living(directory)
+        assert directory_lock.is_led(directory) and directory_lock.is_living(directory)
         tmpdir = str(directory.parent)
         looked = in_another_pid_namespace(sys.executable, "-c", LOOK, str(directory), TMPDIR=tmpdir)
         assert looked.stdout.startswith("[]\n"), looked
         assert "in use" in looked.stdout
         leader.kill()
         leader.wait()
-    assert not incarnation.is_living(directory)
+    assert not directory_lock.is_living(directory)
     assert [stale.path for stale in host.stale_arenas()] == [directory]
-    keeping = incarnation.SharedDirectoryLock(directory)
-    assert incarnation.is_living(directory) and not incarnation.is_led(directory)
+    keeping = directory_lock.SharedDirectoryLock(directory)
+    assert directory_lock.is_living(directory) and not directory_lock.is_led(directory)
     assert host.stale_arenas() == []
     with pytest.raises(ArenaError, match="in use"):
         host.reclaim(directory)
@@ -69,22 +68,22 @@ def test_a_directory_is_led_until_its_process_ends_and_kept_while_it_is_locked(d
     assert [one.path for one in held] == [directory], "a resumed run may take the directory over"
     held[0].take_over(owner_of(os.getpid(), Path("/run/one")))
     held[0].release()
-    assert incarnation.is_led(directory), "led by the new process, although the keeper still has the old lock"
+    assert directory_lock.is_led(directory), "the new process must lead it, although another process keeps the old lock"
     assert host.hold_left(Path("/run/one")) == ()
     keeping.close()
     keeping.close()  # a repeated close does nothing
-    assert incarnation.is_led(directory)
+    assert directory_lock.is_led(directory)
     host.reclaim(directory)
     assert not directory.exists()
 
 
 def test_a_led_or_missing_directory_is_not_kept(directory: Path) -> None:
-    incarnation.SharedDirectoryLock(directory).close()
+    directory_lock.SharedDirectoryLock(directory).close()
     directory.mkdir()
-    incarnation.lead_directory(directory)
-    keeping = incarnation.SharedDirectoryLock(directory)
-    incarnation.release_directory(directory)
-    assert not incarnation.is_living(directory)
+    directory_lock.lead_directory(directory)
+    keeping = directory_lock.SharedDirectoryLock(directory)
+    directory_lock.release_directory(directory)
+    assert not directory_lock.is_living(directory)
     keeping.close()
 
 

@@ -104,7 +104,7 @@ def test_a_ps_can_take_its_grant_and_no_more(board: MemoryBoard) -> None:
 
 
 def test_a_waiting_request_gets_a_later_grant(board: MemoryBoard) -> None:
-    """A waiting PS repeats its request: the supervisor grants over several turns, and reads only new refusals."""
+    """A waiting PS repeats its request: the supervisor grants over several turns, and only reads new refusals."""
     words, allowance = board.server(0), board.allowance(0)
 
     def grant_when_asked_again() -> None:
@@ -139,7 +139,7 @@ def test_an_arena_never_occupies_more_than_the_taken_count(make_arena: MakeArena
     assert 0 < used_bytes(arena.directory) - before <= taken
 
 
-def test_refused_rows_are_not_half_made_and_come_when_they_are_granted(make_arena: MakeArena) -> None:
+def test_refused_rows_are_not_half_made_and_are_created_after_a_grant(make_arena: MakeArena) -> None:
     arena = make_arena()
     writer = server_of(arena)
     known = create(writer, np.arange(1000))
@@ -181,7 +181,7 @@ def test_without_memory_ids_get_no_row_and_freed_rows_are_reused(make_arena: Mak
 
 
 def test_an_index_that_may_not_grow_is_used_to_its_end(make_arena: MakeArena) -> None:
-    """There is memory for rows but not for slots: rows that fit are made, the other ids get no row or are refused."""
+    """There is memory for rows but not for slots: rows that fit are created; other ids get no row or are refused."""
     arena = make_arena()
     writer = server_of(arena)
     create(writer, np.arange(12_000))

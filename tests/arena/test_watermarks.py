@@ -1,4 +1,4 @@
-"""Facts about workers that outlive the processes that wrote them."""
+"""Watermarks: what a worker has begun and looked up can be read after its process has ended."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_a_reader_that_is_overtaken_takes_no_sequence_of_another_incarnation(
             marks.note_begun(worker=2, incarnation=2, sequence=9)
 
     assert look_before_each_line(overtake, marks.begun, 2, asked) in (0, 5 if asked == 1 else 9)
-    assert next(lines) > line, "the reader was overtaken"
+    assert next(lines) > line, "the reader was not overtaken"
 
 
 def test_a_missing_file_is_an_arena_error(tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ def arm_instructions(kernel: Kernel, *arguments: object) -> list[str]:
     fresh = numba.njit(nogil=True, error_model="numpy")(kernel.py_func)  # type: ignore[attr-defined]
     fresh(*arguments)
     (text,) = fresh.inspect_llvm().values()
-    # These parts are for this machine alone: its name, and the function that calls the kernel from Python.
+    # Removes the parts that are only valid for this machine: its name, and the function that Python calls.
     text = re.sub(r"^target .*$", "", text, flags=re.MULTILINE)
     text = re.sub(r"\ndefine [^\n]*@(?!_ZN(?!7cpython))[^\n]*\{\n.*?\n\}\n", "\n", text, flags=re.DOTALL)
     for name in set(re.findall(r"@(NRT_\w+)\(", text)):

@@ -106,6 +106,7 @@ def write_checkpoint(root: Path, samples: int, *, skip: str = "", run_id: str = 
 
 
 def flip(path: Path, position: int) -> None:
+    """Flips one bit of a file."""
     content = bytearray(path.read_bytes())
     content[position] ^= 0x01
     path.write_bytes(bytes(content))
@@ -238,7 +239,7 @@ def test_an_incomplete_checkpoint_is_never_committed(tmp_path: Path, kind: str) 
 
 
 @pytest.mark.parametrize("name", ["../server-0.bin", "/etc/passwd", "sub/server-0.bin", "..", "server-0.txt", ""])
-def test_no_name_leaves_the_directory(tmp_path: Path, name: str) -> None:
+def test_a_block_file_outside_the_directory_is_refused(tmp_path: Path, name: str) -> None:
     directory = write_checkpoint(tmp_path, 100)
     blocks = load_manifest(directory).blocks
     rewrite(directory, blocks=(msgspec.structs.replace(blocks[0], file=name), *blocks[1:]))
@@ -445,8 +446,8 @@ def test_a_checkpoint_of_another_run_is_never_used(tmp_path: Path) -> None:
     found = latest(tmp_path, run_id="r1")
     assert found is not None and found.directory == own
     assert found.warnings == ("step-900 cannot be used: it belongs to run r2 (job test), not to run r1",)
-    anybody = latest(tmp_path)
-    assert anybody is not None and anybody.directory == other
+    of_any_run = latest(tmp_path)
+    assert of_any_run is not None and of_any_run.directory == other
     with pytest.raises(CheckpointError, match="belongs to run r2 .job test., not to run r3") as raised:
         latest(tmp_path, run_id="r3")
     assert "--from" in raised.value.hint
@@ -460,7 +461,7 @@ def test_retention_leaves_other_runs_alone(tmp_path: Path) -> None:
 
 
 def test_two_writers_never_share_a_staging_directory(tmp_path: Path) -> None:
-    """Once, two runs with a shared directory both wrote server-0.bin to staging-4, and one of them failed."""
+    """Regression: two runs with a shared directory both wrote server-0.bin to staging-4, and one of them failed."""
     first, second = new_staging(tmp_path, 4, "a"), new_staging(tmp_path, 4, "b")
     for staging, value in ((first, 1.0), (second, 2.0)):
         with BlockWriter(staging / "server-0.bin") as writer:

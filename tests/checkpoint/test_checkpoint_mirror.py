@@ -1,4 +1,4 @@
-"""A second directory of checkpoints: it has complete copies alone, and its failures are reported, not raised."""
+"""A second directory of checkpoints has only complete copies, and its failures are reported, not raised."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def wait_result(mirror: Mirror) -> Mirrored:
         timer.cancel()
 
 
-def test_a_copy_is_a_checkpoint_of_its_own_and_old_ones_go(tmp_path: Path) -> None:
+def test_a_copy_is_a_checkpoint_of_its_own_and_old_copies_are_removed(tmp_path: Path) -> None:
     mirror = tmp_path / "mirror"
     for samples in (100, 200, 300):
         source = write_checkpoint(tmp_path / "own", samples)
@@ -72,7 +72,7 @@ def test_a_full_disk_leaves_nothing_and_the_older_copy(tmp_path: Path) -> None:
     assert os.listdir(mirror) == ["step-100"]
 
 
-def test_the_newest_good_one_of_both_is_found(tmp_path: Path) -> None:
+def test_the_newest_good_checkpoint_of_both_directories_is_found(tmp_path: Path) -> None:
     own, mirror = tmp_path / "own", tmp_path / "mirror"
     for samples in (100, 200):
         mirror_checkpoint(write_checkpoint(own, samples), mirror, keep=2)
@@ -107,7 +107,7 @@ def test_the_thread_copies_and_reports(tmp_path: Path) -> None:
     assert mirror.close() is False
 
 
-def test_a_directory_that_cannot_be_is_told(tmp_path: Path) -> None:
+def test_a_directory_that_cannot_be_created_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     mirror = Mirror(tmp_path / "file" / "mirror", keep=2)
     mirror.copy(write_checkpoint(tmp_path / "own", 100))

@@ -1,4 +1,4 @@
-"""The places of a run's checkpoints, also in directories that several runs share."""
+"""The directories of a run's checkpoints, also below directories that several runs share."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_without_settings_checkpoints_are_in_the_run_directory(tmp_path: Path) -
     assert checkpoint_source(tmp_path, RunIdentity("a1", "shop"), job).places == (tmp_path / "checkpoints",)
 
 
-def test_an_identity_is_kept_and_one_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+def test_the_identity_of_a_run_is_kept_and_an_unreadable_one_is_an_error(tmp_path: Path) -> None:
     assert read_identity(tmp_path) is None
     assert new_identity("shop") != new_identity("shop") and new_identity("shop", "a1") == RunIdentity("a1", "shop")
     (tmp_path / RUN_FILE).write_text('{"run_id": "a1", "job_name": "shop"}')

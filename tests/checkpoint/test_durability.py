@@ -60,11 +60,11 @@ def test_everything_of_a_checkpoint_is_on_the_disk_before_its_name(tmp_path: Pat
     assert [calls[number].path for number in renames] == [str(final)]
     before, after = calls[: renames[0]], calls[renames[0] + 1 :]
     synced = {Path(call.path).name: call.size for call in before if call.size}
-    assert synced == sizes(final), "all files are complete, also the manifest and its digest"
+    assert synced == sizes(final), "every file must be synced in full, also the manifest and its digest"
     directories = [number for number, call in enumerate(before) if Path(call.path).name == ".staging-5"]
     manifest = max(number for number, call in enumerate(before) if Path(call.path).name.startswith("MANIFEST"))
-    assert directories and directories[-1] > manifest, "the names of the files, when all files are written"
-    assert str(final.parent) in [call.path for call in after], "then the name of the checkpoint"
+    assert directories and directories[-1] > manifest, "the directory must be synced after its last file"
+    assert str(final.parent) in [call.path for call in after], "the parent directory must be synced after the rename"
 
 
 def test_blocks_are_on_the_disk_when_their_writer_exits(tmp_path: Path, calls: list[Call]) -> None:
@@ -84,7 +84,7 @@ def test_a_replaced_checkpoint_is_found_under_one_of_two_names(tmp_path: Path, c
     assert [name for _, name in renames] == ["step-5.replaced", "step-5"]
     manifests = [number for number, call in enumerate(calls) if Path(call.path).name.startswith("MANIFEST")]
     assert len(manifests) == 2 and max(manifests) < renames[0][0], (
-        "the new checkpoint is complete before the old one is renamed"
+        "the new checkpoint must be complete before the old one is renamed"
     )
     assert calls[-1] == Call("sync", str(final.parent), 0)
 
@@ -94,7 +94,7 @@ def test_decisions_in_the_journal_are_on_the_disk_at_once(tmp_path: Path, calls:
     journal = Journal(path)
     journal.write(EpochStarted(1, "for people"))
     journal.sync(1e9)
-    assert calls == [], "this event is not synced"
+    assert calls == [], "this event must not be synced"
     journal.write(RunStarted("1", "a commit point"))
     assert calls == [Call("sync", str(path), path.stat().st_size)]
     journal.close()
@@ -115,5 +115,5 @@ def test_leases_are_on_the_disk_soon(tmp_path: Path, calls: list[Call]) -> None:
     journal.write(LeaseGranted(ProcessId("worker", 0, 1), lease=1, epoch=0, unit=0, start=0, stop=4))
     journal.close()
     assert calls[1:] == [Call("sync", str(path), path.stat().st_size)], (
-        "the last leases are synced when the journal is closed"
+        "the last leases must be synced when the journal is closed"
     )

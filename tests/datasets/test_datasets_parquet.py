@@ -26,6 +26,7 @@ INT64 = st.integers(-(2**63), 2**63 - 1)
 
 
 def labelled(columns: dict[str, Any], rows: int) -> dict[str, Any]:
+    """The columns with labels `y` and dense values `x`."""
     return {
         "y": pa.array([row % 2 for row in range(rows)]),
         "x": pa.array([float(row) for row in range(rows)]),

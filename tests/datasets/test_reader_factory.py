@@ -1,4 +1,4 @@
-"""Making readers: without reading anything yet, of any format; and the optional retail data."""
+"""Opening readers: what is imported, other files, custom readers; and the optional retail data."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_a_custom_reader_that_cannot_be_loaded(tmp_path: Path, file_format: str,
 
 
 class FailingReader:
-    """A custom reader with a fault in its constructor."""
+    """A custom reader whose constructor raises an error."""
 
     def __init__(self, job: JobSpec, split: str) -> None:
         raise KeyError(f"no {split} here")

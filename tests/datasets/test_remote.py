@@ -229,7 +229,7 @@ def test_bad_rows_count_as_bytes(tmp_path: Path) -> None:
 
 
 class OneBatch:
-    """A custom reader: the bytes that it reads are not known."""
+    """A custom reader that gives one batch. How many bytes it reads is not known."""
 
     def describe(self) -> None:
         raise NotImplementedError

@@ -39,12 +39,12 @@ def test_records_come_back_in_order_and_a_repeated_commit_overwrites(tmp_path: P
     assert not read_applied_record(tmp_path, 3)["sequence"], "this record was never written"
 
 
-def test_what_was_never_committed_is_cut_off(tmp_path: Path) -> None:
+def test_records_that_were_never_committed_are_cut_off(tmp_path: Path) -> None:
     log = AppliedLog(tmp_path)
     for number in range(5):
         log.write(number, record(number))
     log.take_over(3)
-    log.take_over(9)  # no records are invented for versions without a record
+    log.take_over(9)  # versions without a record get none
     log.write(3, record(77))
     log.close()
     assert read_applied(tmp_path)["sequence"].tolist() == [0, 1, 2, 77]
@@ -54,7 +54,7 @@ def test_a_run_without_commits_has_no_records(tmp_path: Path) -> None:
     assert len(read_applied(tmp_path)) == 0
 
 
-def test_a_full_disk_takes_no_half_record_and_what_it_refused_can_be_written_later(tmp_path: Path) -> None:
+def test_a_full_disk_gets_no_partial_record_and_the_record_can_be_written_later(tmp_path: Path) -> None:
     log = AppliedLog(tmp_path)
     log.write(1, record(1))
     path = tmp_path / "applied.bin"
@@ -74,7 +74,7 @@ def test_a_full_disk_takes_no_half_record_and_what_it_refused_can_be_written_lat
     assert read_applied(tmp_path)["sequence"].tolist() == [0, 1, 2]
 
 
-def test_half_a_record_is_cut_off_by_the_next_owner(tmp_path: Path) -> None:
+def test_a_partial_record_is_cut_off_by_the_next_owner(tmp_path: Path) -> None:
     log = AppliedLog(tmp_path)
     for number in range(1, 4):
         log.write(number, record(number))
@@ -110,7 +110,7 @@ def batch(number: int) -> tuple[int | float | tuple[int, int], ...]:
     )
 
 
-def test_a_week_of_batches_stays_small_and_keeps_what_it_comes_to(tmp_path: Path) -> None:
+def test_the_log_of_a_week_of_batches_stays_small_and_keeps_its_totals(tmp_path: Path) -> None:
     folded, kept = tmp_path / "folded", tmp_path / "kept"
     folded.mkdir()
     kept.mkdir()
@@ -130,7 +130,7 @@ def test_a_week_of_batches_stays_small_and_keeps_what_it_comes_to(tmp_path: Path
             logs[0].take_over(number + 1)
     for log in logs:
         log.close()
-    # when a worker trains every third batch of a unit, each of these is a range until the ranges meet
+    # each worker trains every third batch of its unit, so each batch is a range of its own until the ranges meet
     assert largest < limit + 3 * 10_000 * 32
     assert (kept / "applied.bin").stat().st_size > 10 * limit
     found, wanted = read_applied_content(folded), read_applied_content(kept)
@@ -146,7 +146,7 @@ def test_a_week_of_batches_stays_small_and_keeps_what_it_comes_to(tmp_path: Path
         read_applied(folded)
 
 
-def test_a_fold_keeps_what_was_committed_twice_apart() -> None:
+def test_a_fold_does_not_join_ranges_that_were_committed_twice() -> None:
     ranges = np.array([(0, 1, 10, 20), (0, 1, 0, 10), (0, 1, 15, 25), (0, 2, 25, 30), (1, 1, 25, 30)], np.int64)
     joined = joined_ranges(ranges).tolist()
     assert joined == [[0, 1, 0, 20], [0, 1, 15, 25], [0, 2, 25, 30], [1, 1, 25, 30]]

@@ -109,12 +109,13 @@ class Bench:
 
 @pytest.fixture
 def _own_points(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Restores the crash points that `Bench` replaces."""
     for module in (undo, applier_module, row_lines):
         monkeypatch.setattr(module, "crash_point", lambda name: None)
 
 
 class Kills(RuleBasedStateMachine):
-    """Workers that live and die, batches that are committed or not, a PS that is killed at any point. The rows are
+    """Workers that start and die, batches that are committed or not, a PS that is killed at any point. The rows are
     those of a PS that applied each committed batch once, in the order of the commits."""
 
     @initialize()
@@ -350,13 +351,13 @@ def test_an_invalid_push_is_refused_and_the_waiting_one_stays(tmp_path: Path) ->
     with pytest.raises(ProtocolError, match="floats"):
         bench.applier.stage(1, 1, 1, 1, 1.0, rows, bounds, gradients[1:])
     assert bench.applier.waiting() == ((0, 1, 1),)
-    bench.applier.settle(0, 2, 9)  # a settlement of another incarnation
+    bench.applier.settle(0, 2, 9)  # the settlement of another incarnation changes nothing
     assert bench.applier.incarnation_waiting(0) == 1
     bench.close()
 
 
 @pytest.mark.usefixtures("_own_points")
-def test_a_newer_shard_map_replaces_the_cut(tmp_path: Path) -> None:
+def test_rows_staged_under_a_newer_shard_map_replace_the_older_ones(tmp_path: Path) -> None:
     bench = Bench(tmp_path)
     rows, bounds, gradients = bench.gradients(1)
     bench.applier.stage(0, 1, 1, 1, 1.0, rows, bounds, gradients)
@@ -422,11 +423,11 @@ def test_a_ps_that_gives_buckets_up_applies_committed_pushes_and_drops_the_rest(
 
 
 @pytest.mark.usefixtures("_own_points")
-def test_the_same_micro_batch_under_a_newer_shard_map_takes_its_own_place(tmp_path: Path) -> None:
+def test_the_same_micro_batch_under_a_newer_shard_map_replaces_the_older_one(tmp_path: Path) -> None:
     bench = Bench(tmp_path)
     whole, cut = bench.gradients(1), bench.gradients(2)
     bench.applier.stage_micro(0, 7, 1, 0.5, *whole)
-    bench.applier.stage_micro(0, 7, 1, 0.5, *cut)  # a duplicate: its bits would be the same
+    bench.applier.stage_micro(0, 7, 1, 0.5, *cut)  # ignored as a duplicate: a real one has the same bits
     bench.applier.stage_micro(1, 7, 1, 0.5, *whole)
     bench.applier.stage_micro(1, 7, 2, 0.5, *cut)
     bench.applier.settle_steps(7)
@@ -462,7 +463,7 @@ def test_a_kill_at_any_point_of_an_application_applies_it_once(tmp_path: Path, p
     rows, bounds, gradients = bench.gradients(1)
     bench.applier.stage(0, 1, 1, 1, 1.0, rows, bounds, gradients)
     bench.surviving(lambda: bench.applier.settle(0, 1, 1), point)
-    assert bench.armed == "", "the point was passed"
+    assert bench.armed == "", "the PS did not reach the point"
     bench.twin.update(rows, bounds, gradients, 1.0)
     bench.assert_equal()
     assert bench.applier.waiting() == ()

@@ -1,4 +1,4 @@
-"""The loop of a PS with its real sockets. The test acts as its supervisor."""
+"""The loop of a PS with its real sockets. The test acts as the supervisor."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def job_of() -> JobSpec:
     )
 
 
-class House:
+class ServerBench:
     """One PS incarnation in a thread of the test, over an arena whose dense vector is at `version`."""
 
     def __init__(self, directory: Path, access: Access, version: int) -> None:
@@ -80,41 +80,41 @@ class House:
             supervisor_pid=os.getpid(),
         )
         self._thread: threading.Thread | None = None
-        self.heard: list[msgspec.Struct] = []
+        self.received: list[msgspec.Struct] = []
 
     def start(self) -> None:
-        """Waits until the PS has sent Hello and owns all buckets."""
-        self._thread = threading.Thread(target=self._live, daemon=True)
+        """Starts the PS; returns when it has sent Hello and owns all buckets."""
+        self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
-        self._address = self.hear(HelloMsg).address
+        self._address = self.receive(HelloMsg).address
         self.publish(1, owner=0)
-        assert self.hear(ReadyMsg).shard_map_epoch == 1
+        assert self.receive(ReadyMsg).shard_map_epoch == 1
 
     def publish(self, epoch: int, owner: int) -> None:
-        """Sends a shard map: this PS owns all buckets, `dense_owner` the dense vector."""
+        """Sends a shard map: this PS owns all buckets, PS `owner` the dense vector."""
         frames = [np.array(row, np.uint16) for row in self._map.owners]
         update = ShardMapUpdateMsg(epoch, (ServerAddress(0, 1, self._address, 0),), dense_owner=owner)
         self._control.send(SERVER, update, frames)
 
-    def _live(self) -> None:
+    def _run(self) -> None:
         loop = ServerLoop(self._arguments, job_of())
         try:
             loop.run()
         finally:
             loop.close()
 
-    def tell(self, message: ControlMessage) -> None:
+    def send(self, message: ControlMessage) -> None:
         self._control.send(SERVER, message)
 
-    def hear(self, kind: type[Answer]) -> Answer:
-        """The next message of this kind from the PS."""
+    def receive(self, kind: type[Answer]) -> Answer:
+        """Waits for the next message of this kind from the PS."""
         deadline_s = time.monotonic() + PATIENCE_S
         while time.monotonic() < deadline_s and self._thread is not None and self._thread.is_alive():
             envelope = self._control.receive()
             if envelope is None:
                 self._control.poll(0.1)
                 continue
-            self.heard.append(envelope.message)
+            self.received.append(envelope.message)
             if isinstance(envelope.message, kind):
                 return envelope.message
         raise AssertionError(f"the PS sent no {kind.__name__}")
@@ -140,12 +140,13 @@ class House:
         mailbox.post(incarnation, sequence, msgspec.msgpack.encode(message))
 
     def fence(self, incarnation: int = INCARNATION) -> FencedMsg:
-        self.tell(FenceMsg(WORKER, incarnation))
-        return self.hear(FencedMsg)
+        """Fences the worker; returns what the PS reports as committed."""
+        self.send(FenceMsg(WORKER, incarnation))
+        return self.receive(FencedMsg)
 
     def close(self) -> None:
         if self._thread is not None:
-            self.tell(StopMsg())
+            self.send(StopMsg())
             self._thread.join(PATIENCE_S)
             assert not self._thread.is_alive()
         self._control.close()
@@ -159,72 +160,72 @@ def sequences(run_dir: Path) -> list[int]:
 
 
 @pytest.fixture
-def house(tmp_path: Path) -> Iterator[House]:
-    made = House(tmp_path, "direct", version=1)
+def bench(tmp_path: Path) -> Iterator[ServerBench]:
+    made = ServerBench(tmp_path, "direct", version=1)
     yield made
     made.close()
 
 
-def test_what_a_dead_worker_had_released_is_committed_when_it_is_fenced(house: House) -> None:
-    """The worker's rows have changed already, and its messages were lost with it."""
-    house.start()
-    house.release(1)
-    house.release(2)
-    applied = house.fence().applied
+def test_batches_that_a_dead_worker_released_are_committed_when_it_is_fenced(bench: ServerBench) -> None:
+    """The worker has changed rows already, and its messages were lost when it died."""
+    bench.start()
+    bench.release(1)
+    bench.release(2)
+    applied = bench.fence().applied
     assert (applied.sequence, applied.stop, applied.samples) == (2, 24, 16)
-    assert house.dense.version() == 3
-    parameters = house.dense.state_copy().vector[:PARAMETERS]
+    assert bench.dense.version() == 3
+    parameters = bench.dense.state_copy().vector[:PARAMETERS]
     assert parameters.tolist() == [1 - 2 * 0.5] * PARAMETERS
-    assert sequences(house.run_dir) == [1, 2]
+    assert sequences(bench.run_dir) == [1, 2]
 
 
-def test_what_was_released_by_another_incarnation_or_begun_and_not_released_is_not_committed(house: House) -> None:
-    house.start()
-    house.release(1, incarnation=INCARNATION - 1)
-    house.watermarks.note_begun(WORKER, INCARNATION, 1)  # it died within its first batch
-    assert house.fence().applied.sequence == 0
-    assert house.dense.version() == 1
+def test_batches_of_another_incarnation_and_unreleased_batches_are_not_committed(bench: ServerBench) -> None:
+    bench.start()
+    bench.release(1, incarnation=INCARNATION - 1)
+    bench.watermarks.note_begun(WORKER, INCARNATION, 1)  # the worker died within its first batch
+    assert bench.fence().applied.sequence == 0
+    assert bench.dense.version() == 1
 
 
-def test_a_fence_that_comes_twice_commits_once(house: House) -> None:
-    house.start()
-    house.release(1)
-    assert house.fence() == house.fence()
-    assert house.dense.version() == 2
+def test_a_fence_that_comes_twice_commits_once(bench: ServerBench) -> None:
+    bench.start()
+    bench.release(1)
+    assert bench.fence() == bench.fence()
+    assert bench.dense.version() == 2
 
 
-def test_an_older_shard_map_that_comes_late_changes_nothing(house: House) -> None:
-    house.start()
-    house.publish(3, owner=0)
-    house.publish(2, owner=1)
-    house.release(1)
-    assert house.fence().applied.sequence == 1, "the PS still owns the dense vector"
+def test_an_older_shard_map_that_comes_late_changes_nothing(bench: ServerBench) -> None:
+    bench.start()
+    bench.publish(3, owner=0)
+    bench.publish(2, owner=1)
+    bench.release(1)
+    assert bench.fence().applied.sequence == 1, "the PS still owns the dense vector"
 
 
-def test_only_the_dense_owner_answers_for_a_dead_worker(house: House) -> None:
+def test_only_the_dense_owner_answers_for_a_dead_worker(bench: ServerBench) -> None:
     """Another PS has no record of the commits. If the supervisor used its answer, samples would be trained twice."""
-    house.start()
-    house.release(1)
-    house.publish(2, owner=1)
-    assert house.hear(ReadyMsg).shard_map_epoch == 2
-    house.tell(FenceMsg(WORKER, INCARNATION))
-    house.publish(3, owner=0)
-    assert house.hear(ReadyMsg).shard_map_epoch == 3
-    assert not [message for message in house.heard if isinstance(message, FencedMsg)]
-    assert house.dense.version() == 1, "the PS did not commit either"
-    assert house.fence().applied.sequence == 1
+    bench.start()
+    bench.release(1)
+    bench.publish(2, owner=1)
+    assert bench.receive(ReadyMsg).shard_map_epoch == 2
+    bench.send(FenceMsg(WORKER, INCARNATION))
+    bench.publish(3, owner=0)
+    assert bench.receive(ReadyMsg).shard_map_epoch == 3
+    assert not [message for message in bench.received if isinstance(message, FencedMsg)]
+    assert bench.dense.version() == 1, "the PS did not commit either"
+    assert bench.fence().applied.sequence == 1
 
 
-def test_a_new_dense_owner_forgets_records_of_what_was_never_committed(tmp_path: Path) -> None:
+def test_a_new_dense_owner_cuts_off_records_of_batches_that_were_never_committed(tmp_path: Path) -> None:
     """The previous run wrote five records and was killed; this run begins with a checkpoint after three batches."""
     log = AppliedLog(tmp_path)
     for number in range(1, 6):
         log.write(number, (WORKER, INCARNATION, number, 4, 0, 2, 8 * number, 8 * number + 8, 8, 0, 0.5, NONE_LEFT_OUT))
     log.close()
-    house = House(tmp_path, "direct", version=4)
-    house.start()
+    bench = ServerBench(tmp_path, "direct", version=4)
+    bench.start()
     assert sequences(tmp_path) == [1, 2, 3]
-    house.release(1, incarnation=INCARNATION + 1)
-    assert house.fence(INCARNATION + 1).applied.sequence == 1
+    bench.release(1, incarnation=INCARNATION + 1)
+    assert bench.fence(INCARNATION + 1).applied.sequence == 1
     assert sequences(tmp_path) == [1, 2, 3, 1], "the next commit follows the kept records"
-    house.close()
+    bench.close()

@@ -40,12 +40,13 @@ PLAIN = (0.0, 0.0, 0.0, 0.0)
 
 @pytest.fixture(autouse=True)
 def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Makes every bucket consist of many parts."""
     monkeypatch.setattr(bucket_copy, "PART_BYTES", 4096)
 
 
-class Way:
-    """A connection between the target and one incarnation of the source that loses, repeats, delays and damages
-    messages."""
+class FaultyConnection:
+    """A connection between the target and one incarnation of the source. It loses, repeats, delays and damages
+    messages. faults: the probability of each."""
 
     def __init__(
         self, source: BucketSource, incarnation: int, sender: ProcessId, faults: Sequence[float], seed: int
@@ -103,13 +104,13 @@ class Scene:
         self.has, self.gets = RowStore(self.arenas[0], 7), RowStore(self.arenas[1], 7)
         self.has.adopt(BUCKETS, initialise=True)
         self.incarnation = 0
-        self.ways: list[Way] = []
+        self.connections: list[FaultyConnection] = []
         self.begin_incarnation()
         self.mover = BucketReceiver(BucketRows(self.arenas[1]), self.gets, self._connect)  # type: ignore[arg-type]
         self.numbers = 0
 
     def begin_incarnation(self) -> None:
-        """The source is killed and replaced."""
+        """Starts the next incarnation of the source, as after a kill."""
         owned = [bucket for bucket in BUCKETS if self.has.owns(*bucket)] if self.incarnation else BUCKETS
         self.incarnation += 1
         self.has = RowStore(self.arenas[0], 7)
@@ -117,14 +118,20 @@ class Scene:
         self.changed = ChangedRows(self.arenas[0].layout)
         self.has.on_made = self.changed.made
         self.source = BucketSource(self.arenas[0], self.changed, self.has.owns)
-        for way in self.ways:
-            way.source = None
+        for connection in self.connections:
+            connection.source = None
 
-    def _connect(self, address: ServerAddress, channel: str) -> Way:
-        self.ways.append(
-            Way(self.source, address.incarnation, ProcessId("server", 1, 1), self.faults, self.seed + len(self.ways))
+    def _connect(self, address: ServerAddress, channel: str) -> FaultyConnection:
+        self.connections.append(
+            FaultyConnection(
+                self.source,
+                address.incarnation,
+                ProcessId("server", 1, 1),
+                self.faults,
+                self.seed + len(self.connections),
+            )
         )
-        return self.ways[-1]
+        return self.connections[-1]
 
     def copy(self, buckets: Sequence[tuple[int, int]] = MOVED) -> None:
         self.numbers += 1
@@ -156,7 +163,7 @@ class Scene:
                 return copied
             if train:
                 self.train(train)
-        raise AssertionError("never copied")
+        raise AssertionError("the buckets were never copied")
 
     def hand_over(self, buckets: Sequence[tuple[int, int]] = MOVED) -> None:
         """Compares the buckets at the target after the move with those at the source before it."""
@@ -177,7 +184,7 @@ class Scene:
             if self.mover.are_whole(buckets):
                 return
             self.turn()
-        raise AssertionError("never whole")
+        raise AssertionError("the buckets were never whole")
 
     def close(self) -> None:
         for arena in self.arenas:
@@ -191,7 +198,7 @@ def scene(tmp_path: Path) -> Iterator[Scene]:
     made.close()
 
 
-def test_what_changes_meanwhile_arrives_as_it_is_in_the_end(scene: Scene) -> None:
+def test_rows_that_change_during_the_copy_arrive_in_their_final_state(scene: Scene) -> None:
     scene.train()
     scene.copy()
     copied = scene.until_copied(train=20)
@@ -225,7 +232,9 @@ def test_bfloat16_rows_and_rows_that_are_free_again(tmp_path: Path) -> None:
     faults=st.tuples(*[st.floats(0, 0.25)] * 3, st.sampled_from([0.0, 0.2])),
     deaths=st.lists(st.integers(1, 60), max_size=3),
 )
-def test_on_a_bad_way_and_from_a_ps_that_dies(seed: int, faults: tuple[float, ...], deaths: list[int]) -> None:
+def test_buckets_arrive_over_a_faulty_connection_from_a_ps_that_dies(
+    seed: int, faults: tuple[float, ...], deaths: list[int]
+) -> None:
     with tempfile.TemporaryDirectory() as directory:
         scene = Scene(Path(directory), faults, seed)
         scene.train()
@@ -239,7 +248,7 @@ def test_on_a_bad_way_and_from_a_ps_that_dies(seed: int, faults: tuple[float, ..
         scene.until_copied(train=5)
         scene.train()
         scene.hand_over()
-        assert scene.mended == 0 or faults[3], "no change goes unnoticed"
+        assert scene.mended == 0 or faults[3], "the source did not flag a changed row"
         scene.close()
 
 
@@ -249,11 +258,11 @@ def test_a_damaged_part_is_fetched_again(tmp_path: Path) -> None:
     scene.copy()
     scene.until_copied()
     scene.hand_over()
-    assert sum(way.damaged for way in scene.ways) > 10
+    assert sum(connection.damaged for connection in scene.connections) > 10
     scene.close()
 
 
-def test_what_differs_on_arrival_is_found_and_mended(scene: Scene) -> None:
+def test_a_part_that_differs_on_arrival_is_found_and_copied_again(scene: Scene) -> None:
     """A part differs, as after a memory fault at the target or a change that the source did not flag."""
     scene.train()
     scene.copy()
@@ -267,7 +276,7 @@ def test_what_differs_on_arrival_is_found_and_mended(scene: Scene) -> None:
     assert scene.mended == 2
 
 
-def test_it_goes_on_in_the_next_incarnation_when_it_was_handed_over_already(scene: Scene) -> None:
+def test_a_copy_goes_on_with_the_next_incarnation_of_a_source_that_has_released_the_buckets(scene: Scene) -> None:
     scene.train()
     scene.copy()
     scene.until_copied()
@@ -283,7 +292,7 @@ def test_it_goes_on_in_the_next_incarnation_when_it_was_handed_over_already(scen
     assert scene.gets.snapshot_bucket(*MOVED[0])[0].array.tobytes() == expected[0].array.tobytes()
 
 
-def test_while_a_bucket_is_owned_its_checksum_is_refused(scene: Scene) -> None:
+def test_the_checksum_of_an_owned_bucket_is_refused(scene: Scene) -> None:
     scene.copy()
     scene.until_copied()
     scene.mover.freeze(MOVED)
@@ -293,7 +302,7 @@ def test_while_a_bucket_is_owned_its_checksum_is_refused(scene: Scene) -> None:
     scene.hand_over()
 
 
-def test_what_is_forgotten_takes_no_memory_and_can_come_again(scene: Scene) -> None:
+def test_forgotten_buckets_take_no_memory_and_can_be_adopted_again(scene: Scene) -> None:
     scene.train(5000)
     before = scene.arenas[0].touched_bytes()
     scene.copy()
@@ -319,7 +328,7 @@ def test_what_is_forgotten_takes_no_memory_and_can_come_again(scene: Scene) -> N
     assert np.abs(scene.has.snapshot_bucket(FIXED, 1)[0].array).max() <= 0.5
 
 
-def test_no_room(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_target_is_reported_and_the_copy_can_be_repeated(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     scene.train()
     scene.copy()
 
@@ -341,7 +350,7 @@ def test_no_room(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     scene.hand_over()
 
 
-def test_another_order_takes_the_place_of_the_first(scene: Scene) -> None:
+def test_another_order_replaces_the_first(scene: Scene) -> None:
     scene.train()
     scene.copy(MOVED)
     for _ in range(5):
@@ -363,7 +372,7 @@ def test_one_round_after_the_other_from_the_same_ps(scene: Scene) -> None:
         scene.source.end(buckets)
         for bucket in buckets:
             scene.has.forget(*bucket)
-    assert len(scene.ways) == 3 and not any(way.ignored for way in scene.ways)
+    assert len(scene.connections) == 3 and not any(connection.ignored for connection in scene.connections)
 
 
 # --- requests to the source -------------------------------------------------------------------------------------

@@ -45,7 +45,7 @@ def changed(message: DensePushMsg, **facts: Any) -> DensePushMsg:
     return msgspec.structs.replace(message, **facts)
 
 
-def test_what_workers_send_passes() -> None:
+def test_messages_of_workers_are_accepted() -> None:
     direct = Rules(is_sync=False, sends_gradients=False, batch_size=128, micro_batches=4, places=8)
     for message in (
         COMMIT,
@@ -83,7 +83,9 @@ def test_what_workers_send_passes() -> None:
         (SERVED, changed(COMMIT, mailbox=0), "mailbox"),
     ],
 )
-def test_what_no_worker_of_this_job_can_mean_is_refused(rules: Rules, message: DataMessage, said: str) -> None:
+def test_messages_that_no_worker_of_this_job_can_send_are_refused(
+    rules: Rules, message: DataMessage, said: str
+) -> None:
     with pytest.raises(ProtocolError, match=said):
         rules.check(WORKER, message)
 
@@ -93,7 +95,7 @@ def test_a_worker_beyond_the_places_of_the_arena_is_refused() -> None:
         SERVED.check(ProcessId("worker", 8, 1), DenseFetchMsg(request=1))
 
 
-def test_gradients_are_numbers() -> None:
+def test_gradients_must_be_finite() -> None:
     large = np.full(4, 3e38, np.float32)
     require_finite(large, "worker-0.1")  # the sum overflows, but every element is finite
     require_finite(np.zeros(0, np.float32), "worker-0.1")
@@ -127,7 +129,7 @@ DECODER: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(DataMessage)
         {"shard_map_epoch": -1},
     ],
 )
-def test_numbers_that_nothing_counts_are_no_message(facts: dict[str, Any]) -> None:
+def test_messages_with_impossible_numbers_cannot_be_decoded(facts: dict[str, Any]) -> None:
     assert DECODER.decode(msgspec.msgpack.encode(COMMIT)) == COMMIT
     with pytest.raises(msgspec.ValidationError):
         DECODER.decode(msgspec.msgpack.encode(changed(COMMIT, **facts)))

@@ -142,7 +142,7 @@ GRADIENT = np.ones(ELEMENTS, np.float32)
 
 
 def test_a_batch_is_not_committed_before_the_one_before_it(bench: Bench) -> None:
-    """The first commit was lost on its way. If the second were committed, the first would count as applied."""
+    """The message of the first commit is lost. If the second batch were committed, the first would count as applied."""
     before = bench.state()
     refused = bench.ask(commit(2), GRADIENT)
     assert isinstance(refused, RetryMsg) and refused.reason == "batch 2 came after batch 0" and not refused.final
@@ -184,7 +184,7 @@ def test_rows_that_were_staged_under_another_shard_map_are_not_committed(
     assert bench.state() == before
 
 
-def test_what_was_released_is_committed_in_order_and_without_gaps(bench: Bench) -> None:
+def test_released_batches_are_committed_in_order_and_without_gaps(bench: Bench) -> None:
     """The mailbox of a dead worker: the first batch is committed by its message, the message of the second is lost."""
     for sequence in (1, 2):
         mailbox = bench.dense.mailbox(WORKER.index, sequence & 1)
@@ -206,7 +206,7 @@ def test_what_was_released_is_committed_in_order_and_without_gaps(bench: Bench) 
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
-def test_row_gradients_that_are_no_numbers_are_refused(bench: Bench, bad: float) -> None:
+def test_row_gradients_that_are_not_finite_are_refused(bench: Bench, bad: float) -> None:
     """One element of one row suffices: that row would stay NaN for the rest of the run."""
     before, lines = bench.state(), LINES.copy()
     lines[DIM + 1] = bad
@@ -219,7 +219,7 @@ def test_row_gradients_that_are_no_numbers_are_refused(bench: Bench, bad: float)
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
-def test_row_gradients_of_a_micro_batch_that_are_no_numbers_are_refused(sync_bench: Bench, bad: float) -> None:
+def test_row_gradients_of_a_micro_batch_that_are_not_finite_are_refused(sync_bench: Bench, bad: float) -> None:
     before, lines = sync_bench.state(), LINES.copy()
     lines[0] = bad
     micro = push(1, step=1, micro=0)
@@ -229,7 +229,7 @@ def test_row_gradients_of_a_micro_batch_that_are_no_numbers_are_refused(sync_ben
     assert isinstance(sync_bench.ask(micro, ROWS, LINES), PushedMsg)
 
 
-def test_dense_gradients_that_are_no_numbers_are_refused_and_buffers_may_be(bench: Bench) -> None:
+def test_dense_gradients_must_be_finite_and_buffers_need_not_be(bench: Bench) -> None:
     before, vector = bench.state(), GRADIENT.copy()
     vector[PARAMETERS - 1] = np.nan
     with pytest.raises(ProtocolError, match="not finite"):
@@ -240,7 +240,7 @@ def test_dense_gradients_that_are_no_numbers_are_refused_and_buffers_may_be(benc
     assert isinstance(bench.ask(commit(1), vector), DensePushedMsg)
 
 
-def test_the_dense_gradient_of_a_micro_batch_that_is_no_number_is_refused(sync_bench: Bench) -> None:
+def test_a_dense_gradient_of_a_micro_batch_that_is_not_finite_is_refused(sync_bench: Bench) -> None:
     before, vector = sync_bench.state(), GRADIENT.copy()
     vector[0] = np.nan
     with pytest.raises(ProtocolError, match="not finite"):
@@ -288,7 +288,7 @@ def test_rows_are_served_under_the_present_shard_map_only(bench: Bench, epoch: i
 # --- sync mode --------------------------------------------------------------------------------------------------------
 
 
-def test_what_is_pushed_for_a_step_waits_for_the_step_and_not_for_its_worker(sync_bench: Bench) -> None:
+def test_a_push_for_a_step_waits_for_the_step_and_not_for_its_worker(sync_bench: Bench) -> None:
     assert isinstance(sync_bench.ask(push(1, step=1, micro=2), ROWS, LINES), PushedMsg)
     assert sync_bench.applier.waiting() == ((2, 0, 1),)
 

@@ -55,7 +55,7 @@ def test_no_worker_waits_for_a_dead_or_idle_one() -> None:
 
 
 def test_an_older_membership_that_comes_late_changes_nothing() -> None:
-    """It would make an old incarnation a member again, and remove its successor from the clock."""
+    """The older membership has an old incarnation, and would remove its successor from the clock."""
     session = Session()
     session.set_members(1, ((0, 1), (1, 1)))
     session.set_members(2, ((0, 2), (1, 1)))
@@ -66,7 +66,7 @@ def test_an_older_membership_that_comes_late_changes_nothing() -> None:
     assert session.advanced(worker(1), b"b", 2, 2, 1) == (), "it waits for the other worker, which is still a member"
 
 
-def test_what_was_overtaken_does_not_bring_a_worker_back_into_the_clock() -> None:
+def test_a_late_request_does_not_bring_a_worker_back_into_the_clock() -> None:
     session = Session()
     session.advanced(worker(0), b"a", 1, 3, 1)
     session.advanced(worker(1), b"b", 1, 3, 1)

@@ -1,4 +1,4 @@
-"""Copies for a checkpoint are correct, do not overlap, and lie in memory that is used again."""
+"""Copies for a checkpoint are correct, do not overlap, and use the same memory again for the next checkpoint."""
 
 from __future__ import annotations
 
@@ -28,25 +28,26 @@ def test_copies_are_apart_and_the_next_checkpoint_uses_their_memory() -> None:
 
 
 def reserve(writer: SnapshotWriter, size_bytes: int) -> CopySpace:
+    """Reserves memory, and waits until all of it was touched."""
     writer.reserve(size_bytes)
     assert writer._toucher is not None
     writer._toucher.join()
     return writer.space()
 
 
-def test_reserved_memory_is_what_the_first_copies_go_to() -> None:
+def test_the_first_copies_use_the_reserved_memory() -> None:
     writer = SnapshotWriter()
     space = reserve(writer, 1000 << 20)
     assert space.size_bytes == space.touched_bytes == 1024 << 20
     copies = [space.copy(np.zeros(60 << 20, np.uint8)) for _ in range(16)]
-    assert space.size_bytes == 1024 << 20, "no memory had to be allocated"
+    assert space.size_bytes == 1024 << 20, "memory was allocated for the copies"
     assert not np.shares_memory(*copies[:2])
     writer.reserve(1000 << 20)
     assert writer._toucher is not None and not writer._toucher.is_alive()
     writer.close()
 
 
-def test_little_is_reserved_for_little_and_small_pieces_go_when_there_is_much() -> None:
+def test_a_small_reservation_is_small_and_a_large_one_replaces_small_pieces() -> None:
     writer = SnapshotWriter()
     assert reserve(writer, 1 << 20).size_bytes == 4 << 20
     assert reserve(writer, 40 << 20).size_bytes == 44 << 20

@@ -32,7 +32,7 @@ def model_of(admit_after: int) -> ModelSpec:
 
 
 class StoreMachine(RuleBasedStateMachine):
-    """weights, stamp: the expected content of the store; sightings: counts of ids that are not admitted."""
+    """A store and its expected content. weights, stamp: of ids with a row. sightings: counts of other ids."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -68,7 +68,7 @@ BROKEN = """
 def build(tables, num_dense, **args):
     raise ValueError("too few towers")
 """
-# A build of this model leaves a file and takes a while.
+# Building this model creates a file and then takes ten minutes.
 ENDLESS = """
 import time
 from pathlib import Path
@@ -181,6 +181,8 @@ class Host:
         return found
 
     def wait_state(self, job: str, *states: str) -> JobStatus:
+        """Waits until a job is in one of these states."""
+
         def is_so() -> JobStatus | None:
             found = self.find(job)
             return found if found is not None and found.state in states else None

@@ -49,7 +49,7 @@ def wait_until(is_true: Callable[[], bool], launcher: RemoteLauncher | None = No
 
 
 def collect(launcher: RemoteLauncher, *kinds: type) -> list[LaunchEvent]:
-    """Events until one of each kind has arrived."""
+    """Waits until an event of each kind has arrived; returns the events until then."""
     events: list[LaunchEvent] = []
     deadline_s = time.monotonic() + LIMIT_S
     while not all(any(isinstance(event, kind) for event in events) for kind in kinds):
@@ -81,6 +81,7 @@ class Hosts:
         return launcher
 
     def opened(self, number: int = 1, timeout_s: float = 30.0) -> RemoteLauncher:
+        """A launcher; its agent has created the directories of the run and imported the libraries."""
         launcher = self.launcher(number, timeout_s)
         files = (SourceFile("job.resolved.toml", b"[job]\n"), SourceFile("source/model.py", b"x = 1\n"))
         launcher.open(self.run_id, files, ("json",), ())
@@ -103,6 +104,7 @@ def hosts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Hosts]:
 
 
 def directories(launcher: RemoteLauncher) -> tuple[Path, ...]:
+    """The arena, the sockets and the run directory on the agent's machine."""
     assert launcher.opened is not None
     return (Path(launcher.opened.arena), Path(launcher.opened.sockets), Path(launcher.opened.run_dir))
 

@@ -31,8 +31,9 @@ ROLES = {"worker": "worker", "ps": "server", "supervisor": "supervisor"}
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """A run that reaches a point. train: lines of `[train]`. count: how often the point is passed before it kills.
-    scale: a command to the run while it trains. samples: length of the run. tables: lines of `[tables.default]`."""
+    """A run that reaches a point. train: lines of `[train]`. count: the process is killed when it passes the
+    point for the `count`th time. scale: a command to the run while it trains. samples: length of the run. tables: lines
+    of `[tables.default]`."""
 
     train: str
     count: int = 1
@@ -63,6 +64,7 @@ ELSEWHERE = ("ps.move.", "supervisor.move.")
 
 
 def ways() -> Iterator[tuple[CrashPoint, Way]]:
+    """Every point that one host reaches, with each of its ways."""
     for point in POINTS:
         if point.name.startswith(ELSEWHERE):
             continue
@@ -124,6 +126,7 @@ def assert_died_there(run: Supervised, point: CrashPoint) -> None:
 
 
 def assert_each_position_once(run_dir: Path, samples: int) -> None:
+    """Checks that the committed ranges of every unit join without overlap or gap."""
     applied = read_applied(run_dir)
     applied = np.sort(applied[applied["samples"] > 0], order=("epoch", "unit", "start"))
     assert int(applied["samples"].sum()) == samples

@@ -212,7 +212,7 @@ def test_a_killed_worker_is_replaced_by_its_run(host: Host) -> None:
 
 @pytest.mark.thorough
 def test_a_killed_supervisor_is_taken_for_one_out_of_memory(host: Host) -> None:
-    """Its job continues alone from its arena; other jobs are not affected."""
+    """The job continues alone from its arena; other jobs are not affected."""
     submit(host, write_job(host.place, "killed", SLOW, keep_s=60), write_job(host.place, "beside", SLOW))
     trained = host.wait_trained("killed", 5000)
     host.wait_trained("beside")
@@ -232,8 +232,8 @@ def test_a_killed_supervisor_is_taken_for_one_out_of_memory(host: Host) -> None:
 
 @pytest.mark.thorough
 def test_a_killed_job_of_which_nothing_is_left_begins_anew(host: Host) -> None:
-    """Its arena is kept for 0 s, and there is no checkpoint. The test stops the dispatcher until the arena is removed,
-    because a resume at once could still find it."""
+    """The job's arena is kept for 0 s, and there is no checkpoint. The test stops the dispatcher until the arena is
+    removed, because a resume at once could still find it."""
     submit(host, write_job(host.place, "anew", SLOW, keep_s=0))
     supervisor = host.wait_trained("anew").supervisor_pid
     processes = below(supervisor)
@@ -271,6 +271,7 @@ def resumes(job: JobStatus) -> list[Event]:
 
 
 def replies_to(run: RunStatus, command: LendMsg) -> list[Reply]:
+    """Sends a command to a run; returns all replies up to the final one."""
     client = CommandClient(run.commands)
     found: list[Reply] = []
     try:
@@ -401,12 +402,12 @@ def test_a_killed_dispatcher_takes_all_with_it_and_resume_goes_on(folder: Path) 
     host.wait(lambda: events(host.job("saved"), CheckpointWritten))
     run = host.wait_trained("arena")
     known = {one.pid for one in run.processes}
-    guardians = [child for child in psutil.Process(run.supervisor_pid).children() if child.pid not in known]
+    reapers = [child for child in psutil.Process(run.supervisor_pid).children() if child.pid not in known]
     processes = below(host.process.pid)
     host.process.kill()
     host.finish()
-    wait_gone([one for one in processes if one not in guardians], 5.0)
-    assert [one.is_running() for one in guardians] == [True], "the guardian keeps the arena for a resume"
+    wait_gone([one for one in processes if one not in reapers], 5.0)
+    assert [one.is_running() for one in reapers] == [True], "the arena reaper keeps the arena for a resume"
     hurry(folder, "arena", "saved", "bare")
     again = Host.resumed(folder)
     code, errors = again.finish()
@@ -419,7 +420,7 @@ def test_a_killed_dispatcher_takes_all_with_it_and_resume_goes_on(folder: Path) 
     assert isinstance(resumes(again.job("arena"))[0], ArenaReused)
     assert any(event.checkpoint.startswith("step-") for event in events(again.job("saved"), StartedFromCheckpoint))
     assert events(again.job("bare"), ArenaReused, StartedFromCheckpoint) == []
-    wait_gone(guardians, 5.0)
+    wait_gone(reapers, 5.0)
 
 
 @pytest.mark.thorough
@@ -438,7 +439,7 @@ def test_a_paused_job_ends_with_the_dispatcher(folder: Path) -> None:
 
 @pytest.mark.thorough
 def test_a_job_with_a_wrong_memory_estimate_is_contained(folder: Path) -> None:
-    """It is evicted or killed, runs again alone, and fails with the reason; the other jobs are done."""
+    """The job is evicted or killed, runs again alone, and fails with the reason; the other job is done."""
     host = Host.batch(
         folder,
         # On a busy machine it allocates its memory for seconds within one batch.

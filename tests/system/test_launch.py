@@ -27,7 +27,7 @@ LIMIT_S = 30.0
 
 
 def collect(launcher: LocalLauncher, is_enough: Callable[[list[LaunchEvent]], bool]) -> list[LaunchEvent]:
-    """Events until `is_enough`."""
+    """Waits until `is_enough`; returns the events until then."""
     events: list[LaunchEvent] = []
     deadline_s = time.monotonic() + LIMIT_S
     while not is_enough(events):
@@ -187,7 +187,8 @@ def test_a_fork_server_that_cannot_live_is_a_broken_host(monkeypatch: pytest.Mon
 
 
 def begin_supervisor(folder: Path, *doomed: Path) -> tuple[subprocess.Popen[str], dict[str, Any]]:
-    """A supervisor with two processes, of which the second has a child; also returns their pids."""
+    """Starts a supervisor with two processes, the second of which has a child. Also returns their pids. doomed:
+    directories that the fork server must remove."""
     supervisor = subprocess.Popen(
         [sys.executable, "-m", "tests.system.supervise_and_hang", str(folder), *map(str, doomed)],
         stdout=subprocess.PIPE,

@@ -1,4 +1,4 @@
-"""Attempts to remove the arena of a living run: `clean` in another pid namespace, and rm -r."""
+"""Attempts to remove the arena of a run that trains: `clean` in another pid namespace, and rm -r."""
 
 from __future__ import annotations
 
@@ -31,6 +31,7 @@ def cleaned() -> str:
 
 
 def arena_of() -> Path:
+    """The only arena of the test."""
     (arena,) = arena_root().iterdir()
     return arena
 

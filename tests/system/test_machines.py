@@ -174,7 +174,7 @@ def test_buckets_go_there_and_come_back_over_the_network(folder: Path, monkeypat
 
 @pytest.mark.thorough
 def test_hot_buckets_go_to_other_machines_too(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """At first nearly all rows are on this machine. Only workers of another machine send requests to its PS."""
+    """At first nearly all rows are on this machine. A PS gets requests only from workers of other machines."""
 
     def looks() -> list[BalanceLooked]:
         return [one for one in read_records(run.run_dir / "decisions.jsonl") if isinstance(one, BalanceLooked)]

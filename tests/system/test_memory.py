@@ -101,6 +101,7 @@ def start(folder: Path, memory: str, **settings: Any) -> Supervised:
 
 
 def arena_of() -> Path | None:
+    """The arena of the test's run, when it exists and has a layout."""
     found = [path for path in arena_root().iterdir() if (path / "LAYOUT.json").exists()]
     return found[0] if found else None
 
@@ -147,6 +148,7 @@ def test_a_job_that_grows_beyond_its_budget_trains_on(folder: Path) -> None:
 
 
 def assert_no_id_has_two_rows(run_dir: Path) -> None:
+    """Checks the newest checkpoint: ids are unique, and most rows were dropped."""
     found = latest(run_dir / "checkpoints")
     assert found is not None
     blocks = {(b.kind, b.owner, b.bucket): b for b in found.manifest.blocks}
@@ -244,8 +246,8 @@ def test_what_a_run_has_learnt_is_foreseen_by_the_next_one(folder: Path, monkeyp
 def test_what_a_run_has_learnt_that_died_of_it_is_foreseen_by_the_next_one(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The first run only watches, and dies when its budget is exceeded, before its speed was measured. The budget
-    leaves it some seconds: growth is fitted to several readings, one a second."""
+    """The first run only watches, and fails when its budget is exceeded, before its speed was measured. The budget
+    suffices for some seconds: growth is fitted to several readings, one a second."""
     path = folder / "history.sqlite"
     monkeypatch.setenv("ELASTICHOST_HISTORY", str(path))
     plan = 'mode = "watch"\nfirst_plan = { workers = 1 }'

@@ -126,7 +126,7 @@ def test_a_killed_supervisor_is_resumed_from_its_arena_and_nothing_is_lost(folde
     assert isinstance(resume, ArenaReused)
     assert trained - 128 <= resume.trained <= trained  # the last record may belong to an uncommitted batch
     assert_all_once(again, rows)
-    wait_gone(processes)  # the guardian has ended too
+    wait_gone(processes)  # the arena reaper has ended too
 
 
 DEATHS = {
@@ -172,7 +172,7 @@ def test_killed_twice_and_once_while_it_resumes(folder: Path) -> None:
     run.wait_trained(10_000)
     kill(run)
     again = Supervised(folder, resume=True, template=SERVED, rows=ROWS)
-    wait(lambda: len(run.events(RunStarted)) == 2)  # it holds the arena but has not taken it over yet
+    wait(lambda: len(run.events(RunStarted)) == 2)  # the resumed run holds the arena but has not taken it over yet
     kill(again)
     third = Supervised(folder, resume=True, template=SERVED, rows=ROWS)
     third.wait_trained(60_000)
@@ -223,7 +223,7 @@ def test_a_resumed_sync_run_has_the_bits_of_an_undisturbed_run(folder: Path) -> 
         assert test_sync.outcome(again.run_dir) == expected
 
 
-# --- the arena and its guardian -----------------------------------------------------------------------------------
+# --- the arena and the arena reaper ----------------------------------------------------------------------------
 
 
 def test_killed_with_the_fork_server_the_processes_stop_and_the_arena_stays(folder: Path) -> None:
@@ -305,7 +305,7 @@ def test_an_arena_that_does_not_fit_is_reported_and_the_checkpoint_used(folder: 
     assert "committed" in rejected.reason
     assert isinstance(started, StartedFromCheckpoint)
     assert started.checkpoint.startswith("step-")
-    again.wait_until(lambda: not before.exists())  # it goes after the checkpoint was found good
+    again.wait_until(lambda: not before.exists())  # it is removed after the checkpoint was verified
     finish_well(again)
     assert again.result()["samples"]["trained"] == ROWS
     assert not list((run.run_dir / "checkpoints").glob(".staging-*"))

@@ -69,7 +69,7 @@ def test_learns_as_well_as_with_served_rows(folder: Path, mode: str) -> None:
 def test_buckets_move_out_and_in_under_load(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows that were used in place before and after a migration keep their bits, and no batch is torn."""
     monkeypatch.setenv(AUDIT_VARIABLE, "1")
-    run = start(folder, 0.01, servers=1, mode="bounded")  # leaves time for both migrations
+    run = start(folder, 0.01, servers=1, mode="bounded")  # slow enough for both migrations
     run.wait_trained(1)
     scale(run, servers=2)
     scale(run, servers=1)
@@ -89,7 +89,7 @@ def test_buckets_move_out_and_in_under_load(folder: Path, monkeypatch: pytest.Mo
 def test_a_killed_worker_tears_the_batch_it_computes(
     folder: Path, monkeypatch: pytest.MonkeyPatch, point: str, batches: int | None
 ) -> None:
-    """It has changed rows of its host; its pushes to other hosts are dropped. No other process dies."""
+    """The worker has changed rows of its host; its pushes to other hosts are dropped. No other process ends."""
     monkeypatch.setenv(VARIABLE, point)
     run = start(folder)
     assert_done(run)

@@ -228,7 +228,7 @@ def build(tables, num_dense, **args):
 @pytest.mark.thorough
 def test_kills_of_every_process_lose_nothing(folder: Path) -> None:
     rows = 900_000
-    (folder / "slow.py").write_text(SLOW_MODEL)  # slow, or the run would be done while a new fork server still imports
+    (folder / "slow.py").write_text(SLOW_MODEL)  # slow: otherwise the run is done while a new fork server still imports
     run = Supervised(folder, build=f"{folder}/slow.py:build", rows=rows, every_s=1.5)
     run.wait_trained(1)
     os.kill(run.pid("worker-0"), signal.SIGKILL)
@@ -342,11 +342,11 @@ def test_a_run_that_was_stopped_whole_goes_on(folder: Path) -> None:
     run = Supervised(folder, rows=500_000)
     run.wait_trained(1)
     run.pid("worker-0"), run.pid("worker-1"), run.pid("server-0")
-    everyone = [run.process.pid, *(child.pid for child in psutil.Process(run.process.pid).children(recursive=True))]
-    for pid in everyone:
+    processes = [run.process.pid, *(child.pid for child in psutil.Process(run.process.pid).children(recursive=True))]
+    for pid in processes:
         os.kill(pid, signal.SIGSTOP)
     select.select([], [], [], 4.0)  # the hang timeout is 3 s
-    for pid in everyone:
+    for pid in processes:
         os.kill(pid, signal.SIGCONT)
     code, errors = run.finish()
     assert code == 0, errors

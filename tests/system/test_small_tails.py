@@ -62,6 +62,7 @@ ROWS = 4 * UNIT
 
 
 def weights(folder: Path, settings: str, workers: int) -> bytes:
+    """The exported model of a run. Checks that every sample was trained."""
     folder.mkdir()
     (folder / "normalised.py").write_text(MODEL)
     generator = np.random.default_rng(1)

@@ -46,7 +46,7 @@ TEMPLATE = JOB.replace("[train]\n", '[train]\nmode = "sync"\nmicro_batches = {mi
 
 
 def trained(folder: Path, name: str, **settings: int | str) -> tuple[list[float], str]:
-    """(mean loss of every step, hash of the exported model) of a whole run."""
+    """Trains a whole run; returns its `outcome`."""
     place = folder / name
     place.mkdir()
     facts = {"micro_batches": 4, "workers": 1, "servers": 1, "rows": SAMPLES, "every_s": 60, **settings}
@@ -57,6 +57,7 @@ def trained(folder: Path, name: str, **settings: int | str) -> tuple[list[float]
 
 
 def outcome(run_dir: Path) -> tuple[list[float], str]:
+    """(mean loss of every step, hash of the exported model). Checks that every sample was trained once."""
     applied = read_applied(run_dir)
     applied = applied[applied["samples"] > 0]
     assert int(applied["samples"].sum()) == SAMPLES

@@ -35,6 +35,7 @@ def build(folder: Path) -> str:
 
 
 def tuner_says(run: Supervised) -> list[Event]:
+    """The events of the tuner, in order."""
     return run.events(TunerDecided, TunerOff, TunerOnlyWatches)
 
 
@@ -104,6 +105,7 @@ def test_a_size_that_was_asked_for_stays(folder: Path, build: str) -> None:
     assert run.events(TunerOnlyWatches)
 
 
+# Code at the beginning of `build`: from the third build on, the process ends.
 DIES = """
     import os, pathlib
     builds = pathlib.Path(__file__).with_name("builds")

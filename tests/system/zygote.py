@@ -79,7 +79,7 @@ class Forked:
         return self.returncode
 
     def communicate(self, *, timeout: float | None = None) -> tuple[str, str]:
-        """Waits for its end. Raises subprocess.TimeoutExpired."""
+        """Waits until the supervisor ends. Raises subprocess.TimeoutExpired."""
         deadline_s = time.monotonic() + (timeout or 1e9)
         while self.poll() is None or self.stderr >= 0:
             if time.monotonic() > deadline_s:
@@ -89,7 +89,7 @@ class Forked:
             if self.stderr in readable:
                 self._read()
             elif self.returncode is not None and self.stderr >= 0:
-                os.close(self.stderr)  # a fork server that guards the arena still has it
+                os.close(self.stderr)  # a fork server that keeps the arena for a resume still has it open
                 self.stderr = -1
         return "", b"".join(self._said).decode(errors="replace")
 
@@ -102,7 +102,7 @@ class Forked:
 
 
 class Zygote:
-    """The client in the test process. One for a whole test session; it ends with it."""
+    """The client in the test process: one for a whole test session. The zygote ends when the client closes."""
 
     def __init__(self) -> None:
         self.connection, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -151,6 +151,7 @@ class Zygote:
 
 
 def _supervise(request: dict[str, Any], stderr: int) -> NoReturn:
+    """Runs the requested module in the forked process, which ends with its exit code."""
     from elastichost.supervisor.launch import fork_server_client as local
     from elastichost.supervisor.remote import agent_launcher
 
@@ -233,6 +234,7 @@ def _readable(descriptors: Sequence[int], timeout_s: float) -> list[int]:
 
 
 def _serve(connection: socket.socket) -> None:
+    """Forks a supervisor for each request, until the test process closes the connection."""
     known: set[int] = set()
     while True:
         readable = _readable([connection.fileno()], 0.01 if known else 0.2)

@@ -59,6 +59,7 @@ def good(tmp_path: Path) -> Path:
 
 
 def model_error(what: Any, *args: Any, **kwargs: Any) -> ModelError:
+    """Calls a function; returns the ModelError that it must raise."""
     with pytest.raises(ModelError) as caught:
         what(*args, **kwargs)
     return caught.value

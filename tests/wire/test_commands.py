@@ -84,14 +84,14 @@ def test_an_invalid_command_is_refused_and_answered(server: CommandServer, parts
         assert b'"type":"RefusedMsg"' in socket.recv()
 
 
-def test_whoever_sends_an_oversize_command_is_cut_off(server: CommandServer) -> None:
+def test_a_peer_that_sends_an_oversize_command_is_disconnected(server: CommandServer) -> None:
     good = CommandClient(server.address)
     with zmq.Context() as context, context.socket(zmq.DEALER) as socket:
         socket.setsockopt(zmq.LINGER, 0)
         monitor = socket.get_monitor_socket(zmq.Event.DISCONNECTED)
         socket.connect(server.address)
         socket.send(b" " * (MAX_COMMAND_BYTES + 1))
-        assert monitor.poll(LIMIT_S * 1000), "the connection ended before the message was read"
+        assert monitor.poll(LIMIT_S * 1000), "the oversize message did not end the connection"
         assert server.receive() is None
         socket.disable_monitor()
         monitor.close()
@@ -126,7 +126,7 @@ def test_an_invalid_reply_is_an_error(tmp_path: Path, monkeypatch: pytest.Monkey
         client.close()
 
 
-def test_every_command_has_a_word() -> None:
-    """It is the beginning of a cause, such as "scale-1.4": not the name of a class."""
+def test_every_command_has_a_verb() -> None:
+    """A cause such as "scale-1.4" begins with the verb, not with the name of a class."""
     assert [verb_of(ScaleMsg()), verb_of(JoinMsg("")), verb_of(CancelMsg("a"))] == ["scale", "join", "cancel"]
     assert set(get_args(Command)) == set(_VERBS)

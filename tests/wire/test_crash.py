@@ -65,6 +65,7 @@ def test_wrong_settings_are_refused_with_the_near_spelling(setting: str, words: 
 
 
 def passed(setting: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Runs PASSER with this setting. arguments: a role, an incarnation, and the points that the process passes."""
     environment = {**os.environ, VARIABLE: setting}
     command = [sys.executable, "-c", PASSER, *arguments]
     return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)

@@ -1,4 +1,4 @@
-"""The failure report that the supervisor gets of an error in a child."""
+"""The failure report that a child sends to the supervisor."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from elastichost.errors import DataError, NonFiniteError, SampleRange
 from elastichost.wire.entry import failure_report
 
 
-def test_an_error_of_ours_comes_with_its_hint_and_its_samples() -> None:
+def test_an_error_of_elastichost_is_reported_with_its_hint_and_samples() -> None:
     report = failure_report(DataError("a.csv: row 3", hint="mend it"))
     assert (report.error_type, report.message, report.hint) == ("DataError", "a.csv: row 3", "mend it")
     samples = SampleRange(0, 1, 2, 3)
@@ -24,7 +24,7 @@ def test_an_error_of_ours_comes_with_its_hint_and_its_samples() -> None:
         RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling cublasCreate"),
     ],
 )
-def test_a_full_gpu_has_one_type_whichever_library_found_it(error: Exception) -> None:
+def test_a_full_gpu_is_reported_as_one_type_by_any_library(error: Exception) -> None:
     report = failure_report(error)
     assert (report.error_type, report.message) == ("GpuMemoryError", str(error))
 

@@ -44,10 +44,11 @@ def wait_for(server: DataServer | ControlServer) -> None:
     assert wait_readable(server.sockets, PATIENCE_S)
 
 
-def exactly(guest: socket.socket, count: int) -> bytes:
+def exactly(client_socket: socket.socket, count: int) -> bytes:
+    """Reads this many bytes."""
     found = b""
     while len(found) < count:
-        part = guest.recv(count - len(found))
+        part = client_socket.recv(count - len(found))
         assert part, "the connection was closed"
         found += part
     return found
@@ -55,37 +56,37 @@ def exactly(guest: socket.socket, count: int) -> bytes:
 
 def shake_hands(path: str) -> socket.socket:
     """A client of ZMTP 3.1 after its handshake: it may send messages."""
-    guest = socket.socket(socket.AF_UNIX)
-    guest.settimeout(PATIENCE_S)
-    guest.connect(path)
-    guest.sendall(greeting(b"NULL"))
-    exactly(guest, GREETING_BYTES)
-    guest.sendall(bytes([4, len(READY)]) + READY)
-    exactly(guest, exactly(guest, 2)[1])
-    return guest
+    client_socket = socket.socket(socket.AF_UNIX)
+    client_socket.settimeout(PATIENCE_S)
+    client_socket.connect(path)
+    client_socket.sendall(greeting(b"NULL"))
+    exactly(client_socket, GREETING_BYTES)
+    client_socket.sendall(bytes([4, len(READY)]) + READY)
+    exactly(client_socket, exactly(client_socket, 2)[1])
+    return client_socket
 
 
 @pytest.mark.parametrize("size_bytes", [MAX_MESSAGE_BYTES + 1, 1 << 40, (1 << 63) - 1])
 @pytest.mark.parametrize("kind", ["data", "control"])
-def test_whoever_announces_more_than_a_message_may_have_is_cut_off(
+def test_a_peer_that_announces_too_large_a_message_is_disconnected(
     request: pytest.FixtureRequest, kind: str, size_bytes: int
 ) -> None:
-    """The connection ends before the message is read: otherwise one peer could fill the memory."""
+    """The connection ends before the message is read; otherwise one peer could use up the memory of the process."""
     server: DataServer | ControlServer = request.getfixturevalue(kind)
-    guest = shake_hands(server.address.removeprefix("ipc://"))
-    guest.sendall(b"\x02" + size_bytes.to_bytes(8, "big") + bytes(1 << 12))
-    assert wait_closed([guest], PATIENCE_S) == 0
+    client_socket = shake_hands(server.address.removeprefix("ipc://"))
+    client_socket.sendall(b"\x02" + size_bytes.to_bytes(8, "big") + bytes(1 << 12))
+    assert wait_closed([client_socket], PATIENCE_S) == 0
     assert server.receive() is None
-    guest.close()
+    client_socket.close()
 
 
 def test_an_announced_message_of_the_largest_size_is_read(data: DataServer) -> None:
-    guest = shake_hands(data.address.removeprefix("ipc://"))
-    guest.sendall(b"\x02" + (5).to_bytes(8, "big") + b"hello")
+    client_socket = shake_hands(data.address.removeprefix("ipc://"))
+    client_socket.sendall(b"\x02" + (5).to_bytes(8, "big") + b"hello")
     wait_for(data)
     with pytest.raises(ProtocolError, match="a message has 1 parts"):
         data.receive()
-    guest.close()
+    client_socket.close()
 
 
 # --- names ------------------------------------------------------------------------------------------------------------
@@ -101,25 +102,25 @@ def dealer(address: str, name: bytes) -> zmq.Socket[bytes]:
 
 @pytest.mark.parametrize("name", [b"worker-1.1/pull1", b"worker-0.10/pull1", b"worker-0.1", b"x"])
 def test_a_push_or_pull_in_the_name_of_another_process_is_refused(data: DataServer, name: bytes) -> None:
-    guest, codec = dealer(data.address, name), Codec[DataMessage](DataMessage, JOB, WORKER)
-    guest.send_multipart([bytes(memoryview(part)) for part in codec.encode(DenseFetchMsg(request=1))])  # type: ignore[arg-type]
+    client_socket, codec = dealer(data.address, name), Codec[DataMessage](DataMessage, JOB, WORKER)
+    client_socket.send_multipart([bytes(memoryview(part)) for part in codec.encode(DenseFetchMsg(request=1))])  # type: ignore[arg-type]
     wait_for(data)
     with pytest.raises(ProtocolError, match=r"in the name of worker-0\.1"):
         data.receive()
-    guest.close()
+    client_socket.close()
 
 
 @pytest.mark.parametrize("sender", [WORKER, None])
 def test_a_control_message_in_the_name_of_another_process_is_refused(
     control: ControlServer, sender: ProcessId | None
 ) -> None:
-    """A message in the name of the supervisor is refused, too."""
-    guest, codec = dealer(control.address, b"worker-1.1"), Codec[ControlMessage](ControlMessage, JOB, sender)
-    guest.send_multipart([bytes(memoryview(part)) for part in codec.encode(DrainedMsg())])  # type: ignore[arg-type]
+    """This includes a message in the name of the supervisor."""
+    client_socket, codec = dealer(control.address, b"worker-1.1"), Codec[ControlMessage](ControlMessage, JOB, sender)
+    client_socket.send_multipart([bytes(memoryview(part)) for part in codec.encode(DrainedMsg())])  # type: ignore[arg-type]
     wait_for(control)
     with pytest.raises(ProtocolError, match="in the name of"):
         control.receive()
-    guest.close()
+    client_socket.close()
 
 
 # --- missing peers ----------------------------------------------------------------------------------------------------
@@ -170,7 +171,7 @@ def test_a_caller_goes_over_the_network_only_to_other_machines(
 
 
 @pytest.mark.parametrize(("own", "its"), [(None, new_keys().public), (new_keys(), "")], ids=["no own", "no other"])
-def test_a_caller_without_a_key_goes_nowhere_else(own: KeyPair | None, its: str) -> None:
+def test_a_caller_without_a_key_cannot_connect_to_another_machine(own: KeyPair | None, its: str) -> None:
     """Without keys the connection would not be encrypted."""
     elsewhere = ServerAddress(0, 1, "ipc://nowhere", host=0, outer="tcp://127.0.0.1:9", key=its)
     with pytest.raises(ProtocolError, match=r"worker-0\.1 has no key for PS 0 on host 0"):

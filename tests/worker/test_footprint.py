@@ -56,7 +56,7 @@ def working(job: JobSpec, reader: Reader) -> WorkingSet:
     return working_set(job, *built(job, reader), reader)
 
 
-def test_blocks_are_seen_when_they_are_taken_and_given_back() -> None:
+def test_allocated_and_freed_blocks_are_logged() -> None:
     def compute() -> None:
         first = torch.empty(1000)
         second = first.neg()
@@ -69,7 +69,7 @@ def test_blocks_are_seen_when_they_are_taken_and_given_back() -> None:
     assert numbers == [0, 1, 0, 2, 1, 2]
 
 
-def test_what_was_there_before_is_left_out() -> None:
+def test_blocks_that_were_allocated_before_are_left_out() -> None:
     before = [torch.empty(1000)]
     assert [size for _, size in logged(before.clear)] == []
 
@@ -82,7 +82,7 @@ def test_sizes_of_other_batches_follow_from_two() -> None:
     assert [event.is_made for event in found] == [True, True, False, False]
 
 
-def test_batches_that_take_other_ways_count_by_the_larger_one() -> None:
+def test_batches_with_different_allocations_count_by_the_larger_one() -> None:
     found = events_of(((0, 64),), ((0, 320), (1, 640), (1, 0)), 16, 32)
     assert [(event.fixed_bytes, event.sample_bytes) for event in found] == [(0.0, 10.0), (0.0, 20.0), (0.0, 0.0)]
 

@@ -9,10 +9,10 @@ from elastichost.worker.meter import StepMeter
 
 
 class _Waiting(LeaseWorker[Any, Any]):
-    """A worker whose peers make it wait for three seconds, in which it sends a heartbeat."""
+    """A worker that waits for its peers for three seconds, in which it sends a heartbeat."""
 
     def __init__(self) -> None:
-        """Nothing of the process around it is needed."""
+        """Sets only what `_wait_for_peers` uses: no process and no sockets."""
         self._meter, self._finished = StepMeter(0.0, wait_peers_s=1.0), 0
         self._clock = self
 
@@ -40,7 +40,7 @@ class _Waiting(LeaseWorker[Any, Any]):
 
 
 def test_waiting_for_peers_counts_after_a_heartbeat_in_between() -> None:
-    """Otherwise the fast worker looks as slow as the one it waits for, and the slow one is never replaced."""
+    """If it did not count, the fast worker would look as slow as its slow peer, which would never be replaced."""
     worker = _Waiting()
     worker._wait_for_peers()
     assert worker._meter.wait_peers_s == 3.0

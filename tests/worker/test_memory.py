@@ -19,7 +19,7 @@ PLENTY = 1 << 40
 def bench(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Bench]:
     made = Bench(tmp_path, model(), served=request.param, servers=1)
     one = np.array([10**6]), np.array([0, 1, 1, 1])
-    made.pull.pull(*one, weights=False, create=True, clock=0)  # answered: the PS has its buckets
+    made.pull.pull(*one, weights=False, create=True, clock=0)  # the answer shows that the PS has its buckets
     yield made
     made.servers.close()
 
@@ -46,21 +46,21 @@ def test_a_batch_waits_for_memory_and_goes_on_when_it_is_granted(bench: Bench) -
     assert np.array_equal(again.lengths, prepared.lengths)
 
 
-def test_ids_without_memory_leave_their_bags_where_that_is_wanted(bench: Bench) -> None:
+def test_ids_are_left_out_of_their_bags_when_memory_is_full(bench: Bench) -> None:
     arena = bench.arena
     arena.allowance = arena.board.allowance(0)
     arena.board.leave_out(is_full=True)
     samples = batch(2)
     prepared = bench.rows.prepare(samples, lease_id=1, epoch=0, create=True, clock=0)
     whole = int(samples.lengths.sum())
-    assert 0 < prepared.lengths.sum() < whole, "fixed tables have rows, the dynamic table has none"
+    assert 0 < prepared.lengths.sum() < whole, "only ids of the dynamic table are left out"
     assert arena.board.server(0).left_out > 0
     arena.board.server(0).grant(PLENTY, PLENTY)
     prepared = bench.rows.prepare(samples, lease_id=1, epoch=0, create=True, clock=0)
     assert prepared.lengths.sum() == whole
 
 
-def test_sightings_are_noted_once_they_are_wanted(bench: Bench) -> None:
+def test_sightings_are_noted_only_after_they_are_requested(bench: Bench) -> None:
     arena, clock = bench.arena, 50 * SAMPLES_PER_STAMP
     seen = arena.seen_view(0)
     others = np.flatnonzero(seen)

@@ -1,4 +1,4 @@
-"""The prefetch thread: order, bounds, discarding, errors; and it always ends."""
+"""The prefetch thread: order, bounds, discarded leases, errors; the thread always ends."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def prepared(batch: SampleBatch, lease: Lease) -> PreparedBatch:
 
 
 class CountingReader:
-    """A reader of empty batches at the right positions; position 666 is broken data."""
+    """A reader of empty batches at the right positions; position 666 is a bad row."""
 
     def __init__(self) -> None:
         self.read = 0
@@ -83,7 +83,7 @@ def test_leases_come_in_order_each_followed_by_its_end(pipeline: Pipeline) -> No
     assert isinstance(seen[-1], LeaseFinished)
 
 
-def test_it_reads_ahead_but_not_without_bound(reader: CountingReader, pipeline: Pipeline) -> None:
+def test_the_thread_reads_ahead_within_a_bound(reader: CountingReader, pipeline: Pipeline) -> None:
     pipeline.add(lease(1, 0, 0, 1000), None)
     with reader.progress:
         assert reader.progress.wait_for(lambda: reader.read == PREFETCH_BATCHES + 1, WAIT_S)
@@ -93,7 +93,7 @@ def test_it_reads_ahead_but_not_without_bound(reader: CountingReader, pipeline: 
     assert not pipeline.is_idle
 
 
-def test_discarding_forgets_what_was_leased(reader: CountingReader, pipeline: Pipeline) -> None:
+def test_discarding_drops_the_leased_ranges(reader: CountingReader, pipeline: Pipeline) -> None:
     pipeline.add(lease(1, 0, 0, 1000), None)
     pipeline.get(WAIT_S)
     pipeline.discard()
@@ -117,7 +117,7 @@ def test_a_full_pipeline_still_closes(reader: CountingReader) -> None:
     assert not made._thread.is_alive()
 
 
-def test_waiting_for_a_slow_reader_is_reading(reader: CountingReader) -> None:
+def test_waiting_for_a_slow_reader_counts_as_reading(reader: CountingReader) -> None:
     made = Pipeline(reader, UNITS, 10, prepared, remote=RemoteRate(0.0, latency_s=0.05))
     made.add(lease(1, 0, 0, 10), None)
     assert isinstance(made.get(WAIT_S), PreparedBatch)
@@ -125,7 +125,7 @@ def test_waiting_for_a_slow_reader_is_reading(reader: CountingReader) -> None:
     made.close()
 
 
-def waiting_for_ever(reader: CountingReader) -> Pipeline[PreparedBatch]:
+def pipeline_that_waits(reader: CountingReader) -> Pipeline[PreparedBatch]:
     """A pipeline whose reader returns its first byte after an hour."""
     made = Pipeline(reader, UNITS, 10, prepared, remote=RemoteRate(0.0, latency_s=3600.0))
     made.add(lease(1, 0, 0, 1000), None)
@@ -135,14 +135,14 @@ def waiting_for_ever(reader: CountingReader) -> Pipeline[PreparedBatch]:
 
 
 def test_a_pipeline_of_a_slow_reader_closes_at_once(reader: CountingReader) -> None:
-    made = waiting_for_ever(reader)
+    made = pipeline_that_waits(reader)
     assert made.get(0.0) is None
     made.close(WAIT_S)
     assert not made._thread.is_alive()
 
 
 def test_a_slow_lease_that_is_discarded_does_not_delay_the_next(reader: CountingReader) -> None:
-    made = waiting_for_ever(reader)
+    made = pipeline_that_waits(reader)
     made.discard()
     made.add(lease(2, 1, 7, 7), None)
     finished = made.get(WAIT_S)

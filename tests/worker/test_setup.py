@@ -1,4 +1,4 @@
-"""The choices that are made once for a worker: lookups of the model, row preparation and commit strategy."""
+"""What is chosen once for a worker: lookups of the model, row preparation, commit strategy and loop."""
 
 from __future__ import annotations
 

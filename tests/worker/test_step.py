@@ -1,4 +1,4 @@
-"""Calls of the user's model: its loss, its scores, and the errors for its mistakes."""
+"""Calls of the user's model: its loss, its scores, and the errors for invalid outputs and failures."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_the_three_kinds_of_outputs_give_one_loss_and_one_score() -> None:
         np.testing.assert_allclose(other, scores[0], atol=1e-5)
 
 
-def test_weights_weigh_the_mean() -> None:
+def test_the_loss_is_a_weighted_mean() -> None:
     model, prepared = Linear("logits"), batch(weights=True)
     samples = prepared.samples
     logits = model(torch.from_numpy(samples.dense)).detach().numpy()
@@ -100,12 +100,12 @@ def test_probabilities_given_as_logits_are_warned_of() -> None:
     assert "probabilities" in run.warnings[0]
 
 
-def test_a_wrong_shape_is_a_model_error_that_says_what_came() -> None:
+def test_a_wrong_shape_is_a_model_error_that_names_the_shape() -> None:
     with pytest.raises(ModelError, match=r"\(40, 2\) for a batch of 40 samples with 1 label"):
         runner(Linear("logits", labels=2), "logits").loss(batch())
 
 
-def test_a_forward_that_fails_at_once_is_the_models_fault_with_its_traceback() -> None:
+def test_a_forward_that_fails_at_once_is_a_model_error_with_its_traceback() -> None:
     model = Linear("logits")
     model.fail_at = 1
     with pytest.raises(ModelError, match="first batch") as failure:
@@ -114,7 +114,7 @@ def test_a_forward_that_fails_at_once_is_the_models_fault_with_its_traceback() -
     assert 'raise RuntimeError("shapes do not fit")' in failure.value.traceback_text
 
 
-def test_a_forward_that_fails_later_is_left_to_the_ledger() -> None:
+def test_a_forward_that_fails_later_raises_its_own_error() -> None:
     model = Linear("logits")
     model.fail_at = 2
     run = runner(model, "logits")

@@ -13,11 +13,11 @@ def directory(*hosts: int) -> Directory:
     return Directory(1, servers, 0, (np.zeros(4, np.uint16),))
 
 
-def test_where_there_are_other_hosts_only_what_goes_there_counts() -> None:
+def test_with_several_hosts_only_bytes_between_hosts_count() -> None:
     assert [directory(0, 1, 0).is_traffic(server, 0) for server in range(3)] == [False, True, False]
     assert [directory(0, 1, 0).is_traffic(server, 1) for server in range(3)] == [True, False, True]
-    assert directory(0).is_traffic(0, 1), "all PS are elsewhere"
+    assert directory(0).is_traffic(0, 1), "all PS are on another host"
 
 
-def test_on_one_host_all_of_it_counts() -> None:
+def test_on_one_host_all_bytes_count() -> None:
     assert directory(0, 0).is_traffic(1, 0)

@@ -43,4 +43,4 @@ def test_a_message_is_whole_or_not_there_at_every_moment_of_its_writing(
     after = (released, None) if incarnation == 1 else (None, released)
     assert seen[0] == before and seen[-1] == after
     assert [one for one in seen if one not in (before, nothing, after)] == []
-    assert nothing in seen, "the reader ran while the message was written"
+    assert nothing in seen, "no reader ran while the message was written"

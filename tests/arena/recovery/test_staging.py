@@ -36,7 +36,7 @@ def area(tmp_path: Path) -> Iterator[StagingArea]:
 
 
 def look(area: StagingArea) -> Seen | None:
-    """A copy of the stager's staged push."""
+    """A copy of the staged push; None if there is none."""
     found = area.read(STAGER)
     if found is None:
         return None
@@ -61,7 +61,7 @@ def test_a_push_is_whole_or_not_there_at_every_moment_of_its_writing(
     assert after[:3] == (stamp_of(1, 9), 6, 0.5) and after[5] == [2.0] * (4 * later + 4)
     assert seen[0] == before and seen[-1] == after
     assert [one for one in seen if one not in (before, None, after)] == []
-    assert None in seen, "the reader ran while the push was written"
+    assert None in seen, "no reader ran while the push was written"
     other.close()
 
 

@@ -22,6 +22,8 @@ Float64 = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Embedding:
+    """One embedding of a problem; padded rows have `width` elements."""
+
     dim: int
     rows: int
     features: int

@@ -90,7 +90,7 @@ def rounded(values: Float32, seed: int, *, wide: bool = True) -> UInt16:
 @given(
     st.lists(st.floats(width=32, allow_nan=False, allow_infinity=False), min_size=16, max_size=16), st.integers(0, 99)
 )
-def test_bfloat16_adds_the_hash_of_its_position_and_cuts(values: list[float], seed: int) -> None:
+def test_bfloat16_is_rounded_by_the_hash_of_its_position(values: list[float], seed: int) -> None:
     given_values = np.array(values * 2, np.float32)
     expected = []
     for position, bits in enumerate(given_values.view(np.uint32).tolist()):
@@ -100,7 +100,7 @@ def test_bfloat16_adds_the_hash_of_its_position_and_cuts(values: list[float], se
     assert rounded(given_values, seed, wide=False).tolist() == expected
 
 
-def test_bfloat16_comes_back_as_the_float32_it_is() -> None:
+def test_bfloat16_is_loaded_as_the_same_number_in_float32() -> None:
     halves = np.random.default_rng(0).integers(0, 0x7F80, 64).astype(np.uint16)
     wide, narrow = np.zeros(64, np.float32), np.zeros(64, np.float32)
     copy16(halves, wide, np.uint64(0))

@@ -1,4 +1,4 @@
-"""A batch whose rows lie in two places gives the same results as with all rows in one place."""
+"""A batch with mapped and pulled rows gives the same results as one with all rows mapped."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ def model_of(admit_after: int) -> ModelSpec:
 
 
 class IndexMachine(RuleBasedStateMachine):
-    """rows, stamps: the expected content of the index. sightings: the expected counts of keys without a row."""
+    """An index and its expected content. rows, stamps: of keys with a row. sightings: counts of keys without a row."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -46,6 +46,7 @@ def host_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def ended_pid() -> int:
+    """The pid of a process that has ended."""
     done = subprocess.Popen([sys.executable, "-c", ""])
     done.wait()
     return done.pid
@@ -100,7 +101,7 @@ def test_all_job_files_are_checked_first(elastichost: Elastichost, job_file: Pat
     assert not (tmp_path / "h").exists()
 
 
-def test_several_jobs_are_rehearsed_one_after_another(elastichost: Elastichost, job_file: Path) -> None:
+def test_a_dry_run_of_several_jobs_checks_one_after_another(elastichost: Elastichost, job_file: Path) -> None:
     outcome = elastichost("run", str(job_file), str(job_file), "--dry-run")
     assert outcome.code == 0
     assert outcome.stdout.count("cold start: ") == 2

@@ -10,7 +10,7 @@ from elastichost.cli.train.hosts_option import Cluster, hosts_asked
 from elastichost.errors import ConfigError
 
 
-def test_none_are_named() -> None:
+def test_without_options_there_are_no_other_hosts() -> None:
     assert hosts_asked(None, [], None, "") is None
 
 

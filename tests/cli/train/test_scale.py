@@ -51,7 +51,7 @@ def test_all_problems_at_once(elastichost: Elastichost, run_directory: Path) -> 
     assert "nothing to scale" in elastichost("scale", "latest").stderr
 
 
-def test_a_run_that_is_not_alive_ends_with_3(elastichost: Elastichost, run_directory: Path) -> None:
+def test_scaling_a_run_that_is_not_running_ends_with_3(elastichost: Elastichost, run_directory: Path) -> None:
     outcome = elastichost("scale", "workers=3")
     assert outcome.code == 3
     assert "accepts no commands" in outcome.stderr

@@ -24,8 +24,8 @@ RESULT = RunResult(
 
 def test_ids_without_a_row_are_shown_and_the_model_can_be_used() -> None:
     assert "lookups" not in summary(RESULT).plain
-    starved = msgspec.structs.replace(RESULT, status="incomplete", lookups=Lookups(4000, 1000), message="why")
-    text = summary(starved).plain
+    incomplete = msgspec.structs.replace(RESULT, status="incomplete", lookups=Lookups(4000, 1000), message="why")
+    text = summary(incomplete).plain
     assert text.startswith("incomplete  in 10s  why\n")
     assert "1000 of 4000 ids (25.0%) had no row because memory was full" in text
     assert "export /runs/one DIR" in text

@@ -35,6 +35,7 @@ from tests.cli.conftest import JOB, Elastichost, write_status
 
 @pytest.fixture
 def dead_pid() -> int:
+    """The pid of a process that has ended."""
     done = subprocess.run([sys.executable, "-c", "import os; print(os.getpid())"], capture_output=True, check=True)
     return int(done.stdout)
 
@@ -316,7 +317,7 @@ def nothing_shared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("nothing_shared")
-def test_clean_keeps_what_is_alive(elastichost: Elastichost, run_directory: Path) -> None:
+def test_clean_keeps_runs_that_are_in_use(elastichost: Elastichost, run_directory: Path) -> None:
     old = run_directory.parent / "old"
     old.mkdir()
     (old / "job.resolved.toml").write_text(JOB)
@@ -330,4 +331,4 @@ def test_clean_keeps_what_is_alive(elastichost: Elastichost, run_directory: Path
     assert run_directory.exists()
     os.close(lock)
     elastichost(*arguments)
-    assert not run_directory.exists(), "the run is dead, even if another process has the pid of its supervisor"
+    assert not run_directory.exists(), "the run has ended, even if another process has the pid of its supervisor"

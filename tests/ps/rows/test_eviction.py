@@ -1,4 +1,4 @@
-"""The places of evicted rows wait until no worker can still use them."""
+"""Evicted rows are reused only when no worker can still use them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_only_tables_with_an_age_have_rounds_and_at_most_a_quarter_late() -> Non
     assert rounds.due(1250) == (1,)
 
 
-def test_grace_lasts_until_every_worker_went_on_far_enough() -> None:
+def test_grace_lasts_until_every_worker_has_committed_enough_batches() -> None:
     rounds = EvictionRounds([table(0, 10)])
     assert not rounds.grace_is_over({})
     rounds.begin_grace({0: (1, 5), 1: (1, 9)})
@@ -56,10 +56,10 @@ class Lookups:
     def batches(
         self, unit: Unit, start: int, stop: int, batch_size: int, shuffle_seed: int | None = None, _: int = 1
     ) -> Iterator[SampleBatch]:
-        none, nobody = np.empty((0, 0), np.float32), np.empty(0, np.int64)
+        none, no_keys = np.empty((0, 0), np.float32), np.empty(0, np.int64)
         for begin in range(start, stop, batch_size):
             count = min(batch_size, stop - begin)
-            yield SampleBatch(unit.index, begin, begin + count, count, 0, none, nobody, np.empty(0, np.int32), none)
+            yield SampleBatch(unit.index, begin, begin + count, count, 0, none, no_keys, np.empty(0, np.int32), none)
 
     def _look_up(self, samples: SampleBatch, lease: Lease) -> int:
         with self._made:
@@ -81,7 +81,7 @@ class Lookups:
         self._pipeline.close()
 
 
-def test_grace_outlasts_what_a_worker_can_have_looked_up() -> None:
+def test_grace_outlasts_all_batches_that_a_worker_can_have_looked_up() -> None:
     """Nothing is committed when a row is evicted. The worker has the maximal number of outstanding commits, one batch
     that is computed, and a prefetch thread that waits for room. The grace period must outlast all of these batches."""
     lookups, rounds = Lookups(), EvictionRounds([table(0, 10)])
@@ -96,7 +96,7 @@ def test_grace_outlasts_what_a_worker_can_have_looked_up() -> None:
     assert rounds.grace_is_over({0: (1, GRACE_BATCHES)})
 
 
-def test_a_replaced_or_gone_worker_ends_its_grace() -> None:
+def test_grace_does_not_wait_for_workers_that_were_replaced_or_ended() -> None:
     rounds = EvictionRounds([table(0, 10)])
     rounds.begin_grace({0: (1, 5), 1: (1, 9)})
     assert rounds.grace_is_over({0: (2, 0)})

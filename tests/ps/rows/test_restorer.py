@@ -1,4 +1,4 @@
-"""Lost buckets are made anew, from a checkpoint or with initial rows, whatever the arena holds of them."""
+"""Lost buckets are made anew, from a checkpoint or with initial rows, whatever rows the arena still has of them."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def checkpoint_of(arena: Arena, store: RowStore, place: Path) -> Path:
     return final
 
 
-def test_what_was_lost_is_as_in_the_checkpoint_and_what_the_arena_holds_of_it_is_gone(tmp_path: Path) -> None:
+def test_lost_buckets_are_as_in_the_checkpoint_and_their_rows_in_the_arena_are_gone(tmp_path: Path) -> None:
     arena, store = opened(tmp_path / "one")
     store.adopt(ALL, initialise=True)
     store.rows_for(DYNAMIC, KEYS, True, 0)
@@ -75,7 +75,7 @@ def test_what_was_lost_is_as_in_the_checkpoint_and_what_the_arena_holds_of_it_is
     other_arena.close()
 
 
-def test_without_a_checkpoint_they_begin_as_the_run_did(tmp_path: Path) -> None:
+def test_without_a_checkpoint_lost_buckets_get_initial_rows(tmp_path: Path) -> None:
     arena, store = opened(tmp_path / "one")
     store.adopt(ALL, initialise=True)
     expected = content(store)
@@ -89,7 +89,7 @@ def test_without_a_checkpoint_they_begin_as_the_run_did(tmp_path: Path) -> None:
     arena.close()
 
 
-def test_what_is_only_taken_over_keeps_its_rows(tmp_path: Path) -> None:
+def test_buckets_that_are_only_taken_over_keep_their_rows(tmp_path: Path) -> None:
     arena, store = opened(tmp_path / "one")
     store.adopt(ALL, initialise=True)
     store.rows_for(DYNAMIC, KEYS, True, 0)

@@ -97,10 +97,8 @@ def update(store: RowStore, rows: np.ndarray, bounds: np.ndarray, gradients: np.
 
 
 @pytest.mark.parametrize("of", [(FIXED, 1), (DYNAMIC, 3)])
-def test_nothing_is_copied_into_a_bucket_that_it_owns_nor_is_it_forgotten(
-    make_arena: MakeArena, of: tuple[int, int]
-) -> None:
-    """The order may belong to a move that is over, or be wrong: the rows would be lost."""
+def test_an_owned_bucket_is_neither_copied_into_nor_forgotten(make_arena: MakeArena, of: tuple[int, int]) -> None:
+    """An order may be late or wrong. If it were obeyed, the rows would be lost."""
     arena = make_arena()
     store = adopted(arena)
     rows = store.rows_for(DYNAMIC, np.arange(1000), True, 0)
@@ -189,7 +187,7 @@ def test_received_arrays_are_read_only_and_accepted(make_arena: MakeArena) -> No
     assert pulled(store, 1, rows, 4).shape == (10, 4)
 
 
-def test_what_would_touch_foreign_memory_is_refused(make_arena: MakeArena) -> None:
+def test_requests_that_would_change_other_memory_are_refused(make_arena: MakeArena) -> None:
     arena = make_arena()
     store = adopted(arena)
     gradient = np.ones((1, 4), np.float32)
@@ -217,14 +215,14 @@ def test_released_buckets_are_not_written_any_more(make_arena: MakeArena) -> Non
         store.rows_for(DYNAMIC, np.arange(200), True, 0)
     with pytest.raises(ProtocolError, match="not owned"):
         store.snapshot_bucket(*DYNAMIC_BUCKETS[0])
-    heirs = [RowStore(Arena.attach(arena.directory), 7) for _ in range(2)]
-    for number, heir in enumerate(heirs):
-        heir.adopt(DYNAMIC_BUCKETS[number::2], initialise=True)
-        assert np.array_equal(heir.rows_for(DYNAMIC, np.arange(100), True, 0), rows)
-    assert all(sum(heir.owns(*bucket) for heir in heirs) == 1 for bucket in DYNAMIC_BUCKETS)
+    successors = [RowStore(Arena.attach(arena.directory), 7) for _ in range(2)]
+    for number, successor in enumerate(successors):
+        successor.adopt(DYNAMIC_BUCKETS[number::2], initialise=True)
+        assert np.array_equal(successor.rows_for(DYNAMIC, np.arange(100), True, 0), rows)
+    assert all(sum(successor.owns(*bucket) for successor in successors) == 1 for bucket in DYNAMIC_BUCKETS)
 
 
-def test_eviction_drops_what_was_not_seen_and_reuses_rows_after_two_graces(make_arena: MakeArena) -> None:
+def test_eviction_drops_ids_that_were_not_seen_and_reuses_rows_after_two_graces(make_arena: MakeArena) -> None:
     arena = make_arena(evict_after_samples=10 * SAMPLES_PER_STAMP)
     store = adopted(arena)
     old = store.rows_for(DYNAMIC, np.arange(100), True, 0)
@@ -299,7 +297,7 @@ def test_snapshots_restore_every_bit(make_arena: MakeArena, optimizer: RowOptimi
     assert set(reused) == set(rows[1500:].tolist()), "restored free rows are free"
 
 
-def test_a_restore_replaces_what_was_there(make_arena: MakeArena) -> None:
+def test_a_restore_replaces_the_present_rows(make_arena: MakeArena) -> None:
     arena = make_arena()
     store = adopted(arena)
     store.rows_for(DYNAMIC, np.arange(100), True, 0)
@@ -360,7 +358,7 @@ def test_a_bucket_whose_restore_was_cut_off_counts_as_empty(make_arena: MakeAren
     assert len(np.unique(rows)) == 1000
 
 
-def test_heat_counts_the_keys_asked_for(make_arena: MakeArena) -> None:
+def test_heat_counts_the_requested_keys(make_arena: MakeArena) -> None:
     arena = make_arena()
     store = adopted(arena)
     store.rows_for(FIXED, np.array([0, 1, 2, 2499]), True, 0)
@@ -387,4 +385,4 @@ def test_an_age_on_the_board_counts_where_the_job_has_none_or_a_longer_one(make_
     arena.seen_view(DYNAMIC)[old] = 150
     successor = DynamicTable(Arena.attach(arena.directory), DYNAMIC)
     taken_back = sum(successor.open_bucket(bucket) for _, bucket in DYNAMIC_BUCKETS)
-    assert taken_back == 40, "stamped by a worker afterwards"
+    assert taken_back == 40, "rows that a worker stamps after their eviction must be taken back"

@@ -87,15 +87,15 @@ def test_gradients_are_summed_and_buffers_averaged_by_samples() -> None:
     assert gradient.loss_sum == pytest.approx(0.3)
 
 
-def test_a_step_of_which_nothing_was_trained_keeps_the_buffers() -> None:
+def test_a_step_without_trained_samples_keeps_the_buffers() -> None:
     nothing = np.array([0, 0, 0, 0, 0, 3, 4], np.float32)
     gradient = committed(StepBoard(PARAMETERS), [(push(1, micro, 2, 0, 2), nothing) for micro in (0, 1)])
     assert gradient.vector.tolist() == nothing.tolist()
     assert (gradient.samples, gradient.skipped) == (0, 4)
 
 
-def test_what_is_left_out_takes_the_place_of_what_came_before_and_stays() -> None:
-    """A worker may have pushed the micro-batch before it died."""
+def test_the_push_of_a_left_out_micro_batch_is_dropped_and_later_ones_are_ignored() -> None:
+    """A worker may have pushed the micro-batch before it died. The push with `is_left_out` takes its place."""
     board, (first, second, third) = StepBoard(PARAMETERS), vectors(1, 3)
     left_out = np.concatenate([np.zeros(PARAMETERS, np.float32), first[PARAMETERS:]])
     assert board.stage(push(4, 0, 2), first) is None
@@ -110,14 +110,14 @@ def test_what_is_left_out_takes_the_place_of_what_came_before_and_stays() -> Non
     assert (gradient.samples, gradient.skipped) == (2, 2)
 
 
-def test_a_step_waits_for_what_is_left_out_until_no_ps_has_rows_of_it() -> None:
+def test_a_step_waits_for_the_final_push_of_a_micro_batch_that_is_left_out() -> None:
     board, (first, second) = StepBoard(PARAMETERS), vectors(1, 2)
     assert board.stage(push(4, 0, 2), first) is None
     board.leave_out(4, 0)
     assert board.stage(push(4, 1, 2), second) is None
 
 
-def test_what_is_left_out_of_one_step_is_not_of_the_next() -> None:
+def test_a_micro_batch_left_out_of_one_step_is_not_left_out_of_the_next() -> None:
     board, (first,) = StepBoard(PARAMETERS), vectors(1, 1)
     board.leave_out(4, 0)
     gradient = board.stage(push(5, 0, 1), first)

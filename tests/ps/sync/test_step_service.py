@@ -108,7 +108,7 @@ def test_a_step_is_held_while_there_is_no_space_for_its_record(bench: Bench) -> 
         bench.push(1)
         assert kinds(bench.push(0)) == [DensePushedMsg], "the push is staged"
         assert kinds(bench.push(0)) == [DensePushedMsg], "the push is sent again"
-        assert not bench.service.leave_out(leave_out()), "too late: the step is about to be committed"
+        assert not bench.service.leave_out(leave_out()), "the step is about to be committed"
         with pytest.raises(DiskFullError):
             bench.service.commit_held()
         assert bench.dense.version() == 1
@@ -137,7 +137,7 @@ def leave_out(step: int = 1, micro: int = 0, epoch: int = 5) -> PushMsg:
     return PushMsg(request=7, sequence=step, shard_map_epoch=epoch, counts=(0,), step=step, micro=micro)
 
 
-def test_what_is_left_out_too_late_is_refused_before_others_hear_of_it(bench: Bench) -> None:
+def test_a_micro_batch_cannot_be_left_out_of_a_committed_step_or_under_an_older_map(bench: Bench) -> None:
     assert not bench.service.leave_out(leave_out(epoch=4)), "under an older shard map"
     bench.push(0)
     bench.push(1)
@@ -146,7 +146,7 @@ def test_what_is_left_out_too_late_is_refused_before_others_hear_of_it(bench: Be
     bench.close()
 
 
-def test_what_comes_for_a_committed_step_is_acknowledged_and_changes_nothing(bench: Bench) -> None:
+def test_a_push_for_a_committed_step_is_acknowledged_and_changes_nothing(bench: Bench) -> None:
     bench.push(0)
     bench.push(1)
     before = bench.dense.state_copy().vector
@@ -157,8 +157,8 @@ def test_what_comes_for_a_committed_step_is_acknowledged_and_changes_nothing(ben
     bench.close()
 
 
-def test_what_comes_twice_for_a_step_of_one_micro_batch_is_committed_once(bench: Bench) -> None:
-    """If the late push counted, it would be the complete gradient of the step that is open by then."""
+def test_a_repeated_push_of_the_only_micro_batch_is_committed_once(bench: Bench) -> None:
+    """If the repeated push counted, it would be the whole gradient of the next step."""
     bench.push(0, micros=1)
     (answer,) = bench.push(0, micros=1)
     assert isinstance(answer.message, DensePushedMsg) and answer.message.duplicate
@@ -166,7 +166,7 @@ def test_what_comes_twice_for_a_step_of_one_micro_batch_is_committed_once(bench:
     bench.close()
 
 
-def test_what_comes_late_for_the_step_before_does_not_disturb_the_one_under_way(bench: Bench) -> None:
+def test_a_late_push_for_the_step_before_does_not_change_the_open_step(bench: Bench) -> None:
     bench.push(0)
     bench.push(1)
     bench.push(0, step=2)

@@ -73,7 +73,7 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
     made.close()
 
 
-def test_what_buckets_take(bench: Bench) -> None:
+def test_the_bytes_of_buckets_are_measured(bench: Bench) -> None:
     bench.store.rows_for(DYNAMIC, np.arange(1000), True, 0)
     rows = len(bench.store.snapshot_bucket(DYNAMIC, 3)[0].array)
     bench.moving.handle(MeasureBucketsMsg(9, ((FIXED, 0), (DYNAMIC, 3))))
@@ -81,7 +81,7 @@ def test_what_buckets_take(bench: Bench) -> None:
     assert bench.sent == [BucketsMeasuredMsg(9, (834 * 36, rows * (12 + 32 + 16)))]
 
 
-def test_what_is_owned_is_forgotten_when_it_was_let_go(bench: Bench) -> None:
+def test_owned_buckets_are_forgotten_after_they_are_released(bench: Bench) -> None:
     bench.moving.handle(ForgetBucketsMsg(4, ((FIXED, 0), (DYNAMIC, 3))))
     assert bench.sent == []
     bench.store.release([(FIXED, 0)])
@@ -96,7 +96,7 @@ def test_what_is_owned_is_forgotten_when_it_was_let_go(bench: Bench) -> None:
     assert len(bench.sent) == 1
 
 
-def test_what_has_come_already_is_not_copied_again(bench: Bench) -> None:
+def test_buckets_that_the_ps_has_already_are_not_copied_again(bench: Bench) -> None:
     here = BucketMove(FIXED, 0, ServerAddress(3, 2, "ipc:///nowhere"))
     bench.moving.handle(CopyBucketsMsg(1, (here,)))
     assert bench.moving.clients == ()
@@ -105,7 +105,7 @@ def test_what_has_come_already_is_not_copied_again(bench: Bench) -> None:
     assert not bench.moving.take_over([(FIXED, 1)])
 
 
-def test_buckets_that_there_are_not_and_a_ps_that_asks_for_other_things(bench: Bench) -> None:
+def test_unknown_buckets_and_other_requests_of_a_ps_are_refused(bench: Bench) -> None:
     with pytest.raises(ProtocolError, match="bucket 3 of table 0"):
         bench.moving.handle(ForgetBucketsMsg(1, ((FIXED, 3),)))
     bench.moving.handle(KeepBucketsMsg(((FIXED, 1),)))
@@ -117,8 +117,8 @@ def test_buckets_that_there_are_not_and_a_ps_that_asks_for_other_things(bench: B
 
 
 @pytest.mark.parametrize("maps_rows", [False, True])
-def test_rows_grow_old_by_what_workers_say(tmp_path: Path, maps_rows: bool) -> None:
-    """A worker that maps the rows may push none: its watermark gives its progress."""
+def test_rows_are_evicted_by_the_clock_and_progress_of_the_workers(tmp_path: Path, maps_rows: bool) -> None:
+    """A worker that maps the rows may push none: its watermark shows its progress."""
     bench = Bench(tmp_path, evict_after_samples=1 << 16)
     keys = np.arange(100)
     bench.store.rows_for(DYNAMIC, keys, True, 0)

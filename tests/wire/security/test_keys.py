@@ -27,7 +27,7 @@ def hello(process: ProcessId) -> HelloMsg:
 
 
 @dataclass(slots=True)
-class House:
+class GatedServer:
     """A supervisor's control socket with a gate, and clients."""
 
     allowed: AllowList
@@ -40,86 +40,86 @@ class House:
         self.clients.append(client)
         return client
 
-    def enter(self, process: ProcessId) -> ControlClient:
-        """Connects a process with its own keys, which are on the list."""
+    def connect_allowed(self, process: ProcessId) -> ControlClient:
+        """Puts new keys of a process on the list, and connects it."""
         keys = new_keys()
         self.allowed.allow(keys.public, str(process))
         return self.connect(process, Pass(keys, self.keys.public))
 
-    def hear(self) -> Envelope[ControlMessage]:
+    def receive(self) -> Envelope[ControlMessage]:
         deadline_s = time.monotonic() + PATIENCE_S
         while time.monotonic() < deadline_s:
             if (envelope := self.server.receive()) is not None:
                 return envelope
             self.server.poll(0.05)
-        raise AssertionError("nothing came")
+        raise AssertionError("the server received no message")
 
 
 @pytest.fixture
-def house(tmp_path: Path) -> Iterator[House]:
+def gated(tmp_path: Path) -> Iterator[GatedServer]:
     keys, allowed = new_keys(), AllowList()
     server = ControlServer(f"ipc://{tmp_path}/c", JOB, Gate("tcp://127.0.0.1:*", keys, allowed))
-    made = House(allowed, keys, server)
+    made = GatedServer(allowed, keys, server)
     yield made
     for client in made.clients:
         client.close()
     server.close()
 
 
-def test_an_admitted_process_is_answered(house: House) -> None:
-    client = house.enter(WORKER)
+def test_an_admitted_process_is_answered(gated: GatedServer) -> None:
+    client = gated.connect_allowed(WORKER)
     client.send(hello(WORKER))
-    assert house.hear().sender == WORKER
-    house.server.send(WORKER, StopMsg())
+    assert gated.receive().sender == WORKER
+    gated.server.send(WORKER, StopMsg())
     assert wait_readable([client.socket], PATIENCE_S)
     answer = client.receive()
     assert answer is not None and isinstance(answer.message, StopMsg)
 
 
-def test_local_peers_need_no_key_and_all_peers_are_answered(house: House) -> None:
-    inner, outer = house.connect(OTHER, None, house.server.address), house.enter(WORKER)
+def test_local_peers_need_no_key_and_all_peers_are_answered(gated: GatedServer) -> None:
+    inner, outer = gated.connect(OTHER, None, gated.server.address), gated.connect_allowed(WORKER)
     for client, process in ((inner, OTHER), (outer, WORKER)):
         client.send(hello(process))
-        assert house.hear().sender == process
+        assert gated.receive().sender == process
     for client, process in ((inner, OTHER), (outer, WORKER)):
-        house.server.send(process, StopMsg())
+        gated.server.send(process, StopMsg())
         assert wait_readable([client.socket], PATIENCE_S)
 
 
 @pytest.mark.parametrize("stranger", ["another key", "no key", "the key of another server"])
-def test_other_keys_are_not_admitted(house: House, stranger: str) -> None:
+def test_other_keys_are_not_admitted(gated: GatedServer, stranger: str) -> None:
     known = new_keys()
-    house.allowed.allow(known.public, str(OTHER))
+    gated.allowed.allow(known.public, str(OTHER))
     shown = {
-        "another key": Pass(new_keys(), house.keys.public),
+        "another key": Pass(new_keys(), gated.keys.public),
         "no key": None,
         "the key of another server": Pass(known, new_keys().public),
     }[stranger]
-    house.connect(OTHER, shown).send(hello(OTHER))
-    friend = house.enter(WORKER)
+    gated.connect(OTHER, shown).send(hello(OTHER))
+    admitted = gated.connect_allowed(WORKER)
     for _ in range(3):
-        friend.send(hello(WORKER))
-        assert house.hear().sender == WORKER
+        admitted.send(hello(WORKER))
+        assert gated.receive().sender == WORKER
     with pytest.raises(ProtocolError, match="cannot be reached"):
-        house.server.send(OTHER, StopMsg())
+        gated.server.send(OTHER, StopMsg())
 
 
-def test_a_key_belongs_to_one_process(house: House) -> None:
+def test_a_key_belongs_to_one_process(gated: GatedServer) -> None:
     keys = new_keys()
-    house.allowed.allow(keys.public, str(WORKER))
-    house.connect(OTHER, Pass(keys, house.keys.public)).send(hello(OTHER))
+    gated.allowed.allow(keys.public, str(WORKER))
+    gated.connect(OTHER, Pass(keys, gated.keys.public)).send(hello(OTHER))
     with pytest.raises(ProtocolError, match=r"b'worker-1.1' has the key of worker-0.1"):
-        house.hear()
+        gated.receive()
 
 
-def test_messages_with_a_revoked_key_are_refused(house: House) -> None:
-    client = house.enter(WORKER)
+def test_messages_with_a_revoked_key_are_refused(gated: GatedServer) -> None:
+    client = gated.connect_allowed(WORKER)
     client.send(hello(WORKER))
-    assert house.hear().sender == WORKER
-    house.allowed.revoke(str(WORKER))
+    assert gated.receive().sender == WORKER
+    gated.allowed.revoke(str(WORKER))
     client.send(hello(WORKER))
     with pytest.raises(ProtocolError, match="the key of no admitted process"):
-        house.hear()
+        gated.receive()
 
 
 def test_channels_of_a_worker_share_its_key(tmp_path: Path) -> None:
@@ -130,14 +130,14 @@ def test_channels_of_a_worker_share_its_key(tmp_path: Path) -> None:
     clients = [DataClient(server.outer_address, JOB, WORKER, channel, shown) for channel in ("pull", "dense")]
     from elastichost.wire.data import DenseFetchMsg
 
-    heard = set[bytes]()
+    seen = set[bytes]()
     for client in clients:
         client.send(DenseFetchMsg(request=1))
     deadline_s = time.monotonic() + PATIENCE_S
-    while len(heard) < 2 and time.monotonic() < deadline_s:
+    while len(seen) < 2 and time.monotonic() < deadline_s:
         if (received := server.receive()) is not None:
-            heard.add(received[0])
-    assert heard == {b"worker-0.1/pull", b"worker-0.1/dense"}
+            seen.add(received[0])
+    assert seen == {b"worker-0.1/pull", b"worker-0.1/dense"}
     for client in clients:
         client.close()
     server.close()

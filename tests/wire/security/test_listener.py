@@ -1,4 +1,4 @@
-"""Many connections to a gate: they neither use up the descriptors of the process nor keep admitted processes out."""
+"""Many connections to a gate neither use up the descriptors of the process nor keep admitted processes out."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ROOT = Path(__file__).resolve().parents[3]
 LIMIT, CROWD = 4096, 3000
 # A process with few descriptors. It prints the address of its gate, then the result after many clients have connected
 # and left.
-HOUSE = f"""
+PROGRAM = f"""
 import json, os, resource, sys
 resource.setrlimit(resource.RLIMIT_NOFILE, (512, {LIMIT}))
 from elastichost.plan import ProcessId
@@ -56,17 +56,17 @@ def test_many_silent_connections_do_not_use_up_the_descriptors(tmp_path: Path) -
     if hard != resource.RLIM_INFINITY and hard < LIMIT:
         pytest.skip(f"a process may have {hard} descriptors here: too few for this test")
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, LIMIT), hard))
-    house = subprocess.Popen(
-        [sys.executable, "-c", HOUSE, str(tmp_path / "c")],
+    server_process = subprocess.Popen(
+        [sys.executable, "-c", PROGRAM, str(tmp_path / "c")],
         cwd=ROOT,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
     )
-    assert house.stdin is not None and house.stdout is not None
+    assert server_process.stdin is not None and server_process.stdout is not None
     crowd: list[socket.socket] = []
     try:
-        port = int(house.stdout.readline().rpartition(":")[2])
+        port = int(server_process.stdout.readline().rpartition(":")[2])
         for _ in range(CROWD):
             guest = socket.socket()
             guest.setblocking(False)
@@ -74,13 +74,13 @@ def test_many_silent_connections_do_not_use_up_the_descriptors(tmp_path: Path) -
             crowd.append(guest)
             with contextlib.suppress(OSError):  # a client that is not connected yet cannot send
                 guest.send(b"\xff")
-        assert LIMIT // 2 < int(house.stdout.readline()) < LIMIT, (
+        assert LIMIT // 2 < int(server_process.stdout.readline()) < LIMIT, (
             "some connections were accepted, then closed without a handshake"
         )
     finally:
         for guest in crowd:
             guest.close()
-        house.stdin.close()
-        house.wait()
-        house.stdout.close()
+        server_process.stdin.close()
+        server_process.wait()
+        server_process.stdout.close()
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))

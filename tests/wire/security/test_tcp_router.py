@@ -51,7 +51,7 @@ def test_a_message_of_many_parts_is_bounded_as_a_whole() -> None:
 
 
 @dataclass(slots=True)
-class House:
+class GatedServer:
     """A PS' data socket with a gate."""
 
     allowed: AllowList
@@ -59,7 +59,8 @@ class House:
     key: str
     clients: list[DataClient]
 
-    def enter(self, process: ProcessId, channel: str, shown: Pass | None = None) -> DataClient:
+    def connect_allowed(self, process: ProcessId, channel: str, shown: Pass | None = None) -> DataClient:
+        """Connects a channel of a process; without a pass, with new keys that it puts on the list."""
         if shown is None:
             keys = new_keys()
             self.allowed.allow(keys.public, str(process))
@@ -68,151 +69,151 @@ class House:
         self.clients.append(client)
         return client
 
-    def hear(self) -> tuple[bytes, Envelope[DataMessage]]:
+    def receive(self) -> tuple[bytes, Envelope[DataMessage]]:
         deadline_s = time.monotonic() + PATIENCE_S
         while time.monotonic() < deadline_s:
             if (received := self.server.receive()) is not None:
                 return received
             wait_readable(self.server.sockets, 0.05)
-        raise AssertionError("nothing came")
+        raise AssertionError("the server received no message")
 
 
 @pytest.fixture
-def house(tmp_path: Path) -> Iterator[House]:
+def gated(tmp_path: Path) -> Iterator[GatedServer]:
     keys, allowed = new_keys(), AllowList()
     server = DataServer(f"ipc://{tmp_path}/d", JOB, SERVER, Gate(gate_at("127.0.0.1"), keys, allowed))
-    made = House(allowed, server, keys.public, [])
+    made = GatedServer(allowed, server, keys.public, [])
     yield made
     for client in made.clients:
         client.close()
     server.close()
 
 
-def test_large_frames_go_both_ways(house: House) -> None:
-    client = house.enter(WORKER, "push")
+def test_large_frames_go_both_ways(gated: GatedServer) -> None:
+    client = gated.connect_allowed(WORKER, "push")
     frames = [bytes(range(256)) * 4000, b"", bytes(PART_BYTES)]
     client.send(PushMsg(request=1, sequence=1, shard_map_epoch=1, counts=(1,)), frames)
-    peer, envelope = house.hear()
+    peer, envelope = gated.receive()
     assert peer == b"worker-0.1/push"
     assert [bytes(frame) for frame in envelope.frames] == frames
-    house.server.send(peer, DensePushedMsg(request=1, sequence=1, version=1, samples_applied=0), frames)
+    gated.server.send(peer, DensePushedMsg(request=1, sequence=1, version=1, samples_applied=0), frames)
     assert wait_readable(client.sockets, PATIENCE_S)
     answer = client.receive()
     assert answer is not None and [bytes(frame) for frame in answer.frames] == frames
 
 
-def test_a_name_cannot_be_taken_before_its_owner_connects(house: House) -> None:
+def test_a_name_cannot_be_taken_before_its_owner_connects(gated: GatedServer) -> None:
     """No peer can guess the routing id of a client: a peer that uses another suffix does not keep the client out."""
     keys = new_keys()
-    house.allowed.allow(keys.public, str(OTHER))
+    gated.allowed.allow(keys.public, str(OTHER))
     squatter = zmq.Context.instance().socket(zmq.DEALER)
     squatter.setsockopt(zmq.LINGER, 0)
     squatter.setsockopt(zmq.IDENTITY, b"worker-0.1/pull1")
-    present(Pass(keys, house.key), squatter)
-    squatter.connect(house.server.outer_address)
+    present(Pass(keys, gated.key), squatter)
+    squatter.connect(gated.server.outer_address)
     squatter.send(b"I was first")
     with pytest.raises(ProtocolError, match=r"has the key of worker-1.1"):
-        house.hear()
-    owner = house.enter(WORKER, "pull1")
+        gated.receive()
+    owner = gated.connect_allowed(WORKER, "pull1")
     owner.send(DenseFetchMsg(request=1))
-    assert house.hear()[0] == b"worker-0.1/pull1"
+    assert gated.receive()[0] == b"worker-0.1/pull1"
     squatter.close()
 
 
-def test_a_second_connection_with_a_name_does_not_get_its_answers(house: House) -> None:
+def test_a_second_connection_with_a_name_does_not_get_its_answers(gated: GatedServer) -> None:
     keys = new_keys()
-    house.allowed.allow(keys.public, str(WORKER))
-    first, second = (house.enter(WORKER, "pull1", Pass(keys, house.key)) for _ in range(2))
+    gated.allowed.allow(keys.public, str(WORKER))
+    first, second = (gated.connect_allowed(WORKER, "pull1", Pass(keys, gated.key)) for _ in range(2))
     first.send(DenseFetchMsg(request=1))
-    peer, _ = house.hear()
+    peer, _ = gated.receive()
     second.send(DenseFetchMsg(request=2))
     with pytest.raises(ProtocolError, match="is connected already"):
-        house.hear()
-    house.server.send(peer, DensePushedMsg(request=1, sequence=0, version=0, samples_applied=0))
+        gated.receive()
+    gated.server.send(peer, DensePushedMsg(request=1, sequence=0, version=0, samples_applied=0))
     assert wait_readable(first.sockets, PATIENCE_S)
     assert second.receive() is None
 
 
-def test_conversations_with_one_incarnation_are_bounded(house: House) -> None:
+def test_conversations_with_one_incarnation_are_bounded(gated: GatedServer) -> None:
     keys = new_keys()
-    house.allowed.allow(keys.public, str(WORKER))
+    gated.allowed.allow(keys.public, str(WORKER))
     peers = []
     for number in range(MAX_ROUTES + 1):
-        house.enter(WORKER, f"c{number}", Pass(keys, house.key)).send(DenseFetchMsg(request=1))
-        peers.append(house.hear()[0])
+        gated.connect_allowed(WORKER, f"c{number}", Pass(keys, gated.key)).send(DenseFetchMsg(request=1))
+        peers.append(gated.receive()[0])
     answer = DensePushedMsg(request=1, sequence=0, version=0, samples_applied=0)
     with pytest.raises(ProtocolError, match="cannot be reached"):
-        house.server.send(peers[0], answer)
-    house.server.send(peers[1], answer)
+        gated.server.send(peers[0], answer)
+    gated.server.send(peers[1], answer)
 
 
-def test_few_messages_are_kept_for_a_peer_that_does_not_read(house: House) -> None:
+def test_few_messages_are_kept_for_a_peer_that_does_not_read(gated: GatedServer) -> None:
     keys = new_keys()
-    house.allowed.allow(keys.public, str(WORKER))
-    deaf = zmq.Context.instance().socket(zmq.DEALER)
-    deaf.setsockopt(zmq.LINGER, 0)
-    deaf.setsockopt(zmq.RCVHWM, 1)
-    deaf.setsockopt(zmq.IDENTITY, b"worker-0.1/deaf#0")
-    present(Pass(keys, house.key), deaf)
-    speaker = house.enter(WORKER, "dense", Pass(keys, house.key))
-    deaf.connect(house.server.outer_address)
+    gated.allowed.allow(keys.public, str(WORKER))
+    silent = zmq.Context.instance().socket(zmq.DEALER)
+    silent.setsockopt(zmq.LINGER, 0)
+    silent.setsockopt(zmq.RCVHWM, 1)
+    silent.setsockopt(zmq.IDENTITY, b"worker-0.1/deaf#0")
+    present(Pass(keys, gated.key), silent)
+    other = gated.connect_allowed(WORKER, "dense", Pass(keys, gated.key))
+    silent.connect(gated.server.outer_address)
     codec: Codec[DataMessage] = Codec(DataMessage, JOB, WORKER)
-    deaf.send_multipart([bytes(memoryview(part)) for part in codec.encode(DenseFetchMsg(request=1))])  # type: ignore[arg-type]
-    peer, _ = house.hear()
+    silent.send_multipart([bytes(memoryview(part)) for part in codec.encode(DenseFetchMsg(request=1))])  # type: ignore[arg-type]
+    peer, _ = gated.receive()
     answer, frame = DensePushedMsg(request=1, sequence=0, version=0, samples_applied=0), bytes(8 << 20)
     before_bytes, sent = psutil.Process().memory_info().rss, 0
 
     def answer_on() -> None:
         nonlocal sent
         for _ in range(1000):
-            house.server.send(peer, answer, [frame])
+            gated.server.send(peer, answer, [frame])
             sent += 1
 
     with pytest.raises(ProtocolError, match="cannot be reached"):
         answer_on()
     assert sent <= DATA_WAITING.to_peer + 8, "more messages are queued than the limit and the sockets' buffers allow"
     assert psutil.Process().memory_info().rss - before_bytes < 256 << 20
-    speaker.send(DenseFetchMsg(request=1))
-    assert house.hear()[0] == b"worker-0.1/dense", "messages of other peers are received"
-    deaf.close()
+    other.send(DenseFetchMsg(request=1))
+    assert gated.receive()[0] == b"worker-0.1/dense", "messages of other peers are received"
+    silent.close()
 
 
-def test_a_part_longer_than_allowed_is_not_read_to_its_end(house: House) -> None:
+def test_a_part_longer_than_allowed_is_not_read_to_its_end(gated: GatedServer) -> None:
     """An admitted peer that sends such a part is disconnected; others are unaffected."""
     keys = new_keys()
-    house.allowed.allow(keys.public, str(WORKER))
-    guest = zmq.Context.instance().socket(zmq.DEALER)
-    guest.setsockopt(zmq.LINGER, 0)
-    guest.setsockopt(zmq.IDENTITY, b"worker-0.1/long#0")
-    present(Pass(keys, house.key), guest)
-    monitor = guest.get_monitor_socket(zmq.Event.DISCONNECTED)
-    guest.connect(house.server.outer_address)
-    guest.send(bytes(2 * PART_BYTES))
-    assert monitor.poll(int(PATIENCE_S * 1000)), "the peer is disconnected"
-    assert house.server.receive() is None
-    house.enter(WORKER, "dense", Pass(keys, house.key)).send(DenseFetchMsg(request=1))
-    assert house.hear()[0] == b"worker-0.1/dense"
-    guest.disable_monitor()
+    gated.allowed.allow(keys.public, str(WORKER))
+    sender = zmq.Context.instance().socket(zmq.DEALER)
+    sender.setsockopt(zmq.LINGER, 0)
+    sender.setsockopt(zmq.IDENTITY, b"worker-0.1/long#0")
+    present(Pass(keys, gated.key), sender)
+    monitor = sender.get_monitor_socket(zmq.Event.DISCONNECTED)
+    sender.connect(gated.server.outer_address)
+    sender.send(bytes(2 * PART_BYTES))
+    assert monitor.poll(int(PATIENCE_S * 1000)), "the peer was not disconnected"
+    assert gated.server.receive() is None
+    gated.connect_allowed(WORKER, "dense", Pass(keys, gated.key)).send(DenseFetchMsg(request=1))
+    assert gated.receive()[0] == b"worker-0.1/dense"
+    sender.disable_monitor()
     monitor.close()
-    guest.close()
+    sender.close()
 
 
-def test_who_has_read_every_answer_gets_the_next_one(house: House) -> None:
+def test_a_peer_that_has_read_every_answer_gets_the_next_one(gated: GatedServer) -> None:
     """ZeroMQ updates its count of unread messages only now and then. This peer never has more unread answers than the
-    limit, so none may be lost; otherwise it would wait for a second before it asks again."""
-    client = house.enter(WORKER, "dense")
+    limit, so none may be lost: a peer waits a second for a lost answer before it asks again."""
+    client = gated.connect_allowed(WORKER, "dense")
     client.send(DenseFetchMsg(request=1))
-    peer, _ = house.hear()
+    peer, _ = gated.receive()
     answer = DensePushedMsg(request=1, sequence=0, version=0, samples_applied=0)
     for _ in range(ROUNDS):
         for _ in range(DATA_WAITING.to_peer):
-            house.server.send(peer, answer)
+            gated.server.send(peer, answer)
         for _ in range(DATA_WAITING.to_peer):
             assert wait_readable(client.sockets, PATIENCE_S)
             assert client.receive() is not None
 
 
-def test_a_gate_on_version_6(tmp_path: Path) -> None:
+def test_a_gate_on_ipv6(tmp_path: Path) -> None:
     keys, of_worker, allowed = new_keys(), new_keys(), AllowList()
     allowed.allow(of_worker.public, str(WORKER))
     try:
@@ -222,11 +223,11 @@ def test_a_gate_on_version_6(tmp_path: Path) -> None:
     assert server.outer_address.startswith("tcp://[::1]:")
     client = DataClient(server.outer_address, JOB, WORKER, "pull", Pass(of_worker, keys.public))
     client.send(DenseFetchMsg(request=1))
-    assert House(allowed, server, keys.public, []).hear()[0] == b"worker-0.1/pull"
+    assert GatedServer(allowed, server, keys.public, []).receive()[0] == b"worker-0.1/pull"
     client.close()
     server.close()
 
 
-def test_an_address_in_use_is_an_error(house: House) -> None:
+def test_an_address_in_use_is_an_error(gated: GatedServer) -> None:
     with pytest.raises(OSError, match="in use"):
-        OuterRouter(Gate(house.server.outer_address, new_keys(), AllowList()), DATA_WAITING, zmq.Context.instance())
+        OuterRouter(Gate(gated.server.outer_address, new_keys(), AllowList()), DATA_WAITING, zmq.Context.instance())

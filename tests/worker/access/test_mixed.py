@@ -1,5 +1,5 @@
-"""Mixed access: rows of the worker's host are used in the arena, all others are pulled. It trains as direct access
-does."""
+"""Mixed access: rows of the worker's host are used in the arena, all others are pulled. Training gives the same rows
+as with direct access."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def prepare(bench: Bench, samples: SampleBatch, *, create: bool = True) -> Prepa
 @pytest.mark.parametrize("hosts", [HOSTS, (1, 1), (0, 0), (0, 1, 2)])
 @pytest.mark.parametrize("pooling", ["sum", "mean", "none"])
 def test_trains_as_if_all_rows_were_mapped(make, hosts: tuple[int, ...], pooling: Pooling) -> None:  # type: ignore[no-untyped-def]
-    """With shared tables, bags that contain ids of both places, and features whose ids are all in one place."""
+    """With shared tables, bags of mapped and pulled ids, and features with only mapped or only pulled ids."""
     kind = Sequences if pooling == "none" else Bench
     direct, mixed = make("d", kind=kind, pooling=pooling), make("m", hosts, kind, pooling=pooling)
     for step in range(6):
@@ -61,7 +61,7 @@ def test_trains_in_bfloat16_as_in_float32_but_for_rounding(make) -> None:  # typ
         torch.testing.assert_close(rounded.train(batch(step)), exact.train(batch(step)), atol=0.1, rtol=0.05)
 
 
-def test_only_rows_of_other_hosts_travel(make) -> None:  # type: ignore[no-untyped-def]
+def test_only_rows_of_other_hosts_are_pulled(make) -> None:  # type: ignore[no-untyped-def]
     mixed = make("m", HOSTS)
     prepared = prepare(mixed, batch(0))
     owners, firsts = mixed.servers.directory(1).owners, prepared.pulled.bounds
@@ -105,7 +105,7 @@ def test_evaluation_creates_nothing_and_leaves_unknown_ids_out(make) -> None:  #
     assert again.length_per_key == batch(1).lengths.reshape(len(FEATURES), -1).sum(axis=1).tolist()
 
 
-def test_ids_are_admitted_at_their_second_batch_wherever_they_are(make) -> None:  # type: ignore[no-untyped-def]
+def test_ids_are_admitted_at_their_second_batch_on_every_host(make) -> None:  # type: ignore[no-untyped-def]
     mixed = make("m", HOSTS, admit_after=2)
     first, second = (prepare(mixed, batch(1)).length_per_key for _ in range(2))
     assert (first[0], first[2]) == (0, 0)

@@ -63,7 +63,7 @@ def batch(seed: int, size: int = 16) -> SampleBatch:
     lengths = generator.integers(0, 3, (len(FEATURES), size)).astype(np.int32)
     tops = {"dynamic": 1 << 62, "checked": 5000, "shared": 40, "hashed": 1 << 62}
     keys = [generator.integers(0, tops[f], lengths[i].sum()) for i, f in enumerate(FEATURES)]
-    keys[0] %= 50  # repeated within and between batches, and shared with the third feature
+    keys[0] %= 50  # ids repeat within and between batches; the third feature has the same ids
     none = np.zeros((size, 1), dtype=np.float32)
     return SampleBatch(0, 0, size, size, 0, none, np.concatenate(keys), lengths.ravel(), none)
 
@@ -174,7 +174,7 @@ def test_training_in_bfloat16_is_that_in_float32_but_for_rounding(make, served: 
     rounded = make("b", model(precision="bfloat16"), served=served)
     for step in range(6):
         expected, pooled = exact.train(batch(step)), rounded.train(batch(step))
-        # A row has 8 bits; a handful are summed in a bag.
+        # A bfloat16 row has 8 significant bits; a bag sums a handful of rows.
         torch.testing.assert_close(pooled, expected, atol=0.1, rtol=0.05)
         assert not torch.equal(pooled, expected)
     assert rounded.arena.rows_view(1).dtype == np.uint16
@@ -219,10 +219,10 @@ def test_ids_are_admitted_at_their_second_batch(make) -> None:  # type: ignore[n
 @pytest.mark.parametrize(
     ("served", "servers", "hosts"), [(False, 1, ()), (False, 2, ()), (True, 1, ()), (True, 2, ()), (False, 2, (0, 1))]
 )
-def test_ids_without_a_row_for_want_of_memory_are_counted_and_others_are_not(  # type: ignore[no-untyped-def]
+def test_ids_without_a_row_because_memory_is_full_are_counted_and_others_are_not(  # type: ignore[no-untyped-def]
     make, served: bool, servers: int, hosts: tuple[int, ...]
 ) -> None:
-    """Every occurrence of such an id counts; ids that are not admitted yet do not count."""
+    """Every occurrence of an id without memory counts; ids that are not admitted yet do not count."""
 
     def prepare() -> PreparedBatch:
         return bench.rows.prepare(batch(1), lease_id=0, epoch=0, create=True, clock=0)
@@ -234,12 +234,12 @@ def test_ids_without_a_row_for_want_of_memory_are_counted_and_others_are_not(  #
     bench.arena.board.begin_anew(is_limited=True)
     bench.arena.allowance = bench.arena.board.allowance(0)
     bench.arena.board.leave_out(is_full=True)
-    starved = prepare()
-    assert (starved.without_row, int(starved.lengths.sum())) == (dynamic, len(batch(1).keys) - dynamic)
+    full = prepare()
+    assert (full.without_row, int(full.lengths.sum())) == (dynamic, len(batch(1).keys) - dynamic)
     bench.arena.board.begin_anew(is_limited=False)
     bench.arena.board.leave_out(is_full=False)
-    fed = prepare()
-    assert (fed.without_row, int(fed.lengths.sum())) == (0, len(batch(1).keys))
+    freed = prepare()
+    assert (freed.without_row, int(freed.lengths.sum())) == (0, len(batch(1).keys))
 
 
 def test_an_id_out_of_range_is_named(make) -> None:  # type: ignore[no-untyped-def]
@@ -251,7 +251,7 @@ def test_an_id_out_of_range_is_named(make) -> None:  # type: ignore[no-untyped-d
         bench.rows.prepare(samples, lease_id=0, epoch=0, create=True, clock=0)
 
 
-def test_a_push_that_no_ps_takes_ends_in_an_error_not_in_waiting(make) -> None:  # type: ignore[no-untyped-def]
+def test_a_push_that_is_refused_for_good_is_an_error_and_not_waited_for(make) -> None:  # type: ignore[no-untyped-def]
     bench = make("r", model(), served=True)
     pulled = PulledRows(np.array([4999, 5000]), np.array([0, 0, 2, 2]), np.zeros(16, np.float32), np.array([0]), 0)
     bench.push.begin(RowGradients(pulled, pulled.weights), push(1))
@@ -306,7 +306,7 @@ def test_a_stopped_worker_does_not_wait_for_its_push(make) -> None:  # type: ign
         bench.push.wait()
 
 
-def test_single_valued_batches_share_a_shape_and_give_what_any_batch_gives(make) -> None:  # type: ignore[no-untyped-def]
+def test_single_valued_batches_share_a_shape_and_give_the_same_arrays_as_others(make) -> None:  # type: ignore[no-untyped-def]
     for served in (False, True):
         bench = make(f"v{served}", model(), served=served)
         for size in (*range(1, 12), 3):
@@ -329,7 +329,7 @@ def test_single_valued_batches_share_a_shape_and_give_what_any_batch_gives(make)
 
 
 def test_rows_of_buckets_that_were_lost_since_they_were_pulled_get_no_gradient(make) -> None:  # type: ignore[no-untyped-def]
-    """Their row numbers belong to other ids now. All other rows are pushed."""
+    """The row numbers of such a bucket belong to other ids now. All other rows are pushed."""
     bench = make("l", model(), served=True, servers=2)
     prepared = bench.rows.prepare(batch(0), lease_id=1, epoch=0, create=True, clock=0)
     pulled, directory = prepared.pulled, bench.holder.current()

@@ -138,7 +138,7 @@ def test_gradients_of_several_lookups_are_summed_and_evaluation_keeps_none() -> 
     assert not any(part.requires_grad for part in lookup.sequence(features))
 
 
-def test_a_batch_that_has_no_row_at_all() -> None:
+def test_a_batch_without_any_row() -> None:
     specs = [spec(config, index) for index, config in enumerate(bag_configs())]
     lookup = ServedLookup(specs, CPU)
     pulled = pulled_all([torch.zeros(0, s.dim) for s in specs], specs)
@@ -153,7 +153,7 @@ def test_a_batch_that_has_no_row_at_all() -> None:
     assert [part.shape for part in parts(sums, pulled, specs)] == [(0, 4), (0, 8), (0, 4)]
 
 
-def test_sums_do_not_touch_those_of_the_batch_before() -> None:
+def test_sums_do_not_change_those_of_the_batch_before() -> None:
     buffers = GradientSums()
     first, second = buffers.zeros(4, 10), buffers.zeros(5, 30)
     first[:], second[:] = 4.0, 5.0

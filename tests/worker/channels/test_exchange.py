@@ -41,12 +41,12 @@ def acknowledged(sequence: int) -> DensePushedMsg:
     return DensePushedMsg(request=sequence, sequence=sequence, version=sequence, samples_applied=0)
 
 
-def test_a_pause_is_answered_once_unless_it_was_called_off_meanwhile() -> None:
+def test_a_pause_is_answered_once_unless_it_was_cancelled_meanwhile() -> None:
     gate = PauseGate()
     assert gate.due() is None
     gate.asked = 1
     assert gate.due() == 1
-    gate.proceed(1)  # a process died: the cut is abandoned before this worker stands still
+    gate.proceed(1)  # a process died: the cut is abandoned before this worker has paused
     assert not gate.answer(1)
     gate.asked = 2
     assert gate.due() == 2
@@ -61,7 +61,7 @@ def test_a_pause_is_answered_once_unless_it_was_called_off_meanwhile() -> None:
     assert gate.due() == 4
 
 
-def test_a_map_is_left_behind_when_a_batch_by_a_newer_one_is_over_or_nothing_is_prepared() -> None:
+def test_a_shard_map_is_left_behind_after_a_batch_of_a_newer_one_or_when_nothing_is_prepared() -> None:
     maps = MapsLeft()
     assert maps.due(3, is_idle=True) == 3
     assert maps.due(3, is_idle=True) is None
@@ -85,7 +85,7 @@ def test_window_and_order_are_enforced() -> None:
         stream.push(push(WINDOW + 2))
 
 
-def test_an_acknowledgement_of_nothing_is_refused() -> None:
+def test_an_acknowledgement_of_a_push_that_was_never_sent_is_refused() -> None:
     with pytest.raises(ProtocolError, match="never sent"):
         DenseStream().acknowledge(acknowledged(1))
 
@@ -109,7 +109,7 @@ class Commits(RuleBasedStateMachine):
             return
         message = push(self.stream.sequence + 1)
         half = half_of(message.sequence)
-        assert half not in self.halves.values(), "a mailbox half is written while its push is outstanding"
+        assert half not in self.halves.values(), "a mailbox half is overwritten while its push is outstanding"
         self.halves[message.sequence] = half
         self.stream.push(message)
         self.network.append(message)
@@ -139,7 +139,7 @@ class Commits(RuleBasedStateMachine):
             del self.halves[done.sequence]
 
     @invariant()
-    def counted_once_and_only_what_was_applied(self) -> None:
+    def pushes_are_counted_once_and_only_after_they_were_applied(self) -> None:
         assert self.counted == list(range(1, len(self.counted) + 1))
         assert set(self.counted) <= set(self.applied)
         assert len(self.halves) <= WINDOW

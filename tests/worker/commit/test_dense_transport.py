@@ -1,4 +1,4 @@
-"""Which dense vector the model has at which time."""
+"""The dense vector of the model: when a received, held or mapped version takes effect."""
 
 from __future__ import annotations
 
@@ -38,36 +38,36 @@ def sent(version: int, value: float, elements: int = ELEMENTS) -> Envelope[DataM
     return Envelope(None, 1, message, (memoryview(vector).cast("B"),))
 
 
-def nobody() -> Envelope[DataMessage]:
-    raise AssertionError("nobody is to be asked")
+def no_request() -> Envelope[DataMessage]:
+    raise AssertionError("the vector was requested, but no request is needed")
 
 
-def test_parameters_that_come_are_in_the_model_at_once_unless_they_are_held() -> None:
+def test_received_parameters_are_in_the_model_at_once_unless_they_are_held() -> None:
     received, held = ReceivedParameters(flat()), HeldParameters(flat())
     for parameters, at_once in ((received, 1.0), (held, 0.0)):
         parameters.take(sent(1, 1.0))
         assert (parameters._flat.values == at_once).all()
         assert parameters.is_sent
         assert parameters.samples_applied == 10, "samples_applied is updated at once"
-        parameters.refresh(nobody)
+        parameters.refresh(no_request)
         assert (parameters._flat.values == 1.0).all()
 
 
 @pytest.mark.parametrize("kind", [ReceivedParameters, HeldParameters])
-def test_an_older_vector_does_not_take_the_place_of_a_newer_one(kind: type[ReceivedParameters]) -> None:
+def test_an_older_vector_does_not_replace_a_newer_one(kind: type[ReceivedParameters]) -> None:
     parameters = kind(flat())
     for version, value in ((2, 2.0), (1, 1.0)):
         parameters.take(sent(version, value))
-    parameters.refresh(nobody)
+    parameters.refresh(no_request)
     assert (parameters._flat.values == 2.0).all()
     parameters.take(sent(1, 1.0))
-    parameters.refresh(nobody)
+    parameters.refresh(no_request)
     assert (parameters._flat.values == 2.0).all()
     assert parameters.samples_applied == 20
 
 
 @pytest.mark.parametrize("kind", [ReceivedParameters, HeldParameters])
-def test_a_spoilt_vector_is_asked_for_unless_a_newer_one_has_come(kind: type[ReceivedParameters]) -> None:
+def test_a_spoilt_vector_is_requested_again_unless_a_newer_one_was_received(kind: type[ReceivedParameters]) -> None:
     parameters = kind(flat())
     asked: list[float] = []
 
@@ -77,7 +77,7 @@ def test_a_spoilt_vector_is_asked_for_unless_a_newer_one_has_come(kind: type[Rec
 
     parameters.refresh(ask)
     assert len(asked) == 1
-    parameters.refresh(nobody)
+    parameters.refresh(no_request)
     parameters._flat.values[:] = np.nan
     parameters.forget()
     parameters.refresh(ask)
@@ -85,7 +85,7 @@ def test_a_spoilt_vector_is_asked_for_unless_a_newer_one_has_come(kind: type[Rec
     assert (parameters._flat.values == 3.0).all()
     parameters.forget()
     parameters.take(sent(4, 4.0))
-    parameters.refresh(nobody)
+    parameters.refresh(no_request)
     assert (parameters._flat.values == 4.0).all()
     parameters.fetch(lambda: sent(5, 5.0))
     assert (parameters._flat.values == 5.0).all()
@@ -98,7 +98,7 @@ def test_a_vector_of_another_size_is_refused() -> None:
             parameters.take(envelope)
 
 
-def test_a_mapped_vector_is_read_when_it_is_another(tmp_path: Path) -> None:
+def test_a_mapped_vector_is_read_when_its_version_changes(tmp_path: Path) -> None:
     model = nn.Linear(3, 1)
     spec = describe_dense(model)
     arena = Arena.create(tmp_path, plan_layout(ModelSpec((), (), spec, 3, 1), 7, 1 << 24))
@@ -107,18 +107,18 @@ def test_a_mapped_vector_is_read_when_it_is_another(tmp_path: Path) -> None:
     vector = FlatDense(model, spec, torch.device("cpu"))
     parameters = MappedParameters(vector, store)
     assert not parameters.is_sent
-    parameters.refresh(nobody)
+    parameters.refresh(no_request)
     assert (vector.values == 1.0).all()
     vector.values[:] = 7.0
-    parameters.refresh(nobody)
-    assert (vector.values == 7.0).all(), "the same version is not read again"
+    parameters.refresh(no_request)
+    assert (vector.values == 7.0).all(), "the same version was read again"
     parameters.forget()
-    parameters.fetch(nobody)
+    parameters.fetch(no_request)
     assert (vector.values == 1.0).all()
     push = np.full(ELEMENTS, 1.0, np.float32)
     account = {"worker": 0, "incarnation": 1, "sequence": 1, "lease_id": 1, "stop": 4, "samples": 4, "skipped": 0}
     store.apply_gradient(push, DenseOptimizerSpec(name="sgd", learning_rate=0.5), 1.0, **account)
-    parameters.refresh(nobody)
+    parameters.refresh(no_request)
     assert (vector.values == 0.5).all()
     assert parameters.samples_applied == 4
     with pytest.raises(ProtocolError, match="did not request"):

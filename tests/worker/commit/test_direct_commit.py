@@ -61,11 +61,11 @@ class DirectBench:
         self.arena.close()
 
 
-def test_buffers_spoilt_by_a_skipped_batch_are_brought_in_again(tmp_path: Path) -> None:
+def test_buffers_spoilt_by_a_skipped_batch_are_restored(tmp_path: Path) -> None:
     model = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4))
     bench = DirectBench(tmp_path, model, has_server=False)
     bench.strategy.refresh()
-    model(torch.full((4, 3), torch.nan))  # its loss is not finite: nothing is committed, no newer version comes
+    model(torch.full((4, 3), torch.nan))  # its loss is not finite: nothing is committed, so there is no newer version
     assert np.isnan(bench.pushed()).any()
     bench.strategy.leave_out()
     bench.strategy.refresh()
@@ -74,7 +74,7 @@ def test_buffers_spoilt_by_a_skipped_batch_are_brought_in_again(tmp_path: Path) 
     bench.close()
 
 
-def test_a_batch_that_may_change_rows_is_known_to_have_begun(tmp_path: Path) -> None:
+def test_the_watermark_is_stored_before_a_batch_may_change_rows(tmp_path: Path) -> None:
     bench = DirectBench(tmp_path, nn.Linear(3, 1), has_server=True)
     for number in (1, 2, 3):
         assert bench.watermarks.begun(0, 1) == number - 1

@@ -1,4 +1,4 @@
-"""Mixed access: which rows change in place, and when."""
+"""Mixed access: mapped rows change only after the previous batch is committed, and watermarks record that."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ from tests.worker.access import test_rows
 
 
 class MixedBench(test_rows.Bench):
-    """A strategy with PS on two hosts. is_there: the worker is on the host of the dense vector, so it is mapped."""
+    """A strategy with PS on two hosts. is_there: the worker is on the host of the dense vector, which it
+    then maps."""
 
     def __init__(self, directory: Path, *, is_there: bool) -> None:
         self.module = nn.Linear(3, 1)
@@ -52,7 +53,7 @@ class MixedBench(test_rows.Bench):
 
 
 @pytest.mark.parametrize("is_there", [False, True])
-def test_mapped_rows_change_when_the_batch_before_is_committed_and_the_model_stays_meanwhile(
+def test_mapped_rows_change_after_the_previous_commit_and_the_model_does_not_change(
     tmp_path: Path, is_there: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bench = MixedBench(tmp_path, is_there=is_there)
@@ -102,7 +103,7 @@ def test_a_batch_has_begun_in_place_only_when_the_one_before_is_committed(
 
 
 @pytest.mark.parametrize("is_trained", [False, True])
-def test_a_map_is_left_behind_when_a_batch_of_a_newer_one_is_over(tmp_path: Path, is_trained: bool) -> None:
+def test_a_shard_map_is_left_behind_when_a_batch_of_a_newer_one_is_over(tmp_path: Path, is_trained: bool) -> None:
     """This holds also for a batch that is left out, because its backward pass may have changed rows."""
     bench = MixedBench(tmp_path, is_there=True)
     strategy = bench.strategy

@@ -82,7 +82,7 @@ def test_rows_are_staged_before_their_commit_and_none_of_the_next_batch_before_i
     bench.close()
 
 
-def test_a_batch_is_committed_while_the_next_one_is_computed_and_the_model_stays_meanwhile(tmp_path: Path) -> None:
+def test_a_commit_while_the_next_batch_is_computed_does_not_change_the_model(tmp_path: Path) -> None:
     bench = ServedBench(tmp_path)
     bench.load(1)
     bench.commit_batch(1)
@@ -102,9 +102,9 @@ def test_a_batch_is_committed_while_the_next_one_is_computed_and_the_model_stays
     bench.close()
 
 
-def test_a_commit_that_is_refused_brings_its_rows_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The rows were staged under a map that is old when the commit comes. Rows and commit are sent again; they count
-    once."""
+def test_the_rows_of_a_refused_commit_are_sent_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The rows were staged under a shard map that is outdated when the commit arrives. Rows and commit are sent again,
+    and count once."""
     bench = ServedBench(tmp_path)
     cut: list[int] = []
     again = bench.push.again

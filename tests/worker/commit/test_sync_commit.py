@@ -90,7 +90,7 @@ def test_a_step_is_committed_with_the_last_of_its_micro_batches(
     for micro in (0, 1):
         strategy.begin()
         strategy.load(bench.pulled(micro))
-        bench.lookup._loaded.sums[:] = 1.0  # as a backward pass
+        bench.lookup._loaded.sums[:] = 1.0  # as a backward pass does
         bench.flat.gradients.fill_(1.0)
         strategy.stage(directory, task(micro), 1.0)
         assert points[-1] == "worker.batch.before_commit"

@@ -77,7 +77,7 @@ class Reference(Bench):
             for key in [*ids["dynamic"], *ids["shared"]]
         ]
         self.expected = torch.cat([*bags, *places])
-        self.lacking = sum(key not in self.known for key in [*ids["dynamic"], *ids["shared"]])
+        self.without_row = sum(key not in self.known for key in [*ids["dynamic"], *ids["shared"]])
         return super().forward(prepared, sums)
 
 
@@ -98,7 +98,7 @@ def make(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[object]:
 
 def test_an_id_that_is_not_admitted_keeps_its_place_in_training(make) -> None:  # type: ignore[no-untyped-def]
     bench = make(admit_after=2)
-    lacking = []
+    without_row = []
     for step in range(4):
         output = bench.train(batch(step))
         torch.testing.assert_close(output, bench.expected.detach(), rtol=1e-6, atol=1e-6)
@@ -109,8 +109,8 @@ def test_an_id_that_is_not_admitted_keeps_its_place_in_training(make) -> None:  
             rows = sorted(bench.known.values())
             now = torch.from_numpy(bench.weights(embedding, weights.shape[1]))
             torch.testing.assert_close(now[rows], learnt[rows], rtol=1e-5, atol=1e-6)
-        lacking.append((bench.lacking, len(bench.known)))
-    assert lacking[0][1] == 0 and lacking[-1][0] > 0 and lacking[-1][1] > 10  # none, then some have rows
+        without_row.append((bench.without_row, len(bench.known)))
+    assert without_row[0][1] == 0 and without_row[-1][0] > 0 and without_row[-1][1] > 10  # none, then some have rows
 
 
 def test_an_unknown_id_keeps_its_place_in_evaluation(make) -> None:  # type: ignore[no-untyped-def]
@@ -120,7 +120,7 @@ def test_an_unknown_id_keeps_its_place_in_evaluation(make) -> None:  # type: ign
     with torch.no_grad():
         output = bench.forward(prepared, None)
     torch.testing.assert_close(output, bench.expected.detach(), rtol=1e-6, atol=1e-6)
-    assert bench.lacking and bench.known
+    assert bench.without_row and bench.known
     lengths = batch(1).lengths.reshape(len(FEATURES), -1)
     assert prepared.length_per_key == lengths.sum(axis=1).tolist()
     np.testing.assert_array_equal(prepared.lengths, lengths.ravel())
@@ -143,6 +143,8 @@ def test_a_feature_of_bags_alone_loses_the_ids_without_a_row(tmp_path: Path) -> 
 
 
 class Both(nn.Module):
+    """A bag and a sequence over the same feature."""
+
     def __init__(self) -> None:
         super().__init__()
         self.bags = EmbeddingBagCollection(
@@ -154,7 +156,7 @@ class Both(nn.Module):
         )
 
 
-def test_what_a_collection_gives_lies_on_one_device() -> None:
+def test_the_outputs_of_a_collection_are_on_one_device() -> None:
     """torch's meta device stands for a GPU: an operation on it fails with a tensor that was left on the CPU."""
     with meta_collections():
         network = Both()

@@ -1,4 +1,4 @@
-"""The dense part as one flat vector: views, not copies."""
+"""The dense part as one flat vector: the parameters of the model are views of it, not copies."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from elastichost.worker.model.dense_vector import FlatDense, describe_dense, ini
 
 
 class Small(nn.Module):
+    """A network with parameters and buffers."""
+
     def __init__(self) -> None:
         super().__init__()
         self.first = nn.Linear(3, 4)

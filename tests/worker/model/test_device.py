@@ -9,7 +9,7 @@ import torch
 from elastichost.worker.model.device import training_cpu_since
 
 
-def test_it_is_of_this_thread_and_without_waiting() -> None:
+def test_cpu_time_is_of_this_thread_and_without_waiting() -> None:
     began_s, began_cpu_s = time.perf_counter(), time.thread_time()
     time.sleep(0.2)
     waited = training_cpu_since(began_cpu_s, torch.device("cpu"))
@@ -20,5 +20,5 @@ def test_it_is_of_this_thread_and_without_waiting() -> None:
     assert used is not None and 0.05 <= used < time.perf_counter() - began_s
 
 
-def test_it_is_not_measured_where_a_gpu_computes() -> None:
+def test_cpu_time_is_not_measured_when_a_gpu_computes() -> None:
     assert training_cpu_since(time.thread_time(), torch.device("cuda", 0)) is None

@@ -25,7 +25,7 @@ def test_infinities_of_both_signs_and_sums_that_overflow_are_distinguished() -> 
     assert is_finite(torch.empty(0))
 
 
-def test_only_skip_goes_on() -> None:
+def test_only_the_policy_skip_continues() -> None:
     where = SampleRange(0, 1, 2, 3)
     leave_out("the loss is nan", where, "skip")
     for policy in ("stop", "roll_back"):

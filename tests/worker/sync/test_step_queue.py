@@ -26,7 +26,7 @@ def queue_of(*workers: int, batch_size: int = 4, left_out: tuple[tuple[int, int]
     return queue
 
 
-def test_nothing_is_due_before_the_dense_owner_has_said_which_step() -> None:
+def test_nothing_is_due_before_the_dense_owner_has_named_the_step() -> None:
     queue = queue_of(0, 0)
     queue.grant(grant_of(1, 1, 0, 8))
     assert queue.due() is None and list(queue.ahead()) == []
@@ -34,7 +34,7 @@ def test_nothing_is_due_before_the_dense_owner_has_said_which_step() -> None:
     assert queue.due() == MicroBatch(1, 0, 2, 4, 1, 0, 3, 0, 2, -1, False)
 
 
-def test_its_own_come_in_order_and_the_next_steps_only_ahead() -> None:
+def test_own_micro_batches_come_in_order_and_those_of_later_steps_only_ahead() -> None:
     queue = queue_of(0, 1, 0)
     queue.grant(grant_of(1, 5, 10, 20))
     queue.reached(5)
@@ -42,7 +42,7 @@ def test_its_own_come_in_order_and_the_next_steps_only_ahead() -> None:
         (5, 0, 10, 12),
         (6, 0, 14, 16),
         (7, 0, 18, 20),
-    ], "two samples are not divided: none would have enough for itself"
+    ], "two samples are one micro-batch: each has at least two"
     task = queue.due()
     assert task is not None
     queue.pushed(task)
@@ -89,7 +89,7 @@ def test_a_grant_known_already_is_ignored_and_a_finished_one_forgotten() -> None
     assert queue.has_grant
 
 
-def test_a_worker_with_grants_of_later_steps_only_goes_on_asking() -> None:
+def test_a_worker_with_grants_of_later_steps_only_asks_again() -> None:
     """The worker joined when the other workers had just finished the grant of the step that it had received."""
     queue = queue_of(0)
     queue.reached(6)
@@ -183,7 +183,7 @@ class Steps(RuleBasedStateMachine):
         self.queues[index] = self.fresh(index)
 
     @invariant()
-    def nobody_is_ahead_of_the_dense_owner(self) -> None:
+    def no_worker_is_ahead_of_the_dense_owner(self) -> None:
         if hasattr(self, "queues"):
             assert all(queue.step <= self.step for queue in self.queues.values())
 
@@ -200,7 +200,9 @@ class Steps(RuleBasedStateMachine):
                 if self.queues[index].step == 0 or self.queues[index].has_grant:
                     self.ask(index)
                 self.compute(index)
-            assert before != (self.step, len(self.pushed)), "no worker has anything to do, but the step is open"
+            assert before != (self.step, len(self.pushed)), (
+                "no worker has a micro-batch to compute, but the step is open"
+            )
         assert set(self.done) == set(range(1, self.next_step))
 
 
