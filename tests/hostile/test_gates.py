@@ -56,7 +56,7 @@ from elastichost.wire.sockets import DataClient, wait_readable
 from tests.hostile.victims import Attacked, alone, outcome_of, over_two_machines
 from tests.system.test_run import ROOT, folder_of
 
-pytestmark = [pytest.mark.system, pytest.mark.timeout(200)]
+pytestmark = [pytest.mark.system, pytest.mark.thorough, pytest.mark.timeout(200)]
 
 PATIENCE_S = 30.0
 TABLES = 4

@@ -24,7 +24,7 @@ from tests.hosts.bed import SSH_PORT, Bed, why_not
 
 if problem := why_not():
     pytest.skip(problem, allow_module_level=True)
-pytestmark = [pytest.mark.system, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.system, pytest.mark.thorough, pytest.mark.timeout(400)]
 
 __all__ = ["folder"]
 

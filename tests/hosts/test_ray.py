@@ -32,7 +32,7 @@ from tests.system.test_scale import SLOW_MODEL, assert_trained_once, scale, stop
 pytest.importorskip("ray", reason="ray, of the test extra, is not installed")
 from benchmarks.ray_recovery.ray_bed import RayBed
 
-pytestmark = [pytest.mark.system, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.system, pytest.mark.thorough, pytest.mark.timeout(300)]
 
 __all__ = ["folder"]
 

@@ -25,7 +25,7 @@ from tests.system.test_agent import LIMIT_S, collect, directories, is_gone, spaw
 pytest.importorskip("asyncssh", reason="asyncssh, of the test extra, is the sshd of these tests")
 if shutil.which("ssh") is None or shutil.which("ssh-keygen") is None:
     pytest.skip("there is no ssh client", allow_module_level=True)
-pytestmark = pytest.mark.system
+pytestmark = [pytest.mark.system, pytest.mark.thorough]
 
 ADDRESS = "127.0.0.1"
 

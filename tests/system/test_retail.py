@@ -32,7 +32,7 @@ GOOD_AUC = 0.75  # four deviations below the mean: a lower AUC is not chance
 
 pytestmark = [
     pytest.mark.system,
-    pytest.mark.slow,
+    pytest.mark.thorough,
     pytest.mark.skipif(
         not (RETAIL / "train.parquet").exists(),
         reason="no retail data: set ELASTICHOST_RETAIL_DIR to a folder with train.parquet and test.parquet",

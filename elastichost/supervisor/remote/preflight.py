@@ -214,7 +214,7 @@ def failures_of(host: HostSection, welcome: WelcomeMsg, own: Own, now_s: float) 
 
 
 def repair_of(reason: str, host: HostSection) -> str:
-    """What to do about an error of ssh, Ray, a shell or Python. Pure."""
+    """What to do about an error of ssh, Ray, a shell or Python."""
     for pattern, repair in _REPAIRS_OF_RAY if host.transport == "ray" else _REPAIRS_OF_SSH:
         if re.search(pattern, reason):
             return repair.format(address=host.address, python=host.python or sys.executable)

@@ -106,7 +106,7 @@ def test_charges_never_exceed_the_memory_and_a_waiting_job_has_a_reason() -> Non
         host.submit(job, 1500)
     assert host.tick(0.0) == ["a", "b"]
     assert host.status().charged_bytes == 3600 * MB
-    assert host.job("c").why == "needs 1,800 MB, 400 of 4,000 MB are free"
+    assert host.job("c").why == "needs 1,800 MB of memory, 400 of 4,000 MB are free"
     host.end("a", 0)
     assert host.tick(11.0) == ["c"]
 

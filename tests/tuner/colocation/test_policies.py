@@ -197,8 +197,8 @@ def test_fifo_waits_for_the_head_of_the_queue() -> None:
     large, small = job("large", mode(memory=6.0), arrived_s=1.0), job("small", mode(memory=0.1), arrived_s=2.0)
     assert started([small, large], runs, policy="fifo") == ()
     reasons = waits([small, large], runs, "fifo")
-    large = "needs 7,200 MB of memory, 5,200 of 10,000 MB are free"
-    assert reasons == {"large": large, "small": "waits behind large"}
+    why = "needs 7,200 MB of memory, 5,200 of 10,000 MB are free"
+    assert reasons == {"large": why, "small": "waits behind large"}
     earlier = msgspec.structs.replace(small, arrived_s=0.0)
     assert names(started([large, earlier], runs, policy="fifo")) == ["small"]
 
