@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import subprocess
 import sys
 import tomllib
@@ -17,8 +18,6 @@ PACKAGE = ROOT / "elastichost"
 BENCHMARKS = ROOT / "benchmarks"
 HEAVY = frozenset({"fbgemm_gpu", "numba", "numpy", "pyarrow", "scipy", "torch", "torchrec"})
 LIMIT_LINES = 400
-# Where the simulator was before it became a benchmark; its names are not compared with others.
-SIMULATOR = PACKAGE / "simulator"
 # Last words of module names that end in "ing" and are allowed: the field's terms for a thing, or no gerunds at all.
 FIELD_WORDS = {
     "embedding": "a row of numbers for an id",
@@ -36,10 +35,16 @@ FIELD_WORDS = {
 }
 
 
+@functools.cache
+def parsed(path: Path) -> ast.Module:
+    """The syntax tree of a file; each file is read once for all tests."""
+    return ast.parse(path.read_text(encoding="utf-8"), str(path))
+
+
 def imported_names(path: Path) -> Iterator[str]:
     """Yields every module that a file imports, anywhere in it, but no relative imports: they stay inside the
     package."""
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"), str(path))):
+    for node in ast.walk(parsed(path)):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module is not None and node.level == 0:
@@ -71,9 +76,7 @@ def defined_classes() -> dict[str, list[str]]:
     """Returns each top-level class of the package, with the modules that define it."""
     found = defaultdict[str, list[str]](list)
     for path in sorted(PACKAGE.rglob("*.py")):
-        if path.is_relative_to(SIMULATOR):
-            continue
-        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+        for node in parsed(path).body:
             if isinstance(node, ast.ClassDef):
                 found[node.name].append(str(path.relative_to(PACKAGE)))
     return found
@@ -100,7 +103,7 @@ def test_gerunds(name: str, expected: bool) -> None:
 
 
 def test_modules_are_named_by_nouns() -> None:
-    names = {path.stem: path for path in PACKAGE.rglob("*.py") if not path.is_relative_to(SIMULATOR)}
+    names = {path.stem: path for path in PACKAGE.rglob("*.py")}
     names |= {path.parent.name: path.parent for path in PACKAGE.rglob("__init__.py")}
     assert not {str(path.relative_to(PACKAGE)) for name, path in names.items() if is_gerund(name)}
     used = {name.rpartition("_")[2] for name in names}
@@ -139,7 +142,7 @@ def test_nothing_is_unpickled_or_evaluated() -> None:
     """What arrives from outside the process is decoded by msgspec or read as raw arrays."""
     for path in sorted(PACKAGE.rglob("*.py")):
         assert not {"pickle", "marshal", "shelve", "yaml", "dill", "cloudpickle"} & set(imported_names(path)), path
-        calls = [node.func for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call)]
+        calls = [node.func for node in ast.walk(parsed(path)) if isinstance(node, ast.Call)]
         assert not {"eval", "exec"} & {call.id for call in calls if isinstance(call, ast.Name)}, path
         loads = [ast.unparse(call) for call in calls if isinstance(call, ast.Attribute)]
         assert "torch.load" not in loads, path

@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.system.test_run import ROOT
 
 PART = """
@@ -40,6 +42,7 @@ def call(folder: Path) -> list[str]:
     return done.stdout.split()
 
 
+@pytest.mark.thorough
 def test_a_change_in_a_called_function_recompiles_the_kernel(tmp_path: Path) -> None:
     (tmp_path / "kernel.py").write_text(KERNEL)
     for decorator in ("inlined", "compiled", "exactly_compiled"):

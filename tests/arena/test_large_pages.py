@@ -34,6 +34,7 @@ sys.exit(pytest.main(["-q", "-x", "-p", "no:cacheprovider", "-k", f"not ({sys.ar
 """
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("page_bytes", [16_384, 65_536])
 def test_the_arena_tests_pass_with_larger_pages(page_bytes: int) -> None:
     files = [str(FOLDER / name) for name in TESTS]

@@ -226,6 +226,7 @@ def test_bfloat16_rows_and_rows_that_are_free_again(tmp_path: Path) -> None:
     scene.close()
 
 
+@pytest.mark.thorough
 @settings(max_examples=examples(25), deadline=None)
 @given(
     seed=st.integers(0, 10_000),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from elastichost.ps.snapshot import CopySpace, SnapshotWriter
 
@@ -35,6 +36,7 @@ def reserve(writer: SnapshotWriter, size_bytes: int) -> CopySpace:
     return writer.space()
 
 
+@pytest.mark.thorough
 def test_the_first_copies_use_the_reserved_memory() -> None:
     writer = SnapshotWriter()
     space = reserve(writer, 1000 << 20)

@@ -101,6 +101,7 @@ def test_all_job_files_are_checked_first(elastichost: Elastichost, job_file: Pat
     assert not (tmp_path / "h").exists()
 
 
+@pytest.mark.thorough
 def test_a_dry_run_of_several_jobs_checks_one_after_another(elastichost: Elastichost, job_file: Path) -> None:
     outcome = elastichost("run", str(job_file), str(job_file), "--dry-run")
     assert outcome.code == 0

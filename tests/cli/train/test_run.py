@@ -88,6 +88,7 @@ def build(tables, num_dense):
 RETURNED = "the model returned (64, 3) for a batch of 64 samples with 1 label(s)"
 
 
+@pytest.mark.thorough
 def test_dry_run_runs_a_batch_and_leaves_nothing(elastichost: Elastichost, tiny_job: Path) -> None:
     here = tiny_job.parent
     (here / "model.py").write_text(WRONG_SHAPE)
@@ -103,6 +104,7 @@ def test_dry_run_runs_a_batch_and_leaves_nothing(elastichost: Elastichost, tiny_
     assert not (here / "runs").exists()
 
 
+@pytest.mark.thorough
 @pytest.mark.system
 def test_an_error_that_ends_a_run_is_shown_once(tiny_job: Path) -> None:
     here = tiny_job.parent

@@ -102,6 +102,7 @@ def test_a_run_that_still_runs(tmp_path: Path) -> None:
     assert "result.json" not in [gap.source for gap in report.gaps]
 
 
+@pytest.mark.thorough
 @pytest.mark.system
 def test_a_real_run(real_run: Path) -> None:
     report = read(real_run)
@@ -124,6 +125,7 @@ def test_a_real_run(real_run: Path) -> None:
     assert page.count("<svg") == 7  # all figures but the load, which direct access does not have
 
 
+@pytest.mark.thorough
 @pytest.mark.system
 def test_a_run_without_records_has_the_decisions_of_its_journal(real_run: Path, tmp_path: Path) -> None:
     whole = read(real_run)
