@@ -59,8 +59,9 @@ class SupervisionSection(Section):
 
     hang_timeout_s: Positive = Field(
         default=10.0,
-        description="Time in seconds without progress after which a process that computes counts as hung and is "
-        "restarted. Three times as long before its first batch; at most 3 s for a process that is stopped or sleeps.",
+        description="Time in seconds without progress after which a process counts as hung and is restarted. Longer if "
+        "it was silent for long before (four times its longest silence), and three times as long before its first "
+        "batch. 3 s for a stopped process, and for a sleeping one that has worked and was never silent for so long.",
     )
     start_timeout_s: Positive = Field(
         default=120.0,

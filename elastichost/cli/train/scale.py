@@ -48,7 +48,7 @@ def scale(
     """Change the number of workers and PS of a run while it trains: scale RUN workers=3 servers=2 worker_cores=2.
 
     With --host, --hosts or --on ray, machines join the run (of a Ray cluster, the nodes that the run does not use yet).
-    Without numbers, each machine gets one worker for each core and one PS.
+    Without numbers, each machine gets one PS, and as many workers as its cores hold.
     """
     from elastichost.config.hosts import KEPT_HOSTS_FILE, read_hosts
     from elastichost.supervisor.remote.ray.cluster import newcomers

@@ -28,6 +28,9 @@ JSON object: `time_utc`, `monotonic_s` (the clock of the machine that wrote it),
 All lines with the same `cause` follow from one command, failure or decision: `elastichost events --cause scale-2` shows
 them. `elastichost events --kind` takes a kind or a category. Leases are in `leases.jsonl` beside the journal;
 `elastichost events --leases` includes them. `elastichost events --schema` prints the JSON Schema of a line.
+
+In the code, the types are in `elastichost/runs/events/`, one module for a subject, and the sentences in
+`elastichost/runs/events/text.py`.
 """
 
 
