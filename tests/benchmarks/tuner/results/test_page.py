@@ -84,7 +84,7 @@ def test_the_page_has_every_part_with_its_table_and_plot(tmp_path: Path) -> None
     assert "held-out error" in page and "from the default" in page and f"]({plots['live']})" in page
     rows = rows_of(figures)
     assert [row.reached for row in rows if "slowest" in row.what] == ["yes"]
-    assert sum("in the end" in row.what for row in rows) == 2
+    assert sum("final speed over that of the best static plan" in row.what for row in rows) == 2
     text = results.with_table(f"before\n{results.BEGIN}\nold\n{results.END}\nafter", results.table_of(rows))
     assert text.startswith("before") and text.endswith("after") and "old" not in text
     assert text.count("\n|") == 2 + len(rows)
