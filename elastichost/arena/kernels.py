@@ -170,8 +170,9 @@ def _warm_bags(line: bag_kernels.Float32, values: bag_kernels.Int64) -> None:
     updates, rates, offsets = np.array([[0, 1, 0, SGD]]), np.zeros((1, 2), np.float32), np.arange(2)
     space = UpdateWorkspace(4)
     for rows in (line.copy(), np.zeros(4, np.uint16)):
-        pool_bags(rows, entries, values, offsets, line)
         pool_placed_bags(rows, line, entries, values, values, offsets, line.copy())
-        update_rows(rows, line, entries, updates, rates, values, offsets, line, *space.arrays(), np.uint64(0))
+        for pooled in (line, np.zeros(4, np.uint16)):
+            pool_bags(rows, entries, values, offsets, pooled)
+            update_rows(rows, line, entries, updates, rates, values, offsets, pooled, *space.arrays(), np.uint64(0))
     scatter_gradients(line, entries, values, offsets, line.copy())
     scatter_pulled(line, entries, values, values, offsets, line.copy())

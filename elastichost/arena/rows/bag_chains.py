@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from elastichost.arena.compiled import compiled, inlined, signed
 from elastichost.arena.rows.bag_kernels import BAGS, COLUMN, FIRST_BAG, IS_MEAN, STRIDE
-from elastichost.arena.rows.lanes import Lanes, add, load, multiply, splat, store, zeros4, zeros16
+from elastichost.arena.rows.lanes import Array, Lanes, add, load, multiply, splat, store, zeros4, zeros16
 
 __all__ = ["CHUNK_ROWS", "GRADIENT_AT", "UpdateWorkspace", "chain_ids", "sum_chain"]
 
@@ -119,7 +119,7 @@ def chain_ids(
 
 
 @inlined
-def _chain_sum(k: int, chain: Int64, scales: Float32, gradient: Float32, element: int, like: Lanes) -> Lanes:
+def _chain_sum(k: int, chain: Int64, scales: Float32, gradient: Array, element: int, like: Lanes) -> Lanes:
     """The scaled sum of the gradients of a chain that ends in id k, for as many elements as `like` has lanes."""
     summed = multiply(load(gradient, chain[k, GRADIENT_AT] + element, like), splat(scales[k], like))
     k = chain[k, _PREVIOUS_ID]
@@ -132,7 +132,7 @@ def _chain_sum(k: int, chain: Int64, scales: Float32, gradient: Float32, element
 
 @inlined
 def sum_chain(
-    last: int, chain: Int64, scales: Float32, gradient: Float32, dim: int, width: int, lines: Float32, to: int
+    last: int, chain: Int64, scales: Float32, gradient: Array, dim: int, width: int, lines: Float32, to: int
 ) -> None:
     """Writes the summed gradients of the chain that ends in id `last` to lines[to : to + width]; zeros from dim on."""
     wide, narrow, unused = zeros16(), zeros4(), np.uint64(0)

@@ -13,7 +13,19 @@ import numpy as np
 import numpy.typing as npt
 
 from elastichost.arena.compiled import compiled, inlined, prefetch
-from elastichost.arena.rows.lanes import Array, Lanes, add, lane, load, multiply, splat, store, zeros4, zeros16
+from elastichost.arena.rows.lanes import (
+    Array,
+    Lanes,
+    add,
+    lane,
+    load,
+    multiply,
+    splat,
+    store,
+    store_nearest,
+    zeros4,
+    zeros16,
+)
 
 __all__ = [
     "BAGS",
@@ -82,21 +94,21 @@ def pool_bag(
     start: int,
     stop: int,
     scale: np.float32,
-    output: Float32,
+    output: Array,
     at: int,
     dim: int,
 ) -> None:
     """Writes the sum of one bag, which is not empty, times `scale` to output[at : at + dim]."""
-    wide, narrow, unused = zeros16(), zeros4(), np.uint64(0)
+    wide, narrow = zeros16(), zeros4()
     element = 0
     while element + 16 <= dim:
         pooled = _pool(rows, base + element, width, values, start, stop, wide)
-        store(output, at + element, multiply(pooled, splat(scale, wide)), unused)
+        store_nearest(output, at + element, multiply(pooled, splat(scale, wide)))
         element += 16
     while element < dim:
         part = multiply(_pool(rows, base + element, width, values, start, stop, narrow), splat(scale, narrow))
         if element + 4 <= dim:
-            store(output, at + element, part, unused)
+            store_nearest(output, at + element, part)
         else:  # the row is padded, the output is not
             for i in range(dim - element):
                 output[at + element + i] = lane(part, i)
@@ -104,8 +116,9 @@ def pool_bag(
 
 
 @compiled
-def pool_bags(rows: Array, entries: Int64, values: Int64, offsets: Int64, output: Float32) -> None:
-    """Writes the sums or means of rows to a flat output (float32). A bag without ids gives zeros.
+def pool_bags(rows: Array, entries: Int64, values: Int64, offsets: Int64, output: Array) -> None:
+    """Writes the sums or means of rows to a flat output: float32, or bfloat16 if all dims are multiples of four. A bag
+    without ids gives zeros.
 
     rows: float32, or bfloat16 as uint16, flat. entries: int64 [E, ENTRY_FIELDS]. values: int64 [ids]. offsets: int64.
     """

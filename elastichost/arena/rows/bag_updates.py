@@ -194,7 +194,7 @@ def update_rows(
     rates: Float32,
     values: Int64,
     offsets: Int64,
-    gradient: Float32,
+    gradient: Array,
     slots: Int32,
     distinct: Int64,
     last_ids: Int64,
@@ -206,9 +206,9 @@ def update_rows(
     """The backward pass of `bag_kernels.pool_bags` and the optimizer step: one update for each distinct row.
 
     rows: float32, or bfloat16 as uint16, flat. state: float32, flat. entries: int64 [E, ENTRY_FIELDS]. updates: int64
-    [M, UPDATE_FIELDS]. rates: float32 [M, 2], learning rate and eps. gradient: float32, in the layout of the output of
-    `pool_bags`. `slots` to `lines` are the arrays of an `UpdateWorkspace`. seed: of the stochastic rounding of
-    bfloat16, a different one for each call.
+    [M, UPDATE_FIELDS]. rates: float32 [M, 2], learning rate and eps. gradient: float32 or bfloat16, in the layout of
+    the output of `pool_bags`. `slots` to `lines` are the arrays of an `UpdateWorkspace`. seed: of the stochastic
+    rounding of bfloat16, a different one for each call.
     """
     factors = np.zeros(CHUNK_ROWS, np.float32)
     for m in range(len(updates)):

@@ -7,7 +7,8 @@ LLVM splits a vector that is wider than the machine's registers.
 Rows are float32, or bfloat16 kept as uint16 (the upper half of a float32). A store to bfloat16 rounds stochastically
 (Gupta et al. 2015, "Deep Learning with Limited Numerical Precision"): it rounds up with a probability equal to the part
 that is cut off, so that updates far below the precision of a row count on average. The random numbers are a hash of a
-seed and the position of an element.
+seed and the position of an element. `store_nearest` rounds to the nearest bfloat16 instead: activations and their
+gradients are used once, so nothing accumulates that rounding could swallow.
 """
 
 from __future__ import annotations
@@ -29,11 +30,13 @@ __all__ = [
     "divide",
     "lane",
     "load",
+    "mask",
     "multiply",
     "multiply_add",
     "splat",
     "square_root",
     "store",
+    "store_nearest",
     "subtract",
     "total",
     "transpose",
@@ -161,6 +164,31 @@ def _store(typing_context: Any, array: Any, position: Any, lanes: Any, seed: Any
     return types.void(array, types.intp, lanes, types.uint64), generate
 
 
+def _nearest(builder: Any, lanes: Any, count: int) -> Any:
+    """<count x i16>: float32 lanes rounded to the nearest bfloat16, halves to the even one. Infinities and NaN are
+    cut."""
+    bits = builder.bitcast(lanes, ir.VectorType(_INT32, count))
+    exponent = builder.and_(bits, _same(_INT32, _EXPONENT, count))
+    finite = builder.icmp_unsigned("!=", exponent, _same(_INT32, _EXPONENT, count))
+    odd = builder.and_(builder.lshr(bits, _same(_INT32, 16, count)), _same(_INT32, 1, count))
+    half = builder.add(odd, _same(_INT32, 0x7FFF, count))
+    added = builder.add(bits, builder.select(finite, half, _same(_INT32, 0, count)))
+    return builder.trunc(builder.lshr(added, _same(_INT32, 16, count)), ir.VectorType(_INT16, count))
+
+
+def _store_nearest(typing_context: Any, array: Any, position: Any, lanes: Any) -> Any:
+    count, narrow = lanes.count, array.dtype == types.uint16
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        data, at, value = arguments
+        kind = ir.VectorType(_INT16, count) if narrow else value.type
+        pointer = _pointer(context, builder, signature.args[0], data, at, kind)
+        builder.store(_nearest(builder, value, count) if narrow else value, pointer, align=2 if narrow else 4)
+        return context.get_dummy_value()
+
+    return types.void(array, types.intp, lanes), generate
+
+
 def _lane(typing_context: Any, lanes: Any, number: Any) -> Any:
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return builder.extract_element(*arguments)
@@ -203,6 +231,26 @@ def _multiply_add(typing_context: Any, left: Any, right: Any, addend: Any) -> An
     return left(left, left, left), generate
 
 
+def _mask(typing_context: Any, source: Any, mask: Any, target: Any, position: Any, like: Any) -> Any:
+    vector = ir.VectorType(_INT16, like.count)
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        values, masks, to = (
+            _pointer(context, builder, signature.args[which], arguments[which], arguments[3], vector)
+            for which in range(3)
+        )
+        is_zero = builder.icmp_unsigned(
+            "==",
+            builder.and_(builder.load(masks, align=2), _same(_INT16, 0x7FFF, like.count)),
+            _same(_INT16, 0, like.count),
+        )
+        kept = builder.select(is_zero, _same(_INT16, 0, like.count), builder.load(values, align=2))
+        builder.store(kept, to, align=2)
+        return context.get_dummy_value()
+
+    return types.void(source, mask, target, types.intp, like), generate
+
+
 def _butterfly(builder: Any, rows: list[Any]) -> list[Any]:
     """The transpose of a square. In each of log2(count) rounds, rows a power of two apart swap halves."""
     count, apart = len(rows), 1
@@ -222,7 +270,8 @@ def _butterfly(builder: Any, rows: list[Any]) -> list[Any]:
 def _transpose(
     typing_context: Any, source: Any, start: Any, width: Any, target: Any, place: Any, target_width: Any, like: Any
 ) -> Any:
-    vector = ir.VectorType(_FLOAT, like.count)
+    narrow = source.dtype == types.uint16
+    vector, align = ir.VectorType(_INT16 if narrow else _FLOAT, like.count), 2 if narrow else 4
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         def line(which: int, row: int) -> Any:
@@ -230,9 +279,9 @@ def _transpose(
             position = builder.add(at, builder.mul(apart, ir.Constant(apart.type, row)))
             return _pointer(context, builder, signature.args[which], array, position, vector)
 
-        rows = [builder.load(line(0, row), align=4) for row in range(like.count)]
+        rows = [builder.load(line(0, row), align=align) for row in range(like.count)]
         for row, value in enumerate(_butterfly(builder, rows)):
-            builder.store(value, line(3, row), align=4)
+            builder.store(value, line(3, row), align=align)
         return context.get_dummy_value()
 
     return types.void(source, types.intp, types.intp, target, types.intp, types.intp, like), generate
@@ -256,6 +305,8 @@ splat = cast(Callable[[Any, Lanes], Lanes], intrinsic(_splat))
 load = cast(Callable[[Array, int, Lanes], Lanes], intrinsic(_load))
 # store(array, position, lanes, seed): only a store to bfloat16 uses the seed.
 store = cast(Callable[[Array, int, Lanes, np.uint64], None], intrinsic(_store))
+# store_nearest(array, position, lanes): a store to bfloat16 rounds to the nearest.
+store_nearest = cast(Callable[[Array, int, Lanes], None], intrinsic(_store_nearest))
 lane = cast(Callable[[Lanes, int], np.float32], intrinsic(_lane))
 total = cast(Callable[[Lanes], np.float32], intrinsic(_total))
 square_root = cast(Callable[[Lanes], Lanes], intrinsic(_square_root))
@@ -265,6 +316,10 @@ multiply = cast(Callable[[Lanes, Lanes], Lanes], _arithmetic("fmul"))
 divide = cast(Callable[[Lanes, Lanes], Lanes], _arithmetic("fdiv"))
 # multiply_add(left, right, addend): left * right + addend, rounded once.
 multiply_add = cast(Callable[[Lanes, Lanes, Lanes], Lanes], intrinsic(_multiply_add))
-# transpose(source, start, width, target, place, target_width, like): transposes a square of float32 with as many rows
-# and columns as `like` has lanes. Source rows begin `width` elements apart, target rows `target_width` elements.
+# mask(source, mask, target, position, like): copies bfloat16 from `position` on, as many as `like` has lanes, and zeros
+# where the elements of `mask` are zero.
+mask = cast(Callable[[Array, Array, Array, int, Lanes], None], intrinsic(_mask))
+# transpose(source, start, width, target, place, target_width, like): transposes a square with as many rows and columns
+# as `like` has lanes, of float32 or of bfloat16 (source and target alike). Source rows begin `width` elements apart,
+# target rows `target_width` elements.
 transpose = cast(Callable[[Array, int, int, Array, int, int, Lanes], None], intrinsic(_transpose))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -209,6 +209,38 @@ def test_bfloat16_rows_become_a_neighbour_of_the_exact_result(problem: Problem, 
     step = np.maximum(np.abs(exact), 1e-30) * 2.0**-7  # at least the distance between bfloat16 neighbours
     assert np.all(np.abs(result - exact) <= step + 1e-5)
     np.testing.assert_allclose(problem.state, state, rtol=1e-4, atol=1e-5)
+
+
+def whole(embeddings: list[Embedding]) -> list[Embedding]:
+    """The same embeddings with dims that are multiples of four, which bfloat16 outputs need."""
+    return [replace(e, dim=e.width) for e in embeddings]
+
+
+WHOLE_PROBLEMS = st.builds(Problem, EMBEDDINGS.map(whole), size=st.integers(0, 9), seed=st.integers(0, 1 << 16))
+
+
+@settings(deadline=None)
+@given(WHOLE_PROBLEMS)
+def test_a_bfloat16_output_is_the_float32_one_rounded_to_the_nearest(problem: Problem) -> None:
+    wide, narrow = np.empty(problem.size * problem.width, np.float32), np.empty(problem.size * problem.width, np.uint16)
+    for out in (wide, narrow):
+        pool_bags(problem.rows, problem.entries, problem.values, problem.offsets, out)
+    bits = wide.view(np.uint32)
+    rounded = ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(np.uint16)
+    np.testing.assert_array_equal(narrow, rounded)
+
+
+@settings(deadline=None)
+@given(WHOLE_PROBLEMS)
+def test_a_bfloat16_gradient_updates_rows_as_the_same_numbers_in_float32(problem: Problem) -> None:
+    halves = (problem.gradient.view(np.uint32) >> 16).astype(np.uint16)
+    problem.gradient = (halves.astype(np.uint32) << 16).view(np.float32)
+    rows, state = problem.rows.copy(), problem.state.copy()
+    problem.update(rows)
+    updated, problem.state, problem.gradient = problem.state, state, halves  # type: ignore[assignment]
+    problem.update(problem.rows)
+    np.testing.assert_array_equal(problem.rows, rows)
+    np.testing.assert_array_equal(problem.state, updated)
 
 
 @pytest.mark.parametrize("count", [1, 15, 16, 17, 5000])
