@@ -223,6 +223,12 @@ class TrainSection(Section):
         'parameter servers. "auto": in shared memory where the rows are on the worker\'s host, else by messages. '
         'With mode "sync", rows are always served.',
     )
+    precision: Literal["float32", "bfloat16"] = Field(
+        default="float32",
+        description='What the dense part of the model computes in. "bfloat16" is several times as fast for large nets '
+        "on CPUs with AMX or AVX512-BF16, and on GPUs with tensor cores. Parameters, their gradients and the optimizer "
+        "stay float32. A CPU without these units refuses it. For embedding rows see `tables.NAME.precision`.",
+    )
     any_cpu: bool = Field(
         default=False,
         description='With mode "sync": continue a run on a CPU with other features than the first one. The model is as '

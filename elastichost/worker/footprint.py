@@ -119,8 +119,8 @@ class _Step:
         replace_collections(module, self._lookups)
         if job.model.fused:
             fuse_modules(module)
-        self._flat = FlatDense(module, model.dense, device)
-        self._runner = ModelRunner(module, tuple(job.data.categorical), job.model.outputs, device)
+        self._flat = FlatDense(module, model.dense, device, job.train.precision)
+        self._runner = ModelRunner(module, tuple(job.data.categorical), job.model.outputs, device, job.train.precision)
         offsets = np.cumsum([0, *(e.padded_dim for e in model.embeddings)])
         tables = len(model.tables)
         weights = np.full(int(offsets[-1]), STAND_IN, np.float32)

@@ -6,7 +6,7 @@ that turns a batch's ids into rows, and the commit strategy.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Generic, TypeVar
@@ -43,7 +43,7 @@ from elastichost.worker.commit.sync_commit import SyncCommit
 from elastichost.worker.model.dense_vector import FlatDense
 from elastichost.worker.model.device import choose_device
 from elastichost.worker.model.embedding import CollectionLookup, meta_collections, replace_collections, table_rows
-from elastichost.worker.model.fusion import fuse_modules
+from elastichost.worker.model.fusion import fuse_modules, interacting_collections
 from elastichost.worker.step import ModelRunner
 
 __all__ = ["LeaseParts", "SyncParts", "WorkerParts", "build_parts", "build_sync_parts"]
@@ -169,7 +169,16 @@ class _PartsBuilder:
         replace_collections(self._module, lookups)
         if self._job.model.fused:
             fuse_modules(self._module)
-        return FlatDense(self._module, self.model.dense, self._device), tuple(lookups.values())
+            self._narrow(lookups)
+        precision = self._job.train.precision
+        return FlatDense(self._module, self.model.dense, self._device, precision), tuple(lookups.values())
+
+    def _narrow(self, lookups: Mapping[str, CollectionLookup]) -> None:
+        """Lets collections of a fused interaction give bfloat16, where the job computes in it."""
+        if self._job.train.precision == "bfloat16":
+            for path in interacting_collections(self._module):
+                if isinstance(lookup := lookups.get(path), DirectLookup):
+                    lookup.narrow_pooled()
 
     def train_source(self) -> PreparerArguments:
         """Arguments of the row preparer for training, which the prefetch thread uses."""
@@ -201,7 +210,9 @@ class _PartsBuilder:
             arena=self.arena,
             watermarks=self.watermarks,
             device=self._device,
-            runner=ModelRunner(self._module, self.features, self._job.model.outputs, self._device),
+            runner=ModelRunner(
+                self._module, self.features, self._job.model.outputs, self._device, self._job.train.precision
+            ),
             flat=flat,
             strategy=strategy,
             loaded=loaded,

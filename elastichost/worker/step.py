@@ -15,6 +15,7 @@ from torchrec.datasets.utils import Batch
 from torchrec.sparse.jagged_tensor import KeyedJaggedTensor
 
 from elastichost.errors import ElastichostError, ModelError
+from elastichost.specs import Precision
 from elastichost.user_model.build import user_error
 from elastichost.worker.access.rows import PreparedBatch
 
@@ -38,13 +39,23 @@ class ModelRunner:
     probabilities: the same, outputs inside [0, 1]
     loss:          forward(torchrec Batch) -> (loss, ...) as torchrec's DLRMTrain; the second item may hold
                    (detached loss, logits, labels), which evaluation needs
+
+    With precision "bfloat16" the model runs under `torch.autocast`; the loss is computed in float32 all the same.
     """
 
-    def __init__(self, model: nn.Module, features: Sequence[str], outputs: Outputs, device: torch.device) -> None:
+    def __init__(
+        self,
+        model: nn.Module,
+        features: Sequence[str],
+        outputs: Outputs,
+        device: torch.device,
+        precision: Precision = "float32",
+    ) -> None:
         self._model = model
         self._features = list(features)
         self._outputs = outputs
         self._device = device
+        self._autocast = torch.autocast(device.type, torch.bfloat16, enabled=precision == "bfloat16")
         self._checked_range = outputs != "logits"
         self._has_worked = False
         self.warnings: list[str] = []
@@ -100,7 +111,8 @@ class ModelRunner:
         A later failure is re-raised: it comes from a sample, which the ledger finds by elimination (quarantine).
         """
         try:
-            result = self._model(*arguments)
+            with self._autocast:
+                result = self._model(*arguments)
         except ElastichostError:
             raise
         except Exception as error:

@@ -36,7 +36,9 @@ class Entries:
     calls: tuple[str, ...] = (
         "elastichost.arena.kernels:warm",
         "elastichost.datasets.warm:warm_kernels",
+        "elastichost.worker.model.dense_kernels:warm",
         "elastichost.worker.model.interaction_kernels:warm",
+        "elastichost.worker.model.interaction_tiles:warm",
     )
 
     def of(self, role: str) -> str:

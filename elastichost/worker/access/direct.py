@@ -24,7 +24,7 @@ from elastichost.arena.rows import bag_updates as columns
 from elastichost.arena.rows.bag_chains import UpdateWorkspace
 from elastichost.arena.rows.bag_updates import update_rows
 from elastichost.specs import EmbeddingSpec
-from elastichost.worker.model.bags import BagCall, BagPlan, look_up_bags, look_up_sequences
+from elastichost.worker.model.bags import BagCall, BagPlan, Pooled, look_up_bags, look_up_sequences
 
 __all__ = ["DirectLookup"]
 
@@ -88,19 +88,24 @@ class DirectLookup:
             part.rates[:, 0] = learning_rates * np.float32(scale)
 
     def pooled(self, features: KeyedJaggedTensor) -> torch.Tensor:
-        """float32 [batch, sum of dims]. The backward pass of this tensor updates rows and optimizer state."""
+        """[batch, sum of dims], float32 or bfloat16. The backward pass of this tensor updates rows and their state."""
         return look_up_bags(self._plan, features, self, self._leaf, self._device)
+
+    def narrow_pooled(self) -> None:
+        """Makes pooled vectors bfloat16 from now on, if the widths of the rows permit it and are worth it."""
+        if self._plan.may_narrow and self._device.type == "cpu":
+            self._plan.pooled_dtype = torch.bfloat16
 
     def sequence(self, features: KeyedJaggedTensor) -> list[torch.Tensor]:
         """Per (embedding, feature): float32 [ids, dim]. Their backward pass updates rows and optimizer state."""
         return look_up_sequences(self._plan, features, self, self._leaf, self._device)
 
-    def read(self, call: BagCall, output: Float32Array) -> None:
+    def read(self, call: BagCall, output: Pooled) -> None:
         """Implements `RowSource.read`."""
         for part in self._parts:
             pool_bags(part.rows, call.entries[part.entries], call.values, call.offsets, output)
 
-    def apply_gradients(self, call: BagCall, gradient: Float32Array) -> None:
+    def apply_gradients(self, call: BagCall, gradient: Pooled) -> None:
         """Implements `RowSource.apply_gradients`: sums the gradients of equal rows and updates each row once."""
         self._workspace.reserve(len(call.values))
         self._updates_made += 1

@@ -7,10 +7,11 @@ concatenated or split.
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, ParamSpec, Protocol, TypeVar, cast
+from typing import Any, ParamSpec, Protocol, TypeAlias, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -20,13 +21,14 @@ from torchrec.sparse.jagged_tensor import KeyedJaggedTensor
 from elastichost.arena.kernels import kernel_ready
 from elastichost.arena.rows import bag_kernels as columns
 from elastichost.specs import EmbeddingSpec
+from elastichost.worker.model.dense_layers import flat_array
 from elastichost.worker.model.gradient_check import NonFiniteGradientError, is_finite
 
-__all__ = ["NO_ROW", "BagCall", "BagPlan", "RowSource", "look_up_bags", "look_up_sequences"]
+__all__ = ["NO_ROW", "BagCall", "BagPlan", "Pooled", "RowSource", "look_up_bags", "look_up_sequences"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
-Float32Array = npt.NDArray[np.float32]
+Pooled: TypeAlias = npt.NDArray[Any]  # float32, or uint16 for bfloat16
 Int64Array = npt.NDArray[np.int64]
 
 # The value, in a KeyedJaggedTensor, of an id of a sequence that has no row. With mixed access all other values below 0
@@ -36,26 +38,30 @@ NO_ROW = np.iinfo(np.int64).min
 
 @dataclass(frozen=True, slots=True)
 class BagCall:
-    """One lookup: `entries`, `values`, `offsets` as `arena.rows.bag_kernels` defines them, and the output's shape."""
+    """One lookup: `entries`, `values`, `offsets` as `arena.rows.bag_kernels` defines them, and the output's shape and
+    type: float32, or bfloat16, in which the gradient then comes back."""
 
     entries: Int64Array
     values: Int64Array
     offsets: Int64Array
     shape: tuple[int, ...]
+    dtype: torch.dtype = torch.float32
 
 
 class RowSource(Protocol):
-    """The place where rows are read and their gradients are applied. Outputs and gradients are float32, flat."""
+    """The place where rows are read and their gradients are applied. Outputs and gradients are flat; they are float32,
+    or bfloat16 as uint16 where the call says so."""
 
-    def read(self, call: BagCall, output: Float32Array) -> None: ...
+    def read(self, call: BagCall, output: Pooled) -> None: ...
 
-    def apply_gradients(self, call: BagCall, gradient: Float32Array) -> None: ...
+    def apply_gradients(self, call: BagCall, gradient: Pooled) -> None: ...
 
 
 class BagPlan:
     """The kernel entries of one collection: one per (embedding, feature), in the collection's order.
 
-    sequence_features: those of the whole model; their values may contain NO_ROW.
+    sequence_features: those of the whole model; their values may contain NO_ROW. pooled_dtype: of pooled outputs; a
+    caller may set it to bfloat16 if `may_narrow`.
     """
 
     def __init__(self, embeddings: Sequence[EmbeddingSpec], sequence_features: frozenset[str] = frozenset()) -> None:
@@ -68,8 +74,15 @@ class BagPlan:
         self._entries[:, columns.DIM] = self._dims
         self._entries[:, columns.PADDED_DIM] = [e.padded_dim for e, _ in slots]
         self._entries[:, columns.IS_MEAN] = [e.pooling == "mean" for e, _ in slots]
+        self.pooled_dtype = torch.float32
         self._keys: list[str] = []
         self._positions = np.zeros(0, np.int64)
+
+    @property
+    def may_narrow(self) -> bool:
+        """Whether pooled outputs may be bfloat16, for which the kernels write whole vectors. Rows of fewer than 32
+        elements gain nothing."""
+        return bool((self._dims % 32 == 0).all())
 
     def entry_bounds(self) -> list[tuple[int, int]]:
         """Per embedding the range (first, stop) of its entries: entries[first:stop]."""
@@ -89,7 +102,8 @@ class BagPlan:
         entries[:, columns.BAGS] = size
         entries[:, columns.COLUMN] = np.cumsum(self._dims) - self._dims
         entries[:, columns.STRIDE] = width
-        return self._call(entries, _int64(features.values()), _int64(features.offsets()), (size, width))
+        call = self._call(entries, _int64(features.values()), _int64(features.offsets()), (size, width))
+        return dataclasses.replace(call, dtype=self.pooled_dtype)
 
     def sequence(self, features: KeyedJaggedTensor) -> tuple[BagCall, list[tuple[int, int]]]:
         """The call for a sequence lookup, as bags of one id. Its flat output holds one matrix per entry; the second
@@ -138,16 +152,16 @@ class _LookUp(torch.autograd.Function):
     @staticmethod
     def forward(context: Any, leaf: torch.Tensor, call: BagCall, source: RowSource) -> torch.Tensor:
         context.call, context.source = call, source
-        output = torch.empty(call.shape)
-        source.read(call, output.view(-1).numpy())
+        output = torch.empty(call.shape, dtype=call.dtype)
+        source.read(call, flat_array(output))
         return output
 
     @staticmethod
     def backward(context: Any, *gradients: torch.Tensor) -> tuple[None, None, None]:
-        flat = gradients[0].to(torch.float32).contiguous().view(-1)
+        flat = gradients[0].to(context.call.dtype).contiguous()
         if not is_finite(flat):
             raise NonFiniteGradientError
-        context.source.apply_gradients(context.call, flat.numpy())
+        context.source.apply_gradients(context.call, flat_array(flat))
         return None, None, None
 
 
@@ -161,7 +175,7 @@ def _untraced(function: Callable[P, R]) -> Callable[P, R]:
 def look_up_bags(
     plan: BagPlan, features: KeyedJaggedTensor, source: RowSource, leaf: torch.Tensor, device: torch.device
 ) -> torch.Tensor:
-    """float32 [batch, sum of dims]. In the backward pass the source applies its gradients, once per call."""
+    """[batch, sum of dims] in the plan's type. In the backward pass the source applies its gradients, once per call."""
     output: torch.Tensor = _LookUp.apply(leaf, plan.pooled(features), source)  # type: ignore[no-untyped-call]
     return output.to(device)
 

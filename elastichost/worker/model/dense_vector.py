@@ -14,7 +14,8 @@ import torch
 from torch import nn
 
 from elastichost.errors import ModelError
-from elastichost.specs import DenseSpec, DenseTensor
+from elastichost.specs import DenseSpec, DenseTensor, Precision
+from elastichost.worker.model.dense_layers import use_bfloat16
 
 __all__ = ["FlatDense", "describe_dense", "initial_vector"]
 
@@ -63,10 +64,13 @@ class FlatDense:
     """A model's dense part as flat host vectors.
 
     values: float32 [elements], parameters and buffers. On the CPU the model computes with this memory; for a GPU
-    `loaded` copies it to the device. `write_push` gives float32 [elements]: gradients, then the buffers' values.
+    `loaded` copies it to the device. With precision "bfloat16" on the CPU, linear layers compute with a bfloat16 copy
+    that `loaded` makes. `write_push` gives float32 [elements]: gradients, then the buffers' values.
     """
 
-    def __init__(self, model: nn.Module, spec: DenseSpec, device: torch.device) -> None:
+    def __init__(
+        self, model: nn.Module, spec: DenseSpec, device: torch.device, precision: Precision = "float32"
+    ) -> None:
         if describe_dense(model) != spec:
             raise ModelError(
                 "the model that was built in this process differs from the model that the probe of the job described",
@@ -89,11 +93,18 @@ class FlatDense:
             if parameter.requires_grad:
                 parameter.grad = self._gradients[tensor.offset : tensor.offset + tensor.elements].view(tensor.shape)
         self.values: npt.NDArray[np.float32] = self._host.numpy()
+        self._low: torch.Tensor | None = None
+        if precision == "bfloat16" and device.type == "cpu":
+            self._low = torch.zeros(spec.parameters, dtype=torch.bfloat16)
+            use_bfloat16(model, self._values, self._low)
 
     def loaded(self) -> None:
-        """Call after writing into `values`: copies them to the GPU, if there is one."""
+        """Call after writing into `values`: copies them to the GPU if there is one, and makes the bfloat16 copy if
+        there is to be one."""
         if self._device.type != "cpu":
             self._values.copy_(self._host, non_blocking=False)
+        if self._low is not None:
+            self._low.copy_(self._values[: self._spec.parameters])
 
     def zero_gradients(self) -> None:
         self._gradients.zero_()

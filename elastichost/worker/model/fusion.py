@@ -13,44 +13,45 @@ from torch import nn
 from torchrec.models.dlrm import InteractionArch, SparseArch
 from torchrec.sparse.jagged_tensor import KeyedJaggedTensor, KeyedTensor
 
-from elastichost.worker.model.interaction_kernels import interact, interact_backward, interaction_width
+from elastichost.arena.rows.tiles import configuration
+from elastichost.worker.model.dense_layers import flat_array
+from elastichost.worker.model.interaction_kernels import LANES, ROOM, interact, interact_backward, interaction_width
+from elastichost.worker.model.interaction_tiles import interact_tiles, interact_tiles_backward, suits_tiles
 
-__all__ = ["FusedInteractionArch", "FusedSparseArch", "fuse_modules"]
+__all__ = ["FusedInteractionArch", "FusedSparseArch", "fuse_modules", "interacting_collections"]
 
 
 class _Interaction(torch.autograd.Function):
-    """The dot interaction: dense float32 [B, D], sparse float32 [B, F, D] -> float32 [B, D + (F + 1) F / 2]. Its
-    gradients cannot be differentiated again."""
+    """The dot interaction: dense [B, D], sparse [B, F, D] -> [B, D + (F + 1) F / 2] in the type of `dense`. All are
+    float32, or `dense` is bfloat16 and `sparse` either. Its gradients cannot be differentiated again."""
 
     @staticmethod
     def forward(context: Any, dense: torch.Tensor, sparse: torch.Tensor) -> torch.Tensor:
         dense, sparse = dense.contiguous(), sparse.contiguous()
         context.save_for_backward(dense, sparse)
         samples, fields, dim = sparse.shape[0], sparse.shape[1] + 1, sparse.shape[2]
-        out = torch.empty(samples, interaction_width(fields, dim))
-        interact(_flat(dense), _flat(sparse), _flat(out), samples, fields, dim)
-        return out
+        width = interaction_width(fields, dim)
+        out = torch.empty(samples * width + ROOM, dtype=dense.dtype)
+        arrays = flat_array(dense), flat_array(sparse), flat_array(out)
+        if dense.dtype == torch.bfloat16 and suits_tiles(fields, dim):
+            interact_tiles(*arrays, samples, fields, dim, configuration())
+        else:
+            interact(*arrays, samples, fields, dim)
+        return out[: samples * width].view(samples, width)
 
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(context: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         dense, sparse = context.saved_tensors
         dense_gradient, sparse_gradient = torch.empty_like(dense), torch.empty_like(sparse)
-        interact_backward(
-            _flat(dense),
-            _flat(sparse),
-            _flat(gradients[0].contiguous()),
-            _flat(dense_gradient),
-            _flat(sparse_gradient),
-            sparse.shape[0],
-            sparse.shape[1] + 1,
-            sparse.shape[2],
-        )
+        samples, fields, dim = sparse.shape[0], sparse.shape[1] + 1, sparse.shape[2]
+        inputs = flat_array(dense), flat_array(sparse), flat_array(gradients[0].contiguous())
+        outputs = flat_array(dense_gradient), flat_array(sparse_gradient)
+        if dense.dtype == torch.bfloat16 and suits_tiles(fields, dim):
+            interact_tiles_backward(*inputs, *outputs, samples, fields, dim, configuration())
+        else:
+            interact_backward(*inputs, *outputs, samples, fields, dim)
         return dense_gradient, sparse_gradient
-
-
-def _flat(tensor: torch.Tensor) -> Any:
-    return tensor.detach().view(-1).numpy()
 
 
 class FusedInteractionArch(InteractionArch):
@@ -59,15 +60,20 @@ class FusedInteractionArch(InteractionArch):
 
     def forward(self, dense_features: torch.Tensor, sparse_features: torch.Tensor) -> torch.Tensor:
         wanted = (dense_features.shape[0], self.F, dense_features.shape[-1])
-        if self.F > 0 and sparse_features.shape == wanted and _is_plain(dense_features) and _is_plain(sparse_features):
+        if self.F > 0 and sparse_features.shape == wanted and _has_kernel(dense_features, sparse_features):
             fused: torch.Tensor = _Interaction.apply(dense_features, sparse_features)  # type: ignore[no-untyped-call]
             return fused
         plain: torch.Tensor = super().forward(dense_features, sparse_features)
         return plain
 
 
-def _is_plain(tensor: torch.Tensor) -> bool:
-    return tensor.device.type == "cpu" and tensor.dtype == torch.float32
+def _has_kernel(dense: torch.Tensor, sparse: torch.Tensor) -> bool:
+    if dense.device.type != "cpu" or sparse.device.type != "cpu":
+        return False
+    if dense.dtype == torch.float32:
+        return sparse.dtype == torch.float32
+    narrow = sparse.dtype in (torch.float32, torch.bfloat16)
+    return dense.dtype == torch.bfloat16 and narrow and dense.shape[-1] % LANES == 0
 
 
 class FusedSparseArch(SparseArch):
@@ -87,6 +93,16 @@ _REPLACEMENTS: dict[type[nn.Module], type[nn.Module]] = {
     InteractionArch: FusedInteractionArch,
     SparseArch: FusedSparseArch,
 }
+
+
+def interacting_collections(model: nn.Module) -> list[str]:
+    """Paths of the collections whose pooled vectors go to a fused interaction and to nothing else: these may give
+    bfloat16 without a loss, because the interaction rounds its inputs to bfloat16 anyway."""
+    return [
+        f"{path}.embedding_bag_collection" if path else "embedding_bag_collection"
+        for path, module in model.named_modules()
+        if type(module) is FusedSparseArch
+    ]
 
 
 def fuse_modules(model: nn.Module) -> int:

@@ -6,6 +6,9 @@ With x_0 the dense features' vector and x_1 .. x_F the embeddings (F + 1 = `fiel
     dx_i = sum_(j > i) g_ij x_j + sum_(j < i) g_ji x_j               (U + U^T) X, with U the triangle of gradients
     dx_0 += the gradient of the copy of x_0
 
+Vectors are float32. With `train.precision = "bfloat16"` the dense vector, the output, and their gradients are bfloat16
+(as uint16), because the layers around the interaction compute in bfloat16; products and sums are float32 all the same.
+
 A sample's vectors fit into the first-level cache, so each sample is one small matrix product kept in registers. torch's
 bmm over [B, F + 1, dim] with its index and scatter takes several times as long.
 """
@@ -16,17 +19,29 @@ import numpy as np
 import numpy.typing as npt
 
 from elastichost.arena.compiled import compiled, inlined
-from elastichost.arena.rows.lanes import Lanes, load, multiply_add, splat, store, transpose, zeros16
+from elastichost.arena.rows.lanes import (
+    Array,
+    Lanes,
+    add,
+    load,
+    multiply_add,
+    splat,
+    store,
+    store_nearest,
+    transpose,
+    zeros16,
+)
 
-__all__ = ["interact", "interact_backward", "interaction_width", "warm"]
+__all__ = ["LANES", "ROOM", "interact", "interact_backward", "interaction_width", "warm"]
 
 Float32 = npt.NDArray[np.float32]
 
 LANES = 16
 # Rows of (U + U^T) X that are summed at the same time: machines with the fewest registers have room for 8 sums.
 BLOCK = 8
-# Only whole vectors are stored, so the last line of a sample writes at most LANES + 2 floats beyond its end.
-_ROOM = 2 * LANES
+# Only whole vectors are stored, so the last line of a sample writes at most LANES + 2 elements beyond its end. The
+# output has this many elements more than it shows.
+ROOM = 2 * LANES
 _NO_SEED = np.uint64(0)
 
 
@@ -42,17 +57,18 @@ def _whole(size: int) -> int:
 
 
 @inlined
-def _copy_floats(source: Float32, start: int, target: Float32, place: int, count: int) -> None:
+def _copy_floats(source: Array, start: int, target: Array, place: int, count: int) -> None:
+    """Arrays of different types are copied in whole vectors only."""
     if count % LANES == 0:
         for offset in range(0, count, LANES):
-            store(target, place + offset, load(source, start + offset, zeros16()), _NO_SEED)
+            store_nearest(target, place + offset, load(source, start + offset, zeros16()))
     else:
         for offset in range(count):
             target[place + offset] = source[start + offset]
 
 
 @inlined
-def _gather(dense: Float32, sparse: Float32, sample: int, fields: int, dim: int, rows: Float32) -> None:
+def _gather(dense: Array, sparse: Array, sample: int, fields: int, dim: int, rows: Float32) -> None:
     """Copies the sample's vectors into `rows`, each padded with zeros to a multiple of LANES floats."""
     width = _whole(dim)
     _copy_floats(dense, sample * dim, rows, 0, dim)
@@ -81,7 +97,7 @@ def _four_lines(
 
 
 @inlined
-def _triangle(rows: Float32, columns: Float32, fields: int, dim: int, out: Float32, place: int) -> None:
+def _triangle(rows: Float32, columns: Float32, fields: int, dim: int, out: Array, place: int) -> None:
     """Writes the products of all pairs into `out` from `place` on. The last vector of a line overwrites the start of
     the next lines, so the next lines are stored later: lines are stored in ascending order, and within four lines the
     rightmost vectors first."""
@@ -93,10 +109,10 @@ def _triangle(rows: Float32, columns: Float32, fields: int, dim: int, out: Float
         while column >= 0:
             at, row = place + column, first * width
             lines = _four_lines(rows, row, width, columns, first + 1 + column, line, dim)
-            store(out, at, lines[0], _NO_SEED)
-            store(out, at + length, lines[1], _NO_SEED)
-            store(out, at + 2 * length - 1, lines[2], _NO_SEED)
-            store(out, at + 3 * length - 3, lines[3], _NO_SEED)
+            store_nearest(out, at, lines[0])
+            store_nearest(out, at + length, lines[1])
+            store_nearest(out, at + 2 * length - 1, lines[2])
+            store_nearest(out, at + 3 * length - 3, lines[3])
             column -= LANES
         place += 4 * length - 6
         first += 4
@@ -107,48 +123,38 @@ def _triangle(rows: Float32, columns: Float32, fields: int, dim: int, out: Float
             for element in range(dim):
                 behind = load(columns, first + 1 + column + element * line, products)
                 products = multiply_add(splat(rows[first * width + element], products), behind, products)
-            store(out, place + column, products, _NO_SEED)
+            store_nearest(out, place + column, products)
         place += length
         first += 1
 
 
 @compiled
-def interact(dense: Float32, sparse: Float32, out: Float32, samples: int, fields: int, dim: int) -> None:
-    """float32 dense [samples * dim], sparse [samples * (fields - 1) * dim] -> out [samples * interaction_width]."""
+def interact(dense: Array, sparse: Array, out: Array, samples: int, fields: int, dim: int) -> None:
+    """dense [samples * dim], sparse [samples * (fields - 1) * dim] -> out [samples * interaction_width + ROOM].
+    All are float32; or dense and out are bfloat16, sparse is either, and dim is a multiple of 16."""
     width, line, columns_out = _whole(dim), _whole(fields) + LANES, interaction_width(fields, dim)
     rows = np.zeros(_whole(fields) * width, np.float32)
-    columns = np.zeros(width * line + _ROOM, np.float32)
-    apart = np.zeros(columns_out + _ROOM, np.float32)
+    columns = np.zeros(width * line + ROOM, np.float32)
     for sample in range(samples):
         _gather(dense, sparse, sample, fields, dim, rows)
         for field in range(0, fields, LANES):
             for element in range(0, dim, LANES):
                 transpose(rows, field * width + element, width, columns, element * line + field, line, zeros16())
         start = sample * columns_out
-        if (samples - 1 - sample) * columns_out >= _ROOM:
-            _copy_floats(dense, sample * dim, out, start, dim)
-            _triangle(rows, columns, fields, dim, out, start + dim)
-        else:  # near the end of `out` whole vectors would write beyond it
-            _copy_floats(dense, sample * dim, apart, 0, dim)
-            _triangle(rows, columns, fields, dim, apart, dim)
-            for column in range(columns_out):
-                out[start + column] = apart[column]
+        _copy_floats(dense, sample * dim, out, start, dim)
+        _triangle(rows, columns, fields, dim, out, start + dim)
 
 
 @inlined
-def _upper(gradient: Float32, place: int, fields: int, room: bool, upper: Float32) -> None:
+def _upper(gradient: Array, place: int, fields: int, upper: Float32) -> None:
     """Writes the gradients of all pairs as a matrix whose rows are LANES floats longer than needed: the overhang of the
     last vector of a row stays in that row."""
     line = _whole(fields) + LANES
     for row in range(fields - 1):
         length = fields - 1 - row
         target = row * line + row + 1
-        if room:
-            for column in range(0, length, LANES):
-                store(upper, target + column, load(gradient, place + column, zeros16()), _NO_SEED)
-        else:
-            for column in range(length):
-                upper[target + column] = gradient[place + column]
+        for column in range(0, length, LANES):
+            store(upper, target + column, load(gradient, place + column, zeros16()), _NO_SEED)
         place += length
 
 
@@ -191,32 +197,48 @@ def _block(
     store(sums, target + 7 * width, h, _NO_SEED)
 
 
+@inlined
+def _dense_gradient(sums: Float32, gradient: Array, start: int, out: Array, place: int, dim: int) -> None:
+    """The gradient of the dense vector: its products, and its copy in the output."""
+    if dim % LANES == 0:
+        for element in range(0, dim, LANES):
+            copied = load(gradient, start + element, zeros16())
+            store_nearest(out, place + element, add(load(sums, element, copied), copied))
+    else:
+        for element in range(dim):
+            out[place + element] = sums[element] + gradient[start + element]
+
+
 @compiled
 def interact_backward(
-    dense: Float32,
-    sparse: Float32,
-    gradient: Float32,
-    dense_gradient: Float32,
-    sparse_gradient: Float32,
+    dense: Array,
+    sparse: Array,
+    gradient: Array,
+    dense_gradient: Array,
+    sparse_gradient: Array,
     samples: int,
     fields: int,
     dim: int,
 ) -> None:
-    """Writes the gradients of `interact`'s inputs, float32 in their shapes, from the gradient of its output, float32
+    """Writes the gradients of `interact`'s inputs, in their shapes and types, from the gradient of its output
     [samples * interaction_width]."""
     width, line, columns_out = _whole(dim), _whole(fields) + LANES, interaction_width(fields, dim)
     rows = np.zeros(_whole(fields) * width, np.float32)
-    upper = np.zeros(_whole(fields) * line + _ROOM, np.float32)
+    upper = np.zeros(_whole(fields) * line + ROOM, np.float32)
     sums = np.zeros(_whole(fields) * width, np.float32)
+    end = np.zeros(columns_out + ROOM, gradient.dtype)  # the last sample, with room behind it
     for sample in range(samples):
         _gather(dense, sparse, sample, fields, dim, rows)
-        start = sample * columns_out
-        _upper(gradient, start + dim, fields, (samples - 1 - sample) * columns_out >= LANES, upper)
+        source, start = gradient, sample * columns_out
+        if (samples - 1 - sample) * columns_out < LANES:
+            for column in range(columns_out):
+                end[column] = gradient[start + column]
+            source, start = end, 0
+        _upper(source, start + dim, fields, upper)
         for first in range(0, fields, BLOCK):
             for element in range(0, dim, LANES):
                 _block(upper, first, line, fields, rows, element, width, sums)
-        for element in range(dim):
-            dense_gradient[sample * dim + element] = sums[element] + gradient[start + element]
+        _dense_gradient(sums, source, start, dense_gradient, sample * dim, dim)
         target = sample * (fields - 1) * dim
         if width == dim:
             _copy_floats(sums, dim, sparse_gradient, target, (fields - 1) * dim)
@@ -227,7 +249,9 @@ def interact_backward(
 
 def warm() -> None:
     """Compiles the kernels, or loads them from the cache on disk."""
-    dense, sparse, out = np.zeros(1, np.float32), np.zeros(1, np.float32), np.zeros(2, np.float32)
     interaction_width(2, 1)
-    interact(dense, sparse, out, 1, 2, 1)
-    interact_backward(dense, sparse, out, dense, sparse, 1, 2, 1)
+    wide, narrow = np.zeros(1, np.float32), np.zeros(1, np.uint16)
+    for dense, sparse in ((wide, wide), (narrow, wide), (narrow, narrow)):
+        out = np.zeros(2 + ROOM, dense.dtype)
+        interact(dense, sparse, out, 1, 2, 1)
+        interact_backward(dense, sparse, out, dense, sparse.copy(), 1, 2, 1)

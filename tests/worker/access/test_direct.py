@@ -224,6 +224,30 @@ def test_the_order_of_keys_and_the_layout_of_gradients_do_not_matter(arenas: Are
     np.testing.assert_array_equal(outputs[0][1], outputs[1][1])
 
 
+def test_narrow_pooled_vectors_train_as_float32_ones_up_to_rounding(arenas: Arenas) -> None:
+    spec = model_spec(dims=(32, 64, 32))
+    outputs = []
+    for is_narrow in (False, True):
+        arena = arenas.make(spec)
+        lookup = DirectLookup(arena, spec.embeddings, CPU)
+        if is_narrow:
+            lookup.narrow_pooled()
+        for step in range(2):
+            pooled = lookup.pooled(features(step))
+            pooled.float().square().sum().backward()
+        assert pooled.dtype == (torch.bfloat16 if is_narrow else torch.float32)
+        outputs.append((pooled.detach().float(), arena.rows_flat.copy()))
+    torch.testing.assert_close(*(out for out, _ in outputs), rtol=0.02, atol=0.01)
+    np.testing.assert_allclose(*(rows for _, rows in outputs), rtol=0.02, atol=0.01)
+
+
+def test_vectors_of_few_elements_are_never_narrow(arenas: Arenas) -> None:
+    spec = model_spec(dims=(32, 16, 32))
+    lookup = DirectLookup(arenas.make(spec), spec.embeddings, CPU)
+    lookup.narrow_pooled()
+    assert lookup.pooled(features(0)).dtype == torch.float32
+
+
 def test_without_gradients_nothing_is_updated(arenas: Arenas) -> None:
     spec = model_spec()
     arena = arenas.make(spec)

@@ -1,0 +1,67 @@
+"""The gradient of a dense layer's output: masked by ReLU, transposed, summed; against torch, for all shapes."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from elastichost.worker.model.dense_kernels import SPARE, mask_and_transpose
+from elastichost.worker.model.dense_layers import flat_array
+from tests.effort import examples
+
+GUARD = 32
+
+
+def check(rows: int, columns: int, *, has_relu: bool, seed: int) -> None:
+    """Compares with torch, and checks that nothing is written beyond the ends."""
+    torch.manual_seed(seed)
+    gradient = torch.randn(rows, columns).bfloat16()
+    output = torch.randn(rows, columns).relu().bfloat16()
+    masked = torch.full((rows * columns + GUARD,), 7.0, dtype=torch.bfloat16)
+    apart = rows + SPARE
+    transposed = torch.full((columns * apart + GUARD,), 7.0, dtype=torch.bfloat16)
+    sums = torch.full((columns + GUARD,), 7.0)
+    target = masked[: rows * columns] if has_relu else gradient
+    mask_and_transpose(
+        flat_array(gradient),
+        flat_array(output),
+        flat_array(target),
+        flat_array(transposed[: columns * apart]),
+        flat_array(sums[:columns]),
+        rows,
+        columns,
+        apart,
+        has_relu,
+    )
+    expected = torch.where(output > 0, gradient, torch.zeros_like(gradient)) if has_relu else gradient
+    assert torch.equal(target.view(rows, columns), expected)
+    assert torch.equal(transposed[: columns * apart].view(columns, apart)[:, :rows], expected.t())
+    assert torch.allclose(sums[:columns], expected.float().sum(0), atol=1e-4)
+    for values in (masked, transposed, sums):
+        assert (values[-GUARD:] == 7.0).all()
+
+
+@pytest.mark.parametrize("has_relu", [True, False])
+@pytest.mark.parametrize(
+    ("rows", "columns"), [(1, 1), (16, 16), (32, 32), (33, 47), (64, 16), (50, 7), (7, 50), (0, 20)]
+)
+def test_shapes_around_whole_vectors_and_tiles(rows: int, columns: int, has_relu: bool) -> None:
+    check(rows, columns, has_relu=has_relu, seed=1)
+
+
+@settings(max_examples=examples(60), deadline=None)
+@given(st.integers(0, 80), st.integers(1, 80), st.booleans(), st.integers(0, 1000))
+def test_any_shape(rows: int, columns: int, has_relu: bool, seed: int) -> None:
+    check(rows, columns, has_relu=has_relu, seed=seed)
+
+
+def test_negative_zero_is_masked_and_not_a_number_passes() -> None:
+    gradient = torch.full((16, 16), float("nan")).bfloat16()
+    output = torch.full((16, 16), -0.0).bfloat16()
+    output[3] = 1.0
+    masked, transposed, sums = torch.empty_like(gradient), torch.empty_like(gradient), torch.empty(16)
+    arrays = [flat_array(one) for one in (gradient, output, masked, transposed, sums)]
+    mask_and_transpose(*arrays, 16, 16, 16, True)
+    assert masked[3].isnan().all() and (masked[[0, 15]] == 0).all()

@@ -1,0 +1,158 @@
+"""A model that computes in bfloat16 learns what it learns in float32, up to rounding; what is not fused works too."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import nn
+from torchrec.modules.mlp import MLP, Perceptron
+
+from elastichost.host.cpu_features import present_cpu, refuses_bfloat16
+from elastichost.specs import Precision
+from elastichost.worker.model.dense_layers import (
+    FEW_OUTPUTS,
+    BfloatLinear,
+    BfloatPerceptron,
+    BfloatSequential,
+)
+from elastichost.worker.model.dense_vector import FlatDense, describe_dense, initial_vector
+
+REFUSED = refuses_bfloat16(present_cpu())
+pytestmark = pytest.mark.skipif(bool(REFUSED), reason=f"no bfloat16: {REFUSED}")
+
+
+class Prepared:
+    """A model with its flat dense part, loaded with its own initial values."""
+
+    def __init__(self, build: Callable[[], nn.Module], precision: Precision) -> None:
+        torch.manual_seed(1)
+        self.model = build()
+        spec = describe_dense(self.model)
+        vector = initial_vector(self.model, spec)
+        self.flat = FlatDense(self.model, spec, torch.device("cpu"), precision)
+        self.flat.values[:] = vector
+        self.flat.loaded()
+        self.autocast = torch.autocast("cpu", torch.bfloat16, enabled=precision == "bfloat16")
+
+    def trained(self, inputs: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """(output, gradient of the inputs, gradients of the parameters) of a weighted mean of the output."""
+        given = inputs.clone().requires_grad_()
+        self.flat.zero_gradients()
+        with self.autocast:
+            output = self.model(given)
+        weights = torch.linspace(-1.0, 2.0, output.numel()).view(output.shape)
+        (output.float() * weights).mean().backward()
+        assert given.grad is not None
+        return output.detach().float(), given.grad, self.flat.gradients.clone()
+
+
+def mlp() -> nn.Module:
+    return nn.Sequential(MLP(130, [256, 128], activation="relu"), nn.Linear(128, 1))
+
+
+def plain_sequence() -> nn.Module:
+    return nn.Sequential(
+        nn.Linear(130, 248), nn.ReLU(), nn.Linear(248, 133), nn.Tanh(), nn.Linear(133, 144, bias=False)
+    )
+
+
+class Shared(nn.Module):
+    """One layer that is used twice, and a layer norm."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.into, self.again, self.norm = nn.Linear(130, 160), nn.Linear(160, 160), nn.LayerNorm(160)
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        return self.norm(self.again(self.again(self.into(inputs)).relu()))
+
+
+@pytest.mark.parametrize("build", [mlp, plain_sequence, Shared])
+@pytest.mark.parametrize("samples", [1, 37, 256])
+def test_results_are_as_near_to_float32_as_those_of_autocast(build: Callable[[], nn.Module], samples: int) -> None:
+    inputs = torch.randn(samples, 130, generator=torch.Generator().manual_seed(2))
+    exact, low = (Prepared(build, precision).trained(inputs) for precision in ("float32", "bfloat16"))
+    autocast = Prepared(build, "float32")
+    autocast.autocast = torch.autocast("cpu", torch.bfloat16)
+    for one, ours, theirs in zip(exact, low, autocast.trained(inputs), strict=True):
+        assert ours.dtype == torch.float32
+        assert distance(one, ours) < 1.5 * distance(one, theirs) + 2**-8
+
+
+def distance(exact: torch.Tensor, other: torch.Tensor) -> float:
+    return float((exact - other).norm() / exact.norm())
+
+
+def test_inputs_with_more_dimensions() -> None:
+    inputs = torch.randn(5, 7, 130)
+    exact, low = (Prepared(plain_sequence, precision).trained(inputs)[0] for precision in ("float32", "bfloat16"))
+    assert low.shape == exact.shape == (5, 7, 144)
+
+
+def test_layers_and_activations_are_fused_where_they_can_be() -> None:
+    model = Prepared(mlp, "bfloat16").model
+    kinds = [type(module) for module in model.modules()]
+    assert kinds.count(BfloatPerceptron) == 2 and kinds.count(BfloatLinear) == 3
+    assert BfloatSequential in kinds
+
+
+@pytest.mark.parametrize(("inputs", "outputs"), [(4096, FEW_OUTPUTS), (64, 64)])
+def test_a_layer_with_few_outputs_or_weights_computes_in_float32(inputs: int, outputs: int) -> None:
+    prepared = Prepared(lambda: nn.Linear(inputs, outputs), "bfloat16")
+    with prepared.autocast:
+        assert prepared.model(torch.randn(4, inputs)).dtype == torch.float32
+
+
+def test_a_subclass_and_an_activation_with_a_hook_stay_as_they_are() -> None:
+    class Scaled(nn.Linear):
+        def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+            return 2 * super().forward(inputs)
+
+    seen: list[torch.Tensor] = []
+
+    def build() -> nn.Module:
+        relu = nn.ReLU()
+        relu.register_forward_hook(lambda module, inputs, output: seen.append(output))
+        return nn.Sequential(Scaled(130, 128), nn.Linear(128, 128), relu)
+
+    model = Prepared(build, "bfloat16")
+    assert type(model.model[0]) is Scaled
+    model.trained(torch.randn(4, 130))
+    assert len(seen) == 1, "the hook must be called"
+
+
+def test_another_activation_of_a_perceptron_is_kept() -> None:
+    prepared = Prepared(lambda: Perceptron(130, 128, activation=torch.sigmoid), "bfloat16")
+    assert type(prepared.model) is Perceptron
+    output = prepared.trained(torch.randn(4, 130))[0]
+    assert ((output > 0) & (output < 1)).all()
+
+
+def test_a_frozen_layer_gets_no_gradient_and_passes_its_own_on() -> None:
+    def build() -> nn.Module:
+        model = nn.Sequential(nn.Linear(130, 128), nn.Linear(128, 128))
+        for parameter in model[1].parameters():
+            parameter.requires_grad = False
+        return model
+
+    prepared = Prepared(build, "bfloat16")
+    gradients = prepared.trained(torch.randn(8, 130))[2]
+    first = 130 * 128 + 128
+    assert gradients[:first].abs().sum() > 0 and (gradients[first:] == 0).all()
+
+
+def test_the_copy_is_made_when_values_are_loaded_and_not_before() -> None:
+    prepared = Prepared(lambda: nn.Linear(130, 128), "bfloat16")
+    inputs = torch.randn(4, 130)
+    before = prepared.trained(inputs)[0]
+    prepared.flat.values[:] = 0
+    assert torch.equal(prepared.trained(inputs)[0], before)
+    prepared.flat.loaded()
+    assert (prepared.trained(inputs)[0] == 0).all()
+
+
+def test_without_bfloat16_nothing_changes() -> None:
+    model = Prepared(mlp, "float32").model
+    assert not any(isinstance(module, (BfloatLinear, BfloatSequential)) for module in model.modules())
