@@ -15,7 +15,7 @@ from pathlib import Path
 import llvmlite.binding
 import msgspec
 
-__all__ = ["CpuFeatures", "cpu_differences", "present_cpu"]
+__all__ = ["CpuFeatures", "bfloat16_unit", "cpu_differences", "present_cpu", "refuses_bfloat16"]
 
 # Environment variables with which users limit the CPU features that libraries use.
 SETTINGS = (
@@ -28,6 +28,13 @@ SETTINGS = (
     "ONEDNN_MAX_CPU_ISA",
     "OPENBLAS_CORETYPE",
 )
+
+
+# LLVM's names of the features that multiply bfloat16, and what people call them; the fastest first.
+BFLOAT16_UNITS = {"amx-bf16": "AMX", "avx512bf16": "AVX512-BF16", "bf16": "BF16"}
+# oneDNN uses these units only if the highest instruction set that it may use has one of these words in its name.
+_ISA_SETTINGS = ("ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA")
+_ISA_WORDS = ("BF16", "FP16", "AMX", "AVX10", "DEFAULT", "ALL")
 
 
 class CpuFeatures(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -59,6 +66,32 @@ def _vendor() -> str:
     except OSError:
         return ""
     return next((line.partition(":")[2].strip() for line in lines if line.startswith("vendor_id")), "")
+
+
+def bfloat16_unit(cpu: CpuFeatures) -> str:
+    """The unit of a CPU that multiplies bfloat16, as libraries may use it: "AMX", "AVX512-BF16", "BF16" (ARM), or "" if
+    there is none. Pure."""
+    if _limits_of(cpu):
+        return ""
+    return next((name for feature, name in BFLOAT16_UNITS.items() if feature in cpu.features), "")
+
+
+def refuses_bfloat16(cpu: CpuFeatures) -> str:
+    """Why a CPU cannot compute in bfloat16 at a useful speed; "" if it can. Pure."""
+    if bfloat16_unit(cpu):
+        return ""
+    if limits := _limits_of(cpu):
+        return f"{limits} switches the bfloat16 units of the CPU off"
+    return f"the CPU ({cpu.name}) has neither AMX nor AVX512-BF16"
+
+
+def _limits_of(cpu: CpuFeatures) -> str:
+    """The environment variable that switches the bfloat16 units off; "" if there is none."""
+    for setting in cpu.settings:
+        name, _, value = setting.partition("=")
+        if name in _ISA_SETTINGS and not any(word in value.upper() for word in _ISA_WORDS):
+            return setting
+    return ""
 
 
 def cpu_differences(before: CpuFeatures, now: CpuFeatures) -> tuple[str, ...]:

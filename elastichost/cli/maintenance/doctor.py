@@ -116,6 +116,7 @@ def diagnose() -> Iterator[Check]:
         _shared_memory,
         _logout,
         _cores,
+        _bfloat16,
         _memory,
         _cgroup,
         _gpu,
@@ -123,6 +124,16 @@ def diagnose() -> Iterator[Check]:
     )
     for check in checks:
         yield check()
+
+
+def _bfloat16() -> Check:
+    from elastichost.host.cpu_features import bfloat16_unit, present_cpu, refuses_bfloat16
+
+    if unit := bfloat16_unit(present_cpu()):
+        found = f'{unit}: large dense nets train several times as fast with train.precision = "bfloat16"'
+    else:
+        found = f"not on this CPU: {refuses_bfloat16(present_cpu())}"
+    return Check("bfloat16", "ok", found)
 
 
 def _installed(package: str) -> str | None:

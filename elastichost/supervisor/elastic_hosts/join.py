@@ -26,17 +26,14 @@ from elastichost.atomic_write import write_atomically
 from elastichost.config.hosts import MOST_HOSTS, HostSection, HostsFile
 from elastichost.config.job import JobSpec
 from elastichost.errors import IllegalTransitionError, PreflightError
-from elastichost.host.cpu_features import present_cpu
 from elastichost.resources import memory_budget_bytes
-from elastichost.runs.cpu_check import needs_same_cpu
-from elastichost.runs.directory import package_versions
 from elastichost.runs.events import HostJoined, HostsFileNotWritten
 from elastichost.supervisor.context import Run
 from elastichost.supervisor.elastic_hosts.arena_replica import ArenaReplica
 from elastichost.supervisor.memory.gauge import MemoryGauge
 from elastichost.supervisor.remote.hosts import Machines, file_problems
 from elastichost.supervisor.remote.messages import ArenaRefusedMsg
-from elastichost.supervisor.remote.preflight import Own, failures_of, repair_of
+from elastichost.supervisor.remote.preflight import failures_of, own_of, repair_of
 from elastichost.supervisor.remote.remote_launcher import RemoteLauncher
 from elastichost.wire.commands import RefusedMsg, ScaleMsg
 
@@ -256,5 +253,5 @@ def _trouble(launcher: RemoteLauncher, job: JobSpec, *, is_new: bool) -> str:
         return f"{shown}: {launcher.arena_answer.message}"
     if launcher.welcome is None or not is_new:
         return ""
-    own = Own(package_versions(), present_cpu(), needs_same_cpu(job))
+    own = own_of(job)
     return "\n  ".join(failures_of(launcher.host, launcher.welcome, own, launcher.welcomed_s))

@@ -18,13 +18,10 @@ from elastichost.arena.layout import ArenaLayout
 from elastichost.config.hosts import HostSection, HostsFile
 from elastichost.config.job import JobSpec
 from elastichost.errors import CheckpointError, DataError, PreflightError
-from elastichost.host.cpu_features import present_cpu
 from elastichost.plan import ProcessId
-from elastichost.runs.cpu_check import needs_same_cpu
-from elastichost.runs.directory import package_versions
 from elastichost.supervisor.launch.host_paths import Place
 from elastichost.supervisor.remote.messages import OpenedMsg, ProcessUsage, SourceFile, WelcomeMsg
-from elastichost.supervisor.remote.preflight import Own, failures_of, interface_of, repair_of, supervisor_address
+from elastichost.supervisor.remote.preflight import failures_of, interface_of, own_of, repair_of, supervisor_address
 from elastichost.supervisor.remote.remote_launcher import RemoteLauncher
 from elastichost.supervisor.remote.transfers import TransferEnd
 from elastichost.wire.security.keys import gate_at
@@ -94,7 +91,7 @@ class Machines:
         """Returns when all agents have answered and all machines can run the job. Raises PreflightError with every
         problem of every machine."""
         self._all(lambda one: one.welcome is not None, ANSWER_TIMEOUT_S)
-        own, problems = Own(package_versions(), present_cpu(), needs_same_cpu(job)), list[str]()
+        own, problems = own_of(job), list[str]()
         for one in self.launchers.values():
             if one.welcome is None:
                 reason = one.lost or f"the agent has not answered within {ANSWER_TIMEOUT_S:g} s"

@@ -15,9 +15,10 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from elastichost.config.hosts import HostSection, HostsFile
+from elastichost.config.job import JobSpec
 from elastichost.errors import PreflightError
-from elastichost.host.cpu_features import CpuFeatures, cpu_differences, present_cpu
-from elastichost.runs.cpu_check import GO_ON_KNOWINGLY
+from elastichost.host.cpu_features import CpuFeatures, cpu_differences, present_cpu, refuses_bfloat16
+from elastichost.runs.cpu_check import GO_ON_KNOWINGLY, needs_same_cpu
 from elastichost.runs.directory import package_versions
 from elastichost.supervisor.remote.link_probe import open_door
 from elastichost.supervisor.remote.messages import WelcomeMsg
@@ -30,6 +31,7 @@ __all__ = [
     "failures_of",
     "findings_of",
     "interface_of",
+    "own_of",
     "repair_of",
     "supervisor_address",
 ]
@@ -69,11 +71,18 @@ _REPAIRS_OF_RAY = (
 
 class Own(msgspec.Struct, frozen=True):
     """The versions and the CPU of this machine, with which hosts are compared. needs_same_cpu: a host with another CPU
-    cannot be used, because the job is in sync mode (`runs.cpu_check.needs_same_cpu`)."""
+    cannot be used, because the job is in sync mode (`runs.cpu_check.needs_same_cpu`). needs_bfloat16: a host without
+    units for bfloat16 cannot be used."""
 
     versions: dict[str, str]
     cpu: CpuFeatures
     needs_same_cpu: bool = False
+    needs_bfloat16: bool = False
+
+
+def own_of(job: JobSpec) -> Own:
+    """This machine, and what the job needs of others."""
+    return Own(package_versions(), present_cpu(), needs_same_cpu(job), job.train.precision == "bfloat16")
 
 
 class Finding(msgspec.Struct, frozen=True):
@@ -178,6 +187,8 @@ def findings_of(host: HostSection, welcome: WelcomeMsg, here: Own, now_s: float)
         f"sync mode gives the same bits only on CPUs with the same features; leave this host out. {GO_ON_KNOWINGLY}"
     )
     yield Finding(name, "CPU", verdict, found, repair if differences else "")
+    if here.needs_bfloat16 and (reason := refuses_bfloat16(welcome.cpu)):
+        yield Finding(name, "bfloat16", "failed", reason, 'leave this host out, or set train.precision = "float32"')
     inventory = welcome.inventory
     cores = len(inventory.cores)
     gpus = f", {len(inventory.gpus)} GPUs" if inventory.gpus else ""

@@ -16,6 +16,7 @@ from elastichost.datasets import open_reader
 from elastichost.datasets.api import DatasetDescription
 from elastichost.datasets.preflight import check_data
 from elastichost.errors import ArenaFullError, DataError, PreflightError
+from elastichost.host.cpu_features import present_cpu, refuses_bfloat16
 from elastichost.host.environment import check_address_space
 from elastichost.host.inventory import inventory
 from elastichost.host.kernel_cache import kernel_cache
@@ -69,6 +70,8 @@ def preflight(
     parse_setting(os.environ.get(VARIABLE, ""))  # otherwise only the started processes would find an unknown name
     if job.tuner.search == "nsga2" and job.tuner.mode != "off":
         require_nsga2()
+    if job.train.precision == "bfloat16" and not job.emulate.enabled:
+        _check_precision(job)
     check_build_source(job.model.build, Path.cwd())
     tables = resolve_tables(job, _describe_train(job).key_kinds)
     checked = check_data(job, tables)
@@ -87,6 +90,16 @@ def preflight(
         initial_plan=initial_plan,
         warnings=(*filter(None, [kernel_cache().problem]), *checked.warnings, *small, *initial_plan.warnings),
     )
+
+
+def _check_precision(job: JobSpec) -> None:
+    """Raises PreflightError if workers without a GPU would compute in bfloat16 on a CPU without units for it."""
+    least_gpus, _ = bounds_of(job.resources.gpus, 0)
+    if least_gpus == 0 and (reason := refuses_bfloat16(present_cpu())):
+        raise PreflightError(
+            f'train.precision = "bfloat16" would be slower than float32 here: {reason}',
+            hint='set train.precision = "float32"; bfloat16 needs a CPU with AMX or AVX512-BF16, or GPUs',
+        )
 
 
 def _describe_train(job: JobSpec) -> DatasetDescription:

@@ -54,8 +54,8 @@ def test_a_missing_arena_directory_fails(monkeypatch: pytest.MonkeyPatch) -> Non
     assert "/nowhere/at/all" in checks["shared memory"].found
     assert checks["torch import"].found == "torch 2.13.0, CUDA not available"
     assert set(checks) == {
-        "python", "torch triple", "torch import", "kernels", "shared memory", "logout", "cores", "memory", "cgroup",
-        "gpu", "ssh",
+        "python", "torch triple", "torch import", "kernels", "shared memory", "logout", "cores", "bfloat16", "memory",
+        "cgroup", "gpu", "ssh",
     }  # fmt: skip
 
 

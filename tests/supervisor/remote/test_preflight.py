@@ -34,6 +34,13 @@ def test_another_cpu_is_an_error_in_sync_mode_and_otherwise_a_warning() -> None:
     assert failures_of(HOST, GOOD, Own(OWN, CPU, True), 1000.0) == []
 
 
+def test_a_host_without_bfloat16_units_is_refused_by_a_job_that_computes_in_it() -> None:
+    (found,) = failures_of(HOST, GOOD, Own(OWN, CPU, needs_bfloat16=True), 1000.0)
+    assert "bfloat16: the CPU (znver4) has neither AMX nor AVX512-BF16" in found
+    able = msgspec.structs.replace(CPU, features=("avx512bf16",))
+    assert failures_of(HOST, msgspec.structs.replace(GOOD, cpu=able), Own(OWN, able, needs_bfloat16=True), 1000.0) == []
+
+
 def test_a_good_host_passes_every_check() -> None:
     assert set(verdicts(GOOD).values()) == {"ok"}
 

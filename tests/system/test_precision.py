@@ -1,0 +1,64 @@
+"""Whole runs whose dense part computes in bfloat16: kills lose nothing, and sync mode keeps its bits."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from elastichost.host.cpu_features import present_cpu, refuses_bfloat16
+from tests.system.test_run import JOB, SLOW_MODEL, Supervised, folder
+from tests.system.test_sync import TEMPLATE as SYNC
+from tests.system.test_sync import outcome
+
+REFUSED = refuses_bfloat16(present_cpu())
+pytestmark = [
+    pytest.mark.system,
+    pytest.mark.thorough,
+    pytest.mark.timeout(300),
+    pytest.mark.skipif(bool(REFUSED), reason=f"no bfloat16: {REFUSED}"),
+]
+
+__all__ = ["folder"]
+
+SAMPLES = 300_000
+
+
+def in_bfloat16(template: str) -> str:
+    return template.replace("[train]\n", '[train]\nprecision = "bfloat16"\n')
+
+
+@pytest.mark.parametrize("access", ["direct", "served"])
+def test_kills_and_a_resume_lose_nothing(folder: Path, access: str) -> None:
+    (folder / "slow.py").write_text(SLOW_MODEL)
+    template = in_bfloat16(JOB).replace("[train]\n", f'[train]\naccess = "{access}"\n')
+    settings = {"template": template, "build": f"{folder}/slow.py:build", "rows": SAMPLES, "every_s": 1.0}
+    run = Supervised(folder, **settings)
+    run.wait_trained(1)
+    os.kill(run.pid("worker-0"), signal.SIGKILL)
+    run.wait_ready("worker-0.2")
+    os.kill(run.pid("server-0"), signal.SIGKILL)
+    run.wait_ready("server-0.2")
+    run.process.send_signal(signal.SIGINT)
+    assert run.finish()[0] == 75
+    again = Supervised(folder, resume=True, **settings)
+    code, errors = again.finish()
+    assert code == 0, errors
+    result = again.result()
+    assert result["samples"] == {"planned": SAMPLES, "trained": SAMPLES, "skipped": 0, "quarantined": 0}
+    assert result["test"]["auc"] > 0.6
+
+
+def test_sync_mode_has_the_same_bits_for_any_number_of_processes(folder: Path) -> None:
+    found = []
+    for workers, servers in ((1, 1), (3, 2)):
+        place = folder / f"{workers}-{servers}"
+        place.mkdir()
+        facts = {"micro_batches": 4, "workers": workers, "servers": servers, "rows": 12_000, "every_s": 60}
+        run = Supervised(place, template=in_bfloat16(SYNC), **facts)
+        code, errors = run.finish()
+        assert code == 0, errors
+        found.append(outcome(run.run_dir))
+    assert found[0] == found[1]
