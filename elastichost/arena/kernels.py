@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import numpy.typing as npt
 
 from elastichost.arena.compiled import kernel_ready
 from elastichost.arena.dense import kernels as dense_kernels
@@ -74,6 +75,7 @@ __all__ = [
     "update_lines",
     "update_rows",
     "warm",
+    "warm_narrow",
     "zero_rows",
 ]
 
@@ -165,14 +167,30 @@ def _warm_lines(line: line_kernels.Float32, numbers: line_kernels.Int64) -> None
 
 def _warm_bags(line: bag_kernels.Float32, values: bag_kernels.Int64) -> None:
     """Calls every bag kernel for one row of float32 and one of bfloat16."""
+    entries = _one_entry()
+    for rows in (line.copy(), np.zeros(4, np.uint16)):
+        pool_placed_bags(rows, line, entries, values, values, np.arange(2), line.copy())
+    scatter_gradients(line, entries, values, np.arange(2), line.copy())
+    scatter_pulled(line, entries, values, values, np.arange(2), line.copy())
+    _warm_pooling(line)
+
+
+def warm_narrow() -> None:
+    """Compiles the kernels of pooled vectors in bfloat16, or loads them from the cache on disk. Only a job that
+    computes in bfloat16 needs them."""
+    _warm_pooling(np.zeros(4, np.uint16))
+
+
+def _warm_pooling(pooled: npt.NDArray[np.float32] | npt.NDArray[np.uint16]) -> None:
+    """Calls the lookup and its update, with pooled vectors of this type, for rows of float32 and of bfloat16."""
+    updates, rates, offsets = np.array([[0, 1, 0, SGD]]), np.zeros((1, 2), np.float32), np.arange(2)
+    entries, values, state, space = _one_entry(), np.zeros(1, np.int64), np.zeros(4, np.float32), UpdateWorkspace(4)
+    for rows in (np.zeros(4, np.float32), np.zeros(4, np.uint16)):
+        pool_bags(rows, entries, values, offsets, pooled)
+        update_rows(rows, state, entries, updates, rates, values, offsets, pooled, *space.arrays(), np.uint64(0))
+
+
+def _one_entry() -> bag_kernels.Int64:
     entries = np.zeros((1, bag_kernels.ENTRY_FIELDS), np.int64)
     entries[0, [bag_kernels.BAGS, bag_kernels.DIM, bag_kernels.PADDED_DIM]] = 1, 4, 4
-    updates, rates, offsets = np.array([[0, 1, 0, SGD]]), np.zeros((1, 2), np.float32), np.arange(2)
-    space = UpdateWorkspace(4)
-    for rows in (line.copy(), np.zeros(4, np.uint16)):
-        pool_placed_bags(rows, line, entries, values, values, offsets, line.copy())
-        for pooled in (line, np.zeros(4, np.uint16)):
-            pool_bags(rows, entries, values, offsets, pooled)
-            update_rows(rows, line, entries, updates, rates, values, offsets, pooled, *space.arrays(), np.uint64(0))
-    scatter_gradients(line, entries, values, offsets, line.copy())
-    scatter_pulled(line, entries, values, values, offsets, line.copy())
+    return entries

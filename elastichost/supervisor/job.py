@@ -96,7 +96,7 @@ def run_job(
     """
     if resume_from is not None and (done := finished_result(resume_from)) is not None:
         return _left_as_it_is(done, resume_from, start_from, held)
-    entries = entries or (EMULATED if job.emulate.enabled else Entries())
+    entries = entries or (EMULATED if job.emulate.enabled else Entries().with_precision(job.train.precision))
     arm("supervisor", 1 if resume_from is None else 2)
     with contextlib.ExitStack() as stack:
         signals = stack.enter_context(StopSignals())

@@ -5,15 +5,18 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol
 
 from elastichost.plan import ProcessId
+from elastichost.specs import Precision
 from elastichost.supervisor.launch.events import LaunchEvent
 from elastichost.supervisor.launch.messages import PreparedMsg
 
 __all__ = ["Entries", "Launcher", "SpawnRequest"]
+
+BFLOAT16_KERNELS = "elastichost.worker.model.fusion:warm_bfloat16"
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,10 +39,14 @@ class Entries:
     calls: tuple[str, ...] = (
         "elastichost.arena.kernels:warm",
         "elastichost.datasets.warm:warm_kernels",
-        "elastichost.worker.model.dense_kernels:warm",
         "elastichost.worker.model.interaction_kernels:warm",
-        "elastichost.worker.model.interaction_tiles:warm",
     )
+
+    def with_precision(self, precision: Precision) -> Entries:
+        """These entries for a job with this `train.precision`: bfloat16 has kernels of its own."""
+        if precision == "float32" or not self.calls:
+            return self
+        return replace(self, calls=(*self.calls, BFLOAT16_KERNELS))
 
     def of(self, role: str) -> str:
         """The function of a role: "worker", "server" or "probe"."""

@@ -13,12 +13,14 @@ from torch import nn
 from torchrec.models.dlrm import InteractionArch, SparseArch
 from torchrec.sparse.jagged_tensor import KeyedJaggedTensor, KeyedTensor
 
+from elastichost.arena.kernels import warm_narrow
 from elastichost.arena.rows.tiles import configuration
+from elastichost.worker.model import dense_kernels, interaction_kernels, interaction_tiles
 from elastichost.worker.model.dense_layers import flat_array
 from elastichost.worker.model.interaction_kernels import LANES, ROOM, interact, interact_backward, interaction_width
 from elastichost.worker.model.interaction_tiles import interact_tiles, interact_tiles_backward, suits_tiles
 
-__all__ = ["FusedInteractionArch", "FusedSparseArch", "fuse_modules", "interacting_collections"]
+__all__ = ["FusedInteractionArch", "FusedSparseArch", "fuse_modules", "interacting_collections", "warm_bfloat16"]
 
 
 class _Interaction(torch.autograd.Function):
@@ -111,3 +113,11 @@ def fuse_modules(model: nn.Module) -> int:
     for module in found:
         module.__class__ = _REPLACEMENTS[type(module)]
     return len(found)
+
+
+def warm_bfloat16() -> None:
+    """Compiles all kernels of a job that computes in bfloat16, or loads them from the cache on disk."""
+    warm_narrow()
+    dense_kernels.warm()
+    interaction_kernels.warm_narrow()
+    interaction_tiles.warm()

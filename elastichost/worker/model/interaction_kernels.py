@@ -32,7 +32,7 @@ from elastichost.arena.rows.lanes import (
     zeros16,
 )
 
-__all__ = ["LANES", "ROOM", "interact", "interact_backward", "interaction_width", "warm"]
+__all__ = ["LANES", "ROOM", "interact", "interact_backward", "interaction_width", "warm", "warm_narrow"]
 
 Float32 = npt.NDArray[np.float32]
 
@@ -248,10 +248,18 @@ def interact_backward(
 
 
 def warm() -> None:
-    """Compiles the kernels, or loads them from the cache on disk."""
+    """Compiles the kernels for float32, or loads them from the cache on disk."""
+    _warm(np.zeros(1, np.float32), np.zeros(1, np.float32))
+
+
+def warm_narrow() -> None:
+    """Compiles the kernels for bfloat16, or loads them from the cache on disk."""
+    for sparse in (np.zeros(1, np.float32), np.zeros(1, np.uint16)):
+        _warm(np.zeros(1, np.uint16), sparse)
+
+
+def _warm(dense: Array, sparse: Array) -> None:
     interaction_width(2, 1)
-    wide, narrow = np.zeros(1, np.float32), np.zeros(1, np.uint16)
-    for dense, sparse in ((wide, wide), (narrow, wide), (narrow, narrow)):
-        out = np.zeros(2 + ROOM, dense.dtype)
-        interact(dense, sparse, out, 1, 2, 1)
-        interact_backward(dense, sparse, out, dense, sparse.copy(), 1, 2, 1)
+    out = np.zeros(2 + ROOM, dense.dtype)
+    interact(dense, sparse, out, 1, 2, 1)
+    interact_backward(dense, sparse, out, dense, sparse.copy(), 1, 2, 1)
