@@ -119,7 +119,7 @@ class _Step:
         replace_collections(module, self._lookups)
         if job.model.fused:
             fuse_modules(module)
-        self._flat = FlatDense(module, model.dense, device, job.train.precision)
+        self._flat = FlatDense(module, model.dense, device, job.train.precision if job.model.fused else "float32")
         self._runner = ModelRunner(module, tuple(job.data.categorical), job.model.outputs, device, job.train.precision)
         offsets = np.cumsum([0, *(e.padded_dim for e in model.embeddings)])
         tables = len(model.tables)

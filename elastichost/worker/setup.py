@@ -170,7 +170,8 @@ class _PartsBuilder:
         if self._job.model.fused:
             fuse_modules(self._module)
             self._narrow(lookups)
-        precision = self._job.train.precision
+        # without fused modules torch.autocast alone makes the model compute in bfloat16
+        precision = self._job.train.precision if self._job.model.fused else "float32"
         return FlatDense(self._module, self.model.dense, self._device, precision), tuple(lookups.values())
 
     def _narrow(self, lookups: Mapping[str, CollectionLookup]) -> None:

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ParamSpec, Protocol, TypeAlias, TypeVar, cast
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -21,13 +21,11 @@ from torchrec.sparse.jagged_tensor import KeyedJaggedTensor
 from elastichost.arena.kernels import kernel_ready
 from elastichost.arena.rows import bag_kernels as columns
 from elastichost.specs import EmbeddingSpec
-from elastichost.worker.model.dense_layers import flat_array
 from elastichost.worker.model.gradient_check import NonFiniteGradientError, is_finite
+from elastichost.worker.model.kernel_calls import flat_array, untraced
 
 __all__ = ["NO_ROW", "BagCall", "BagPlan", "Pooled", "RowSource", "look_up_bags", "look_up_sequences"]
 
-P = ParamSpec("P")
-R = TypeVar("R")
 Pooled: TypeAlias = npt.NDArray[Any]  # float32, or uint16 for bfloat16
 Int64Array = npt.NDArray[np.int64]
 
@@ -165,13 +163,7 @@ class _LookUp(torch.autograd.Function):
         return None, None, None
 
 
-def _untraced(function: Callable[P, R]) -> Callable[P, R]:
-    """Excludes a function from torch.compile, whose tracer cannot trace kernels of another compiler. The graph breaks
-    here."""
-    return cast(Callable[P, R], torch.compiler.disable(function))  # type: ignore[no-untyped-call]
-
-
-@_untraced
+@untraced
 def look_up_bags(
     plan: BagPlan, features: KeyedJaggedTensor, source: RowSource, leaf: torch.Tensor, device: torch.device
 ) -> torch.Tensor:
@@ -180,7 +172,7 @@ def look_up_bags(
     return output.to(device)
 
 
-@_untraced
+@untraced
 def look_up_sequences(
     plan: BagPlan, features: KeyedJaggedTensor, source: RowSource, leaf: torch.Tensor, device: torch.device
 ) -> list[torch.Tensor]:

@@ -19,24 +19,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 import torch
 from torch import nn
 from torch.nn import functional
 from torchrec.modules.mlp import Perceptron
 
 from elastichost.worker.model.dense_kernels import SPARE, mask_and_transpose
+from elastichost.worker.model.kernel_calls import flat_array, untraced
 
-__all__ = ["BfloatLinear", "flat_array", "use_bfloat16"]
+__all__ = ["BfloatLinear", "BfloatPerceptron", "BfloatSequential", "use_bfloat16"]
 
 FEW_OUTPUTS = 8
 SMALL = 64  # a layer with at most so many inputs and outputs is as fast in float32
-
-
-def flat_array(tensor: torch.Tensor) -> Any:
-    """The memory of a contiguous CPU tensor as a flat array: float32, or uint16 for bfloat16."""
-    flat = tensor.detach().view(-1)
-    return flat.view(torch.int16).numpy().view(np.uint16) if flat.dtype == torch.bfloat16 else flat.numpy()
 
 
 class _Product(torch.autograd.Function):
@@ -83,6 +77,12 @@ class _Product(torch.autograd.Function):
         return (masked @ layer.low_weight if context.needs_input_grad[0] else None), None, None, None
 
 
+@untraced
+def _product(inputs: torch.Tensor, layer: BfloatLinear, has_relu: bool) -> torch.Tensor:
+    output: torch.Tensor = _Product.apply(inputs, layer.weight, layer, has_relu)  # type: ignore[no-untyped-call]
+    return output
+
+
 class BfloatLinear(nn.Linear):
     """A linear layer of rules 1 to 4. low_weight, low_bias: bfloat16 copies of the parameters."""
 
@@ -100,7 +100,7 @@ class BfloatLinear(nn.Linear):
                 few = functional.linear(inputs.float(), self.weight, self.bias)
             return few.relu() if has_relu else few
         flat = inputs.to(torch.bfloat16).reshape(-1, self.in_features).contiguous()
-        output: torch.Tensor = _Product.apply(flat, self.weight, self, has_relu)  # type: ignore[no-untyped-call]
+        output = _product(flat, self, has_relu)
         return output.view(*inputs.shape[:-1], self.out_features)
 
 

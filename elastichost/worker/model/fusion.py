@@ -16,9 +16,9 @@ from torchrec.sparse.jagged_tensor import KeyedJaggedTensor, KeyedTensor
 from elastichost.arena.kernels import warm_narrow
 from elastichost.arena.rows.tiles import configuration
 from elastichost.worker.model import dense_kernels, interaction_kernels, interaction_tiles
-from elastichost.worker.model.dense_layers import flat_array
 from elastichost.worker.model.interaction_kernels import LANES, ROOM, interact, interact_backward, interaction_width
 from elastichost.worker.model.interaction_tiles import interact_tiles, interact_tiles_backward, suits_tiles
+from elastichost.worker.model.kernel_calls import flat_array, untraced
 
 __all__ = ["FusedInteractionArch", "FusedSparseArch", "fuse_modules", "interacting_collections", "warm_bfloat16"]
 
@@ -56,6 +56,12 @@ class _Interaction(torch.autograd.Function):
         return dense_gradient, sparse_gradient
 
 
+@untraced
+def _interaction(dense: torch.Tensor, sparse: torch.Tensor) -> torch.Tensor:
+    output: torch.Tensor = _Interaction.apply(dense, sparse)  # type: ignore[no-untyped-call]
+    return output
+
+
 class FusedInteractionArch(InteractionArch):
     """torchrec's `InteractionArch` with one kernel for each direction. On a GPU, and for other dtypes, torchrec's own
     forward runs."""
@@ -63,8 +69,7 @@ class FusedInteractionArch(InteractionArch):
     def forward(self, dense_features: torch.Tensor, sparse_features: torch.Tensor) -> torch.Tensor:
         wanted = (dense_features.shape[0], self.F, dense_features.shape[-1])
         if self.F > 0 and sparse_features.shape == wanted and _has_kernel(dense_features, sparse_features):
-            fused: torch.Tensor = _Interaction.apply(dense_features, sparse_features)  # type: ignore[no-untyped-call]
-            return fused
+            return _interaction(dense_features, sparse_features)
         plain: torch.Tensor = super().forward(dense_features, sparse_features)
         return plain
 

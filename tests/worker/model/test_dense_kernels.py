@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from elastichost.worker.model.dense_kernels import SPARE, mask_and_transpose
-from elastichost.worker.model.dense_layers import flat_array
+from elastichost.worker.model.kernel_calls import flat_array
 from tests.effort import examples
 
 GUARD = 32

@@ -156,3 +156,12 @@ def test_the_copy_is_made_when_values_are_loaded_and_not_before() -> None:
 def test_without_bfloat16_nothing_changes() -> None:
     model = Prepared(mlp, "float32").model
     assert not any(isinstance(module, (BfloatLinear, BfloatSequential)) for module in model.modules())
+
+
+def test_a_compiled_model_trains_as_before() -> None:
+    """torch.compile leaves the products out."""
+    inputs = torch.randn(16, 130)
+    plain, compiled = Prepared(mlp, "bfloat16"), Prepared(mlp, "bfloat16")
+    compiled.model = torch.compile(compiled.model, backend="eager")  # type: ignore[assignment]
+    for one, other in zip(plain.trained(inputs), compiled.trained(inputs), strict=True):
+        assert torch.equal(one, other)
