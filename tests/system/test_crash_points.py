@@ -53,7 +53,7 @@ WAYS: dict[str, tuple[Way, ...]] = {
         Way(SERVED, 20, tables="evict_after_samples = 20_000"),
     ),
     "ps.snapshot.": (Way(DIRECT, 2), Way(SERVED, 1)),
-    "ps.handover.": (Way(SERVED, 1, "servers=2"),),
+    "ps.handover.": (Way(SERVED, 1, "servers=2", samples=400_000),),
     "ps.step.": (Way("mode = 'sync'", 20, samples=20_000),),
     "ps.": (Way(SERVED, 1), Way(f"{SERVED}\nmode = 'bounded'", 40)),
     "supervisor.": (Way(DIRECT, 40),),
