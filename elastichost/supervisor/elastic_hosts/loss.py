@@ -74,10 +74,10 @@ class HostLosses:
         samples_applied: number of samples trained until then."""
         for place, buckets, found, cause in self._open:
             before = read_record(found.manifest).samples_applied if found is not None else 0
+            lost, restored = self._run.lost_hosts[place], _rows_of(self._arena, buckets)
+            # the count of the lost host was as old as its last report, so the checkpoint may know of more rows
             loss = msgspec.structs.replace(
-                self._run.lost_hosts[place],
-                rows_restored=_rows_of(self._arena, buckets),
-                samples=samples_applied - before,
+                lost, rows=max(lost.rows, restored), rows_restored=restored, samples=samples_applied - before
             )
             self._run.lost_hosts[place] = loss
             self._run.note(RowsRolledBack(loss), cause)
