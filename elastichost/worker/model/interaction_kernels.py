@@ -32,7 +32,19 @@ from elastichost.arena.rows.lanes import (
     zeros16,
 )
 
-__all__ = ["LANES", "ROOM", "interact", "interact_backward", "interaction_width", "warm", "warm_narrow"]
+__all__ = [
+    "LANES",
+    "ROOM",
+    "gather",
+    "interact",
+    "interact_backward",
+    "interaction_width",
+    "scatter",
+    "warm",
+    "warm_narrow",
+    "with_room",
+    "write_upper",
+]
 
 Float32 = npt.NDArray[np.float32]
 
@@ -68,7 +80,7 @@ def _copy_floats(source: Array, start: int, target: Array, place: int, count: in
 
 
 @inlined
-def _gather(dense: Array, sparse: Array, sample: int, fields: int, dim: int, rows: Float32) -> None:
+def gather(dense: Array, sparse: Array, sample: int, fields: int, dim: int, rows: Array) -> None:
     """Copies the sample's vectors into `rows`, each padded with zeros to a multiple of LANES floats."""
     width = _whole(dim)
     _copy_floats(dense, sample * dim, rows, 0, dim)
@@ -136,7 +148,7 @@ def interact(dense: Array, sparse: Array, out: Array, samples: int, fields: int,
     rows = np.zeros(_whole(fields) * width, np.float32)
     columns = np.zeros(width * line + ROOM, np.float32)
     for sample in range(samples):
-        _gather(dense, sparse, sample, fields, dim, rows)
+        gather(dense, sparse, sample, fields, dim, rows)
         for field in range(0, fields, LANES):
             for element in range(0, dim, LANES):
                 transpose(rows, field * width + element, width, columns, element * line + field, line, zeros16())
@@ -146,15 +158,14 @@ def interact(dense: Array, sparse: Array, out: Array, samples: int, fields: int,
 
 
 @inlined
-def _upper(gradient: Array, place: int, fields: int, upper: Float32) -> None:
-    """Writes the gradients of all pairs as a matrix whose rows are LANES floats longer than needed: the overhang of the
-    last vector of a row stays in that row."""
-    line = _whole(fields) + LANES
+def write_upper(gradient: Array, place: int, fields: int, upper: Array, line: int) -> None:
+    """Writes the gradients of all pairs as a matrix whose rows begin `line` elements apart, LANES more than needed: the
+    overhang of the last vector of a row stays in that row."""
     for row in range(fields - 1):
         length = fields - 1 - row
         target = row * line + row + 1
         for column in range(0, length, LANES):
-            store(upper, target + column, load(gradient, place + column, zeros16()), _NO_SEED)
+            store_nearest(upper, target + column, load(gradient, place + column, zeros16()))
         place += length
 
 
@@ -198,6 +209,18 @@ def _block(
 
 
 @inlined
+def with_room(gradient: Array, sample: int, samples: int, columns_out: int, end: Array) -> tuple[Array, int]:
+    """(array, position) of the gradient of a sample's output, behind which whole vectors may be read. The last samples
+    are copied to `end`, which has ROOM elements more than one sample."""
+    start = sample * columns_out
+    if (samples - 1 - sample) * columns_out >= LANES:
+        return gradient, start
+    for column in range(columns_out):
+        end[column] = gradient[start + column]
+    return end, 0
+
+
+@inlined
 def _dense_gradient(sums: Float32, gradient: Array, start: int, out: Array, place: int, dim: int) -> None:
     """The gradient of the dense vector: its products, and its copy in the output."""
     if dim % LANES == 0:
@@ -207,6 +230,29 @@ def _dense_gradient(sums: Float32, gradient: Array, start: int, out: Array, plac
     else:
         for element in range(dim):
             out[place + element] = sums[element] + gradient[start + element]
+
+
+@inlined
+def scatter(
+    sums: Float32,
+    gradient: Array,
+    start: int,
+    dense_gradient: Array,
+    sparse_gradient: Array,
+    sample: int,
+    fields: int,
+    dim: int,
+) -> None:
+    """The reverse of `gather`: writes the gradients of a sample's vectors from `sums`, whose rows are padded as there.
+    start: where the gradient of the sample's output begins."""
+    width = _whole(dim)
+    _dense_gradient(sums, gradient, start, dense_gradient, sample * dim, dim)
+    target = sample * (fields - 1) * dim
+    if width == dim:
+        _copy_floats(sums, dim, sparse_gradient, target, (fields - 1) * dim)
+    else:
+        for field in range(fields - 1):
+            _copy_floats(sums, (field + 1) * width, sparse_gradient, target + field * dim, dim)
 
 
 @compiled
@@ -228,23 +274,13 @@ def interact_backward(
     sums = np.zeros(_whole(fields) * width, np.float32)
     end = np.zeros(columns_out + ROOM, gradient.dtype)  # the last sample, with room behind it
     for sample in range(samples):
-        _gather(dense, sparse, sample, fields, dim, rows)
-        source, start = gradient, sample * columns_out
-        if (samples - 1 - sample) * columns_out < LANES:
-            for column in range(columns_out):
-                end[column] = gradient[start + column]
-            source, start = end, 0
-        _upper(source, start + dim, fields, upper)
+        gather(dense, sparse, sample, fields, dim, rows)
+        source, start = with_room(gradient, sample, samples, columns_out, end)
+        write_upper(source, start + dim, fields, upper, line)
         for first in range(0, fields, BLOCK):
             for element in range(0, dim, LANES):
                 _block(upper, first, line, fields, rows, element, width, sums)
-        _dense_gradient(sums, source, start, dense_gradient, sample * dim, dim)
-        target = sample * (fields - 1) * dim
-        if width == dim:
-            _copy_floats(sums, dim, sparse_gradient, target, (fields - 1) * dim)
-        else:
-            for field in range(fields - 1):
-                _copy_floats(sums, (field + 1) * width, sparse_gradient, target + field * dim, dim)
+        scatter(sums, source, start, dense_gradient, sparse_gradient, sample, fields, dim)
 
 
 def warm() -> None:

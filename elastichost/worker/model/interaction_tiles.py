@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from elastichost.arena.compiled import compiled, inlined
-from elastichost.arena.rows.lanes import Array, add, load, store_nearest, transpose, zeros16
+from elastichost.arena.rows.lanes import Array, load, store_nearest, transpose, zeros16
 from elastichost.arena.rows.tiles import (
     configuration,
     has_tiles,
@@ -28,7 +28,15 @@ from elastichost.arena.rows.tiles import (
     tile_zero,
     use_tiles,
 )
-from elastichost.worker.model.interaction_kernels import LANES, ROOM, interaction_width
+from elastichost.worker.model.interaction_kernels import (
+    LANES,
+    ROOM,
+    gather,
+    interaction_width,
+    scatter,
+    with_room,
+    write_upper,
+)
 
 __all__ = ["interact_tiles", "interact_tiles_backward", "suits_tiles", "warm"]
 
@@ -45,16 +53,6 @@ def suits_tiles(fields: int, dim: int) -> bool:
     return fields <= ROWS and dim % ROWS == 0 and has_tiles()
 
 
-@inlined
-def _gather(dense: Words, sparse: Array, sample: int, fields: int, dim: int, rows: Words) -> None:
-    """Writes the sample's vectors to the first rows of X."""
-    for element in range(0, dim, LANES):
-        store_nearest(rows, element, load(dense, sample * dim + element, zeros16()))
-    start = sample * (fields - 1) * dim
-    for element in range(0, (fields - 1) * dim, LANES):
-        store_nearest(rows, dim + element, load(sparse, start + element, zeros16()))
-
-
 @compiled
 def interact_tiles(dense: Words, sparse: Array, out: Words, samples: int, fields: int, dim: int, tiles: Bytes) -> None:
     """dense bfloat16 [samples * dim], sparse [samples * (fields - 1) * dim] -> out bfloat16
@@ -68,7 +66,7 @@ def interact_tiles(dense: Words, sparse: Array, out: Words, samples: int, fields
     pairs = np.zeros(half * ROWS, np.float32)
     products = np.zeros(ROWS * ROWS + ROOM, np.float32)
     for sample in range(samples):
-        _gather(dense, sparse, sample, fields, dim, rows)
+        gather(dense, sparse, sample, fields, dim, rows)
         for row in range(0, ROWS, LANES):
             for pair in range(0, half, LANES):
                 transpose(doubles, row * half + pair, half, pairs, pair * ROWS + row, ROWS, zeros16())
@@ -102,12 +100,7 @@ def interact_tiles(dense: Words, sparse: Array, out: Words, samples: int, fields
 @inlined
 def _triangles(gradient: Words, start: int, fields: int, upper: Words, lower: Words) -> None:
     """Writes U, and its transpose, from the gradients of all pairs."""
-    place = start
-    for row in range(fields - 1):
-        length = fields - 1 - row
-        for column in range(0, length, LANES):
-            store_nearest(upper, row * LINE + row + 1 + column, load(gradient, place + column, zeros16()))
-        place += length
+    write_upper(gradient, start, fields, upper, LINE)
     for row in range(0, ROWS, LANES):
         for column in range(0, ROWS, LANES):
             transpose(upper, row * LINE + column, LINE, lower, column * LINE + row, LINE, zeros16())
@@ -158,20 +151,11 @@ def interact_tiles_backward(
     pairs, sums = np.zeros(LANES * dim, np.float32), np.zeros(ROWS * dim, np.float32)
     end = np.zeros(width + ROOM, np.uint16)  # the last sample, with room behind it
     for sample in range(samples):
-        _gather(dense, sparse, sample, fields, dim, rows)
-        source, start = gradient, sample * width
-        if (samples - 1 - sample) * width < LANES:
-            for column in range(width):
-                end[column] = gradient[start + column]
-            source, start = end, 0
+        gather(dense, sparse, sample, fields, dim, rows)
+        source, start = with_room(gradient, sample, samples, width, end)
         _triangles(source, start + dim, fields, upper, lower)
         _products(rows, upper, lower, pairs, dim, sums)
-        for element in range(0, dim, LANES):
-            copied = load(source, start + element, zeros16())
-            store_nearest(dense_gradient, sample * dim + element, add(load(sums, element, copied), copied))
-        target = sample * (fields - 1) * dim
-        for element in range(0, (fields - 1) * dim, LANES):
-            store_nearest(sparse_gradient, target + element, load(sums, dim + element, zeros16()))
+        scatter(sums, source, start, dense_gradient, sparse_gradient, sample, fields, dim)
     use_tiles(saved)
 
 
