@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 import msgspec
 
 from elastichost.arena.layout import MAX_WORKERS
-from elastichost.config.hosts import hosts_of_text
+from elastichost.config.hosts import HostsFile, hosts_of_text
 from elastichost.errors import ConfigError, ProtocolError
 from elastichost.plan import Plan
 from elastichost.runs.events import (
@@ -141,23 +141,26 @@ class CommandHandler:
         )
         if refused is None and size != ScaleMsg():
             refused = refusal(size, MAX_WORKERS, MAX_SERVERS, sys.maxsize)
+        if refused is None:
+            refused = self._start_join(hosts, size)
         if refused is not None:
             run.note(CommandRefused("join", refused.message))
             run.commands.reply(peer, refused)
-            return
-        assert run.machines is not None
-        components = self._components
-        try:
-            self._joining = HostJoin(run, run.machines, components.arena.layout, hosts, size, components.memory.gain)
-        except OSError as error:
-            why = f"cannot start an agent: {error}"
-            run.note(CommandRefused("join", why))
-            run.commands.reply(peer, RefusedMsg(f"no host joins: {why}", "check that ssh is installed"))
             return
         self._join_peer, self._join_cause = peer, run.cause
         names = ", ".join(host.shown for host in hosts.hosts)
         run.note(HostJoinAsked(tuple(host.shown for host in hosts.hosts)))
         run.commands.reply(peer, AcceptedMsg(f"starting an agent on {names}"))
+
+    def _start_join(self, hosts: HostsFile, size: ScaleMsg) -> RefusedMsg | None:
+        """Starts an agent on each host. Returns the refusal if one cannot be started."""
+        run, components = self._run, self._components
+        assert run.machines is not None
+        try:
+            self._joining = HostJoin(run, run.machines, components.arena.layout, hosts, size, components.memory.gain)
+        except OSError as error:
+            return RefusedMsg(f"no host joins: cannot start an agent: {error}", "check that ssh is installed")
+        return None
 
     def _advance_join(self, joining: HostJoin, now_s: float) -> bool:
         """Returns True when all machines are ready now and a larger plan was applied."""

@@ -25,7 +25,7 @@ from elastichost.worker.access.rows import PreparedBatch
 from elastichost.worker.access.served import PulledRows, ServedLookup
 from elastichost.worker.model.dense_vector import FlatDense
 from elastichost.worker.model.embedding import replace_collections
-from elastichost.worker.model.fusion import fuse_modules
+from elastichost.worker.model.fusion import fuse_modules, layer_precision
 from elastichost.worker.model.gradient_check import backward
 from elastichost.worker.step import ModelRunner
 
@@ -119,7 +119,7 @@ class _Step:
         replace_collections(module, self._lookups)
         if job.model.fused:
             fuse_modules(module)
-        self._flat = FlatDense(module, model.dense, device, job.train.precision if job.model.fused else "float32")
+        self._flat = FlatDense(module, model.dense, device, layer_precision(job))
         self._runner = ModelRunner(module, tuple(job.data.categorical), job.model.outputs, device, job.train.precision)
         offsets = np.cumsum([0, *(e.padded_dim for e in model.embeddings)])
         tables = len(model.tables)

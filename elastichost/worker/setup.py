@@ -43,7 +43,7 @@ from elastichost.worker.commit.sync_commit import SyncCommit
 from elastichost.worker.model.dense_vector import FlatDense
 from elastichost.worker.model.device import choose_device
 from elastichost.worker.model.embedding import CollectionLookup, meta_collections, replace_collections, table_rows
-from elastichost.worker.model.fusion import fuse_modules, interacting_collections
+from elastichost.worker.model.fusion import fuse_modules, interacting_collections, layer_precision
 from elastichost.worker.step import ModelRunner
 
 __all__ = ["LeaseParts", "SyncParts", "WorkerParts", "build_parts", "build_sync_parts"]
@@ -170,8 +170,7 @@ class _PartsBuilder:
         if self._job.model.fused:
             fuse_modules(self._module)
             self._narrow(lookups)
-        # without fused modules torch.autocast alone makes the model compute in bfloat16
-        precision = self._job.train.precision if self._job.model.fused else "float32"
+        precision = layer_precision(self._job)
         return FlatDense(self._module, self.model.dense, self._device, precision), tuple(lookups.values())
 
     def _narrow(self, lookups: Mapping[str, CollectionLookup]) -> None:

@@ -28,9 +28,7 @@ def test_files_that_are_named_exist(page: Path) -> None:
     """A name may leave out the folders that the sentence has named before."""
     made = {"make_data.py", "model.py", "my_model.py", "pid_of.py"}  # files of the tutorials' readers
     missing = [
-        name
-        for name in NAMED.findall(page.read_text(encoding="utf-8"))
-        if name not in made and not any(f"/{path}".endswith(f"/{name}") for path in FILES)
+        name for name in NAMED.findall(page.read_text(encoding="utf-8")) if name not in made and not files_called(name)
     ]
     assert not missing
 

@@ -11,7 +11,7 @@ import pytest
 from elastichost.host.cpu_features import present_cpu, refuses_bfloat16
 from tests.system.test_run import JOB, SLOW_MODEL, Supervised, folder
 from tests.system.test_sync import TEMPLATE as SYNC
-from tests.system.test_sync import outcome
+from tests.system.test_sync import trained
 
 REFUSED = refuses_bfloat16(present_cpu())
 pytestmark = [
@@ -52,13 +52,6 @@ def test_kills_and_a_resume_lose_nothing(folder: Path, access: str) -> None:
 
 
 def test_sync_mode_has_the_same_bits_for_any_number_of_processes(folder: Path) -> None:
-    found = []
-    for workers, servers in ((1, 1), (3, 2)):
-        place = folder / f"{workers}-{servers}"
-        place.mkdir()
-        facts = {"micro_batches": 4, "workers": workers, "servers": servers, "rows": 12_000, "every_s": 60}
-        run = Supervised(place, template=in_bfloat16(SYNC), **facts)
-        code, errors = run.finish()
-        assert code == 0, errors
-        found.append(outcome(run.run_dir))
-    assert found[0] == found[1]
+    template = in_bfloat16(SYNC)
+    one = trained(folder, "one", template)
+    assert trained(folder, "several", template, workers=3, servers=2) == one

@@ -45,12 +45,12 @@ TEMPLATE = JOB.replace("[train]\n", '[train]\nmode = "sync"\nmicro_batches = {mi
 )
 
 
-def trained(folder: Path, name: str, **settings: int | str) -> tuple[list[float], str]:
+def trained(folder: Path, name: str, template: str = TEMPLATE, **settings: int | str) -> tuple[list[float], str]:
     """Trains a whole run; returns its `outcome`."""
     place = folder / name
     place.mkdir()
     facts = {"micro_batches": 4, "workers": 1, "servers": 1, "rows": SAMPLES, "every_s": 60, **settings}
-    run = Supervised(place, template=TEMPLATE, **facts)
+    run = Supervised(place, template=template, **facts)
     code, errors = run.finish()
     assert code == 0, errors
     return outcome(run.run_dir)

@@ -44,9 +44,9 @@ class MemorySample(msgspec.Struct, frozen=True, gc=False):
 
 
 class JobFacts(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """The facts about a job at its arrival. requested_memory_bytes: of all processes together. share_cores: cores that
-    its user may use at the same time, for users who tune manually. worker_bytes: private memory of each worker.
-    server_bytes: private memory of each PS, without its tables."""
+    """The facts about a job at its arrival. requested_memory_bytes: of all processes together. share_cores: number of
+    cores that the user of the job may occupy at the same time; it limits users that size their jobs by hand.
+    worker_bytes: private memory of each worker. server_bytes: private memory of each PS, without its tables."""
 
     job: int
     features: JobFeatures

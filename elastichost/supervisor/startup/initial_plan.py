@@ -86,11 +86,7 @@ def begin(
     features = features_of(job, tables, train, cold.access, all_cores, len(gpus))
     bounds = bounds_of_job(job, cold, all_cores)
     warnings: tuple[str, ...] = ()
-    first_wish = job.tuner.first_plan
-    asked = Configuration(first_wish.workers, first_wish.servers, first_wish.worker_cores, 0)
-    if asked != Configuration(0, 0, 0, 0):
-        why_not = _why_not_wished(job, bounds)
-        request = msgspec.structs.replace(request, wished=asked, bounds=bounds, why_not_wished=why_not)
+    request = _with_wish(request, job, bounds)
     if job.tuner.mode != "off" and count(bounds) > 1:
         known, why_not, warnings = _history(job, features, bounds)
         request = msgspec.structs.replace(
@@ -108,6 +104,16 @@ def begin(
     first = first_plan(request)
     pinned = pin(first.plan, cores, elsewhere or {})
     return InitialPlan(request, first, pinned.plan, features, (*warnings, *pinned.warnings))
+
+
+def _with_wish(request: FirstPlanRequest, job: JobSpec, bounds: Bounds) -> FirstPlanRequest:
+    """The request with the size of `tuner.first_plan`, where the job file has one."""
+    size = job.tuner.first_plan
+    wished = Configuration(size.workers, size.servers, size.worker_cores, 0)
+    if wished == Configuration(0, 0, 0, 0):
+        return request
+    why_not = _why_not_wished(job, bounds)
+    return msgspec.structs.replace(request, wished=wished, bounds=bounds, why_not_wished=why_not)
 
 
 def _access(job: JobSpec, *, may_join: bool) -> Access | Literal["auto"]:

@@ -15,12 +15,21 @@ from torchrec.sparse.jagged_tensor import KeyedJaggedTensor, KeyedTensor
 
 from elastichost.arena.kernels import warm_narrow
 from elastichost.arena.rows.tiles import configuration
+from elastichost.config.job import JobSpec
+from elastichost.specs import Precision
 from elastichost.worker.model import dense_kernels, interaction_kernels, interaction_tiles
 from elastichost.worker.model.interaction_kernels import LANES, ROOM, interact, interact_backward, interaction_width
 from elastichost.worker.model.interaction_tiles import interact_tiles, interact_tiles_backward, suits_tiles
 from elastichost.worker.model.kernel_calls import flat_array, untraced
 
-__all__ = ["FusedInteractionArch", "FusedSparseArch", "fuse_modules", "interacting_collections", "warm_bfloat16"]
+__all__ = [
+    "FusedInteractionArch",
+    "FusedSparseArch",
+    "fuse_modules",
+    "interacting_collections",
+    "layer_precision",
+    "warm_bfloat16",
+]
 
 
 class _Interaction(torch.autograd.Function):
@@ -100,6 +109,12 @@ _REPLACEMENTS: dict[type[nn.Module], type[nn.Module]] = {
     InteractionArch: FusedInteractionArch,
     SparseArch: FusedSparseArch,
 }
+
+
+def layer_precision(job: JobSpec) -> Precision:
+    """The precision of the model's linear layers. Without fused modules they are torch's, and `torch.autocast` alone
+    makes them compute in bfloat16."""
+    return job.train.precision if job.model.fused else "float32"
 
 
 def interacting_collections(model: nn.Module) -> list[str]:

@@ -98,7 +98,7 @@ def interact_tiles(dense: Words, sparse: Array, out: Words, samples: int, fields
 
 
 @inlined
-def _triangles(gradient: Words, start: int, fields: int, upper: Words, lower: Words) -> None:
+def _triangles(gradient: Array, start: int, fields: int, upper: Words, lower: Words) -> None:
     """Writes U, and its transpose, from the gradients of all pairs."""
     write_upper(gradient, start, fields, upper, LINE)
     for row in range(0, ROWS, LANES):
