@@ -351,7 +351,7 @@ def test_a_machine_that_cannot_join_changes_nothing(folder: Path, monkeypatch: p
 
 
 def test_a_run_started_without_hosts_tells_how_machines_could_join(folder: Path) -> None:
-    run = Supervised(folder)
+    run = Supervised(folder, rows=400_000)
     run.wait_trained(1)
     refused = join(run, THIRD)
     assert isinstance(refused, RefusedMsg) and "--hosts" in refused.hint

@@ -192,10 +192,10 @@ def test_killed_with_a_worker_and_a_ps(folder: Path, template: str) -> None:
 
 def test_a_supervisor_killed_in_a_second_epoch_goes_on_in_it(folder: Path) -> None:
     rows = 60_000
-    run = Supervised(folder, template=KEPT, rows=rows, epochs=3)
+    run = Supervised(folder, template=KEPT, rows=rows, epochs=6)
     run.wait_trained(70_000)
     kill(run)
-    assert_all_once(resumed(folder, KEPT, rows, epochs=3), rows, 3)
+    assert_all_once(resumed(folder, KEPT, rows, epochs=6), rows, 6)
 
 
 def test_with_fewer_workers_and_more_ps_than_before(folder: Path) -> None:

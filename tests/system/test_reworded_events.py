@@ -35,7 +35,7 @@ every_s = 60
 [supervision]
 hang_timeout_s = 3
 """
-ROWS = 200_000
+ROWS = 400_000
 
 
 class RewordedRun(Supervised):

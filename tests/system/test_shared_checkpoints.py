@@ -31,6 +31,7 @@ __all__ = ["folder"]
 
 pytestmark = pytest.mark.system
 
+SLOW = SLOW_MODEL.replace("0.001", "0.01")  # 60,000 samples take at least 2 s
 KEPT = JOB.replace("[supervision]\n", "[supervision]\nkeep_arena_s = 60\n")
 
 
@@ -49,7 +50,7 @@ def test_runs_that_share_directories_do_not_touch_each_other(folder: Path) -> No
     """Regression: `resume B` continued from A, staging directories collided, and the manifest of one run was committed
     over the blocks of the other."""
     template, build = sharing(folder / "shared"), f"{folder}/slow.py:build"
-    (folder / "slow.py").write_text(SLOW_MODEL)
+    (folder / "slow.py").write_text(SLOW)
     one, other = folder / "one", folder / "other"
     for place in (one, other):
         place.mkdir()
@@ -87,7 +88,7 @@ def test_a_new_run_starts_from_the_checkpoint_of_another_and_reports_it(folder: 
     assert code == 0, errors
     source = read_identity(taught.run_dir)
     assert source is not None
-    (folder / "slow.py").write_text(SLOW_MODEL)
+    (folder / "slow.py").write_text(SLOW)
     settings = {"build": f"{folder}/slow.py:build", "rows": 60_000, "every_s": 0.2}
     job = folder / "job.toml"
     job.write_text(JOB.format(epochs=1, restarts=3, **settings))
@@ -148,7 +149,7 @@ def test_a_run_that_is_done_stays_as_it_is(folder: Path) -> None:
 @pytest.mark.thorough
 def test_a_resume_that_must_fail_leaves_the_arena_for_one_that_need_not(folder: Path) -> None:
     """Regression: with a changed model and no checkpoint, a failing resume destroyed the arena."""
-    (folder / "slow.py").write_text(SLOW_MODEL)
+    (folder / "slow.py").write_text(SLOW)
     settings = {"template": KEPT, "build": f"{folder}/slow.py:build", "rows": 60_000}
     run = Supervised(folder, **settings)  # type: ignore[arg-type]
     run.wait_trained(10_000)
@@ -156,7 +157,7 @@ def test_a_resume_that_must_fail_leaves_the_arena_for_one_that_need_not(folder: 
     run.finish()
     (arena,) = [path for path in arena_root().iterdir() if path.name == Path(run.events(ArenaOpened)[0].path).name]
     shutil.copy(folder / "slow.py", folder / "kept.py")
-    (folder / "slow.py").write_text(SLOW_MODEL.replace("def build(", "def unused(") + WIDER)
+    (folder / "slow.py").write_text(SLOW.replace("def build(", "def unused(") + WIDER)
     failed = Supervised(folder, resume=True, **settings)  # type: ignore[arg-type]
     code, errors = failed.finish()
     assert code == 1, errors
@@ -175,7 +176,7 @@ def test_a_resume_that_must_fail_leaves_the_arena_for_one_that_need_not(folder: 
 @pytest.mark.thorough
 def test_a_resume_with_other_data_leaves_the_arena(folder: Path) -> None:
     """Regression: if all trained positions exist in the other data too, the resume continued in the arena."""
-    (folder / "slow.py").write_text(SLOW_MODEL)
+    (folder / "slow.py").write_text(SLOW)
     settings = {"template": KEPT, "build": f"{folder}/slow.py:build", "every_s": 0.2}
     run = Supervised(folder, rows=60_000, **settings)  # type: ignore[arg-type]
     run.wait_trained(1)
@@ -197,7 +198,7 @@ def test_a_resume_with_other_data_leaves_the_arena(folder: Path) -> None:
 
 @pytest.mark.thorough
 def test_a_run_that_has_lost_its_identity_is_not_given_another(folder: Path) -> None:
-    (folder / "slow.py").write_text(SLOW_MODEL)
+    (folder / "slow.py").write_text(SLOW)
     run = Supervised(folder, build=f"{folder}/slow.py:build", rows=60_000, every_s=0.2)
     run.wait_trained(1)
     run.process.send_signal(signal.SIGINT)

@@ -16,7 +16,7 @@ pytestmark = [pytest.mark.system, pytest.mark.thorough]
 
 __all__ = ["folder"]
 
-ROWS = 300_000
+ROWS = 500_000
 QUICK = JOB.replace("hang_timeout_s = 3\n", "hang_timeout_s = 1.5\n")
 SERVED = QUICK.replace("[train]\n", '[train]\naccess = "served"\n')
 
