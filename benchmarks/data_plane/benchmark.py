@@ -3,6 +3,9 @@
     python -m elastichost bench data-plane            all batch sizes and models: about half an hour
     python -m elastichost bench data-plane --quick    dlrm with 2048 samples a batch: below a minute
     python -m elastichost bench data-plane --only direct2,tbe1
+    python -m elastichost bench data-plane --shapes   models of five sizes in float32 and bfloat16: half an hour
+    python -m elastichost bench data-plane --shapes --quick     the same in 6 minutes
+    python -m elastichost bench data-plane --shape "dim=96 batch=1024 bottom=384-96 top=768-384-1 tables=26 rows=100000"
 
 Every arm (elastichost in several forms, and each peer) is a tree of real processes that trains the workload
 "Criteo-26" endlessly. All arms start together and are stopped as soon as they train. Then, in each round, each arm
@@ -16,7 +19,7 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar, get_args
 
@@ -26,11 +29,14 @@ from benchmarks.data_plane import plot, report
 from benchmarks.data_plane.comparison import SEED, Comparison, Options
 from benchmarks.data_plane.lineup import all_arms
 from benchmarks.data_plane.report import CaseResult
+from benchmarks.data_plane.shapes import report as shapes_report
+from benchmarks.data_plane.shapes.comparison import ShapeOptions, compare_shapes
+from benchmarks.data_plane.shapes.figures import ShapeResult
 from benchmarks.data_plane.windows import WindowSettings
 from benchmarks.harness.aims import is_any_missed
-from benchmarks.harness.criteo26 import ModelName
 from benchmarks.harness.interleave import Rounds
 from benchmarks.harness.machine import Machine, read_machine
+from benchmarks.harness.shape import SHAPES, ModelName, Shape, parse_shape
 from benchmarks.harness.workshop import Workshop
 
 __all__ = ["main"]
@@ -41,6 +47,8 @@ HEADLINE = ("dlrm", 2048)
 NOT_QUICK = ("served2", "bare_loop_fused", "direct1_fused")
 WIDTH = 160  # of the output, if it is not a terminal
 QUICK_S = 46.0  # a quick run starts no round that would end after this time
+QUICK_SHAPE_S = 65.0  # the same for one of several shapes
+QUICK_IDS_BYTES, IDS_BYTES = 150_000_000, 600_000_000
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -51,6 +59,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--json", action="store_true", help="print progress to stderr, and one JSON object to stdout")
     parser.add_argument("--models", help=f"comma-separated: {', '.join(MODELS)}")
     parser.add_argument("--batch-sizes", help="comma-separated, per worker")
+    parser.add_argument("--shapes", action="store_true", help=f"the shapes {', '.join(SHAPES)}")
+    parser.add_argument("--shape", action="append", metavar="SIZES", help="another shape; may be given several times")
     parser.add_argument("--rounds", type=int, help="number of windows of each arm")
     parser.add_argument("--window", type=float, metavar="SECONDS", help="length of a window")
     parser.add_argument("--samples", type=int, help="number of training samples in an epoch")
@@ -88,6 +98,25 @@ def _options(given: argparse.Namespace, began_s: float) -> Options:
     return options
 
 
+def _shapes(given: argparse.Namespace) -> dict[str, Shape]:
+    """The shapes by name; empty without --shapes and --shape. Raises ValueError for invalid sizes."""
+    return {**(SHAPES if given.shapes else {}), **{text: parse_shape(text) for text in given.shape or ()}}
+
+
+def _shape_options(given: argparse.Namespace, shapes: Mapping[str, Shape]) -> ShapeOptions:
+    quick = given.quick
+    return ShapeOptions(
+        shapes=shapes,
+        samples=given.samples or (400_000 if quick else 1_000_000),
+        ids_bytes=QUICK_IDS_BYTES if quick else IDS_BYTES,
+        rounds=Rounds(given.rounds or (3 if quick else 5), is_shuffled=True, seed=SEED, least=1 if quick else 2),
+        windows=WindowSettings(
+            window_s=given.window or (0.5 if quick else 2.0), settle_s=0.3, repeats=0 if quick else 3
+        ),
+        shape_s=QUICK_SHAPE_S if quick else float("inf"),
+    )
+
+
 def _usual_arms(known: Iterable[str], *, quick: bool) -> list[str]:
     """The default arms. A quick run spends most of its time starting arms, so it leaves out those no ratio needs."""
     return [name for name in known if not (quick and name in NOT_QUICK)]
@@ -110,11 +139,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = _parser()
     given = parser.parse_args(arguments)
     try:
-        options = _options(given, began_s)
+        shapes, options = _shapes(given), _options(given, began_s)
     except ValueError as error:
         parser.error(str(error))
     stream = sys.stderr if given.json else sys.stdout
     console = Console(file=stream, highlight=False, width=None if stream.isatty() else WIDTH)
+    if shapes:
+        return _compare_shapes(given, _shape_options(given, shapes), console, began_s)
     with Workshop() as workshop:
         results, tensorflow = Comparison(workshop, options, console, began_s).all_cases()
     machine = read_machine({"tensorflow": tensorflow} if tensorflow is not None else None)
@@ -128,7 +159,31 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if given.json:
         headline = next((one for one in results if (one.model, one.batch_size) == HEADLINE), results[0])
         sys.stdout.write(json.dumps(report.to_json(results, headline, machine)) + "\n")
-    return int(any(result.failures or is_any_missed(result.verdicts.values()) for result in results))
+    return int(any(map(_has_missed, results)))
+
+
+def _compare_shapes(given: argparse.Namespace, options: ShapeOptions, console: Console, began_s: float) -> int:
+    with Workshop() as workshop:
+        results = compare_shapes(workshop, options, console, began_s)
+    machine = read_machine()
+    console.print("", shapes_report.shapes_table(results), "", sep="\n")
+    for note in (note for result in results for note in shapes_report.notes(result)):
+        console.print(note, markup=False)
+    if given.out is not None:
+        given.out.mkdir(parents=True, exist_ok=True)
+        page = given.out / "shapes.md"
+        command = " ".join(["python -m elastichost bench data-plane", *(["--shapes"] if given.shapes else [])])
+        page.write_text(shapes_report.markdown(results, machine, command), encoding="utf-8")
+        console.print(f"written: {page}")
+    console.print(f"\n{time.monotonic() - began_s:.0f} s in all")
+    if given.json:
+        sys.stdout.write(json.dumps(shapes_report.shapes_json(results, machine)) + "\n")
+    return int(any(map(_has_missed, results)))
+
+
+def _has_missed(result: CaseResult | ShapeResult) -> bool:
+    """Whether an arm failed or an aim was missed."""
+    return bool(result.failures) or is_any_missed(result.verdicts.values())
 
 
 def _write(results: Sequence[CaseResult], machine: Machine, out: Path, console: Console) -> None:

@@ -12,10 +12,11 @@ from pathlib import Path
 from typing import Literal
 
 from benchmarks.data_plane.process_arm import ArenaCounter, ProcessArm
-from benchmarks.harness.criteo26 import JobSettings, ModelName, job_text
 from benchmarks.harness.interleave import ArmFailedError
+from benchmarks.harness.job_file import JobSettings, Precision, job_text
+from benchmarks.harness.shape import ModelName, Shape
 from benchmarks.harness.workshop import ROOT, Workshop
-from benchmarks.peers.common import Counter, PeerSettings
+from benchmarks.peers.common import Counter, PeerMode, PeerSettings
 from benchmarks.peers.host import Fork
 from elastichost.supervisor.launch.servers import MALLOC_ENVIRONMENT, THREAD_ENVIRONMENT
 
@@ -27,8 +28,8 @@ Kind = Literal["forked", "tensorflow", "elastichost"]
 @dataclass(frozen=True, slots=True)
 class Entry:
     """How an arm is started. words: its description in tables. Kind "forked": `module` of benchmarks.peers with
-    `threads`. Kind "elastichost": access, workers, `fused` (None: the default of the job file). spins: its threads or
-    processes wait for one another without sleeping."""
+    `threads`. Kind "elastichost": access, workers, `fused` (None: the default of the job file), precision. spins: its
+    threads or processes wait for one another without sleeping."""
 
     kind: Kind
     words: str
@@ -37,6 +38,7 @@ class Entry:
     access: Literal["direct", "served"] = "direct"
     workers: int = 1
     fused: bool | None = False
+    precision: Precision = "float32"
     spins: bool = False
 
 
@@ -69,6 +71,7 @@ class Case:
     """One setting in which all arms are compared. `batches`: file of batches. `parquet`: file of the same samples."""
 
     model: ModelName
+    shape: Shape
     batch_size: int
     batches: Path
     parquet: Path
@@ -134,6 +137,7 @@ class Launcher:
         job.write_text(job_text(self._job(entry, "direct"), self._case.parquet))
         return PeerSettings(
             model=self._case.model,
+            shape=self._case.shape,
             batch_size=self._case.batch_size,
             threads=entry.threads,
             batches=str(self._case.batches),
@@ -143,19 +147,20 @@ class Launcher:
         )
 
     def _job(self, entry: Entry, access: Literal["direct", "served"]) -> JobSettings:
-        return JobSettings(self._case.model, self._case.batch_size, access, entry.workers, entry.fused)
+        case = self._case
+        return JobSettings(case.model, case.shape, case.batch_size, access, entry.workers, entry.fused, entry.precision)
 
     def _start_forked(self, name: str, entry: Entry, disk: Path, memory: Path) -> ProcessArm:
         assert self._host is not None
         settings = self._settings(entry, disk, memory)
-        counter = Counter.create(Path(settings.counter))
+        counter = Counter.create(Path(settings.counter), PeerMode(entry.threads))
         log = disk / "log"
         pid = self._host.fork(Fork(f"benchmarks.peers.{entry.module}", settings.to_json(), str(log)))
-        return ProcessArm(name, pid, counter.total, log)
+        return ProcessArm(name, pid, counter.total, log, set_mode=counter.set_mode)
 
     def _start_tensorflow(self, name: str, entry: Entry, disk: Path, memory: Path) -> ProcessArm:
         settings = self._settings(entry, disk, memory)
-        counter = Counter.create(Path(settings.counter))
+        counter = Counter.create(Path(settings.counter), PeerMode(entry.threads))
         command = [self._tensorflow_python, "-m", "benchmarks.peers.tensorflow_ps", settings.to_json()]
         log = disk / "log"
         child = _spawn(command, _peer_environment(self._workshop), log)

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from benchmarks.harness.interleave import ArmFailedError
 from benchmarks.harness.processes import Process, cpu_s, end_processes, is_running, memory_bytes, signal_all, tree_of
+from benchmarks.peers.common import PeerMode
 
 __all__ = ["ArenaCounter", "ProcessArm"]
 
@@ -54,7 +55,8 @@ def _applied_samples(directory: Path) -> Callable[[], int]:
 
 class ProcessArm:
     """Implements `windows.Arm`. `root`: pid of the root of its process tree. `of_root`: roles of processes without
-    a role in their names: of the root, then of the others. `child`: the root, if it is a child of this process."""
+    a role in their names: of the root, then of the others. `child`: the root, if it is a child of this process.
+    `set_mode`: sets the mode of a peer; None for an arm without modes."""
 
     def __init__(
         self,
@@ -65,6 +67,7 @@ class ProcessArm:
         *,
         roles: tuple[str, str] = ("other", "other"),
         child: subprocess.Popen[bytes] | None = None,
+        set_mode: Callable[[PeerMode], None] | None = None,
     ) -> None:
         self.name = name
         self.root = root
@@ -72,6 +75,7 @@ class ProcessArm:
         self._log = log
         self._roles = roles
         self._child = child
+        self._set_mode = set_mode
         self._members: dict[int, str] = {}
 
     def samples(self) -> int:
@@ -87,6 +91,12 @@ class ProcessArm:
         if named:
             return named[1]
         return self._roles[process.pid != self.root]
+
+    def set_mode(self, mode: PeerMode) -> None:
+        """Sets how a peer computes from its next step on. Raises ValueError if the arm has no modes."""
+        if self._set_mode is None:
+            raise ValueError(f"{self.name} has no modes")
+        self._set_mode(mode)
 
     def check(self) -> None:
         if all(map(is_running, self._members or (self.root,))):

@@ -11,6 +11,7 @@ from rich.table import Table
 from benchmarks.data_plane.figures import ArmFigures
 from benchmarks.harness.aims import Verdict
 from benchmarks.harness.machine import Machine
+from benchmarks.harness.output import markdown_table
 
 __all__ = [
     "CaseResult",
@@ -110,21 +111,12 @@ def _title(result: CaseResult) -> str:
     )
 
 
-def _markdown_table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    return [
-        f"| {' | '.join(headings)} |",
-        f"|{'---|' * len(headings)}",
-        *(f"| {' | '.join(row)} |" for row in rows),
-    ]
-
-
 def markdown(results: Sequence[CaseResult], machine: Machine, picture: str | None) -> str:
     """A Markdown page: the machine, the chart, then both tables of every setting."""
-    versions = ", ".join(f"{name} {version}" for name, version in machine.versions.items())
     lines = [
         "# Data plane: samples per second",
         "",
-        f"{machine.cpu}, {machine.cores} cores, {machine.memory_bytes / 2**30:.0f} GiB, {machine.system}; {versions}.",
+        f"{machine}.",
         "",
         "`python -m elastichost bench data-plane`: all arms run in interleaved rounds, and an arm is stopped while",
         "another arm is measured. Figures are medians over rounds. Ratios are medians of quotients within a round.",
@@ -133,8 +125,8 @@ def markdown(results: Sequence[CaseResult], machine: Machine, picture: str | Non
     if picture is not None:
         lines += [f"![samples per second]({picture})", ""]
     for result in results:
-        lines += [f"## {_title(result)}", "", *_markdown_table(HEADINGS, _rows(result)), ""]
-        lines += [*_markdown_table(("ratio", "measured", "aim", ""), _ratio_rows(result)), ""]
+        lines += [f"## {_title(result)}", "", *markdown_table(HEADINGS, _rows(result)), ""]
+        lines += [*markdown_table(("ratio", "measured", "aim", ""), _ratio_rows(result)), ""]
         lines += [disturbance(result), ""]
         lines += [f"{name} failed: {why.splitlines()[0]}\n" for name, why in result.failures.items()]
     return "\n".join(lines)
@@ -153,13 +145,7 @@ def to_json(results: Sequence[CaseResult], headline: CaseResult, machine: Machin
     """The JSON object: batch_size and ratios of the headline setting, then its arms, the machine, and all settings."""
     return {
         **_case_json(headline),
-        "machine": {
-            "cpu": machine.cpu,
-            "cores": machine.cores,
-            "memory_bytes": machine.memory_bytes,
-            "system": machine.system,
-            "versions": dict(machine.versions),
-        },
+        "machine": machine.to_json(),
         "cases": [_case_json(result) for result in results],
     }
 

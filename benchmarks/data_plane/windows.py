@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -12,7 +12,7 @@ from benchmarks.data_plane.figures import MeasuredWindow, Window, least_disturbe
 from benchmarks.harness.interleave import ArmFailedError
 from benchmarks.harness.processes import busy_s
 
-__all__ = ["Arm", "WindowSettings", "least_disturbed_window", "measure_window"]
+__all__ = ["Arm", "WindowSettings", "least_disturbed_window", "measure_window", "window_of"]
 
 POLL_S = 0.005
 POLLS_PER_CHECK = 40  # a check of all processes costs more than reading a counter
@@ -57,6 +57,11 @@ def least_disturbed_window(arm: Arm, number: int, settings: WindowSettings) -> M
         if not windows[-1].is_disturbed:
             break
     return MeasuredWindow(least_disturbed(windows), len(windows) - 1)
+
+
+def window_of(arm: Arm, settings: WindowSettings) -> Callable[[int], MeasuredWindow]:
+    """The function that measures the window of a round, for `interleave`."""
+    return lambda number: least_disturbed_window(arm, number, settings)
 
 
 def measure_window(arm: Arm, number: int, window_s: float, settle_s: float) -> Window:

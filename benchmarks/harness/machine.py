@@ -6,8 +6,9 @@ import importlib.metadata
 import os
 import platform
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 __all__ = ["Machine", "read_machine"]
 
@@ -24,6 +25,13 @@ class Machine:
     memory_bytes: int
     system: str
     versions: Mapping[str, str]
+
+    def __str__(self) -> str:
+        versions = ", ".join(f"{name} {version}" for name, version in self.versions.items())
+        return f"{self.cpu}, {self.cores} cores, {self.memory_bytes / 2**30:.0f} GiB, {self.system}; {versions}"
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
 
 
 def read_machine(more_versions: Mapping[str, str] | None = None) -> Machine:

@@ -10,7 +10,7 @@ import msgspec
 from benchmarks.harness.aims import Verdict
 from benchmarks.harness.machine import read_machine
 
-__all__ = ["print_table", "write_json"]
+__all__ = ["markdown_table", "print_table", "write_json"]
 
 SCHEMA = "elastichost-benchmark/v1"
 
@@ -22,6 +22,11 @@ def print_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     for first, *others in lines:
         cells = [first.ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(others, widths[1:], strict=True))]
         print("  ".join(cells).rstrip())
+
+
+def markdown_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
+    """The lines of a table in Markdown."""
+    return [f"| {' | '.join(header)} |", f"|{'---|' * len(header)}", *(f"| {' | '.join(row)} |" for row in rows)]
 
 
 def write_json(

@@ -16,20 +16,23 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.harness.criteo26 import Batch, BatchFile, ModelName
+from benchmarks.harness.samples import Batch, BatchFile
+from benchmarks.harness.shape import ModelName, Shape
 
-__all__ = ["SLOTS_PER_PEER", "Counter", "PeerSettings", "endless", "enter_role", "fork_role"]
+__all__ = ["Counter", "PeerMode", "PeerSettings", "endless", "enter_role", "fork_role"]
 
-SLOTS_PER_PEER = 8
+COUNTS = 8  # processes of a peer that count
+MODES = 2  # elements after the counts: threads, whether it computes in bfloat16
 _PR_SET_PDEATHSIG, _PR_SET_NAME = 1, 15
 
 
 @dataclass(frozen=True, slots=True)
 class PeerSettings:
-    """The settings of a peer. `counter`: file of int64 [8], one element for each counting process. `folder`: for its
-    files. `threads`: of torch's operators, for each process. `job`: elastichost's job file (bare loop only)."""
+    """The settings of a peer. `counter`: the file of its `Counter`. `folder`: for its files. `threads`: of torch's
+    operators, for each process. `job`: elastichost's job file (bare loop only)."""
 
     model: ModelName
+    shape: Shape
     batch_size: int
     threads: int
     batches: str
@@ -42,22 +45,46 @@ class PeerSettings:
 
     @classmethod
     def from_json(cls, text: str) -> PeerSettings:
-        return cls(**json.loads(text))
+        facts = json.loads(text)
+        sizes = {name: tuple(size) if isinstance(size, list) else size for name, size in facts.pop("shape").items()}
+        return cls(shape=Shape(**sizes), **facts)  # type: ignore[arg-type]
 
     def open_batches(self) -> BatchFile:
-        return BatchFile(Path(self.batches), self.batch_size)
+        return BatchFile(Path(self.batches), self.shape, self.batch_size)
+
+
+@dataclass(frozen=True, slots=True)
+class PeerMode:
+    """How a peer computes. threads: of torch's operators, for each process. is_bfloat16: under torch.autocast."""
+
+    threads: int
+    is_bfloat16: bool = False
 
 
 class Counter:
-    """Counts trained samples in shared memory. Every process writes its own element, so no lock is needed."""
+    """Counts trained samples in shared memory. Every process writes its own element, so no lock is needed.
+
+    The same file tells the peer its mode. So one peer, with one set of tables, is measured in several modes.
+    """
 
     def __init__(self, path: Path) -> None:
-        self._counts = np.memmap(path, dtype=np.int64, mode="r+", shape=(SLOTS_PER_PEER,))
+        values = np.memmap(path, dtype=np.int64, mode="r+", shape=(COUNTS + MODES,))
+        self._counts, self._mode = values[:COUNTS], values[COUNTS:]
 
     @classmethod
-    def create(cls, path: Path) -> Counter:
-        np.zeros(SLOTS_PER_PEER, dtype=np.int64).tofile(path)
-        return cls(path)
+    def create(cls, path: Path, mode: PeerMode) -> Counter:
+        np.zeros(COUNTS + MODES, dtype=np.int64).tofile(path)
+        made = cls(path)
+        made.set_mode(mode)
+        return made
+
+    @property
+    def mode(self) -> PeerMode:
+        return PeerMode(int(self._mode[0]), bool(self._mode[1]))
+
+    def set_mode(self, mode: PeerMode) -> None:
+        """Sets the mode; the peer takes it at its next step."""
+        self._mode[:] = mode.threads, mode.is_bfloat16
 
     def add(self, slot: int, samples: int) -> None:
         self._counts[slot] += samples

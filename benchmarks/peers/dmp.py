@@ -25,7 +25,6 @@ from torchrec.modules.embedding_modules import EmbeddingBagCollection
 from torchrec.optim import RowWiseAdagrad
 from torchrec.sparse.jagged_tensor import KeyedJaggedTensor, KeyedTensor
 
-from benchmarks.harness.criteo26 import ROWS_PER_TABLE
 from benchmarks.peers.common import Counter, PeerSettings, endless, fork_role
 from benchmarks.peers.torch_parts import (
     DENSE_RATE,
@@ -58,10 +57,10 @@ def _train(settings: PeerSettings, rank: int) -> None:
         "gloo", init_method=f"file://{settings.folder}/gloo", rank=rank, world_size=RANKS, timeout=NEVER
     )
     model, optimizer = _shard(settings)
-    features = Features(settings.batch_size)
+    features = Features(settings.shape, settings.batch_size)
     counter = Counter(Path(settings.counter))
     for batch in endless(settings.open_batches(), first=rank, step=RANKS):
-        loss = step_loss(model, batch, features(torch.from_numpy(batch.ids)))
+        loss = step_loss(model, batch, features(torch.from_numpy(batch.ids)), counter.mode)
         optimizer.zero_grad(set_to_none=False)
         loss.backward()
         optimizer.step()
@@ -69,15 +68,16 @@ def _train(settings: PeerSettings, rank: int) -> None:
 
 
 class PaddedCollection(nn.Module):
-    """Replaces a collection: pads its rows to the width that fbgemm's kernels need, and cuts the output."""
+    """Replaces a collection: pads its rows to the width that fbgemm's kernels need, and cuts the output. rows: of
+    each table."""
 
-    def __init__(self, replaced: EmbeddingBagCollection) -> None:
+    def __init__(self, replaced: EmbeddingBagCollection, rows: int) -> None:
         super().__init__()
         configs = replaced.embedding_bag_configs()
         self._dim = dims_of(replaced)[0]
         changes = {
             "embedding_dim": padded_dim(self._dim),
-            "num_embeddings": ROWS_PER_TABLE,
+            "num_embeddings": rows,
             "weight_init_min": -INIT_BOUND,
             "weight_init_max": INIT_BOUND,
             "init_fn": None,
@@ -97,8 +97,9 @@ class PaddedCollection(nn.Module):
 
 
 def _shard(settings: PeerSettings) -> tuple[nn.Module, torch.optim.Optimizer]:
-    network = build_network(settings.model, rows=1)
-    collections = [padded.collection for padded in replace_collections(network, PaddedCollection)]
+    network = build_network(settings.model, settings.shape)
+    padded = replace_collections(network, lambda collection: PaddedCollection(collection, settings.shape.rows))
+    collections = [one.collection for one in padded]
     names = [config.name for collection in collections for config in collection.embedding_bag_configs()]
     constraint = ParameterConstraints(
         sharding_types=[ShardingType.TABLE_WISE.value], compute_kernels=[EmbeddingComputeKernel.FUSED.value]

@@ -1,4 +1,4 @@
-"""A custom parameter server over torch.distributed.rpc: one worker, one server.
+"""A custom parameter server over torch.distributed.rpc: one worker, one server. It trains the small shape only.
 
 The worker takes the unique ids of a batch, pulls their rows, and pushes one gradient for each. It holds the dense part
 and runs Adam itself. A thread prepares unique ids and pulls one batch ahead; the worker waits for pushes only if two
@@ -20,7 +20,8 @@ from torch.nn import functional
 from torchrec.modules.embedding_modules import EmbeddingBagCollection
 from torchrec.sparse.jagged_tensor import KeyedTensor
 
-from benchmarks.harness.criteo26 import CATEGORICAL, ROWS_PER_TABLE, Batch
+from benchmarks.harness.samples import Batch
+from benchmarks.harness.shape import SMALL
 from benchmarks.peers.common import Counter, PeerSettings, endless, fork_role
 from benchmarks.peers.torch_parts import (
     INIT_BOUND,
@@ -45,7 +46,7 @@ class RowServer:
     """All rows of the job: for each width, weights float32 [26 * 100,000, width] and one optimizer state per row."""
 
     def __init__(self, widths: list[int]) -> None:
-        rows = len(CATEGORICAL) * ROWS_PER_TABLE
+        rows = SMALL.tables * SMALL.rows
         self._weights = [torch.empty(rows, width).uniform_(-INIT_BOUND, INIT_BOUND) for width in widths]
         self._states = [torch.zeros(rows) for _ in widths]
 
@@ -67,10 +68,10 @@ class UniqueIds:
     over all rows; the position of the remaining number represents the row."""
 
     def __init__(self, batch_size: int) -> None:
-        tables = torch.arange(len(CATEGORICAL), dtype=torch.int64) * ROWS_PER_TABLE
+        tables = torch.arange(SMALL.tables, dtype=torch.int64) * SMALL.rows
         self._first_rows = tables.repeat_interleave(batch_size)
         self._positions = torch.arange(len(self._first_rows), dtype=torch.int64)
-        self._last_position = torch.empty(len(CATEGORICAL) * ROWS_PER_TABLE, dtype=torch.int64)
+        self._last_position = torch.empty(SMALL.tables * SMALL.rows, dtype=torch.int64)
 
     def __call__(self, ids: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """ids int64 [26 * B], feature-major -> (unique rows int64 [n], index of each id's row int64 [26 * B])."""
@@ -141,7 +142,7 @@ def _join(settings: PeerSettings, name: str, rank: int) -> None:
 
 def _serve(settings: PeerSettings) -> None:
     global _server  # rpc calls functions of a module, so their state must be global
-    network = build_network(settings.model, rows=1)
+    network = build_network(settings.model, SMALL)
     collections = [module for module in network.modules() if isinstance(module, EmbeddingBagCollection)]
     _server = RowServer([dims_of(collection)[0] for collection in collections])
     _join(settings, SERVER, 0)
@@ -149,7 +150,7 @@ def _serve(settings: PeerSettings) -> None:
 
 
 def _train(settings: PeerSettings) -> None:
-    network = build_network(settings.model, rows=1)
+    network = build_network(settings.model, SMALL)
     collections = [
         made for made in replace_collections(network, PulledCollection) if isinstance(made, PulledCollection)
     ]
@@ -180,5 +181,5 @@ def _pull_ahead(settings: PeerSettings, ahead: queue.Queue[_Pulled]) -> None:
     for batch in endless(settings.open_batches()):
         rows, numbers = unique(torch.from_numpy(batch.ids))
         weights = rpc.rpc_sync(SERVER, _serve_pull, args=(rows,))
-        by_sample = numbers.view(len(CATEGORICAL), -1).t().contiguous()
+        by_sample = numbers.view(SMALL.tables, -1).t().contiguous()
         ahead.put(_Pulled(batch, rows, by_sample, weights))

@@ -20,7 +20,6 @@ from torch import nn
 from torchrec.modules.embedding_modules import EmbeddingBagCollection
 from torchrec.sparse.jagged_tensor import KeyedJaggedTensor, KeyedTensor
 
-from benchmarks.harness.criteo26 import ROWS_PER_TABLE
 from benchmarks.peers.common import Counter, PeerSettings, endless
 from benchmarks.peers.torch_parts import (
     INIT_BOUND,
@@ -39,9 +38,9 @@ __all__ = ["FusedCollection", "main"]
 
 
 class FusedCollection(nn.Module):
-    """Replaces a collection whose tables all have the same row width."""
+    """Replaces a collection whose tables all have the same row width. rows: of each table."""
 
-    def __init__(self, replaced: EmbeddingBagCollection) -> None:
+    def __init__(self, replaced: EmbeddingBagCollection, rows: int) -> None:
         super().__init__()
         dims = dims_of(replaced)
         self._names = [name for config in replaced.embedding_bag_configs() for name in config.feature_names]
@@ -49,7 +48,7 @@ class FusedCollection(nn.Module):
         self._padded = padded_dim(self._dim)
         self._kernel: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
         kernel = SplitTableBatchedEmbeddingBagsCodegen(
-            [(ROWS_PER_TABLE, self._padded, EmbeddingLocation.HOST, ComputeDevice.CPU)] * len(dims),
+            [(rows, self._padded, EmbeddingLocation.HOST, ComputeDevice.CPU)] * len(dims),
             optimizer=EmbOptimType.EXACT_ROWWISE_ADAGRAD,
             learning_rate=padded_rate(self._dim),
             eps=ROW_EPS,
@@ -70,12 +69,12 @@ class FusedCollection(nn.Module):
 def main(settings: PeerSettings) -> None:
     """Trains until it is killed."""
     torch.set_num_threads(settings.threads)
-    network = build_network(settings.model, rows=1)
-    replace_collections(network, FusedCollection)
-    optimizer, features = adam(network), Features(settings.batch_size)
+    network = build_network(settings.model, settings.shape)
+    replace_collections(network, lambda collection: FusedCollection(collection, settings.shape.rows))
+    optimizer, features = adam(network), Features(settings.shape, settings.batch_size)
     counter = Counter(Path(settings.counter))
     for batch in endless(settings.open_batches()):
-        loss = step_loss(network, batch, features(torch.from_numpy(batch.ids)))
+        loss = step_loss(network, batch, features(torch.from_numpy(batch.ids)), counter.mode)
         optimizer.zero_grad(set_to_none=False)
         loss.backward()
         optimizer.step()

@@ -1,9 +1,10 @@
 """TensorFlow's ParameterServerStrategy with its ClusterCoordinator: one worker, one parameter server, one coordinator.
 
 `python -m benchmarks.peers.tensorflow_ps SETTINGS` runs in any Python that has tensorflow and numpy; it imports neither
-torch nor elastichost. Tables are variables on the server, one variable for all tables of a width. A step reads the
-unique rows of its batch from the server and applies one sparse gradient to each width (Adagrad, because TensorFlow has
-no row-wise kernel). Steps are scheduled asynchronously; the coordinator counts finished steps.
+torch nor elastichost. It trains the small shape only. Tables are variables on the server, one variable for all tables
+of a width. A step reads the unique rows of its batch from the server and applies one sparse gradient to each width
+(Adagrad, because TensorFlow has no row-wise kernel). Steps are scheduled asynchronously; the coordinator counts
+finished steps.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from benchmarks.harness.criteo26 import CATEGORICAL, DENSE, DIM, ROWS_PER_TABLE
+from benchmarks.harness.shape import DENSE, SMALL
 from benchmarks.peers.common import Counter, PeerSettings, enter_role, fork_role
 
 __all__ = ["main"]
@@ -86,14 +87,14 @@ def _coordinate(tf: Any, settings: PeerSettings, cluster: dict[str, list[str]]) 
 def _dataset(tf: Any, settings: PeerSettings) -> Any:
     """An endless dataset of (ids int64 [26, B], dense float32 [B, 13], labels float32 [B]); a record is a batch."""
     size = settings.batch_size
-    ids_bytes, dense_bytes = 8 * len(CATEGORICAL) * size, 4 * len(DENSE) * size
+    ids_bytes, dense_bytes = 8 * SMALL.tables * size, 4 * DENSE * size
     record_bytes = ids_bytes + dense_bytes + 4 * size
 
     def decode(record: Any) -> tuple[Any, Any, Any]:
         ids = tf.io.decode_raw(tf.strings.substr(record, 0, ids_bytes), tf.int64)
         dense = tf.io.decode_raw(tf.strings.substr(record, ids_bytes, dense_bytes), tf.float32)
         labels = tf.io.decode_raw(tf.strings.substr(record, ids_bytes + dense_bytes, 4 * size), tf.float32)
-        shapes = ((len(CATEGORICAL), size), (size, len(DENSE)), (size,))
+        shapes = ((SMALL.tables, size), (size, DENSE), (size,))
         return tuple(tf.reshape(part, shape) for part, shape in zip((ids, dense, labels), shapes, strict=True))
 
     decoded = tf.data.FixedLengthRecordDataset(settings.batches, record_bytes).map(decode)
@@ -102,11 +103,11 @@ def _dataset(tf: Any, settings: PeerSettings) -> Any:
 
 def _make_step(tf: Any, settings: PeerSettings) -> Any:
     """A tf.function: iterator -> loss of one step. It creates the variables, so call it in the strategy's scope."""
-    widths = [DIM] if settings.model == "dlrm" else [1, DIM]
+    widths = [SMALL.dim] if settings.model == "dlrm" else [1, SMALL.dim]
     tables = [_Table(tf, width) for width in widths]
     network = _Dlrm(tf) if settings.model == "dlrm" else _WideDeep(tf)
     adam = _Adam(tf, network.variables)
-    first_rows = tf.constant([[number * ROWS_PER_TABLE] for number in range(len(CATEGORICAL))], tf.int64)
+    first_rows = tf.constant([[number * SMALL.rows] for number in range(SMALL.tables)], tf.int64)
 
     @tf.function
     def step(batches: Any) -> Any:
@@ -116,7 +117,7 @@ def _make_step(tf: Any, settings: PeerSettings) -> Any:
         with tf.GradientTape() as tape:
             tape.watch(pulled)
             fields = [
-                tf.reshape(tf.gather(weights, numbers), [-1, len(CATEGORICAL), width])
+                tf.reshape(tf.gather(weights, numbers), [-1, SMALL.tables, width])
                 for weights, width in zip(pulled, widths, strict=True)
             ]
             logits = network(dense, fields)
@@ -135,7 +136,7 @@ class _Table:
 
     def __init__(self, tf: Any, width: int) -> None:
         self._tf = tf
-        shape = (len(CATEGORICAL) * ROWS_PER_TABLE, width)
+        shape = (SMALL.tables * SMALL.rows, width)
         self._weights = tf.Variable(tf.random.uniform(shape, -INIT_BOUND, INIT_BOUND))
         self._state = tf.Variable(tf.zeros(shape))
 
@@ -200,11 +201,11 @@ class _Dlrm:
 
     def __init__(self, tf: Any) -> None:
         self._tf = tf
-        fields = len(CATEGORICAL) + 1
+        fields = SMALL.tables + 1
         pairs = [row * fields + column for row in range(fields) for column in range(row)]
         self._pairs = tf.constant(pairs, tf.int32)
-        self._bottom = _layers(tf, [len(DENSE), 64, DIM])
-        self._top = _layers(tf, [DIM + len(pairs), 64])
+        self._bottom = _layers(tf, [DENSE, 64, SMALL.dim])
+        self._top = _layers(tf, [SMALL.dim + len(pairs), 64])
         self._head = _layers(tf, [64, 1])
         self.variables = [part for layer in (*self._bottom, *self._top, *self._head) for part in layer]
 
@@ -223,8 +224,8 @@ class _WideDeep:
 
     def __init__(self, tf: Any) -> None:
         self._tf = tf
-        self._wide = _layers(tf, [len(DENSE), 1])
-        self._deep = _layers(tf, [len(CATEGORICAL) * DIM + len(DENSE), 256, 128, 64])
+        self._wide = _layers(tf, [DENSE, 1])
+        self._deep = _layers(tf, [SMALL.tables * SMALL.dim + DENSE, 256, 128, 64])
         self._head = tf.Variable(tf.random.uniform((64, 1), -0.3, 0.3))
         self.variables = [*(part for layer in (*self._wide, *self._deep) for part in layer), self._head]
 
@@ -233,7 +234,7 @@ class _WideDeep:
         first_order, rows = fields
         weights, bias = self._wide[0]
         wide = tf.reduce_sum(first_order, axis=[1, 2]) + (tf.matmul(dense, weights) + bias)[:, 0]
-        flat = tf.reshape(rows, [-1, len(CATEGORICAL) * DIM])
+        flat = tf.reshape(rows, [-1, SMALL.tables * SMALL.dim])
         deep = _hidden(tf, self._deep, tf.concat([flat, dense], axis=1))
         return wide + tf.matmul(deep, self._head)[:, 0]
 

@@ -14,7 +14,9 @@ from torchrec.modules.embedding_modules import EmbeddingBagCollection
 from torchrec.sparse.jagged_tensor import KeyedJaggedTensor
 
 import elastichost.models
-from benchmarks.harness.criteo26 import CATEGORICAL, DENSE, DIM, ROWS_PER_TABLE, Batch, ModelName
+from benchmarks.harness.samples import Batch
+from benchmarks.harness.shape import DENSE, ModelName, Shape
+from benchmarks.peers.common import PeerMode
 
 __all__ = [
     "DENSE_RATE",
@@ -36,16 +38,17 @@ INIT_BOUND = 0.01
 Made = TypeVar("Made", bound=nn.Module)
 
 
-def build_network(model: ModelName, rows: int = ROWS_PER_TABLE) -> nn.Module:
-    """A network with forward(dense [B, 13], KeyedJaggedTensor) -> logits [B]. Use `rows` 1 if the collections are
-    replaced later."""
+def build_network(model: ModelName, shape: Shape) -> nn.Module:
+    """A network with forward(dense [B, 13], KeyedJaggedTensor) -> logits [B]. Its tables have one row, because every
+    peer replaces the collections."""
     torch.manual_seed(0)
-    build: Callable[[list[EmbeddingBagConfig], int], nn.Module] = getattr(elastichost.models, model)
+    build: Callable[..., nn.Module] = getattr(elastichost.models, model)
     tables = [
-        EmbeddingBagConfig(name=f"{column}_rows", embedding_dim=DIM, num_embeddings=rows, feature_names=[column])
-        for column in CATEGORICAL
+        EmbeddingBagConfig(name=f"{column}_rows", embedding_dim=shape.dim, num_embeddings=1, feature_names=[column])
+        for column in shape.columns
     ]
-    return build(tables, len(DENSE))
+    layers = {"bottom": shape.bottom, "top": shape.top} if model == "dlrm" else {}
+    return build(tables, DENSE, **layers)
 
 
 def dims_of(collection: EmbeddingBagCollection) -> list[int]:
@@ -74,23 +77,23 @@ def replace_collections(network: nn.Module, make: Callable[[EmbeddingBagCollecti
 
 
 class Features:
-    """Makes KeyedJaggedTensors with one id per feature and sample; lengths and offsets are computed once."""
+    """Makes KeyedJaggedTensors of batches. All samples have the same number of ids, so lengths and offsets are
+    computed once."""
 
-    def __init__(self, batch_size: int) -> None:
-        count = len(CATEGORICAL) * batch_size
-        self._stride = batch_size
-        self._lengths = torch.ones(count, dtype=torch.int64)
-        self._offsets = torch.arange(count + 1, dtype=torch.int64)
+    def __init__(self, shape: Shape, batch_size: int) -> None:
+        self._shape, self._stride = shape, batch_size
+        self._lengths = torch.full((shape.tables * batch_size,), shape.ids, dtype=torch.int64)
+        self._offsets = torch.arange(0, shape.tables * batch_size * shape.ids + 1, shape.ids, dtype=torch.int64)
 
     def __call__(self, ids: torch.Tensor) -> KeyedJaggedTensor:
-        """ids int64 [26 * B], feature-major."""
+        """ids int64 [tables * B * ids], feature-major."""
         return KeyedJaggedTensor(
-            keys=list(CATEGORICAL),
+            keys=list(self._shape.columns),
             values=ids,
             lengths=self._lengths,
             offsets=self._offsets,
             stride=self._stride,
-            length_per_key=[self._stride] * len(CATEGORICAL),
+            length_per_key=[self._stride * self._shape.ids] * self._shape.tables,
         )
 
 
@@ -99,7 +102,11 @@ def adam(network: nn.Module) -> torch.optim.Adam:
     return torch.optim.Adam(network.parameters(), lr=DENSE_RATE, fused=True)
 
 
-def step_loss(network: nn.Module, batch: Batch, sparse: Any) -> torch.Tensor:
-    """The mean binary cross-entropy of a batch: a scalar with its autograd graph."""
-    logits = network(torch.from_numpy(batch.dense), sparse)
-    return functional.binary_cross_entropy_with_logits(logits.view(-1), torch.from_numpy(batch.labels))
+def step_loss(network: nn.Module, batch: Batch, sparse: Any, mode: PeerMode | None = None) -> torch.Tensor:
+    """The mean binary cross-entropy of a batch: a scalar with its autograd graph. mode: sets the number of threads, and
+    whether the network computes under torch.autocast."""
+    if mode is not None and torch.get_num_threads() != mode.threads:
+        torch.set_num_threads(mode.threads)
+    with torch.autocast("cpu", torch.bfloat16, enabled=mode is not None and mode.is_bfloat16):
+        logits = network(torch.from_numpy(batch.dense), sparse)
+    return functional.binary_cross_entropy_with_logits(logits.float().view(-1), torch.from_numpy(batch.labels))

@@ -9,7 +9,8 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from benchmarks.harness.criteo26 import ROWS_PER_TABLE, draw_samples, write_parquet
+from benchmarks.harness.samples import draw_samples, write_parquet
+from benchmarks.harness.shape import SMALL
 from benchmarks.reader import sample_files
 from elastichost.arena.arena import Arena
 from elastichost.datasets.parquet.reader import ParquetDecoder
@@ -60,9 +61,9 @@ def make_sources(folder: Path, rows: int, data: Path | None) -> Iterator[Source]
     """Writes the files and opens them. The line indexes of text files are kept in `folder` too."""
     environ = {"ELASTICHOST_CACHE": str(folder / "cache")}
     path = folder / "integers.parquet"
-    write_parquet(draw_samples(rows, seed=0), path)
+    write_parquet(draw_samples(SMALL, rows, seed=0), path)
     settings = criteo_settings(path, "parquet")
-    yield Source("parquet-integers", ParquetDecoder(settings), settings, ROWS_PER_TABLE)
+    yield Source("parquet-integers", ParquetDecoder(settings), settings, SMALL.rows)
     path = folder / "strings.parquet"
     sample_files.write_clicks(path, rows, seed=0)
     settings = click_settings(path)

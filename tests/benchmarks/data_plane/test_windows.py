@@ -17,7 +17,7 @@ from benchmarks.data_plane.process_arm import ProcessArm
 from benchmarks.data_plane.windows import WindowSettings, least_disturbed_window
 from benchmarks.harness.interleave import Measurement, Rounds, interleave
 from benchmarks.harness.processes import is_running, tree_of
-from benchmarks.peers.common import Counter
+from benchmarks.peers.common import Counter, PeerMode
 
 ROOT = Path(__file__).parents[3]
 Start = Callable[..., ProcessArm]
@@ -40,7 +40,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
     arms: list[ProcessArm] = []
 
     def begin(name: str, batch: int, fails_after: int = -1) -> ProcessArm:
-        counter = Counter.create(tmp_path / name)
+        counter = Counter.create(tmp_path / name, PeerMode(1))
         log = tmp_path / f"{name}.log"
         command = [
             sys.executable,
