@@ -1,6 +1,7 @@
 """The benchmarks of elastichost. `elastichost bench` lists them.
 
 registry            benchmarks by name
+workload            shapes of models, their samples and job files
 harness             shared parts: declaring and running a benchmark, statistics, tables, processes
 training            whole runs: speed by access and workers, quality, two hosts by the speed of their link
 data_plane          samples per second, compared with other systems that train the same model

@@ -36,8 +36,8 @@ from benchmarks.data_plane.windows import WindowSettings
 from benchmarks.harness.aims import is_any_missed
 from benchmarks.harness.interleave import Rounds
 from benchmarks.harness.machine import Machine, read_machine
-from benchmarks.harness.shape import SHAPES, ModelName, Shape, parse_shape
 from benchmarks.harness.workshop import Workshop
+from benchmarks.workload.shape import SHAPES, ModelName, Shape, parse_shape
 
 __all__ = ["main"]
 

@@ -17,9 +17,9 @@ from benchmarks.data_plane.startup import Startup
 from benchmarks.data_plane.windows import WindowSettings, window_of
 from benchmarks.harness.interleave import Rounds
 from benchmarks.harness.outcome import Outcome
-from benchmarks.harness.samples import Samples, draw_samples, write_batches, write_parquet
-from benchmarks.harness.shape import SMALL, ModelName
 from benchmarks.harness.workshop import Workshop
+from benchmarks.workload.samples import Samples, draw_samples, write_batches, write_parquet
+from benchmarks.workload.shape import SMALL, ModelName
 
 __all__ = ["SEED", "Comparison", "Options", "tensorflow_version"]
 

@@ -13,11 +13,11 @@ from typing import Literal
 
 from benchmarks.data_plane.process_arm import ArenaCounter, ProcessArm
 from benchmarks.harness.interleave import ArmFailedError
-from benchmarks.harness.job_file import JobSettings, Precision, job_text
-from benchmarks.harness.shape import ModelName, Shape
 from benchmarks.harness.workshop import ROOT, Workshop
 from benchmarks.peers.common import Counter, PeerMode, PeerSettings
 from benchmarks.peers.host import Fork
+from benchmarks.workload.job_file import JobSettings, Precision, job_text
+from benchmarks.workload.shape import ModelName, Shape
 from elastichost.supervisor.launch.servers import MALLOC_ENVIRONMENT, THREAD_ENVIRONMENT
 
 __all__ = ["Case", "Entry", "Launcher", "PeerHost", "all_arms", "forked_arms"]

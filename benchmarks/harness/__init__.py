@@ -12,7 +12,4 @@ processes        reads and kills processes through /proc
 workshop         directories and processes of one benchmark, which it removes at its end
 training_run     runs a job file and reads the result
 temporary_arena  an arena that is removed after use
-shape            sizes of models and of their data
-samples          draws samples of a shape, and writes them as files
-job_file         the job file of elastichost's runs
 """

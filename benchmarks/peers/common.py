@@ -16,8 +16,8 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.harness.samples import Batch, BatchFile
-from benchmarks.harness.shape import ModelName, Shape
+from benchmarks.workload.samples import Batch, BatchFile
+from benchmarks.workload.shape import ModelName, Shape
 
 __all__ = ["Counter", "PeerMode", "PeerSettings", "endless", "enter_role", "fork_role"]
 

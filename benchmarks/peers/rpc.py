@@ -20,8 +20,6 @@ from torch.nn import functional
 from torchrec.modules.embedding_modules import EmbeddingBagCollection
 from torchrec.sparse.jagged_tensor import KeyedTensor
 
-from benchmarks.harness.samples import Batch
-from benchmarks.harness.shape import SMALL
 from benchmarks.peers.common import Counter, PeerSettings, endless, fork_role
 from benchmarks.peers.torch_parts import (
     INIT_BOUND,
@@ -33,6 +31,8 @@ from benchmarks.peers.torch_parts import (
     replace_collections,
     step_loss,
 )
+from benchmarks.workload.samples import Batch
+from benchmarks.workload.shape import SMALL
 
 __all__ = ["PulledCollection", "RowServer", "UniqueIds", "main"]
 

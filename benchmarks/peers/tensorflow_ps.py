@@ -18,8 +18,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from benchmarks.harness.shape import DENSE, SMALL
 from benchmarks.peers.common import Counter, PeerSettings, enter_role, fork_role
+from benchmarks.workload.shape import DENSE, SMALL
 
 __all__ = ["main"]
 

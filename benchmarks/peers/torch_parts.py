@@ -14,9 +14,9 @@ from torchrec.modules.embedding_modules import EmbeddingBagCollection
 from torchrec.sparse.jagged_tensor import KeyedJaggedTensor
 
 import elastichost.models
-from benchmarks.harness.samples import Batch
-from benchmarks.harness.shape import DENSE, ModelName, Shape
 from benchmarks.peers.common import PeerMode
+from benchmarks.workload.samples import Batch
+from benchmarks.workload.shape import DENSE, ModelName, Shape
 
 __all__ = [
     "DENSE_RATE",

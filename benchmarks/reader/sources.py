@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from benchmarks.harness.samples import draw_samples, write_parquet
-from benchmarks.harness.shape import SMALL
 from benchmarks.reader import sample_files
+from benchmarks.workload.samples import draw_samples, write_parquet
+from benchmarks.workload.shape import SMALL
 from elastichost.arena.arena import Arena
 from elastichost.datasets.parquet.reader import ParquetDecoder
 from elastichost.datasets.reader import Decoder

@@ -53,7 +53,8 @@ class PredictReport:
 def predict(run_dir: Path, data_file: Path, output: Path, checkpoint: Path | None = None) -> PredictReport:
     """Scores every row of `data_file`, which has the job's format and may lack labels. It writes the Parquet file
     `output`: `row` int64, `probability` float32, and `label` float32 when there are labels. With several labels the
-    columns are `probability_<name>` and `label_<name>`. The file appears only when it is complete.
+    columns are `probability_<name>` and `label_<name>`. The file appears only when it is complete. The model
+    computes in float32 whatever `train.precision` says, so that every CPU gives the same scores.
 
     Raises ConfigError, DataError (also for a bad row: a row without a score would shift the others), CheckpointError,
     ModelError.

@@ -16,7 +16,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import torch
 
 from elastichost.arena.dense.store import DenseStore
 from elastichost.arena.watermarks import Watermarks
@@ -168,13 +167,19 @@ class SimFlat:
     def __init__(self) -> None:
         self.values: Float32 = np.zeros(ELEMENTS, np.float32)
         self.gradient: Float32 = np.zeros(PARAMETERS, np.float32)
-        self.gradients = torch.from_numpy(self.gradient)
 
     def loaded(self) -> None:
         """Computes with `values` as the dense vector."""
 
     def zero_gradients(self) -> None:
         self.gradient[:] = 0.0
+
+    @property
+    def has_finite_gradients(self) -> bool:
+        return bool(np.isfinite(self.gradient).all())
+
+    def write_into(self, out: Float32) -> None:
+        """Does nothing: `write_push` copies everything."""
 
     def write_push(self, out: Float32) -> None:
         out[:PARAMETERS], out[PARAMETERS:] = self.gradient, self.values[PARAMETERS:]

@@ -176,7 +176,8 @@ def test_arena_updates_go_both_ways(hosts: Hosts, tmp_path: Path) -> None:
     assert len(mine.take()) == 0
     there.board.server(2).note_taken(4096)
     there.control[3] = 77
-    wait_until(lambda: any(word.board_values and word.header_values for word in told), launcher)
+    # The agent may look between the two writes, and then sends two messages.
+    wait_until(lambda: any(w.board_values for w in told) and any(w.header_values for w in told), launcher)
     newest = next(word for word in told if word.header_values)
     headers = Changes.unpacked(newest.header_positions, newest.header_values)
     assert (headers.positions.tolist(), headers.values.tolist()) == ([3], [77])

@@ -15,9 +15,9 @@ import psutil
 
 from benchmarks.data_plane.lineup import Entry
 from benchmarks.data_plane.process_arm import ProcessArm
-from benchmarks.harness.job_file import Precision
-from benchmarks.harness.shape import Shape
 from benchmarks.peers.common import PeerMode
+from benchmarks.workload.job_file import Precision
+from benchmarks.workload.shape import Shape
 
 __all__ = ["PRECISIONS", "ModeArm", "admitted", "modes_of", "shape_entries"]
 

@@ -17,9 +17,9 @@ from benchmarks.data_plane.shapes.products import products_arm
 from benchmarks.data_plane.startup import Startup
 from benchmarks.data_plane.windows import Arm, WindowSettings, window_of
 from benchmarks.harness.interleave import Rounds
-from benchmarks.harness.samples import draw_samples, write_batches, write_parquet
-from benchmarks.harness.shape import Shape
 from benchmarks.harness.workshop import Workshop
+from benchmarks.workload.samples import draw_samples, write_batches, write_parquet
+from benchmarks.workload.shape import Shape
 
 __all__ = ["ShapeOptions", "compare_shapes"]
 

@@ -11,9 +11,9 @@ from benchmarks.data_plane.shapes.arms import PRECISIONS
 from benchmarks.harness.aggregates import typical
 from benchmarks.harness.aims import Aim, Verdict
 from benchmarks.harness.benchmark import PairedFigure
-from benchmarks.harness.job_file import Precision
 from benchmarks.harness.outcome import Outcome
-from benchmarks.harness.shape import Shape
+from benchmarks.workload.job_file import Precision
+from benchmarks.workload.shape import Shape
 
 __all__ = ["ShapeResult", "shape_result"]
 

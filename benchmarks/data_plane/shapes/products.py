@@ -20,8 +20,8 @@ from collections.abc import Callable
 import torch
 
 from benchmarks.data_plane.figures import MeasuredWindow, Window
-from benchmarks.harness.job_file import Precision
-from benchmarks.harness.shape import Shape
+from benchmarks.workload.job_file import Precision
+from benchmarks.workload.shape import Shape
 
 __all__ = ["products_arm"]
 

@@ -10,12 +10,27 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from elastichost.arena.compiled import compiled, full_fence, load_acquire
+from elastichost.arena.compiled import compiled, full_fence, inlined, load_acquire
+from elastichost.arena.rows.lanes import (
+    add,
+    divide,
+    load,
+    multiply,
+    multiply_add,
+    splat,
+    square_root,
+    store,
+    subtract,
+    zeros16,
+)
 
 __all__ = ["adagrad_step", "adam_step", "copy_half", "sgd_step"]
 
 Float32 = npt.NDArray[np.float32]
 Int64 = npt.NDArray[np.int64]
+
+LANES = 16
+_NO_SEED = np.uint64(0)
 
 
 @compiled
@@ -61,6 +76,35 @@ def adagrad_step(
         new[i] = old[i] - rate * slope / (np.sqrt(total) + tiny)
 
 
+@inlined
+def _adam_lanes(
+    old: Float32,
+    new: Float32,
+    old_first: Float32,
+    new_first: Float32,
+    old_second: Float32,
+    new_second: Float32,
+    gradient: Float32,
+    at: int,
+    settings: Float32,
+) -> None:
+    """Adam for the sixteen parameters from `at` on. settings: (b1, 1 - b1, b2, 1 - b2, wd, lr / (1 - b1^t),
+    sqrt(1 - b2^t), eps) with t the number of the step.
+
+    g += wd p;  m = b1 m + (1 - b1) g;  v = b2 v + (1 - b2) g^2;  p -= lr / (1 - b1^t) m / (sqrt(v / (1 - b2^t)) + eps)
+    """
+    like = zeros16()
+    value = load(old, at, like)
+    slope = multiply_add(splat(settings[4], like), value, load(gradient, at, like))
+    first = multiply_add(splat(settings[0], like), load(old_first, at, like), multiply(splat(settings[1], like), slope))
+    square = multiply(multiply(splat(settings[3], like), slope), slope)
+    second = multiply_add(splat(settings[2], like), load(old_second, at, like), square)
+    root = add(divide(square_root(second), splat(settings[6], like)), splat(settings[7], like))
+    store(new_first, at, first, _NO_SEED)
+    store(new_second, at, second, _NO_SEED)
+    store(new, at, subtract(value, divide(multiply(splat(settings[5], like), first), root)), _NO_SEED)
+
+
 @compiled
 def adam_step(
     old: Float32,
@@ -75,23 +119,26 @@ def adam_step(
     eps: float,
     weight_decay: float,
 ) -> None:
-    """Adam with bias correction. step: number of this step, from 1. The states are float32 [2 * parameters]: the first
-    moments, then the second moments. The other arrays are float32 [parameters]."""
+    """Adam with bias correction (`_adam_lanes`). step: number of this step, from 1. The states are float32
+    [2 * parameters]: the first moments, then the second moments. The other arrays are float32 [parameters].
+
+    Written with explicit vectors: with so many arrays that might overlap, LLVM does not vectorise a loop.
+    """
     count = len(gradient)
-    correction1 = 1.0 - beta1**step
-    correction2 = 1.0 - beta2**step
-    rate = np.float32(learning_rate / correction1)
-    root = np.float32(np.sqrt(correction2))
-    keep1, keep2 = np.float32(beta1), np.float32(beta2)
-    new1, new2 = np.float32(1.0 - beta1), np.float32(1.0 - beta2)
-    tiny, decay = np.float32(eps), np.float32(weight_decay)
-    for i in range(count):
-        slope = gradient[i] + decay * old[i]
-        first = keep1 * old_state[i] + new1 * slope
-        second = keep2 * old_state[count + i] + new2 * slope * slope
-        new_state[i] = first
-        new_state[count + i] = second
-        new[i] = old[i] - rate * first / (np.sqrt(second) / root + tiny)
+    root, rate = np.sqrt(1.0 - beta2**step), learning_rate / (1.0 - beta1**step)
+    settings = np.array([beta1, 1.0 - beta1, beta2, 1.0 - beta2, weight_decay, rate, root, eps]).astype(np.float32)
+    old_first, old_second = old_state[:count], old_state[count : 2 * count]
+    new_first, new_second = new_state[:count], new_state[count : 2 * count]
+    whole = count // LANES * LANES
+    for at in range(0, whole, LANES):
+        _adam_lanes(old, new, old_first, new_first, old_second, new_second, gradient, at, settings)
+    rest = count - whole
+    if rest:  # the last parameters, which fill no vector, are computed in one of their own
+        last = np.zeros((7, LANES), np.float32)
+        last[0, :rest], last[6, :rest] = old[whole:], gradient[whole:]
+        last[2, :rest], last[4, :rest] = old_first[whole:], old_second[whole:]
+        _adam_lanes(last[0], last[1], last[2], last[3], last[4], last[5], last[6], 0, settings)
+        new[whole:], new_first[whole:], new_second[whole:] = last[1, :rest], last[3, :rest], last[5, :rest]
 
 
 @compiled

@@ -131,12 +131,60 @@ def _chain_sum(k: int, chain: Int64, scales: Float32, gradient: Array, element: 
 
 
 @inlined
+def _sum_four(k: int, chain: Int64, scales: Float32, gradient: Array, element: int, lines: Float32, to: int) -> None:
+    """Writes the scaled sum of the gradients of a chain that ends in id k, for 64 elements from `element` on. One walk
+    along the chain for four vectors: the next id is known only when this one was read, and rows of hot ids have chains
+    of hundreds."""
+    like, unused = zeros16(), np.uint64(0)
+    at, scale = chain[k, GRADIENT_AT] + element, splat(scales[k], like)
+    first = multiply(load(gradient, at, like), scale)
+    second = multiply(load(gradient, at + 16, like), scale)
+    third = multiply(load(gradient, at + 32, like), scale)
+    fourth = multiply(load(gradient, at + 48, like), scale)
+    k = chain[k, _PREVIOUS_ID]
+    while k >= 0:
+        at, scale = chain[k, GRADIENT_AT] + element, splat(scales[k], like)
+        first = add(first, multiply(load(gradient, at, like), scale))
+        second = add(second, multiply(load(gradient, at + 16, like), scale))
+        third = add(third, multiply(load(gradient, at + 32, like), scale))
+        fourth = add(fourth, multiply(load(gradient, at + 48, like), scale))
+        k = chain[k, _PREVIOUS_ID]
+    store(lines, to, first, unused)
+    store(lines, to + 16, second, unused)
+    store(lines, to + 32, third, unused)
+    store(lines, to + 48, fourth, unused)
+
+
+@inlined
+def _sum_two(k: int, chain: Int64, scales: Float32, gradient: Array, element: int, lines: Float32, to: int) -> None:
+    """As `_sum_four`, for 32 elements."""
+    like, unused = zeros16(), np.uint64(0)
+    at, scale = chain[k, GRADIENT_AT] + element, splat(scales[k], like)
+    first = multiply(load(gradient, at, like), scale)
+    second = multiply(load(gradient, at + 16, like), scale)
+    k = chain[k, _PREVIOUS_ID]
+    while k >= 0:
+        at, scale = chain[k, GRADIENT_AT] + element, splat(scales[k], like)
+        first = add(first, multiply(load(gradient, at, like), scale))
+        second = add(second, multiply(load(gradient, at + 16, like), scale))
+        k = chain[k, _PREVIOUS_ID]
+    store(lines, to, first, unused)
+    store(lines, to + 16, second, unused)
+
+
+@inlined
 def sum_chain(
     last: int, chain: Int64, scales: Float32, gradient: Array, dim: int, width: int, lines: Float32, to: int
 ) -> None:
     """Writes the summed gradients of the chain that ends in id `last` to lines[to : to + width]; zeros from dim on."""
     wide, narrow, unused = zeros16(), zeros4(), np.uint64(0)
     element = 0
+    while element + 64 <= dim:
+        _sum_four(last, chain, scales, gradient, element, lines, to + element)
+        element += 64
+    while element + 32 <= dim:
+        _sum_two(last, chain, scales, gradient, element, lines, to + element)
+        element += 32
     while element + 16 <= dim:
         store(lines, to + element, _chain_sum(last, chain, scales, gradient, element, wide), unused)
         element += 16

@@ -86,6 +86,22 @@ def _pool(rows: Array, first: int, width: int, values: Int64, start: int, stop: 
 
 
 @inlined
+def _pool_two(
+    rows: Array, first: int, width: int, values: Int64, start: int, stop: int, scale: Lanes, output: Array, at: int
+) -> None:
+    """Writes the scaled sum of the rows values[start:stop] for 32 elements from `first` on. One pass over the ids for
+    both vectors: finding a row takes as long as adding a part of it."""
+    like = zeros16()
+    position = first + values[start] * width
+    low, high = load(rows, position, like), load(rows, position + 16, like)
+    for k in range(start + 1, stop):
+        position = first + values[k] * width
+        low, high = add(low, load(rows, position, like)), add(high, load(rows, position + 16, like))
+    store_nearest(output, at, multiply(low, scale))
+    store_nearest(output, at + 16, multiply(high, scale))
+
+
+@inlined
 def pool_bag(
     rows: Array,
     base: int,
@@ -101,6 +117,9 @@ def pool_bag(
     """Writes the sum of one bag, which is not empty, times `scale` to output[at : at + dim]."""
     wide, narrow = zeros16(), zeros4()
     element = 0
+    while element + 32 <= dim:
+        _pool_two(rows, base + element, width, values, start, stop, splat(scale, wide), output, at + element)
+        element += 32
     while element + 16 <= dim:
         pooled = _pool(rows, base + element, width, values, start, stop, wide)
         store_nearest(output, at + element, multiply(pooled, splat(scale, wide)))

@@ -21,6 +21,7 @@ __all__ = [
     "DenseVector",
     "GradientFrames",
     "HeldParameters",
+    "InPlaceVector",
     "MappedParameters",
     "ReceivedParameters",
 ]
@@ -40,6 +41,15 @@ class DenseVector(Protocol):
 
     def write_push(self, out: Float32Array) -> None:
         """Writes the gradients, then the buffer values, into `out` float32 [elements]."""
+        ...
+
+
+class InPlaceVector(DenseVector, Protocol):
+    """A dense vector whose gradients can be written where they are needed."""
+
+    def write_into(self, out: Float32Array) -> None:
+        """Lets the next backward pass write into `out`, float32 [elements], what it can: `write_push` into the same
+        array then copies only the rest."""
         ...
 
 

@@ -5,11 +5,12 @@ Rules
 2. Batch n is released when its message is posted in half n % 2 of the mailbox: the vector and the message are written
    first, the sequence word last. A released batch is committed even if the worker dies.
 3. Batch n is written into its half only when batch n - 2 is acknowledged, so a half never loses an uncommitted push.
+   The backward pass writes there, so the wait is before it.
 
 Theory of operation. For batch n, in this order:
 
-    watermark := n -> rows change (backward pass) -> vector into the mailbox -> posted (released) -> DensePushMsg sent
-    -> dense owner publishes (committed) -> acknowledged
+    batch n - 2 acknowledged -> watermark := n -> rows and the mailbox's vector change (backward pass) -> posted
+    (released) -> DensePushMsg sent -> dense owner publishes (committed) -> acknowledged
 
 A kill of the worker
 - before the watermark is stored: nothing was written; the ledger gives the positions to another worker;
@@ -25,6 +26,7 @@ released batches that no PS had committed count as torn.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -35,7 +37,7 @@ from elastichost.wire.crash import crash_point
 from elastichost.wire.data import DensePushMsg
 from elastichost.worker.channels.channel import DirectoryHolder, Pump
 from elastichost.worker.channels.exchange import half_of
-from elastichost.worker.commit.dense_transport import DenseVector, MappedParameters
+from elastichost.worker.commit.dense_transport import InPlaceVector, MappedParameters
 from elastichost.worker.commit.lease_commit import BatchRange, ModelCommit
 
 if TYPE_CHECKING:
@@ -54,7 +56,7 @@ class DirectCommit(ModelCommit):
         self,
         holder: DirectoryHolder,
         pump: Pump,
-        flat: DenseVector,
+        flat: InPlaceVector,
         dense: DenseStore,
         watermarks: Watermarks,
         lookups: Sequence[DirectLookup],
@@ -69,10 +71,14 @@ class DirectCommit(ModelCommit):
             lookup.set_learning_rate_scale(learning_rate_scale)
 
     def before_backward(self) -> float:
-        """Implements `ModelCommit.before_backward`: stores the watermark, so that a kill from here on is counted as a
-        torn batch."""
+        """Implements `ModelCommit.before_backward`: waits while two batches are outstanding, then lets the backward
+        pass write into the mailbox. Stores the watermark, so that a kill from here on is counted as a torn batch."""
+        began_s = time.monotonic()
+        self._await_room()
+        waited_s = time.monotonic() - began_s
+        self._flat.write_into(self._dense.mailbox(self._process.index, half_of(self.next_sequence)).vector)
         self._watermarks.note_begun(self._process.index, self._process.incarnation, self.next_sequence)
-        return 0.0
+        return waited_s
 
     def commit(self, batch: BatchRange, learning_rate_scale: float) -> None:
         """Implements `LeaseCommit.commit`. Waits while two batches are outstanding."""

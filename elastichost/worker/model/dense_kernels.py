@@ -1,4 +1,5 @@
-"""What a dense layer does with the gradient of its output, in one pass: the mask of ReLU, the transpose, the sum.
+"""What a dense layer does with the gradient of its output, in one pass: the mask of ReLU, the transpose, the sum. And
+how a gradient of weights becomes float32.
 
 With y = relu(x W^T + b), g the gradient of y, and m = g where y > 0, else 0 (without ReLU m = g):
 
@@ -14,9 +15,9 @@ import numpy as np
 import numpy.typing as npt
 
 from elastichost.arena.compiled import compiled, inlined
-from elastichost.arena.rows.lanes import add, load, mask, store, transpose, zeros16
+from elastichost.arena.rows.lanes import add, load, mask, store, total, transpose, zeros16
 
-__all__ = ["SPARE", "mask_and_transpose", "warm"]
+__all__ = ["SPARE", "mask_and_transpose", "warm", "widen"]
 
 Words = npt.NDArray[np.uint16]  # bfloat16: the upper half of a float32
 Float32 = npt.NDArray[np.float32]
@@ -121,7 +122,29 @@ def _sum_rest(masked: Words, sums: Float32, rows: int, columns: int, whole_rows:
             sums[column] += value[0]
 
 
+@compiled
+def widen(words: Words, values: Float32) -> np.float32:
+    """Writes bfloat16 [n] as float32 [n], and returns their sum: it is finite only if no element is NaN or infinite,
+    but a sum of finite elements may overflow."""
+    count = len(words)
+    whole = count // LANES * LANES
+    sums = zeros16()
+    for position in range(0, whole, LANES):
+        lanes = load(words, position, zeros16())
+        store(values, position, lanes, _NO_SEED)
+        sums = add(sums, lanes)
+    if whole < count:
+        rest, wide = np.zeros(LANES, np.uint16), np.zeros(LANES, np.float32)
+        rest[: count - whole] = words[whole:]
+        lanes = load(rest, 0, zeros16())
+        store(wide, 0, lanes, _NO_SEED)
+        values[whole:count] = wide[: count - whole]
+        sums = add(sums, lanes)
+    return total(sums)
+
+
 def warm() -> None:
-    """Compiles the kernel, or loads it from the cache on disk."""
+    """Compiles the kernels, or loads them from the cache on disk."""
     words, sums = np.zeros(1, np.uint16), np.zeros(1, np.float32)
     mask_and_transpose(words, words, words, words, sums, 1, 1, 1, True)
+    widen(words, sums)

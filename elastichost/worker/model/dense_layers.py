@@ -5,7 +5,8 @@ Rules
    parameters, which is made once for each version of them (`FlatDense.loaded`), and not in each step as
    `torch.autocast` does.
 2. Activations stay bfloat16 between layers. Bias and ReLU are part of the matrix product's kernel.
-3. Gradients of weights are summed in float32 within a product, rounded once, and added to the float32 gradient.
+3. Gradients of weights are summed in float32 within a product, rounded once, and written as float32
+   (`weight_gradient`).
 4. A layer with few outputs, such as the one that gives the logits, and a small layer compute in float32: they would
    gain nothing, and scores keep their resolution.
 
@@ -26,6 +27,7 @@ from torchrec.modules.mlp import Perceptron
 
 from elastichost.worker.model.dense_kernels import SPARE, mask_and_transpose
 from elastichost.worker.model.kernel_calls import flat_array, untraced
+from elastichost.worker.model.weight_gradient import WeightGradient
 
 __all__ = ["BfloatLinear", "BfloatPerceptron", "BfloatSequential", "use_bfloat16"]
 
@@ -34,8 +36,9 @@ SMALL = 64  # a layer with at most so many inputs and outputs is as fast in floa
 
 
 class _Product(torch.autograd.Function):
-    """relu(x W^T + b), or without ReLU: x bfloat16 [B, I] -> bfloat16 [B, O]. The gradients of weight and bias are
-    added to their `grad`, float32; autograd sees the gradient of x only. Cannot be differentiated again."""
+    """relu(x W^T + b), or without ReLU: x bfloat16 [B, I] -> bfloat16 [B, O]. The gradient of the weight goes to its
+    `WeightGradient`, that of the bias is added to its `grad`; autograd sees the gradient of x only. Cannot be
+    differentiated again."""
 
     @staticmethod
     def forward(
@@ -70,8 +73,8 @@ class _Product(torch.autograd.Function):
             rows + SPARE,
             context.has_relu,
         )
-        if layer.weight.grad is not None:
-            layer.weight.grad.add_(transposed[:, :rows] @ inputs)
+        if layer.weight_gradient is not None:
+            layer.weight_gradient.add(transposed[:, :rows] @ inputs)
         if layer.bias is not None and layer.bias.grad is not None:
             layer.bias.grad.add_(sums)
         return (masked @ layer.low_weight if context.needs_input_grad[0] else None), None, None, None
@@ -84,18 +87,25 @@ def _product(inputs: torch.Tensor, layer: BfloatLinear, has_relu: bool) -> torch
 
 
 class BfloatLinear(nn.Linear):
-    """A linear layer of rules 1 to 4. low_weight, low_bias: bfloat16 copies of the parameters."""
+    """A linear layer of rules 1 to 4. low_weight, low_bias: bfloat16 copies of the parameters. weight_gradient: None
+    for a frozen weight, and for a layer that computes in float32."""
 
     low_weight: torch.Tensor
     low_bias: torch.Tensor | None
+    weight_gradient: WeightGradient | None
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:  # noqa: A002 - its name in torch
         """float [..., I] -> bfloat16 [..., O]; float32 with few outputs, or if it is small."""
         return self.product(input, has_relu=False)
 
+    @property
+    def is_float32(self) -> bool:
+        """Rule 4."""
+        return self.out_features <= FEW_OUTPUTS or max(self.in_features, self.out_features) <= SMALL
+
     def product(self, inputs: torch.Tensor, *, has_relu: bool) -> torch.Tensor:
         """As `forward`, with ReLU if `has_relu`."""
-        if self.out_features <= FEW_OUTPUTS or max(self.in_features, self.out_features) <= SMALL:
+        if self.is_float32:
             with torch.autocast("cpu", enabled=False):
                 few = functional.linear(inputs.float(), self.weight, self.bias)
             return few.relu() if has_relu else few
@@ -141,12 +151,14 @@ def _has_hooks(module: nn.Module) -> bool:
     )
 
 
-def use_bfloat16(model: nn.Module, values: torch.Tensor, low: torch.Tensor) -> int:
-    """Makes the linear layers of a model compute in bfloat16, in place. Returns the number of layers.
+def use_bfloat16(model: nn.Module, values: torch.Tensor, low: torch.Tensor) -> list[WeightGradient]:
+    """Makes the linear layers of a model compute in bfloat16, in place. Returns the gradients of their weights, in the
+    order of the flat vector: the caller begins and completes them in each step.
 
     values: float32 [n], of which the parameters are views. low: bfloat16 [n or fewer], the copy of the parameters,
     which the caller keeps up to date.
     """
+    gradients: dict[int, WeightGradient] = {}  # by position: layers may share a weight
     layers = [
         module
         for module in model.modules()
@@ -158,15 +170,25 @@ def use_bfloat16(model: nn.Module, values: torch.Tensor, low: torch.Tensor) -> i
         object.__setattr__(layer, "low_weight", _copy_of(layer.weight, values, low))
         bias = None if layer.bias is None else _copy_of(layer.bias, values, low)
         object.__setattr__(layer, "low_bias", bias)
+        gradient = None
+        if isinstance(layer, BfloatLinear) and layer.weight.requires_grad and not layer.is_float32:
+            start = _position(layer.weight, values)
+            gradient = gradients.setdefault(start, WeightGradient(layer.weight, start))
+        object.__setattr__(layer, "weight_gradient", gradient)
     for module in model.modules():
         if type(module) is nn.Sequential:
             module.__class__ = BfloatSequential
         elif type(module) is Perceptron and module._activation_fn is torch.relu and _is_fusible(module._linear):
             module.__class__ = BfloatPerceptron
-    return len(layers)
+    return [gradients[start] for start in sorted(gradients)]
+
+
+def _position(parameter: torch.Tensor, values: torch.Tensor) -> int:
+    """The position in `values` at which this parameter, a view of it, begins."""
+    return (parameter.data_ptr() - values.data_ptr()) // values.element_size()
 
 
 def _copy_of(parameter: torch.Tensor, values: torch.Tensor, low: torch.Tensor) -> torch.Tensor:
     """The part of `low` that is the copy of this parameter."""
-    offset = (parameter.data_ptr() - values.data_ptr()) // values.element_size()
+    offset = _position(parameter, values)
     return low[offset : offset + parameter.numel()].view(parameter.shape)

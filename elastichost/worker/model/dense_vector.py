@@ -1,12 +1,14 @@
 """The dense part of a model as one flat float32 vector: parameters first, then floating-point buffers.
 
 Every parameter becomes a view of one flat tensor, and every gradient a view of another one. So the dense part is
-exchanged with one copy, without a loop over tensors.
+exchanged with one copy, without a loop over tensors. With bfloat16, gradients of large weights are written straight
+into the vector that is pushed (`weight_gradient`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +18,7 @@ from torch import nn
 from elastichost.errors import ModelError
 from elastichost.specs import DenseSpec, DenseTensor, Precision
 from elastichost.worker.model.dense_layers import use_bfloat16
+from elastichost.worker.model.weight_gradient import WeightGradient
 
 __all__ = ["FlatDense", "describe_dense", "initial_vector"]
 
@@ -90,13 +93,16 @@ class FlatDense:
                 continue
             parameter = parameters[tensor.name]
             parameter.data = view
-            if parameter.requires_grad:
+            if parameter.requires_grad:  # autograd adds to it in place
                 parameter.grad = self._gradients[tensor.offset : tensor.offset + tensor.elements].view(tensor.shape)
         self.values: npt.NDArray[np.float32] = self._host.numpy()
         self._low: torch.Tensor | None = None
+        self._weights: list[WeightGradient] = []  # gradients that `_gradients` holds only if there is no `_target`
         if precision == "bfloat16" and device.type == "cpu":
             self._low = torch.zeros(spec.parameters, dtype=torch.bfloat16)
-            use_bfloat16(model, self._values, self._low)
+            self._weights = use_bfloat16(model, self._values, self._low)
+        self._others = list(_between(self._weights, spec.parameters))
+        self._target: torch.Tensor | None = None
 
     def loaded(self) -> None:
         """Call after writing into `values`: copies them to the GPU if there is one, and makes the bfloat16 copy if
@@ -107,17 +113,60 @@ class FlatDense:
             self._low.copy_(self._values[: self._spec.parameters])
 
     def zero_gradients(self) -> None:
-        self._gradients.zero_()
+        """Begins a step: what the next backward pass finds are its gradients."""
+        for start, stop in self._others:
+            self._gradients[start:stop].zero_()
+        self._begin(None)
+
+    def write_into(self, out: npt.NDArray[np.float32]) -> None:
+        """Lets the next backward pass write into `out`, float32 [elements], what it can, so that `write_push` need not
+        copy it. Call it after `zero_gradients` and before the backward pass; `out` must stay as it is until
+        `write_push`."""
+        self._begin(torch.from_numpy(out) if self._weights else None)
+
+    def _begin(self, target: torch.Tensor | None) -> None:
+        self._target = target
+        for weight in self._weights:
+            weight.begin(self._gradients if target is None else target)
+
+    @property
+    def has_finite_gradients(self) -> bool:
+        """Whether no gradient is NaN or infinite. Sums decide; when they overflow, every element is checked."""
+        totals = [weight.complete() for weight in self._weights]
+        totals += [float(self._gradients[start:stop].sum()) for start, stop in self._others]
+        return all(map(math.isfinite, totals)) or bool(torch.isfinite(self.gradients).all())
 
     @property
     def gradients(self) -> torch.Tensor:
         """The gradients, float32 [parameters], on the model's device."""
+        for weight in self._weights:
+            weight.complete()
+            if self._target is not None:
+                part = slice(weight.start, weight.stop)
+                self._gradients[part].copy_(self._target[part])
         return self._gradients
 
     def write_push(self, out: npt.NDArray[np.float32]) -> None:
         """Writes the gradients, then the buffer values, into `out` float32 [elements]."""
         parameters = self._spec.parameters
         target = torch.from_numpy(out)
-        target[:parameters].copy_(self._gradients)
+        if self._target is not None and target.data_ptr() == self._target.data_ptr():
+            for weight in self._weights:
+                weight.complete()
+            for start, stop in self._others:
+                target[start:stop].copy_(self._gradients[start:stop])
+        else:
+            target[:parameters].copy_(self.gradients)
         if self._spec.elements > parameters:
             target[parameters:].copy_(self._values[parameters:])
+
+
+def _between(weights: Sequence[WeightGradient], parameters: int) -> Iterator[tuple[int, int]]:
+    """The ranges of the flat vector, up to `parameters`, that belong to none of the weights."""
+    start = 0
+    for weight in weights:
+        if weight.start > start:
+            yield start, weight.start
+        start = weight.stop
+    if start < parameters:
+        yield start, parameters

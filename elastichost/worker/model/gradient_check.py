@@ -25,7 +25,7 @@ def backward(loss: torch.Tensor, flat: FlatDense) -> str:
         loss.backward()  # type: ignore[no-untyped-call]
     except NonFiniteGradientError:
         return "a gradient of embedding rows is not finite"
-    return "" if is_finite(flat.gradients) else "a dense gradient is not finite"
+    return "" if flat.has_finite_gradients else "a dense gradient is not finite"
 
 
 def leave_out(what: str, samples: SampleRange, policy: str) -> None:

@@ -124,7 +124,7 @@ def fbgemm(spec: ModelSpec) -> SplitTableBatchedEmbeddingBagsCodegen:
 
 @pytest.mark.parametrize("optimizer", ["sgd", "adagrad", "rowwise_adagrad"])
 @pytest.mark.parametrize("pooling", ["sum", "mean"])
-@pytest.mark.parametrize("dims", [(8, 16, 4), (64, 20, 36)])
+@pytest.mark.parametrize("dims", [(8, 16, 4), (64, 20, 36), (112, 48, 256)])
 def test_training_is_that_of_fbgemms_fused_kernel(
     arenas: Arenas, optimizer: RowOptimizer, pooling: Pooling, dims: tuple[int, int, int]
 ) -> None:

@@ -78,7 +78,7 @@ def test_the_watermark_is_stored_before_a_batch_may_change_rows(tmp_path: Path) 
     bench = DirectBench(tmp_path, nn.Linear(3, 1), has_server=True)
     for number in (1, 2, 3):
         assert bench.watermarks.begun(0, 1) == number - 1
-        assert bench.strategy.before_backward() == 0.0
+        assert bench.strategy.before_backward() >= 0.0
         assert bench.watermarks.begun(0, 1) == number == bench.strategy.next_sequence
         bench.commit(number)
     bench.strategy.settle()

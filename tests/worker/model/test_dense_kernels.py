@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from elastichost.worker.model.dense_kernels import SPARE, mask_and_transpose
+from elastichost.worker.model.dense_kernels import SPARE, mask_and_transpose, widen
 from elastichost.worker.model.kernel_calls import flat_array
 from tests.effort import examples
 
@@ -65,3 +66,20 @@ def test_negative_zero_is_masked_and_not_a_number_passes() -> None:
     arrays = [flat_array(one) for one in (gradient, output, masked, transposed, sums)]
     mask_and_transpose(*arrays, 16, 16, 16, True)
     assert masked[3].isnan().all() and (masked[[0, 15]] == 0).all()
+
+
+@pytest.mark.parametrize("count", [0, 1, 15, 16, 17, 100])
+def test_bfloat16_becomes_float32_and_is_summed(count: int) -> None:
+    values = torch.randn(count).to(torch.bfloat16)
+    out = np.full(count + 1, 5.0, np.float32)
+    total = widen(flat_array(values), out)
+    assert np.array_equal(out[:count], values.float().numpy()) and out[count] == 5.0
+    assert total == pytest.approx(float(values.float().sum()), abs=1e-4)
+
+
+@pytest.mark.parametrize("place", [0, 16, 18])
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_the_sum_tells_of_an_element_that_is_not_finite(place: int, bad: float) -> None:
+    values = torch.zeros(20, dtype=torch.bfloat16)
+    values[place] = bad
+    assert not np.isfinite(widen(flat_array(values), np.empty(20, np.float32)))

@@ -73,6 +73,26 @@ def test_zeroing_keeps_the_views() -> None:
     assert all(p.grad is not None and not p.grad.any() for p in model.parameters())
 
 
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_one_gradient_that_is_not_finite_is_found(bad: float) -> None:
+    model = Small()
+    flat = flat_of(model)
+    flat.zero_gradients()
+    assert flat.has_finite_gradients
+    assert model.last.weight.grad is not None
+    model.last.weight.grad[0, 2] = bad
+    assert not flat.has_finite_gradients
+
+
+def test_sums_of_gradients_that_overflow_are_no_infinities() -> None:
+    model = Small()
+    flat = flat_of(model)
+    for parameter in model.parameters():
+        assert parameter.grad is not None
+        parameter.grad.fill_(3e38)
+    assert flat.has_finite_gradients
+
+
 def test_a_model_that_changed_since_the_plan_is_refused() -> None:
     with pytest.raises(ModelError, match="differs"):
         FlatDense(nn.Linear(2, 1), describe_dense(Small()), torch.device("cpu"))

@@ -8,8 +8,8 @@ from types import SimpleNamespace
 import pytest
 
 from benchmarks.data_plane.shapes import arms
-from benchmarks.harness.shape import SHAPES, Shape
 from benchmarks.peers.common import Counter, PeerMode, PeerSettings
+from benchmarks.workload.shape import SHAPES, Shape
 
 
 def test_large_tables_leave_out_what_does_not_fit(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,7 @@ from benchmarks.data_plane.shapes.figures import shape_result
 from benchmarks.harness.benchmark import Benchmark
 from benchmarks.harness.interleave import Measurement, Rounds
 from benchmarks.harness.outcome import Outcome
-from benchmarks.harness.shape import SHAPES
+from benchmarks.workload.shape import SHAPES
 
 
 def outcome_of(speeds: Mapping[str, tuple[int, ...]]) -> Outcome[MeasuredWindow]:

@@ -8,9 +8,9 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from benchmarks.harness.job_file import JobSettings, job_text
-from benchmarks.harness.samples import BatchFile, Samples, draw_samples, write_batches, write_parquet
-from benchmarks.harness.shape import DENSE_COLUMNS, SMALL, Shape
+from benchmarks.workload.job_file import JobSettings, job_text
+from benchmarks.workload.samples import BatchFile, Samples, draw_samples, write_batches, write_parquet
+from benchmarks.workload.shape import DENSE_COLUMNS, SMALL, Shape
 from elastichost.config.job import load_job
 
 

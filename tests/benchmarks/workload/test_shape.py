@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks.harness.shape import SHAPES, SMALL, Shape, parse_shape
+from benchmarks.workload.shape import SHAPES, SMALL, Shape, parse_shape
 
 
 def test_a_shape_is_parsed_and_what_is_not_named_is_as_in_the_small_one() -> None:

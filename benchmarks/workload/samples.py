@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from benchmarks.harness.shape import DENSE, DENSE_COLUMNS, Shape
+from benchmarks.workload.shape import DENSE, DENSE_COLUMNS, Shape
 
 __all__ = ["Batch", "BatchFile", "Samples", "draw_samples", "write_batches", "write_parquet"]
 

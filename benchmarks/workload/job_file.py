@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from benchmarks.harness.shape import DENSE_COLUMNS, ModelName, Shape
+from benchmarks.workload.shape import DENSE_COLUMNS, ModelName, Shape
 
 __all__ = ["JobSettings", "Precision", "job_text"]
 

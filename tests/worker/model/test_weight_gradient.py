@@ -1,0 +1,153 @@
+"""Gradients of weights that are written straight into the pushed vector: nothing is lost, added twice, or left over."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+import torch
+from torch import nn
+
+from elastichost.host.cpu_features import present_cpu, refuses_bfloat16
+from elastichost.worker.model.dense_vector import FlatDense, describe_dense, initial_vector
+from elastichost.worker.model.weight_gradient import WeightGradient
+
+Float32 = npt.NDArray[np.float32]
+
+REFUSED = refuses_bfloat16(present_cpu())
+has_units = pytest.mark.skipif(bool(REFUSED), reason=f"no bfloat16: {REFUSED}")
+
+
+class Net(nn.Module):
+    """Two large layers, a small one; `again` is used twice; `penalty` uses a weight outside of its layer."""
+
+    def __init__(self, penalty: float = 0.0) -> None:
+        super().__init__()
+        self.into, self.again, self.last = nn.Linear(130, 160), nn.Linear(160, 160), nn.Linear(160, 1)
+        self.penalty = penalty
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        output: torch.Tensor = self.last(self.again(self.again(self.into(inputs)).relu()))
+        return output.float().sum() + self.penalty * self.into.weight.square().sum()
+
+
+class Bench:
+    """A net in bfloat16 with its flat vector."""
+
+    def __init__(self, build: Callable[[], nn.Module]) -> None:
+        torch.manual_seed(3)
+        self.model = build()
+        self.spec = describe_dense(self.model)
+        vector = initial_vector(self.model, self.spec)
+        self.flat = FlatDense(self.model, self.spec, torch.device("cpu"), "bfloat16")
+        self.flat.values[:] = vector
+        self.flat.loaded()
+        self.inputs = torch.randn(8, 130)
+
+    def step(self, into: Float32 | None = None) -> None:
+        self.flat.zero_gradients()
+        if into is not None:
+            self.flat.write_into(into)
+        with torch.autocast("cpu", torch.bfloat16):
+            self.model(self.inputs).backward()
+
+    def pushed(self, into: Float32 | None = None) -> Float32:
+        """The vector that is pushed after one step. into: the array that the backward pass may write."""
+        self.step(into)
+        out = self.room() if into is None else into
+        self.flat.write_push(out)
+        return out
+
+    def room(self) -> Float32:
+        return np.full(self.spec.elements, np.nan, np.float32)
+
+    def range_of(self, name: str) -> slice:
+        (tensor,) = [tensor for tensor in self.spec.tensors if tensor.name == name]
+        return slice(tensor.offset, tensor.offset + tensor.elements)
+
+
+@has_units
+@pytest.mark.parametrize("build", [Net, lambda: Net(penalty=0.5)], ids=["plain", "penalty"])
+def test_written_in_place_or_copied_the_pushed_vector_is_the_same(build: Callable[[], nn.Module]) -> None:
+    bench = Bench(build)
+    copied = bench.pushed()
+    assert np.isfinite(copied).all()
+    for _ in range(2):  # a second step finds what the first has left
+        assert np.array_equal(bench.pushed(bench.room()), copied)
+        assert np.array_equal(bench.pushed(), copied)
+    elsewhere = bench.room()
+    bench.step(bench.room())
+    bench.flat.write_push(elsewhere)
+    assert np.array_equal(elsewhere, copied), "a vector that was not announced"
+
+
+@has_units
+def test_a_weight_that_is_used_outside_of_its_layer_gets_both_gradients() -> None:
+    plain, penalised = Bench(Net), Bench(lambda: Net(penalty=0.5))
+    weight = penalised.range_of("into.weight")
+    expected = plain.pushed()[weight] + penalised.flat.values[weight]
+    assert np.allclose(penalised.pushed(penalised.room())[weight], expected, rtol=1e-5, atol=1e-5)
+
+
+@has_units
+def test_a_layer_that_takes_no_part_in_a_step_has_zeros_and_not_its_last_gradient() -> None:
+    bench = Bench(Net)
+    before = bench.pushed(bench.room())
+    assert before[bench.range_of("again.weight")].any()
+    bench.model.again = nn.Identity()
+    after = bench.pushed(bench.room())
+    assert not after[bench.range_of("again.weight")].any()
+    bench.flat.zero_gradients()  # no backward pass at all
+    out = bench.room()
+    bench.flat.write_push(out)
+    assert not out.any()
+
+
+@has_units
+def test_two_layers_that_share_a_weight_have_one_gradient() -> None:
+    class Tied(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.one, self.two = nn.Linear(130, 130), nn.Linear(130, 130)
+            self.two.weight = self.one.weight
+
+        def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+            return self.two(self.one(inputs)).float().square().mean()  # type: ignore[no-any-return]
+
+    bench = Bench(Tied)
+    gradient = bench.pushed(bench.room())[bench.range_of("one.weight")]
+    torch.manual_seed(3)
+    exact = Tied()
+    exact(bench.inputs).backward()
+    assert exact.one.weight.grad is not None
+    expected = exact.one.weight.grad.view(-1).numpy()
+    assert np.linalg.norm(gradient - expected) < 0.02 * np.linalg.norm(expected)
+
+
+@has_units
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_a_gradient_that_is_not_finite_is_found_wherever_it_was_written(bad: float) -> None:
+    bench = Bench(Net)
+    bench.step(bench.room())
+    assert bench.flat.has_finite_gradients
+    bench.inputs[3, 7] = bad
+    bench.step(bench.room())
+    assert not bench.flat.has_finite_gradients
+    bench.step()
+    assert not bench.flat.has_finite_gradients
+
+
+def test_a_first_contribution_is_written_and_further_ones_are_added() -> None:
+    weight = nn.Parameter(torch.zeros(3, 7))
+    gradient, vector = WeightGradient(weight, 2), torch.full((30,), 9.0)
+    gradient.begin(vector)
+    ones, twos = (torch.full((3, 7), value, dtype=torch.bfloat16) for value in (1.0, 2.0))
+    gradient.add(ones)
+    assert gradient.complete() == 21.0
+    gradient.add(twos)
+    assert gradient.complete() == 63.0
+    assert (vector[2:23] == 3.0).all() and (vector[:2] == 9.0).all() and (vector[23:] == 9.0).all()
+    gradient.begin(vector)
+    assert gradient.complete() == 0.0 and not vector[2:23].any()
