@@ -31,6 +31,7 @@ __all__ = [
     "kernel_ready",
     "load_acquire",
     "prefetch",
+    "prefetch_written",
     "signed",
     "store_release",
 ]
@@ -124,19 +125,23 @@ def _fence(typing_context: Any) -> Any:
     return types.void(), generate
 
 
-def _prefetch(typing_context: Any, array: Any, position: Any) -> Any:
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        byte_pointer = ir.IntType(8).as_pointer()
-        address = builder.bitcast(_element(context, builder, signature.args[0], *arguments), byte_pointer)
-        flag = ir.IntType(32)
-        kind = ir.FunctionType(ir.VoidType(), [byte_pointer, flag, flag, flag])
-        # declare_intrinsic builds the intrinsic's name, which depends on how this version of llvmlite types pointers.
-        function = builder.module.declare_intrinsic("llvm.prefetch", [byte_pointer], kind)
-        # for a read, into every cache level, of data
-        builder.call(function, [address, flag(0), flag(3), flag(1)])
-        return context.get_dummy_value()
+def _prefetch(is_written: bool) -> Any:
+    def prefetch_line(typing_context: Any, array: Any, position: Any) -> Any:
+        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            byte_pointer = ir.IntType(8).as_pointer()
+            address = builder.bitcast(_element(context, builder, signature.args[0], *arguments), byte_pointer)
+            flag = ir.IntType(32)
+            kind = ir.FunctionType(ir.VoidType(), [byte_pointer, flag, flag, flag])
+            # declare_intrinsic builds the intrinsic's name, which depends on how this version of llvmlite types
+            # pointers.
+            function = builder.module.declare_intrinsic("llvm.prefetch", [byte_pointer], kind)
+            # into every cache level, of data
+            builder.call(function, [address, flag(int(is_written)), flag(3), flag(1)])
+            return context.get_dummy_value()
 
-    return types.void(array, types.intp), generate
+        return types.void(array, types.intp), generate
+
+    return intrinsic(prefetch_line)
 
 
 class _Writable:
@@ -168,4 +173,6 @@ store_release = cast(Callable[[npt.NDArray[np.int64], int, int], None], intrinsi
 # full_fence(): other processes see every memory access before the fence ahead of every access after it.
 full_fence = cast(Callable[[], None], intrinsic(_fence))
 # prefetch(array, i): loads the cache line of an element in advance; a position outside the array is allowed.
-prefetch = cast(Callable[[npt.NDArray[Any], int], None], intrinsic(_prefetch))
+prefetch = cast(Callable[[npt.NDArray[Any], int], None], _prefetch(is_written=False))
+# prefetch_written(array, i): as `prefetch`, for a line that is going to be written.
+prefetch_written = cast(Callable[[npt.NDArray[Any], int], None], _prefetch(is_written=True))

@@ -14,7 +14,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from elastichost.arena.compiled import compiled, inlined
+from elastichost.arena.compiled import compiled, inlined, prefetch, prefetch_written
 from elastichost.arena.rows.lanes import add, load, mask, store, total, transpose, zeros16
 
 __all__ = ["SPARE", "mask_and_transpose", "warm", "widen"]
@@ -43,6 +43,26 @@ def _add_words(sums: Float32, column: int, words: Words, position: int) -> None:
     store(sums, column, add(load(sums, column, zeros16()), lanes), _NO_SEED)
 
 
+@inlined
+def _prefetch_tile(
+    gradient: Words,
+    output: Words,
+    masked: Words,
+    transposed: Words,
+    first_row: int,
+    first_column: int,
+    columns: int,
+    apart: int,
+) -> None:
+    """Prefetches the lines of a tile. The processor's own prefetcher does not follow so many rows at the same time."""
+    for row in range(TILE):
+        position = (first_row + row) * columns + first_column
+        prefetch(gradient, position)
+        prefetch(output, position)
+        prefetch_written(masked, position)
+        prefetch_written(transposed, (first_column + row) * apart + first_row)
+
+
 @compiled
 def mask_and_transpose(
     gradient: Words,
@@ -67,6 +87,7 @@ def mask_and_transpose(
         last_row = min(first_row + TILE, whole_rows)
         for first_column in range(0, whole_columns, TILE):
             last_column = min(first_column + TILE, whole_columns)
+            _prefetch_tile(gradient, output, masked, transposed, first_row, first_column + TILE, columns, apart)
             if has_relu:
                 for row in range(first_row, last_row):
                     for column in range(first_column, last_column, LANES):

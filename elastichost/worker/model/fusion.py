@@ -76,6 +76,9 @@ class FusedInteractionArch(InteractionArch):
     forward runs."""
 
     def forward(self, dense_features: torch.Tensor, sparse_features: torch.Tensor) -> torch.Tensor:
+        if sparse_features.dtype == torch.bfloat16 and dense_features.dtype == torch.float32:
+            # the bottom layers are small and compute in float32
+            dense_features = dense_features.to(torch.bfloat16)
         wanted = (dense_features.shape[0], self.F, dense_features.shape[-1])
         if self.F > 0 and sparse_features.shape == wanted and _has_kernel(dense_features, sparse_features):
             return _interaction(dense_features, sparse_features)

@@ -15,7 +15,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from elastichost.arena.compiled import compiled, inlined
+from elastichost.arena.compiled import compiled, inlined, prefetch, prefetch_written
 from elastichost.arena.rows.lanes import Array, load, store_nearest, transpose, zeros16
 from elastichost.arena.rows.tiles import (
     configuration,
@@ -44,6 +44,7 @@ Words = npt.NDArray[np.uint16]
 Float32 = npt.NDArray[np.float32]
 Bytes = npt.NDArray[np.uint8]
 
+LINE_BYTES = 64  # of the caches
 ROWS = 32  # of X, of which at most `fields` are not zero
 LINE = ROWS + LANES  # of U: the overhang of the last vector of a row stays in that row
 
@@ -51,6 +52,22 @@ LINE = ROWS + LANES  # of U: the overhang of the last vector of a row stays in t
 def suits_tiles(fields: int, dim: int) -> bool:
     """Whether these kernels can be used for this shape, on this CPU."""
     return fields <= ROWS and dim % ROWS == 0 and has_tiles()
+
+
+@inlined
+def _prefetch_vectors(sparse: Array, sample: int, fields: int, dim: int) -> None:
+    """Prefetches the vectors of a sample: the processor's own prefetcher stops while a sample is computed."""
+    size = (fields - 1) * dim
+    for element in range(sample * size, (sample + 1) * size, LINE_BYTES // sparse.itemsize):
+        prefetch(sparse, element)
+
+
+@inlined
+def _prefetch_written(gradient: Array, sample: int, fields: int, dim: int) -> None:
+    """As `_prefetch_vectors`, for gradients that are going to be written."""
+    size = (fields - 1) * dim
+    for element in range(sample * size, (sample + 1) * size, LINE_BYTES // gradient.itemsize):
+        prefetch_written(gradient, element)
 
 
 @compiled
@@ -66,6 +83,7 @@ def interact_tiles(dense: Words, sparse: Array, out: Words, samples: int, fields
     pairs = np.zeros(half * ROWS, np.float32)
     products = np.zeros(ROWS * ROWS + ROOM, np.float32)
     for sample in range(samples):
+        _prefetch_vectors(sparse, sample + 1, fields, dim)
         gather(dense, sparse, sample, fields, dim, rows)
         for row in range(0, ROWS, LANES):
             for pair in range(0, half, LANES):
@@ -151,6 +169,8 @@ def interact_tiles_backward(
     pairs, sums = np.zeros(LANES * dim, np.float32), np.zeros(ROWS * dim, np.float32)
     end = np.zeros(width + ROOM, np.uint16)  # the last sample, with room behind it
     for sample in range(samples):
+        _prefetch_vectors(sparse, sample + 1, fields, dim)
+        _prefetch_written(sparse_gradient, sample + 1, fields, dim)
         gather(dense, sparse, sample, fields, dim, rows)
         source, start = with_room(gradient, sample, samples, width, end)
         _triangles(source, start + dim, fields, upper, lower)
