@@ -98,7 +98,7 @@ class HelloMsg(Message, frozen=True):
 
 class ModelDescribedMsg(Message, frozen=True):
     """From the probe, when it has built the model on the meta device. Frame 0: the initial flat dense vector, float32
-    [dense.elements]. Frame 1, from a probe before the run alone: a `WorkingSet` as msgpack, or null."""
+    [dense.elements]. From a probe before the run two more, as msgpack: a `WorkingSet` or null, `StepTime`s."""
 
     model: ModelSpec
     warnings: tuple[str, ...] = ()

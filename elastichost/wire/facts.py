@@ -9,6 +9,8 @@ from typing import Annotated
 
 import msgspec
 
+from elastichost.specs import Precision
+
 __all__ = [
     "HEARTBEAT_S",
     "Amount",
@@ -22,6 +24,7 @@ __all__ = [
     "Sequence",
     "ServerAddress",
     "StepSample",
+    "StepTime",
     "TensorEvent",
     "WorkingSet",
 ]
@@ -119,6 +122,14 @@ class TensorEvent(msgspec.Struct, frozen=True, forbid_unknown_fields=True, array
     is_made: bool
     fixed_bytes: float = 0.0
     sample_bytes: float = 0.0
+
+
+class StepTime(msgspec.Struct, frozen=True, forbid_unknown_fields=True, array_like=True):
+    """The seconds of one training step of a model's dense part, on one core, with a batch of `samples`."""
+
+    precision: Precision
+    samples: int
+    seconds: float
 
 
 class WorkingSet(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

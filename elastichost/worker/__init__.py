@@ -16,5 +16,7 @@ Modules:
     channels/      connections to the parameter servers
     meter          the times and counts that a worker sends with each heartbeat
     probe          a separate process that builds the user's model once and describes it
+    trial_step     training steps before the job runs, with constant rows
+    step_times     times of such steps, by precision and batch size
     footprint      sizes of the tensors of one training step, from which the memory of a worker is estimated
 """

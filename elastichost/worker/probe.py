@@ -1,7 +1,7 @@
 """Processes that describe a model: they build it once, on the meta device, and send the supervisor its description.
 
 `main` is the probe of a run. `size` and `size_strictly` also measure the tensors of a training step; they are used
-before a run, to estimate the memory of the job.
+before a run, to estimate the memory of the job. `time_steps` measures how long a step takes.
 """
 
 from __future__ import annotations
@@ -28,8 +28,9 @@ from elastichost.wire.sockets import ControlClient
 from elastichost.worker.footprint import SAMPLES, working_set
 from elastichost.worker.model.dense_vector import describe_dense, initial_vector
 from elastichost.worker.model.embedding import describe_embeddings, meta_collections, table_rows
+from elastichost.worker.step_times import step_times
 
-__all__ = ["build_on_meta", "main", "size", "size_strictly"]
+__all__ = ["build_and_describe", "build_on_meta", "main", "size", "size_strictly", "time_steps"]
 
 
 def main(arguments_json: bytes) -> int:
@@ -40,8 +41,9 @@ def main(arguments_json: bytes) -> int:
 def size(arguments_json: bytes) -> int:
     """Entry of the measurement before a run; returns the exit code.
 
-    Sends ModelDescribedMsg with two frames: the initial dense vector, as the probe does, and the `WorkingSet` in
-    MessagePack. When the model fails on the first samples, the second frame is null and the message has a warning.
+    Sends ModelDescribedMsg with three frames: the initial dense vector, as the probe does, the `WorkingSet` in
+    MessagePack, and no times. When the model fails on the first samples, the second frame is null and the message has a
+    warning.
     """
     return _run(arguments_json, lambda job, control: _describe_with_sizes(job, control, is_strict=False))
 
@@ -49,6 +51,12 @@ def size(arguments_json: bytes) -> int:
 def size_strictly(arguments_json: bytes) -> int:
     """`size` with one full batch of training samples. A model that fails on it is reported as a typed error."""
     return _run(arguments_json, lambda job, control: _describe_with_sizes(job, control, is_strict=True))
+
+
+def time_steps(arguments_json: bytes) -> int:
+    """Entry of the timing before a run: sends the frames of `size` with times, and without a `WorkingSet`. Returns the
+    exit code."""
+    return _run(arguments_json, _describe_with_times)
 
 
 def _run(arguments_json: bytes, describe: Callable[[JobSpec, ControlClient], None]) -> int:
@@ -69,13 +77,13 @@ def build_on_meta(job: JobSpec, description: DatasetDescription) -> tuple[nn.Mod
 
 
 def _describe(job: JobSpec, control: ControlClient) -> None:
-    module, model = _built(job, open_reader(job, "train").describe())
+    module, model = build_and_describe(job, open_reader(job, "train").describe())
     control.send(ModelDescribedMsg(model=model), (initial_vector(module, model.dense),))
 
 
 def _describe_with_sizes(job: JobSpec, control: ControlClient, *, is_strict: bool) -> None:
     reader = open_reader(job, "train")
-    module, model = _built(job, reader.describe())
+    module, model = build_and_describe(job, reader.describe())
     vector = initial_vector(module, model.dense)
     working: WorkingSet | None = None
     warnings: tuple[str, ...] = ()
@@ -88,10 +96,21 @@ def _describe_with_sizes(job: JobSpec, control: ControlClient, *, is_strict: boo
         traceback.print_exc()
         said = str(error).strip().splitlines() or [type(error).__name__]
         warnings = (f"the model fails on the first samples, so the size of its activations is a guess: {said[0]}",)
-    control.send(ModelDescribedMsg(model=model, warnings=warnings), (vector, msgspec.msgpack.encode(working)))
+    frames = (vector, msgspec.msgpack.encode(working), msgspec.msgpack.encode(()))
+    control.send(ModelDescribedMsg(model=model, warnings=warnings), frames)
 
 
-def _built(job: JobSpec, description: DatasetDescription) -> tuple[nn.Module, ModelSpec]:
+def _describe_with_times(job: JobSpec, control: ControlClient) -> None:
+    reader = open_reader(job, "train")
+    description = reader.describe()
+    module, model = build_and_describe(job, description)
+    vector = initial_vector(module, model.dense)
+    times = step_times(job, reader, lambda trial: build_and_describe(trial, description))
+    control.send(ModelDescribedMsg(model=model), (vector, msgspec.msgpack.encode(None), msgspec.msgpack.encode(times)))
+
+
+def build_and_describe(job: JobSpec, description: DatasetDescription) -> tuple[nn.Module, ModelSpec]:
+    """The model of a job on the meta device, and its description. Raises ModelError."""
     module, tables = build_on_meta(job, description)
     model = ModelSpec(
         tables=tables,

@@ -3,6 +3,7 @@
 Modules:
     run, dry_run      run, resume; run --dry-run
     plan              predicts the plan, the speed and the memory of a run
+    step_advice       what plan says of precision and batch size
     scale             changes the number of workers and PS of a run while it trains
     config, convert   prints the job file and its schema; converts text data to Parquet
     hosts_option      options that name other machines

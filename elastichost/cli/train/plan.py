@@ -1,5 +1,6 @@
 """`plan JOB`: predicts the first plan of a run, the best plan that the tuner expects, its confidence, and the peak of
-memory. It trains nothing: it only builds the model, in a process that then ends."""
+memory, and times a training step in each precision. It learns nothing: it builds the model in processes that then
+end."""
 
 from __future__ import annotations
 
@@ -11,6 +12,7 @@ from rich.table import Table
 
 from elastichost.cli.options import JobArgument, Overrides
 from elastichost.cli.output import AsJson, data_console, fact_lines, print_json, progress_console
+from elastichost.errors import ElastichostError
 from elastichost.human_readable import count_words, duration_words
 
 if TYPE_CHECKING:
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
     from elastichost.tuner.memory.peak_memory import MemoryEstimate
     from elastichost.tuner.plan_preview import PlanPreview
     from elastichost.tuner.policy.policy import SpeedForecast
+    from elastichost.wire.facts import StepTime
 
 __all__ = ["register"]
 
@@ -35,38 +38,56 @@ def plan(
     as_json: AsJson = False,
 ) -> None:
     """Predict the plan of a job: the number of workers and PS that the tuner would choose, their speed, the confidence
-    of that prediction, the second best plan, and the peak of memory with its parts."""
+    of that prediction, the second best plan, and the peak of memory with its parts. Also how long the dense part of a
+    training step takes in float32 and in bfloat16, and with other batch sizes."""
     from elastichost.config.job import load_job
 
     spec = load_job(job, overrides)
-    prepared, memory = _look_ahead(spec)
+    prepared, memory, times = _look_ahead(spec)
     for warning in prepared.warnings:
         progress_console().print(f"warning  {warning}", style="yellow", markup=False)
     found = _preview(spec, prepared)
     if as_json:
-        print_json(_facts(spec, prepared, found, memory))
+        print_json(_facts(spec, prepared, found, memory, times))
         return
     out = data_console()
-    out.print(fact_lines([*_lines(spec, prepared, found), ("peak memory", "\n".join(memory.words()))]))
+    lines = [*_lines(spec, prepared, found), ("peak memory", "\n".join(memory.words())), *_advice(spec, times)]
+    out.print(fact_lines(lines))
     if found is not None:
         out.print(_table(found))
 
 
-def _look_ahead(job: JobSpec) -> tuple[Preparation, MemoryEstimate]:
-    """Makes the checks of a start and estimates memory. Raises the same errors as a start."""
+def _look_ahead(job: JobSpec) -> tuple[Preparation, MemoryEstimate, tuple[StepTime, ...]]:
+    """Makes the checks of a start, estimates memory, and times training steps (none of an emulated model, and of one
+    that fails). Raises the same errors as a start."""
     from elastichost.supervisor.launch.fork_server_client import LocalLauncher
     from elastichost.supervisor.launch.launcher import Entries
     from elastichost.supervisor.startup.memory_estimate import estimate_memory
+    from elastichost.supervisor.startup.model_probe import time_steps
     from elastichost.supervisor.startup.preflight import preflight
 
     if job.emulate.enabled:
         prepared = preflight(job)
-        return prepared, estimate_memory(job, prepared)
+        return prepared, estimate_memory(job, prepared), ()
     entries = Entries()
     with LocalLauncher(entries.imports, entries.calls) as launcher:  # it imports libraries while preflight reads data
         prepared = preflight(job)
         progress_console().print("building the model to estimate its memory (takes a few seconds)", style="dim")
-        return prepared, estimate_memory(job, prepared, launcher)
+        memory = estimate_memory(job, prepared, launcher)
+        progress_console().print("timing its training steps (takes a few seconds)", style="dim")
+        try:
+            return prepared, memory, time_steps(job, launcher).step_times
+        except ElastichostError as error:  # a run may go well: the first samples may be bad ones
+            progress_console().print(f"warning  no step was timed: {error}", style="yellow", markup=False)
+            return prepared, memory, ()
+
+
+def _advice(job: JobSpec, times: tuple[StepTime, ...]) -> list[tuple[str, str]]:
+    from elastichost.cli.train.step_advice import advice
+    from elastichost.host.cpu_features import bfloat16_unit, present_cpu, refuses_bfloat16
+
+    cpu = present_cpu()
+    return advice(times, job.train.precision, job.train.batch_size, bfloat16_unit(cpu), refuses_bfloat16(cpu))
 
 
 def _preview(job: JobSpec, prepared: Preparation) -> PlanPreview | None:
@@ -131,7 +152,13 @@ def _table(found: PlanPreview) -> Table:
     return table
 
 
-def _facts(job: JobSpec, prepared: Preparation, found: PlanPreview | None, memory: MemoryEstimate) -> dict[str, object]:
+def _facts(
+    job: JobSpec,
+    prepared: Preparation,
+    found: PlanPreview | None,
+    memory: MemoryEstimate,
+    times: tuple[StepTime, ...],
+) -> dict[str, object]:
     return {
         "job": job.job.name,
         "samples": prepared.train.samples * job.train.epochs,
@@ -143,4 +170,7 @@ def _facts(job: JobSpec, prepared: Preparation, found: PlanPreview | None, memor
             "gpu_bytes": memory.gpu_bytes,
             **msgspec.to_builtins(memory),
         },
+        "step_times": [
+            {"precision": time.precision, "samples": time.samples, "seconds": time.seconds} for time in times
+        ],
     }

@@ -1,4 +1,5 @@
-"""Describes a job's model without a run: one process builds the model, and reports its parts and its tensors."""
+"""Describes a job's model without a run: one process builds the model, and reports its parts, its tensors, or the times
+of its steps."""
 
 from __future__ import annotations
 
@@ -26,12 +27,13 @@ from elastichost.supervisor.launch.poll import wait_readable
 from elastichost.wire.child import ChildArguments
 from elastichost.wire.codec import Envelope
 from elastichost.wire.control import ControlMessage, FailureReportMsg, ModelDescribedMsg
-from elastichost.wire.facts import WorkingSet
+from elastichost.wire.facts import StepTime, WorkingSet
 from elastichost.wire.sockets import ControlServer
 
-__all__ = ["DescribedModel", "describe_model"]
+__all__ = ["DescribedModel", "describe_model", "time_steps"]
 
 ENTRY, STRICT_ENTRY = "elastichost.worker.probe:size", "elastichost.worker.probe:size_strictly"
+TIMING_ENTRY = "elastichost.worker.probe:time_steps"
 PROCESS = ProcessId("probe", 0, 1)
 PREPARED_TIMEOUT_S = 180.0
 TURN_S = 0.1
@@ -42,12 +44,13 @@ LAST_WORDS_S = 0.5  # wait for the report of a process that has ended: it may ar
 @dataclass(frozen=True, slots=True)
 class DescribedModel:
     """A model, as the process that built it describes it. working: the tensors of a training step; None: the model
-    fails on the first samples, and a warning has the error. fork_server_bytes: anonymous memory of the fork server from
-    which the process was forked; 0: not known."""
+    fails on the first samples, and a warning has the error. step_times: from `time_steps` alone. fork_server_bytes:
+    anonymous memory of the fork server from which the process was forked; 0: not known."""
 
     model: ModelSpec
     working: WorkingSet | None
     warnings: tuple[str, ...]
+    step_times: tuple[StepTime, ...] = ()
     fork_server_bytes: int = 0
 
 
@@ -67,6 +70,14 @@ def describe_model(job: JobSpec, launcher: LocalLauncher | None = None, *, is_st
     with LocalLauncher(entries.imports, entries.calls) as own:
         own.clean_when_lost((socket_directory(run_id),))
         return _describe(job, own, run_id, entry)
+
+
+def time_steps(job: JobSpec, launcher: LocalLauncher) -> DescribedModel:
+    """Describes the model with the times of its steps, in every precision of this CPU. launcher, errors: as in
+    `describe_model`."""
+    run_id = secrets.token_hex(8)
+    launcher.clean_when_lost((socket_directory(run_id),))
+    return _describe(job, launcher, run_id, TIMING_ENTRY)
 
 
 def _describe(job: JobSpec, launcher: LocalLauncher, run_id: str, entry: str) -> DescribedModel:
@@ -152,6 +163,7 @@ def _answer(envelope: Envelope[ControlMessage]) -> DescribedModel | None:
             )
         case ModelDescribedMsg() as described:
             working = msgspec.msgpack.decode(envelope.frames[1], type=WorkingSet | None)
-            return DescribedModel(described.model, working, described.warnings)
+            times = msgspec.msgpack.decode(envelope.frames[2], type=tuple[StepTime, ...])
+            return DescribedModel(described.model, working, described.warnings, times)
         case _:
             return None
