@@ -5,6 +5,7 @@ index     CPU ns for each key: elastichost's index, torchrec's managed collision
 growth    ms of each call that creates 2,000 rows for new ids, beginning with an empty table
 memory    bytes of the arena for each byte of the model's own rows and optimizer state
 snapshot  seconds for a gigabyte of rows, copied as for a checkpoint: into fresh memory, and into reused memory
+rows      GB/s of lookups and updates of wide rows, and their share of the bandwidth of a plain copy
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from benchmarks.arena.index_systems import KINDS, QUERIES, ZIPF, IndexSystem, cpu_ns, index_systems, queries_of
+from benchmarks.arena.row_bandwidth import Bandwidth, bandwidth_benchmark
 from benchmarks.harness.aggregates import percentile
 from benchmarks.harness.aims import Aim
 from benchmarks.harness.benchmark import Benchmark, Figure
@@ -200,8 +202,10 @@ def measure_snapshot(store: RowStore) -> dict[str, float]:
 # --- the whole ----------------------------------------------------------------------------------------------------
 
 
-def measure(keys: int, rounds: int) -> tuple[Outcome[float], Outcome[dict[str, float]], Outcome[RowFigures]]:
-    """Measures insertion, lookups and rows with `keys` keys."""
+def measure(
+    keys: int, rounds: int
+) -> tuple[Outcome[float], Outcome[dict[str, float]], Outcome[RowFigures], Outcome[Bandwidth]]:
+    """Measures insertion, lookups and rows with `keys` keys, and the row kernels."""
     kernels.warm()
     ids = np.random.default_rng(0).permutation(np.arange(2 * keys, dtype=np.int64) * 7919)[:keys]
     budget_bytes = max(1 << 26, 256 * keys)
@@ -210,7 +214,8 @@ def measure(keys: int, rounds: int) -> tuple[Outcome[float], Outcome[dict[str, f
         inserted = run(inserting, silent)
         check_index(arena, ids)
         looked_up = run(looking_up, silent)
-    return inserted, looked_up, run(rows_benchmark(ids, budget_bytes), silent)
+    rows = run(rows_benchmark(ids, budget_bytes), silent)
+    return inserted, looked_up, rows, run(bandwidth_benchmark(rounds), silent)
 
 
 def show_row_bytes(rows: RowFigures) -> None:
@@ -225,7 +230,11 @@ def show_row_bytes(rows: RowFigures) -> None:
 
 
 def figures_of(
-    keys: int, inserted: Outcome[float], looked_up: Outcome[dict[str, float]], rows: RowFigures
+    keys: int,
+    inserted: Outcome[float],
+    looked_up: Outcome[dict[str, float]],
+    rows: RowFigures,
+    bandwidth: Outcome[Bandwidth],
 ) -> dict[str, object]:
     """The figures for the JSON output."""
     ms, cpu_ms = rows.growth_ms, rows.growth_cpu_ms
@@ -242,6 +251,10 @@ def figures_of(
         },
         "memory_ratio": rows.memory_ratio,
         "snapshot_s_per_gb": rows.snapshot_s_per_gb,
+        "row_gb_per_s": {
+            name: {kind: bandwidth.figure(kind, name) for kind in ("lookup", "update")}
+            for name in bandwidth.benchmark.arms
+        },
     }
 
 
@@ -253,10 +266,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--repeat", type=int, default=9, help="rounds of lookups (9)")
     parser.add_argument("--json", action="store_true", help="print one JSON object as the last line")
     chosen = parser.parse_args(argv)
-    inserted, looked_up, rows = outcomes = measure(chosen.keys, chosen.repeat)
+    inserted, looked_up, rows, bandwidth = outcomes = measure(chosen.keys, chosen.repeat)
     print_outcomes(outcomes)
     show_row_bytes(rows.of("elastichost")[0])
     if chosen.json:
-        figures = figures_of(chosen.keys, inserted, looked_up, rows.of("elastichost")[0])
+        figures = figures_of(chosen.keys, inserted, looked_up, rows.of("elastichost")[0], bandwidth)
         write_json("arena", figures, rows.verdicts())
     return exit_code(outcomes)

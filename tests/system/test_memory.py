@@ -246,13 +246,14 @@ def test_what_a_run_has_learnt_is_foreseen_by_the_next_one(folder: Path, monkeyp
 def test_what_a_run_has_learnt_that_died_of_it_is_foreseen_by_the_next_one(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The first run only watches, and fails when its budget is exceeded, before its speed was measured. The budget
-    suffices for some seconds: growth is fitted to several readings, one a second."""
+    """The first run only watches, and fails when its budget is exceeded, before its speed was measured. It is slow
+    enough to live for some seconds: growth is fitted to several readings, one a second."""
     path = folder / "history.sqlite"
     monkeypatch.setenv("ELASTICHOST_HISTORY", str(path))
     plan = 'mode = "watch"\nfirst_plan = { workers = 1 }'
     (folder / "first").mkdir()
-    more = {"rows": 2 * SAMPLES, "budget": 1300}
+    (folder / "slow.py").write_text(SLOW_MODEL.replace("0.001", "0.004"))
+    more = {"rows": 2 * SAMPLES, "budget": 1300, "build": f"{folder}/slow.py:build"}
     run = start(folder / "first", "watch", workers="[1, 2]", tuner=plan, **more)
     code, errors = run.finish()
     assert code == 1 and "MemoryBudgetError" in errors

@@ -33,6 +33,8 @@ def test_figures_of_every_part(own_root: Path, capsys: pytest.CaptureFixture[str
     assert memory["dynamic_rows_bytes"] >= 4 * benchmark.DIM
     assert memory["dynamic_index_bytes"] >= 16 / 0.7, "an index must not be fuller than its limit"
     assert min(figures["snapshot_s_per_gb"].values()) > 0
+    assert set(figures["row_gb_per_s"]) == {"copy", "rows of 64", "rows of 128", "rows of 256"}
+    assert all(one[kind]["least"] > 0 for one in figures["row_gb_per_s"].values() for kind in ("lookup", "update"))
     assert [one["bound"] for one in found["verdicts"]] == [5.0, 1.05]
     assert code == int(not all(one["reached"] for one in found["verdicts"]))
     assert any(line.startswith("torchrec_mch") for line in tables) and any("<= 1.05" in line for line in tables)
