@@ -3,8 +3,8 @@
     python -m elastichost bench data-plane            all batch sizes and models: about half an hour
     python -m elastichost bench data-plane --quick    dlrm with 2048 samples a batch: below a minute
     python -m elastichost bench data-plane --only direct2,tbe1
-    python -m elastichost bench data-plane --shapes   models of five sizes in float32 and bfloat16: half an hour
-    python -m elastichost bench data-plane --shapes --quick     the same in 6 minutes
+    python -m elastichost bench data-plane --shapes   models of five sizes in float32 and bfloat16: 11 minutes
+    python -m elastichost bench data-plane --shapes --quick     the same in 4 minutes
     python -m elastichost bench data-plane --shape "dim=96 batch=1024 bottom=384-96 top=768-384-1 tables=26 rows=100000"
 
 Every arm (elastichost in several forms, and each peer) is a tree of real processes that trains the workload

@@ -93,3 +93,6 @@ class ModeArm:
 
     def check(self) -> None:
         self.processes.check()
+
+    def memory_bytes(self) -> Mapping[str, int]:
+        return self.processes.memory_bytes()

@@ -15,7 +15,7 @@ from benchmarks.data_plane.shapes.arms import PRECISIONS, ModeArm, admitted, mod
 from benchmarks.data_plane.shapes.figures import ShapeResult, shape_result
 from benchmarks.data_plane.shapes.products import products_arm
 from benchmarks.data_plane.startup import Startup
-from benchmarks.data_plane.windows import Arm, WindowSettings, window_of
+from benchmarks.data_plane.windows import WindowSettings, window_of
 from benchmarks.harness.interleave import Rounds
 from benchmarks.harness.workshop import Workshop
 from benchmarks.workload.samples import draw_samples, write_batches, write_parquet
@@ -75,7 +75,7 @@ def _compare(
             limit = f"gemm_{precision}"
             windows[limit] = products_arm(limit, shape, precision, options.windows.window_s)
         outcome = measure_rounds(name, windows, rounds, progress)
-        memory = {arm.name: arm.memory_bytes() for arm in ready if arm.name not in progress.failures}
+        memory = {arm.name: arm.memory_bytes() for arm in arms if arm.name not in progress.failures}
     finally:
         startup.close()
         launcher.forget()
@@ -83,9 +83,9 @@ def _compare(
     return shape_result(name, shape, outcome, memory, progress.failures, left_out)
 
 
-def _arms(processes: Sequence[ProcessArm]) -> list[Arm]:
+def _arms(processes: Sequence[ProcessArm]) -> list[ProcessArm | ModeArm]:
     """elastichost's runs, and every peer in each of its modes."""
-    found: list[Arm] = []
+    found: list[ProcessArm | ModeArm] = []
     for one in processes:
         modes = modes_of(one.name)
         found += [ModeArm(name, one, mode) for name, mode in modes.items()] if modes else [one]
