@@ -200,14 +200,14 @@ class Arena:
         return flat[offset : offset + elements].reshape(-1, spec.padded_dim)
 
     def state_view(self, embedding: int) -> Float32 | None:
-        """The optimizer state of an embedding: float32 [row_space] (row-wise Adagrad) or [row_space, padded_dim]
-        (Adagrad); None for SGD."""
+        """The optimizer state of an embedding: float32 [row_space] with one float a row (row-wise Adagrad), else
+        [row_space, floats of state a row] (Adagrad: padded_dim); None without state (SGD)."""
         spec, offset = self.model.embeddings[embedding], self.layout.state_offset(embedding)
         if offset < 0:
             return None
-        elements = self.layout.row_space(spec.table) * spec.state_floats_per_row
-        flat = self.state_flat[offset : offset + elements]
-        return flat if spec.optimizer.name == "rowwise_adagrad" else flat.reshape(-1, spec.padded_dim)
+        floats = spec.state_floats_per_row
+        flat = self.state_flat[offset : offset + self.layout.row_space(spec.table) * floats]
+        return flat if floats == 1 else flat.reshape(-1, floats)
 
     def _require_dynamic(self, table: int) -> None:
         if not self.model.tables[table].is_dynamic:

@@ -41,7 +41,7 @@ def convert(
         typer.Option(
             "--type",
             metavar="COLUMN=TYPE",
-            help='CSV: the type of a column: "int", "string", "list[int]" or "list[string]"; repeatable.',
+            help='CSV: the type of a column: "int", "float", "string", "list[int]" or "list[string]"; repeatable.',
         ),
     ] = None,
     delimiter: Annotated[str, typer.Option("--delimiter", help="CSV: the character between columns.")] = ",",

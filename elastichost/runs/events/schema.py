@@ -25,8 +25,8 @@ INTRODUCTION = """# Events
 JSON object: `time_utc`, `monotonic_s` (the clock of the machine that wrote it), `cause`, and `event`, an object whose
 `kind` names one of the kinds below. No sentence is stored: `elastichost events` renders one from the fields.
 
-All lines with the same `cause` follow from one command, failure or decision: `elastichost events --cause scale-2` shows
-them. `elastichost events --kind` takes a kind or a category. Leases are in `leases.jsonl` beside the journal;
+All lines with the same `cause` follow from one command, failure or decision: `elastichost events --cause scale-1.2`
+shows them. `elastichost events --kind` takes a kind or a category. Leases are in `leases.jsonl` beside the journal;
 `elastichost events --leases` includes them. `elastichost events --schema` prints the JSON Schema of a line.
 
 In the code, the types are in `elastichost/runs/events/`, one module for a subject, and the sentences in

@@ -7,7 +7,7 @@ Modules:
     interaction_kernels           the dot interaction
     interaction_tiles             the same in bfloat16 on AMX
     dense_layers, dense_kernels   linear layers that compute in bfloat16
-    weight_gradient               the gradient of a weight, written where it is pushed from
+    weight_gradient               the gradient of a weight, written into the mailbox with direct access
     dense_vector                  the dense part of the model as one flat vector
     kernel_calls                  how modules call kernels of another compiler
     gradient_check                checks that loss and gradients are finite

@@ -1,8 +1,8 @@
 """The dense part of a model as one flat float32 vector: parameters first, then floating-point buffers.
 
 Every parameter becomes a view of one flat tensor, and every gradient a view of another one. So the dense part is
-exchanged with one copy, without a loop over tensors. With bfloat16, gradients of large weights are written straight
-into the vector that is pushed (`weight_gradient`).
+exchanged with one copy, without a loop over tensors. With bfloat16 on a CPU, gradients of large weights need no copy
+with direct access: they are written straight into the mailbox (`write_into`, `weight_gradient`).
 """
 
 from __future__ import annotations
