@@ -24,6 +24,7 @@ __all__ = [
     "judged",
     "least_disturbed",
     "ratios_of",
+    "speed_quotient",
 ]
 
 MOST_FOREIGN_SHARE = 0.05
@@ -90,14 +91,15 @@ class Ratio:
     def paired(self, peer: str | None) -> PairedFigure[MeasuredWindow]:
         """The paired figure of this ratio. peer: the arm that "the best peer" stands for."""
         below = (peer or "") if self.below == BEST_PEER else self.below
-        return PairedFigure(self.name, "", self.above, below, _quotient, form=".2f")
+        return PairedFigure(self.name, "", self.above, below, speed_quotient, form=".2f")
 
     def aim(self, batch_size: int) -> Aim | None:
         bound = self.aims.get(batch_size, self.aims.get(0))
         return None if bound is None else Aim(self.name, bound, "at least", form=".2f")
 
 
-def _quotient(above: MeasuredWindow, below: MeasuredWindow) -> float:
+def speed_quotient(above: MeasuredWindow, below: MeasuredWindow) -> float:
+    """The speed of one arm over that of another, of two windows of the same round."""
     return above.window.samples_per_s / below.window.samples_per_s
 
 

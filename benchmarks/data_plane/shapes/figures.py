@@ -6,9 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from benchmarks.data_plane.figures import ArmFigures, MeasuredWindow, arm_figures
+from benchmarks.data_plane.figures import ArmFigures, MeasuredWindow, arm_figures, ratios_of, speed_quotient
 from benchmarks.data_plane.shapes.arms import PRECISIONS
-from benchmarks.harness.aggregates import typical
 from benchmarks.harness.aims import Aim, Verdict
 from benchmarks.harness.benchmark import PairedFigure
 from benchmarks.harness.outcome import Outcome
@@ -90,13 +89,12 @@ def shape_result(
     )
     aims = tuple(Aim(figure, bound, "at least", form=".2f") for figure, bound in AIMS.get(name, {}).items())
     judged = Outcome(replace(outcome.benchmark, pairs=pairs, aims=aims), outcome.measured)
-    spreads = {pair.name: judged.pair(pair) for pair in pairs}
     return ShapeResult(
         name=name,
         shape=shape,
         figures=figures,
         peers=peers,
-        ratios={ratio: None if spread is None else typical(spread) for ratio, spread in spreads.items()},
+        ratios=ratios_of(judged),
         rejected=sum(one.rejected for one in measured),
         kept_disturbed=sum(window.is_disturbed for window in windows),
         failures=failures,
@@ -110,8 +108,4 @@ def _fastest(arms: Sequence[str], figures: Mapping[str, ArmFigures]) -> str | No
 
 
 def _pair(name: str, arm: str | None, against: str | None) -> PairedFigure[MeasuredWindow]:
-    return PairedFigure(name, "", arm or "", against or "", _quotient, form=".2f")
-
-
-def _quotient(above: MeasuredWindow, below: MeasuredWindow) -> float:
-    return above.window.samples_per_s / below.window.samples_per_s
+    return PairedFigure(name, "", arm or "", against or "", speed_quotient, form=".2f")
