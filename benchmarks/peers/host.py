@@ -22,7 +22,7 @@ LATE_IMPORTS = ("benchmarks.peers.bare_loop",)
 CALLS = (
     "elastichost.arena.kernels:warm",
     "elastichost.datasets.warm:warm_kernels",
-    "elastichost.worker.model.interaction_kernels:warm",
+    "elastichost.worker.model.fusion:warm",
 )
 
 

@@ -79,8 +79,8 @@ class ModelSection(Section):
     )
     fused: bool = Field(
         default=True,
-        description="Replace torchrec's own dense modules of DLRM by faster ones of the same mathematics. Subclasses "
-        "of them are never replaced.",
+        description="Replace torch.nn.Linear, and torchrec's own dense modules of DLRM, by faster ones of the same "
+        "mathematics. Subclasses of them, and what torch.compile compiled, are never replaced.",
     )
 
 

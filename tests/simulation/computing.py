@@ -40,6 +40,7 @@ from elastichost.worker.commit.lease_commit import ModelCommit
 from elastichost.worker.commit.served_commit import ServedCommit
 from elastichost.worker.commit.strategy import CommitStrategy
 from elastichost.worker.commit.sync_commit import SyncCommit
+from elastichost.worker.model.weight_gradient import BackwardPass
 from elastichost.worker.pipeline import PREFETCH_PULLED, LeaseFinished
 from elastichost.worker.setup import WorkerParts
 from tests.simulation.memory import ARENA, SimArena
@@ -167,6 +168,7 @@ class SimFlat:
     def __init__(self) -> None:
         self.values: Float32 = np.zeros(ELEMENTS, np.float32)
         self.gradient: Float32 = np.zeros(PARAMETERS, np.float32)
+        self.backward_pass = BackwardPass()
 
     def loaded(self) -> None:
         """Computes with `values` as the dense vector."""

@@ -28,12 +28,14 @@ __all__ = [
     "Lanes",
     "add",
     "divide",
+    "greater",
     "lane",
     "load",
     "mask",
     "multiply",
     "multiply_add",
     "splat",
+    "splat_of",
     "square_root",
     "store",
     "store_nearest",
@@ -114,6 +116,15 @@ def _splat(typing_context: Any, value: Any, like: Any) -> Any:
         return _broadcast(builder, arguments[0], like.count)
 
     return like(types.float32, like), generate
+
+
+def _splat_of(typing_context: Any, array: Any, position: Any, like: Any) -> Any:
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        data, at, _ = arguments
+        pointer = _pointer(context, builder, signature.args[0], data, at, _FLOAT)
+        return _broadcast(builder, builder.load(pointer, align=4), like.count)
+
+    return like(array, types.intp, like), generate
 
 
 def _load(typing_context: Any, array: Any, position: Any, like: Any) -> Any:
@@ -233,8 +244,18 @@ def _multiply_add(typing_context: Any, left: Any, right: Any, addend: Any) -> An
     return left(left, left, left), generate
 
 
+def _greater(typing_context: Any, left: Any, right: Any) -> Any:
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        one, other = arguments
+        return builder.select(builder.fcmp_ordered("<", one, other), other, one)
+
+    return left(left, left), generate
+
+
 def _mask(typing_context: Any, source: Any, mask: Any, target: Any, position: Any, like: Any) -> Any:
-    vector = ir.VectorType(_INT16, like.count)
+    narrow = source.dtype == types.uint16
+    element, magnitude, align = (_INT16, 0x7FFF, 2) if narrow else (_INT32, 0x7FFFFFFF, 4)
+    vector, zeros = ir.VectorType(element, like.count), _same(element, 0, like.count)
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         values, masks, to = (
@@ -243,11 +264,11 @@ def _mask(typing_context: Any, source: Any, mask: Any, target: Any, position: An
         )
         is_zero = builder.icmp_unsigned(
             "==",
-            builder.and_(builder.load(masks, align=2), _same(_INT16, 0x7FFF, like.count)),
-            _same(_INT16, 0, like.count),
+            builder.and_(builder.load(masks, align=align), _same(element, magnitude, like.count)),
+            zeros,
         )
-        kept = builder.select(is_zero, _same(_INT16, 0, like.count), builder.load(values, align=2))
-        builder.store(kept, to, align=2)
+        kept = builder.select(is_zero, zeros, builder.load(values, align=align))
+        builder.store(kept, to, align=align)
         return context.get_dummy_value()
 
     return types.void(source, mask, target, types.intp, like), generate
@@ -303,6 +324,9 @@ zeros4 = cast(Callable[[], Lanes], intrinsic(_zeros(4)))
 zeros16 = cast(Callable[[], Lanes], intrinsic(_zeros(16)))
 # splat(value, like): a vector with as many lanes as `like`, all equal to the value.
 splat = cast(Callable[[Any, Lanes], Lanes], intrinsic(_splat))
+# splat_of(array, position, like): as splat(array[position], like) for float32, without the test whether the position is
+# negative, which numba makes and which takes longer than the calculation in a loop of products.
+splat_of = cast(Callable[[Array, int, Lanes], Lanes], intrinsic(_splat_of))
 # load(array, position, like): the elements of a flat array from `position` on, as many as `like` has lanes.
 load = cast(Callable[[Array, int, Lanes], Lanes], intrinsic(_load))
 # store(array, position, lanes, seed): only a store to bfloat16 uses the seed.
@@ -318,8 +342,10 @@ multiply = cast(Callable[[Lanes, Lanes], Lanes], _arithmetic("fmul"))
 divide = cast(Callable[[Lanes, Lanes], Lanes], _arithmetic("fdiv"))
 # multiply_add(left, right, addend): left * right + addend, rounded once.
 multiply_add = cast(Callable[[Lanes, Lanes, Lanes], Lanes], intrinsic(_multiply_add))
-# mask(source, mask, target, position, like): copies bfloat16 from `position` on, as many as `like` has lanes, and zeros
-# where the elements of `mask` are zero.
+# greater(left, right): the greater element of each lane, and `left` where it is NaN.
+greater = cast(Callable[[Lanes, Lanes], Lanes], intrinsic(_greater))
+# mask(source, mask, target, position, like): copies float32 or bfloat16 (all three alike) from `position` on, as many
+# as `like` has lanes, and zeros where the elements of `mask` are zero.
 mask = cast(Callable[[Array, Array, Array, int, Lanes], None], intrinsic(_mask))
 # transpose(source, start, width, target, place, target_width, like): transposes a square with as many rows and columns
 # as `like` has lanes, of float32 or of bfloat16 (source and target alike). Source rows begin `width` elements apart,

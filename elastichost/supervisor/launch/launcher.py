@@ -39,7 +39,7 @@ class Entries:
     calls: tuple[str, ...] = (
         "elastichost.arena.kernels:warm",
         "elastichost.datasets.warm:warm_kernels",
-        "elastichost.worker.model.interaction_kernels:warm",
+        "elastichost.worker.model.fusion:warm",
     )
 
     def with_precision(self, precision: Precision) -> Entries:

@@ -6,7 +6,7 @@ Modules:
     fusion                        faster versions of DLRM's modules, with fewer passes over memory
     interaction_kernels           the dot interaction
     interaction_tiles             the same in bfloat16 on AMX
-    dense_layers, dense_kernels   linear layers that compute in bfloat16
+    dense_layers, dense_kernels   linear layers with bias and ReLU in fewer passes, in float32 or bfloat16
     weight_gradient               the gradient of a weight, written into the mailbox with direct access
     dense_vector                  the dense part of the model as one flat vector
     kernel_calls                  how modules call kernels of another compiler

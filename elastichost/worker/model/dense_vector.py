@@ -1,8 +1,8 @@
 """The dense part of a model as one flat float32 vector: parameters first, then floating-point buffers.
 
 Every parameter becomes a view of one flat tensor, and every gradient a view of another one. So the dense part is
-exchanged with one copy, without a loop over tensors. With bfloat16 on a CPU, gradients of large weights need no copy
-with direct access: they are written straight into the mailbox (`write_into`, `weight_gradient`).
+exchanged with one copy, without a loop over tensors. With direct access on a CPU, gradients of the weights of fused
+layers need no copy: they are written straight into the mailbox (`write_into`, `weight_gradient`).
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from torch import nn
 
 from elastichost.errors import ModelError
 from elastichost.specs import DenseSpec, DenseTensor, Precision
-from elastichost.worker.model.dense_layers import use_bfloat16
-from elastichost.worker.model.weight_gradient import WeightGradient
+from elastichost.worker.model.dense_layers import fuse_layers
+from elastichost.worker.model.weight_gradient import BackwardPass, WeightGradient
 
 __all__ = ["FlatDense", "describe_dense", "initial_vector"]
 
@@ -67,12 +67,13 @@ class FlatDense:
     """A model's dense part as flat host vectors.
 
     values: float32 [elements], parameters and buffers. On the CPU the model computes with this memory; for a GPU
-    `loaded` copies it to the device. With precision "bfloat16" on the CPU, linear layers compute with a bfloat16 copy
-    that `loaded` makes. `write_push` gives float32 [elements]: gradients, then the buffers' values.
+    `loaded` copies it to the device. fused_layers: the precision in which fused linear layers compute on the CPU; with
+    "bfloat16" they use a copy that `loaded` makes. None: the layers stay torch's. `write_push` gives float32
+    [elements]: gradients, then the buffers' values.
     """
 
     def __init__(
-        self, model: nn.Module, spec: DenseSpec, device: torch.device, precision: Precision = "float32"
+        self, model: nn.Module, spec: DenseSpec, device: torch.device, fused_layers: Precision | None = None
     ) -> None:
         if describe_dense(model) != spec:
             raise ModelError(
@@ -98,9 +99,11 @@ class FlatDense:
         self.values: npt.NDArray[np.float32] = self._host.numpy()
         self._low: torch.Tensor | None = None
         self._weights: list[WeightGradient] = []  # gradients that `_gradients` holds only if there is no `_target`
-        if precision == "bfloat16" and device.type == "cpu":
-            self._low = torch.zeros(spec.parameters, dtype=torch.bfloat16)
-            self._weights = use_bfloat16(model, self._values, self._low)
+        self.backward_pass = BackwardPass()  # the caller runs `loss.backward()` while this is running
+        if fused_layers is not None and device.type == "cpu":
+            if fused_layers == "bfloat16":
+                self._low = torch.zeros(spec.parameters, dtype=torch.bfloat16)
+            self._weights = fuse_layers(model, self._values, self._low, self.backward_pass)
         self._others = list(_between(self._weights, spec.parameters))
         self._target: torch.Tensor | None = None
 

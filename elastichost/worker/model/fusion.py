@@ -28,6 +28,7 @@ __all__ = [
     "fuse_modules",
     "interacting_collections",
     "layer_precision",
+    "warm",
     "warm_bfloat16",
 ]
 
@@ -114,10 +115,10 @@ _REPLACEMENTS: dict[type[nn.Module], type[nn.Module]] = {
 }
 
 
-def layer_precision(job: JobSpec) -> Precision:
-    """The precision of the model's linear layers. Without fused modules they are torch's, and `torch.autocast` alone
-    makes them compute in bfloat16."""
-    return job.train.precision if job.model.fused else "float32"
+def layer_precision(job: JobSpec) -> Precision | None:
+    """The precision of the model's fused linear layers. None: they stay torch's, and `torch.autocast` alone makes them
+    compute in bfloat16."""
+    return job.train.precision if job.model.fused else None
 
 
 def interacting_collections(model: nn.Module) -> list[str]:
@@ -138,9 +139,15 @@ def fuse_modules(model: nn.Module) -> int:
     return len(found)
 
 
+def warm() -> None:
+    """Compiles the kernels that every job may use, or loads them from the cache on disk."""
+    dense_kernels.warm()
+    interaction_kernels.warm()
+
+
 def warm_bfloat16() -> None:
     """Compiles all kernels of a job that computes in bfloat16, or loads them from the cache on disk."""
     warm_narrow()
-    dense_kernels.warm()
+    dense_kernels.warm_narrow()
     interaction_kernels.warm_narrow()
     interaction_tiles.warm()

@@ -22,7 +22,8 @@ def is_finite(values: torch.Tensor) -> bool:
 def backward(loss: torch.Tensor, flat: FlatDense) -> str:
     """Computes the gradients. Returns a phrase that names what is not finite; "" when all gradients are finite."""
     try:
-        loss.backward()  # type: ignore[no-untyped-call]
+        with flat.backward_pass.running():
+            loss.backward()  # type: ignore[no-untyped-call]
     except NonFiniteGradientError:
         return "a gradient of embedding rows is not finite"
     return "" if flat.has_finite_gradients else "a dense gradient is not finite"

@@ -18,14 +18,13 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from elastichost.arena.compiled import compiled, inlined
+from elastichost.arena.compiled import compiled, inlined, prefetch, prefetch_written
 from elastichost.arena.rows.lanes import (
     Array,
-    Lanes,
     add,
     load,
     multiply_add,
-    splat,
+    splat_of,
     store,
     store_nearest,
     transpose,
@@ -35,22 +34,27 @@ from elastichost.arena.rows.lanes import (
 __all__ = [
     "LANES",
     "ROOM",
+    "aligned_zeros",
     "gather",
     "interact",
     "interact_backward",
     "interaction_width",
+    "prefetch_gradients",
+    "prefetch_vectors",
     "scatter",
     "warm",
     "warm_narrow",
     "with_room",
+    "write_triangle",
     "write_upper",
 ]
 
 Float32 = npt.NDArray[np.float32]
 
 LANES = 16
-# Rows of (U + U^T) X that are summed at the same time: machines with the fewest registers have room for 8 sums.
+# Rows of a product that are computed at the same time. Machines with the fewest registers have room for 8 sums.
 BLOCK = 8
+LINE_BYTES = 64  # of the caches
 # Only whole vectors are stored, so the last line of a sample writes at most LANES + 2 elements beyond its end. The
 # output has this many elements more than it shows.
 ROOM = 2 * LANES
@@ -61,6 +65,14 @@ _NO_SEED = np.uint64(0)
 def interaction_width(fields: int, dim: int) -> int:
     """The number of output columns: dim + fields (fields - 1) / 2."""
     return dim + fields * (fields - 1) // 2
+
+
+@inlined
+def aligned_zeros(count: int) -> Float32:
+    """float32 [count], beginning with a line of the cache: a vector that lies in two lines takes two loads."""
+    values = np.zeros(count + LINE_BYTES // 4, np.float32)
+    first = -values.ctypes.data % LINE_BYTES // 4
+    return values[first : first + count]
 
 
 @inlined
@@ -93,51 +105,115 @@ def gather(dense: Array, sparse: Array, sample: int, fields: int, dim: int, rows
 
 
 @inlined
-def _four_lines(
-    rows: Float32, row: int, width: int, columns: Float32, column: int, line: int, dim: int
-) -> tuple[Lanes, Lanes, Lanes, Lanes]:
-    """Sixteen products for each of four vectors: vector n of the four with the vectors from `column + n` on."""
-    zero = zeros16()
-    first = second = third = fourth = zero
-    for element in range(dim):
-        at, behind = row + element, column + element * line
-        first = multiply_add(splat(rows[at], zero), load(columns, behind, zero), first)
-        second = multiply_add(splat(rows[at + width], zero), load(columns, behind + 1, zero), second)
-        third = multiply_add(splat(rows[at + 2 * width], zero), load(columns, behind + 2, zero), third)
-        fourth = multiply_add(splat(rows[at + 3 * width], zero), load(columns, behind + 3, zero), fourth)
-    return first, second, third, fourth
+def prefetch_vectors(sparse: Array, sample: int, fields: int, dim: int) -> None:
+    """Prefetches the vectors of a sample: the processor's own prefetcher stops while a sample is computed."""
+    size = (fields - 1) * dim
+    for element in range(sample * size, (sample + 1) * size, LINE_BYTES // sparse.itemsize):
+        prefetch(sparse, element)
 
 
 @inlined
-def _triangle(rows: Float32, columns: Float32, fields: int, dim: int, out: Array, place: int) -> None:
-    """Writes the products of all pairs into `out` from `place` on. The last vector of a line overwrites the start of
-    the next lines, so the next lines are stored later: lines are stored in ascending order, and within four lines the
-    rightmost vectors first."""
-    width, line = _whole(dim), _whole(fields) + LANES
-    first = 0
-    while first + 4 < fields:
-        length = fields - 1 - first
-        column = (length - 1) // LANES * LANES
-        while column >= 0:
-            at, row = place + column, first * width
-            lines = _four_lines(rows, row, width, columns, first + 1 + column, line, dim)
-            store_nearest(out, at, lines[0])
-            store_nearest(out, at + length, lines[1])
-            store_nearest(out, at + 2 * length - 1, lines[2])
-            store_nearest(out, at + 3 * length - 3, lines[3])
-            column -= LANES
-        place += 4 * length - 6
-        first += 4
-    while first + 1 < fields:
-        length = fields - 1 - first
+def prefetch_gradients(gradient: Array, sample: int, fields: int, dim: int) -> None:
+    """As `prefetch_vectors`, for gradients that are going to be written."""
+    size = (fields - 1) * dim
+    for element in range(sample * size, (sample + 1) * size, LINE_BYTES // gradient.itemsize):
+        prefetch_written(gradient, element)
+
+
+@inlined
+def _multiply_wide(
+    left: Float32, row: int, apart: int, right: Float32, column: int, line: int, terms: int, out: Float32, place: int
+) -> None:
+    """Four rows times 32 columns, `terms` products each: out = left right. Rows of `left` begin `apart` floats apart,
+    rows of `right` and of `out` `line` floats."""
+    zero = zeros16()
+    a = b = c = d = e = f = g = h = zero
+    for term in range(terms):
+        at, behind = row + term, column + term * line
+        low, high = load(right, behind, zero), load(right, behind + LANES, zero)
+        a = multiply_add(splat_of(left, at, zero), low, a)
+        b = multiply_add(splat_of(left, at, zero), high, b)
+        c = multiply_add(splat_of(left, at + apart, zero), low, c)
+        d = multiply_add(splat_of(left, at + apart, zero), high, d)
+        e = multiply_add(splat_of(left, at + 2 * apart, zero), low, e)
+        f = multiply_add(splat_of(left, at + 2 * apart, zero), high, f)
+        g = multiply_add(splat_of(left, at + 3 * apart, zero), low, g)
+        h = multiply_add(splat_of(left, at + 3 * apart, zero), high, h)
+    store(out, place, a, _NO_SEED)
+    store(out, place + LANES, b, _NO_SEED)
+    store(out, place + line, c, _NO_SEED)
+    store(out, place + line + LANES, d, _NO_SEED)
+    store(out, place + 2 * line, e, _NO_SEED)
+    store(out, place + 2 * line + LANES, f, _NO_SEED)
+    store(out, place + 3 * line, g, _NO_SEED)
+    store(out, place + 3 * line + LANES, h, _NO_SEED)
+
+
+@inlined
+def _multiply_tall(
+    left: Float32, row: int, apart: int, right: Float32, column: int, line: int, terms: int, out: Float32, place: int
+) -> None:
+    """As `_multiply_wide`, eight rows times 16 columns."""
+    zero = zeros16()
+    a = b = c = d = e = f = g = h = zero
+    for term in range(terms):
+        at, vector = row + term, load(right, column + term * line, zero)
+        a = multiply_add(splat_of(left, at, zero), vector, a)
+        b = multiply_add(splat_of(left, at + apart, zero), vector, b)
+        c = multiply_add(splat_of(left, at + 2 * apart, zero), vector, c)
+        d = multiply_add(splat_of(left, at + 3 * apart, zero), vector, d)
+        e = multiply_add(splat_of(left, at + 4 * apart, zero), vector, e)
+        f = multiply_add(splat_of(left, at + 5 * apart, zero), vector, f)
+        g = multiply_add(splat_of(left, at + 6 * apart, zero), vector, g)
+        h = multiply_add(splat_of(left, at + 7 * apart, zero), vector, h)
+    store(out, place, a, _NO_SEED)
+    store(out, place + line, b, _NO_SEED)
+    store(out, place + 2 * line, c, _NO_SEED)
+    store(out, place + 3 * line, d, _NO_SEED)
+    store(out, place + 4 * line, e, _NO_SEED)
+    store(out, place + 5 * line, f, _NO_SEED)
+    store(out, place + 6 * line, g, _NO_SEED)
+    store(out, place + 7 * line, h, _NO_SEED)
+
+
+@inlined
+def _multiply(
+    left: Float32,
+    row: int,
+    rows: int,
+    apart: int,
+    right: Float32,
+    first: int,
+    stop: int,
+    line: int,
+    terms: int,
+    out: Float32,
+) -> None:
+    """BLOCK rows, or fewer at the end of `rows`, of a product, from row number `row` on: columns `first` to `stop` of
+    out = left right, and up to 15 columns more. Rows of `left` begin `apart` floats apart, rows of `right` and of `out`
+    `line` floats."""
+    column, at = first, row * apart
+    while column < stop:
+        place = row * line + column
+        if column + LANES < stop:
+            _multiply_wide(left, at, apart, right, column, line, terms, out, place)
+            if row + 4 < rows:
+                _multiply_wide(left, at + 4 * apart, apart, right, column, line, terms, out, place + 4 * line)
+            column += 2 * LANES
+        else:
+            _multiply_tall(left, at, apart, right, column, line, terms, out, place)
+            column += LANES
+
+
+@inlined
+def write_triangle(products: Float32, line: int, fields: int, out: Array, place: int) -> None:
+    """Writes what is above the diagonal of `products`, whose rows begin `line` floats apart, into `out` from `place`
+    on, row after row. The overhang of the last vector of a row is overwritten by the next row."""
+    for field in range(fields - 1):
+        length = fields - 1 - field
         for column in range(0, length, LANES):
-            products = zeros16()
-            for element in range(dim):
-                behind = load(columns, first + 1 + column + element * line, products)
-                products = multiply_add(splat(rows[first * width + element], products), behind, products)
-            store_nearest(out, place + column, products)
+            store_nearest(out, place + column, load(products, field * line + field + 1 + column, zeros16()))
         place += length
-        first += 1
 
 
 @compiled
@@ -145,16 +221,20 @@ def interact(dense: Array, sparse: Array, out: Array, samples: int, fields: int,
     """dense [samples * dim], sparse [samples * (fields - 1) * dim] -> out [samples * interaction_width + ROOM].
     All are float32; or dense and out are bfloat16, sparse is either, and dim is a multiple of 16."""
     width, line, columns_out = _whole(dim), _whole(fields) + LANES, interaction_width(fields, dim)
-    rows = np.zeros(_whole(fields) * width, np.float32)
-    columns = np.zeros(width * line + ROOM, np.float32)
+    rows = aligned_zeros(_whole(fields) * width)
+    columns = aligned_zeros(width * line + ROOM)
+    products = aligned_zeros(_whole(fields) * line + ROOM)
     for sample in range(samples):
+        prefetch_vectors(sparse, sample + 1, fields, dim)
         gather(dense, sparse, sample, fields, dim, rows)
         for field in range(0, fields, LANES):
             for element in range(0, dim, LANES):
                 transpose(rows, field * width + element, width, columns, element * line + field, line, zeros16())
+        for row in range(0, fields - 1, BLOCK):
+            _multiply(rows, row, fields - 1, width, columns, row + 1, fields, line, dim, products)
         start = sample * columns_out
         _copy_floats(dense, sample * dim, out, start, dim)
-        _triangle(rows, columns, fields, dim, out, start + dim)
+        write_triangle(products, line, fields, out, start + dim)
 
 
 @inlined
@@ -170,42 +250,16 @@ def write_upper(gradient: Array, place: int, fields: int, upper: Array, line: in
 
 
 @inlined
-def _block(
-    upper: Float32, first: int, line: int, fields: int, rows: Float32, element: int, width: int, sums: Float32
-) -> None:
-    """Rows `first` to `first + BLOCK` of (U + U^T) X: sixteen elements of each, from `element` on."""
-    zero = zeros16()
-    a = b = c = d = e = f = g = h = zero
-    at = first * line
-    for term in range(first + 1, fields):  # above the diagonal: elements of U, whose rows are `line` floats apart
-        vector, place = load(rows, element + term * width, zero), at + term
-        a = multiply_add(splat(upper[place], zero), vector, a)
-        b = multiply_add(splat(upper[place + line], zero), vector, b)
-        c = multiply_add(splat(upper[place + 2 * line], zero), vector, c)
-        d = multiply_add(splat(upper[place + 3 * line], zero), vector, d)
-        e = multiply_add(splat(upper[place + 4 * line], zero), vector, e)
-        f = multiply_add(splat(upper[place + 5 * line], zero), vector, f)
-        g = multiply_add(splat(upper[place + 6 * line], zero), vector, g)
-        h = multiply_add(splat(upper[place + 7 * line], zero), vector, h)
-    for term in range(min(first + BLOCK, fields)):  # below the diagonal: elements of U^T, which are adjacent
-        vector, place = load(rows, element + term * width, zero), term * line + first
-        a = multiply_add(splat(upper[place], zero), vector, a)
-        b = multiply_add(splat(upper[place + 1], zero), vector, b)
-        c = multiply_add(splat(upper[place + 2], zero), vector, c)
-        d = multiply_add(splat(upper[place + 3], zero), vector, d)
-        e = multiply_add(splat(upper[place + 4], zero), vector, e)
-        f = multiply_add(splat(upper[place + 5], zero), vector, f)
-        g = multiply_add(splat(upper[place + 6], zero), vector, g)
-        h = multiply_add(splat(upper[place + 7], zero), vector, h)
-    target = first * width + element
-    store(sums, target, a, _NO_SEED)
-    store(sums, target + width, b, _NO_SEED)
-    store(sums, target + 2 * width, c, _NO_SEED)
-    store(sums, target + 3 * width, d, _NO_SEED)
-    store(sums, target + 4 * width, e, _NO_SEED)
-    store(sums, target + 5 * width, f, _NO_SEED)
-    store(sums, target + 6 * width, g, _NO_SEED)
-    store(sums, target + 7 * width, h, _NO_SEED)
+def _mirror(upper: Float32, fields: int, line: int, both: Float32) -> None:
+    """both = U + U^T, in squares of LANES rows. What is beyond `fields` rows and columns has no meaning."""
+    for row in range(0, fields, LANES):
+        for column in range(row, fields, LANES):
+            transpose(upper, row * line + column, line, both, column * line + row, line, zeros16())
+            for place in range(row * line + column, (row + LANES) * line + column, line):
+                lanes = load(upper, place, zeros16())
+                if column == row:
+                    lanes = add(lanes, load(both, place, lanes))
+                store(both, place, lanes, _NO_SEED)
 
 
 @inlined
@@ -269,17 +323,19 @@ def interact_backward(
     """Writes the gradients of `interact`'s inputs, in their shapes and types, from the gradient of its output
     [samples * interaction_width]."""
     width, line, columns_out = _whole(dim), _whole(fields) + LANES, interaction_width(fields, dim)
-    rows = np.zeros(_whole(fields) * width, np.float32)
-    upper = np.zeros(_whole(fields) * line + ROOM, np.float32)
-    sums = np.zeros(_whole(fields) * width, np.float32)
+    rows, sums = aligned_zeros(_whole(fields) * width), aligned_zeros(_whole(fields) * width)
+    upper = aligned_zeros(_whole(fields) * line + ROOM)
+    both = aligned_zeros(_whole(fields) * line + ROOM)
     end = np.zeros(columns_out + ROOM, gradient.dtype)  # the last sample, with room behind it
     for sample in range(samples):
+        prefetch_vectors(sparse, sample + 1, fields, dim)
+        prefetch_gradients(sparse_gradient, sample + 1, fields, dim)
         gather(dense, sparse, sample, fields, dim, rows)
         source, start = with_room(gradient, sample, samples, columns_out, end)
         write_upper(source, start + dim, fields, upper, line)
-        for first in range(0, fields, BLOCK):
-            for element in range(0, dim, LANES):
-                _block(upper, first, line, fields, rows, element, width, sums)
+        _mirror(upper, fields, line, both)
+        for row in range(0, fields, BLOCK):
+            _multiply(both, row, fields, line, rows, 0, dim, width, fields, sums)
         scatter(sums, source, start, dense_gradient, sparse_gradient, sample, fields, dim)
 
 

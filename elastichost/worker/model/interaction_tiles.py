@@ -15,7 +15,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from elastichost.arena.compiled import compiled, inlined, prefetch, prefetch_written
+from elastichost.arena.compiled import compiled, inlined
 from elastichost.arena.rows.lanes import Array, load, store_nearest, transpose, zeros16
 from elastichost.arena.rows.tiles import (
     configuration,
@@ -31,10 +31,14 @@ from elastichost.arena.rows.tiles import (
 from elastichost.worker.model.interaction_kernels import (
     LANES,
     ROOM,
+    aligned_zeros,
     gather,
     interaction_width,
+    prefetch_gradients,
+    prefetch_vectors,
     scatter,
     with_room,
+    write_triangle,
     write_upper,
 )
 
@@ -44,7 +48,6 @@ Words = npt.NDArray[np.uint16]
 Float32 = npt.NDArray[np.float32]
 Bytes = npt.NDArray[np.uint8]
 
-LINE_BYTES = 64  # of the caches
 ROWS = 32  # of X, of which at most `fields` are not zero
 LINE = ROWS + LANES  # of U: the overhang of the last vector of a row stays in that row
 
@@ -52,22 +55,6 @@ LINE = ROWS + LANES  # of U: the overhang of the last vector of a row stays in t
 def suits_tiles(fields: int, dim: int) -> bool:
     """Whether these kernels can be used for this shape, on this CPU."""
     return fields <= ROWS and dim % ROWS == 0 and has_tiles()
-
-
-@inlined
-def _prefetch_vectors(sparse: Array, sample: int, fields: int, dim: int) -> None:
-    """Prefetches the vectors of a sample: the processor's own prefetcher stops while a sample is computed."""
-    size = (fields - 1) * dim
-    for element in range(sample * size, (sample + 1) * size, LINE_BYTES // sparse.itemsize):
-        prefetch(sparse, element)
-
-
-@inlined
-def _prefetch_written(gradient: Array, sample: int, fields: int, dim: int) -> None:
-    """As `_prefetch_vectors`, for gradients that are going to be written."""
-    size = (fields - 1) * dim
-    for element in range(sample * size, (sample + 1) * size, LINE_BYTES // gradient.itemsize):
-        prefetch_written(gradient, element)
 
 
 @compiled
@@ -78,12 +65,12 @@ def interact_tiles(dense: Words, sparse: Array, out: Words, samples: int, fields
     save_tiles(saved)
     use_tiles(tiles)
     half, width = dim // 2, interaction_width(fields, dim)
-    rows = np.zeros(ROWS * dim, np.uint16)
-    doubles = rows.view(np.float32)  # pairs of bfloat16
-    pairs = np.zeros(half * ROWS, np.float32)
-    products = np.zeros(ROWS * ROWS + ROOM, np.float32)
+    doubles = aligned_zeros(ROWS * half)  # pairs of bfloat16
+    rows = doubles.view(np.uint16)
+    pairs = aligned_zeros(half * ROWS)
+    products = aligned_zeros(ROWS * ROWS + ROOM)
     for sample in range(samples):
-        _prefetch_vectors(sparse, sample + 1, fields, dim)
+        prefetch_vectors(sparse, sample + 1, fields, dim)
         gather(dense, sparse, sample, fields, dim, rows)
         for row in range(0, ROWS, LANES):
             for pair in range(0, half, LANES):
@@ -105,13 +92,7 @@ def interact_tiles(dense: Words, sparse: Array, out: Words, samples: int, fields
         place = sample * width
         for element in range(0, dim, LANES):
             store_nearest(out, place + element, load(rows, element, zeros16()))
-        place += dim
-        for field in range(fields - 1):
-            length = fields - 1 - field
-            for column in range(0, length, LANES):
-                first = field * ROWS + field + 1 + column
-                store_nearest(out, place + column, load(products, first, zeros16()))
-            place += length
+        write_triangle(products, ROWS, fields, out, place + dim)
     use_tiles(saved)
 
 
@@ -164,13 +145,13 @@ def interact_tiles_backward(
     save_tiles(saved)
     use_tiles(tiles)
     width = interaction_width(fields, dim)
-    rows = np.zeros(ROWS * dim, np.uint16)
+    rows = aligned_zeros(ROWS * dim // 2).view(np.uint16)
     upper, lower = np.zeros(ROWS * LINE, np.uint16), np.zeros(ROWS * LINE, np.uint16)
-    pairs, sums = np.zeros(LANES * dim, np.float32), np.zeros(ROWS * dim, np.float32)
+    pairs, sums = aligned_zeros(LANES * dim), aligned_zeros(ROWS * dim)
     end = np.zeros(width + ROOM, np.uint16)  # the last sample, with room behind it
     for sample in range(samples):
-        _prefetch_vectors(sparse, sample + 1, fields, dim)
-        _prefetch_written(sparse_gradient, sample + 1, fields, dim)
+        prefetch_vectors(sparse, sample + 1, fields, dim)
+        prefetch_gradients(sparse_gradient, sample + 1, fields, dim)
         gather(dense, sparse, sample, fields, dim, rows)
         source, start = with_room(gradient, sample, samples, width, end)
         _triangles(source, start + dim, fields, upper, lower)

@@ -11,13 +11,15 @@ import torch
 from torch import nn
 
 from elastichost.host.cpu_features import present_cpu, refuses_bfloat16
+from elastichost.specs import Precision
 from elastichost.worker.model.dense_vector import FlatDense, describe_dense, initial_vector
 from elastichost.worker.model.weight_gradient import WeightGradient
 
 Float32 = npt.NDArray[np.float32]
 
 REFUSED = refuses_bfloat16(present_cpu())
-has_units = pytest.mark.skipif(bool(REFUSED), reason=f"no bfloat16: {REFUSED}")
+needs_units = pytest.mark.skipif(bool(REFUSED), reason=f"no bfloat16: {REFUSED}")
+both_precisions = pytest.mark.parametrize("precision", ["float32", pytest.param("bfloat16", marks=needs_units)])
 
 
 class Net(nn.Module):
@@ -34,14 +36,15 @@ class Net(nn.Module):
 
 
 class Bench:
-    """A net in bfloat16 with its flat vector."""
+    """A net with its flat vector."""
 
-    def __init__(self, build: Callable[[], nn.Module]) -> None:
+    def __init__(self, build: Callable[[], nn.Module], precision: Precision) -> None:
         torch.manual_seed(3)
         self.model = build()
         self.spec = describe_dense(self.model)
         vector = initial_vector(self.model, self.spec)
-        self.flat = FlatDense(self.model, self.spec, torch.device("cpu"), "bfloat16")
+        self.flat = FlatDense(self.model, self.spec, torch.device("cpu"), precision)
+        self.autocast = torch.autocast("cpu", torch.bfloat16, enabled=precision == "bfloat16")
         self.flat.values[:] = vector
         self.flat.loaded()
         self.inputs = torch.randn(8, 130)
@@ -50,8 +53,10 @@ class Bench:
         self.flat.zero_gradients()
         if into is not None:
             self.flat.write_into(into)
-        with torch.autocast("cpu", torch.bfloat16):
-            self.model(self.inputs).backward()
+        with self.autocast:
+            loss = self.model(self.inputs)
+        with self.flat.backward_pass.running():
+            loss.backward()
 
     def pushed(self, into: Float32 | None = None) -> Float32:
         """The vector that is pushed after one step. into: the array that the backward pass may write."""
@@ -68,10 +73,12 @@ class Bench:
         return slice(tensor.offset, tensor.offset + tensor.elements)
 
 
-@has_units
+@both_precisions
 @pytest.mark.parametrize("build", [Net, lambda: Net(penalty=0.5)], ids=["plain", "penalty"])
-def test_written_in_place_or_copied_the_pushed_vector_is_the_same(build: Callable[[], nn.Module]) -> None:
-    bench = Bench(build)
+def test_written_in_place_or_copied_the_pushed_vector_is_the_same(
+    build: Callable[[], nn.Module], precision: Precision
+) -> None:
+    bench = Bench(build, precision)
     copied = bench.pushed()
     assert np.isfinite(copied).all()
     for _ in range(2):  # a second step finds what the first has left
@@ -83,17 +90,17 @@ def test_written_in_place_or_copied_the_pushed_vector_is_the_same(build: Callabl
     assert np.array_equal(elsewhere, copied), "a vector that was not announced"
 
 
-@has_units
-def test_a_weight_that_is_used_outside_of_its_layer_gets_both_gradients() -> None:
-    plain, penalised = Bench(Net), Bench(lambda: Net(penalty=0.5))
+@both_precisions
+def test_a_weight_that_is_used_outside_of_its_layer_gets_both_gradients(precision: Precision) -> None:
+    plain, penalised = Bench(Net, precision), Bench(lambda: Net(penalty=0.5), precision)
     weight = penalised.range_of("into.weight")
     expected = plain.pushed()[weight] + penalised.flat.values[weight]
     assert np.allclose(penalised.pushed(penalised.room())[weight], expected, rtol=1e-5, atol=1e-5)
 
 
-@has_units
-def test_a_layer_that_takes_no_part_in_a_step_has_zeros_and_not_its_last_gradient() -> None:
-    bench = Bench(Net)
+@both_precisions
+def test_a_layer_that_takes_no_part_in_a_step_has_zeros_and_not_its_last_gradient(precision: Precision) -> None:
+    bench = Bench(Net, precision)
     before = bench.pushed(bench.room())
     assert before[bench.range_of("again.weight")].any()
     bench.model.again = nn.Identity()
@@ -105,8 +112,8 @@ def test_a_layer_that_takes_no_part_in_a_step_has_zeros_and_not_its_last_gradien
     assert not out.any()
 
 
-@has_units
-def test_two_layers_that_share_a_weight_have_one_gradient() -> None:
+@both_precisions
+def test_two_layers_that_share_a_weight_have_one_gradient(precision: Precision) -> None:
     class Tied(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -116,7 +123,7 @@ def test_two_layers_that_share_a_weight_have_one_gradient() -> None:
         def forward(self, inputs: torch.Tensor) -> torch.Tensor:
             return self.two(self.one(inputs)).float().square().mean()  # type: ignore[no-any-return]
 
-    bench = Bench(Tied)
+    bench = Bench(Tied, precision)
     gradient = bench.pushed(bench.room())[bench.range_of("one.weight")]
     torch.manual_seed(3)
     exact = Tied()
@@ -126,10 +133,69 @@ def test_two_layers_that_share_a_weight_have_one_gradient() -> None:
     assert np.linalg.norm(gradient - expected) < 0.02 * np.linalg.norm(expected)
 
 
-@has_units
+@both_precisions
+def test_what_the_model_differentiates_itself_is_not_taken_for_the_gradient_of_the_loss(precision: Precision) -> None:
+    """Feature attribution: the gradient of a score by the inputs, which is a feature of the loss and no part of it."""
+
+    class Attributing(Net):
+        def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+            plain = super().forward(inputs)
+            if not self.penalty:
+                return plain
+            given = inputs.clone().requires_grad_()
+            (found,) = torch.autograd.grad(super().forward(given), given)
+            return plain + 0.0 * found.sum()
+
+    vectors = []
+    for penalty in (0.0, 1e-30):
+        bench = Bench(lambda penalty=penalty: Attributing(penalty), precision)
+        vectors.append(bench.pushed(bench.room()))
+    assert np.array_equal(*vectors)
+
+
+@both_precisions
+def test_a_gradient_of_a_gradient_is_found_as_torch_finds_it(precision: Precision) -> None:
+    """A gradient penalty (Gulrajani et al. 2017)."""
+
+    class Penalised(Net):
+        def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+            given = inputs.clone().requires_grad_()
+            score = super().forward(given)
+            (found,) = torch.autograd.grad(score, given, create_graph=True)
+            return score + found.square().sum()
+
+    bench = Bench(Penalised, precision)
+    pushed = bench.pushed(bench.room())
+    torch.manual_seed(3)
+    exact = Penalised()
+    exact(bench.inputs).backward()
+    for name, parameter in exact.named_parameters():
+        expected = np.zeros(parameter.numel()) if parameter.grad is None else parameter.grad.view(-1).numpy()
+        tolerance = 1e-5 if precision == "float32" else 0.06  # torch's layers under autocast: 0.04
+        assert np.linalg.norm(pushed[bench.range_of(name)] - expected) <= tolerance * np.linalg.norm(expected)
+
+
+@both_precisions
+def test_a_hook_of_a_weight_sees_its_gradient_and_may_change_it(precision: Precision) -> None:
+    def build(factor: float | None) -> Callable[[], Net]:
+        def hooked() -> Net:
+            net = Net()
+            if factor is not None:
+                net.into.weight.register_hook(lambda gradient: factor * gradient)
+            return net
+
+        return hooked
+
+    plain, hooked = (Bench(build(factor), precision) for factor in (None, 2.0))
+    weight = plain.range_of("into.weight")
+    expected = 2 * plain.pushed(plain.room())[weight]
+    assert np.allclose(hooked.pushed(hooked.room())[weight], expected, rtol=1e-2, atol=1e-3)
+
+
+@both_precisions
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
-def test_a_gradient_that_is_not_finite_is_found_wherever_it_was_written(bad: float) -> None:
-    bench = Bench(Net)
+def test_a_gradient_that_is_not_finite_is_found_wherever_it_was_written(bad: float, precision: Precision) -> None:
+    bench = Bench(Net, precision)
     bench.step(bench.room())
     assert bench.flat.has_finite_gradients
     bench.inputs[3, 7] = bad
@@ -139,14 +205,15 @@ def test_a_gradient_that_is_not_finite_is_found_wherever_it_was_written(bad: flo
     assert not bench.flat.has_finite_gradients
 
 
-def test_a_first_contribution_is_written_and_further_ones_are_added() -> None:
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_first_product_is_written_and_further_ones_are_added(dtype: torch.dtype) -> None:
     weight = nn.Parameter(torch.zeros(3, 7))
     gradient, vector = WeightGradient(weight, 2), torch.full((30,), 9.0)
     gradient.begin(vector)
-    ones, twos = (torch.full((3, 7), value, dtype=torch.bfloat16) for value in (1.0, 2.0))
-    gradient.add(ones)
+    column, row = torch.ones(3, 1, dtype=dtype), torch.ones(1, 7, dtype=dtype)
+    gradient.add_product(column, row)
     assert gradient.complete() == 21.0
-    gradient.add(twos)
+    gradient.add_product(column, 2 * row)
     assert gradient.complete() == 63.0
     assert (vector[2:23] == 3.0).all() and (vector[:2] == 9.0).all() and (vector[23:] == 9.0).all()
     gradient.begin(vector)
