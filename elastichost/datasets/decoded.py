@@ -8,9 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from elastichost.arena.compiled import kernel_ready
 from elastichost.batches import batch_ranges
 from elastichost.datasets.api import SampleBatch, Unit
-from elastichost.datasets.kernels.ragged import take_ragged
+from elastichost.datasets.kernels.ragged import ragged_lengths, take_ragged
 
 __all__ = [
     "DecodedUnit",
@@ -33,12 +34,6 @@ class IdColumn:
 
     keys: npt.NDArray[np.int64]
     offsets: npt.NDArray[np.int64] | None = None
-
-    def take(self, order: npt.NDArray[np.int64]) -> IdColumn:
-        if self.offsets is None:
-            return IdColumn(keys=self.keys[order])
-        keys, offsets = take_ragged(self.keys, self.offsets, order)
-        return IdColumn(keys=keys, offsets=offsets)
 
 
 def single_valued(keys: npt.NDArray[np.int64], valid: npt.NDArray[np.bool_] | None) -> IdColumn:
@@ -65,26 +60,17 @@ class DecodedUnit:
     weights: npt.NDArray[np.float32] | None = None
     bad: npt.NDArray[np.bool_] | None = None
 
-    def take(self, order: npt.NDArray[np.int64]) -> DecodedUnit:
-        """The samples `order` int64 [n], in this order. None of them may be bad."""
-        return DecodedUnit(
-            samples=len(order),
-            dense=self.dense[order],
-            labels=self.labels[order],
-            ids=tuple(column.take(order) for column in self.ids),
-            weights=None if self.weights is None else self.weights[order],
-        )
-
 
 @dataclass(frozen=True, slots=True)
 class PreparedUnit:
-    """The good samples of a unit in position order.
+    """A decoded unit, and its good samples in position order.
 
-    good_positions int64 [decoded.samples]: the position of each good sample, rising; None when all are good.
+    samples int64 [good samples]: where each of them lies in the decoded unit; None: all, in file order
+    good_positions int64 [good samples]: the position of each of them, rising; None when all are good
     """
 
-    positions: int
     decoded: DecodedUnit
+    samples: npt.NDArray[np.int64] | None
     good_positions: npt.NDArray[np.int64] | None
 
 
@@ -96,13 +82,13 @@ def unit_permutation(unit: Unit, shuffle_seed: int) -> npt.NDArray[np.int64]:
 
 
 def prepare_unit(decoded: DecodedUnit, order: npt.NDArray[np.int64] | None) -> PreparedUnit:
-    """Puts the samples into position order (`order` int64 [samples]; None: file order), without the bad ones."""
+    """Puts the samples into position order (`order` int64 [samples]; None: file order), without the bad ones. No sample
+    is copied: batches are gathered from the decoded unit."""
     if decoded.bad is None:
-        return PreparedUnit(decoded.samples, decoded if order is None else decoded.take(order), None)
+        return PreparedUnit(decoded, order, None)
     bad = decoded.bad if order is None else decoded.bad[order]
     good_positions = np.flatnonzero(~bad).astype(np.int64, copy=False)
-    samples = good_positions if order is None else order[good_positions]
-    return PreparedUnit(decoded.samples, decoded.take(samples), good_positions)
+    return PreparedUnit(decoded, good_positions if order is None else order[good_positions], good_positions)
 
 
 def cut_batches(
@@ -118,7 +104,7 @@ def cut_batches(
         return
     if prepared.good_positions is None:
         for first, last in batch_ranges(start, stop, batch_size, min_samples):
-            yield _assemble(prepared.decoded, unit, first, last, first, last)
+            yield _assemble(prepared, unit, first, last, first, last)
         return
     good = prepared.good_positions
     first_good, stop_good = (int(bound) for bound in np.searchsorted(good, (start, stop)))
@@ -126,30 +112,35 @@ def cut_batches(
     ranges = batch_ranges(first_good, stop_good, batch_size, min_samples)
     for first, last in ranges if first_good < stop_good else [(first_good, stop_good)]:
         end = stop if last == stop_good else int(good[last - 1]) + 1
-        yield _assemble(prepared.decoded, unit, first, last, position, end)
+        yield _assemble(prepared, unit, first, last, position, end)
         position = end
 
 
-def _assemble(decoded: DecodedUnit, unit: int, first: int, last: int, start: int, stop: int) -> SampleBatch:
+def _assemble(prepared: PreparedUnit, unit: int, first: int, last: int, start: int, stop: int) -> SampleBatch:
     """A batch of the good samples [first, last), which covers the positions [start, stop)."""
-    size = last - first
-    keys, lengths = _assemble_ids(decoded.ids, first, last)
+    size, decoded = last - first, prepared.decoded
+    if prepared.samples is None:
+        samples: slice | npt.NDArray[np.int64] = slice(first, last)
+        keys, lengths = _sliced_ids(decoded.ids, first, last)
+    else:
+        samples = prepared.samples[first:last]
+        keys, lengths = _gathered_ids(decoded.ids, samples)
     return SampleBatch(
         unit=unit,
         start=start,
         stop=stop,
         size=size,
         skipped=stop - start - size,
-        dense=decoded.dense[first:last],
+        dense=decoded.dense[samples],
         keys=keys,
         lengths=lengths,
-        labels=decoded.labels[first:last],
-        weights=None if decoded.weights is None else decoded.weights[first:last],
+        labels=decoded.labels[samples],
+        weights=None if decoded.weights is None else decoded.weights[samples],
         is_single_valued=all(column.offsets is None for column in decoded.ids),
     )
 
 
-def _assemble_ids(
+def _sliced_ids(
     columns: Sequence[IdColumn], first: int, last: int
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int32]]:
     """The feature-major keys int64 and lengths int32 [len(columns) * (last - first)] of the samples [first, last)."""
@@ -164,4 +155,28 @@ def _assemble_ids(
         slices.append(column.keys[offsets[0] : offsets[-1]])
         np.subtract(offsets[1:], offsets[:-1], out=lengths[index * size : (index + 1) * size], casting="same_kind")
     keys = np.concatenate(slices) if slices else np.empty(0, dtype=np.int64)
+    return keys, lengths
+
+
+def _gathered_ids(
+    columns: Sequence[IdColumn], samples: npt.NDArray[np.int64]
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int32]]:
+    """As `_sliced_ids`, of `samples` int64 [size] in this order."""
+    size = len(samples)
+    lengths = np.ones(len(columns) * size, dtype=np.int32)
+    counts = [
+        size
+        if column.offsets is None
+        else ragged_lengths(column.offsets, samples, lengths[at * size : (at + 1) * size])
+        for at, column in enumerate(columns)
+    ]
+    keys = np.empty(sum(counts), dtype=np.int64)
+    start = 0
+    for column, count in zip(columns, counts, strict=True):
+        out = keys[start : start + count]
+        if column.offsets is None:
+            np.take(column.keys, samples, out=out, mode="clip")  # "raise" would copy: every sample is in the unit
+        else:
+            take_ragged(kernel_ready(column.keys), column.offsets, samples, out)
+        start += count
     return keys, lengths

@@ -7,7 +7,7 @@ import pyarrow as pa
 
 from elastichost.datasets.arrow_columns import id_column
 from elastichost.datasets.bad_rows import BadRowLog
-from elastichost.datasets.kernels.ragged import take_ragged
+from elastichost.datasets.kernels.ragged import ragged_lengths, take_ragged
 from elastichost.datasets.reader_factory import make_decoder
 from elastichost.datasets.settings import CRITEO_CATEGORICAL, CRITEO_DENSE, CRITEO_LABEL, DataSettings
 from elastichost.datasets.synthetic.reader import SyntheticReader, SyntheticShape
@@ -28,7 +28,9 @@ def warm_kernels() -> None:
         id_column(pa.chunked_array([words]))
     lists = id_column(pa.chunked_array([pa.array([["a", None], []], type=pa.list_(pa.string()))]))
     assert lists.offsets is not None
-    take_ragged(lists.keys, lists.offsets, np.zeros(1, dtype=np.int64))
+    samples = np.zeros(1, dtype=np.int64)
+    ragged_lengths(lists.offsets, samples, np.empty(1, dtype=np.int32))
+    take_ragged(lists.keys, lists.offsets, samples, np.empty(1, dtype=np.int64))
     _warm_criteo()
     _warm_synthetic()
 

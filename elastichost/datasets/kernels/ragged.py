@@ -5,11 +5,16 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from elastichost.arena.compiled import exactly_compiled
+from elastichost.arena.compiled import exactly_compiled, prefetch
 
-__all__ = ["drop_invalid", "take_ragged"]
+__all__ = ["drop_invalid", "ragged_lengths", "take_ragged"]
 
+Int32Array = npt.NDArray[np.int32]
 Int64Array = npt.NDArray[np.int64]
+
+AHEAD = 8  # samples prefetched in advance
+KEYS_PER_LINE = 8  # int64 in a line of the caches
+MOST_PREFETCHED = 3 * KEYS_PER_LINE  # keys of one sample
 
 
 @exactly_compiled
@@ -30,19 +35,28 @@ def drop_invalid(keys: Int64Array, offsets: Int64Array, valid: npt.NDArray[np.bo
 
 
 @exactly_compiled
-def take_ragged(keys: Int64Array, offsets: Int64Array, order: Int64Array) -> tuple[Int64Array, Int64Array]:
-    """The column of the samples `order`, in this order: keys, and offsets [len(order) + 1]."""
-    new_offsets = np.empty(order.shape[0] + 1, dtype=np.int64)
-    new_offsets[0] = 0
+def ragged_lengths(offsets: Int64Array, samples: Int64Array, out: Int32Array) -> int:
+    """Writes the number of keys of each of `samples` to `out` int32 [len(samples)]. Returns their sum."""
     total = 0
-    for position in range(order.shape[0]):
-        sample = order[position]
-        total += offsets[sample + 1] - offsets[sample]
-        new_offsets[position + 1] = total
-    new_keys = np.empty(total, dtype=np.int64)
-    for position in range(order.shape[0]):
-        source = offsets[order[position]]
-        target = new_offsets[position]
-        for step in range(new_offsets[position + 1] - target):
-            new_keys[target + step] = keys[source + step]
-    return new_keys, new_offsets
+    for position in range(samples.shape[0]):
+        length = offsets[samples[position] + 1] - offsets[samples[position]]
+        out[position] = length
+        total += length
+    return total
+
+
+@exactly_compiled
+def take_ragged(keys: Int64Array, offsets: Int64Array, samples: Int64Array, out: Int64Array) -> None:
+    """Writes the keys of `samples`, in this order, to `out` int64 [their number]."""
+    last = samples.shape[0] - 1
+    target = 0
+    for position in range(last + 1):
+        # The samples are scattered over a unit, which is larger than the caches.
+        prefetch(offsets, samples[min(position + 2 * AHEAD, last)])
+        later = offsets[samples[min(position + AHEAD, last)]]
+        for step in range(0, MOST_PREFETCHED, KEYS_PER_LINE):
+            prefetch(keys, later + step)
+        source, stop = offsets[samples[position]], offsets[samples[position] + 1]
+        for at in range(source, stop):
+            out[target + at - source] = keys[at]
+        target += stop - source
