@@ -31,6 +31,7 @@ def test_each_block_is_typed_or_says_why_not(page: Path) -> None:
 
 
 @pytest.mark.thorough
+@pytest.mark.long
 @pytest.mark.timeout(WHOLE_PAGE_S)
 @pytest.mark.parametrize("page", [page for page in WITH_COMMANDS if page not in TYPED_ELSEWHERE], ids=name_of)
 def test_a_page_can_be_followed(page: Path, tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -54,10 +54,9 @@ def judged(mutations: tuple[Mutation, ...]) -> Iterator[Verdict]:
         for name in ("elastichost", "tests"):
             shutil.copytree(ROOT / name, copy / name)  # with numba's caches, which know a source by its time and size
         shutil.copy(ROOT / "pyproject.toml", copy)
-        broken = {mode for mode in {m.histories for m in mutations} if mode and _sees_histories(copy, mode) != UNSEEN}
         for mutation in mutations:
             began_s = time.monotonic()
-            by, problem = _judge(mutation, copy, broken)
+            by, problem = _judge(mutation, copy)
             yield Verdict(mutation, by, time.monotonic() - began_s, problem)
 
 
@@ -76,25 +75,24 @@ def _import_once() -> None:
     del hypothesis, numba, pytest, torch
 
 
-def _sees_histories(copy: Path, mode: str) -> int:
-    """SEEN if a history of this mode fails in the copy, UNSEEN if none does."""
-    return _forked(copy, lambda: _run_histories(mode))
-
-
-def _judge(mutation: Mutation, copy: Path, broken: set[str]) -> tuple[str, str]:
-    """Returns what found the fault, and why it could not be tried; "" for neither. broken: modes in which a history
-    fails without any fault."""
+def _judge(mutation: Mutation, copy: Path) -> tuple[str, str]:
+    """Returns what found the fault, and why it could not be tried; "" for neither."""
     path = copy / "elastichost" / mutation.file
     if not path.exists() or path.read_text().count(mutation.old) != 1:
         return "", f"elastichost/{mutation.file} has the text to be replaced not exactly once: correct the catalogue"
     with _mutated(path, mutation):
         if mutation.tests and (code := _forked(copy, lambda: _run_tests(mutation.tests))) != UNSEEN:
             return (", ".join(mutation.tests), "") if code == SEEN else ("", "its tests could not be run")
-        if mutation.histories in broken:
-            return "", f"{mutation.histories} histories fail without the fault"
-        if mutation.histories and (code := _sees_histories(copy, mutation.histories)) != UNSEEN:
-            return (f"{mutation.histories} histories", "") if code == SEEN else ("", "its histories could not be run")
-    return "", ""
+        mode, failed = mutation.histories, copy / "failed_seed"
+        code = _forked(copy, lambda: _run_histories(mode, range(HISTORIES), failed)) if mode else UNSEEN
+    if code == UNSEEN:
+        return "", ""
+    if code != SEEN:
+        return "", f"its {mode} histories could not be run"
+    seed = int(failed.read_text())
+    if _forked(copy, lambda: _run_histories(mode, [seed], failed)) != UNSEEN:
+        return "", f"the {mode} history of seed {seed} fails without the fault, too"
+    return f"the {mode} history of seed {seed}", ""
 
 
 @contextmanager
@@ -147,11 +145,15 @@ def _run_tests(tests: tuple[str, ...]) -> bool:
     return code == pytest.ExitCode.TESTS_FAILED
 
 
-def _run_histories(mode: str) -> bool:
-    """Whether one of the histories of this mode fails."""
+def _run_histories(mode: str, seeds: Iterable[int], failed: Path) -> bool:
+    """Whether one of the histories of this mode fails. The seed of the first that does is written to `failed`."""
     from tests.simulation.histories import histories
 
-    return any(history.violations for history in histories(range(HISTORIES), mode))  # type: ignore[arg-type]
+    for history in histories(seeds, mode):  # type: ignore[arg-type]
+        if history.violations:
+            failed.write_text(str(history.scenario.seed))
+            return True
+    return False
 
 
 def main() -> int:

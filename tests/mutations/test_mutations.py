@@ -20,6 +20,7 @@ def test_the_text_to_be_replaced_occurs_once(mutation: Mutation) -> None:
 
 
 @pytest.mark.thorough
+@pytest.mark.long
 @pytest.mark.timeout(1200)
 def test_every_fault_is_found() -> None:
     """Runs in a process that has imported nothing of the project."""

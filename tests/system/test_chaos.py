@@ -19,7 +19,7 @@ from elastichost.wire.applied import APPLIED_RECORD
 from elastichost.wire.facts import HEARTBEAT_S
 from tests.system.test_run import JOB, ROOT, folder
 
-pytestmark = [pytest.mark.system, pytest.mark.thorough, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.system, pytest.mark.thorough, pytest.mark.long, pytest.mark.timeout(300)]
 
 __all__ = ["folder"]
 

@@ -221,6 +221,7 @@ def test_buckets_go_to_a_host_with_room_before_rows_are_dropped(folder: Path) ->
 
 
 @pytest.mark.thorough
+@pytest.mark.long
 def test_what_a_run_has_learnt_is_foreseen_by_the_next_one(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The first run has enough memory, and the tuner does not act. Both runs are long enough for a measurement, because
     a run without one is not recorded in the history."""
