@@ -52,7 +52,8 @@ def judged(mutations: tuple[Mutation, ...]) -> Iterator[Verdict]:
     with tempfile.TemporaryDirectory(prefix="mutations-") as folder:
         copy = Path(folder)
         for name in ("elastichost", "tests"):
-            shutil.copytree(ROOT / name, copy / name)  # with numba's caches, which know a source by its time and size
+            # with numba's caches, which know a source by its time and size; other tests may be writing some of them
+            shutil.copytree(ROOT / name, copy / name, ignore=shutil.ignore_patterns("*.tmp.*", "*.pyc.*"))
         shutil.copy(ROOT / "pyproject.toml", copy)
         for mutation in mutations:
             began_s = time.monotonic()
