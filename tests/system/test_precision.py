@@ -8,19 +8,18 @@ from pathlib import Path
 
 import pytest
 
-from elastichost.host.cpu_features import present_cpu, refuses_bfloat16
 from elastichost.wire.crash import VARIABLE
+from tests.bfloat16 import needs_bfloat16
 from tests.system.test_crash_points import assert_each_position_once
 from tests.system.test_run import JOB, SLOW_MODEL, Supervised, folder
 from tests.system.test_sync import TEMPLATE as SYNC
 from tests.system.test_sync import trained
 
-REFUSED = refuses_bfloat16(present_cpu())
 pytestmark = [
     pytest.mark.system,
     pytest.mark.thorough,
     pytest.mark.timeout(300),
-    pytest.mark.skipif(bool(REFUSED), reason=f"no bfloat16: {REFUSED}"),
+    needs_bfloat16,
 ]
 
 __all__ = ["folder"]

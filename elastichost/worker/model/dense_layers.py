@@ -25,7 +25,6 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.nn import functional
 from torchrec.modules.mlp import Perceptron
 
 from elastichost.worker.model.dense_kernels import SPARE, add_bias, mask_and_sum, mask_and_transpose
@@ -71,7 +70,7 @@ class _Product(torch.autograd.Function):
 
 def _multiply(inputs: torch.Tensor, layer: FusedLinear, has_relu: bool) -> torch.Tensor:
     """The forward pass of `_Product`."""
-    if inputs.dtype == torch.float32:
+    if layer.low_weight is None:
         output = torch.mm(inputs, layer.weight.t())
         bias = layer._parameters["bias"]  # typed as one that may be absent
         if bias is not None:
@@ -109,7 +108,7 @@ def _written_gradients(
     masked = torch.empty_like(gradient) if output is not None else gradient
     sums = torch.empty(columns)
     arrays = flat_array(gradient), flat_array(gradient if output is None else output), flat_array(masked)
-    if gradient.dtype == torch.float32:
+    if layer.low_weight is None:
         mask_and_sum(*arrays, flat_array(sums), rows, columns, output is not None)
         left, weight = masked.t(), layer.weight.detach()
     else:
@@ -134,15 +133,14 @@ def _product(inputs: torch.Tensor, layer: FusedLinear, has_relu: bool) -> torch.
 
 
 class FusedLinear(nn.Linear):
-    """A linear layer of the rules above. low_weight, low_bias: bfloat16 copies of the parameters; empty if it computes
+    """A linear layer of the rules above. low_weight, low_bias: bfloat16 copies of the parameters; None if it computes
     in float32. weight_gradient: None for a frozen weight. follows_autocast: whether a `torch.autocast` of the user's
     model decides in which precision it computes; with `train.precision = "bfloat16"` there is always one."""
 
-    low_weight: torch.Tensor
+    low_weight: torch.Tensor | None
     low_bias: torch.Tensor | None
     weight_gradient: WeightGradient | None
     backward_pass: BackwardPass
-    is_float32: bool
     follows_autocast: bool
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:  # noqa: A002 - its name in torch
@@ -152,9 +150,9 @@ class FusedLinear(nn.Linear):
     def product(self, inputs: torch.Tensor, *, has_relu: bool) -> torch.Tensor:
         """As `forward`, with ReLU if `has_relu`."""
         if self.follows_autocast and torch.is_autocast_enabled("cpu"):
-            plain = functional.linear(inputs, self.weight, self.bias)
+            plain = super().forward(inputs)
             return plain.relu() if has_relu else plain
-        given = inputs.to(torch.float32 if self.is_float32 else torch.bfloat16)
+        given = inputs.to(torch.float32 if self.low_weight is None else torch.bfloat16)
         with torch.autocast("cpu", enabled=False):
             output = _product(given.reshape(-1, self.in_features).contiguous(), self, has_relu)
         return output.view(*inputs.shape[:-1], self.out_features)
@@ -244,12 +242,11 @@ def _fuse_layer(
     gradients: dict[int, WeightGradient],
 ) -> None:
     is_small = max(layer.in_features, layer.out_features) <= SMALL
-    is_float32 = low is None or layer.out_features <= FEW_OUTPUTS or is_small
-    gradient, low_weight, low_bias = None, torch.empty(0), None
+    gradient = low_weight = low_bias = None
     if layer.weight.requires_grad:
         start = _position(layer.weight, values)
         gradient = gradients.setdefault(start, WeightGradient(layer.weight, start))
-    if low is not None and not is_float32:
+    if low is not None and layer.out_features > FEW_OUTPUTS and not is_small:
         low_weight = _copy_of(layer.weight, values, low)
         low_bias = None if layer.bias is None else _copy_of(layer.bias, values, low)
     layer.__class__ = FusedLinear
@@ -258,7 +255,6 @@ def _fuse_layer(
         "low_weight": low_weight,
         "low_bias": low_bias,
         "backward_pass": backward_pass,
-        "is_float32": is_float32,
         "follows_autocast": low is None,
     }
     for name, attribute in attributes.items():

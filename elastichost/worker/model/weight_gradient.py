@@ -10,7 +10,6 @@ adds it: where the user's model uses the weight outside of its layer, or differe
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -86,5 +85,4 @@ class WeightGradient:
     def _add(self, more: torch.Tensor) -> None:
         assert self._place is not None
         self._place.add_(more.reshape(-1))
-        if self._total is None or math.isfinite(self._total):
-            self._total = None  # changed; a sum that was not finite stays so
+        self._total = None

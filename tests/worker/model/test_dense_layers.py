@@ -9,7 +9,6 @@ import torch
 from torch import nn
 from torchrec.modules.mlp import MLP, Perceptron
 
-from elastichost.host.cpu_features import present_cpu, refuses_bfloat16
 from elastichost.specs import Precision
 from elastichost.worker.model.dense_layers import (
     FEW_OUTPUTS,
@@ -18,10 +17,7 @@ from elastichost.worker.model.dense_layers import (
     FusedSequential,
 )
 from elastichost.worker.model.dense_vector import FlatDense, describe_dense, initial_vector
-
-REFUSED = refuses_bfloat16(present_cpu())
-needs_units = pytest.mark.skipif(bool(REFUSED), reason=f"no bfloat16: {REFUSED}")
-both_precisions = pytest.mark.parametrize("precision", ["float32", pytest.param("bfloat16", marks=needs_units)])
+from tests.bfloat16 import both_precisions, needs_bfloat16
 
 
 class Prepared:
@@ -82,7 +78,7 @@ def test_results_in_float32_are_those_of_torch(build: Callable[[], nn.Module], s
         torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-6)
 
 
-@needs_units
+@needs_bfloat16
 @pytest.mark.parametrize("build", [mlp, plain_sequence, Shared])
 @pytest.mark.parametrize("samples", [1, 37, 256])
 def test_results_are_as_near_to_float32_as_those_of_autocast(build: Callable[[], nn.Module], samples: int) -> None:
@@ -114,7 +110,7 @@ def test_layers_and_activations_are_fused_where_they_can_be(precision: Precision
     assert FusedSequential in kinds
 
 
-@needs_units
+@needs_bfloat16
 @pytest.mark.parametrize(("inputs", "outputs"), [(4096, FEW_OUTPUTS), (64, 64)])
 def test_a_layer_with_few_outputs_or_weights_computes_in_float32(inputs: int, outputs: int) -> None:
     prepared = Prepared(lambda: nn.Linear(inputs, outputs), "bfloat16")
@@ -163,7 +159,7 @@ def test_a_frozen_layer_gets_no_gradient_and_passes_its_own_on(precision: Precis
     assert gradients[:first].abs().sum() > 0 and (gradients[first:] == 0).all()
 
 
-@needs_units
+@needs_bfloat16
 def test_the_copy_is_made_when_values_are_loaded_and_not_before() -> None:
     prepared = Prepared(lambda: nn.Linear(130, 128), "bfloat16")
     inputs = torch.randn(4, 130)
@@ -195,7 +191,7 @@ def test_layers_that_the_user_compiled_stay_as_they_are() -> None:
     assert prepared.trained(torch.randn(4, 130))[2].abs().sum() > 0
 
 
-@needs_units
+@needs_bfloat16
 def test_a_layer_under_the_autocast_of_the_users_model_computes_in_its_type() -> None:
     class Casting(nn.Module):
         def __init__(self) -> None:

@@ -10,16 +10,12 @@ import pytest
 import torch
 from torch import nn
 
-from elastichost.host.cpu_features import present_cpu, refuses_bfloat16
 from elastichost.specs import Precision
 from elastichost.worker.model.dense_vector import FlatDense, describe_dense, initial_vector
 from elastichost.worker.model.weight_gradient import WeightGradient
+from tests.bfloat16 import both_precisions
 
 Float32 = npt.NDArray[np.float32]
-
-REFUSED = refuses_bfloat16(present_cpu())
-needs_units = pytest.mark.skipif(bool(REFUSED), reason=f"no bfloat16: {REFUSED}")
-both_precisions = pytest.mark.parametrize("precision", ["float32", pytest.param("bfloat16", marks=needs_units)])
 
 
 class Net(nn.Module):
