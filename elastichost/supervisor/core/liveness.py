@@ -2,16 +2,18 @@
 
 The work loop of a process reports progress every half second, but not within one call: a batch, or a page fault that
 reads from disk. So silence alone does not show a hang. The kernel's state of the silent process decides how long the
-supervisor waits:
+supervisor waits. The first row that fits counts:
 
-    kernel state of the process                how long it may be silent
+    the process                                how long it may be silent
     stopped (SIGSTOP)                          SILENCE_S: it cannot continue until it gets SIGCONT
-    asleep, and used no CPU for IDLE_S         SILENCE_S, if it has worked before and this silence is more than
-                                               LONGEST_FACTOR times its longest one: it may wait for a lost message
-    computing, or waiting for a device         `hang_timeout_s`, or LONGEST_FACTOR times its longest silence if that is
-                                               more: a slow batch cannot be told from an endless loop
+    asleep, used no CPU for IDLE_S, and has    SILENCE_S, if this silence is more than LONGEST_FACTOR times its longest
+    worked before                              one: it may wait for a lost message
     has not worked yet                         FIRST_FACTOR times `hang_timeout_s`: the first batches compile kernels
                                                and touch every page
+    any other                                  `hang_timeout_s`, or LONGEST_FACTOR times its longest silence if that is
+                                               more: a slow batch cannot be told from an endless loop
+
+A `hang_timeout_s` below SILENCE_S replaces it.
 
 A process that counts as hung is killed by the reconciler. Its next incarnation starts with fresh `Signs`.
 """

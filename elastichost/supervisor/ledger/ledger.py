@@ -7,7 +7,7 @@
 
 2. A lease belongs to one worker incarnation. A report of its progress that comes late or twice has no effect.
 3. When an incarnation ends, the dense owner's record of its last commit decides what it has trained, because its last
-   reports may be lost. The rest of its leases returns to the front of the queue.
+   reports may be lost. The rest of its leases and its claim return to the front of the queue.
 4. The first batch that a dead incarnation left is suspected of the death and is leased alone. After
    `failures_to_quarantine` deaths it is quarantined: counted and listed, but not trained.
 5. An epoch begins only when all positions of the one before are accounted for.
