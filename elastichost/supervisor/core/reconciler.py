@@ -6,13 +6,13 @@ Rules, in the order of the actions:
    again (USER_ERRORS), or has died more often than `resources.restarts` in `restart_window_s`. No other action is
    returned with it.
 2. Kill: a process that does not start, hangs, does not drain, or does not exit in time.
-3. Spawn: a process that is in the plan and not running; PS before workers, because workers wait for PS.
+3. Spawn: a process that is in the plan and not running; PS before workers, because workers wait for PS. A worker that
+   has drained and is in the plan again gets StopProcess first; its next incarnation follows.
 4. Repin: a process that runs on other cores, or with other threads, than the plan has. Only when all processes of the
    plan are at work and the buckets are with the PS of the plan.
 5. Drain: a worker that is not in the plan, when rules 3 and 4 have nothing left to do or the plan has no workers. So
    the old workers train until the new ones are at work. StopProcess: any other process that is not in the plan; it is
-   killed instead if it has not connected yet. Also a worker that has drained and is in the plan again: rule 3 starts
-   its next incarnation.
+   killed instead if it has not connected yet.
 
 A PS that owns buckets (`owners`) is kept, and started again after a death, even if the plan does not have it: it is
 stopped only after its buckets are handed over.
