@@ -59,9 +59,9 @@ class SupervisionSection(Section):
 
     hang_timeout_s: Positive = Field(
         default=10.0,
-        description="Seconds without progress after which the supervisor kills a process as hung. It waits longer after "
-        "long silences (four times the longest) and before the first batch (three times as long). It waits 3 s for a "
-        "stopped process, and for one that sleeps for more than four times its longest silence.",
+        description="Seconds without progress after which the supervisor kills a process as hung. It waits longer "
+        "after long silences (four times the longest) and before the first batch (three times as long). It waits 3 s "
+        "for a stopped process, and for one that sleeps for more than four times its longest silence.",
     )
     start_timeout_s: Positive = Field(
         default=120.0,
