@@ -2,10 +2,12 @@
 
 Modules:
     job           JobSpec: read from TOML, environment and command line, and written as TOML
-    base, schema, data, emulate, remote, supervision, tuner    the sections of the job file
+    sections/     the sections of the job file
+    base          the class that all sections derive from
     values        what one setting accepts: types with their validators
     tables        from [tables.*] to the settings of each table
     hosts         hosts files: the other machines of a run
+    resume        which settings may change when a run is resumed
     rules         checks of settings against each other
     explain       from validation errors to messages
 """

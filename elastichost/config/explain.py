@@ -175,7 +175,10 @@ def _shown(value: object) -> str:
 def _cross_problems_of_valid_sections(raw: Mapping[str, Any], model: type[BaseModel]) -> list[str]:
     """Problems between sections; sections that are not valid are left out, so that no problem is reported twice."""
     valid: dict[str, Any] = {}
-    for name in ("data", "tables", "train", "evaluate", "resources"):
+    sections = ("data", "tables", "train", "evaluate", "resources")
+    if not set(sections) <= set(model.model_fields):
+        return []  # a single section
+    for name in sections:
         field = model.model_fields[name]
         default = None if field.is_required() else field.get_default(call_default_factory=True)
         try:

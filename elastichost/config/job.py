@@ -17,11 +17,12 @@ from pydantic import Field, ValidationError, model_validator
 from pydantic_core import PydanticCustomError
 
 from elastichost.config.base import Section
-from elastichost.config.data import DataSection
-from elastichost.config.emulate import EmulateSection, emulate_problems
 from elastichost.config.explain import Sources, explain
 from elastichost.config.rules import cross_problems
-from elastichost.config.schema import (
+from elastichost.config.sections.data import DataSection
+from elastichost.config.sections.emulate import EmulateSection, emulate_problems
+from elastichost.config.sections.loggers import LoggingSection
+from elastichost.config.sections.schema import (
     EvaluateSection,
     JobSection,
     ModelSection,
@@ -29,12 +30,12 @@ from elastichost.config.schema import (
     TableOverrides,
     TrainSection,
 )
-from elastichost.config.supervision import CheckpointSection, SupervisionSection
-from elastichost.config.tuner import TunerSection
+from elastichost.config.sections.supervision import CheckpointSection, SupervisionSection
+from elastichost.config.sections.tuner import TunerSection
 from elastichost.errors import ConfigError
 from elastichost.human_readable import did_you_mean
 
-__all__ = ["JobSpec", "json_schema", "load_job", "to_toml"]
+__all__ = ["JobSpec", "json_schema", "load_job", "make_job", "to_toml"]
 
 ENVIRONMENT_PREFIX = "ELASTICHOST_"
 
@@ -55,6 +56,7 @@ class JobSpec(Section):
     resources: ResourcesSection = ResourcesSection()
     checkpoint: CheckpointSection = CheckpointSection()
     supervision: SupervisionSection = SupervisionSection()
+    logging: LoggingSection = LoggingSection()
     tuner: TunerSection = TunerSection()
     emulate: EmulateSection = EmulateSection()
 
@@ -79,8 +81,24 @@ def load_job(
     sources: Sources = {}
     problems = _apply_environment(raw, os.environ if environ is None else environ, sources)
     problems += _apply_overrides(raw, overrides, sources)
-    _fill_name(raw, path)
-    _make_paths_absolute(raw, path.resolve().parent)
+    _fill_name(raw, path.stem)
+    return _validated(raw, path.resolve().parent, str(path), sources, problems)
+
+
+def make_job(raw: dict[str, Any], base_dir: Path, title: str, environ: Mapping[str, str] | None = None) -> JobSpec:
+    """Validates the sections of a job that come from Python instead of a file. Relative paths are relative to
+    `base_dir`. title: names the job in messages. `environ` as for `load_job`. Changes `raw`.
+
+    Raises ConfigError with every problem found.
+    """
+    sources: Sources = {}
+    problems = _apply_environment(raw, os.environ if environ is None else environ, sources)
+    _fill_name(raw, "job")
+    return _validated(raw, base_dir, title, sources, problems)
+
+
+def _validated(raw: dict[str, Any], base_dir: Path, title: str, sources: Sources, problems: list[str]) -> JobSpec:
+    _make_paths_absolute(raw, base_dir)
     try:
         job = JobSpec.model_validate(raw)
     except ValidationError as error:
@@ -88,7 +106,7 @@ def load_job(
     if problems:
         count = "1 problem" if len(problems) == 1 else f"{len(problems)} problems"
         raise ConfigError(
-            f"{path}: {count}",
+            f"{title}: {count}",
             problems=tuple(problems),
             hint="`elastichost config schema` prints every setting and what it means",
         )
@@ -204,11 +222,11 @@ def _put(raw: dict[str, Any], keys: tuple[str, ...], value: Any, source: str, so
     return []
 
 
-def _fill_name(raw: dict[str, Any], path: Path) -> None:
-    """Gives a job without a name the name of its file."""
+def _fill_name(raw: dict[str, Any], default: str) -> None:
+    """Gives a job without a name this one, as far as its characters are allowed in names."""
     section = raw.setdefault("job", {})
     if isinstance(section, dict) and "name" not in section:
-        kept = "".join(letter if letter.isascii() and letter.isalnum() else "-" for letter in path.stem).strip("-")
+        kept = "".join(letter if letter.isascii() and letter.isalnum() else "-" for letter in default).strip("-")
         section["name"] = kept[:64] or "job"
 
 

@@ -4,8 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from elastichost.config.data import DataSection, implied_columns
-from elastichost.config.schema import DEFAULT_TABLE, EvaluateSection, ResourcesSection, TableOverrides, TrainSection
+from elastichost.config.sections.data import DataSection, implied_columns
+from elastichost.config.sections.schema import (
+    DEFAULT_TABLE,
+    EvaluateSection,
+    ResourcesSection,
+    TableOverrides,
+    TrainSection,
+)
 from elastichost.human_readable import did_you_mean
 
 __all__ = ["cross_problems", "table_problems"]

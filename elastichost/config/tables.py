@@ -9,7 +9,7 @@ import msgspec
 
 from elastichost.config.job import JobSpec
 from elastichost.config.rules import table_problems
-from elastichost.config.schema import DEFAULT_TABLE, RowOptimizerSettings, TableOverrides
+from elastichost.config.sections.schema import DEFAULT_TABLE, RowOptimizerSettings, TableOverrides
 from elastichost.errors import ConfigError
 from elastichost.human_readable import did_you_mean
 from elastichost.specs import KeyKind, OutOfRange, Precision, TableSpec

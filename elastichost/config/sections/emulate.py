@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field
 
 from elastichost.config.base import Section, refuse
-from elastichost.config.schema import ResourcesSection, TrainSection
+from elastichost.config.sections.schema import ResourcesSection, TrainSection
 from elastichost.config.values import Count, CountFromOne, MemoryAmount, NotNegative, Positive
 from elastichost.resources import bounds_of
 

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from elastichost.config.base import Section, refuse
-from elastichost.config.remote import RemoteSettings
+from elastichost.config.sections.remote import RemoteSettings
 from elastichost.config.values import Count, CountFromOne, FormatName, Label, Seed, Strings, is_whole
 
 __all__ = ["CsvSettings", "DataColumns", "DataSection", "SyntheticSettings", "implied_columns"]

@@ -1,0 +1,11 @@
+"""The sections of the job file: each class is a section, each attribute a key with its limits, default and description.
+
+Modules:
+    schema        job, model, tables, train, evaluate, resources, checkpoint
+    data          [data]: files, columns, formats
+    remote        [data.remote]: the rate of a remote store
+    emulate       [emulate]: processes that wait instead of computing
+    loggers       [logging]: experiment loggers
+    supervision   [supervision]: restarts, hangs, liveness
+    tuner         [tuner]
+"""
