@@ -7,11 +7,10 @@ import time
 from pathlib import Path
 
 import msgspec
-import numpy as np
 
 from elastichost.runs.events import JournalLine, LeaseGranted
 from elastichost.runs.journal import LEASES_FILE, LeaseLine
-from elastichost.wire.applied import APPLIED_RECORD, AppliedHeader, read_applied_content
+from elastichost.wire.applied import applied_range, read_applied_content, read_applied_range
 
 __all__ = ["AppliedTail", "JournalTail"]
 
@@ -72,9 +71,9 @@ class AppliedTail:
     (index, incarnation) of a worker -> when its first and its last batch were seen; newest_s: when any batch was last
     seen. Times are seconds of the monotonic clock."""
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self.records = 0
+    def __init__(self, run_dir: Path) -> None:
+        self._run_dir = run_dir
+        self.records = 1
         self.samples = 0
         self.first_s: dict[tuple[int, int], float] = {}
         self.last_s: dict[tuple[int, int], float] = {}
@@ -82,45 +81,26 @@ class AppliedTail:
 
     def poll(self, now_s: float | None = None) -> None:
         """Counts the new batches. now_s: the time at which they count as seen; None: now."""
-        header, records = self._look()
-        if records < self.records or header.first > max(1, self.records):
+        present = applied_range(self._run_dir)
+        if present.stop < self.records or present.start > self.records:
             self.reread()
-        if records <= self.records:
+        numbers = range(self.records, present.stop)
+        if not numbers:
             return
-        new = self._read(self.records, records)
+        new = read_applied_range(self._run_dir, numbers)
         now_s = time.monotonic() if now_s is None else now_s
-        self.records = records
+        self.records = numbers.stop
         self.samples += int(new["samples"].sum())
         for pair in set(zip(new["worker"].tolist(), new["incarnation"].tolist(), strict=True)):
-            if pair[1]:  # element 0 is the header, which has incarnation 0
-                self.first_s.setdefault(pair, now_s)
-                self.last_s[pair] = now_s
-                self.newest_s = now_s
+            self.first_s.setdefault(pair, now_s)
+            self.last_s[pair] = now_s
+            self.newest_s = now_s
 
     def reread(self) -> None:
         """Counts the whole file again, because a resumed run has cut it, and forgets first_s and last_s, which
         are of the previous supervisor's workers."""
-        self.records = self._look()[1]
-        self.samples = int(self._read(0, self.records)["samples"].sum()) if self.records else 0
-        if self._path.exists() and (fold := read_applied_content(self._path.parent).fold) is not None:
-            self.samples += fold.samples
+        found = read_applied_content(self._run_dir)
+        self.records = found.end
+        self.samples = int(found.records["samples"].sum()) + (found.fold.samples if found.fold is not None else 0)
         self.first_s.clear()
         self.last_s.clear()
-
-    def _look(self) -> tuple[AppliedHeader, int]:
-        """The header of the file, and one more than the number of its last record."""
-        try:
-            with self._path.open("rb") as file:
-                header = AppliedHeader.of(file.read(APPLIED_RECORD.itemsize))
-                return header, header.end(os.fstat(file.fileno()).st_size)
-        except FileNotFoundError:
-            return AppliedHeader(), 0
-
-    def _read(self, first: int, stop: int) -> np.ndarray[tuple[int], np.dtype[np.void]]:
-        with self._path.open("rb") as file:
-            header = AppliedHeader.of(file.read(APPLIED_RECORD.itemsize))
-            first = max(first, header.first if header.fold_slots else 0)
-            file.seek(header.offset(first))
-            content = file.read(max(0, stop - first) * APPLIED_RECORD.itemsize)
-        whole = len(content) - len(content) % APPLIED_RECORD.itemsize
-        return np.frombuffer(content[:whole], dtype=APPLIED_RECORD)

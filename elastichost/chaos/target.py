@@ -61,7 +61,7 @@ class RunUnderChaos:
         self.run_dir, self.hang_timeout_s, self.is_sync, self.hosts = run_dir, hang_timeout_s, is_sync, hosts
         self.mark = secrets.token_hex(8)
         self.scene = Scene()
-        self.applied = AppliedTail(run_dir / "applied.bin")
+        self.applied = AppliedTail(run_dir)
         self.exit_code: int | None = None
         self._job, self._settings = job, tuple(settings)
         self._machines = machines

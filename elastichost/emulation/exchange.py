@@ -11,7 +11,7 @@ from typing import Literal
 
 import numpy as np
 
-from elastichost.config.emulate import NewIdsSettings
+from elastichost.config.sections.emulate import NewIdsSettings
 from elastichost.emulation.model import NEW_IDS, Keys, Part, owner_of_new, parts_of
 from elastichost.emulation.prices import Pricing
 from elastichost.errors import ProtocolError

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from elastichost.config.schema import ResourcesSection
+from elastichost.config.sections.schema import ResourcesSection
 from elastichost.emulation.scenarios import Scenario
 from elastichost.resources import bounds_of
 

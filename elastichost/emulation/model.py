@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from elastichost.config.emulate import NewIdsSettings
+from elastichost.config.sections.emulate import NewIdsSettings
 from elastichost.sharding import bucket_of_hash, mix64
 from elastichost.specs import DenseSpec, DenseTensor, EmbeddingSpec, ModelSpec, RowOptimizerSpec, TableSpec
 from elastichost.worker.channels.routing import Directory

@@ -221,9 +221,8 @@ class EmulatedWorker(LeaseWorker[EmulatedCommit, EmulatedBatch]):
             if self._scenario.overlap == "nothing":
                 self._timeline.pull_free_s = pushing.call.done_s
             batch, lease = pushing.batch, pushing.batch.lease
-            what = BatchRange(
-                lease.lease_id, lease.epoch, lease.unit, batch.start, batch.stop, batch.samples, skipped=0
-            )
+            place = lease.lease_id, lease.epoch, lease.unit, batch.start, batch.stop
+            what = BatchRange(*place, batch.samples, skipped=0, loss_sum=0.0)
             strategy.commit(what, learning_rate_scale=1.0)
             self._finished += 1
             self._count(pushing)

@@ -35,6 +35,7 @@ from elastichost.wire.applied import APPLIED_FILE
 from elastichost.wire.control import FailureReportMsg
 
 __all__ = [
+    "MODEL_FILE",
     "RunDirectory",
     "is_locked",
     "lock_directory",
@@ -46,6 +47,7 @@ __all__ = [
 RUNS = "runs"
 CPU_FILE = "cpu.json"
 LOCK_FILE = ".lock"
+MODEL_FILE = "model.py"  # the source of a model that was given as a function, written before the run begins
 LEAST_FREE_BYTES = 1_000_000
 _PACKAGES = ("torch", "torchrec", "fbgemm-gpu", "fbgemm-gpu-cpu", "numpy", "numba", "pyarrow", "pyzmq", "msgspec")
 
@@ -132,7 +134,7 @@ class RunDirectory:
         supervisor works in the directory or if it cannot be created; CheckpointError if its run.json is lost.
         """
         path = path.resolve()
-        is_new = not path.exists()
+        is_new = not path.exists() or (path.is_dir() and os.listdir(path) == [MODEL_FILE])
         _check_space(path)
         hint = f"see `elastichost status {path}`, or stop that supervisor first"
         lock = lock_directory(

@@ -20,7 +20,7 @@ from elastichost.atomic_write import append_whole, is_out_of_space, write_atomic
 from elastichost.runs.events import AnyEvent, JournalLine, LeaseGranted, LeasesFolded
 from elastichost.wire.crash import crash_point
 
-__all__ = ["LEASES_FILE", "Journal", "LeaseLine", "read_journal", "utc_now"]
+__all__ = ["LEASES_FILE", "Journal", "LeaseLine", "read_journal", "unix_s_of", "utc_now"]
 
 SYNC_EVERY_S = 0.5
 MAX_LINE_BYTES = 1 << 20
@@ -46,6 +46,11 @@ class _WaitingLine(msgspec.Struct, frozen=True):
 def utc_now() -> str:
     """The present time in UTC, as ISO 8601 with milliseconds."""
     return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def unix_s_of(time_utc: str) -> float:
+    """The time of a journal line in seconds since 1970. time_utc: as `utc_now` writes it."""
+    return datetime.fromisoformat(time_utc).timestamp()
 
 
 class Journal:

@@ -38,11 +38,13 @@ __all__ = [
     "AppliedRecord",
     "AppliedRecords",
     "applied_bytes",
+    "applied_range",
     "is_audited",
     "left_out_words",
     "micros_left_out",
     "read_applied",
     "read_applied_content",
+    "read_applied_range",
     "read_applied_record",
 ]
 
@@ -177,6 +179,26 @@ def read_applied(run_dir: Path) -> AppliedRecords:
     path = run_dir / APPLIED_FILE
     content = path.read_bytes() if path.exists() else b""
     return np.frombuffer(content, dtype=APPLIED_RECORD, count=len(content) // RECORD_BYTES)
+
+
+def applied_range(run_dir: Path) -> range:
+    """The numbers of the complete records that the file has now; empty when the run has no file."""
+    try:
+        with (run_dir / APPLIED_FILE).open("rb") as file:
+            header = AppliedHeader.of(file.read(RECORD_BYTES))
+            return range(header.first, header.end(os.fstat(file.fileno()).st_size))
+    except FileNotFoundError:
+        return range(1, 1)
+
+
+def read_applied_range(run_dir: Path, numbers: range) -> AppliedRecords:
+    """The complete records with these numbers that the file has; the first ones may be folded. Raises OSError."""
+    with (run_dir / APPLIED_FILE).open("rb") as file:
+        header = AppliedHeader.of(file.read(RECORD_BYTES))
+        first = max(numbers.start, header.first)
+        file.seek(header.offset(first))
+        content = file.read(max(0, numbers.stop - first) * RECORD_BYTES)
+    return np.frombuffer(content, APPLIED_RECORD, count=len(content) // RECORD_BYTES)
 
 
 def read_applied_record(run_dir: Path, number: int) -> AppliedRecord:

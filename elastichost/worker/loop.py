@@ -120,10 +120,8 @@ class WorkerLoop(LeaseWorker[ModelCommit, PreparedBatch]):
             return
         crash_point("worker.batch.before_push")
         skipped = samples.skipped + self._carried.pop(batch.lease_id, 0)
-        strategy.commit(
-            BatchRange(batch.lease_id, batch.epoch, samples.unit, samples.start, samples.stop, samples.size, skipped),
-            scale,
-        )
+        place = batch.lease_id, batch.epoch, samples.unit, samples.start, samples.stop
+        strategy.commit(BatchRange(*place, samples.size, skipped, loss * samples.size), scale)
         self._finished += 1
         self._parts.watermarks.note_lookups(self._process.index, len(samples.keys), batch.without_row)
         pushed_s = time.perf_counter() - computed_s

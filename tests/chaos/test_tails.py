@@ -42,7 +42,7 @@ def test_each_line_is_returned_once_and_only_when_it_is_complete(tmp_path: Path)
 
 def test_batches_are_counted_and_each_incarnation_s_first_one_is_timed(tmp_path: Path) -> None:
     path = tmp_path / "applied.bin"
-    tail = AppliedTail(path)
+    tail = AppliedTail(tmp_path)
     tail.poll(1.0)
     append(path, records((0, 0, 0), (0, 1, 10), (1, 1, 20)))
     tail.poll(2.0)
@@ -55,10 +55,10 @@ def test_batches_are_counted_and_each_incarnation_s_first_one_is_timed(tmp_path:
 
 def test_batches_that_a_resumed_run_has_lost_are_not_counted(tmp_path: Path) -> None:
     path = tmp_path / "applied.bin"
-    tail = AppliedTail(path)
-    append(path, records((0, 1, 10), (0, 1, 10), (0, 1, 10)))
+    tail = AppliedTail(tmp_path)
+    append(path, records((0, 0, 0), (0, 1, 10), (0, 1, 10), (0, 1, 10)))
     tail.poll(1.0)
-    path.write_bytes(records((0, 1, 10)))
+    path.write_bytes(records((0, 0, 0), (0, 1, 10)))
     tail.poll(2.0)
     assert tail.samples == 10
     assert tail.first_s == {}

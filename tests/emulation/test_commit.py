@@ -33,7 +33,7 @@ def test_a_fetch_takes_the_acknowledgements_that_come_before_its_answer(tmp_path
     strategy.fetch()
     flat.zero_gradients()
     for start in (0, 4):
-        strategy.commit(BatchRange(1, 0, 0, start, start + 4, 4, 0), 1.0)
+        strategy.commit(BatchRange(1, 0, 0, start, start + 4, 4, 0, 0.0), 1.0)
         strategy.fetch()
     strategy.settle()
     assert strategy.progress() == (LeaseProgressMsg(lease_id=1, stop=8, samples=8, skipped=0),)

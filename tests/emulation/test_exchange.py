@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from elastichost.config.emulate import NewIdsSettings
+from elastichost.config.sections.emulate import NewIdsSettings
 from elastichost.emulation import exchange as module
 from elastichost.emulation.exchange import DONE, Call, Exchange
 from elastichost.emulation.model import TABLES, emulated_model

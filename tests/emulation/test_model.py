@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from elastichost.config.emulate import NewIdsSettings
+from elastichost.config.sections.emulate import NewIdsSettings
 from elastichost.emulation.model import (
     NEW_IDS,
     TABLES,

@@ -12,8 +12,8 @@ import pytest
 
 from elastichost.arena.arena import Arena
 from elastichost.arena.layout import plan_layout
-from elastichost.config.emulate import NewIdsSettings
 from elastichost.config.job import load_job
+from elastichost.config.sections.emulate import NewIdsSettings
 from elastichost.emulation.exchange import DONE
 from elastichost.emulation.model import TABLES, emulated_model
 from elastichost.emulation.prices import Price

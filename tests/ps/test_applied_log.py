@@ -117,7 +117,7 @@ def test_the_log_of_a_week_of_batches_stays_small_and_keeps_its_totals(tmp_path:
     limit = 1 << 18
     logs = AppliedLog(folded, limit), AppliedLog(kept, 0)
     largest, last = 0, 60_000
-    tail = AppliedTail(folded / "applied.bin")
+    tail = AppliedTail(folded)
     for number in range(1, last):
         for log in logs:
             log.write(number, batch(number))

@@ -20,6 +20,7 @@ __all__ = [
     "EarlyStopped",
     "EpochStarted",
     "HistoryUnavailable",
+    "LoggerFailed",
     "MessageRefused",
     "ProcessesKilled",
     "RecordingStopped",
@@ -215,6 +216,15 @@ class DiskFreed(Event, frozen=True):
     """The disk has space again, and all data that waited for space is written."""
 
     after_s: float  # seconds since the first failed write
+
+
+class LoggerFailed(Event, frozen=True):
+    """A logger of the run has ended before all values had arrived. `elastichost log` sends the rest."""
+
+    logger: str
+    problem: str
+
+    category: ClassVar[Category] = "warning"
 
 
 class RecordingStopped(Event, frozen=True):

@@ -144,6 +144,11 @@ def _(event: run.DiskFreed) -> str:
 
 
 @text_of.register
+def _(event: run.LoggerFailed) -> str:
+    return f"the logger {event.logger} ended: {event.problem}; `elastichost log` sends what is missing"
+
+
+@text_of.register
 def _(event: run.RecordingStopped) -> str:
     return f"{event.problem}; `elastichost replay` cannot repeat later decisions"
 

@@ -59,7 +59,8 @@ __all__ = ["BatchRange", "LeaseCommit", "ModelCommit"]
 @dataclass(frozen=True, slots=True)
 class BatchRange:
     """The positions that a commit accounts for: [start, stop) of a unit, of which `samples` were trained. skipped: also
-    counts skipped samples before `start` that no earlier commit of the lease accounts for."""
+    counts skipped samples before `start` that no earlier commit of the lease accounts for. loss_sum: of the trained
+    samples."""
 
     lease_id: int
     epoch: int
@@ -68,6 +69,7 @@ class BatchRange:
     stop: int
     samples: int
     skipped: int
+    loss_sum: float
 
 
 class LeaseCommit(CommitStrategy):
@@ -184,6 +186,7 @@ class LeaseCommit(CommitStrategy):
             skipped=batch.skipped,
             want_parameters=self._parameters.is_sent,
             learning_rate_scale=learning_rate_scale,
+            loss_sum=batch.loss_sum,
         )
 
     def _await_room(self) -> None:

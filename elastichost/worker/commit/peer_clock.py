@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import Protocol
 
-from elastichost.config.schema import TrainSection
+from elastichost.config.sections.schema import TrainSection
 from elastichost.worker.commit.lease_commit import LeaseCommit
 
 __all__ = ["BoundedClock", "FreeClock", "PeerClock", "peer_clock"]

@@ -52,7 +52,7 @@ class DirectBench:
         return vector
 
     def commit(self, number: int) -> None:
-        self.strategy.commit(BatchRange(1, 0, 0, 4 * number - 4, 4 * number, 4, 0), 1.0)
+        self.strategy.commit(BatchRange(1, 0, 0, 4 * number - 4, 4 * number, 4, 0, 2.0), 1.0)
 
     def close(self) -> None:
         self.strategy.close()
@@ -101,6 +101,7 @@ def test_gradients_and_message_lie_in_the_mailbox_before_the_message_leaves(
         assert isinstance(message, DensePushMsg)
         assert bench.dense.posted(0, 1)[-1] == msgspec.msgpack.encode(message)
         assert frames == () and not message.want_parameters
+        assert message.loss_sum == 2.0
         mailbox = bench.dense.mailbox(0, message.mailbox)
         assert (mailbox.vector == float(message.sequence)).all()
         steps.append("sent")

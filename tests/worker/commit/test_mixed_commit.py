@@ -45,7 +45,7 @@ class MixedBench(test_rows.Bench):
         return self.rows.prepare(test_rows.batch(number), lease_id=1, epoch=0, create=True, clock=0)
 
     def commit_batch(self, number: int) -> None:
-        self.strategy.commit(BatchRange(1, 0, 0, 4 * number - 4, 4 * number, 4, 0), 1.0)
+        self.strategy.commit(BatchRange(1, 0, 0, 4 * number - 4, 4 * number, 4, 0, 2.0), 1.0)
 
     def close(self) -> None:
         self.strategy.close()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from elastichost.config.schema import TrainSection
+from elastichost.config.sections.schema import TrainSection
 from elastichost.worker.commit.peer_clock import BoundedClock, FreeClock, peer_clock
 
 

@@ -43,7 +43,7 @@ class ServedBench(test_rows.Bench):
         self.strategy.load(prepared, 1.0)
 
     def commit_batch(self, number: int) -> None:
-        self.strategy.commit(BatchRange(1, 0, 0, 4 * number - 4, 4 * number, 4, 0), 1.0)
+        self.strategy.commit(BatchRange(1, 0, 0, 4 * number - 4, 4 * number, 4, 0, 2.0), 1.0)
 
     def waiting(self) -> set[int]:
         """Numbers of the batches of which a PS has rows staged."""
@@ -111,6 +111,7 @@ def test_the_rows_of_a_refused_commit_are_sent_again(tmp_path: Path, monkeypatch
 
     def cut_again(commit: DensePushMsg) -> None:
         cut.append(commit.sequence)
+        assert commit.loss_sum == 2.0
         again(commit)
 
     monkeypatch.setattr(bench.push, "again", cut_again)
