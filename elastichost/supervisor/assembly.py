@@ -9,7 +9,7 @@ from elastichost.arena.watermarks import Watermarks
 from elastichost.host.inventory import memory_of_host
 from elastichost.resources import memory_budget_bytes
 from elastichost.supervisor.components import Components
-from elastichost.supervisor.context import Run
+from elastichost.supervisor.context import RunContext
 from elastichost.supervisor.controllers.checkpoints import CheckpointController, CheckpointState
 from elastichost.supervisor.controllers.evaluations import EvaluationController, EvaluationState
 from elastichost.supervisor.controllers.leases import HostWatermarks, LeaseController
@@ -29,7 +29,7 @@ from elastichost.supervisor.startup.preflight import Preparation
 __all__ = ["assemble"]
 
 
-def assemble(run: Run, prepared: Preparation, start: RunStart, is_stopping: Callable[[], bool]) -> Components:
+def assemble(run: RunContext, prepared: Preparation, start: RunStart, is_stopping: Callable[[], bool]) -> Components:
     """Makes every component that works on the arena. is_stopping: whether the run was asked to stop."""
     model, ledger, dense = start.model, start.ledger, start.dense
     test_units = tuple(unit.samples for unit in prepared.test.units) if prepared.test is not None else ()
@@ -54,7 +54,7 @@ def assemble(run: Run, prepared: Preparation, start: RunStart, is_stopping: Call
     return Components(run, start.arena, sharding, leases, evaluations, checkpoints, rebalancer, memory, losses, lookups)
 
 
-def _leases(run: Run, start: RunStart, gate: WorkGate) -> LeaseController:
+def _leases(run: RunContext, start: RunStart, gate: WorkGate) -> LeaseController:
     """The lease controller: leases go to single workers, and in sync mode to the whole crew (ranges of steps)."""
     if run.job.train.mode == "sync":
         watermarks = Watermarks(start.arena.directory)
@@ -74,7 +74,7 @@ def _recall(
         leases.recall(start.taken_over.committed, start.taken_over.staged)
 
 
-def _other_gauges(run: Run) -> Iterator[MemoryGauge]:
+def _other_gauges(run: RunContext) -> Iterator[MemoryGauge]:
     """One gauge for each host in use but host 0: emulated hosts on this machine, and other machines."""
     for host, directory in run.other_arenas.items():
         if not run.uses(host):
@@ -84,7 +84,7 @@ def _other_gauges(run: Run) -> Iterator[MemoryGauge]:
         yield MemoryGauge(host, arena, use)
 
 
-def _budgets(run: Run, here_bytes: int, gauges: Sequence[MemoryGauge]) -> tuple[int, ...]:
+def _budgets(run: RunContext, here_bytes: int, gauges: Sequence[MemoryGauge]) -> tuple[int, ...]:
     """The memory budget of each host, in bytes. Emulated hosts share the memory of this machine."""
     if run.machines is None:
         return (memory_of_host(here_bytes, len(gauges)),) * len(gauges)

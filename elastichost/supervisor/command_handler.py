@@ -23,7 +23,7 @@ from elastichost.runs.events import (
 from elastichost.runs.events.text import text_of
 from elastichost.sharding import MAX_SERVERS
 from elastichost.supervisor.components import Components
-from elastichost.supervisor.context import Run
+from elastichost.supervisor.context import RunContext
 from elastichost.supervisor.controllers.plan import SizedPlan
 from elastichost.supervisor.controllers.plan_change import PlanChangeController
 from elastichost.supervisor.core.plan_change import figures_of, gpu_refusal, refusal
@@ -50,7 +50,7 @@ NOTED_REFUSALS = 20  # messages that are no commands are journalled up to this n
 class CommandHandler:
     """Handles the commands to a run that trains. A peer gets its last reply when the change it requested is done."""
 
-    def __init__(self, run: Run, components: Components, changes: PlanChangeController) -> None:
+    def __init__(self, run: RunContext, components: Components, changes: PlanChangeController) -> None:
         self._run, self._components = run, components
         self._changes, self._plans = changes, changes.plans
         self._peer: bytes | None = None  # the peer that waits for a plan change

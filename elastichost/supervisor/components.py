@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from elastichost.arena.arena import Arena
 from elastichost.arena.dense.store import DenseStore
 from elastichost.runs.events import EarlyStopped
-from elastichost.supervisor.context import Run
+from elastichost.supervisor.context import RunContext
 from elastichost.supervisor.controllers.checkpoints import CheckpointController
 from elastichost.supervisor.controllers.evaluations import EvaluationController
 from elastichost.supervisor.controllers.leases import LeaseController
@@ -26,7 +26,7 @@ __all__ = ["Components"]
 class Components:
     """All components. A method here passes on an event that concerns several of them."""
 
-    run: Run
+    run: RunContext
     arena: Arena
     sharding: ShardMapController
     leases: LeaseController

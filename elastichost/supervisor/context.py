@@ -40,11 +40,11 @@ from elastichost.wire.facts import ServerAddress
 from elastichost.wire.security.keys import gate_at
 from elastichost.wire.sockets import ControlServer
 
-__all__ = ["Run", "exit_cause", "host_cause"]
+__all__ = ["RunContext", "exit_cause", "host_cause"]
 
 
 @dataclass(slots=True)
-class Run:
+class RunContext:
     """One run of one job, shared by all parts of its supervisor.
 
     directory: the run directory. sockets, arena, other_arenas (host number -> arena; for another machine the replica

@@ -16,7 +16,7 @@ from elastichost.host.kernel_cache import kernel_cache
 from elastichost.host.stop_signals import StopSignals
 from elastichost.runs import events
 from elastichost.supervisor.components import Components
-from elastichost.supervisor.context import Run
+from elastichost.supervisor.context import RunContext
 from elastichost.supervisor.controllers.processes import ProcessController
 from elastichost.supervisor.core.work_budget import WorkBudget
 from elastichost.supervisor.launch.events import Exited
@@ -69,7 +69,7 @@ class Phase(Protocol):
 class EventLoop:
     """The loop of one supervisor, used by all its phases."""
 
-    def __init__(self, run: Run, signals: StopSignals, reporter: Reporter) -> None:
+    def __init__(self, run: RunContext, signals: StopSignals, reporter: Reporter) -> None:
         self._run, self._signals, self._reporter = run, signals, reporter
         self._exits: list[tuple[float, Exited]] = []
         self._said_prepared: PreparedMsg | None = None

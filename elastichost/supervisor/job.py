@@ -39,10 +39,11 @@ from elastichost.runs.journal import Journal
 from elastichost.runs.journal_replay import EndedSize, ReplayedJournal
 from elastichost.runs.observer import RunObserver, SilentObserver
 from elastichost.runs.result import RunResult
-from elastichost.supervisor.context import Run
+from elastichost.supervisor.context import RunContext
 from elastichost.supervisor.core.reconciler import Limits
 from elastichost.supervisor.launch.fork_server_client import LocalLauncher
 from elastichost.supervisor.launch.launcher import Entries
+from elastichost.supervisor.launch.loggers import LoggerProcesses
 from elastichost.supervisor.launch.servers import StartServer
 from elastichost.supervisor.launch.shutdown import end_processes, remove_directories
 from elastichost.supervisor.remote.hosts import Machines
@@ -245,7 +246,7 @@ def _open(
     machines: Machines | None,
     *,
     shares_host: bool,
-) -> Run:
+) -> RunContext:
     directory, run_id, resume_source = opened.directory, opened.run_id, opened.resume_source
     sockets, arena = socket_directory(run_id), arena_directory(run_id)
     others = {host: arena_directory(run_id, host) for host in range(1, job.resources.hosts)}
@@ -265,7 +266,7 @@ def _open(
     keyring = Keyring() if machines is not None else None
     control = ControlServer(f"ipc://{sockets}/control", job_id, _gate(machines, keyring))
     commands = CommandServer(f"ipc://{sockets}/commands")
-    return Run(
+    return RunContext(
         job=job,
         run_id=run_id,
         job_id=job_id,
@@ -302,7 +303,7 @@ def _gate(machines: Machines | None, keyring: Keyring | None) -> Gate | None:
     return Gate(gate_at(machines.address), keyring.own, keyring.allowed)
 
 
-def _supervise_and_close(run: Run, opened: _Opened, signals: StopSignals) -> RunResult:
+def _supervise_and_close(run: RunContext, opened: _Opened, signals: StopSignals) -> RunResult:
     prepared, resume_source = opened.prepared, opened.resume_source
     for warning in prepared.warnings:
         run.note(Warned(warning))
@@ -319,7 +320,7 @@ def _supervise_and_close(run: Run, opened: _Opened, signals: StopSignals) -> Run
             print(f"cannot write the last lines of {run.directory.journal}: {run.journal.problem}", file=sys.stderr)
 
 
-def _remember(run: Run, replayed: ReplayedJournal) -> None:
+def _remember(run: RunContext, replayed: ReplayedJournal) -> None:
     """Continues the counts of the supervisor before this one: incarnations, roll-backs, supervisors."""
     run.roll_backs += replayed.roll_backs
     run.supervisor_number = replayed.supervisors + 1
@@ -330,9 +331,10 @@ def _remember(run: Run, replayed: ReplayedJournal) -> None:
         )
 
 
-def _supervise(run: Run, supervisor: Supervisor) -> RunResult:
+def _supervise(run: RunContext, supervisor: Supervisor) -> RunResult:
     """Runs the job, then removes everything but the run directory."""
     run.note(RunStarted(run.run_id, run.directory.path.name))
+    loggers = LoggerProcesses(run.job.logging.to, run.directory.path, run.supervisor_pid)
     result: RunResult | None = None
     try:
         result = supervisor.run()
@@ -345,19 +347,26 @@ def _supervise(run: Run, supervisor: Supervisor) -> RunResult:
         run.note(RunFailed(type(error).__name__, str(error), is_bug=True))
         raise
     finally:
-        killed = end_processes(run.launcher)
-        state = result.status if result is not None else "failed"
-        supervisor.close({"killed": "stopped", "quarantined": "done"}.get(state, state))
-        for problem in remove_directories(*run.arenas, run.sockets):
-            run.note(DirectoryLeftBehind(problem))
-        if killed:
-            run.note(ProcessesKilled(tuple(map(str, killed))))
-        run.note(RunEnded(state))
-        if result is not None:
-            _write_result(run, result)
+        _end(run, supervisor, loggers, result)
 
 
-def _write_result(run: Run, result: RunResult) -> None:
+def _end(run: RunContext, supervisor: Supervisor, loggers: LoggerProcesses, result: RunResult | None) -> None:
+    """Ends all processes and removes their directories, waits for the loggers, and writes the result."""
+    killed = end_processes(run.launcher)
+    state = result.status if result is not None else "failed"
+    supervisor.close({"killed": "stopped", "quarantined": "done"}.get(state, state))
+    for problem in remove_directories(*run.arenas, run.sockets):
+        run.note(DirectoryLeftBehind(problem))
+    if killed:
+        run.note(ProcessesKilled(tuple(map(str, killed))))
+    for failed in loggers.close(run.job.logging.finish_s):
+        run.note(failed)
+    run.note(RunEnded(state))
+    if result is not None:
+        _write_result(run, result)
+
+
+def _write_result(run: RunContext, result: RunResult) -> None:
     """Writes result.json. A full disk is only reported on stderr, because the run has ended in any case."""
     try:
         run.directory.write_result(result.to_bytes())

@@ -9,7 +9,7 @@ import numpy as np
 from elastichost.errors import IllegalTransitionError, ProtocolError
 from elastichost.runs.events import MessageRefused, ProcessConnected, ProcessReady, ProcessRepinned
 from elastichost.supervisor.components import Components
-from elastichost.supervisor.context import Run
+from elastichost.supervisor.context import RunContext
 from elastichost.supervisor.controllers.processes import ProcessController
 from elastichost.supervisor.core.fleet import ProcessRecord
 from elastichost.supervisor.core.lifecycle import LifecycleEvent, State, next_state
@@ -51,7 +51,7 @@ Described = tuple[ModelDescribedMsg, "np.ndarray[tuple[int], np.dtype[np.float32
 class MessageRouter(ABC):
     """Common to all phases: identifies the sender, and handles Hello, heartbeats and failure reports."""
 
-    def __init__(self, run: Run, processes: ProcessController) -> None:
+    def __init__(self, run: RunContext, processes: ProcessController) -> None:
         self._run, self._processes = run, processes
         self._refusals = Refusals()
 
@@ -133,7 +133,7 @@ class ProbeRouter(MessageRouter):
     """For the first phase: the probe is the only process, and describes the user's model. described: its description;
     None: not received yet."""
 
-    def __init__(self, run: Run, processes: ProcessController) -> None:
+    def __init__(self, run: RunContext, processes: ProcessController) -> None:
         super().__init__(run, processes)
         self.described: Described | None = None
 
@@ -165,7 +165,7 @@ class TrainingRouter(MessageRouter):
     """For the phase in which the job trains. A message of an incarnation that has ended is dropped, except lease
     progress, which the ledger checks against the lease."""
 
-    def __init__(self, run: Run, processes: ProcessController, components: Components) -> None:
+    def __init__(self, run: RunContext, processes: ProcessController, components: Components) -> None:
         super().__init__(run, processes)
         self._components = components
 

@@ -15,7 +15,7 @@ from elastichost.arena.arena import Arena
 from elastichost.arena.index.table import HEAT, LIVE_ROWS
 from elastichost.runs.events import BalancingOff, BucketsStay
 from elastichost.sharding import ShardMap, rows_per_bucket
-from elastichost.supervisor.context import Run
+from elastichost.supervisor.context import RunContext
 from elastichost.supervisor.controllers.migration import moves_between
 from elastichost.supervisor.controllers.shard_map import ShardMapController
 from elastichost.supervisor.core.migration import Move
@@ -36,7 +36,7 @@ MOST_COPY_S = 10.0  # over the slowest link; the copies are made while the job t
 class Rebalancer:
     """Balances the load of PS. memory: has the arenas of all hosts."""
 
-    def __init__(self, run: Run, memory: MemoryWatch, sharding: ShardMapController) -> None:
+    def __init__(self, run: RunContext, memory: MemoryWatch, sharding: ShardMapController) -> None:
         self._run, self._memory, self._sharding = run, memory, sharding
         model = memory.arenas[0].model
         self._tables, self._row_bytes = model.tables, row_costs(model).copy
@@ -154,7 +154,7 @@ class Rebalancer:
         return asked
 
 
-def _blindness(run: Run, askers: Requesters) -> str:
+def _blindness(run: RunContext, askers: Requesters) -> str:
     """Why request counts do not show the load, as a sentence for the journal; "" when they do."""
     if run.plan.access == "direct":
         return "with direct access workers read rows in place, and a PS receives requests for new ids only"

@@ -21,7 +21,7 @@ from elastichost.errors import HostLostError, NonFiniteError, ProtocolError, Sam
 from elastichost.runs.events import DirectoryLeftBehind, RollBackRefused, RolledBack
 from elastichost.runs.result import RollBack
 from elastichost.supervisor.components import Components
-from elastichost.supervisor.context import Run
+from elastichost.supervisor.context import RunContext
 from elastichost.supervisor.launch.events import AgentLost
 from elastichost.supervisor.launch.shutdown import remove_directories
 from elastichost.supervisor.ledger.checkpoint_record import find_checkpoint, read_record
@@ -56,7 +56,7 @@ def barred(earlier: Iterable[RollBack]) -> tuple[SampleRange, ...]:
 
 
 def roll_back(
-    run: Run, components: Components, error: NonFiniteError | HostLostError, resume_source: ResumeSource
+    run: RunContext, components: Components, error: NonFiniteError | HostLostError, resume_source: ResumeSource
 ) -> ResumeSource:
     """Ends all processes, removes the arena, and returns what the run begins from. `components` are closed. Machines
     that are lost meanwhile are not used any more; the plan may still have processes on them.
@@ -97,7 +97,7 @@ def roll_back(
     )
 
 
-def _end_processes(run: Run) -> None:
+def _end_processes(run: RunContext) -> None:
     """Ends all processes, and drops their events and messages."""
     run.launcher.end_children()
     run.launcher.events()
@@ -113,7 +113,7 @@ def _end_processes(run: Run) -> None:
     run.deaths.clear()
 
 
-def _source(run: Run, components: Components, resume_source: ResumeSource) -> CheckpointSource | None:
+def _source(run: RunContext, components: Components, resume_source: ResumeSource) -> CheckpointSource | None:
     """Where to look for a checkpoint; None: this run has written none and began from none."""
     newest = components.checkpoints.newest
     if newest is not None and newest.parent in run.directory.checkpoint_source.places:
@@ -127,7 +127,7 @@ def _samples_of(found: FoundCheckpoint | None) -> int:
     return read_record(found.manifest).samples_applied if found is not None else 0
 
 
-def _clear_away(run: Run, components: Components) -> None:
+def _clear_away(run: RunContext, components: Components) -> None:
     components.checkpoints.close()
     components.memory.close()
     components.arena.close()

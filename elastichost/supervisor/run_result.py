@@ -9,7 +9,7 @@ import msgspec
 from elastichost.errors import ExitCode, JobFailedError
 from elastichost.runs.result import Lookups, ProcessCounts, RunOutcome, RunResult, SampleCounts
 from elastichost.supervisor.components import Components
-from elastichost.supervisor.context import Run
+from elastichost.supervisor.context import RunContext
 from elastichost.supervisor.ledger.ledger import Ledger
 from elastichost.supervisor.memory.lookups import why_incomplete
 from elastichost.supervisor.startup.preflight import Preparation
@@ -19,7 +19,7 @@ __all__ = ["Conclusion", "conclude", "result_of"]
 
 
 def result_of(
-    run: Run,
+    run: RunContext,
     prepared: Preparation,
     components: Components | None,
     reporter: Reporter,

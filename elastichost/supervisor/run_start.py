@@ -26,7 +26,7 @@ from elastichost.runs.events import ArenaOpened, ArenaRejected, ArenaReused, Bat
 from elastichost.runs.facts import ArenaOrigin, Lineage
 from elastichost.sharding import even_shard_map
 from elastichost.specs import ModelSpec
-from elastichost.supervisor.context import Run
+from elastichost.supervisor.context import RunContext
 from elastichost.supervisor.controllers.plan import PlanController
 from elastichost.supervisor.ledger.checkpoint_record import RunRecord
 from elastichost.supervisor.ledger.ledger import Ledger
@@ -54,7 +54,7 @@ class RunStart:
 
 
 def start_run(
-    run: Run,
+    run: RunContext,
     prepared: Preparation,
     plans: PlanController,
     model: ModelSpec,
@@ -77,7 +77,7 @@ def start_run(
 
 
 def _from_arena(
-    run: Run, plans: PlanController, model: ModelSpec, settings: LedgerSettings, resume_source: ResumeSource
+    run: RunContext, plans: PlanController, model: ModelSpec, settings: LedgerSettings, resume_source: ResumeSource
 ) -> RunStart | TakeoverRefusal:
     """Takes an arena over. Returns a TakeoverRefusal, with the reason in the journal, when there is no arena or it does
     not fit the job; the arena is then unchanged and still held."""
@@ -108,7 +108,9 @@ def _from_arena(
     )
 
 
-def _take_over(run: Run, claim: ArenaClaim, model: ModelSpec, settings: LedgerSettings) -> TakenOver | TakeoverRefusal:
+def _take_over(
+    run: RunContext, claim: ArenaClaim, model: ModelSpec, settings: LedgerSettings
+) -> TakenOver | TakeoverRefusal:
     job = run.job
     return take_over_arena(
         claim,
@@ -122,7 +124,7 @@ def _take_over(run: Run, claim: ArenaClaim, model: ModelSpec, settings: LedgerSe
     )
 
 
-def _give_up(run: Run, claim: ArenaClaim) -> None:
+def _give_up(run: RunContext, claim: ArenaClaim) -> None:
     """Removes an arena that is not taken over: its memory is needed, and the run begins from a checkpoint."""
     if claim.held is None:
         return
@@ -137,7 +139,7 @@ def _give_up(run: Run, claim: ArenaClaim) -> None:
 
 
 def _anew(
-    run: Run,
+    run: RunContext,
     prepared: Preparation,
     model: ModelSpec,
     initial: npt.NDArray[np.float32],
@@ -179,7 +181,7 @@ def _anew(
     return RunStart(model, arena, dense, ledger, source.lineage, found.directory, kept)
 
 
-def _check_room(run: Run, layout: ArenaLayout) -> None:
+def _check_room(run: RunContext, layout: ArenaLayout) -> None:
     """Raises ArenaFullError when the file system of the arena is smaller than the least that any batch needs, and
     PreflightError when the arena's files do not fit into the address space."""
     if run.job.emulate.enabled:
@@ -197,7 +199,7 @@ def _check_room(run: Run, layout: ArenaLayout) -> None:
         )
 
 
-def _files_elsewhere(run: Run, found: FoundCheckpoint) -> dict[int, set[str]]:
+def _files_elsewhere(run: RunContext, found: FoundCheckpoint) -> dict[int, set[str]]:
     """Host -> checkpoint files that the PS of that machine need: the manifest, and the files with their buckets."""
     model, hosts = found.manifest.model, {spec.index: spec.host for spec in run.plan.servers}
     owners = even_shard_map(model.tables, tuple(hosts), epoch=0).owners
@@ -213,11 +215,11 @@ def _files_elsewhere(run: Run, found: FoundCheckpoint) -> dict[int, set[str]]:
     return wanted
 
 
-def _note_arena(run: Run, arena: Arena, origin: ArenaOrigin, lineage: Lineage | None) -> None:
+def _note_arena(run: RunContext, arena: Arena, origin: ArenaOrigin, lineage: Lineage | None) -> None:
     run.note(ArenaOpened(str(run.arena), tuple(map(str, run.arenas)), arena.touched_bytes(), origin, lineage))
 
 
-def _ledger_settings(run: Run, prepared: Preparation) -> LedgerSettings:
+def _ledger_settings(run: RunContext, prepared: Preparation) -> LedgerSettings:
     job = run.job
     return LedgerSettings(
         units=tuple(unit.samples for unit in prepared.train.units),

@@ -1,7 +1,9 @@
-"""What a run reports once a second: status.json, metrics.db, and the status that the observer shows."""
+"""What a run reports once a second: status.json, metrics.db with the learning curve, and the status that the observer
+shows."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 
 import msgspec
@@ -9,8 +11,9 @@ import msgspec
 from elastichost.atomic_write import is_out_of_space
 from elastichost.host.process_meter import MetricsStore, ProcessMeter, Usage
 from elastichost.metrics import PlanStatus, ProcessStatus, RunStatus
+from elastichost.runs.learning_curve import CurveWriter, samples_per_point
 from elastichost.supervisor.components import Components
-from elastichost.supervisor.context import Run
+from elastichost.supervisor.context import RunContext
 from elastichost.supervisor.core.fleet import ProcessRecord
 
 __all__ = ["Reporter"]
@@ -19,12 +22,13 @@ EVERY_S = 1.0
 
 
 class Reporter:
-    """Measures memory and CPU, and reports them with the progress of the run once a second."""
+    """Measures memory and CPU, and reports them with the progress and the learning curve of the run once a second."""
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: RunContext) -> None:
         self._run = run
         self._meter = ProcessMeter(shares_host=run.shares_host)
         self._store = MetricsStore(run.directory.metrics)
+        self._curve: CurveWriter | None = None  # from the first time that the number of samples is known
         self._began_s = run.now_s()
         self._next_s = 0.0
         self.problems: dict[str, str] = {}  # file -> why it cannot be written, "" when it can
@@ -71,8 +75,19 @@ class Reporter:
         status = self._status(state, components, processes)
         self._write_status(status)
         self._store.add(status)
-        self.problems["metrics.db"] = self._store.problem
+        problem = self._store.problem
+        if components is not None and not self._run.job.emulate.enabled:  # an emulated model has no loss
+            curve = self._curve_of(components)
+            curve.poll(time.time())
+            problem = problem or curve.problem
+        self.problems["metrics.db"] = problem
         self._run.observer.on_status(status)
+
+    def _curve_of(self, components: Components) -> CurveWriter:
+        if self._curve is None:
+            every = samples_per_point(components.leases.ledger.samples_planned, self._run.job.train.batch_size)
+            self._curve = CurveWriter(self._run.directory.path, every)
+        return self._curve
 
     def _write_status(self, status: RunStatus) -> None:
         try:
@@ -127,7 +142,10 @@ class Reporter:
             self.peak_bytes, self.peak_workers = used_bytes, len(self._run.fleet.live("worker"))
 
     def close(self) -> None:
+        """Writes the last point of the learning curve, and closes metrics.db. All processes have ended."""
         self._store.close()
+        if self._curve is not None:
+            self._curve.close(time.time())
 
 
 def _with_usage(record: ProcessRecord, usage: Usage) -> ProcessStatus:
@@ -141,7 +159,7 @@ def _with_usage(record: ProcessRecord, usage: Usage) -> ProcessStatus:
     )
 
 
-def _with_progress(status: RunStatus, components: Components, run: Run) -> RunStatus:
+def _with_progress(status: RunStatus, components: Components, run: RunContext) -> RunStatus:
     ledger = components.leases.ledger
     rate = sum(record.samples_per_s for record in run.fleet.working("worker"))
     losses = [record.losses for record in run.fleet if record.process.role == "worker"]

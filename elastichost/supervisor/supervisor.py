@@ -13,7 +13,7 @@ from elastichost.runs import events
 from elastichost.runs.result import RunOutcome, RunResult
 from elastichost.supervisor.command_handler import refuse_all
 from elastichost.supervisor.components import Components
-from elastichost.supervisor.context import Run
+from elastichost.supervisor.context import RunContext
 from elastichost.supervisor.controllers.plan import PlanController
 from elastichost.supervisor.core.agenda import Finish
 from elastichost.supervisor.event_loop import EventLoop, KilledError
@@ -35,7 +35,7 @@ __all__ = ["Supervisor"]
 class Supervisor:
     """One run: the model is described, then the job trains. After a roll-back it trains again from a checkpoint."""
 
-    def __init__(self, run: Run, prepared: Preparation, source: ResumeSource, signals: StopSignals) -> None:
+    def __init__(self, run: RunContext, prepared: Preparation, source: ResumeSource, signals: StopSignals) -> None:
         self._run, self._prepared, self._source, self._signals = run, prepared, source, signals
         gpus = tuple(gpu.index for gpu in prepared.initial_plan.request.gpus)
         self._plans = PlanController(run, prepared.cores, gpus, is_asked=prepared.initial_plan.first.is_asked)

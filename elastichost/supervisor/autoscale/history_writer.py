@@ -10,7 +10,7 @@ from elastichost.errors import HistoryError
 from elastichost.history.features import Estimates, JobFeatures, JobRecord, PlanSize
 from elastichost.history.store import WAIT_S, History, history_path
 from elastichost.runs.events import HistoryUnavailable
-from elastichost.supervisor.context import Run
+from elastichost.supervisor.context import RunContext
 from elastichost.tuner.facts import Configuration
 from elastichost.tuner.models.registry import fit
 from elastichost.tuner.policy.acquisition import best_known
@@ -65,7 +65,7 @@ def _of_memory(
     return JobRecord(features, ended_utc, size, 0.0, size, ended_well=ended_well, memory=memory)
 
 
-def remember(run: Run, record: JobRecord | None) -> None:
+def remember(run: RunContext, record: JobRecord | None) -> None:
     """Adds a record to the history. If the history cannot be written, an event is journaled and the run goes on."""
     try:
         path = history_path(os.environ)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from elastichost.runs.events import ProcessSlow
-from elastichost.supervisor.context import Run, exit_cause
+from elastichost.supervisor.context import RunContext, exit_cause
 from elastichost.supervisor.controllers.leases import LeaseController
 from elastichost.supervisor.controllers.processes import ProcessController
 from elastichost.supervisor.core.fleet import ProcessRecord
@@ -21,7 +21,7 @@ RECORDED_EVERY_S = 60.0  # a sample is recorded at least this often, so that the
 class StragglerWatch:
     """Reports and replaces slow workers. With supervision.straggler_s = 0 it does nothing."""
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: RunContext) -> None:
         self._run = run
         self._settings = HealthSettings(after_s=run.job.supervision.straggler_s)
         self._state = HealthState()

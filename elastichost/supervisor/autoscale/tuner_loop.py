@@ -13,7 +13,7 @@ from elastichost.supervisor.autoscale.counters import Counter
 from elastichost.supervisor.autoscale.history_writer import record_of, remember
 from elastichost.supervisor.autoscale.plan_trial import Change, begun, failed_newcomer, without, without_room
 from elastichost.supervisor.components import Components
-from elastichost.supervisor.context import Run, exit_cause
+from elastichost.supervisor.context import RunContext, exit_cause
 from elastichost.supervisor.controllers.plan_change import PlanChangeController
 from elastichost.supervisor.core.backoff import Retries, failed, may_try, succeeded, waits_s
 from elastichost.supervisor.startup.preflight import Preparation
@@ -40,7 +40,7 @@ class AutoTuner:
     them, and `look` does nothing until it has ended."""
 
     def __init__(
-        self, run: Run, components: Components, changes: PlanChangeController, settings: TunerSettings
+        self, run: RunContext, components: Components, changes: PlanChangeController, settings: TunerSettings
     ) -> None:
         self._run, self._components, self._changes = run, components, changes
         self.settings, self.state = settings, TunerState()
@@ -211,7 +211,7 @@ def _servers(count: int) -> str:
 
 
 def open_tuner(
-    run: Run, prepared: Preparation, components: Components, changes: PlanChangeController
+    run: RunContext, prepared: Preparation, components: Components, changes: PlanChangeController
 ) -> AutoTuner | None:
     """Makes the tuner for the hosts that the run has now. Returns None, with the reason in the journal, if the tuner is
     off or has nothing to choose."""

@@ -38,7 +38,7 @@ from elastichost.runs.journal import utc_now
 from elastichost.runs.result import Lookups
 from elastichost.sharding import bucket_count
 from elastichost.specs import ModelSpec
-from elastichost.supervisor.context import Run
+from elastichost.supervisor.context import RunContext
 from elastichost.supervisor.controllers.evaluations import EvaluationController
 from elastichost.supervisor.controllers.leases import LeaseController
 from elastichost.supervisor.controllers.replication import HostMirror, mirror_of
@@ -97,7 +97,7 @@ class CheckpointController:
 
     def __init__(
         self,
-        run: Run,
+        run: RunContext,
         state: CheckpointState,
         model: ModelSpec,
         dense: DenseStore,

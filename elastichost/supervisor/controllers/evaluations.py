@@ -11,7 +11,7 @@ from elastichost.quality import auc, evaluate_labels
 from elastichost.runs.events import EvaluationFinished, EvaluationStarted
 from elastichost.runs.facts import EvaluationMemory
 from elastichost.runs.result import TestFigures
-from elastichost.supervisor.context import Run
+from elastichost.supervisor.context import RunContext
 from elastichost.supervisor.core.fleet import ProcessRecord
 from elastichost.supervisor.ledger.early_stopping import EarlyStop, EarlyStopVerdict
 from elastichost.supervisor.ledger.evaluation import EvaluationRound, ScoreTable
@@ -38,7 +38,7 @@ class EvaluationController:
 
     def __init__(
         self,
-        run: Run,
+        run: RunContext,
         state: EvaluationState,
         units: Sequence[int],
         num_labels: int,

@@ -16,7 +16,7 @@ from elastichost.errors import JobFailedError, ProtocolError
 from elastichost.plan import ProcessId
 from elastichost.runs.events import BatchTorn, LeaseGranted, LeasesSettled, SamplesQuarantined
 from elastichost.runs.facts import Quarantined
-from elastichost.supervisor.context import Run, exit_cause
+from elastichost.supervisor.context import RunContext, exit_cause
 from elastichost.supervisor.core.fleet import ProcessRecord
 from elastichost.supervisor.core.lifecycle import LifecycleEvent
 from elastichost.supervisor.ledger.ledger import Ledger
@@ -38,7 +38,7 @@ __all__ = ["HostWatermarks", "LeaseController", "miscount"]
 class HostWatermarks:
     """The in-place watermarks of all hosts of a run. Hosts may join and be lost meanwhile."""
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: RunContext) -> None:
         self._run = run
         self._known: dict[Path, Watermarks] = {}
 
@@ -58,7 +58,7 @@ class LeaseController:
     incarnation) changed rows in place last; 0: none."""
 
     def __init__(
-        self, run: Run, ledger: Ledger, may_grant: Callable[[], bool], begun: Callable[[int, int], int]
+        self, run: RunContext, ledger: Ledger, may_grant: Callable[[], bool], begun: Callable[[int, int], int]
     ) -> None:
         self._run = run
         self.ledger = ledger

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from elastichost.plan import ProcessId
 from elastichost.runs.events import BucketsMoved, MoveAborted
 from elastichost.sharding import NOBODY, ShardMap
-from elastichost.supervisor.context import Run
+from elastichost.supervisor.context import RunContext
 from elastichost.supervisor.core.backoff import Retries, failed, may_try, succeeded, waits_s
 from elastichost.supervisor.core.lifecycle import State
 from elastichost.supervisor.core.migration import (
@@ -44,7 +44,7 @@ MOST_RETRY_S = 60.0
 class MigrationController:
     """Runs one round at a time. call_back: calls back the hand-over of the present round."""
 
-    def __init__(self, run: Run, call_back: Callable[[str], None]) -> None:
+    def __init__(self, run: RunContext, call_back: Callable[[str], None]) -> None:
         self._run, self._call_back = run, call_back
         self._numbers = itertools.count(1)
         self._round: Migration | None = None

@@ -13,7 +13,7 @@ import msgspec
 
 from elastichost.plan import Plan, ProcessSpec
 from elastichost.runs.events import PlanChanged, PlanOrigin
-from elastichost.supervisor.context import Run
+from elastichost.supervisor.context import RunContext
 from elastichost.supervisor.core.core_assignment import pin
 from elastichost.tuner.placement.resize import resized_plan
 from elastichost.wire.commands import ScaleMsg
@@ -35,7 +35,7 @@ class PlanController:
     so the tuner does not change it.
     """
 
-    def __init__(self, run: Run, cores: tuple[int, ...], gpus: tuple[int, ...], *, is_asked: bool) -> None:
+    def __init__(self, run: RunContext, cores: tuple[int, ...], gpus: tuple[int, ...], *, is_asked: bool) -> None:
         self._run = run
         self.cores, self.gpus, self.is_asked = cores, gpus, is_asked
 
@@ -130,7 +130,7 @@ class PlanController:
         )
 
 
-def plan_without_lost_hosts(plan: Plan, run: Run) -> Plan:
+def plan_without_lost_hosts(plan: Plan, run: RunContext) -> Plan:
     """The plan without processes of lost hosts. If no worker is left, one of them goes to host 0."""
     left = tuple(spec for spec in plan.processes if run.uses(spec.host))
     if plan.workers and not any(spec.role == "worker" for spec in left):

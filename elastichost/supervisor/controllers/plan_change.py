@@ -12,7 +12,7 @@ from elastichost.arena.watermarks import Watermarks
 from elastichost.micro_batches import step_of
 from elastichost.plan import Plan
 from elastichost.runs.events import Counts, PlanOrigin, PlanReached
-from elastichost.supervisor.context import Run
+from elastichost.supervisor.context import RunContext
 from elastichost.supervisor.controllers.plan import PlanController
 from elastichost.supervisor.controllers.shard_map import ShardMapController
 from elastichost.supervisor.core.plan_change import Dip, Pace, PlanChangeWatch
@@ -27,7 +27,7 @@ class PlanChangeController:
     """Plan changes of a run that trains. arena: of host 0. number: counts the changes. why_closed: why the plan may not
     change any more; "": it may."""
 
-    def __init__(self, run: Run, plans: PlanController, arena: Arena, sharding: ShardMapController) -> None:
+    def __init__(self, run: RunContext, plans: PlanController, arena: Arena, sharding: ShardMapController) -> None:
         self._run, self._sharding, self.plans = run, sharding, plans
         self._dense, self._watermarks = DenseStore(arena), Watermarks(arena.directory)
         self._pace = Pace()

@@ -24,7 +24,7 @@ from elastichost.runs.events import (
     ProcessStopping,
     ReportNotKept,
 )
-from elastichost.supervisor.context import Run, exit_cause, host_cause
+from elastichost.supervisor.context import RunContext, exit_cause, host_cause
 from elastichost.supervisor.controllers.liveness import SilenceWatch
 from elastichost.supervisor.core.core_assignment import gpu_environment
 from elastichost.supervisor.core.fleet import ProcessRecord
@@ -76,7 +76,7 @@ class ProcessController:
 
     def __init__(
         self,
-        run: Run,
+        run: RunContext,
         ended: OnProcessExit,
         holdings: Callable[[], Holdings],
         host_lost: Callable[[AgentLost], None],

@@ -14,7 +14,7 @@ from elastichost.checkpoint.manifest import DIGEST_NAME, MANIFEST_NAME
 from elastichost.checkpoint.mirror import Mirror, Mirrored
 from elastichost.errors import CheckpointError
 from elastichost.runs.events import MirrorMissing
-from elastichost.supervisor.context import Run
+from elastichost.supervisor.context import RunContext
 from elastichost.supervisor.remote.messages import CheckpointKeptMsg
 from elastichost.supervisor.remote.remote_launcher import RemoteLauncher
 from elastichost.supervisor.remote.transfers import TransferEnd
@@ -24,7 +24,7 @@ __all__ = ["INCOMING", "HostMirror", "mirror_of"]
 INCOMING = "incoming"  # directory in the run directory there, for files of a checkpoint that is not complete yet
 
 
-def mirror_of(run: Run) -> Mirror | HostMirror | None:
+def mirror_of(run: RunContext) -> Mirror | HostMirror | None:
     """The mirror of the job's settings. None: it has none, or, with an event, the named host is not in the run."""
     settings = run.job.checkpoint
     if settings.mirror_path is not None:

@@ -11,7 +11,7 @@ from elastichost.plan import ProcessId, ProcessSpec
 from elastichost.runs.events import BucketsMoving, HandoverReverted, HandoverStarted, ShardMapPublished
 from elastichost.sharding import ShardMap, even_shard_map, rebalanced_shard_map
 from elastichost.specs import TableSpec
-from elastichost.supervisor.context import Run
+from elastichost.supervisor.context import RunContext
 from elastichost.supervisor.controllers.migration import MigrationController, moves_between, partly_moved
 from elastichost.supervisor.controllers.processes import Holdings
 from elastichost.supervisor.controllers.shard_map_delivery import ShardMapDelivery
@@ -38,7 +38,7 @@ class ShardMapController:
 
     def __init__(
         self,
-        run: Run,
+        run: RunContext,
         tables: tuple[TableSpec, ...],
         restore_from: Path | None,
         left: tuple[CommittedBatch, ...] | None = None,

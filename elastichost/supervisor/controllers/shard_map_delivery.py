@@ -13,7 +13,7 @@ import numpy as np
 
 from elastichost.plan import ProcessId
 from elastichost.sharding import ShardMap
-from elastichost.supervisor.context import Run
+from elastichost.supervisor.context import RunContext
 from elastichost.supervisor.core.handover import SendMap
 from elastichost.wire.control import ShardMapUpdateMsg
 from elastichost.wire.facts import ServerAddress
@@ -24,7 +24,7 @@ __all__ = ["ShardMapDelivery"]
 class ShardMapDelivery:
     """Sends shard maps. On one machine every process is sent them at once."""
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: RunContext) -> None:
         self._run = run
         self._kept_out: set[ProcessId] = set()
 

@@ -18,7 +18,7 @@ from elastichost.micro_batches import CREW, CREW_INCARNATION, assign, key_of, mi
 from elastichost.plan import ProcessId
 from elastichost.runs.events import MicroBatchesAssigned, PositionsLeftOut
 from elastichost.runs.facts import Quarantined
-from elastichost.supervisor.context import Run
+from elastichost.supervisor.context import RunContext
 from elastichost.supervisor.controllers.leases import LeaseController, miscount
 from elastichost.supervisor.core.fleet import ProcessRecord
 from elastichost.supervisor.core.lifecycle import LifecycleEvent
@@ -40,7 +40,7 @@ class CrewLeaseController(LeaseController):
 
     def __init__(
         self,
-        run: Run,
+        run: RunContext,
         ledger: Ledger,
         may_grant: Callable[[], bool],
         may_tell: Callable[[], bool],

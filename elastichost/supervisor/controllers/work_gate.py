@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from elastichost.supervisor.context import Run
+from elastichost.supervisor.context import RunContext
 from elastichost.supervisor.controllers.checkpoints import CheckpointState
 from elastichost.supervisor.controllers.evaluations import EvaluationState
 from elastichost.supervisor.controllers.shard_map import ShardMapController
@@ -19,7 +19,7 @@ class WorkGate:
 
     def __init__(
         self,
-        run: Run,
+        run: RunContext,
         ledger: Ledger,
         sharding: ShardMapController,
         checkpoint: CheckpointState,

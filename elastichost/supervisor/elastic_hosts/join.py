@@ -28,7 +28,7 @@ from elastichost.config.job import JobSpec
 from elastichost.errors import IllegalTransitionError, PreflightError
 from elastichost.resources import memory_budget_bytes
 from elastichost.runs.events import HostJoined, HostsFileNotWritten
-from elastichost.supervisor.context import Run
+from elastichost.supervisor.context import RunContext
 from elastichost.supervisor.elastic_hosts.arena_replica import ArenaReplica
 from elastichost.supervisor.memory.gauge import MemoryGauge
 from elastichost.supervisor.remote.hosts import Machines, file_problems
@@ -118,7 +118,7 @@ class HostJoin:
 
     def __init__(
         self,
-        run: Run,
+        run: RunContext,
         machines: Machines,
         layout: ArenaLayout,
         hosts: HostsFile,
@@ -212,7 +212,7 @@ class HostJoin:
         self._guests = []
 
 
-def join_refusal(run: Run, hosts: HostsFile, *, is_joining: bool) -> RefusedMsg | None:
+def join_refusal(run: RunContext, hosts: HostsFile, *, is_joining: bool) -> RefusedMsg | None:
     """Why these machines cannot join the run now; None when they can. is_joining: other machines are joining."""
     if run.machines is None:
         return RefusedMsg(
@@ -231,7 +231,7 @@ def join_refusal(run: Run, hosts: HostsFile, *, is_joining: bool) -> RefusedMsg 
     return None
 
 
-def keep_hosts(run: Run) -> None:
+def keep_hosts(run: RunContext) -> None:
     """Writes the machines that the run uses to its directory, so that a resumed run uses them again."""
     if run.machines is not None:
         used: Sequence[HostSection] = [run.machines.launchers[host].host for host in sorted(run.elsewhere)]

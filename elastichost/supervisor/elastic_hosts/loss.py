@@ -15,7 +15,7 @@ from elastichost.checkpoint.format import FoundCheckpoint
 from elastichost.errors import CheckpointError
 from elastichost.runs.events import RowsRolledBack
 from elastichost.runs.result import LostHost
-from elastichost.supervisor.context import Run
+from elastichost.supervisor.context import RunContext
 from elastichost.supervisor.controllers.checkpoints import CheckpointController
 from elastichost.supervisor.controllers.shard_map import ShardMapController
 from elastichost.supervisor.launch.events import AgentLost
@@ -32,7 +32,7 @@ class HostLosses:
 
     def __init__(
         self,
-        run: Run,
+        run: RunContext,
         arena: Arena,
         sharding: ShardMapController,
         checkpoints: CheckpointController,

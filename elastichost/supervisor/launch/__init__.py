@@ -10,6 +10,7 @@ Modules:
     events               what a launcher reports about processes
     host_paths           the directories and addresses that the processes of a host use
     arena_reaper         removes the arena of a supervisor that died, after some seconds
+    loggers              the processes of experiment loggers
     poll                 waits for any number of descriptors
     shutdown             the end of a run: ends its processes and removes its directories
 """

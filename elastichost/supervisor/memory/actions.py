@@ -13,7 +13,7 @@ from elastichost.arena.memory_board import MemoryBoard
 from elastichost.runs.events import MemoryActed, MemoryActionMeasured, MemoryMoveRefused, Warned
 from elastichost.sharding import MAX_SERVERS, ShardMap, moved_buckets
 from elastichost.specs import TableSpec
-from elastichost.supervisor.context import Run
+from elastichost.supervisor.context import RunContext
 from elastichost.supervisor.controllers.plan_change import PlanChangeController
 from elastichost.supervisor.controllers.shard_map import ShardMapController
 from elastichost.tuner.memory.facts import MemoryDecision, MemoryKind, MemorySample
@@ -47,7 +47,7 @@ class MemoryActor:
     """
 
     def __init__(
-        self, run: Run, sharding: ShardMapController, boards: Sequence[MemoryBoard], tables: Sequence[TableSpec]
+        self, run: RunContext, sharding: ShardMapController, boards: Sequence[MemoryBoard], tables: Sequence[TableSpec]
     ) -> None:
         self._run, self._sharding, self._boards = run, sharding, boards
         self._dynamic = [table for table in tables if table.is_dynamic]

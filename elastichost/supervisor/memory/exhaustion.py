@@ -13,7 +13,7 @@ from elastichost.arena.memory_board import MemoryBoard
 from elastichost.errors import ElastichostError, MemoryBudgetError
 from elastichost.runs.events import MemoryFreed, MemoryFull
 from elastichost.specs import TableSpec
-from elastichost.supervisor.context import Run
+from elastichost.supervisor.context import RunContext
 from elastichost.supervisor.memory.actions import total_of
 from elastichost.supervisor.memory.gauge import RowCosts
 from elastichost.supervisor.memory.grants import HostFacts
@@ -34,7 +34,7 @@ class Shortage:
 
     def __init__(
         self,
-        run: Run,
+        run: RunContext,
         boards: Sequence[MemoryBoard],
         error_of: Callable[[HostFacts], ElastichostError],
         *,

@@ -12,7 +12,7 @@ from pathlib import Path
 from elastichost.arena.watermarks import Watermarks
 from elastichost.errors import ArenaError
 from elastichost.runs.result import Lookups
-from elastichost.supervisor.context import Run
+from elastichost.supervisor.context import RunContext
 
 __all__ = ["LookupCount", "why_incomplete"]
 
@@ -31,7 +31,7 @@ def why_incomplete(lookups: Lookups, most: float) -> str:
 class LookupCount:
     """The lookups of a run. before: the counts at the time when the arena was made."""
 
-    def __init__(self, run: Run, before: Lookups) -> None:
+    def __init__(self, run: RunContext, before: Lookups) -> None:
         self._run, self._before = run, before
         self._marks: dict[Path, Watermarks] = {}  # lost hosts stay in it: their lookups count
         self._find()

@@ -21,7 +21,7 @@ from elastichost.history.features import Estimates
 from elastichost.resources import bounds_of
 from elastichost.runs.events import Inaction, MemoryBudgetSet, MemoryForecastFailed, MemoryWarned
 from elastichost.sharding import MAX_SERVERS
-from elastichost.supervisor.context import Run
+from elastichost.supervisor.context import RunContext
 from elastichost.supervisor.controllers.plan_change import PlanChangeController
 from elastichost.supervisor.controllers.shard_map import ShardMapController
 from elastichost.supervisor.ledger.ledger import Ledger
@@ -55,7 +55,7 @@ class MemoryWatch:
 
     def __init__(
         self,
-        run: Run,
+        run: RunContext,
         gauges: Sequence[MemoryGauge],
         sharding: ShardMapController,
         budgets_bytes: Sequence[int],

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from elastichost.supervisor.context import Run
+from elastichost.supervisor.context import RunContext
 from elastichost.supervisor.core.fleet import ProcessRecord
 
 __all__ = ["EXPECTED_BYTES", "PrivateMemory"]
@@ -17,7 +17,7 @@ class PrivateMemory:
     """Sums up private memory. `here` in all methods: pid -> bytes, for each measured process of this machine. Agents
     measure the processes of other machines."""
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: RunContext) -> None:
         self._run = run
         self.unmeasured = 0  # processes that count with EXPECTED_BYTES, in calls of `of_host` since `begin`
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from elastichost.supervisor.components import Components
-from elastichost.supervisor.context import Run
+from elastichost.supervisor.context import RunContext
 from elastichost.supervisor.core.agenda import Situation
 
 __all__ = ["situation_of", "word_of"]
 
 
-def situation_of(run: Run, components: Components, *, is_stopping: bool) -> Situation:
+def situation_of(run: RunContext, components: Components, *, is_stopping: bool) -> Situation:
     """The snapshot for `core.agenda.next_step`. is_stopping: the run was asked to stop."""
     ledger, fleet = components.leases.ledger, run.fleet
     return Situation(

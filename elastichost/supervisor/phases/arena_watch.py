@@ -12,7 +12,7 @@ from pathlib import Path
 
 from elastichost.arena.arena import LAYOUT_FILE
 from elastichost.errors import ArenaError
-from elastichost.supervisor.context import Run
+from elastichost.supervisor.context import RunContext
 
 __all__ = ["ArenaWatch"]
 
@@ -22,7 +22,7 @@ LOOK_EVERY_S = 0.5
 class ArenaWatch:
     """Watches arena directories. gone: the first one whose files were removed; None: all exist."""
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: RunContext) -> None:
         self._run = run
         self._known: dict[Path, int] = {}
         self._look_at_s = 0.0

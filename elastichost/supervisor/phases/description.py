@@ -5,7 +5,7 @@ from __future__ import annotations
 from elastichost.errors import HostLostError
 from elastichost.host.stop_signals import StopSignals
 from elastichost.supervisor.components import Components
-from elastichost.supervisor.context import Run
+from elastichost.supervisor.context import RunContext
 from elastichost.supervisor.controllers.plan import PlanController
 from elastichost.supervisor.controllers.processes import Holdings, ProcessController
 from elastichost.supervisor.core.fleet import ProcessRecord
@@ -26,7 +26,7 @@ class DescriptionPhase:
     state = "starting"
     components: Components | None = None
 
-    def __init__(self, run: Run, plans: PlanController, loop: EventLoop, reporter: Reporter) -> None:
+    def __init__(self, run: RunContext, plans: PlanController, loop: EventLoop, reporter: Reporter) -> None:
         self._run, self._plans, self._loop, self._reporter = run, plans, loop, reporter
         self.processes = ProcessController(run, _nobody_is_concerned, Holdings, self._host_lost)
         self.router = ProbeRouter(run, self.processes)

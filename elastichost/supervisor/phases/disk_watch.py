@@ -7,7 +7,7 @@ from pathlib import Path
 
 from elastichost.atomic_write import space_words
 from elastichost.errors import DiskFullError
-from elastichost.supervisor.context import Run
+from elastichost.supervisor.context import RunContext
 from elastichost.wire.applied import APPLIED_FILE
 
 __all__ = ["look_at_space", "without_space"]
@@ -15,7 +15,7 @@ __all__ = ["look_at_space", "without_space"]
 STOP_WITHOUT_SPACE_S = 10.0  # how long a run that was asked to stop waits for the user to free space
 
 
-def look_at_space(run: Run, others: Mapping[str, str], stopping_s: float | None, newest: Path | None) -> None:
+def look_at_space(run: RunContext, others: Mapping[str, str], stopping_s: float | None, newest: Path | None) -> None:
     """Call it every turn. others: name of a file that training can do without -> why it cannot be written, "" when it
     can. stopping_s: when the run was asked to stop; None: it was not. newest: the newest checkpoint. Raises
     DiskFullError when the run is to stop and cannot save its training for STOP_WITHOUT_SPACE_S."""
@@ -34,7 +34,7 @@ def look_at_space(run: Run, others: Mapping[str, str], stopping_s: float | None,
         raise without_space(run, newest)
 
 
-def without_space(run: Run, newest: Path | None) -> DiskFullError:
+def without_space(run: RunContext, newest: Path | None) -> DiskFullError:
     """The error of a run that was asked to stop and cannot save its training."""
     kept = f"the newest checkpoint is {newest.name}" if newest is not None else "there is no checkpoint"
     where = space_words(run.directory.path)

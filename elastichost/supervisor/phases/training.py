@@ -16,7 +16,7 @@ from elastichost.supervisor.assembly import assemble
 from elastichost.supervisor.autoscale.stragglers import StragglerWatch
 from elastichost.supervisor.autoscale.tuner_loop import AutoTuner, open_tuner
 from elastichost.supervisor.command_handler import CommandHandler
-from elastichost.supervisor.context import Run
+from elastichost.supervisor.context import RunContext
 from elastichost.supervisor.controllers.plan import PlanController
 from elastichost.supervisor.controllers.plan_change import PlanChangeController
 from elastichost.supervisor.controllers.processes import ProcessController
@@ -57,7 +57,7 @@ class TrainingPhase:
 
     def __init__(
         self,
-        run: Run,
+        run: RunContext,
         prepared: Preparation,
         plans: PlanController,
         start: RunStart,
@@ -240,7 +240,7 @@ class TrainingPhase:
         return None
 
 
-def _policy_of(run: Run, prepared: Preparation) -> Policy:
+def _policy_of(run: RunContext, prepared: Preparation) -> Policy:
     job = run.job
     return Policy(
         has_test=prepared.test is not None and prepared.test.samples > 0,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from elastichost.config.emulate import EmulateSection
+from elastichost.config.sections.emulate import EmulateSection
 from elastichost.resources import HostInventory, memory_budget_bytes
 from elastichost.supervisor.launch.launcher import Entries
 

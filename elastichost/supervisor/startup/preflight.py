@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ from elastichost.arena.files import MORE_ROOM
 from elastichost.arena.host import SMALL_BYTES, arena_root, free_bytes
 from elastichost.arena.least_room import SPARE_BYTES, first_rows_bytes
 from elastichost.config.job import JobSpec
+from elastichost.config.sections.loggers import PACKAGES
 from elastichost.config.tables import resolve_tables, table_settings
 from elastichost.datasets import open_reader
 from elastichost.datasets.api import DatasetDescription
@@ -20,6 +22,7 @@ from elastichost.host.cpu_features import present_cpu, refuses_bfloat16
 from elastichost.host.environment import check_address_space
 from elastichost.host.inventory import inventory
 from elastichost.host.kernel_cache import kernel_cache
+from elastichost.host.torch_packages import check_packages
 from elastichost.plan import Plan
 from elastichost.resources import HostInventory, bounds_of, core_budget, gpu_budget, memory_budget_bytes
 from elastichost.runs.journal_replay import EndedSize
@@ -70,8 +73,11 @@ def preflight(
     parse_setting(os.environ.get(VARIABLE, ""))  # otherwise only the started processes would find an unknown name
     if job.tuner.search == "nsga2" and job.tuner.mode != "off":
         require_nsga2()
-    if job.train.precision == "bfloat16" and not job.emulate.enabled:
-        _check_precision(job)
+    if not job.emulate.enabled:
+        _check_packages()
+        if job.train.precision == "bfloat16":
+            _check_precision(job)
+    _check_loggers(job)
     check_build_source(job.model.build, Path.cwd())
     tables = resolve_tables(job, _describe_train(job).key_kinds)
     checked = check_data(job, tables)
@@ -100,6 +106,23 @@ def _check_precision(job: JobSpec) -> None:
             f'train.precision = "bfloat16" would be slower than float32 here: {reason}',
             hint='set train.precision = "float32"; bfloat16 needs a CPU with AMX or AVX512-BF16, or GPUs',
         )
+
+
+def _check_packages() -> None:
+    packages = check_packages()
+    if packages.problem:
+        raise PreflightError(f"{packages.found}: {packages.problem}", hint=packages.repair)
+
+
+def _check_loggers(job: JobSpec) -> None:
+    """Raises PreflightError if the package of a logger is not installed: the run would only say so at its end."""
+    for name in job.logging.to:
+        package = PACKAGES.get(name, "")
+        if package and importlib.util.find_spec(package) is None:
+            raise PreflightError(
+                f"logging.to names {name!r}, and the package {package} is not installed",
+                hint=f"pip install 'elastichost[{name}]', or leave {name!r} out",
+            )
 
 
 def _describe_train(job: JobSpec) -> DatasetDescription:

@@ -22,7 +22,7 @@ from elastichost.runs.cpu_check import require_same_cpu
 from elastichost.runs.events import StartedFromCheckpoint, Warned
 from elastichost.runs.facts import Lineage
 from elastichost.specs import ModelSpec
-from elastichost.supervisor.context import Run
+from elastichost.supervisor.context import RunContext
 from elastichost.supervisor.ledger.checkpoint_record import RunRecord, find_checkpoint, load_dense, read_record
 from elastichost.supervisor.ledger.ledger import Ledger
 from elastichost.supervisor.ledger.state import LedgerSettings, LedgerState
@@ -86,7 +86,7 @@ def newest_kept(resume_source: ResumeSource) -> tuple[Path, RunRecord] | None:
 
 
 def starting_point(
-    run: Run, model: ModelSpec, settings: LedgerSettings, resume_source: ResumeSource, why_not_arena: str
+    run: RunContext, model: ModelSpec, settings: LedgerSettings, resume_source: ResumeSource, why_not_arena: str
 ) -> StartingPoint:
     """Reads and checks the checkpoint that the run starts from. why_not_arena: why the arena was not taken over.
 
@@ -110,7 +110,7 @@ def starting_point(
     return point
 
 
-def _read(run: Run, model: ModelSpec, settings: LedgerSettings, resume_source: ResumeSource) -> StartingPoint:
+def _read(run: RunContext, model: ModelSpec, settings: LedgerSettings, resume_source: ResumeSource) -> StartingPoint:
     found = resume_source.found
     if found is None and resume_source.source is not None:
         found = look_for_checkpoint(resume_source.source, resume_source.claim)
@@ -144,11 +144,11 @@ def _read(run: Run, model: ModelSpec, settings: LedgerSettings, resume_source: R
     return StartingPoint(ledger, found, dense, lineage, record)
 
 
-def _is_own(run: Run, found: FoundCheckpoint) -> bool:
+def _is_own(run: RunContext, found: FoundCheckpoint) -> bool:
     return found.manifest.run_id == run.directory.identity.run_id
 
 
-def _started_from(run: Run, found: FoundCheckpoint, resume_source: ResumeSource) -> str:
+def _started_from(run: RunContext, found: FoundCheckpoint, resume_source: ResumeSource) -> str:
     """The checkpoint of another run that this run started from, in words; "": none."""
     if not _is_own(run, found):
         return f"{found.directory} of run {found.manifest.run_id} (job {found.manifest.job_name})"
@@ -156,7 +156,7 @@ def _started_from(run: Run, found: FoundCheckpoint, resume_source: ResumeSource)
     return run.started_from or known
 
 
-def _tell(run: Run, found: FoundCheckpoint, lineage: Lineage) -> None:
+def _tell(run: RunContext, found: FoundCheckpoint, lineage: Lineage) -> None:
     for warning in found.warnings:
         run.note(Warned(warning))
     if _is_own(run, found):

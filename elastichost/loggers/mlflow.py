@@ -1,0 +1,65 @@
+"""Sends values to an MLflow tracking server."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from elastichost.loggers.logger import LoggerError, Opened, Value
+
+__all__ = ["MLflowLogger"]
+
+AT_ONCE = 1000  # the server refuses more metrics in one request
+MOST_PARAMETERS = 100  # in one request
+PARAMETER_LETTERS = 500
+
+
+class MLflowLogger:
+    """One run of the server for one run; a resumed run continues it. The settings of the job are its parameters."""
+
+    def __init__(self, opened: Opened) -> None:
+        try:
+            from mlflow.entities import Metric, Param
+            from mlflow.tracking import MlflowClient
+        except ImportError as error:
+            raise LoggerError(
+                f"the logger mlflow needs its package: {error}", hint="pip install 'elastichost[mlflow]'"
+            ) from error
+        settings = opened.job.logging.mlflow
+        self._metric: Any = Metric
+        self._client: Any = MlflowClient(settings.uri or None)
+        found = self._client.get_experiment_by_name(settings.experiment)
+        experiment = found.experiment_id if found is not None else self._client.create_experiment(settings.experiment)
+        self._run = opened.key or self._begin(experiment, settings.run_name or opened.name, opened, Param)
+
+    @property
+    def key(self) -> str:
+        return self._run
+
+    def _begin(self, experiment: str, name: str, opened: Opened, parameter: Any) -> str:
+        run = str(self._client.create_run(experiment, run_name=name).info.run_id)
+        self._client.set_tag(run, "elastichost.run_dir", str(opened.run_dir))
+        settings = [
+            parameter(key, str(value)[:PARAMETER_LETTERS])
+            for key, value in _flat(opened.job.model_dump(exclude_unset=True))
+        ]
+        for start in range(0, len(settings), MOST_PARAMETERS):
+            self._client.log_batch(run, params=settings[start : start + MOST_PARAMETERS])
+        return run
+
+    def log(self, values: list[Value]) -> None:
+        metrics = [self._metric(one.name, one.value, int(one.unix_s * 1000), one.samples) for one in values]
+        for start in range(0, len(metrics), AT_ONCE):
+            self._client.log_batch(self._run, metrics=metrics[start : start + AT_ONCE])
+
+    def close(self, status: str) -> None:
+        ended = {"done": "FINISHED", "failed": "FAILED"}.get(status, "KILLED")
+        self._client.set_tag(self._run, "elastichost.status", status)
+        self._client.set_terminated(self._run, ended)
+
+
+def _flat(tree: dict[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
+    """{"a": {"b": 1}} -> [("a.b", 1)]"""
+    found: list[tuple[str, Any]] = []
+    for key, value in tree.items():
+        found += _flat(value, f"{prefix}{key}.") if isinstance(value, dict) else [(f"{prefix}{key}", value)]
+    return found
