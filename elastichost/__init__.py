@@ -2,11 +2,13 @@
 
 The layers of the package, from the top down; a module imports only from its own layer and from lower ones:
 
+    api                                     the Python interface: train, start, Run
     cli, __main__                           the command line
+    web                                     the page of a run in the browser
     reporting                               `report`
     chaos, emulation                        injected faults | processes that wait instead of computing
     dispatcher                              many jobs on one host
-    results, supervisor                     export and predict | starts, measures and repairs the processes of a job
+    loggers, results, supervisor            experiment loggers | export and predict | runs the processes of a job
     runs                                    a run on disk: its typed events, its decisions, its result
     ps, worker, tuner                       parameter server | trains the user's model | chooses plans
     arena, wire, datasets, checkpoint       rows in shared memory | messages | readers | a run's rows on disk
@@ -28,44 +30,50 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from elastichost.config.job import JobSpec, load_job
-    from elastichost.errors import ElastichostError, ExitCode
-    from elastichost.metrics import ProcessStatus, RunStatus
-    from elastichost.runs.events import JournalLine
-    from elastichost.runs.observer import RunObserver
-    from elastichost.supervisor import RunResult, run_job
+    from elastichost import errors, loggers
+    from elastichost.api.callbacks import Callback
+    from elastichost.api.handle import RunHandle
+    from elastichost.api.job import Job
+    from elastichost.api.run import Run
+    from elastichost.api.sections import Data, Table
+    from elastichost.api.training import resume, start, train
+    from elastichost.errors import ElastichostError
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "Callback",
+    "Data",
     "ElastichostError",
-    "ExitCode",
-    "JobSpec",
-    "JournalLine",
-    "ProcessStatus",
-    "RunObserver",
-    "RunResult",
-    "RunStatus",
+    "Job",
+    "Run",
+    "RunHandle",
+    "Table",
     "__version__",
-    "load_job",
-    "run_job",
+    "errors",
+    "loggers",
+    "resume",
+    "start",
+    "train",
 ]
 
 _HOMES = {
+    "Callback": "api.callbacks",
+    "Data": "api.sections",
     "ElastichostError": "errors",
-    "ExitCode": "errors",
-    "JobSpec": "config.job",
-    "JournalLine": "runs.events",
-    "ProcessStatus": "metrics",
-    "RunObserver": "runs.observer",
-    "RunResult": "supervisor",
-    "RunStatus": "metrics",
-    "load_job": "config.job",
-    "run_job": "supervisor",
+    "Job": "api.job",
+    "Run": "api.run",
+    "RunHandle": "api.handle",
+    "Table": "api.sections",
+    "resume": "api.training",
+    "start": "api.training",
+    "train": "api.training",
 }
 
 
 def __getattr__(name: str) -> Any:
+    if name in ("errors", "loggers"):
+        return import_module(f"{__name__}.{name}")
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import inspect
+import logging
 import sys
 import traceback
 from collections.abc import Callable, Mapping, Sequence
@@ -114,6 +115,7 @@ def build_model(
     """
     from torch import nn
 
+    logging.getLogger("torch.fx._symbolic_trace").addFilter(_is_for_users)
     directory = base_dir if base_dir is not None else Path.cwd()
     spec = job.model.build
     build = load_build(spec, directory)
@@ -132,6 +134,12 @@ def build_model(
             f"{spec} returned a {type(model).__name__}, not a torch.nn.Module", hint="return the model from build()"
         )
     return model
+
+
+def _is_for_users(record: logging.LogRecord) -> bool:
+    """Whether a warning of torch's tracer is for users. torchrec asks in each process whether it is traced, and torch
+    then warns the authors of torchrec."""
+    return "is_fx_tracing" not in record.getMessage()
 
 
 def _import_file(file: Path) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import subprocess
 import sys
 from pathlib import Path
@@ -110,6 +111,13 @@ def test_table_names_that_modules_cannot_have_are_changed() -> None:
 def test_build_gets_configs_num_dense_and_args(good: Path) -> None:
     model: Any = build_model(job(f"{good}:build", factor=3), TABLES, {"item": 10, "user": 4}, 2, 1)
     assert (model.factor, model.num_dense, [t.name for t in model.tables]) == (30, 2, ["item", "user"])
+
+
+def test_a_warning_for_authors_of_tracers_is_not_shown(good: Path) -> None:
+    build_model(job(f"{good}:build"), TABLES, {"item": 10, "user": 4}, 2, 1)
+    tracer = logging.getLogger("torch.fx._symbolic_trace")
+    assert not tracer.filter(logging.makeLogRecord({"msg": "is_fx_tracing will return true for both"}))
+    assert tracer.filter(logging.makeLogRecord({"msg": "another warning"}))
 
 
 def test_num_labels_is_passed_only_when_there_are_several(tmp_path: Path) -> None:

@@ -1,0 +1,101 @@
+"""`Job`: a job as an object, made from arguments or from a job file, and written as one."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from elastichost.api.sections import Data, Table, given
+from elastichost.config.job import JobSpec, load_job, make_job, to_toml
+from elastichost.errors import ConfigError
+from elastichost.human_readable import did_you_mean
+
+__all__ = ["Job", "Model", "Settings"]
+
+Model = str | Callable[..., Any]
+Settings = Mapping[str, Any]
+
+SECTIONS = tuple(name for name in JobSpec.model_fields if name not in ("model", "data", "tables"))
+
+
+@dataclass(frozen=True)
+class Job:
+    """A validated job. spec: all of its settings, as `job.spec.train.batch_size`. model_function: the build function,
+    if it was given as a function; its source is written beside the run when the job starts."""
+
+    spec: JobSpec
+    model_function: Callable[..., Any] | None = None
+
+    @classmethod
+    def of(
+        cls,
+        model: Model,
+        data: Data | Settings,
+        *,
+        model_args: Settings | None = None,
+        tables: Mapping[str, Table | Settings] | None = None,
+        **sections: Settings,
+    ) -> Job:
+        """A job from its parts. model: "file.py:function", "package.module:function", or the function. data, tables,
+        sections: objects, or mappings with the keys of the job file; a section is `train={"epochs": 2}`. Paths are
+        relative to the working directory. Raises ConfigError with every problem."""
+        _check_names(sections)
+        raw: dict[str, Any] = {name: _plain(section) for name, section in sections.items()}
+        raw["data"] = _plain(data)
+        raw["tables"] = {name: _plain(table) for name, table in (tables or {}).items()}
+        described = raw.setdefault("model", {})
+        described["build"] = model if isinstance(model, str) else _name_of(model)
+        if model_args is not None:
+            described["args"] = dict(model_args)
+        spec = make_job(raw, Path.cwd(), "the job")
+        return cls(spec, None if isinstance(model, str) else model)
+
+    @classmethod
+    def from_toml(cls, path: str | os.PathLike[str]) -> Job:
+        """Reads a job file, as `elastichost run` does. Raises ConfigError with every problem."""
+        return cls(load_job(path))
+
+    def with_settings(self, **sections: Settings) -> Job:
+        """The job with some settings changed: `job.with_settings(train={"epochs": 2})`. Raises ConfigError."""
+        _check_names(sections, *JobSpec.model_fields)
+        raw = given(self.spec)
+        for name, section in sections.items():
+            raw[name] = {**raw.get(name, {}), **_plain(section)}
+        return Job(make_job(raw, Path.cwd(), "the job", environ={}), self.model_function)
+
+    def to_toml(self) -> str:
+        """The whole job as a job file, with every default."""
+        return to_toml(self.spec)
+
+
+def _plain(section: Any) -> dict[str, Any]:
+    if isinstance(section, Data | Table):
+        return given(section)
+    if isinstance(section, Mapping):
+        return dict(section)
+    raise ConfigError(
+        f"a section of the job is {type(section).__name__}: {section!r}",
+        hint='give a mapping with its settings, for example train={"epochs": 2}',
+    )
+
+
+def _check_names(sections: Mapping[str, object], *more: str) -> None:
+    for name in sections:
+        if name not in (*SECTIONS, "model", *more):
+            raise ConfigError(
+                f"{name!r} is not a section of a job{did_you_mean(name, SECTIONS)}",
+                hint=f"the sections are {', '.join(SECTIONS)}",
+            )
+
+
+def _name_of(function: Callable[..., Any]) -> str:
+    """A valid `model.build` for a function; the real one is known when its source is written."""
+    name = getattr(function, "__name__", "")
+    if not name.isidentifier():
+        raise ConfigError(
+            f"model is {function!r}, which has no name", hint="define the model with `def build(tables, num_dense):`"
+        )
+    return f"model.py:{name}"

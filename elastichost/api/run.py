@@ -1,0 +1,161 @@
+"""`Run`: the results of a run, read from its directory."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from elastichost.errors import ConfigError, PreflightError
+from elastichost.metrics import RunStatus, read_status
+from elastichost.runs.events import EvaluationFinished, JournalLine
+from elastichost.runs.journal import read_journal, unix_s_of
+from elastichost.runs.learning_curve import read_curve
+from elastichost.runs.result import RunResult, SampleCounts
+
+if TYPE_CHECKING:
+    import pandas
+    import pyarrow as pa
+
+    from elastichost.api.job import Job
+    from elastichost.results.export import ExportReport
+
+__all__ = ["Run"]
+
+
+class Run:
+    """A run on disk. `eh.train` returns it, and `eh.Run("runs/latest")` opens any other one.
+
+    dir: its directory. Raises ConfigError when there is no run in it."""
+
+    def __init__(self, directory: str | os.PathLike[str]) -> None:
+        self.dir = Path(directory).resolve()
+        if not (self.dir / "job.resolved.toml").is_file():
+            raise ConfigError(f"{self.dir} is not the directory of a run", hint="`elastichost status DIR` lists runs")
+
+    def __repr__(self) -> str:
+        result = self._result()
+        state = result.status if result is not None else self._state()
+        figures = "".join(f", {name} {value:.4f}" for name, value in self.metrics.items() if name in ("auc", "logloss"))
+        return f"<Run {self.dir.name}: {state}{figures}>"
+
+    @property
+    def status(self) -> str:
+        """One word: done, stopped (it can be resumed), quarantined, incomplete or failed; while it trains, what it
+        does."""
+        result = self._result()
+        return result.status if result is not None else self._state()
+
+    @property
+    def result(self) -> RunResult:
+        """Everything that `elastichost run --json` prints. Raises PreflightError while there is no result."""
+        result = self._result()
+        if result is None:
+            raise PreflightError(f"{self.dir} has no result yet: the run is {self._state()}")
+        return result
+
+    @property
+    def job(self) -> Job:
+        """The job of the run, with all its settings."""
+        from elastichost.api.job import Job
+        from elastichost.config.job import load_job
+
+        return Job(load_job(self.dir / "job.resolved.toml", environ={}))
+
+    @property
+    def metrics(self) -> dict[str, float]:
+        """Figures of the test set, such as `auc`, `logloss` and `calibration`, and `samples_per_s`, `wall_s`. What was
+        not measured is left out."""
+        result = self._result()
+        if result is None:
+            return {}
+        test: dict[str, Any] = msgspec.to_builtins(result.test) if result.test is not None else {}
+        figures = {name: value for name, value in test.items() if isinstance(value, float)}
+        return {**figures, "samples_per_s": result.samples_per_s, "wall_s": result.wall_s}
+
+    @property
+    def samples(self) -> dict[str, int]:
+        """Numbers of samples over all epochs: planned, trained, skipped, quarantined."""
+        counts: SampleCounts = self.result.samples
+        return {name: getattr(counts, name) for name in SampleCounts.__struct_fields__}
+
+    @property
+    def history(self) -> pa.Table:
+        """The learning curve and the evaluations as an Arrow table (`.to_pandas()` makes a data frame of it), sorted by
+        samples. Columns: samples (int64, trained so far), loss (float64, mean of the samples since the row before),
+        test_auc, test_logloss (float64, null in rows without an evaluation), unix_s (float64)."""
+        import pyarrow as pa
+
+        rows: dict[int, dict[str, Any]] = {}
+        for point in read_curve(self.dir):
+            rows[point.samples] = {"loss": point.loss, "unix_s": point.unix_s}
+        for line in self.events():
+            if isinstance(line.event, EvaluationFinished):
+                row = rows.setdefault(line.event.samples, {})
+                row.setdefault("unix_s", unix_s_of(line.time_utc))
+                row |= {"test_auc": line.event.auc, "test_logloss": line.event.logloss}
+        ordered = [{"samples": samples, **rows[samples]} for samples in sorted(rows)]
+        floats = [(name, pa.float64()) for name in ("loss", "test_auc", "test_logloss", "unix_s")]
+        return pa.Table.from_pylist(ordered, schema=pa.schema([("samples", pa.int64()), *floats]))
+
+    def events(self) -> Iterator[JournalLine]:
+        """Every event of the run, in order. `line.event` is typed: `isinstance(line.event, ProcessLost)`."""
+        return read_journal(self.dir / "journal.jsonl")
+
+    def export(self, directory: str | os.PathLike[str]) -> ExportReport:
+        """Writes the trained model as a plain torchrec model that needs no elastichost. Raises ConfigError if the
+        directory exists, CheckpointError if the run has no checkpoint."""
+        from elastichost.results.export import export
+
+        return export(self.dir, Path(directory))
+
+    def predict(self, table: pa.Table | pandas.DataFrame | str | os.PathLike[str]) -> pa.Table:
+        """Scores rows with the trained model. table: a file, an Arrow table or a data frame with the columns of the
+        training data; labels are not needed. Returns a table with the scores, in the order of the rows. Raises
+        DataError, ModelError, CheckpointError, and ConfigError for a table where the job reads another format."""
+        import pyarrow.parquet as pq
+
+        from elastichost.results.predict import predict
+
+        with tempfile.TemporaryDirectory(prefix="elastichost-") as folder:
+            output = Path(folder) / "scores.parquet"
+            source = Path(table) if isinstance(table, str | os.PathLike) else _written(table, self.job, Path(folder))
+            predict(self.dir, source.resolve(), output)
+            return pq.read_table(output)
+
+    def _result(self) -> RunResult | None:
+        try:
+            return msgspec.json.decode((self.dir / "result.json").read_bytes(), type=RunResult)
+        except (OSError, msgspec.MsgspecError):
+            return None
+
+    def _state(self) -> str:
+        try:
+            status: RunStatus = read_status(self.dir)
+        except PreflightError:
+            return "starting"
+        return status.state
+
+
+def _written(table: pa.Table | pandas.DataFrame, job: Job, folder: Path) -> Path:
+    """A file with these rows, in the format of the job's data."""
+    import pyarrow as pa
+    import pyarrow.csv
+    import pyarrow.parquet as pq
+
+    rows = table if isinstance(table, pa.Table) else pa.Table.from_pandas(table, preserve_index=False)
+    kind = job.spec.data.format
+    if kind == "parquet":
+        pq.write_table(rows, folder / "rows.parquet")
+        return folder / "rows.parquet"
+    if kind == "csv":
+        options = pa.csv.WriteOptions(delimiter=job.spec.data.csv.delimiter)
+        pa.csv.write_csv(rows, folder / "rows.csv", options)
+        return folder / "rows.csv"
+    raise ConfigError(
+        f"a table cannot be scored: the data of this run has the format {kind!r}", hint="give the path of a file"
+    )

@@ -1,0 +1,74 @@
+"""The program of a supervisor that was started from Python: `python -m elastichost.api.supervisor_process DESCRIPTOR`.
+
+It reads what to run from the inherited socket, runs it, and answers how that ended (`launch`). A thread waits for
+requests to stop, and for the end of the other process.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import sys
+import threading
+import tomllib
+import traceback
+from pathlib import Path
+
+# Must be set before numpy is imported, as in __main__.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
+import msgspec
+
+from elastichost.api.launch import KILL, ErrorFacts, StartMsg, SupervisorEndMsg, receive, send
+from elastichost.config.job import JobSpec
+from elastichost.errors import ElastichostError
+
+__all__ = ["main"]
+
+
+def main(arguments: list[str]) -> None:
+    connection = socket.socket(fileno=int(arguments[0]))
+    connection.set_inheritable(False)
+    start = msgspec.json.decode(receive(connection), type=StartMsg)
+    threading.Thread(target=_obey, args=(connection,), daemon=True).start()
+    end = _run(start)
+    with contextlib.suppress(OSError):  # the other end may be gone: the result is in the directory of the run
+        send(connection, msgspec.json.encode(end))
+
+
+def _run(start: StartMsg) -> SupervisorEndMsg:
+    from elastichost.supervisor import run_job
+
+    run_dir = Path(start.run_dir)
+    try:
+        job = JobSpec.model_validate(tomllib.loads(start.toml))
+        source = Path(start.start_from) if start.start_from else None
+        resumed = run_dir if start.is_resumed else None
+        return SupervisorEndMsg(run_job(job, None if start.is_resumed else run_dir, None, resumed, start_from=source))
+    except ElastichostError as error:
+        return SupervisorEndMsg(error=ErrorFacts.of(error))
+    except Exception as error:  # noqa: BLE001 - the other process raises it
+        traceback.print_exc()
+        return SupervisorEndMsg(error=ErrorFacts(type(error).__name__, str(error), "this is a bug in elastichost"))
+
+
+def _obey(connection: socket.socket) -> None:
+    """Turns what the other process asks for into signals to this process. Its end asks for a stop."""
+    is_stopping = False
+    while True:
+        asked = b""
+        with contextlib.suppress(OSError):
+            asked = connection.recv(1)
+        if asked == KILL or not is_stopping:
+            os.kill(os.getpid(), signal.SIGINT)
+        if asked == KILL and not is_stopping:
+            os.kill(os.getpid(), signal.SIGINT)
+        is_stopping = True
+        if not asked:
+            return
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,189 @@
+"""`train`, `start` and `resume`."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from elastichost.api.callbacks import Callback
+from elastichost.api.handle import RunHandle
+from elastichost.api.job import Job, Model, Settings
+from elastichost.api.launch import StartMsg
+from elastichost.api.model_source import build_spec
+from elastichost.api.progress import ProgressDisplay, is_interactive
+from elastichost.api.run import Run
+from elastichost.api.sections import Data, Table, given
+from elastichost.config.base import Section
+from elastichost.config.job import load_job, to_toml
+from elastichost.config.resume import check_same_job
+from elastichost.config.sections.loggers import CsvLog, MLflow, TensorBoard, WandB
+from elastichost.errors import ConfigError
+from elastichost.runs.directory import new_run_path
+
+__all__ = ["resume", "start", "train"]
+
+Size = int | str | tuple[int, int] | None
+LOGGER_OF: dict[type, str] = {CsvLog: "csv", MLflow: "mlflow", TensorBoard: "tensorboard", WandB: "wandb"}
+
+
+def train(
+    job: Job | str | os.PathLike[str] | None = None,
+    *,
+    model: Model | None = None,
+    model_args: Settings | None = None,
+    data: Data | Settings | None = None,
+    tables: Mapping[str, Table | Settings] | None = None,
+    name: str | None = None,
+    seed: int | None = None,
+    workers: Size = None,
+    servers: Size = None,
+    loggers: Sequence[str | Section] = (),
+    callbacks: Sequence[Callback] = (),
+    progress: bool | None = None,
+    dir: str | os.PathLike[str] | None = None,
+    start_from: str | os.PathLike[str] | None = None,
+    **sections: Settings,
+) -> Run:
+    """Trains a job to its end and returns its results.
+
+        run = eh.train(model="elastichost.models:dlrm", data=eh.Data(train="clicks/*.parquet", ...))
+        run = eh.train("job.toml")
+
+    job: a Job, or the path of a job file; or its parts instead: `model` and `data`, with `model_args` and `tables`
+    (`Job.of`). name, seed: of the job. workers, servers: "auto", a number, or (least, most). loggers: names or settings
+    of experiment loggers, as ["tensorboard", eh.loggers.MLflow(experiment="ctr")]. callbacks: called with what happens.
+    progress: whether to show it; None: on a terminal and in a notebook. dir: the directory of the run; default:
+    `runs/<name>-<UTC>-<id>`. start_from: a run or checkpoint whose rows and weights the run begins with. sections:
+    further settings, as `train={"epochs": 2}`; with `job` they change its settings.
+
+    Ctrl-C, or the notebook's stop button, stops the run so that `eh.resume` continues it; KeyboardInterrupt follows.
+    Raises the typed error that the job failed with (`elastichost.errors`).
+    """
+    parts = {"model": model, "model_args": model_args, "data": data, "tables": tables}
+    settings = _settings(sections, {"name": name, "seed": seed}, {"workers": workers, "servers": servers}, loggers)
+    return _waited(_started(job, parts, settings, _shown(callbacks, progress), dir, start_from))
+
+
+def start(
+    job: Job | str | os.PathLike[str] | None = None,
+    *,
+    model: Model | None = None,
+    model_args: Settings | None = None,
+    data: Data | Settings | None = None,
+    tables: Mapping[str, Table | Settings] | None = None,
+    name: str | None = None,
+    seed: int | None = None,
+    workers: Size = None,
+    servers: Size = None,
+    loggers: Sequence[str | Section] = (),
+    callbacks: Sequence[Callback] = (),
+    dir: str | os.PathLike[str] | None = None,
+    start_from: str | os.PathLike[str] | None = None,
+    **sections: Settings,
+) -> RunHandle:
+    """Starts a job as `train` does, and returns at once. Raises ConfigError and ModelError for what is wrong with the
+    job itself; `RunHandle.wait` raises what goes wrong later."""
+    parts = {"model": model, "model_args": model_args, "data": data, "tables": tables}
+    settings = _settings(sections, {"name": name, "seed": seed}, {"workers": workers, "servers": servers}, loggers)
+    return _started(job, parts, settings, callbacks, dir, start_from)
+
+
+def resume(
+    run: Run | str | os.PathLike[str],
+    *,
+    callbacks: Sequence[Callback] = (),
+    progress: bool | None = None,
+    **sections: Settings,
+) -> Run:
+    """Continues a run that was stopped or has died, and returns its results. sections: settings that change, such as
+    `resources={"workers": 3}`; a run keeps its model, data and order. Raises as `train` does."""
+    found = run if isinstance(run, Run) else Run(run)
+    job = Job(load_job(found.dir / "job.resolved.toml", environ={}))
+    if sections:
+        changed = job.with_settings(**sections)
+        check_same_job(job.spec, changed.spec)
+        job = changed
+    message = StartMsg(to_toml(job.spec), str(found.dir), is_resumed=True)
+    return _waited(RunHandle(message, _shown(callbacks, progress)))
+
+
+def _settings(
+    sections: Mapping[str, Settings],
+    job: Mapping[str, Any],
+    resources: Mapping[str, Size],
+    loggers: Sequence[str | Section],
+) -> dict[str, Settings]:
+    """The sections with the arguments that stand for some of their keys; None: not given."""
+    settings = dict(sections)
+    for section, keys in (("job", job), ("resources", resources)):
+        if given_keys := {key: value for key, value in keys.items() if value is not None}:
+            settings[section] = {**settings.get(section, {}), **given_keys}
+    if loggers:
+        names = {one if isinstance(one, str) else LOGGER_OF[type(one)]: one for one in loggers}
+        own = {name: given(one) for name, one in names.items() if not isinstance(one, str)}
+        settings["logging"] = {**settings.get("logging", {}), "to": list(names), **own}
+    return settings
+
+
+def _started(
+    job: Job | str | os.PathLike[str] | None,
+    parts: dict[str, Any],
+    settings: dict[str, Settings],
+    callbacks: Sequence[Callback],
+    dir: str | os.PathLike[str] | None,
+    start_from: str | os.PathLike[str] | None,
+) -> RunHandle:
+    whole = _job(job, parts, settings)
+    name = whole.spec.job.name
+    run_dir = Path(dir).resolve() if dir is not None else new_run_path(Path.cwd(), name, secrets.token_hex(8))
+    if (run_dir / "journal.jsonl").exists():
+        raise ConfigError(
+            f"{run_dir} already holds a run", hint="choose another dir, or continue the run with eh.resume(dir)"
+        )
+    if whole.model_function is not None:
+        run_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+        whole = whole.with_settings(model={"build": build_spec(whole.model_function, run_dir)})
+    source = str(Path(start_from).resolve()) if start_from is not None else ""
+    return RunHandle(StartMsg(to_toml(whole.spec), str(run_dir), start_from=source), callbacks)
+
+
+def _job(job: Job | str | os.PathLike[str] | None, parts: dict[str, Any], settings: dict[str, Settings]) -> Job:
+    """The job from its parts, or with these settings changed. Raises ConfigError."""
+    beside = [name for name, part in parts.items() if part is not None]
+    if job is None:
+        if parts["model"] is None or parts["data"] is None:
+            raise ConfigError(
+                "a job needs a model and data", hint="give model=... and data=eh.Data(...), or the path of a job file"
+            )
+        more = {"model_args": parts["model_args"], "tables": parts["tables"]}
+        return Job.of(parts["model"], parts["data"], **more, **settings)
+    if beside:
+        raise ConfigError(
+            f"{', '.join(beside)}: given beside a whole job", hint="change the job with Job.with_settings(...)"
+        )
+    whole = job if isinstance(job, Job) else Job.from_toml(job)
+    return whole.with_settings(**settings) if settings else whole
+
+
+def _shown(callbacks: Sequence[Callback], progress: bool | None) -> Sequence[Callback]:
+    is_shown = is_interactive() if progress is None else progress
+    return (ProgressDisplay(), *callbacks) if is_shown else callbacks
+
+
+def _waited(handle: RunHandle) -> Run:
+    """Waits for the run. An interrupt stops it resumably, a second one kills it; both raise KeyboardInterrupt."""
+    try:
+        return handle.wait()
+    except KeyboardInterrupt:
+        handle.stop()
+        try:
+            handle.wait()
+            print(f"the run is stopped; continue it with eh.resume({str(handle.dir)!r})", file=sys.stderr)
+        except KeyboardInterrupt:
+            handle.kill()
+            handle.wait()
+        raise

@@ -1,0 +1,74 @@
+"""Jobs that are made in Python: the same settings, checks and messages as those of a job file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import elastichost as eh
+from elastichost.config.job import load_job
+from elastichost.errors import ConfigError
+
+DATA = {"train": "clicks/*.parquet", "label": "clicked", "dense": ["price"], "categorical": ["user", "item"]}
+
+
+def test_a_job_from_its_parts_is_the_job_of_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    job = eh.Job.of(
+        "elastichost.models:dlrm",
+        eh.Data(**DATA),  # type: ignore[arg-type]
+        model_args={"top": [8, 1]},
+        tables={"default": eh.Table(dim=16, rows="dynamic"), "user": {"dim": 8}},
+        train={"epochs": 2},
+        job={"name": "clicks"},
+    )
+    (tmp_path / "clicks.toml").write_text(
+        '[model]\nbuild = "elastichost.models:dlrm"\nargs = { top = [8, 1] }\n'
+        '[data]\ntrain = "clicks/*.parquet"\nlabel = "clicked"\ndense = ["price"]\ncategorical = ["user", "item"]\n'
+        '[tables.default]\ndim = 16\nrows = "dynamic"\n[tables.user]\ndim = 8\n[train]\nepochs = 2\n'
+    )
+    assert job.spec == load_job("clicks.toml") == eh.Job.from_toml("clicks.toml").spec
+    (tmp_path / "again.toml").write_text(job.to_toml())
+    assert load_job("again.toml") == job.spec
+
+
+def test_settings_are_changed_one_by_one() -> None:
+    job = eh.Job.of("elastichost.models:dlrm", DATA, train={"epochs": 2, "batch_size": 64})
+    changed = job.with_settings(train={"epochs": 3}, tables={"default": {"dim": 4}})
+    assert (changed.spec.train.epochs, changed.spec.train.batch_size) == (3, 64)
+    assert changed.spec.tables["default"].dim == 4
+    assert job.spec.train.epochs == 2
+
+
+def test_every_wrong_field_is_named_at_once() -> None:
+    with pytest.raises(ConfigError) as caught:
+        eh.Data(train=3, lable="clicked", limit_rows=-1)  # type: ignore[arg-type, call-arg]
+    assert len(caught.value.problems) == 3
+    assert any('did you mean "label"' in problem for problem in caught.value.problems)
+    with pytest.raises(ConfigError, match=r"dim = 0: allowed: .*>= 1"):
+        eh.Table(dim=0)
+
+
+@pytest.mark.parametrize(
+    ("sections", "said"),
+    [
+        ({"trian": {"epochs": 2}}, 'did you mean "train"'),
+        ({"train": {"epoch": 2}}, 'did you mean "epochs"'),
+        ({"train": 2}, "give a mapping"),
+        ({"tables": {"default": 3}}, "give a mapping"),
+    ],
+)
+def test_wrong_sections_are_refused(sections: dict[str, object], said: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        eh.Job.of("elastichost.models:dlrm", DATA, **sections)  # type: ignore[arg-type]
+    assert said in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "arguments", [{}, {"model": "m.py:build"}, {"job": "job.toml", "model": "m.py:build"}, {"data": DATA}]
+)
+def test_a_job_needs_a_file_or_its_parts(arguments: dict[str, object], tmp_path: Path) -> None:
+    with pytest.raises(ConfigError):
+        eh.start(**arguments, dir=tmp_path / "run")  # type: ignore[arg-type]
+    assert not (tmp_path / "run").exists()
