@@ -2,10 +2,11 @@
 
 Modules:
     train/         run, resume, scale, plan, config, convert
-    watch/         status, events, logs, report, replay
+    watch/         status, events, logs, log, report, replay
     many_jobs/     host, submit, queue, cancel, top, and `run` with several jobs
     maintenance/   doctor, clean, bench, chaos
     results        export and predict
+    groups         the groups of verbs in `--help`
     runs           finds the run directory that a verb names
     options        options that several verbs share
     output         data, progress and the JSON object of `--json`
@@ -27,25 +28,27 @@ import typer
 from elastichost import __version__
 from elastichost.cli import results
 from elastichost.cli.failure import report_failure
+from elastichost.cli.groups import GroupedVerbs
 from elastichost.cli.maintenance import bench, chaos, clean, doctor
 from elastichost.cli.many_jobs import host
 from elastichost.cli.output import wants_json
 from elastichost.cli.train import config, convert, plan, run, scale
-from elastichost.cli.watch import read, replay, report
+from elastichost.cli.watch import log, read, replay, report
 from elastichost.errors import ElastichostError, ExitCode
 
 __all__ = ["app", "run_command_line"]
 
 app = typer.Typer(
     name="elastichost",
+    cls=GroupedVerbs,
     help="Trains deep-learning recommendation models on one workstation, with elastic workers and parameter servers.",
     no_args_is_help=True,
-    add_completion=False,
+    add_completion=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for verbs in (run, read, results, doctor, config, convert, clean, bench, chaos, scale, replay, plan, host, report):
+for verbs in (run, read, results, doctor, config, convert, clean, bench, chaos, scale, replay, plan, host, report, log):
     verbs.register(app)
 
 

@@ -1,8 +1,7 @@
-"""Finds runs by directory, by name under `runs/`, or as "latest", and checks whether a process is alive."""
+"""Finds runs by directory, by name under `runs/`, or as "latest"."""
 
 from __future__ import annotations
 
-import os
 import shutil
 import sys
 from pathlib import Path
@@ -16,7 +15,6 @@ from elastichost.human_readable import did_you_mean
 __all__ = [
     "RunArgument",
     "find_run",
-    "is_alive",
     "is_host",
     "is_run",
     "program",
@@ -69,21 +67,6 @@ def _many_runs(name: str, directory: Path) -> ConfigError:
         problems=(*listed, *more),
         hint=f"name one of these runs; `top`, `report` and `resume` accept {name}",
     )
-
-
-def is_alive(pid: int) -> bool:
-    """Whether a process with this id runs (a zombie does not)."""
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except (OSError, IndexError):
-        return False
-    return state not in ("Z", "X")
 
 
 def short_path(path: Path) -> str:

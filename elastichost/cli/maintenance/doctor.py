@@ -8,7 +8,6 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -20,6 +19,7 @@ from elastichost.cli.output import AsJson, data_console, print_json, progress_co
 from elastichost.cli.train.hosts_option import AddressOption, HostsOption, OnOption, RayAddressOption, hosts_asked
 from elastichost.errors import ExitCode
 from elastichost.host.kernel_cache import kernel_cache
+from elastichost.host.torch_packages import INSTALL, check_packages, installed_version
 from elastichost.human_readable import bytes_words
 
 if TYPE_CHECKING:
@@ -28,9 +28,6 @@ if TYPE_CHECKING:
 __all__ = ["Check", "check_triple", "diagnose", "doctor", "register"]
 
 Verdict = Literal["ok", "warning", "failed"]
-# torch, torchrec and fbgemm are built for one another: these three release lines belong together
-TORCH_LINE, TORCHREC_LINE, FBGEMM_LINE = "2.13", "1.8", "1.8"
-REPAIR_TRIPLE = "rm -rf .venv && make run   (or: pip install -e '.[cpu]')"
 HOPELESS_ARENA_BYTES = 16 << 20  # a job with a few tables needs about this much before its first batch
 KEEP_FILES = (
     "as root: mkdir -p /etc/systemd/logind.conf.d && printf '[Login]\\nRemoveIPC=no\\n' > "
@@ -110,7 +107,7 @@ def diagnose() -> Iterator[Check]:
     """Runs all checks and yields each finding at once."""
     checks: tuple[Callable[[], Check], ...] = (
         _python,
-        lambda: check_triple(_installed),
+        check_triple,
         _imports,
         _kernels,
         _shared_memory,
@@ -136,13 +133,6 @@ def _bfloat16() -> Check:
     return Check("bfloat16", "ok", found)
 
 
-def _installed(package: str) -> str | None:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return None
-
-
 def _python() -> Check:
     found = f"{platform.python_version()} on {platform.system()} {platform.machine()}"
     if platform.system() != "Linux":
@@ -150,25 +140,12 @@ def _python() -> Check:
     return Check("python", "ok", found)
 
 
-def check_triple(installed: Callable[[str], str | None]) -> Check:
-    """Checks that torch, torchrec and fbgemm are of matching release lines. `installed` returns the version of a
-    package, or None."""
-    torch, torchrec = installed("torch"), installed("torchrec")
-    cuda, cpu = installed("fbgemm-gpu"), installed("fbgemm-gpu-cpu")
-    fbgemm = cpu or cuda
-    found = f"torch {torch or '-'}, torchrec {torchrec or '-'}, fbgemm {fbgemm or '-'}"
-    expected = ((torch, TORCH_LINE), (torchrec, TORCHREC_LINE), (fbgemm, FBGEMM_LINE))
-    if cpu is not None and cuda is not None and "shim" not in cuda:
-        both = f"{found}; fbgemm-gpu {cuda} and fbgemm-gpu-cpu {cpu} overwrite each other"
-        return Check("torch triple", "failed", both, REPAIR_TRIPLE)
-    if any(given is None or not _is_of_line(given, line) for given, line in expected):
-        wanted = f"needed: torch {TORCH_LINE}, torchrec {TORCHREC_LINE}, fbgemm {FBGEMM_LINE}"
-        return Check("torch triple", "failed", f"{found}; {wanted}", REPAIR_TRIPLE)
-    return Check("torch triple", "ok", found)
-
-
-def _is_of_line(given: str, line: str) -> bool:
-    return given == line or given.startswith(line + ".")
+def check_triple(installed: Callable[[str], str | None] = installed_version) -> Check:
+    """Checks that torch, torchrec and fbgemm belong together. `installed` returns the version of a package, or None."""
+    packages = check_packages(installed)
+    if packages.problem:
+        return Check("torch triple", "failed", f"{packages.found}; {packages.problem}", packages.repair)
+    return Check("torch triple", "ok", packages.found)
 
 
 def _said_by(script: str, name: str, late: str) -> str | Check:
@@ -179,10 +156,10 @@ def _said_by(script: str, name: str, late: str) -> str | Check:
             [sys.executable, "-c", script], capture_output=True, text=True, timeout=IMPORT_TIMEOUT_S, check=False
         )
     except subprocess.TimeoutExpired:
-        return Check(name, "failed", f"{late} after {IMPORT_TIMEOUT_S:.0f} s", REPAIR_TRIPLE)
+        return Check(name, "failed", f"{late} after {IMPORT_TIMEOUT_S:.0f} s", INSTALL)
     if done.returncode != 0:
         last = (done.stderr.strip().splitlines() or [f"ended with exit code {done.returncode}"])[-1]
-        return Check(name, "failed", last, REPAIR_TRIPLE)
+        return Check(name, "failed", last, INSTALL)
     return done.stdout
 
 
@@ -307,7 +284,7 @@ def _gpu() -> Check:
         return Check("gpu", "warning", f"NVML fails: {error}", "nvidia-smi shows the state of the driver")
     finally:
         pynvml.nvmlShutdown()
-    if _installed("fbgemm-gpu-cpu") is not None:
+    if installed_version("fbgemm-gpu-cpu") is not None:
         return Check("gpu", "warning", f"{', '.join(found)}, but the CPU build is installed", "make DEVICE=gpu run")
     return Check("gpu", "ok", ", ".join(found) or "none (not needed)")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -21,8 +22,9 @@ from elastichost.cli.many_jobs.batch import (
 )
 from elastichost.cli.options import Overrides
 from elastichost.cli.output import AsJson, data_console, print_json, progress_console
-from elastichost.cli.runs import find_run, is_alive, program, runs_under
+from elastichost.cli.runs import find_run, program, runs_under
 from elastichost.errors import ConfigError, PreflightError
+from elastichost.runs.liveness import is_alive, is_running
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -34,6 +36,7 @@ __all__ = ["register"]
 
 ANSWER_S = 10.0
 REDRAW_S = 1.0
+PAGE_NICE = 19  # the page is made while training needs the cores
 
 HostDirOption = Annotated[
     Path | None,
@@ -131,14 +134,22 @@ def top(
         typer.Argument(metavar="[RUN|HOST]", help="A run, or the directory of a host or batch; default: the newest."),
     ] = "",
     once: Annotated[bool, typer.Option("--once", help="Print one screen and exit.")] = False,
+    web: Annotated[bool, typer.Option("--web", help="Show a run in the browser: serve its page on 127.0.0.1.")] = False,
+    port: Annotated[int, typer.Option("--port", metavar="N", help="Port of the page; 0: a free one.")] = 0,
+    once_ready: Annotated[
+        bool, typer.Option("--once-ready", help="With --web: print the address as one JSON object on stdout.")
+    ] = False,
 ) -> None:
-    """Watch a run, or all jobs of a host or batch, until it ends.
+    """Watch a run, or all jobs of a host or batch, until it ends; with --web in the browser.
 
     Columns of the jobs: size (workers+PS), samples/s, speed (predicted, as a share of the speed alone), CPU cores in
     use, memory in use (MB), memory charged.
     """
     from rich.live import Live
 
+    if web:
+        _serve_page(run, port, as_json=once_ready)
+        return
     if once:
         data_console().print(_picture(run)[0])
         return
@@ -154,19 +165,39 @@ def top(
             time.sleep(REDRAW_S)
 
 
+def _serve_page(name: str, port: int, *, as_json: bool) -> None:
+    """Serves the page of a run until Ctrl-C. The page stays when the run has ended."""
+    from elastichost.web.server import PageServer
+
+    directory = _host_directory(name)
+    if directory is not None:
+        raise ConfigError(
+            f"{directory} is the directory of many jobs, and the page shows one run",
+            hint=f"name one of its runs, or write one page about all: {program()} report {directory}",
+        )
+    os.nice(PAGE_NICE)
+    server = PageServer(find_run(name or "latest"), port)
+    if as_json:
+        print_json({"url": server.address, "port": server.port, "run_dir": str(server.run_dir)})
+    else:
+        data_console().print(f"{server.address}\n(Ctrl-C ends the page; the run goes on)", soft_wrap=True)
+    with contextlib.suppress(KeyboardInterrupt):
+        server.serve()
+
+
 def _picture(name: str) -> tuple[RenderableType, bool]:
     """The screen of a run or a host, and whether that run or host is still running."""
     from elastichost.cli.many_jobs.host_view import host_picture
     from elastichost.cli.watch.run_view import picture
     from elastichost.dispatcher.facts import read_host
-    from elastichost.metrics import FINISHED_STATES, read_status
+    from elastichost.metrics import read_status
 
     directory = _host_directory(name)
     if directory is not None:
         status = read_host(directory)
         return host_picture(status), _is_running(status)
-    facts = read_status(find_run(name or "latest"))
-    return picture(facts), is_alive(facts.supervisor_pid) and facts.state not in FINISHED_STATES
+    run = find_run(name or "latest")
+    return picture(read_status(run)), is_running(run)
 
 
 def _host_directory(name: str) -> Path | None:

@@ -42,7 +42,6 @@ FromOption = Annotated[
         "--from", metavar="PATH", help="Start from a checkpoint of another run: a run directory or a checkpoint."
     ),
 ]
-CHANGEABLE_SECTIONS = ("resources", "checkpoint", "supervision", "evaluate", "tuner")
 
 
 class Dashboard(StrEnum):
@@ -155,11 +154,12 @@ def resume(
     held = hold_left(directory)  # before all else: the process that guards the arena waits only a few seconds
     from elastichost.config.hosts import KEPT_HOSTS_FILE, read_hosts, with_hosts
     from elastichost.config.job import load_job
+    from elastichost.config.resume import check_same_job
     from elastichost.supervisor.remote.ray.cluster import listed_anew
 
     resolved = directory / "job.resolved.toml"
     spec = load_job(resolved, overrides, environ={})
-    _check_same_job(load_job(resolved, environ={}), spec)
+    check_same_job(load_job(resolved, environ={}), spec)
     others = hosts_asked(hosts, addresses, on, ray_address)
     if others is None and (directory / KEPT_HOSTS_FILE).exists():
         others = listed_anew(read_hosts(directory / KEPT_HOSTS_FILE))
@@ -188,24 +188,6 @@ def _named_source(name: str) -> Path:
     """The path of a run, of a directory of checkpoints, or of one checkpoint. Raises ConfigError for another name."""
     path = Path(name)
     return path.resolve() if path.is_dir() else find_run(name)
-
-
-def _check_same_job(before: JobSpec, after: JobSpec) -> None:
-    """Raises ConfigError that names the changed sections, unless all of them may change. A checkpoint belongs to one
-    model and one order of samples."""
-    same = after.model_copy(
-        update={
-            **{section: getattr(before, section) for section in CHANGEABLE_SECTIONS},
-            "train": after.train.model_copy(update={"access": before.train.access, "any_cpu": before.train.any_cpu}),
-        }
-    )
-    changed = [section for section in type(before).model_fields if getattr(same, section) != getattr(before, section)]
-    if changed:
-        raise ConfigError(
-            "a resumed run cannot change these sections of its job",
-            problems=tuple(f"--set changes [{section}]" for section in changed),
-            hint=f"change only {', '.join(CHANGEABLE_SECTIONS)}, train.access and train.any_cpu, or start a new run",
-        )
 
 
 def _train(

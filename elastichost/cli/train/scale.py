@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from elastichost.cli.output import AsJson, data_console, print_json, progress_console
-from elastichost.cli.runs import find_run, is_alive, program, short_path
+from elastichost.cli.runs import find_run, program, short_path
 from elastichost.cli.train.hosts_option import AddressOption, HostsOption, OnOption, RayAddressOption, hosts_asked
 from elastichost.errors import ConfigError, PreflightError
 from elastichost.human_readable import did_you_mean
 from elastichost.metrics import FINISHED_STATES, RunStatus, read_status
+from elastichost.runs.liveness import is_alive
 
 if TYPE_CHECKING:
     from elastichost.wire.commands import AcceptedMsg, JoinMsg, ReachedMsg, ScaleMsg

@@ -11,13 +11,13 @@ import msgspec
 
 from elastichost.cli.output import data_console, print_json
 from elastichost.cli.watch.run_view import event_line
-from elastichost.cli.watch.tail import Tail
 from elastichost.errors import ConfigError, PreflightError
 from elastichost.human_readable import did_you_mean
 from elastichost.runs.events import EVENT_CLASSES, Category, JournalLine, kind_of
 from elastichost.runs.events.schema import line_schema
 from elastichost.runs.events.text import text_of
 from elastichost.runs.journal import read_journal
+from elastichost.runs.tail import Tail
 
 __all__ = ["Selection", "show_events", "show_schema"]
 

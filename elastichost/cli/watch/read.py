@@ -9,12 +9,13 @@ import msgspec
 import typer
 
 from elastichost.cli.output import AsJson, data_console, print_json
-from elastichost.cli.runs import RunArgument, find_run, is_alive, program, short_path
+from elastichost.cli.runs import RunArgument, find_run, program, short_path
 from elastichost.cli.watch.run_view import picture, plain_line
-from elastichost.cli.watch.tail import Tail
 from elastichost.errors import ConfigError, PreflightError
 from elastichost.human_readable import did_you_mean
 from elastichost.metrics import FINISHED_STATES, RunStatus, read_status
+from elastichost.runs.liveness import is_alive
+from elastichost.runs.tail import Tail
 
 __all__ = ["register"]
 

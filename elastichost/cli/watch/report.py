@@ -10,9 +10,9 @@ import msgspec
 import typer
 
 from elastichost.cli.output import AsJson, data_console, print_json
-from elastichost.cli.runs import RUNS, find_run, is_alive, is_host, is_run, short_path
+from elastichost.cli.runs import RUNS, find_run, is_host, is_run, short_path
 from elastichost.errors import PreflightError
-from elastichost.metrics import FINISHED_STATES, read_status
+from elastichost.runs.liveness import is_alive, is_running
 
 if TYPE_CHECKING:
     from elastichost.reporting.host.facts import HostReport
@@ -70,7 +70,7 @@ def _read_run(directory: Path) -> tuple[Report, Callable[[], str]]:
     from elastichost.reporting.run.view.page import page_of
     from elastichost.runs.journal import utc_now
 
-    report = read_report(directory, is_running=_is_running(directory), now_utc=utc_now())
+    report = read_report(directory, is_running=is_running(directory), now_utc=utc_now())
     return report, lambda: page_of(report)
 
 
@@ -95,14 +95,6 @@ def _find(run: str) -> Path:
     if not is_run(remains) and any((remains / name).is_file() for name in REMAINS):
         return remains.resolve()
     return find_run(run)
-
-
-def _is_running(directory: Path) -> bool:
-    try:
-        facts = read_status(directory)
-    except PreflightError:
-        return False
-    return is_alive(facts.supervisor_pid) and facts.state not in FINISHED_STATES
 
 
 def _is_host_running(directory: Path) -> bool:

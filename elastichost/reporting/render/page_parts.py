@@ -52,22 +52,35 @@ def gap_list(gaps: Sequence[tuple[str, str]]) -> Markup:
     return tag("aside", tag("p", "This report is incomplete:"), listed)
 
 
-def document(title: str, header: Markup, sections: Sequence[Section], footer: Markup) -> str:
-    """A whole HTML document."""
+def document(
+    title: str,
+    header: Markup,
+    sections: Sequence[Section],
+    footer: Markup,
+    *,
+    policy: str = POLICY,
+    script: Markup = Markup(),  # noqa: B008 - it is immutable
+) -> str:
+    """A whole HTML document. policy: its content security policy. script: its script element; empty: it has none. The
+    content of a section has the section's anchor, with "-part", as its id."""
     links = [joined(tag("a", name, href=f"#{anchor}"), " ") for anchor, name, _ in sections]
     head = tag(
         "head",
         tag("meta", charset="utf-8"),
         tag("meta", name_="viewport", content="width=device-width, initial-scale=1"),
-        tag("meta", http_equiv="Content-Security-Policy", content=POLICY),
+        tag("meta", http_equiv="Content-Security-Policy", content=policy),
         tag("title", title),
         tag("style", style_sheet()),
+        script,
     )
     body = tag(
         "body",
         header,
         tag("nav", *links),
-        *(tag("section", tag("h2", name), content, id_=anchor) for anchor, name, content in sections),
+        *(
+            tag("section", tag("h2", name), tag("div", content, id_=f"{anchor}-part"), id_=anchor)
+            for anchor, name, content in sections
+        ),
         footer,
     )
     return f"<!doctype html>\n{tag('html', head, body, lang='en')}\n"

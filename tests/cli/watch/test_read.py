@@ -12,8 +12,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from elastichost.cli.runs import find_run, is_alive, program, runs_under
-from elastichost.cli.watch.tail import Tail
+from elastichost.cli.runs import find_run, program, runs_under
 from elastichost.dispatcher.facts import HOST_FILE, HostStatus, JobStatus
 from elastichost.errors import ConfigError, PreflightError
 from elastichost.plan import ProcessId
@@ -30,6 +29,8 @@ from elastichost.runs.events import (
 from elastichost.runs.events.schema import line_schema
 from elastichost.runs.events.text import text_of
 from elastichost.runs.journal import LEASES_FILE, Journal
+from elastichost.runs.liveness import is_alive
+from elastichost.runs.tail import Tail
 from tests.cli.conftest import JOB, Elastichost, write_status
 
 

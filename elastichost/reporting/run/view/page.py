@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from elastichost.human_readable import bytes_words, plural
 from elastichost.reporting.render.markup import Markup, joined, tag
-from elastichost.reporting.render.page_parts import details, document, drawn, gap_list
+from elastichost.reporting.render.page_parts import Section, details, document, drawn, gap_list
 from elastichost.reporting.render.svg import Drawing
 from elastichost.reporting.run.facts import Report
 from elastichost.reporting.run.view.figures import (
@@ -38,7 +38,7 @@ from elastichost.reporting.run.view.words import (
     without_course_words,
 )
 
-__all__ = ["page_of"]
+__all__ = ["page_of", "parts_of"]
 
 Make = Callable[[Report], Drawing | None]
 MOST_OPEN = 12  # rows of the table of processes; a longer table is folded
@@ -46,8 +46,12 @@ MOST_OPEN = 12  # rows of the table of processes; a longer table is folded
 
 def page_of(report: Report) -> str:
     """A whole HTML document."""
-    name = report.overview.job
-    sections = [
+    return document(*parts_of(report))
+
+
+def parts_of(report: Report) -> tuple[str, Markup, list[Section], Markup]:
+    """The title, the header, the sections and the footer of the page."""
+    sections: list[Section] = [
         ("speed", "Speed", _speed(report)),
         ("learning", "Learning", _learning(report)),
         ("plan", "Plan", _plan(report)),
@@ -58,7 +62,7 @@ def page_of(report: Report) -> str:
         ("load", "Load of the parameter servers", _load(report)),
         ("faults", "Faults", _faults(report)),
     ]
-    return document(f"{name}: report of a run", _header(report), sections, _footer(report))
+    return f"{report.overview.job}: report of a run", _header(report), sections, _footer(report)
 
 
 def _header(report: Report) -> Markup:

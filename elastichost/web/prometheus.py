@@ -1,0 +1,65 @@
+"""The status of a run in the text format of Prometheus. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from elastichost.metrics import ProcessStatus, RunStatus
+
+__all__ = ["CONTENT_TYPE", "metrics_of"]
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+
+def metrics_of(status: RunStatus) -> str:
+    """All metrics of a run. Values that are not known yet are left out."""
+    lines: list[str] = []
+    for name, kind, text, values in _metrics(status):
+        known = [(labels, value) for labels, value in values if value is not None]
+        if known:
+            lines += [f"# HELP elastichost_{name} {text}", f"# TYPE elastichost_{name} {kind}"]
+            lines += [f"elastichost_{name}{_written(labels)} {value!r}" for labels, value in known]
+    return "\n".join(lines) + "\n"
+
+
+Labels = dict[str, str]
+Values = list[tuple[Labels, float | int | None]]
+
+
+def _metrics(status: RunStatus) -> Iterator[tuple[str, str, str, Values]]:
+    of_run = {"job": status.job}
+
+    def one(value: float | int | None) -> Values:
+        return [(of_run, value)]
+
+    def each(value_of: str) -> Values:
+        return [(_labels(status, process), getattr(process, value_of)) for process in status.processes]
+
+    yield "up", "gauge", "1: the run has this state.", [({**of_run, "state": status.state}, 1)]
+    yield "samples_planned", "gauge", "Samples over all epochs.", one(status.samples_planned)
+    yield "samples_trained_total", "counter", "Samples trained.", one(status.samples_trained)
+    yield "samples_per_second", "gauge", "Samples trained per second.", one(status.samples_per_s)
+    yield "loss", "gauge", "Mean loss of the last seconds.", one(status.loss)
+    yield "test_auc", "gauge", "AUC of the last evaluation.", one(status.test_auc)
+    yield "epoch", "gauge", "Number of the epoch; the first is 0.", one(status.epoch)
+    yield "workers", "gauge", "Workers of the plan.", one(status.plan.workers)
+    yield "servers", "gauge", "Parameter servers of the plan.", one(status.plan.servers)
+    yield "arena_bytes", "gauge", "Memory of rows and their optimizer state.", one(status.arena_bytes)
+    yield "private_bytes", "gauge", "Private memory of all processes.", one(status.private_bytes)
+    yield "process_samples_per_second", "gauge", "Samples per second of a worker.", each("samples_per_s")
+    yield "process_cpu_percent", "gauge", "CPU use; 100 is one core.", each("cpu_percent")
+    yield "process_memory_bytes", "gauge", "Memory (PSS) of a process.", each("memory_bytes")
+    yield "process_wait_fraction", "gauge", "Share of the time in which it waited.", each("wait_fraction")
+
+
+def _labels(status: RunStatus, process: ProcessStatus) -> Labels:
+    return {"job": status.job, "process": process.name, "incarnation": str(process.incarnation)}
+
+
+def _written(labels: Labels) -> str:
+    written = (f'{name}="{_escaped(value)}"' for name, value in labels.items())
+    return "{" + ",".join(written) + "}"
+
+
+def _escaped(value: str) -> str:
+    return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
