@@ -8,6 +8,7 @@ Modules:
     prctl           settings of a process through prctl(2): signals, orphans, name
     cpu_features    the CPU features on which the bits of results depend
     kernel_cache    the directory of compiled kernels
+    torch_packages  whether torch, torchrec and fbgemm belong together
     machine         page size and size of the address space
     affinity        moves a running process to other cores
     own_directory   checks that a directory belongs to this user alone
