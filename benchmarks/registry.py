@@ -19,6 +19,7 @@ BENCHMARKS: dict[str, str] = {
     "hostile": "benchmarks.hostile.benchmark",
     "links": "benchmarks.training.links",
     "memory-estimate": "benchmarks.memory_estimate.benchmark",
+    "observers": "benchmarks.training.observers",
     "ray-recovery": "benchmarks.ray_recovery.benchmark",
     "reader": "benchmarks.reader.benchmark",
     "recovery": "benchmarks.recovery.benchmark",

@@ -193,7 +193,7 @@ def _write(results: Sequence[CaseResult], machine: Machine, out: Path, console: 
     if has_picture:
         plot.save_plot(results, machine, picture)
     else:
-        console.print("no chart: matplotlib is not installed (pip install 'elastichost[bench]')")
+        console.print("no chart: matplotlib is not installed (pip install matplotlib)")
     page = out / "data_plane.md"
     page.write_text(report.markdown(results, machine, picture.name if has_picture else None), encoding="utf-8")
     console.print(f"written: {page}" + (f", {picture}" if has_picture else ""))

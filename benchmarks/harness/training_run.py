@@ -44,7 +44,7 @@ def train(
     program = [sys.executable, "-m", "elastichost"]
     command = [*program, "run", str(job), "--json", "--run-dir", str(run_dir), *overrides]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as run:
-        applied = AppliedTail(run_dir / "applied.bin")
+        applied = AppliedTail(run_dir)
         for samples, size in sizes:
             while applied.samples < samples and run.poll() is None:
                 time.sleep(LOOK_EVERY_S)

@@ -64,7 +64,7 @@ class Victims:
 
     def __init__(self, process: subprocess.Popen[bytes], run_dir: Path) -> None:
         self._process, self._run_dir = process, run_dir
-        self._applied = AppliedTail(run_dir / "applied.bin")
+        self._applied = AppliedTail(run_dir)
 
     def wait_trained(self) -> None:
         """Waits until the run trains. Raises RuntimeError if it does not."""

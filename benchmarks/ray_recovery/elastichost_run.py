@@ -49,7 +49,7 @@ class RunOnRay:
         own = {"ELASTICHOST_HISTORY": "off", "ELASTICHOST_ARENA_DIR": str(arenas)}
         self._environment = {**bed.environment, **own}
         self._scene, self._course, self._lines = Scene(), Course(), list[JournalLine]()
-        self._journal, self._applied = JournalTail(run_dir / "journal.jsonl"), AppliedTail(run_dir / "applied.bin")
+        self._journal, self._applied = JournalTail(run_dir / "journal.jsonl"), AppliedTail(run_dir)
         self._grown_s: list[float] = []  # looks that saw new batches
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 - as long as the run
         self._must_reread = False

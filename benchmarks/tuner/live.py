@@ -167,7 +167,7 @@ def _running(run_dir: Path) -> Configuration:
 
 def _rates(run_dir: Path, seconds: float) -> tuple[float, ...]:
     """The rates of all windows from the first committed batch on."""
-    tail = AppliedTail(run_dir / "applied.bin")
+    tail = AppliedTail(run_dir)
     while tail.samples == 0:
         time.sleep(0.01)
         tail.poll()

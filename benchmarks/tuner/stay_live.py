@@ -222,7 +222,7 @@ def visits_of(records: Sequence[Record], began_s: float) -> tuple[tuple[float, s
 
 def _rates(run_dir: Path, seconds: float) -> tuple[float, tuple[float, ...]]:
     """The time of the first committed batch, and samples/s of the windows from then on."""
-    tail = AppliedTail(run_dir / "applied.bin")
+    tail = AppliedTail(run_dir)
     while tail.samples == 0:
         time.sleep(0.01)
         tail.poll()

@@ -14,7 +14,7 @@ import msgspec
 from elastichost.checkpoint.format import latest
 from elastichost.checkpoint.places import CheckpointSource, checkpoint_source, read_identity
 from elastichost.config.job import JobSpec, load_job
-from elastichost.config.tuner import FirstPlanSettings
+from elastichost.config.sections.tuner import FirstPlanSettings
 from elastichost.dispatcher.child import leave_failure, leave_unforeseen, work_in
 from elastichost.dispatcher.facts import Size
 from elastichost.dispatcher.isolation.tiers import enter

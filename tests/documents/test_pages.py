@@ -46,7 +46,7 @@ def test_symbols_are_defined_in_the_files_that_are_named(page: Path) -> None:
 def test_the_walks_name_symbols() -> None:
     """Otherwise the test above could not fail."""
     assert len(list(named_symbols(ARCHITECTURE.read_text(encoding="utf-8")))) >= 20
-    pair = "elastichost/config/schema.py"
+    pair = "elastichost/config/sections/schema.py"
     assert "RowOptimizerName" not in defined(pair), "an import is not a definition"
     assert "RowOptimizerSettings" in defined(pair)
 

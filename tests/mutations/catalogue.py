@@ -28,6 +28,7 @@ APPLIER, STAGING, UNDO, DENSE = (
     "arena/dense/store.py",
 )
 INDEX, HOST, SOCKETS, STORE = "arena/index/table.py", "arena/host.py", "wire/sockets.py", "ps/rows/store.py"
+WEB = "web/access.py"
 KILLS = ("tests/ps/test_applier.py",)
 DURABILITY = ("tests/checkpoint/test_durability.py",)
 
@@ -605,5 +606,78 @@ MUTATIONS: tuple[Mutation, ...] = (
         "if entry.name.startswith(_PREFIX) and entry.is_dir(follow_symlinks=False):",
         "if entry.is_dir(follow_symlinks=False):",
         ("tests/arena/test_arena_host.py::test_directories_of_other_programs_are_left_alone",),
+    ),
+    # --- who is answered, and what a reader of a run gets -------------------------------------------------------
+    Mutation(
+        "a page that makes its own name point to this machine is answered",
+        WEB,
+        'if headers.get("host", "").lower() not in hosts:',
+        "if False:",
+        ("tests/web/test_access.py",),
+    ),
+    Mutation(
+        "a page of another origin is answered",
+        WEB,
+        'if origin and origin not in {f"http://{host}" for host in hosts}:',
+        "if False:",
+        ("tests/web/test_access.py",),
+    ),
+    Mutation(
+        "a page of another site that sends no origin is answered",
+        WEB,
+        'if headers.get("sec-fetch-site", "none").lower() not in ("none", "same-origin"):',
+        "if False:",
+        ("tests/web/test_access.py",),
+    ),
+    Mutation(
+        "a request without the token is answered",
+        WEB,
+        "if not any(hmac.compare_digest(given.encode(), token.encode()) for given in _tokens(target, headers)):",
+        "if False:",
+        ("tests/web/test_access.py",),
+    ),
+    Mutation(
+        "a logger that fails loses the values",
+        "loggers/delivery.py",
+        'self.problem = f"{type(error).__name__}: {error}"',
+        'self.problem, self._waiting = f"{type(error).__name__}: {error}", []',
+        ("tests/loggers/test_delivery.py",),
+    ),
+    Mutation(
+        "a logger's position is kept before the values have arrived",
+        "loggers/delivery.py",
+        "        position = self._follower.position\n        try:\n",
+        "        position = self._follower.position\n"
+        "        write_atomically(self._path, msgspec.json.encode(DeliveryProgress(position, self._progress.key)))\n"
+        "        try:\n",
+        ("tests/loggers/test_delivery.py",),
+    ),
+    Mutation(
+        "the curve takes a record whose commit may still fail",
+        "runs/learning_curve.py",
+        "self._follow(range(present.start, present.stop - 1), unix_s)",
+        "self._follow(present, unix_s)",
+        ("tests/runs/test_learning_curve.py",),
+    ),
+    Mutation(
+        "the curve keeps the points of batches that a roll-back has lost",
+        "runs/learning_curve.py",
+        'self._connection.execute("DELETE FROM curve WHERE batches > ?", (last,))',
+        "pass",
+        ("tests/runs/test_learning_curve.py",),
+    ),
+    Mutation(
+        "a commit without the loss of its batch",
+        "worker/commit/lease_commit.py",
+        "            loss_sum=batch.loss_sum,\n",
+        "",
+        ("tests/worker/commit/test_direct_commit.py",),
+    ),
+    Mutation(
+        "a CUDA build of fbgemm beside a CPU build of torch is found by a worker only",
+        "host/torch_packages.py",
+        "if torch is not None and CPU_MARK in torch and cuda is not None:",
+        "if False:",
+        ("tests/host/test_torch_packages.py",),
     ),
 )

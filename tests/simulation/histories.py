@@ -24,7 +24,7 @@ from elastichost.history.features import JobFeatures
 from elastichost.plan import Plan
 from elastichost.ps.loop import ServerLoop
 from elastichost.runs.observer import SilentObserver
-from elastichost.supervisor.context import Run
+from elastichost.supervisor.context import RunContext
 from elastichost.supervisor.core.core_assignment import pin
 from elastichost.supervisor.core.reconciler import Limits
 from elastichost.supervisor.launch.launcher import Entries
@@ -91,7 +91,7 @@ class Stage:
         self.commands, self.journal = SimCommands(self.boss), SimJournal()
         self.signals = stop_signals(world, self.boss)
         self.supervisor: Supervisor | None = None
-        self.run: Run | None = None
+        self.run: RunContext | None = None
         self.early_scale = False  # a command may arrive before the first process is requested
         self.twins: dict[frozenset[tuple[int, int]], Twin] = {}
         self.result: tuple[str, Any] | None = None
@@ -116,7 +116,7 @@ class Stage:
         self.world.note(f"ended: {result}")
         return 0
 
-    def _run(self) -> Run:
+    def _run(self) -> RunContext:
         directory = SimpleNamespace(
             path=self.run_dir,
             checkpoints=PurePosixPath("/checkpoints"),
@@ -137,7 +137,7 @@ class Stage:
             commands=self.commands,
             arena=ARENA,
         )
-        return Run(
+        return RunContext(
             job=self.job,
             run_id="0123456789abcdef",
             job_id=1,

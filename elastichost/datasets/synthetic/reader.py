@@ -20,7 +20,7 @@ from elastichost.datasets.synthetic.kernel import NUM_PARTS, Draws, Truth, draw_
 from elastichost.errors import DataError
 
 if TYPE_CHECKING:
-    from elastichost.config.data import SyntheticSettings
+    from elastichost.config.sections.data import SyntheticSettings
 
 __all__ = ["SyntheticReader", "SyntheticShape", "synthetic_shape"]
 
