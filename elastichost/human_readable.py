@@ -55,8 +55,9 @@ def plural(count: int, word: str) -> str:
     return f"{count:,} {word}{'s' * (count != 1)}"
 
 
-def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """`; did you mean "x"?` for the known word that is most similar; "" when none is similar."""
+def did_you_mean(word: str, known: Iterable[str], prefix: str = "") -> str:
+    """`; did you mean "x"?` for the known word that is most similar; "" when none is similar. prefix: stands before the
+    word in the text only."""
     words = list(known)
     by_lower = {one.lower(): one for one in words}
     close = difflib.get_close_matches(word.lower(), list(by_lower), n=1, cutoff=0.6)
@@ -64,4 +65,4 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
         # "bacth" is far from "batch_size", but not from its first part
         by_lower = {part: one for one in reversed(words) for part in one.lower().split("_") if len(part) > 2}
         close = difflib.get_close_matches(word.lower(), list(by_lower), n=1, cutoff=0.75)
-    return f'; did you mean "{by_lower[close[0]]}"?' if close else ""
+    return f'; did you mean "{prefix}{by_lower[close[0]]}"?' if close else ""

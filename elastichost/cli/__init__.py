@@ -11,6 +11,8 @@ Modules:
     options        options that several verbs share
     output         data, progress and the JSON object of `--json`
     report         prints the facts that a verb returns
+    usage          errors of the arguments of a verb
+    completion     what a shell proposes for runs, job files and settings
     failure        prints an error
 
 Data goes to stdout; progress and errors go to stderr. Each verb imports its libraries when it runs, so that
@@ -33,6 +35,7 @@ from elastichost.cli.maintenance import bench, chaos, clean, doctor
 from elastichost.cli.many_jobs import host
 from elastichost.cli.output import wants_json
 from elastichost.cli.train import config, convert, plan, run, scale
+from elastichost.cli.usage import usage_error
 from elastichost.cli.watch import log, read, replay, report
 from elastichost.errors import ElastichostError, ExitCode
 
@@ -68,17 +71,20 @@ def options(
 
 
 def run_command_line(arguments: Sequence[str]) -> int:
-    """Runs one verb and returns the exit code. An error is printed as one block on stderr, without a traceback of
-    elastichost, unless ELASTICHOST_DEBUG=1."""
+    """Runs one verb and returns the exit code. An error is printed once: as a block on stderr, or with `--json` as the
+    JSON object on stdout. It has no traceback of elastichost, unless ELASTICHOST_DEBUG=1."""
     try:
-        app(args=list(arguments), prog_name="elastichost")
+        # not standalone: an error of the arguments is raised, and printed like any other
+        return int(app(args=list(arguments), prog_name="elastichost", standalone_mode=False) or ExitCode.DONE)
     except SystemExit as ending:
         return ending.code if isinstance(ending.code, int) else int(ending.code is not None)
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, typer.Abort):
         return int(ExitCode.INTERRUPTED)
-    except Exception as error:
+    except Exception as raised:
+        error = usage_error(raised)
+        if error is None:  # a verb without arguments that it needs: its help was printed
+            return int(ExitCode.USAGE)
         if os.environ.get("ELASTICHOST_DEBUG") == "1":
             raise
         report_failure(error, as_json=wants_json(arguments))
         return int(error.exit_code if isinstance(error, ElastichostError) else ExitCode.JOB_FAILED)
-    return int(ExitCode.DONE)

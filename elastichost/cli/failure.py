@@ -1,4 +1,4 @@
-"""Prints a failure: one block on stderr with the problem, its place, and the next step."""
+"""Prints a failure once: a block on stderr with problem, place and next step, or a JSON object on stdout."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ FRAME = re.compile(r'  File "(?P<file>[^"]+)", line \d+')
 
 
 def report_failure(error: Exception, *, as_json: bool, console: Console | None = None) -> None:
-    """Prints the error to stderr; with `as_json` also prints it as the JSON object at the end of stdout."""
-    out = console or progress_console()
-    out.print(failure_text(error), soft_wrap=True)
-    if as_json:
+    """Prints the error to stderr, or with `as_json` as the JSON object at the end of stdout."""
+    if not as_json:
+        (console or progress_console()).print(failure_text(error), soft_wrap=True)
+    else:
         code = error.exit_code if isinstance(error, ElastichostError) else ExitCode.JOB_FAILED
         print_json({"status": "failed", "exit_code": int(code), "error": _facts(error)})
 

@@ -7,10 +7,17 @@ from typing import Annotated
 
 import typer
 
+from elastichost.cli.completion import job_files, setting_paths
+
 __all__ = ["JobArgument", "Overrides"]
 
-JobArgument = Annotated[Path, typer.Argument(metavar="JOB", help="The job file (TOML).")]
+JobArgument = Annotated[Path, typer.Argument(metavar="JOB", help="The job file (TOML).", autocompletion=job_files)]
 Overrides = Annotated[
     list[str],
-    typer.Option("--set", metavar="KEY=VALUE", help="Override a setting, e.g. train.batch_size=1024; repeatable."),
+    typer.Option(
+        "--set",
+        metavar="KEY=VALUE",
+        help="Override a setting, e.g. train.batch_size=1024; repeatable.",
+        autocompletion=setting_paths,
+    ),
 ]

@@ -29,7 +29,10 @@ def export(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Write the trained model as a plain torchrec model, which loads without elastichost."""
+    """Write the trained model as a plain torchrec model.
+
+    It loads without elastichost.
+    """
     from elastichost.results.export import export as write_export
 
     print_report(write_export(find_run(run), directory.resolve(), checkpoint), as_json=as_json)

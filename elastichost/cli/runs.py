@@ -9,10 +9,13 @@ from typing import Annotated
 
 import typer
 
+from elastichost.cli.completion import run_names
 from elastichost.errors import ConfigError
 from elastichost.human_readable import did_you_mean
 
 __all__ = [
+    "NEWEST",
+    "RUNS",
     "RunArgument",
     "find_run",
     "is_host",
@@ -23,8 +26,12 @@ __all__ = [
 ]
 
 RUNS = Path("runs")
+NEWEST = "latest"  # the link to the newest run
 LISTED = 20
-RunArgument = Annotated[str, typer.Argument(metavar="RUN", help='A run directory, a name under runs/, or "latest".')]
+RunArgument = Annotated[
+    str,
+    typer.Argument(metavar="RUN", help='A run directory, a name under runs/, or "latest".', autocompletion=run_names),
+]
 
 
 def find_run(name: str, runs: Path = RUNS) -> Path:
@@ -36,7 +43,7 @@ def find_run(name: str, runs: Path = RUNS) -> Path:
             raise _many_runs(name, candidate.resolve())
     known = [run.name for run in runs_under(runs)]
     listed = f"known runs: {', '.join(known[:5])}" if known else f"there are no runs under {runs.resolve()}"
-    raise ConfigError(f"no run {name!r}{did_you_mean(name, known)}", hint=listed)
+    raise ConfigError(f"no run {name!r}{did_you_mean(name, [*known, NEWEST])}", hint=listed)
 
 
 def runs_under(runs: Path = RUNS) -> list[Path]:

@@ -13,7 +13,7 @@ from pydantic_core import ErrorDetails
 from elastichost.config.rules import cross_problems
 from elastichost.human_readable import did_you_mean
 
-__all__ = ["Sources", "explain"]
+__all__ = ["Sources", "explain", "setting_paths"]
 
 Sources = dict[tuple[str, ...], str]
 KINDS = {
@@ -146,19 +146,19 @@ def _suggestion(path: tuple[str, ...], model: type[BaseModel]) -> str:
     known = list(owner.model_fields) if owner is not None else []
     if close := did_you_mean(path[-1], known):
         return close
-    elsewhere = {leaf: dotted for dotted, leaf in _settings(model)}
+    elsewhere = {dotted.rpartition(".")[2]: dotted for dotted in setting_paths(model)}
     if path[-1] in elsewhere:
         return f'; did you mean "{elsewhere[path[-1]]}"?'
     return f"; allowed: {', '.join(known)}" if known else ""
 
 
-def _settings(model: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, str]]:
-    """(dotted path, last key) of every setting; the settings of a table with free keys are left out."""
+def setting_paths(model: type[BaseModel], prefix: str = "") -> Iterator[str]:
+    """The dotted path of every section and setting; those of a table with free keys are left out."""
     for key, field in model.model_fields.items():
         dotted = f"{prefix}{key}"
-        yield dotted, key
+        yield dotted
         if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
-            yield from _settings(field.annotation, f"{dotted}.")
+            yield from setting_paths(field.annotation, f"{dotted}.")
 
 
 def _is_leaf(value: object) -> bool:

@@ -56,14 +56,18 @@ def test_wrong_usage_ends_with_2(elastichost: Elastichost, arguments: tuple[str,
     outcome = elastichost(*arguments)
     assert outcome.code == 2
     assert outcome.stdout == ""
-    assert "Usage" in outcome.stderr
+    assert outcome.stderr.startswith("error  elastichost")
+    assert "--help` lists all" in outcome.stderr
 
 
 def test_config_errors_end_with_2_and_list_every_problem(elastichost: Elastichost, job_file: Path) -> None:
-    outcome = elastichost("run", str(job_file), "--set", "train.bacth=1", "--set", "train.epochs=0", "--json")
-    assert outcome.code == 2
-    assert outcome.stderr.startswith("error  ")
-    assert "Traceback" not in outcome.stderr
+    wrong = ("run", str(job_file), "--set", "train.bacth=1", "--set", "train.epochs=0")
+    shown = elastichost(*wrong)
+    assert (shown.code, shown.stdout) == (2, "")
+    assert shown.stderr.startswith("error  ")
+    assert "Traceback" not in shown.stderr
+    outcome = elastichost(*wrong, "--json")
+    assert (outcome.code, outcome.stderr) == (2, ""), "with --json the error is in the JSON object alone"
     facts = json.loads(outcome.last_line)
     assert (facts["schema"], facts["status"], facts["exit_code"]) == ("elastichost/v1", "failed", 2)
     assert [problem.split(" ")[0] for problem in facts["error"]["problems"]] == ["train.epochs", "train.bacth"]
@@ -102,11 +106,12 @@ def test_a_model_error_shows_the_users_own_traceback() -> None:
 
 
 def test_internal_errors_are_shown_without_a_traceback(capsys: pytest.CaptureFixture[str]) -> None:
-    report_failure(KeyError("lost"), as_json=True)
+    report_failure(KeyError("lost"), as_json=False)
     captured = capsys.readouterr()
     assert "KeyError: 'lost'" in captured.err
     assert "ELASTICHOST_DEBUG=1" in captured.err
-    assert json.loads(captured.out)["exit_code"] == 1
+    report_failure(KeyError("lost"), as_json=True)
+    assert json.loads(capsys.readouterr().out)["exit_code"] == 1
 
 
 def test_config_show_is_a_job_file(elastichost: Elastichost, job_file: Path, tmp_path: Path) -> None:

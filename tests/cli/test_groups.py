@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 import typer
 
 from elastichost.cli import app
@@ -22,7 +23,17 @@ def test_help_shows_the_groups(elastichost: Elastichost) -> None:
     assert shown.count("\n  resume ") == 1
 
 
+def test_no_description_is_cut_at_80_columns(elastichost: Elastichost, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    shown = elastichost("--help").stdout
+    listed = shown[shown.index("Train:") :].splitlines()
+    assert max(map(len, listed)) <= 80
+    # a line each: a verb with a longer first sentence would go on in a line without a name
+    assert [line for line in listed if "..." in line or line.startswith("   ")] == []
+
+
 def test_a_mistyped_verb_gets_a_suggestion(elastichost: Elastichost) -> None:
     outcome = elastichost("resme")
     assert outcome.code == 2
-    assert "resume" in outcome.stderr
+    assert "there is no verb 'resme'; did you mean \"resume\"?" in outcome.stderr
+    assert 'did you mean "show"?' in elastichost("config", "shwo").stderr

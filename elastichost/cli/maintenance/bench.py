@@ -27,13 +27,13 @@ def register(app: typer.Typer) -> None:
 
 def bench(
     name: Annotated[
-        str, typer.Argument(metavar="[NAME]", show_default=False, help="The benchmark; without a name, list all.")
+        str, typer.Argument(metavar="NAME", show_default=False, help="The benchmark; without a name, list all.")
     ] = "",
     arguments: Annotated[
-        list[str] | None, typer.Argument(metavar="...", help="Arguments of the benchmark; NAME --help lists them.")
+        list[str] | None, typer.Argument(metavar="ARGUMENT", help="Arguments of the benchmark; NAME --help lists them.")
     ] = None,
 ) -> None:
-    """Run a benchmark of the source tree (data-plane, ...), or list all benchmarks."""
+    """Run a benchmark of the source tree, or list all benchmarks."""
     registry = _registry()
     if registry is None:
         raise ConfigError(

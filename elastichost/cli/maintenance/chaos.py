@@ -76,7 +76,7 @@ def chaos(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Train a job while its processes are killed and stopped on purpose, and check that every promise holds."""
+    """Train a job, kill its processes on purpose, and check every promise."""
     from elastichost.chaos.driver import run_chaos
 
     if "list" in kinds:

@@ -60,9 +60,10 @@ def doctor(
     ray_address: RayAddressOption = "",
     as_json: AsJson = False,
 ) -> None:
-    """Check Python, torch, kernels, shared memory, cores, memory and GPU of this host, and print repairs.
+    """Check this host and its installation, and print repairs.
 
-    With --hosts, --host or --on ray, check those machines instead: connection, versions, cores, memory, clocks, ports.
+    It checks Python, torch, kernels, shared memory, cores, memory and GPU. With --hosts, --host or --on ray, it checks
+    those machines instead: connection, versions, cores, memory, clocks, ports.
     """
     if (others := hosts_asked(hosts, addresses, on, ray_address)) is not None:
         _check_hosts(others, as_json)

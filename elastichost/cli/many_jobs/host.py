@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 import typer
 
+from elastichost.cli.completion import job_files, run_names
 from elastichost.cli.many_jobs.batch import (
     MemoryOption,
     PolicyOption,
@@ -75,7 +76,7 @@ def host(
 
 
 def submit(
-    jobs: Annotated[list[Path], typer.Argument(metavar="JOB...", help="Job files (TOML).")],
+    jobs: Annotated[list[Path], typer.Argument(metavar="JOB", help="Job files (TOML).", autocompletion=job_files)],
     overrides: Overrides = [],  # noqa: B006 typer copies it
     weight: Annotated[
         float, typer.Option("--weight", help="Weight of the jobs: one job of weight 2 counts as two jobs.", min=0.01)
@@ -104,7 +105,7 @@ def cancel(
     host_dir: HostDirOption = None,
     as_json: AsJson = False,
 ) -> None:
-    """Remove a waiting job from the queue, or stop a running one after it has saved its training."""
+    """Remove a waiting job from the queue, or save and stop a running one."""
     from elastichost.wire.commands import CancelMsg
 
     reply = _ask(_running_host(host_dir), CancelMsg(job))
@@ -131,7 +132,11 @@ def queue(host_dir: HostDirOption = None, as_json: AsJson = False) -> None:
 def top(
     run: Annotated[
         str,
-        typer.Argument(metavar="[RUN|HOST]", help="A run, or the directory of a host or batch; default: the newest."),
+        typer.Argument(
+            metavar="RUN|HOST",
+            help="A run, or the directory of a host or batch; default: the newest.",
+            autocompletion=run_names,
+        ),
     ] = "",
     once: Annotated[bool, typer.Option("--once", help="Print one screen and exit.")] = False,
     web: Annotated[bool, typer.Option("--web", help="Show a run in the browser: serve its page on 127.0.0.1.")] = False,
@@ -140,10 +145,10 @@ def top(
         bool, typer.Option("--once-ready", help="With --web: print the address as one JSON object on stdout.")
     ] = False,
 ) -> None:
-    """Watch a run, or all jobs of a host or batch, until it ends; with --web in the browser.
+    """Watch a run or all jobs of a host, here or in the browser (--web).
 
     Columns of the jobs: size (workers+PS), samples/s, speed (predicted, as a share of the speed alone), CPU cores in
-    use, memory in use (MB), memory charged.
+    use, memory in use, memory charged.
     """
     from rich.live import Live
 

@@ -6,6 +6,7 @@ import json
 
 import typer
 
+from elastichost.cli.groups import Verbs
 from elastichost.cli.options import JobArgument, Overrides
 from elastichost.cli.output import AsJson, print_json
 
@@ -13,7 +14,8 @@ __all__ = ["register"]
 
 
 def register(app: typer.Typer) -> None:
-    group = typer.Typer(help="Print a job with its defaults, or the JSON Schema of job files.", no_args_is_help=True)
+    text = "Print a job with its defaults, or the JSON Schema of job files."
+    group = typer.Typer(help=text, no_args_is_help=True, cls=Verbs)
     group.command("show")(show)
     group.command("schema")(schema)
     app.add_typer(group, name="config")

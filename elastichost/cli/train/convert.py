@@ -56,7 +56,10 @@ def convert(
     ] = 65_536,
     as_json: AsJson = False,
 ) -> None:
-    """Convert Criteo TSV or CSV to Parquet with row groups that suit training."""
+    """Convert Criteo TSV or CSV to Parquet, which is read faster.
+
+    The row groups have a size that suits training.
+    """
     from elastichost.datasets.text.convert import convert as write_parquet
     from elastichost.datasets.text.convert import format_of
 

@@ -37,9 +37,10 @@ def plan(
     overrides: Overrides = [],  # noqa: B006 typer copies it
     as_json: AsJson = False,
 ) -> None:
-    """Predict the plan of a job: the number of workers and PS that the tuner would choose, their speed, the confidence
-    of that prediction, the second best plan, and the peak of memory with its parts. Also how long the dense part of a
-    training step takes in float32 and in bfloat16, and with other batch sizes."""
+    """Predict how many workers and PS a job gets, its speed and memory.
+
+    Also: the confidence of that prediction, the second best plan, the parts of the peak of memory, and how long the
+    dense part of a training step takes in float32 and in bfloat16, and with other batch sizes."""
     from elastichost.config.job import load_job
 
     spec = load_job(job, overrides)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from elastichost.cli.completion import job_files
 from elastichost.cli.many_jobs.batch import (
     MemoryOption,
     PolicyOption,
@@ -63,7 +64,10 @@ def register(app: typer.Typer) -> None:
 
 def run(
     jobs: Annotated[
-        list[Path], typer.Argument(metavar="JOB...", help="The job file (TOML); several job files form a batch.")
+        list[Path],
+        typer.Argument(
+            metavar="JOB", help="The job file (TOML); several job files form a batch.", autocompletion=job_files
+        ),
     ],
     overrides: Overrides = [],  # noqa: B006 typer copies it
     run_dir: Annotated[
@@ -129,11 +133,12 @@ def resume(
     dashboard: DashboardOption = Dashboard.AUTO,
     as_json: AsJson = False,
 ) -> None:
-    """Continue a run that was stopped or has died: from its arena if that still exists, else from its last checkpoint.
+    """Continue a run that was stopped or has died.
 
-    After a supervisor is killed, the arena stays in memory for supervision.keep_arena_s; a resume within that time
-    loses nothing. Of a batch (`run A B ...`), all unfinished jobs continue, with the policy and the memory of
-    the batch unless these options change them. A run that is done is not changed.
+    It continues from its arena if that still exists, else from its last checkpoint. After a supervisor is killed, the
+    arena stays in memory for supervision.keep_arena_s; a resume within that time loses nothing. Of a batch
+    (`run A B ...`), all unfinished jobs continue, with the policy and the memory of the batch unless these options
+    change them. A run that is done is not changed.
     """
     check_address_space()
     from elastichost.arena.host import hold_left

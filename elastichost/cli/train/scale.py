@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from elastichost.cli.completion import runs_and_sizes
 from elastichost.cli.output import AsJson, data_console, print_json, progress_console
 from elastichost.cli.runs import find_run, program, short_path
 from elastichost.cli.train.hosts_option import AddressOption, HostsOption, OnOption, RayAddressOption, hosts_asked
@@ -26,7 +27,11 @@ LOOK_S = 0.5  # while it waits for a reply, the verb checks this often that the 
 
 Settings = Annotated[
     list[str] | None,
-    typer.Argument(metavar="[RUN] [NAME=COUNT...]", help=f'The run ("latest" if left out), then {", ".join(NAMES)}.'),
+    typer.Argument(
+        metavar="[RUN] NAME=COUNT",
+        help=f'The run ("latest" if left out), then {", ".join(NAMES)}.',
+        autocompletion=runs_and_sizes,
+    ),
 ]
 
 
@@ -46,7 +51,9 @@ def scale(
     ] = True,
     as_json: AsJson = False,
 ) -> None:
-    """Change the number of workers and PS of a run while it trains: scale RUN workers=3 servers=2 worker_cores=2.
+    """Change the number of workers and PS of a run while it trains.
+
+    For example: scale RUN workers=3 servers=2 worker_cores=2.
 
     With --host, --hosts or --on ray, machines join the run (of a Ray cluster, the nodes that the run does not use yet).
     Without numbers, each machine gets one PS, and as many workers as its cores hold.

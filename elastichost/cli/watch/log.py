@@ -27,7 +27,10 @@ def log(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Send the losses and evaluations of a run that has ended to experiment loggers: what is still missing there."""
+    """Send what experiment loggers still miss of a run that has ended.
+
+    That is: its losses, evaluations and settings.
+    """
     from elastichost.config.job import load_job
     from elastichost.config.sections.loggers import LOGGERS
     from elastichost.loggers.process import deliver

@@ -8,6 +8,7 @@ from typing import Annotated
 import msgspec
 import typer
 
+from elastichost.cli.completion import event_kinds, process_names
 from elastichost.cli.output import AsJson, data_console, print_json
 from elastichost.cli.runs import RunArgument, find_run, program, short_path
 from elastichost.cli.watch.run_view import picture, plain_line
@@ -29,7 +30,7 @@ def register(app: typer.Typer) -> None:
 
 
 def status(run: RunArgument = "latest", as_json: AsJson = False) -> None:
-    """Show what a run does now: progress, speed, plan, and a line for each process."""
+    """Show what a run does now: progress, speed, plan and processes."""
     directory = find_run(run)
     facts = read_status(directory)
     running = is_alive(facts.supervisor_pid) and facts.state not in FINISHED_STATES
@@ -58,7 +59,10 @@ def events(
     kinds: Annotated[
         list[str] | None,
         typer.Option(
-            "--kind", "-k", help="Only events of this kind or category, e.g. process_lost, decision; repeatable."
+            "--kind",
+            "-k",
+            help="Only events of this kind or category, e.g. process_lost, decision; repeatable.",
+            autocompletion=event_kinds,
         ),
     ] = None,
     cause: Annotated[str, typer.Option("--cause", "-c", help="Only events with this cause, e.g. scale-1.2.")] = "",
@@ -90,9 +94,11 @@ def has_ended(directory: Path) -> bool:
 def logs(
     run: RunArgument = "latest",
     follow: Follow = False,
-    process: Annotated[str, typer.Option("--process", "-p", help="Only this process, e.g. worker-0.")] = "",
+    process: Annotated[
+        str, typer.Option("--process", "-p", help="Only this process, e.g. worker-0.", autocompletion=process_names)
+    ] = "",
 ) -> None:
-    """Print the logs of a run: what its processes wrote to stdout and stderr."""
+    """Print what the processes of a run wrote to stdout and stderr."""
     directory = find_run(run)
     tails: dict[Path, Tail] = {}
     while True:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 import typer
 
+from elastichost.cli.completion import run_names
 from elastichost.cli.output import AsJson, data_console, print_json
 from elastichost.cli.runs import RUNS, find_run, is_host, is_run, short_path
 from elastichost.errors import PreflightError
@@ -24,7 +25,11 @@ REPORT_FILE = "report.html"
 REMAINS = ("journal.jsonl", "metrics.db", "status.json", "result.json")
 ReportArgument = Annotated[
     str,
-    typer.Argument(metavar="RUN", help='The directory of a run, a batch or a host, a name under runs/, or "latest".'),
+    typer.Argument(
+        metavar="RUN",
+        help='The directory of a run, a batch or a host, a name under runs/, or "latest".',
+        autocompletion=run_names,
+    ),
 ]
 
 
