@@ -42,8 +42,9 @@ def failure_text(error: Exception) -> Text:
         details = tuple(f"- {problem}" for problem in error.problems)
     elif isinstance(error, ModelError) and error.traceback_text:
         shown = _users_frames(error.traceback_text.rstrip())
-        # elastichost raised this error itself: without its frames the traceback only repeats the message
-        details = () if shown.lstrip().startswith(ERRORS_MODULE) else tuple(shown.splitlines())
+        # without frames of the user's code, what is left of the traceback only repeats the message
+        is_repeated = shown.lstrip().startswith(ERRORS_MODULE) or shown in message
+        details = () if is_repeated else tuple(shown.splitlines())
     return _block(message, details, error.hint)
 
 

@@ -49,9 +49,11 @@ def predict(
 ) -> None:
     """Score a file with the newest intact checkpoint of a run. If the file has labels, print AUC and log loss too."""
     directory = find_run(run)
-    destination = output if output is not None else file.with_name(f"{file.name}.scores.parquet")
     if not file.is_file():
-        raise DataError(f"{file}: no such file")
+        from elastichost.datasets.files import missing_file
+
+        raise DataError(f"{file}: is a folder" if file.is_dir() else missing_file(str(file)))
+    destination = output if output is not None else file.with_name(f"{file.name}.scores.parquet")
     if not destination.resolve().parent.is_dir():
         raise ConfigError(
             f"cannot write {destination}: its directory does not exist", hint="name another file with --output"

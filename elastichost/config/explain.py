@@ -46,12 +46,15 @@ def explain(error: ValidationError, raw: Mapping[str, Any], model: type[BaseMode
 
 
 def _line(detail: ErrorDetails, raw: Mapping[str, Any], model: type[BaseModel], sources: Sources) -> str:
-    path = tuple(str(part) for part in detail["loc"])
+    path = tuple(part for part in detail["loc"] if isinstance(part, str))  # the number of a list's element is left out
     dotted = ".".join(path)
     source = next((f" (from {sources[path[:n]]})" for n in range(len(path), 0, -1) if path[:n] in sources), "")
+    within = next((f" (from {source})" for keys, source in sources.items() if keys[: len(path)] == path), "")
     given = f"{dotted} = {_shown(detail['input'])}" if _is_leaf(detail["input"]) else dotted
     if detail["type"] == "extra_forbidden":
-        return f"{given}{source}: unknown setting{_suggestion(path, model)}"
+        is_section = isinstance(detail["input"], dict)
+        kind = "section" if is_section else "setting"
+        return f"{given}{source or within}: unknown {kind}{_suggestion(path, model)}"
     if detail["type"] == "missing":
         return f"{dotted}: is missing; allowed: {_allowed(detail, _field(path, model))}"
     return f"{given}{source}: {_what(detail, path, model)}"

@@ -31,10 +31,11 @@ __all__ = [
     "Share",
     "Strings",
     "is_whole",
+    "string_tuple",
 ]
 
 BUILT_IN_FORMATS = ("parquet", "csv", "criteo_tsv", "synthetic")
-NO_ADAM = '"sgd", "adagrad" or "rowwise_adagrad"; table optimizer "adam" is not supported'
+NO_ADAM = '"sgd", "adagrad" or "rowwise_adagrad". Rows have no adam; the dense part has it: train.optimizer_dense.name'
 
 
 def is_whole(value: object) -> bool:
@@ -42,7 +43,7 @@ def is_whole(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
-def _string_tuple(value: object) -> object:
+def string_tuple(value: object) -> object:
     """Turns a TOML list into a tuple, and a single string into a tuple of one."""
     if isinstance(value, str):
         return (value,)
@@ -143,7 +144,7 @@ def _plain_values(value: object) -> object:
     return value
 
 
-Strings = Annotated[tuple[str, ...], BeforeValidator(_string_tuple)]
+Strings = Annotated[tuple[str, ...], BeforeValidator(string_tuple)]
 Label = Annotated[
     str | tuple[str, ...],
     PlainValidator(_label),

@@ -15,17 +15,21 @@ from elastichost.human_readable import did_you_mean
 
 __all__ = [
     "GZIP_MAGIC",
+    "PARQUET_MAGIC",
     "FileStamp",
     "cache_directory",
     "check_unchanged",
     "expand_patterns",
     "gzip_problem",
+    "is_parquet",
+    "missing_file",
     "stamp",
 ]
 
 GLOB_CHARACTERS = frozenset("*?[")
 GZIP_MAGIC = b"\x1f\x8b"
-URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
+PARQUET_MAGIC = b"PAR1"
+URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")  # a Path has one slash where the URL had two
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +48,7 @@ def stamp(path: str) -> FileStamp:
     except OSError as error:
         raise DataError(f"{path}: {error.strerror}", hint="check data.train and data.test in the job file") from error
     if not os.path.isfile(path):
-        raise DataError(f"{path}: not a plain file", hint='name the files in it, for example with "*.parquet"')
+        raise DataError(f"{path}: not a plain file", hint="name files, for example with *.parquet")
     return FileStamp(path=path, size_bytes=status.st_size, modified_ns=status.st_mtime_ns)
 
 
@@ -65,25 +69,36 @@ def expand_patterns(patterns: Iterable[str]) -> tuple[tuple[str, ...], tuple[str
     files: dict[str, None] = {}
     problems: list[str] = []
     for pattern in patterns:
+        if os.path.isdir(pattern):
+            example = os.path.join(pattern, "*.parquet")
+            problems.append(f"{pattern}: is a folder: name the files in it, for example {example}")
+            continue
         if os.path.exists(pattern):
             files[pattern] = None
             continue
         matches = sorted(glob.glob(pattern, recursive=True)) if GLOB_CHARACTERS & set(pattern) else []
         if not matches:
-            problems.append(_missing(pattern))
+            problems.append(missing_file(pattern))
         files.update(dict.fromkeys(matches))
     return tuple(files), tuple(problems)
 
 
-def _missing(pattern: str) -> str:
+def missing_file(pattern: str) -> str:
+    """The message for a path or glob without files: a URL, a name that is nearly right, or a missing folder."""
     if URL.match(pattern):
-        return f"{pattern}: is a URL, but data is read from local files only: download it and name the files"
+        return f"{pattern}: is a URL, but only local files are read: download it, and give the path of the file"
     if GLOB_CHARACTERS & set(pattern):
         return f"{pattern}: no file matches"
     folder = os.path.dirname(pattern) or "."
     if not os.path.isdir(folder):
         return f"{pattern}: no such file (the folder {folder} does not exist)"
     return f"{pattern}: no such file{did_you_mean(os.path.basename(pattern), os.listdir(folder))}"
+
+
+def is_parquet(path: str) -> bool:
+    """Whether the file begins as Parquet does."""
+    with open(path, "rb") as file:
+        return file.read(len(PARQUET_MAGIC)) == PARQUET_MAGIC
 
 
 def gzip_problem(path: str, file_format: str, types: Mapping[str, str]) -> str | None:

@@ -39,9 +39,10 @@ def check_data(job: JobSpec, tables: Sequence[TableSpec] = ()) -> DatasetCheck:
         splits.append("test")
     problems: list[str] = []
     warnings: list[str] = []
+    hints: list[str] = []
     descriptions: list[DatasetDescription] = []
     for split in splits:
-        reader, inspection = _inspect(job, split)
+        reader, inspection = _inspect(job, split, hints)
         problems.extend(inspection.problems)
         if inspection.description is None:
             continue
@@ -52,20 +53,21 @@ def check_data(job: JobSpec, tables: Sequence[TableSpec] = ()) -> DatasetCheck:
     if len(descriptions) == 2:
         problems.extend(_mismatches(*descriptions))
     if problems or len(descriptions) < len(splits):
-        raise DataError(
-            problem_list(tuple(dict.fromkeys(problems))), hint="correct the job file or the data; nothing was started"
-        )
+        hint = "\n".join(dict.fromkeys(hints)) or "correct the job file or the data; nothing was started"
+        raise DataError(problem_list(tuple(dict.fromkeys(problems))), hint=hint)
     test = descriptions[1] if len(descriptions) == 2 else None
     return DatasetCheck(train=descriptions[0], test=test, warnings=tuple(dict.fromkeys(warnings)))
 
 
-def _inspect(job: JobSpec, split: Split) -> tuple[Reader | None, Inspection]:
+def _inspect(job: JobSpec, split: Split, hints: list[str]) -> tuple[Reader | None, Inspection]:
+    """The reader of a split, None when it cannot be made, and its description. Adds to `hints`."""
     try:
         reader = make_reader(job, data_settings(job, split))
         if isinstance(reader, UnitReader):
             return reader, reader.decoder.inspect()
         return reader, Inspection(reader.describe(), ())
     except DataError as error:
+        hints.extend([error.hint] if error.hint else [])
         return None, Inspection(None, (error.message,))
 
 

@@ -105,6 +105,11 @@ def test_a_model_error_shows_the_users_own_traceback() -> None:
     ]
 
 
+def test_a_traceback_that_only_repeats_the_message_is_left_out() -> None:
+    error = ModelError("build failed: TypeError: no x", traceback_text="TypeError: no x\n", hint="leave x out")
+    assert failure_text(error).plain == "error  build failed: TypeError: no x\n    -> leave x out"
+
+
 def test_internal_errors_are_shown_without_a_traceback(capsys: pytest.CaptureFixture[str]) -> None:
     report_failure(KeyError("lost"), as_json=False)
     captured = capsys.readouterr()

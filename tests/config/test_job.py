@@ -130,8 +130,9 @@ def test_sync_refuses_settings_with_which_bits_depend_on_the_order_of_workers(
 @pytest.mark.parametrize(
     ("override", "expected"),
     [
-        ("train.optimizer_rows.name=adam", "is not supported"),
-        ("tables.item.optimizer={name='adam'}", "is not supported"),
+        ("train.optimizer_rows.name=adam", "Rows have no adam"),
+        ("tables.item.optimizer={name='adam'}", "Rows have no adam"),
+        ("logging.to=['tensorbord']", 'logging.to = "tensorbord" (from --set logging.to): allowed: "csv", "mlflow"'),
         ("train.access=drect", 'did you mean "direct"?'),
         ("train.optimizer_dense.lr=nan", "allowed: a number > 0"),
         ("train.batch_size='8'", "allowed: a whole number"),
@@ -156,7 +157,8 @@ def test_sync_refuses_settings_with_which_bits_depend_on_the_order_of_workers(
         ("tables.items.features=['item','recent']", 'did you mean "recent_items"?'),
         ("evaluate.every_samples=10", "there is no data.test"),
         ("checkpoint=3", "allowed: a section with settings"),
-        ("chekpoint.keep=3", 'did you mean "checkpoint"?'),
+        ("chekpoint.keep=3", '(from --set chekpoint.keep): unknown section; did you mean "checkpoint"?'),
+        ("batch_size=3", 'unknown setting; did you mean "train.batch_size"?'),
         ("train.epochs.x=1", "train.epochs"),
     ],
 )
@@ -296,4 +298,20 @@ def test_a_url_is_not_made_absolute(job_file: Path) -> None:
 
 def test_an_unsupported_table_optimizer_is_reported_with_the_supported_ones(job_file: Path) -> None:
     [problem] = problems_of(job_file, 'train.optimizer_rows={name="adam",lr=0.1}')
-    assert problem.endswith('allowed: "sgd", "adagrad" or "rowwise_adagrad"; table optimizer "adam" is not supported')
+    allowed, reason = problem.split(". ")
+    assert allowed.endswith('allowed: "sgd", "adagrad" or "rowwise_adagrad"')
+    assert reason == "Rows have no adam; the dense part has it: train.optimizer_dense.name"
+
+
+def test_one_logger_needs_no_list(job_file: Path) -> None:
+    assert load_job(job_file, ["logging.to=csv"], {}).logging.to == ("csv",)
+
+
+def test_a_file_that_is_no_job_file_is_named(tmp_path: Path) -> None:
+    (tmp_path / "a.parquet").write_bytes(b"PAR1\xff")
+    with pytest.raises(ConfigError, match="not UTF-8 at byte 4") as raised:
+        load_job(tmp_path / "a.parquet", environ={})
+    assert raised.value.hint == "a job file is TOML in UTF-8"
+    with pytest.raises(ConfigError, match="Is a directory") as raised:
+        load_job(tmp_path, environ={})
+    assert raised.value.hint == "name a job file (TOML)"

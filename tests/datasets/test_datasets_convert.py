@@ -79,7 +79,7 @@ def test_a_line_that_is_not_text_is_a_bad_row_and_the_hint_names_the_option(
     with pytest.raises(DataError, match=r"line 1: 1 fields where 40 are expected") as raised:
         convert(source, tmp_path / "day.parquet", format="criteo_tsv")
     assert raised.value.hint == "correct the data, or convert with --bad-rows skip"
-    with pytest.raises(DataError, match="No such file") as missing:
+    with pytest.raises(DataError, match="none.tsv: no such file") as missing:
         convert(tmp_path / "none.tsv", tmp_path / "day.parquet", format="criteo_tsv")
     assert "job file" not in missing.value.hint
     assert capfd.readouterr().err == ""
@@ -124,7 +124,7 @@ def test_damaged_gzip(tmp_path: Path) -> None:
 def test_conversions_that_are_refused(tmp_path: Path) -> None:
     source = tmp_path / "a.csv"
     source.write_text("a,b\n")
-    with pytest.raises(DataError, match="has no good rows"):
+    with pytest.raises(DataError, match="has a header line, but no rows"):
         convert(source, tmp_path / "b.parquet", format="csv")
     with pytest.raises(DataError, match=r"no column 'c' in the header"):
         convert(source, tmp_path / "b.parquet", format="csv", types={"c": "int"})
@@ -132,10 +132,33 @@ def test_conversions_that_are_refused(tmp_path: Path) -> None:
         convert(source, tmp_path / "b.parquet", format="csv", types={"a": "date"})
     with pytest.raises(DataError, match="same file"):
         convert(source, source, format="csv")
-    with pytest.raises(DataError, match="cannot be written"):
+    with pytest.raises(DataError, match="cannot be written: its folder does not exist"):
         convert(source, tmp_path / "none" / "b.parquet", format="csv")
-    with pytest.raises(DataError, match="No such file"):
-        convert(tmp_path / "none.csv", tmp_path / "b.parquet", format="csv")
+    with pytest.raises(DataError, match='aa.csv: no such file; did you mean "a.csv"?'):
+        convert(tmp_path / "aa.csv", tmp_path / "b.parquet", format="csv")
+    with pytest.raises(DataError, match="is a folder"):
+        format_of(tmp_path)
+    with pytest.raises(DataError, match="is a URL, but only local files are read"):
+        format_of(Path("https://example.org/a.csv"))
+    (tmp_path / "empty.csv").touch()
+    with pytest.raises(DataError, match="is empty"):
+        format_of(tmp_path / "empty.csv")
+    pq.write_table(pa.table({"a": [1]}), tmp_path / "a.parquet")
+    with pytest.raises(DataError, match="is a Parquet file already"):
+        format_of(tmp_path / "a.parquet")
+
+
+@pytest.mark.parametrize(("delimiter", "shown"), [(";", "';'"), ("\t", r"'\t'")])
+def test_a_csv_with_another_delimiter_is_refused_with_the_option_that_reads_it(
+    tmp_path: Path, delimiter: str, shown: str
+) -> None:
+    source = tmp_path / "a.csv"
+    source.write_text("y,c\n1,2\n".replace(",", delimiter))
+    with pytest.raises(DataError, match="line 1 has one column") as raised:
+        convert(source, tmp_path / "a.parquet", format="csv")
+    assert raised.value.hint == f"convert it with --delimiter {shown}"
+    convert(source, tmp_path / "a.parquet", format="csv", delimiter=delimiter)
+    assert pq.read_table(tmp_path / "a.parquet").to_pydict() == {"y": [1], "c": [2]}
 
 
 def test_the_format_is_found_from_the_first_line(tmp_path: Path) -> None:

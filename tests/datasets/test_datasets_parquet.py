@@ -253,10 +253,10 @@ def test_all_problems_are_reported_at_once(tmp_path: Path) -> None:
     assert "6 problems" in text
     for expected in (
         "empty.parquet: is empty (0 bytes)",
-        'text.parquet: is a text file, not Parquet; set data.format = "csv"',
+        'text.parquet: is a text file, not Parquet: set data.format = "csv"',
         'goood.parquet: no such file; did you mean "good.parquet"?',
         "no column 'dnse'; did you mean \"dense\"?",
-        "column 'y' is string: a label must be a number or bool",
+        "column 'y' is string: a label must be a number or bool; write it as 0 and 1",
         "column 'c' is double: ids are ints, strings, or lists of them",
     ):
         assert expected in text
@@ -316,8 +316,9 @@ def test_a_range_outside_the_unit_is_a_programming_error(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("content", "expected"),
     [
-        (b"y,x,c\n1,0.5,a\n", 'is a text file, not Parquet; set data.format = "csv"'),
-        (b"1\t2\t3\t68fd1e64\n", 'is a text file, not Parquet; set data.format = "criteo_tsv"'),
+        (b"y,x,c\n1,0.5,a\n", 'is a text file, not Parquet: set data.format = "csv"'),
+        (b"1\t2\t3\t68fd1e64\n", 'is a text file, not Parquet: set data.format = "criteo_tsv"'),
+        (b"y\tx\tc\td\n", r'is a text file, not Parquet: set data.format = "csv" and data.csv.delimiter = "\t"'),
         (gzip.compress(b"y,x,c\n", mtime=0), "is a gzip file, not Parquet"),
         (b"PK\3\4\0\0", "is not a Parquet file: it begins with b'PK\\x03\\x04' instead of b'PAR1'"),
         (b"PAR1 and no footer", "not a readable Parquet file"),
@@ -340,5 +341,38 @@ def test_two_columns_of_one_name_are_refused(tmp_path: Path) -> None:
 
 
 def test_a_url_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="https://example.org/y.parquet: is a URL, .* download it and name the files"):
+    with pytest.raises(DataError, match=r"https://example.org/y.parquet: is a URL, .* download it, and give the path"):
         reader_of(settings("https://example.org/y.parquet")).describe()
+
+
+def test_csv_files_are_named_as_such_in_one_line(tmp_path: Path) -> None:
+    for name in ("a.csv", "b.csv"):
+        (tmp_path / name).write_text("y,x,c\n1,0.5,a\n")
+    with pytest.raises(DataError) as raised:
+        reader_of(settings(tmp_path / "*.csv")).describe()
+    assert raised.value.message == (
+        f'{tmp_path}/a.csv (and 1 more files): is a CSV file, not Parquet: set data.format = "csv", or convert it once: '
+        "elastichost convert IN OUT.parquet"
+    )
+
+
+def test_a_folder_is_refused_with_the_glob_of_its_files(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"is a folder: name the files in it, for example .*/\*\.parquet"):
+        reader_of(settings(tmp_path)).describe()
+
+
+@pytest.mark.parametrize(
+    ("categorical", "remedy"),
+    [
+        (("c",), "take it out of data.dense: it is in data.categorical too"),
+        (("d",), "move it from data.dense to data.categorical, or write it as numbers"),
+    ],
+)
+def test_a_column_of_text_as_dense_is_refused_with_the_remedy(
+    tmp_path: Path, categorical: tuple[str, ...], remedy: str
+) -> None:
+    path = write_parquet(tmp_path / "a.parquet", labelled({"c": pa.array(["a"]), "d": pa.array([1])}, 1))
+    with pytest.raises(DataError) as raised:
+        reader_of(settings(path, dense=("c",), categorical=categorical)).describe()
+    assert "column 'c' is string: a dense value must be a number or bool" in raised.value.message
+    assert raised.value.message.endswith(remedy)

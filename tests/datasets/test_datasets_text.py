@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, given
 from hypothesis import settings as hypothesis_settings
@@ -206,6 +207,22 @@ def test_csv_header_problems(tmp_path: Path) -> None:
         reader_of(settings(path, "csv", categorical=("click",))).describe()
     assert "no column 'click' in the header; did you mean \"clik\"?" in raised.value.message
     assert "column 'x' is in the header 2 times" in raised.value.message
+
+
+@pytest.mark.parametrize(("delimiter", "shown"), [(";", '";"'), ("\t", r'"\t"')])
+def test_a_header_with_another_delimiter_names_the_setting(tmp_path: Path, delimiter: str, shown: str) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text("y,x,c\n0,1,a\n".replace(",", delimiter))
+    with pytest.raises(DataError) as raised:
+        reader_of(settings(path, "csv")).describe()
+    expected = f"{path}: line 1: columns are separated by {shown}: set data.csv.delimiter = {shown}"
+    assert raised.value.message == expected
+
+
+def test_a_parquet_file_is_refused_as_text(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"y": [1]}), tmp_path / "a.csv")
+    with pytest.raises(DataError, match='is a Parquet file; set data.format = "parquet"'):
+        reader_of(settings(tmp_path / "a.csv", "csv")).describe()
 
 
 def test_gzip_is_refused_with_the_command_that_converts_it(tmp_path: Path) -> None:

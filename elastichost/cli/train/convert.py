@@ -44,7 +44,7 @@ def convert(
             help='CSV: the type of a column: "int", "float", "string", "list[int]" or "list[string]"; repeatable.',
         ),
     ] = None,
-    delimiter: Annotated[str, typer.Option("--delimiter", help="CSV: the character between columns.")] = ",",
+    delimiter: Annotated[str, typer.Option("--delimiter", help=r"CSV: the character between columns (\t: tab).")] = ",",
     list_delimiter: Annotated[
         str, typer.Option("--list-delimiter", help="CSV: the character between the items of a list.")
     ] = "|",
@@ -70,7 +70,7 @@ def convert(
             destination,
             format=source_format.value if source_format is not None else format_of(source),
             types=_column_types(types or []),
-            delimiter=delimiter,
+            delimiter=delimiter.replace("\\t", "\t"),
             list_delimiter=list_delimiter,
             bad_rows=bad_rows.value,
             row_group_rows=row_group_rows,

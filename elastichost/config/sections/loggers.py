@@ -7,17 +7,13 @@ from typing import Annotated, Literal, get_args
 from pydantic import BeforeValidator, Field
 
 from elastichost.config.base import Section
-from elastichost.config.values import NotNegative
+from elastichost.config.values import NotNegative, string_tuple
 
 __all__ = ["LOGGERS", "PACKAGES", "CsvLog", "LoggerName", "LoggingSection", "MLflow", "TensorBoard", "WandB"]
 
 LoggerName = Literal["csv", "mlflow", "tensorboard", "wandb"]
 LOGGERS: tuple[str, ...] = get_args(LoggerName)
 PACKAGES = {"mlflow": "mlflow", "tensorboard": "tensorboard", "wandb": "wandb"}  # that a logger needs
-
-
-def _tuple(value: object) -> object:
-    return tuple(value) if isinstance(value, list) else value
 
 
 class CsvLog(Section):
@@ -54,7 +50,7 @@ class WandB(Section):
 class LoggingSection(Section):
     """`[logging]`: to which experiment loggers a run writes its losses, evaluations and settings."""
 
-    to: Annotated[tuple[LoggerName, ...], BeforeValidator(_tuple)] = Field(
+    to: Annotated[tuple[LoggerName, ...], BeforeValidator(string_tuple)] = Field(
         default=(),
         description='Loggers of the run: "csv", "mlflow", "tensorboard", "wandb". Each is a process of its own that '
         "reads the files of the run, so one that is slow or cannot be reached neither delays training nor loses a "

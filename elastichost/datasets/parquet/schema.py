@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 
 from elastichost.datasets.api import DatasetDescription, Unit
 from elastichost.datasets.arrow_columns import id_type, is_numeric
-from elastichost.datasets.files import GZIP_MAGIC, FileStamp, expand_patterns, stamp
+from elastichost.datasets.files import GZIP_MAGIC, PARQUET_MAGIC, FileStamp, expand_patterns, stamp
 from elastichost.datasets.reader import Inspection, first_rows
 from elastichost.datasets.settings import DataSettings
 from elastichost.errors import DataError
@@ -20,7 +20,7 @@ __all__ = ["MAX_GROUP_ROWS", "ParquetFacts", "ParquetInspection", "inspect_parqu
 
 # A range in the middle of a group is decoded from the start of the group, and a decoded unit is kept in memory.
 MAX_GROUP_ROWS = 262_144
-PARQUET_MAGIC = b"PAR1"
+CONVERT = "elastichost convert IN OUT.parquet"
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,11 +121,21 @@ def _other_than_parquet(path: str) -> str | None:
     if begin.startswith(PARQUET_MAGIC):
         return None
     if begin.startswith(GZIP_MAGIC):
-        return "is a gzip file, not Parquet; `elastichost convert` makes Parquet from compressed text"
+        return f"is a gzip file, not Parquet; if it is compressed text: {CONVERT}"
     if b"\0" not in begin:
-        kind = 'data.format = "criteo_tsv"' if begin.partition(b"\n")[0].count(b"\t") > 2 else 'data.format = "csv"'
-        return f"is a text file, not Parquet; set {kind}, or make Parquet from it with `elastichost convert`"
+        kind, settings = _text_format(path, begin.partition(b"\n")[0])
+        return f"is {kind}, not Parquet: set {settings}, or convert it once: {CONVERT}"
     return f"is not a Parquet file: it begins with {begin[:4]!r} instead of {PARQUET_MAGIC!r}"
+
+
+def _text_format(path: str, first_line: bytes) -> tuple[str, str]:
+    """(what a text file is, the settings with which it is read)."""
+    if first_line.count(b"\t") > 2:
+        if first_line[:2] in (b"0\t", b"1\t"):  # a label, and no header
+            return "a text file", 'data.format = "criteo_tsv"'
+        return "a text file", 'data.format = "csv" and data.csv.delimiter = "\\t"'
+    kind = "a CSV file" if path.lower().endswith(".csv") else "a text file"
+    return kind, 'data.format = "csv"'
 
 
 def _leaf_numbers(schema: pa.Schema) -> dict[str, int]:
@@ -187,9 +197,17 @@ def _check_numeric_columns(file: ParquetFacts, settings: DataSettings, problems:
                 continue
             problems.add(file.stamp.path, f"no column {name!r}{did_you_mean(name, file.schema.names)}")
         elif not is_numeric(file.schema.field(name).type):
-            problems.add(
-                file.stamp.path, f"column {name!r} is {file.schema.field(name).type}: {role} must be a number or bool"
-            )
+            found = f"column {name!r} is {file.schema.field(name).type}: {role} must be a number or bool"
+            problems.add(file.stamp.path, f"{found}; {_remedy(name, role, settings)}")
+
+
+def _remedy(name: str, role: str, settings: DataSettings) -> str:
+    """What to do about a column of text that is named as numbers."""
+    if role != "a dense value":
+        return "write it as numbers" if role == "a weight" else "write it as 0 and 1"
+    if name in settings.categorical:
+        return "take it out of data.dense: it is in data.categorical too"
+    return "move it from data.dense to data.categorical, or write it as numbers"
 
 
 def _describe(

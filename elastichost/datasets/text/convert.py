@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import os
+import shlex
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -16,9 +17,9 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from elastichost.datasets.bad_rows import BadRowLog
-from elastichost.datasets.files import GZIP_MAGIC, stamp
+from elastichost.datasets.files import GZIP_MAGIC, is_parquet, missing_file, stamp
 from elastichost.datasets.settings import CRITEO_CATEGORICAL, CRITEO_DENSE, CRITEO_LABEL
-from elastichost.datasets.text.csv import ARROW_TYPES, read_header
+from elastichost.datasets.text.csv import ARROW_TYPES, read_header, real_delimiter
 from elastichost.datasets.text.csv_block import BlockFormat, read_block
 from elastichost.errors import DataError
 from elastichost.human_readable import did_you_mean
@@ -70,9 +71,11 @@ def convert(
     """
     if destination.resolve() == source.resolve():
         raise DataError(f"{source}: source and destination are the same file", hint="name another destination")
-    if not source.is_file():
-        raise DataError(f"{source}: No such file or directory", hint="name the text file to convert")
-    source_bytes = stamp(str(source)).size_bytes
+    _check_source(source)
+    if not destination.absolute().parent.is_dir():
+        raise DataError(
+            f"{destination}: cannot be written: its folder does not exist", hint="make the folder, or name another one"
+        )
     lines = _LineBlocks(source)
     try:
         with lines:
@@ -90,7 +93,7 @@ def convert(
         bad_rows=conversion.bad_rows,
         first_bad_row=conversion.first_bad_row,
         row_groups=row_groups,
-        source_bytes=source_bytes,
+        source_bytes=stamp(str(source)).size_bytes,
         destination_bytes=destination.stat().st_size,
     )
 
@@ -98,14 +101,24 @@ def convert(
 def format_of(source: Path) -> SourceFormat:
     """The format of a text file (plain or gzip): criteo_tsv when its first line has as many tab-separated fields as
     Criteo TSV, else csv. Raises DataError when the file cannot be read."""
-    if not source.is_file():
-        raise DataError(f"{source}: No such file or directory", hint="name the text file to convert")
+    _check_source(source)
     try:
         with _LineBlocks(source) as lines:
             fields = lines.first_line().count(b"\t") + 1
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise _damaged(source, error) from error
     return "criteo_tsv" if fields == len(_criteo_format().names) else "csv"
+
+
+def _check_source(source: Path) -> None:
+    """Raises DataError when there is no such file, it is empty, or it is Parquet already."""
+    hint = "name the text file to convert"
+    if not source.is_file():
+        raise DataError(f"{source}: is a folder" if source.is_dir() else missing_file(str(source)), hint=hint)
+    if stamp(str(source)).size_bytes == 0:
+        raise DataError(f"{source}: is empty (0 bytes)", hint=hint)
+    if is_parquet(str(source)):
+        raise DataError(f"{source}: is a Parquet file already", hint="name it in data.train or data.test as it is")
 
 
 def _damaged(source: Path, error: Exception) -> DataError:
@@ -203,7 +216,7 @@ class _Conversion:
         if self._is_criteo and log.first is not None and log.count == lines and first_line == 1:
             raise DataError(
                 f"{self.source}: is not Criteo TSV: each of its first {lines:,} lines is bad; {log.first[1]}",
-                hint="if it has a header line with column names, convert it with --format csv",
+                hint="if it has a header line with column names, convert it with --format csv --delimiter '\\t'",
             )
         bad = log.settle(skip=self._skip, how_to_skip="convert with --bad-rows skip")
         if bad is not None:
@@ -219,7 +232,15 @@ class _Conversion:
         try:
             header = read_header(line, self._delimiter)
         except UnicodeDecodeError as error:
-            raise DataError(f"{self.source}: line 1: the header is not UTF-8 text") from error
+            raise DataError(
+                f"{self.source}: line 1: the header is not UTF-8 text", hint="save the file as UTF-8, then convert it"
+            ) from error
+        if (other := real_delimiter(line, self._delimiter)) is not None:
+            shown = shlex.quote(other.replace("\t", "\\t"))
+            raise DataError(
+                f"{self.source}: line 1 has one column: columns are separated by {shown}",
+                hint=f"convert it with --delimiter {shown}",
+            )
         if len(set(header)) != len(header):
             raise DataError(f"{self.source}: line 1: a column name appears twice", hint="column names must differ")
         for name, kind in self._types.items():
@@ -333,5 +354,9 @@ def _write(file: BinaryIO, conversion: _Conversion, row_group_rows: int, progres
         if writer is not None:
             writer.close()
     if row_groups == 0:
-        raise DataError(f"{conversion.source}: has no good rows", hint="check that --format is right")
+        if conversion.bad_rows == 0:
+            raise DataError(f"{conversion.source}: has a header line, but no rows", hint="name a file with rows")
+        raise DataError(
+            f"{conversion.source}: has no good rows: {conversion.first_bad_row}", hint="check that --format is right"
+        )
     return row_groups

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv as standard_csv
+import json
 from collections.abc import Mapping
 
 import numpy as np
@@ -18,7 +19,7 @@ from elastichost.datasets.text.reader import TextDecoder
 from elastichost.human_readable import did_you_mean
 from elastichost.specs import KeyKind
 
-__all__ = ["ARROW_TYPES", "CsvLines", "csv_decoder", "read_header"]
+__all__ = ["ARROW_TYPES", "CsvLines", "csv_decoder", "read_header", "real_delimiter"]
 
 ARROW_TYPES: dict[ColumnType, pa.DataType] = {
     "int": pa.int64(),
@@ -28,8 +29,21 @@ ARROW_TYPES: dict[ColumnType, pa.DataType] = {
 }
 
 
+DELIMITERS = (",", ";", "\t", "|")
+
+
 def csv_decoder(settings: DataSettings, environ: Mapping[str, str]) -> TextDecoder:
     return TextDecoder(settings, CsvLines(settings), environ)
+
+
+def real_delimiter(line: bytes, delimiter: str) -> str | None:
+    """The character that separates the columns of a header line, if `delimiter` does not; None: it does, or none is
+    found."""
+    if delimiter.encode() in line:
+        return None
+    counts = {one: line.count(one.encode()) for one in DELIMITERS}
+    likely = max(DELIMITERS, key=lambda one: counts[one])
+    return likely if counts[likely] else None
 
 
 def read_header(line: bytes, delimiter: str) -> tuple[str, ...]:
@@ -61,6 +75,10 @@ class CsvLines:
             header = read_header(line, settings.csv_delimiter)
         except UnicodeDecodeError:
             return (f"{path}: line 1: the header is not UTF-8 text",)
+        other = real_delimiter(line, settings.csv_delimiter)
+        if other is not None and not set(header) & set(settings.columns):
+            shown = json.dumps(other)
+            return (f"{path}: line 1: columns are separated by {shown}: set data.csv.delimiter = {shown}",)
         self._headers[path] = header
         optional = () if settings.labels_required else settings.labels
         problems = [

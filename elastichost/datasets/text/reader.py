@@ -13,7 +13,7 @@ import numpy.typing as npt
 from elastichost.datasets.api import DatasetDescription, Unit
 from elastichost.datasets.bad_rows import BadRowLog
 from elastichost.datasets.decoded import DecodedUnit
-from elastichost.datasets.files import FileStamp, check_unchanged, expand_patterns, gzip_problem, stamp
+from elastichost.datasets.files import FileStamp, check_unchanged, expand_patterns, gzip_problem, is_parquet, stamp
 from elastichost.datasets.id_ranges import find_id_out_of_range, ranged_tables
 from elastichost.datasets.reader import Inspection, ValueFindings, first_rows
 from elastichost.datasets.settings import DataSettings
@@ -124,6 +124,9 @@ class TextDecoder:
         file_stamp = stamp(path)
         if file_stamp.size_bytes == 0:
             problems.append(f"{path}: is empty (0 bytes)")
+            return None, None
+        if is_parquet(path):
+            problems.append(f'{path}: is a Parquet file; set data.format = "parquet"')
             return None, None
         if compressed := gzip_problem(path, self._format.name, self._settings.csv_types):
             problems.append(compressed)

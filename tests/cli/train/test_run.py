@@ -133,6 +133,9 @@ def test_predict_checks_paths_before_it_loads_the_model(elastichost: Elastichost
     (run_directory / "data.parquet").touch()
     nowhere = elastichost("predict", str(run_directory), str(run_directory / "data.parquet"), "-o", "none/a.parquet")
     assert (nowhere.code, "its directory does not exist" in nowhere.stderr) == (2, True)
+    near = elastichost("predict", str(run_directory), str(run_directory / "dta.parquet"))
+    assert 'did you mean "data.parquet"?' in near.stderr
+    assert "is a folder" in elastichost("predict", str(run_directory), ".").stderr
     assert "loading the model" not in missing.stderr + nowhere.stderr
 
 

@@ -48,6 +48,8 @@ def test_runs_are_found_by_every_name(run_directory: Path, monkeypatch: pytest.M
 
 
 def test_an_unknown_run_lists_known_runs(run_directory: Path) -> None:
+    with pytest.raises(ConfigError, match="no run 'latset'; did you mean \"latest\""):
+        find_run("latset", run_directory.parent)
     with pytest.raises(ConfigError, match="no run 'shop-20260101T000000Z-abc12'; did you mean") as caught:
         find_run("shop-20260101T000000Z-abc12", run_directory.parent)
     assert run_directory.name in caught.value.hint
