@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
+from elastichost.human_readable import plural
 from elastichost.plan import Access, Plan
 from elastichost.resources import GpuDevice, Parallelism, bounds_of
 from elastichost.tuner.placement.gpu_shares import most_sharing, share_of
@@ -67,4 +68,4 @@ def _reason(workers: int, servers: int, cores: tuple[int, ...], access: Access) 
         "served": "rows served over sockets",
         "mixed": "rows of a worker's own host in shared memory, others served over sockets",
     }[access]
-    return f"{first}; {servers} PS, {how}; nothing measured yet"
+    return f"{first}; {plural(servers, 'parameter server')} (PS), {how}; nothing measured yet"

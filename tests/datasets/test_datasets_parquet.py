@@ -351,8 +351,8 @@ def test_csv_files_are_named_as_such_in_one_line(tmp_path: Path) -> None:
     with pytest.raises(DataError) as raised:
         reader_of(settings(tmp_path / "*.csv")).describe()
     assert raised.value.message == (
-        f'{tmp_path}/a.csv (and 1 more files): is a CSV file, not Parquet: set data.format = "csv", or convert it once: '
-        "elastichost convert IN OUT.parquet"
+        f'{tmp_path}/a.csv (and 1 more files): is a CSV file, not Parquet: set data.format = "csv", or convert it '
+        "once: elastichost convert IN OUT.parquet"
     )
 
 

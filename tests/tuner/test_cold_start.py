@@ -24,7 +24,8 @@ def test_counts(workers: object, servers: object, cores: int, expected: tuple[in
 
 
 def test_the_reason_names_workers_cores_and_access() -> None:
-    assert initial_plan(cores=(0, 1)).reason.startswith("cold start: 2 workers on 2 cores, one each; 1 PS")
+    started = "cold start: 2 workers on 2 cores, one each; 1 parameter server (PS)"
+    assert initial_plan(cores=(0, 1)).reason.startswith(started)
     assert "served" in initial_plan(cores=(0,), access="served").reason
     assert initial_plan(cores=(0,), access="auto").access == "direct"
 

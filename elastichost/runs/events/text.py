@@ -182,7 +182,7 @@ def _(event: run.Warned) -> str:
 @text_of.register
 def _(event: processes.ForkServerReady) -> str:
     compiled = " and compiled all kernels" if event.compiled_kernels else ""
-    return f"the fork server is ready: it imported the libraries{compiled} in {event.seconds:.1f} s"
+    return f"imported the libraries{compiled} in {event.seconds:.1f} s, once for all processes"
 
 
 @text_of.register

@@ -115,6 +115,7 @@ class EvaluationController:
         self.figures, self._state.evaluated_at = figures(table), self._samples
         value = self.figures.auc if self._early_stop.metric == "auc" else self.figures.logloss
         verdict = self._early_stop.observe(value)
+        others = f"; log loss {self.figures.logloss:.5f}" if value is None and self.figures.logloss is not None else ""
         self._run.note(
             EvaluationFinished(
                 samples=self._samples,
@@ -124,7 +125,7 @@ class EvaluationController:
                 logloss=self.figures.logloss,
                 truth_auc=self.figures.truth_auc,
                 memory=self.memory,  # for a resumed run
-                reason=verdict.reason,
+                reason=verdict.reason + others,
             ),
             self.cause,
         )

@@ -55,6 +55,12 @@ __all__ = [
 ]
 
 _AT_WORK = frozenset({State.READY, State.RUNNING})
+# Why the first incarnation of a process starts, for a reader who does not know the roles.
+FIRST_START = {
+    "probe": "it builds the model once, to learn its tables and parameters",
+    "server": "a parameter server of the plan",
+    "worker": "a worker of the plan",
+}
 # Errors that the next incarnation would have again: the job, its data or its host must change first.
 USER_ERRORS = frozenset(
     {
@@ -257,7 +263,7 @@ def _start(
     now_s: float,
 ) -> Spawn | StopProcess | GiveUp | None:
     if seen is None:
-        return Spawn(spec, 1, "in the plan, not running")
+        return Spawn(spec, 1, FIRST_START[spec.role])
     if seen.state == State.DRAINED:
         return StopProcess(seen.process, "it has drained, and the plan has it again: its next incarnation follows")
     if seen.state in LIVE:

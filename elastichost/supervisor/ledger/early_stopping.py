@@ -24,6 +24,7 @@ class EarlyStop:
 
     def __init__(self, metric: Literal["auc", "logloss"], patience: int) -> None:
         self.metric: Literal["auc", "logloss"] = metric
+        self._name = "AUC" if metric == "auc" else "log loss"
         self._patience = patience
         self._best: float | None = None
         self._without = 0
@@ -42,15 +43,15 @@ class EarlyStop:
         whose labels are all equal); such an evaluation is not counted."""
         if value is None or math.isnan(value):
             return EarlyStopVerdict(
-                False, self._best, f"{self.metric} is not defined: the test set has labels of one class only"
+                False, self._best, f"{self._name} is not defined: the test set has labels of one class only"
             )
         if self._best is None or self._is_better(value, self._best):
             before, self._best, self._without = self._best, value, 0
             first = before is None
-            said = f"{self.metric} {value:.5f}" + ("" if first else f", better than the best before ({before:.5f})")
+            said = f"{self._name} {value:.5f}" + ("" if first else f", better than the best before ({before:.5f})")
             return EarlyStopVerdict(False, value, said)
         self._without += 1
-        said = f"{self.metric} {value:.5f}, not better than {self._best:.5f} ({self._without} in a row)"
+        said = f"{self._name} {value:.5f}, not better than {self._best:.5f} ({self._without} in a row)"
         stop = 0 < self._patience <= self._without
         return EarlyStopVerdict(stop, self._best, said + (": early stop" if stop else ""))
 

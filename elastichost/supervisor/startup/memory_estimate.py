@@ -15,7 +15,7 @@ from elastichost.specs import DenseSpec, ModelSpec, TableSpec
 from elastichost.supervisor.launch.fork_server_client import LocalLauncher
 from elastichost.supervisor.launch.servers import MALLOC_ENVIRONMENT
 from elastichost.supervisor.startup.data_sample import DataSample, TableSample, sample_data
-from elastichost.supervisor.startup.model_probe import describe_model
+from elastichost.supervisor.startup.model_probe import DescribedModel, describe_model
 from elastichost.supervisor.startup.preflight import Preparation
 from elastichost.tuner.memory.peak_memory import MemoryEstimate, estimate_peak
 from elastichost.tuner.memory.peak_memory_facts import (
@@ -38,25 +38,34 @@ UNSEEN = 0.1  # a row is evicted up to this share of its horizon later than it m
 
 
 def estimate_memory(
-    job: JobSpec, prepared: Preparation, launcher: LocalLauncher | None = None, bases: ProcessBases = ALONE
+    job: JobSpec,
+    prepared: Preparation,
+    launcher: LocalLauncher | None = None,
+    bases: ProcessBases = ALONE,
+    described: DescribedModel | None = None,
 ) -> MemoryEstimate:
     """Estimates the peak memory of a job in the size of its first plan. Arguments and errors: see `memory_facts`."""
-    return estimate_peak(memory_facts(job, prepared, launcher, bases))
+    return estimate_peak(memory_facts(job, prepared, launcher, bases, described))
 
 
 def memory_facts(
-    job: JobSpec, prepared: Preparation, launcher: LocalLauncher | None = None, bases: ProcessBases = ALONE
+    job: JobSpec,
+    prepared: Preparation,
+    launcher: LocalLauncher | None = None,
+    bases: ProcessBases = ALONE,
+    described: DescribedModel | None = None,
 ) -> JobMemoryFacts:
     """Returns the facts for the estimate. With another value of `workers` they give the estimate of another size.
 
     launcher: a launcher that has imported the libraries of a worker and has no other caller meanwhile; the call then
     takes tenths of a second. None: a new launcher is started, which takes seconds. bases: BESIDE for a job whose
-    supervisor is forked from a process that has imported torch.
+    supervisor is forked from a process that has imported torch. described: the model of the job, where a process has
+    built it already.
     Raises the error with which a run would end: ModelError, DataError, PreflightError, JobFailedError.
     """
     if job.emulate.enabled:
         return _emulated(job, prepared, EMULATED if bases == ALONE else EMULATED_BESIDE)
-    described = describe_model(job, launcher)
+    described = described or describe_model(job, launcher)
     if bases == ALONE and described.fork_server_bytes:  # its size depends on the libraries
         bases = msgspec.structs.replace(bases, fork_server=described.fork_server_bytes + COPIED_BYTES)
     model, plan, is_sync = described.model, prepared.plan, job.train.mode == "sync"

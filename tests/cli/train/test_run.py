@@ -54,9 +54,16 @@ def test_dry_run_checks_and_plans(elastichost: Elastichost, tiny_job: Path) -> N
     outcome = elastichost("run", str(tiny_job), "--dry-run")
     assert outcome.code == 0
     assert "cold start: 1 worker on" in outcome.stdout
-    assert "dynamic, int ids: c0, c1, c2" in outcome.stdout
+    rows = [line.split() for line in outcome.stdout.splitlines()]
+    assert ["c0,", "c1,", "c2", "int", "dynamic", "4", "float32", "rowwise_adagrad", "(lr", "0.1)"] in rows
+    assert [row[:2] for row in rows if row[0] in ("worker", "parameter")] == [["worker", "0"], ["parameter", "server"]]
     facts = json.loads(elastichost("run", str(tiny_job), "--dry-run", "--json").last_line)
     assert (facts["train_samples"], facts["test_samples"], len(facts["tables"])) == (4000, 1000, 3)
+    table = facts["tables"][1]
+    assert (table["name"], table["rows"], table["dims"], table["optimizer"]) == ("c1", 0, [4], "rowwise_adagrad")
+    assert [spec["role"] for spec in facts["plan"]["processes"]] == ["worker", "server"]
+    assert 0 < facts["memory"]["host_bytes"] < facts["memory_bytes"]
+    assert "fork server" in {part["name"] for part in facts["memory"]["parts"]}
     assert not (tiny_job.parent / "runs").exists()
 
 
@@ -89,8 +96,13 @@ RETURNED = "the model returned (64, 3) for a batch of 64 samples with 1 label(s)
 
 
 @pytest.mark.thorough
-def test_dry_run_runs_a_batch_and_leaves_nothing(elastichost: Elastichost, tiny_job: Path) -> None:
+def test_dry_run_runs_a_batch_and_leaves_nothing(
+    elastichost: Elastichost, tiny_job: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     here = tiny_job.parent
+    arena = here / "arena"
+    arena.mkdir()
+    monkeypatch.setenv("ELASTICHOST_ARENA_DIR", str(arena))
     (here / "model.py").write_text(WRONG_SHAPE)
     wrong = elastichost(
         "run", str(tiny_job), "--dry-run", "--set", "model.build=model.py:build", "--set", "model.args={}"
@@ -102,6 +114,7 @@ def test_dry_run_runs_a_batch_and_leaves_nothing(elastichost: Elastichost, tiny_
     parameters = 2 * 8 + 8 + 8 * 4 + 4 + 10 * 8 + 8 + 8 + 1
     assert facts["model"] == {"dense_parameters": parameters, "embeddings": 3, "batch_samples": 128}
     assert not (here / "runs").exists()
+    assert not list(arena.iterdir())
 
 
 @pytest.mark.thorough

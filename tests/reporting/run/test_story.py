@@ -36,7 +36,7 @@ def test_plans_and_their_outcomes() -> None:
         line(1, plan(2, 1, "cold start")),
         line(5, plan(1, 1, "try 1 worker")),
         line(6, reached(2, 1, 0.009)),
-        line(7, ProcessStarting(worker(), "in the plan, not running")),
+        line(7, ProcessStarting(worker(), "a worker of the plan")),
     )
     assert [(one.number, one.at_s, one.workers, one.servers, one.access, one.outcome) for one in told.plans] == [
         (1, 1.0, 2, 1, "direct", ""),
@@ -44,7 +44,7 @@ def test_plans_and_their_outcomes() -> None:
     ]
     assert told.plans[1].reason == "try 1 worker"
     assert [one.kind for one in told.decisions] == ["plan_changed", "plan_changed", "process_starting"]
-    assert told.decisions[2].text == "starting worker-0.1 (in the plan, not running)"
+    assert told.decisions[2].text == "starting worker-0.1 (a worker of the plan)"
     assert told.decisions[2].process == "worker-0"
 
 

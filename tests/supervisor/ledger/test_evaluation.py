@@ -116,7 +116,8 @@ def test_an_undefined_metric_does_not_stop_training() -> None:
     stop = EarlyStop("auc", 1)
     found = [stop.observe(value) for value in (None, math.nan, None)]
     assert not any(one.stop for one in found) and {one.best for one in found} == {None}
-    assert "labels of one class only" in found[0].reason
+    assert found[0].reason == "AUC is not defined: the test set has labels of one class only"
+    assert EarlyStop("logloss", 0).observe(0.5).reason == "log loss 0.50000"
     assert [stop.observe(value).stop for value in (0.7, None, 0.6)] == [False, False, True]
 
 
