@@ -9,7 +9,7 @@ from elastichost.api.callbacks import Callback
 from elastichost.api.run import Run
 from elastichost.human_readable import count_words, duration_words
 from elastichost.metrics import RunStatus
-from elastichost.runs.events import JournalLine
+from elastichost.runs.events import JournalLine, RunFailed
 from elastichost.runs.events.text import text_of
 
 __all__ = ["ProgressDisplay", "is_interactive", "line_of"]
@@ -28,6 +28,8 @@ class ProgressDisplay(Callback):
         self._write(line_of(status))
 
     def on_event(self, line: JournalLine) -> None:
+        if isinstance(line.event, RunFailed):
+            return  # `train` raises the error of the run
         if line.event.category in ("warning", "fault"):
             subject = f"{line.event.subject}: " if line.event.subject else ""
             self._write(f"{line.time_utc[11:19]} {subject}{text_of(line.event)}", is_last=True)

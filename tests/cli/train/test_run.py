@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import subprocess
@@ -124,10 +125,39 @@ def test_an_error_that_ends_a_run_is_shown_once(tiny_job: Path) -> None:
     (here / "model.py").write_text(WRONG_SHAPE)
     settings = ("model.build=model.py:build", "model.args={}", "resources.workers=2")
     sets = [word for one in settings for word in ("--set", one)]
+    message = "the model returned (128, 3) for a batch of 128 samples"
     ended = call(here, "run", str(tiny_job), "--dashboard", "no", *sets)
-    assert ended.returncode == 3
-    assert ended.stderr.count("the model returned (128, 3) for a batch of 128 samples") == 1
+    assert (ended.returncode, ended.stdout, ended.stderr.count(message)) == (3, "", 1)
     assert "reported an error that ends the run: ModelError" in ended.stderr
+    as_json = call(here, "run", str(tiny_job), "--json", *sets)
+    assert (as_json.returncode, as_json.stderr.count(message)) == (3, 0)
+    assert message in json.loads(as_json.stdout)["error"]["message"], "one line, the JSON object"
+    code, shown = on_terminal(here, "run", str(tiny_job), *sets)
+    assert (code, shown.count(message)) == (3, 1)
+    model = {"build": f"{here}/model.py:build", "args": {}}
+    job = f"eh.Job.from_toml({str(tiny_job)!r}).with_settings(model={model})"
+    (here / "train.py").write_text(f"import elastichost as eh\neh.train({job}, progress=True)\n")
+    environ = {**os.environ, "PYTHONPATH": str(ROOT), "ELASTICHOST_ARENA_DIR": str(here)}
+    raised = subprocess.run(
+        [sys.executable, "train.py"], cwd=here, env=environ, capture_output=True, text=True, check=False
+    )
+    assert (raised.returncode, raised.stderr.count(message)) == (1, 1)
+    assert f"ModelError: {message}" in raised.stderr
+
+
+def on_terminal(directory: Path, *arguments: str) -> tuple[int, str]:
+    """(exit code, all that is shown) of a verb on a terminal of its own."""
+    environ = {**os.environ, "PYTHONPATH": str(ROOT), "ELASTICHOST_ARENA_DIR": str(directory), "COLUMNS": "200"}
+    ours, theirs = os.openpty()
+    command = [sys.executable, "-m", "elastichost", *arguments]
+    with subprocess.Popen(command, cwd=directory, env=environ, stdout=theirs, stderr=theirs) as program:
+        os.close(theirs)
+        shown = b""
+        with contextlib.suppress(OSError):  # EIO: the other end is closed
+            while piece := os.read(ours, 1 << 16):
+                shown += piece
+        os.close(ours)
+    return program.returncode, shown.decode(errors="replace")
 
 
 def test_a_missing_arena_directory_is_found_before_the_start(
