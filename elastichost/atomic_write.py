@@ -13,6 +13,8 @@ import sqlite3
 import stat
 from pathlib import Path
 
+from elastichost.human_readable import mib
+
 __all__ = ["append_whole", "is_out_of_space", "space_words", "write_atomically", "write_whole_at"]
 
 # No space, no quota, and the limit on the size of files: each may end while the run waits.
@@ -80,8 +82,8 @@ def space_words(directory: Path) -> str:
         found = os.statvfs(directory)
     except OSError as error:
         return f"{directory} ({error.strerror})"
-    free_mb, all_mb = found.f_bavail * found.f_frsize / 1e6, found.f_blocks * found.f_frsize / 1e6
-    return f"the file system at {_mount_point(directory)} ({free_mb:,.1f} of {all_mb:,.0f} MB are free)"
+    free, all_space = (mib(blocks * found.f_frsize) for blocks in (found.f_bavail, found.f_blocks))
+    return f"the file system at {_mount_point(directory)} ({free} of {all_space} are free)"
 
 
 def _mount_point(directory: Path) -> Path:

@@ -21,7 +21,7 @@ def count_words(count: int) -> str:
     return f"{scaled:.1f}T"
 
 
-def bytes_words(size_bytes: int) -> str:
+def bytes_words(size_bytes: float) -> str:
     """3 221 225 472 -> "3.0 GiB"."""
     scaled = float(size_bytes)
     for unit in ("B", "KiB", "MiB", "GiB"):

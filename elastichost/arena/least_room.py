@@ -13,6 +13,7 @@ from elastichost.arena.layout import SLOT_BYTES, ArenaLayout
 from elastichost.arena.recovery.staging import MAX_PUSH_BYTES
 from elastichost.arena.recovery.undo import MAX_RECORD_BYTES
 from elastichost.host.machine import PAGE_BYTES
+from elastichost.human_readable import mib
 from elastichost.sharding import BUCKETS_PER_TABLE
 
 __all__ = ["SPARE_BYTES", "LeastRoom", "address_bytes", "first_rows_bytes", "least_room"]
@@ -42,7 +43,7 @@ class LeastRoom:
             (self.first_rows, "the first rows of dynamic tables"),
             (self.spare, "pushes that wait"),
         )
-        return ", ".join(f"{size / 1e6:,.1f} MB {name}" for size, name in parts if size)
+        return ", ".join(f"{mib(size)} {name}" for size, name in parts if size)
 
 
 def first_rows_bytes(embeddings: int, states: int) -> int:

@@ -12,7 +12,7 @@ Modules:
     output         data, progress and the JSON object of `--json`
     report         prints the facts that a verb returns
     usage          errors of the arguments of a verb
-    completion     what a shell proposes for runs, job files and settings
+    completion     what a shell proposes for job files, settings and kinds of events
     failure        prints an error
 
 Data goes to stdout; progress and errors go to stderr. Each verb imports its libraries when it runs, so that

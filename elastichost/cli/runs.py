@@ -9,7 +9,6 @@ from typing import Annotated
 
 import typer
 
-from elastichost.cli.completion import run_names
 from elastichost.errors import ConfigError
 from elastichost.human_readable import did_you_mean
 
@@ -21,6 +20,7 @@ __all__ = [
     "is_host",
     "is_run",
     "program",
+    "run_names",
     "runs_under",
     "short_path",
 ]
@@ -28,6 +28,15 @@ __all__ = [
 RUNS = Path("runs")
 NEWEST = "latest"  # the link to the newest run
 LISTED = 20
+
+
+def run_names(incomplete: str) -> list[str]:
+    """What a shell proposes for a run: the runs under `runs/`, newest first; by path once a path is begun."""
+    names = [NEWEST, *(run.name for run in runs_under())]
+    known = [f"{RUNS}/{name}" for name in names] if incomplete.startswith(f"{RUNS}/") else names
+    return [name for name in known if name.startswith(incomplete)]
+
+
 RunArgument = Annotated[
     str,
     typer.Argument(metavar="RUN", help='A run directory, a name under runs/, or "latest".', autocompletion=run_names),

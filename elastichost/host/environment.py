@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 from elastichost.errors import PreflightError
+from elastichost.human_readable import bytes_words
 
 __all__ = ["LEAST_ADDRESS_BYTES", "address_bytes", "check_address_space", "enter_utf8_mode"]
 
@@ -40,7 +41,7 @@ def check_address_space(needed_bytes: int = LEAST_ADDRESS_BYTES) -> None:
     if allowed == resource.RLIM_INFINITY or allowed >= needed_bytes:
         return
     raise PreflightError(
-        f"`ulimit -v` allows a process {allowed / 1e9:,.1f} GB of addresses, a job needs {needed_bytes / 1e9:,.1f} GB: "
+        f"`ulimit -v` allows a process {bytes_words(allowed)} of addresses, a job needs {bytes_words(needed_bytes)}: "
         "rows are in large sparse files that are mapped completely; only rows that exist take memory",
         hint="run `ulimit -v unlimited` (as root, or change the limit where it is set: /etc/security/limits.conf, or "
         "the unit file of a service); to limit the memory of a job, set resources.memory",

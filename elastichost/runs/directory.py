@@ -28,6 +28,7 @@ from elastichost.config.hosts import KEPT_HOSTS_FILE
 from elastichost.config.job import JobSpec, to_toml
 from elastichost.errors import CheckpointError, ConfigError, PreflightError
 from elastichost.host.cpu_features import present_cpu
+from elastichost.human_readable import mib
 from elastichost.metrics import RunStatus
 from elastichost.plan import ProcessId
 from elastichost.runs.cpu_check import read_cpu, require_same_cpu
@@ -251,8 +252,8 @@ def _check_space(path: Path) -> None:
         return  # the first write to the directory reports the error
     if left_bytes < LEAST_FREE_BYTES:
         raise PreflightError(
-            f"no space for the run directory {path}: {left_bytes / 1e6:.2f} MB are free in {place}, and a run needs "
-            f"{LEAST_FREE_BYTES / 1e6:.0f} MB to start and more for its checkpoints",
+            f"no space for the run directory {path}: {mib(left_bytes)} are free in {place}, and a run needs "
+            f"{mib(LEAST_FREE_BYTES)} to start and more for its checkpoints",
             hint="free some space, or choose another directory with --run-dir",
         )
 

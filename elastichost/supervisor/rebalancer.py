@@ -13,6 +13,7 @@ import msgspec
 
 from elastichost.arena.arena import Arena
 from elastichost.arena.index.table import HEAT, LIVE_ROWS
+from elastichost.human_readable import mib
 from elastichost.runs.events import BalancingOff, BucketsStay
 from elastichost.sharding import ShardMap, rows_per_bucket
 from elastichost.supervisor.context import RunContext
@@ -108,7 +109,7 @@ class Rebalancer:
         size_bytes, speed = sum(self._bytes_of(move, arenas) for move in moves), self._run.bandwidth_bytes_per_s
         if speed > 0 and size_bytes > MOST_COPY_S * speed:
             if not self._said_dear:
-                words = f"copying {size_bytes / 1e6:,.1f} MB over the slowest link takes {size_bytes / speed:,.0f} s"
+                words = f"copying {mib(size_bytes)} over the slowest link takes {size_bytes / speed:,.0f} s"
                 self._run.note(BucketsStay("links", f"{decision.reason}, but {words}"))
             self._said_dear = True
             return False

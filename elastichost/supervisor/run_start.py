@@ -21,6 +21,7 @@ from elastichost.checkpoint.format import FoundCheckpoint
 from elastichost.checkpoint.manifest import DIGEST_NAME, MANIFEST_NAME
 from elastichost.errors import ArenaFullError
 from elastichost.host.environment import check_address_space
+from elastichost.human_readable import mib
 from elastichost.plan import ProcessId
 from elastichost.runs.events import ArenaOpened, ArenaRejected, ArenaReused, BatchTorn, DirectoryNotRemoved
 from elastichost.runs.facts import ArenaOrigin, Lineage
@@ -193,8 +194,8 @@ def _check_room(run: RunContext, layout: ArenaLayout) -> None:
     least, free = least_room(layout, len(workers), len(servers)), free_bytes(run.arena)
     if least.total > free:
         raise ArenaFullError(
-            f"the job needs at least {least.total / 1e6:,.1f} MB in {run.arena.parent} to start ({least}), "
-            f"but only {free / 1e6:,.1f} MB are free",
+            f"the job needs at least {mib(least.total)} in {run.arena.parent} to start ({least}), "
+            f"but only {mib(free)} are free",
             hint=MORE_ROOM,
         )
 

@@ -16,6 +16,7 @@ import pytest
 from elastichost.arena import host
 from elastichost.arena.owner import owner_of
 from elastichost.host.environment import LEAST_ADDRESS_BYTES, address_bytes
+from elastichost.human_readable import bytes_words
 
 JOB = """
 [job]
@@ -64,7 +65,7 @@ def test_a_limit_of_addresses_is_reported_before_the_start_with_the_command(
 ) -> None:
     done = elastichost(*arguments, cwd=job.parent, limit=limit)
     assert done.returncode == 3, done.stderr
-    assert f"`ulimit -v` allows a process {limit / 1e9:,.1f} GB" in done.stderr
+    assert f"`ulimit -v` allows a process {bytes_words(limit)}" in done.stderr
     assert "`ulimit -v unlimited`" in done.stderr
     assert sorted(os.listdir(job.parent)) == ["data😀", "job.toml", "model😀.py"], "nothing was started"
 

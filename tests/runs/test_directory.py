@@ -81,7 +81,7 @@ def test_a_full_disk_is_an_error_before_anything_is_written(tmp_path: Path, job:
     (tmp_path / "small").mkdir()
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=512k", "tmpfs", str(tmp_path / "small")], check=True)
     try:
-        with pytest.raises(PreflightError, match=r"0\.5. MB are free .* a run needs 1 MB to start") as found:
+        with pytest.raises(PreflightError, match=r"0\.5 MiB are free .* a run needs 1\.0 MiB to start") as found:
             RunDirectory.open(tmp_path / "small" / "runs" / "one", job, resume=resume)
         assert "--run-dir" in found.value.hint
         assert os.listdir(tmp_path / "small") == []

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 import typer
 
-from elastichost.cli.completion import job_files, run_names
+from elastichost.cli.completion import job_files
 from elastichost.cli.many_jobs.batch import (
     MemoryOption,
     PolicyOption,
@@ -23,7 +23,7 @@ from elastichost.cli.many_jobs.batch import (
 )
 from elastichost.cli.options import Overrides
 from elastichost.cli.output import AsJson, data_console, print_json, progress_console
-from elastichost.cli.runs import find_run, program, runs_under
+from elastichost.cli.runs import find_run, program, run_names, runs_under
 from elastichost.errors import ConfigError, PreflightError
 from elastichost.runs.liveness import is_alive, is_running
 

@@ -89,7 +89,7 @@ def job_table(status: HostStatus, most: int = 0) -> Table:
     table = Table(box=None, padding=(0, 1), header_style="dim", expand=True)
     for name in ("job", "state", "size"):
         table.add_column(name, no_wrap=True)
-    for name in ("done", "samples/s", "speed", "cores", "MB used", "charged"):
+    for name in ("done", "samples/s", "speed", "cores", "memory", "charged"):
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("why", overflow="ellipsis", no_wrap=True, ratio=1)
     jobs = sorted(status.jobs, key=lambda job: (ORDER.index(job.state), job.submitted_s, job.job))
@@ -111,8 +111,8 @@ def _row(job: JobStatus) -> tuple[str | Text, ...]:
         count_words(round(job.samples_per_s)) if job.samples_per_s else "",
         f"{job.predicted_speed:.2f}" if job.predicted_speed else "",
         f"{job.cpu_cores:.1f}" if job.cpu_cores else "",
-        f"{job.memory_bytes / 1e6:,.0f}" if job.memory_bytes else "",
-        f"{job.charged_bytes / 1e6:,.0f} MB" if job.charged_bytes else "",
+        bytes_words(job.memory_bytes) if job.memory_bytes else "",
+        bytes_words(job.charged_bytes) if job.charged_bytes else "",
         _ending(job) if job.state == "done" else job.why,
     )
 

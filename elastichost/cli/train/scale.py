@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from elastichost.cli.completion import runs_and_sizes
 from elastichost.cli.output import AsJson, data_console, print_json, progress_console
-from elastichost.cli.runs import find_run, program, short_path
+from elastichost.cli.runs import find_run, program, run_names, short_path
 from elastichost.cli.train.hosts_option import AddressOption, HostsOption, OnOption, RayAddressOption, hosts_asked
 from elastichost.errors import ConfigError, PreflightError
 from elastichost.human_readable import did_you_mean
@@ -25,12 +24,18 @@ __all__ = ["register", "scale"]
 NAMES = ("workers", "servers", "worker_cores")
 LOOK_S = 0.5  # while it waits for a reply, the verb checks this often that the run is still alive
 
+
+def _runs_and_sizes(incomplete: str) -> list[str]:
+    """What a shell proposes: runs, and the names of the numbers as `workers=`."""
+    return [*run_names(incomplete), *(f"{name}=" for name in NAMES if name.startswith(incomplete))]
+
+
 Settings = Annotated[
     list[str] | None,
     typer.Argument(
         metavar="[RUN] NAME=COUNT",
         help=f'The run ("latest" if left out), then {", ".join(NAMES)}.',
-        autocompletion=runs_and_sizes,
+        autocompletion=_runs_and_sizes,
     ),
 ]
 

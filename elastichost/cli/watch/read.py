@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
 import typer
 
-from elastichost.cli.completion import event_kinds, process_names
+from elastichost.cli.completion import event_kinds
 from elastichost.cli.output import AsJson, data_console, print_json
-from elastichost.cli.runs import RunArgument, find_run, program, short_path
+from elastichost.cli.runs import NEWEST, RunArgument, find_run, program, short_path
 from elastichost.cli.watch.run_view import picture, plain_line
 from elastichost.errors import ConfigError, PreflightError
 from elastichost.human_readable import did_you_mean
@@ -21,6 +21,16 @@ from elastichost.runs.tail import Tail
 __all__ = ["register"]
 
 Follow = Annotated[bool, typer.Option("--follow", "-f", help="Print new lines as they come, until the run ends.")]
+
+
+def _process_names(ctx: Any, incomplete: str) -> list[str]:
+    """What a shell proposes for a process: the processes of the run on the command line that have logs."""
+    try:
+        logs = find_run(ctx.params.get("run") or NEWEST) / "logs"
+    except ConfigError:
+        return []
+    known = sorted({path.name.partition(".")[0] for path in logs.glob("*.log")})
+    return [name for name in known if name.startswith(incomplete)]
 
 
 def register(app: typer.Typer) -> None:
@@ -95,7 +105,7 @@ def logs(
     run: RunArgument = "latest",
     follow: Follow = False,
     process: Annotated[
-        str, typer.Option("--process", "-p", help="Only this process, e.g. worker-0.", autocompletion=process_names)
+        str, typer.Option("--process", "-p", help="Only this process, e.g. worker-0.", autocompletion=_process_names)
     ] = "",
 ) -> None:
     """Print what the processes of a run wrote to stdout and stderr."""

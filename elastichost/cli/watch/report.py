@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 import typer
 
-from elastichost.cli.completion import run_names
 from elastichost.cli.output import AsJson, data_console, print_json
-from elastichost.cli.runs import RUNS, find_run, is_host, is_run, short_path
+from elastichost.cli.runs import RUNS, find_run, is_host, is_run, run_names, short_path
 from elastichost.errors import PreflightError
 from elastichost.runs.liveness import is_alive, is_running
 

@@ -18,6 +18,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
+from elastichost.human_readable import mib
 from elastichost.tuner.colocation.facts import PlacedJob
 
 __all__ = ["Act", "Containment", "offenders", "relieved"]
@@ -90,7 +91,7 @@ def offenders(
     kind: Kind = "kill" if is_by_far else "tighten" if before is None else "evict" if before[0] == "tighten" else "kill"
     state.done[job] = (kind, now_s)
     words = {
-        "tighten": f"its memory limit becomes {limit / 1e6:,.0f} MB",
+        "tighten": f"its memory limit becomes {mib(limit)}",
         "evict": "it is evicted",
         "kill": "it is killed",
     }[kind]
@@ -98,8 +99,8 @@ def offenders(
         kind,
         job,
         limit,
-        f"all jobs use {used / 1e6:,.0f} of {total_bytes / 1e6:,.0f} MB; this job uses {has / 1e6:,.0f} MB, and its "
-        f"estimate is {worst.mode.memory_bytes / 1e6:,.0f} MB: {words}",
+        f"all jobs use {mib(used)} of {mib(total_bytes)}; this job uses {mib(has)}, and its "
+        f"estimate is {mib(worst.mode.memory_bytes)}: {words}",
     )
 
 
@@ -129,6 +130,6 @@ def relieved(
             "loosen",
             job,
             limit,
-            f"all jobs have used less than {CALM:.0%} of {total_bytes / 1e6:,.0f} MB for {patience_s:.0f} s: the "
-            f"job's memory limit is {limit / 1e6:,.0f} MB again",
+            f"all jobs have used less than {CALM:.0%} of {mib(total_bytes)} for {patience_s:.0f} s: the "
+            f"job's memory limit is {mib(limit)} again",
         )

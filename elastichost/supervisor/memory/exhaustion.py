@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from elastichost.arena.files import MORE_ROOM
 from elastichost.arena.memory_board import MemoryBoard
 from elastichost.errors import ElastichostError, MemoryBudgetError
+from elastichost.human_readable import mib
 from elastichost.runs.events import MemoryFreed, MemoryFull
 from elastichost.specs import TableSpec
 from elastichost.supervisor.context import RunContext
@@ -108,8 +109,8 @@ class Shortage:
 
 def _files_words(fact: HostFacts) -> str:
     return (
-        f"the file system of the arena is full: the arena takes {fact.reading.used_bytes / 1e6:,.1f} MB of it, "
-        f"{fact.files_free_bytes / 1e6:,.1f} MB are free"
+        f"the file system of the arena is full: the arena takes {mib(fact.reading.used_bytes)} of it, "
+        f"{mib(fact.files_free_bytes)} are free"
     )
 
 
@@ -120,25 +121,19 @@ def budget_error(
 
     acts: tuner.memory is "act" already, so the hint does not suggest it. names_host: the run has several hosts.
     """
-
-    def mb(size_bytes: float) -> str:
-        return f"{size_bytes / 1e6:,.1f}"
-
     reading = fact.reading
     sizes = reading.live * costs.all
     largest = sorted((t for t in tables if t.is_dynamic), key=lambda t: -float(sizes[t.index]))[:5]
-    grown = ", ".join(
-        f"{t.name!r} {int(reading.live[t.index]):,} rows, {mb(float(sizes[t.index]))} MB" for t in largest
-    )
+    grown = ", ".join(f"{t.name!r} {int(reading.live[t.index]):,} rows, {mib(float(sizes[t.index]))}" for t in largest)
     where = f"host {fact.host}: " if names_host else ""
     names = " and ".join(f"tables.{table.name}" for table in largest[:2])
     if fact.is_files:
         return MemoryBudgetError(f"{where}{_files_words(fact)}; the tables that grew: {grown}", hint=MORE_ROOM)
     return MemoryBudgetError(
-        f"{where}resources.memory allows {mb(fact.budget_bytes)} MB, but the dynamic tables need more: the arena "
-        f"takes {mb(reading.used_bytes)} MB, private memory of the processes {mb(fact.private_bytes)} MB, copies for "
-        f"checkpoints {mb(fact.copies_bytes)} MB; the tables that grew, with their copies and their largest indexes: "
-        f"{grown}",
+        f"{where}resources.memory allows {mib(fact.budget_bytes)}, but the dynamic tables need more: the arena "
+        f"takes {mib(reading.used_bytes)}, private memory of the processes {mib(fact.private_bytes)}, "
+        f"copies for checkpoints {mib(fact.copies_bytes)}; the tables that grew, with their copies and their largest "
+        f"indexes: {grown}",
         hint=f"raise resources.memory; or set evict_after_samples or admit_after of {names}"
         + ("" if acts else '; or tuner.memory = "act"'),
     )

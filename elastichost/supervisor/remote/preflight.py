@@ -18,6 +18,7 @@ from elastichost.config.hosts import HostSection, HostsFile
 from elastichost.config.job import JobSpec
 from elastichost.errors import PreflightError
 from elastichost.host.cpu_features import CpuFeatures, cpu_differences, present_cpu, refuses_bfloat16
+from elastichost.human_readable import bytes_words
 from elastichost.runs.cpu_check import GO_ON_KNOWINGLY, needs_same_cpu
 from elastichost.runs.directory import package_versions
 from elastichost.supervisor.remote.link_probe import open_door
@@ -192,8 +193,8 @@ def findings_of(host: HostSection, welcome: WelcomeMsg, here: Own, now_s: float)
     inventory = welcome.inventory
     cores = len(inventory.cores)
     gpus = f", {len(inventory.gpus)} GPUs" if inventory.gpus else ""
-    yield Finding(name, "resources", "ok", f"{cores} cores, {inventory.memory_bytes / 1e9:.1f} GB{gpus}")
-    free = f"{welcome.arena_root}: {welcome.arena_free_bytes / 1e9:.1f} GB free"
+    yield Finding(name, "resources", "ok", f"{cores} cores, {bytes_words(inventory.memory_bytes)}{gpus}")
+    free = f"{welcome.arena_root}: {bytes_words(welcome.arena_free_bytes)} free"
     if welcome.arena_free_bytes < LEAST_ARENA_BYTES:
         yield Finding(
             name, "shared memory", "warning", free, "run `elastichost clean` on the host, or enlarge the file system"

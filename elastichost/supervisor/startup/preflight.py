@@ -23,6 +23,7 @@ from elastichost.host.environment import check_address_space
 from elastichost.host.inventory import inventory
 from elastichost.host.kernel_cache import kernel_cache
 from elastichost.host.torch_packages import check_packages
+from elastichost.human_readable import mib
 from elastichost.plan import Plan
 from elastichost.resources import HostInventory, bounds_of, core_budget, gpu_budget, memory_budget_bytes
 from elastichost.runs.journal_replay import EndedSize
@@ -148,24 +149,24 @@ def _check_room(job: JobSpec, tables: tuple[TableSpec, ...], memory_bytes: int, 
     free = free_bytes(root) + spare_bytes
     if needed > free:
         raise ArenaFullError(
-            f"the fixed tables need {needed / 1e6:,.1f} MB in {root}, but only {free / 1e6:,.1f} MB are free",
+            f"the fixed tables need {mib(needed)} in {root}, but only {mib(free)} are free",
             hint=MORE_ROOM,
         )
     if dynamic and needed + dynamic + SPARE_BYTES > free:
         raise ArenaFullError(
-            f"the job needs at least {(needed + dynamic + SPARE_BYTES) / 1e6:,.1f} MB in {root} to start (for fixed "
-            f"tables, first rows of dynamic tables, and staged pushes), but only {free / 1e6:,.1f} MB are free",
+            f"the job needs at least {mib(needed + dynamic + SPARE_BYTES)} in {root} to start (for fixed "
+            f"tables, first rows of dynamic tables, and staged pushes), but only {mib(free)} are free",
             hint=MORE_ROOM,
         )
     if needed > memory_bytes:
         raise ArenaFullError(
-            f"the fixed tables need {needed / 1e6:,.1f} MB, but resources.memory allows {memory_bytes / 1e6:,.1f} MB",
+            f"the fixed tables need {mib(needed)}, but resources.memory allows {mib(memory_bytes)}",
             hint="raise resources.memory, or give the largest tables fewer rows",
         )
     if not dynamic or free >= min(memory_bytes, SMALL_BYTES):
         return ()
     return (
-        f"{root} has {free / 1e6:,.1f} MB free. The rows of dynamic tables are kept there: when it is full, new ids "
+        f"{root} has {mib(free)} free. The rows of dynamic tables are kept there: when it is full, new ids "
         f"get no row ({MORE_ROOM})",
     )
 

@@ -38,6 +38,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from elastichost.human_readable import mib
 from elastichost.tuner.colocation.corrections import SpeedSample
 from elastichost.tuner.colocation.facts import CPU
 from elastichost.tuner.colocation.stages import ActionKind, Stage, StageEvent, next_stage
@@ -222,7 +223,7 @@ def _for_memory(state: FeedbackState, windows: Sequence[Window], pressure: Press
     else:
         event = StageEvent.MEMORY if target.can_shrink else StageEvent.MEMORY_LEAST
     name = target.job
-    whose = f"{name} exceeds its charge by {over / 1e6:,.0f} MB" if over else f"{name} is the newest job"
+    whose = f"{name} exceeds its charge by {mib(over)}" if over else f"{name} is the newest job"
     return target.job, event, f"{share:.0%} of the {what} is in use (limit {MEMORY_HIGH:.0%}); {whose}"
 
 

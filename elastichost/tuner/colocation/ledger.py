@@ -34,6 +34,7 @@ import msgspec
 import numpy as np
 
 from elastichost.errors import ElastichostError
+from elastichost.human_readable import mib
 from elastichost.tuner.colocation.facts import CPU, HostCapacity, JobDemand, Mode, PlacedJob
 
 __all__ = [
@@ -50,7 +51,6 @@ __all__ = [
     "grown",
     "learnt",
     "margin",
-    "mb_words",
     "observe",
     "refusal",
     "release",
@@ -210,7 +210,7 @@ def refusal(
 def _refused(
     job: str, resource: Literal["memory", "gpu_memory"], needed: int, free: int, total: int, what: str
 ) -> AdmissionRefusal:
-    reason = f"{job} needs {mb_words(needed)} MB of {what}; {mb_words(free)} of {mb_words(total)} MB are free"
+    reason = f"{job} needs {mib(needed)} of {what}; {mib(free)} of {mib(total)} are free"
     return AdmissionRefusal(job, resource, needed, free, total, reason)
 
 
@@ -303,8 +303,8 @@ def after_oom(
     total = host.memory_bytes if where == "host" else max((gpu.memory_bytes for gpu in host.gpus), default=0)
     if demand.exclusive:
         what = "memory" if where == "host" else "GPU memory"
-        seen = f"{demand.job} ran out of {what} at {mb_words(peak_bytes)} MB"
-        reason = f"{seen} although it ran alone; the host has {mb_words(total)} MB in total"
+        seen = f"{demand.job} ran out of {what} at {mib(peak_bytes)}"
+        reason = f"{seen} although it ran alone; the host has {mib(total)} in total"
         return AdmissionRefusal(demand.job, "alone", peak_bytes, total, total, reason)
     factor = max(OOM_ESTIMATE, OOM_PEAK * peak_bytes / max(1, estimate))
     modes = tuple(_raised(one, factor, total, where) for one in demand.modes)
@@ -333,8 +333,3 @@ def _raised(mode: Mode, factor: float, total: int, where: Literal["host", "gpu"]
         return msgspec.structs.replace(mode, gpu_memory_bytes=raised)
     raised = min(round(mode.memory_bytes * factor), max(total, mode.memory_bytes))
     return msgspec.structs.replace(mode, memory_bytes=raised)
-
-
-def mb_words(size_bytes: float) -> str:
-    """Megabytes for sentences: 1 234 567 890 -> "1,235"."""
-    return f"{size_bytes / 1e6:,.0f}"

@@ -16,11 +16,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
+from elastichost.human_readable import mib
 from elastichost.tuner.colocation import speeds
 from elastichost.tuner.colocation.candidates import Candidates, FreeMemory, candidates, fits, free_memory
 from elastichost.tuner.colocation.corrections import Corrections, log_corrections
 from elastichost.tuner.colocation.facts import CPU, HostCapacity, JobDemand, PlacedJob, Start
-from elastichost.tuner.colocation.ledger import Margins, mb_words
+from elastichost.tuner.colocation.ledger import Margins
 from elastichost.tuner.colocation.settings import ColocationSettings
 
 __all__ = ["PlacementInput", "fastest_candidate", "placement_input", "predicted"]
@@ -131,10 +132,11 @@ class PlacementInput:
             if placement.device != CPU:
                 charged_gpu = min(charged_gpu, int(free.gpus[placement.device]))
         placed = PlacedJob(job, placement, charged, charged_gpu, self.now_s)
-        told = f"{reason}; it is charged {mb_words(charged)} of {mb_words(free.memory)} MB free"
+        told = f"{reason}; it is charged {mib(charged)} of {mib(free.memory)} free"
         if placement.device != CPU:
             gpu = self.host.gpus[placement.device].index
-            told += f", on GPU {gpu} {mb_words(charged_gpu)} of {mb_words(float(free.gpus[placement.device]))} MB free"
+            free_bytes = float(free.gpus[placement.device])
+            told += f", on GPU {gpu} {mib(charged_gpu)} of {mib(free_bytes)} free"
         together = predicted((*self.running, placed), self.host, self.corrections)
         return Start(job.job, placement, charged, charged_gpu, told, together)
 

@@ -13,11 +13,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from elastichost.human_readable import mib
 from elastichost.tuner.colocation import baselines
 from elastichost.tuner.colocation.complementary import complementary, why_not
 from elastichost.tuner.colocation.corrections import Corrections
 from elastichost.tuner.colocation.facts import CPU, HostCapacity, JobDemand, PlacedJob, PolicyName, Start
-from elastichost.tuner.colocation.ledger import Margins, mb_words
+from elastichost.tuner.colocation.ledger import Margins
 from elastichost.tuner.colocation.placement_input import PlacementInput, placement_input, predicted
 from elastichost.tuner.colocation.settings import ColocationSettings
 
@@ -135,13 +136,13 @@ def _needs(inputs: PlacementInput, index: int) -> str:
     own = own[np.argsort(need[own], kind="stable")]
     lacking = own[need[own] > free.memory]
     if len(lacking) == len(own):
-        told = f"{mb_words(free.memory)} of {mb_words(inputs.host.memory_bytes)} MB are free"
-        return f"needs {mb_words(need[own[0]])} MB of memory, {told}"
+        told = f"{mib(free.memory)} of {mib(inputs.host.memory_bytes)} are free"
+        return f"needs {mib(need[own[0]])} of memory, {told}"
     on_gpus = own[(ways.device[own] != CPU) & (need[own] <= free.memory)]
     if not len(on_gpus):
-        return f"needs {mb_words(need[own[0]])} MB of memory, {mb_words(free.memory)} MB are free"
+        return f"needs {mib(need[own[0]])} of memory, {mib(free.memory)} are free"
     least, most = float(need_gpu[on_gpus].min()), float(free.gpus.max())
-    return f"needs {mb_words(least)} MB of GPU memory, at most {mb_words(most)} MB are free on a GPU"
+    return f"needs {mib(least)} of GPU memory, at most {mib(most)} are free on a GPU"
 
 
 def _still_run(jobs: int) -> str:

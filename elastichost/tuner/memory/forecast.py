@@ -30,6 +30,7 @@ import math
 import msgspec
 
 from elastichost.history.features import Estimates
+from elastichost.human_readable import mib
 from elastichost.tuner.memory import growth as memory_growth
 from elastichost.tuner.memory.facts import HostMemorySample, MemoryDecision, MemoryKind, MemorySample
 from elastichost.tuner.memory.growth import GrowthState, RowForecast, chance_beyond, clipped, forecast, quantile
@@ -128,8 +129,8 @@ class _Outlook(msgspec.Struct, frozen=True):
         when = "by the end of the run" if self.at_end else f"within {self.window_s:.0f} s"
         where = f"host {host.host}: " if host.host else ""
         return (
-            f"{where}{_mb(host.used_bytes)} of {_mb(host.budget_bytes)} MB are used, probably at most "
-            f"{_mb(self.high_bytes)} MB {when}; the probability of exceeding the budget is {self.chance:.0%}"
+            f"{where}{mib(host.used_bytes)} of {mib(host.budget_bytes)} are used, probably at most "
+            f"{mib(self.high_bytes)} {when}; the probability of exceeding the budget is {self.chance:.0%}"
         )
 
     def decision(self, kind: MemoryKind, reason: str, **facts: object) -> MemoryDecision:
@@ -327,13 +328,9 @@ def _shrink(state: MemoryState, look: MemorySample, outlook: _Outlook) -> Memory
         if room > 0 and chance_beyond(found, room / max(host.share, 1e-9)) <= LEAVES_BELOW:
             left = look.workers - fewer
             text = f"{left} worker{'s' * (left != 1)} instead of {look.workers}"
-            reason = f"{text}, which frees {_mb(fewer * look.worker_bytes)} MB: {outlook.text}"
+            reason = f"{text}, which frees {mib(fewer * look.worker_bytes)}: {outlook.text}"
             return outlook.decision("shrink", reason, workers=left, is_news=True)
     return None
 
 
 _CHOICES = {"move": _move, "evict": _evict, "admit": _admit, "shrink": _shrink}
-
-
-def _mb(size_bytes: float) -> str:
-    return f"{size_bytes / 1e6:,.0f}"

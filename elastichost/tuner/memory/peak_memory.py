@@ -24,6 +24,7 @@ import msgspec
 
 from elastichost.arena.layout import SLOT_BYTES, plan_layout, rows_ahead
 from elastichost.host.machine import PAGE_BYTES
+from elastichost.human_readable import mib
 from elastichost.sharding import bucket_count
 from elastichost.specs import TableSpec
 from elastichost.tuner.memory.peak_memory_facts import JobMemoryFacts
@@ -101,21 +102,17 @@ class MemoryEstimate(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def words(self) -> tuple[str, ...]:
         """The lines of the screen: the total, then the parts by falling size. Parts below a thousandth of the total are
         left out."""
-        held = f", limited to {_mb(self.limit_bytes)} by resources.memory" if self._is_held else ""
-        on_gpus = f" and {_mb(self.gpu_bytes)} on GPUs" if self.gpu_bytes else ""
-        more = f"; {_mb(self.worker_bytes)} for each further worker" if self.worker_bytes else ""
+        held = f", limited to {mib(self.limit_bytes)} by resources.memory" if self._is_held else ""
+        on_gpus = f" and {mib(self.gpu_bytes)} on GPUs" if self.gpu_bytes else ""
+        more = f"; {mib(self.worker_bytes)} for each further worker" if self.worker_bytes else ""
         least = max(1, self._total_bytes + self.gpu_bytes) // 1000
         parts = [part for part in sorted(self.parts, key=lambda part: -part.bytes) if part.bytes > least]
-        width = max((len(_mb(part.bytes)) for part in parts), default=0)
+        width = max((len(mib(part.bytes)) for part in parts), default=0)
         return (
-            f"{_mb(self._total_bytes)}{on_gpus}, {WORDS[self.moment]}{held}{more}",
-            *(f"  {_mb(part.bytes):>{width}}  {part.name}" + " (GPU)" * part.gpu for part in parts),
+            f"{mib(self._total_bytes)}{on_gpus}, {WORDS[self.moment]}{held}{more}",
+            *(f"  {mib(part.bytes):>{width}}  {part.name}" + " (GPU)" * part.gpu for part in parts),
             *self.notes,
         )
-
-
-def _mb(size_bytes: float) -> str:
-    return f"{size_bytes / 1e6:,.0f} MB"
 
 
 # --- the sum ----------------------------------------------------------------------------------------------------------

@@ -106,7 +106,7 @@ def test_charges_never_exceed_the_memory_and_a_waiting_job_has_a_reason() -> Non
         host.submit(job, 1500)
     assert host.tick(0.0) == ["a", "b"]
     assert host.status().charged_bytes == 3600 * MB
-    assert host.job("c").why == "needs 1,800 MB of memory, 400 of 4,000 MB are free"
+    assert host.job("c").why == "needs 1,716.6 MiB of memory, 381.5 MiB of 3,814.7 MiB are free"
     host.end("a", 0)
     assert host.tick(11.0) == ["c"]
 
@@ -124,7 +124,7 @@ def test_a_job_that_can_never_run_fails_with_the_reason() -> None:
     host.submit("b")
     assert host.tick(0.0) == ["b"]
     assert host.job("a").state == "failed"
-    assert host.job("a").why == "can never run here: needs 4,801 MB of memory, 2,800 of 4,000 MB are free"
+    assert host.job("a").why == "can never run here: needs 4,578.8 MiB of memory, 2,670.3 MiB of 3,814.7 MiB are free"
     assert host.job("a").ended_s == 0.0
     assert host.job("b").state == "starting", "the other job starts"
 

@@ -53,8 +53,8 @@ def test_the_job_is_first_lent_less_then_evicted_then_killed() -> None:
 def test_the_reason_has_the_figures() -> None:
     (act,) = acts(Containment(), 0.0, liar=2100, honest=1000)
     assert act.reason == (
-        "all jobs use 3,100 of 3,000 MB; this job uses 2,100 MB, and its estimate is 1,000 MB: "
-        "its memory limit becomes 1,050 MB"
+        "all jobs use 2,956.4 MiB of 2,861.0 MiB; this job uses 2,002.7 MiB, and its estimate is 953.7 MiB: its memory "
+        "limit becomes 1,001.4 MiB"
     )
 
 

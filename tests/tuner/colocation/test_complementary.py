@@ -224,7 +224,7 @@ def test_a_due_job_is_not_passed_by_jobs_after_its_batch() -> None:
     assert names(started([large, later, batch], runs, now_s=600.0)) == ["batch"]
     told = words_of(why_waiting([large, later], runs, HOST, DEFAULT, Corrections(), 600.0))
     assert told["later"] == "jobs that arrived at least 60 s earlier have waited long and start first"
-    assert told["large"] == "needs 7,200 MB of memory, 4,000 of 10,000 MB are free"
+    assert told["large"] == "needs 6,866.5 MiB of memory, 3,814.7 MiB of 9,536.7 MiB are free"
 
 
 def test_in_a_stream_of_small_jobs_a_large_one_starts() -> None:

@@ -172,7 +172,7 @@ def test_if_memory_is_short_the_job_beyond_its_charge_goes_down_without_lowered(
     host, short = Host(), Pressure(0.96)
     windows = [window("liar", over_bytes=10**9, can_shrink=True), window("new", since_s=10.0)]
     assert host.see(*windows, pressure=short) == [("shrink", "liar")]
-    assert host.reasons[0].endswith("96% of the memory is in use (limit 95%); liar exceeds its charge by 1,000 MB")
+    assert host.reasons[0].endswith("96% of the memory is in use (limit 95%); liar exceeds its charge by 953.7 MiB")
     assert host.see(*windows, pressure=short) == [("pause", "liar")]
     assert host.see(*windows, pressure=short) == [("evict", "liar")]
     assert host.see(*windows, pressure=short, times=5) == [], (

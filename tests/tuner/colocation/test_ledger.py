@@ -77,7 +77,7 @@ def test_a_charge_includes_its_margin_and_a_refusal_has_a_reason() -> None:
         ledger = admit(ledger, placed(msgspec.structs.replace(A_JOB, job=f"j{at}")))
     with pytest.raises(OvercommitError) as raised:
         admit(ledger, placed(A_JOB))
-    assert str(raised.value.refusal.reason) == "a needs 2,400 MB of memory; 400 of 10,000 MB are free"
+    assert str(raised.value.refusal.reason) == "a needs 2,288.8 MiB of memory; 381.5 MiB of 9,536.7 MiB are free"
     assert raised.value.refusal.resource == "memory"
     assert admit(ledger, placed(A_JOB), may_overcommit=True).over_bytes == 2 * GB
     with pytest.raises(ValueError, match="is already in the ledger"):
@@ -87,7 +87,7 @@ def test_a_charge_includes_its_margin_and_a_refusal_has_a_reason() -> None:
 def test_each_gpu_has_its_own_room() -> None:
     first = admit(HostLedger(GPU_HOST), placed(job("a", gpu_mode(gpu_memory=8.0)), device=1))
     second = placed(job("b", gpu_mode(gpu_memory=2.0)), device=1)
-    with pytest.raises(OvercommitError, match="2,400 MB of memory of GPU 1; 400 of 10,000"):
+    with pytest.raises(OvercommitError, match="2,288.8 MiB of memory of GPU 1; 381.5 MiB of 9,536.7 MiB"):
         admit(first, second)
     assert refusal(first, "b", 0, second.charged_bytes, second.charged_gpu_bytes) is None
     assert refusal(first, "b", CPU, second.charged_bytes) is None
@@ -177,7 +177,9 @@ def test_after_running_out_of_memory_a_job_runs_alone_with_raised_estimates() ->
     assert most.modes[1].memory_bytes == 10 * GB, "a job alone may use all memory"
     refused = after_oom(again, 0, 9 * GB, HOST)
     assert isinstance(refused, AdmissionRefusal)
-    assert refused.reason == ("a ran out of memory at 9,000 MB although it ran alone; the host has 10,000 MB in total")
+    assert refused.reason == (
+        "a ran out of memory at 8,583.1 MiB although it ran alone; the host has 9,536.7 MiB in total"
+    )
 
 
 def test_after_running_out_of_gpu_memory_the_host_estimate_is_unchanged() -> None:

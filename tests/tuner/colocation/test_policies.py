@@ -106,7 +106,7 @@ def test_starts_fit_and_all_jobs_have_reasons(
         assert not (present and new.exclusive)
         assert not any(other.demand.exclusive for other in present)
         present.append(PlacedJob(new, start.placement, start.charged_bytes, start.charged_gpu_bytes, now_s))
-        assert "MB free" in start.reason
+        assert "MiB free" in start.reason
         assert set(start.speeds) == {other.demand.job for other in present}
         assert all(0 < speed <= 1 for speed in start.speeds.values())
     reasons = why_waiting(list(by_name.values()), present, GPU_HOST, chosen, Corrections(), now_s)
@@ -180,12 +180,12 @@ def test_two_jobs_with_the_same_name_are_refused() -> None:
 def test_a_job_that_can_never_run_is_reported() -> None:
     never = {"m": job("m", mode(memory=11.0)), "g": job("g", gpu_mode())}
     assert waits(list(never.values()), []) == {
-        "m": "can never run here: needs 11,000 MB of memory, 10,000 of 10,000 MB are free",
+        "m": "can never run here: needs 10,490.4 MiB of memory, 9,536.7 MiB of 9,536.7 MiB are free",
         "g": "can never run here: it needs a GPU, and the host has none",
     }
     gpus = HostCapacity(4, 10 * GB, (GpuCapacity(0, GB),))
     told = why_waiting([job("g", gpu_mode(gpu_memory=2.0))], [], gpus, ColocationSettings(), Corrections(), 0.0)
-    words = "can never run here: needs 2,000 MB of GPU memory, at most 1,000 MB are free on a GPU"
+    words = "can never run here: needs 1,907.3 MiB of GPU memory, at most 953.7 MiB are free on a GPU"
     assert told == {"g": WaitReason(words, for_ever=True)}
 
 
@@ -197,7 +197,7 @@ def test_fifo_waits_for_the_head_of_the_queue() -> None:
     large, small = job("large", mode(memory=6.0), arrived_s=1.0), job("small", mode(memory=0.1), arrived_s=2.0)
     assert started([small, large], runs, policy="fifo") == ()
     reasons = waits([small, large], runs, "fifo")
-    why = "needs 7,200 MB of memory, 5,200 of 10,000 MB are free"
+    why = "needs 6,866.5 MiB of memory, 4,959.1 MiB of 9,536.7 MiB are free"
     assert reasons == {"large": why, "small": "waits behind large"}
     earlier = msgspec.structs.replace(small, arrived_s=0.0)
     assert names(started([large, earlier], runs, policy="fifo")) == ["small"]

@@ -68,7 +68,7 @@ def test_sufficient_memory_needs_no_action_and_the_reason_says_so() -> None:
     assert {decision.kind for _, _, decision in found} == {"stay"}
     last = found[-1][2]
     assert last.chance == 0.0 and last.exceeds_in_s is None
-    assert "MB are used" in last.reason
+    assert "MiB are used" in last.reason
 
 
 @pytest.mark.parametrize("budget", [2e9, 4e9])

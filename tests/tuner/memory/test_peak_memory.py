@@ -16,6 +16,7 @@ from elastichost.arena.dense.store import DenseStore
 from elastichost.arena.host import used_bytes
 from elastichost.arena.index import table as index
 from elastichost.arena.layout import plan_layout
+from elastichost.human_readable import mib
 from elastichost.ps import snapshot
 from elastichost.ps.rows.store import RowStore
 from elastichost.sharding import bucket_count
@@ -314,8 +315,8 @@ def test_activations_and_replicas_on_a_gpu_are_gpu_memory() -> None:
 def test_words_list_the_parts_by_size() -> None:
     found = estimate_peak(facts(fixed_only(500_000), working=STEP))
     first, *lines = found.words()
-    assert f"{found.host_bytes / 1e6:,.0f} MB, at a checkpoint" in first
-    sizes = [int(line.split()[0].replace(",", "")) for line in lines]
+    assert f"{mib(found.host_bytes)}, at a checkpoint" in first
+    sizes = [float(line.split()[0].replace(",", "")) for line in lines]
     assert sizes == sorted(sizes, reverse=True)
     assert any("copies for checkpoints" in line for line in lines)
 
