@@ -110,11 +110,19 @@ def test_reports_are_lines_or_one_object(capsys: pytest.CaptureFixture[str]) -> 
     assert capsys.readouterr().out.splitlines() == [
         "output      /out",
         "model       3.0 MiB",
-        "auc         0.5000",
+        "AUC         0.5000",
         "table rows  item 7, shop 8",
     ]
     print_report(dataclasses.replace(report, auc=math.nan), as_json=False)
-    assert "auc         not defined" in capsys.readouterr().out.splitlines()
+    assert "AUC         not defined" in capsys.readouterr().out.splitlines()
+    converted = {"source": "a.csv", "source_bytes": 2048, "wall_s": 75.0, "quality": {"auc": 0.5, "logloss": 0.25}}
+    print_report(converted, as_json=False)
+    assert capsys.readouterr().out.splitlines() == [
+        "source       a.csv",
+        "source size  2.0 KiB",
+        "time         1m15s",
+        "quality      AUC 0.5000, log loss 0.2500",
+    ]
     print_report(report, as_json=True)
     facts = json.loads(capsys.readouterr().out)
     assert (facts["schema"], facts["output"], facts["model_bytes"]) == ("elastichost/v1", "/out", 3 << 20)

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet
 import pytest
 
 import elastichost as eh
@@ -21,6 +22,7 @@ from elastichost.arena.host import arena_root
 from elastichost.errors import ConfigError, ModelError
 from elastichost.metrics import RunStatus
 from elastichost.runs.events import EvaluationFinished, JournalLine, ProcessReady, RunEnded
+from elastichost.runs.events.text import text_of
 from elastichost.runs.learning_curve import CurvePoint, read_curve
 from elastichost.wire.applied import read_applied
 from tests.system.test_run import LIMIT_S, ROOT, folder
@@ -247,3 +249,23 @@ def wait_ended(run_dir: Path) -> None:
     while not (run_dir / "result.json").exists() or list(arena_root().glob("*")):
         assert time.monotonic() < deadline_s
         time.sleep(0.05)
+
+
+def test_auc_is_undefined_for_test_data_of_one_class_and_the_run_is_done_all_the_same(folder: Path) -> None:
+    columns = {"x": np.linspace(0, 1, 4000), "item": np.arange(4000) % 50}
+    for name, labels in (("train", np.arange(4000) % 2), ("test", np.ones(4000, dtype=np.int64))):
+        pa.parquet.write_table(pa.table({"y": labels, **columns}), folder / f"{name}.parquet", row_group_size=1000)
+    clicks = eh.Data(
+        train=str(folder / "train.parquet"),
+        test=str(folder / "test.parquet"),
+        label="y",
+        dense=["x"],
+        categorical=["item"],
+    )
+    early = {"every_samples": 1000, "early_stop": {"patience": 1}}
+    run = eh.train(**arguments(data=clicks, workers=1, evaluate=early, dir=folder / "run"))
+    assert (run.status, run.result.exit_code, run.samples["trained"]) == ("done", 0, 4000)
+    assert "auc" not in run.metrics and run.metrics["logloss"] > 0
+    told = [text_of(line.event) for line in run.events() if isinstance(line.event, EvaluationFinished)]
+    assert len(told) > 1, "an evaluation without AUC does not end training early"
+    assert all("AUC is not defined: the test set has labels of one class only; log loss 0." in one for one in told)
