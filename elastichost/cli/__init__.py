@@ -44,7 +44,8 @@ __all__ = ["app", "run_command_line"]
 app = typer.Typer(
     name="elastichost",
     cls=GroupedVerbs,
-    help="Trains deep-learning recommendation models on one workstation, with elastic workers and parameter servers.",
+    help="Trains deep-learning recommendation models on one workstation, with elastic workers and parameter servers "
+    "(PS).",
     no_args_is_help=True,
     add_completion=True,
     pretty_exceptions_enable=False,

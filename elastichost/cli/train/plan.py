@@ -37,10 +37,11 @@ def plan(
     overrides: Overrides = [],  # noqa: B006 typer copies it
     as_json: AsJson = False,
 ) -> None:
-    """Predict how many workers and PS a job gets, its speed and memory.
+    """Predict the number of processes of a job, its speed and memory.
 
-    Also: the confidence of that prediction, the second best plan, the parts of the peak of memory, and how long the
-    dense part of a training step takes in float32 and in bfloat16, and with other batch sizes."""
+    That is: how many workers and parameter servers (PS) the tuner would choose, the confidence of that prediction, the
+    second best plan, the parts of the peak of memory, and how long the dense part of a training step takes in float32
+    and in bfloat16, and with other batch sizes."""
     from elastichost.config.job import load_job
 
     spec = load_job(job, overrides)

@@ -56,7 +56,7 @@ def scale(
     ] = True,
     as_json: AsJson = False,
 ) -> None:
-    """Change the number of workers and PS of a run while it trains.
+    """Change the number of workers and parameter servers as a run trains.
 
     For example: scale RUN workers=3 servers=2 worker_cores=2.
 
