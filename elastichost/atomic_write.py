@@ -15,7 +15,7 @@ from pathlib import Path
 
 from elastichost.human_readable import mib
 
-__all__ = ["append_whole", "is_out_of_space", "space_words", "write_atomically", "write_whole_at"]
+__all__ = ["append_whole", "cause_words", "is_out_of_space", "space_words", "write_atomically", "write_whole_at"]
 
 # No space, no quota, and the limit on the size of files: each may end while the run waits.
 _OUT_OF_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
@@ -27,6 +27,11 @@ def is_out_of_space(error: Exception) -> bool:
     if isinstance(error, sqlite3.OperationalError):
         return error.sqlite_errorname.startswith(("SQLITE_FULL", "SQLITE_IOERR"))
     return isinstance(error, OSError) and error.errno in _OUT_OF_SPACE
+
+
+def cause_words(error: OSError) -> str:
+    """The cause of an error, without its number and without the path, which the caller's message has."""
+    return os.strerror(error.errno).lower() if error.errno else str(error)
 
 
 def append_whole(descriptor: int, content: bytes) -> None:

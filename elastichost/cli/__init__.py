@@ -37,7 +37,12 @@ from elastichost.cli.output import wants_json
 from elastichost.cli.train import config, convert, plan, run, scale
 from elastichost.cli.usage import usage_error
 from elastichost.cli.watch import log, read, replay, report
+<<<<<<< HEAD
 from elastichost.errors import ElastichostError, ExitCode
+=======
+from elastichost.errors import ElastichostError, ExitCode, PreflightError
+from elastichost.version import __version__
+>>>>>>> efebe55 (A file or place without permission is named with what to do, and is no bug of elastichost)
 
 __all__ = ["app", "run_command_line"]
 
@@ -85,6 +90,10 @@ def run_command_line(arguments: Sequence[str]) -> int:
         error = usage_error(raised)
         if error is None:  # a verb without arguments that it needs: its help was printed
             return int(ExitCode.USAGE)
+        if isinstance(error, PermissionError):
+            error = PreflightError(
+                f"{error.filename}: {error.strerror}", hint="check that you may read and write this path"
+            )
         if os.environ.get("ELASTICHOST_DEBUG") == "1":
             raise
         report_failure(error, as_json=wants_json(arguments))

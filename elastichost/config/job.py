@@ -133,7 +133,8 @@ def _read(path: Path) -> dict[str, Any]:
         near = [one.name for one in path.parent.glob("*.toml")] if path.parent.is_dir() else []
         raise ConfigError(f"{path}: no such job file{did_you_mean(path.name, near)}") from None
     except OSError as error:
-        raise ConfigError(f"{path}: cannot be read: {error.strerror}", hint="name a job file (TOML)") from None
+        hint = "name a job file (TOML)" if path.is_dir() else "check that you may read it"
+        raise ConfigError(f"{path}: cannot be read: {error.strerror}", hint=hint) from None
     except UnicodeDecodeError as error:
         raise ConfigError(f"{path}: not UTF-8 at byte {error.start}", hint="a job file is TOML in UTF-8") from None
     except tomllib.TOMLDecodeError as error:

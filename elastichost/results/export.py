@@ -18,6 +18,7 @@ from typing import Any, Literal
 import msgspec
 
 from elastichost import models
+from elastichost.atomic_write import cause_words, is_out_of_space
 from elastichost.checkpoint.format import Manifest
 from elastichost.config.job import JobSpec
 from elastichost.config.tables import table_settings
@@ -123,7 +124,8 @@ def export(run_dir: Path, destination: Path, checkpoint: Path | None = None) -> 
         shutil.copyfile(Path(__file__).with_name("reader.py"), partial / "reader.py")
         partial.rename(destination)
     except OSError as error:
-        raise ElastichostError(f"cannot export to {destination}: {error}", hint="free some disk space") from error
+        hint = "free some disk space" if is_out_of_space(error) else "choose a place that you may write to"
+        raise ElastichostError(f"cannot export to {destination}: {cause_words(error)}", hint=hint) from error
     finally:
         shutil.rmtree(partial, ignore_errors=True)
     missing = "" if source else f"the model's code is in the installed package {parsed.module!r} and was not copied"

@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 import torch
 from torch import nn
 
+from elastichost.atomic_write import cause_words
 from elastichost.config.job import JobSpec
 from elastichost.datasets import open_reader
 from elastichost.datasets.api import DatasetDescription, Reader, SampleBatch
@@ -243,6 +244,8 @@ def _parquet_writer(output: Path, schema: pa.Schema) -> Iterator[pq.ParquetWrite
             os.close(descriptor)
         partial.replace(output)
     except OSError as error:
-        raise ElastichostError(f"cannot write {output}: {error}", hint="name another file with -o") from error
+        raise ElastichostError(
+            f"cannot write {output}: {cause_words(error)}", hint="name another file with -o"
+        ) from error
     finally:
         partial.unlink(missing_ok=True)

@@ -15,7 +15,7 @@ from pathlib import Path
 import msgspec
 
 from elastichost.arena.host import free_bytes
-from elastichost.atomic_write import write_atomically
+from elastichost.atomic_write import cause_words, write_atomically
 from elastichost.checkpoint.places import (
     RUN_FILE,
     CheckpointSource,
@@ -77,7 +77,10 @@ def lock_directory(path: Path, name: str, taken: PreflightError, *, is_needed: b
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
         lock = os.open(path / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     except OSError as error:
-        raise PreflightError(f"{name} {path} could not be created: {error}") from error
+        raise PreflightError(
+            f"{name} {path} could not be created: {cause_words(error)}",
+            hint="choose a place that you may write to",
+        ) from error
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -156,7 +159,8 @@ class RunDirectory:
         except OSError as error:
             os.close(lock)
             raise PreflightError(
-                f"the checkpoint directory {source.places[0]} could not be created: {error}"
+                f"the checkpoint directory {source.places[0]} could not be created: {cause_words(error)}",
+                hint="set checkpoint.directory to a place that you may write to",
             ) from error
         except (CheckpointError, PreflightError):
             os.close(lock)

@@ -95,6 +95,9 @@ def _read_footer(path: str, problems: _Problems) -> ParquetFacts | None:
     except DataError as error:
         problems.add(path, error.message.removeprefix(f"{path}: "))
         return None
+    except PermissionError as error:
+        problems.add(path, f"cannot be read ({error.strerror}): check that you may read it")
+        return None
     except (pa.ArrowException, OSError) as error:
         problems.add(path, f"not a readable Parquet file ({str(error).splitlines()[0]})")
         return None
