@@ -56,8 +56,17 @@ def _line(detail: ErrorDetails, raw: Mapping[str, Any], model: type[BaseModel], 
         kind = "section" if is_section else "setting"
         return f"{given}{source or within}: unknown {kind}{_suggestion(path, model)}"
     if detail["type"] == "missing":
-        return f"{dotted}: is missing; allowed: {_allowed(detail, _field(path, model))}"
+        return f"{dotted}: is missing{_purpose(_field(path, model))}"
     return f"{given}{source}: {_what(detail, path, model)}"
+
+
+def _purpose(field: FieldInfo | None) -> str:
+    """What a setting or section that is missing is for."""
+    if field is None:
+        return ""
+    if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
+        return ". " + " ".join((field.annotation.__doc__ or "").split()).rstrip(".")
+    return ". " + (field.description or "").partition(". ")[0].rstrip(".")
 
 
 def _what(detail: ErrorDetails, path: tuple[str, ...], model: type[BaseModel]) -> str:

@@ -138,7 +138,11 @@ def _read(path: Path) -> dict[str, Any]:
     except UnicodeDecodeError as error:
         raise ConfigError(f"{path}: not UTF-8 at byte {error.start}", hint="a job file is TOML in UTF-8") from None
     except tomllib.TOMLDecodeError as error:
-        raise ConfigError(f"{path}: not valid TOML: {error}", problems=_offending_line(text, str(error))) from None
+        raise ConfigError(
+            f"{path}: not valid TOML: {error}",
+            problems=_offending_line(text, str(error)),
+            hint="in TOML, strings are in quotes, lists in [ ], and true and false are lower case",
+        ) from None
 
 
 def _offending_line(text: str, message: str) -> tuple[str, ...]:

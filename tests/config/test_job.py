@@ -303,6 +303,21 @@ def test_an_unsupported_table_optimizer_is_reported_with_the_supported_ones(job_
     assert reason == "Rows have no adam; the dense part has it: train.optimizer_dense.name"
 
 
+def test_what_is_missing_is_named_with_its_purpose(tmp_path: Path) -> None:
+    (tmp_path / "job.toml").write_text("[model]\n")
+    build, data = problems_of(tmp_path / "job.toml")
+    assert build.startswith("model.build: is missing. The function that returns the torch.nn.Module")
+    assert data.startswith("data: is missing. `[data]`: the files of training and test data")
+
+
+def test_toml_that_cannot_be_read_gets_its_line_and_a_hint(tmp_path: Path) -> None:
+    (tmp_path / "job.toml").write_text("[model]\nbuild = elastichost\n")
+    with pytest.raises(ConfigError, match="not valid TOML") as raised:
+        load_job(tmp_path / "job.toml", environ={})
+    assert raised.value.problems == ("line 2: build = elastichost",)
+    assert "strings are in quotes" in raised.value.hint
+
+
 def test_one_logger_needs_no_list(job_file: Path) -> None:
     assert load_job(job_file, ["logging.to=csv"], {}).logging.to == ("csv",)
 

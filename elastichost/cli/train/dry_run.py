@@ -66,7 +66,7 @@ def rehearse(job: JobSpec, *, as_json: bool) -> None:
     """Prints what a start would do. Raises the same errors as a start: ModelError, DataError, ConfigError."""
     found = _rehearsal(job)
     for warning in found.warnings:
-        progress_console().print(f"warning  {warning}", style="yellow", markup=False)
+        progress_console().print(f"warning  {warning}", style="yellow", markup=False, soft_wrap=True)
     if as_json:
         memory = {**msgspec.to_builtins(found.memory), "host_bytes": found.memory.host_bytes}
         print_json({**msgspec.to_builtins(found), "memory": memory})
@@ -110,12 +110,16 @@ def _tables(tables: tuple[TableFacts, ...]) -> Table:
 
 
 def _processes(plan: Plan) -> Table:
+    """One line for the processes that have the same cores, threads and GPU."""
     on_gpus = any(spec.gpu is not None for spec in plan.processes)
     shown = _table("process", "cores", "threads", *(("gpu",) if on_gpus else ()))
+    alike: dict[tuple[str, ...], list[int]] = {}
     for spec in (*plan.workers, *plan.servers):
         role = "parameter server" if spec.role == "server" else spec.role
         gpu = (str(spec.gpu) if spec.gpu is not None else "",) if on_gpus else ()
-        shown.add_row(f"{role} {spec.index}", core_list(spec.cores) or "all", str(spec.threads), *gpu)
+        alike.setdefault((role, core_list(spec.cores) or "all", str(spec.threads), *gpu), []).append(spec.index)
+    for (kind, *settings), indexes in alike.items():
+        shown.add_row(f"{kind}{'s' * (len(indexes) > 1)} {core_list(tuple(indexes))}", *settings)
     return shown
 
 

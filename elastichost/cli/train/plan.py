@@ -47,7 +47,7 @@ def plan(
     spec = load_job(job, overrides)
     prepared, memory, times = _look_ahead(spec)
     for warning in prepared.warnings:
-        progress_console().print(f"warning  {warning}", style="yellow", markup=False)
+        progress_console().print(f"warning  {warning}", style="yellow", markup=False, soft_wrap=True)
     found = _preview(spec, prepared)
     if as_json:
         print_json(_facts(spec, prepared, found, memory, times))

@@ -58,6 +58,8 @@ def test_dry_run_checks_and_plans(elastichost: Elastichost, tiny_job: Path) -> N
     rows = [line.split() for line in outcome.stdout.splitlines()]
     assert ["c0,", "c1,", "c2", "int", "dynamic", "4", "float32", "rowwise_adagrad", "(lr", "0.1)"] in rows
     assert [row[:2] for row in rows if row[0] in ("worker", "parameter")] == [["worker", "0"], ["parameter", "server"]]
+    many = elastichost("run", str(tiny_job), "--dry-run", "--set", "resources.workers=5")
+    assert "\nworkers 0-4 " in many.stdout, "processes that are alike have one line"
     facts = json.loads(elastichost("run", str(tiny_job), "--dry-run", "--json").last_line)
     assert (facts["train_samples"], facts["test_samples"], len(facts["tables"])) == (4000, 1000, 3)
     table = facts["tables"][1]
