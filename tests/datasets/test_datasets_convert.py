@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import gzip
+import shlex
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from elastichost.cli import run_command_line
 from elastichost.datasets.text import convert as convert_module
 from elastichost.datasets.text.convert import convert, format_of
 from elastichost.errors import DataError
@@ -179,3 +181,24 @@ def test_a_csv_file_converted_as_criteo_gets_a_hint_about_the_format(tmp_path: P
     assert "is not Criteo TSV: each of its first 3 lines is bad" in raised.value.message
     assert "--format csv" in raised.value.hint and "skip" not in raised.value.hint
     assert not (tmp_path / "day.parquet").exists()
+
+
+@pytest.mark.parametrize("delimiter", [",", "\t"])
+def test_the_hint_for_a_csv_that_is_read_as_criteo_works_as_it_stands(tmp_path: Path, delimiter: str) -> None:
+    source = tmp_path / "a.csv"
+    source.write_text("y,c\n1,2\n".replace(",", delimiter))
+    with pytest.raises(DataError) as raised:
+        convert(source, tmp_path / "a.parquet", format="criteo_tsv")
+    options = shlex.split(raised.value.hint.partition("convert it with ")[2])
+    assert run_command_line(["convert", str(source), str(tmp_path / "a.parquet"), *options]) == 0
+    assert pq.read_table(tmp_path / "a.parquet").to_pydict() == {"y": [1], "c": [2]}
+
+
+def test_the_format_follows_from_the_first_line(tmp_path: Path) -> None:
+    for name, line, expected in (
+        ("a.csv", "y,c", "csv"),
+        ("a.tsv", "y\tc", "csv"),
+        ("b.tsv", criteo_line(), "criteo_tsv"),
+    ):
+        (tmp_path / name).write_text(f"{line}\n")
+        assert format_of(tmp_path / name) == expected

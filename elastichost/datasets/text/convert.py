@@ -214,9 +214,10 @@ class _Conversion:
         if self._is_criteo:
             table = _check_labels(table, log, locate)
         if self._is_criteo and log.first is not None and log.count == lines and first_line == 1:
+            delimiter = r" --delimiter '\t'" if b"\t" in text.partition(b"\n")[0] else ""
             raise DataError(
                 f"{self.source}: is not Criteo TSV: each of its first {lines:,} lines is bad; {log.first[1]}",
-                hint="if it has a header line with column names, convert it with --format csv --delimiter '\\t'",
+                hint=f"if it has a header line with column names, convert it with --format csv{delimiter}",
             )
         bad = log.settle(skip=self._skip, how_to_skip="convert with --bad-rows skip")
         if bad is not None:
