@@ -17,6 +17,7 @@ from elastichost.checkpoint.format import latest, read_block
 from elastichost.errors import ArenaError
 from elastichost.history.store import History
 from elastichost.host.process_meter import ProcessMeter
+from elastichost.human_readable import mib
 from elastichost.plan import ProcessId
 from elastichost.runs.decisions import DECISIONS_FILE, read_records
 from elastichost.runs.events import (
@@ -170,7 +171,7 @@ def test_without_the_memory_tuner_the_job_ends_with_the_reason(folder: Path) -> 
     most = highest_use(run)
     code, errors = run.finish()
     assert code == 1
-    assert errors.startswith(f"MemoryBudgetError: resources.memory allows {BUDGET_MB:,}.0 MB")
+    assert errors.startswith(f"MemoryBudgetError: resources.memory allows {mib(BUDGET_MB * 10**6)}")
     for words in ("'c0' ", "private memory of the processes", "copies for checkpoints", 'tuner.memory = "act"'):
         assert words in errors
     assert run.events(*ACTIONS) == []

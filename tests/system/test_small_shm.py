@@ -59,6 +59,6 @@ def test_a_file_system_too_small_to_begin_with_is_an_error_with_its_repair(
         run = Supervised(folder, template=MANY_IDS, rows=100_000)
         code, errors = run.finish()
         assert code == 3, errors
-        assert "ArenaFullError" in errors and "the job needs at least 5.5 MB" in errors
+        assert "ArenaFullError" in errors and "the job needs at least 5.2 MiB" in errors
         assert "--shm-size" in errors and "mount -o remount,size=" in errors and "ELASTICHOST_ARENA_DIR" in errors
         assert not run.run_dir.exists(), "a job that never ran must leave no run directory"
