@@ -41,7 +41,7 @@ def test_ids_without_a_row_for_want_of_room_are_counted_and_the_run_is_not_done(
     assert 0.01 * LOOKUPS < result["lookups"]["without_row"] < LOOKUPS
     assert "had no row because memory was full" in result["message"]
     warnings = [event.message for event in run.events(Warned)]
-    assert any(f"{arenas} has 7.3 MB free" in text and "--shm-size" in text for text in warnings), (
+    assert any(f"{arenas} has 7.0 MiB free" in text and "--shm-size" in text for text in warnings), (
         "warned before the start"
     )
     full = run.events(MemoryFull)[0]
