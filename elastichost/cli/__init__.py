@@ -37,12 +37,7 @@ from elastichost.cli.output import wants_json
 from elastichost.cli.train import config, convert, plan, run, scale
 from elastichost.cli.usage import usage_error
 from elastichost.cli.watch import log, read, replay, report
-<<<<<<< HEAD
-from elastichost.errors import ElastichostError, ExitCode
-=======
 from elastichost.errors import ElastichostError, ExitCode, PreflightError
-from elastichost.version import __version__
->>>>>>> efebe55 (A file or place without permission is named with what to do, and is no bug of elastichost)
 
 __all__ = ["app", "run_command_line"]
 
