@@ -27,7 +27,7 @@ def setting_paths(incomplete: str) -> list[str]:
     """The settings of a job file as `section.key=`; those of every table are under `tables.default`."""
     from elastichost.config import explain
     from elastichost.config.job import JobSpec
-    from elastichost.config.schema import DEFAULT_TABLE, TableOverrides
+    from elastichost.config.sections.schema import DEFAULT_TABLE, TableOverrides
 
     of_tables = explain.setting_paths(TableOverrides, f"tables.{DEFAULT_TABLE}.")
     paths = sorted({*explain.setting_paths(JobSpec), *of_tables})
