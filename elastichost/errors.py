@@ -7,8 +7,10 @@ worker reaches the user as the same typed error.
 
 from __future__ import annotations
 
+import traceback
 from dataclasses import dataclass
 from enum import IntEnum
+from importlib import import_module
 
 __all__ = [
     "ArenaError",
@@ -32,7 +34,10 @@ __all__ = [
     "ProtocolError",
     "RestartBudgetError",
     "SampleRange",
+    "lines_for_notebook",
 ]
+
+NOT_USERS = frozenset({"IPython", "elastichost", "ipykernel"})  # packages whose frames a notebook need not show
 
 
 class ExitCode(IntEnum):
@@ -61,6 +66,10 @@ class ElastichostError(Exception):
 
     def __str__(self) -> str:
         return f"{self.message}\n  -> {self.hint}" if self.hint else self.message
+
+    def _render_traceback_(self) -> list[str]:
+        """What IPython shows instead of its own traceback."""
+        return lines_for_notebook(self)
 
 
 class ConfigError(ElastichostError):
@@ -204,3 +213,19 @@ class IllegalTransitionError(ElastichostError):
     def __init__(self, machine: str, state: str, event: str) -> None:
         super().__init__(f"{machine}: event {event!r} is not allowed in state {state!r}")
         self.machine, self.state, self.event = machine, state, event
+
+
+def lines_for_notebook(error: BaseException) -> list[str]:
+    """An error as a notebook shows it: its notes, the lines of the user's own code that led to it, and the message as
+    in a shell. Call it in IPython only."""
+    name_of_cell = import_module("IPython").get_ipython().compile.format_code_name
+    lines = [line for note in getattr(error, "__notes__", ()) for line in (*note.rstrip().splitlines(), "")]
+    for frame, line in traceback.walk_tb(error.__traceback__):
+        if str(frame.f_globals.get("__name__")).partition(".")[0] in NOT_USERS:
+            continue
+        file = frame.f_code.co_filename
+        named = name_of_cell(file)
+        place = " ".join(named) if named is not None else f"File {file}"
+        text = traceback.FrameSummary(file, line, frame.f_code.co_name).line
+        lines += [f"{place}, line {line}", f"----> {line} {text}"]
+    return [*lines, "", f"{type(error).__name__}: {error}"]

@@ -8,8 +8,10 @@ Modules:
     supervisor_process  the program of that process
     run                 Run: the results of a run on disk
     handle              RunHandle: a run that trains
-    callbacks           calls the user's functions with it, in threads of their own
+    callbacks           calls the user's functions with what happens in a run, in threads of their own
     progress            shows a run while `train` waits for it
+    notebook            HTML for notebooks, and an output that is updated in place
+    interrupts          waits for the end of a run; an interrupt stops it
     training            train, start and resume
 
 The supervisor is a process of its own, so a script, a thread or a notebook stays free, and nothing that the user's code

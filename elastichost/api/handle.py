@@ -10,7 +10,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from elastichost.api.callbacks import Callback, CallbackThreads
-from elastichost.api.launch import StartMsg, SupervisorEndMsg, SupervisorProcess
+from elastichost.api.launch import SupervisorEndMsg, StartMsg, SupervisorProcess
+from elastichost.api.notebook import html_page
+from elastichost.api.progress import line_of
 from elastichost.api.run import Run
 from elastichost.errors import ConfigError, ElastichostError, PreflightError
 from elastichost.metrics import FINISHED_STATES, RunStatus, read_status
@@ -42,7 +44,23 @@ class RunHandle:
         threading.Thread(target=self._watch, name=f"watch {self.dir.name}", daemon=True).start()
 
     def __repr__(self) -> str:
-        return f"<RunHandle {self.dir.name}: {'ended' if self._ended.is_set() else 'running'}>"
+        return f"<RunHandle {self.dir.name}: {self._now()}>"
+
+    def _repr_html_(self) -> str:
+        if self._run is not None:
+            return self._run._repr_html_()
+        return html_page(f"Run {self.dir.name}", {"now": self._now(), "directory": self.dir})
+
+    def _now(self) -> str:
+        """In a few words, what the run does or how it ended."""
+        if self._error is not None:
+            return f"{type(self._error).__name__}: {self._error.message}"
+        if self._run is not None:
+            return self._run.status
+        try:
+            return line_of(self.status(), has_bar=False)
+        except PreflightError:
+            return "starting"
 
     def wait(self, timeout_s: float | None = None) -> Run:
         """Waits for the end of the run and returns its results. Raises the typed error that the run failed with, as

@@ -8,7 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from elastichost.api.sections import Data, Table, given
+import tomli_w
+
+from elastichost.api.notebook import html_page
+from elastichost.api.sections import Data, Settings, Table, given, plain
+from elastichost.config.base import Section
 from elastichost.config.job import JobSpec, load_job, make_job, to_toml
 from elastichost.errors import ConfigError
 from elastichost.human_readable import did_you_mean
@@ -16,8 +20,6 @@ from elastichost.human_readable import did_you_mean
 __all__ = ["Job", "Model", "Settings"]
 
 Model = str | Callable[..., Any]
-Settings = Mapping[str, Any]
-
 SECTIONS = tuple(name for name in JobSpec.model_fields if name not in ("model", "data", "tables"))
 
 
@@ -49,7 +51,7 @@ class Job:
         described = raw.setdefault("model", {})
         described["build"] = model if isinstance(model, str) else _name_of(model)
         if model_args is not None:
-            described["args"] = dict(model_args)
+            described["args"] = _plain(model_args)
         spec = make_job(raw, Path.cwd(), "the job")
         return cls(spec, None if isinstance(model, str) else model)
 
@@ -70,12 +72,19 @@ class Job:
         """The whole job as a job file, with every default."""
         return to_toml(self.spec)
 
+    def __repr__(self) -> str:
+        data = self.spec.data
+        columns = f"{len(data.dense)} dense and {len(data.categorical)} categorical columns"
+        return f"<Job {self.spec.job.name}: {self.spec.model.build}, {data.format}, {columns}>"
+
+    def _repr_html_(self) -> str:
+        return html_page(repr(self)[1:-1], {}, tomli_w.dumps(given(self.spec)))
+
 
 def _plain(section: Any) -> dict[str, Any]:
-    if isinstance(section, Data | Table):
-        return given(section)
-    if isinstance(section, Mapping):
-        return dict(section)
+    if isinstance(section, Section | Mapping):
+        written: dict[str, Any] = plain(section)
+        return written
     raise ConfigError(
         f"a section of the job is {type(section).__name__}: {section!r}",
         hint='give a mapping with its settings, for example train={"epochs": 2}',

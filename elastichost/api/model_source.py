@@ -20,6 +20,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from elastichost.errors import ModelError
 from elastichost.runs.directory import MODEL_FILE
 
@@ -89,6 +91,8 @@ class _Module:
             self._imports[f"from {module} import {own}" + (f" as {name}" if name != own else "")] = None
         elif isinstance(value, types.FunctionType | type):
             self._define(name, value)
+        elif isinstance(value, np.generic) and _is_constant(value.item()):
+            self._definitions[name] = f"{name} = {value.item()!r}"
         elif _is_constant(value):
             self._definitions[name] = f"{name} = {value!r}"
         else:
@@ -189,10 +193,10 @@ def _globals_read(scope: symtable.SymbolTable) -> Iterator[str]:
 
 
 def _is_constant(value: Any) -> bool:
-    """Whether `repr` is the source of an equal value."""
-    if isinstance(value, float):
+    """Whether `repr` is the source of an equal value. It is not that of a value of a derived class, such as an enum."""
+    if type(value) is float:
         return math.isfinite(value)
-    if isinstance(value, _CONSTANTS):
+    if type(value) in _CONSTANTS:
         return True
     if type(value) in (list, tuple, set, frozenset):
         return all(_is_constant(one) for one in value)

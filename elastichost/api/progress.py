@@ -1,4 +1,5 @@
-"""Shows a run while `train` waits for it: on a terminal and in a notebook a line that changes, elsewhere nothing."""
+"""Shows a run while `train` waits for it: on a terminal a line that changes, in a notebook one output that changes,
+elsewhere nothing."""
 
 from __future__ import annotations
 
@@ -6,18 +7,28 @@ import sys
 from typing import Any
 
 from elastichost.api.callbacks import Callback
+from elastichost.api.notebook import Display, is_notebook
 from elastichost.api.run import Run
 from elastichost.human_readable import count_words, duration_words
 from elastichost.metrics import RunStatus
 from elastichost.runs.events import JournalLine, RunFailed
 from elastichost.runs.events.text import text_of
 
-__all__ = ["ProgressDisplay", "is_interactive", "line_of"]
+__all__ = ["NotebookProgress", "TerminalProgress", "line_of", "progress_of"]
 
 BAR_CELLS = 30
+SHOWN_NOTICES = 5
 
 
-class ProgressDisplay(Callback):
+def progress_of(is_wanted: bool | None) -> list[Callback]:
+    """The callback that shows the run here, or none. is_wanted: None: if a person looks on."""
+    if is_notebook():
+        return [NotebookProgress()] if is_wanted is not False else []
+    is_shown = sys.stderr.isatty() if is_wanted is None else is_wanted
+    return [TerminalProgress()] if is_shown else []
+
+
+class TerminalProgress(Callback):
     """Writes one line of progress to stderr and overwrites it; warnings and faults get lines of their own."""
 
     def __init__(self, stream: Any = None) -> None:
@@ -28,11 +39,8 @@ class ProgressDisplay(Callback):
         self._write(line_of(status))
 
     def on_event(self, line: JournalLine) -> None:
-        if isinstance(line.event, RunFailed):
-            return  # `train` raises the error of the run
-        if line.event.category in ("warning", "fault"):
-            subject = f"{line.event.subject}: " if line.event.subject else ""
-            self._write(f"{line.time_utc[11:19]} {subject}{text_of(line.event)}", is_last=True)
+        if is_notice(line):
+            self._write(notice_of(line), is_last=True)
 
     def on_end(self, run: Run) -> None:
         self._write(repr(run)[1:-1], is_last=True)
@@ -44,13 +52,46 @@ class ProgressDisplay(Callback):
         self._width = 0 if is_last else len(text)
 
 
-def line_of(status: RunStatus) -> str:
+class NotebookProgress(Callback):
+    """Updates one output of the cell: a bar with a line, and below it the newest warnings and faults. However long a
+    run is, the notebook grows by this output only."""
+
+    def __init__(self, display: Display | None = None) -> None:
+        self._display = display or Display()
+        self._line, self._share = "starting", 0.0
+        self._notices: list[str] = []
+        self._left_out = 0
+
+    def on_status(self, status: RunStatus) -> None:
+        self._line, self._share = line_of(status, has_bar=False), share_of(status)
+        self._display.show(self._line, self._share, self._text())
+
+    def on_event(self, line: JournalLine) -> None:
+        if is_notice(line):
+            self._left_out += len(self._notices) >= SHOWN_NOTICES
+            self._notices = [*self._notices, notice_of(line)][-SHOWN_NOTICES:]
+            self._display.show(self._line, self._share, self._text())
+
+    def on_end(self, run: Run) -> None:
+        self._display.show(repr(run)[1:-1], None, self._text())
+
+    def _text(self) -> str:
+        more = [f"{self._left_out} more before: run.events()"] if self._left_out else []
+        return "\n".join(more + self._notices)
+
+
+def share_of(status: RunStatus) -> float:
+    """The part of the samples that is trained, from 0 to 1."""
+    return status.samples_trained / status.samples_planned if status.samples_planned else 0.0
+
+
+def line_of(status: RunStatus, *, has_bar: bool = True) -> str:
     """The progress of a run in one line."""
     words = [f"{status.job}  {status.state}"]
     if status.samples_planned:
-        share = status.samples_trained / status.samples_planned
+        share = share_of(status)
         full = round(BAR_CELLS * share)
-        words.append(f"[{'#' * full}{'.' * (BAR_CELLS - full)}] {100 * share:.0f} %")
+        words.append((f"[{'#' * full}{'.' * (BAR_CELLS - full)}] " if has_bar else "") + f"{100 * share:.0f} %")
     if status.samples_per_s:
         words.append(f"{count_words(round(status.samples_per_s))} samples/s")
     if status.eta_s is not None:
@@ -62,6 +103,12 @@ def line_of(status: RunStatus) -> str:
     return "  ".join(words)
 
 
-def is_interactive() -> bool:
-    """Whether a person looks on: stderr is a terminal, or this is a notebook."""
-    return sys.stderr.isatty() or "ipykernel" in sys.modules
+def is_notice(line: JournalLine) -> bool:
+    """Whether a person who looks on is told of this event. `train` raises the error of the run."""
+    return line.event.category in ("warning", "fault") and not isinstance(line.event, RunFailed)
+
+
+def notice_of(line: JournalLine) -> str:
+    """An event in one line, with its time in UTC."""
+    subject = f"{line.event.subject}: " if line.event.subject else ""
+    return f"{line.time_utc[11:19]} {subject}{text_of(line.event)}"

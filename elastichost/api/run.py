@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from elastichost.api.notebook import html_page
 from elastichost.errors import ConfigError, PreflightError
 from elastichost.metrics import RunStatus, read_status
 from elastichost.runs.events import EvaluationFinished, JournalLine
@@ -43,12 +44,30 @@ class Run:
         figures = "".join(f", {name} {value:.4f}" for name, value in self.metrics.items() if name in ("auc", "logloss"))
         return f"<Run {self.dir.name}: {state}{figures}>"
 
+    def _repr_html_(self) -> str:
+        result = self._result()
+        facts: dict[str, object] = {"status": self.status}
+        if result is not None:
+            facts["samples trained"] = f"{result.samples.trained:,} of {result.samples.planned:,}"
+        facts |= {name: f"{value:,.{0 if value >= 1000 else 4}f}" for name, value in self.metrics.items()}
+        if self.is_resumable:
+            facts["continue"] = f"eh.resume({str(self.dir)!r})"
+        return html_page(f"Run {self.dir.name}", {**facts, "directory": self.dir})
+
     @property
     def status(self) -> str:
-        """One word: done, stopped (it can be resumed), quarantined, incomplete or failed; while it trains, what it
-        does."""
+        """One word: done, stopped (it can be resumed), killed, quarantined, incomplete or failed; while it trains, what
+        it does."""
         result = self._result()
         return result.status if result is not None else self._state()
+
+    @property
+    def is_resumable(self) -> bool:
+        """Whether `eh.resume` continues it: it was stopped, or it was killed after a checkpoint."""
+        result = self._result()
+        return result is not None and (
+            result.status == "stopped" or (result.status == "killed" and bool(result.checkpoint))
+        )
 
     @property
     def result(self) -> RunResult:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import select
 import signal
 import socket
 import sys
@@ -21,9 +22,9 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import msgspec
 
-from elastichost.api.launch import KILL, ErrorFacts, StartMsg, SupervisorEndMsg, receive, send
+from elastichost.api.launch import KILL, ErrorFacts, SupervisorEndMsg, StartMsg, receive, send
 from elastichost.config.job import JobSpec
-from elastichost.errors import ElastichostError
+from elastichost.errors import ElastichostError, JobFailedError
 
 __all__ = ["main"]
 
@@ -32,8 +33,11 @@ def main(arguments: list[str]) -> None:
     connection = socket.socket(fileno=int(arguments[0]))
     connection.set_inheritable(False)
     start = msgspec.json.decode(receive(connection), type=StartMsg)
-    threading.Thread(target=_obey, args=(connection,), daemon=True).start()
-    end = _run(start)
+    try:
+        threading.Thread(target=_obey, args=(connection,), daemon=True).start()
+        end = _run(start)
+    except KeyboardInterrupt:  # the stop came before the run could take it
+        end = SupervisorEndMsg(error=ErrorFacts(JobFailedError.__name__, "it had not begun to train"))
     with contextlib.suppress(OSError):  # the other end may be gone: the result is in the directory of the run
         send(connection, msgspec.json.encode(end))
 
@@ -56,11 +60,10 @@ def _run(start: StartMsg) -> SupervisorEndMsg:
 
 def _obey(connection: socket.socket) -> None:
     """Turns what the other process asks for into signals to this process. Its end asks for a stop."""
+    parent = os.pidfd_open(os.getppid())
     is_stopping = False
     while True:
-        asked = b""
-        with contextlib.suppress(OSError):
-            asked = connection.recv(1)
+        asked = _asked(connection, parent)
         if asked == KILL or not is_stopping:
             os.kill(os.getpid(), signal.SIGINT)
         if asked == KILL and not is_stopping:
@@ -68,6 +71,16 @@ def _obey(connection: socket.socket) -> None:
         is_stopping = True
         if not asked:
             return
+
+
+def _asked(connection: socket.socket, parent: int) -> bytes:
+    """The next request; empty when the other process has ended. The process itself is watched, too: one that it forked
+    may still hold its end of the connection."""
+    with contextlib.suppress(OSError):
+        readable, _, _ = select.select([connection.fileno(), parent], [], [])
+        if connection.fileno() in readable:
+            return connection.recv(1)
+    return b""
 
 
 if __name__ == "__main__":

@@ -4,23 +4,23 @@ from __future__ import annotations
 
 import os
 import secrets
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from elastichost.api.callbacks import Callback
 from elastichost.api.handle import RunHandle
+from elastichost.api.interrupts import run_to_end
 from elastichost.api.job import Job, Model, Settings
 from elastichost.api.launch import StartMsg
 from elastichost.api.model_source import build_spec
-from elastichost.api.progress import ProgressDisplay, is_interactive
+from elastichost.api.progress import progress_of
 from elastichost.api.run import Run
 from elastichost.api.sections import Data, Table, given
 from elastichost.config.base import Section
 from elastichost.config.job import load_job, to_toml
+from elastichost.config.logging import CsvLog, MLflow, TensorBoard, WandB
 from elastichost.config.resume import check_same_job
-from elastichost.config.sections.loggers import CsvLog, MLflow, TensorBoard, WandB
 from elastichost.errors import ConfigError
 from elastichost.runs.directory import new_run_path
 
@@ -60,12 +60,16 @@ def train(
     `runs/<name>-<UTC>-<id>`. start_from: a run or checkpoint whose rows and weights the run begins with. sections:
     further settings, as `train={"epochs": 2}`; with `job` they change its settings.
 
+    Sections: job, train, evaluate, resources, checkpoint, supervision, logging, tuner, emulate; their settings are
+    those of the job file (`docs/reference/job-file.md`, or `elastichost config schema`).
+
     Ctrl-C, or the notebook's stop button, stops the run so that `eh.resume` continues it; KeyboardInterrupt follows.
     Raises the typed error that the job failed with (`elastichost.errors`).
     """
     parts = {"model": model, "model_args": model_args, "data": data, "tables": tables}
     settings = _settings(sections, {"name": name, "seed": seed}, {"workers": workers, "servers": servers}, loggers)
-    return _waited(_started(job, parts, settings, _shown(callbacks, progress), dir, start_from))
+    shown = (*progress_of(progress), *callbacks)
+    return run_to_end(lambda: _started(job, parts, settings, shown, dir, start_from))
 
 
 def start(
@@ -108,7 +112,7 @@ def resume(
         check_same_job(job.spec, changed.spec)
         job = changed
     message = StartMsg(to_toml(job.spec), str(found.dir), is_resumed=True)
-    return _waited(RunHandle(message, _shown(callbacks, progress)))
+    return run_to_end(lambda: RunHandle(message, (*progress_of(progress), *callbacks)))
 
 
 def _settings(
@@ -167,23 +171,3 @@ def _job(job: Job | str | os.PathLike[str] | None, parts: dict[str, Any], settin
         )
     whole = job if isinstance(job, Job) else Job.from_toml(job)
     return whole.with_settings(**settings) if settings else whole
-
-
-def _shown(callbacks: Sequence[Callback], progress: bool | None) -> Sequence[Callback]:
-    is_shown = is_interactive() if progress is None else progress
-    return (ProgressDisplay(), *callbacks) if is_shown else callbacks
-
-
-def _waited(handle: RunHandle) -> Run:
-    """Waits for the run. An interrupt stops it resumably, a second one kills it; both raise KeyboardInterrupt."""
-    try:
-        return handle.wait()
-    except KeyboardInterrupt:
-        handle.stop()
-        try:
-            handle.wait()
-            print(f"the run is stopped; continue it with eh.resume({str(handle.dir)!r})", file=sys.stderr)
-        except KeyboardInterrupt:
-            handle.kill()
-            handle.wait()
-        raise

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import elastichost as eh
@@ -31,6 +32,29 @@ def test_a_job_from_its_parts_is_the_job_of_the_file(tmp_path: Path, monkeypatch
     assert job.spec == load_job("clicks.toml") == eh.Job.from_toml("clicks.toml").spec
     (tmp_path / "again.toml").write_text(job.to_toml())
     assert load_job("again.toml") == job.spec
+
+
+def test_paths_tuples_and_numbers_of_numpy_are_what_the_job_file_has(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    data = {"train": (Path("a.csv"), "b.csv"), "label": "y", "categorical": np.array(["c", "d"]), "format": "csv"}
+    limited = {**data, "limit_rows": np.int64(5)}
+    for given in (limited, eh.Data(**limited)):  # type: ignore[arg-type]
+        job = eh.Job.of("m.py:build", given, model_args={"sizes": (np.int32(8), 1)}, train={"batch_size": np.int64(64)})
+        assert job.spec.data.train == (f"{tmp_path}/a.csv", f"{tmp_path}/b.csv")
+        assert (job.spec.data.categorical, job.spec.data.limit_rows) == (("c", "d"), 5)
+        assert (job.spec.model.args, job.spec.train.batch_size) == ({"sizes": [8, 1]}, 64)
+
+
+def test_a_notebook_shows_what_was_given_and_escapes_it() -> None:
+    data = eh.Data(train="<b>.csv", label="y", categorical="c", format="csv")
+    assert repr(data) == "Data(train=['<b>.csv'], format='csv', label='y', categorical=['c'])"
+    job = eh.Job.of("m.py:build", data)
+    assert repr(job) == f"<Job job: {Path.cwd()}/m.py:build, csv, 0 dense and 1 categorical columns>"
+    shown = job._repr_html_()
+    assert "&lt;b&gt;.csv" in shown and "<b>" not in shown
+    assert "batch_size" not in shown, "defaults are left out"
 
 
 def test_settings_are_changed_one_by_one() -> None:

@@ -58,6 +58,12 @@ def test_a_function_brings_all_that_it_uses(cell: Run) -> None:
     assert "import math as m" in text and "from fractions import Fraction" in text
 
 
+def test_a_number_of_numpy_is_a_plain_number(cell: Run) -> None:
+    """A mean of a data frame is one."""
+    found = cell("import numpy\nMEAN = numpy.float64(0.25)\ndef build(tables, num_dense):\n    return MEAN\n")
+    assert loaded(source_of(found["build"]))["build"](None, 0) == 0.25
+
+
 def test_the_newest_definition_of_a_name_counts(cell: Run) -> None:
     cell("WIDTH = 1\ndef inner():\n    return WIDTH\n")
     cell("def build(tables, num_dense):\n    return inner()\n")
@@ -93,6 +99,7 @@ def test_dataclasses_are_found_by_their_own_methods(cell: Run) -> None:
         ("def build(t, n):\n    return missing(t)\n", "'missing', which is not defined"),
         ("def f(k):\n    def build(t, n):\n        return k\n    return build\nbuild = f(1)\n", "around build: k"),
         ("build = lambda t, n: 1\n", "'<lambda>'"),
+        ("import enum\nRED = enum.IntEnum('Color', 'RED').RED\ndef build(t, n):\n    return RED\n", "which is a Color"),
         ("nan = float('nan')\ndef build(t, n):\n    return nan\n", "'nan', which is a float"),
     ],
 )
