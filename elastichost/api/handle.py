@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from elastichost.api.callbacks import Callback, CallbackThreads
-from elastichost.api.launch import SupervisorEndMsg, StartMsg, SupervisorProcess
+from elastichost.api.launch import StartMsg, SupervisorEndMsg, SupervisorProcess
 from elastichost.api.notebook import html_page
 from elastichost.api.progress import line_of
 from elastichost.api.run import Run
@@ -25,6 +25,7 @@ __all__ = ["RunHandle"]
 
 CALLBACKS_END_S = 30.0
 REPLY_S = 0.5
+POLL_S = 0.05
 
 
 class RunHandle:
@@ -58,7 +59,7 @@ class RunHandle:
         if self._run is not None:
             return self._run.status
         try:
-            return line_of(self.status(), has_bar=False)
+            return line_of(read_status(self.dir), has_bar=False)
         except PreflightError:
             return "starting"
 
@@ -86,11 +87,19 @@ class RunHandle:
         self._process.kill()
 
     def status(self) -> RunStatus:
-        """What the run does: progress, samples/s, loss, processes. Raises PreflightError while it has no status."""
-        return read_status(self.dir)
+        """What the run does: progress, samples/s, loss, processes. Waits for the first status of a run that has just
+        begun. Raises the error that the run failed with if it ended before it had one."""
+        while True:
+            try:
+                return read_status(self.dir)
+            except PreflightError:
+                if self._ended.wait(POLL_S):
+                    self.wait()
+                    raise
 
     def events(self) -> Iterator[JournalLine]:
-        """Every event from now on, until the run has ended. `line.event` is typed."""
+        """Every event of the run from its beginning, and each new one when it happens, until the run has ended.
+        `line.event` is typed; `print(line)` shows its time and a sentence."""
         follower = RunFollower(self.dir)
         while True:
             is_last = self._ended.is_set()
@@ -124,13 +133,10 @@ class RunHandle:
     def _address(self) -> str:
         """The socket for commands; waits until a run that starts has one."""
         while self.is_running:
-            try:
-                status = self.status()
-            except PreflightError:
-                status = None
-            if status is not None and status.commands and status.state not in FINISHED_STATES:
+            status = self.status()
+            if status.commands and status.state not in FINISHED_STATES:
                 return status.commands
-            time.sleep(REPLY_S / 10)
+            time.sleep(POLL_S)
         raise PreflightError(f"the run in {self.dir} has ended")
 
     def _watch(self) -> None:

@@ -1,8 +1,8 @@
 """Starts the process of a supervisor from Python, and reads how it ended.
 
-The two processes share a socket. The supervisor gets a `StartMsg` on it, then perhaps STOP or KILL, and answers with an
-`SupervisorEndMsg`. When the end of the Python process closes, for any reason, the supervisor stops the run so that it can be
-resumed: a notebook that is closed or killed leaves no run behind, and loses none.
+The two processes share a socket. The supervisor gets a `StartMsg` on it, then perhaps STOP or KILL, and answers with a
+`SupervisorEndMsg`. When the end of the Python process closes, for any reason, the supervisor stops the run so that it
+can be resumed: a notebook that is closed or killed leaves no run behind, and loses none.
 
 Ctrl-C in a terminal reaches a whole session. The supervisor has its own, so that only its parent decides what to do.
 """
@@ -26,7 +26,7 @@ from elastichost import errors
 from elastichost.errors import ConfigError, ElastichostError, JobFailedError, ModelError
 from elastichost.runs.result import RunResult
 
-__all__ = ["KILL", "STOP", "ErrorFacts", "SupervisorEndMsg", "StartMsg", "SupervisorProcess", "receive", "send"]
+__all__ = ["KILL", "STOP", "ErrorFacts", "StartMsg", "SupervisorEndMsg", "SupervisorProcess", "receive", "send"]
 
 PROGRAM = "elastichost.api.supervisor_process"
 LENGTH = struct.Struct("!Q")

@@ -12,7 +12,6 @@ from elastichost.api.run import Run
 from elastichost.human_readable import count_words, duration_words
 from elastichost.metrics import RunStatus
 from elastichost.runs.events import JournalLine, RunFailed
-from elastichost.runs.events.text import text_of
 
 __all__ = ["NotebookProgress", "TerminalProgress", "line_of", "progress_of"]
 
@@ -40,7 +39,7 @@ class TerminalProgress(Callback):
 
     def on_event(self, line: JournalLine) -> None:
         if is_notice(line):
-            self._write(notice_of(line), is_last=True)
+            self._write(str(line), is_last=True)
 
     def on_end(self, run: Run) -> None:
         self._write(repr(run)[1:-1], is_last=True)
@@ -69,7 +68,7 @@ class NotebookProgress(Callback):
     def on_event(self, line: JournalLine) -> None:
         if is_notice(line):
             self._left_out += len(self._notices) >= SHOWN_NOTICES
-            self._notices = [*self._notices, notice_of(line)][-SHOWN_NOTICES:]
+            self._notices = [*self._notices, str(line)][-SHOWN_NOTICES:]
             self._display.show(self._line, self._share, self._text())
 
     def on_end(self, run: Run) -> None:
@@ -106,9 +105,3 @@ def line_of(status: RunStatus, *, has_bar: bool = True) -> str:
 def is_notice(line: JournalLine) -> bool:
     """Whether a person who looks on is told of this event. `train` raises the error of the run."""
     return line.event.category in ("warning", "fault") and not isinstance(line.event, RunFailed)
-
-
-def notice_of(line: JournalLine) -> str:
-    """An event in one line, with its time in UTC."""
-    subject = f"{line.event.subject}: " if line.event.subject else ""
-    return f"{line.time_utc[11:19]} {subject}{text_of(line.event)}"

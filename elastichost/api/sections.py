@@ -16,10 +16,10 @@ from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 
 from elastichost.config.base import Section
-from elastichost.config.data import CsvSettings, DataSection, SyntheticSettings
 from elastichost.config.explain import explain
-from elastichost.config.remote import RemoteSettings
-from elastichost.config.schema import RowOptimizerOverrides, TableOverrides
+from elastichost.config.sections.data import CsvSettings, DataSection, SyntheticSettings
+from elastichost.config.sections.remote import RemoteSettings
+from elastichost.config.sections.schema import RowOptimizerOverrides, TableOverrides
 from elastichost.errors import ConfigError
 
 __all__ = ["Data", "DataFields", "Table", "TableFields", "given", "plain"]

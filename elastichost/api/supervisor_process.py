@@ -22,7 +22,7 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import msgspec
 
-from elastichost.api.launch import KILL, ErrorFacts, SupervisorEndMsg, StartMsg, receive, send
+from elastichost.api.launch import KILL, ErrorFacts, StartMsg, SupervisorEndMsg, receive, send
 from elastichost.config.job import JobSpec
 from elastichost.errors import ElastichostError, JobFailedError
 

@@ -19,8 +19,8 @@ from elastichost.api.run import Run
 from elastichost.api.sections import Data, Table, given
 from elastichost.config.base import Section
 from elastichost.config.job import load_job, to_toml
-from elastichost.config.logging import CsvLog, MLflow, TensorBoard, WandB
 from elastichost.config.resume import check_same_job
+from elastichost.config.sections.loggers import CsvLog, MLflow, TensorBoard, WandB
 from elastichost.errors import ConfigError
 from elastichost.runs.directory import new_run_path
 

@@ -13,8 +13,8 @@ import pytest
 import elastichost as eh
 from elastichost.api.job import SECTIONS
 from elastichost.api.sections import DataFields, TableFields
-from elastichost.config.data import DataSection
-from elastichost.config.schema import TableOverrides
+from elastichost.config.sections.data import DataSection
+from elastichost.config.sections.schema import TableOverrides
 
 ROOT = Path(__file__).resolve().parents[2]
 USER = """

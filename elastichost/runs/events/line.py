@@ -11,6 +11,7 @@ import msgspec
 from elastichost.plan import ProcessId
 from elastichost.runs.events import buckets, checkpoints, data, hosts, jobs, memory, plan, processes, run
 from elastichost.runs.events.base import Event
+from elastichost.runs.events.text import text_of
 
 __all__ = ["EVENT_CLASSES", "AnyEvent", "JournalLine"]
 
@@ -38,6 +39,11 @@ class JournalLine(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     monotonic_s: float  # clock of the machine that wrote the line
     event: AnyEvent
     cause: str = ""
+
+    def __str__(self) -> str:
+        """Time, subject and sentence, for people."""
+        subject = f"{self.event.subject}: " if self.event.subject else ""
+        return f"{self.time_utc[11:19]} {subject}{text_of(self.event)}"
 
     @property
     def kind(self) -> str:
