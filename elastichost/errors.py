@@ -227,5 +227,6 @@ def lines_for_notebook(error: BaseException) -> list[str]:
         named = name_of_cell(file)
         place = " ".join(named) if named is not None else f"File {file}"
         text = traceback.FrameSummary(file, line, frame.f_code.co_name).line
-        lines += [f"{place}, line {line}", f"----> {line} {text}"]
+        shown = [f"{place}, line {line}", f"----> {line} {text}"]
+        lines += shown if shown != lines[-2:] else []  # a comprehension has a frame of its own
     return [*lines, "", f"{type(error).__name__}: {error}"]

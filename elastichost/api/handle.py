@@ -111,9 +111,9 @@ class RunHandle:
     def scale(
         self, *, workers: int | None = None, servers: int | None = None, worker_cores: int | None = None
     ) -> dict[str, int | float | str | None]:
-        """Changes the numbers of workers, parameter servers and cores of a worker, and returns when the run has them,
-        with what was measured. None: unchanged. Raises ConfigError for numbers that the run refuses, PreflightError if
-        it does not train."""
+        """Changes the numbers of workers, parameter servers and cores of a worker. Returns when the run has them and
+        `status` shows them, with what was measured. None: unchanged. Raises ConfigError for numbers that the run
+        refuses, PreflightError if it does not train."""
         if workers is None and servers is None and worker_cores is None:
             raise ConfigError("nothing to scale", hint="for example handle.scale(workers=3)")
         client = CommandClient(self._address())
@@ -122,6 +122,7 @@ class RunHandle:
             while True:
                 reply = client.receive(REPLY_S)
                 if isinstance(reply, ReachedMsg):
+                    self._wait_for_next_status()
                     return {name: value for name, value in reply.data.items() if not isinstance(value, dict)}
                 if reply is not None and not isinstance(reply, AcceptedMsg):
                     raise (ConfigError if reply.is_usage else PreflightError)(reply.message, hint=reply.hint)
@@ -129,6 +130,12 @@ class RunHandle:
                     raise PreflightError(f"the run in {self.dir} has ended")
         finally:
             client.close()
+
+    def _wait_for_next_status(self) -> None:
+        """So that `status` shows what is true now; the status is written once a second."""
+        before = self.status()
+        while self.is_running and self.status() == before:
+            time.sleep(POLL_S)
 
     def _address(self) -> str:
         """The socket for commands; waits until a run that starts has one."""
