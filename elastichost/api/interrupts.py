@@ -4,24 +4,29 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from types import FrameType
 
 from elastichost.api.handle import RunHandle
+from elastichost.api.progress import ShownProgress
 from elastichost.api.run import Run
 from elastichost.errors import ElastichostError, lines_for_notebook
 
 __all__ = ["run_to_end"]
 
 
-def run_to_end(begin: Callable[[], RunHandle]) -> Run:
+def run_to_end(begin: Callable[[], RunHandle], shown: Sequence[ShownProgress]) -> Run:
     """The results of the run that `begin` starts. An interrupt stops it resumably, a second one kills it; both raise
-    KeyboardInterrupt, which says how to go on."""
+    KeyboardInterrupt, which says how to go on. shown: what shows the progress of the run."""
     try:
         with _later_interrupts():
             handle = begin()
         return handle.wait()
+    except ElastichostError as error:
+        for one in shown:
+            one.on_failure(error)
+        raise
     except KeyboardInterrupt:
         said = _stopped(handle)
     interrupt = KeyboardInterrupt(said)

@@ -45,13 +45,13 @@ class Job:
         sections: objects, or mappings with the keys of the job file; a section is `train={"epochs": 2}`. Paths are
         relative to the working directory. Raises ConfigError with every problem."""
         _check_names(sections)
-        raw: dict[str, Any] = {name: _plain(section) for name, section in sections.items()}
-        raw["data"] = _plain(data)
-        raw["tables"] = {name: _plain(table) for name, table in (tables or {}).items()}
+        raw: dict[str, Any] = {name: _plain(name, section) for name, section in sections.items()}
+        raw["data"] = _plain("data", data)
+        raw["tables"] = {name: _plain(f"tables[{name!r}]", table) for name, table in (tables or {}).items()}
         described = raw.setdefault("model", {})
         described["build"] = model if isinstance(model, str) else _name_of(model)
         if model_args is not None:
-            described["args"] = _plain(model_args)
+            described["args"] = _plain("model_args", model_args)
         spec = make_job(raw, Path.cwd(), "the job")
         return cls(spec, None if isinstance(model, str) else model)
 
@@ -65,7 +65,7 @@ class Job:
         _check_names(sections, *JobSpec.model_fields)
         raw = given(self.spec)
         for name, section in sections.items():
-            raw[name] = {**raw.get(name, {}), **_plain(section)}
+            raw[name] = {**raw.get(name, {}), **_plain(name, section)}
         return Job(make_job(raw, Path.cwd(), "the job", environ={}), self.model_function)
 
     def to_toml(self) -> str:
@@ -81,30 +81,43 @@ class Job:
         return html_page(repr(self)[1:-1], {}, tomli_w.dumps(given(self.spec)))
 
 
-def _plain(section: Any) -> dict[str, Any]:
+def _plain(name: str, section: Any) -> dict[str, Any]:
     if isinstance(section, Section | Mapping):
         written: dict[str, Any] = plain(section)
         return written
-    raise ConfigError(
-        f"a section of the job is {type(section).__name__}: {section!r}",
-        hint='give a mapping with its settings, for example train={"epochs": 2}',
-    )
+    hint = 'give a mapping with its settings, for example train={"epochs": 2}'
+    if hasattr(section, "columns"):  # a data frame or an Arrow table
+        hint = 'write the rows to a file, for example rows.parquet, and give data=eh.Data(train="rows.parquet", ...)'
+    raise ConfigError(f"{name} is a {type(section).__name__}, not a section of a job", hint=hint)
 
 
 def _check_names(sections: Mapping[str, object], *more: str) -> None:
     for name in sections:
-        if name not in (*SECTIONS, "model", *more):
+        if name in (*SECTIONS, "model", *more):
+            continue
+        owner = next((one for one in SECTIONS if name in _settings_of(one)), None)
+        if owner is not None:
             raise ConfigError(
-                f"{name!r} is not a section of a job{did_you_mean(name, SECTIONS)}",
-                hint=f"the sections are {', '.join(SECTIONS)}",
+                f"{name!r} is a setting of the section {owner}", hint=f'write {owner}={{"{name}": {sections[name]!r}}}'
             )
+        raise ConfigError(
+            f"{name!r} is not a section of a job{did_you_mean(name, SECTIONS)}",
+            hint=f"the sections are {', '.join(SECTIONS)}",
+        )
+
+
+def _settings_of(section: str) -> Mapping[str, object]:
+    kind = JobSpec.model_fields[section].annotation
+    return kind.model_fields if isinstance(kind, type) and issubclass(kind, Section) else {}
 
 
 def _name_of(function: Callable[..., Any]) -> str:
     """A valid `model.build` for a function; the real one is known when its source is written."""
     name = getattr(function, "__name__", "")
     if not name.isidentifier():
+        kind = "a function without a name" if callable(function) and name else f"a {type(function).__name__}"
         raise ConfigError(
-            f"model is {function!r}, which has no name", hint="define the model with `def build(tables, num_dense):`"
+            f"model is {kind}, not a function that builds one",
+            hint="define it with `def build(tables, num_dense):`, and give model=build",
         )
     return f"model.py:{name}"

@@ -33,6 +33,7 @@ LENGTH = struct.Struct("!Q")
 MAX_BYTES = 1 << 26
 SHOWN_BYTES = 4000
 STOP, KILL = b"s", b"k"
+FRAME = '  File "'  # how a frame of a traceback begins
 
 
 class StartMsg(msgspec.Struct, frozen=True):
@@ -67,12 +68,16 @@ class ErrorFacts(msgspec.Struct, frozen=True):
             return ConfigError(self.message, problems=self.problems, hint=self.hint)
         if kind is ModelError:
             refused = ModelError(self.message, traceback_text=self.traceback_text, hint=self.hint)
-            if self.traceback_text:
+            if FRAME in self.traceback_text and not self._is_raised_by_elastichost():
                 refused.add_note(self.traceback_text)  # Python and notebooks show it with the error
             return refused
         if isinstance(kind, type) and issubclass(kind, ElastichostError):
             return kind(self.message, hint=self.hint)
         return JobFailedError(f"{self.kind}: {self.message}", hint=self.hint)
+
+    def _is_raised_by_elastichost(self) -> bool:
+        """Whether the traceback is that of an error of elastichost: its message then says the same."""
+        return any(line.startswith(f"{errors.__name__}.") for line in self.traceback_text.splitlines())
 
 
 class SupervisorEndMsg(msgspec.Struct, frozen=True):

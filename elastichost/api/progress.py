@@ -4,22 +4,31 @@ elsewhere nothing."""
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from typing import Any
 
 from elastichost.api.callbacks import Callback
 from elastichost.api.notebook import Display, is_notebook
 from elastichost.api.run import Run
+from elastichost.errors import ElastichostError
 from elastichost.human_readable import count_words, duration_words
 from elastichost.metrics import RunStatus
 from elastichost.runs.events import JournalLine, RunFailed
 
-__all__ = ["NotebookProgress", "TerminalProgress", "line_of", "progress_of"]
+__all__ = ["NotebookProgress", "ShownProgress", "TerminalProgress", "line_of", "progress_of"]
 
 BAR_CELLS = 30
 SHOWN_NOTICES = 5
 
 
-def progress_of(is_wanted: bool | None) -> list[Callback]:
+class ShownProgress(Callback):
+    """Shows a run while it trains."""
+
+    def on_failure(self, error: ElastichostError) -> None:
+        """The run has ended with this error, which the user sees beside it. All other methods have ended."""
+
+
+def progress_of(is_wanted: bool | None) -> Sequence[ShownProgress]:
     """The callback that shows the run here, or none. is_wanted: None: if a person looks on."""
     if is_notebook():
         return [NotebookProgress()] if is_wanted is not False else []
@@ -27,7 +36,7 @@ def progress_of(is_wanted: bool | None) -> list[Callback]:
     return [TerminalProgress()] if is_shown else []
 
 
-class TerminalProgress(Callback):
+class TerminalProgress(ShownProgress):
     """Writes one line of progress to stderr and overwrites it; warnings and faults get lines of their own."""
 
     def __init__(self, stream: Any = None) -> None:
@@ -44,6 +53,10 @@ class TerminalProgress(Callback):
     def on_end(self, run: Run) -> None:
         self._write(repr(run)[1:-1], is_last=True)
 
+    def on_failure(self, error: ElastichostError) -> None:
+        if self._width:
+            self._write(f"failed: {type(error).__name__}", is_last=True)
+
     def _write(self, text: str, *, is_last: bool = False) -> None:
         blank = " " * max(0, self._width - len(text))
         self._stream.write(f"\r{text}{blank}" + ("\n" if is_last else ""))
@@ -51,28 +64,35 @@ class TerminalProgress(Callback):
         self._width = 0 if is_last else len(text)
 
 
-class NotebookProgress(Callback):
+class NotebookProgress(ShownProgress):
     """Updates one output of the cell: a bar with a line, and below it the newest warnings and faults. However long a
     run is, the notebook grows by this output only."""
 
     def __init__(self, display: Display | None = None) -> None:
         self._display = display or Display()
+        self._has_begun = False
         self._line, self._share = "starting", 0.0
         self._notices: list[str] = []
         self._left_out = 0
 
     def on_status(self, status: RunStatus) -> None:
+        self._has_begun = True
         self._line, self._share = line_of(status, has_bar=False), share_of(status)
         self._display.show(self._line, self._share, self._text())
 
     def on_event(self, line: JournalLine) -> None:
         if is_notice(line):
+            self._has_begun = True
             self._left_out += len(self._notices) >= SHOWN_NOTICES
             self._notices = [*self._notices, str(line)][-SHOWN_NOTICES:]
             self._display.show(self._line, self._share, self._text())
 
     def on_end(self, run: Run) -> None:
         self._display.show(repr(run)[1:-1], None, self._text())
+
+    def on_failure(self, error: ElastichostError) -> None:
+        if self._has_begun:
+            self._display.show(f"failed: {type(error).__name__}")
 
     def _text(self) -> str:
         more = [f"{self._left_out} more before: run.events()"] if self._left_out else []

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from elastichost.api.notebook import html_page
-from elastichost.errors import ConfigError, PreflightError
+from elastichost.errors import ConfigError, DataError, PreflightError
 from elastichost.metrics import RunStatus, read_status
 from elastichost.runs.events import EvaluationFinished, JournalLine
 from elastichost.runs.journal import read_journal, unix_s_of
@@ -88,13 +89,14 @@ class Run:
     @property
     def metrics(self) -> dict[str, float]:
         """Figures of the test set, such as `auc`, `logloss` and `calibration`, and `samples_per_s`, `wall_s`. What was
-        not measured is left out."""
+        not measured is left out, and a KeyError says why."""
         result = self._result()
         if result is None:
-            return {}
+            return _Figures(f"the run has no result yet: it is {self._state()}")
         test: dict[str, Any] = msgspec.to_builtins(result.test) if result.test is not None else {}
         figures = {name: value for name, value in test.items() if isinstance(value, float)}
-        return {**figures, "samples_per_s": result.samples_per_s, "wall_s": result.wall_s}
+        why = "it was not measured" if test else "the job has no test data (data.test), or the run was not evaluated"
+        return _Figures(why, {**figures, "samples_per_s": result.samples_per_s, "wall_s": result.wall_s})
 
     @property
     def samples(self) -> dict[str, int]:
@@ -142,8 +144,14 @@ class Run:
 
         with tempfile.TemporaryDirectory(prefix="elastichost-") as folder:
             output = Path(folder) / "scores.parquet"
-            source = Path(table) if isinstance(table, str | os.PathLike) else _written(table, self.job, Path(folder))
-            predict(self.dir, source.resolve(), output)
+            is_file = isinstance(table, str | os.PathLike)
+            source = Path(table).resolve() if is_file else _written(table, self.job, Path(folder))
+            try:
+                predict(self.dir, source, output)
+            except DataError as error:
+                if is_file:
+                    raise
+                raise DataError(error.message.replace(str(source), "the table"), hint=error.hint) from None
             return pq.read_table(output)
 
     def _result(self) -> RunResult | None:
@@ -160,12 +168,27 @@ class Run:
         return status.state
 
 
+class _Figures(dict[str, float]):
+    """Figures by name; what is missing raises KeyError with the reason."""
+
+    def __init__(self, why_missing: str, figures: Mapping[str, float] = MappingProxyType({})) -> None:
+        super().__init__(figures)
+        self._why_missing = why_missing
+
+    def __missing__(self, name: str) -> float:
+        raise KeyError(f"{name}: {self._why_missing}; there is {', '.join(self) or 'nothing'}")
+
+
 def _written(table: pa.Table | pandas.DataFrame, job: Job, folder: Path) -> Path:
     """A file with these rows, in the format of the job's data."""
     import pyarrow as pa
     import pyarrow.csv
     import pyarrow.parquet as pq
 
+    if not isinstance(table, pa.Table) and not hasattr(table, "columns"):
+        raise ConfigError(
+            f"a {type(table).__name__} cannot be scored", hint="give a file, an Arrow table or a data frame"
+        )
     rows = table if isinstance(table, pa.Table) else pa.Table.from_pandas(table, preserve_index=False)
     kind = job.spec.data.format
     if kind == "parquet":

@@ -68,8 +68,8 @@ def train(
     """
     parts = {"model": model, "model_args": model_args, "data": data, "tables": tables}
     settings = _settings(sections, {"name": name, "seed": seed}, {"workers": workers, "servers": servers}, loggers)
-    shown = (*progress_of(progress), *callbacks)
-    return run_to_end(lambda: _started(job, parts, settings, shown, dir, start_from))
+    shown = progress_of(progress)
+    return run_to_end(lambda: _started(job, parts, settings, (*shown, *_checked(callbacks)), dir, start_from), shown)
 
 
 def start(
@@ -93,7 +93,7 @@ def start(
     job itself; `RunHandle.wait` raises what goes wrong later."""
     parts = {"model": model, "model_args": model_args, "data": data, "tables": tables}
     settings = _settings(sections, {"name": name, "seed": seed}, {"workers": workers, "servers": servers}, loggers)
-    return _started(job, parts, settings, callbacks, dir, start_from)
+    return _started(job, parts, settings, _checked(callbacks), dir, start_from)
 
 
 def resume(
@@ -112,7 +112,8 @@ def resume(
         check_same_job(job.spec, changed.spec)
         job = changed
     message = StartMsg(to_toml(job.spec), str(found.dir), is_resumed=True)
-    return run_to_end(lambda: RunHandle(message, (*progress_of(progress), *callbacks)))
+    shown = progress_of(progress)
+    return run_to_end(lambda: RunHandle(message, (*shown, *_checked(callbacks))), shown)
 
 
 def _settings(
@@ -127,10 +128,35 @@ def _settings(
         if given_keys := {key: value for key, value in keys.items() if value is not None}:
             settings[section] = {**settings.get(section, {}), **given_keys}
     if loggers:
-        names = {one if isinstance(one, str) else LOGGER_OF[type(one)]: one for one in loggers}
+        names = {one if isinstance(one, str) else _logger_name(one): one for one in _listed("loggers", loggers)}
         own = {name: given(one) for name, one in names.items() if not isinstance(one, str)}
         settings["logging"] = {**settings.get("logging", {}), "to": list(names), **own}
     return settings
+
+
+def _logger_name(logger: Section) -> str:
+    if type(logger) not in LOGGER_OF:
+        raise ConfigError(
+            f"{logger!r} is not an experiment logger",
+            hint=f"the loggers are {', '.join(LOGGER_OF.values())}; eh.loggers has their settings",
+        )
+    return LOGGER_OF[type(logger)]
+
+
+def _listed(name: str, several: Any) -> Sequence[Any]:
+    if not isinstance(several, list | tuple):
+        raise ConfigError(f"{name} is a {type(several).__name__}, not a list", hint=f"write {name}=[...]")
+    return several
+
+
+def _checked(callbacks: Sequence[Callback]) -> Sequence[Callback]:
+    for one in _listed("callbacks", callbacks):
+        if not isinstance(one, Callback):
+            raise ConfigError(
+                f"a callback is a {type(one).__name__}: {one!r}",
+                hint="derive a class from eh.Callback and give an object",
+            )
+    return callbacks
 
 
 def _started(
@@ -165,6 +191,11 @@ def _job(job: Job | str | os.PathLike[str] | None, parts: dict[str, Any], settin
             )
         more = {"model_args": parts["model_args"], "tables": parts["tables"]}
         return Job.of(parts["model"], parts["data"], **more, **settings)
+    if not isinstance(job, Job | str | os.PathLike):
+        raise ConfigError(
+            f"the job is a {type(job).__name__}, not an eh.Job or the path of a job file",
+            hint="data and model are given by name: eh.train(model=..., data=eh.Data(...))",
+        )
     if beside:
         raise ConfigError(
             f"{', '.join(beside)}: given beside a whole job", hint="change the job with Job.with_settings(...)"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 import elastichost as eh
@@ -80,7 +81,9 @@ def test_every_wrong_field_is_named_at_once() -> None:
         ({"trian": {"epochs": 2}}, 'did you mean "train"'),
         ({"train": {"epoch": 2}}, 'did you mean "epochs"'),
         ({"train": 2}, "give a mapping"),
-        ({"tables": {"default": 3}}, "give a mapping"),
+        ({"tables": {"default": 3}}, "tables['default'] is a int"),
+        ({"epochs": 3}, 'write train={"epochs": 3}'),
+        ({"most_jobs": 3}, "the sections are job, train"),
     ],
 )
 def test_wrong_sections_are_refused(sections: dict[str, object], said: str) -> None:
@@ -95,4 +98,26 @@ def test_wrong_sections_are_refused(sections: dict[str, object], said: str) -> N
 def test_a_job_needs_a_file_or_its_parts(arguments: dict[str, object], tmp_path: Path) -> None:
     with pytest.raises(ConfigError):
         eh.start(**arguments, dir=tmp_path / "run")  # type: ignore[arg-type]
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ({"job": eh.Data(train="x.csv")}, "eh.train(model=..., data=eh.Data(...))"),
+        ({"model": "m.py:build", "data": pa.table({"y": [1]})}, "write the rows to a file"),
+        ({"model": lambda tables, dense: None, "data": DATA}, "model is a function without a name"),
+        ({"model": 3, "data": DATA}, "model is a int"),
+        ({"model": "m.py:build", "data": DATA, "callbacks": [print]}, "derive a class from eh.Callback"),
+        ({"model": "m.py:build", "data": DATA, "callbacks": eh.Callback()}, "write callbacks=[...]"),
+        ({"model": "m.py:build", "data": DATA, "loggers": "csv"}, "write loggers=[...]"),
+        ({"model": "m.py:build", "data": DATA, "loggers": [3]}, "the loggers are csv, mlflow"),
+    ],
+)
+def test_wrong_arguments_are_refused_with_what_to_write(
+    arguments: dict[str, object], said: str, tmp_path: Path
+) -> None:
+    with pytest.raises(ConfigError) as caught:
+        eh.start(**arguments, dir=tmp_path / "run")  # type: ignore[arg-type]
+    assert said in str(caught.value)
     assert not (tmp_path / "run").exists()

@@ -8,6 +8,7 @@ import pytest
 
 from elastichost.api.notebook import Display
 from elastichost.api.progress import SHOWN_NOTICES, NotebookProgress, TerminalProgress, progress_of
+from elastichost.errors import DataError
 from elastichost.metrics import RunStatus
 from elastichost.plan import ProcessId
 from elastichost.runs.events import JournalLine, ProcessLost, RunFailed
@@ -46,6 +47,16 @@ def test_a_notebook_shows_a_bar_a_line_and_the_newest_notices() -> None:
     assert notices.splitlines()[0] == "3 more before: run.events()"
     assert len(notices.splitlines()) == SHOWN_NOTICES + 1
     assert f"worker-{SHOWN_NOTICES + 2}" in notices.splitlines()[-1]
+
+
+def test_a_run_that_fails_leaves_one_line_without_what_the_error_says_too() -> None:
+    shown = Shown()
+    progress = NotebookProgress(shown)
+    progress.on_failure(DataError("no column"))
+    assert shown.contents == [], "nothing was shown yet"
+    progress.on_event(lost(1))
+    progress.on_failure(DataError("no column"))
+    assert shown.contents[-1] == ("failed: DataError", None, "")
 
 
 def test_a_terminal_shows_one_line_that_is_overwritten() -> None:
