@@ -12,6 +12,7 @@ import psutil
 import pytest
 
 import elastichost as eh
+from elastichost.metrics import read_status
 from elastichost.runs.learning_curve import read_curve
 from elastichost.wire.applied import read_applied
 from tests.examples.kernels import LIMIT_S, Kernel, kernel_in
@@ -127,6 +128,31 @@ def test_the_stop_button_leaves_a_run_that_can_be_resumed(
         cell = kernel.run("eh.train(model=build, dir='again', **facts)")
         assert not cell.error
         assert_exact(eh.Run(folder / "again"))
+
+
+@pytest.mark.thorough
+def test_a_second_press_kills_a_run_that_does_not_stop_soon(kernel: Kernel, folder: Path) -> None:
+    """Its model hangs in a batch, so its workers do not end after the first press."""
+    kernel.run(
+        "import os\n"
+        f"HANG = {str(folder / 'hang')!r}\n"
+        "def pause(*_):\n"
+        "    time.sleep(PAUSE_S)\n"
+        "    while os.path.exists(HANG):\n"
+        "        time.sleep(0.01)\n"
+        "facts['supervision'] = {'hang_timeout_s': 600.0}"
+    )
+    started = kernel.start_cell("eh.train(model=build, dir='run', **facts)")
+    wait_for(lambda: is_trained(folder / "run"))
+    (folder / "hang").touch()
+    kernel.manager.interrupt_kernel()
+    wait_for(lambda: read_status(folder / "run").state == "stopping")
+    kernel.manager.interrupt_kernel()
+    cell = kernel.output_of(started)
+    assert cell.ename == "KeyboardInterrupt" and "nothing of it was saved" in cell.error
+    assert eh.Run(folder / "run").status == "killed"
+    assert kernel.descendants() == []
+    assert not kernel.run("1 + 1").error
 
 
 def kill(kernel: Kernel) -> None:
