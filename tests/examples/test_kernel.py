@@ -103,7 +103,11 @@ def test_a_run_is_one_output_that_changes_and_the_kernel_goes_on(kernel: Kernel,
 
 @pytest.mark.parametrize(
     "moment",
-    [has_begun, pytest.param(is_examined, marks=pytest.mark.thorough), is_trained],
+    [
+        pytest.param(has_begun, marks=pytest.mark.thorough),
+        pytest.param(is_examined, marks=pytest.mark.thorough),
+        is_trained,
+    ],
     ids=lambda one: one.__name__,
 )
 def test_the_stop_button_leaves_a_run_that_can_be_resumed(

@@ -680,4 +680,33 @@ MUTATIONS: tuple[Mutation, ...] = (
         "if False:",
         ("tests/host/test_torch_packages.py",),
     ),
+    # --- runs of a notebook -------------------------------------------------------------------------------------
+    Mutation(
+        "a process that the kernel forked keeps the run alive",
+        "api/supervisor_process.py",
+        "select.select([connection.fileno(), parent], [], [])",
+        "select.select([connection.fileno()], [], [])",
+        ("tests/examples/test_kernel.py::test_a_process_that_the_kernel_forked_keeps_no_run_alive",),
+    ),
+    Mutation(
+        "an interrupt while a run begins leaves nobody with its handle",
+        "api/interrupts.py",
+        "signal.signal(signal.SIGINT, lambda _, frame: held.append(frame))",
+        "pass",
+        ("tests/api/test_interrupts.py",),
+    ),
+    Mutation(
+        "a value of a derived class is written as it is shown",
+        "api/model_source.py",
+        "if type(value) in _CONSTANTS:",
+        "if isinstance(value, _CONSTANTS):",
+        ("tests/api/test_model_source.py",),
+    ),
+    Mutation(
+        "a notebook shows texts of the user as HTML",
+        "api/notebook.py",
+        'return f"<pre>{html.escape(text)}</pre>" if text else ""',
+        'return f"<pre>{text}</pre>" if text else ""',
+        ("tests/api/test_job.py",),
+    ),
 )

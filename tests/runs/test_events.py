@@ -127,3 +127,8 @@ def test_the_schema_accepts_written_lines_and_refuses_an_unknown_kind() -> None:
 
 def test_the_page_of_events_is_the_generated_one() -> None:
     assert (ROOT / "docs/events.md").read_text() == events_page(), "run the command in its third line"
+
+
+def test_a_line_is_printed_as_time_subject_and_sentence() -> None:
+    line = JournalLine("2026-01-02T03:04:05.678Z", 0.0, JobStarted("a", "fits", 1, 1, {"a": 1.0}))
+    assert str(line) == f"03:04:05 a: {text_of(line.event)}"
