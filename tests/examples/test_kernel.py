@@ -27,7 +27,7 @@ CELL = f"""
 import time
 import elastichost as eh
 
-PAUSE_S = 0.003
+PAUSE_S = 0.01
 
 def pause(*_):
     time.sleep(PAUSE_S)
@@ -96,7 +96,7 @@ def test_a_run_is_one_output_that_changes_and_the_kernel_goes_on(kernel: Kernel,
     assert not cell.error
     assert "ValueError: no luck" in cell.stderr and "raise ValueError" in cell.stderr
     assert "PAUSE_S = 0.0" in (folder / "two" / "model.py").read_text()
-    assert "PAUSE_S = 0.003" in (folder / "one" / "model.py").read_text()
+    assert "PAUSE_S = 0.01" in (folder / "one" / "model.py").read_text()
     assert_exact(eh.Run(folder / "two"))
     assert kernel.descendants() == []
 
@@ -132,6 +132,18 @@ def test_the_stop_button_leaves_a_run_that_can_be_resumed(
         cell = kernel.run("eh.train(model=build, dir='again', **facts)")
         assert not cell.error
         assert_exact(eh.Run(folder / "again"))
+
+
+@pytest.mark.thorough
+def test_the_stop_button_while_a_handle_waits_ends_the_waiting_only(kernel: Kernel, folder: Path) -> None:
+    kernel.run("handle = eh.start(model=build, dir='run', **facts)")
+    started = kernel.start_cell("handle.wait()")
+    wait_for(lambda: is_trained(folder / "run"))
+    kernel.manager.interrupt_kernel()
+    assert kernel.output_of(started).ename == "KeyboardInterrupt"
+    assert kernel.run("handle.is_running").result["text/plain"] == "True"
+    assert not kernel.run("handle.wait()").error
+    assert_exact(eh.Run(folder / "run"))
 
 
 @pytest.mark.thorough
