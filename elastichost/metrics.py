@@ -33,7 +33,7 @@ class ProcessStatus(msgspec.Struct, frozen=True):
     role: str  # "worker" | "server" | "probe"
     index: int
     incarnation: int
-    pid: int
+    pid: int | None  # None: it is not known yet, because the process has just been started
     state: str  # of the process' life cycle: starting, ready, running, draining, ...
     cores: tuple[int, ...] = ()  # the cores that it is pinned to; (): it may use all cores of the job
     cpu_percent: float | None = None  # 100: one core; None: not measured yet

@@ -25,6 +25,7 @@ import msgspec
 from elastichost import errors
 from elastichost.errors import ConfigError, ElastichostError, JobFailedError, ModelError
 from elastichost.runs.result import RunResult
+from elastichost.user_model.frames import users_frames
 
 __all__ = ["KILL", "STOP", "ErrorFacts", "StartMsg", "SupervisorEndMsg", "SupervisorProcess", "receive", "send"]
 
@@ -68,16 +69,13 @@ class ErrorFacts(msgspec.Struct, frozen=True):
             return ConfigError(self.message, problems=self.problems, hint=self.hint)
         if kind is ModelError:
             refused = ModelError(self.message, traceback_text=self.traceback_text, hint=self.hint)
-            if FRAME in self.traceback_text and not self._is_raised_by_elastichost():
-                refused.add_note(self.traceback_text)  # Python and notebooks show it with the error
+            shown = users_frames(self.traceback_text)
+            if FRAME in shown:
+                refused.add_note(shown)  # Python and notebooks show it with the error
             return refused
         if isinstance(kind, type) and issubclass(kind, ElastichostError):
             return kind(self.message, hint=self.hint)
         return JobFailedError(f"{self.kind}: {self.message}", hint=self.hint)
-
-    def _is_raised_by_elastichost(self) -> bool:
-        """Whether the traceback is that of an error of elastichost: its message then says the same."""
-        return any(line.startswith(f"{errors.__name__}.") for line in self.traceback_text.splitlines())
 
 
 class SupervisorEndMsg(msgspec.Struct, frozen=True):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import traceback
 from pathlib import Path
 
@@ -11,14 +10,11 @@ from rich.text import Text
 
 from elastichost.cli.output import print_json, progress_console
 from elastichost.errors import ConfigError, ElastichostError, ExitCode, ModelError
+from elastichost.user_model.frames import users_frames
 
 __all__ = ["failure_text", "report_failure"]
 
-PACKAGE = Path(__file__).parent.parent
 ERRORS_MODULE = "elastichost.errors."
-CALLS_OF_MODULES = ("torch", "nn", "modules", "module.py")
-TRACEBACK_HEAD = "Traceback (most recent call last):"
-FRAME = re.compile(r'  File "(?P<file>[^"]+)", line \d+')
 
 
 def report_failure(error: Exception, *, as_json: bool, console: Console | None = None) -> None:
@@ -36,42 +32,16 @@ def failure_text(error: Exception) -> Text:
         return _block(
             _internal(error), (), "this is a bug in elastichost: set ELASTICHOST_DEBUG=1 to see the traceback"
         )
-    message = _users_frames(error.message)
+    message = users_frames(error.message)
     details: tuple[str, ...] = ()
     if isinstance(error, ConfigError):
         details = tuple(f"- {problem}" for problem in error.problems)
     elif isinstance(error, ModelError) and error.traceback_text:
-        shown = _users_frames(error.traceback_text.rstrip())
+        shown = users_frames(error.traceback_text.rstrip())
         # without frames of the user's code, what is left of the traceback only repeats the message
         is_repeated = shown.lstrip().startswith(ERRORS_MODULE) or shown in message
         details = () if is_repeated else tuple(shown.splitlines())
     return _block(message, details, error.hint)
-
-
-def _users_frames(text: str) -> str:
-    """Removes the frames of elastichost and of torch's module calls from a text that may hold a traceback, so that the
-    frames of the user's model remain. Text without frames is returned unchanged."""
-    lines = text.splitlines()
-    if not any(FRAME.match(line) for line in lines):
-        return text
-    kept: list[str] = []
-    is_shown = False  # the last lines of a log may begin in the middle of a frame
-    for line in lines:
-        frame = FRAME.match(line)
-        if frame:
-            is_shown = not _is_machinery(Path(frame["file"]))
-        if is_shown or (frame is None and not line.startswith("    ")):
-            kept.append(line)
-    if not any(FRAME.match(line) for line in kept):
-        kept = [line for line in kept if line != TRACEBACK_HEAD]
-    return "\n".join(kept)
-
-
-def _is_machinery(file: Path) -> bool:
-    """Whether a file belongs to elastichost or torch. The ready-made models of elastichost count as the user's."""
-    if file.is_relative_to(PACKAGE):
-        return not file.is_relative_to(PACKAGE / "models")
-    return file.parts[-4:] == CALLS_OF_MODULES
 
 
 def _block(message: str, details: tuple[str, ...], hint: str) -> Text:

@@ -53,7 +53,7 @@ def check_data(job: JobSpec, tables: Sequence[TableSpec] = ()) -> DatasetCheck:
     if len(descriptions) == 2:
         problems.extend(_mismatches(*descriptions))
     if problems or len(descriptions) < len(splits):
-        hint = "\n".join(dict.fromkeys(hints)) or "correct the job file or the data; nothing was started"
+        hint = "\n".join(dict.fromkeys(hints)) or "correct the settings or the data; nothing was started"
         raise DataError(problem_list(tuple(dict.fromkeys(problems))), hint=hint)
     test = descriptions[1] if len(descriptions) == 2 else None
     return DatasetCheck(train=descriptions[0], test=test, warnings=tuple(dict.fromkeys(warnings)))

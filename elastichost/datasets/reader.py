@@ -74,7 +74,7 @@ class UnitReader:
         if self._description is None:
             inspection = self._decoder.inspect()
             if inspection.problems or inspection.description is None:
-                raise DataError(problem_list(inspection.problems), hint="correct the job file or the data")
+                raise DataError(problem_list(inspection.problems), hint="correct the settings or the data")
             self._description = inspection.description
         return self._description
 

@@ -128,7 +128,7 @@ class JobObserver:
         if status is None or status.state != "training":
             watched.mark = None
             return None
-        workers = tuple(one.pid for one in status.processes if one.role == "worker")
+        workers = tuple(one.pid for one in status.processes if one.role == "worker" and one.pid is not None)
         mark = _Mark(now_s, status.samples_trained, tree.cpu_s, processes.cpu_s(workers), workers, busy_s, watched.gpu)
         before = watched.mark
         if before is None or before.workers != mark.workers or not workers:
@@ -157,6 +157,8 @@ def _grown(watched: _ObservedJob, is_new: bool) -> int:
     before, watched.taken, grown = watched.taken, {}, 0
     processes = watched.status.processes if watched.status is not None else ()
     for one in processes:
+        if one.pid is None:
+            continue
         now_bytes, known = anonymous_bytes(one.pid), before.get(one.pid)
         if known is None:
             known = _Taken(one.memory_bytes, now_bytes, now_bytes)

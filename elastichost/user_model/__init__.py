@@ -2,5 +2,6 @@
 
 Modules:
     source   finds and checks the source of the build function without running it
+    frames   the frames of a traceback that belong to the user's model
     build    loads the build function, calls it, and checks its result
 """

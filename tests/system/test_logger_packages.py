@@ -59,7 +59,8 @@ def mlflow_server(folder: Path, port: int) -> Iterator[str]:
         str(folder / "files"),
     ]
     with (folder / "server.log").open("wb") as log:
-        server = subprocess.Popen(command, cwd=folder, stdout=log, stderr=log, start_new_session=True)
+        environ = {**os.environ, "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}  # it leaves files in /dev/shm
+        server = subprocess.Popen(command, cwd=folder, env=environ, stdout=log, stderr=log, start_new_session=True)
     try:
         deadline_s = time.monotonic() + START_S
         while True:

@@ -108,7 +108,7 @@ class ProcessRecord:
             role=self.process.role,
             index=self.process.index,
             incarnation=self.process.incarnation,
-            pid=self.pid,
+            pid=self.pid or None,
             state=state,
             cores=self.spec.cores,
             samples_per_s=self.samples_per_s,
