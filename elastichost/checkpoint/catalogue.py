@@ -99,7 +99,8 @@ def latest(*places: Path, verify: bool = True, run_id: str = "") -> FoundCheckpo
     if warnings:
         raise CheckpointError(
             f"no checkpoint of {' and '.join(map(str, places))} can be used:\n" + "\n".join(warnings),
-            hint="restore the directory from a copy, use another run's checkpoint with --from (Python: start_from), or start a new run",
+            hint="restore the directory from a copy, use another run's checkpoint with --from "
+            "(Python: start_from), or start a new run",
         )
     return None
 

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
+from elastichost import errors
 from elastichost.api.launch import ErrorFacts
 from elastichost.errors import ConfigError, DataError, ElastichostError, JobFailedError, ModelError
 
 OF_USER = (
     'Traceback (most recent call last):\n  File "model.py", line 3, in build\n    1 / 0\nZeroDivisionError: division'
 )
-OF_ELASTICHOST = 'Traceback:\n  File "build.py", line 1, in build_model\n    raise\nelastichost.errors.ModelError: none'
+OF_ELASTICHOST = (
+    f'Traceback (most recent call last):\n  File "{Path(errors.__file__).parent}/user_model/build.py", line 1, in build\n'
+    "    raise\nelastichost.errors.ModelError: none"
+)
 
 
 @pytest.mark.parametrize(

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from elastichost.user_model.frames import users_frames
 
-TORCH = (
-    '  File "/env/site-packages/torch/nn/modules/module.py", line 1, in _call_impl\n    return forward_call(*args)\n'
-)
+TORCH = '  File "/env/site-packages/torch/nn/modules/module.py", line 1, in _call_impl\n    return call()\n'
 USER = '  File "/home/user/model.py", line 9, in forward\n    raise ValueError("no")\n'
 
 

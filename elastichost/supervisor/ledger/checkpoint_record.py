@@ -44,7 +44,8 @@ def find_checkpoint(source: CheckpointSource, *, verify: bool = True) -> FoundCh
     if found is None:
         raise CheckpointError(
             f"no checkpoint in {source}",
-            hint="nothing of the run was saved: run the job again, or start from another run's checkpoint with --from (Python: start_from)",
+            hint="nothing of the run was saved: run the job again, or start from another run's checkpoint with --from "
+            "(Python: start_from)",
         )
     return found
 
