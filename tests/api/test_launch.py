@@ -14,7 +14,8 @@ OF_USER = (
     'Traceback (most recent call last):\n  File "model.py", line 3, in build\n    1 / 0\nZeroDivisionError: division'
 )
 OF_ELASTICHOST = (
-    f'Traceback (most recent call last):\n  File "{Path(errors.__file__).parent}/user_model/build.py", line 1, in build\n'
+    "Traceback (most recent call last):\n"
+    f'  File "{Path(errors.__file__).parent}/user_model/build.py", line 1, in build\n'
     "    raise\nelastichost.errors.ModelError: none"
 )
 
