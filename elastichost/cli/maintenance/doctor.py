@@ -25,7 +25,7 @@ from elastichost.human_readable import bytes_words
 if TYPE_CHECKING:
     from elastichost.config.hosts import HostsFile
 
-__all__ = ["Check", "check_triple", "diagnose", "doctor", "register"]
+__all__ = ["Check", "check_triple", "diagnose", "doctor", "gpu_without_driver", "register"]
 
 Verdict = Literal["ok", "warning", "failed"]
 HOPELESS_ARENA_BYTES = 16 << 20  # a job with a few tables needs about this much before its first batch
@@ -33,6 +33,8 @@ KEEP_FILES = (
     "as root: mkdir -p /etc/systemd/logind.conf.d && printf '[Login]\\nRemoveIPC=no\\n' > "
     "/etc/systemd/logind.conf.d/elastichost.conf && systemctl restart systemd-logind"
 )
+PCI_DEVICES = Path("/sys/bus/pci/devices")
+NVIDIA, DISPLAY_CONTROLLER = "0x10de", "0x03"  # PCI vendor, and how the class of a display controller begins
 SHMEM_HUGE_PAGES = Path("/sys/kernel/mm/transparent_hugepage/shmem_enabled")
 IMPORT_TIMEOUT_S = 180.0
 IMPORT_SCRIPT = "import torch, fbgemm_gpu, torchrec; print(torch.__version__, torch.cuda.is_available())"
@@ -273,8 +275,8 @@ def _gpu() -> Check:
 
     try:
         pynvml.nvmlInit()
-    except pynvml.NVMLError:
-        return Check("gpu", "ok", "none (not needed)")
+    except pynvml.NVMLError as error:
+        return gpu_without_driver(PCI_DEVICES, str(error))
     try:
         handles = [pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(pynvml.nvmlDeviceGetCount())]
         memory = [pynvml.nvmlDeviceGetMemoryInfo(handle).total for handle in handles]
@@ -286,8 +288,30 @@ def _gpu() -> Check:
     finally:
         pynvml.nvmlShutdown()
     if installed_version("fbgemm-gpu-cpu") is not None:
-        return Check("gpu", "warning", f"{', '.join(found)}, but the CPU build is installed", "make DEVICE=gpu run")
+        return Check(
+            "gpu",
+            "warning",
+            f"{', '.join(found)}, but the CPU build is installed",
+            "make DEVICE=gpu run   (outside of a clone: reinstall torch and fbgemm-gpu with CUDA)",
+        )
     return Check("gpu", "ok", ", ".join(found) or "none (not needed)")
+
+
+def gpu_without_driver(devices: Path, problem: str) -> Check:
+    """The finding when NVML cannot be used. devices: the kernel's folder of PCI devices. problem: NVML's reason."""
+    found = [device.name for device in sorted(devices.glob("*")) if _is_nvidia_gpu(device)]
+    if not found:
+        return Check("gpu", "ok", "none (not needed)")
+    told = f"an NVIDIA GPU (PCI {', '.join(found)}) without a driver that answers: {problem}"
+    return Check("gpu", "warning", told, "install NVIDIA's driver; nvidia-smi must list the GPU")
+
+
+def _is_nvidia_gpu(device: Path) -> bool:
+    try:
+        vendor, kind = ((device / name).read_text(encoding="ascii").strip() for name in ("vendor", "class"))
+    except OSError:
+        return False
+    return vendor == NVIDIA and kind.startswith(DISPLAY_CONTROLLER)
 
 
 def _ssh() -> Check:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from elastichost.cli.maintenance.doctor import Check, _shared_memory, check_triple, diagnose
+from elastichost.cli.maintenance.doctor import Check, _shared_memory, check_triple, diagnose, gpu_without_driver
 from tests.cli.conftest import Elastichost
 from tests.system.beds import small_tmpfs
 
@@ -62,3 +62,18 @@ def test_a_torch_that_cannot_be_imported_fails(monkeypatch: pytest.MonkeyPatch) 
     broken = next(check for check in diagnose() if check.name == "torch import")
     assert broken.verdict == "failed"
     assert broken.found == "ModuleNotFoundError: No module named 'nowhere_torch'"
+
+
+@pytest.mark.parametrize(
+    ("vendor", "kind", "verdict"),
+    [("0x10de", "0x030200", "warning"), ("0x8086", "0x030000", "ok"), ("0x10de", "0x040300", "ok")],
+)
+def test_a_gpu_without_a_driver_is_found(tmp_path: Path, vendor: str, kind: str, verdict: str) -> None:
+    """The last one is the sound device of a graphics card."""
+    device = tmp_path / "0000:01:00.0"
+    device.mkdir()
+    (device / "vendor").write_text(f"{vendor}\n")
+    (device / "class").write_text(f"{kind}\n")
+    check = gpu_without_driver(tmp_path, "Driver Not Loaded")
+    assert check.verdict == verdict
+    assert ("0000:01:00.0" in check.found) == (verdict == "warning") == bool(check.repair)
