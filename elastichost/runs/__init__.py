@@ -7,6 +7,7 @@ Modules:
     decisions        decisions.jsonl: the inputs of the tuner's decisions
     result           result.json
     learning_curve   the mean loss of every N samples, exactly, in metrics.db
+    metrics_file     opens metrics.db for reading
     facts            values that the journal and checkpoints both contain
     directory        the directory of a run, locked while a supervisor works in it
     cpu_check        whether a resume in sync mode has the same CPU features

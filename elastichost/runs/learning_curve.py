@@ -18,11 +18,11 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 from typing import NamedTuple
-from urllib.parse import quote
 
 import numpy as np
 
 from elastichost.atomic_write import is_out_of_space
+from elastichost.runs.metrics_file import connect_to_read
 from elastichost.wire.applied import AppliedRecords, applied_range, read_applied_content, read_applied_range
 
 __all__ = ["MOST_POINTS", "CurveBuilder", "CurvePoint", "CurveWriter", "read_curve", "samples_per_point"]
@@ -163,7 +163,7 @@ def read_curve(run_dir: Path, after_id: int = 0) -> list[CurvePoint]:
     if not path.exists():
         return []
     query = "SELECT batches, samples, of_samples, loss, unix_s, id FROM curve WHERE id > ? ORDER BY id"
-    with closing(sqlite3.connect(f"file:{quote(str(path))}?mode=ro", uri=True)) as connection:
+    with closing(connect_to_read(path)) as connection:
         try:
             return [CurvePoint(*row) for row in connection.execute(query, (after_id,))]
         except sqlite3.OperationalError as error:

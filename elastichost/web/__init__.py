@@ -5,8 +5,7 @@ Modules:
     live_page    the report of a run that trains, in parts that are replaced one by one
     prometheus   the status of a run in the text format of Prometheus
     server       the HTTP server on this machine
-    live.js      replaces the parts in the browser
 
 The page is the report of `reporting`, made again every few seconds from the files of the run while somebody looks at
-it. The run knows nothing of it.
+it. The run knows nothing of it. `reporting/static/live.js` replaces the parts in the browser.
 """

@@ -6,8 +6,9 @@ import threading
 import time
 from pathlib import Path
 
-from elastichost.reporting.render.markup import Markup, joined, tag
-from elastichost.reporting.render.page_parts import document
+from markupsafe import Markup
+
+from elastichost.reporting.render.pages import DocumentParts, live_document
 from elastichost.reporting.run.assemble import read_report
 from elastichost.reporting.run.view.page import parts_of
 from elastichost.runs.journal import utc_now
@@ -15,9 +16,13 @@ from elastichost.runs.liveness import is_running
 
 __all__ = ["LivePage"]
 
-# The page's own script, and a connection to its own server; nothing else.
-POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'self'; connect-src 'self'; frame-ancestors 'none'"
+# The scripts and styles of its own server, and a connection to it; nothing else.
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'; "
+    "frame-ancestors 'none'"
+)
 REFRESH_S = 2.0
+MOST_OF_A_CORE = 0.05  # the page of a long run takes longer to make, and is made more rarely
 
 
 class LivePage:
@@ -28,32 +33,29 @@ class LivePage:
     def __init__(self, run_dir: Path) -> None:
         self._run_dir = run_dir
         self._lock = threading.Lock()
-        self._made_s = float("-inf")
-        self._parts: dict[str, Markup] = {}
-        self._title, self._names = "", list[tuple[str, str]]()
+        self._due_s = float("-inf")
+        self._made: DocumentParts | None = None
         self.has_ended = False
 
     def parts(self) -> dict[str, Markup]:
-        """id -> HTML of each part as of now, at most REFRESH_S old."""
-        with self._lock:
-            if time.monotonic() - self._made_s >= REFRESH_S and not self.has_ended:
-                self._make()
-                self._made_s = time.monotonic()
-            return self._parts
+        """id -> HTML of each part as of now, or as of the last time that it was made."""
+        made = self._present()
+        return {"top": made.top, **{section.anchor: section.content for section in made.sections}, "end": made.end}
 
     def page(self) -> str:
         """A whole page with the present parts and the script that replaces them."""
-        parts = self.parts()
-        sections = [(part, name, parts[part]) for part, name in self._names]
-        live = tag("p", "live", id_="live", class_="kicker", role="status")
-        header = joined(live, tag("div", parts["top"], id_="top-part"))
-        footer = tag("div", parts["end"], id_="end-part")
-        script = tag("script", src="/live.js", defer="defer")
-        return document(self._title, header, sections, footer, policy=POLICY, script=script)
+        return live_document(self._present())
 
-    def _make(self) -> None:
+    def _present(self) -> DocumentParts:
+        with self._lock:
+            if self._made is None or (time.monotonic() >= self._due_s and not self.has_ended):
+                began_s = time.thread_time()
+                self._made = self._make()
+                self._due_s = time.monotonic() + max(REFRESH_S, (time.thread_time() - began_s) / MOST_OF_A_CORE)
+            return self._made
+
+    def _make(self) -> DocumentParts:
         running = is_running(self._run_dir)
-        title, header, sections, footer = parts_of(read_report(self._run_dir, is_running=running, now_utc=utc_now()))
-        self._title, self._names = title, [(part, name) for part, name, _ in sections]
-        self._parts = {"top": header, **{part: content for part, _, content in sections}, "end": footer}
+        made = parts_of(read_report(self._run_dir, is_running=running, now_utc=utc_now()))
         self.has_ended = not running
+        return made

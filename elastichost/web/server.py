@@ -8,19 +8,21 @@ import threading
 import time
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from importlib.resources import files
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from markupsafe import Markup
+
 from elastichost.errors import PreflightError
 from elastichost.metrics import read_status
-from elastichost.reporting.render.markup import Markup
+from elastichost.reporting.render.pages import LIVE_FILES, static_text
 from elastichost.web.access import COOKIE, refusal
 from elastichost.web.live_page import POLICY, LivePage
 from elastichost.web.prometheus import CONTENT_TYPE, metrics_of
 
 __all__ = ["PageServer"]
 
+STATIC = "/static/"
 EVERY_S = 2.0  # between two looks at what has changed
 SILENCE_S = 15.0  # after this time a comment is sent, so that a connection that is gone is noticed
 HEADERS = {
@@ -92,9 +94,10 @@ class _Handler(BaseHTTPRequestHandler):
         match path:
             case "/":
                 self._answer(HTTPStatus.OK, "text/html; charset=utf-8", owner.page.page(), sets_cookie=True)
-            case "/live.js":
-                script = (files("elastichost.web") / "live.js").read_text(encoding="utf-8")
-                self._answer(HTTPStatus.OK, "text/javascript; charset=utf-8", script)
+            case _ if path.startswith(STATIC) and path.removeprefix(STATIC) in LIVE_FILES:
+                name = path.removeprefix(STATIC)
+                kind = "text/javascript" if name.endswith(".js") else "text/css"
+                self._answer(HTTPStatus.OK, f"{kind}; charset=utf-8", static_text(name))
             case "/metrics":
                 self._answer(HTTPStatus.OK, CONTENT_TYPE, metrics_of(read_status(owner.run_dir)))
             case "/events":

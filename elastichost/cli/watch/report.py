@@ -1,8 +1,8 @@
-"""`report RUN`: writes one HTML file about a run and its tuner, or about many jobs on one host."""
+"""`report RUN...`: writes one HTML file about a run, about many jobs on one host, or one that compares runs."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,23 +10,25 @@ import msgspec
 import typer
 
 from elastichost.cli.output import AsJson, data_console, print_json
-from elastichost.cli.runs import RUNS, find_run, is_host, is_run, run_names, short_path
-from elastichost.errors import PreflightError
+from elastichost.cli.runs import RUNS, find_run, is_host, is_run, program, run_names, short_path
+from elastichost.errors import ConfigError, PreflightError
 from elastichost.runs.liveness import is_alive, is_running
 
 if TYPE_CHECKING:
+    from elastichost.reporting.compare.facts import Comparison
     from elastichost.reporting.host.facts import HostReport
     from elastichost.reporting.run.facts import Report
 
 __all__ = ["register"]
 
-REPORT_FILE = "report.html"
+REPORT_FILE, COMPARISON_FILE = "report.html", "comparison.html"
 REMAINS = ("journal.jsonl", "metrics.db", "status.json", "result.json")
 ReportArgument = Annotated[
-    str,
+    list[str] | None,
     typer.Argument(
-        metavar="RUN",
-        help='The directory of a run, a batch or a host, a name under runs/, or "latest".',
+        metavar="[RUN]...",
+        help='The directory of a run, a batch or a host, a name under runs/, or "latest" (default). Several runs are '
+        "compared.",
         autocompletion=run_names,
     ),
 ]
@@ -37,29 +39,71 @@ def register(app: typer.Typer) -> None:
 
 
 def report(
-    run: ReportArgument = "latest",
+    runs: ReportArgument = None,
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", metavar="FILE", help="The HTML file; default: report.html in that directory."),
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="FILE",
+            help="The HTML file; default: report.html in that directory, or comparison.html here for several runs.",
+        ),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Write one HTML file about a run, a batch or a host.
+    """Write one HTML file about a run, a batch or a host, or one that compares several runs.
 
-    For a run: speed, loss, plans, decisions, the tuner's model, faults. For a batch or a host: its jobs over time,
-    cores, memory, speeds of jobs that run together, decisions. With --json the figures of the page are printed, and
+    For a run: learning, what was trained, speed, plans, processes, memory, the tuner and its decisions, faults. For a
+    batch or a host: its jobs over time, cores, memory, speeds of jobs that run together, decisions. For several runs:
+    their learning curves, results, and the settings that differ. With --json the figures of the page are printed, and
     the file is written only if --output names one.
     """
-    host = _find_host(run)
-    directory = host if host is not None else _find(run)
+    named = runs or ["latest"]
+    if len(named) > 1:
+        _write_comparison(named, output, as_json=as_json)
+        return
+    host = _find_host(named[0])
+    directory = host if host is not None else _find(named[0])
     found, page_of = _read_host(directory) if host is not None else _read_run(directory)
+    default = directory / REPORT_FILE
+    _give(found, page_of, output, default, {"run_dir": str(directory)}, as_json=as_json)
+
+
+def _write_comparison(named: Sequence[str], output: Path | None, *, as_json: bool) -> None:
+    """Reads the runs and writes their comparison. Raises ConfigError that names the run that cannot be read."""
+    from elastichost.reporting.compare.assemble import comparison_of
+    from elastichost.reporting.compare.page import comparison_page_of
+    from elastichost.runs.journal import utc_now
+
+    for name in named:
+        if (host := _find_host(name)) is not None:
+            raise ConfigError(
+                f"{name} is the directory of many jobs ({short_path(host)}), and a comparison takes runs",
+                hint=f"name its runs, or write one page about all its jobs: {program()} report {name}",
+            )
+    directories = [_find(name) for name in named]
+    comparison = comparison_of([_read_run(directory)[0] for directory in directories], utc_now())
+    names: dict[str, object] = {"run_dirs": [str(directory) for directory in directories]}
+    _give(comparison, lambda: comparison_page_of(comparison), output, Path(COMPARISON_FILE), names, as_json=as_json)
+
+
+def _give(
+    found: Report | HostReport | Comparison,
+    page_of: Callable[[], str],
+    output: Path | None,
+    default: Path,
+    names: Mapping[str, object],
+    *,
+    as_json: bool,
+) -> None:
+    """Writes the page, and prints its facts or its path."""
     if output is None and not as_json:
-        output = directory / REPORT_FILE
+        output = default
     if output is not None:
         _write(output, page_of().encode("utf-8", "replace"))
     if as_json:
         written = str(output) if output is not None else None
-        print_json({"run_dir": str(directory), "output": written, **msgspec.to_builtins(found)})
+        print_json({**names, "output": written, **msgspec.to_builtins(found)})
         return
     assert output is not None
     out = data_console()

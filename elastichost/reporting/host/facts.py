@@ -57,6 +57,15 @@ class JobRow(msgspec.Struct, frozen=True, kw_only=True):
     charged_bytes: int = 0
     auc: float | None = None
 
+    @property
+    def waited_s(self) -> float:
+        return sum(span.seconds for span in self.spans if span.state == "waiting")
+
+    @property
+    def ran_s(self) -> float:
+        """The time in which the job had processes, including their start and end."""
+        return sum(span.seconds for span in self.spans if span.state != "waiting")
+
 
 class JobLine(msgspec.Struct, frozen=True):
     """Cores and memory of one job at the times of the course; 0 while it did not run."""

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import msgspec
 
-from elastichost.reporting.run.measurements import connect_to_read, rows_of
+from elastichost.reporting.run.measurements import rows_of
+from elastichost.runs.metrics_file import connect_to_read
 
 __all__ = ["JobStep", "StateSpan", "TimelineRows", "read_rows"]
 

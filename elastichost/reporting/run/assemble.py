@@ -7,6 +7,7 @@ from pathlib import Path
 import msgspec
 
 from elastichost.metrics import FINISHED_STATES, RunStatus
+from elastichost.reporting.run.curve import read_run_curve
 from elastichost.reporting.run.facts import Course, Machine, Memory, Overview, Report, Story
 from elastichost.reporting.run.heat import HeatFolder
 from elastichost.reporting.run.knowledge import Knowledge, decisions_of_journal, with_outcomes
@@ -15,6 +16,7 @@ from elastichost.reporting.run.memory import budget_bytes_of, memory_steps_of
 from elastichost.reporting.run.sessions import Axis, Chapter, axis_of, chapters_of
 from elastichost.reporting.run.sources import JobFacts, ResultFacts, Sources, open_sources
 from elastichost.reporting.run.story import story_of, tuner_decisions_of
+from elastichost.reporting.run.trained import flat_settings, trained_of
 from elastichost.resources import memory_budget_bytes
 from elastichost.runs.events import RunFailed
 from elastichost.runs.events.text import text_of
@@ -71,7 +73,7 @@ def read_report(run: Path, *, is_running: bool, now_utc: str) -> Report:
     recorded = _Recorded()
     recorded.read(sources, axis)
     course, story = course_of(measurements, axis), story_of(chapters, axis)
-    processes = process_courses(measurements, axis)
+    processes, curve = process_courses(measurements, axis), read_run_curve(sources, axis, course)
     decided = recorded.knowledge.decisions() or decisions_of_journal(tuner_decisions_of(chapters, axis))
     decisions = with_outcomes(decided, story.plans)
     machine = Machine(
@@ -84,6 +86,9 @@ def read_report(run: Path, *, is_running: bool, now_utc: str) -> Report:
     return Report(
         made_utc=now_utc,
         overview=_overview(run, job, status, result, chapters, axis, course, machine, is_running=is_running),
+        trained=trained_of(job.content),
+        settings=flat_settings(job.content),
+        curve=curve,
         gaps=tuple(sources.gaps),
         sessions=axis.sessions,
         course=course,

@@ -15,6 +15,7 @@ from elastichost.tuner.policy.policy import SpeedForecast
 
 __all__ = [
     "Course",
+    "Curve",
     "Evaluation",
     "EventNote",
     "FaultRecord",
@@ -31,7 +32,9 @@ __all__ = [
     "Report",
     "Story",
     "SupervisorSession",
+    "TableFacts",
     "TimedActivity",
+    "Trained",
     "TunerDecision",
     "TunerModelFacts",
     "Values",
@@ -115,6 +118,39 @@ class Course(msgspec.Struct, frozen=True):
     arena_bytes: Values = ()
     process_at_s: Values = ()
     process_bytes: Values = ()
+
+
+class Curve(msgspec.Struct, frozen=True):
+    """The loss over the samples trained. at_s: running time of each point. is_exact: from all committed batches, each
+    point the mean of `every_samples` samples. Otherwise from the workers' reports, of a run that has no exact curve."""
+
+    samples: Values = ()
+    loss: Values = ()
+    at_s: Values = ()
+    every_samples: float = 0.0
+    is_exact: bool = False
+
+
+class TableFacts(msgspec.Struct, frozen=True):
+    """An entry of [tables] in the job. features: columns whose ids it holds. columns: number of tables that are made
+    from this entry; that of "default" is made once for each column that no other entry names. rows: a number, or
+    "dynamic"."""
+
+    name: str
+    features: tuple[str, ...]
+    columns: int
+    dim: str
+    rows: str
+    optimizer: str
+
+
+class Trained(msgspec.Struct, frozen=True):
+    """What was trained, as the job says it. settings: (name, value) of the most important ones."""
+
+    model: str = ""
+    args: str = ""
+    tables: tuple[TableFacts, ...] = ()
+    settings: tuple[tuple[str, str], ...] = ()
 
 
 class ProcessCourse(msgspec.Struct, frozen=True):
@@ -297,8 +333,13 @@ class Heat(msgspec.Struct, frozen=True):
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):
+    """The whole report. settings: every setting of the job, by its dotted name, as JSON."""
+
     made_utc: str
     overview: Overview
+    trained: Trained
+    settings: dict[str, str]
+    curve: Curve
     gaps: tuple[Gap, ...]
     sessions: tuple[SupervisorSession, ...]
     course: Course

@@ -10,17 +10,16 @@ from collections.abc import Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import TypeVar
-from urllib.parse import quote
 
 import msgspec
 
 from elastichost.reporting.run.facts import Course, ProcessCourse
 from elastichost.reporting.run.sessions import Axis
+from elastichost.runs.metrics_file import connect_to_read
 
 __all__ = [
     "MeasuredSession",
     "Measurements",
-    "connect_to_read",
     "course_of",
     "process_courses",
     "read_measurements",
@@ -97,13 +96,6 @@ class MeasuredSession(msgspec.Struct, frozen=True):
 class Measurements(msgspec.Struct, frozen=True):
     sessions: tuple[MeasuredSession, ...] = ()
     problem: str = ""
-
-
-def connect_to_read(path: Path) -> sqlite3.Connection:
-    """Opens a database for reading, without writing to it or creating files beside it. Raises sqlite3.Error."""
-    log = path.with_name(f"{path.name}-wal")
-    is_open = log.exists() and log.stat().st_size > 0
-    return sqlite3.connect(f"file:{quote(str(path.absolute()))}?{'mode=ro' if is_open else 'immutable=1'}", uri=True)
 
 
 def read_measurements(path: Path, points: int = POINTS) -> Measurements:

@@ -30,7 +30,7 @@ SKIPPED_KINDS = frozenset({"process_connected", "lease_granted", "leases_settled
 
 class JobFacts(msgspec.Struct, frozen=True):
     """Settings from the job file; "" and None where it has none. memory: resources.memory as written. tuner:
-    tuner.mode."""
+    tuner.mode. content: the whole file."""
 
     name: str = ""
     mode: str = ""
@@ -38,6 +38,7 @@ class JobFacts(msgspec.Struct, frozen=True):
     epochs: int | None = None
     memory: str | int = ""
     tuner: str = ""
+    content: dict[str, Any] = {}
 
 
 class ResultFacts(msgspec.Struct, frozen=True):
@@ -162,6 +163,7 @@ def _job(content: dict[str, Any]) -> JobFacts:
         "epochs": train.get("epochs"),
         "memory": section("resources").get("memory"),
         "tuner": section("tuner").get("mode"),
+        "content": content,
     }
     return msgspec.convert({name: value for name, value in given.items() if value is not None}, JobFacts)
 

@@ -1,8 +1,7 @@
-"""Renders the report of a run as a page.
+"""Renders the report of a run.
 
 Modules:
-    page                     the whole page
-    tables                   its tables
-    figures, model_figures   its figures
-    words                    its sentences and facts
+    page                   puts the page together, from the templates in templates/run
+    charts, model_charts   what its charts show
+    words                  its sentences and facts
 """

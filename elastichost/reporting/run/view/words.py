@@ -7,7 +7,7 @@ from statistics import median
 
 from elastichost.human_readable import bytes_words, count_words, duration_words, plural
 from elastichost.metrics import FINISHED_STATES
-from elastichost.reporting.run.facts import Overview, Report
+from elastichost.reporting.run.facts import Overview, Report, TunerModelFacts
 from elastichost.tuner.policy.policy import SpeedForecast
 
 __all__ = [
@@ -16,7 +16,8 @@ __all__ = [
     "facts_of",
     "lead_of",
     "machine_facts_of",
-    "moment_words",
+    "memory_words",
+    "model_facts_of",
     "rate_words",
     "speed_words",
     "without_course_words",
@@ -25,15 +26,6 @@ __all__ = [
 
 def rate_words(samples_per_s: float) -> str:
     return f"{count_words(round(samples_per_s))} samples/s"
-
-
-def moment_words(at_s: float) -> str:
-    """A moment of running time: 75 -> "1:15", 3675 -> "1:01:15", 7.25 -> "0:07.2"."""
-    if at_s < 60:
-        return f"0:{int(at_s * 10) / 10:04.1f}"
-    minutes, seconds = divmod(int(at_s), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02d}:{seconds:02d}" if hours else f"{minutes}:{seconds:02d}"
 
 
 def clock_words(utc: str) -> str:
@@ -171,6 +163,25 @@ def _means(run: Overview) -> Iterator[tuple[str, str]]:
         yield "cores of the job", f"{run.machine.cores}{gpus}"
 
 
+def memory_words(report: Report) -> Iterator[str]:
+    """Sentences on the peaks of memory and on the budget."""
+    memory = report.memory
+    if memory.peak_arena_bytes:
+        yield f"The peak of the arena was {bytes_words(memory.peak_arena_bytes)}."
+    if memory.peak_process_bytes:
+        peak = bytes_words(memory.peak_process_bytes)
+        yield f"The peak of all processes together, including the arena that they share, was {peak}."
+    if memory.budget_bytes is not None:
+        yield f"The job may use {bytes_words(memory.budget_bytes)}."
+    elif memory.setting:
+        yield f"The job may use {memory.setting} of the machine's memory, whose size was not recorded."
+    if memory.peak_used_bytes:
+        yield (
+            f"At most {bytes_words(memory.peak_used_bytes)} of that were in use, or reserved for checkpoint copies and "
+            "for indexes at their peak."
+        )
+
+
 def accuracy_words(report: Report) -> Iterator[str]:
     """Sentences on the accuracy of the tuner's forecasts, and on the fit of its model to the measurements."""
     chosen = [one for one in report.tuner if one.kind in ("try", "move")]
@@ -187,6 +198,19 @@ def accuracy_words(report: Report) -> Iterator[str]:
     if fitted:
         apart = median(_apart(told, seen) for told, seen in fitted)
         yield f"Fitted to all measurements that the tuner uses, the model has a median error of {apart:.1%}."
+
+
+def model_facts_of(model: TunerModelFacts) -> Iterator[tuple[str, str]]:
+    """(name, value) of the fitted model of the tuner."""
+    yield "model", model.name
+    yield (
+        "fitted to",
+        f"{plural(model.observations, 'observation')} of {plural(model.configurations, 'configuration')}",
+    )
+    yield "rank", f"{model.rank} of {plural(model.parameters_total, 'parameter')} determined by measurement"
+    yield "started with", "the history of similar jobs" if model.has_prior else "no history"
+    if model.confidence is not None:
+        yield "confidence", f"{model.confidence:.2f} (0 to 1)"
 
 
 def _apart(told: SpeedForecast, seen: SpeedForecast) -> float:
