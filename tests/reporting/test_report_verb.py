@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from elastichost.cli import run_command_line
+from tests.reporting.host_remains import write_batch
 from tests.reporting.remains import write_run
 
 
@@ -50,6 +51,33 @@ def test_the_remaining_files_of_a_run_are_enough(run: Path, capsys: pytest.Captu
     assert run_command_line(["report", str(run)]) == 0
     assert "problem with job.resolved.toml" in capsys.readouterr().out
     assert (run / "report.html").exists()
+
+
+def test_two_runs_are_compared(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_run(run.parent / "other")
+    assert run_command_line(["report", "shop", "other"]) == 0
+    out = capsys.readouterr().out.splitlines()
+    assert out[0] == "comparison.html"
+    assert "problem with shop/result.json" in out[1]
+    assert "Comparison of 2 runs" in Path("comparison.html").read_text()
+    assert not (run / "report.html").exists()
+
+
+def test_json_of_a_comparison_has_the_runs_and_writes_nothing(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    other = write_run(run.parent / "other")
+    assert run_command_line(["report", "shop", "other", "--json"]) == 0
+    facts = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert (facts["run_dirs"], facts["output"]) == ([str(run), str(other)], None)
+    assert [one["name"] for one in facts["runs"]] == ["shop", "other"]
+    assert not Path("comparison.html").exists()
+
+
+def test_a_run_that_cannot_be_compared_is_named(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_command_line(["report", "shop", "shoq"]) == 2
+    assert "shoq" in capsys.readouterr().err
+    write_batch(run.parent / "batch-1")
+    assert run_command_line(["report", "shop", "batch-1"]) == 2
+    assert "batch-1 is the directory of many jobs" in capsys.readouterr().err
 
 
 def test_no_run_is_an_error(run: Path, capsys: pytest.CaptureFixture[str]) -> None:

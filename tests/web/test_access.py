@@ -20,7 +20,7 @@ GOOD = {"host": f"127.0.0.1:{PORT}"}
         ("/metrics", {**GOOD, "authorization": f"Bearer {TOKEN}"}),
         (f"/?token={TOKEN}", {"host": f"localhost:{PORT}", "origin": f"http://localhost:{PORT}"}),
         (f"/?token={TOKEN}", {**GOOD, "sec-fetch-site": "none"}),
-        ("/live.js", {**GOOD, "cookie": f"{COOKIE}={TOKEN}", "sec-fetch-site": "same-origin"}),
+        ("/static/live.js", {**GOOD, "cookie": f"{COOKIE}={TOKEN}", "sec-fetch-site": "same-origin"}),
     ],
 )
 def test_whoever_has_the_address_is_answered(target: str, headers: dict[str, str]) -> None:

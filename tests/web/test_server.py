@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from elastichost.errors import PreflightError
+from elastichost.reporting.render.pages import LIVE_FILES, static_text
 from elastichost.web.server import PageServer
 from tests.cli.conftest import run_directory, write_status
 
@@ -46,11 +47,24 @@ def test_the_page_needs_nothing_from_elsewhere(server: PageServer) -> None:
     assert "default-src 'none'" in policy and "frame-ancestors 'none'" in policy
     cookie = response.headers["Set-Cookie"]
     assert "HttpOnly" in cookie and "SameSite=Strict" in cookie
-    script, text = ask(server, "/live.js", Cookie=cookie.partition(";")[0])
-    assert script.status == 200 and "EventSource" in text
+    assert "unsafe" not in policy
+    assert "<script>" not in page and "<style>" not in page
+    for name in LIVE_FILES:
+        assert f"/static/{name}" in page
+        file, text = ask(server, f"/static/{name}", Cookie=cookie.partition(";")[0])
+        assert file.status == 200 and text == static_text(name)
+        assert file.headers["Content-Type"].startswith("text/javascript" if name.endswith(".js") else "text/css")
 
 
-@pytest.mark.parametrize("target", ["/", "/events", "/metrics", "/live.js", "/nothing"])
+def test_no_other_file_is_served(server: PageServer) -> None:
+    for target in ("/static/uPlot.LICENSE", "/static/../server.py", "/static/", "/live.js"):
+        response, _ = ask(server, target, Authorization=f"Bearer {server.token}")
+        assert response.status == 404
+
+
+@pytest.mark.parametrize(
+    "target", ["/", "/events", "/metrics", "/nothing", *(f"/static/{name}" for name in sorted(LIVE_FILES))]
+)
 def test_no_request_without_the_token_is_answered(server: PageServer, target: str) -> None:
     response, text = ask(server, target)
     assert response.status == 403 and "token" in text

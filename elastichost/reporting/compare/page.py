@@ -5,7 +5,7 @@ from __future__ import annotations
 from elastichost.human_readable import plural
 from elastichost.reporting.compare.charts import curve_charts
 from elastichost.reporting.compare.facts import Comparison
-from elastichost.reporting.render.pages import DocumentParts, Section, document, rendered
+from elastichost.reporting.render.pages import DocumentParts, PageSection, document, rendered
 from elastichost.reporting.run.view.words import clock_words
 
 __all__ = ["comparison_page_of"]
@@ -16,9 +16,9 @@ def comparison_page_of(comparison: Comparison) -> str:
     title = f"Comparison of {plural(len(comparison.runs), 'run')}"
     charts = curve_charts(comparison)
     sections = (
-        Section("learning", "Learning", rendered("compare/learning.html", charts=charts, comparison=comparison)),
-        Section("results", "Results", rendered("compare/results.html", runs=comparison.runs)),
-        Section("settings", "Settings that differ", rendered("compare/settings.html", comparison=comparison)),
+        PageSection("learning", "Learning", rendered("compare/learning.html", charts=charts, comparison=comparison)),
+        PageSection("results", "Results", rendered("compare/results.html", runs=comparison.runs)),
+        PageSection("settings", "Settings that differ", rendered("compare/settings.html", comparison=comparison)),
     )
     top = rendered("compare/top.html", title=title, comparison=comparison, best=_best(comparison))
     end = rendered("compare/end.html", made=clock_words(comparison.made_utc))

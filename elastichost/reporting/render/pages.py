@@ -21,7 +21,7 @@ from elastichost.reporting.render.chart_table import chart_table, moment_words
 from elastichost.reporting.render.palette import variables
 from elastichost.reporting.render.text import cleaned
 
-__all__ = ["LIVE_FILES", "DocumentParts", "Section", "document", "live_document", "rendered", "static_text"]
+__all__ = ["LIVE_FILES", "DocumentParts", "PageSection", "document", "live_document", "rendered", "static_text"]
 
 SCRIPTS = ("uPlot.iife.min.js", "chart_data.js", "charts.js")  # of every page
 STYLES = ("uPlot.min.css", "page.css")
@@ -29,7 +29,7 @@ LIVE_SCRIPT = "live.js"
 LIVE_FILES = frozenset({*SCRIPTS, *STYLES, LIVE_SCRIPT})  # what the server of a live page sends
 
 
-class Section(msgspec.Struct, frozen=True):
+class PageSection(msgspec.Struct, frozen=True):
     """A section of a page. anchor: its id."""
 
     anchor: str
@@ -42,7 +42,7 @@ class DocumentParts(msgspec.Struct, frozen=True):
 
     title: str
     top: Markup
-    sections: Sequence[Section]
+    sections: Sequence[PageSection]
     end: Markup
 
 
@@ -59,13 +59,13 @@ def document(parts: DocumentParts) -> str:
         f"default-src 'none'; script-src {_hashes(scripts)}; style-src {_hashes(styles)}; "
         "base-uri 'none'; form-action 'none'"
     )
-    return rendered("document.html", parts=parts, policy=policy, scripts=scripts, styles=styles, is_live=False)
+    return str(rendered("document.html", parts=parts, policy=policy, scripts=scripts, styles=styles, is_live=False))
 
 
 def live_document(parts: DocumentParts) -> str:
     """The document of a page that its server keeps up to date. Its server also sends LIVE_FILES, and the policy."""
     names = [*SCRIPTS, LIVE_SCRIPT]
-    return rendered("document.html", parts=parts, policy="", scripts=names, styles=STYLES, is_live=True)
+    return str(rendered("document.html", parts=parts, policy="", scripts=names, styles=STYLES, is_live=True))
 
 
 @cache

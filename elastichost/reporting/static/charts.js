@@ -322,15 +322,16 @@ const pageCharts = (() => {
       return `${words(Math.min(...values), unit)} to ${words(Math.max(...values), unit)}`;
     }
 
-    // The tips near a place. byHeight: the height of the cursor decides too, since points may lie above one another.
-    tipsAt(x, byHeight) {
+    // The tips near a place; of a place that the keyboard has reached: those at it. byMouse: the height of the cursor
+    // decides too, since points may lie above one another.
+    tipsAt(x, byMouse) {
       const { marks, points, spans } = this.chart;
       const px = (value) => this.plot.valToPos(value, "x");
-      const isNear = (value) => Math.abs(px(value) - px(x)) <= NEAR_PX;
+      const isNear = (value) => Math.abs(px(value) - px(x)) <= (byMouse ? NEAR_PX : 0.5);
       const height = (y) => Math.abs(this.plot.valToPos(y, "y") - this.plot.cursor.top);
-      const isHigh = (y) => !byHeight || y === null || height(y) <= 2 * NEAR_PX;
+      const isHigh = (y) => !byMouse || y === null || height(y) <= 2 * NEAR_PX;
       return [
-        ...spans.filter((one) => px(x) >= px(one.begin) - 3 && px(x) <= px(one.end) + 3),
+        ...spans.filter((one) => px(x) >= px(one.begin) - 1 && px(x) <= px(one.end) + 1),
         ...marks.filter((one) => isNear(one.x)),
         ...points.filter((one) => isNear(one.x) && isHigh(one.y)),
       ].map((one) => (one.label ? one.label + ": " : "") + one.tip).slice(0, 6);

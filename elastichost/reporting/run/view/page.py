@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from markupsafe import Markup
 
-from elastichost.reporting.render.pages import DocumentParts, Section, document, rendered
+from elastichost.reporting.render.pages import DocumentParts, PageSection, document, rendered
 from elastichost.reporting.run.facts import Report
 from elastichost.reporting.run.view import words
 from elastichost.reporting.run.view.charts import (
@@ -42,16 +42,16 @@ def page_of(report: Report) -> str:
 def parts_of(report: Report) -> DocumentParts:
     """The title, the header, the sections and the footer of the page."""
     sections = (
-        Section("learning", "Learning", _learning(report)),
-        Section("trained", "What was trained", rendered("run/trained.html", report=report)),
-        Section("speed", "Speed and plan", _speed(report)),
-        Section("processes", "Processes", _processes(report)),
-        Section("memory", "Memory", _memory(report)),
-        Section("tuner", "Tuner", _tuner(report)),
-        Section(
+        PageSection("learning", "Learning", _learning(report)),
+        PageSection("trained", "What was trained", rendered("run/trained.html", report=report)),
+        PageSection("speed", "Speed and plan", _speed(report)),
+        PageSection("processes", "Processes", _processes(report)),
+        PageSection("memory", "Memory", _memory(report)),
+        PageSection("tuner", "Tuner", _tuner(report)),
+        PageSection(
             "load", "Load of the parameter servers", rendered("run/load.html", report=report, chart=load_chart(report))
         ),
-        Section("faults", "Faults", rendered("run/faults.html", report=report)),
+        PageSection("faults", "Faults", rendered("run/faults.html", report=report)),
     )
     top = rendered(
         "run/top.html",

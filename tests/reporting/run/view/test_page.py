@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 
 import msgspec
@@ -13,7 +14,7 @@ from elastichost.reporting.run.facts import Gap, Report
 from elastichost.reporting.run.view.page import page_of
 from elastichost.runs.events import CheckpointStarted, CheckpointWritten, ProcessLost, ReportNotKept, RunFailed, Warned
 from tests.reporting.remains import NOW, STARTED, line, plan, write_journal, write_run
-from tests.reporting.render.test_markup import Seen
+from tests.reporting.render.seen import Seen
 
 HOSTILE = "<script>alert(1)</script><img src=x onerror=alert(2)> ]]> --> $\\frac{$ \x00\u202e"
 
@@ -26,15 +27,18 @@ def page(full: Report) -> str:
 def test_a_page_is_one_file_with_everything(page: str) -> None:
     seen = Seen(page)
     assert page.startswith("<!doctype html>")
-    assert not {"script", "link", "img", "iframe", "object", "image"} & set(seen.tags)
-    assert seen.tags.count("svg") == 8
+    assert not {"link", "img", "iframe", "object", "image"} & set(seen.tags)
+    assert set(seen.charts) == {
+        *("auc", "candidates", "cpu", "load", "loss", "memory", "plan", "process-memory", "speed"),
+    }
+    assert len(seen.scripts) == 3
     targets = {value for key, value in seen.attributes if key == "id"}
     references = [value for key, value in seen.attributes if key == "href"]
     assert references
     assert all(value is not None and value.startswith("#") and value[1:] in targets for value in references)
     assert not [key for key, _ in seen.attributes if key.startswith("on") or key == "src"]
     for told in (
-        "Tuner model and measurements",
+        "Measured configurations",
         "try 3 workers",
         "worker-0.1 exited in state",
         "0.20 s",
@@ -43,12 +47,23 @@ def test_a_page_is_one_file_with_everything(page: str) -> None:
         assert told in seen.text, told
 
 
-def test_light_and_dark_mode_are_defined(page: str) -> None:
-    assert "prefers-color-scheme: dark" in page
-    used = {part.partition(")")[0] for part in page.split("var(--")[1:]}
-    assert {"ink", "paper", "blue"} <= used
-    for name in used:
-        assert page.count(f"--{name}:") in (1, 2), name  # fonts are the same in dark mode
+def test_learning_comes_first(page: str) -> None:
+    links = [value for value in Seen(page).values_of("href") if value and value != "#main"]
+    assert links[:3] == ["#learning", "#trained", "#speed"]
+
+
+def test_headings_are_in_order(page: str) -> None:
+    levels = [int(tag[1]) for tag in Seen(page).tags if tag in ("h1", "h2", "h3", "h4")]
+    assert levels[0] == 1 and levels.count(1) == 1
+    assert all(after - before <= 1 for before, after in pairwise(levels))
+
+
+def test_every_figure_and_strip_has_a_name(page: str) -> None:
+    seen = Seen(page)
+    ids = set(seen.values_of("id"))
+    assert seen.tags.count("figure") == len(seen.charts) + 1  # the measured configurations are rows of bars
+    assert {f"chart-{name}-title" for name in seen.charts} <= ids & set(seen.values_of("aria-labelledby"))
+    assert any("fitted model" in (value or "") for value in seen.values_of("aria-label"))
 
 
 def test_texts_of_a_run_are_escaped_everywhere(tmp_path: Path) -> None:
@@ -73,15 +88,26 @@ def test_texts_of_a_run_are_escaped_everywhere(tmp_path: Path) -> None:
     report = msgspec.structs.replace(report, gaps=(Gap(HOSTILE, HOSTILE),))
     page = page_of(report)
     seen = Seen(page)
-    assert not {"script", "img"} & set(seen.tags)
+    assert "img" not in seen.tags
+    assert len(seen.scripts) == 3 and not any("alert" in script for script in seen.scripts)
+    assert seen.tags.count("script") == len(seen.charts) + len(seen.scripts)
     assert seen.text.count("alert(2)") >= 30
+    assert "alert(2)" in str(seen.charts["speed"]["points"])
     assert "\x00" not in page
     assert "\u202e" not in page
 
 
 def test_an_empty_run_directory_has_a_page(tmp_path: Path) -> None:
     seen = Seen(page_of(read_report(tmp_path, is_running=False, now_utc=NOW)))
-    assert "svg" not in seen.tags
+    assert not seen.charts and "figure" not in seen.tags
     assert "This report is incomplete" in seen.text
     for told in ("its end was not recorded", "No speed was recorded", "No process was measured", "decisions.jsonl"):
         assert told in seen.text, told
+
+
+def test_a_decision_that_was_not_carried_out_is_marked(full: Report) -> None:
+    for was_followed, count in ((True, 0), (False, len(full.tuner))):
+        decisions = tuple(msgspec.structs.replace(one, was_followed=was_followed) for one in full.tuner)
+        assert decisions
+        told = Seen(page_of(msgspec.structs.replace(full, tuner=decisions))).text
+        assert told.count("not carried out") == count

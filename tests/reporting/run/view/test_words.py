@@ -9,7 +9,7 @@ import pytest
 
 from elastichost.reporting.run.assemble import read_report
 from elastichost.reporting.run.facts import Report
-from elastichost.reporting.run.view.words import accuracy_words, facts_of, lead_of, moment_words, without_course_words
+from elastichost.reporting.run.view.words import accuracy_words, facts_of, lead_of, without_course_words
 from tests.reporting.remains import NOW, write_run
 
 
@@ -61,13 +61,6 @@ def test_only_known_facts_are_shown(report: Report) -> None:
     assert "AUC" not in names
     assert names[:2] == ["state", "began"]
     assert ("samples left out", "3 skipped") in list(facts_of(changed(report, samples_skipped=3)))
-
-
-@pytest.mark.parametrize(
-    ("at_s", "words"), [(0.04, "0:00.0"), (7.25, "0:07.2"), (59.99, "0:59.9"), (75.0, "1:15"), (3675.0, "1:01:15")]
-)
-def test_moments(at_s: float, words: str) -> None:
-    assert moment_words(at_s) == words
 
 
 def test_forecasts_are_compared_with_measurements(full: Report) -> None:
