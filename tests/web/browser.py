@@ -40,7 +40,10 @@ class Opened:
     def ink(self, chart: str) -> int:
         """The number of pixels that are drawn in a chart."""
         script = """(canvas) => {
-            const { data } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
+            const { width, height } = canvas;
+            const copy = new OffscreenCanvas(width, height).getContext("2d", { willReadFrequently: true });
+            copy.drawImage(canvas, 0, 0);
+            const { data } = copy.getImageData(0, 0, width, height);
             return data.filter((value, at) => at % 4 === 3 && value > 0).length;
         }"""
         return int(self.page.locator(f"#chart-{chart} canvas").evaluate(script))

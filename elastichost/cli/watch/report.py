@@ -26,7 +26,7 @@ REMAINS = ("journal.jsonl", "metrics.db", "status.json", "result.json")
 ReportArgument = Annotated[
     list[str] | None,
     typer.Argument(
-        metavar="[RUN]...",
+        metavar="RUN",
         help='The directory of a run, a batch or a host, a name under runs/, or "latest" (default). Several runs are '
         "compared.",
         autocompletion=run_names,
