@@ -14,7 +14,7 @@ from elastichost.reporting.run.view.page import parts_of
 from elastichost.runs.journal import utc_now
 from elastichost.runs.liveness import is_running
 
-__all__ = ["LivePage"]
+__all__ = ["LivePage", "pause_s"]
 
 # The scripts and styles of its own server, and a connection to it; nothing else.
 POLICY = (
@@ -23,6 +23,11 @@ POLICY = (
 )
 REFRESH_S = 2.0
 MOST_OF_A_CORE = 0.05  # the page of a long run takes longer to make, and is made more rarely
+
+
+def pause_s(cpu_s: float) -> float:
+    """The seconds until the page is made again. cpu_s: CPU time that making it took."""
+    return max(REFRESH_S, cpu_s / MOST_OF_A_CORE)
 
 
 class LivePage:
@@ -51,7 +56,7 @@ class LivePage:
             if self._made is None or (time.monotonic() >= self._due_s and not self.has_ended):
                 began_s = time.thread_time()
                 self._made = self._make()
-                self._due_s = time.monotonic() + max(REFRESH_S, (time.thread_time() - began_s) / MOST_OF_A_CORE)
+                self._due_s = time.monotonic() + pause_s(time.thread_time() - began_s)
             return self._made
 
     def _make(self) -> DocumentParts:

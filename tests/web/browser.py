@@ -52,8 +52,10 @@ class Opened:
 Open = Callable[..., Opened]
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
+    """A browser for the tests of one module. Playwright runs an event loop in this thread, which tests of other modules
+    must not find there."""
     with sync_playwright() as playwright:
         made = playwright.chromium.launch(executable_path=CHROMIUM, args=list(ARGUMENTS))
         yield made

@@ -103,6 +103,22 @@ def test_a_server_that_is_gone_is_told(server: PageServer, open_page: Open) -> N
     expect(page.locator("#chart-speed canvas")).to_be_visible()
 
 
+def test_a_page_that_nobody_sees_asks_nothing(server: PageServer, run: Path, open_page: Open) -> None:
+    opened = open_page(server.address)
+    page = opened.page
+    expect(page.locator("#live")).to_have_text("live")
+    seen = """(isHidden) => {
+        Object.defineProperty(document, "hidden", { value: isHidden, configurable: true });
+        document.dispatchEvent(new Event("visibilitychange"));
+    }"""
+    with page.expect_event("requestfailed", lambda request: request.url.endswith("/events")):
+        page.evaluate(seen, True)
+    at(run, 30.0)
+    with page.expect_request(lambda request: request.url.endswith("/events")):
+        page.evaluate(seen, False)
+    expect(page.locator(".lead")).to_contain_text("It trained 3000 of 2000 samples")
+
+
 @pytest.mark.parametrize("width", [400, 1600])
 def test_the_live_page_is_not_wider_than_its_window(server: PageServer, width: int, open_page: Open) -> None:
     opened = open_page(server.address, width)

@@ -64,7 +64,7 @@ def chart_table(chart: Chart) -> ChartTable:
     """The chart in words."""
     notes = sorted(
         [(one.begin, one.tip) for one in chart.spans]
-        + [(one.x, f"{one.label}: {one.tip}" if one.label else one.tip) for one in chart.marks]
+        + [(one.x, f"{one.name} {one.label}: {one.tip}" if one.label else one.tip) for one in chart.marks]
         + [(one.x, one.tip) for one in chart.points]
     )
     kept = tuple((unit_words(x, chart.x.unit), text) for x, text in notes[:MOST_NOTES])

@@ -5,7 +5,7 @@
 const pageCharts = (() => {
   const { columns, rowAt, tickWords, words } = chartData;
   const NEAR_PX = 7; // a mark or a point that is this near to the cursor tells its tip
-  const FEW = 40; // a line with at most this many points shows them
+  const FEW = 12; // a line with at most this many points shows them
   const BYTES = Array.from({ length: 51 }, (_, power) => 2 ** power);
   const SECONDS = [0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 21600, 43200]
     .concat([1, 2, 5, 10, 20, 50, 100].map((days) => days * 86400));
@@ -129,7 +129,7 @@ const pageCharts = (() => {
         cursor: { y: false, points: { show: false }, drag: { x: true, y: false, dist: 4 } },
         hooks: {
           drawClear: [() => this.clipped(() => this.drawSpans())],
-          draw: [() => this.clipped(() => this.drawMarks()), () => this.drawPoints()],
+          draw: [() => this.clipped(() => this.drawMarks()), () => this.drawLabels(), () => this.drawPoints()],
           setCursor: [() => this.showValues()],
           setScale: [(_, key) => key === "x" && (this.reset.hidden = !this.isZoomed)],
         },
@@ -295,14 +295,13 @@ const pageCharts = (() => {
       for (const one of chart.points) add(one.name, one.colour, one.shape);
       this.placeItem = element("li", "at");
       this.legend.replaceChildren(...this.entries.map((one) => one.item), this.placeItem);
+      this.showEntries(null);
     }
 
     showValues() {
       if (!this.plot) return;
       const x = this.cursorX();
-      this.placeItem.textContent = x === null ? "" : "at " + words(x, this.chart.x.unit);
-      for (const { value, members } of this.entries)
-        if (value) value.textContent = x === null ? "" : this.valueAt(members, x);
+      this.showEntries(x);
       const tips = x === null ? [] : this.tipsAt(x, x !== this.cursorAt);
       this.tip.hidden = !tips.length;
       if (!tips.length) return;
@@ -312,11 +311,27 @@ const pageCharts = (() => {
       this.tip.style.left = Math.max(0, Math.min(left + 12, room - this.tip.offsetWidth)) + "px";
     }
 
+    // The values at a place in the legend; null: the last ones, so that the legend keeps its size.
+    showEntries(x) {
+      this.placeItem.textContent = x === null ? "last values" : "at " + words(x, this.chart.x.unit);
+      for (const { value, members } of this.entries.filter((one) => one.value))
+        value.textContent = x === null ? this.lastValue(members) : this.valueAt(members, x);
+    }
+
+    lastValue(members) {
+      const last = members.map((series) => series.y.findLast((y) => y !== null) ?? null).filter((y) => y !== null);
+      return this.range(last);
+    }
+
     valueAt(members, x) {
-      const { unit } = this.chart.y;
       const reach = (this.plot.scales.x.max - this.plot.scales.x.min) / 100;
       const rows = members.map((series) => [series, rowAt(series, x, reach)]).filter(([, row]) => row >= 0);
       const values = rows.flatMap(([series, row]) => [series.y[row], series.low[row]]).filter((y) => (y ?? null) !== null);
+      return this.range(values);
+    }
+
+    range(values) {
+      const { unit } = this.chart.y;
       if (!values.length) return "\u2013";
       if (values.length === 1) return words(values[0], unit);
       return `${words(Math.min(...values), unit)} to ${words(Math.max(...values), unit)}`;
@@ -361,8 +376,6 @@ const pageCharts = (() => {
 
     drawMarks() {
       const { ctx, bbox } = this.plot;
-      const size = 8 * devicePixelRatio;
-      let free = -Infinity; // labels that would cover another are left out
       ctx.lineWidth = devicePixelRatio;
       for (const one of this.chart.marks) {
         const at = Math.round(this.plot.valToPos(one.x, "x", true)) + 0.5;
@@ -372,10 +385,24 @@ const pageCharts = (() => {
         ctx.moveTo(at, bbox.top);
         ctx.lineTo(at, bbox.top + bbox.height);
         ctx.stroke();
-        if (!one.label || at < free) continue;
+      }
+    }
+
+    // The numbers of marks, in circles above the chart. A number that would cover another is left out.
+    drawLabels() {
+      if (!this.plot) return;
+      const { ctx } = this.plot;
+      const { min, max } = this.plot.scales.x;
+      const size = 8 * devicePixelRatio;
+      let free = -Infinity;
+      ctx.save();
+      ctx.lineWidth = devicePixelRatio;
+      for (const one of this.chart.marks.filter(({ x, label }) => label && x >= min && x <= max)) {
+        const at = this.plot.valToPos(one.x, "x", true);
+        if (at < free) continue;
         free = at + 2.4 * size;
-        ctx.setLineDash([]);
         ctx.fillStyle = colour("paper");
+        ctx.strokeStyle = colour("muted");
         ctx.beginPath();
         ctx.arc(at, size + 1, size, 0, 2 * Math.PI);
         ctx.fill();
@@ -385,6 +412,7 @@ const pageCharts = (() => {
         [ctx.textAlign, ctx.textBaseline] = ["center", "middle"];
         ctx.fillText(one.label, at, size + 1.5);
       }
+      ctx.restore();
     }
 
     drawPoints() {

@@ -50,7 +50,7 @@ function connect() {
   events.addEventListener("ended", () => {
     events.close();
     events = null;
-    removeEventListener("visibilitychange", onVisibility, true);
+    document.removeEventListener("visibilitychange", onVisibility);
     say("the run has ended");
   });
   events.addEventListener("error", () => {
@@ -67,5 +67,5 @@ function onVisibility() {
   }
 }
 
-addEventListener("visibilitychange", onVisibility, true);
+document.addEventListener("visibilitychange", onVisibility);
 connect();

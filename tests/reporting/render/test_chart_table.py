@@ -29,7 +29,7 @@ def test_what_was_not_measured_is_not_zero() -> None:
 
 
 def test_tips_are_told_in_order() -> None:
-    assert chart_table(chart("tip")).notes == (("0:00.0", "tip"), ("0:00.5", "1: tip"), ("0:00.5", "tip"))
+    assert chart_table(chart("tip")).notes == (("0:00.0", "tip"), ("0:00.5", "tip"), ("0:00.5", "tip 1: tip"))
 
 
 @pytest.mark.parametrize(
