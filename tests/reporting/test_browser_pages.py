@@ -186,7 +186,7 @@ def test_colours_follow_the_mode_without_a_reload(addresses: dict[str, str], ope
 def test_every_chart_and_image_has_a_name(kind: str, addresses: dict[str, str], open_page: Open) -> None:
     page = open_page(addresses[kind]).page
     for role in ("figure", "img", "application"):
-        found, named = page.get_by_role(role), page.get_by_role(role, name=re.compile(r"\w{2,}"))  # type: ignore[arg-type]
+        found, named = page.get_by_role(role), page.get_by_role(role, name=re.compile(r"\w{2,}"))
         assert found.count() == named.count(), role
     assert page.get_by_role("application").count() >= len(CHARTS[kind])
 

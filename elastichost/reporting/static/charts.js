@@ -6,6 +6,7 @@ const pageCharts = (() => {
   const { columns, rowAt, tickWords, words } = chartData;
   const NEAR_PX = 7; // a mark or a point that is this near to the cursor tells its tip
   const FEW = 12; // a line with at most this many points shows them
+  const TRIANGLE = [[0, -1.6], [1.3, 0.7], [-1.3, 0.7]];
   const BYTES = Array.from({ length: 51 }, (_, power) => 2 ** power);
   const SECONDS = [0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 21600, 43200]
     .concat([1, 2, 5, 10, 20, 50, 100].map((days) => days * 86400));
@@ -60,7 +61,8 @@ const pageCharts = (() => {
     // Reads the data again if they have changed. Zoom and cursor stay.
     update() {
       if (this.figure.querySelector("script").textContent === this.json) return;
-      const shape = (chart) => JSON.stringify([chart.x.unit, chart.series.map((one) => [one.name, one.kind, one.colour])]);
+      const lines = (chart) => chart.series.map(({ name, kind, colour }) => [name, kind, colour]);
+      const shape = (chart) => JSON.stringify([chart.x.unit, lines(chart)]);
       const before = shape(this.chart);
       this.read();
       if (!this.plot) return;
@@ -278,6 +280,7 @@ const pageCharts = (() => {
     fillLegend() {
       const { chart } = this;
       this.entries = [];
+      const swatchOf = (one) => (one.is_dashed ? "dashed" : one.kind) + (one.is_faint ? " faint" : "");
       const add = (name, of, kind, members = []) => {
         const found = this.entries.find((one) => one.name === name);
         if (found) return found.members.push(...members);
@@ -289,7 +292,7 @@ const pageCharts = (() => {
         this.entries.push({ name, item, value, members });
       };
       for (const one of chart.series)
-        add(one.group || one.name, one.colour, one.is_dashed ? "dashed" : one.kind + (one.is_faint ? " faint" : ""), [one]);
+        add(one.group || one.name, one.colour, swatchOf(one), [one]);
       for (const one of chart.spans) add(one.name, one.colour, "span");
       for (const one of chart.marks) if (one.name) add(one.name, "muted", one.is_solid ? "solid-mark" : "mark");
       for (const one of chart.points) add(one.name, one.colour, one.shape);
@@ -326,7 +329,8 @@ const pageCharts = (() => {
     valueAt(members, x) {
       const reach = (this.plot.scales.x.max - this.plot.scales.x.min) / 100;
       const rows = members.map((series) => [series, rowAt(series, x, reach)]).filter(([, row]) => row >= 0);
-      const values = rows.flatMap(([series, row]) => [series.y[row], series.low[row]]).filter((y) => (y ?? null) !== null);
+      const all = rows.flatMap(([series, row]) => [series.y[row], series.low[row]]);
+      const values = all.filter((y) => y !== null && y !== undefined);
       return this.range(values);
     }
 
@@ -429,7 +433,7 @@ const pageCharts = (() => {
         ctx.strokeStyle = colour("paper");
         ctx.beginPath();
         if (one.shape === "circle") ctx.arc(x, y, size, 0, 2 * Math.PI);
-        else [[0, -1.6], [1.3, 0.7], [-1.3, 0.7]].forEach(([right, down]) => ctx.lineTo(x + right * size, y + down * size));
+        else TRIANGLE.forEach(([right, down]) => ctx.lineTo(x + right * size, y + down * size));
         ctx.closePath();
         ctx.fill();
         ctx.stroke();
