@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     from elastichost.supervisor.startup.preflight import Preparation
     from elastichost.tuner.memory.peak_memory import MemoryEstimate
 
-__all__ = ["ModelFacts", "Rehearsal", "TableFacts", "rehearse"]
+__all__ = ["ModelFacts", "Rehearsal", "DryRunTable", "rehearse"]
 
 
-class TableFacts(msgspec.Struct, frozen=True):
+class DryRunTable(msgspec.Struct, frozen=True):
     """An embedding table. rows 0: dynamic. dims: of its embeddings, more than one where the model has several of it."""
 
     name: str
@@ -52,7 +52,7 @@ class Rehearsal(msgspec.Struct, frozen=True):
     job: str
     train_samples: int
     test_samples: int
-    tables: tuple[TableFacts, ...]
+    tables: tuple[DryRunTable, ...]
     plan: Plan
     memory_bytes: int
     memory: MemoryEstimate
@@ -94,7 +94,7 @@ def _lines(found: Rehearsal, epochs: int) -> Iterator[tuple[str, str]]:
     yield "memory", "\n".join((f"at most {bytes_words(found.memory_bytes)}; expected: {estimate}", *parts))
 
 
-def _tables(tables: tuple[TableFacts, ...]) -> Table:
+def _tables(tables: tuple[DryRunTable, ...]) -> Table:
     """One line for the tables that have the same settings."""
     alike: dict[tuple[str, ...], list[str]] = {}
     for table in tables:
@@ -167,7 +167,7 @@ def _facts(job: JobSpec, prepared: Preparation, built: DescribedModel | None, me
     )
 
 
-def _table_facts(job: JobSpec, prepared: Preparation, model: ModelSpec | None) -> tuple[TableFacts, ...]:
+def _table_facts(job: JobSpec, prepared: Preparation, model: ModelSpec | None) -> tuple[DryRunTable, ...]:
     from elastichost.config.tables import table_settings
 
     found = []
@@ -175,7 +175,7 @@ def _table_facts(job: JobSpec, prepared: Preparation, model: ModelSpec | None) -
         settings = table_settings(job, table.name)
         own = [one.dim for one in model.embeddings if one.table == table.index] if model is not None else []
         found.append(
-            TableFacts(
+            DryRunTable(
                 name=table.name,
                 features=table.features,
                 ids=table.key_kind,
