@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from elastichost.supervisor.startup.preflight import Preparation
     from elastichost.tuner.memory.peak_memory import MemoryEstimate
 
-__all__ = ["ModelFacts", "Rehearsal", "DryRunTable", "rehearse"]
+__all__ = ["DryRunTable", "ModelFacts", "Rehearsal", "rehearse"]
 
 
 class DryRunTable(msgspec.Struct, frozen=True):
