@@ -51,7 +51,7 @@ def report(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Write a page about a run, a batch or a host, or compare several runs.
+    """Write an HTML page about a run or a host, or compare several runs.
 
     For a run: learning, what was trained, speed, plans, processes, memory, the tuner and its decisions, faults. For a
     batch or a host: its jobs over time, cores, memory, speeds of jobs that run together, decisions. For several runs:
