@@ -12,11 +12,13 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from elastichost.api.notebook import html_page
+from elastichost.atomic_write import write_atomically
 from elastichost.errors import ConfigError, DataError, PreflightError
 from elastichost.metrics import RunStatus, read_status
 from elastichost.runs.events import EvaluationFinished, JournalLine
-from elastichost.runs.journal import read_journal, unix_s_of
+from elastichost.runs.journal import read_journal, unix_s_of, utc_now
 from elastichost.runs.learning_curve import read_curve
+from elastichost.runs.liveness import is_running
 from elastichost.runs.result import RunResult, SampleCounts
 
 if TYPE_CHECKING:
@@ -126,6 +128,17 @@ class Run:
     def events(self) -> Iterator[JournalLine]:
         """Every event of the run, in order. `line.event` is typed: `isinstance(line.event, ProcessLost)`."""
         return read_journal(self.dir / "journal.jsonl")
+
+    def report(self, file: str | os.PathLike[str] | None = None) -> Path:
+        """Writes the page that `elastichost report` writes, one HTML file, and returns its path. file: default:
+        report.html in the directory of the run."""
+        from elastichost.reporting.run.assemble import read_report
+        from elastichost.reporting.run.view.page import page_of
+
+        path = Path(file) if file is not None else self.dir / "report.html"
+        page = page_of(read_report(self.dir, is_running=is_running(self.dir), now_utc=utc_now()))
+        write_atomically(path, page.encode("utf-8", "replace"))
+        return path
 
     def export(self, directory: str | os.PathLike[str]) -> ExportReport:
         """Writes the trained model as a plain torchrec model that needs no elastichost. Raises ConfigError if the

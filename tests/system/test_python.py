@@ -127,6 +127,8 @@ def test_every_way_to_commit_has_the_losses(folder: Path, settings: dict[str, st
 
 
 def assert_scores(run: eh.Run, folder: Path) -> None:
+    assert run.report().read_text().startswith("<!doctype html>")
+    assert (run.report(folder / "page.html"), run.report().name) == (folder / "page.html", "report.html")
     report = run.export(folder / "model")
     assert report.samples_trained == ROWS
     with pytest.raises(ConfigError, match="a table cannot be scored"):
