@@ -51,7 +51,7 @@ def parts_of(report: Report) -> DocumentParts:
         PageSection(
             "load", "Load of the parameter servers", rendered("run/load.html", report=report, chart=load_chart(report))
         ),
-        PageSection("faults", "Faults", rendered("run/faults.html", report=report)),
+        PageSection("faults", "Warnings and faults", rendered("run/faults.html", report=report)),
     )
     top = rendered(
         "run/top.html",
