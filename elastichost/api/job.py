@@ -47,7 +47,7 @@ class Job:
         _check_names(sections)
         raw: dict[str, Any] = {name: _plain(name, section) for name, section in sections.items()}
         raw["data"] = _plain("data", data)
-        raw["tables"] = {name: _plain(f"tables[{name!r}]", table) for name, table in (tables or {}).items()}
+        raw["tables"] = {name: _plain(f"tables[{name!r}]", table) for name, table in _by_name(tables).items()}
         described = raw.setdefault("model", {})
         described["build"] = model if isinstance(model, str) else _name_of(model)
         if model_args is not None:
@@ -89,6 +89,15 @@ def _plain(name: str, section: Any) -> dict[str, Any]:
     if hasattr(section, "columns"):  # a data frame or an Arrow table
         hint = 'write the rows to a file, for example rows.parquet, and give data=eh.Data(train="rows.parquet", ...)'
     raise ConfigError(f"{name} is a {type(section).__name__}, not a section of a job", hint=hint)
+
+
+def _by_name(tables: Any) -> Mapping[str, Any]:
+    if tables is not None and not isinstance(tables, Mapping):
+        raise ConfigError(
+            f"tables is a {type(tables).__name__}, not a mapping",
+            hint='write tables={"default": eh.Table(...)} for all tables, or a name of your own with its features',
+        )
+    return tables or {}
 
 
 def _check_names(sections: Mapping[str, object], *more: str) -> None:

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from elastichost.api.notebook import html_page
-from elastichost.atomic_write import write_atomically
+from elastichost.atomic_write import cause_words, write_atomically
 from elastichost.errors import ConfigError, DataError, PreflightError
 from elastichost.metrics import RunStatus, read_status
 from elastichost.runs.events import EvaluationFinished, JournalLine
 from elastichost.runs.journal import read_journal, unix_s_of, utc_now
 from elastichost.runs.learning_curve import read_curve
 from elastichost.runs.liveness import is_running
-from elastichost.runs.result import RunResult, SampleCounts
+from elastichost.runs.result import RunResult, SampleCounts, read_result
 
 if TYPE_CHECKING:
     import pandas
@@ -39,7 +39,10 @@ class Run:
     def __init__(self, directory: str | os.PathLike[str]) -> None:
         self.dir = Path(directory).resolve()
         if not (self.dir / "job.resolved.toml").is_file():
-            raise ConfigError(f"{self.dir} is not the directory of a run", hint="`elastichost status DIR` lists runs")
+            raise ConfigError(
+                f"{self.dir} is not the directory of a run",
+                hint="give the dir of a run: by default runs/<name>-<UTC>-<id>",
+            )
 
     def __repr__(self) -> str:
         result = self._result()
@@ -68,9 +71,7 @@ class Run:
     def is_resumable(self) -> bool:
         """Whether `eh.resume` continues it: it was stopped, or it was killed after a checkpoint."""
         result = self._result()
-        return result is not None and (
-            result.status == "stopped" or (result.status == "killed" and bool(result.checkpoint))
-        )
+        return result is not None and result.is_resumable
 
     @property
     def result(self) -> RunResult:
@@ -131,13 +132,18 @@ class Run:
 
     def report(self, file: str | os.PathLike[str] | None = None) -> Path:
         """Writes the page that `elastichost report` writes, one HTML file, and returns its path. file: default:
-        report.html in the directory of the run."""
+        report.html in the directory of the run. Raises PreflightError if it cannot be written."""
         from elastichost.reporting.run.assemble import read_report
         from elastichost.reporting.run.view.page import page_of
 
         path = Path(file) if file is not None else self.dir / "report.html"
         page = page_of(read_report(self.dir, is_running=is_running(self.dir), now_utc=utc_now()))
-        write_atomically(path, page.encode("utf-8", "replace"))
+        try:
+            write_atomically(path, page.encode("utf-8", "replace"))
+        except OSError as error:
+            raise PreflightError(
+                f"{path} cannot be written: {cause_words(error)}", hint="name another file: run.report(FILE)"
+            ) from error
         return path
 
     def export(self, directory: str | os.PathLike[str]) -> ExportReport:
@@ -168,10 +174,7 @@ class Run:
             return pq.read_table(output)
 
     def _result(self) -> RunResult | None:
-        try:
-            return msgspec.json.decode((self.dir / "result.json").read_bytes(), type=RunResult)
-        except (OSError, msgspec.MsgspecError):
-            return None
+        return read_result(self.dir)
 
     def _state(self) -> str:
         try:

@@ -109,6 +109,11 @@ def plain(value: Any) -> Any:
         return {key: plain(one) for key, one in value.items()}
     if isinstance(value, os.PathLike):
         return os.fspath(value)
+    if hasattr(value, "columns"):  # a data frame or an Arrow table
+        raise ConfigError(
+            f"a {type(value).__name__} was given, where a job has the name of a file",
+            hint='write the rows to a file, for example rows.parquet, and give eh.Data(train="rows.parquet", ...)',
+        )
     if not isinstance(value, type) and hasattr(value, "tolist"):
         value = value.tolist()
     return [plain(one) for one in value] if isinstance(value, list | tuple) else value

@@ -20,14 +20,14 @@ from elastichost.api.sections import Data, Table, given
 from elastichost.config.base import Section
 from elastichost.config.job import load_job, to_toml
 from elastichost.config.resume import check_same_job
-from elastichost.config.sections.loggers import CsvLog, MLflow, TensorBoard, WandB
+from elastichost.config.sections.loggers import CSV, MLflow, TensorBoard, WandB
 from elastichost.errors import ConfigError
-from elastichost.runs.directory import new_run_path
+from elastichost.runs.directory import MODEL_FILE, new_run_path
 
 __all__ = ["resume", "start", "train"]
 
 Size = int | str | tuple[int, int] | None
-LOGGER_OF: dict[type, str] = {CsvLog: "csv", MLflow: "mlflow", TensorBoard: "tensorboard", WandB: "wandb"}
+LOGGER_OF: dict[type, str] = {CSV: "csv", MLflow: "mlflow", TensorBoard: "tensorboard", WandB: "wandb"}
 
 
 def train(
@@ -173,6 +173,10 @@ def _started(
     if (run_dir / "journal.jsonl").exists():
         raise ConfigError(
             f"{run_dir} already holds a run", hint="choose another dir, or continue the run with eh.resume(dir)"
+        )
+    if run_dir.exists() and (not run_dir.is_dir() or set(os.listdir(run_dir)) - {MODEL_FILE}):
+        raise ConfigError(
+            f"{run_dir} holds other files, and a run needs a directory of its own", hint="choose another dir"
         )
     if whole.model_function is not None:
         run_dir.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -43,7 +43,12 @@ def predict(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="Samples in the format of the job's data.")],
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", metavar="FILE", help="File for the scores; default: FILE.scores.parquet."),
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="FILE",
+            help="Scores, .parquet or .csv; default: FILE.scores.parquet.",
+        ),
     ] = None,
     as_json: AsJson = False,
 ) -> None:

@@ -28,6 +28,7 @@ __all__ = [
 RUNS = Path("runs")
 NEWEST = "latest"  # the link to the newest run
 LISTED = 20
+SHOWN = 5
 
 
 def run_names(incomplete: str) -> list[str]:
@@ -51,7 +52,11 @@ def find_run(name: str, runs: Path = RUNS) -> Path:
         if is_host(candidate):
             raise _many_runs(name, candidate.resolve())
     known = [run.name for run in runs_under(runs)]
-    listed = f"known runs: {', '.join(known[:5])}" if known else f"there are no runs under {runs.resolve()}"
+    if not known:
+        hint = f"there are no runs under {runs.resolve()}: name the directory of a run, or go to where it was started"
+        raise ConfigError(f"no run {name!r}", hint=hint)
+    more = f" and {len(known) - SHOWN} more in {runs}/" if len(known) > SHOWN else ""
+    listed = f"known runs, newest first: {', '.join(known[:SHOWN])}{more}"
     raise ConfigError(f"no run {name!r}{did_you_mean(name, [*known, NEWEST])}", hint=listed)
 
 

@@ -13,6 +13,6 @@ slow, or killed, or whose server cannot be reached costs the run nothing and los
 
 from __future__ import annotations
 
-from elastichost.config.sections.loggers import CsvLog, MLflow, TensorBoard, WandB
+from elastichost.config.sections.loggers import CSV, MLflow, TensorBoard, WandB
 
-__all__ = ["CsvLog", "MLflow", "TensorBoard", "WandB"]
+__all__ = ["CSV", "MLflow", "TensorBoard", "WandB"]

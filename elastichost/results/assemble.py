@@ -81,7 +81,8 @@ def find_checkpoint(run_dir: Path, job: JobSpec, checkpoint: Path | None) -> Fou
     if found is None:
         raise CheckpointError(
             f"{source.places[0]} has no checkpoint",
-            hint="wait for the first one: a run writes it after checkpoint.every_s, or at its end",
+            hint="a run writes one every checkpoint.every_s, and when it is done or stopped; `elastichost status` says "
+            "how it goes or how it ended",
         )
     return found
 

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import glob
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from time import perf_counter
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.csv
 import pyarrow.parquet as pq
 import torch
 from torch import nn
@@ -52,15 +54,16 @@ class PredictReport:
 
 
 def predict(run_dir: Path, data_file: Path, output: Path, checkpoint: Path | None = None) -> PredictReport:
-    """Scores every row of `data_file`, which has the job's format and may lack labels. It writes the Parquet file
-    `output`: `row` int64, `probability` float32, and `label` float32 when there are labels. With several labels the
-    columns are `probability_<name>` and `label_<name>`. The file appears only when it is complete. The model
-    computes in float32 whatever `train.precision` says, so that every CPU gives the same scores.
+    """Scores every row of `data_file`, which has the job's format and may lack labels. It writes `output`, a Parquet
+    file or, with the suffix .csv, a CSV file: `row` int64, `probability` float32, and `label` float32 when there are
+    labels. With several labels the columns are `probability_<name>` and `label_<name>`. The file appears only when it
+    is complete. The model computes in float32 whatever `train.precision` says, so that every CPU gives the same scores.
 
     Raises ConfigError, DataError (also for a bad row: a row without a score would shift the others), CheckpointError,
     ModelError.
     """
     began_s = perf_counter()
+    make_writer = _writer_for(output)
     job = _scoring_job(load_run_job(run_dir), data_file)
     found = find_checkpoint(run_dir, job, checkpoint)
     reader = open_reader(job, "test", files=[glob.escape(str(data_file.resolve()))], labels_required=False)
@@ -74,7 +77,7 @@ def predict(run_dir: Path, data_file: Path, output: Path, checkpoint: Path | Non
     first = next(batches, None)
     has_labels = first is not None and not np.isnan(first[1].labels).any()
     columns = _ScoreColumns(job.data.labels, has_labels)
-    with _parquet_writer(output, columns.schema) as writer:
+    with _written(output, make_writer, columns.schema) as writer:
         for row, batch in chain([] if first is None else [first], batches):
             logits = runner.scores(rows.prepare(batch)).logits.reshape(batch.labels.shape)
             writer.write_table(columns.add(row, logits, batch))
@@ -229,13 +232,22 @@ def _batches(reader: Reader, description: DatasetDescription) -> Iterator[tuple[
                 yield unit.first_sample + batch.start, batch
 
 
+def _writer_for(output: Path) -> Callable[[Path, pa.Schema], Any]:
+    """The writer of the format that the suffix of `output` names. Raises ConfigError for another suffix."""
+    writers: dict[str, Callable[[Path, pa.Schema], Any]]
+    writers = {".csv": pa.csv.CSVWriter, ".parquet": pq.ParquetWriter, "": pq.ParquetWriter}
+    if output.suffix in writers:
+        return writers[output.suffix]
+    raise ConfigError(f"scores cannot be written to {output}", hint="the suffix names the format: .parquet or .csv")
+
+
 @contextmanager
-def _parquet_writer(output: Path, schema: pa.Schema) -> Iterator[pq.ParquetWriter]:
+def _written(output: Path, make_writer: Callable[[Path, pa.Schema], Any], schema: pa.Schema) -> Iterator[Any]:
     """Writes a partial file beside `output`, and renames it at the end. Raises ElastichostError, with the file, for
     errors of the disk."""
     partial = output.with_name(f".{output.name}.partial-{os.getpid()}")
     try:
-        with pq.ParquetWriter(partial, schema) as writer:
+        with make_writer(partial, schema) as writer:
             yield writer
         descriptor = os.open(partial, os.O_RDONLY)
         try:

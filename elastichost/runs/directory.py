@@ -254,7 +254,7 @@ def _check_space(path: Path) -> None:
         left_bytes = free_bytes(place)
     except OSError:
         return  # the first write to the directory reports the error
-    if left_bytes < LEAST_FREE_BYTES:
+    if left_bytes < LEAST_FREE_BYTES and os.access(place, os.W_OK):
         raise PreflightError(
             f"no space for the run directory {path}: {mib(left_bytes)} are free in {place}, and a run needs "
             f"{mib(LEAST_FREE_BYTES)} to start and more for its checkpoints",

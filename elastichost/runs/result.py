@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
@@ -16,6 +17,7 @@ __all__ = [
     "RunResult",
     "SampleCounts",
     "TestFigures",
+    "read_result",
 ]
 
 RunOutcome = Literal["done", "stopped", "killed", "quarantined", "incomplete", "failed"]
@@ -137,3 +139,16 @@ class RunResult(msgspec.Struct, frozen=True, kw_only=True):
     def to_bytes(self) -> bytes:
         """The text of `result.json`."""
         return msgspec.json.format(msgspec.json.encode(self)) + b"\n"
+
+    @property
+    def is_resumable(self) -> bool:
+        """Whether `resume` continues the run: it was stopped, or it ended otherwise after a checkpoint."""
+        return self.status == "stopped" or (self.status in ("killed", "failed") and bool(self.checkpoint))
+
+
+def read_result(run_dir: Path) -> RunResult | None:
+    """The result of a run; None while it has none, or if the file is damaged."""
+    try:
+        return msgspec.json.decode((run_dir / "result.json").read_bytes(), type=RunResult)
+    except (OSError, msgspec.MsgspecError):
+        return None

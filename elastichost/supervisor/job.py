@@ -354,7 +354,7 @@ def _end(run: RunContext, supervisor: Supervisor, loggers: LoggerProcesses, resu
     """Ends all processes and removes their directories, waits for the loggers, and writes the result."""
     killed = end_processes(run.launcher)
     state = result.status if result is not None else "failed"
-    supervisor.close({"killed": "stopped", "quarantined": "done"}.get(state, state))
+    supervisor.close(state)
     for problem in remove_directories(*run.arenas, run.sockets):
         run.note(DirectoryLeftBehind(problem))
     if killed:

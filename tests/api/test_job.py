@@ -106,6 +106,7 @@ def test_a_job_needs_a_file_or_its_parts(arguments: dict[str, object], tmp_path:
     [
         ({"job": eh.Data(train="x.csv")}, "eh.train(model=..., data=eh.Data(...))"),
         ({"model": "m.py:build", "data": pa.table({"y": [1]})}, "write the rows to a file"),
+        ({"model": "m.py:build", "data": DATA, "tables": eh.Table(dim=8)}, 'write tables={"default": eh.Table(...)}'),
         ({"model": lambda tables, dense: None, "data": DATA}, "model is a function without a name"),
         ({"model": 3, "data": DATA}, "model is a int"),
         ({"model": "m.py:build", "data": DATA, "callbacks": [print]}, "derive a class from eh.Callback"),
@@ -121,3 +122,15 @@ def test_wrong_arguments_are_refused_with_what_to_write(
         eh.start(**arguments, dir=tmp_path / "run")  # type: ignore[arg-type]
     assert said in str(caught.value)
     assert not (tmp_path / "run").exists()
+
+
+def test_a_frame_in_place_of_a_file_is_refused() -> None:
+    with pytest.raises(ConfigError, match="a Table was given, where a job has the name of a file"):
+        eh.Data(train=pa.table({"y": [1]}), label="y")  # type: ignore[arg-type]
+
+
+def test_a_run_gets_no_directory_that_holds_other_files(tmp_path: Path) -> None:
+    (tmp_path / "mine.txt").write_text("mine")
+    with pytest.raises(ConfigError, match="holds other files"):
+        eh.start(model="elastichost.models:dlrm", data=DATA, dir=tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]

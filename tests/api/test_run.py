@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import elastichost as eh
-from elastichost.errors import ConfigError
+from elastichost.errors import ConfigError, PreflightError
 from elastichost.runs.result import ProcessCounts, RunOutcome, RunResult, SampleCounts
 
 
@@ -47,6 +47,7 @@ def test_a_figure_that_is_missing_says_why(tmp_path: Path) -> None:
         ("killed", "", False),
         ("done", "", False),
         ("failed", "", False),
+        ("failed", "runs/x/checkpoints/step-500", True),
     ],
 )
 def test_a_run_that_can_be_resumed_says_so(
@@ -63,3 +64,9 @@ def test_what_is_no_table_cannot_be_scored(tmp_path: Path) -> None:
     run = run_with(tmp_path, "done")
     with pytest.raises(ConfigError, match="a list cannot be scored"):
         run.predict([1, 2])  # type: ignore[arg-type]
+
+
+def test_a_report_that_cannot_be_written_is_a_typed_error(tmp_path: Path) -> None:
+    run = run_with(tmp_path, "done")
+    with pytest.raises(PreflightError, match=r"absent/report\.html cannot be written"):
+        run.report(tmp_path / "absent" / "report.html")

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
 import torch
@@ -43,6 +44,18 @@ def test_a_file_without_labels(run: Any, tmp_path: Path) -> None:
     assert table.column_names == ["row", "probability"]
     np.testing.assert_allclose(table.column("probability").to_numpy(), probabilities(run.dlrm_logits()), rtol=1e-4)
     assert (report.labels, report.quality) == ((), ())
+
+
+def test_the_suffix_chooses_the_format(run: Any, tmp_path: Path) -> None:
+    report = predict(run.directory, run.directory / "samples.parquet", tmp_path / "scores.csv")
+    predict(run.directory, run.directory / "samples.parquet", tmp_path / "scores.parquet")
+    table = pa.csv.read_csv(report.output)
+    scores = pq.read_table(tmp_path / "scores.parquet").column("probability").to_numpy()
+    assert table.column_names == ["row", "probability", "label"]
+    np.testing.assert_allclose(table.column("probability").to_numpy(), scores, rtol=1e-6)
+    with pytest.raises(ConfigError, match=r"scores cannot be written to .*out\.txt"):
+        predict(run.directory, run.directory / "samples.parquet", tmp_path / "out.txt")
+    assert sorted(os.listdir(tmp_path)) == ["scores.csv", "scores.parquet"]
 
 
 def test_several_labels_have_a_column_each(make: Any, tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from elastichost.errors import ConfigError, PreflightError
 from elastichost.human_readable import did_you_mean
 from elastichost.metrics import FINISHED_STATES, RunStatus, read_status
 from elastichost.runs.liveness import is_alive
+from elastichost.runs.result import read_result
 from elastichost.runs.tail import Tail
 
 __all__ = ["register"]
@@ -58,8 +59,14 @@ def _standing(directory: Path, facts: RunStatus, running: bool) -> str:
         return f"running: supervisor {facts.supervisor_pid}, {run}"
     if facts.state in ("done", "quarantined", "incomplete"):
         return f"not running: {facts.state}, {run}"
-    why = facts.state if facts.state in FINISHED_STATES else f"its supervisor ({facts.supervisor_pid}) is gone"
-    return f"not running: {why}; continue with: {program()} resume {run}"
+    if facts.state not in FINISHED_STATES:
+        return f"not running: its supervisor ({facts.supervisor_pid}) is gone; continue with: {program()} resume {run}"
+    result = read_result(directory)
+    reason = result.message.partition("\n")[0] if result is not None else ""
+    told = f"not running: {facts.state}{f': {reason}' if reason else ''}"
+    if result is not None and not result.is_resumable:
+        return f"{told}\nnothing of the run was saved: run the job again; its files are in {run}"
+    return f"{told}; continue with: {program()} resume {run}"
 
 
 def events(

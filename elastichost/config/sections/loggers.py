@@ -9,14 +9,14 @@ from pydantic import BeforeValidator, Field
 from elastichost.config.base import Section
 from elastichost.config.values import NotNegative, string_tuple
 
-__all__ = ["LOGGERS", "PACKAGES", "CsvLog", "LoggerName", "LoggingSection", "MLflow", "TensorBoard", "WandB"]
+__all__ = ["CSV", "LOGGERS", "PACKAGES", "LoggerName", "LoggingSection", "MLflow", "TensorBoard", "WandB"]
 
 LoggerName = Literal["csv", "mlflow", "tensorboard", "wandb"]
 LOGGERS: tuple[str, ...] = get_args(LoggerName)
 PACKAGES = {"mlflow": "mlflow", "tensorboard": "tensorboard", "wandb": "wandb"}  # that a logger needs
 
 
-class CsvLog(Section):
+class CSV(Section):
     """`logging.csv`: a CSV file with a line for each value: samples, name, value, unix_s."""
 
     file: str = Field(default="", description='The file. "": log.csv in the run directory.')
@@ -61,7 +61,7 @@ class LoggingSection(Section):
         description="How long the end of a run waits for its loggers. `elastichost log RUN` sends what is then still "
         "missing.",
     )
-    csv: CsvLog = CsvLog()
+    csv: CSV = CSV()
     mlflow: MLflow = MLflow()
     tensorboard: TensorBoard = TensorBoard()
     wandb: WandB = WandB()

@@ -30,6 +30,7 @@ from elastichost.runs.events.schema import line_schema
 from elastichost.runs.events.text import text_of
 from elastichost.runs.journal import LEASES_FILE, Journal
 from elastichost.runs.liveness import is_alive
+from elastichost.runs.result import ProcessCounts, RunOutcome, RunResult, SampleCounts
 from elastichost.runs.tail import Tail
 from tests.cli.conftest import JOB, Elastichost, write_status
 
@@ -79,6 +80,31 @@ def test_status_of_a_finished_run(elastichost: Elastichost, run_directory: Path)
     outcome = elastichost("status")
     assert "not running: done" in outcome.stdout
     assert "resume" not in outcome.stdout
+
+
+@pytest.mark.parametrize(
+    ("state", "checkpoint", "told"),
+    [
+        ("failed", "", "not running: failed: no luck"),
+        ("failed", "checkpoints/step-8", "resume"),
+        ("killed", "", "nothing of the run was saved"),
+        ("stopped", "checkpoints/step-8", "resume"),
+    ],
+)
+def test_status_of_a_run_that_ended_early_says_why_and_what_to_do(
+    elastichost: Elastichost, run_directory: Path, state: RunOutcome, checkpoint: str, told: str
+) -> None:
+    write_status(run_directory, state, os.getpid())
+    counts, processes = SampleCounts(1000, 250, 0, 0), ProcessCounts(1, 1, 0)
+    facts = {"samples_per_s": 1.0, "wall_s": 1.0, "arena_bytes": 0, "epochs": 1, "torn_batches": 0, "test": None}
+    message = "no luck\nand more" if state == "failed" else ""
+    ended = {"status": state, "exit_code": 1, "checkpoint": checkpoint, "message": message}
+    result = RunResult(run_dir=str(run_directory), samples=counts, processes=processes, **ended, **facts)  # type: ignore[arg-type]
+    (run_directory / "result.json").write_bytes(result.to_bytes())
+    outcome = elastichost("status")
+    assert told in outcome.stdout
+    assert ("resume" in outcome.stdout) == bool(checkpoint)
+    assert "and more" not in outcome.stdout
 
 
 def test_status_that_cannot_be_read(elastichost: Elastichost, run_directory: Path) -> None:
