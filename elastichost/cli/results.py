@@ -40,7 +40,7 @@ def export(
 
 def predict(
     run: RunArgument,
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="Samples in the format of the job's data.")],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="Samples in the format of the job's data, or Parquet.")],
     output: Annotated[
         Path | None,
         typer.Option(

@@ -116,14 +116,15 @@ def load_trained_model(job: JobSpec, tensors: CheckpointTensors) -> nn.Module:
 
 
 def _scoring_job(job: JobSpec, data_file: Path) -> JobSpec:
-    """The run's job with changes for scoring: bad rows stop it, and weights are not read. For generated data, which has
-    no files, the format becomes Parquet."""
+    """The run's job with changes for scoring: bad rows stop it, and weights are not read. A Parquet file can be scored
+    whatever the training data were, because it has the types of its columns."""
     if not data_file.is_file():
         raise DataError(f"{data_file}: there is no such file")
     changes: dict[str, object] = {"bad_rows": "stop", "weight": ""}
     if job.data.format == "synthetic":
         if data_file.suffix != ".parquet":
             raise ConfigError(f"{data_file}: the run was trained on synthetic data; only Parquet files can be scored")
+    if job.data.format in ("csv", "synthetic") and data_file.suffix == ".parquet":
         changes["format"] = "parquet"
     return job.model_copy(update={"data": job.data.model_copy(update=changes)})
 

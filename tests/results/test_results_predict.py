@@ -58,6 +58,14 @@ def test_the_suffix_chooses_the_format(run: Any, tmp_path: Path) -> None:
     assert sorted(os.listdir(tmp_path)) == ["scores.csv", "scores.parquet"]
 
 
+def test_a_model_that_was_trained_on_csv_scores_parquet(run: Any, tmp_path: Path) -> None:
+    file = run.directory / "job.resolved.toml"
+    file.write_text(file.read_text().replace('format = "parquet"', 'format = "csv"'))
+    assert 'format = "csv"' in file.read_text()
+    report = predict(run.directory, run.directory / "samples.parquet", tmp_path / "scores.parquet")
+    assert (report.samples, report.labels) == (6, ("label",))
+
+
 def test_several_labels_have_a_column_each(make: Any, tmp_path: Path) -> None:
     run = make(label='["label", "other"]', build="elastichost.models:dcn", args="{ hidden = [4] }")
     report = predict(run.directory, run.directory / "samples.parquet", tmp_path / "scores.parquet")
