@@ -121,9 +121,8 @@ def _scoring_job(job: JobSpec, data_file: Path) -> JobSpec:
     if not data_file.is_file():
         raise DataError(f"{data_file}: there is no such file")
     changes: dict[str, object] = {"bad_rows": "stop", "weight": ""}
-    if job.data.format == "synthetic":
-        if data_file.suffix != ".parquet":
-            raise ConfigError(f"{data_file}: the run was trained on synthetic data; only Parquet files can be scored")
+    if job.data.format == "synthetic" and data_file.suffix != ".parquet":
+        raise ConfigError(f"{data_file}: the run was trained on synthetic data; only Parquet files can be scored")
     if job.data.format in ("csv", "synthetic") and data_file.suffix == ".parquet":
         changes["format"] = "parquet"
     return job.model_copy(update={"data": job.data.model_copy(update=changes)})
