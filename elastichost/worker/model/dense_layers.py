@@ -149,6 +149,8 @@ class FusedLinear(nn.Linear):
 
     def product(self, inputs: torch.Tensor, *, has_relu: bool) -> torch.Tensor:
         """As `forward`, with ReLU if `has_relu`."""
+        if inputs.shape[-1:] != (self.in_features,):
+            return super().forward(inputs)  # raises torch's error about the shapes
         if self.follows_autocast and torch.is_autocast_enabled("cpu"):
             plain = super().forward(inputs)
             return plain.relu() if has_relu else plain

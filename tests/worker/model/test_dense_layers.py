@@ -103,6 +103,15 @@ def test_inputs_with_more_or_fewer_dimensions(shape: tuple[int, ...], precision:
 
 
 @both_precisions
+@pytest.mark.parametrize("columns", [2, 3, 8])
+def test_inputs_of_a_wrong_size_raise_torchs_error(precision: Precision, columns: int) -> None:
+    """Two columns are half of what the layer takes: as one row for two samples they would fit."""
+    prepared = Prepared(lambda: nn.Sequential(nn.Linear(4, 200), nn.ReLU()), precision)
+    with pytest.raises(RuntimeError, match="shapes cannot be multiplied|size mismatch"):
+        prepared.model(torch.ones(512, columns))
+
+
+@both_precisions
 def test_layers_and_activations_are_fused_where_they_can_be(precision: Precision) -> None:
     model = Prepared(mlp, precision).model
     kinds = [type(module) for module in model.modules()]
