@@ -17,7 +17,7 @@ from elastichost.reporting.run.facts import Report
 from elastichost.reporting.run.view.page import page_of
 from tests.reporting.host_remains import write_batch
 from tests.reporting.remains import NOW
-from tests.web.browser import Open, browser, needs_browser, open_page
+from tests.web.browser import Open, browser, needs_browser, open_page, wait_for
 
 __all__ = ["browser", "open_page"]
 
@@ -66,7 +66,7 @@ def test_no_script_of_a_stranger_runs_and_nothing_is_fetched(addresses: dict[str
         }"""
     )
     assert opened.page.evaluate("window.isBroken") is None
-    opened.page.wait_for_function("document.images[0].complete")
+    wait_for(opened.page, "document.images[0].complete")
     assert sum("Content Security Policy" in text for text in opened.complaints) == 2
 
 
@@ -86,7 +86,7 @@ def test_a_chart_has_the_size_of_its_window(addresses: dict[str, str], open_page
     plot = page.locator("#chart-memory .uplot")
     before = plot.bounding_box()
     page.set_viewport_size({"width": 500, "height": 900})
-    page.wait_for_function("document.querySelector('#chart-memory canvas').getBoundingClientRect().width < 480")
+    wait_for(page, "document.querySelector('#chart-memory canvas').getBoundingClientRect().width < 480")
     after = plot.bounding_box()
     assert before is not None and after is not None and before["width"] > 800 and after["width"] < 480
 
@@ -176,9 +176,9 @@ def test_colours_follow_the_mode_without_a_reload(addresses: dict[str, str], ope
     }"""
     day, paper = page.evaluate(line), page.evaluate("getComputedStyle(document.body).backgroundColor")
     page.emulate_media(color_scheme="dark")
-    page.wait_for_function("getComputedStyle(document.body).backgroundColor === 'rgb(24, 23, 21)'")
+    wait_for(page, "getComputedStyle(document.body).backgroundColor === 'rgb(24, 23, 21)'")
     assert paper == "rgb(253, 252, 248)"
-    page.wait_for_function("(before) => JSON.stringify((" + line + ")()) !== JSON.stringify(before)", arg=day)
+    wait_for(page, "(before) => JSON.stringify((" + line + ")()) !== JSON.stringify(before)", arg=day)
     assert not set(day) & set(page.evaluate(line))
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import shutil
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 import pytest
 from playwright.sync_api import Browser, Page, sync_playwright
 
-__all__ = ["CHROMIUM", "Opened", "browser", "needs_browser", "open_page"]
+__all__ = ["CHROMIUM", "Opened", "browser", "needs_browser", "open_page", "wait_for"]
 
 CHROMIUM = shutil.which("chromium")
 needs_browser = pytest.mark.skipif(CHROMIUM is None, reason="no chromium: install the package `chromium` of Debian")
@@ -47,6 +48,15 @@ class Opened:
             return data.filter((value, at) => at % 4 === 3 && value > 0).length;
         }"""
         return int(self.page.locator(f"#chart-{chart} canvas").evaluate(script))
+
+
+def wait_for(page: Page, script: str, arg: object = None) -> None:
+    """Waits until a script gives true. Playwright's own `wait_for_function` calls eval in the page when the first
+    answer is not true, and the page's policy forbids that."""
+    deadline_s = time.monotonic() + LIMIT_MS / 1000
+    while not page.evaluate(script, arg):
+        assert time.monotonic() < deadline_s, f"not within {LIMIT_MS} ms: {script}"
+        page.wait_for_timeout(20)
 
 
 Open = Callable[..., Opened]

@@ -23,7 +23,7 @@ from elastichost.arena.host import arena_root
 from elastichost.web.server import PageServer
 from tests.reporting.conftest import JOB, LIMIT_S, MODEL
 from tests.reporting.remains import status, write_metrics, write_run
-from tests.web.browser import Open, browser, needs_browser, open_page
+from tests.web.browser import Open, browser, needs_browser, open_page, wait_for
 from tests.web.test_server import ask
 
 __all__ = ["browser", "open_page"]
@@ -230,7 +230,7 @@ def test_the_page_of_a_run_that_trains(trained: tuple[str, subprocess.Popen[str]
     lead, end = page.locator(".lead").text_content(), page.locator("#chart-speed script").text_content()
     page.evaluate("window.isTheSame = true")
     expect(page.locator(".lead")).not_to_have_text(lead or "")
-    page.wait_for_function("(before) => document.querySelector('#chart-speed script').textContent !== before", arg=end)
+    wait_for(page, "(before) => document.querySelector('#chart-speed script').textContent !== before", arg=end)
     assert page.evaluate("window.isTheSame")
     run.send_signal(signal.SIGINT)
     assert run.stderr is not None
