@@ -52,7 +52,7 @@ from elastichost.resources import HostInventory
 from elastichost.runs.directory import new_run_path
 from elastichost.runs.events import AnyEvent, HostPrepared, HostStopping, HostWarned, JournalLine
 from elastichost.runs.journal import Journal, utc_now
-from elastichost.runs.result import RunResult
+from elastichost.runs.result import read_result
 from elastichost.supervisor.core.disk_space import DiskSpace
 from elastichost.wire.commands import CancelMsg, CommandServer, ReachedMsg, RefusedMsg, SubmitMsg, verb_of
 
@@ -241,7 +241,7 @@ class HostLoop:
                 failure = JobFailure(
                     "MemoryBudgetError", f"the kernel killed {oom_kills} of its processes at its memory limit"
                 )
-            result = _read(self._core.run_dir(ended.job) / "result.json", RunResult)
+            result = read_result(self._core.run_dir(ended.job))
             self._do(self._core.ended(ended.job, ended.code, ended.cause, failure, now_s, result, ended.cpu_s))
         self._keep_queue()
 

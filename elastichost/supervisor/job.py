@@ -38,7 +38,7 @@ from elastichost.runs.events import (
 from elastichost.runs.journal import Journal
 from elastichost.runs.journal_replay import EndedSize, ReplayedJournal
 from elastichost.runs.observer import RunObserver, SilentObserver
-from elastichost.runs.result import RunResult
+from elastichost.runs.result import RunResult, read_result
 from elastichost.supervisor.context import RunContext
 from elastichost.supervisor.core.reconciler import Limits
 from elastichost.supervisor.launch.fork_server_client import LocalLauncher
@@ -231,10 +231,8 @@ def _new_run_id() -> str:
 
 def finished_result(run_dir: Path) -> RunResult | None:
     """The result of a run that is done, so that it cannot be resumed; None: the run is not done."""
-    with contextlib.suppress(OSError, msgspec.MsgspecError):  # the resumed run writes an unreadable result again
-        found = msgspec.json.decode((run_dir / "result.json").read_bytes(), type=RunResult)
-        return found if found.status in ("done", "quarantined", "incomplete") else None
-    return None
+    found = read_result(run_dir)  # None for a damaged one, too: the resumed run writes it again
+    return found if found is not None and found.status in ("done", "quarantined", "incomplete") else None
 
 
 def _open(
