@@ -5,8 +5,6 @@ from __future__ import annotations
 import time
 from collections import deque
 
-import numpy as np
-
 from elastichost.config.job import JobSpec
 from elastichost.datasets.api import SampleBatch
 from elastichost.datasets.remote import remote_rate
@@ -20,7 +18,7 @@ from elastichost.worker.commit.lease_commit import BatchRange, ModelCommit
 from elastichost.worker.evaluation import score_range
 from elastichost.worker.lease_worker import LeaseWorker
 from elastichost.worker.model.device import gpu_memory_bytes, move_training, training_cpu_since
-from elastichost.worker.model.gradient_check import backward, leave_out
+from elastichost.worker.model.gradient_check import leave_out
 from elastichost.worker.pipeline import Pipeline
 from elastichost.worker.setup import LeaseParts, build_parts
 
@@ -65,9 +63,10 @@ class WorkerLoop(LeaseWorker[ModelCommit, PreparedBatch]):
 
     def _prepare(self, samples: SampleBatch, lease: Lease) -> PreparedBatch:
         clock = self._parts.strategy.samples_applied
-        return self._parts.train_rows.prepare(
+        prepared = self._parts.train_rows.prepare(
             samples, lease_id=lease.lease_id, epoch=lease.epoch, create=True, clock=clock
         )
+        return self._parts.step.stage(prepared)
 
     # --- control --------------------------------------------------------------------------------------------
 
@@ -129,29 +128,19 @@ class WorkerLoop(LeaseWorker[ModelCommit, PreparedBatch]):
         self._meter.count(batch, loss, computed_s - began_s - waited_s, pushed_s + waited_s, training_cpu_s)
 
     def _forward_backward(self, strategy: ModelCommit, batch: PreparedBatch) -> tuple[float | None, float]:
-        """(mean loss, seconds spent waiting for the commit of the previous batch). The dense gradients stay in the
-        model; mapped rows are updated in place.
-
-        The loss is None when it or a gradient was not finite and train.non_finite is "skip". Mapped rows may then be
-        updated in part, but never with a value that is not finite.
-        """
-        parts, waited_s = self._parts, 0.0
-        parts.flat.zero_gradients()
-        loss = parts.runner.loss(batch)
-        value = loss.item()
+        """(mean loss, seconds spent waiting for the commit of the previous batch). The loss is None when it or a
+        gradient was not finite and train.non_finite is "skip"."""
+        parts = self._parts
+        result = parts.step.run(batch, strategy)
         for warning in parts.runner.warnings:
             print(f"warning: {warning}", flush=True)
         parts.runner.warnings.clear()
-        trouble = "" if np.isfinite(value) else f"the loss is {value}"
-        if not trouble:
-            waited_s = strategy.before_backward()
-            trouble = backward(loss, parts.flat)
-        if not trouble:
-            return value, waited_s
+        if not result.trouble:
+            return result.loss, result.waited_s
         batch_range = SampleRange(batch.epoch, batch.samples.unit, batch.samples.start, batch.samples.stop)
-        leave_out(trouble, batch_range, self._job.train.non_finite)
+        leave_out(result.trouble, batch_range, self._job.train.non_finite)
         strategy.leave_out()
-        return None, waited_s
+        return None, 0.0
 
     # --- evaluation -----------------------------------------------------------------------------------------
 

@@ -19,6 +19,7 @@ from elastichost.arena.watermarks import Watermarks
 from elastichost.config.job import JobSpec
 from elastichost.datasets import open_reader
 from elastichost.datasets.api import DatasetDescription, Reader
+from elastichost.gpu.availability import is_interpreted
 from elastichost.plan import Access
 from elastichost.sharding import rows_per_bucket
 from elastichost.specs import EmbeddingSpec
@@ -32,6 +33,7 @@ from elastichost.worker.access.row_channels import PullChannel, PushChannel, Row
 from elastichost.worker.access.rows import RowPreparer
 from elastichost.worker.access.served import ServedLookup
 from elastichost.worker.access.served_rows import ServedRowPreparer
+from elastichost.worker.batch_step import BatchStep, EagerStep
 from elastichost.worker.channels.channel import DirectoryHolder, Pump
 from elastichost.worker.commit.dense_transport import HeldParameters, MappedParameters, ReceivedParameters
 from elastichost.worker.commit.direct_commit import DirectCommit
@@ -40,6 +42,7 @@ from elastichost.worker.commit.mixed_commit import MixedCommit
 from elastichost.worker.commit.served_commit import ServedCommit
 from elastichost.worker.commit.strategy import CommitStrategy
 from elastichost.worker.commit.sync_commit import SyncCommit
+from elastichost.worker.gpu.arena_memory import reason_against
 from elastichost.worker.model.dense_vector import FlatDense
 from elastichost.worker.model.device import choose_device
 from elastichost.worker.model.embedding import CollectionLookup, meta_collections, replace_collections, table_rows
@@ -65,6 +68,7 @@ class WorkerParts(Generic[Strategy, Rows]):
     device: torch.device
     runner: ModelRunner
     flat: FlatDense
+    step: BatchStep
     strategy: Strategy
     loaded: tuple[ServedLookup | MixedLookup, ...]
     train_reader: Reader
@@ -106,11 +110,47 @@ def build_sync_parts(arguments: ChildArguments, job: JobSpec, holder: DirectoryH
 
 
 def _direct(builder: _PartsBuilder) -> LeaseParts:
+    if builder.uses_rows_on_gpu():
+        return _on_gpu(builder)
     flat, lookups = builder.swap(builder.direct_lookup)
     dense = DenseStore(builder.arena)
     strategy = DirectCommit(builder.holder, builder.pump, flat, dense, builder.watermarks, lookups)
     train_rows, test_rows = (DirectRowPreparer(*of) for of in (builder.train_source(), builder.test_source()))
     return builder.parts(flat, strategy, (), train_rows, test_rows)
+
+
+def _on_gpu(builder: _PartsBuilder) -> LeaseParts:
+    """Direct access by the GPU. The modules are imported here: they need Triton."""
+    from elastichost.gpu.lookup import DeviceLookup
+    from elastichost.gpu.step import StepSwitches
+    from elastichost.worker.gpu.arena_memory import ArenaMemory
+    from elastichost.worker.gpu.trainer import DeviceTrainer
+
+    worker = builder.holder.caller.process.index
+    memory = ArenaMemory(builder.arena, worker, builder.device)
+    switches = StepSwitches.allocate(builder.device)
+
+    def lookup(embeddings: Sequence[EmbeddingSpec]) -> DeviceLookup:
+        return DeviceLookup(embeddings, memory.placement(embeddings), switches.rate_scale, switches.is_refused)
+
+    flat, lookups = builder.swap(lookup)
+    dense = DenseStore(builder.arena)
+    strategy = DirectCommit(builder.holder, builder.pump, flat, dense, builder.watermarks, lookups)
+    train_rows, test_rows = (DirectRowPreparer(*of) for of in (builder.train_source(), builder.test_source()))
+    builder.sparse_device = builder.device
+    runner = builder.runner()
+    step = DeviceTrainer(
+        runner,
+        flat,
+        dense,
+        worker,
+        lookups,
+        switches,
+        batch_size=builder.job.train.batch_size,
+        batches_ahead=DirectRowPreparer.batches_ahead,
+        most_rows=max(builder.arena.layout.row_space(table.index) for table in builder.model.tables),
+    )
+    return builder.parts(flat, strategy, (), train_rows, test_rows, runner, step)
 
 
 def _served(builder: _PartsBuilder) -> LeaseParts:
@@ -137,8 +177,9 @@ class _PartsBuilder:
     """Builds the parts that all kinds of access share."""
 
     def __init__(self, arguments: ChildArguments, job: JobSpec, holder: DirectoryHolder, pump: Pump) -> None:
-        self._job, self.host, self.holder, self.pump = job, arguments.host, holder, pump
-        self._device = choose_device(arguments)
+        self.job, self.host, self.holder, self.pump = job, arguments.host, holder, pump
+        self.device = choose_device(arguments)
+        self.sparse_device = torch.device("cpu")
         arena_directory = Path(arguments.arena_directory)
         self.arena = Arena.attach(arena_directory)
         self.watermarks = Watermarks(arena_directory)
@@ -154,31 +195,32 @@ class _PartsBuilder:
         self._test_description = self._test_reader.describe() if self._test_reader is not None else None
 
     def direct_lookup(self, embeddings: Sequence[EmbeddingSpec]) -> DirectLookup:
-        return DirectLookup(self.arena, embeddings, self._device)
+        return DirectLookup(self.arena, embeddings, self.device)
 
     def served_lookup(self, embeddings: Sequence[EmbeddingSpec]) -> ServedLookup:
-        return ServedLookup(embeddings, self._device, self.model.sequence_features)
+        return ServedLookup(embeddings, self.device, self.model.sequence_features)
 
     def mixed_lookup(self, embeddings: Sequence[EmbeddingSpec]) -> MixedLookup:
-        return MixedLookup(self.arena, embeddings, self._device)
+        return MixedLookup(self.arena, embeddings, self.device)
 
     def swap(self, make: Callable[[Sequence[EmbeddingSpec]], Lookup]) -> tuple[FlatDense, tuple[Lookup, ...]]:
         """Replaces the collections of the user's model by lookups. Returns (its dense part, the lookups)."""
         paths = list(dict.fromkeys(e.module for e in self.model.embeddings))
         lookups = {path: make([e for e in self.model.embeddings if e.module == path]) for path in paths}
         replace_collections(self._module, lookups)
-        if self._job.model.fused:
+        if self.job.model.fused:
             fuse_modules(self._module)
             self._narrow(lookups)
-        precision = layer_precision(self._job)
-        return FlatDense(self._module, self.model.dense, self._device, precision), tuple(lookups.values())
+        precision = layer_precision(self.job)
+        return FlatDense(self._module, self.model.dense, self.device, precision), tuple(lookups.values())
 
     def _narrow(self, lookups: Mapping[str, CollectionLookup]) -> None:
         """Lets collections of a fused interaction give bfloat16, where the job computes in it."""
-        if self._job.train.precision == "bfloat16":
+        if self.job.train.precision == "bfloat16":
             for path in interacting_collections(self._module):
-                if isinstance(lookup := lookups.get(path), DirectLookup):
-                    lookup.narrow_pooled()
+                narrow = getattr(lookups.get(path), "narrow_pooled", None)
+                if narrow is not None:
+                    narrow()
 
     def train_source(self) -> PreparerArguments:
         """Arguments of the row preparer for training, which the prefetch thread uses."""
@@ -197,6 +239,21 @@ class _PartsBuilder:
     def push(self) -> PushChannel:
         return PushChannel(self.holder, self.cutter(), self.pump)
 
+    def uses_rows_on_gpu(self) -> bool:
+        """Whether the GPU of this process reads and updates rows in place. Says why not, when there is a GPU. Triton's
+        interpreter counts as one."""
+        if self.device.type != "cuda" and not is_interpreted():
+            return False
+        reason = reason_against(self.model)
+        if reason:
+            print(f"rows are looked up on the CPU: {reason}", flush=True)
+        return not reason
+
+    def runner(self) -> ModelRunner:
+        job = self.job
+        how = (job.model.outputs, self.device, job.train.precision, self.sparse_device)
+        return ModelRunner(self._module, self.features, *how)
+
     def parts(
         self,
         flat: FlatDense,
@@ -204,16 +261,18 @@ class _PartsBuilder:
         loaded: tuple[ServedLookup | MixedLookup, ...],
         train_rows: Rows,
         test_rows: RowPreparer,
+        runner: ModelRunner | None = None,
+        step: BatchStep | None = None,
     ) -> WorkerParts[Strategy, Rows]:
+        runner = runner if runner is not None else self.runner()
         return WorkerParts(
-            job=self._job,
+            job=self.job,
             arena=self.arena,
             watermarks=self.watermarks,
-            device=self._device,
-            runner=ModelRunner(
-                self._module, self.features, self._job.model.outputs, self._device, self._job.train.precision
-            ),
+            device=self.device,
+            runner=runner,
             flat=flat,
+            step=step if step is not None else EagerStep(runner, flat),
             strategy=strategy,
             loaded=loaded,
             train_reader=self._train_reader,

@@ -15,6 +15,7 @@ from torchrec.datasets.utils import Batch
 from torchrec.sparse.jagged_tensor import KeyedJaggedTensor
 
 from elastichost.errors import ElastichostError, ModelError
+from elastichost.gpu.step_inputs import StepInputs
 from elastichost.specs import Precision
 from elastichost.user_model.build import user_error
 from elastichost.worker.access.rows import PreparedBatch
@@ -32,6 +33,16 @@ class Scores:
     logits: npt.NDArray[np.float32]
 
 
+@dataclass(frozen=True, slots=True)
+class _Arguments:
+    """What the model and its loss receive for one batch."""
+
+    dense: torch.Tensor
+    sparse: KeyedJaggedTensor
+    labels: torch.Tensor
+    weights: torch.Tensor | None
+
+
 class ModelRunner:
     """Calls the user's model in the form that `model.outputs` of the job file names.
 
@@ -41,6 +52,7 @@ class ModelRunner:
                    (detached loss, logits, labels), which evaluation needs
 
     With precision "bfloat16" the model runs under `torch.autocast`; the loss is computed in float32 all the same.
+    sparse_device: where the KeyedJaggedTensor lies; on a GPU only if all collections are looked up there.
     """
 
     def __init__(
@@ -50,11 +62,12 @@ class ModelRunner:
         outputs: Outputs,
         device: torch.device,
         precision: Precision = "float32",
+        sparse_device: torch.device = torch.device("cpu"),  # noqa: B008 - immutable
     ) -> None:
         self._model = model
         self._features = list(features)
         self._outputs = outputs
-        self._device = device
+        self._device, self._sparse_device = device, sparse_device
         self._autocast = torch.autocast(device.type, torch.bfloat16, enabled=precision == "bfloat16")
         self._checked_range = outputs != "logits"
         self._has_worked = False
@@ -62,15 +75,23 @@ class ModelRunner:
 
     def loss(self, batch: PreparedBatch) -> torch.Tensor:
         """Mean loss of the batch (with sample weights the weighted mean), a scalar with its autograd graph."""
-        labels = torch.from_numpy(batch.samples.labels).to(self._device)
-        weights = batch.samples.weights
+        return self._loss(self._arguments(batch))
+
+    def loss_of(self, inputs: StepInputs) -> torch.Tensor:
+        """As `loss`, for inputs that lie on the model's device already. Reads no value of them on the host."""
+        sparse = KeyedJaggedTensor(
+            keys=self._features, values=inputs.values, offsets=inputs.offsets, stride=inputs.size
+        )
+        return self._loss(_Arguments(inputs.dense, sparse, inputs.labels, inputs.weights))
+
+    def _loss(self, given: _Arguments) -> torch.Tensor:
         if self._outputs == "loss":
-            if weights is not None:
+            if given.weights is not None:
                 raise ModelError('data.weight needs model.outputs = "logits" or "probabilities"')
-            return self._call_loss(batch, labels)[0]
-        output = self._forward(batch)
-        target = labels.view(output.shape)
-        weight = None if weights is None else _broadcast(torch.from_numpy(weights).to(self._device), output)
+            return self._call_loss(given)[0]
+        output = self._forward(given)
+        target = given.labels.view(output.shape)
+        weight = None if given.weights is None else _broadcast(given.weights, output)
         if self._outputs == "probabilities":
             clipped = output.clamp(_TINY, 1 - _TINY)
             losses = functional.binary_cross_entropy(clipped, target, weight=weight, reduction="sum")
@@ -82,12 +103,9 @@ class ModelRunner:
 
     def scores(self, batch: PreparedBatch) -> Scores:
         """Logits of the batch, computed without an autograd graph. Probabilities are converted to logits."""
+        given = self._arguments(batch)
         with torch.no_grad():
-            if self._outputs == "loss":
-                labels = torch.from_numpy(batch.samples.labels).to(self._device)
-                output = self._call_loss(batch, labels)[1]
-            else:
-                output = self._forward(batch)
+            output = self._call_loss(given)[1] if self._outputs == "loss" else self._forward(given)
             if self._outputs == "probabilities":
                 output = torch.logit(output.clamp(_TINY, 1 - _TINY))
         return Scores(output.detach().reshape(-1).to("cpu", torch.float32).numpy())
@@ -95,15 +113,19 @@ class ModelRunner:
     def train(self, mode: bool) -> None:
         self._model.train(mode)
 
-    def _kjt(self, batch: PreparedBatch) -> KeyedJaggedTensor:
-        return KeyedJaggedTensor(
+    def _arguments(self, batch: PreparedBatch) -> _Arguments:
+        samples, where = batch.samples, self._sparse_device
+        sparse = KeyedJaggedTensor(
             keys=self._features,
-            values=torch.from_numpy(batch.values),
-            lengths=torch.from_numpy(batch.lengths),
-            offsets=torch.from_numpy(batch.offsets),
-            stride=batch.samples.size,
+            values=torch.from_numpy(batch.values).to(where),
+            lengths=torch.from_numpy(batch.lengths).to(where),
+            offsets=torch.from_numpy(batch.offsets).to(where),
+            stride=samples.size,
             length_per_key=batch.length_per_key,
         )
+        labels, dense = (torch.from_numpy(array).to(self._device) for array in (samples.labels, samples.dense))
+        weights = None if samples.weights is None else torch.from_numpy(samples.weights).to(self._device)
+        return _Arguments(dense, sparse, labels, weights)
 
     def _call(self, *arguments: object) -> Any:
         """Calls the model. A failure at the first batch is an error of the model: it ends the job with a ModelError.
@@ -122,23 +144,21 @@ class ModelRunner:
         self._has_worked = True
         return result
 
-    def _forward(self, batch: PreparedBatch) -> torch.Tensor:
-        dense = torch.from_numpy(batch.samples.dense).to(self._device)
-        output = self._call(dense, self._kjt(batch))
-        expected = batch.samples.labels.size
+    def _forward(self, given: _Arguments) -> torch.Tensor:
+        output = self._call(given.dense, given.sparse)
+        expected = given.labels.numel()
         if not isinstance(output, torch.Tensor) or output.numel() != expected:
             shape = tuple(output.shape) if isinstance(output, torch.Tensor) else type(output).__name__
             raise ModelError(
-                f"the model returned {shape} for a batch of {batch.samples.size} samples with "
-                f"{batch.samples.labels.shape[1]} label(s)",
+                f"the model returned {shape} for a batch of {len(given.labels)} samples with "
+                f"{given.labels.shape[1]} label(s)",
                 hint="forward(dense, kjt) must return logits [B], or [B, labels] for several labels",
             )
         return output.float()
 
-    def _call_loss(self, batch: PreparedBatch, labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        dense = torch.from_numpy(batch.samples.dense).to(self._device)
-        target = labels.squeeze(1) if labels.shape[1] == 1 else labels
-        result = self._call(Batch(dense_features=dense, sparse_features=self._kjt(batch), labels=target))
+    def _call_loss(self, given: _Arguments) -> tuple[torch.Tensor, torch.Tensor]:
+        target = given.labels.squeeze(1) if given.labels.shape[1] == 1 else given.labels
+        result = self._call(Batch(dense_features=given.dense, sparse_features=given.sparse, labels=target))
         try:
             loss, (_, logits, _) = result
         except (TypeError, ValueError) as error:

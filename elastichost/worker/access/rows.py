@@ -57,6 +57,7 @@ class PreparedBatch:
     lookup_s: seconds that the lookup took
     mapped_by: mixed access: epoch of the shard map by which rows were found to be mapped
     without_row: number of ids that have no row because there was no memory
+    staged: the batch on its way to a GPU (`worker.gpu.staging.StagedBatch`); None: it is not
     """
 
     samples: SampleBatch
@@ -70,6 +71,7 @@ class PreparedBatch:
     lookup_s: float
     mapped_by: int = 0
     without_row: int = 0
+    staged: object | None = None
 
 
 @dataclass(frozen=True, slots=True)

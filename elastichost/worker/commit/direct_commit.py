@@ -28,7 +28,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
@@ -43,10 +43,17 @@ from elastichost.worker.commit.lease_commit import BatchRange, ModelCommit
 if TYPE_CHECKING:
     from elastichost.arena.dense.store import DenseStore
     from elastichost.arena.watermarks import Watermarks
-    from elastichost.worker.access.direct import DirectLookup
     from elastichost.worker.access.rows import PreparedBatch
 
-__all__ = ["DirectCommit"]
+__all__ = ["DirectCommit", "RatedLookup"]
+
+
+class RatedLookup(Protocol):
+    """A lookup whose backward pass updates rows in place."""
+
+    def set_learning_rate_scale(self, scale: float) -> None:
+        """Sets the schedule's factor, which multiplies the learning rate of every table."""
+        ...
 
 
 class DirectCommit(ModelCommit):
@@ -59,7 +66,7 @@ class DirectCommit(ModelCommit):
         flat: InPlaceVector,
         dense: DenseStore,
         watermarks: Watermarks,
-        lookups: Sequence[DirectLookup],
+        lookups: Sequence[RatedLookup],
     ) -> None:
         super().__init__(holder, MappedParameters(flat, dense), pump)
         self._flat, self._dense, self._watermarks = flat, dense, watermarks

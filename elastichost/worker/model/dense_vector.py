@@ -16,6 +16,7 @@ import torch
 from torch import nn
 
 from elastichost.errors import ModelError
+from elastichost.gpu.dense_layers import narrow_layers
 from elastichost.specs import DenseSpec, DenseTensor, Precision
 from elastichost.worker.model.dense_layers import fuse_layers
 from elastichost.worker.model.weight_gradient import BackwardPass, WeightGradient
@@ -67,9 +68,9 @@ class FlatDense:
     """A model's dense part as flat host vectors.
 
     values: float32 [elements], parameters and buffers. On the CPU the model computes with this memory; for a GPU
-    `loaded` copies it to the device. fused_layers: the precision in which fused linear layers compute on the CPU; with
-    "bfloat16" they use a copy that `loaded` makes. None: the layers stay torch's. `write_push` gives float32
-    [elements]: gradients, then the buffers' values.
+    `loaded` copies it to the device. fused_layers: the precision in which fused linear layers compute; with "bfloat16"
+    they use a copy, `low`, that `loaded` makes. None, or float32 on a GPU: the layers stay torch's. `write_push` gives
+    float32 [elements]: gradients, then the buffers' values.
     """
 
     def __init__(
@@ -97,23 +98,27 @@ class FlatDense:
             if parameter.requires_grad:  # autograd adds to it in place
                 parameter.grad = self._gradients[tensor.offset : tensor.offset + tensor.elements].view(tensor.shape)
         self.values: npt.NDArray[np.float32] = self._host.numpy()
-        self._low: torch.Tensor | None = None
+        self.low: torch.Tensor | None = None
         self._weights: list[WeightGradient] = []  # gradients that `_gradients` holds only if there is no `_target`
         self.backward_pass = BackwardPass()  # the caller runs `loss.backward()` while this is running
-        if fused_layers is not None and device.type == "cpu":
-            if fused_layers == "bfloat16":
-                self._low = torch.zeros(spec.parameters, dtype=torch.bfloat16)
-            self._weights = fuse_layers(model, self._values, self._low, self.backward_pass)
+        if fused_layers == "bfloat16":
+            self.low = torch.zeros(spec.parameters, dtype=torch.bfloat16, device=device)
+        if device.type == "cpu" and fused_layers is not None:
+            self._weights = fuse_layers(model, self._values, self.low, self.backward_pass)
+        elif self.low is not None:
+            narrow_layers(model, self._values, self.low)
         self._others = list(_between(self._weights, spec.parameters))
         self._target: torch.Tensor | None = None
+        self._pushed = 0  # address of the vector that holds this step's gradients already; 0: none
 
     def loaded(self) -> None:
         """Call after writing into `values`: copies them to the GPU if there is one, and makes the bfloat16 copy if
         there is to be one."""
         if self._device.type != "cpu":
-            self._values.copy_(self._host, non_blocking=False)
-        if self._low is not None:
-            self._low.copy_(self._values[: self._spec.parameters])
+            # the host's copy is page-locked, and is not written again before the step has ended
+            self._values.copy_(self._host, non_blocking=True)
+        if self.low is not None:
+            self.low.copy_(self._values[: self._spec.parameters])
 
     def zero_gradients(self) -> None:
         """Begins a step: what the next backward pass finds are its gradients."""
@@ -131,6 +136,15 @@ class FlatDense:
         self._target = target
         for weight in self._weights:
             weight.begin(self._gradients if target is None else target)
+
+    @property
+    def device_values(self) -> torch.Tensor:
+        """Parameters and buffers on the model's device, float32 [elements]."""
+        return self._values
+
+    def pushed_into(self, out: npt.NDArray[np.float32]) -> None:
+        """Notes that the step has already written what `write_push` would write to `out`."""
+        self._pushed = out.ctypes.data
 
     @property
     def has_finite_gradients(self) -> bool:
@@ -152,6 +166,9 @@ class FlatDense:
     def write_push(self, out: npt.NDArray[np.float32]) -> None:
         """Writes the gradients, then the buffer values, into `out` float32 [elements]."""
         parameters = self._spec.parameters
+        if out.ctypes.data == self._pushed:
+            self._pushed = 0
+            return
         target = torch.from_numpy(out)
         if self._target is not None and target.data_ptr() == self._target.data_ptr():
             for weight in self._weights:

@@ -16,6 +16,7 @@ from torchrec.sparse.jagged_tensor import KeyedJaggedTensor, KeyedTensor
 from elastichost.arena.kernels import warm_narrow
 from elastichost.arena.rows.tiles import configuration
 from elastichost.config.job import JobSpec
+from elastichost.gpu.availability import has_triton
 from elastichost.specs import Precision
 from elastichost.worker.model import dense_kernels, interaction_kernels, interaction_tiles
 from elastichost.worker.model.interaction_kernels import LANES, ROOM, interact, interact_backward, interaction_width
@@ -81,8 +82,11 @@ class FusedInteractionArch(InteractionArch):
             # the bottom layers are small and compute in float32
             dense_features = dense_features.to(torch.bfloat16)
         wanted = (dense_features.shape[0], self.F, dense_features.shape[-1])
-        if self.F > 0 and sparse_features.shape == wanted and _has_kernel(dense_features, sparse_features):
-            return _interaction(dense_features, sparse_features)
+        if self.F > 0 and sparse_features.shape == wanted:
+            if _has_kernel(dense_features, sparse_features):
+                return _interaction(dense_features, sparse_features)
+            if _has_gpu_kernel(dense_features, sparse_features):
+                return _gpu_interaction(dense_features, sparse_features)
         plain: torch.Tensor = super().forward(dense_features, sparse_features)
         return plain
 
@@ -94,6 +98,21 @@ def _has_kernel(dense: torch.Tensor, sparse: torch.Tensor) -> bool:
         return sparse.dtype == torch.float32
     narrow = sparse.dtype in (torch.float32, torch.bfloat16)
     return dense.dtype == torch.bfloat16 and narrow and dense.shape[-1] % LANES == 0
+
+
+def _has_gpu_kernel(dense: torch.Tensor, sparse: torch.Tensor) -> bool:
+    if dense.device.type != "cuda" or dense.dtype != sparse.dtype or not has_triton():
+        return False
+    from elastichost.gpu.interaction_kernels import suits_interaction
+
+    return dense.dtype in (torch.float32, torch.bfloat16) and suits_interaction(sparse.shape[1], dense.shape[-1])
+
+
+@untraced
+def _gpu_interaction(dense: torch.Tensor, sparse: torch.Tensor) -> torch.Tensor:
+    from elastichost.gpu.interaction_kernels import interact  # imports Triton, which a CPU installation lacks
+
+    return interact(dense, sparse)
 
 
 class FusedSparseArch(SparseArch):

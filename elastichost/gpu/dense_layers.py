@@ -1,0 +1,107 @@
+"""Linear layers of a model on a GPU, with bfloat16 products and float32 parameters.
+
+Bias and ReLU are part of the product. The layers compute with a bfloat16 copy of the parameters, which the optimizer
+writes (`dense_updates`), so no step converts weights. The backward pass adds the gradients of weights as float32
+straight to their places in the flat gradient.
+
+Only layers whose class is exactly `torch.nn.Linear` are changed. A ReLU is fused where it follows such a layer in
+torchrec's `Perceptron`. Everything else runs under `torch.autocast`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import nn
+from torchrec.modules.mlp import Perceptron
+
+__all__ = ["NarrowLinear", "NarrowPerceptron", "narrow_layers"]
+
+
+class _Product(torch.autograd.Function):
+    """relu(x W^T + b), or without ReLU: x bfloat16 [B, I] -> bfloat16 [B, O]."""
+
+    @staticmethod
+    def forward(context: Any, inputs: torch.Tensor, weight: torch.Tensor, layer: NarrowLinear, has_relu: bool) -> Any:
+        if layer.low_bias is None:
+            output = torch.mm(inputs, layer.low_weight.t())
+            if has_relu:
+                output.relu_()
+        elif has_relu:
+            output = torch._addmm_activation(layer.low_bias, inputs, layer.low_weight.t())
+        else:
+            output = torch.addmm(layer.low_bias, inputs, layer.low_weight.t())
+        context.save_for_backward(inputs, output if has_relu else None)
+        context.layer = layer
+        return output
+
+    @staticmethod
+    def backward(context: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor | None, None, None, None]:
+        layer: NarrowLinear = context.layer
+        inputs, output = context.saved_tensors
+        gradient = gradients[0].contiguous()
+        if output is not None:
+            gradient = torch.ops.aten.threshold_backward(gradient, output, 0)
+        weight, bias = layer.weight, layer.bias
+        if weight.grad is not None:
+            _add_product(gradient.t(), inputs, weight.grad)
+        if bias is not None and bias.grad is not None:
+            bias.grad.add_(gradient.sum(0, dtype=torch.float32))
+        wanted = context.needs_input_grad[0]
+        return (torch.mm(gradient, layer.low_weight) if wanted else None), None, None, None
+
+
+def _add_product(left: torch.Tensor, right: torch.Tensor, total: torch.Tensor) -> None:
+    """total float32 += left @ right, with float32 sums. A layer that is used twice has two products."""
+    if left.device.type == "cuda":
+        torch.addmm(total, left, right, out_dtype=torch.float32, out=total)
+    else:
+        total.add_(left @ right)
+
+
+class NarrowLinear(nn.Linear):
+    """A linear layer of this module. low_weight, low_bias: the bfloat16 copies of its parameters."""
+
+    low_weight: torch.Tensor
+    low_bias: torch.Tensor | None
+
+    def forward(self, input: torch.Tensor) -> torch.Tensor:  # noqa: A002 - its name in torch
+        """float [..., I] -> bfloat16 [..., O]."""
+        return self.product(input, has_relu=False)
+
+    def product(self, inputs: torch.Tensor, *, has_relu: bool) -> torch.Tensor:
+        """As `forward`, with ReLU if `has_relu`."""
+        if inputs.shape[-1:] != (self.in_features,):
+            return super().forward(inputs)  # raises torch's error about the shapes
+        given = inputs.to(torch.bfloat16).reshape(-1, self.in_features).contiguous()
+        with torch.autocast(inputs.device.type, enabled=False):
+            output: torch.Tensor = _Product.apply(given, self.weight, self, has_relu)
+        return output.view(*inputs.shape[:-1], self.out_features)
+
+
+class NarrowPerceptron(Perceptron):
+    """torchrec's `Perceptron` whose layer is a `NarrowLinear` and whose activation is ReLU."""
+
+    def forward(self, input: torch.Tensor) -> torch.Tensor:  # noqa: A002 - its name in torch
+        layer: NarrowLinear = self._linear
+        return layer.product(input, has_relu=True)
+
+
+def narrow_layers(model: nn.Module, values: torch.Tensor, low: torch.Tensor) -> None:
+    """Replaces the linear layers of a model, in place. values: float32 [n], of which the parameters are views. low:
+    bfloat16 [n], the copy of the parameters that the caller keeps up to date."""
+    for module in list(model.modules()):
+        if type(module) is nn.Linear:
+            module.__class__ = NarrowLinear
+            object.__setattr__(module, "low_weight", _copy_of(module.weight, values, low))
+            object.__setattr__(module, "low_bias", None if module.bias is None else _copy_of(module.bias, values, low))
+    for module in list(model.modules()):
+        is_relu = type(module) is Perceptron and module._activation_fn is torch.relu
+        if is_relu and type(module._linear) is NarrowLinear:
+            module.__class__ = NarrowPerceptron
+
+
+def _copy_of(parameter: torch.Tensor, values: torch.Tensor, low: torch.Tensor) -> torch.Tensor:
+    start = (parameter.data_ptr() - values.data_ptr()) // values.element_size()
+    return low[start : start + parameter.numel()].view(parameter.shape)

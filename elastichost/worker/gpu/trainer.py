@@ -1,0 +1,124 @@
+"""The step of a worker with a GPU: one CUDA graph for each half of the worker's mailbox.
+
+The order of events for batch n, with direct access:
+
+    batch n - 2 acknowledged -> watermark := n -> the graph runs: rows are updated, the gradients are written into half
+    n % 2 of the mailbox -> the step has ended -> posted (`DirectCommit.commit`)
+
+So the rules of `worker.commit.direct_commit` hold: no row changes before the watermark, and a half is written only when
+its last push is acknowledged. When this process is killed, the driver ends the running kernels before the process is
+reaped; the batch is then torn, as a kill within the backward pass on a CPU tears it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+
+from elastichost.arena.dense.store import DenseStore
+from elastichost.gpu.dense_updates import copy_to_address
+from elastichost.gpu.lookup import DeviceLookup
+from elastichost.gpu.step import DeviceStep, StepSwitches
+from elastichost.gpu.step_inputs import StepInputs
+from elastichost.worker.access.rows import PreparedBatch
+from elastichost.worker.batch_step import StepResult
+from elastichost.worker.channels.exchange import half_of
+from elastichost.worker.commit.lease_commit import ModelCommit
+from elastichost.worker.gpu.staging import StagedBatch, Stager, inputs_of
+from elastichost.worker.model.dense_vector import FlatDense
+from elastichost.worker.step import ModelRunner
+
+__all__ = ["DeviceTrainer"]
+
+MOST_INT32 = 2**31 - 1
+
+
+class DeviceTrainer:
+    """Implements `BatchStep` for one model on one device. batch_size: of the batches that are captured; others, as the
+    last one of a lease may be, run eagerly. batches_ahead: prepared batches that may wait."""
+
+    def __init__(
+        self,
+        runner: ModelRunner,
+        flat: FlatDense,
+        dense: DenseStore,
+        worker: int,
+        lookups: Sequence[DeviceLookup],
+        switches: StepSwitches,
+        *,
+        batch_size: int,
+        batches_ahead: int,
+        most_rows: int,
+    ) -> None:
+        self._runner, self._flat, self._lookups = runner, flat, tuple(lookups)
+        self._batch_size, self._slots = batch_size, batches_ahead + 4
+        self._device = flat.device_values.device
+        self._value_type = torch.int32 if most_rows <= MOST_INT32 else torch.int64
+        self._switches = switches
+        self._vectors = [dense.mailbox(worker, half).vector for half in (0, 1)]
+        is_gpu = self._device.type == "cuda"
+        # what the host reads after a step: loss, and whether the batch was refused
+        self._results = [torch.zeros(2, pin_memory=is_gpu) for _ in (0, 1)]
+        self._step: DeviceStep | None = None
+        self._stager: Stager | None = None
+
+    # --- the thread that reads ahead ----------------------------------------------------------------------------
+
+    def stage(self, batch: PreparedBatch) -> PreparedBatch:
+        """Implements `BatchStep.stage`: begins to copy a batch of the usual shape to the GPU."""
+        if batch.samples.size != self._batch_size:
+            return batch
+        inputs = inputs_of(batch, self._value_type)
+        if self._stager is None:
+            self._stager = Stager(inputs, self._slots, self._device)
+            self._capacity = len(inputs.values)
+        if len(inputs.values) > self._capacity:
+            return batch
+        return dataclasses.replace(batch, staged=self._stager.stage(inputs))
+
+    # --- the thread that trains ---------------------------------------------------------------------------------
+
+    def run(self, batch: PreparedBatch, strategy: ModelCommit) -> StepResult:
+        """Implements `BatchStep.run`."""
+        half = half_of(strategy.next_sequence)
+        waited_s = strategy.before_backward()
+        if isinstance(batch.staged, StagedBatch):
+            self._run_staged(batch.staged, half)
+        else:
+            inputs = inputs_of(batch, self._value_type)
+            on_device = inputs.empty_like(self._device)
+            on_device.copy_from(inputs)
+            self._make_step((on_device, on_device)).body(half)
+        if self._device.type == "cuda":
+            torch.cuda.current_stream().synchronize()
+        loss, refused = (float(number) for number in self._results[half])
+        if refused or not np.isfinite(loss):
+            what = "a gradient is not finite" if np.isfinite(loss) else f"the loss is {loss}"
+            return StepResult(loss, what, waited_s)
+        self._flat.pushed_into(self._vectors[half])
+        return StepResult(loss, "", waited_s)
+
+    def _run_staged(self, staged: StagedBatch, half: int) -> None:
+        if self._step is None:
+            halves = (staged.inputs.empty_like(self._device), staged.inputs.empty_like(self._device))
+            self._step = self._make_step(halves)
+        if staged.arrived is not None:
+            torch.cuda.current_stream().wait_event(staged.arrived)
+        self._step.halves[half].copy_from(staged.inputs)
+        self._step.run(half)
+
+    def _make_step(self, halves: tuple[StepInputs, ...]) -> DeviceStep:
+        return DeviceStep(self._runner.loss_of, self._finish, self._flat.gradients, self._switches, halves)
+
+    def _finish(self, half: int, loss: torch.Tensor) -> None:
+        """Writes gradients, buffers, loss and flag to where the host reads them."""
+        address, gradients, values = self._vectors[half].ctypes.data, self._flat.gradients, self._flat.device_values
+        copy_to_address(gradients, address)
+        if len(values) > len(gradients):
+            copy_to_address(values[len(gradients) :], address + 4 * len(gradients))
+        result = self._results[half]
+        result[:1].copy_(loss, non_blocking=True)
+        result[1:].copy_(self._switches.is_refused, non_blocking=True)

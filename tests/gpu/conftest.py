@@ -1,0 +1,18 @@
+"""Kernels run on the GPU where there is one, and in Triton's interpreter on the CPU elsewhere."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+import torch
+
+if not torch.cuda.is_available():
+    os.environ["TRITON_INTERPRET"] = "1"  # before triton is imported
+
+
+@pytest.fixture
+def device() -> torch.device:
+    """The device on which kernels run."""
+    pytest.importorskip("triton", reason="Triton is not installed: pip install triton")
+    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
