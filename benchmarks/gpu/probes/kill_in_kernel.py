@@ -109,8 +109,8 @@ def kill_once(setting: Setting, path: Path, reader: Child | None, to_reader: soc
         mapping.words()[:] = 0
         writer = Child(f"{MODULE}:write_counters", setting, (there.fileno(),), path=str(path), outbox=there.fileno())
         started.append(writer)
+        writer.hear()  # it has sent the descriptor before, and says an error if it could not
         _, descriptors, _, _ = socket.recv_fds(here, 1, 1)
-        writer.hear()
         if reader is not None:
             socket.send_fds(to_reader, [b"x"], descriptors)
             reader.tell(go=True)

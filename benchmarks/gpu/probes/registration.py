@@ -54,6 +54,9 @@ def measure_sizes(device: Device, folder: Path, setting: Setting, pages: str, si
     huge_bytes = 0
     for gib in sizes_gib:
         size = gib * setting.gib
+        if setting.left_s() < 5:
+            say(experiment="register", pages=pages, skipped_bytes=size)
+            continue
         huge_before = memory_figure_bytes("ShmemHugePages")
         with attempt(f"register {gib} GiB, {pages}"), populated_file(folder, size) as (_, mapping, populate_s):
             huge_bytes = memory_figure_bytes("ShmemHugePages") - huge_before
@@ -101,7 +104,7 @@ def register_once(setting: Setting, path: str, size: int, **_others: Any) -> Non
 
 def measure_two(folder: Path, setting: Setting) -> None:
     """Says what two processes take that register one file: alone, then at the same time, then beside the other."""
-    size = 4 * setting.gib
+    size = 2 * setting.gib
     with populated_file(folder, size) as (path, _, _), children() as started:
         for _ in range(2):
             started.append(

@@ -31,6 +31,8 @@ IDS = 2 * BATCHES[2]
 BLOCKS, THREADS = 132 * 8, 256
 CPU_THREADS = 16
 HUGE_S = 14.0  # seconds that are kept for huge pages
+FIGURES_S = 12.0  # seconds that are kept for the figures while a table is populated
+PIECE_GIB = 4
 
 
 @dataclass(frozen=True)
@@ -125,21 +127,34 @@ def measure(
         report(place, case, device_seconds(device, buffers, table, case))
 
 
+def populated_gib(mapping: Mapping, setting: Setting, stop_s: float) -> int:
+    """Populates a mapping piece by piece until fewer than `stop_s` seconds are left; returns the populated GiB."""
+    done, total = 0, mapping.size // setting.gib
+    while done < total and (done == 0 or setting.left_s() > stop_s):
+        piece = min(PIECE_GIB, total - done)
+        populate(Mapping(mapping.address + done * setting.gib, piece * setting.gib))
+        done += piece
+    return done
+
+
 @contextmanager
-def registered_table(device: Device, folder: Path, gib: int, setting: Setting, place: str) -> Iterator[Mapping]:
-    """Yields a populated file that is registered in chunks of 1 GiB; says what that took."""
+def registered_table(
+    device: Device, folder: Path, gib: int, setting: Setting, place: str, stop_s: float
+) -> Iterator[tuple[Mapping, list[int]]]:
+    """Yields a populated file that is registered in chunks of 1 GiB, and the sizes to measure, the largest first; says
+    what that took. The table is smaller than asked for if populating leaves fewer than `stop_s` seconds."""
     path = sized_file(folder / "table", gib * setting.gib)
     with map_file(path, gib * setting.gib) as mapping:
         begin = time.monotonic()
-        populate(mapping)
+        gib = populated_gib(mapping, setting, stop_s)
         middle = time.monotonic()
-        chunks = range(mapping.address, mapping.address + mapping.size, setting.gib)
+        chunks = range(mapping.address, mapping.address + gib * setting.gib, setting.gib)
         for chunk in chunks:
             device.register(chunk, setting.gib)
         end = time.monotonic()
         say(experiment="table", place=place, gib=gib, populate_s=middle - begin, register_s=end - middle)
         try:
-            yield mapping
+            yield mapping, [gib, *(size for size in SIZES_GIB if size < gib)]
         finally:
             begin = time.monotonic()
             for chunk in chunks:
@@ -191,9 +206,9 @@ def run(setting: Setting, **_others: Any) -> None:
     sizes = feasible(SIZES_GIB, setting)
     with attempt("4 KiB pages"), plain_folder(sizes[0] * setting.gib) as (folder, note):
         say(experiment="folder", note=note)
-        with registered_table(device, folder, sizes[0], setting, "4 KiB pages") as mapping:
+        with registered_table(device, folder, sizes[0], setting, "4 KiB pages", HUGE_S + FIGURES_S) as (mapping, there):
             table = device.device_address(mapping.address)
-            chosen = cases(sizes)
+            chosen = cases(there)
             uniform = [case for case in chosen if case.batch != BATCHES[1]]
             measure(device, buffers, table, "4 KiB pages", chosen[: len(chosen) // 2], setting, HUGE_S)
             with attempt("cpu"):
@@ -213,9 +228,9 @@ def measure_huge(device: Device, buffers: Buffers, sizes: Sequence[int], setting
             say(experiment="huge folder", note=note)
             if folder is None:
                 continue
-            with registered_table(device, folder, sizes[0], setting, note) as mapping:
+            with registered_table(device, folder, sizes[0], setting, note, HUGE_S / 2) as (mapping, there):
                 huge_bytes = memory_figure_bytes("ShmemHugePages") - before
                 say(experiment="huge pages", note=note, bytes=huge_bytes)
-                measure(device, buffers, device.device_address(mapping.address), note, cases(sizes), setting, 1.5)
-            if huge_bytes >= sizes[0] * setting.gib // 2:
+                measure(device, buffers, device.device_address(mapping.address), note, cases(there), setting, 1.5)
+            if huge_bytes >= there[0] * setting.gib // 2 or setting.left_s() < 6:
                 return

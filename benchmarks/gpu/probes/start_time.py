@@ -173,7 +173,7 @@ def run(setting: Setting, **_others: Any) -> None:
                 say(experiment="start", way=name, device_used_before_mib=used, **started[0].hear(30))
         with attempt("forked"), children() as started:
             started.append(Child(f"{MODULE}:start_forked", setting, environment=environment))
-            say(experiment="fork server", **started[0].hear())
+            say(experiment="fork server", **started[0].hear(30))
             for _ in range(2):
                 started[0].tell(go=True)
                 say(experiment="start", way="forked after import torch", **started[0].hear())
