@@ -15,5 +15,6 @@ memory_estimate     accuracy of the estimate of peak memory
 colocate            many jobs on this host
 colocate_simulated  many jobs on simulated hosts
 tuner               predictions and decisions of the tuner
+gpu                 what a GPU does with rows, processes and kills
 simulator           simulated clusters and hosts in virtual time
 """

@@ -1,6 +1,7 @@
-"""What a GPU gives: the step engine beside its peers.
+"""What a GPU does with rows, processes and kills; and the step engine.
 
-Modules:
-    engine          the step engine on random batches, with rows in memory of the GPU or of the host
-    step_speed      milliseconds a step of the engine, for batch sizes and dims
+device          the CUDA driver, its double, kernels, memory on tmpfs
+probes          experiments that decide the design of GPU nodes
+engine          the step engine on random batches, with rows in memory of the GPU or of the host
+step_speed      milliseconds a step of the engine, for batch sizes and dims
 """
