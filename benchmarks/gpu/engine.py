@@ -122,6 +122,7 @@ def build_engine(shape: EngineShape, place: Place, device: torch.device) -> Engi
         *addresses,
         tuple(n * shape.rows * shape.dim for n in range(shape.tables)),
         tuple(n * shape.rows for n in range(shape.tables)),
+        (shape.rows,) * shape.tables,
     )
     pooled = torch.bfloat16 if shape.is_narrow else torch.float32
     lookup = DeviceLookup(embeddings, placement, switches.rate_scale, switches.is_refused, pooled)

@@ -26,6 +26,7 @@ def main() -> None:
     parser.add_argument("--exponents", default="1.05")
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--seconds", type=float, default=0.5)
+    parser.add_argument("--profile", action="store_true", help="also print the microseconds of each kernel")
     options = parser.parse_args()
     for exponent in map(float, options.exponents.split(",")):
         for dim in map(int, options.dims.split(",")):
@@ -46,6 +47,8 @@ def _arm(shape: EngineShape, place: Place, exponent: float, options: argparse.Na
                 rate = shape.batch_size / milliseconds / 1000
                 found = {"mode": name, "ms": round(milliseconds, 4), "million_samples_s": round(rate, 3), "loss": loss}
                 print(json.dumps(facts | found), flush=True)
+            if options.profile:
+                print(json.dumps(facts | {"kernels_us": _kernel_times(engine, batches)}), flush=True)
         finally:
             _close(engine.memory)
     except Exception:  # noqa: BLE001 - the other arms go on
@@ -85,6 +88,20 @@ def _median_ms(run: Callable[[int], None], seconds: float) -> float:
         torch.cuda.synchronize()
         times.append(begin.elapsed_time(end))
     return statistics.median(times) / 10
+
+
+def _kernel_times(engine, batches):  # type: ignore[no-untyped-def]
+    """Microseconds a step of the kernels that take most time, and their number of calls a step."""
+    steps = 10
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profiler:
+        for number in range(steps):
+            engine.train(batches[number % 8], number % 2)
+        torch.cuda.synchronize()
+    times = sorted(profiler.key_averages(), key=lambda kernel: -kernel.self_device_time_total)
+    return [
+        (kernel.key[:60], round(kernel.self_device_time_total / steps, 1), kernel.count / steps)
+        for kernel in times[:28]
+    ]
 
 
 def _close(memory: object) -> None:

@@ -16,14 +16,10 @@ import torch
 from elastichost.arena.rows.bag_kernels import ENTRY_FIELDS
 from elastichost.gpu.compiled import ceil_divide, kernel, tl
 
-__all__ = ["KEY_BITS", "NO_LOOKUP", "list_lookups", "pool_bags"]
-
-KEY_BITS = 40  # of a key int64: the row number; the bits above are the number of the embedding
-NO_LOOKUP = (1 << 62) - 1  # the key of a place in the list that holds no lookup. It is sorted behind all others.
+__all__ = ["list_lookups", "pool_bags"]
 
 _BAGS_PER_PROGRAM = 64
 _FIELDS = tl.constexpr(ENTRY_FIELDS)
-_KEY_BITS = tl.constexpr(KEY_BITS)
 
 
 @kernel
@@ -57,7 +53,7 @@ def _pool_bags(  # type: ignore[no-untyped-def]  # arguments are tensors and Tri
 
 @kernel
 def _list_lookups(  # type: ignore[no-untyped-def]
-    entries, embeddings, firsts, values, offsets, keys, places, scales, BAGS: tl.constexpr
+    entries, embeddings, firsts, values, offsets, keys, places, scales, BAGS: tl.constexpr, ROW_BITS: tl.constexpr
 ):
     number = tl.program_id(1)
     entry = entries + number * _FIELDS
@@ -76,7 +72,8 @@ def _list_lookups(  # type: ignore[no-untyped-def]
     while k < longest:
         has_id = start + k < stop
         row = tl.load(values + start + k, mask=has_id, other=0).to(tl.int64)
-        tl.store(keys + lookup + k, (embedding << _KEY_BITS) + row, mask=has_id)
+        key = (embedding << ROW_BITS) + row
+        tl.store(keys + lookup + k, key.to(keys.dtype.element_ty), mask=has_id)
         tl.store(places + lookup + k, place, mask=has_id)
         tl.store(scales + lookup + k, scale, mask=has_id)
         k += 1
@@ -110,16 +107,17 @@ def list_lookups(
     offsets: torch.Tensor,
     lists: tuple[torch.Tensor, torch.Tensor, torch.Tensor],
     most_bags: int,
+    row_bits: int,
 ) -> None:
-    """Writes one line for each lookup to the three lists: its key int64, where its gradient begins int64, and the
-    factor of its gradient float32.
+    """Writes one line for each lookup to the three lists: its key int32 or int64, where its gradient begins int64, and
+    the factor of its gradient float32. The key is the number of the embedding, then `row_bits` bits of the row number.
 
     embeddings: int64 [E], number of the embedding of each entry. firsts: int64 [E], number of each entry's first
-    lookup. Lines without a lookup stay as they are: the caller fills the keys with NO_LOOKUP.
+    lookup. Lines without a lookup stay as they are: the caller fills the keys before.
     """
     grid = (ceil_divide(most_bags, _BAGS_PER_PROGRAM), len(entries))
     arguments: tuple[Any, ...] = (entries, embeddings, firsts, values, offsets, *lists)
-    _list_lookups[grid](*arguments, BAGS=_BAGS_PER_PROGRAM)
+    _list_lookups[grid](*arguments, BAGS=_BAGS_PER_PROGRAM, ROW_BITS=row_bits)
 
 
 def _bags(width: int) -> int:

@@ -12,7 +12,7 @@ import torch
 from elastichost.arena.dense.store import DenseOptimizerSpec
 from elastichost.gpu.compiled import ceil_divide, kernel, tl
 
-__all__ = ["DenseUpdate", "copy_to_address", "flag_non_finite"]
+__all__ = ["DenseUpdate", "copy_to_address", "flag_non_finite", "report"]
 
 _BLOCK = 1024
 _SGD, _ADAGRAD, _ADAM = 0, 1, 2
@@ -94,6 +94,18 @@ def _copy_to_address(source, address, count, BLOCK: tl.constexpr):  # type: igno
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     value = tl.load(source + at, mask=at < count, other=0.0)
     tl.store(address.to(tl.pointer_type(tl.float32)) + at, value, mask=at < count)
+
+
+@kernel
+def _report(loss, is_refused, address):  # type: ignore[no-untyped-def]
+    out = address.to(tl.pointer_type(tl.float32))
+    tl.store(out, tl.load(loss))
+    tl.store(out + 1, tl.load(is_refused).to(tl.float32))
+
+
+def report(loss: torch.Tensor, is_refused: torch.Tensor, address: int) -> None:
+    """Writes a loss float32 [1] and a flag int32 [1] as two floats to memory of the host that the GPU can write."""
+    _report[(1,)](loss, is_refused, address)
 
 
 def copy_to_address(source: torch.Tensor, address: int) -> None:

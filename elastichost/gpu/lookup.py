@@ -19,7 +19,7 @@ from elastichost.gpu.bag_kernels import pool_bags
 from elastichost.gpu.compiled import padded_width
 from elastichost.gpu.dense_updates import flag_non_finite
 from elastichost.gpu.row_placement import RowPlacement
-from elastichost.gpu.row_updates import TABLE_FIELDS, LookupLists, update_rows
+from elastichost.gpu.row_updates import TABLE_FIELDS, KeyFormat, LookupLists, update_rows
 from elastichost.specs import EmbeddingSpec
 
 __all__ = ["DeviceLookup"]
@@ -67,6 +67,7 @@ class DeviceLookup:
         rates = [(e.kernel_learning_rate, e.optimizer.eps) for e in self._embeddings]
         self.rates = torch.tensor(rates, dtype=torch.float32, device=self._device)
         self._scale = 1.0
+        self._key_format = KeyFormat.of(len(self._embeddings), max(placement.row_counts))
         self._leaf = torch.zeros((), requires_grad=True, device=self._device)
         self._shapes: dict[tuple[int, tuple[str, ...]], _Shape] = {}
         self._lists: dict[int, LookupLists] = {}
@@ -100,7 +101,9 @@ class DeviceLookup:
         capacity = values * self._readers
         known = self._lists.get(capacity)
         if known is None:
-            known = self._lists[capacity] = LookupLists.allocate(capacity, self.kernel_width, self._device)
+            known = self._lists[capacity] = LookupLists.allocate(
+                capacity, self.kernel_width, self._device, self._key_format
+            )
         return known
 
     def _shape_of(self, features: KeyedJaggedTensor) -> _Shape:

@@ -72,7 +72,8 @@ class DeviceStep:
         """Captures the graph of a half. Nothing is computed."""
         graph = torch.cuda.CUDAGraph()
         pool = next((known.pool() for known in self._graphs.values()), None)
-        with torch.cuda.graph(graph, pool=pool):
+        # thread_local: the thread that stages batches goes on meanwhile
+        with torch.cuda.graph(graph, pool=pool, capture_error_mode="thread_local"):
             self.body(half)
         self._graphs[half] = graph
         return graph

@@ -37,9 +37,11 @@ def _on_cpu(case: Case) -> tuple[np.ndarray, np.ndarray]:
     return rows, state
 
 
-def _on_gpu(case: Case, device: torch.device, *, spare: int = 7, refused: int = 0) -> tuple[np.ndarray, np.ndarray]:
+def _on_gpu(
+    case: Case, device: torch.device, *, spare: int = 7, refused: int = 0, most_rows: int = 5000
+) -> tuple[np.ndarray, np.ndarray]:
     from elastichost.gpu.compiled import padded_width
-    from elastichost.gpu.row_updates import LookupLists, update_rows
+    from elastichost.gpu.row_updates import KeyFormat, LookupLists, update_rows
 
     rows, state = (torch.from_numpy(array.copy()).to(device) for array in (case.rows, case.state))
     entries, values, offsets, rates, gradient = (
@@ -47,7 +49,8 @@ def _on_gpu(case: Case, device: torch.device, *, spare: int = 7, refused: int = 
         for array in (case.entries, case.values, case.offsets, case.rates, _gradient(case))
     )
     firsts = torch.from_numpy(case.offsets[case.entries[:, 0]]).to(device)
-    lists = LookupLists.allocate(len(case.values) + spare, padded_width(max(case.padded)), device)
+    width, keys = padded_width(max(case.padded)), KeyFormat.of(len(case.dims), most_rows)
+    lists = LookupLists.allocate(len(case.values) + spare, width, device, keys)
     lists.fill(entries, torch.arange(len(case.dims), device=device), firsts, values, offsets, case.size)
     update_rows(
         rows.data_ptr(),
@@ -63,12 +66,13 @@ def _on_gpu(case: Case, device: torch.device, *, spare: int = 7, refused: int = 
     return rows.cpu().numpy(), state.cpu().numpy()
 
 
+@pytest.mark.parametrize("most_rows", [5000, 1 << 33], ids=["int32 keys", "int64 keys"])
 @pytest.mark.parametrize("name", CASES)
-def test_rows_and_state_equal_those_of_the_cpu(device: torch.device, name: str) -> None:
+def test_rows_and_state_equal_those_of_the_cpu(device: torch.device, name: str, most_rows: int) -> None:
     case = CASES[name]
     rows, state = _on_cpu(case)
     assert (rows != case.rows).any()
-    found_rows, found_state = _on_gpu(case, device)
+    found_rows, found_state = _on_gpu(case, device, most_rows=most_rows)
     np.testing.assert_allclose(found_rows, rows, rtol=2e-6, atol=5e-7)
     np.testing.assert_allclose(found_state, state, rtol=1e-5, atol=1e-6)
 

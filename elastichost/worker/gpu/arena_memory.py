@@ -58,6 +58,7 @@ class ArenaMemory:
             self._arena.state_flat.ctypes.data,
             tuple(layout.rows_offset(e.index) for e in embeddings),
             tuple(max(0, layout.state_offset(e.index)) for e in embeddings),
+            tuple(layout.row_space(e.table) for e in embeddings),
         )
 
     def close(self) -> None:

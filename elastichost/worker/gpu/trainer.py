@@ -19,7 +19,7 @@ import numpy as np
 import torch
 
 from elastichost.arena.dense.store import DenseStore
-from elastichost.gpu.dense_updates import copy_to_address
+from elastichost.gpu.dense_updates import copy_to_address, report
 from elastichost.gpu.lookup import DeviceLookup
 from elastichost.gpu.step import DeviceStep, StepSwitches
 from elastichost.gpu.step_inputs import StepInputs
@@ -119,6 +119,4 @@ class DeviceTrainer:
         copy_to_address(gradients, address)
         if len(values) > len(gradients):
             copy_to_address(values[len(gradients) :], address + 4 * len(gradients))
-        result = self._results[half]
-        result[:1].copy_(loss, non_blocking=True)
-        result[1:].copy_(self._switches.is_refused, non_blocking=True)
+        report(loss, self._switches.is_refused, self._results[half].data_ptr())
