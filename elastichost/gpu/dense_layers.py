@@ -16,7 +16,11 @@ import torch
 from torch import nn
 from torchrec.modules.mlp import Perceptron
 
+from elastichost.gpu.dense_kernels import mask_and_sum
+
 __all__ = ["NarrowLinear", "NarrowPerceptron", "narrow_layers"]
+
+_ALIGNED_COLUMNS = 8  # bfloat16 elements in 16 bytes
 
 
 class _Product(torch.autograd.Function):
@@ -24,47 +28,75 @@ class _Product(torch.autograd.Function):
 
     @staticmethod
     def forward(context: Any, inputs: torch.Tensor, weight: torch.Tensor, layer: NarrowLinear, has_relu: bool) -> Any:
+        aligned = _aligned(inputs)
+        low = layer.aligned_weight()
         if layer.low_bias is None:
-            output = torch.mm(inputs, layer.low_weight.t())
+            output = torch.mm(aligned, low.t())
             if has_relu:
                 output.relu_()
         elif has_relu:
-            output = torch._addmm_activation(layer.low_bias, inputs, layer.low_weight.t())
+            output = torch._addmm_activation(layer.low_bias, aligned, low.t())
         else:
-            output = torch.addmm(layer.low_bias, inputs, layer.low_weight.t())
-        context.save_for_backward(inputs, output if has_relu else None)
-        context.layer = layer
+            output = torch.addmm(layer.low_bias, aligned, low.t())
+        context.save_for_backward(aligned, output if has_relu else None)
+        context.layer, context.low = layer, low  # not saved: a second use of the layer writes the same copy again
         return output
 
     @staticmethod
     def backward(context: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor | None, None, None, None]:
         layer: NarrowLinear = context.layer
         inputs, output = context.saved_tensors
-        gradient = gradients[0].contiguous()
-        if output is not None:
-            gradient = torch.ops.aten.threshold_backward(gradient, output, 0)
+        gradient, sums = mask_and_sum(gradients[0], output)
         weight, bias = layer.weight, layer.bias
         if weight.grad is not None:
             _add_product(gradient.t(), inputs, weight.grad)
         if bias is not None and bias.grad is not None:
-            bias.grad.add_(gradient.sum(0, dtype=torch.float32))
+            bias.grad.add_(sums)
         wanted = context.needs_input_grad[0]
-        return (torch.mm(gradient, layer.low_weight) if wanted else None), None, None, None
+        return (torch.mm(gradient, context.low)[:, : layer.in_features] if wanted else None), None, None, None
+
+
+def _aligned(inputs: torch.Tensor) -> torch.Tensor:
+    """x as bfloat16 with a multiple of eight columns, the last ones zeros. With other widths the products take several
+    times as long: 183 instead of 68 microseconds for 367 columns (H200)."""
+    rows, columns = inputs.shape
+    padded = _padded(columns)
+    if padded == columns:
+        return inputs.to(torch.bfloat16).contiguous()
+    wide = torch.zeros((rows, padded), dtype=torch.bfloat16, device=inputs.device)
+    wide[:, :columns].copy_(inputs)
+    return wide
+
+
+def _padded(columns: int) -> int:
+    return -(-columns // _ALIGNED_COLUMNS) * _ALIGNED_COLUMNS
 
 
 def _add_product(left: torch.Tensor, right: torch.Tensor, total: torch.Tensor) -> None:
-    """total float32 += left @ right, with float32 sums. A layer that is used twice has two products."""
-    if left.device.type == "cuda":
+    """total float32 += left @ right, with float32 sums, for the columns that `total` has. A layer that is used twice has
+    two products."""
+    if left.device.type != "cuda":
+        total.add_((left @ right)[:, : total.shape[1]])
+    elif total.shape[1] == right.shape[1]:
         torch.addmm(total, left, right, out_dtype=torch.float32, out=total)
     else:
-        total.add_(left @ right)
+        total.add_(torch.mm(left, right, out_dtype=torch.float32)[:, : total.shape[1]])
 
 
 class NarrowLinear(nn.Linear):
-    """A linear layer of this module. low_weight, low_bias: the bfloat16 copies of its parameters."""
+    """A linear layer of this module. low_weight, low_bias: the bfloat16 copies of its parameters. wide_weight: room for
+    a copy with aligned rows; None if the rows of `low_weight` are."""
 
     low_weight: torch.Tensor
     low_bias: torch.Tensor | None
+    wide_weight: torch.Tensor | None
+
+    def aligned_weight(self) -> torch.Tensor:
+        """The bfloat16 weight [O, I rounded up to a multiple of eight]."""
+        if self.wide_weight is None:
+            return self.low_weight
+        self.wide_weight[:, : self.in_features].copy_(self.low_weight)
+        return self.wide_weight
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:  # noqa: A002 - its name in torch
         """float [..., I] -> bfloat16 [..., O]."""
@@ -74,7 +106,7 @@ class NarrowLinear(nn.Linear):
         """As `forward`, with ReLU if `has_relu`."""
         if inputs.shape[-1:] != (self.in_features,):
             return super().forward(inputs)  # raises torch's error about the shapes
-        given = inputs.to(torch.bfloat16).reshape(-1, self.in_features).contiguous()
+        given = inputs.reshape(-1, self.in_features)
         with torch.autocast(inputs.device.type, enabled=False):
             output: torch.Tensor = _Product.apply(given, self.weight, self, has_relu)
         return output.view(*inputs.shape[:-1], self.out_features)
@@ -95,6 +127,10 @@ def narrow_layers(model: nn.Module, values: torch.Tensor, low: torch.Tensor) -> 
         if type(module) is nn.Linear:
             module.__class__ = NarrowLinear
             object.__setattr__(module, "low_weight", _copy_of(module.weight, values, low))
+            padded = _padded(module.in_features)
+            is_odd = padded != module.in_features
+            wide = low.new_zeros((module.out_features, padded)) if is_odd else None
+            object.__setattr__(module, "wide_weight", wide)
             object.__setattr__(module, "low_bias", None if module.bias is None else _copy_of(module.bias, values, low))
     for module in list(model.modules()):
         is_relu = type(module) is Perceptron and module._activation_fn is torch.relu

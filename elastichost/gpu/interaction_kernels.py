@@ -85,6 +85,7 @@ def _interact_backward(  # type: ignore[no-untyped-def]
     dense_gradient,
     sparse_gradient,
     samples,
+    stride,
     FIELDS: tl.constexpr,
     VECTORS: tl.constexpr,
     DIM: tl.constexpr,
@@ -95,10 +96,9 @@ def _interact_backward(  # type: ignore[no-untyped-def]
     sample = tl.program_id(0) * SAMPLES + tl.arange(0, SAMPLES)
     is_sample = sample < samples
     x = _load_vectors(dense, sparse, sample, is_sample, FIELDS, VECTORS, DIM)
-    width = DIM + (FIELDS + 1) * FIELDS // 2
     i, j = tl.arange(0, VECTORS)[None, :, None], tl.arange(0, VECTORS)[None, None, :]
     low, high = tl.minimum(i, j), tl.maximum(i, j)
-    line = sample[:, None, None].to(tl.int64) * width
+    line = sample[:, None, None].to(tl.int64) * stride
     at = line + DIM + low * (FIELDS + 1) - low * (low + 1) // 2 + high - low - 1
     is_pair = (i != j) & (high <= FIELDS) & is_sample[:, None, None]
     pairs = tl.load(gradient + at, mask=is_pair, other=0.0).to(tl.float32)
@@ -109,7 +109,7 @@ def _interact_backward(  # type: ignore[no-untyped-def]
     number = sample[:, None, None].to(tl.int64)
     inside = is_sample[:, None, None]
     is_dense = inside & (vector == 0) & (lane < DIM)
-    direct = tl.load(gradient + number * width + lane + vector * 0, mask=is_dense, other=0.0).to(tl.float32)
+    direct = tl.load(gradient + number * stride + lane + vector * 0, mask=is_dense, other=0.0).to(tl.float32)
     found += direct
     tl.store(
         dense_gradient + number * DIM + lane + vector * 0, found.to(dense_gradient.dtype.element_ty), mask=is_dense
@@ -142,8 +142,9 @@ class _Interaction(torch.autograd.Function):
         dense_gradient, sparse_gradient = torch.empty_like(dense), torch.empty_like(sparse)
         constants = _constants(fields, dim, dense.dtype)
         grid = (ceil_divide(samples, constants["SAMPLES"]),)
-        gradient = gradients[0].contiguous()
-        _interact_backward[grid](dense, sparse, gradient, dense_gradient, sparse_gradient, samples, **constants)
+        gradient = gradients[0] if gradients[0].stride(1) == 1 else gradients[0].contiguous()
+        outputs = dense_gradient, sparse_gradient
+        _interact_backward[grid](dense, sparse, gradient, *outputs, samples, gradient.stride(0), **constants)
         return dense_gradient, sparse_gradient
 
 

@@ -68,6 +68,7 @@ class DeviceLookup:
         self.rates = torch.tensor(rates, dtype=torch.float32, device=self._device)
         self._scale = 1.0
         self._key_format = KeyFormat.of(len(self._embeddings), max(placement.row_counts))
+        self.has_means = any(e.pooling == "mean" for e in embeddings)
         self._leaf = torch.zeros((), requires_grad=True, device=self._device)
         self._shapes: dict[tuple[int, tuple[str, ...]], _Shape] = {}
         self._lists: dict[int, LookupLists] = {}
@@ -160,5 +161,5 @@ class _DeviceLookup(torch.autograd.Function):
         lists.fill(shape.entries, shape.embeddings, counts.cumsum(0) - counts, values, offsets, shape.size)
         place = lookup.placement.rows_address, lookup.placement.state_address
         settings = lookup.tables, lookup.rates, lookup.rate_scale, lookup.is_refused
-        update_rows(*place, *settings, lists, gradient, lookup.optimizers)
+        update_rows(*place, *settings, lists, gradient, lookup.optimizers, has_means=lookup.has_means)
         return None, None, None, None, None

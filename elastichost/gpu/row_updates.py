@@ -22,6 +22,7 @@ from dataclasses import dataclass
 import torch
 
 from elastichost.arena.rows.bag_updates import ADAGRAD, ROWWISE_ADAGRAD
+from elastichost.gpu.availability import is_interpreted
 from elastichost.gpu.bag_kernels import list_lookups
 from elastichost.gpu.compiled import ceil_divide, kernel, tl
 
@@ -132,6 +133,7 @@ def _sum_chunks(  # type: ignore[no-untyped-def]
     WIDTH: tl.constexpr,
     ROW_BITS: tl.constexpr,
     NO_LOOKUP: tl.constexpr,
+    IS_EXACT: tl.constexpr,
 ):
     chunk = tl.program_id(0)
     first = chunk * LOOKUPS
@@ -147,7 +149,10 @@ def _sum_chunks(  # type: ignore[no-untyped-def]
     gradient = tl.load(gradients + place[:, None] + lane[None, :], mask=used, other=0.0).to(tl.float32)
     # for each lookup the sum from it to the end of its segment, as a product with zeros and ones
     follows = (key[:, None] == key[None, :]) & (position[:, None] <= position[None, :])
-    summed = tl.dot(follows.to(tl.float32), gradient * scale[:, None], input_precision="ieee")
+    if IS_EXACT:  # sums of bfloat16 gradients: the products are exact, and are added as float32
+        summed = tl.dot(follows.to(tl.bfloat16), gradient.to(tl.bfloat16))
+    else:
+        summed = tl.dot(follows.to(tl.float32), gradient * scale[:, None], input_precision="ieee")
     starts = is_lookup & (key != before)
     at = position.to(tl.int64)[:, None] * WIDTH + lane[None, :]
     tl.store(sums + at, summed, mask=starts[:, None] & (lane[None, :] < WIDTH))
@@ -246,6 +251,8 @@ def update_rows(
     lists: LookupLists,
     gradients: torch.Tensor,
     optimizers: frozenset[int],
+    *,
+    has_means: bool = True,
 ) -> None:
     """Updates each row of a batch once, with the sum of its gradients.
 
@@ -253,7 +260,8 @@ def update_rows(
     float32 [M, 2], learning rate and eps. rate_scale: float32 [1], the factor of all learning rates. is_refused:
     int32 [1]: if it is not 0, no row changes. lists: filled. gradients: float32 or bfloat16, in the
     layout of the output of `pool_bags`.
-    optimizers: the codes that occur in `tables`.
+    optimizers: the codes that occur in `tables`. has_means: whether a bag
+    may be a mean; without means all factors are 1.
     """
     keys, order = torch.sort(lists.keys, stable=True)
     capacity, width = len(keys), lists.width
@@ -261,8 +269,9 @@ def update_rows(
     grid = (ceil_divide(capacity, lookups),)
     sizes = {"LOOKUPS": lookups, "WIDTH": width, "NO_LOOKUP": lists.format.none}
     bits = {"ROW_BITS": lists.format.row_bits}
+    is_exact = gradients.dtype == torch.bfloat16 and not has_means and not is_interpreted()
     where = (tables, keys, order, lists.places, lists.scales)
-    _sum_chunks[grid](*where, gradients, lists.sums, lists.parts, capacity, **sizes, **bits)
+    _sum_chunks[grid](*where, gradients, lists.sums, lists.parts, capacity, **sizes, **bits, IS_EXACT=is_exact)
     _add_parts[grid](keys, lists.sums, lists.parts, capacity, **sizes)
     settings = (rows_address, state_address, tables, rates, rate_scale, is_refused)
     which = {"HAS_ADAGRAD": ADAGRAD in optimizers, "HAS_ROWWISE": ROWWISE_ADAGRAD in optimizers}

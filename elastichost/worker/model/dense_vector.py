@@ -16,7 +16,6 @@ import torch
 from torch import nn
 
 from elastichost.errors import ModelError
-from elastichost.gpu.dense_layers import narrow_layers
 from elastichost.specs import DenseSpec, DenseTensor, Precision
 from elastichost.worker.model.dense_layers import fuse_layers
 from elastichost.worker.model.weight_gradient import BackwardPass, WeightGradient
@@ -106,6 +105,8 @@ class FlatDense:
         if device.type == "cpu" and fused_layers is not None:
             self._weights = fuse_layers(model, self._values, self.low, self.backward_pass)
         elif self.low is not None:
+            from elastichost.gpu.dense_layers import narrow_layers  # needs Triton
+
             narrow_layers(model, self._values, self.low)
         self._others = list(_between(self._weights, spec.parameters))
         self._target: torch.Tensor | None = None

@@ -1,0 +1,63 @@
+"""Layers with bfloat16 products, compared with torch's in float64. On the CPU only `narrow_layers` is new: it is used on
+GPUs."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+from torchrec.modules.mlp import MLP
+
+
+class _Twice(nn.Module):
+    """Uses one layer twice."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(13, 13)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y: torch.Tensor = self.layer(self.layer(x))
+        return y
+
+
+MODELS = {
+    "perceptrons of odd widths": lambda: MLP(13, [24, 9], activation=torch.relu),
+    "a plain layer": lambda: nn.Sequential(nn.Linear(16, 5), nn.Tanh(), nn.Linear(5, 1)),
+    "without bias": lambda: nn.Linear(13, 8, bias=False),
+    "used twice": _Twice,
+}
+
+
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("rows", [1, 300])
+def test_outputs_and_gradients_equal_torchs(device: torch.device, name: str, rows: int) -> None:
+    from elastichost.gpu.dense_layers import narrow_layers
+
+    torch.manual_seed(3)
+    model = MODELS[name]()
+    plain = copy.deepcopy(model).double()
+    parameters = list(model.parameters())
+    values = torch.cat([one.detach().reshape(-1) for one in parameters]).to(device)
+    gradients, at = torch.zeros_like(values), 0
+    for one in parameters:
+        one.data = values[at : at + one.numel()].view(one.shape)
+        one.grad = gradients[at : at + one.numel()].view(one.shape)
+        at += one.numel()
+    narrow_layers(model, values, values.to(torch.bfloat16))
+    columns = next(layer for layer in plain.modules() if isinstance(layer, nn.Linear)).in_features
+    inputs = torch.randn(rows, columns)
+    given, expected = inputs.to(device, copy=True).requires_grad_(), inputs.double().requires_grad_()
+    output, wanted = model(given), plain(expected)
+    gradient = torch.randn(wanted.shape)
+    output.backward(gradient.to(device, output.dtype))
+    wanted.backward(gradient.double())
+    found = [one.grad for one in parameters]
+    for mine, theirs in zip(
+        [output, given.grad, *found], [wanted, expected.grad, *(one.grad for one in plain.parameters())], strict=True
+    ):
+        assert mine is not None and theirs is not None
+        scale = float(theirs.abs().max())
+        torch.testing.assert_close(mine.detach().cpu().double(), theirs.detach(), rtol=0.03, atol=0.03 * scale)
