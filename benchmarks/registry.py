@@ -16,6 +16,7 @@ BENCHMARKS: dict[str, str] = {
     "colocate": "benchmarks.colocate.benchmark",
     "colocate-simulated": "benchmarks.colocate_simulated.benchmark",
     "data-plane": "benchmarks.data_plane.benchmark",
+    "gpu": "benchmarks.gpu.benchmark",
     "hostile": "benchmarks.hostile.benchmark",
     "links": "benchmarks.training.links",
     "memory-estimate": "benchmarks.memory_estimate.benchmark",

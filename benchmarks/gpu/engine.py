@@ -10,6 +10,7 @@ from typing import Literal
 
 import numpy as np
 import torch
+from torch import nn
 from torch.nn import functional
 from torchrec.modules.embedding_configs import EmbeddingBagConfig
 from torchrec.sparse.jagged_tensor import KeyedJaggedTensor
@@ -24,17 +25,32 @@ from elastichost.gpu.step_inputs import StepInputs
 from elastichost.models import dlrm
 from elastichost.specs import EmbeddingSpec, RowOptimizerSpec
 from elastichost.worker.model.dense_vector import FlatDense, describe_dense, initial_vector
-from elastichost.worker.model.embedding import meta_collections, replace_collections
+from elastichost.worker.model.embedding import CollectionLookup, meta_collections, replace_collections
 from elastichost.worker.model.fusion import fuse_modules
 
-__all__ = ["Engine", "EngineShape", "build_engine", "random_batches"]
+__all__ = [
+    "PLACES",
+    "DeviceRows",
+    "Engine",
+    "EngineShape",
+    "HostRows",
+    "Place",
+    "Rows",
+    "allocate_rows",
+    "build_engine",
+    "loss_of",
+    "model_on",
+    "random_batches",
+]
 
 Place = Literal["device", "host"]
+PLACES: tuple[Place, ...] = ("device", "host")
+COLLECTION = "network.sparse_arch.embedding_bag_collection"
 
 
 @dataclass(frozen=True, slots=True)
 class EngineShape:
-    """The shape of the model and of its batches."""
+    """The shape of the model and of its batches: a DLRM with one id for each table and sample."""
 
     batch_size: int
     rows: int
@@ -50,20 +66,60 @@ class EngineShape:
         return [f"c{number}" for number in range(self.tables)]
 
 
+class DeviceRows:
+    """Rows float32 and their state in memory of the GPU."""
+
+    def __init__(self, rows: int, state: int, device: torch.device) -> None:
+        self.rows = torch.empty(rows, device=device).uniform_(-0.01, 0.01)
+        self.state = torch.zeros(state, device=device)
+
+    def close(self) -> None:
+        """Nothing to do: torch frees the memory."""
+
+
+class HostRows:
+    """Rows float32 and their state in files on tmpfs, registered with the GPU. `close` removes them."""
+
+    def __init__(self, rows: int, state: int) -> None:
+        self._directory = tempfile.TemporaryDirectory(dir="/dev/shm", prefix="elastichost-bench-")
+        self._registered = RegisteredMemory()
+        self.rows = self._map("rows", rows).fill_(0.01)  # random numbers would take ten times as long
+        self.state = self._map("state", state).fill_(0.0)
+        for part in (self.rows, self.state):
+            self._registered.register(part.data_ptr(), part.numel() * 4)
+
+    def _map(self, name: str, floats: int) -> torch.Tensor:
+        with (Path(self._directory.name) / name).open("wb+") as file:
+            file.truncate(-(-4 * floats // mmap.PAGESIZE) * mmap.PAGESIZE)
+            return torch.from_numpy(np.frombuffer(mmap.mmap(file.fileno(), 0), np.float32))
+
+    def close(self) -> None:
+        self._registered.close()
+        self._directory.cleanup()
+
+
+Rows = DeviceRows | HostRows
+
+
 @dataclass(slots=True)
 class Engine:
-    """An engine that is ready to train. memory keeps what the rows lie in."""
+    """An engine that is ready to train."""
 
     shape: EngineShape
     step: DeviceStep
     dense: FlatDense
     lookup: DeviceLookup
-    memory: object
+    memory: Rows
 
     def train(self, batch: StepInputs, half: int) -> None:
-        """One step."""
+        """One step: eager at first, then with a graph."""
         self.step.halves[half].copy_from(batch)
         self.step.run(half)
+
+    def train_eagerly(self, batch: StepInputs, half: int) -> None:
+        """One step, kernel by kernel."""
+        self.step.halves[half].copy_from(batch)
+        self.step.body(half)
 
 
 def random_batches(
@@ -86,47 +142,50 @@ def random_batches(
     return found
 
 
-class _HostRows:
-    """Rows and state in one file on tmpfs, registered with the GPU."""
-
-    def __init__(self, floats: int, scale: float) -> None:
-        self.directory = tempfile.TemporaryDirectory(dir="/dev/shm", prefix="elastichost-bench-")
-        path = Path(self.directory.name) / "rows"
-        with path.open("wb+") as file:
-            file.truncate(-(-4 * floats // 4096) * 4096)
-            self._map = mmap.mmap(file.fileno(), 0)
-        self.values = torch.from_numpy(np.frombuffer(self._map, np.float32))
-        self.values.uniform_(-scale, scale)
-        self.registered = RegisteredMemory()
-        self.registered.register(self.values.data_ptr(), self.values.numel() * 4)
-
-    def close(self) -> None:
-        self.registered.close()
-        self.directory.cleanup()
+def allocate_rows(shape: EngineShape, place: Place, device: torch.device) -> Rows:
+    """New rows with the state of row-wise Adagrad."""
+    state = shape.tables * shape.rows
+    return HostRows(state * shape.dim, state) if place == "host" else DeviceRows(state * shape.dim, state, device)
 
 
-def build_engine(shape: EngineShape, place: Place, device: torch.device) -> Engine:
-    """An engine with new rows. place: where rows and their optimizer state lie."""
-    torch.manual_seed(1)
+def model_on(shape: EngineShape, lookup: CollectionLookup) -> nn.Module:
+    """The DLRM on the CPU, with its collection replaced by a lookup."""
     configs = [
         EmbeddingBagConfig(name=f"t{n}", embedding_dim=shape.dim, num_embeddings=shape.rows, feature_names=[feature])
         for n, feature in enumerate(shape.features)
     ]
+    torch.manual_seed(1)
     with meta_collections():
         model = dlrm(configs, shape.num_dense, bottom=[*shape.bottom, shape.dim], top=[*shape.top, 1])
-    embeddings = [_embedding(config, number, shape) for number, config in enumerate(configs)]
-    floats = shape.tables * shape.rows
+    replace_collections(model, {COLLECTION: lookup})
+    return model
+
+
+def loss_of(model: nn.Module, shape: EngineShape, inputs: StepInputs) -> torch.Tensor:
+    """The mean loss of a batch."""
+    sparse = KeyedJaggedTensor(
+        keys=shape.features, values=inputs.values, offsets=inputs.offsets, stride=shape.batch_size
+    )
+    with torch.autocast(inputs.dense.device.type, torch.bfloat16, enabled=shape.is_narrow):
+        logits = model(inputs.dense, sparse)
+    return functional.binary_cross_entropy_with_logits(logits.float(), inputs.labels.view(-1))
+
+
+def build_engine(shape: EngineShape, memory: Rows, device: torch.device) -> Engine:
+    """An engine for these rows, with Adam for the dense part in memory of the GPU."""
     switches = StepSwitches.allocate(device)
-    memory, addresses = _memory(floats * shape.dim, floats, place, device)
+    offsets = [number * shape.rows for number in range(shape.tables)]
     placement = RowPlacement(
-        *addresses,
-        tuple(n * shape.rows * shape.dim for n in range(shape.tables)),
-        tuple(n * shape.rows for n in range(shape.tables)),
+        memory.rows.data_ptr(),
+        memory.state.data_ptr(),
+        tuple(offset * shape.dim for offset in offsets),
+        tuple(offsets),
         (shape.rows,) * shape.tables,
     )
+    embeddings = [_embedding(number, feature, shape) for number, feature in enumerate(shape.features)]
     pooled = torch.bfloat16 if shape.is_narrow else torch.float32
     lookup = DeviceLookup(embeddings, placement, switches.rate_scale, switches.is_refused, pooled)
-    replace_collections(model, {"network.sparse_arch.embedding_bag_collection": lookup})
+    model = model_on(shape, lookup)
     fuse_modules(model)
     spec = describe_dense(model)
     initial = initial_vector(model, spec)
@@ -136,44 +195,23 @@ def build_engine(shape: EngineShape, place: Place, device: torch.device) -> Engi
     vectors = dense.device_values[: spec.parameters], dense.gradients, dense.low
     update = DenseUpdate(DenseOptimizerSpec(), *vectors, switches.rate_scale, switches.is_refused)
     halves = tuple(random_batches(shape, 1, device, 1)[0].empty_like(device) for _ in range(2))
-
-    def loss(inputs: StepInputs) -> torch.Tensor:
-        sparse = KeyedJaggedTensor(
-            keys=shape.features,
-            values=inputs.values,
-            offsets=inputs.offsets,
-            stride=shape.batch_size,
-            length_per_key=[shape.batch_size] * shape.tables,
-        )
-        with torch.autocast(device.type, torch.bfloat16, enabled=shape.is_narrow):
-            logits = model(inputs.dense, sparse)
-        return functional.binary_cross_entropy_with_logits(logits.float(), inputs.labels.view(-1))
-
-    step = DeviceStep(loss, lambda half, loss: update.apply(), dense.gradients, switches, halves)
+    step = DeviceStep(
+        lambda inputs: loss_of(model, shape, inputs), lambda *_: update.apply(), dense.gradients, switches, halves
+    )
     return Engine(shape, step, dense, lookup, memory)
 
 
-def _embedding(config: EmbeddingBagConfig, number: int, shape: EngineShape) -> EmbeddingSpec:
+def _embedding(number: int, feature: str, shape: EngineShape) -> EmbeddingSpec:
     return EmbeddingSpec(
-        name=config.name,
+        name=f"t{number}",
         index=number,
         table=number,
-        module="network.sparse_arch.embedding_bag_collection",
+        module=COLLECTION,
         kind="bag",
-        features=tuple(config.feature_names),
+        features=(feature,),
         dim=shape.dim,
         pooling="sum",
         optimizer=RowOptimizerSpec(),
         init_low=-0.01,
         init_high=0.01,
     )
-
-
-def _memory(row_floats: int, state_floats: int, place: Place, device: torch.device) -> tuple[object, tuple[int, int]]:
-    """(what holds the memory, addresses of rows and of state)."""
-    if place == "host":
-        rows, state = _HostRows(row_floats, 0.01), _HostRows(state_floats, 0.0)
-        return (rows, state), (rows.values.data_ptr(), state.values.data_ptr())
-    values = torch.empty(row_floats, device=device).uniform_(-0.01, 0.01)
-    states = torch.zeros(state_floats, device=device)
-    return (values, states), (values.data_ptr(), states.data_ptr())

@@ -38,8 +38,8 @@ def _mask_and_sum(  # type: ignore[no-untyped-def]
 
 
 def mask_and_sum(gradient: torch.Tensor, output: torch.Tensor | None) -> tuple[torch.Tensor, torch.Tensor]:
-    """(the gradient where the output of the ReLU is above 0, the sum of its rows float32 [columns]). output: contiguous;
-    None: there is no ReLU, and the gradient is returned as it is."""
+    """(the gradient where the output of the ReLU is above 0, the sum of its rows float32 [columns]). output:
+    contiguous; None: there is no ReLU, and the gradient is returned as it is."""
     rows, columns = gradient.shape
     gradient = gradient if gradient.stride(1) == 1 else gradient.contiguous()
     masked = gradient if output is None else torch.empty_like(output)

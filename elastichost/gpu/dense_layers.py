@@ -73,8 +73,8 @@ def _padded(columns: int) -> int:
 
 
 def _add_product(left: torch.Tensor, right: torch.Tensor, total: torch.Tensor) -> None:
-    """total float32 += left @ right, with float32 sums, for the columns that `total` has. A layer that is used twice has
-    two products."""
+    """total float32 += left @ right, with float32 sums, for the columns that `total` has. A layer that is used twice
+    has two products."""
     if left.device.type != "cuda":
         total.add_((left @ right)[:, : total.shape[1]])
     elif total.shape[1] == right.shape[1]:

@@ -73,8 +73,8 @@ class KeyFormat:
 class LookupLists:
     """The lists of a batch's lookups, with room for `capacity` of them, on one device.
 
-    keys int32 or int64 [capacity]; places int64 [capacity]; scales float32 [capacity]; sums float32 [capacity, width]: at the first lookup of
-    each row, the sum of its gradients. parts float32 [chunks, width].
+    keys int32 or int64 [capacity]; places int64 [capacity]; scales float32 [capacity]; sums float32 [capacity, width]:
+    at the first lookup of each row, the sum of its gradients. parts float32 [chunks, width].
     """
 
     keys: torch.Tensor

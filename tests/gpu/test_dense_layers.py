@@ -1,5 +1,4 @@
-"""Layers with bfloat16 products, compared with torch's in float64. On the CPU only `narrow_layers` is new: it is used on
-GPUs."""
+"""Layers with bfloat16 products, compared with torch's in float64."""
 
 from __future__ import annotations
 
@@ -59,5 +58,6 @@ def test_outputs_and_gradients_equal_torchs(device: torch.device, name: str, row
         [output, given.grad, *found], [wanted, expected.grad, *(one.grad for one in plain.parameters())], strict=True
     ):
         assert mine is not None and theirs is not None
-        scale = float(theirs.abs().max())
-        torch.testing.assert_close(mine.detach().cpu().double(), theirs.detach(), rtol=0.03, atol=0.03 * scale)
+        # by norms: a ReLU may be open in one of the two where its input is nearly zero
+        distance = (mine.detach().cpu().double() - theirs.detach()).norm()
+        assert float(distance) < 0.1 * float(theirs.norm()) + 1e-6

@@ -10,21 +10,21 @@ from torch.nn import functional
 
 pytest.importorskip("triton", reason="Triton is not installed: pip install triton")
 
-from benchmarks.gpu.engine import Engine, EngineShape, build_engine, random_batches
+from benchmarks.gpu.engine import Engine, EngineShape, allocate_rows, build_engine, random_batches
 from elastichost.gpu.step_inputs import StepInputs
 
 SHAPE = EngineShape(24, 50, 16, tables=5, num_dense=4, bottom=(32,), top=(32,), is_narrow=False)
 
 
 def _engine(device: torch.device, shape: EngineShape = SHAPE) -> Engine:
-    return build_engine(shape, "device", device)
+    return build_engine(shape, allocate_rows(shape, "device", device), device)
 
 
 class _Plain:
     """The model of an engine in float64, with dense gradients for the tables."""
 
     def __init__(self, engine: Engine) -> None:
-        rows, _ = engine.memory  # type: ignore[misc]
+        rows = engine.memory.rows
         shape = engine.shape
         self.tables = rows.cpu().double().view(shape.tables, shape.rows, shape.dim).requires_grad_()
         self.state = torch.zeros(shape.tables, shape.rows, dtype=torch.float64)
@@ -72,7 +72,7 @@ def test_steps_equal_plain_torch(device: torch.device) -> None:
         expected = plain.train(batch)
         engine.train(batch, number % 2)
         assert float(engine.step.losses[number % 2]) == pytest.approx(expected, rel=2e-5)
-    rows, state = engine.memory  # type: ignore[misc]
+    rows, state = engine.memory.rows, engine.memory.state
     torch.testing.assert_close(rows.cpu().double().view_as(plain.tables), plain.tables.detach(), rtol=1e-3, atol=2e-5)
     torch.testing.assert_close(state.cpu().double().view_as(plain.state), plain.state, rtol=2e-3, atol=1e-9)
     torch.testing.assert_close(engine.dense.device_values.cpu().double(), plain.dense.detach(), rtol=1e-3, atol=2e-4)
@@ -92,7 +92,7 @@ def test_a_batch_that_is_not_finite_changes_nothing(device: torch.device) -> Non
     batches = random_batches(SHAPE, 9, device, 5)
     for number in range(8):  # beyond the eager steps: on a GPU the graphs run
         engine.train(batches[number], number % 2)
-    rows, state = engine.memory  # type: ignore[misc]
+    rows, state = engine.memory.rows, engine.memory.state
     kept = [one.clone() for one in (rows, state, engine.dense.device_values)]
     dense = batches[8].dense.clone()
     dense[3, 2] = torch.nan
