@@ -9,8 +9,10 @@ import pytest
 from hypothesis import settings
 
 from tests.effort import examples
+from tests.interpreter import interpret_kernels
 
 os.environ["ELASTICHOST_HISTORY"] = "off"
+interpret_kernels()
 
 # Hypothesis limits each example to 0.2 s unless told otherwise, and a busy machine exceeds that now and then.
 settings.register_profile("elastichost", deadline=None, max_examples=examples(100))

@@ -16,7 +16,7 @@ import torch
 from elastichost.arena.rows.bag_kernels import ENTRY_FIELDS
 from elastichost.gpu.compiled import ceil_divide, kernel, tl
 
-__all__ = ["list_lookups", "pool_bags"]
+__all__ = ["bags_per_program", "list_lookups", "pool_bags"]
 
 _BAGS_PER_PROGRAM = 64
 _FIELDS = tl.constexpr(ENTRY_FIELDS)
@@ -95,8 +95,8 @@ def pool_bags(
     int32 or int64. most_bags: at least the number of bags of every entry. width: one of KERNEL_WIDTHS, at least every
     dim.
     """
-    grid = (ceil_divide(most_bags, _bags(width)), len(entries))
-    _pool_bags[grid](rows_address, entries, values, offsets, output, BAGS=_bags(width), WIDTH=width)
+    grid = (ceil_divide(most_bags, bags_per_program(width)), len(entries))
+    _pool_bags[grid](rows_address, entries, values, offsets, output, BAGS=bags_per_program(width), WIDTH=width)
 
 
 def list_lookups(
@@ -120,6 +120,6 @@ def list_lookups(
     _list_lookups[grid](*arguments, BAGS=_BAGS_PER_PROGRAM, ROW_BITS=row_bits)
 
 
-def _bags(width: int) -> int:
+def bags_per_program(width: int) -> int:
     """Bags per program, so that a program has about 1,024 elements."""
     return max(8, 1024 // width)

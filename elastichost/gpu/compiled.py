@@ -14,7 +14,9 @@ from typing import Any, cast
 import triton
 import triton.language as tl
 
-__all__ = ["KERNEL_WIDTHS", "ceil_divide", "kernel", "padded_width", "tl"]
+__all__ = ["IS_INTERPRETED", "KERNEL_WIDTHS", "ceil_divide", "kernel", "padded_width", "tl"]
+
+IS_INTERPRETED = bool(triton.knobs.runtime.interpret)  # whether Triton interprets the kernels of this process
 
 KERNEL_WIDTHS = (4, 8, 16, 32, 64, 128, 256)  # widths of a row, in elements, for which kernels are compiled
 

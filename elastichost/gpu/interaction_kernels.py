@@ -12,10 +12,9 @@ from typing import Any
 
 import torch
 
-from elastichost.gpu.availability import is_interpreted
-from elastichost.gpu.compiled import ceil_divide, kernel, tl
+from elastichost.gpu.compiled import IS_INTERPRETED, ceil_divide, kernel, tl
 
-__all__ = ["interact", "interaction_width", "suits_interaction"]
+__all__ = ["constants_of", "interact", "interaction_width", "suits_interaction"]
 
 MOST_VECTORS = 64
 
@@ -129,7 +128,7 @@ class _Interaction(torch.autograd.Function):
         context.save_for_backward(dense, sparse)
         samples, fields, dim = sparse.shape
         output = dense.new_empty(samples, interaction_width(fields, dim))
-        constants = _constants(fields, dim, dense.dtype)
+        constants = constants_of(fields, dim, dense.dtype)
         grid = (ceil_divide(samples, constants["SAMPLES"]),)
         _interact[grid](dense, sparse, output, samples, **constants)
         return output
@@ -140,7 +139,7 @@ class _Interaction(torch.autograd.Function):
         dense, sparse = context.saved_tensors
         samples, fields, dim = sparse.shape
         dense_gradient, sparse_gradient = torch.empty_like(dense), torch.empty_like(sparse)
-        constants = _constants(fields, dim, dense.dtype)
+        constants = constants_of(fields, dim, dense.dtype)
         grid = (ceil_divide(samples, constants["SAMPLES"]),)
         gradient = gradients[0] if gradients[0].stride(1) == 1 else gradients[0].contiguous()
         outputs = dense_gradient, sparse_gradient
@@ -148,7 +147,8 @@ class _Interaction(torch.autograd.Function):
         return dense_gradient, sparse_gradient
 
 
-def _constants(fields: int, dim: int, dtype: torch.dtype) -> dict[str, Any]:
+def constants_of(fields: int, dim: int, dtype: torch.dtype) -> dict[str, Any]:
+    """The constants of both kernels for this shape."""
     vectors = 16
     while vectors < fields + 1:
         vectors *= 2
@@ -159,7 +159,7 @@ def _constants(fields: int, dim: int, dtype: torch.dtype) -> dict[str, Any]:
         "DIM": dim,
         "SAMPLES": samples,
         "NARROW": dtype == torch.bfloat16,
-        "IN_FLOAT32": is_interpreted(),
+        "IN_FLOAT32": IS_INTERPRETED,
         "num_warps": 4,
     }
 

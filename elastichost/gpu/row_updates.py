@@ -22,9 +22,8 @@ from dataclasses import dataclass
 import torch
 
 from elastichost.arena.rows.bag_updates import ADAGRAD, ROWWISE_ADAGRAD
-from elastichost.gpu.availability import is_interpreted
 from elastichost.gpu.bag_kernels import list_lookups
-from elastichost.gpu.compiled import ceil_divide, kernel, tl
+from elastichost.gpu.compiled import IS_INTERPRETED, ceil_divide, kernel, tl
 
 __all__ = [
     "BASE",
@@ -35,6 +34,7 @@ __all__ = [
     "TABLE_FIELDS",
     "KeyFormat",
     "LookupLists",
+    "chunk_lookups",
     "update_rows",
 ]
 
@@ -269,7 +269,7 @@ def update_rows(
     grid = (ceil_divide(capacity, lookups),)
     sizes = {"LOOKUPS": lookups, "WIDTH": width, "NO_LOOKUP": lists.format.none}
     bits = {"ROW_BITS": lists.format.row_bits}
-    is_exact = gradients.dtype == torch.bfloat16 and not has_means and not is_interpreted()
+    is_exact = gradients.dtype == torch.bfloat16 and not has_means and not IS_INTERPRETED
     where = (tables, keys, order, lists.places, lists.scales)
     _sum_chunks[grid](*where, gradients, lists.sums, lists.parts, capacity, **sizes, **bits, IS_EXACT=is_exact)
     _add_parts[grid](keys, lists.sums, lists.parts, capacity, **sizes)

@@ -133,7 +133,8 @@ def _on_gpu(builder: _PartsBuilder) -> LeaseParts:
     def lookup(embeddings: Sequence[EmbeddingSpec]) -> DeviceLookup:
         return DeviceLookup(embeddings, memory.placement(embeddings), switches.rate_scale, switches.is_refused)
 
-    flat, lookups = builder.swap(lookup)
+    # in Triton's interpreter the layers stay torch's: those for the CPU write gradients to places of their own
+    flat, lookups = builder.swap(lookup, fuses_layers=builder.device.type == "cuda")
     dense = DenseStore(builder.arena)
     strategy = DirectCommit(builder.holder, builder.pump, flat, dense, builder.watermarks, lookups)
     train_rows, test_rows = (DirectRowPreparer(*of) for of in (builder.train_source(), builder.test_source()))
@@ -203,15 +204,18 @@ class _PartsBuilder:
     def mixed_lookup(self, embeddings: Sequence[EmbeddingSpec]) -> MixedLookup:
         return MixedLookup(self.arena, embeddings, self.device)
 
-    def swap(self, make: Callable[[Sequence[EmbeddingSpec]], Lookup]) -> tuple[FlatDense, tuple[Lookup, ...]]:
-        """Replaces the collections of the user's model by lookups. Returns (its dense part, the lookups)."""
+    def swap(
+        self, make: Callable[[Sequence[EmbeddingSpec]], Lookup], *, fuses_layers: bool = True
+    ) -> tuple[FlatDense, tuple[Lookup, ...]]:
+        """Replaces the collections of the user's model by lookups, and its layers by fused ones if `fuses_layers`.
+        Returns (its dense part, the lookups)."""
         paths = list(dict.fromkeys(e.module for e in self.model.embeddings))
         lookups = {path: make([e for e in self.model.embeddings if e.module == path]) for path in paths}
         replace_collections(self._module, lookups)
         if self.job.model.fused:
             fuse_modules(self._module)
             self._narrow(lookups)
-        precision = layer_precision(self.job)
+        precision = layer_precision(self.job) if fuses_layers else None
         return FlatDense(self._module, self.model.dense, self.device, precision), tuple(lookups.values())
 
     def _narrow(self, lookups: Mapping[str, CollectionLookup]) -> None:

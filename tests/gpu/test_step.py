@@ -84,7 +84,7 @@ def test_bfloat16_follows_float32(device: torch.device) -> None:
         for engine in (wide, narrow):
             engine.train(batch, number % 2)
         losses = [float(engine.step.losses[number % 2]) for engine in (wide, narrow)]
-        assert losses[1] == pytest.approx(losses[0], rel=0.02)
+        assert losses[1] == pytest.approx(losses[0], rel=0.05)  # the rounding of ten steps with batches of 24
 
 
 def test_a_batch_that_is_not_finite_changes_nothing(device: torch.device) -> None:

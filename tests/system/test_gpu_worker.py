@@ -1,0 +1,45 @@
+"""A worker with the step of a GPU, in Triton's interpreter: accounting and promises under kills."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.system.test_run import JOB, ROOT, folder
+
+pytest.importorskip("triton", reason="Triton is not installed: pip install triton")
+pytestmark = [pytest.mark.system, pytest.mark.thorough, pytest.mark.long, pytest.mark.timeout(300)]
+
+__all__ = ["folder"]
+
+LIMIT_S = 280.0
+
+
+def test_no_sample_is_lost_or_doubled_when_its_processes_are_killed(folder: Path) -> None:
+    job = folder / "job.toml"
+    text = JOB.format(build="elastichost.models:dlrm", rows=60_000, epochs=1, restarts=3, every_s=2)
+    job.write_text(text.replace('rows = "dynamic"', "rows = 500").replace("workers = 2", "workers = 1"))
+    command = [sys.executable, "-m", "elastichost", "chaos", str(job), "--run-dir", str(folder / "run"), "--json"]
+    faults = ["--fault", "kill-worker", "--fault", "kill-server", "--for", "25s", "--every", "4s", "--no-twins"]
+    environment = {**os.environ, "TRITON_INTERPRET": "1"}
+    done = subprocess.run(
+        [*command, *faults, "--seed", "3"],
+        cwd=ROOT,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_S,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    facts = json.loads(done.stdout.splitlines()[-1])
+    assert facts["violations"] == []
+    assert facts["kills"] >= 2
+    assert facts["invariants"]["A"] and facts["invariants"]["O"]
+    logs = "".join(path.read_text() for path in (folder / "run" / "logs").glob("worker-*.log"))
+    assert "rows are looked up on the CPU" not in logs
