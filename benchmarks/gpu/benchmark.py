@@ -42,11 +42,12 @@ RATIOS = (
 @dataclass(slots=True)
 class Case:
     """One batch size and dim. times: for each arm the median milliseconds a step of each round. errors: of arms that
-    did not run."""
+    did not run. kernels_us: for each place, as `_kernel_times`."""
 
     shape: EngineShape
     times: dict[str, list[float]] = field(default_factory=dict)
     errors: dict[str, str] = field(default_factory=dict)
+    kernels_us: dict[str, list[tuple[str, float, float]]] = field(default_factory=dict)
 
     def ratio(self, arm: str, against: str) -> float | None:
         """How many times as fast `arm` is: the median of the rounds."""
@@ -64,6 +65,7 @@ class Case:
             "ms_of_rounds": {arm: [round(one, 4) for one in times] for arm, times in self.times.items()},
             "speed_over": {f"{arm} / {other}": self.ratio(arm, other) for arm, other in RATIOS},
             "errors": self.errors,
+            "kernels_us": self.kernels_us,
         }
 
 
@@ -142,7 +144,7 @@ def _measure(
             case.times.setdefault(arm, []).append(_median_ms(step, batches, options.seconds))
     if options.profile:
         for place, engine in engines.items():
-            case.errors[f"kernels of {place}"] = json.dumps(_kernel_times(engine, batches))
+            case.kernels_us[place] = _kernel_times(engine, batches)
 
 
 def _repeat(step: Step, batches: list[StepInputs], times: int) -> None:
