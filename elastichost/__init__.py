@@ -12,7 +12,7 @@ The layers of the package, from the top down; a module imports only from its own
     runs                                    a run on disk: its typed events, its decisions, its result
     ps, worker, tuner                       parameter server | trains the user's model | chooses plans
     arena, wire, datasets, checkpoint       rows in shared memory | messages | readers | a run's rows on disk
-    user_model, quality                     the user's model | AUC, log loss, calibration
+    gpu, user_model, quality                kernels for a GPU | the user's model | AUC, log loss, calibration
     config, history, host                   the job file | records of finished jobs | this machine
     plan, sharding, metrics, resources      which processes to run | id to bucket to PS | status of a run | cores, bytes
     batches, micro_batches                  where batches end | how sync mode cuts a step

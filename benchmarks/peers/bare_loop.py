@@ -36,7 +36,7 @@ from elastichost.worker.access.row_channels import PullChannel
 from elastichost.worker.access.rows import PreparedBatch, RowPreparer
 from elastichost.worker.model.embedding import describe_embeddings, meta_collections, replace_collections, table_rows
 from elastichost.worker.model.fusion import fuse_modules
-from elastichost.worker.step import ModelRunner
+from elastichost.worker.steps.model_runner import ModelRunner
 
 __all__ = ["main"]
 

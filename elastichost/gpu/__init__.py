@@ -9,6 +9,7 @@ Modules:
     bag_kernels          pooled lookup, and the list of a batch's lookups
     row_updates          gradients of equal rows are summed, and rows updated
     interaction_kernels  the dot interaction of a DLRM
+    dense_kernels        the mask of a ReLU and the gradient of a bias
     dense_layers         linear layers with bfloat16 products
     dense_updates        the dense optimizers
     lookup               the lookup of one embedding collection

@@ -23,7 +23,7 @@ __all__ = ["NarrowLinear", "NarrowPerceptron", "narrow_layers"]
 _ALIGNED_COLUMNS = 8  # bfloat16 elements in 16 bytes
 
 
-class _Product(torch.autograd.Function):
+class _NarrowProduct(torch.autograd.Function):
     """relu(x W^T + b), or without ReLU: x bfloat16 [B, I] -> bfloat16 [B, O]."""
 
     @staticmethod
@@ -108,7 +108,7 @@ class NarrowLinear(nn.Linear):
             return super().forward(inputs)  # raises torch's error about the shapes
         given = inputs.reshape(-1, self.in_features)
         with torch.autocast(inputs.device.type, enabled=False):
-            output: torch.Tensor = _Product.apply(given, self.weight, self, has_relu)
+            output: torch.Tensor = _NarrowProduct.apply(given, self.weight, self, has_relu)
         return output.view(*inputs.shape[:-1], self.out_features)
 
 

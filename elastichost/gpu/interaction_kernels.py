@@ -118,7 +118,7 @@ def _interact_backward(  # type: ignore[no-untyped-def]
     tl.store(place, found.to(sparse_gradient.dtype.element_ty), mask=is_sparse)
 
 
-class _Interaction(torch.autograd.Function):
+class _DotInteraction(torch.autograd.Function):
     """dense [B, D], sparse [B, F, D] -> [B, D + (F + 1) F / 2] in the type of `dense`. Its gradients cannot be
     differentiated again."""
 
@@ -177,5 +177,5 @@ def suits_interaction(fields: int, dim: int) -> bool:
 def interact(dense: torch.Tensor, sparse: torch.Tensor) -> torch.Tensor:
     """dense [B, D], sparse [B, F, D] -> [B, D + (F + 1) F / 2] in the type of `dense`: float32, or bfloat16 with which
     the products are rounded inputs and float32 sums."""
-    output: torch.Tensor = _Interaction.apply(dense, sparse)
+    output: torch.Tensor = _DotInteraction.apply(dense, sparse)
     return output

@@ -33,7 +33,7 @@ from elastichost.user_model.build import build_model
 from elastichost.worker.access.rows import PreparedBatch
 from elastichost.worker.access.served import NOTHING_PULLED
 from elastichost.worker.model.embedding import meta_collections
-from elastichost.worker.step import ModelRunner
+from elastichost.worker.steps.model_runner import ModelRunner
 
 __all__ = ["PredictReport", "load_trained_model", "predict"]
 

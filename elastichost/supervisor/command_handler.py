@@ -198,7 +198,7 @@ class CommandHandler:
         all_cores = self._run.all_cores(len(self._plans.cores))
         refused = refusal(command, MAX_WORKERS, MAX_SERVERS, all_cores)
         if refused is None and self._plans.gpus:
-            refused = gpu_refusal(command, most_sharing(self._run.job.resources.workers, len(self._plans.cores)))
+            refused = gpu_refusal(command, most_sharing(self._run.job.resources.workers, len(self._plans.gpus)))
         if self._changes.why_closed:
             refused = RefusedMsg(self._changes.why_closed)
         if refused is not None:

@@ -34,18 +34,18 @@ def initial_plan(
     because with direct access a PS only makes new rows and applies dense updates. A [min, max] in the job file starts
     at the allowed number nearest to these.
 
-    GPUs are assigned to workers round-robin. The workers of a GPU share `gpu_memory_fraction` of its memory; each
-    worker gets the share that it would have if the run had the largest number of workers that the job file allows
-    (`gpu_shares`). With several hosts, PS are assigned to hosts round-robin, and workers use the rows of their own host
-    in place. capacity: cores of each host, by which workers are spread over hosts; 0 for a host that must have no
-    processes; (): all workers are on host 0.
+    With GPUs there is one worker for each GPU. GPUs are assigned to workers round-robin. The workers of a GPU share
+    `gpu_memory_fraction` of its memory; each worker gets the share that it would have if the run had the largest number
+    of workers that the job file allows (`gpu_shares`). With several hosts, PS are assigned to hosts round-robin, and
+    workers use the rows of their own host in place. capacity: cores of each host, by which workers are spread over
+    hosts; 0 for a host that must have no processes; (): all workers are on host 0.
     """
-    worker_count = _clamp(workers, sum(capacity) or len(cores))
+    devices = tuple(gpu.index for gpu in gpus)
+    worker_count = _clamp(workers, len(devices) or sum(capacity) or len(cores))
     server_count = _clamp(servers, 1)
     by_place: Access = "mixed" if hosts > 1 or access == "mixed" else "direct"
     chosen: Access = "served" if access == "served" else by_place
-    devices = tuple(gpu.index for gpu in gpus)
-    share = share_of(gpu_memory_fraction, most_sharing(workers, len(cores)), len(devices))
+    share = share_of(gpu_memory_fraction, most_sharing(workers, len(devices)), len(devices))
     placed = hosts_of_workers({}, range(worker_count), capacity)
     workers_specs = [worker_spec(index, 1, devices, share, placed[index]) for index in range(worker_count)]
     servers_specs = server_specs({}, range(server_count), usable_hosts(hosts, capacity))

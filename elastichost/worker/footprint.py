@@ -18,7 +18,7 @@ from elastichost.config.job import JobSpec
 from elastichost.datasets import Reader
 from elastichost.specs import ModelSpec
 from elastichost.wire.facts import TensorEvent, WorkingSet
-from elastichost.worker.trial_step import TrialStep
+from elastichost.worker.steps.trial_step import TrialStep
 
 __all__ = ["SAMPLES", "events_of", "logged", "working_set"]
 

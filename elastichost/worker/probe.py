@@ -28,7 +28,7 @@ from elastichost.wire.sockets import ControlClient
 from elastichost.worker.footprint import SAMPLES, working_set
 from elastichost.worker.model.dense_vector import describe_dense, initial_vector
 from elastichost.worker.model.embedding import describe_embeddings, meta_collections, table_rows
-from elastichost.worker.step_times import step_times
+from elastichost.worker.steps.step_times import step_times
 
 __all__ = ["build_and_describe", "build_on_meta", "main", "size", "size_strictly", "time_steps"]
 

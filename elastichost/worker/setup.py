@@ -33,7 +33,6 @@ from elastichost.worker.access.row_channels import PullChannel, PushChannel, Row
 from elastichost.worker.access.rows import RowPreparer
 from elastichost.worker.access.served import ServedLookup
 from elastichost.worker.access.served_rows import ServedRowPreparer
-from elastichost.worker.batch_step import BatchStep, EagerStep
 from elastichost.worker.channels.channel import DirectoryHolder, Pump
 from elastichost.worker.commit.dense_transport import HeldParameters, MappedParameters, ReceivedParameters
 from elastichost.worker.commit.direct_commit import DirectCommit
@@ -47,7 +46,8 @@ from elastichost.worker.model.dense_vector import FlatDense
 from elastichost.worker.model.device import choose_device
 from elastichost.worker.model.embedding import CollectionLookup, meta_collections, replace_collections, table_rows
 from elastichost.worker.model.fusion import fuse_modules, interacting_collections, layer_precision
-from elastichost.worker.step import ModelRunner
+from elastichost.worker.steps.batch_step import BatchStep, EagerStep
+from elastichost.worker.steps.model_runner import ModelRunner
 
 __all__ = ["LeaseParts", "SyncParts", "WorkerParts", "build_parts", "build_sync_parts"]
 

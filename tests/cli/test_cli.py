@@ -135,7 +135,7 @@ def test_config_schema_is_the_committed_one(elastichost: Elastichost) -> None:
 FORWARD_FAILED = f'''worker-0 ended 4 times in 60 s, and resources.restarts is 3 (exit code 1)
 last lines of its log:
            ^^^^^^^^^^^^^^
-  File "{ROOT}/elastichost/worker/step.py", line 97, in _forward
+  File "{ROOT}/elastichost/worker/steps/model_runner.py", line 97, in _forward
     output = self._model(dense, self._kjt(batch))
              ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
   File "/env/site-packages/torch/nn/modules/module.py", line 1789, in _call_impl

@@ -218,7 +218,7 @@ class SimLoss:
 
 
 class SimRunner:
-    """Stands for `worker.step.ModelRunner`."""
+    """Stands for `worker.steps.model_runner.ModelRunner`."""
 
     def __init__(self, parts: SimParts) -> None:
         self._parts = parts

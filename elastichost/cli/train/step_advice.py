@@ -1,7 +1,7 @@
 """What `plan` says of precision and batch size, from the times of training steps. Pure.
 
-The times are of the dense part on one core (`worker.step_times`), so they compare settings and are not the speed of the
-job: a small net gains nothing where rows and reading take most of the time.
+The times are of the dense part on one core (`worker.steps.step_times`), so they compare settings and are not the speed
+of the job: a small net gains nothing where rows and reading take most of the time.
 """
 
 from __future__ import annotations

@@ -54,6 +54,11 @@ def workload_of(job: JobSpec, model: ModelSpec | None, plan: Plan, cores: int, l
     )
 
 
+def _gpus_of(plan: Plan) -> int:
+    """The number of GPUs that the plan uses."""
+    return len({spec.gpu for spec in plan.workers} - {None})
+
+
 def _has_gpus(plan: Plan) -> bool:
     return any(spec.gpu is not None for spec in plan.workers)
 
@@ -68,7 +73,7 @@ def bounds_of_job(job: JobSpec, plan: Plan, cores: int) -> Bounds:
     resources = job.resources
     threads = job.tuner.first_plan.worker_cores or max((spec.threads for spec in plan.workers), default=1)
     has_gpus = _has_gpus(plan)
-    most = most_sharing(resources.workers, cores) if has_gpus else int(cores * OVERSUBSCRIPTION)
+    most = most_sharing(resources.workers, _gpus_of(plan)) if has_gpus else int(cores * OVERSUBSCRIPTION)
     workers = _range(resources.workers, min(MAX_WORKERS, most))
     servers = _range(resources.servers, min(MAX_SERVERS, DIRECT_SERVERS if plan.access == "direct" else cores))
     is_fixed = workers[0] == workers[1] or has_gpus or job.train.mode == "sync"
@@ -85,7 +90,7 @@ def bounds_of_job(job: JobSpec, plan: Plan, cores: int) -> Bounds:
 def asked_bounds(job: JobSpec, plan: Plan, cores: int) -> Bounds:
     """The configurations that a user may request with `scale`. cores: of all hosts."""
     has_gpus = _has_gpus(plan)
-    most = most_sharing(job.resources.workers, cores) if has_gpus else MAX_WORKERS
+    most = most_sharing(job.resources.workers, _gpus_of(plan)) if has_gpus else MAX_WORKERS
     workers, servers = _range(job.resources.workers, most), _range(job.resources.servers, MAX_SERVERS)
     return Bounds(Configuration(workers[0], servers[0]), Configuration(workers[1], servers[1], cores))
 

@@ -25,7 +25,7 @@ class StagedBatch:
     arrived: torch.cuda.Event | None
 
 
-class _Slot:
+class _RingSlot:
     def __init__(self, like: StepInputs, device: torch.device) -> None:
         is_gpu = device.type == "cuda"
         self.host = like.empty_like(torch.device("cpu"), pinned=is_gpu)
@@ -48,7 +48,7 @@ class Stager:
     """Stages batches of one shape. slots: more than the batches that can wait, and the one that trains."""
 
     def __init__(self, like: StepInputs, slots: int, device: torch.device) -> None:
-        self._slots = [_Slot(like, device) for _ in range(slots)]
+        self._slots = [_RingSlot(like, device) for _ in range(slots)]
         self._device = device
         self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None
         self._staged = 0

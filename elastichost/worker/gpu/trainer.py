@@ -24,12 +24,12 @@ from elastichost.gpu.lookup import DeviceLookup
 from elastichost.gpu.step import DeviceStep, StepSwitches
 from elastichost.gpu.step_inputs import StepInputs
 from elastichost.worker.access.rows import PreparedBatch
-from elastichost.worker.batch_step import StepResult
 from elastichost.worker.channels.exchange import half_of
 from elastichost.worker.commit.lease_commit import ModelCommit
 from elastichost.worker.gpu.staging import StagedBatch, Stager, inputs_of
 from elastichost.worker.model.dense_vector import FlatDense
-from elastichost.worker.step import ModelRunner
+from elastichost.worker.steps.batch_step import StepResult
+from elastichost.worker.steps.model_runner import ModelRunner
 
 __all__ = ["DeviceTrainer"]
 

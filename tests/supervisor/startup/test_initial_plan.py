@@ -113,11 +113,11 @@ def test_a_resumed_run_begins_with_its_last_size_if_that_fits(
 @pytest.mark.parametrize(
     ("workers", "ended", "expected", "share"),
     [
-        ("[1, 4]", None, 2, 0.225),  # 2 workers for 2 cores; memory is divided among the most workers
+        ("[1, 4]", None, 1, 0.225),  # 1 worker for 1 GPU; memory is divided among the most workers
         ("[1, 4]", EndedSize(4, 1), 4, 0.225),
-        ("[1, 4]", EndedSize(5, 1, was_asked=True), 2, 0.225),
-        ('"auto"', None, 2, 0.45),
-        ('"auto"', EndedSize(3, 1, was_asked=True), 2, 0.45),
+        ("[1, 4]", EndedSize(5, 1, was_asked=True), 1, 0.225),
+        ('"auto"', None, 1, 0.9),
+        ('"auto"', EndedSize(3, 1, was_asked=True), 1, 0.9),
     ],
 )
 def test_gpu_memory_is_divided_among_the_largest_allowed_number_of_workers(

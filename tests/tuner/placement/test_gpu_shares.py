@@ -39,7 +39,7 @@ def test_the_sum_of_the_shares_never_exceeds_the_device(
     setting: str | tuple[int, int] = "auto" if is_open else (least, least + more)
     devices = tuple(GpuDevice(index, "a", 80 << 30) for index in range(gpus))
     plan = initial_plan(cores=tuple(range(cores)), workers=setting, gpus=devices, gpu_memory_fraction=0.9)
-    most = most_sharing(setting, cores)
+    most = most_sharing(setting, gpus)
     living = {spec.index: spec for spec in plan.workers}
     for wish in wishes:
         before, plan = plan, resized_plan(plan, "asked", workers=min(wish, most), gpus=tuple(range(gpus)))

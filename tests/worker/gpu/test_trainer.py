@@ -18,9 +18,9 @@ from elastichost.datasets import open_reader
 from elastichost.wire.child import ChildArguments
 from elastichost.wire.sockets import Caller
 from elastichost.worker.access.rows import PreparedBatch
-from elastichost.worker.batch_step import EagerStep, StepResult
 from elastichost.worker.channels.channel import DirectoryHolder, pump_nothing
 from elastichost.worker.setup import LeaseParts, build_parts
+from elastichost.worker.steps.batch_step import EagerStep, StepResult
 from tests.worker.test_footprint import JOB, built
 
 pytest.importorskip("triton", reason="Triton is not installed: pip install triton")

@@ -12,7 +12,7 @@ from elastichost.config.job import JobSpec, load_job
 from elastichost.datasets import open_reader
 from elastichost.host.cpu_features import present_cpu, refuses_bfloat16
 from elastichost.specs import ModelSpec
-from elastichost.worker import step_times
+from elastichost.worker.steps import step_times
 from elastichost.worker.probe import build_and_describe
 
 JOB = """

@@ -21,7 +21,7 @@ from elastichost.worker.model.dense_vector import FlatDense
 from elastichost.worker.model.embedding import replace_collections
 from elastichost.worker.model.fusion import fuse_modules, layer_precision
 from elastichost.worker.model.gradient_check import backward
-from elastichost.worker.step import ModelRunner
+from elastichost.worker.steps.model_runner import ModelRunner
 
 __all__ = ["TrialStep"]
 

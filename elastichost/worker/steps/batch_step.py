@@ -14,7 +14,7 @@ from elastichost.worker.access.rows import PreparedBatch
 from elastichost.worker.commit.lease_commit import ModelCommit
 from elastichost.worker.model.dense_vector import FlatDense
 from elastichost.worker.model.gradient_check import backward
-from elastichost.worker.step import ModelRunner
+from elastichost.worker.steps.model_runner import ModelRunner
 
 __all__ = ["BatchStep", "EagerStep", "StepResult"]
 

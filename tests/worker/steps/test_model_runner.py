@@ -12,7 +12,7 @@ from elastichost.datasets.api import SampleBatch
 from elastichost.errors import ModelError
 from elastichost.worker.access.rows import PreparedBatch
 from elastichost.worker.access.served import NOTHING_PULLED
-from elastichost.worker.step import ModelRunner, Outputs
+from elastichost.worker.steps.model_runner import ModelRunner, Outputs
 
 SIZE = 40
 

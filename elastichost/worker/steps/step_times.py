@@ -17,7 +17,7 @@ from elastichost.datasets import Reader
 from elastichost.host.cpu_features import present_cpu, refuses_bfloat16
 from elastichost.specs import ModelSpec, Precision
 from elastichost.wire.facts import StepTime
-from elastichost.worker.trial_step import TrialStep
+from elastichost.worker.steps.trial_step import TrialStep
 
 __all__ = ["BATCH_SIZES", "step_times"]
 
