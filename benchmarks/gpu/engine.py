@@ -189,15 +189,15 @@ def build_engine(shape: EngineShape, memory: Rows, device: torch.device) -> Engi
     fuse_modules(model)
     spec = describe_dense(model)
     initial = initial_vector(model, spec)
-    dense = FlatDense(model, spec, device, "bfloat16" if shape.is_narrow else None)
+    is_narrow = shape.is_narrow and device.type == "cuda"  # on a CPU other layers would be fused
+    dense = FlatDense(model, spec, device, "bfloat16" if is_narrow else None)
     dense.values[:] = initial
     dense.loaded()
     vectors = dense.device_values[: spec.parameters], dense.gradients, dense.low
     update = DenseUpdate(DenseOptimizerSpec(), *vectors, switches.rate_scale, switches.is_refused)
     halves = tuple(random_batches(shape, 1, device, 1)[0].empty_like(device) for _ in range(2))
-    step = DeviceStep(
-        lambda inputs: loss_of(model, shape, inputs), lambda *_: update.apply(), dense.gradients, switches, halves
-    )
+    how = (dense.gradients, dense.backward_pass.running, switches, halves)
+    step = DeviceStep(lambda inputs: loss_of(model, shape, inputs), lambda *_: update.apply(), *how)
     return Engine(shape, step, dense, lookup, memory)
 
 

@@ -36,11 +36,6 @@ class RegisteredMemory:
                 )
             self._chunks.append(first)
 
-    @property
-    def chunks(self) -> int:
-        """Number of ranges that are registered."""
-        return len(self._chunks)
-
     def close(self) -> None:
         """Unregisters everything."""
         import torch

@@ -11,6 +11,7 @@ A batch whose loss or gradients are not finite changes nothing: a flag on the de
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
 import torch
@@ -39,8 +40,8 @@ class DeviceStep:
     """Runs the step of one model with inputs of one shape.
 
     loss: the mean loss of these inputs, a scalar with its autograd graph. finish: what follows the backward pass, for
-    this half and its loss, float32 [1] on the device; it reads `is_refused`. losses: float32 [halves], the loss of
-    the last batch of each half.
+    this half and its loss, float32 [1] on the device; it reads `is_refused`. backward_pass: a context in which layers
+    write their gradients. losses: float32 [halves], the loss of the last batch of each half.
     """
 
     def __init__(
@@ -48,10 +49,12 @@ class DeviceStep:
         loss: Callable[[StepInputs], torch.Tensor],
         finish: Callable[[int, torch.Tensor], None],
         gradients: torch.Tensor,
+        backward_pass: Callable[[], AbstractContextManager[None]],
         switches: StepSwitches,
         halves: tuple[StepInputs, ...],
     ) -> None:
         self._loss, self._finish, self._gradients = loss, finish, gradients
+        self._backward_pass = backward_pass
         self.switches, self.halves = switches, halves
         self.losses = torch.zeros(len(halves), device=gradients.device)
         self._graphs: dict[int, torch.cuda.CUDAGraph] = {}
@@ -86,6 +89,7 @@ class DeviceStep:
         loss = self._loss(self.halves[half])
         self.losses[half].copy_(loss.detach())
         flag_non_finite(self.losses[half : half + 1], switches.is_refused)
-        loss.backward()
+        with self._backward_pass():
+            loss.backward()
         flag_non_finite(self._gradients, switches.is_refused)
         self._finish(half, self.losses[half : half + 1])

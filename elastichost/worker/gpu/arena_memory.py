@@ -41,7 +41,8 @@ def reason_against(model: ModelSpec) -> str:
 
 
 class ArenaMemory:
-    """The arena as the GPU of this process uses it. On the CPU (Triton's interpreter) nothing is registered."""
+    """The arena as the GPU of this process uses it, until the process ends. On the CPU, in Triton's interpreter, nothing
+    is registered."""
 
     def __init__(self, arena: Arena, worker: int, device: torch.device) -> None:
         self._arena = arena
@@ -60,10 +61,6 @@ class ArenaMemory:
             tuple(max(0, layout.state_offset(e.index)) for e in embeddings),
             tuple(layout.row_space(e.table) for e in embeddings),
         )
-
-    def close(self) -> None:
-        """Unregisters everything. No kernel may be running."""
-        self._registered.close()
 
     def _register_rows(self) -> None:
         layout = self._arena.layout

@@ -111,7 +111,8 @@ class DeviceTrainer:
         self._step.run(half)
 
     def _make_step(self, halves: tuple[StepInputs, ...]) -> DeviceStep:
-        return DeviceStep(self._runner.loss_of, self._finish, self._flat.gradients, self._switches, halves)
+        where = (self._flat.gradients, self._flat.backward_pass.running, self._switches, halves)
+        return DeviceStep(self._runner.loss_of, self._finish, *where)
 
     def _finish(self, half: int, loss: torch.Tensor) -> None:
         """Writes gradients, buffers, loss and flag to where the host reads them."""

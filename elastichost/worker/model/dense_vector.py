@@ -16,6 +16,7 @@ import torch
 from torch import nn
 
 from elastichost.errors import ModelError
+from elastichost.gpu.availability import has_triton
 from elastichost.specs import DenseSpec, DenseTensor, Precision
 from elastichost.worker.model.dense_layers import fuse_layers
 from elastichost.worker.model.weight_gradient import BackwardPass, WeightGradient
@@ -100,14 +101,14 @@ class FlatDense:
         self.low: torch.Tensor | None = None
         self._weights: list[WeightGradient] = []  # gradients that `_gradients` holds only if there is no `_target`
         self.backward_pass = BackwardPass()  # the caller runs `loss.backward()` while this is running
-        if fused_layers == "bfloat16":
+        if fused_layers == "bfloat16" and (device.type == "cpu" or has_triton()):
             self.low = torch.zeros(spec.parameters, dtype=torch.bfloat16, device=device)
         if device.type == "cpu" and fused_layers is not None:
             self._weights = fuse_layers(model, self._values, self.low, self.backward_pass)
         elif self.low is not None:
             from elastichost.gpu.dense_layers import narrow_layers  # needs Triton
 
-            narrow_layers(model, self._values, self.low)
+            narrow_layers(model, self._values, self.low, self.backward_pass)
         self._others = list(_between(self._weights, spec.parameters))
         self._target: torch.Tensor | None = None
         self._pushed = 0  # address of the vector that holds this step's gradients already; 0: none

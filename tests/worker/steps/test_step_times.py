@@ -12,8 +12,8 @@ from elastichost.config.job import JobSpec, load_job
 from elastichost.datasets import open_reader
 from elastichost.host.cpu_features import present_cpu, refuses_bfloat16
 from elastichost.specs import ModelSpec
-from elastichost.worker.steps import step_times
 from elastichost.worker.probe import build_and_describe
+from elastichost.worker.steps import step_times
 
 JOB = """
 [job]
