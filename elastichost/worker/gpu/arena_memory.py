@@ -41,8 +41,8 @@ def reason_against(model: ModelSpec) -> str:
 
 
 class ArenaMemory:
-    """The arena as the GPU of this process uses it, until the process ends. On the CPU, in Triton's interpreter, nothing
-    is registered."""
+    """The arena as the GPU of this process uses it, until the process ends. On the CPU, in Triton's interpreter,
+    nothing is registered."""
 
     def __init__(self, arena: Arena, worker: int, device: torch.device) -> None:
         self._arena = arena
