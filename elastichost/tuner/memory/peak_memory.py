@@ -64,11 +64,13 @@ WORKSPACE_BYTES = 52  # per id of a batch, for the sums of the gradients of equa
 
 
 class MemoryPart(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One part of the memory of a job, of all its processes together. gpu: on the GPUs, not on the host."""
+    """One part of the memory of a job, of all its processes together. gpu: on the GPUs, not on the host. arena: in
+    shared memory, for which the file system of the arena must have room."""
 
     name: str
     bytes: int
     gpu: bool = False
+    arena: bool = False
 
 
 class MemoryEstimate(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -85,6 +87,11 @@ class MemoryEstimate(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def host_bytes(self) -> int:
         """Bytes of the arena and all processes on the host."""
         return self.limit_bytes if self._is_held else self._total_bytes
+
+    @property
+    def arena_bytes(self) -> int:
+        """The part of `host_bytes` that lies in shared memory."""
+        return min(self.host_bytes, sum(part.bytes for part in self.parts if part.arena))
 
     @property
     def _total_bytes(self) -> int:
@@ -141,8 +148,8 @@ def _at_peak(facts: JobMemoryFacts) -> MemoryEstimate:
     return msgspec.structs.replace(largest, parts=parts)
 
 
-def _part(name: str, size_bytes: float, *, gpu: bool = False) -> MemoryPart:
-    return MemoryPart(name, math.ceil(size_bytes), gpu)
+def _part(name: str, size_bytes: float, *, gpu: bool = False, arena: bool = False) -> MemoryPart:
+    return MemoryPart(name, math.ceil(size_bytes), gpu, arena)
 
 
 def _processes(facts: JobMemoryFacts) -> tuple[MemoryPart, ...]:
@@ -185,11 +192,11 @@ def _arena(facts: JobMemoryFacts) -> tuple[MemoryPart, ...]:
     slots = sum(max(SLOTS_PER_ID * facts.ids[t.index], bucket_count(t) * PAGE_BYTES // SLOT_BYTES) for t in dynamic)
     pushes = 2.0 * facts.workers * layout.dense.mailbox_bytes if facts.access == "direct" else _staged(facts)
     return (
-        _part("rows", rows),
-        _part("optimizer state", state),
-        _part("ids and their index", keys + SLOT_BYTES * slots),
-        _part("dense vector", layout.dense.mailbox_offset + layout.files.control),
-        _part("pushes", pushes),
+        _part("rows", rows, arena=True),
+        _part("optimizer state", state, arena=True),
+        _part("ids and their index", keys + SLOT_BYTES * slots, arena=True),
+        _part("dense vector", layout.dense.mailbox_offset + layout.files.control, arena=True),
+        _part("pushes", pushes, arena=True),
     )
 
 
