@@ -69,14 +69,13 @@ def test_a_look_is_what_changed_between_two_statuses(written: Written) -> None:
 def test_a_look_has_what_was_read_waited_and_moved(written: Written, tmp_path: Path) -> None:
     moved = iter((100, 350))
     watch = JobObserver(2, traffic_bytes=lambda job: next(moved))
-    waiting = msgspec.structs.replace(
-        status(samples=1).processes[0], input_wait_fraction=0.25, message_bytes_per_s=50.0
-    )
+    waited = {"input_wait_fraction": 0.25, "message_bytes_per_s": 50.0}
+    waiting = msgspec.structs.replace(status().processes[0], **waited)
     written.write(status(samples=1))
     watch.look({"a": HERE}, {"a": written.folder}, 0.0)
     (tmp_path / "data").write_bytes(bytes(3 * MB))
     assert len((tmp_path / "data").read_bytes()) == 3 * MB
-    written.write(status(samples=9, processes=(waiting,)))
+    written.write(msgspec.structs.replace(status(samples=9), processes=(waiting,)))
     (seen,) = watch.look({"a": HERE}, {"a": written.folder}, 2.0)
     assert seen.look is not None and seen.look.read_bytes is not None
     assert 3 * MB <= seen.look.read_bytes < 4 * MB
