@@ -1,4 +1,4 @@
-"""A Slurm cluster of one node, this machine, in a directory of its own. It needs Debian's packages slurmctld, slurmd,
+"""A Slurm cluster of two nodes, both this machine, in a directory of its own. It needs Debian's packages slurmctld, slurmd,
 slurm-client and munge, and leaves /etc unchanged."""
 
 from __future__ import annotations
@@ -22,17 +22,16 @@ CONFIGURATION = """
 ClusterName=test
 SlurmctldHost={host}(127.0.0.1)
 SlurmctldPort={control_port}
-SlurmdPort={node_port}
 SlurmUser={user}
 SlurmdUser={user}
 AuthType=auth/munge
 AuthInfo=socket={folder}/munge.socket,cred_expire=5
 StateSaveLocation={folder}/state
-SlurmdSpoolDir={folder}/spool
+SlurmdSpoolDir={folder}/spool.%n
 SlurmctldPidFile={folder}/slurmctld.pid
-SlurmdPidFile={folder}/slurmd.pid
+SlurmdPidFile={folder}/slurmd.%n.pid
 SlurmctldLogFile={folder}/slurmctld.log
-SlurmdLogFile={folder}/slurmd.log
+SlurmdLogFile={folder}/slurmd.%n.log
 ProctrackType=proctrack/linuxproc
 TaskPlugin=task/none
 JobAcctGatherType=jobacct_gather/none
@@ -44,8 +43,9 @@ GresTypes=gpu
 KillWait=5
 MpiDefault=none
 ReturnToService=2
-NodeName={host} NodeAddr=127.0.0.1 CPUs={cpus} RealMemory=4000 Gres=gpu:2 State=UNKNOWN
-PartitionName=short Nodes={host} Default=YES MaxTime=1-00:00:00 State=UP
+NodeName=one NodeHostname={host} NodeAddr=127.0.0.1 Port={one} CPUs={cpus} RealMemory=4000 Gres=gpu:2 State=UNKNOWN
+NodeName=two NodeHostname={host} NodeAddr=127.0.0.1 Port={two} CPUs={cpus} RealMemory=4000 Gres=gpu:2 State=UNKNOWN
+PartitionName=short Nodes=one,two Default=YES MaxTime=1-00:00:00 State=UP
 """
 
 
@@ -70,13 +70,13 @@ class SlurmCluster:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.environment = {**os.environ, "PATH": _search_path(), "SLURM_CONF": str(folder / "slurm.conf")}
-        for name in ("state", "spool"):
+        for name in ("state", "spool.one", "spool.two"):
             (folder / name).mkdir()
         (folder / "munge.key").write_bytes(os.urandom(128))
         (folder / "munge.key").chmod(0o400)
         host = socket.gethostname().partition(".")[0]
         facts = {"host": host, "user": getpass.getuser(), "folder": folder, "cpus": os.cpu_count()}
-        ports = {"control_port": _free_port(), "node_port": _free_port()}
+        ports = {"control_port": _free_port(), "one": _free_port(), "two": _free_port()}
         (folder / "slurm.conf").write_text(CONFIGURATION.format(**facts, **ports))
         (folder / "gres.conf").write_text("Name=gpu File=/dev/null\nName=gpu File=/dev/zero\n")
         self._daemons: list[subprocess.Popen[bytes]] = []
@@ -85,8 +85,11 @@ class SlurmCluster:
         try:
             self._start_munge()
             self._start("slurmctld", "-D")
-            self._start("slurmd", "-D")
-            self.wait(lambda: self.call("sinfo", "--noheader", "--format=%T").strip() == "idle", "to have an idle node")
+            for node in ("one", "two"):
+                self._start("slurmd", "-D", "-N", node)
+            self.wait(
+                lambda: self.call("sinfo", "--noheader", "--format=%D %T").strip() == "2 idle", "to have idle nodes"
+            )
         except BaseException:
             self.__exit__()
             raise
@@ -109,7 +112,7 @@ class SlurmCluster:
         self.wait((self.folder / "munge.socket").exists, "to have the socket of munge")
 
     def _start(self, *command: str) -> None:
-        with (self.folder / f"{command[0]}.output").open("wb") as output:
+        with (self.folder / f"{command[0]}.{len(self._daemons)}.output").open("wb") as output:
             self._daemons.append(
                 subprocess.Popen(command, env=self.environment, stdin=subprocess.DEVNULL, stdout=output, stderr=output)
             )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -82,6 +83,20 @@ def test_a_job_that_a_user_cancels_is_not_queued_again(cluster: SlurmCluster, jo
     cluster.call("scancel", str(number))
     cluster.wait(lambda: not is_queued(cluster, number), "to end the job")
     assert cluster.state(number) == "CANCELLED 0"
+
+
+@pytest.mark.thorough
+@pytest.mark.long
+def test_a_job_of_two_nodes_trains_on_both(cluster: SlurmCluster, job: SlowJob) -> None:
+    pytest.importorskip("ray", reason="ray, of the test extra, is not installed")
+    words = ["--nodes", "2", "--cores", "1", "--run-dir", str(job.run_dir), "--time", "10"]
+    number = cluster.submit(job.plan("slurm", "two.sbatch", *words))
+    cluster.wait(lambda: job.trained() > 0, f"to train; {logs_of(job)}")
+    assert cluster.facts(number)["NodeList"] == "one,two"
+    cluster.wait(lambda: cluster.state(number).startswith("COMPLETED"), f"to complete the job; {logs_of(job)}")
+    job.assert_done()
+    events = (job.run_dir / "journal.jsonl").read_text()
+    assert json.loads((job.run_dir / "hosts.json").read_text())["hosts"][0]["transport"] == "ray", events
 
 
 def is_queued(cluster: SlurmCluster, number: int) -> bool:
