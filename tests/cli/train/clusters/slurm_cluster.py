@@ -1,5 +1,5 @@
-"""A Slurm cluster of two nodes, both this machine, in a directory of its own. It needs Debian's packages slurmctld, slurmd,
-slurm-client and munge, and leaves /etc unchanged."""
+"""A Slurm cluster of two nodes, both this machine, in a directory of its own. It needs Debian's packages slurmctld,
+slurmd, slurm-client and munge, and leaves /etc unchanged."""
 
 from __future__ import annotations
 
