@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from elastichost.dispatcher.facts import JobSample
+from elastichost.tuner.colocation.facts import PolicyName
 from elastichost.tuner.colocation.settings import ColocationSettings
 from tests.dispatcher.jobs import Hosted, hosted
 
@@ -73,13 +74,13 @@ class World:
                 self.host.end(job, 0, self.now_s)
 
 
-def world(*, input_tracking: bool, disk_first: bool) -> World:
+def world(*, disk_first: bool, input_tracking: bool = True, policy: PolicyName = "complementary") -> World:
     """8 jobs that need the source alone for 20 s each, and 8 jobs that need all cores for 20 s each. Four of them fit
     into the memory."""
     disk = {f"disk-{at}": Truth(20_000, bytes=10_000) for at in range(8)}
     compute = {f"compute-{at}": Truth(80_000) for at in range(8)}
     jobs = disk | compute if disk_first else compute | disk
-    settings = ColocationSettings(input_tracking=input_tracking)
+    settings = ColocationSettings(policy=policy, input_tracking=input_tracking)
     return World(hosted(4000, settings), jobs)
 
 
@@ -89,6 +90,7 @@ def test_jobs_that_share_a_source_leave_memory_to_jobs_that_compute(disk_first: 
     untracked = world(input_tracking=False, disk_first=disk_first)
     with_s, without_s = tracked.run(), untracked.run()
     assert without_s >= 1.2 * with_s
+    assert world(policy="rmixer_type", disk_first=disk_first).run() >= 1.2 * with_s
 
 
 def test_the_demand_and_its_origin_are_told() -> None:

@@ -16,7 +16,7 @@ __all__ = ["PROGRAMS", "SlurmCluster", "missing_programs"]
 
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "scontrol", "squeue", "sinfo", "scancel")
 SYSTEM_PATH = "/usr/sbin:/usr/local/sbin:/sbin"  # where daemons are, and a user's PATH may not be
-LIMIT_S = 60.0
+LIMIT_S = 90.0
 
 CONFIGURATION = """
 ClusterName=test
@@ -40,12 +40,15 @@ SelectType=select/cons_tres
 SelectTypeParameters=CR_Core_Memory
 SchedulerParameters=sched_interval=1,batch_sched_delay=0,bf_interval=1
 GresTypes=gpu
-KillWait=5
+KillWait=30
 MpiDefault=none
 ReturnToService=2
 NodeName=one NodeHostname={host} NodeAddr=127.0.0.1 Port={one} CPUs={cpus} RealMemory=4000 Gres=gpu:2 State=UNKNOWN
 NodeName=two NodeHostname={host} NodeAddr=127.0.0.1 Port={two} CPUs={cpus} RealMemory=4000 Gres=gpu:2 State=UNKNOWN
-PartitionName=short Nodes=one,two Default=YES MaxTime=1-00:00:00 State=UP
+PreemptType=preempt/partition_prio
+PreemptMode=REQUEUE
+PartitionName=short Nodes=one,two Default=YES MaxTime=1-00:00:00 State=UP PriorityTier=1
+PartitionName=urgent Nodes=one,two MaxTime=1-00:00:00 State=UP PriorityTier=2
 """
 
 
@@ -87,9 +90,8 @@ class SlurmCluster:
             self._start("slurmctld", "-D")
             for node in ("one", "two"):
                 self._start("slurmd", "-D", "-N", node)
-            self.wait(
-                lambda: self.call("sinfo", "--noheader", "--format=%D %T").strip() == "2 idle", "to have idle nodes"
-            )
+            idle = ("sinfo", "--noheader", "--partition=short", "--format=%D %T")
+            self.wait(lambda: self.call(*idle).strip() == "2 idle", "to have idle nodes")
         except BaseException:
             self.__exit__()
             raise

@@ -78,11 +78,26 @@ def test_a_job_that_is_told_to_stop_is_queued_again_and_goes_on(cluster: SlurmCl
     assert cluster.facts(number)["ExitCode"] == "0:0"
 
 
+@pytest.mark.thorough
+@pytest.mark.long
+def test_a_job_that_is_preempted_goes_on_later(cluster: SlurmCluster, job: SlowJob) -> None:
+    number = submitted(cluster, job)
+    urgent = job.folder / "urgent.sbatch"
+    urgent.write_text("#!/bin/bash\n#SBATCH --partition=urgent --nodes=2 --exclusive --time=5\nsleep 1\n")
+    cluster.submit(urgent)
+    cluster.wait(lambda: cluster.state(number) == "RUNNING 1", f"to start the job again; {logs_of(job)}")
+    assert 0 < job.samples().get("trained", 0) < job.rows, logs_of(job)
+    cluster.wait(lambda: cluster.state(number) == "COMPLETED 1", f"to complete the job; {logs_of(job)}")
+    job.assert_done()
+
+
 def test_a_job_that_a_user_cancels_is_not_queued_again(cluster: SlurmCluster, job: SlowJob) -> None:
     number = submitted(cluster, job)
     cluster.call("scancel", str(number))
     cluster.wait(lambda: not is_queued(cluster, number), "to end the job")
     assert cluster.state(number) == "CANCELLED 0"
+    assert 0 < job.samples().get("trained", 0) < job.rows, logs_of(job)
+    assert list((job.run_dir / "checkpoints").glob("step-*")), logs_of(job)
 
 
 @pytest.mark.thorough
