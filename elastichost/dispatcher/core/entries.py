@@ -168,7 +168,8 @@ class JobEntry:
         if look.read_bytes is not None and look.input_wait_s is not None:
             read = look.read_bytes / look.seconds
             twin, wait, crowded = self.examined.twin, look.input_wait_share, look.is_crowded
-            inputs.take(JobReading(self.job, twin, look.workers, read, wait, crowded, look.seconds, now_s))
+            each = look.worker_cpu_s / max(1.0, look.read_bytes)
+            inputs.take(JobReading(self.job, twin, look.workers, read, wait, each, crowded, look.seconds, now_s))
         return self.known
 
     def _wait_share(self, known: Known, mode: Mode) -> float:

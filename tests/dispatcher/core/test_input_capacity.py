@@ -13,7 +13,8 @@ MB = 1e6
 
 def reading(job: str, mb_per_s: float, at_s: float = 0.0, **facts: object) -> JobReading:
     """By default of one worker that waits most of its time."""
-    given = {"twin": "disk", "workers": 1, "wait_share": 0.9, "is_crowded": False, "seconds": 2.0, **facts}
+    given = {"twin": "disk", "workers": 1, "wait_share": 0.9, "is_crowded": False, "seconds": 2.0}
+    given |= {"cpu_s_per_byte": 1e-9, **facts}
     return JobReading(job=job, bytes_per_s=mb_per_s * MB, at_s=at_s, **given)  # type: ignore[arg-type]
 
 
@@ -59,6 +60,15 @@ def test_a_second_reader_of_the_same_job_that_brings_nothing_shows_it() -> None:
 def test_jobs_that_do_not_wait_or_do_not_read_show_nothing() -> None:
     assert after(reading("a", 10), reading("a", 4, 6, wait_share=0.1), reading("b", 4, 6.1)).bytes_per_s() is None
     assert after(reading("a", 10), reading("a", 0.001, 6), reading("b", 0.001, 6)).bytes_per_s() is None
+
+
+def test_readers_that_compute_at_their_peak_show_nothing_of_a_source() -> None:
+    """At 10 MB/s such a reader keeps a core busy. Four of them on two cores get half each."""
+    each = 1 / (10 * MB)
+    busy = after(reading("a", 10), *(reading(job, 5, 6, is_crowded=True, cpu_s_per_byte=each) for job in "abcd"))
+    assert busy.bytes_per_s() is None and not busy.is_contested("e", 6.0)
+    idle = after(reading("a", 10), *(reading(job, 5, 6, is_crowded=True) for job in "abcd"))
+    assert idle.bytes_per_s() is not None and idle.is_contested("e", 6.0)
 
 
 def test_where_cores_are_busy_more_must_be_missing() -> None:

@@ -65,6 +65,7 @@ def test_slurm_accepts_a_script_with_gpus(cluster: SlurmCluster, tmp_path: Path)
     assert "not available" in cluster.call("sbatch", "--test-only", str(more), check=False)
 
 
+@pytest.mark.thorough
 @pytest.mark.long
 def test_a_job_that_is_told_to_stop_is_queued_again_and_goes_on(cluster: SlurmCluster, job: SlowJob) -> None:
     """The signal is the one that Slurm sends before the time limit: SIGTERM to the shell of the script."""
@@ -91,6 +92,8 @@ def test_a_job_that_is_preempted_goes_on_later(cluster: SlurmCluster, job: SlowJ
     job.assert_done()
 
 
+@pytest.mark.thorough
+@pytest.mark.long
 def test_a_job_that_a_user_cancels_is_not_queued_again(cluster: SlurmCluster, job: SlowJob) -> None:
     number = submitted(cluster, job)
     cluster.call("scancel", str(number))
