@@ -44,6 +44,8 @@ class ProcessStatus(msgspec.Struct, frozen=True):
     wait_fraction: float = 0.0  # share of the time in which it waited for input, peers or requests
     compute_ms: float = 0.0  # forward and backward pass of one batch
     gpu_memory_bytes: int = 0
+    input_wait_fraction: float = 0.0  # of a worker: the part of wait_fraction in which it waited for its input
+    message_bytes_per_s: float = 0.0  # that it sent and received in messages
 
     @property
     def name(self) -> str:

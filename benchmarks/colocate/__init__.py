@@ -3,6 +3,7 @@
 benchmark     the command: runs all arms, mixes and rounds
 jobs          the small jobs, their files, their mixes
 arms          the policies that are compared
+shared_source, shared_reader    the source that all disk jobs share, and their reader
 host_run      one run of one arm
 recorded      the record of a run, read from the dispatcher's files
 result_store  the folder of results

@@ -15,6 +15,7 @@ __all__ = [
     "RMIXER",
     "SHIPPED",
     "TUNED",
+    "UNTRACKED",
     "Arm",
     "Turn",
     "arms_of",
@@ -24,6 +25,7 @@ __all__ = [
 ]
 
 SHIPPED, TUNED, OURS, RMIXER = "sequential_shipped", "sequential_tuned", "ours", "rmixer_type"
+UNTRACKED = "untracked"
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +66,7 @@ ARMS: dict[str, Arm] = {
         Arm("memory", "complementary", "adds admission by memory", ("complementarity=false", "feedback=false")),
         Arm("complementarity", "complementary", "adds the choice of complementary jobs", ("feedback=false",)),
         Arm(OURS, "complementary", "adds feedback: the complete policy"),
+        Arm(UNTRACKED, "complementary", "ours without the measured input", ("input_tracking=false",)),
     )
 }
 RANDOMS = tuple(name for name, arm in ARMS.items() if arm.policy == "random")
@@ -73,6 +76,7 @@ PARTS = (SHIPPED, "concurrency", "memory", "complementarity", OURS)
 FEW: tuple[MixName, ...] = ("embedding_bound", "dense_bound")
 FEW_ARMS = (SHIPPED, TUNED, RMIXER, OURS)
 QUICK_ARMS = (SHIPPED, RMIXER, OURS)
+DISK_ARMS = (SHIPPED, RMIXER, UNTRACKED, OURS)  # a static plan would be that of jobs which have the source alone
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,8 +91,16 @@ class Turn:
 def arms_of(mix: MixName, chosen: Sequence[str], *, quick: bool) -> tuple[Arm, ...]:
     """The arms of a mix. chosen: their names; empty for the default arms of the mix. Raises KeyError for an unknown
     name."""
-    names = chosen or (QUICK_ARMS if quick else FEW_ARMS if mix in FEW else tuple(ARMS))
+    names = chosen or _default_arms(mix, quick=quick)
     return tuple(ARMS[name] for name in dict.fromkeys(names))
+
+
+def _default_arms(mix: MixName, *, quick: bool) -> tuple[str, ...]:
+    if mix == "disk_bound":
+        return DISK_ARMS[-2:] if quick else DISK_ARMS
+    if quick:
+        return QUICK_ARMS
+    return FEW_ARMS if mix in FEW else tuple(name for name in ARMS if name != UNTRACKED)
 
 
 def turns(
@@ -116,7 +128,7 @@ def policy_options(arm: Arm, cores: int) -> list[str]:
 
 READY_S = 6.0  # time for the import of the libraries
 # Share of the host that a job of a kind keeps busy; only used to estimate durations. Measured on two cores.
-BUSY: dict[Kind, float] = {"input": 0.15, "embedding": 0.95, "dense": 0.95, "balanced": 0.9}
+BUSY: dict[Kind, float] = {"input": 0.15, "embedding": 0.95, "dense": 0.95, "balanced": 0.9, "disk": 0.15}
 assert set(BUSY) == set(KINDS)
 
 
@@ -125,6 +137,7 @@ def estimated_s(arm: Arm, jobs: Sequence[Job], alone_s: Mapping[Kind, float], co
     seconds = [alone_s[job.shape.kind] for job in jobs]
     if arm.is_sequential:
         return READY_S + sum(seconds)
+    source_s = sum(s for s, job in zip(seconds, jobs, strict=True) if job.shape.kind == "disk")
     work_s = sum(s * BUSY[job.shape.kind] for s, job in zip(seconds, jobs, strict=True))
     at_once = cores if arm.counts_jobs else len(jobs)
-    return READY_S + max(work_s, max(seconds), sum(seconds) / at_once)
+    return READY_S + max(work_s, source_s, max(seconds), sum(seconds) / at_once)

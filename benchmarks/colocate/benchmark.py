@@ -1,7 +1,8 @@
 """Batches of small real jobs on this host, trained one after another, and together by different policies.
 
-    python -m elastichost bench colocate                  four mixes of 24 jobs, all arms: more than an hour
-    python -m elastichost bench colocate --quick --json   four mixes of 8 jobs, three arms: minutes
+    python -m elastichost bench colocate                  five mixes of 24 jobs, all arms: more than an hour
+    python -m elastichost bench colocate --quick --json   five mixes of 8 jobs, two or three arms: minutes
+    python -m elastichost bench colocate --long --rounds 5    12 jobs of more than a minute in each mix
     python -m elastichost bench colocate --keep DIR --mix balanced --arm ours
     python -m elastichost bench colocate --report-from DIR
 
@@ -36,7 +37,7 @@ from benchmarks.colocate import host_run as running
 from benchmarks.colocate.arms import ARMS, READY_S, SHIPPED, TUNED, Turn, estimated_s, turns
 from benchmarks.colocate.figures import figures_of, headline
 from benchmarks.colocate.host_run import CORES, MOST_WORKERS, Batch
-from benchmarks.colocate.jobs import FULL, KINDS, MIXES, QUICK, SHAPES, Job, MixName, Size, job_of, jobs_of
+from benchmarks.colocate.jobs import FULL, KINDS, LONG, MIXES, QUICK, SHAPES, Job, MixName, Size, job_of, jobs_of
 from benchmarks.colocate.pictures import save_pictures
 from benchmarks.colocate.recorded import ArmRun, Campaign
 from benchmarks.colocate.result_store import Keep
@@ -86,6 +87,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     add = parser.add_argument
     add("--quick", action="store_true", help="8 short jobs in each mix; only the arms sequential, rmixer_type and ours")
+    add("--long", action="store_true", help="12 jobs of more than a minute in each mix")
     add("--json", action="store_true", help="print one JSON object as the last line of stdout")
     add("--mix", action="append", choices=tuple(MIXES), help="repeatable; default: all")
     add("--arm", action="append", choices=tuple(ARMS), help="repeatable; default: the default arms of the mix")
@@ -99,7 +101,7 @@ def _parser() -> argparse.ArgumentParser:
 
 def _options(given: argparse.Namespace) -> _Options:
     """The options. Raises ValueError for invalid ones."""
-    size = QUICK if given.quick else FULL
+    size = QUICK if given.quick else LONG if given.long else FULL
     jobs = size.jobs if given.jobs is None else given.jobs
     if jobs < 2 or given.rounds < 1:
         raise ValueError("--jobs must be at least 2, and --rounds at least 1")
@@ -158,7 +160,9 @@ class _Course:
         self._swept = [
             job
             for job in ones
-            if job.shape.name in static and job.shape.kind != "input" and job.shape.name not in keep.sweeps()
+            if job.shape.name in static
+            and job.shape.kind not in ("input", "disk")
+            and job.shape.name not in keep.sweeps()
         ]
 
     def _jobs(self, mix: MixName) -> tuple[Job, ...]:
@@ -216,7 +220,7 @@ class _Course:
         """The number of workers in the best static plan of each shape; or a text with the reason if there is none."""
         sweeps, plans = self._keep.sweeps(), dict[str, int]()
         for shape in {job.shape.name: job.shape for job in jobs}.values():
-            if shape.kind == "input":
+            if shape.kind in ("input", "disk"):
                 plans[shape.name] = 1
             elif shape.name in sweeps and sweeps[shape.name].seconds:
                 plans[shape.name] = sweeps[shape.name].best

@@ -15,8 +15,9 @@ from pathlib import Path
 import msgspec
 
 from benchmarks.colocate.arms import Arm, policy_options
-from benchmarks.colocate.jobs import Job, write_job
+from benchmarks.colocate.jobs import MEMORY, SOURCE_BYTES_PER_S, Job, MixName, write_job
 from benchmarks.colocate.recorded import ArmRun, Cold, JobEnd, Sweep, arm_run
+from benchmarks.colocate.shared_source import SOURCE_VARIABLE, SharedSource
 from benchmarks.harness.processes import busy_s, end_processes, tree_of
 from benchmarks.harness.workshop import ROOT, Workshop
 from elastichost.dispatcher.facts import HostStatus
@@ -36,7 +37,7 @@ LEAST_S = 300.0
 class Batch:
     """Jobs that run together once. workers: number of workers by shape in static plans; empty for plans as shipped."""
 
-    mix: str
+    mix: MixName
     arm: Arm
     round: int
     jobs: tuple[Job, ...]
@@ -81,7 +82,8 @@ def run_batch(batch: Batch, workshop: Workshop) -> ArmRun:
     folder.mkdir()
     try:
         files = [write_job(folder, job, batch.workers.get(job.shape.name), on_gpu=batch.on_gpu) for job in batch.jobs]
-        options = ["--run-dir", "host", *policy_options(batch.arm, CORES)]
+        memory = ["--memory", MEMORY[batch.mix]] if batch.mix in MEMORY else []
+        options = ["--run-dir", "host", *memory, *policy_options(batch.arm, CORES)]
         done = _command([*map(str, files), *options], folder, workshop, batch.estimate_s)
         return _gathered(batch, done, folder)
     finally:
@@ -165,14 +167,16 @@ def _swept(plans: Sequence[tuple[int, Job]], status: HostStatus) -> tuple[list[S
 
 
 def _command(arguments: Sequence[str], folder: Path, workshop: Workshop, estimate_s: float) -> _Done:
-    """Runs `elastichost run` in `folder`."""
+    """Runs `elastichost run` in `folder`, with the source that disk jobs share."""
     command = [sys.executable, "-m", "elastichost", "run", *arguments, "--dashboard", "no", "--json"]
     paths = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
     environment = {**workshop.environment(), "ELASTICHOST_HISTORY": "off", "PYTHONPATH": paths}
+    environment[SOURCE_VARIABLE] = str(folder / "source")
     output, said = folder / "stdout.txt", folder / "stderr.txt"  # files, because no process reads a pipe during the run
     used_s, began_busy_s, began_s = _children_s(), busy_s(), time.perf_counter()
     own_s = time.process_time()
-    with output.open("w") as out, said.open("w") as err:
+    source = SharedSource(folder / "source", SOURCE_BYTES_PER_S)
+    with source, output.open("w") as out, said.open("w") as err:
         run = subprocess.Popen(command, cwd=folder, env=environment, stdout=out, stderr=err)
         code: int | None
         try:

@@ -1,12 +1,17 @@
 """The small jobs of the benchmark: their shapes, their files, their mixes, and all their constants.
 
-There are four kinds, three shapes of each kind, and many jobs of each shape, which differ in their seed:
+There are five kinds, three shapes of each kind, and many jobs of each shape, which differ in their seed:
 
     input      a small model; its reader has one connection of a fixed rate (`data.remote`), as RMixer's jobs had one
                single-threaded reader; it waits for its input most of the time and leaves the cores idle
     embedding  26 tables of 64 floats a row, a tiny dense part, large batches
     dense      few tables, wide layers
     balanced   a smaller form of examples/synthetic.toml
+    disk       a small model whose samples are large; all disk jobs of a batch read from one source of a fixed rate, as
+               from one disk (`shared_source`), and one of them alone is as fast as all of them together
+
+In the disk-bound mix half of the jobs are disk jobs and half dense jobs, and the memory is limited: jobs that only wait
+for each other hold memory that jobs which compute could use.
 
 The rate is that of one reader, and every worker has a reader. Therefore the file of an input job sets
 `resources.workers = 1`, and no arm may have more workers, including "sequential tuned". With more connections an input
@@ -27,9 +32,12 @@ from typing import Literal, get_args
 __all__ = [
     "FULL",
     "KINDS",
+    "LONG",
+    "MEMORY",
     "MIXES",
     "QUICK",
     "SHAPES",
+    "SOURCE_BYTES_PER_S",
     "Job",
     "Kind",
     "MixName",
@@ -42,15 +50,18 @@ __all__ = [
     "write_job",
 ]
 
-Kind = Literal["input", "embedding", "dense", "balanced"]
-MixName = Literal["input_bound", "embedding_bound", "dense_bound", "balanced"]
+Kind = Literal["input", "embedding", "dense", "balanced", "disk"]
+MixName = Literal["input_bound", "embedding_bound", "dense_bound", "balanced", "disk_bound"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 MIXES: Mapping[MixName, tuple[Kind, ...]] = {
     "input_bound": ("input",),
     "embedding_bound": ("embedding",),
     "dense_bound": ("dense",),
-    "balanced": KINDS,
+    "balanced": ("input", "embedding", "dense", "balanced"),
+    "disk_bound": ("disk", "dense"),
 }
+MEMORY: Mapping[MixName, str] = {"disk_bound": "750MiB"}  # of all jobs together; of other mixes: the default
+SOURCE_BYTES_PER_S = 8e6  # of all disk jobs together
 TEST_SAMPLES = 20_000  # gives an AUC with an error of 0.004; the AUCs of a job in two arms use the same samples
 ORDER_SEED = 5  # of the queue: every arm gets the same jobs in the same shuffled order
 FIXED_S = 1.0  # time of a job alone for its start, evaluation and last checkpoint
@@ -61,7 +72,8 @@ LEAST_BATCHES = 4
 class Shape:
     """One variant of a kind. model, args: the build function of `elastichost.models` and, as TOML, its arguments.
     samples_per_s: speed alone as shipped, on two cores of a 2.x GHz server; the number of samples is computed from it.
-    For an input job it is the exact rate of its reader. data_seed: all jobs of a shape learn the same data, so that
+    For an input job it is the exact rate of its reader, for a disk job that of the source. data_seed: all jobs of a
+    shape learn the same data, so that
     differences between their AUCs are chance."""
 
     name: str
@@ -94,6 +106,9 @@ SHAPES: tuple[Shape, ...] = (
     Shape("balanced-a", "balanced", "dlrm", "bottom = [64, 16], top = [64, 1]", 26, 20_000, 16, 13, 512, 70_000, 41),
     Shape("balanced-b", "balanced", "dlrm", "bottom = [64, 16], top = [64, 1]", 20, 40_000, 16, 13, 1_024, 90_000, 42),
     Shape("balanced-c", "balanced", "deepfm", "hidden = [64, 32]", 16, 20_000, 16, 8, 512, 75_000, 43),
+    Shape("disk-a", "disk", "dlrm", "bottom = [32, 16], top = [16, 1]", 8, 20_000, 16, 8, 128, 2_000, 51),
+    Shape("disk-b", "disk", "wide_deep", "hidden = [32]", 12, 20_000, 16, 4, 128, 4_000, 52),
+    Shape("disk-c", "disk", "dlrm", "bottom = [32, 16], top = [16, 1]", 6, 30_000, 16, 8, 64, 1_000, 53),
 )
 
 
@@ -101,13 +116,14 @@ SHAPES: tuple[Shape, ...] = (
 class Size:
     """The intended duration of a job alone as shipped, and the number of jobs in a mix."""
 
-    name: Literal["full", "quick"]
+    name: Literal["full", "quick", "long"]
     jobs: int
     alone_s: Mapping[Kind, float]
 
 
-FULL = Size("full", 24, {"input": 10.0, "embedding": 6.5, "dense": 6.5, "balanced": 6.5})
-QUICK = Size("quick", 8, {"input": 5.0, "embedding": 4.0, "dense": 4.0, "balanced": 4.0})
+FULL = Size("full", 24, {"input": 10.0, "embedding": 6.5, "dense": 6.5, "balanced": 6.5, "disk": 6.5})
+QUICK = Size("quick", 8, {"input": 5.0, "embedding": 4.0, "dense": 4.0, "balanced": 4.0, "disk": 4.0})
+LONG = Size("long", 12, dict.fromkeys(KINDS, 65.0))  # more than a minute each, as real jobs would
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +168,7 @@ def job_text(job: Job, workers: int | None = None, *, on_gpu: bool = False) -> s
     asynchronous job learns less, and each worker would get a smaller part of the GPU's memory."""
     shape = job.shape
     remote = f"\n[data.remote]\nbytes_per_s = {rate_bytes_per_s(shape)}\n" if shape.kind == "input" else ""
-    fixed = 1 if shape.kind == "input" or on_gpu else workers
+    fixed = 1 if shape.kind in ("input", "disk") or on_gpu else workers
     asked = [f"workers = {fixed}\n"] if fixed is not None else []
     asked += ["gpus = 1\n"] if on_gpu else []
     resources = f"\n[resources]\n{''.join(asked)}" if asked else ""
@@ -167,8 +183,7 @@ build = "elastichost.models:{shape.model}"
 args = {{ {shape.args} }}
 
 [data]
-format = "synthetic"
-
+{_source(shape)}
 [data.synthetic]
 rows = {job.samples}
 test_rows = {TEST_SAMPLES}
@@ -186,6 +201,24 @@ batch_size = {shape.batch_size}
 optimizer_rows = {{ name = "rowwise_adagrad", lr = 0.05 }}
 optimizer_dense = {{ name = "adam", lr = 1e-3 }}
 {resources}{tuner}"""
+
+
+def _source(shape: Shape) -> str:
+    """The lines of [data] that name the reader. A custom reader implies no columns, so its job names the generated
+    ones."""
+    if shape.kind != "disk":
+        return 'format = "synthetic"\n'
+    dense = ", ".join(f'"d{index}"' for index in range(shape.dense))
+    categorical = ", ".join(f'"c{index}"' for index in range(shape.tables))
+    size = round(SOURCE_BYTES_PER_S / shape.samples_per_s)
+    return f"""\
+format = "benchmarks.colocate.shared_reader:SharedReader"
+train = ["{size}.bytes"]
+test = ["test"]
+label = "label"
+dense = [{dense}]
+categorical = [{categorical}]
+"""
 
 
 def write_job(folder: Path, job: Job, workers: int | None = None, *, on_gpu: bool = False) -> Path:

@@ -15,7 +15,13 @@ from benchmarks.colocate.recorded import ArmRun
 
 __all__ = ["save_pictures"]
 
-KIND_COLOURS = {"input": "#c9a876", "embedding": "#2a6fb0", "dense": "#525252", "balanced": "#8dbbdf"}
+KIND_COLOURS = {
+    "input": "#c9a876",
+    "embedding": "#2a6fb0",
+    "dense": "#525252",
+    "balanced": "#8dbbdf",
+    "disk": "#7a5195",
+}
 COLOURS = {OURS: "#0b3c73", SHIPPED: "#737373", "sequential_tuned": "#969696", RMIXER: "#c9a876"}
 PART_COLOUR, OTHER_COLOUR, BOUND_COLOUR = "#8dbbdf", "#d9d9d9", "#b03030"
 SHOWN = (SHIPPED, RMIXER, OURS)  # arms side by side in the chart of jobs over time

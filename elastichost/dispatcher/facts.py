@@ -45,7 +45,12 @@ class JobSample(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     samples: trained in that time. worker_cpu_s, all_cpu_s: CPU seconds of its workers, and of all its processes.
     workers: number of its workers. host_share: cores that all processes of the host used, as a share of those that
     jobs may use. gpu_s: seconds in which a GPU computed for the job; None: it uses no GPU. gpu_memory_s: seconds in
-    which the GPU moved memory for it. gpu_share: share of the time in which the GPU computed for any process."""
+    which the GPU moved memory for it. gpu_share: share of the time in which the GPU computed for any process.
+
+    read_bytes: that its workers read from files, pipes and devices; None: the kernel does not tell. input_wait_s:
+    seconds in which its workers waited for input, summed over them; None: they do not tell. traffic_bytes: moved
+    between memory and caches, as the processor counts them; None: it does not. message_bytes: of messages between its
+    processes."""
 
     seconds: float
     samples: float
@@ -56,6 +61,15 @@ class JobSample(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     gpu_s: float | None = None
     gpu_memory_s: float = 0.0
     gpu_share: float = 0.0
+    read_bytes: float | None = None
+    input_wait_s: float | None = None
+    traffic_bytes: float | None = None
+    message_bytes: float = 0.0
+
+    @property
+    def input_wait_share(self) -> float:
+        """Share of the workers' time in which they waited for input; 0 where it is not known."""
+        return min(1.0, (self.input_wait_s or 0.0) / max(1e-9, self.seconds * self.workers))
 
     @property
     def is_crowded(self) -> bool:
@@ -143,6 +157,9 @@ class JobStatus(msgspec.Struct, frozen=True, kw_only=True):
     samples_trained: int = 0
     samples_per_s: float = 0.0
     solo_samples_per_s: float = 0.0  # predicted speed alone on the host
+    demand: tuple[float, ...] = ()  # shares of `tuner.colocation.facts.RESOURCES` that it uses alone in its mode
+    demand_basis: tuple[str, ...] = ()  # of each: measured, estimated or unlimited
+    read_bytes_per_s: float = 0.0  # that it reads alone in its mode, from measurements; 0: not measured
     predicted_speed: float = 0.0  # predicted speed beside the others, as a share of solo_samples_per_s
     cpu_cores: float = 0.0  # used in the last second
     cpu_s: float = 0.0  # CPU seconds of all processes of its incarnations that have ended

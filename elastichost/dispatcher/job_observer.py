@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -10,7 +10,7 @@ import psutil
 
 from elastichost.dispatcher.facts import JobObservation, JobSample
 from elastichost.dispatcher.isolation.gpu_meter import GpuMeter, GpuUse
-from elastichost.dispatcher.isolation.process_meter import HostProcesses, TreeUsage
+from elastichost.dispatcher.isolation.process_meter import HostProcesses, TreeUsage, read_bytes
 from elastichost.errors import PreflightError
 from elastichost.host.process_meter import anonymous_bytes
 from elastichost.metrics import RunStatus, read_status
@@ -31,6 +31,8 @@ class _Mark:
     workers: tuple[int, ...]  # pids; the CPU time of a new incarnation starts at 0, so a measurement needs equal pids
     host_busy_s: float
     gpu: _GpuTime
+    read_bytes: int | None
+    traffic_bytes: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,10 +74,12 @@ class _ObservedJob:
 
 @dataclass(slots=True)
 class JobObserver:
-    """Observes all jobs. cores: number of cores that jobs may use."""
+    """Observes all jobs. cores: number of cores that jobs may use. traffic_bytes: returns the bytes that a job has
+    moved between memory and caches; None where they are not counted."""
 
     cores: int
     gpu_meter: GpuMeter = field(default_factory=lambda: GpuMeter(()))
+    traffic_bytes: Callable[[str], int | None] = lambda job: None
     _watched: dict[str, _ObservedJob] = field(default_factory=dict)
 
     def look(self, pids: Mapping[str, int], run_dirs: Mapping[str, Path], now_s: float) -> tuple[JobObservation, ...]:
@@ -114,7 +118,7 @@ class JobObserver:
             used = max(0.0, tree.cpu_s - watched.cpu[1]) / (now_s - watched.cpu[0])
             watched.cores += share * (used - watched.cores)
         watched.cpu = now_s, tree.cpu_s
-        look = self._look(watched, tree, processes, busy_s, now_s) if is_new else None
+        look = self._look(job, tree, processes, busy_s, now_s) if is_new else None
         status = watched.status
         memory = status.arena_bytes + status.private_bytes if status is not None else 0
         return JobObservation(
@@ -122,14 +126,26 @@ class JobObserver:
         )
 
     def _look(
-        self, watched: _ObservedJob, tree: TreeUsage, processes: HostProcesses, busy_s: float, now_s: float
+        self, job: str, tree: TreeUsage, processes: HostProcesses, busy_s: float, now_s: float
     ) -> JobSample | None:
+        watched = self._watched[job]
         status = watched.status
         if status is None or status.state != "training":
             watched.mark = None
             return None
-        workers = tuple(one.pid for one in status.processes if one.role == "worker" and one.pid is not None)
-        mark = _Mark(now_s, status.samples_trained, tree.cpu_s, processes.cpu_s(workers), workers, busy_s, watched.gpu)
+        crew = [one for one in status.processes if one.role == "worker" and one.pid is not None]
+        workers = tuple(one.pid for one in crew if one.pid is not None)
+        mark = _Mark(
+            now_s,
+            status.samples_trained,
+            tree.cpu_s,
+            processes.cpu_s(workers),
+            workers,
+            busy_s,
+            watched.gpu,
+            read_bytes(workers),
+            self.traffic_bytes(job),
+        )
         before = watched.mark
         if before is None or before.workers != mark.workers or not workers:
             watched.mark = mark
@@ -148,7 +164,16 @@ class JobObserver:
             gpu_s=mark.gpu.own_s - before.gpu.own_s if watched.gpu_memory_bytes else None,
             gpu_memory_s=mark.gpu.own_memory_s - before.gpu.own_memory_s,
             gpu_share=(mark.gpu.busy_s - before.gpu.busy_s) / seconds,
+            read_bytes=_more(before.read_bytes, mark.read_bytes),
+            input_wait_s=seconds * sum(one.input_wait_fraction for one in crew),
+            traffic_bytes=_more(before.traffic_bytes, mark.traffic_bytes),
+            message_bytes=seconds * sum(one.message_bytes_per_s for one in status.processes),
         )
+
+
+def _more(before: int | None, now: int | None) -> float | None:
+    """What a counter has grown by; None: one of its values is not known."""
+    return None if before is None or now is None else float(max(0, now - before))
 
 
 def _grown(watched: _ObservedJob, is_new: bool) -> int:

@@ -122,7 +122,7 @@ class HostLoop:
         self._began_s = self._clock.now_s()
         gpu_meter = GpuMeter(inventory.gpus)
         self._closing.callback(gpu_meter.close)
-        self._watch = JobObserver(len(inventory.cores), gpu_meter)
+        self._watch = JobObserver(len(inventory.cores), gpu_meter, self._isolation.traffic_bytes)
         self._core = Core(options.settings, inventory, power_of(inventory), options.memory_bytes)
         self._performer = Performer(
             self._core, self._crew, self._lender, self._isolation, inventory, options.keeps_sizes, self._clock

@@ -136,6 +136,7 @@ class SnapshotWriter:
         self._space = CopySpace()
         self._touched: queue.SimpleQueue[npt.NDArray[np.uint8]] = queue.SimpleQueue()
         self._toucher: threading.Thread | None = None
+        self._is_enough = threading.Event()  # set: the reservation that is being made ends with its present piece
         self._reserve_at_s = 0.0
         self._closed = False
 
@@ -162,16 +163,19 @@ class SnapshotWriter:
         missing_bytes = size_bytes - self._space.size_bytes
         if missing_bytes > 0:
             piece_bytes = min(_PIECE_BYTES, max(_LEAST_PIECE_BYTES, -(-size_bytes // _PIECES)))
-            task = (missing_bytes, -(-piece_bytes // PAGE_BYTES) * PAGE_BYTES)
+            self._is_enough = threading.Event()
+            task = (missing_bytes, -(-piece_bytes // PAGE_BYTES) * PAGE_BYTES, self._is_enough)
             self._toucher = threading.Thread(target=self._touch, args=task, name="reserve", daemon=True)
             self._toucher.start()
 
-    def _touch(self, missing_bytes: int, piece_bytes: int) -> None:
+    def _touch(self, missing_bytes: int, piece_bytes: int, is_enough: threading.Event) -> None:
         for _ in range(-(-missing_bytes // piece_bytes)):
-            if self._closed:
+            if self._closed or is_enough.is_set():
                 return
             piece = _new_piece(piece_bytes)
             piece[::PAGE_BYTES] = 0
+            if is_enough.is_set():
+                return  # the piece is freed
             self._touched.put(piece)
 
     def _take_touched(self) -> None:
@@ -181,7 +185,9 @@ class SnapshotWriter:
 
     def space(self) -> CopySpace:
         """The space for the next copies. While an abandoned checkpoint is still written it is a new one, so that the
-        copies that are written stay valid."""
+        copies that are written stay valid. A reservation that is being made ends: the copies take fresh memory for what
+        is not reserved yet, and both together would take more than the copies need."""
+        self._is_enough.set()
         if self._thread is not None and self._thread.is_alive():
             self._space = CopySpace()
         self._take_touched()

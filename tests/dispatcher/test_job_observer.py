@@ -11,7 +11,7 @@ import pytest
 
 from elastichost.dispatcher import job_observer as watching
 from elastichost.dispatcher.isolation.gpu_meter import GpuMeter, GpuUse
-from elastichost.dispatcher.isolation.process_meter import HostProcesses
+from elastichost.dispatcher.isolation.process_meter import HostProcesses, read_bytes
 from elastichost.dispatcher.job_observer import JobObserver
 from elastichost.host.process_meter import anonymous_bytes
 from elastichost.metrics import ProcessStatus, RunStatus
@@ -64,6 +64,32 @@ def test_a_look_is_what_changed_between_two_statuses(written: Written) -> None:
     assert (last.look.seconds, last.look.samples, last.look.workers) == (3.0, 300, 1)
     assert last.look.all_cpu_s >= last.look.worker_cpu_s >= 0
     assert HERE in last.pids
+
+
+def test_a_look_has_what_was_read_waited_and_moved(written: Written, tmp_path: Path) -> None:
+    moved = iter((100, 350))
+    watch = JobObserver(2, traffic_bytes=lambda job: next(moved))
+    waited = {"input_wait_fraction": 0.25, "message_bytes_per_s": 50.0}
+    waiting = msgspec.structs.replace(status().processes[0], **waited)
+    written.write(status(samples=1))
+    watch.look({"a": HERE}, {"a": written.folder}, 0.0)
+    (tmp_path / "data").write_bytes(bytes(3 * MB))
+    assert len((tmp_path / "data").read_bytes()) == 3 * MB
+    written.write(msgspec.structs.replace(status(samples=9), processes=(waiting,)))
+    (seen,) = watch.look({"a": HERE}, {"a": written.folder}, 2.0)
+    assert seen.look is not None and seen.look.read_bytes is not None
+    assert 3 * MB <= seen.look.read_bytes < 4 * MB
+    assert (seen.look.input_wait_s, seen.look.input_wait_share) == (0.5, 0.25)
+    assert (seen.look.traffic_bytes, seen.look.message_bytes) == (250.0, 100.0)
+
+
+def test_processes_that_have_ended_tell_nothing_of_what_they_read() -> None:
+    child = os.fork()
+    if child == 0:
+        os._exit(0)
+    os.waitpid(child, 0)
+    assert read_bytes((HERE, child)) is None
+    assert read_bytes((HERE,)) is not None
 
 
 def test_a_change_of_workers_or_phase_begins_a_new_look(written: Written) -> None:

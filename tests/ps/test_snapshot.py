@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import threading
+
 import numpy as np
 import pytest
 
+from elastichost.ps import snapshot
 from elastichost.ps.snapshot import CopySpace, SnapshotWriter
 
 
@@ -55,4 +58,30 @@ def test_a_small_reservation_is_small_and_a_large_one_replaces_small_pieces() ->
     assert reserve(writer, 40 << 20).size_bytes == 44 << 20
     assert writer.kept_bytes == 44 << 20
     assert reserve(writer, 200 << 20).size_bytes == 200 << 20, "pieces of 4 MB would not be used"
+    writer.close()
+
+
+def test_a_checkpoint_before_the_reservation_is_complete_takes_no_memory_twice(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    has_first, is_copied, made = threading.Event(), threading.Event(), snapshot._new_piece
+
+    def new_piece(size_bytes: int) -> np.typing.NDArray[np.uint8]:
+        if threading.current_thread().name == "reserve":
+            if has_first.is_set():
+                is_copied.wait()
+            has_first.set()
+        return made(size_bytes)
+
+    monkeypatch.setattr(snapshot, "_new_piece", new_piece)
+    writer = SnapshotWriter()
+    writer.reserve(64 << 20)
+    has_first.wait()
+    space = writer.space()
+    for _ in range(16):
+        space.copy(np.zeros(4 << 20, np.uint8))
+    is_copied.set()
+    assert writer._toucher is not None
+    writer._toucher.join()
+    assert writer.kept_bytes <= (64 + 8) << 20
     writer.close()

@@ -2,7 +2,10 @@
 
 Modules:
     run, dry_run      run, resume; run --dry-run
-    plan              predicts the plan, the speed and the memory of a run
+    continuation      run --continue: what a run directory has left to resume
+    cluster_plan      plan --for: plans for a node of a cluster
+    clusters/         plan --for: what starts a job on a cluster
+    plan, forecast    predicts the plan, the speed and the memory of a run
     step_advice       what plan says of precision and batch size
     scale             changes the number of workers and PS of a run while it trains
     config, convert   prints the job file and its schema; converts text data to Parquet

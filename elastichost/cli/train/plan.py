@@ -12,6 +12,7 @@ from rich.table import Table
 
 from elastichost.cli.options import JobArgument, Overrides
 from elastichost.cli.output import AsJson, data_console, fact_lines, print_json, progress_console
+from elastichost.cli.train.clusters import options as of_cluster
 from elastichost.errors import ElastichostError
 from elastichost.human_readable import count_words, duration_words
 
@@ -33,22 +34,47 @@ def register(app: typer.Typer) -> None:
 
 
 def plan(
+    context: typer.Context,
     job: JobArgument,
     overrides: Overrides = [],  # noqa: B006 typer copies it
     as_json: AsJson = False,
+    cluster: of_cluster.ForOption = None,
+    output: of_cluster.OutputOption = "-",
+    run_dir: of_cluster.RunDirOption = "",
+    cores: of_cluster.CoresOption = 0,
+    gpus: of_cluster.GpusOption = 0,
+    nodes: of_cluster.NodesOption = 1,
+    notice: of_cluster.NoticeOption = 0,
+    program: of_cluster.ProgramOption = "",
+    image: of_cluster.ImageOption = "",
+    namespace: of_cluster.NamespaceOption = "",
+    run_claim: of_cluster.ClaimOption = "",
+    mount: of_cluster.MountOption = [],  # noqa: B006 typer copies it
+    partition: of_cluster.PartitionOption = "",
+    account: of_cluster.AccountOption = "",
+    time: of_cluster.TimeOption = "",
+    ray_address: of_cluster.RayAddress = "",
 ) -> None:
-    """Predict the number of processes of a job, its speed and memory.
+    """Predict a job's plan, speed and memory; write it for a cluster.
 
     That is: how many workers and parameter servers (PS) the tuner would choose, the confidence of that prediction, the
     second best plan, the parts of the peak of memory, and how long the dense part of a training step takes in float32
-    and in bfloat16, and with other batch sizes."""
+    and in bfloat16, and with other batch sizes. With --for, manifests of Kubernetes, a batch script of Slurm or a
+    submission to Ray are written instead, sized by the plan and the estimate of memory."""
+    from elastichost.cli.train.cluster_plan import write_cluster_plan
+    from elastichost.cli.train.forecast import preview_of
     from elastichost.config.job import load_job
 
+    asked = of_cluster.options_of(context.params)
+    of_cluster.check_options(cluster, asked, as_json=as_json)
     spec = load_job(job, overrides)
+    if cluster is not None:
+        write_cluster_plan(job, spec, overrides, cluster, asked)
+        return
     prepared, memory, times = _look_ahead(spec)
     for warning in prepared.warnings:
         progress_console().print(f"warning  {warning}", style="yellow", markup=False, soft_wrap=True)
-    found = _preview(spec, prepared)
+    found = preview_of(spec, prepared)
     if as_json:
         print_json(_facts(spec, prepared, found, memory, times))
         return
@@ -90,20 +116,6 @@ def _advice(job: JobSpec, times: tuple[StepTime, ...]) -> list[tuple[str, str]]:
 
     cpu = present_cpu()
     return advice(times, job.train.precision, job.train.batch_size, bfloat16_unit(cpu), refuses_bfloat16(cpu))
-
-
-def _preview(job: JobSpec, prepared: Preparation) -> PlanPreview | None:
-    """The tuner's forecasts. None: no similar job was measured before, or the job file fixes the plan."""
-    from elastichost.supervisor.startup.tuner_settings import workload_of
-    from elastichost.tuner.plan_preview import measured_before, preview_plan
-
-    initial_plan = prepared.initial_plan
-    if initial_plan.request.bounds is None or initial_plan.request.features is None:
-        return None
-    known = measured_before(initial_plan.features, initial_plan.request.records)
-    workload = workload_of(job, None, prepared.plan, len(prepared.cores))
-    bounds, prior = initial_plan.request.bounds, initial_plan.first.prior
-    return preview_plan(job.tuner.model, workload, bounds, known, prior, job.tuner.min_gain)
 
 
 def _lines(job: JobSpec, prepared: Preparation, found: PlanPreview | None) -> list[tuple[str, str]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
@@ -41,6 +41,16 @@ FromOption = Annotated[
     str | None,
     typer.Option(
         "--from", metavar="PATH", help="Start from a checkpoint of another run: a run directory or a checkpoint."
+    ),
+]
+
+
+ContinueOption = Annotated[
+    bool,
+    typer.Option(
+        "--continue",
+        help="Resume the run in --run-dir if there is one, else begin it: for clusters, which start a job again with "
+        "the same command.",
     ),
 ]
 
@@ -87,6 +97,7 @@ def run(
     memory: MemoryOption = "80%",
     own_sizes: SizesOption = False,
     start_from: FromOption = None,
+    continues: ContinueOption = False,
     dashboard: DashboardOption = Dashboard.AUTO,
     as_json: AsJson = False,
 ) -> None:
@@ -109,13 +120,30 @@ def run(
         return
     if start_from is not None and len(specs) > 1:
         raise ConfigError("--from takes one job", hint="run the jobs one by one")
+    if continues and (run_dir is None or len(specs) > 1):
+        raise ConfigError("--continue needs one job and --run-dir", hint="name the directory with --run-dir DIR")
     if len(specs) > 1:
         directory = run_dir.resolve() if run_dir is not None else None
         live = dashboard is Dashboard.AUTO
         run_batch(specs, directory, policy, policy_settings, memory, own_sizes=own_sizes, live=live, as_json=as_json)
     spec, directory = specs[0], run_dir.resolve() if run_dir is not None else None
+    if continues and directory is not None and (held := _left_of(directory, spec)) is not None:
+        _train(spec, directory, directory, dashboard, as_json, held, others)
     source = _named_source(start_from) if start_from is not None else None
     _train(spec, directory, None, dashboard, as_json, hosts=others, start_from=source)
+
+
+def _left_of(directory: Path, spec: JobSpec) -> tuple[Hold, ...] | None:
+    """What the run in this directory left, to resume it; None: there is nothing to resume. Raises ConfigError for a
+    run of another job."""
+    from elastichost.arena.host import hold_left
+    from elastichost.cli.train.continuation import check_continues, is_resumable
+
+    held = hold_left(directory)  # before all else: the process that guards the arena waits only a few seconds
+    if not is_resumable(directory, held):
+        return None
+    check_continues(directory, spec)
+    return held
 
 
 def resume(
@@ -204,7 +232,7 @@ def _train(
     held: tuple[Hold, ...] = (),
     hosts: HostsFile | None = None,
     start_from: Path | None = None,
-) -> None:
+) -> NoReturn:
     from elastichost.supervisor import run_job
 
     with open_display(progress_console(), live=dashboard is Dashboard.AUTO) as observer:

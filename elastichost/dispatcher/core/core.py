@@ -15,11 +15,12 @@ from pathlib import Path
 import msgspec
 
 from elastichost.dispatcher.core.allocation_drift import Answer, as_it_differs, rest_s, taken, undone
-from elastichost.dispatcher.core.demands import Examined, HostPower, Known, learnt, prior
+from elastichost.dispatcher.core.demands import Examined, HostPower, Known, prior
 from elastichost.dispatcher.core.effects import Effect, ExamineJob, KillJob, Lent, NoteEvent, ResizeJob, StartJob
 from elastichost.dispatcher.core.endings import REST_S, asked_to_stop, broken_off, contained, failed, not_examined
 from elastichost.dispatcher.core.entries import JobEntry
 from elastichost.dispatcher.core.examinations import Examinations
+from elastichost.dispatcher.core.input_capacity import InputCapacity
 from elastichost.dispatcher.core.interference_control import InterferenceState, shared, tended
 from elastichost.dispatcher.core.lifecycle import JobLifecycleEvent
 from elastichost.dispatcher.core.oom_containment import Containment, offenders, relieved
@@ -31,14 +32,7 @@ from elastichost.resources import HostInventory
 from elastichost.runs.events import JobCancelled, JobDone, JobExamined, JobStarted, JobSubmitted, JobWarned
 from elastichost.runs.result import RunResult
 from elastichost.tuner.colocation import ledger as ledgers
-from elastichost.tuner.colocation.facts import (
-    CPU,
-    GpuCapacity,
-    HostCapacity,
-    JobDemand,
-    PlacedJob,
-    Start,
-)
+from elastichost.tuner.colocation.facts import CPU, GpuCapacity, HostCapacity, JobDemand, PlacedJob, Start
 from elastichost.tuner.colocation.policies import ColocationSettings, dispatch, predicted, why_waiting
 
 __all__ = ["Core"]
@@ -59,6 +53,7 @@ class Core:
         self._ledger = ledgers.HostLedger(self._room)
         self._jobs: dict[str, JobEntry] = {}
         self._twins: dict[str, Known] = {}
+        self._inputs = InputCapacity()
         self._examinations = Examinations()
         self._decisions = 0
         self._is_stopping = False
@@ -143,9 +138,10 @@ class Core:
         assert charge is not None
         entry.placed = msgspec.structs.replace(entry.placed, charged_bytes=charge.charged_bytes)
         if seen.look is not None and entry.known is not None and entry.examined is not None:
-            entry.look, entry.look_s = seen.look, now_s
-            entry.known = learnt(entry.known, seen.look, entry.placed.mode.worker_cores, self._room.cores)
-            self._twins[entry.examined.twin] = entry.known
+            self._twins[entry.examined.twin] = entry.learns(seen.look, self._inputs, self._room.cores, now_s)
+            if self._settings.input_tracking:
+                capacity = self._inputs.bytes_per_s()
+                self._power = msgspec.structs.replace(self._power, input_bytes_per_s=capacity)
         return tuple(as_it_differs(entry, self._power, now_s))
 
     def answered(self, answer: Answer, now_s: float) -> tuple[Effect, ...]:
@@ -288,11 +284,13 @@ class Core:
         return [entry for entry in self._jobs.values() if entry.placed is not None]
 
     def _waiting(self) -> list[JobDemand]:
-        return [
-            entry.demand(self._power)
-            for entry in self._jobs.values()
-            if entry.state == "waiting" and entry.examined is not None
-        ]
+        """The demands of the waiting jobs, with what their twins have taught since their examination."""
+        demands = []
+        for entry in self._jobs.values():
+            if entry.state == "waiting" and entry.examined is not None:
+                entry.known = self._twins.get(entry.examined.twin, entry.known)
+                demands.append(entry.demand(self._power))
+        return demands
 
     def _running(self) -> list[PlacedJob]:
         return [entry.placed for entry in self._jobs.values() if entry.placed is not None]

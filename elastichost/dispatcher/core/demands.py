@@ -10,20 +10,23 @@ The efficiency e <= 1 covers the time in which the processes of the job wait for
 no other job needs the cores. On a GPU a sample takes g seconds of computing and m seconds of memory transfers, and the
 speed is at most 1 / g.
 
-The demand row (see `tuner.colocation.facts`) is: c * samples_per_s / cores of the host; the bytes of the rows for the
-memory bandwidth; g * samples_per_s for the GPU and m * samples_per_s for its memory; the bytes of the rows and of their
-gradients for the link to the GPU.
+The demand row (see `tuner.colocation.facts`) is: c * samples_per_s / cores of the host; for the memory bandwidth the
+bytes that the processor counted (resctrl), else an estimate from the bytes of the rows; for the input the bytes that
+workers read, as a share of what all jobs can read together (`input_capacity`); g * samples_per_s for the GPU and m *
+samples_per_s for its memory; an estimate from the bytes of the rows and of their gradients for the link to the GPU.
+`basis_of` says which is which.
 """
 
 from __future__ import annotations
 
 import msgspec
 
+from elastichost.dispatcher.core.input_capacity import BLOCKED
 from elastichost.dispatcher.facts import BUSY, JobSample
-from elastichost.tuner.colocation.facts import DEVICE_RESOURCES, HOST_RESOURCES, Mode
+from elastichost.tuner.colocation.facts import DEVICE_RESOURCES, HOST_RESOURCES, Basis, Mode
 from elastichost.tuner.colocation.kinds import Kind, prior_of
 
-__all__ = ["Examined", "HostPower", "Known", "MemoryOfSize", "learnt", "memory_of", "modes_of", "prior"]
+__all__ = ["Examined", "HostPower", "Known", "MemoryOfSize", "basis_of", "learnt", "memory_of", "modes_of", "prior"]
 
 # CPU seconds of a sample before a measurement: a fixed part, and a part for each id. Assumed: a DLRM on a current core.
 SAMPLE_CPU_S, ID_CPU_S = 6e-6, 0.3e-6
@@ -76,7 +79,10 @@ class Known(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     worker_cpu_s, all_cpu_s: c_w and c. reader_samples_per_s: r, measured while a worker was limited by something other
     than computing; 0: never seen. efficiency: e. seconds: duration of all measurements; 0: the values are a prior.
-    gpu_s, gpu_memory_s: g and m; None: not measured on a GPU."""
+    gpu_s, gpu_memory_s: g and m; None: not measured on a GPU. Bytes of a sample, None: not measured: read_bytes: that
+    workers read; traffic_bytes: moved between memory and caches; message_bytes: of messages between its processes.
+    wait_share: share of their time in which workers waited for input. is_reader_shared: r was only measured while other
+    jobs waited for their input too, so alone a reader may be faster."""
 
     worker_cpu_s: float
     all_cpu_s: float
@@ -85,6 +91,11 @@ class Known(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     seconds: float = 0.0
     gpu_s: float | None = None
     gpu_memory_s: float = 0.0
+    read_bytes: float | None = None
+    traffic_bytes: float | None = None
+    message_bytes: float | None = None
+    wait_share: float = 0.0
+    is_reader_shared: bool = False
 
     @property
     def is_measured(self) -> bool:
@@ -92,10 +103,12 @@ class Known(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class HostPower(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The number of cores and the memory bandwidth of the host."""
+    """The number of cores and the memory bandwidth of the host. input_bytes_per_s: that all jobs together can read;
+    None: no limit was seen."""
 
     cores: int
     memory_bytes_per_s: float
+    input_bytes_per_s: float | None = None
 
 
 def prior(examined: Examined) -> Known:
@@ -104,21 +117,16 @@ def prior(examined: Examined) -> Known:
     return Known(cpu_s, 1.1 * cpu_s)
 
 
-def learnt(known: Known, look: JobSample, threads: int, cores: int) -> Known:
+def learnt(known: Known, look: JobSample, threads: int, cores: int, *, is_contested: bool = False) -> Known:
     """Returns `known` with one more measurement; a measurement without samples is ignored. threads: of one worker.
-    cores: of the host."""
+    cores: of the host. is_contested: another job waits for its input too, so this one may read slower than alone."""
     if look.samples <= 0 or look.seconds <= 0:
         return known
     weight = look.seconds / (look.seconds + min(known.seconds, 20.0) + (0.2 if not known.seconds else 0.0))
     worker_cpu_s = _mixed(known.worker_cpu_s, look.worker_cpu_s / look.samples, weight)
     all_cpu_s = _mixed(known.all_cpu_s, look.all_cpu_s / look.samples, weight)
-    reader = known.reader_samples_per_s
-    is_held_up = look.worker_cpu_s < IDLE * look.seconds * look.workers * threads
-    seen = look.samples / look.seconds / max(1, look.workers)
-    if is_held_up and not look.is_crowded:
-        reader = seen if reader == 0 else _mixed(reader, seen, weight)
-    elif reader:
-        reader = max(reader, seen)  # this speed shows that the reader is at least as fast
+    is_held_up = _is_held_up(look, threads)
+    reader, is_shared = _reader(known, look, weight, is_held_up, is_contested)
     efficiency = known.efficiency
     if not is_held_up and (look.host_share < BUSY or look.all_cpu_s > BUSY * look.host_share * look.seconds * cores):
         limit = min(look.workers * threads / worker_cpu_s, cores / max(all_cpu_s, worker_cpu_s))
@@ -131,7 +139,38 @@ def learnt(known: Known, look: JobSample, threads: int, cores: int) -> Known:
         efficiency,
         known.seconds + look.seconds,
         *_on_gpu(known, look, weight),
+        read_bytes=_of_sample(known.read_bytes, look.read_bytes, look.samples, weight),
+        traffic_bytes=_of_sample(known.traffic_bytes, look.traffic_bytes, look.samples, weight),
+        message_bytes=_of_sample(known.message_bytes, look.message_bytes, look.samples, weight),
+        is_reader_shared=is_shared,
+        wait_share=_mixed(known.wait_share, look.input_wait_share, weight),
     )
+
+
+def _reader(known: Known, look: JobSample, weight: float, is_held_up: bool, is_contested: bool) -> tuple[float, bool]:
+    """Returns r with one more measurement, and whether it was only measured beside other jobs that wait."""
+    reader, is_shared = known.reader_samples_per_s, known.is_reader_shared
+    seen = look.samples / look.seconds / max(1, look.workers)
+    if not is_held_up or look.is_crowded:
+        return (max(reader, seen) if reader else 0.0), is_shared  # the reader is at least as fast
+    if is_contested:
+        return max(reader, seen), is_shared or reader == 0
+    return (seen if reader == 0 or is_shared else _mixed(reader, seen, weight)), False
+
+
+def _is_held_up(look: JobSample, threads: int) -> bool:
+    """Whether the workers were limited by their input. Workers that do not tell how long they waited for it are if they
+    leave their cores idle."""
+    if look.input_wait_s is not None:
+        return look.input_wait_share >= BLOCKED
+    return look.worker_cpu_s < IDLE * look.seconds * look.workers * threads
+
+
+def _of_sample(known: float | None, counted: float | None, samples: float, weight: float) -> float | None:
+    """The value of one sample with one more count; None: never counted."""
+    if counted is None:
+        return known
+    return counted / samples if known is None else _mixed(known, counted / samples, weight)
 
 
 def _on_gpu(known: Known, look: JobSample, weight: float) -> tuple[float | None, float]:
@@ -166,24 +205,41 @@ def modes_of(examined: Examined, known: Known, host: HostPower, current: int | N
 def _mode(examined: Examined, known: Known, host: HostPower, workers: int) -> Mode:
     computing = min(workers * examined.threads / known.worker_cpu_s, host.cores / known.all_cpu_s)
     limits = [known.efficiency * computing]
-    readers = [rate for rate in (examined.reader_samples_per_s, known.reader_samples_per_s) if rate > 0]
+    # a rate that was measured beside others is a share of their source where they have one, and no limit of a reader
+    own = 0.0 if known.is_reader_shared and host.input_bytes_per_s else known.reader_samples_per_s
+    readers = [rate for rate in (examined.reader_samples_per_s, own) if rate > 0]
     if readers:
         limits.append(workers * min(readers))
     memory = memory_of(examined, workers)
     if memory.gpu_bytes and known.gpu_s:
         limits.append(1 / known.gpu_s)
+    if host.input_bytes_per_s and known.read_bytes:
+        limits.append(host.input_bytes_per_s / known.read_bytes)
     speed = min(limits)
     cores = min(1.0, speed * known.all_cpu_s / host.cores)
-    bandwidth = min(1.0, speed * ROW_TOUCHES * examined.row_bytes / host.memory_bytes_per_s)
+    traffic = ROW_TOUCHES * examined.row_bytes if known.traffic_bytes is None else known.traffic_bytes
+    bandwidth = min(1.0, speed * traffic / host.memory_bytes_per_s)
+    reading = min(1.0, speed * (known.read_bytes or 0.0) / host.input_bytes_per_s) if host.input_bytes_per_s else 0.0
     return Mode(
         workers=workers,
         servers=examined.servers,
         worker_cores=examined.threads,
         samples_per_s=speed,
-        demand=(cores, bandwidth, 0.0, *_device(examined, known, speed, bool(memory.gpu_bytes))),
+        demand=(cores, bandwidth, reading, *_device(examined, known, speed, bool(memory.gpu_bytes))),
         memory_bytes=memory.host_bytes,
         gpu_memory_bytes=memory.gpu_bytes,
     )
+
+
+def basis_of(known: Known, host: HostPower) -> tuple[Basis, ...]:
+    """Where each demand of a job comes from, in the order of RESOURCES."""
+    of_cores: Basis = "measured" if known.is_measured else "estimated"
+    of_bandwidth: Basis = "estimated" if known.traffic_bytes is None else "measured"
+    of_input: Basis = "unlimited"
+    if host.input_bytes_per_s:
+        of_input = "estimated" if known.read_bytes is None else "measured"
+    of_gpu: Basis = "estimated" if known.gpu_s is None else "measured"
+    return of_cores, of_bandwidth, of_input, of_gpu, of_gpu, "estimated"
 
 
 def _device(examined: Examined, known: Known, speed: float, is_gpu: bool) -> tuple[float, ...]:

@@ -7,7 +7,8 @@ from typing import Literal
 
 import msgspec
 
-from elastichost.dispatcher.core.demands import Examined, HostPower, Known, memory_of, modes_of, prior
+from elastichost.dispatcher.core.demands import Examined, HostPower, Known, basis_of, learnt, memory_of, modes_of, prior
+from elastichost.dispatcher.core.input_capacity import InputCapacity, JobReading
 from elastichost.dispatcher.core.lifecycle import JobLifecycleEvent, next_state
 from elastichost.dispatcher.facts import (
     ENDED_STATES,
@@ -153,7 +154,23 @@ class JobEntry:
             is_measured=known.is_measured,
             exclusive=self.alone,
             not_before_s=self.not_before_s,
+            basis=basis_of(known, power),
         )
+
+    def learns(self, look: JobSample, inputs: InputCapacity, cores: int, now_s: float) -> Known:
+        """Takes a measurement of its speed, and tells `inputs` what it has read. cores: of the host. Returns what is
+        known now, which holds for its twins too. It must be placed and examined."""
+        assert self.placed is not None and self.examined is not None
+        self.look, self.look_s = look, now_s
+        is_contested = inputs.is_contested(self.job, now_s)
+        known, threads = self.known or prior(self.examined), self.placed.mode.worker_cores
+        self.known = learnt(known, look, threads, cores, is_contested=is_contested)
+        if look.read_bytes is not None and look.input_wait_s is not None:
+            read = look.read_bytes / look.seconds
+            twin, wait, crowded = self.examined.twin, look.input_wait_share, look.is_crowded
+            each = look.worker_cpu_s / max(1.0, look.read_bytes)
+            inputs.take(JobReading(self.job, twin, look.workers, read, wait, each, crowded, look.seconds, now_s))
+        return self.known
 
     def _wait_share(self, known: Known, mode: Mode) -> float:
         """Share of the time in which a worker does not compute while the job is alone on the host."""
@@ -206,6 +223,9 @@ class JobEntry:
             samples_trained=self.trained,
             samples_per_s=run.samples_per_s if run is not None and self.is_live else 0.0,
             solo_samples_per_s=mode.samples_per_s if mode is not None else 0.0,
+            demand=mode.demand if mode is not None else (),
+            demand_basis=placed.demand.basis if placed is not None else (),
+            read_bytes_per_s=mode.samples_per_s * (self.known.read_bytes or 0.0) if mode and self.known else 0.0,
             predicted_speed=self.predicted if self.is_live else 0.0,
             cpu_cores=seen.cpu_cores if seen is not None and self.is_live else 0.0,
             cpu_s=self.cpu_s,

@@ -78,10 +78,14 @@ class Isolation:
     def usage(self, job: str) -> JobUsage | None:
         """Returns what the kernel counted for a job so far; None: it counts nothing here. Call it before `release`."""
         used = self._cgroups.usage(job) if self._cgroups is not None else None
-        traffic = self._resctrl.traffic_bytes(job) if self._resctrl is not None else None
+        traffic = self.traffic_bytes(job)
         if traffic is None:
             return used
         return replace(used or JobUsage(), traffic_bytes=traffic)
+
+    def traffic_bytes(self, job: str) -> int | None:
+        """Bytes that a job has moved between memory and caches so far; None: the processor does not count them."""
+        return self._resctrl.traffic_bytes(job) if self._resctrl is not None else None
 
     def release(self, job: str) -> None:
         """Removes the groups of a job whose supervisor has ended. A later call kills the processes that are still there

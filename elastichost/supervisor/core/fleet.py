@@ -89,6 +89,18 @@ class ProcessRecord:
         return min(1.0, sum(sample.wait_input_s + sample.wait_peers_s for _, sample in self.window) / seconds)
 
     @property
+    def input_wait_fraction(self) -> float:
+        """Share of the last WINDOW_S in which a worker waited for input; 0 to 1."""
+        seconds = sum(sample.seconds for _, sample in self.window)
+        return min(1.0, sum(sample.wait_input_s for _, sample in self.window) / seconds) if seconds else 0.0
+
+    @property
+    def message_bytes_per_s(self) -> float:
+        """Bytes that it sent and received in messages, per second of the last WINDOW_S."""
+        seconds = sum(sample.seconds for _, sample in self.window)
+        return sum(s.bytes_sent + s.bytes_received for _, s in self.window) / seconds if seconds else 0.0
+
+    @property
     def virtual_cpu_percent(self) -> float | None:
         """CPU use of an emulated process in percent of one core, from its cost model; None: the process is real."""
         known = [(sample.cpu_s, sample.seconds) for _, sample in self.window if sample.cpu_s is not None]
@@ -115,6 +127,8 @@ class ProcessRecord:
             wait_fraction=self.wait_fraction,
             compute_ms=self.compute_ms,
             gpu_memory_bytes=self.gpu_memory_bytes,
+            input_wait_fraction=self.input_wait_fraction,
+            message_bytes_per_s=self.message_bytes_per_s,
         )
 
 

@@ -16,6 +16,7 @@ __all__ = [
     "DEVICE_RESOURCES",
     "HOST_RESOURCES",
     "RESOURCES",
+    "Basis",
     "GpuCapacity",
     "HostCapacity",
     "JobDemand",
@@ -31,6 +32,9 @@ DEVICE_RESOURCES = ("gpu", "gpu_memory_bandwidth", "pcie")
 RESOURCES = HOST_RESOURCES + DEVICE_RESOURCES
 CPU = -1  # the device of a placement without GPU
 
+# Where the share of a resource comes from. measured: from counters of this job or its twins. estimated: computed from
+# sizes in the job file, or from the kind of the job. unlimited: nothing shows that jobs limit each other there.
+Basis = Literal["measured", "estimated", "unlimited"]
 PolicyName = Literal["complementary", "rmixer_type", "fifo", "random", "exclusive"]
 
 
@@ -65,7 +69,8 @@ class JobDemand(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     kind: its class, used by feedback and by RMixer's rule: "input", "embedding", "dense" or "balanced". arrived_s: time
     of its submission. is_measured: its demands were measured; False: they are those assumed for its kind. weight: a job
     with weight 2 counts like two jobs with weight 1. exclusive: it ran out of memory beside others, and must run alone
-    this time. not_before_s: it was evicted, and does not start before this time unless no other job runs."""
+    this time. not_before_s: it was evicted, and does not start before this time unless no other job runs. basis: of its
+    demands, [len(RESOURCES)]; (): not told."""
 
     job: str
     kind: str
@@ -76,6 +81,7 @@ class JobDemand(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     is_measured: bool = False
     exclusive: bool = False
     not_before_s: float = 0.0
+    basis: tuple[Basis, ...] = ()
 
     @property
     def fastest(self) -> float:

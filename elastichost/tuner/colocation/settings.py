@@ -10,9 +10,10 @@ __all__ = ["ColocationSettings"]
 
 
 class ColocationSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How jobs are dispatched. An ablation can switch off three parts of `complementary`. Without `complementarity`,
+    """How jobs are dispatched. An ablation can switch off four parts of `complementary`. Without `complementarity`,
     the policy starts every job that fits, in order of arrival. Without `memory_admission`, it counts jobs instead of
-    bytes. Without `feedback`, it uses no corrections, and no action is taken against jobs that crowd others."""
+    bytes. Without `input_tracking`, no job has a demand on the input. Without `feedback`, it uses no corrections, and
+    no action is taken against jobs that crowd others."""
 
     policy: PolicyName = "complementary"
     # Least gain of a start, in jobs alone: smaller gains are lost in caches and context switches, which no demand row
@@ -46,6 +47,7 @@ class ColocationSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True
     complementarity: bool = True
     memory_admission: bool = True
     feedback: bool = True
+    input_tracking: bool = True
 
     def most(self, host: HostCapacity, counts_jobs: bool) -> int:
         """Largest number of jobs that may run at once; 0: no limit. counts_jobs: the cores limit the jobs."""

@@ -9,7 +9,18 @@ import msgspec
 import pytest
 
 from benchmarks.colocate import benchmark as suite
-from benchmarks.colocate.arms import ARMS, OURS, RMIXER, SHIPPED, TUNED, arms_of, estimated_s, policy_options, turns
+from benchmarks.colocate.arms import (
+    ARMS,
+    OURS,
+    RMIXER,
+    SHIPPED,
+    TUNED,
+    UNTRACKED,
+    arms_of,
+    estimated_s,
+    policy_options,
+    turns,
+)
 from benchmarks.colocate.figures import bound_of, figures_of, headline, least_work, verdicts_of
 from benchmarks.colocate.jobs import (
     FULL,
@@ -108,7 +119,7 @@ def test_every_shape_is_a_job_as_shipped_and_in_a_static_plan(
     assert spec.data.synthetic.rows == job.samples >= 2 * spec.train.batch_size
     assert (spec.data.remote.rate_bytes_per_s > 0) == (job.shape.kind == "input")
     of_file = "auto" if workers is None else workers
-    assert spec.resources.workers == (1 if job.shape.kind == "input" else of_file)
+    assert spec.resources.workers == (1 if job.shape.kind in ("input", "disk") else of_file)
     assert spec.tuner.mode == ("act" if workers is None else "off")
 
 
@@ -122,7 +133,7 @@ def test_the_byte_rate_gives_the_stated_samples(tmp_path: Path, shape: Shape) ->
 
 
 def test_a_mix_has_equally_many_jobs_of_each_kind_and_shape_in_a_fixed_order() -> None:
-    assert set(MIXES) == {"input_bound", "embedding_bound", "dense_bound", "balanced"}
+    assert set(MIXES) == {"input_bound", "embedding_bound", "dense_bound", "balanced", "disk_bound"}
     for mix, kinds in MIXES.items():
         jobs = jobs_of(mix, 24, FULL)
         assert jobs == jobs_of(mix, 24, FULL) and len({job.name for job in jobs}) == 24
@@ -153,9 +164,10 @@ def test_every_arm_has_valid_policy_settings() -> None:
 def test_rounds_are_interleaved_and_begin_with_another_arm_each() -> None:
     found = list(turns(("balanced",), (), 3, quick=False))
     by_round = [[turn.arm.name for turn in found if turn.round == number] for number in range(3)]
-    assert all(sorted(names) == sorted(ARMS) for names in by_round)
+    assert all(sorted(names) == sorted(ARMS.keys() - {UNTRACKED}) for names in by_round)
     assert len({names[0] for names in by_round}) == 3
     assert [one.name for one in arms_of("dense_bound", (), quick=True)] == [SHIPPED, RMIXER, OURS]
+    assert [one.name for one in arms_of("disk_bound", (), quick=False)] == [SHIPPED, RMIXER, UNTRACKED, OURS]
     assert [one.name for one in arms_of("dense_bound", ("fifo", OURS, "fifo"), quick=True)] == ["fifo", OURS]
 
 

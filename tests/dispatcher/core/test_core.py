@@ -97,6 +97,18 @@ def test_twins_share_what_was_learnt_of_one_of_them() -> None:
     assert host.job("c").solo_samples_per_s > 1000
 
 
+def test_a_job_that_waits_learns_from_a_twin_that_was_examined_before_it_ran() -> None:
+    host = hosted(1500)  # room for one
+    host.submit("a", 1000, twin="same")  # type: ignore[arg-type]
+    host.submit("b", 1000, twin="same")  # type: ignore[arg-type]
+    assert host.tick(0.0) == ["a"]
+    for second in range(1, 20):
+        host.see("a", float(second), at=look(samples=20.0))
+    host.end("a", 0, 20.0)
+    assert host.tick(20.0) == ["b"]
+    assert host.job("b").solo_samples_per_s == pytest.approx(10.0, rel=0.2)
+
+
 # --- admission --------------------------------------------------------------------------------------------------------
 
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from elastichost.dispatcher.core.demands import HostPower, Known, MemoryOfSize, learnt, modes_of, prior
+from elastichost.dispatcher.core.demands import HostPower, Known, MemoryOfSize, basis_of, learnt, modes_of, prior
 from elastichost.dispatcher.facts import JobSample
 from elastichost.tuner.colocation.facts import RESOURCES
 from tests.dispatcher.jobs import MB, POWER, examined, look
@@ -260,3 +260,59 @@ def test_a_job_with_a_stated_slow_reader_is_assumed_to_need_less_of_the_gpu() ->
     assert (
         modes_of(waiting, prior(waiting), power)[0].demand[3] < 0.5 * modes_of(there, prior(there), power)[0].demand[3]
     )
+
+
+# --- what is read -----------------------------------------------------------------------------------------------------
+
+SOURCE = HostPower(CORES, 1e10, input_bytes_per_s=1e6)
+
+
+def waits(samples: float, share: float = 0.9, read_bytes: float | None = None, busy: float = 0.1) -> JobSample:
+    """Two seconds of a worker that waits this share of its time for its input."""
+    cpu_s = samples * 1e-3
+    return JobSample(2.0, samples, cpu_s, cpu_s, 1, busy, read_bytes=read_bytes, input_wait_s=2.0 * share)
+
+
+def test_the_input_is_the_bytes_of_a_sample_as_a_share_of_the_capacity() -> None:
+    known = learnt(prior(examined()), waits(200, read_bytes=200 * 5000.0), 1, CORES)
+    assert known.read_bytes == pytest.approx(5000) and known.wait_share == pytest.approx(0.9, rel=0.2)
+    assert modes_of(examined(), known, POWER)[0].demand[2] == 0.0
+    (mode,) = modes_of(examined(), known, SOURCE)
+    assert mode.samples_per_s == pytest.approx(100) and mode.demand[2] == pytest.approx(0.5)
+    slower = HostPower(CORES, 1e10, input_bytes_per_s=0.25e6)
+    (mode,) = modes_of(examined(), known, slower)
+    assert mode.samples_per_s == pytest.approx(50) and mode.demand[2] == pytest.approx(1.0)
+
+
+def test_a_rate_beside_others_that_wait_is_a_lower_bound_of_the_reader() -> None:
+    beside = learnt(prior(examined()), waits(200, read_bytes=1e6), 1, CORES, is_contested=True)
+    assert beside.reader_samples_per_s == pytest.approx(100) and beside.is_reader_shared
+    slower = learnt(beside, waits(50, read_bytes=0.25e6), 1, CORES, is_contested=True)
+    assert slower.reader_samples_per_s == pytest.approx(100)
+    assert modes_of(examined(), slower, POWER)[0].samples_per_s == pytest.approx(100)
+    wide = HostPower(CORES, 1e10, input_bytes_per_s=4e6)  # 5000 bytes a sample: 800 samples/s, and it computes 1000
+    assert modes_of(examined(), slower, wide)[0].samples_per_s == pytest.approx(800)
+    alone = learnt(slower, waits(600, read_bytes=3e6), 1, CORES)
+    assert alone.reader_samples_per_s == pytest.approx(300) and not alone.is_reader_shared
+    assert modes_of(examined(), alone, wide)[0].samples_per_s == pytest.approx(300)
+
+
+def test_a_worker_that_waits_for_others_than_its_input_says_nothing_of_its_reader() -> None:
+    known = learnt(prior(examined()), waits(200, share=0.05), 1, CORES)
+    assert known.reader_samples_per_s == 0.0 and known.efficiency < 1.0
+
+
+def test_counted_traffic_replaces_the_estimate_from_rows() -> None:
+    counted = msgspec.structs.replace(waits(200, share=0.0), traffic_bytes=200 * 2e6)
+    known = learnt(prior(examined(row_bytes=1000)), counted, 1, CORES)
+    (mode,) = modes_of(examined(row_bytes=1000), known, POWER)
+    assert mode.demand[1] == pytest.approx(mode.samples_per_s * 2e6 / 1e10)
+
+
+def test_the_origin_of_each_demand() -> None:
+    guessed = prior(examined())
+    assert basis_of(guessed, POWER) == ("estimated", "estimated", "unlimited", "estimated", "estimated", "estimated")
+    assert basis_of(guessed, SOURCE)[2] == "estimated"
+    known = msgspec.structs.replace(KNOWN, read_bytes=1.0, traffic_bytes=1.0, gpu_s=1e-3)
+    assert basis_of(known, SOURCE) == ("measured",) * 5 + ("estimated",)
+    assert len(basis_of(known, SOURCE)) == len(RESOURCES)

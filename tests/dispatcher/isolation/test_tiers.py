@@ -309,6 +309,7 @@ def test_memory_traffic_is_counted_where_possible_and_nothing_is_divided(host: H
         (group / "mon_data" / cache).mkdir(parents=True)
         (group / "mon_data" / cache / "mbm_total_bytes").write_text(count)
     assert isolation.usage("a") == JobUsage(traffic_bytes=1024)
+    assert isolation.traffic_bytes("a") == 1024
     (group / "mon_data" / "mon_L3_01" / "mbm_total_bytes").write_text("Unavailable\n")
     assert isolation.usage("a") is None
     assert (host.resctrl / "schemata").read_text() == "MB:0=100\nL3:0=fffff\n"

@@ -40,11 +40,16 @@ def test_rates_are_averaged_over_the_last_seconds() -> None:
     fleet = Fleet()
     record = fleet.request(ProcessId("worker", 0, 1), SPEC, 0.0)
     assert (record.samples_per_s, record.wait_fraction, record.compute_ms) == (0.0, 0.0, 0.0)
-    sample = StepSample(steps=4, samples=100, seconds=0.5, wait_input_s=0.1, compute_s=0.2, loss_sum=50.0)
+    assert (record.input_wait_fraction, record.message_bytes_per_s) == (0.0, 0.0)
+    given = {"wait_input_s": 0.075, "wait_peers_s": 0.025, "bytes_sent": 30, "bytes_received": 20}
+    sample = StepSample(steps=4, samples=100, seconds=0.5, compute_s=0.2, loss_sum=50.0, **given)
     for tick in range(40):
         fleet.heartbeat(record, HeartbeatMsg(tick, sample), tick / 2)
     assert record.samples_per_s == pytest.approx(200)
     assert record.wait_fraction == pytest.approx(0.2)
+    assert record.input_wait_fraction == pytest.approx(0.15)
+    assert record.message_bytes_per_s == pytest.approx(100)
+    assert (record.status().input_wait_fraction, record.status().message_bytes_per_s) == pytest.approx((0.15, 100))
     assert record.compute_ms == pytest.approx(50)
     loss, samples = record.losses
     assert loss / samples == pytest.approx(0.5)

@@ -1,0 +1,59 @@
+"""`run --continue`: whether a run directory holds a run to resume. A cluster that starts a job again calls the same
+command, and does not know how far the run came."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from elastichost.errors import CheckpointError, PreflightError
+
+if TYPE_CHECKING:
+    from elastichost.arena.host import Hold
+    from elastichost.config.job import JobSpec
+
+__all__ = ["check_continues", "is_resumable"]
+
+RESOLVED_JOB = "job.resolved.toml"
+
+
+def is_resumable(run_dir: Path, held: Sequence[Hold]) -> bool:
+    """Whether the directory holds a run that is done, has a checkpoint, or has left its arena (`held`).
+
+    A run that left none of these had saved nothing: its directory is renamed, so that the run begins anew and its logs
+    are kept. Raises PreflightError if a supervisor works in the directory."""
+    from elastichost.checkpoint.places import named_source
+    from elastichost.runs.directory import is_locked
+    from elastichost.supervisor.job import finished_result
+    from elastichost.supervisor.ledger.checkpoint_record import find_checkpoint
+
+    if not (run_dir / "journal.jsonl").exists() and not (run_dir / RESOLVED_JOB).exists():
+        return False
+    if is_locked(run_dir):
+        raise PreflightError(f"a supervisor works in {run_dir}", hint="wait until it has ended")
+    if held or finished_result(run_dir) is not None:
+        return True
+    if (run_dir / RESOLVED_JOB).exists():
+        try:
+            find_checkpoint(named_source(run_dir), verify=False)
+        except CheckpointError:
+            pass
+        else:
+            return True
+    run_dir.rename(run_dir.with_name(f"{run_dir.name}-without-checkpoint-{datetime.now(UTC):%Y%m%dT%H%M%S%fZ}"))
+    return False
+
+
+def check_continues(run_dir: Path, job: JobSpec) -> None:
+    """Raises ConfigError unless the run in the directory is of this job. The file of the model may lie elsewhere now:
+    a cluster copies it to another directory for each start."""
+    from elastichost.config.job import load_job
+    from elastichost.config.resume import check_same_job
+
+    before = load_job(run_dir / RESOLVED_JOB, environ={})
+    was, now = Path(before.model.build), Path(job.model.build)
+    if was.name == now.name and ".py:" in now.name:
+        before = before.model_copy(update={"model": before.model.model_copy(update={"build": job.model.build})})
+    check_same_job(before, job)

@@ -1,0 +1,109 @@
+"""How many bytes per second the jobs of this host can read together: measured, never assumed. Pure.
+
+Theory of operation. A job alone that waits for its input shows what one of its readers gets, its *peak*. It does not
+show whether a second reader would get as much: the limit may be that of a connection, or that of a disk or a link that
+all jobs share. Only several jobs that wait at the same time show that:
+
+    total of all jobs  <  CONTENDED * (readers that wait, each at its peak  +  the bytes of all others)
+
+Then the source is full, and the total is its capacity. Only jobs count whose readers leave most of a core idle at their
+peaks (`MOST_BUSY`): a reader that decodes all the time waits for cores, not for a source. Without such a window nothing
+limits the jobs together as far as is known, and no job has a demand on the input. A peak that is seen later makes
+earlier windows evidence too, so jobs that all began at once teach the capacity as soon as some of them have ended.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections import deque
+from dataclasses import dataclass, field
+
+import msgspec
+
+__all__ = ["BLOCKED", "InputCapacity", "JobReading"]
+
+BLOCKED = 0.3  # share of its time from which a worker counts as waiting for its input
+# Largest share of the expected bytes at which a source counts as full. Where other jobs keep the cores busy, a reader
+# may also wait for a core, so more must be missing.
+CONTENDED, CONTENDED_CROWDED = 0.8, 0.6
+MOST_BUSY = 0.5  # cores that a worker uses at its peak, above which it may be limited by computing
+FRESH_S = 4.0  # a job whose newest reading is older reads no more
+STEP_S = 0.5  # between two windows
+MOST_WINDOWS, MOST_READINGS = 64, 3
+LEAST_BYTES_PER_S = 64 * 1024  # of a job: below, it reads nothing that matters
+
+
+class JobReading(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What one job has read in the `seconds` before at_s. twin: jobs of the same twin have readers of the same speed.
+    wait_share: share of the time in which its workers waited for input. cpu_s_per_byte: CPU seconds of its workers for
+    a byte, the same beside any other jobs."""
+
+    job: str
+    twin: str
+    workers: int
+    bytes_per_s: float
+    wait_share: float
+    cpu_s_per_byte: float
+    is_crowded: bool
+    seconds: float
+    at_s: float
+
+    def covers(self, moment_s: float) -> bool:
+        return self.at_s - self.seconds < moment_s <= self.at_s
+
+
+@dataclass(slots=True)
+class InputCapacity:
+    """The state that is kept. peaks: twin -> most bytes/s that one of its readers got. newest: job -> its newest
+    readings. windows: the readings of all jobs that cover the same moment, the newest last; window_s: that moment. Only
+    moments at which several readers wait are kept, because others show nothing: so what is known is not forgotten while
+    one job at a time reads."""
+
+    peaks: dict[str, float] = field(default_factory=dict)
+    newest: dict[str, deque[JobReading]] = field(default_factory=dict)
+    windows: deque[tuple[JobReading, ...]] = field(default_factory=lambda: deque(maxlen=MOST_WINDOWS))
+    window_s: float = -math.inf
+
+    def take(self, reading: JobReading) -> None:
+        """Adds a reading, and a window of the newest moment that the readings of all jobs cover. Jobs are measured at
+        different times, so their newest readings may belong to different sets of jobs."""
+        if reading.bytes_per_s >= LEAST_BYTES_PER_S:
+            each = reading.bytes_per_s / max(1, reading.workers)
+            self.peaks[reading.twin] = max(self.peaks.get(reading.twin, 0.0), each)
+        self.newest = {job: kept for job, kept in self.newest.items() if reading.at_s - kept[-1].at_s <= FRESH_S}
+        self.newest.setdefault(reading.job, deque(maxlen=MOST_READINGS)).append(reading)
+        moment_s = min(kept[-1].at_s for kept in self.newest.values())
+        covering = ([one for one in kept if one.covers(moment_s)][-1:] for kept in self.newest.values())
+        window = tuple(one for found in covering for one in found)
+        if sum(one.workers for one in window if self._is_blocked(one)) < 2:
+            return
+        if moment_s < self.window_s + STEP_S:
+            self.windows.pop()  # now one more job may be known at the same moment
+        else:
+            self.window_s = moment_s
+        self.windows.append(window)
+
+    def is_contested(self, job: str, now_s: float) -> bool:
+        """Whether another job waits for its input now, so that the two may slow each other."""
+        others = [kept[-1] for other, kept in self.newest.items() if other != job]
+        return any(self._is_blocked(one) and now_s - one.at_s <= FRESH_S for one in others)
+
+    def bytes_per_s(self) -> float | None:
+        """The capacity of the source that the jobs share; None: no window shows that they limit each other."""
+        full = [total for window in self.windows if (total := self._full(window)) is not None]
+        return statistics.median(full) if full else None
+
+    def _is_blocked(self, one: JobReading) -> bool:
+        """Whether the job waits for bytes, and not for a core."""
+        is_waiting = one.wait_share >= BLOCKED and one.bytes_per_s >= LEAST_BYTES_PER_S
+        return is_waiting and one.cpu_s_per_byte * self.peaks[one.twin] < MOST_BUSY
+
+    def _full(self, window: tuple[JobReading, ...]) -> float | None:
+        """The bytes/s of a window in which the source was full; None: it was not, or that is not known."""
+        blocked = [one for one in window if self._is_blocked(one)]
+        total = sum(one.bytes_per_s for one in window)
+        others = sum(one.bytes_per_s for one in window if one not in blocked)
+        expected = others + sum(one.workers * self.peaks[one.twin] for one in blocked)
+        most = CONTENDED_CROWDED if any(one.is_crowded for one in blocked) else CONTENDED
+        return total if total < most * expected else None

@@ -1,0 +1,107 @@
+"""The capacity of a shared source is found from jobs that wait at the same time, and from nothing else."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from elastichost.dispatcher.core.input_capacity import FRESH_S, InputCapacity, JobReading
+
+MB = 1e6
+
+
+def reading(job: str, mb_per_s: float, at_s: float = 0.0, **facts: object) -> JobReading:
+    """By default of one worker that waits most of its time."""
+    given = {"twin": "disk", "workers": 1, "wait_share": 0.9, "is_crowded": False, "seconds": 2.0}
+    given |= {"cpu_s_per_byte": 1e-9, **facts}
+    return JobReading(job=job, bytes_per_s=mb_per_s * MB, at_s=at_s, **given)  # type: ignore[arg-type]
+
+
+def after(*readings: JobReading) -> InputCapacity:
+    found = InputCapacity()
+    for one in readings:
+        found.take(one)
+    return found
+
+
+def test_one_job_shows_no_limit_of_others() -> None:
+    assert after(reading("a", 10)).bytes_per_s() is None
+    assert InputCapacity().bytes_per_s() is None
+
+
+def test_connections_that_are_limited_each_show_no_shared_limit() -> None:
+    found = after(reading("a", 10), reading("a", 10, 2), reading("b", 10, 2), reading("c", 9.5, 3))
+    assert found.bytes_per_s() is None
+
+
+def test_two_jobs_that_get_half_each_show_a_full_source() -> None:
+    found = after(reading("a", 10), reading("a", 5, 6), reading("b", 5, 6.1))
+    assert found.bytes_per_s() == pytest.approx(10 * MB)
+
+
+def test_readings_of_different_moments_are_not_added() -> None:
+    """The first reading of `b` covers no moment at which `a` had the source alone."""
+    found = after(reading("a", 10, 2), reading("b", 5, 4), reading("a", 5, 4.5), reading("b", 5, 6))
+    assert found.bytes_per_s() == pytest.approx(10 * MB)
+
+
+def test_jobs_that_began_at_once_teach_it_when_some_have_ended() -> None:
+    found = after(*(reading(job, 2.5, 1) for job in "abcd"))
+    assert found.bytes_per_s() is None
+    found.take(reading("a", 10, 1 + 2 * FRESH_S))
+    assert found.bytes_per_s() == pytest.approx(10 * MB)
+
+
+def test_a_second_reader_of_the_same_job_that_brings_nothing_shows_it() -> None:
+    assert after(reading("a", 10), reading("a", 10, 6, workers=2)).bytes_per_s() == pytest.approx(10 * MB)
+
+
+def test_jobs_that_do_not_wait_or_do_not_read_show_nothing() -> None:
+    assert after(reading("a", 10), reading("a", 4, 6, wait_share=0.1), reading("b", 4, 6.1)).bytes_per_s() is None
+    assert after(reading("a", 10), reading("a", 0.001, 6), reading("b", 0.001, 6)).bytes_per_s() is None
+
+
+def test_readers_that_compute_at_their_peak_show_nothing_of_a_source() -> None:
+    """At 10 MB/s such a reader keeps a core busy. Four of them on two cores get half each."""
+    each = 1 / (10 * MB)
+    busy = after(reading("a", 10), *(reading(job, 5, 6, is_crowded=True, cpu_s_per_byte=each) for job in "abcd"))
+    assert busy.bytes_per_s() is None and not busy.is_contested("e", 6.0)
+    idle = after(reading("a", 10), *(reading(job, 5, 6, is_crowded=True) for job in "abcd"))
+    assert idle.bytes_per_s() is not None and idle.is_contested("e", 6.0)
+
+
+def test_where_cores_are_busy_more_must_be_missing() -> None:
+    def shared(each: float, is_crowded: bool) -> InputCapacity:
+        return after(reading("a", 10), *(reading(job, each, 6, is_crowded=is_crowded) for job in "ab"))
+
+    assert shared(7, is_crowded=False).bytes_per_s() is not None
+    assert shared(7, is_crowded=True).bytes_per_s() is None
+    assert shared(5, is_crowded=True).bytes_per_s() == pytest.approx(10 * MB)
+
+
+def test_contested() -> None:
+    found = after(reading("a", 10), reading("b", 1, wait_share=0.0))
+    assert found.is_contested("b", 1.0) and not found.is_contested("a", 1.0)
+    assert not found.is_contested("b", 2 * FRESH_S)
+
+
+@given(
+    capacity=st.floats(1, 100),
+    peak=st.floats(1, 100),
+    counts=st.lists(st.integers(1, 8), min_size=2, max_size=20),
+)
+def test_a_source_that_is_full_is_found_and_one_that_is_not_is_not(
+    capacity: float, peak: float, counts: list[int]
+) -> None:
+    """Each reader alone gets `peak` or all of the capacity; n readers get at most the capacity together."""
+    found = InputCapacity()
+    for turn, many in enumerate((1, *counts)):
+        for job in range(many):
+            found.take(reading(str(job), min(peak, capacity / many), turn * 2 * FRESH_S))
+    alone = min(peak, capacity)
+    known = found.bytes_per_s()
+    if max(counts) * alone > 2 * capacity:
+        assert known == pytest.approx(capacity * MB, rel=1e-6)
+    if max(counts) * alone < capacity:
+        assert known is None
