@@ -14,7 +14,7 @@ from typing import Generic, Protocol, TypeVar
 from elastichost.config.job import JobSpec
 from elastichost.wire.child import ChildArguments
 from elastichost.wire.control import ControlMessage, LeaseGrantMsg, LeaseRequestMsg
-from elastichost.wire.facts import Lease
+from elastichost.wire.facts import Lease, StageSample
 from elastichost.wire.sockets import wait_readable
 from elastichost.worker.commit.lease_commit import LeaseCommit
 from elastichost.worker.commit.peer_clock import FreeClock, PeerClock, peer_clock
@@ -42,6 +42,8 @@ class Batches(Protocol[BatchOut]):
     def is_idle(self) -> bool: ...
 
     def take_read_s(self) -> float: ...
+
+    def take_stages(self) -> tuple[StageSample, ...]: ...
 
     def discard(self) -> None: ...
 
@@ -120,6 +122,9 @@ class LeaseWorker(WorkerLifecycle[Strategy], Generic[Strategy, Batch]):
 
     def _take_read_s(self) -> float:
         return self._opened.take_read_s() if self._opened is not None else 0.0
+
+    def _take_stages(self) -> tuple[StageSample, ...]:
+        return self._opened.take_stages() if self._opened is not None else ()
 
     def _close_parts(self) -> None:
         if self._opened is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -25,13 +26,13 @@ __all__ = ["ParquetDecoder"]
 
 
 class ParquetDecoder:
-    """The `Decoder` of Parquet files. It keeps at most one file open."""
+    """The `Decoder` of Parquet files. Each thread keeps at most one file open."""
 
     def __init__(self, settings: DataSettings) -> None:
         self._settings = settings
         self._facts: tuple[ParquetFacts, ...] = ()
         self._inspection: Inspection | None = None
-        self._open: tuple[ParquetFacts, pq.ParquetFile] | None = None
+        self._of_thread = threading.local()
 
     def inspect(self) -> Inspection:
         found = inspect_parquet(self._settings)
@@ -75,11 +76,12 @@ class ParquetDecoder:
         return table.slice(0, unit.samples)
 
     def _file(self, facts: ParquetFacts) -> pq.ParquetFile:
-        if self._open is not None:
-            if self._open[0] is facts:
-                return self._open[1]
-            self._open[1].close()
-            self._open = None
+        is_open: tuple[ParquetFacts, pq.ParquetFile] | None = getattr(self._of_thread, "open", None)
+        if is_open is not None:
+            if is_open[0] is facts:
+                return is_open[1]
+            is_open[1].close()
+            self._of_thread.open = None
         strings = [name for name in self._settings.categorical if _holds_strings(facts.schema.field(name).type)]
         file = pq.ParquetFile(
             facts.stamp.path,
@@ -87,7 +89,7 @@ class ParquetDecoder:
             read_dictionary=[facts.leaf_paths[name] for name in strings],
             pre_buffer=False,
         )
-        self._open = (facts, file)
+        self._of_thread.open = (facts, file)
         return file
 
 
