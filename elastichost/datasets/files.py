@@ -22,6 +22,7 @@ __all__ = [
     "expand_patterns",
     "gzip_problem",
     "is_parquet",
+    "is_url",
     "missing_file",
     "stamp",
 ]
@@ -81,6 +82,11 @@ def expand_patterns(patterns: Iterable[str]) -> tuple[tuple[str, ...], tuple[str
             problems.append(missing_file(pattern))
         files.update(dict.fromkeys(matches))
     return tuple(files), tuple(problems)
+
+
+def is_url(path: str) -> bool:
+    """Whether the path is an address in a network."""
+    return URL.match(path) is not None
 
 
 def missing_file(pattern: str) -> str:

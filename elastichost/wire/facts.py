@@ -14,8 +14,6 @@ from elastichost.specs import Precision
 __all__ = [
     "HEARTBEAT_S",
     "MOST_CONNECTIONS",
-    "MOST_DECODE_THREADS",
-    "MOST_PREFETCH_BATCHES",
     "Amount",
     "AppliedBatch",
     "BucketMove",
@@ -36,7 +34,7 @@ __all__ = [
 ]
 
 HEARTBEAT_S = 0.5
-MOST_CONNECTIONS, MOST_DECODE_THREADS, MOST_PREFETCH_BATCHES = 32, 16, 64  # of one worker
+MOST_CONNECTIONS = 32  # of one worker
 
 # Ranges of numbers in messages. They are checked when a message is decoded. NaN is not a valid Amount.
 Count = Annotated[int, msgspec.Meta(ge=0, le=1 << 62)]
@@ -89,11 +87,11 @@ class InputKnobs(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     prefetch_bytes: bound of the bytes of units and batches that are held ahead of those in use; 0: none are.
     range_bytes: size of one request to the source."""
 
-    connections: Annotated[int, msgspec.Meta(ge=1, le=MOST_CONNECTIONS)] = 1
-    decode_threads: Annotated[int, msgspec.Meta(ge=1, le=MOST_DECODE_THREADS)] = 1
-    prefetch_batches: Annotated[int, msgspec.Meta(ge=0, le=MOST_PREFETCH_BATCHES)] = 0
-    prefetch_bytes: Annotated[int, msgspec.Meta(ge=0, le=1 << 40)] = 0
-    range_bytes: Annotated[int, msgspec.Meta(ge=1 << 12, le=1 << 30)] = 1 << 20
+    connections: int = 1
+    decode_threads: int = 1
+    prefetch_batches: int = 0
+    prefetch_bytes: int = 0
+    range_bytes: int = 1 << 20
 
 
 class StageSample(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -17,10 +17,12 @@ from elastichost.datasets.api import Unit
 from elastichost.datasets.sources.budget import ByteBudget
 from elastichost.datasets.sources.meter import StageMeter
 from elastichost.wire.control_work import SourceTroubleMsg
-from elastichost.wire.facts import InputKnobs, StageSample
+from elastichost.wire.facts import MOST_CONNECTIONS, InputKnobs, StageSample
 
 __all__ = ["InputControl", "Upcoming"]
 
+LEAST_RANGE_BYTES = 4096
+MOST_DECODE_THREADS = 16
 TROUBLES_KEPT = 100
 
 
@@ -41,7 +43,7 @@ class InputControl:
     """The input of one worker: knobs, memory, meters. ahead: the part that decodes ahead, if the reader has one."""
 
     def __init__(self, knobs: InputKnobs = InputKnobs()) -> None:  # noqa: B008, frozen
-        self._knobs = knobs
+        self._knobs = knobs = _possible(knobs)
         self._listeners: list[Callable[[], None]] = []
         self._lock = threading.Lock()
         self._troubles: list[SourceTroubleMsg] = []
@@ -56,8 +58,8 @@ class InputControl:
         return self._knobs
 
     def tune(self, knobs: InputKnobs) -> None:
-        """Sets the knobs, and wakes whoever waits for room."""
-        self._knobs = knobs
+        """Sets the knobs, each within the limits of what it means, and wakes whoever waits for room."""
+        self._knobs = knobs = _possible(knobs)
         self.budget.limit(knobs.prefetch_bytes)
         for changed in tuple(self._listeners):
             changed()
@@ -96,6 +98,16 @@ class InputControl:
         """Ends the threads that read ahead."""
         if self.ahead is not None:
             self.ahead.close()
+
+
+def _possible(knobs: InputKnobs) -> InputKnobs:
+    return InputKnobs(
+        connections=min(MOST_CONNECTIONS, max(1, knobs.connections)),
+        decode_threads=min(MOST_DECODE_THREADS, max(1, knobs.decode_threads)),
+        prefetch_batches=max(0, knobs.prefetch_batches),
+        prefetch_bytes=max(0, knobs.prefetch_bytes),
+        range_bytes=max(LEAST_RANGE_BYTES, knobs.range_bytes),
+    )
 
 
 def _occupied(sample: StageSample, share: float) -> StageSample:

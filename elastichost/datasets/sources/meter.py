@@ -12,13 +12,13 @@ from dataclasses import dataclass
 
 from elastichost.wire.facts import Stage, StageSample
 
-__all__ = ["Span", "StageMeter", "quantile_of"]
+__all__ = ["StageMeter", "StageSpan", "quantile_of"]
 
 TIMES_KEPT = 256  # of the newest items, for the quantiles
 
 
 @dataclass(slots=True)
-class Span:
+class StageSpan:
     """What a thread waits for while it works on an item. The rest of the item's wall time is CPU time or `other_s`."""
 
     source_s: float = 0.0
@@ -43,13 +43,13 @@ class StageMeter:
 
     def _clear(self) -> None:
         self._cpu_s = self._other_s = self._first_byte_s = 0.0
-        self._waits, self._bytes, self._items = Span(), 0, 0
+        self._waits, self._bytes, self._items = StageSpan(), 0, 0
 
     @contextmanager
-    def span(self, items: int = 0) -> Iterator[Span]:
+    def span(self, items: int = 0) -> Iterator[StageSpan]:
         """Measures what this thread does within the context. Its wall time without CPU time and without the waits that
         are noted in the span is `other_s`."""
-        span, outer = Span(), getattr(self._open, "span", None)
+        span, outer = StageSpan(), getattr(self._open, "span", None)
         self._open.span = span
         began_s, began_cpu_s = time.perf_counter(), time.thread_time()
         try:
@@ -66,7 +66,7 @@ class StageMeter:
             span.source_s += source_s
             span.empty_s += empty_s
 
-    def _add_span(self, span: Span, wall_s: float, cpu_s: float, items: int) -> None:
+    def _add_span(self, span: StageSpan, wall_s: float, cpu_s: float, items: int) -> None:
         with self._lock:
             self._cpu_s += cpu_s
             self._other_s += max(0.0, wall_s - cpu_s - span.waited_s)

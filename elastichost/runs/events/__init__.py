@@ -2,7 +2,7 @@
 
 Modules:
     base         base classes: kind, category, durability, subject
-    run, processes, plan, data, checkpoints, buckets, memory, hosts      events of a run, by subject
+    run, processes, plan, inputs, data, checkpoints, buckets, memory, hosts      events of a run, by subject
     jobs         events of a dispatcher and its jobs
     line         a line of the journal: an event, its time and its cause
     text         the sentence that a person reads for an event
@@ -52,6 +52,7 @@ from elastichost.runs.events.hosts import (
     HostsFileNotWritten,
     RowsRolledBack,
 )
+from elastichost.runs.events.inputs import InputTuned, SourceRecovered, SourceTroubled
 from elastichost.runs.events.jobs import (
     HostPrepared,
     HostStopping,
@@ -187,6 +188,7 @@ __all__ = [
     "HostWarned",
     "HostsFileNotWritten",
     "Inaction",
+    "InputTuned",
     "JobCancelled",
     "JobDone",
     "JobEvent",
@@ -256,6 +258,8 @@ __all__ = [
     "RunStarted",
     "SamplesQuarantined",
     "ShardMapPublished",
+    "SourceRecovered",
+    "SourceTroubled",
     "StartedFromCheckpoint",
     "SupervisorStalled",
     "TunerDecided",

@@ -31,3 +31,11 @@ def test_troubles_are_told_once() -> None:
     control.tell(trouble)
     assert list(control.take_troubles()) == [trouble]
     assert list(control.take_troubles()) == []
+
+
+def test_knobs_out_of_range_are_taken_as_the_nearest_possible_ones() -> None:
+    control = InputControl()
+    control.tune(InputKnobs(0, -1, -1, -1, 0))
+    assert control.knobs == InputKnobs(1, 1, 0, 0, 4096)
+    control.tune(InputKnobs(connections=1000, decode_threads=1000))
+    assert (control.knobs.connections, control.knobs.decode_threads) == (32, 16)
