@@ -2,7 +2,7 @@
 
 Modules:
     base         base classes: kind, category, durability, subject
-    run, processes, plan, inputs, data, checkpoints, buckets, memory, hosts      events of a run, by subject
+    run, processes, plan, data, checkpoints, buckets, memory, hosts      events of a run, by subject
     jobs         events of a dispatcher and its jobs
     line         a line of the journal: an event, its time and its cause
     text         the sentence that a person reads for an event
@@ -36,6 +36,7 @@ from elastichost.runs.events.data import (
     BatchTorn,
     EvaluationFinished,
     EvaluationStarted,
+    InputTuned,
     LeaseGranted,
     LeasesFolded,
     LeasesSettled,
@@ -43,6 +44,8 @@ from elastichost.runs.events.data import (
     PositionsLeftOut,
     QuarantineCause,
     SamplesQuarantined,
+    SourceRecovered,
+    SourceTroubled,
 )
 from elastichost.runs.events.hosts import (
     HostJoinAbandoned,
@@ -52,7 +55,6 @@ from elastichost.runs.events.hosts import (
     HostsFileNotWritten,
     RowsRolledBack,
 )
-from elastichost.runs.events.inputs import InputTuned, SourceRecovered, SourceTroubled
 from elastichost.runs.events.jobs import (
     HostPrepared,
     HostStopping,

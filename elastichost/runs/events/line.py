@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import msgspec
 
 from elastichost.plan import ProcessId
-from elastichost.runs.events import buckets, checkpoints, data, hosts, inputs, jobs, memory, plan, processes, run
+from elastichost.runs.events import buckets, checkpoints, data, hosts, jobs, memory, plan, processes, run
 from elastichost.runs.events.base import Event
 from elastichost.runs.events.text import text_of
 
@@ -18,7 +18,7 @@ __all__ = ["EVENT_CLASSES", "AnyEvent", "JournalLine"]
 # Every kind, in the order of the modules and of the classes in each module.
 EVENT_CLASSES: tuple[type[Event], ...] = tuple(
     found
-    for module in (run, processes, plan, inputs, data, checkpoints, buckets, memory, hosts, jobs)
+    for module in (run, processes, plan, data, checkpoints, buckets, memory, hosts, jobs)
     for found in vars(module).values()
     if isinstance(found, type) and issubclass(found, Event) and found.__module__ == module.__name__
 )

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from functools import singledispatch
 
 from elastichost.human_readable import mib, plural
-from elastichost.runs.events import buckets, checkpoints, data, hosts, inputs, jobs, memory, plan, processes, run
+from elastichost.runs.events import buckets, checkpoints, data, hosts, jobs, memory, plan, processes, run
 from elastichost.runs.events.base import Event
 from elastichost.runs.facts import Quarantined
 
@@ -344,7 +344,7 @@ WHY = {
 
 
 @text_of.register
-def _(event: inputs.InputTuned) -> str:
+def _(event: data.InputTuned) -> str:
     decision, knobs = event.decision, event.decision.knobs
     parts = [plural(knobs.connections, "connection"), plural(knobs.decode_threads, "decode thread")]
     parts += [f"ranges of {mib(knobs.range_bytes)}", f"{mib(knobs.prefetch_bytes)} ahead"]
@@ -357,7 +357,7 @@ def _(event: inputs.InputTuned) -> str:
 
 
 @text_of.register
-def _(event: inputs.SourceTroubled) -> str:
+def _(event: data.SourceTroubled) -> str:
     what = {
         "stalled": "gives no bytes",
         "reset": "ends or refuses connections",
@@ -369,7 +369,7 @@ def _(event: inputs.SourceTroubled) -> str:
 
 
 @text_of.register
-def _(event: inputs.SourceRecovered) -> str:
+def _(event: data.SourceRecovered) -> str:
     failed = plural(event.requests, "request")
     return f"the source {event.source} gives bytes again after {_seconds(event.waited_s)}; {failed} failed"
 
