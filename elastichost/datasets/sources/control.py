@@ -19,7 +19,7 @@ from elastichost.datasets.sources.meter import StageMeter
 from elastichost.wire.control_work import SourceTroubleMsg
 from elastichost.wire.facts import MOST_CONNECTIONS, InputKnobs, StageSample
 
-__all__ = ["InputControl", "Upcoming"]
+__all__ = ["Closable", "InputControl", "Upcoming"]
 
 LEAST_RANGE_BYTES = 4096
 MOST_DECODE_THREADS = 16
@@ -39,8 +39,16 @@ class Upcoming(Protocol):
         """Ends its threads."""
 
 
+class Closable(Protocol):
+    """Connections to the source."""
+
+    def close(self) -> None:
+        """Ends its threads."""
+
+
 class InputControl:
-    """The input of one worker: knobs, memory, meters. ahead: the part that decodes ahead, if the reader has one."""
+    """The input of one worker: knobs, memory, meters. ahead, connections: the parts that decode ahead and that read
+    from a remote source, if the reader has them."""
 
     def __init__(self, knobs: InputKnobs = InputKnobs()) -> None:  # noqa: B008, frozen
         self._knobs = knobs = _possible(knobs)
@@ -52,6 +60,7 @@ class InputControl:
         self.source, self.decode = StageMeter("source"), StageMeter("decode")
         self.prepare, self.train = StageMeter("prepare"), StageMeter("train")
         self.ahead: Upcoming | None = None
+        self.connections: Closable | None = None
 
     @property
     def knobs(self) -> InputKnobs:
@@ -95,7 +104,9 @@ class InputControl:
         )
 
     def close(self) -> None:
-        """Ends the threads that read ahead."""
+        """Ends the threads that read ahead, and the connections."""
+        if self.connections is not None:
+            self.connections.close()
         if self.ahead is not None:
             self.ahead.close()
 
