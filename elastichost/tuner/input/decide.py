@@ -79,8 +79,10 @@ def decide(state: InputState, look: InputLook, settings: InputTunerSettings) -> 
     model = fitted(window, state.link)
     if state.is_settled:
         # What was learnt of the source and the trainers is old. A part of this window may be from before the change.
-        if _has_changed(state, window, model):
-            return InputState(window=state.window), None
+        if change := _change(state, window, model):
+            speed, wait = window.samples_per_s, window.totals.wait_share
+            found = InputDecision("measure", look.knobs, speed, wait_share=wait, limit=change)
+            return InputState(window=state.window), found
         if not _doubts_link(state, window, look.at_s):
             return state, None
         patience_s = min(2 * state.patience_s, MOST_PATIENCE_S)
@@ -127,10 +129,12 @@ def _checked(state: InputState, window: InputWindow, knobs: InputKnobs) -> tuple
     return msgspec.structs.replace(checked, refused=refused, probes_over=True), back
 
 
-def _has_changed(state: InputState, window: InputWindow, model: InputModel) -> bool:
-    waits_more = window.totals.wait_share > state.settled_wait + MORE_WAIT
-    waits = window.totals.wait_share >= WAITING / 2
-    return waits_more or (0 < model.bandwidth < SLOWER * state.settled_bandwidth and waits)
+def _change(state: InputState, window: InputWindow, model: InputModel) -> str:
+    """What has changed since the input settled: "source": it became slower; "trainers": they wait more; "": nothing."""
+    wait = window.totals.wait_share
+    if wait >= WAITING / 2 and 0 < model.bandwidth < SLOWER * state.settled_bandwidth:
+        return "source"
+    return "trainers" if wait > state.settled_wait + MORE_WAIT else ""
 
 
 def _doubts_link(state: InputState, window: InputWindow, now_s: float) -> bool:

@@ -152,3 +152,14 @@ def test_another_number_of_workers_begins_the_measurement_anew(workers: int) -> 
     run.pass_time(0.5)
     assert run.state.window.workers == 3 and run.state.window.began_s is None
     assert msgspec.structs.asdict(run.state)["is_settled"] is False
+
+
+def test_a_source_that_becomes_slower_is_told_and_then_tuned() -> None:
+    run = Run(Source())
+    run.pass_time(10.0)
+    made = len(run.decisions)
+    run.change(bandwidth=3.7e6)
+    run.pass_time(15.0)
+    assert [(one.kind, one.limit) for one in run.decisions[made : made + 1]] == [("measure", "source")]
+    assert [one.kind for one in run.decisions[made + 1 :]] == ["tune", "settle"]
+    assert run.share_of_best >= 0.95
