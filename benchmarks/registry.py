@@ -17,6 +17,7 @@ BENCHMARKS: dict[str, str] = {
     "colocate-simulated": "benchmarks.colocate_simulated.benchmark",
     "data-plane": "benchmarks.data_plane.benchmark",
     "hostile": "benchmarks.hostile.benchmark",
+    "input": "benchmarks.input.benchmark",
     "links": "benchmarks.training.links",
     "memory-estimate": "benchmarks.memory_estimate.benchmark",
     "observers": "benchmarks.training.observers",

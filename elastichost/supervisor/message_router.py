@@ -196,8 +196,8 @@ class TrainingRouter(MessageRouter):
                 self._ready(record, ready)
             case RepinnedMsg(cores=cores):
                 self._repinned(record, cores)
-            case LeaseRequestMsg(samples_per_s=rate) if record.process.role == "worker":
-                components.leases.requested(record, rate)
+            case LeaseRequestMsg(samples_per_s=rate, leases_ahead=ahead) if record.process.role == "worker":
+                components.leases.requested(record, rate, ahead)
             case LeaseProgressMsg() as progress if record.process.role == "worker":
                 self._progressed(record, progress)
             case EvaluationScoresMsg() as scores if record.process.role == "worker":

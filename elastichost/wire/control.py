@@ -133,6 +133,7 @@ class LeaseRequestMsg(Message, frozen=True):
     soon as it has work for the worker."""
 
     samples_per_s: Amount
+    leases_ahead: Count32 = 1  # leases that may wait to be read: more than one where units are decoded ahead
 
 
 class LeaseProgressMsg(Message, frozen=True):

@@ -202,7 +202,8 @@ class Pipeline(Generic[Prepared]):
         unit = self._units[lease.unit]
         self._reading = generation
         positions = (lease.start, lease.stop)
-        batches = iter(self._reader.batches(unit, *positions, self._batch_size, shuffle_seed, MIN_SAMPLES))
+        with self.control.decode.span():  # a reader may decode the unit now, or with the first batch
+            batches = iter(self._reader.batches(unit, *positions, self._batch_size, shuffle_seed, MIN_SAMPLES))
         while True:
             with self.control.decode.span(items=1):
                 samples = next(batches, None)

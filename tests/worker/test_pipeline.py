@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pytest
@@ -245,4 +247,21 @@ def test_waiting_for_the_source_is_no_cpu_time(reader: CountingReader) -> None:
     assert decode.source_s >= 0.2 and decode.cpu_s < 0.1
     assert source.first_byte_s == 0.2
     assert train.empty_s >= 0.1
+    made.close()
+
+
+def test_what_a_reader_does_before_its_first_batch_counts_as_reading() -> None:
+    class Eager(CountingReader):
+        """Decodes when it is asked, and not when the first batch is taken."""
+
+        def batches(self, *arguments: Any) -> Iterator[SampleBatch]:
+            until_s = time.thread_time() + 0.05
+            while time.thread_time() < until_s:
+                pass
+            return super().batches(*arguments)
+
+    made = Pipeline(Eager(), UNITS, 10, prepared)
+    made.add(lease(1, 0, 0, 10), None)
+    assert results_of(made, 2) == [(1, 0, 10), 1]
+    assert made.take_stages()[1].cpu_s >= 0.05
     made.close()

@@ -340,7 +340,7 @@ WHY = {
     "return": "back to the knobs before, because the others were no better",
     "shrink": "less memory is left",
     "settle": "the input stays as it is",
-    "measure": "it is measured anew",
+    "measure": "the source became slower, and is measured anew",
 }
 
 
@@ -354,8 +354,6 @@ def _(event: data.InputTuned) -> str:
     if decision.kind == "shrink":
         return said
     said += f"; {decision.samples_per_s:,.0f} samples/s, workers waited {100 * decision.wait_share:.0f} % of the time"
-    if decision.kind == "measure":
-        return said + ", because " + {"source": "the source became slower"}.get(decision.limit, "workers wait more")
     return said + (f"; {decision.expected:,.0f} expected, bound by {decision.limit}" if decision.expected else "")
 
 

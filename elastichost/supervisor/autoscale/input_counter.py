@@ -10,7 +10,7 @@ from elastichost.supervisor.core.fleet import Fleet, ProcessRecord
 from elastichost.tuner.input.facts import InputTotals
 from elastichost.wire.facts import StageSample, StepSample
 
-__all__ = ["InputCounter", "stages_of"]
+__all__ = ["InputCounter", "stages_of", "totals_of"]
 
 
 @dataclass(slots=True)
@@ -29,11 +29,12 @@ class InputCounter:
             for at_s, sample in record.window:
                 if at_s > self._newest_s[record.process]:
                     self._newest_s[record.process] = at_s
-                    totals = totals + _totals_of(sample)
+                    totals = totals + totals_of(sample)
         return totals
 
 
-def _totals_of(sample: StepSample) -> InputTotals:
+def totals_of(sample: StepSample) -> InputTotals:
+    """What one heartbeat of one worker adds to the sums."""
     stages = {stage.stage: stage for stage in sample.stages}
     source, decode = stages.get("source", StageSample("source")), stages.get("decode", StageSample("decode"))
     prepare, train = stages.get("prepare", StageSample("prepare")), stages.get("train", StageSample("train"))

@@ -16,7 +16,7 @@ __all__ = ["CONNECTIONS", "best_knobs", "candidates", "within_memory"]
 
 CONNECTIONS = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 28, 32)
 DECODE_THREADS = (1, 2, 3, 4)
-RANGE_BYTES = (1 << 18, 1 << 19, 1 << 20, 1 << 21, 1 << 22, 1 << 23)
+RANGE_BYTES = (1 << 16, 1 << 17, 1 << 18, 1 << 19, 1 << 20, 1 << 21, 1 << 22, 1 << 23)
 TIE = 0.02  # predicted speeds that differ by less are equally good
 HEADROOM = 1.15  # the source gets this much more than is needed, because its speed varies
 
@@ -50,7 +50,7 @@ def best_knobs(
     best = max(prediction.samples_per_s for prediction in found.values())
     good = [knobs for knobs, prediction in found.items() if prediction.samples_per_s >= (1 - TIE) * best]
     wanted = HEADROOM * best * model.source_bytes / model.workers
-    roomy = [knobs for knobs in good if model.rate_of(knobs) >= wanted] or good
+    roomy = [knobs for knobs in good if model.rate_of(knobs, settings) >= wanted] or good
     chosen = min(roomy, key=lambda knobs: _cost(knobs, present))
     return chosen, found[chosen]
 

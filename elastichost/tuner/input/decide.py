@@ -78,15 +78,14 @@ def decide(state: InputState, look: InputLook, settings: InputTunerSettings) -> 
         return state, undone
     model = fitted(window, state.link)
     if state.is_settled:
-        # What was learnt of the source and the trainers is old. A part of this window may be from before the change.
-        if change := _change(state, window, model):
+        change = _change(state, window, model)
+        if change == "source":  # a part of this window may be from before the change
             speed, wait = window.samples_per_s, window.totals.wait_share
-            found = InputDecision("measure", look.knobs, speed, wait_share=wait, limit=change)
-            return InputState(window=state.window), found
-        if not _doubts_link(state, window, look.at_s):
+            return InputState(window=state.window), InputDecision("measure", look.knobs, speed, wait_share=wait)
+        if not change and not _doubts_link(state, window, look.at_s):
             return state, None
-        patience_s = min(2 * state.patience_s, MOST_PATIENCE_S)
-        state = InputState(window=state.window, patience_s=patience_s)
+        patience_s = LEAST_PATIENCE_S if change else min(2 * state.patience_s, MOST_PATIENCE_S)
+        state = InputState(window=state.window, patience_s=patience_s)  # what was learnt is old
         model = fitted(window, state.link)
     return _chosen(state, window, model, look, settings)
 

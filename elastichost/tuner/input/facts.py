@@ -84,8 +84,8 @@ class InputDecision(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     kind: "tune": to the knobs that the model predicts to be best; "probe": some connections more, because the model
     predicts no gain and trainers still wait for the source; "return": to the knobs before, because the last change was
-    none for the better; "shrink": less memory; "settle": nothing changes; "measure": the source became slower
-    (limit "source") or trainers wait more, so the input is tuned anew. samples_per_s: measured with the knobs
+    none for the better; "shrink": less memory; "settle": nothing changes; "measure": the source became slower,
+    so the input is measured and tuned anew. samples_per_s: measured with the knobs
     before. expected: predicted for `knobs`; 0.0: no prediction. wait_share: of the trainers, waiting for batches.
     limit: what bounds the predicted speed."""
 

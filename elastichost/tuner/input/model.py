@@ -16,6 +16,7 @@ from elastichost.wire.facts import InputKnobs
 __all__ = ["InputModel", "Prediction", "fitted", "needed_batches", "needed_bytes"]
 
 MARGIN = 1.15  # bytes of a unit ahead: units differ in size
+PREPARED = 3  # batches that wait for a trainer whatever the knobs are
 LEAST_SHARE = 0.03  # of the time that trainers compute; less is not measured well
 LEAST_JITTER_S = 0.02  # a request that is later by less is covered by the prepared batches
 
@@ -47,21 +48,25 @@ class InputModel(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     jitter_s: float
     measured: float = 0.0
 
-    def rate_of(self, knobs: InputKnobs) -> float:
+    def request_s(self, size_bytes: float) -> float:
+        """Seconds of one request of this size."""
+        return self.latency_s + size_bytes / self.bandwidth
+
+    def rate_of(self, knobs: InputKnobs, settings: InputTunerSettings) -> float:
         """Bytes/s that one worker receives over its connections, if the link is no bound; inf: no source is
         measured."""
         if self.bandwidth <= 0:
             return math.inf
-        return knobs.connections * knobs.range_bytes / (self.latency_s + knobs.range_bytes / self.bandwidth)
+        size = self._pieces(knobs, settings)[1]
+        return knobs.connections * size / self.request_s(size)
 
     def predict(self, knobs: InputKnobs, settings: InputTunerSettings) -> Prediction:
         """The speed with these knobs, in samples/s of all workers."""
-        rate = self.rate_of(knobs)
-        received = rate / self.source_bytes if self.source_bytes > 0 else math.inf  # samples/s of one worker
+        rate = self.rate_of(knobs, settings)
         limits = {
-            "source": self.workers * received,
+            "source": self.workers * rate / self.source_bytes if self.source_bytes > 0 else math.inf,
             "link": self.link / self.source_bytes if self.source_bytes > 0 else math.inf,
-            "decoding": self._decoding(knobs, received, settings),
+            "decoding": self._decoding(knobs, settings),
             "preparing": self.workers / self.prepare_s if self.prepare_s > 0 else math.inf,
             "trainers": self.trainers,
             "cores": max(self.measured, settings.cores / self.cpu_s) if self.cpu_s > 0 else math.inf,
@@ -69,14 +74,33 @@ class InputModel(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         limit = min(limits, key=lambda name: limits[name])
         return Prediction(limits[limit], limit)
 
-    def _decoding(self, knobs: InputKnobs, received: float, settings: InputTunerSettings) -> float:
-        """Bound by the threads that fetch and decode. With no bytes ahead, one thread fetches, decodes and prepares."""
-        fetch_s = 1 / received if settings.is_fetched and math.isfinite(received) else 0.0
+    def _pieces(self, knobs: InputKnobs, settings: InputTunerSettings) -> tuple[int, float]:
+        """(requests of a unit, bytes of each). Where units are not fetched as a whole: (1, size of a range)."""
+        unit = settings.unit_samples * self.source_bytes
+        if not settings.is_fetched or unit <= 0:
+            return 1, float(knobs.range_bytes)
+        requests = math.ceil(unit / knobs.range_bytes)
+        return requests, unit / requests
+
+    def _decoding(self, knobs: InputKnobs, settings: InputTunerSettings) -> float:
+        """Bound by the threads that fetch and decode, one unit at a time each. The requests of a unit that is fetched
+        alone are in rounds of all connections."""
+        seconds = self.decode_s
+        if settings.is_fetched and settings.unit_samples and self.bandwidth > 0:
+            requests, size = self._pieces(knobs, settings)
+            seconds += math.ceil(requests / knobs.connections) * self.request_s(size) / settings.unit_samples
         threads = min(knobs.decode_threads, units_ahead(knobs, self, settings))
-        seconds = fetch_s + self.decode_s
         if threads == 0:
-            threads, seconds = 1, seconds + self.prepare_s
+            return self._decoding_in_turn(seconds + self.prepare_s, settings)
         return self.workers * threads / seconds if seconds > 0 else math.inf
+
+    def _decoding_in_turn(self, seconds: float, settings: InputTunerSettings) -> float:
+        """The same with no unit ahead: trainers wait while a unit is decoded, except for the prepared batches."""
+        if not settings.unit_samples:
+            return self.workers / seconds if seconds > 0 else math.inf
+        each_s = self.workers / max(self.trainers, 1e-9)
+        hidden_s = PREPARED * settings.batch_size * each_s / settings.unit_samples
+        return self.workers / (each_s + max(0.0, seconds - hidden_s))
 
 
 def units_ahead(knobs: InputKnobs, model: InputModel, settings: InputTunerSettings) -> int:
