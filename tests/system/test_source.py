@@ -13,6 +13,7 @@ import pytest
 
 from elastichost.chaos.faults.source_server import Order, SourceServer
 from elastichost.runs.events import InputTuned, ProcessLost, SourceRecovered, SourceTroubled
+from elastichost.wire.applied import read_applied
 from tests.system.test_run import Supervised, folder
 
 __all__ = ["folder"]
@@ -90,3 +91,25 @@ def test_a_slow_source_is_read_over_more_connections_and_not_by_more_workers(fol
         run.process.send_signal(signal.SIGINT)
         code, errors = run.finish()
     assert code == 75, errors
+
+
+@pytest.mark.thorough
+def test_sync_mode_has_the_same_bits_with_any_knobs_and_through_any_trouble(folder: Path, data: Path) -> None:
+    found = []
+    with SourceServer(data, bytes_per_s=200e3) as source:
+        for name, knobs in (
+            ("one", "1"),
+            ("many", '4, decode_threads = 2, prefetch_batches = 8, prefetch_bytes = "4MiB"'),
+        ):
+            place = folder / name
+            place.mkdir()
+            url = source.url("rows.parquet")
+            run = Supervised(place, template=SOURCE, url=url, connections=knobs, tuner="off", mode="sync", epochs=1)
+            run.wait_trained(4000)
+            source.order(Order("stall", 0.8) if name == "one" else Order("reset"))
+            code, errors = run.finish()
+            assert code == 0, errors
+            applied = read_applied(run.run_dir)
+            found.append(applied["loss_sum"][applied["samples"] > 0].tolist())
+    assert len(found[0]) > 400
+    assert found[0] == found[1]

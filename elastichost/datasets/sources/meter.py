@@ -6,28 +6,49 @@ import math
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 
 from elastichost.wire.facts import Stage, StageSample
 
-__all__ = ["StageMeter", "StageSpan", "quantile_of"]
+__all__ = ["StageMeter", "StageSpan", "Waits", "quantile_of"]
 
 TIMES_KEPT = 256  # of the newest items, for the quantiles
 
 
 @dataclass(slots=True)
-class StageSpan:
-    """What a thread waits for while it works on an item. The rest of the item's wall time is CPU time or `other_s`."""
+class Waits:
+    """Seconds that a thread waited: for the source, for room, for something in an empty queue."""
 
     source_s: float = 0.0
     full_s: float = 0.0
     empty_s: float = 0.0
 
     @property
-    def waited_s(self) -> float:
+    def all_s(self) -> float:
         return self.source_s + self.full_s + self.empty_s
+
+
+class StageSpan(Waits):
+    """What one thread does from the begin of a `with` to its end, and the waits that it notes meanwhile. Its wall time
+    without CPU time and waits is `other_s`. It is a class, and no generator, because there are several for a batch."""
+
+    __slots__ = ("_began_cpu_s", "_began_s", "_items", "_meter", "_outer")
+
+    def __init__(self, meter: StageMeter, items: int) -> None:
+        super().__init__()
+        self._meter, self._items = meter, items
+        self._outer: StageSpan | None = None
+        self._began_s = self._began_cpu_s = 0.0
+
+    def __enter__(self) -> StageSpan:
+        self._outer = self._meter.opened(self)
+        self._began_s, self._began_cpu_s = time.perf_counter(), time.thread_time()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        wall_s, cpu_s = time.perf_counter() - self._began_s, time.thread_time() - self._began_cpu_s
+        self._meter.opened(self._outer)
+        self._meter.ended(self, wall_s, max(0.0, cpu_s), self._items)
 
 
 class StageMeter:
@@ -43,21 +64,17 @@ class StageMeter:
 
     def _clear(self) -> None:
         self._cpu_s = self._other_s = self._first_byte_s = 0.0
-        self._waits, self._bytes, self._items = StageSpan(), 0, 0
+        self._waits, self._bytes, self._items = Waits(), 0, 0
 
-    @contextmanager
-    def span(self, items: int = 0) -> Iterator[StageSpan]:
-        """Measures what this thread does within the context. Its wall time without CPU time and without the waits that
-        are noted in the span is `other_s`."""
-        span, outer = StageSpan(), getattr(self._open, "span", None)
+    def span(self, items: int = 0) -> StageSpan:
+        """Measures what this thread does in a `with`. items: the number of items that it works on."""
+        return StageSpan(self, items)
+
+    def opened(self, span: StageSpan | None) -> StageSpan | None:
+        """Makes this the open span of the present thread. Returns the one before."""
+        before: StageSpan | None = getattr(self._open, "span", None)
         self._open.span = span
-        began_s, began_cpu_s = time.perf_counter(), time.thread_time()
-        try:
-            yield span
-        finally:
-            wall_s, cpu_s = time.perf_counter() - began_s, time.thread_time() - began_cpu_s
-            self._open.span = outer
-            self._add_span(span, wall_s, max(0.0, cpu_s), items)
+        return before
 
     def wait_here(self, source_s: float = 0.0, empty_s: float = 0.0) -> None:
         """Notes that this thread waited, in the span that it has open; without one it has no effect."""
@@ -66,10 +83,11 @@ class StageMeter:
             span.source_s += source_s
             span.empty_s += empty_s
 
-    def _add_span(self, span: StageSpan, wall_s: float, cpu_s: float, items: int) -> None:
+    def ended(self, span: Waits, wall_s: float, cpu_s: float, items: int) -> None:
+        """Adds a span that has ended."""
         with self._lock:
             self._cpu_s += cpu_s
-            self._other_s += max(0.0, wall_s - cpu_s - span.waited_s)
+            self._other_s += max(0.0, wall_s - cpu_s - span.all_s)
             self._waits.source_s += span.source_s
             self._waits.full_s += span.full_s
             self._waits.empty_s += span.empty_s

@@ -182,3 +182,9 @@ def test_a_decision_can_be_written(scene: Scene) -> None:
     scene.pass_time(10.0)
     for event in scene.noted.events:
         assert msgspec.json.encode(event)
+
+
+def test_a_run_whose_trainers_never_wait_has_no_event_of_its_input(tmp_path: Path) -> None:
+    scene = Scene(tmp_path, source=Source(bandwidth=1e9))
+    scene.pass_time(20.0)
+    assert scene.noted.events == [] and not scene.tuner.is_tuning
