@@ -71,7 +71,7 @@ class Extent:
 
 WHOLE = Extent(5, 400_000, 20.0, 5.0, 1.5, (2e5, 8e5, 3.2e6), (1, 2, 4, 8), (1, 2, 3, 4, 5, 6, 8, 12), is_coarse=False)
 QUICK = Extent(1, 130_000, 8.0, 3.0, 1.2, (1.5e5,), (2, 4), (4, 6), is_coarse=True)
-QUICK_CASES = ("parquet", "remote, capped per connection", "remote, jitter")
+QUICK_CASES = ("parquet", "remote, capped per connection")
 
 
 def ratio_to(arm: str) -> PairedFigure[Measured]:

@@ -18,7 +18,7 @@ CONNECTIONS = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 28, 32)
 DECODE_THREADS = (1, 2, 3, 4)
 RANGE_BYTES = (1 << 16, 1 << 17, 1 << 18, 1 << 19, 1 << 20, 1 << 21, 1 << 22, 1 << 23)
 TIE = 0.02  # predicted speeds that differ by less are equally good
-HEADROOM = 1.15  # the source gets this much more than is needed, because its speed varies
+HEADROOM = 1.3  # the source gets this much more than is needed, because its speed varies
 
 
 def candidates(
