@@ -8,6 +8,7 @@ data_plane          samples per second, compared with other systems that train t
 peers               the other systems
 arena               the index of dynamic tables, growth, memory, snapshots
 reader              reading, from files to tensors
+input               the tuner of the input, against the best knobs and other pipelines
 recovery            cost of the death of a process; time until an added worker trains
 ray_recovery        cost of the death of a node of a Ray cluster
 hostile             a run under attack on its sockets

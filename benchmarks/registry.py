@@ -18,6 +18,7 @@ BENCHMARKS: dict[str, str] = {
     "data-plane": "benchmarks.data_plane.benchmark",
     "gpu": "benchmarks.gpu.benchmark",
     "hostile": "benchmarks.hostile.benchmark",
+    "input": "benchmarks.input.benchmark",
     "links": "benchmarks.training.links",
     "memory-estimate": "benchmarks.memory_estimate.benchmark",
     "observers": "benchmarks.training.observers",

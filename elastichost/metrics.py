@@ -69,6 +69,38 @@ class FrontierPoint(msgspec.Struct, frozen=True):
     log_error: float = 0.0  # standard deviation of log(samples_per_s)
 
 
+class StageStatus(msgspec.Struct, frozen=True):
+    """One stage of the input over the last seconds: source, decode, prepare or train.
+
+    cpu and the four kinds of waiting are seconds per second, summed over all workers and their threads or connections:
+    for bytes of the source, for room in a full queue, for something in an empty one, and for a disk, a core or the
+    interpreter. p50_s, p99_s: quantiles of the time of one request, unit or batch, of the slowest worker. occupancy:
+    share of the threads, connections or places in use, 0 to 1."""
+
+    stage: str
+    cpu: float = 0.0
+    waits_source: float = 0.0
+    waits_room: float = 0.0
+    waits_input: float = 0.0
+    waits_other: float = 0.0
+    bytes_per_s: float = 0.0
+    items_per_s: float = 0.0
+    p50_s: float = 0.0
+    p99_s: float = 0.0
+    occupancy: float = 0.0
+
+
+class InputStatus(msgspec.Struct, frozen=True):
+    """How each worker reads training data now, and what the stages of all workers did."""
+
+    connections: int = 1
+    decode_threads: int = 1
+    prefetch_batches: int = 0
+    prefetch_bytes: int = 0
+    range_bytes: int = 0
+    stages: tuple[StageStatus, ...] = ()
+
+
 class RunStatus(msgspec.Struct, frozen=True, kw_only=True):
     """The status of a whole run. `status.json` holds this struct and is written once a second."""
 
@@ -93,6 +125,7 @@ class RunStatus(msgspec.Struct, frozen=True, kw_only=True):
     frontier: tuple[FrontierPoint, ...] = ()  # ordered by number of threads; empty before the first measurement
     arena_bytes: int = 0  # memory that is allocated for the rows
     private_bytes: int = 0  # private memory of all processes of the run, including copies for checkpoints
+    input: InputStatus | None = None  # None: no worker trains yet
 
 
 def read_status(run: Path) -> RunStatus:

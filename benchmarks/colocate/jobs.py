@@ -167,7 +167,9 @@ def job_text(job: Job, workers: int | None = None, *, on_gpu: bool = False) -> s
     number of workers. on_gpu: the dense part computes on a GPU with one worker. With one worker for each core, a short
     asynchronous job learns less, and each worker would get a smaller part of the GPU's memory."""
     shape = job.shape
-    remote = f"\n[data.remote]\nbytes_per_s = {rate_bytes_per_s(shape)}\n" if shape.kind == "input" else ""
+    rate = f"\n[data.remote]\nbytes_per_s = {rate_bytes_per_s(shape)}\n"
+    one = "\n[data.input]\nconnections = 1\n"  # as RMixer's readers
+    remote = rate + one if shape.kind == "input" else ""
     fixed = 1 if shape.kind in ("input", "disk") or on_gpu else workers
     asked = [f"workers = {fixed}\n"] if fixed is not None else []
     asked += ["gpus = 1\n"] if on_gpu else []

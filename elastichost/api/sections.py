@@ -18,6 +18,7 @@ from pydantic.fields import FieldInfo
 from elastichost.config.base import Section
 from elastichost.config.explain import explain
 from elastichost.config.sections.data import CsvSettings, DataSection, SyntheticSettings
+from elastichost.config.sections.input import InputSettings
 from elastichost.config.sections.remote import RemoteSettings
 from elastichost.config.sections.schema import RowOptimizerOverrides, TableOverrides
 from elastichost.errors import ConfigError
@@ -46,6 +47,7 @@ class DataFields(TypedDict, total=False):
     dense_transform: Literal["none", "log1p"]
     csv: CsvSettings | Settings
     synthetic: SyntheticSettings | Settings
+    input: InputSettings | Settings
     remote: RemoteSettings | Settings
 
 

@@ -4,6 +4,7 @@ checks the promises."""
 from __future__ import annotations
 
 import contextlib
+import json
 import signal
 import time
 from collections import Counter
@@ -25,6 +26,8 @@ from elastichost.chaos.faults.process_faults import (
 )
 from elastichost.chaos.faults.processes import MARK, marked_processes
 from elastichost.chaos.faults.proxy import FaultProxy
+from elastichost.chaos.faults.source_faults import SOURCE_FAULTS
+from elastichost.chaos.faults.source_server import SourceServer
 from elastichost.chaos.goodput import Goodput
 from elastichost.chaos.hand_overs import check_hand_overs, read_audit
 from elastichost.chaos.invariants import (
@@ -39,11 +42,12 @@ from elastichost.chaos.target import RunUnderChaos
 from elastichost.chaos.twin import run_twins
 from elastichost.chaos.verdicts import Verdict
 from elastichost.config.job import JobSpec
+from elastichost.datasets.files import expand_patterns
 from elastichost.errors import ConfigError, ElastichostError, JobFailedError
 from elastichost.ps.audit import AUDIT_VARIABLE
 from elastichost.wire.sockets import VIA_VARIABLE
 
-__all__ = ["ChaosOrder", "ChaosReport", "run_chaos"]
+__all__ = ["ALL_FAULTS", "ChaosOrder", "ChaosReport", "run_chaos"]
 
 START_LIMIT_S = 180.0
 RECOVERY_LIMIT_S = 60.0  # a fault that is open for longer counts as not recovered
@@ -55,6 +59,8 @@ WITHOUT_START = {fault.name for fault in FAULTS if isinstance(fault, KillForkSer
 # Bounds of the median recovery. The aim is 1 s on a machine that does nothing else. The fork server and the supervisor
 # have no bound, because their successors import torch.
 BOUNDS_S = dict.fromkeys(("worker", "server", "pair"), 3.0)
+
+ALL_FAULTS: tuple[Fault, ...] = (*FAULTS, *SOURCE_FAULTS)
 
 Say = Callable[[float, str], None]
 
@@ -119,10 +125,14 @@ def run_chaos(order: ChaosOrder, say: Say) -> ChaosReport:
     hang_timeout_s = order.spec.supervision.hang_timeout_s
     is_sync = order.spec.train.mode == "sync"
     hosts = order.spec.resources.hosts
-    target = RunUnderChaos(
-        order.job, order.settings, order.run_dir, hang_timeout_s, environment, is_sync, hosts, order.machines
-    )
-    with target as run:
+    with contextlib.ExitStack() as stack:
+        source = stack.enter_context(_server_of(order.spec)) if _needs_source(order) else None
+        settings = order.settings if source is None else (*order.settings, _served(order.spec, source))
+        run = stack.enter_context(
+            RunUnderChaos(
+                order.job, settings, order.run_dir, hang_timeout_s, environment, is_sync, hosts, order.machines, source
+            )
+        )
         soak = _Soak(order, run, report, say)
         garbage: list[str] = []
         sent = 0
@@ -146,13 +156,35 @@ def run_chaos(order: ChaosOrder, say: Say) -> ChaosReport:
     return report
 
 
+def _needs_source(order: ChaosOrder) -> bool:
+    return any(fault.name in order.kinds for fault in SOURCE_FAULTS)
+
+
+def _server_of(spec: JobSpec) -> SourceServer:
+    """The server for the files of the job's training data. Raises ConfigError when they cannot be served."""
+    files, missing = expand_patterns(spec.data.train)
+    folders = {Path(file).parent for file in files}
+    if spec.data.format != "parquet" or missing or len(folders) != 1:
+        raise ConfigError(
+            "faults of the source need training data in Parquet files of one folder",
+            hint="choose other faults with --fault, or another job",
+        )
+    return SourceServer(folders.pop())
+
+
+def _served(spec: JobSpec, source: SourceServer) -> str:
+    """The setting with which workers read the files from the server."""
+    urls = [source.url(Path(file).name) for file in expand_patterns(spec.data.train)[0]]
+    return f"data.train={json.dumps(urls)}"
+
+
 class _Soak:
     """The part of a chaos run that injects faults. open: faults from which the run has not recovered yet; never:
     violations of promise T."""
 
     def __init__(self, order: ChaosOrder, run: RunUnderChaos, report: ChaosReport, say: Say) -> None:
         self._order, self._run, self._report, self._say = order, run, report, say
-        self._faults: dict[str, Fault] = {f.name: f for f in FAULTS if not order.kinds or f.name in order.kinds}
+        self._faults: dict[str, Fault] = {f.name: f for f in ALL_FAULTS if not order.kinds or f.name in order.kinds}
         self._stretches = plan_stretches(order.duration_s)
         self._proxies = contextlib.ExitStack()
         self._proxy: FaultProxy | None = None

@@ -7,6 +7,7 @@
     text/        byte ranges of lines, text -> Parquet      synthetic/         generated data with known probabilities
     preflight    finds problems before a job starts         bad_rows, id_ranges    rows that cannot be trained on
     remote       training data at the rate of a remote store
+    sources/     what a worker reads ahead: knobs, memory, connections, meters
     files        finds the files of a dataset, and detects changes of them
     warm         loads kernels before a fork
 
@@ -23,6 +24,7 @@ from elastichost.datasets.settings import DataSettings, Split, data_settings
 
 if TYPE_CHECKING:
     from elastichost.config.job import JobSpec
+    from elastichost.datasets.sources.control import InputControl
 
 __all__ = [
     "DataSettings",
@@ -37,13 +39,18 @@ __all__ = [
 
 
 def open_reader(
-    job: JobSpec, split: Split, *, files: Sequence[str] | None = None, labels_required: bool = True
+    job: JobSpec,
+    split: Split,
+    *,
+    files: Sequence[str] | None = None,
+    labels_required: bool = True,
+    control: InputControl | None = None,
 ) -> Reader:
     """The reader of a job's train or test data. It has not read anything yet.
 
     `files` (absolute paths or globs) replaces the split's own files. With `labels_required=False` files without
-    label columns are allowed, and their labels are NaN. Raises DataError when a custom reader cannot be loaded.
-    """
+    label columns are allowed, and their labels are NaN. control: the knobs and meters of a worker's input. Raises
+    DataError when a custom reader cannot be loaded."""
     from elastichost.datasets.reader_factory import make_reader  # pyarrow and numba are loaded by this import
 
-    return make_reader(job, data_settings(job, split, files=files, labels_required=labels_required))
+    return make_reader(job, data_settings(job, split, files=files, labels_required=labels_required), control)

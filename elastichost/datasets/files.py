@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from elastichost.datasets.sources.remote_file import remote_file
 from elastichost.errors import DataError
 from elastichost.human_readable import did_you_mean
 
@@ -22,6 +23,7 @@ __all__ = [
     "expand_patterns",
     "gzip_problem",
     "is_parquet",
+    "is_url",
     "missing_file",
     "stamp",
 ]
@@ -30,6 +32,7 @@ GLOB_CHARACTERS = frozenset("*?[")
 GZIP_MAGIC = b"\x1f\x8b"
 PARQUET_MAGIC = b"PAR1"
 URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")  # a Path has one slash where the URL had two
+READ_URL = re.compile(r"https?://", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +45,11 @@ class FileStamp:
 
 
 def stamp(path: str) -> FileStamp:
-    """The stamp of a file as it is now. Raises DataError when it does not exist or is not a regular file."""
+    """The stamp of a file as it is now. For a URL the time is any number that changes with the file. Raises DataError
+    when it does not exist or is not a regular file."""
+    if is_url(path):
+        remote = remote_file(path)
+        return FileStamp(path=path, size_bytes=remote.size_bytes, modified_ns=remote.version)
     try:
         status = os.stat(path)
     except OSError as error:
@@ -53,7 +60,9 @@ def stamp(path: str) -> FileStamp:
 
 
 def check_unchanged(expected: FileStamp) -> None:
-    """Raises DataError when the file differs from its earlier stamp."""
+    """Raises DataError when the file differs from its earlier stamp. That of a URL is checked with each request."""
+    if is_url(expected.path):
+        return
     now = stamp(expected.path)
     if now != expected:
         raise DataError(
@@ -73,7 +82,7 @@ def expand_patterns(patterns: Iterable[str]) -> tuple[tuple[str, ...], tuple[str
             example = os.path.join(pattern, "*.parquet")
             problems.append(f"{pattern}: is a folder: name the files in it, for example {example}")
             continue
-        if os.path.exists(pattern):
+        if is_url(pattern) or os.path.exists(pattern):
             files[pattern] = None
             continue
         matches = sorted(glob.glob(pattern, recursive=True)) if GLOB_CHARACTERS & set(pattern) else []
@@ -83,10 +92,18 @@ def expand_patterns(patterns: Iterable[str]) -> tuple[tuple[str, ...], tuple[str
     return tuple(files), tuple(problems)
 
 
+def is_url(path: str) -> bool:
+    """Whether the path is an address of http or https, whose files can be read without a copy here."""
+    return READ_URL.match(path) is not None
+
+
 def missing_file(pattern: str) -> str:
     """The message for a path or glob without files: a URL, a name that is nearly right, or a missing folder."""
     if URL.match(pattern):
-        return f"{pattern}: is a URL, but only local files are read: download it, and give the path of the file"
+        return (
+            f"{pattern}: is a URL, but only local files, and Parquet files at http and https addresses, are read: "
+            "download it, and give the path of the file"
+        )
     if GLOB_CHARACTERS & set(pattern):
         return f"{pattern}: no file matches"
     folder = os.path.dirname(pattern) or "."

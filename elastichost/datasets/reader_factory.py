@@ -11,6 +11,9 @@ from elastichost.datasets.api import Reader
 from elastichost.datasets.parquet.reader import ParquetDecoder
 from elastichost.datasets.reader import Decoder, UnitReader
 from elastichost.datasets.settings import DataSettings
+from elastichost.datasets.sources.connections import SourceConnections
+from elastichost.datasets.sources.control import InputControl
+from elastichost.datasets.sources.read_ahead import ReadAhead
 from elastichost.datasets.synthetic.reader import SyntheticReader, synthetic_shape
 from elastichost.datasets.text.criteo import criteo_decoder
 from elastichost.datasets.text.csv import csv_decoder
@@ -22,20 +25,30 @@ if TYPE_CHECKING:
 __all__ = ["make_decoder", "make_reader"]
 
 
-def make_reader(job: JobSpec, settings: DataSettings) -> Reader:
-    """The reader of the job's format. Raises DataError for an unknown format, or a custom reader that cannot be
-    loaded."""
+def make_reader(job: JobSpec, settings: DataSettings, control: InputControl | None = None) -> Reader:
+    """The reader of the job's format. control: lets a reader of files decode the next units ahead. Raises DataError
+    for an unknown format, or a custom reader that cannot be loaded."""
     if settings.format == "synthetic":
         return SyntheticReader(synthetic_shape(job.data.synthetic, settings), settings)
-    decoder = make_decoder(settings)
-    return UnitReader(decoder) if decoder is not None else _custom_reader(job, settings)
+    decoder = make_decoder(settings, _connections(job, control))
+    if decoder is None:
+        return _custom_reader(job, settings)
+    return UnitReader(decoder if control is None else ReadAhead(decoder, control))
 
 
-def make_decoder(settings: DataSettings) -> Decoder | None:
-    """The decoder of a built-in file format; None for synthetic data and custom readers."""
+def _connections(job: JobSpec, control: InputControl | None) -> SourceConnections | None:
+    if control is None:
+        return None
+    control.connections = SourceConnections(control, job.data.input.stall_s, job.data.input.patience_s)
+    return control.connections
+
+
+def make_decoder(settings: DataSettings, connections: SourceConnections | None = None) -> Decoder | None:
+    """The decoder of a built-in file format; None for synthetic data and custom readers. connections: for files at
+    URLs; None: one connection at a time, as for checks before a run."""
     match settings.format:
         case "parquet":
-            return ParquetDecoder(settings)
+            return ParquetDecoder(settings, connections)
         case "criteo_tsv":
             return criteo_decoder(settings, os.environ)
         case "csv":

@@ -16,6 +16,7 @@ from elastichost.config.tables import table_settings
 from elastichost.datasets import open_reader
 from elastichost.datasets.reader import UnitReader
 from elastichost.datasets.remote import batch_bytes, remote_rate
+from elastichost.datasets.sources.settings import fixed_knobs
 from elastichost.dispatcher.child import leave_failure, leave_unforeseen, work_in
 from elastichost.dispatcher.core.demands import Examined, MemoryOfSize
 from elastichost.dispatcher.core.shapes import twin_of
@@ -32,6 +33,7 @@ from elastichost.supervisor.startup.preflight import Preparation, preflight
 from elastichost.supervisor.startup.tuner_settings import bounds_of_job
 from elastichost.tuner.memory.peak_memory import estimate_peak
 from elastichost.tuner.memory.peak_memory_facts import BESIDE
+from elastichost.wire.facts import MOST_CONNECTIONS
 
 __all__ = ["EXAMINED_FILE", "ExamineArguments", "main"]
 
@@ -99,17 +101,20 @@ def examine(job: JobSpec, arguments: ExamineArguments) -> Examined:
 
 
 def _reader_rate(job: JobSpec) -> float:
-    """Samples/s of one worker's reader at the rate of `data.remote`; 0: the job states no rate."""
+    """Samples/s of one worker's reader at the rate of `data.remote`, over all connections that it may have; 0: the job
+    states no rate."""
     rate = remote_rate(job)
     if rate is None or not rate.bytes_per_s or job.emulate.enabled:
         return 0.0
+    open_connections = MOST_CONNECTIONS if job.tuner.mode == "act" else 1
+    bytes_per_s = rate.bytes_per_s * fixed_knobs(job.data.input).get("connections", open_connections)
     reader = open_reader(job, "train")
     unit = reader.describe().units[0]
     if isinstance(reader, UnitReader):
-        return rate.bytes_per_s * unit.samples / max(1.0, reader.stored_bytes(unit))
+        return bytes_per_s * unit.samples / max(1.0, reader.stored_bytes(unit))
     size = min(SAMPLED_ROWS, unit.samples)
     batch = next(iter(reader.batches(unit, 0, size, size)))
-    return rate.bytes_per_s * batch.size / max(1, batch_bytes(batch))
+    return bytes_per_s * batch.size / max(1, batch_bytes(batch))
 
 
 def _row_bytes(job: JobSpec, tables: tuple[TableSpec, ...]) -> int:

@@ -6,7 +6,7 @@ from collections import deque
 from dataclasses import dataclass
 
 from elastichost.batches import batch_ranges
-from elastichost.wire.facts import Lease
+from elastichost.wire.facts import Lease, StageSample
 from elastichost.worker.pipeline import LeaseFinished
 
 __all__ = ["EmulatedBatch", "LeaseCutter"]
@@ -61,6 +61,9 @@ class LeaseCutter:
     @property
     def is_idle(self) -> bool:
         return not self._results
+
+    def take_stages(self) -> tuple[StageSample, ...]:
+        return ()
 
     def take_read_s(self) -> float:
         return 0.0

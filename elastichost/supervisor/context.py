@@ -14,7 +14,7 @@ from elastichost.clock import Clock
 from elastichost.config.job import JobSpec
 from elastichost.errors import ProtocolError
 from elastichost.host.procfs import KernelState, kernel_state
-from elastichost.metrics import FrontierPoint
+from elastichost.metrics import FrontierPoint, InputStatus
 from elastichost.plan import Plan, ProcessId
 from elastichost.runs.decisions import Recorder
 from elastichost.runs.directory import RunDirectory
@@ -79,6 +79,7 @@ class RunContext:
     last_decision: str = ""
     other_arenas: dict[int, Path] = field(default_factory=dict)
     frontier: tuple[FrontierPoint, ...] = ()  # predicted by the tuner's model
+    input: InputStatus | None = None  # None: no worker trains yet
     shares_host: bool = False  # other runs use this host too: a dispatcher started this one
     machines: Machines | None = None
     keyring: Keyring | None = None

@@ -7,7 +7,15 @@ from abc import ABC, abstractmethod
 import numpy as np
 
 from elastichost.errors import IllegalTransitionError, ProtocolError
-from elastichost.runs.events import MessageRefused, ProcessConnected, ProcessReady, ProcessRepinned
+from elastichost.plan import ProcessId
+from elastichost.runs.events import (
+    MessageRefused,
+    ProcessConnected,
+    ProcessReady,
+    ProcessRepinned,
+    SourceRecovered,
+    SourceTroubled,
+)
 from elastichost.supervisor.components import Components
 from elastichost.supervisor.context import RunContext
 from elastichost.supervisor.controllers.processes import ProcessController
@@ -36,6 +44,7 @@ from elastichost.wire.control import (
     SettledMsg,
     SnapshotCutMsg,
     SnapshotWrittenMsg,
+    SourceTroubleMsg,
     UnmappedMsg,
     UnsettledMsg,
 )
@@ -187,8 +196,8 @@ class TrainingRouter(MessageRouter):
                 self._ready(record, ready)
             case RepinnedMsg(cores=cores):
                 self._repinned(record, cores)
-            case LeaseRequestMsg(samples_per_s=rate) if record.process.role == "worker":
-                components.leases.requested(record, rate)
+            case LeaseRequestMsg(samples_per_s=rate, leases_ahead=ahead) if record.process.role == "worker":
+                components.leases.requested(record, rate, ahead)
             case LeaseProgressMsg() as progress if record.process.role == "worker":
                 self._progressed(record, progress)
             case EvaluationScoresMsg() as scores if record.process.role == "worker":
@@ -212,6 +221,8 @@ class TrainingRouter(MessageRouter):
                 if self._run.keyring is not None:
                     self._run.keyring.admitted(record.process, number)
                     components.sharding.admitted()
+            case SourceTroubleMsg() as trouble if record.process.role == "worker":
+                self._run.note(source_event(record.process, trouble))
             case UnmappedMsg(shard_map_epoch=epoch) if record.process.role == "worker":
                 components.sharding.unmapped(record.process, epoch)
             case (BucketsMeasuredMsg() | CopiedMsg() | ForgottenMsg()) as answer if record.process.role == "server":
@@ -252,6 +263,14 @@ class TrainingRouter(MessageRouter):
     def _repinned(self, record: ProcessRecord, cores: tuple[int, ...]) -> None:
         if self._run.fleet.repinned(record, cores):
             self._run.note(ProcessRepinned(record.process, cores, record.spec.threads), self._run.plan_cause)
+
+
+def source_event(process: ProcessId, message: SourceTroubleMsg) -> SourceTroubled | SourceRecovered:
+    """The event of a worker's message about its source."""
+    waited_s, requests = message.waited_s, message.requests
+    if message.trouble == "recovered":
+        return SourceRecovered(process, message.source, waited_s, requests)
+    return SourceTroubled(process, message.trouble, message.source, message.error, waited_s, requests)
 
 
 def _require(record: ProcessRecord, event: LifecycleEvent) -> None:

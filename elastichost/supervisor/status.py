@@ -130,6 +130,7 @@ class Reporter:
             plan=PlanStatus(len(run.plan.workers), len(run.plan.servers)),
             last_decision=run.last_decision,
             frontier=run.frontier,
+            input=run.input,
             elapsed_s=self.elapsed_s,
             arena_bytes=self.arena_bytes,
             private_bytes=sum(self.private_bytes.values()) + self._elsewhere_bytes + self._copies_bytes,

@@ -6,6 +6,7 @@ Modules:
     models/         predict the samples/s of a configuration, with equations and their sources
     placement/      assigns processes, buckets and cores to hosts, PS and jobs
     memory/         forecasts the memory of a job, and decides what to do before it exceeds the budget
+    input/          tunes how workers read: connections, bytes ahead
     colocation/     decides which jobs run together on one host
     first_plan      the first plan of a run: from the job file, the history or the cold start
     cold_start      the first plan of a job without any history

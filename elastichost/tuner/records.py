@@ -16,6 +16,7 @@ from elastichost.plan import Plan
 from elastichost.tuner.first_plan import FirstPlanRequest
 from elastichost.tuner.health import HealthSettings, Remark, WorkerSpeed
 from elastichost.tuner.health_record import WorkerSpeeds
+from elastichost.tuner.input.facts import InputDecision, InputLook, InputTunerSettings
 from elastichost.tuner.memory.facts import MemoryDecision, MemorySample
 from elastichost.tuner.placement.heat import BucketKey
 from elastichost.tuner.placement.rebalance import Rebalance
@@ -28,6 +29,8 @@ __all__ = [
     "FirstPlanMade",
     "HealthLooked",
     "HealthOpened",
+    "InputLooked",
+    "InputOpened",
     "MemoryLooked",
     "MemoryOpened",
     "Record",
@@ -61,6 +64,19 @@ class TunerLooked(_RecordLine, frozen=True):
     look: ProfileSample
     samples_left: int
     decision: Decision | None = None
+
+
+class InputOpened(_RecordLine, frozen=True):
+    """The tuner of the input starts."""
+
+    settings: InputTunerSettings
+
+
+class InputLooked(_RecordLine, frozen=True):
+    """The tuner of the input evaluated one sample. decision: None: no decision was due."""
+
+    look: InputLook
+    decision: InputDecision | None = None
 
 
 class HealthOpened(_RecordLine, frozen=True):
@@ -133,6 +149,8 @@ Record = (
     FirstPlanMade
     | TunerOpened
     | TunerLooked
+    | InputOpened
+    | InputLooked
     | HealthOpened
     | HealthLooked
     | SpeedsLooked

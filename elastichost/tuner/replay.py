@@ -11,6 +11,9 @@ from elastichost.history.features import Estimates
 from elastichost.tuner.first_plan import first_plan
 from elastichost.tuner.health import HealthSettings, HealthState, observe
 from elastichost.tuner.health_record import unpacked
+from elastichost.tuner.input.decide import InputState
+from elastichost.tuner.input.decide import decide as decide_input
+from elastichost.tuner.input.facts import InputTunerSettings
 from elastichost.tuner.memory.forecast import begin
 from elastichost.tuner.memory.forecast import decide as decide_memory
 from elastichost.tuner.placement.heat import BucketKey, HeatState, fold
@@ -22,6 +25,8 @@ from elastichost.tuner.records import (
     FirstPlanMade,
     HealthLooked,
     HealthOpened,
+    InputLooked,
+    InputOpened,
     MemoryLooked,
     MemoryOpened,
     Record,
@@ -74,6 +79,16 @@ def _is_same(one: Decision | None, other: Decision | None) -> bool:
     if one.expected is None or other.expected is None:
         return one.expected is other.expected
     return math.isclose(one.expected.samples_per_s, other.expected.samples_per_s, rel_tol=TOLERANCE)
+
+
+class _Input:
+    def __init__(self, settings: InputTunerSettings) -> None:
+        self._settings, self._state = settings, InputState()
+
+    def feed(self, record: InputLooked) -> tuple[str, str, bool]:
+        self._state, decision = decide_input(self._state, record.look, self._settings)
+        words = ["" if one is None else f"{one.kind}: {one.knobs}" for one in (record.decision, decision)]
+        return words[0], words[1], words[0] == words[1]
 
 
 class _Health:
@@ -141,6 +156,7 @@ def replay(records: Iterable[Record]) -> Iterator[Replayed]:
     decision in both are left out. Raises ValueError for a sample of a part that was not opened before, and for a sample
     that does not fit the one before it."""
     tuner: _Tuner | None = None
+    of_input: _Input | None = None
     health: _Health | None = None
     balance: _Balance | None = None
     memory: _Memory | None = None
@@ -148,6 +164,9 @@ def replay(records: Iterable[Record]) -> Iterator[Replayed]:
         match record:
             case TunerOpened(settings=settings):
                 tuner = _Tuner(settings)
+                continue
+            case InputOpened(settings=known_input):
+                of_input = _Input(known_input)
                 continue
             case HealthOpened(settings=settings):
                 health = _Health(settings)
@@ -162,6 +181,8 @@ def replay(records: Iterable[Record]) -> Iterator[Replayed]:
                 part, (recorded, again, is_same) = "first plan", _first_plan(record)
             case TunerLooked() if tuner is not None:
                 part, (recorded, again, is_same) = "tuner", tuner.feed(record)
+            case InputLooked() if of_input is not None:
+                part, (recorded, again, is_same) = "input", of_input.feed(record)
             case HealthLooked() | SpeedsLooked() if health is not None:
                 part, (recorded, again, is_same) = "health", health.feed(record)
             case BalanceLooked() if balance is not None:

@@ -46,10 +46,29 @@ def _metrics(status: RunStatus) -> Iterator[tuple[str, str, str, Values]]:
     yield "servers", "gauge", "Parameter servers of the plan.", one(status.plan.servers)
     yield "arena_bytes", "gauge", "Memory of rows and their optimizer state.", one(status.arena_bytes)
     yield "private_bytes", "gauge", "Private memory of all processes.", one(status.private_bytes)
+    yield from _of_input(status, of_run)
     yield "process_samples_per_second", "gauge", "Samples per second of a worker.", each("samples_per_s")
     yield "process_cpu_percent", "gauge", "CPU use; 100 is one core.", each("cpu_percent")
     yield "process_memory_bytes", "gauge", "Memory (PSS) of a process.", each("memory_bytes")
     yield "process_wait_fraction", "gauge", "Share of the time in which it waited.", each("wait_fraction")
+
+
+def _of_input(status: RunStatus, of_run: Labels) -> Iterator[tuple[str, str, str, Values]]:
+    found = status.input
+    if found is None:
+        return
+
+    def each(value_of: str) -> Values:
+        return [({**of_run, "stage": stage.stage}, getattr(stage, value_of)) for stage in found.stages]
+
+    yield "input_connections", "gauge", "Connections of a worker to the source.", [(of_run, found.connections)]
+    yield "input_ahead_bytes", "gauge", "Most bytes that a worker holds ahead.", [(of_run, found.prefetch_bytes)]
+    yield "input_cpu", "gauge", "CPU seconds per second of a stage of the input.", each("cpu")
+    yield "input_waits_source", "gauge", "Seconds per second of waiting for the source.", each("waits_source")
+    yield "input_waits_room", "gauge", "Seconds per second of waiting for a full queue.", each("waits_room")
+    yield "input_waits_input", "gauge", "Seconds per second of waiting for an empty queue.", each("waits_input")
+    yield "input_bytes_per_second", "gauge", "Bytes per second of a stage of the input.", each("bytes_per_s")
+    yield "input_occupancy", "gauge", "Share of the threads, connections or places in use.", each("occupancy")
 
 
 def _labels(status: RunStatus, process: ProcessStatus) -> Labels:

@@ -3,6 +3,7 @@
 Modules:
     control         messages between the supervisor and its processes
     control_hosts   messages between the supervisor and its processes that concern several machines
+    control_work    messages between the supervisor and its workers: the input, the steps of sync mode
     data            messages between workers and parameter servers
     commands        messages of `scale` and other commands to a running run
     facts           structs and number ranges that messages consist of

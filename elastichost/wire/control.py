@@ -23,6 +23,7 @@ from elastichost.wire.control_hosts import (
     MeasureBucketsMsg,
     UnmappedMsg,
 )
+from elastichost.wire.control_work import CrewMsg, InputKnobsMsg, SourceTroubleMsg, StepsGrantMsg
 from elastichost.wire.facts import (
     Amount,
     AppliedBatch,
@@ -54,6 +55,7 @@ __all__ = [
     "ForgottenMsg",
     "HeartbeatMsg",
     "HelloMsg",
+    "InputKnobsMsg",
     "KeepBucketsMsg",
     "LeaseGrantMsg",
     "LeaseProgressMsg",
@@ -74,6 +76,7 @@ __all__ = [
     "SnapshotCutMsg",
     "SnapshotMsg",
     "SnapshotWrittenMsg",
+    "SourceTroubleMsg",
     "StepsGrantMsg",
     "StopMsg",
     "UnmappedMsg",
@@ -130,6 +133,7 @@ class LeaseRequestMsg(Message, frozen=True):
     soon as it has work for the worker."""
 
     samples_per_s: Amount
+    leases_ahead: Count32 = 1  # leases that may wait to be read: more than one where units are decoded ahead
 
 
 class LeaseProgressMsg(Message, frozen=True):
@@ -269,22 +273,6 @@ class LeaseGrantMsg(Message, frozen=True):
     shuffle_seed: int  # -1: file order
 
 
-class StepsGrantMsg(Message, frozen=True):
-    """To every worker in sync mode: the crew trains this range in steps of train.batch_size, from `first_step` on."""
-
-    lease: Lease
-    shuffle_seed: int  # -1: file order
-    first_step: int
-
-
-class CrewMsg(Message, frozen=True):
-    """To every worker in sync mode: the worker of each micro-batch of the uncommitted steps. Epochs only grow."""
-
-    epoch: int
-    workers: tuple[int, ...]  # for each micro-batch the index of the worker that computes it
-    left_out: tuple[tuple[int, int], ...] = ()  # (step, micro-batch) that no worker computes: its samples are skipped
-
-
 class EvaluationGrantMsg(Message, frozen=True):
     """To a worker: score this range of the test set with the present weights, and answer with EvaluationScoresMsg."""
 
@@ -376,6 +364,7 @@ ControlMessage = (
     | AdmittedMsg
     | ForgottenMsg
     | UnmappedMsg
+    | SourceTroubleMsg
     | FailureReportMsg
     | AdmitMsg
     | MembershipMsg
@@ -394,6 +383,7 @@ ControlMessage = (
     | KeepBucketsMsg
     | FenceMsg
     | SettleMsg
+    | InputKnobsMsg
     | RepinMsg
     | DrainMsg
     | StopMsg

@@ -5,7 +5,7 @@ All arrays in frames are little-endian and C-contiguous. The receiver checks dty
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 import msgspec
 
@@ -13,16 +13,20 @@ from elastichost.specs import Precision
 
 __all__ = [
     "HEARTBEAT_S",
+    "MOST_CONNECTIONS",
     "Amount",
     "AppliedBatch",
     "BucketMove",
     "CommittedBatch",
     "Count",
     "Count32",
+    "InputKnobs",
     "Lease",
     "Message",
     "Sequence",
     "ServerAddress",
+    "Stage",
+    "StageSample",
     "StepSample",
     "StepTime",
     "TensorEvent",
@@ -30,12 +34,17 @@ __all__ = [
 ]
 
 HEARTBEAT_S = 0.5
+MOST_CONNECTIONS = 32  # of one worker
 
 # Ranges of numbers in messages. They are checked when a message is decoded. NaN is not a valid Amount.
 Count = Annotated[int, msgspec.Meta(ge=0, le=1 << 62)]
 Count32 = Annotated[int, msgspec.Meta(ge=0, lt=1 << 32)]
 Sequence = Annotated[int, msgspec.Meta(ge=0, lt=1 << 40)]  # number of a batch or step; 40 bits, as in a stamp
 Amount = Annotated[float, msgspec.Meta(ge=0, le=1e18)]
+
+# The stages of a worker's input. source: the connections to the source. decode: bytes become batches of samples.
+# prepare: ids become rows. train: the training thread, which takes the batches.
+Stage = Literal["source", "decode", "prepare", "train"]
 
 
 class Message(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag=True, array_like=False):
@@ -70,6 +79,46 @@ class CommittedBatch(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     sequence: int
 
 
+class InputKnobs(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The knobs of the reading pipeline of one worker. They can be changed while it runs.
+
+    connections: ranges that are requested from the source at the same time. decode_threads: units that are decoded
+    ahead at the same time, as far as their bytes fit. prefetch_batches: batches that may wait to be prepared.
+    prefetch_bytes: bound of the bytes of units and batches that are held ahead of those in use; 0: none are.
+    range_bytes: size of one request to the source."""
+
+    connections: int = 1
+    decode_threads: int = 1
+    prefetch_batches: int = 0
+    prefetch_bytes: int = 0
+    range_bytes: int = 1 << 20
+
+
+class StageSample(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What one stage of a worker's input did since the last heartbeat, summed over its threads or connections.
+
+    CPU and waiting are counted strictly apart. A second of a stage is in at most one of these sums: the thread used a
+    core (`cpu_s`), it waited for the source (`source_s`), for room in a full queue (`full_s`), or for something in an
+    empty one (`empty_s`). The rest of its time, such as waiting for a disk, a core or the interpreter, is `other_s`.
+
+    first_byte_s: the part of `source_s` until the first bytes of the requests. items: requests, units or batches.
+    p50_s, p99_s: quantiles of the time of one item. occupancy: share of the stage's threads, connections or places
+    that were in use, 0 to 1."""
+
+    stage: Stage
+    cpu_s: Amount = 0.0
+    source_s: Amount = 0.0
+    full_s: Amount = 0.0
+    empty_s: Amount = 0.0
+    other_s: Amount = 0.0
+    first_byte_s: Amount = 0.0
+    bytes: Count = 0
+    items: Count = 0
+    p50_s: Amount = 0.0
+    p99_s: Amount = 0.0
+    occupancy: Amount = 0.0
+
+
 class StepSample(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What a process did since its last heartbeat, summed over its batches."""
 
@@ -93,6 +142,7 @@ class StepSample(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     busy_s: Amount = 0.0  # PS: time spent serving
     taken_s: Amount = 0.0  # when the sample was taken, by the clock that all processes of a host share; 0: not given
     cpu_s: Amount | None = None  # CPU time of an emulated process, from its costs; None: measured by the kernel
+    stages: tuple[StageSample, ...] = ()  # the stages of a worker's input
 
 
 class ServerAddress(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -2,7 +2,7 @@
 
 Order of events for one lease: LeaseRequestMsg, LeaseGrantMsg, batches in order, each committed by the strategy,
 LeaseProgressMsg for committed batches only (with each heartbeat and at the end of the lease). The worker requests the
-next lease when the reading thread has taken the last one.
+next lease when the reading thread has taken the last one, and earlier where units are decoded ahead.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Generic, Protocol, TypeVar
 from elastichost.config.job import JobSpec
 from elastichost.wire.child import ChildArguments
 from elastichost.wire.control import ControlMessage, LeaseGrantMsg, LeaseRequestMsg
-from elastichost.wire.facts import Lease
+from elastichost.wire.facts import Lease, StageSample
 from elastichost.wire.sockets import wait_readable
 from elastichost.worker.commit.lease_commit import LeaseCommit
 from elastichost.worker.commit.peer_clock import FreeClock, PeerClock, peer_clock
@@ -42,6 +42,8 @@ class Batches(Protocol[BatchOut]):
     def is_idle(self) -> bool: ...
 
     def take_read_s(self) -> float: ...
+
+    def take_stages(self) -> tuple[StageSample, ...]: ...
 
     def discard(self) -> None: ...
 
@@ -121,6 +123,9 @@ class LeaseWorker(WorkerLifecycle[Strategy], Generic[Strategy, Batch]):
     def _take_read_s(self) -> float:
         return self._opened.take_read_s() if self._opened is not None else 0.0
 
+    def _take_stages(self) -> tuple[StageSample, ...]:
+        return self._opened.take_stages() if self._opened is not None else ()
+
     def _close_parts(self) -> None:
         if self._opened is not None:
             self._opened.close()
@@ -132,10 +137,16 @@ class LeaseWorker(WorkerLifecycle[Strategy], Generic[Strategy, Batch]):
 
     # --- leases ---------------------------------------------------------------------------------------------
 
+    @property
+    def _leases_ahead(self) -> int:
+        """Leases that may wait to be read: one, and more where several units are decoded ahead."""
+        knobs = self._input.knobs if self._input is not None else None
+        return knobs.decode_threads if knobs is not None and knobs.prefetch_bytes else 1
+
     def _request_lease(self) -> None:
-        if not self._requested and self._batches.leases_waiting == 0:
+        if not self._requested and self._batches.leases_waiting < self._leases_ahead:
             self._requested = True
-            self.control.send(LeaseRequestMsg(samples_per_s=self._meter.rate))
+            self.control.send(LeaseRequestMsg(self._meter.rate, self._leases_ahead))
 
     def _next_result(self) -> Batch | LeaseFinished | None:
         """The next batch or end of a lease; None when none came within IDLE_S. Without a lease it waits for a control

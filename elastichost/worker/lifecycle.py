@@ -20,6 +20,7 @@ from typing import Generic, TypeVar
 import numpy as np
 
 from elastichost.config.job import JobSpec
+from elastichost.datasets.sources.control import InputControl
 from elastichost.errors import ProtocolError
 from elastichost.wire.child import ChildArguments
 from elastichost.wire.codec import Envelope
@@ -29,6 +30,7 @@ from elastichost.wire.control import (
     DrainMsg,
     HeartbeatMsg,
     HelloMsg,
+    InputKnobsMsg,
     MembershipMsg,
     PausedMsg,
     PauseMsg,
@@ -39,7 +41,7 @@ from elastichost.wire.control import (
     ShardMapUpdateMsg,
     StopMsg,
 )
-from elastichost.wire.facts import HEARTBEAT_S
+from elastichost.wire.facts import HEARTBEAT_S, StageSample
 from elastichost.wire.sockets import Caller, ControlClient, wait_readable
 from elastichost.worker.channels.channel import DirectoryHolder, StoppedError
 from elastichost.worker.channels.exchange import PauseGate
@@ -108,6 +110,15 @@ class WorkerLifecycle(ABC, Generic[Strategy]):
     @abstractmethod
     def _take_read_s(self) -> float:
         """Seconds spent reading since the last call."""
+
+    def _take_stages(self) -> tuple[StageSample, ...]:
+        """What each stage of the input did since the last call; (): there is no such input."""
+        return ()
+
+    @property
+    def _input(self) -> InputControl | None:
+        """The knobs of the input; None: it is not built yet, or has none."""
+        return None
 
     @abstractmethod
     def _close_parts(self) -> None:
@@ -214,6 +225,9 @@ class WorkerLifecycle(ABC, Generic[Strategy]):
                 self._pause.asked = cut
             case ProceedMsg(cut=cut):
                 self._pause.proceed(cut)
+            case InputKnobsMsg(knobs=knobs):
+                if self._input is not None:
+                    self._input.tune(knobs)
             case RepinMsg() as repin:
                 self._repin = repin
             case DrainMsg():
@@ -232,7 +246,9 @@ class WorkerLifecycle(ABC, Generic[Strategy]):
             return
         self._beat_at_s = now_s + HEARTBEAT_S
         sent, received, gpu = self._take_traffic()
-        sample, self._meter = self._meter.beat(now_s, sent, received, self._take_read_s())
+        sample, self._meter = self._meter.beat(now_s, sent, received, self._take_read_s(), self._take_stages())
         self._report_progress()
+        for trouble in self._input.take_troubles() if self._input is not None else ():
+            self.control.send(trouble)
         self._progress += 1
         self.control.send(HeartbeatMsg(progress=self._progress, sample=sample, state=self._state, gpu_memory_bytes=gpu))

@@ -8,6 +8,7 @@ from collections import deque
 from elastichost.config.job import JobSpec
 from elastichost.datasets.api import SampleBatch
 from elastichost.datasets.remote import remote_rate
+from elastichost.datasets.sources.control import InputControl
 from elastichost.errors import SampleRange
 from elastichost.wire.child import ChildArguments
 from elastichost.wire.control import ControlMessage, EvaluationGrantMsg, RepinMsg, UnmappedMsg
@@ -59,6 +60,7 @@ class WorkerLoop(LeaseWorker[ModelCommit, PreparedBatch]):
             self._prepare,
             parts.train_rows.batches_ahead,
             remote_rate(self._job),
+            parts.input,
         )
 
     def _prepare(self, samples: SampleBatch, lease: Lease) -> PreparedBatch:
@@ -92,6 +94,10 @@ class WorkerLoop(LeaseWorker[ModelCommit, PreparedBatch]):
 
     def _move(self, asked: RepinMsg) -> None:
         move_training(asked)
+
+    @property
+    def _input(self) -> InputControl | None:
+        return self._made.input if self._made is not None else None
 
     def _take_traffic(self) -> tuple[int, int, int]:
         if self._made is None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from elastichost.wire.facts import StepSample
+from elastichost.wire.facts import StageSample, StepSample
 
 if TYPE_CHECKING:  # an emulated worker uses this module too, and has no torch
     from elastichost.worker.access.rows import PreparedBatch
@@ -52,7 +52,14 @@ class StepMeter:
         self.loss_sum += loss * batch.samples.size
         self.ids += len(batch.values)
 
-    def beat(self, now_s: float, bytes_sent: int, bytes_received: int, read_s: float) -> tuple[StepSample, StepMeter]:
+    def beat(
+        self,
+        now_s: float,
+        bytes_sent: int,
+        bytes_received: int,
+        read_s: float,
+        stages: tuple[StageSample, ...] = (),
+    ) -> tuple[StepSample, StepMeter]:
         """(the sums for this heartbeat, the meter for the time after it)."""
         seconds = max(now_s - self.began_s, 1e-6)
         rate = self.rate
@@ -77,5 +84,6 @@ class StepMeter:
             bytes_received=bytes_received,
             taken_s=now_s,
             cpu_s=self.cpu_s,
+            stages=stages,
         )
         return sample, StepMeter(now_s, rate)

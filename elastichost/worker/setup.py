@@ -19,6 +19,8 @@ from elastichost.arena.watermarks import Watermarks
 from elastichost.config.job import JobSpec
 from elastichost.datasets import open_reader
 from elastichost.datasets.api import DatasetDescription, Reader
+from elastichost.datasets.sources.control import InputControl
+from elastichost.datasets.sources.settings import first_knobs
 from elastichost.gpu.availability import is_interpreted
 from elastichost.plan import Access
 from elastichost.sharding import rows_per_bucket
@@ -77,6 +79,7 @@ class WorkerParts(Generic[Strategy, Rows]):
     test_description: DatasetDescription | None
     train_rows: Rows
     test_rows: RowPreparer
+    input: InputControl  # of `train_reader`
 
     def take_traffic(self) -> tuple[int, int]:
         """(bytes sent, bytes received) in frames since the last call."""
@@ -148,7 +151,6 @@ def _on_gpu(builder: _PartsBuilder) -> LeaseParts:
         lookups,
         switches,
         batch_size=builder.job.train.batch_size,
-        batches_ahead=DirectRowPreparer.batches_ahead,
         most_rows=max(builder.arena.layout.row_space(table.index) for table in builder.model.tables),
     )
     return builder.parts(flat, strategy, (), train_rows, test_rows, runner, step)
@@ -190,7 +192,8 @@ class _PartsBuilder:
                 job, model.tables, table_rows(model.tables), model.num_dense_features, model.num_labels
             )
         self.features = tuple(job.data.categorical)
-        self._train_reader = open_reader(job, "train")
+        self.input = InputControl(first_knobs(job.data.input))
+        self._train_reader = open_reader(job, "train", control=self.input)
         self.train_description = self._train_reader.describe()
         self._test_reader = open_reader(job, "test") if _has_test(job) else None
         self._test_description = self._test_reader.describe() if self._test_reader is not None else None
@@ -285,6 +288,7 @@ class _PartsBuilder:
             test_description=self._test_description,
             train_rows=train_rows,
             test_rows=test_rows,
+            input=self.input,
         )
 
 

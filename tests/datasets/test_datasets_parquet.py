@@ -341,8 +341,8 @@ def test_two_columns_of_one_name_are_refused(tmp_path: Path) -> None:
 
 
 def test_a_url_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"https://example.org/y.parquet: is a URL, .* download it, and give the path"):
-        reader_of(settings("https://example.org/y.parquet")).describe()
+    with pytest.raises(DataError, match=r"s3://example/y.parquet: is a URL, .* download it, and give the path"):
+        reader_of(settings("s3://example/y.parquet")).describe()
 
 
 def test_csv_files_are_named_as_such_in_one_line(tmp_path: Path) -> None:

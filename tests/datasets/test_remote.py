@@ -17,7 +17,7 @@ from elastichost.datasets.api import Reader, SampleBatch, Unit
 from elastichost.datasets.remote import (
     BURST_S,
     MOST_WAIT_S,
-    RemoteConnection,
+    RemoteLink,
     RemoteRate,
     RemoteReader,
     asked,
@@ -25,6 +25,7 @@ from elastichost.datasets.remote import (
     cut_off,
     opened,
     remote_rate,
+    resized,
 )
 
 from .conftest import (
@@ -80,7 +81,7 @@ def test_never_faster_than_the_rate_beyond_the_burst(
     bytes_per_s: float, latency_s: float, asks: list[tuple[int, tuple[float, bool]]]
 ) -> None:
     """In every window from a request to a batch the bytes stay within the rate, and no burst begins before its unit."""
-    link, now_s, opened_s = opened(RemoteConnection(RemoteRate(bytes_per_s, latency_s), 0.0), 3.0), 3.0, 3.0
+    link, now_s, opened_s = opened(RemoteLink(RemoteRate(bytes_per_s, latency_s), (0.0,)), 3.0), 3.0, 3.0
     # times of the unit's request, the batch's request and its arrival; bytes
     came: list[tuple[float, float, float, int]] = []
     for size_bytes, (pause_s, is_new_unit) in asks:
@@ -103,7 +104,7 @@ def test_never_faster_than_the_rate_beyond_the_burst(
 @given(bytes_per_s=RATES, latency_s=LATENCIES, sizes=st.lists(st.integers(0, 5000), min_size=1, max_size=30))
 def test_bytes_arrive_while_the_reader_works(bytes_per_s: float, latency_s: float, sizes: list[int]) -> None:
     """While the buffers can hold them: all bytes have arrived after latency + bytes / rate."""
-    link, now_s = opened(RemoteConnection(RemoteRate(bytes_per_s, latency_s), 0.0), 3.0), 3.0
+    link, now_s = opened(RemoteLink(RemoteRate(bytes_per_s, latency_s), (0.0,)), 3.0), 3.0
     for size_bytes in sizes:
         last_s = now_s = now_s + BURST_S / len(sizes)
         link, wait_s = asked(link, size_bytes, now_s)
@@ -112,17 +113,42 @@ def test_bytes_arrive_while_the_reader_works(bytes_per_s: float, latency_s: floa
 
 
 def test_without_requests_no_more_arrives_than_the_buffers_hold() -> None:
-    link, wait_s = asked(opened(RemoteConnection(RemoteRate(100.0), 0.0), 0.0), 100, 0.0)
+    link, wait_s = asked(opened(RemoteLink(RemoteRate(100.0), (0.0,)), 0.0), 100, 0.0)
     assert wait_s == 1.0
     _, wait_s = asked(link, 100, 61.0)
     assert wait_s == 1.0 - BURST_S
 
 
 def test_the_next_request_does_not_wait_for_a_cancelled_one() -> None:
-    link, wait_s = asked(opened(RemoteConnection(RemoteRate(100.0), 0.0), 0.0), 100_000, 0.0)
+    link, wait_s = asked(opened(RemoteLink(RemoteRate(100.0), (0.0,)), 0.0), 100_000, 0.0)
     assert wait_s == 1000.0
     _, wait_s = asked(opened(cut_off(link, 2.0), 2.0), 100, 2.0)
     assert wait_s == 1.0
+
+
+@given(rate=RATES, connections=st.integers(1, 32), asks=ASKS, range_bytes=st.integers(1, 10_000))
+def test_several_connections_are_never_faster_than_that_number_of_rates(
+    rate: float, connections: int, asks: list[tuple[int, tuple[float, bool]]], range_bytes: int
+) -> None:
+    link, now_s, opened_s = RemoteLink(RemoteRate(rate), (0.0,) * connections), 3.0, 3.0
+    link, arrived = opened(link, now_s), 0
+    for size, (pause_s, _) in asks:
+        link, wait_s = asked(link, size, now_s, range_bytes)
+        now_s, arrived = now_s + wait_s, arrived + size
+        assert arrived <= connections * rate * (now_s - opened_s + BURST_S) * (1 + 1e-9) + 1e-6
+        now_s += pause_s
+
+
+def test_ranges_of_one_batch_arrive_at_the_same_time_over_several_connections() -> None:
+    link = opened(RemoteLink(RemoteRate(100.0), (10.0,) * 4), 10.0)
+    assert asked(link, 400, 10.0, 100)[1] == 1.0
+    assert asked(link, 400, 10.0)[1] == 4.0
+
+
+def test_fewer_connections_bring_no_bytes_earlier() -> None:
+    link = RemoteLink(RemoteRate(100.0, latency_s=0.5), (11.0, 14.0, 12.0))
+    assert resized(link, 2, 10.0).free_s == (14.0, 12.0)
+    assert resized(link, 4, 10.0).free_s == (14.0, 12.0, 11.0, 10.5)
 
 
 # --- readers ------------------------------------------------------------------------------------------------------

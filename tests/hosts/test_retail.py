@@ -43,7 +43,12 @@ class OverHosts(Supervised):
         pipes: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
         rate = int((RETAIL / "train.parquet").stat().st_size / SAMPLES * READER_SAMPLES_PER_S)
         asked = command(
-            self.run_dir, "checkpoint.every_s=3", "resources.servers=2", f"data.remote.bytes_per_s={rate}", *settings
+            self.run_dir,
+            "checkpoint.every_s=3",
+            "resources.servers=2",
+            f"data.remote.bytes_per_s={rate}",
+            "data.input.connections=1",
+            *settings,
         )
         self.process = bed.run(0, [*asked, "--hosts", str(hosts)], cwd=ROOT, **pipes)  # type: ignore[assignment]
 

@@ -23,6 +23,7 @@ from elastichost.batches import batch_stop
 from elastichost.config.job import JobSpec
 from elastichost.datasets.api import DatasetDescription, SampleBatch, Unit
 from elastichost.datasets.remote import RemoteRate
+from elastichost.datasets.sources.control import InputControl
 from elastichost.plan import ProcessId
 from elastichost.sharding import bucket_count, mix64, rows_per_bucket
 from elastichost.specs import DenseSpec, EmbeddingSpec, ModelSpec, RowOptimizerSpec, TableSpec
@@ -303,6 +304,7 @@ class SimPipeline:
         prepare: Callable[[SampleBatch, Lease], Any],
         ahead: int = 1,
         remote: RemoteRate | None = None,
+        control: object = None,
     ) -> None:
         self._samples, self._batch_size, self._prepare = reader, batch_size, prepare
         self._leases: deque[Lease] = deque()
@@ -335,6 +337,9 @@ class SimPipeline:
     def take_read_s(self) -> float:
         return 0.0
 
+    def take_stages(self) -> tuple[()]:
+        return ()
+
     @property
     def is_idle(self) -> bool:
         return not self._leases and self._reading is None
@@ -365,7 +370,7 @@ class SimParts:
         self.watermarks = Watermarks(ARENA)  # type: ignore[arg-type]
         self.strategy = self._strategy(holder, pump, served)
         self.runner = SimRunner(self)
-        self.train_reader, self.test_reader = samples, None
+        self.train_reader, self.test_reader, self.input = samples, None, InputControl()
         self.train_description = description(samples)
         self.train_rows = SimRows(samples, PullChannel(holder, MODEL, pump=pump), served=served)
         self.test_rows = self.train_rows

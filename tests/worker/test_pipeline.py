@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from elastichost.datasets.api import DatasetDescription, SampleBatch, Unit
 from elastichost.datasets.remote import RemoteRate
+from elastichost.datasets.sources.control import InputControl
 from elastichost.errors import DataError
-from elastichost.wire.facts import Lease
+from elastichost.wire.facts import InputKnobs, Lease
 from elastichost.worker.access.rows import PreparedBatch
 from elastichost.worker.access.served import NOTHING_PULLED
 from elastichost.worker.pipeline import PREFETCH_BATCHES, LeaseFinished, Pipeline
@@ -148,4 +153,115 @@ def test_a_slow_lease_that_is_discarded_does_not_delay_the_next(reader: Counting
     finished = made.get(WAIT_S)
     assert isinstance(finished, LeaseFinished) and finished.lease.lease_id == 2
     assert reader.read == 1
+    made.close()
+
+
+# --- knobs ----------------------------------------------------------------------------------------------------
+
+
+def results_of(pipeline: Pipeline[PreparedBatch], count: int) -> list[tuple[int, int, int] | int]:
+    """The next results: (lease, start, stop) of a batch, the number of a lease that has ended."""
+    found: list[tuple[int, int, int] | int] = []
+    while len(found) < count:
+        result = pipeline.get(WAIT_S)
+        assert result is not None
+        is_end = isinstance(result, LeaseFinished)
+        found.append(result.lease.lease_id if is_end else (result.lease_id, result.samples.start, result.samples.stop))
+    return found
+
+
+def test_batches_wait_within_the_bound_of_the_knob_and_keep_their_order(reader: CountingReader) -> None:
+    control = InputControl(InputKnobs(prefetch_batches=4, prefetch_bytes=1 << 20))
+    made = Pipeline(reader, UNITS, 10, prepared, control=control)
+    made.add(lease(1, 0, 0, 300), None)
+    made.add(lease(2, 1, 0, 20), None)
+    bound = PREFETCH_BATCHES + 1 + 4 + 1  # prepared, in preparation, waiting, and the one that waits for room
+    with reader.progress:
+        assert reader.progress.wait_for(lambda: reader.read == bound, WAIT_S)
+    assert not made.is_idle
+    expected = [(1, start, start + 10) for start in range(0, 300, 10)]
+    assert results_of(made, 34) == [*expected, 1, (2, 0, 10), (2, 10, 20), 2]
+    made.close()
+
+
+@settings(max_examples=25, deadline=None)
+@given(knobs=st.lists(st.tuples(st.integers(1, 32), st.integers(0, 8), st.integers(0, 4000)), min_size=1, max_size=40))
+def test_knobs_that_change_all_the_time_change_neither_order_nor_number_of_batches(
+    knobs: list[tuple[int, int, int]],
+) -> None:
+    reader, control = CountingReader(), InputControl()
+    made = Pipeline(reader, UNITS, 10, prepared, control=control)
+    made.add(lease(1, 0, 0, 200), None)
+    made.add(lease(2, 1, 0, 200), None)
+    seen: list[tuple[int, int, int] | int] = []
+    for turn in range(42):
+        connections, batches, size_bytes = knobs[turn % len(knobs)]
+        control.tune(InputKnobs(connections, prefetch_batches=batches, prefetch_bytes=size_bytes))
+        seen += results_of(made, 1)
+    assert seen == [x for n in (1, 2) for x in (*((n, start, start + 10) for start in range(0, 200, 10)), n)]
+    made.close()
+    assert control.budget.held_bytes == 0
+
+
+def test_a_pipeline_that_is_discarded_gives_its_memory_back(reader: CountingReader) -> None:
+    control = InputControl(InputKnobs(prefetch_batches=8, prefetch_bytes=1 << 20))
+    made = Pipeline(reader, UNITS, 10, prepared, control=control)
+    made.add(lease(1, 0, 0, 1000), None)
+    made.get(WAIT_S)
+    made.discard()
+    made.add(lease(2, 1, 0, 10), None)
+    assert results_of(made, 2) == [(2, 0, 10), 2]
+    assert control.budget.held_bytes == 0
+    made.close()
+
+
+def test_an_error_comes_after_the_batches_that_were_read_before_it(reader: CountingReader) -> None:
+    control = InputControl(InputKnobs(prefetch_batches=8, prefetch_bytes=1 << 20))
+    made = Pipeline(reader, UNITS, 10, prepared, control=control)
+    made.add(lease(1, 0, 626, 700), None)
+    assert results_of(made, 4) == [(1, 626, 636), (1, 636, 646), (1, 646, 656), (1, 656, 666)]
+    with pytest.raises(DataError, match="666"):
+        made.get(WAIT_S)
+    made.close()
+
+
+def test_an_error_of_the_thread_that_prepares_reaches_the_loop(reader: CountingReader) -> None:
+    def failing(batch: SampleBatch, of: Lease) -> PreparedBatch:
+        if batch.start == 20:
+            raise DataError("no row for it")
+        return prepared(batch, of)
+
+    made = Pipeline(reader, UNITS, 10, failing, control=InputControl(InputKnobs(prefetch_batches=8)))
+    made.add(lease(1, 0, 0, 100), None)
+    assert results_of(made, 2) == [(1, 0, 10), (1, 10, 20)]
+    with pytest.raises(DataError, match="no row"):
+        made.get(WAIT_S)
+    made.close()
+
+
+def test_waiting_for_the_source_is_no_cpu_time(reader: CountingReader) -> None:
+    made = Pipeline(reader, UNITS, 10, prepared, remote=RemoteRate(0.0, latency_s=0.2))
+    made.add(lease(1, 0, 0, 10), None)
+    assert results_of(made, 2) == [(1, 0, 10), 1]
+    source, decode, _, train = made.take_stages()
+    assert decode.source_s >= 0.2 and decode.cpu_s < 0.1
+    assert source.first_byte_s == 0.2
+    assert train.empty_s >= 0.1
+    made.close()
+
+
+def test_what_a_reader_does_before_its_first_batch_counts_as_reading() -> None:
+    class Eager(CountingReader):
+        """Decodes when it is asked, and not when the first batch is taken."""
+
+        def batches(self, *arguments: Any) -> Iterator[SampleBatch]:
+            until_s = time.thread_time() + 0.05
+            while time.thread_time() < until_s:
+                pass
+            return super().batches(*arguments)
+
+    made = Pipeline(Eager(), UNITS, 10, prepared)
+    made.add(lease(1, 0, 0, 10), None)
+    assert results_of(made, 2) == [(1, 0, 10), 1]
+    assert made.take_stages()[1].cpu_s >= 0.05
     made.close()

@@ -2,6 +2,8 @@
 
 Modules:
     process_faults   one class for each fault of a process, and the registry of all faults
+    source_faults    faults of the source of training data
+    source_server    a web server for training data that has such faults
     processes        finds and signals the processes of a run
     message_faults   which messages are dropped, delayed or changed; pure
     proxy            drops, delays and changes them

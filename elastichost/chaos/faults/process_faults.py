@@ -11,12 +11,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
+from elastichost.chaos.faults.source_server import SourceServer
 from elastichost.chaos.scene import Incarnation, Scene
 from elastichost.chaos.tails import AppliedTail
 
-__all__ = ["FAULTS", "Fault", "Kind", "OpenFault", "Recovered", "Target"]
+__all__ = ["FAULTS", "Fault", "Kind", "OpenFault", "Recovered", "Target", "open_fault"]
 
-Kind = Literal["worker", "server", "pair", "fork server", "supervisor", "pause", "hang", "scale", "machine"]
+Kind = Literal["worker", "server", "pair", "fork server", "supervisor", "pause", "hang", "scale", "machine", "source"]
 
 
 _WORDS: dict[Kind, str] = {
@@ -29,6 +30,7 @@ _WORDS: dict[Kind, str] = {
     "hang": "it was found hanging and replaced",
     "scale": "the run has the new size",
     "machine": "the run went on, and the host joined it again",
+    "source": "training goes on",
 }
 
 
@@ -38,6 +40,7 @@ class Target(Protocol):
     scene: Scene
     applied: AppliedTail
     hang_timeout_s: float
+    source: SourceServer | None  # serves the training data; None: workers read files
     is_sync: bool  # sync mode: the log of applied batches does not name the worker of a batch
 
     def now_s(self) -> float: ...
@@ -125,6 +128,8 @@ class OpenFault:
         if self.kind == "fork server":
             is_back = scene.fork_servers_lost > self.fork_servers_lost and scene.fork_server_ready_s is not None
             moments = [scene.fork_server_ready_s if is_back else None]
+        elif self.kind == "source":
+            moments = [applied.newest_s if applied.newest_s > self.released_s else None]
         elif self.kind == "supervisor":
             is_back = scene.generation > self.generation and scene.is_whole and bool(applied.first_s)
             moments = [min(applied.first_s.values()) if is_back else None]
@@ -194,7 +199,8 @@ def _choose(incarnations: tuple[Incarnation, ...], draw: int) -> Incarnation | N
     return incarnations[draw % len(incarnations)] if incarnations else None
 
 
-def _open(fault: Fault, target: Target, hit: str, kind: Kind, kills: int, *incarnations: Incarnation) -> OpenFault:
+def open_fault(fault: Fault, target: Target, hit: str, kind: Kind, kills: int, *incarnations: Incarnation) -> OpenFault:
+    """A fault that is injected now. Arguments: see `OpenFault`."""
     scene = target.scene
     return OpenFault(
         fault.name,
@@ -228,7 +234,7 @@ class KillProcess:
         incarnation = _choose(target.scene.working(self.role), draw)
         if incarnation is None:
             return None
-        struck = _open(self, target, str(incarnation.process), self.role, 1, incarnation)
+        struck = open_fault(self, target, str(incarnation.process), self.role, 1, incarnation)
         return struck if target.hit(incarnation.pid, signal.SIGKILL) else None
 
 
@@ -245,7 +251,7 @@ class KillPair:
         server = _choose(target.scene.working("server"), draw >> 8)
         if worker is None or server is None:
             return None
-        struck = _open(self, target, f"{worker.process}, {server.process}", "pair", 2, server, worker)
+        struck = open_fault(self, target, f"{worker.process}, {server.process}", "pair", 2, server, worker)
         hits = [target.hit(incarnation.pid, signal.SIGKILL) for incarnation in (worker, server)]
         return struck if all(hits) else None
 
@@ -262,7 +268,7 @@ class KillForkServer:
         pid = target.fork_server()
         if pid is None or target.scene.fork_server_ready_s is None:
             return None
-        struck = _open(self, target, "fork server", "fork server", 1)
+        struck = open_fault(self, target, "fork server", "fork server", 1)
         return struck if target.hit(pid, signal.SIGKILL) else None
 
 
@@ -288,7 +294,7 @@ class PauseProcess:
         if incarnation is None:
             return None
         kind: Kind = "pause" if self.times < 1 else "hang"
-        struck = _open(self, target, str(incarnation.process), kind, 0, incarnation)
+        struck = open_fault(self, target, str(incarnation.process), kind, 0, incarnation)
         struck.released_s = struck.struck_s + self.times * target.hang_timeout_s
         return struck if target.stop(incarnation.pid, self.times * target.hang_timeout_s) else None
 
@@ -312,7 +318,7 @@ class ReplaceSupervisor:
     def strike(self, target: Target, draw: int) -> OpenFault | None:
         if not target.scene.is_whole:
             return None
-        struck = _open(self, target, "supervisor", "supervisor", int(self.number == signal.SIGKILL))
+        struck = open_fault(self, target, "supervisor", "supervisor", int(self.number == signal.SIGKILL))
         return struck if target.resume(self.number) else None
 
 
@@ -325,7 +331,7 @@ class KillMachine:
     meaning: str = "kill -9 of the agent of another host, which joins again (with --hosts)"
 
     def strike(self, target: Target, draw: int) -> OpenFault | None:
-        struck = _open(self, target, "machine", "machine", 1)
+        struck = open_fault(self, target, "machine", "machine", 1)
         return struck if target.scene.is_whole and target.kill_machine(draw) else None
 
 
@@ -348,7 +354,7 @@ class ScaleProcesses:
         if not all(present):
             return None
         workers, servers = plans[draw % len(plans)]
-        struck = _open(self, target, f"{workers} workers, {servers} PS", "scale", 0)
+        struck = open_fault(self, target, f"{workers} workers, {servers} PS", "scale", 0)
         struck.command = target.scale(workers, servers)
         return struck
 

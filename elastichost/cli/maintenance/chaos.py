@@ -102,9 +102,9 @@ def chaos(
 
 
 def _fault_list() -> Iterator[tuple[str, str]]:
-    from elastichost.chaos.faults.process_faults import FAULTS
+    from elastichost.chaos.driver import ALL_FAULTS
 
-    for fault in FAULTS:
+    for fault in ALL_FAULTS:
         yield fault.name, fault.meaning
 
 
@@ -221,7 +221,18 @@ def _facts(report: ChaosReport, order: ChaosOrder) -> dict[str, Any]:
     from elastichost.chaos.invariants import percentile
 
     recovery: dict[str, float | None] = {}
-    for kind in ("worker", "server", "pair", "supervisor", "fork server", "machine", "hang", "pause", "scale"):
+    for kind in (
+        "worker",
+        "server",
+        "pair",
+        "supervisor",
+        "fork server",
+        "machine",
+        "hang",
+        "pause",
+        "scale",
+        "source",
+    ):
         times_s = report.times_s(kind)
         for percent in (50, 99):
             name = f"{kind.replace(' ', '_')}_p{percent}"

@@ -3,6 +3,7 @@
 Modules:
     schema        job, model, tables, train, evaluate, resources, checkpoint
     data          [data]: files, columns, formats
+    input         [data.input]: how a worker reads ahead
     remote        [data.remote]: the rate of a remote store
     emulate       [emulate]: processes that wait instead of computing
     loggers       [logging]: experiment loggers

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from elastichost.config.base import Section, refuse
+from elastichost.config.sections.input import InputSettings
 from elastichost.config.sections.remote import RemoteSettings
 from elastichost.config.values import Count, CountFromOne, FormatName, Label, Seed, Strings, is_whole
 
@@ -152,6 +153,7 @@ class DataSection(Section):
     )
     csv: CsvSettings = CsvSettings()
     synthetic: SyntheticSettings = SyntheticSettings()
+    input: InputSettings = InputSettings()
     remote: RemoteSettings = RemoteSettings()
 
     @model_validator(mode="before")

@@ -33,13 +33,13 @@ Rate = Annotated[
 
 
 class RemoteSettings(Section):
-    """`data.remote`: training data arrives as slowly as over a connection to a remote store. Every worker has a reader
-    with one thread and one connection, so two workers read twice as fast. Test data, and what is read before the start,
-    is not slowed."""
+    """`data.remote`: training data arrives as slowly as over connections to a remote store. Every worker has
+    `data.input.connections` of them, so with twice as many it reads twice as fast. Test data, and what is read before
+    the start, is not slowed."""
 
     bytes_per_s: Rate = Field(
         default=0,
-        description='Rate of each reader, in bytes per second: a number, or a size like "20MB". 0: no limit. For '
+        description='Rate of each connection, in bytes per second: a number, or a size like "20MB". 0: no limit. For '
         "files, the bytes in the file count (Parquet: compressed bytes of the columns that are read; text: whole "
         "lines). For synthetic data and readers of your own, the bytes of a batch's arrays count.",
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -12,26 +13,32 @@ from elastichost.datasets.api import Unit
 from elastichost.datasets.arrow_columns import id_type
 from elastichost.datasets.bad_rows import BadRowLog
 from elastichost.datasets.decoded import DecodedUnit
-from elastichost.datasets.files import check_unchanged
+from elastichost.datasets.files import check_unchanged, is_url
 from elastichost.datasets.parquet.schema import ParquetFacts, inspect_parquet, row_place
 from elastichost.datasets.parquet.values import check_parquet_values
 from elastichost.datasets.reader import Inspection, ValueFindings
 from elastichost.datasets.settings import DataSettings
+from elastichost.datasets.sources.byte_ranges import ByteRange, joined_ranges
+from elastichost.datasets.sources.connections import SourceConnections
+from elastichost.datasets.sources.http_range import HttpFile
+from elastichost.datasets.sources.remote_file import FetchedFile, RemoteFile
 from elastichost.datasets.tabular import decode_table
 from elastichost.errors import DataError
 from elastichost.specs import TableSpec
 
 __all__ = ["ParquetDecoder"]
 
+GAP_BYTES = 1 << 16  # ranges with no more between them are fetched as one
+
 
 class ParquetDecoder:
-    """The `Decoder` of Parquet files. It keeps at most one file open."""
+    """The `Decoder` of Parquet files. Each thread keeps at most one file open."""
 
-    def __init__(self, settings: DataSettings) -> None:
-        self._settings = settings
+    def __init__(self, settings: DataSettings, connections: SourceConnections | None = None) -> None:
+        self._settings, self._connections = settings, connections
         self._facts: tuple[ParquetFacts, ...] = ()
         self._inspection: Inspection | None = None
-        self._open: tuple[ParquetFacts, pq.ParquetFile] | None = None
+        self._of_thread = threading.local()
 
     def inspect(self) -> Inspection:
         found = inspect_parquet(self._settings)
@@ -64,9 +71,9 @@ class ParquetDecoder:
     def _read_group(self, facts: ParquetFacts, unit: Unit) -> pa.Table:
         names = [name for name in self._settings.columns if name in facts.leaf_paths]
         try:
-            table = self._file(facts).read_row_group(
-                unit.group, columns=[facts.leaf_paths[name] for name in names], use_threads=False
-            )
+            file = self._fetched(facts, unit, names) if is_url(facts.stamp.path) else self._file(facts)
+            columns = [facts.leaf_paths[name] for name in names]
+            table = file.read_row_group(unit.group, columns=columns, use_threads=False)
         except (pa.ArrowException, OSError) as error:
             raise DataError(
                 f"{facts.stamp.path}: row group {unit.group} cannot be read ({str(error).splitlines()[0]})",
@@ -75,20 +82,42 @@ class ParquetDecoder:
         return table.slice(0, unit.samples)
 
     def _file(self, facts: ParquetFacts) -> pq.ParquetFile:
-        if self._open is not None:
-            if self._open[0] is facts:
-                return self._open[1]
-            self._open[1].close()
-            self._open = None
+        is_open: tuple[ParquetFacts, pq.ParquetFile] | None = getattr(self._of_thread, "open", None)
+        if is_open is not None:
+            if is_open[0] is facts:
+                return is_open[1]
+            is_open[1].close()
+            self._of_thread.open = None
+        file = self._opened(facts, facts.stamp.path)
+        self._of_thread.open = (facts, file)
+        return file
+
+    def _fetched(self, facts: ParquetFacts, unit: Unit, names: Sequence[str]) -> pq.ParquetFile:
+        """The file, of which the columns of one row group were fetched."""
+        remote = HttpFile(facts.stamp.path, facts.stamp.size_bytes, facts.stamp.modified_ns)
+        if self._connections is None:
+            return self._opened(facts, RemoteFile(remote))
+        group = facts.metadata.row_group(unit.group)
+        ranges = joined_ranges((column_range(group.column(facts.leaf_numbers[name])) for name in names), GAP_BYTES)
+        parts = self._connections.fetch(remote, ranges)
+        return self._opened(facts, FetchedFile(remote.size_bytes, ranges, parts))
+
+    def _opened(self, facts: ParquetFacts, source: str | RemoteFile | FetchedFile) -> pq.ParquetFile:
         strings = [name for name in self._settings.categorical if _holds_strings(facts.schema.field(name).type)]
-        file = pq.ParquetFile(
-            facts.stamp.path,
+        return pq.ParquetFile(
+            source,
             metadata=facts.metadata,
             read_dictionary=[facts.leaf_paths[name] for name in strings],
             pre_buffer=False,
         )
-        self._open = (facts, file)
-        return file
+
+
+def column_range(column: pq.ColumnChunkMetaData) -> ByteRange:
+    """The bytes of a column in a row group: its dictionary, if it has one, and its pages."""
+    offsets = [column.data_page_offset]
+    if column.has_dictionary_page and column.dictionary_page_offset:
+        offsets.append(column.dictionary_page_offset)
+    return min(offsets), min(offsets) + column.total_compressed_size
 
 
 def _holds_strings(column_type: pa.DataType) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -9,14 +11,16 @@ import pyarrow.parquet as pq
 
 from elastichost.datasets.api import DatasetDescription, Unit
 from elastichost.datasets.arrow_columns import id_type, is_numeric
-from elastichost.datasets.files import GZIP_MAGIC, PARQUET_MAGIC, FileStamp, expand_patterns, stamp
+from elastichost.datasets.files import GZIP_MAGIC, PARQUET_MAGIC, FileStamp, expand_patterns, is_url, stamp
 from elastichost.datasets.reader import Inspection, first_rows
 from elastichost.datasets.settings import DataSettings
+from elastichost.datasets.sources.http_range import HttpFile
+from elastichost.datasets.sources.remote_file import RemoteFile
 from elastichost.errors import DataError
 from elastichost.human_readable import did_you_mean
 from elastichost.specs import KeyKind
 
-__all__ = ["MAX_GROUP_ROWS", "ParquetFacts", "ParquetInspection", "inspect_parquet", "row_place"]
+__all__ = ["MAX_GROUP_ROWS", "ParquetFacts", "ParquetInspection", "inspect_parquet", "opened_parquet", "row_place"]
 
 # A range in the middle of a group is decoded from the start of the group, and a decoded unit is kept in memory.
 MAX_GROUP_ROWS = 262_144
@@ -87,10 +91,11 @@ def _read_footer(path: str, problems: _Problems) -> ParquetFacts | None:
         if file_stamp.size_bytes == 0:
             problems.add(path, "is empty (0 bytes)")
             return None
-        if (other := _other_than_parquet(path)) is not None:
+        if not is_url(path) and (other := _other_than_parquet(path)) is not None:
             problems.add(path, other)
             return None
-        metadata = pq.read_metadata(path)
+        with opened_parquet(file_stamp) as source:
+            metadata = pq.read_metadata(source)
         schema = metadata.schema.to_arrow_schema()
     except DataError as error:
         problems.add(path, error.message.removeprefix(f"{path}: "))
@@ -115,6 +120,16 @@ def _read_footer(path: str, problems: _Problems) -> ParquetFacts | None:
     numbers = _leaf_numbers(schema)
     paths = {name: metadata.schema.column(number).path for name, number in numbers.items()}
     return ParquetFacts(file_stamp, metadata, schema, paths, numbers, tuple(starts))
+
+
+@contextmanager
+def opened_parquet(of: FileStamp) -> Iterator[str | RemoteFile]:
+    """What pyarrow opens for this file: its path, or a file at a URL whose parts are requested when they are read."""
+    if not is_url(of.path):
+        yield of.path
+        return
+    with RemoteFile(HttpFile(of.path, of.size_bytes, of.modified_ns)) as remote:
+        yield remote
 
 
 def _other_than_parquet(path: str) -> str | None:

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 from elastichost.datasets.api import Unit
 from elastichost.datasets.arrow_columns import float_values, id_column
 from elastichost.datasets.id_ranges import first_id_outside, id_problem, ranged_tables
-from elastichost.datasets.parquet.schema import ParquetFacts, row_place
+from elastichost.datasets.parquet.schema import ParquetFacts, opened_parquet, row_place
 from elastichost.datasets.reader import ValueFindings
 from elastichost.datasets.settings import DataSettings
 from elastichost.datasets.tabular import bad_labels
@@ -141,7 +141,10 @@ class _Scanner:
 
     def _scan(self, facts: ParquetFacts, unit: Unit, rule: _Rule) -> str | None:
         try:
-            with pq.ParquetFile(facts.stamp.path, metadata=facts.metadata, pre_buffer=False) as file:
+            with (
+                opened_parquet(facts.stamp) as source,
+                pq.ParquetFile(source, metadata=facts.metadata, pre_buffer=False) as file,
+            ):
                 table = file.read_row_group(unit.group, columns=[facts.leaf_paths[rule.column]], use_threads=False)
         except (pa.ArrowException, OSError) as error:
             return f"{facts.stamp.path}: row group {unit.group} cannot be read ({str(error).splitlines()[0]})"

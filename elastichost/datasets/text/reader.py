@@ -13,7 +13,15 @@ import numpy.typing as npt
 from elastichost.datasets.api import DatasetDescription, Unit
 from elastichost.datasets.bad_rows import BadRowLog
 from elastichost.datasets.decoded import DecodedUnit
-from elastichost.datasets.files import FileStamp, check_unchanged, expand_patterns, gzip_problem, is_parquet, stamp
+from elastichost.datasets.files import (
+    FileStamp,
+    check_unchanged,
+    expand_patterns,
+    gzip_problem,
+    is_parquet,
+    is_url,
+    stamp,
+)
 from elastichost.datasets.id_ranges import find_id_out_of_range, ranged_tables
 from elastichost.datasets.reader import Inspection, ValueFindings, first_rows
 from elastichost.datasets.settings import DataSettings
@@ -24,6 +32,7 @@ from elastichost.specs import KeyKind, TableSpec
 __all__ = ["LineFormat", "TextDecoder"]
 
 HEAD_BYTES = 65_536
+REMOTE_TEXT = "convert it once to Parquet with `elastichost convert`, and put the Parquet file there"
 
 
 class LineFormat(Protocol):
@@ -72,6 +81,9 @@ class TextDecoder:
         if not paths and not missing:
             problems.append(f"data.{self._settings.split}: names no file")
         for path in paths:
+            if is_url(path):
+                problems.append(f"{path}: text at a URL is not read: {REMOTE_TEXT}")
+                continue
             try:
                 file, warning = self._open(path, problems)
             except DataError as error:

@@ -36,6 +36,7 @@ from elastichost.runs.events.data import (
     BatchTorn,
     EvaluationFinished,
     EvaluationStarted,
+    InputTuned,
     LeaseGranted,
     LeasesFolded,
     LeasesSettled,
@@ -43,6 +44,8 @@ from elastichost.runs.events.data import (
     PositionsLeftOut,
     QuarantineCause,
     SamplesQuarantined,
+    SourceRecovered,
+    SourceTroubled,
 )
 from elastichost.runs.events.hosts import (
     HostJoinAbandoned,
@@ -187,6 +190,7 @@ __all__ = [
     "HostWarned",
     "HostsFileNotWritten",
     "Inaction",
+    "InputTuned",
     "JobCancelled",
     "JobDone",
     "JobEvent",
@@ -256,6 +260,8 @@ __all__ = [
     "RunStarted",
     "SamplesQuarantined",
     "ShardMapPublished",
+    "SourceRecovered",
+    "SourceTroubled",
     "StartedFromCheckpoint",
     "SupervisorStalled",
     "TunerDecided",

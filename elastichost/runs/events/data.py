@@ -1,4 +1,4 @@
-"""Events about samples: leases, batches, samples that are left out, evaluations. Pure values."""
+"""Events about samples: leases, batches, samples that are left out, evaluations, the input. Pure values."""
 
 from __future__ import annotations
 
@@ -6,11 +6,14 @@ from typing import ClassVar, Literal
 
 from elastichost.runs.events.base import Category, Durability, Event, ProcessEvent
 from elastichost.runs.facts import EvaluationMemory, Quarantined
+from elastichost.tuner.input.facts import InputDecision
+from elastichost.wire.control_work import SourceTrouble
 
 __all__ = [
     "BatchTorn",
     "EvaluationFinished",
     "EvaluationStarted",
+    "InputTuned",
     "LeaseGranted",
     "LeasesFolded",
     "LeasesSettled",
@@ -18,6 +21,8 @@ __all__ = [
     "PositionsLeftOut",
     "QuarantineCause",
     "SamplesQuarantined",
+    "SourceRecovered",
+    "SourceTroubled",
 ]
 
 QuarantineCause = Literal["deaths", "roll_back"]
@@ -134,3 +139,34 @@ class EvaluationFinished(Event, frozen=True):
     reason: str
 
     is_replayed: ClassVar[bool] = True
+
+
+class InputTuned(Event, frozen=True):
+    """The tuner decided about the input: the workers read with other knobs, or the present ones stay. only_watches: the
+    decision is not carried out."""
+
+    decision: InputDecision
+    only_watches: bool = False
+
+    category: ClassVar[Category] = "decision"
+
+
+class SourceTroubled(ProcessEvent, frozen=True):
+    """The source of a worker's training data gives no bytes, and the worker waits for it. source: the address. error:
+    what the last request ended with. waited_s: seconds without a byte so far. requests: that failed since then."""
+
+    trouble: SourceTrouble
+    source: str
+    error: str
+    waited_s: float
+    requests: int
+
+    category: ClassVar[Category] = "fault"
+
+
+class SourceRecovered(ProcessEvent, frozen=True):
+    """Bytes arrive again. waited_s: seconds for which a worker had none. requests: that failed meanwhile."""
+
+    source: str
+    waited_s: float
+    requests: int

@@ -332,6 +332,49 @@ def _(event: plan.TunerFailed) -> str:
     return f"the tuner stopped after an internal error; the plan stays: {event.error_type}: {event.message}"
 
 
+# --- input ------------------------------------------------------------------------------------------------------------
+
+WHY = {
+    "tune": "as the model of the input predicts",
+    "probe": "workers still wait for the source",
+    "return": "back to the knobs before, because the others were no better",
+    "shrink": "less memory is left",
+    "settle": "the input stays as it is",
+    "measure": "the source became slower, and is measured anew",
+}
+
+
+@text_of.register
+def _(event: data.InputTuned) -> str:
+    decision, knobs = event.decision, event.decision.knobs
+    parts = [plural(knobs.connections, "connection"), plural(knobs.decode_threads, "decode thread")]
+    parts += [f"ranges of {mib(knobs.range_bytes)}", f"{mib(knobs.prefetch_bytes)} ahead"]
+    said = f"input{' (decision not carried out)' * event.only_watches}: {', '.join(parts)} for each worker: "
+    said += WHY[decision.kind]
+    if decision.kind == "shrink":
+        return said
+    said += f"; {decision.samples_per_s:,.0f} samples/s, workers waited {100 * decision.wait_share:.0f} % of the time"
+    return said + (f"; {decision.expected:,.0f} expected, bound by {decision.limit}" if decision.expected else "")
+
+
+@text_of.register
+def _(event: data.SourceTroubled) -> str:
+    what = {
+        "stalled": "gives no bytes",
+        "reset": "ends or refuses connections",
+        "refused": "refuses requests",
+        "recovered": "gives bytes again",
+    }[event.trouble]
+    error = f" ({event.error})" if event.error else ""
+    return f"the source {event.source} {what}{error}; waiting for it since {_seconds(event.waited_s)}"
+
+
+@text_of.register
+def _(event: data.SourceRecovered) -> str:
+    failed = plural(event.requests, "request")
+    return f"the source {event.source} gives bytes again after {_seconds(event.waited_s)}; {failed} failed"
+
+
 # --- samples ----------------------------------------------------------------------------------------------------------
 
 

@@ -30,12 +30,14 @@ class _Counted:
 class Counter:
     """Sums over all processes of a run. micro_batches: of a step in sync mode; 0 in other modes. is_served: workers
     pull and push rows by messages. cpu_elsewhere: the CPU seconds of a process on another machine; None: it runs on
-    this one."""
+    this one. counts_source: waiting for the source counts as reading, as it must where a worker more brings its own
+    connection and nothing else does; otherwise it counts as `source_wait_s` alone."""
 
     fleet: Fleet
     micro_batches: int
     is_served: bool
     cpu_elsewhere: Callable[[ProcessRecord], float | None] = lambda record: None
+    counts_source: bool = True
     _incarnations: dict[ProcessId, _Counted] = field(default_factory=dict)
     _sums: dict[str, float] = field(default_factory=lambda: dict.fromkeys(Totals.__struct_fields__, 0.0))
 
@@ -60,7 +62,8 @@ class Counter:
         for at_s, sample in record.window:
             if at_s > counted.beat_s:
                 counted.beat_s = at_s
-                self._add(_sums_of(sample, self.is_served), sample.steps * self._batch(workers))
+                sums = _sums_of(sample, self.is_served, counts_source=self.counts_source)
+                self._add(sums, sample.steps * self._batch(workers))
 
     def _batch(self, workers: int) -> float:
         """The number of batches that a counted step of a worker stands for. In sync mode it is one micro-batch, and
@@ -98,14 +101,17 @@ class Counter:
         counted.cpu_s = used_s
 
 
-def _sums_of(sample: StepSample, is_served: bool) -> tuple[tuple[str, float], ...]:
+def _sums_of(sample: StepSample, is_served: bool, *, counts_source: bool) -> tuple[tuple[str, float], ...]:
     """The summands of a heartbeat, as (name in `Totals`, value). A lookup is a pull with served access, and work of the
     reading thread with direct access."""
-    reader_s, exchange_s = sample.read_s, sample.push_s
+    waited_s = sum(stage.source_s for stage in sample.stages if stage.stage == "decode")
+    reader_s = sample.read_s if counts_source else max(0.0, sample.read_s - waited_s)
+    exchange_s = sample.push_s
     if is_served:
         exchange_s += sample.lookup_s
     else:
         reader_s += sample.lookup_s
     moved = float(sample.bytes_sent + sample.bytes_received)
     sums = (("compute_s", sample.compute_s), ("reader_s", reader_s), ("exchange_s", exchange_s))
-    return (*sums, ("bytes_moved", moved), ("training_cpu_s", sample.training_cpu_s or 0.0))
+    used = (("training_cpu_s", sample.training_cpu_s or 0.0), ("source_wait_s", waited_s))
+    return (*sums, ("bytes_moved", moved), *used)

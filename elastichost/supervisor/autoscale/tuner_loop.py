@@ -11,6 +11,7 @@ from elastichost.runs.events.text import text_of
 from elastichost.runs.journal import utc_now
 from elastichost.supervisor.autoscale.counters import Counter
 from elastichost.supervisor.autoscale.history_writer import record_of, remember
+from elastichost.supervisor.autoscale.input_tuner import InputTuner
 from elastichost.supervisor.autoscale.plan_trial import Change, begun, failed_newcomer, without, without_room
 from elastichost.supervisor.components import Components
 from elastichost.supervisor.context import RunContext, exit_cause
@@ -40,13 +41,20 @@ class AutoTuner:
     them, and `look` does nothing until it has ended."""
 
     def __init__(
-        self, run: RunContext, components: Components, changes: PlanChangeController, settings: TunerSettings
+        self,
+        run: RunContext,
+        components: Components,
+        changes: PlanChangeController,
+        settings: TunerSettings,
+        of_input: InputTuner | None = None,
     ) -> None:
         self._run, self._components, self._changes = run, components, changes
+        self._input = of_input  # None: nothing tunes the input
         self.settings, self.state = settings, TunerState()
         self._dense = DenseStore(components.arena)
         micro_batches = run.job.train.micro_batches if run.job.train.mode == "sync" else 0
-        self._counter = Counter(run.fleet, micro_batches, run.plan.access != "direct", run.cpu_elsewhere_s)
+        is_served, is_tuned = run.plan.access != "direct", of_input is not None and of_input.tunes_connections
+        self._counter = Counter(run.fleet, micro_batches, is_served, run.cpu_elsewhere_s, counts_source=not is_tuned)
         self._plan = run.plan  # the newest one with workers
         self._next_s = self._looked_s = 0.0
         self._has_failed = False
@@ -126,13 +134,15 @@ class AutoTuner:
         return all(may_try(self._retries, _servers(servers), now_s) for servers in more)
 
     def _most_workers(self, now_s: float) -> int | None:
-        """The largest number of workers for which there is memory and that could be started; None: no known limit."""
-        found = self._components.memory.most_workers
+        """The largest number of workers for which there is memory and input and that could be started; None: no known
+        limit."""
+        limits = [self._components.memory.most_workers]
+        if self._input is not None:
+            limits.append(self._input.most_workers(len(self._run.fleet.working("worker"))))
         if self._failed_beyond is not None:
             had, at_s = self._failed_beyond
-            if now_s - at_s < FAILED_FOR_S:
-                return had if found is None else min(found, had)
-        return found
+            limits.append(had if now_s - at_s < FAILED_FOR_S else None)
+        return min((limit for limit in limits if limit is not None), default=None)
 
     def remember(self, features: JobFeatures, *, ended_well: bool = False, has_failed: bool = False) -> None:
         """Adds the record of this run to the history."""
@@ -166,6 +176,8 @@ class AutoTuner:
     def _is_steady(self) -> bool:
         components = self._components
         if components.checkpoints.is_open or components.evaluations.is_open:
+            return False
+        if self._input is not None and self._input.is_tuning:
             return False
         return all(components.leases.has_work(record.process) for record in self._run.fleet.working("worker"))
 
@@ -211,7 +223,11 @@ def _servers(count: int) -> str:
 
 
 def open_tuner(
-    run: RunContext, prepared: Preparation, components: Components, changes: PlanChangeController
+    run: RunContext,
+    prepared: Preparation,
+    components: Components,
+    changes: PlanChangeController,
+    of_input: InputTuner | None = None,
 ) -> AutoTuner | None:
     """Makes the tuner for the hosts that the run has now. Returns None, with the reason in the journal, if the tuner is
     off or has nothing to choose."""
@@ -222,4 +238,4 @@ def open_tuner(
     if isinstance(settings, str):
         run.note(TunerOff(settings))
         return None
-    return AutoTuner(run, components, changes, settings)
+    return AutoTuner(run, components, changes, settings, of_input)

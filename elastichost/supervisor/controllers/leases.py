@@ -63,7 +63,9 @@ class LeaseController:
         self._run = run
         self.ledger = ledger
         self._may_grant, self._begun = may_grant, begun
-        self._waiting: dict[ProcessId, float] = {}  # worker -> samples per second, in the order of the requests
+        self._waiting: dict[
+            ProcessId, tuple[float, int]
+        ] = {}  # worker -> (samples/s, leases ahead), in order of requests
         self._fences: dict[tuple[int, int], ProcessId] = {}  # (worker, incarnation): fences without an answer
         self._ended: dict[tuple[int, int], int] = {}  # (worker, incarnation) -> sequence of its last committed batch
         self._settling: dict[tuple[int, int], set[int]] = {}  # (worker, incarnation) -> PS that may have rows staged
@@ -81,23 +83,23 @@ class LeaseController:
 
     # --- leases ---------------------------------------------------------------------------------------------
 
-    def requested(self, record: ProcessRecord, samples_per_s: float) -> None:
+    def requested(self, record: ProcessRecord, samples_per_s: float, leases_ahead: int = 1) -> None:
         """A worker requests a lease; it is answered now or when one can be granted."""
-        self._waiting[record.process] = samples_per_s
+        self._waiting[record.process] = samples_per_s, leases_ahead
         self.serve()
 
     def serve(self) -> None:
         """Grants leases to waiting workers, as far as positions are pending."""
         if not self._may_grant():
             return
-        for worker, samples_per_s in list(self._waiting.items()):
+        for worker, (samples_per_s, leases_ahead) in list(self._waiting.items()):
             record = self._run.fleet.find(worker)
             if record is None or not record.can_work:
                 del self._waiting[worker]
                 continue
             if self._is_open(worker):
                 continue
-            lease = self.ledger.request(worker, samples_per_s)
+            lease = self.ledger.request(worker, samples_per_s, leases_ahead)
             if lease is None:
                 continue
             del self._waiting[worker]

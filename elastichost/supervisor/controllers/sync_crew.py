@@ -168,7 +168,7 @@ class CrewLeaseController(LeaseController):
 
     # --- ranges -----------------------------------------------------------------------------------------------
 
-    def requested(self, record: ProcessRecord, samples_per_s: float) -> None:
+    def requested(self, record: ProcessRecord, samples_per_s: float, leases_ahead: int = 1) -> None:
         """Refuses the request: the crew's leases are sent without one."""
         raise ProtocolError(f"{record.process} requested a lease; in sync mode leases are sent without a request")
 

@@ -43,6 +43,7 @@ from elastichost.wire.facts import AppliedBatch, Lease
 
 __all__ = ["Ledger", "LedgerSettings", "LedgerState", "Settlement", "Span"]
 
+MOST_AHEAD = 4  # leases of a worker that wait to be read
 FIRST_LEASE_BATCHES = 4  # while the speed of a worker is not measured
 
 
@@ -127,9 +128,10 @@ class Ledger:
 
     # --- granting -------------------------------------------------------------------------------------------
 
-    def request(self, worker: ProcessId, samples_per_s: float) -> Lease | None:
-        """The next lease for a worker. None: it holds `leases_per_worker` leases, or no position is pending."""
-        if len(self.leases_of(worker)) >= self.settings.leases_per_worker:
+    def request(self, worker: ProcessId, samples_per_s: float, leases_ahead: int = 1) -> Lease | None:
+        """The next lease for a worker. None: it holds `leases_per_worker` leases, and as many more as it wants to read
+        ahead of the next one, up to MOST_AHEAD; or no position is pending."""
+        if len(self.leases_of(worker)) > self.settings.leases_per_worker + min(MOST_AHEAD, leases_ahead) - 2:
             return None
         span = self._take(worker, self._wanted_positions(worker, samples_per_s))
         if span is None:

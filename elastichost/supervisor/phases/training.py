@@ -13,6 +13,7 @@ from elastichost.host.stop_signals import StopSignals
 from elastichost.plan import Plan
 from elastichost.runs import events
 from elastichost.supervisor.assembly import assemble
+from elastichost.supervisor.autoscale.input_tuner import InputTuner
 from elastichost.supervisor.autoscale.stragglers import StragglerWatch
 from elastichost.supervisor.autoscale.tuner_loop import AutoTuner, open_tuner
 from elastichost.supervisor.command_handler import CommandHandler
@@ -74,7 +75,8 @@ class TrainingPhase:
         self.router = TrainingRouter(run, self.processes, components)
         self._commands = CommandHandler(run, components, self.changes)
         self._stragglers = StragglerWatch(run)
-        self._tuner: AutoTuner | None = open_tuner(run, prepared, components, self.changes)
+        self._input = InputTuner(run, prepared, components, self.changes)
+        self._tuner: AutoTuner | None = open_tuner(run, prepared, components, self.changes, self._input)
         self._policy = _policy_of(run, prepared)
         self.state = "starting"
         self.stopping_since_s: float | None = None
@@ -175,11 +177,17 @@ class TrainingPhase:
         if not is_busy and not stands_still:
             self._stragglers.look(components.leases, self.processes, now_s)
         is_tuned = self.stopping_since_s is None and not stands_still and components.sharding.was_published
-        if self._tuner is not None and is_tuned:
-            self._tuner.look(now_s)
+        if is_tuned:
+            self._input.look(self._reporter.private_bytes, now_s, is_steady=not is_busy and self._has_work())
+            if self._tuner is not None:
+                self._tuner.look(now_s)
         components.memory.look(components.leases.ledger, self.changes, self._reporter.private_bytes, now_s)
         components.serve()
         look_at_space(run, self._reporter.problems, self.stopping_since_s, components.checkpoints.newest)
+
+    def _has_work(self) -> bool:
+        workers = self._run.fleet.working("worker")
+        return all(self.components.leases.has_work(record.process) for record in workers)
 
     # --- events -------------------------------------------------------------------------------------------------------
 
@@ -214,7 +222,7 @@ class TrainingPhase:
 
     def _open_tuner_anew(self) -> None:
         """Replaces the tuner by one for the hosts that the run has now."""
-        self._tuner = open_tuner(self._run, self._prepared, self.components, self.changes)
+        self._tuner = open_tuner(self._run, self._prepared, self.components, self.changes, self._input)
 
     def _close_commands(self, why: str) -> None:
         self.changes.close(why)

@@ -51,6 +51,7 @@ class Totals(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     worker_cpu_s: float = 0.0
     server_cpu_s: float = 0.0
     training_cpu_s: float = 0.0  # the part of `worker_cpu_s` of the training threads; 0: not known
+    source_wait_s: float = 0.0  # reading threads waited for bytes of the source
 
 
 class ProfileSample(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

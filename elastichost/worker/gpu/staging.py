@@ -1,11 +1,13 @@
 """Copies batches to the GPU ahead of training, in the thread that reads ahead.
 
-A ring of slots holds the batches: each slot has page-locked memory of the host and memory of the GPU. A slot is used
-again only when more batches have been staged than can wait for training, so the step that read it has ended.
+Each waiting batch has a slot: page-locked memory of the host and memory of the GPU. A slot is free again when its batch
+was trained, or when nobody holds the batch any more because its lease was given back. There are as many slots as
+batches have waited at the same time, which the reader bounds.
 """
 
 from __future__ import annotations
 
+import weakref
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,12 +19,14 @@ from elastichost.worker.access.rows import PreparedBatch
 __all__ = ["StagedBatch", "Stager", "inputs_of"]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(eq=False)
 class StagedBatch:
-    """A batch on its way to the GPU. arrived: an event of the copying stream; None on the CPU."""
+    """A batch on its way to the GPU. arrived: an event of the copying stream; None on the CPU. is_trained: set by the
+    step that has read the inputs."""
 
     inputs: StepInputs
     arrived: torch.cuda.Event | None
+    is_trained: bool = False
 
 
 class _RingSlot:
@@ -30,6 +34,15 @@ class _RingSlot:
         is_gpu = device.type == "cuda"
         self.host = like.empty_like(torch.device("cpu"), pinned=is_gpu)
         self.inputs = like.empty_like(device) if is_gpu else self.host
+        self._holder: weakref.ref[StagedBatch] | None = None
+
+    @property
+    def is_free(self) -> bool:
+        held = self._holder() if self._holder is not None else None
+        return held is None or held.is_trained
+
+    def hold(self, staged: StagedBatch) -> None:
+        self._holder = weakref.ref(staged)
 
 
 def inputs_of(batch: PreparedBatch, value_type: torch.dtype) -> StepInputs:
@@ -45,24 +58,33 @@ def inputs_of(batch: PreparedBatch, value_type: torch.dtype) -> StepInputs:
 
 
 class Stager:
-    """Stages batches of one shape. slots: more than the batches that can wait, and the one that trains."""
+    """Stages batches of one shape."""
 
-    def __init__(self, like: StepInputs, slots: int, device: torch.device) -> None:
-        self._slots = [_RingSlot(like, device) for _ in range(slots)]
-        self._device = device
+    def __init__(self, like: StepInputs, device: torch.device) -> None:
+        self._like, self._device = like, device
+        self._slots: list[_RingSlot] = []
         self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None
-        self._staged = 0
+
+    @property
+    def slots(self) -> int:
+        """Number of slots that take memory."""
+        return len(self._slots)
 
     def stage(self, inputs: StepInputs) -> StagedBatch:
         """Begins to copy a batch. Its values may be fewer than the slot has room for."""
-        slot = self._slots[self._staged % len(self._slots)]
-        self._staged += 1
+        slot = next((one for one in self._slots if one.is_free), None)
+        if slot is None:
+            slot = _RingSlot(self._like, self._device)
+            self._slots.append(slot)
         for mine, theirs in zip(slot.host.tensors(), inputs.tensors(), strict=True):
             mine[: len(theirs)].copy_(theirs)
-        if self._stream is None:
-            return StagedBatch(slot.inputs, None)
-        with torch.cuda.stream(self._stream):
+        staged = StagedBatch(slot.inputs, None if self._stream is None else self._copy(slot, self._stream))
+        slot.hold(staged)
+        return staged
+
+    def _copy(self, slot: _RingSlot, stream: torch.cuda.Stream) -> torch.cuda.Event:
+        with torch.cuda.stream(stream):
             slot.inputs.copy_from(slot.host)
             arrived = torch.cuda.Event()
-            arrived.record(self._stream)
-        return StagedBatch(slot.inputs, arrived)
+            arrived.record(stream)
+        return arrived

@@ -38,7 +38,7 @@ MOST_INT32 = 2**31 - 1
 
 class DeviceTrainer:
     """Implements `BatchStep` for one model on one device. batch_size: of the batches that are captured; others, as the
-    last one of a lease may be, run eagerly. batches_ahead: prepared batches that may wait."""
+    last one of a lease may be, run eagerly."""
 
     def __init__(
         self,
@@ -50,11 +50,10 @@ class DeviceTrainer:
         switches: StepSwitches,
         *,
         batch_size: int,
-        batches_ahead: int,
         most_rows: int,
     ) -> None:
         self._runner, self._flat, self._lookups = runner, flat, tuple(lookups)
-        self._batch_size, self._slots = batch_size, batches_ahead + 4
+        self._batch_size = batch_size
         self._device = flat.device_values.device
         self._value_type = torch.int32 if most_rows <= MOST_INT32 else torch.int64
         self._switches = switches
@@ -73,7 +72,7 @@ class DeviceTrainer:
             return batch
         inputs = inputs_of(batch, self._value_type)
         if self._stager is None:
-            self._stager = Stager(inputs, self._slots, self._device)
+            self._stager = Stager(inputs, self._device)
             self._capacity = len(inputs.values)
         if len(inputs.values) > self._capacity:
             return batch
@@ -94,6 +93,8 @@ class DeviceTrainer:
             self._make_step((on_device, on_device)).body(half)
         if self._device.type == "cuda":
             torch.cuda.current_stream().synchronize()
+        if isinstance(batch.staged, StagedBatch):
+            batch.staged.is_trained = True
         loss, refused = (float(number) for number in self._results[half])
         if refused or not np.isfinite(loss):
             what = "a gradient is not finite" if np.isfinite(loss) else f"the loss is {loss}"

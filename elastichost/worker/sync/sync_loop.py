@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections import deque
 
 from elastichost.config.job import JobSpec
+from elastichost.datasets.sources.control import InputControl
 from elastichost.wire.child import ChildArguments
 from elastichost.wire.control import ControlMessage, CrewMsg, EvaluationGrantMsg, RepinMsg, StepsGrantMsg
+from elastichost.wire.facts import StageSample
 from elastichost.worker.commit.sync_commit import SyncCommit
 from elastichost.worker.evaluation import score_range
 from elastichost.worker.lifecycle import WorkerLifecycle
@@ -83,6 +85,13 @@ class SyncWorkerLoop(WorkerLifecycle[SyncCommit]):
 
     def _take_read_s(self) -> float:
         return self._opened.take_read_s() if self._opened is not None else 0.0
+
+    def _take_stages(self) -> tuple[StageSample, ...]:
+        return self._opened.take_stages() if self._opened is not None else ()
+
+    @property
+    def _input(self) -> InputControl | None:
+        return self._made.input if self._made is not None else None
 
     def _take_traffic(self) -> tuple[int, int, int]:
         if self._made is None:

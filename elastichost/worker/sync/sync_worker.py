@@ -30,7 +30,7 @@ from elastichost.micro_batches import MicroBatch
 from elastichost.plan import ProcessId
 from elastichost.sharding import mix64
 from elastichost.wire.crash import crash_point
-from elastichost.wire.facts import Lease
+from elastichost.wire.facts import Lease, StageSample
 from elastichost.wire.sockets import wait_readable
 from elastichost.worker.access.rows import PreparedBatch
 from elastichost.worker.access.served_rows import KeyedBatch
@@ -68,7 +68,7 @@ class CrewMember:
         self._pulls = parts.train_rows.channel
         units = parts.train_description.units
         self._pipeline: Pipeline[KeyedBatch] = Pipeline(
-            parts.train_reader, units, job.train.batch_size, self._find_keys, AHEAD, remote_rate(job)
+            parts.train_reader, units, job.train.batch_size, self._find_keys, AHEAD, remote_rate(job), parts.input
         )
         self._fed: deque[int] = deque()  # keys of the micro-batches in the pipeline
         self._epoch = 0  # of the shard map under which the open step is computed; 0: ask which step is open
@@ -234,6 +234,10 @@ class CrewMember:
     def take_read_s(self) -> float:
         """Seconds spent reading since the last call."""
         return self._pipeline.take_read_s()
+
+    def take_stages(self) -> tuple[StageSample, ...]:
+        """What each stage of the input did since the last call."""
+        return self._pipeline.take_stages()
 
     def close(self) -> None:
         self._pipeline.close()

@@ -9,7 +9,7 @@ from elastichost.supervisor.autoscale.counters import Counter
 from elastichost.supervisor.core.fleet import Fleet
 from elastichost.supervisor.core.lifecycle import State
 from elastichost.wire.control import HeartbeatMsg
-from elastichost.wire.facts import StepSample
+from elastichost.wire.facts import StageSample, StepSample
 
 
 @pytest.mark.parametrize(("reported", "summed"), [(0.25, 0.75), (None, 0.0)])
@@ -26,3 +26,18 @@ def test_cpu_time_of_training_threads_is_summed_and_zero_if_workers_do_not_repor
         totals = counter.totals()
     assert (totals.batches, totals.compute_s) == pytest.approx((30.0, 1.2))
     assert totals.training_cpu_s == pytest.approx(summed)
+
+
+@pytest.mark.parametrize(("counts_source", "reader_s"), [(True, 0.4), (False, 0.1)])
+def test_waiting_for_the_source_counts_as_reading_only_where_nothing_else_brings_connections(
+    counts_source: bool, reader_s: float
+) -> None:
+    fleet = Fleet()
+    counter = Counter(fleet, 0, False, counts_source=counts_source)
+    record = fleet.request(ProcessId("worker", 0, 1), ProcessSpec("worker", 0, (), 1), 0.0)
+    record.pid, record.state = 1, State.RUNNING
+    stages = (StageSample("source", source_s=2.0), StageSample("decode", source_s=0.3))
+    fleet.heartbeat(record, HeartbeatMsg(1, StepSample(seconds=0.5, read_s=0.4, cpu_s=0.1, stages=stages)), 0.5)
+    totals = counter.totals()
+    assert totals.reader_s == pytest.approx(reader_s)
+    assert totals.source_wait_s == pytest.approx(0.3)

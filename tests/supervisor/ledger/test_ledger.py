@@ -102,10 +102,10 @@ class LedgerMachine(RuleBasedStateMachine):
             self.workers[index] = ModelWorker(worker(index, self.incarnations))
         return self.workers[index]
 
-    @rule(index=st.integers(0, 3), rate=st.floats(0, 200))
-    def ask(self, index: int, rate: float) -> None:
+    @rule(index=st.integers(0, 3), rate=st.floats(0, 200), ahead=st.integers(0, 9))
+    def ask(self, index: int, rate: float, ahead: int) -> None:
         model = self._alive(index)
-        lease = self.ledger.request(model.process, rate)
+        lease = self.ledger.request(model.process, rate, ahead)
         if lease is not None:
             assert 0 <= lease.start < lease.stop <= self.settings.units[lease.unit]
             is_whole = (lease.stop - lease.start) % self.settings.batch_size == 0
@@ -243,6 +243,13 @@ def test_a_worker_holds_at_most_two_leases() -> None:
     assert leases[0] is not None
     finish(ledger, worker(0), leases[0])
     assert ledger.request(worker(0), 10.0) is not None
+
+
+def test_a_worker_that_decodes_units_ahead_holds_as_many_leases_more() -> None:
+    for ahead, held in ((2, 3), (4, 5), (100, 5)):
+        ledger = ledger_of(1000)
+        leases = [ledger.request(worker(0), 10.0, ahead) for _ in range(held + 1)]
+        assert [lease is None for lease in leases] == [False] * held + [True]
 
 
 def test_an_idle_worker_gets_the_second_half_of_another_claim_from_a_batch_boundary() -> None:

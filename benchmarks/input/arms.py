@@ -1,0 +1,136 @@
+"""The arms that set knobs of our own pipeline: the tuner, an RL agent, the best of a grid, everything at maximum,
+none."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import product
+
+from benchmarks.input.pipeline_run import PipelineRun
+from benchmarks.input.rl_agent import Agent
+from elastichost.datasets.settings import DataSettings
+from elastichost.tuner.input.decide import InputState, decide
+from elastichost.tuner.input.facts import InputLook
+from elastichost.wire.facts import InputKnobs
+
+__all__ = ["ArmSettings", "Measured", "best_of_grid", "measure_auto", "measure_fixed", "measure_rl"]
+
+LOOK_S = 0.5
+SETTLE_S = 0.6  # what was read with the knobs before is still in queues
+
+
+@dataclass(frozen=True, slots=True)
+class ArmSettings:
+    """What all arms of a case share. samples_per_s: of the consumer. memory_bytes: that the input may hold ahead.
+    tune_s: time for finding the knobs; window_s: in which the speed is then measured."""
+
+    settings: DataSettings
+    is_remote: bool
+    samples_per_s: float
+    memory_bytes: int
+    tune_s: float
+    window_s: float
+    cores: int
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """The speed after tuning. held_bytes: most bytes that were held ahead at one time; over: by how many the bound was
+    exceeded."""
+
+    samples_per_s: float
+    knobs: InputKnobs
+    held_bytes: int = 0
+    over_bytes: int = 0
+
+
+def _final(run: PipelineRun, arm: ArmSettings) -> Measured:
+    found = run.consume(arm.window_s)
+    held = run.control.budget.most_bytes
+    return Measured(found.samples_per_s, run.control.knobs, held, max(0, held - arm.memory_bytes))
+
+
+def _with_run(arm: ArmSettings, knobs: InputKnobs, work: Callable[[PipelineRun], None]) -> Measured:
+    run = PipelineRun(arm.settings, knobs, arm.samples_per_s)
+    try:
+        work(run)
+        return _final(run, arm)
+    finally:
+        run.close()
+
+
+def measure_fixed(arm: ArmSettings, knobs: InputKnobs) -> Measured:
+    """The speed with these knobs."""
+
+    def warm_up(run: PipelineRun) -> None:
+        run.consume(2 * SETTLE_S)
+
+    return _with_run(arm, knobs, warm_up)
+
+
+def measure_auto(arm: ArmSettings) -> Measured:
+    """The speed after the tuner has had `tune_s`: the same decisions as in a live run."""
+
+    def tune(run: PipelineRun) -> None:
+        run.consume(LOOK_S)
+        settings, state = run.tuner_settings(arm.cores, is_fetched=arm.is_remote), InputState()
+        until_s = time.monotonic() + arm.tune_s
+        while time.monotonic() < until_s:
+            totals = run.consume(LOOK_S).totals
+            look = InputLook(time.monotonic(), run.control.knobs, True, 1, totals, arm.memory_bytes)
+            state, decision = decide(state, look, settings)
+            if decision is not None:
+                run.control.tune(decision.knobs)
+
+    return _with_run(arm, InputKnobs(), tune)
+
+
+def measure_rl(arm: ArmSettings, seed: int) -> Measured:
+    """The speed with the best knobs that the agent has met in `tune_s`."""
+
+    def learn(run: PipelineRun) -> None:
+        run.consume(LOOK_S)
+        agent = Agent(arm.memory_bytes, unit_bytes(run, arm), seed)
+        until_s = time.monotonic() + arm.tune_s
+        while time.monotonic() < until_s:
+            run.control.tune(agent.act())
+            agent.learn(run.consume(LOOK_S).samples_per_s)
+        run.control.tune(agent.knobs(agent.best[1]))
+        run.consume(SETTLE_S)
+
+    return _with_run(arm, InputKnobs(), learn)
+
+
+def unit_bytes(run: PipelineRun, arm: ArmSettings) -> int:
+    """Bytes that one unit ahead is charged with, roughly."""
+    settings = run.tuner_settings(arm.cores, is_fetched=arm.is_remote)
+    return int(1.5 * settings.unit_samples * settings.sample_bytes)
+
+
+def grid(arm: ArmSettings, unit: int, *, is_coarse: bool) -> Iterator[InputKnobs]:
+    """The knobs of an exhaustive search."""
+    connections = ((4, 8, 16) if is_coarse else (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)) if arm.is_remote else (1,)
+    threads = (1, 2) if is_coarse else (1, 2, 4)
+    batches = (0,) if is_coarse else (0, 16)
+    sizes = (1 << 18, 1 << 20) if arm.is_remote else (1 << 20,)
+    for c, d, waiting, size in product(connections, threads, batches, sizes):
+        for ahead in dict.fromkeys((0, min(arm.memory_bytes, (d + 1) * unit))):
+            if ahead or d == 1:
+                yield InputKnobs(c, d, waiting, ahead, size)
+
+
+def best_of_grid(arm: ArmSettings, each_s: float, *, is_coarse: bool) -> InputKnobs:
+    """The fastest knobs of the grid, each measured for `each_s` in the same run."""
+    run = PipelineRun(arm.settings, InputKnobs(), arm.samples_per_s)
+    try:
+        run.consume(2 * SETTLE_S)
+        speeds: dict[InputKnobs, float] = {}
+        for knobs in grid(arm, unit_bytes(run, arm), is_coarse=is_coarse):
+            run.control.tune(knobs)
+            run.consume(SETTLE_S)
+            speeds[knobs] = run.consume(each_s).samples_per_s
+        return max(speeds, key=lambda knobs: speeds[knobs])
+    finally:
+        run.close()

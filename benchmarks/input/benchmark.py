@@ -1,0 +1,250 @@
+"""Input: the tuner of the input against the best knobs of a grid, tf.data, torch's DataLoader and an RL agent.
+
+    python -m elastichost bench input            five rounds: about an hour
+    python -m elastichost bench input --quick    one round of fewer cases and a coarse grid: eight minutes
+
+Whole runs: `examples/synthetic.toml` on a source of 7.4 MB/s for each connection, with the tuner, without it, and with
+fixed numbers of connections; the figure is the speed from 22 s after the first sample on (10 s where nothing is tuned).
+Pipelines: one worker's reading pipeline, without training, read by a consumer of a fixed speed. In each round every arm
+finds its knobs for the same time and is then measured in a window. The consumer computes elsewhere, as an accelerator
+does. `over exhaustive` and the others are the tuner's speed over that of the other arm, paired by round.
+
+tf.data reads the same Parquet files in a Python of its own (`--tensorflow-python PATH`, benchmarks/requirements-
+tensorflow.txt and pyarrow); without it the arm is left out. There is no cache of decoded data, so no case with one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from benchmarks.harness.aggregates import typical
+from benchmarks.harness.aims import Aim
+from benchmarks.harness.benchmark import Benchmark, Figure, PairedFigure
+from benchmarks.harness.interleave import ArmFailedError, Rounds
+from benchmarks.harness.outcome import Outcome
+from benchmarks.harness.output import write_json
+from benchmarks.harness.runner import exit_code, print_outcomes, run, say
+from benchmarks.harness.workshop import Workshop
+from benchmarks.input.arms import ArmSettings, Measured, best_of_grid, measure_auto, measure_fixed, measure_rl
+from benchmarks.input.cases import CASES, Case, opened_case, write_files
+from benchmarks.input.data_loader import measure_data_loader, tuned_processes
+from benchmarks.input.live import LiveRun, live_run
+from benchmarks.input.pipeline_run import BATCH_SIZE
+from benchmarks.input.tfdata import has_tensorflow, measure_tfdata
+from elastichost.datasets.warm import warm_kernels
+from elastichost.wire.facts import InputKnobs
+
+__all__ = ["main"]
+
+AUTO, MAXIMUM, BEST, OFF, LOADER, RL, TFDATA = "auto", "maximum", "exhaustive", "off", "DataLoader", "rl", "tf.data"
+SPEED = Figure[Measured]("speed", "samples/s", lambda one: one.samples_per_s, form=",.0f")
+OVER = Figure[Measured]("bytes over the bound", "", lambda one: float(one.over_bytes), max, form=",.0f", arms=(AUTO,))
+LIVE_SPEED = Figure[LiveRun]("speed", "samples/s", lambda one: one.samples_per_s, form=",.0f")
+WORKERS = Figure[LiveRun]("most trainer processes", "", lambda one: float(one.workers), max, form=".0f")
+MEMORY_BYTES = 256 << 20
+MOST_WORKERS = 2
+LEAST_SHARE = 0.95
+LEAST_SPEED = 150_000.0
+
+
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """How long and how much is measured. rates: of consumers, in samples/s."""
+
+    rounds: int
+    rows: int
+    tune_s: float
+    window_s: float
+    grid_s: float
+    rates: tuple[float, ...]
+    processes: tuple[int, ...]
+    connections: tuple[int, ...]
+    is_coarse: bool
+
+
+WHOLE = Extent(5, 400_000, 20.0, 5.0, 1.5, (2e5, 8e5, 3.2e6), (1, 2, 4, 8), (1, 2, 3, 4, 5, 6, 8, 12), is_coarse=False)
+QUICK = Extent(1, 130_000, 8.0, 3.0, 1.2, (1.5e5,), (2, 4), (4, 6), is_coarse=True)
+QUICK_CASES = ("parquet", "remote, capped per connection")
+
+
+def ratio_to(arm: str) -> PairedFigure[Measured]:
+    return PairedFigure(
+        f"over {arm}", "", AUTO, arm, lambda ours, other: ours.samples_per_s / other.samples_per_s, form=".3f"
+    )
+
+
+def pipelines_of(case: Case, arm: ArmSettings, extent: Extent, tensorflow: str) -> Benchmark[Measured]:
+    """The benchmark of one case and consumer."""
+    best = best_of_grid(arm, extent.grid_s, is_coarse=extent.is_coarse)
+    processes = tuned_processes(arm, extent.processes, extent.window_s / 2)
+    say(f"{case.name}: the best of the grid is {best}; of the DataLoader {processes} processes")
+    most = InputKnobs(32, 4, 64, arm.memory_bytes, 8 << 20)
+    arms: dict[str, Callable[[int], Measured]] = {
+        AUTO: lambda number: measure_auto(arm),
+        BEST: lambda number: measure_fixed(arm, best),
+        OFF: lambda number: measure_fixed(arm, InputKnobs()),
+        MAXIMUM: lambda number: measure_fixed(arm, most),
+        RL: lambda number: measure_rl(arm, number),
+        LOADER: lambda number: Measured(measure_data_loader(arm, processes, extent.window_s), InputKnobs()),
+    }
+    if tensorflow and arm.settings.format == "parquet":
+        arms[TFDATA] = lambda number: Measured(tfdata_speed(tensorflow, arm), InputKnobs())
+    pairs = tuple(ratio_to(other) for other in (BEST, RL, LOADER, TFDATA, OFF, MAXIMUM) if other in arms)
+    aims = (Aim(f"over {BEST}", LEAST_SHARE, "at least"), Aim(f"over {RL}", 1.0, "at least"))
+    return Benchmark(
+        title="one worker's pipeline: median (least-most)",
+        case=case_name(case, arm, extent),
+        arms=arms,
+        rounds=Rounds(extent.rounds),
+        figures=(SPEED, OVER),
+        pairs=pairs,
+        aims=aims,
+    )
+
+
+def case_name(case: Case, arm: ArmSettings, extent: Extent) -> str:
+    """The name of the case; with several consumers also the speed of this one."""
+    return case.name if len(extent.rates) == 1 else f"{case.name}, {arm.samples_per_s:,.0f} samples/s"
+
+
+def tfdata_speed(python: str, arm: ArmSettings) -> float:
+    """Samples/s of tf.data. Raises ArmFailedError."""
+    settings = arm.settings
+    facts = {
+        "path": settings.patterns[0],
+        "labels": settings.labels,
+        "dense": settings.dense,
+        "categorical": settings.categorical,
+        "batch_size": BATCH_SIZE,
+        "samples_per_s": arm.samples_per_s,
+        "tune_s": arm.tune_s,
+        "window_s": arm.window_s,
+    }
+    try:
+        return measure_tfdata(python, facts, arm.tune_s + arm.window_s)
+    except subprocess.CalledProcessError as error:
+        raise ArmFailedError((error.stderr or "").strip().splitlines()[-1][:300]) from error
+    except subprocess.TimeoutExpired as error:
+        raise ArmFailedError("tf.data did not end in time") from error
+
+
+def live_of(workshop: Workshop, extent: Extent) -> Benchmark[LiveRun]:
+    """The benchmark of whole runs."""
+    counted = iter(range(1_000_000))
+
+    def arm(settings: Mapping[str, object], after_s: float, number: int) -> LiveRun:
+        return live_run(workshop, f"live-{next(counted)}", settings, after_s, 8.0)
+
+    fixed = {"tuner.mode": "off", "resources.workers": 2}
+    arms = {
+        AUTO: partial(arm, {}, 22.0),
+        OFF: partial(arm, {"tuner.mode": "off"}, 10.0),
+        **{
+            connected(count): partial(arm, {**fixed, "data.input.connections": count}, 10.0)
+            for count in extent.connections
+        },
+    }
+    return Benchmark(
+        title="whole runs, 7.4 MB/s for each connection: median (least-most)",
+        case="remote 7.4 MB/s",
+        arms=arms,
+        rounds=Rounds(extent.rounds),
+        figures=(LIVE_SPEED, WORKERS),
+        aims=(
+            Aim(LIVE_SPEED.name, LEAST_SPEED, "at least", AUTO, ",.0f"),
+            Aim(WORKERS.name, MOST_WORKERS, "at most", AUTO),
+        ),
+    )
+
+
+def connected(count: int) -> str:
+    return f"{count} connections"
+
+
+def measure(workshop: Workshop, extent: Extent, cases: Sequence[Case], tensorflow: str) -> list[Outcome[Measured]]:
+    """The outcome of every case and consumer."""
+    warm_kernels()
+    write_files(workshop.disk, extent.rows)
+    found = []
+    for case in cases:
+        with opened_case(case, workshop.disk) as settings:
+            for rate in extent.rates:
+                cores = len(os.sched_getaffinity(0))
+                times = (extent.tune_s, extent.window_s)
+                arm = ArmSettings(settings, case.is_remote, rate, MEMORY_BYTES, *times, cores)
+                found.append(run(pipelines_of(case, arm, extent, tensorflow)))
+    return found
+
+
+def live_figures(outcome: Outcome[LiveRun]) -> dict[str, float | None]:
+    """The figures of whole runs for the JSON output."""
+
+    def speed(arm: str) -> float | None:
+        found = outcome.figure(LIVE_SPEED.name, arm)
+        return None if found is None else typical(found)
+
+    grid = [found for arm in outcome.benchmark.arms if arm not in (AUTO, OFF) and (found := speed(arm)) is not None]
+    workers = outcome.figure(WORKERS.name, AUTO)
+    return {
+        "auto": speed(AUTO),
+        "exhaustive_best": max(grid, default=None),
+        "off": speed(OFF),
+        "trainer_processes": None if workers is None else typical(workers),
+    }
+
+
+def over(outcomes: Sequence[Outcome[Measured]], arm: str) -> dict[str, float]:
+    """The tuner's speed over that of another arm, by case."""
+    found = {}
+    for outcome in outcomes:
+        pairs = [pair for pair in outcome.benchmark.pairs if pair.against == arm]
+        value = outcome.pair(pairs[0]) if pairs else None
+        if value is not None:
+            found[outcome.benchmark.case] = round(typical(value), 4)
+    return found
+
+
+def beyond_memory(outcomes: Sequence[Outcome[Measured]]) -> int:
+    """Number of measurements of the tuner in which more was held ahead than its bound."""
+    return sum(one.over_bytes > 0 for outcome in outcomes for one in outcome.values(AUTO))
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        prog="elastichost bench input", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--quick", action="store_true", help="one round, fewer cases, a coarse grid")
+    parser.add_argument("--tensorflow-python", default=sys.executable, metavar="PATH", help="a Python with tensorflow")
+    parser.add_argument("--json", action="store_true", help="print one JSON object as the last line")
+    chosen = parser.parse_args(argv)
+    extent = QUICK if chosen.quick else WHOLE
+    cases = [case for case in CASES if not chosen.quick or case.name in QUICK_CASES]
+    tensorflow = str(Path(chosen.tensorflow_python))
+    if not has_tensorflow(tensorflow):
+        needed = "no tensorflow (benchmarks/requirements-tensorflow.txt) or no pyarrow"
+        say(f"tf.data is left out: {tensorflow} has {needed}")
+        tensorflow = ""
+    with Workshop() as workshop:
+        live = run(live_of(workshop, extent))
+        outcomes = measure(workshop, extent, cases, tensorflow)
+    print_outcomes([live])
+    print_outcomes(outcomes)
+    if chosen.json:
+        figures: dict[str, object] = {
+            "remote_7MBps": live_figures(live),
+            "over_exhaustive": over(outcomes, BEST),
+            "over_tfdata": over(outcomes, TFDATA),
+            "over_rl": over(outcomes, RL),
+            "over_data_loader": over(outcomes, LOADER),
+            "oom": beyond_memory(outcomes),
+        }
+        verdicts = [*live.verdicts(), *(verdict for outcome in outcomes for verdict in outcome.verdicts())]
+        write_json("input", figures, verdicts)
+    return max(exit_code([live]), exit_code(outcomes))

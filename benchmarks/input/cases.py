@@ -1,0 +1,81 @@
+"""The cases: files on the disk, and the same files behind a server that is slow in several ways."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow.parquet as pq
+
+from benchmarks.reader import sample_files
+from elastichost.chaos.faults.source_server import SourceServer
+from elastichost.datasets.settings import CRITEO_CATEGORICAL, CRITEO_DENSE, CRITEO_LABEL, DataSettings
+
+__all__ = ["CASES", "Case", "opened_case", "write_files"]
+
+GROUP_ROWS = 16_384
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A file and how it is reached. file: name in the folder. bytes_per_s, latency_s: of each connection,
+    link_bytes_per_s of all; jitter_s: requests wait longer by up to this time. All 0: the file is on the disk."""
+
+    name: str
+    file: str
+    bytes_per_s: float = 0.0
+    latency_s: float = 0.0
+    link_bytes_per_s: float = 0.0
+    jitter_s: float = 0.0
+
+    @property
+    def is_remote(self) -> bool:
+        return bool(self.bytes_per_s or self.link_bytes_per_s)
+
+
+CASES = (
+    Case("parquet", "criteo.parquet"),
+    Case("strings and lists", "clicks.parquet"),
+    Case("criteo tsv", "criteo.tsv"),
+    Case("remote, capped per connection", "criteo.parquet", bytes_per_s=2e6, latency_s=0.01),
+    Case("remote, capped per link", "criteo.parquet", bytes_per_s=2e6, latency_s=0.01, link_bytes_per_s=6e6),
+    Case("remote, jitter", "criteo.parquet", bytes_per_s=2e6, latency_s=0.01, jitter_s=0.15),
+)
+
+
+def write_files(folder: Path, rows: int) -> None:
+    """Writes the files of all cases."""
+    table = sample_files.criteo_table(rows, 5)
+    pq.write_table(table, folder / "criteo.parquet", row_group_size=GROUP_ROWS)
+    sample_files.write_text(table, folder / "criteo.tsv", delimiter="\t", header=False)
+    sample_files.write_clicks(folder / "clicks.parquet", rows, 6)
+
+
+@contextmanager
+def opened_case(case: Case, folder: Path) -> Iterator[DataSettings]:
+    """The settings to read the case with; its server runs meanwhile."""
+    path = folder / case.file
+    if not case.is_remote:
+        yield _settings(case, str(path))
+        return
+    limits = (case.bytes_per_s, case.latency_s, case.link_bytes_per_s, case.jitter_s)
+    with SourceServer(folder, *limits) as server:
+        yield _settings(case, server.url(case.file))
+
+
+def _settings(case: Case, path: str) -> DataSettings:
+    is_clicks = case.file.startswith("clicks")
+    dense = sample_files.CLICK_DENSE if is_clicks else CRITEO_DENSE
+    categorical = sample_files.CLICK_CATEGORICAL if is_clicks else CRITEO_CATEGORICAL
+    file_format = "criteo_tsv" if case.file.endswith(".tsv") else "parquet"
+    return DataSettings(
+        split="train",
+        patterns=(path,),
+        format=file_format,
+        labels=("label",) if is_clicks else (CRITEO_LABEL,),
+        dense=dense,
+        categorical=categorical,
+        text_unit_lines=GROUP_ROWS,
+    )

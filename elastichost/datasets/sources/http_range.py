@@ -1,0 +1,164 @@
+"""One connection to a web server or an object store that answers range requests (RFC 9110, section 14)."""
+
+from __future__ import annotations
+
+import http.client
+import time
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
+from http import HTTPStatus
+from urllib.parse import SplitResult, urlsplit
+
+from elastichost.errors import DataError
+from elastichost.wire.control_work import SourceTrouble
+
+__all__ = ["HttpConnection", "HttpFile", "SourceError"]
+
+SCHEMES = ("http", "https")
+TRANSIENT = frozenset({408, 425, 429, 500, 502, 503, 504})
+PIECE_BYTES = 1 << 16
+
+
+class SourceError(Exception):
+    """A request has failed in a way that may pass. trouble: in what way."""
+
+    def __init__(self, trouble: SourceTrouble, message: str) -> None:
+        super().__init__(message)
+        self.trouble: SourceTrouble = trouble
+
+
+@dataclass(frozen=True, slots=True)
+class HttpFile:
+    """A file at a URL. version: a number that differs when the server says that the file was changed; 0: it does not
+    say."""
+
+    url: str
+    size_bytes: int
+    version: int
+
+
+class HttpConnection:
+    """One connection, kept open between requests; used by one thread. stall_s: time without a byte after which a
+    request fails."""
+
+    def __init__(self, stall_s: float) -> None:
+        self._stall_s = stall_s
+        self._origin: tuple[str, str] | None = None
+        self._open: http.client.HTTPConnection | None = None
+
+    def stat(self, url: str) -> HttpFile:
+        """Size and version of the file. Raises DataError for a file that is not there or cannot be read in ranges,
+        SourceError for what may pass."""
+        response = self._request(url, (0, 1))
+        try:
+            _check_status(url, response, HTTPStatus.PARTIAL_CONTENT)
+            size = _size_of(url, response)
+            response.read()
+        except (OSError, http.client.HTTPException) as error:
+            raise self._failure(error) from error
+        except SourceError:
+            self.close()
+            raise
+        return HttpFile(url, size, version_of(response))
+
+    def read(
+        self, file: HttpFile, start: int, into: memoryview, arrived: Callable[[int], None] = lambda size: None
+    ) -> float:
+        """Reads len(into) bytes from `start` on. arrived: is called with the bytes of each piece, also where a later
+        one fails. Returns the seconds until the first byte. Raises as `stat`."""
+        began_s = time.perf_counter()
+        response = self._request(file.url, (start, start + len(into)))
+        try:
+            _check_status(file.url, response, HTTPStatus.PARTIAL_CONTENT)
+            _check_version(file, response)
+            first_byte_s = time.perf_counter() - began_s
+            filled = 0
+            while filled < len(into):
+                size = response.readinto(into[filled : filled + PIECE_BYTES])
+                if not size:
+                    raise http.client.IncompleteRead(b"", len(into) - filled)
+                filled += size
+                arrived(size)
+        except (OSError, http.client.HTTPException) as error:
+            raise self._failure(error) from error
+        except SourceError:
+            self.close()
+            raise
+        return first_byte_s
+
+    def close(self) -> None:
+        if self._open is not None:
+            self._open.close()
+            self._open = None
+
+    def _request(self, url: str, bounds: tuple[int, int]) -> http.client.HTTPResponse:
+        parts = urlsplit(url)
+        try:
+            connection = self._connection(parts)
+            target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+            connection.request("GET", target, headers={"Range": f"bytes={bounds[0]}-{bounds[1] - 1}"})
+            return connection.getresponse()
+        except (OSError, http.client.HTTPException) as error:
+            raise self._failure(error) from error
+
+    def _connection(self, parts: SplitResult) -> http.client.HTTPConnection:
+        origin = (parts.scheme.lower(), parts.netloc)
+        if origin != self._origin:
+            self.close()
+        if self._open is None:
+            if origin[0] not in SCHEMES or not parts.hostname:
+                raise DataError(f"{parts.geturl()}: not an address of http or https", hint="give http://HOST/PATH")
+            kind = http.client.HTTPSConnection if origin[0] == "https" else http.client.HTTPConnection
+            self._open, self._origin = kind(parts.hostname, parts.port, timeout=self._stall_s), origin
+        return self._open
+
+    def _failure(self, error: Exception) -> SourceError:
+        self.close()
+        if isinstance(error, TimeoutError):
+            return SourceError("stalled", f"no byte for {self._stall_s:g} s")
+        return SourceError("reset", str(error) or type(error).__name__)
+
+
+def version_of(response: http.client.HTTPResponse) -> int:
+    """A number of the entity tag, or else of the time of the last change, in nanoseconds; 0: neither is given."""
+    if tag := response.getheader("ETag"):
+        return zlib.crc32(tag.encode()) + 1
+    try:
+        changed = parsedate_to_datetime(response.getheader("Last-Modified", ""))
+    except ValueError:
+        return 0
+    return round(changed.timestamp() * 1e9)
+
+
+def _check_status(url: str, response: http.client.HTTPResponse, wanted: int) -> None:
+    if response.status == wanted:
+        return
+    if response.status in TRANSIENT:
+        raise SourceError("refused", f"{response.status} {response.reason}")
+    if response.status == HTTPStatus.OK:
+        raise DataError(
+            f"{url}: the server does not answer range requests",
+            hint="download the file, or use a server that sends parts of files (206 Partial Content)",
+        )
+    raise DataError(
+        f"{url}: {response.status} {response.reason}", hint="check the address, and that the file may be read"
+    )
+
+
+def _size_of(url: str, response: http.client.HTTPResponse) -> int:
+    whole = response.getheader("Content-Range", "").rpartition("/")[2]
+    if not whole.isdecimal():
+        raise DataError(f"{url}: the server does not tell the size of the file", hint="download the file")
+    return int(whole)
+
+
+def _check_version(file: HttpFile, response: http.client.HTTPResponse) -> None:
+    now = (_size_of(file.url, response), version_of(response))
+    if now != (file.size_bytes, file.version):
+        raise DataError(
+            f"{file.url}: changed while it was being read ({file.size_bytes} bytes when the job started, "
+            f"{now[0]} bytes now)",
+            hint="do not change data files while a job runs: write new data to new files and start again",
+        )

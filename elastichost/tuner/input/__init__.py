@@ -1,0 +1,26 @@
+"""Tunes the input of workers while they train: how many connections, how far ahead, within which memory. Pure.
+
+Modules:
+    facts        what is measured of the input, what limits it, and what is decided
+    window       sums measurements over a stretch of undisturbed training
+    model        predicts the speed of a set of knobs
+    candidates   the sets of knobs that may be chosen, and the cheapest good one
+    decide       measures, predicts, changes the knobs, and checks what came of it
+
+The model. A worker with R connections, which request ranges of u bytes, receives R u / (latency + u / bandwidth)
+bytes/s. All workers together receive no more than the link has. A worker decodes in D threads and prepares in one.
+Trainers take no more than they can compute, and all threads together have no more than the cores. The smallest of
+these is the speed:
+
+    X = min(W R u / (latency + u / bandwidth), link, W D / decode, W / prepare, trainers, cores / CPU of a sample)
+
+Only CPU counts against cores: a connection that waits costs none. So what connections can do is never done by more
+trainer processes. Bytes ahead cover the irregular part of the source, by Little's law: speed x (p99 - p50) of a
+request.
+
+Theory of operation. A window of steady training gives latency, bandwidth and costs. All candidates are predicted, and
+the cheapest of the best is set, if the gain is worth it. The next window checks it: less than expected teaches the
+bandwidth of the link, and a speed that fell takes the change back. Where the model finds nothing but trainers still
+wait for a busy source, connections are added step by step. A settled input is watched: when trainers wait again, or
+wait no more than before but the source became slower, it is tuned anew.
+"""

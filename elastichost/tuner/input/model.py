@@ -1,0 +1,149 @@
+"""Predicts the speed of a job with given knobs of its input: X = min(source, link, decode, prepare, trainers, cores).
+
+Pure. The equations are in the docstring of the package.
+"""
+
+from __future__ import annotations
+
+import math
+
+import msgspec
+
+from elastichost.tuner.input.facts import InputTunerSettings
+from elastichost.tuner.input.window import InputWindow
+from elastichost.wire.facts import InputKnobs
+
+__all__ = ["InputModel", "Prediction", "fitted", "needed_batches", "needed_bytes"]
+
+MARGIN = 1.15  # bytes of a unit ahead: units differ in size
+PREPARED = 3  # batches that wait for a trainer whatever the knobs are
+LEAST_SHARE = 0.03  # of the time that trainers compute; less is not measured well
+LEAST_JITTER_S = 0.02  # a request that is later by less is covered by the prepared batches
+
+
+class Prediction(msgspec.Struct, frozen=True):
+    """A predicted speed, and what bounds it."""
+
+    samples_per_s: float
+    limit: str
+
+
+class InputModel(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What a window tells about the input. Costs are seconds for one sample.
+
+    latency_s: from a request to its first byte. bandwidth: bytes/s of one connection after that; 0.0: there is no
+    source that is measured. link: bytes/s of all connections together; inf: not known. source_bytes: of one sample, in
+    the source. trainers: samples/s of all trainers if they never wait for input. measured: the speed of the window,
+    which is possible whatever is predicted."""
+
+    workers: int
+    latency_s: float
+    bandwidth: float
+    link: float
+    source_bytes: float
+    decode_s: float
+    prepare_s: float
+    cpu_s: float
+    trainers: float
+    jitter_s: float
+    measured: float = 0.0
+
+    def request_s(self, size_bytes: float) -> float:
+        """Seconds of one request of this size."""
+        return self.latency_s + size_bytes / self.bandwidth
+
+    def rate_of(self, knobs: InputKnobs, settings: InputTunerSettings) -> float:
+        """Bytes/s that one worker receives over its connections, if the link is no bound; inf: no source is
+        measured."""
+        if self.bandwidth <= 0:
+            return math.inf
+        size = self._pieces(knobs, settings)[1]
+        return knobs.connections * size / self.request_s(size)
+
+    def predict(self, knobs: InputKnobs, settings: InputTunerSettings) -> Prediction:
+        """The speed with these knobs, in samples/s of all workers."""
+        rate = self.rate_of(knobs, settings)
+        limits = {
+            "source": self.workers * rate / self.source_bytes if self.source_bytes > 0 else math.inf,
+            "link": self.link / self.source_bytes if self.source_bytes > 0 else math.inf,
+            "decoding": self._decoding(knobs, settings),
+            "preparing": self.workers / self.prepare_s if self.prepare_s > 0 else math.inf,
+            "trainers": self.trainers,
+            "cores": max(self.measured, settings.cores / self.cpu_s) if self.cpu_s > 0 else math.inf,
+        }
+        limit = min(limits, key=lambda name: limits[name])
+        return Prediction(limits[limit], limit)
+
+    def _pieces(self, knobs: InputKnobs, settings: InputTunerSettings) -> tuple[int, float]:
+        """(requests of a unit, bytes of each). Where units are not fetched as a whole: (1, size of a range)."""
+        unit = settings.unit_samples * self.source_bytes
+        if not settings.is_fetched or unit <= 0:
+            return 1, float(knobs.range_bytes)
+        requests = math.ceil(unit / knobs.range_bytes)
+        return requests, unit / requests
+
+    def _decoding(self, knobs: InputKnobs, settings: InputTunerSettings) -> float:
+        """Bound by the threads that fetch and decode, one unit at a time each. The requests of a unit that is fetched
+        alone are in rounds of all connections."""
+        seconds = self.decode_s
+        if settings.is_fetched and settings.unit_samples and self.bandwidth > 0:
+            requests, size = self._pieces(knobs, settings)
+            seconds += math.ceil(requests / knobs.connections) * self.request_s(size) / settings.unit_samples
+        threads = min(knobs.decode_threads, units_ahead(knobs, self, settings))
+        if threads == 0:
+            return self._decoding_in_turn(seconds + self.prepare_s, settings)
+        return self.workers * threads / seconds if seconds > 0 else math.inf
+
+    def _decoding_in_turn(self, seconds: float, settings: InputTunerSettings) -> float:
+        """The same with no unit ahead: trainers wait while a unit is decoded, except for the prepared batches."""
+        if not settings.unit_samples:
+            return self.workers / seconds if seconds > 0 else math.inf
+        each_s = self.workers / max(self.trainers, 1e-9)
+        hidden_s = PREPARED * settings.batch_size * each_s / settings.unit_samples
+        return self.workers / (each_s + max(0.0, seconds - hidden_s))
+
+
+def units_ahead(knobs: InputKnobs, model: InputModel, settings: InputTunerSettings) -> int:
+    """Number of units that `knobs.prefetch_bytes` has room for."""
+    unit = unit_bytes(model, settings)
+    return int(knobs.prefetch_bytes / unit) if unit > 0 else knobs.decode_threads
+
+
+def unit_bytes(model: InputModel, settings: InputTunerSettings) -> float:
+    """Bytes that one unit ahead is charged with; 0.0: data is not decoded by units."""
+    return MARGIN * settings.unit_samples * (settings.sample_bytes + model.source_bytes)
+
+
+def needed_bytes(knobs: InputKnobs, model: InputModel, settings: InputTunerSettings) -> int:
+    """Bytes ahead that these knobs use: the units in decoding, and the batches that wait."""
+    batches = knobs.prefetch_batches * settings.batch_size * settings.sample_bytes
+    return math.ceil(knobs.decode_threads * unit_bytes(model, settings) + MARGIN * batches)
+
+
+def needed_batches(speed: float, model: InputModel, settings: InputTunerSettings) -> int:
+    """Batches ahead that cover a late request, by Little's law: speed of a worker x lateness."""
+    if model.jitter_s < LEAST_JITTER_S:
+        return 0
+    return min(64, math.ceil(speed / model.workers * model.jitter_s / settings.batch_size))
+
+
+def fitted(window: InputWindow, link: float) -> InputModel:
+    """The model of a complete window. link: what is known of the link, in bytes/s."""
+    totals, samples = window.totals, max(1, window.totals.samples)
+    latency_s = totals.first_byte_s / totals.requests if totals.requests else 0.0
+    moving_s = max(totals.source_s - totals.first_byte_s, 1e-9)
+    cpu_s = totals.training_cpu_s + totals.source_cpu_s + totals.decode_cpu_s + totals.prepare_cpu_s
+    computing = max(LEAST_SHARE, 1.0 - totals.wait_share)
+    return InputModel(
+        workers=max(1, window.workers),
+        latency_s=latency_s,
+        bandwidth=totals.source_bytes / moving_s if totals.source_bytes else 0.0,
+        link=link,
+        source_bytes=totals.source_bytes / samples,
+        decode_s=(totals.decode_cpu_s + totals.decode_other_s) / samples,
+        prepare_s=(totals.prepare_cpu_s + totals.prepare_other_s) / samples,
+        cpu_s=cpu_s / samples,
+        trainers=window.samples_per_s / computing,
+        jitter_s=max(0.0, totals.request_p99_s - totals.request_p50_s),
+        measured=window.samples_per_s,
+    )

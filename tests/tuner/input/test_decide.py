@@ -1,0 +1,175 @@
+"""The tuner of the input in worlds that are known exactly."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from elastichost.tuner.input.decide import InputState, decide, holds_workers, is_tuning
+from elastichost.tuner.input.facts import InputLook, InputTunerSettings
+from elastichost.wire.facts import InputKnobs
+from tests.tuner.input.world import Run, Source
+
+SOURCES = st.builds(
+    Source,
+    bandwidth=st.floats(1e6, 1e8),
+    latency_s=st.sampled_from([0.0, 0.005, 0.05, 0.2]),
+    sample_bytes=st.floats(50.0, 2000.0),
+    compute_s=st.floats(2e-6, 1e-4),
+    decode_s=st.floats(1e-7, 5e-6),
+    workers=st.integers(1, 4),
+)
+
+
+def test_a_source_of_7_megabytes_per_s_is_read_over_as_many_connections_as_two_workers_can_take() -> None:
+    run = Run(Source())
+    run.pass_time(10.0)
+    assert run.share_of_best >= 0.95
+    assert 3 <= run.knobs.connections <= 6
+    assert [one.kind for one in run.decisions] == ["tune", "settle"]
+    assert not holds_workers(run.state) and not is_tuning(run.state)
+
+
+@settings(max_examples=150, deadline=None)
+@given(source=SOURCES)
+def test_every_source_is_used_as_well_as_by_the_best_knobs_within_30_seconds(source: Source) -> None:
+    run = Run(source)
+    run.pass_time(30.0)
+    assert run.share_of_best >= 0.95
+    assert not is_tuning(run.state)
+
+
+@settings(max_examples=60, deadline=None)
+@given(source=SOURCES, bandwidth=st.floats(0.3, 0.6))
+def test_after_its_bandwidth_has_fallen_the_source_is_used_as_well_again_after_15_seconds(
+    source: Source, bandwidth: float
+) -> None:
+    run = Run(source)
+    run.pass_time(30.0)
+    run.change(bandwidth=bandwidth * source.bandwidth)
+    run.pass_time(15.0)
+    assert run.share_of_best >= 0.95
+
+
+@settings(max_examples=60, deadline=None)
+@given(source=SOURCES, share=st.floats(0.1, 0.9))
+def test_a_link_that_is_full_is_used_and_no_connections_are_added_for_nothing(source: Source, share: float) -> None:
+    """The link has a share of what the trainers could take."""
+    full = source.workers / (source.compute_s + source.decode_s) * source.sample_bytes
+    run = Run(with_link(source, link=share * full))
+    run.pass_time(40.0)
+    assert run.share_of_best >= 0.9
+    assert len(run.decisions) <= 16
+
+
+def with_link(source: Source, link: float) -> Source:
+    run = Run(source)
+    run.change(link=link)
+    return run.source
+
+
+def test_a_settled_input_is_left_alone() -> None:
+    run = Run(Source())
+    run.pass_time(10.0)
+    made = len(run.decisions)
+    run.pass_time(120.0)
+    assert len(run.decisions) == made
+
+
+def test_while_the_source_bounds_the_speed_no_worker_is_added() -> None:
+    run = Run(Source(link=2e6))
+    assert holds_workers(run.state)
+    run.pass_time(40.0)
+    assert holds_workers(run.state)
+
+
+def test_trainers_that_never_wait_get_no_other_knobs() -> None:
+    run = Run(Source(bandwidth=1e9))
+    run.pass_time(20.0)
+    assert [one.kind for one in run.decisions] == ["settle"]
+    assert run.knobs == InputKnobs()
+
+
+def test_an_unsteady_run_is_not_measured() -> None:
+    run = Run(Source())
+    run.pass_time(20.0, is_steady=False)
+    assert run.decisions == []
+
+
+def test_knobs_that_the_job_file_fixes_stay() -> None:
+    fixed = InputTunerSettings(cores=2, batch_size=512, sample_bytes=368.0, fixed={"connections": 2})
+    run = Run(Source(), fixed, InputKnobs(connections=2))
+    run.pass_time(30.0)
+    assert run.knobs.connections == 2
+
+
+def test_memory_that_is_gone_is_given_back_at_once() -> None:
+    run = Run(Source(), knobs=InputKnobs(prefetch_bytes=1 << 20))
+    run.memory_bytes = 1000
+    run.pass_time(0.5)
+    assert run.decisions[0].kind == "shrink"
+    assert run.knobs.prefetch_bytes == 1000
+
+
+@settings(max_examples=60, deadline=None)
+@given(source=SOURCES, memory_bytes=st.integers(0, 1 << 28), unit_samples=st.sampled_from([0, 4096, 65_536]))
+def test_no_decision_takes_more_memory_than_a_worker_may_hold(
+    source: Source, memory_bytes: int, unit_samples: int
+) -> None:
+    job = InputTunerSettings(cores=2, batch_size=512, sample_bytes=368.0, unit_samples=unit_samples, is_fetched=True)
+    run = Run(source, job, memory_bytes=memory_bytes)
+    run.pass_time(20.0)
+    assert all(one.knobs.prefetch_bytes <= memory_bytes for one in run.decisions)
+
+
+def test_a_change_that_makes_training_slower_is_taken_back_and_not_made_again() -> None:
+    run = Run(Source())
+    while not run.decisions:
+        run.pass_time(0.5)
+    assert run.decisions[0].kind == "tune"
+    run.change(bandwidth=5e5)  # with the new knobs the source gives less than before
+    run.pass_time(3.0)
+    assert run.decisions[1].kind == "return"
+    assert run.decisions[1].knobs == InputKnobs()
+    refused = run.decisions[0].knobs
+    run.pass_time(30.0)
+    assert refused in run.state.refused or refused not in [one.knobs for one in run.decisions[1:]]
+
+
+def test_nothing_is_decided_while_workers_have_different_knobs() -> None:
+    look = InputLook(1.0, None, True, 2, Source().totals(InputKnobs()), 0)
+    state, decision = decide(InputState(), look, InputTunerSettings(2, 512, 368.0))
+    assert decision is None and state.window.knobs is None
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_another_number_of_workers_begins_the_measurement_anew(workers: int) -> None:
+    run = Run(Source(workers=workers))
+    run.pass_time(1.5)
+    run.change(workers=3)
+    run.pass_time(0.5)
+    assert run.state.window.workers == 3 and run.state.window.began_s is None
+    assert msgspec.structs.asdict(run.state)["is_settled"] is False
+
+
+def test_a_source_that_becomes_slower_is_told_and_then_tuned() -> None:
+    run = Run(Source())
+    run.pass_time(10.0)
+    made = len(run.decisions)
+    run.change(bandwidth=3.7e6)
+    run.pass_time(15.0)
+    assert [one.kind for one in run.decisions[made:]] == ["measure", "tune", "settle"]
+    assert run.share_of_best >= 0.95
+
+
+def test_trainers_that_become_faster_get_more_at_once() -> None:
+    """On a busy host trainers were slow when it was measured."""
+    run = Run(Source(compute_s=1e-4))
+    run.pass_time(10.0)
+    made = len(run.decisions)
+    run.change(compute_s=1.2e-5)
+    run.pass_time(8.0)
+    assert run.decisions[made].kind in ("tune", "probe")
+    assert run.share_of_best >= 0.95

@@ -1,0 +1,103 @@
+"""A job whose input is known exactly: what its workers measure with any knobs, second by second. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from itertools import product
+
+import msgspec
+
+from elastichost.tuner.input.candidates import CONNECTIONS, RANGE_BYTES
+from elastichost.tuner.input.decide import InputState, decide
+from elastichost.tuner.input.facts import InputDecision, InputLook, InputTotals, InputTunerSettings
+from elastichost.wire.facts import InputKnobs
+
+EVERY_S = 0.5
+
+
+@dataclass(frozen=True)
+class Source:
+    """bandwidth: bytes/s of a connection. link: bytes/s of all. sample_bytes: of a sample, in the source. compute_s,
+    decode_s: CPU seconds of a worker for a sample."""
+
+    bandwidth: float = 7.4e6
+    latency_s: float = 0.0
+    link: float = 1e12
+    sample_bytes: float = 368.0
+    compute_s: float = 1.2e-5
+    decode_s: float = 2e-6
+    workers: int = 2
+
+    def speed(self, knobs: InputKnobs) -> float:
+        """Samples/s of all workers."""
+        each = knobs.range_bytes / (self.latency_s + knobs.range_bytes / self.bandwidth)
+        received = min(self.workers * knobs.connections * each, self.link) / self.sample_bytes
+        return min(received, self.workers / (self.compute_s + self.decode_s))
+
+    def best(self) -> float:
+        """The speed of the best knobs of all."""
+        every = product(CONNECTIONS, RANGE_BYTES)
+        return max(self.speed(InputKnobs(connections=c, range_bytes=u)) for c, u in every)
+
+    def totals(self, knobs: InputKnobs) -> InputTotals:
+        """What is measured in EVERY_S."""
+        speed, seconds = self.speed(knobs), EVERY_S * self.workers
+        samples = speed * EVERY_S
+        received = samples * self.sample_bytes
+        requests = received / knobs.range_bytes
+        one = self.workers * knobs.connections * knobs.range_bytes
+        alone_s = self.latency_s + knobs.range_bytes / self.bandwidth
+        shared = max(1.0, one / alone_s / self.link)  # a link that is full makes every transfer longer
+        busy_s = self.compute_s * samples
+        return InputTotals(
+            samples=int(samples),
+            seconds=seconds,
+            training_cpu_s=busy_s,
+            source_s=min(
+                seconds * knobs.connections, requests * (self.latency_s + (alone_s - self.latency_s) * shared)
+            ),
+            first_byte_s=requests * self.latency_s,
+            source_bytes=int(received),
+            requests=max(1, int(requests)),
+            decode_cpu_s=self.decode_s * samples,
+            empty_s=max(0.0, seconds - busy_s - self.decode_s * samples),
+            request_p50_s=alone_s,
+            request_p99_s=alone_s,
+        )
+
+
+@dataclass
+class Run:
+    """A run of the tuner of the input in such a world."""
+
+    source: Source
+    settings: InputTunerSettings = field(
+        default_factory=lambda: InputTunerSettings(cores=2, batch_size=512, sample_bytes=368.0)
+    )
+    knobs: InputKnobs = field(default_factory=InputKnobs)
+    memory_bytes: int = 1 << 30
+    state: InputState = field(default_factory=InputState)
+    now_s: float = 100.0
+    decisions: list[InputDecision] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.settings = msgspec.structs.replace(self.settings, cores=max(self.settings.cores, self.source.workers))
+
+    def pass_time(self, seconds: float, *, is_steady: bool = True) -> None:
+        for _ in range(int(seconds / EVERY_S)):
+            self.now_s += EVERY_S
+            totals = self.source.totals(self.knobs)
+            args = (self.now_s, self.knobs, is_steady, self.source.workers, totals, self.memory_bytes)
+            look = msgspec.json.decode(msgspec.json.encode(InputLook(*args)), type=InputLook)
+            self.state, decision = decide(self.state, look, self.settings)
+            if decision is not None:
+                self.decisions.append(decision)
+                self.knobs = decision.knobs
+
+    def change(self, **changes: float) -> None:
+        """The source or the job changes."""
+        self.source = replace(self.source, **changes)
+
+    @property
+    def share_of_best(self) -> float:
+        return self.source.speed(self.knobs) / self.source.best()
