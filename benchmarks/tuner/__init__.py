@@ -3,6 +3,7 @@
 suite          all parts that do not need a quiet machine
 accuracy       errors of speed models on simulated queues
 real           errors of speed models on recorded grids of real runs
+coverage       coverage of prediction intervals on unseen jobs of the recorded grids
 search         number of trials until the best configuration is found
 simulated      policies on a simulated cluster
 memory         whether running out of memory is predicted in time

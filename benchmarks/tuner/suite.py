@@ -3,10 +3,10 @@
     python -m elastichost bench tuner --quick --json     under a minute; the last line is one JSON object
     python -m elastichost bench tuner                    all parts: an hour
 
-Parts: real (accuracy on recorded grids), simulated (policies on a cluster), search (configurations until the best),
-memory (prediction of running out of memory), accuracy (models on simulated queues), emulated (real processes, synthetic
-costs). Live runs compared with static plans (`benchmarks.tuner.live`) and recording a grid
-(`benchmarks.tuner.grid_record`) need a quiet machine and are separate commands.
+Parts: real (accuracy on recorded grids), coverage (of intervals on unseen jobs), simulated (policies on a cluster),
+search (configurations until the best), memory (prediction of running out of memory), accuracy (models on simulated
+queues), emulated (real processes, synthetic costs). Live runs compared with static plans (`benchmarks.tuner.live`) and
+recording a grid (`benchmarks.tuner.grid_record`) need a quiet machine and are separate commands.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ QUICK_PLAN = simulated.Plan(
 )
 PARTS = {
     "real": "benchmarks.tuner.real",
+    "coverage": "benchmarks.tuner.coverage",
     "simulated": "benchmarks.tuner.simulated.benchmark",
     "search": "benchmarks.tuner.search.benchmark",
     "memory": "benchmarks.tuner.memory.benchmark",

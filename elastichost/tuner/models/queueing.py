@@ -27,7 +27,15 @@ from elastichost.tuner.models.base import (
     skew_of,
     skewed_shares,
 )
-from elastichost.tuner.models.least_squares import Belief, Estimate, Evaluate, Rows, conformal_factor, estimate, rank_of
+from elastichost.tuner.models.least_squares import (
+    Belief,
+    Estimate,
+    Evaluate,
+    Rows,
+    estimate,
+    predictive_factor,
+    rank_of,
+)
 from elastichost.tuner.models.link_traffic import link_traffic
 from elastichost.tuner.models.posynomial import Tape
 from elastichost.tuner.models.queueing_equations import Columns, ParameterBelief, natural, parameter_beliefs, predicted
@@ -44,24 +52,28 @@ UNSURE = 0.15  # standard deviation of log(samples_per_s) above which a predicti
 NARROWEST = 0.05  # least standard deviation of a parameter in a prior for the next job, because jobs differ
 FLAT = 10.0  # factor on the width of priors if `QueueingSettings.priors` is off
 UNDIVIDED = 1.0  # load share of the busiest PS with direct access: PS only do the dense part, which one of them owns
+# Errors of predictions for jobs that the model has not seen, over the errors that it states: 90 % of the speeds of a
+# recorded job are inside its intervals with the scale that suits the other jobs (`bench tuner --only real`, ADR 20).
+TRANSFER = 2.5
 DEFAULT_SAMPLE_S = 1e-5  # guessed seconds per sample without observations
 
 
 class QueueingSettings(msgspec.Struct, frozen=True):
     """Parts of the model that experiments can switch off. direct_timings: fit measured times too. priors: use priors.
     hot_share: use the load share of the busiest PS. sharpness: of the maximum; None: fitted; 1: waiting times add
-    up."""
+    up. transfer: scale of errors on jobs that the model has not seen (`least_squares.predictive_factor`)."""
 
     direct_timings: bool = True
     priors: bool = True
     hot_share: bool = True
     sharpness: float | None = None
+    transfer: float = TRANSFER
 
 
 @dataclass(frozen=True, slots=True)
 class QueueingFit:
     """The fit of the `elastichost` model; see `base.Fit`. factor: multiplies predictive standard deviations
-    (`least_squares.conformal_factor`)."""
+    (`least_squares.predictive_factor`)."""
 
     workload: Workload
     settings: QueueingSettings
@@ -179,7 +191,8 @@ def fit(
     )
     evaluate = _evaluation(workload, seen, parameters, settings, kinds, picks)
     found = estimate(evaluate, rows, belief)
-    return QueueingFit(workload, settings, parameters, seen, found, conformal_factor(found, rows, kind=0))
+    factor = predictive_factor(found, rows, kind=0, transfer=settings.transfer)
+    return QueueingFit(workload, settings, parameters, seen, found, factor)
 
 
 def _parameters(
