@@ -9,6 +9,7 @@ simulated      policies on a simulated cluster
 memory         whether running out of memory is predicted in time
 emulated       hundreds of emulated workers on this host
 live           real runs compared with every static plan
+shared_policy  whether the simulator calls the functions of live runs
 stay           whether a good run is left alone and a bad one is improved, in simulated worlds
 stay_worlds    recorded jobs as worlds with constant speeds
 stay_live      `stay` with real runs

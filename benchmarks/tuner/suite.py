@@ -23,6 +23,7 @@ from rich.console import Console
 
 from benchmarks.tuner import real
 from benchmarks.tuner.recorded_grid import read_grids
+from benchmarks.tuner.shared_policy import is_policy_shared
 from benchmarks.tuner.simulated import benchmark as simulated
 
 __all__ = ["Headline", "headline", "main"]
@@ -49,7 +50,7 @@ OURS, KNOWING, USUAL = "elastichost", "oracle", "static"
 class Headline(msgspec.Struct, frozen=True):
     """The main figures. mape_heldout: median over runs on recorded grids. jct_*: mean completion times, paired by seed.
     gains: (used / allocated of ours) / (used / allocated of the best rival) - 1. completion_points: difference in
-    percent of all jobs."""
+    percent of all jobs. changes_per_job: of our policy. policy_shared: the simulator calls what live runs call."""
 
     mape_heldout: dict[str, float]
     jct_over_best_baseline: float
@@ -59,6 +60,8 @@ class Headline(msgspec.Struct, frozen=True):
     memory_utilisation_gain: float
     decision_p99_ms: float
     sim_events_per_s: float
+    changes_per_job: float
+    policy_shared: bool
 
 
 def headline(accuracy: real.Figures | None, results: simulated.Results) -> Headline:
@@ -75,6 +78,8 @@ def headline(accuracy: real.Figures | None, results: simulated.Results) -> Headl
         decision_p99_ms=1e3 * ours["decision_p99_s"].mean,
         # of the policy with the cheapest decisions, so that the figure is the speed of the simulator itself
         sim_events_per_s=max(spread["events_per_s"].mean for spread in results.spreads.values()),
+        changes_per_job=ours["changes"].mean,
+        policy_shared=is_policy_shared(),
     )
 
 

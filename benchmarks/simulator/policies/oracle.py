@@ -16,10 +16,11 @@ from benchmarks.simulator.cluster.jobs import SimulatedJob
 from benchmarks.simulator.cluster.settings import SEAMLESS, move_cost
 from benchmarks.simulator.cluster.views import ClusterView, Grant, GrantLimits, JobFaults, JobView
 from benchmarks.simulator.policies.allocation_cache import CachedAllocation, RefusedRequests
-from benchmarks.simulator.policies.configurations import candidates, cores_of, thinned_frontier
+from benchmarks.simulator.policies.configurations import candidates, cores_of
 from elastichost.tuner.facts import Configuration, ConfigurationArray
 from elastichost.tuner.placement.allocation import RHO, Capacity, JobOptions, Option, allocate
 from elastichost.tuner.policy.candidates import as_configurations
+from elastichost.tuner.policy.frontier import thinned
 
 __all__ = ["URGENCIES", "OraclePolicy"]
 
@@ -80,7 +81,7 @@ class OraclePolicy:
             if self._array is None:
                 self._array = candidates(limits)
             speeds = self._jobs[job.job].truth.speeds(self._array)
-            front = thinned_frontier(speeds, cores_of(self._array), OPTIONS)
+            front = thinned(speeds, cores_of(self._array), OPTIONS)
             rows = zip(as_configurations(self._array[front]), speeds[front].tolist(), strict=True)
             known = tuple(Option(configuration, speed, configuration.cores) for configuration, speed in rows)
             self._options[job.job] = known
