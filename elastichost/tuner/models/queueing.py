@@ -16,7 +16,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from elastichost.tuner.facts import ConfigurationArray, Observation, Predictions, Workload, as_array
+from elastichost.tuner.facts import Configuration, ConfigurationArray, Observation, Predictions, Workload, as_array
 from elastichost.tuner.models.base import (
     NORMAL_90,
     Prior,
@@ -37,10 +37,10 @@ from elastichost.tuner.models.least_squares import (
     rank_of,
 )
 from elastichost.tuner.models.link_traffic import link_traffic
-from elastichost.tuner.models.posynomial import Tape
+from elastichost.tuner.models.posynomial import Quantity, Tape
 from elastichost.tuner.models.queueing_equations import Columns, ParameterBelief, natural, parameter_beliefs, predicted
 
-__all__ = ["QueueingFit", "QueueingSettings", "fit"]
+__all__ = ["BatchParts", "QueueingFit", "QueueingSettings", "fit"]
 
 Floats = npt.NDArray[np.float64]
 
@@ -68,6 +68,21 @@ class QueueingSettings(msgspec.Struct, frozen=True):
     hot_share: bool = True
     sharpness: float | None = None
     transfer: float = TRANSFER
+
+
+class BatchParts(msgspec.Struct, frozen=True):
+    """The times of one batch of a worker, in seconds; in sync mode of its part of a step.
+
+    batch_s: from one batch to the next. input_s: reading and preparing it; None: that was not measured. compute_s:
+    forward and backward pass. servers_s: until the busiest PS has done its part of one batch of every worker. link_s:
+    the same for the busiest link; None: workers and PS share memory. Parts overlap, so their sum may exceed batch_s,
+    and the largest one limits the speed."""
+
+    batch_s: float
+    input_s: float | None
+    compute_s: float
+    servers_s: float
+    link_s: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +157,30 @@ class QueueingFit:
         log_error = self.factor * np.sqrt(variance + self.estimate.discrepancy[0] ** 2)
         is_extrapolated = (parts[0] > 0.5 * variance) & (variance > UNSURE**2)
         return interval(log_speed, log_error, is_extrapolated)
+
+    def parts(self, configuration: Configuration) -> BatchParts:
+        """The predicted parts of a batch in one configuration."""
+        rows = as_array([configuration])
+        tape = Tape()
+        leaves = {one.name: tape.leaf(value) for one, value in zip(self.beliefs, self.estimate.theta, strict=True)}
+        skew = self._skew(None) if self.settings.hot_share else 0.0
+        columns = Columns(rows, skewed_shares(skew, rows[:, 1]), self.workload)
+        told = predicted(tape, leaves, columns, self.settings.sharpness)
+
+        def seconds(quantity: Quantity) -> float:
+            return float(np.exp(np.broadcast_to(quantity.log, 1)[0]))
+
+        own, by_name = configuration, {name: float(np.exp(log[0])) for name, log in columns.logs.items()}
+        iterations_per_s = seconds(told.samples_per_s) / (by_name["w"] * by_name["m"])
+        queue = max(1.0, own.workers / own.server_cores)
+        link = max(by_name["wire of trip"], own.workers * by_name["link/2"])
+        return BatchParts(
+            batch_s=1.0 / iterations_per_s,
+            input_s=None if told.reader_s is None else seconds(told.reader_s),
+            compute_s=seconds(told.compute_s),
+            servers_s=queue * seconds(told.hot_s),
+            link_s=None if told.wire_s is None else link * seconds(told.wire_s),
+        )
 
     def _skew(self, hot_share: float | None) -> float:
         told = hot_share is not None or any(one.hot_share is not None for one in self.seen)
