@@ -10,7 +10,7 @@ import numpy as np
 from elastichost.tuner.facts import Configuration
 from elastichost.tuner.placement.allocation import JobId, OptionArray
 
-__all__ = ["Refusals", "noted", "open_options"]
+__all__ = ["Refusals", "is_refused", "noted", "open_options"]
 
 REFUSED_S = 300.0  # time without a refused configuration
 
@@ -37,11 +37,16 @@ def noted(
     return Refusals(known)
 
 
+def is_refused(refusals: Refusals, job: JobId, configuration: Configuration) -> bool:
+    """Whether a configuration of a job is not granted now."""
+    return (job, configuration) in refusals.until_s
+
+
 def open_options(refusals: Refusals, job: JobId, options: OptionArray) -> OptionArray:
     """The options of a job without the refused ones; all options if none would be left."""
     if not refusals.until_s:
         return options
-    kept = [at for at in range(len(options)) if (job, options[at].configuration) not in refusals.until_s]
+    kept = [at for at in range(len(options)) if not is_refused(refusals, job, options[at].configuration)]
     if len(kept) in (0, len(options)):
         return options
     rows = np.array(kept, dtype=np.int64)
