@@ -18,7 +18,7 @@ from elastichost.supervisor.autoscale.history_writer import record_of
 from elastichost.tuner.cluster import facts
 from elastichost.tuner.cluster.decide import decide
 from elastichost.tuner.cluster.first_options import first_options
-from elastichost.tuner.cluster.refusals import Refusals, noted, open_options
+from elastichost.tuner.cluster.refusals import RefusedGrants, noted, open_options
 from elastichost.tuner.facts import Configuration, Observation
 from elastichost.tuner.health import HealthSettings, HealthState
 from elastichost.tuner.health import observe as slow_workers
@@ -79,7 +79,7 @@ class ElastichostPolicy:
         self._jobs: dict[int, _Job] = {}
         self._records: deque[JobRecord] = deque(maxlen=KEPT)
         self._memory = MemoryOfJobs(drops=self._parts.memory)
-        self._refusals = Refusals()
+        self._refusals = RefusedGrants()
         self._granted: dict[JobId, Configuration] = {}
 
     def observe(self, view: ClusterView, now_s: float) -> None:

@@ -17,7 +17,7 @@ from benchmarks.simulator.cluster.settings import SEAMLESS, move_cost
 from benchmarks.simulator.cluster.views import ClusterView, Grant, GrantLimits, JobFaults, JobView
 from benchmarks.simulator.policies.allocation_cache import CachedAllocation
 from benchmarks.simulator.policies.configurations import candidates, cores_of
-from elastichost.tuner.cluster.refusals import Refusals, is_refused, noted
+from elastichost.tuner.cluster.refusals import RefusedGrants, is_refused, noted
 from elastichost.tuner.facts import Configuration, ConfigurationArray
 from elastichost.tuner.placement.allocation import RHO, Capacity, JobId, JobOptions, Option, allocate
 from elastichost.tuner.policy.candidates import as_configurations
@@ -47,7 +47,7 @@ class OraclePolicy:
         self._array: ConfigurationArray | None = None
         self._options: dict[int, tuple[Option, ...]] = {}
         self._ailing: Mapping[int, JobFaults] = {}
-        self._refused, self._asked = Refusals(), dict[JobId, Configuration]()
+        self._refused, self._asked = RefusedGrants(), dict[JobId, Configuration]()
         self._choices = CachedAllocation(lambda problem, capacity: allocate(problem, capacity, TIME_LIMIT_S).choices)
 
     def hear(self, ailing: Mapping[int, JobFaults]) -> None:
