@@ -3,11 +3,13 @@
 suite          all parts that do not need a quiet machine
 accuracy       errors of speed models on simulated queues
 real           errors of speed models on recorded grids of real runs
+coverage       coverage of prediction intervals on unseen jobs of the recorded grids
 search         number of trials until the best configuration is found
 simulated      policies on a simulated cluster
 memory         whether running out of memory is predicted in time
 emulated       hundreds of emulated workers on this host
 live           real runs compared with every static plan
+shared_policy  whether the simulator calls the functions of live runs
 stay           whether a good run is left alone and a bad one is improved, in simulated worlds
 stay_worlds    recorded jobs as worlds with constant speeds
 stay_live      `stay` with real runs

@@ -7,7 +7,8 @@ true speed of a configuration is the mean over all its blocks; the difference be
 it limits the accuracy of that truth. `elastichost` predicts as the tuner does: its queueing model, corrected by
 measurements of similar configurations. `queues` is the model without correction, and the rivals have none either; with
 `+` they are corrected too. `table` has no model: it predicts the mean of the measured configurations with the same
-workers and threads. Coverage: share of true speeds within the 90 % interval, widened by their own measurement error.
+workers and threads. Coverage: share of true speeds within the 90 % interval, widened by the standard error of the true
+speed, which follows from the differences between its blocks. `benchmarks.tuner.coverage` has the coverage by job.
 Intervals are bootstraps over cases, because the runs of a case share their blocks.
 """
 
@@ -17,10 +18,12 @@ import argparse
 import functools
 import sys
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
 
 from benchmarks.harness.output import print_table, write_json
 from benchmarks.tuner.recorded_grid import GridCase, read_grids
@@ -30,7 +33,7 @@ from elastichost.tuner.models.registry import fit
 from elastichost.tuner.models.residual_gp import surface
 from elastichost.tuner.policy.profile import merged
 
-__all__ = ["ARMS", "MOST", "Accuracy", "Figures", "main", "measure", "merge", "show"]
+__all__ = ["ARMS", "MOST", "Accuracy", "Figures", "Truth", "main", "measure", "merge", "show", "truth_of"]
 
 # arm -> model, and whether it is corrected by measurements of similar configurations
 ARMS: dict[str, tuple[str, bool]] = {
@@ -70,6 +73,17 @@ class Figures(msgspec.Struct, frozen=True):
     by_seen: dict[str, dict[str, Accuracy]]
     repeatability: dict[str, float]
     grids: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Truth:
+    """The n configurations of a case: their merged observations, their true speeds in samples/s, float64 [n], and the
+    standard error of the logarithms of the true speeds, the same for all."""
+
+    configurations: tuple[Configuration, ...]
+    observations: tuple[Observation, ...]
+    samples_per_s: npt.NDArray[np.float64]
+    log_error: float
 
 
 class _Run(msgspec.Struct, frozen=True):
@@ -118,23 +132,35 @@ def _repeatability(case: GridCase) -> float:
     return float(np.mean(apart))
 
 
-def _runs(case: GridCase, number: int, many: int, seeds: int) -> Iterator[_Run]:
+def truth_of(case: GridCase) -> Truth:
+    """The true speeds of all configurations of a case."""
     blocks = _blocks(case)
     configurations = sorted(blocks)
+    logs = [np.log([block.samples_per_s for block in blocks[one]]) for one in configurations]
+    variances = [one.var(ddof=1) / len(one) for one in logs if len(one) > 1]
+    return Truth(
+        tuple(configurations),
+        tuple(merge(blocks[one]) for one in configurations),
+        np.array([np.exp(one.mean()) for one in logs]),
+        float(np.sqrt(np.mean(variances))) if variances else 0.0,
+    )
+
+
+def _runs(case: GridCase, number: int, many: int, seeds: int) -> Iterator[_Run]:
+    truth = truth_of(case)
+    configurations, true = truth.configurations, truth.samples_per_s
     if len(configurations) <= many:
         raise ValueError(f"{case.name} has {len(configurations)} configurations: more than {many} are needed")
-    true = np.array([_mean(blocks[one]) for one in configurations])
-    true_error = np.array([merge(blocks[one]).log_error for one in configurations])
     array = as_array(configurations)
     for seed in range(seeds):
         random = np.random.default_rng([seed, number])
         seen = random.permutation(len(configurations))[:many]
         held = np.setdiff1d(np.arange(len(configurations)), seen)
-        observations = tuple(merge(blocks[configurations[at]]) for at in seen)
+        observations = tuple(truth.observations[at] for at in seen)
         for arm in ARMS:
             found = _predicted(arm, case, observations, array[held])
             error = float(np.mean(np.abs(found.samples_per_s / true[held] - 1)))
-            reach = np.hypot(found.log_error, true_error[held]) * NORMAL_90
+            reach = np.hypot(found.log_error, truth.log_error) * NORMAL_90
             covered = float(np.mean(np.abs(np.log(found.samples_per_s / true[held])) <= reach))
             yield _Run(case.name, many, arm, error, covered)
 

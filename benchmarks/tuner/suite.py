@@ -3,10 +3,10 @@
     python -m elastichost bench tuner --quick --json     under a minute; the last line is one JSON object
     python -m elastichost bench tuner                    all parts: an hour
 
-Parts: real (accuracy on recorded grids), simulated (policies on a cluster), search (configurations until the best),
-memory (prediction of running out of memory), accuracy (models on simulated queues), emulated (real processes, synthetic
-costs). Live runs compared with static plans (`benchmarks.tuner.live`) and recording a grid
-(`benchmarks.tuner.grid_record`) need a quiet machine and are separate commands.
+Parts: real (accuracy on recorded grids), coverage (of intervals on unseen jobs), simulated (policies on a cluster),
+search (configurations until the best), memory (prediction of running out of memory), accuracy (models on simulated
+queues), emulated (real processes, synthetic costs). Live runs compared with static plans (`benchmarks.tuner.live`) and
+recording a grid (`benchmarks.tuner.grid_record`) need a quiet machine and are separate commands.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from rich.console import Console
 
 from benchmarks.tuner import real
 from benchmarks.tuner.recorded_grid import read_grids
+from benchmarks.tuner.shared_policy import is_policy_shared
 from benchmarks.tuner.simulated import benchmark as simulated
 
 __all__ = ["Headline", "headline", "main"]
@@ -36,6 +37,7 @@ QUICK_PLAN = simulated.Plan(
 )
 PARTS = {
     "real": "benchmarks.tuner.real",
+    "coverage": "benchmarks.tuner.coverage",
     "simulated": "benchmarks.tuner.simulated.benchmark",
     "search": "benchmarks.tuner.search.benchmark",
     "memory": "benchmarks.tuner.memory.benchmark",
@@ -48,7 +50,7 @@ OURS, KNOWING, USUAL = "elastichost", "oracle", "static"
 class Headline(msgspec.Struct, frozen=True):
     """The main figures. mape_heldout: median over runs on recorded grids. jct_*: mean completion times, paired by seed.
     gains: (used / allocated of ours) / (used / allocated of the best rival) - 1. completion_points: difference in
-    percent of all jobs."""
+    percent of all jobs. changes_per_job: of our policy. policy_shared: the simulator calls what live runs call."""
 
     mape_heldout: dict[str, float]
     jct_over_best_baseline: float
@@ -58,6 +60,8 @@ class Headline(msgspec.Struct, frozen=True):
     memory_utilisation_gain: float
     decision_p99_ms: float
     sim_events_per_s: float
+    changes_per_job: float
+    policy_shared: bool
 
 
 def headline(accuracy: real.Figures | None, results: simulated.Results) -> Headline:
@@ -74,6 +78,8 @@ def headline(accuracy: real.Figures | None, results: simulated.Results) -> Headl
         decision_p99_ms=1e3 * ours["decision_p99_s"].mean,
         # of the policy with the cheapest decisions, so that the figure is the speed of the simulator itself
         sim_events_per_s=max(spread["events_per_s"].mean for spread in results.spreads.values()),
+        changes_per_job=ours["changes"].mean,
+        policy_shared=is_policy_shared(),
     )
 
 

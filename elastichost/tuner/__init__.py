@@ -5,6 +5,7 @@ Modules:
     policy/         decides from measurements which configuration to try, keep or leave
     models/         predict the samples/s of a configuration, with equations and their sources
     placement/      assigns processes, buckets and cores to hosts, PS and jobs
+    cluster/        divides the cores of a host or a cluster among jobs
     memory/         forecasts the memory of a job, and decides what to do before it exceeds the budget
     input/          tunes how workers read: connections, bytes ahead
     colocation/     decides which jobs run together on one host

@@ -11,7 +11,9 @@ import numpy.typing as npt
 from elastichost.history.features import JobFeatures, JobRecord
 from elastichost.tuner.facts import Configuration, ConfigurationArray, Observation, Workload
 from elastichost.tuner.models.base import Fit, Prior
+from elastichost.tuner.models.queueing import BatchParts, QueueingFit
 from elastichost.tuner.models.registry import fit
+from elastichost.tuner.models.residual_gp import surface
 from elastichost.tuner.policy.acquisition import DecisionCosts, price_of
 from elastichost.tuner.policy.candidates import Bounds, as_configurations
 from elastichost.tuner.policy.policy import SpeedForecast
@@ -28,13 +30,15 @@ class PlanPreview(msgspec.Struct, frozen=True):
     forecasts: one for each candidate, ordered by speed less the price of the cores, best first; where there are very
     many candidates, only the promising ones. measured: configurations that earlier runs of the same job measured.
     rank: how many of the model's `parameters` (more exactly: directions in their space) the measurements determine.
-    confidence: that of the fit (`models.base.Fit`)."""
+    confidence: that of the fit (`models.base.Fit`). parts: the times of a batch with the best configuration; None: the
+    model does not have them."""
 
     forecasts: tuple[SpeedForecast, ...]
     measured: tuple[Configuration, ...]
     rank: int
     parameters: int
     confidence: float
+    parts: BatchParts | None = None
 
 
 def measured_before(features: JobFeatures, records: Iterable[JobRecord]) -> tuple[Observation, ...]:
@@ -69,14 +73,15 @@ def preview_plan(
     if not observations and prior is None:
         return None
     fitted: Fit = fit(model, workload, observations, prior)
+    predict = surface(fitted, observations, None).at if observations else fitted.predict  # as the tuner predicts
     costs = DecisionCosts(0.0, 0.0, 0.0, min_gain, bounds.cores or bounds.most.cores)
 
     def worth(array: ConfigurationArray) -> npt.NDArray[np.float64]:
-        speeds = np.maximum(fitted.predict(array).samples_per_s, 1e-9)
+        speeds = np.maximum(predict(array).samples_per_s, 1e-9)
         return np.asarray(np.log(speeds) - price_of(array, costs))
 
     space = search_space(bounds, "auto", worth, seed=0)
-    predictions = fitted.predict(space)
+    predictions = predict(space)
     order = np.argsort(-worth(space), kind="stable")
     rows = as_configurations(space[order])
     forecasts = tuple(
@@ -90,4 +95,13 @@ def preview_plan(
         for configuration, index in zip(rows, order.tolist(), strict=True)
     )
     seen = tuple(one.configuration for one in observations)
-    return PlanPreview(forecasts, seen, fitted.rank, fitted.parameters_total, fitted.confidence)
+    parts = _parts(fitted, forecasts[0]) if isinstance(fitted, QueueingFit) and forecasts else None
+    return PlanPreview(forecasts, seen, fitted.rank, fitted.parameters_total, fitted.confidence, parts)
+
+
+def _parts(fitted: QueueingFit, best: SpeedForecast) -> BatchParts:
+    """The parts of a batch, with the time of the whole batch that follows from the forecast."""
+    workload = fitted.workload
+    batches = 1 if workload.mode == "sync" else best.configuration.workers
+    batch_s = batches * workload.batch_size / max(best.samples_per_s, 1e-9)
+    return msgspec.structs.replace(fitted.parts(best.configuration), batch_s=batch_s)

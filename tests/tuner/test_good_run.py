@@ -21,7 +21,8 @@ from elastichost.tuner.models.ceiling import RELIEF, most
 from elastichost.tuner.models.registry import fit
 from elastichost.tuner.models.residual_gp import surface
 from elastichost.tuner.policy.candidates import Bounds
-from elastichost.tuner.policy.policy import Decision, TunerSettings, TunerState, _seen, advance
+from elastichost.tuner.policy.evidence import evidence_of
+from elastichost.tuner.policy.policy import Decision, TunerSettings, TunerState, advance
 from elastichost.tuner.policy.profile import ProfileSample, Totals
 from elastichost.tuner.warm_start import WarmStart, distance, warm_start
 
@@ -211,7 +212,7 @@ def test_no_history_makes_the_tuner_predict_that_one_worker_is_as_fast_as_two_bu
 
 def test_the_expected_gain_of_a_trial_also_ends_at_the_limit() -> None:
     of, block = settings_of("wrong"), first_block()
-    options = _seen(TunerState(observations=(block,)), block, 10**8, of).options
+    options = evidence_of(TunerState(observations=(block,)), block, 10**8, of).options
     limits = most(WORKLOAD, [block], options.space)
     assert np.isfinite(limits).all() and np.array_equal(options.most, limits)
     assert (options.predictions.high <= limits * (1 + 1e-9)).all()

@@ -46,8 +46,8 @@ def test_a_worker_below_the_hopeless_share_is_replaced_after_after_s() -> None:
 
 
 def test_one_other_worker_is_enough_for_a_comparison() -> None:
-    assert [r.process.index for _, r in look([speed(0, 100), speed(1, 24)], 16)[1] if r.replace] == [1]
-    assert not [r for _, r in look([speed(0, 100), speed(1, 26)], 60)[1] if r.replace]
+    assert [r.process.index for _, r in look([speed(0, 100), speed(1, 39)], 16)[1] if r.replace] == [1]
+    assert not [r for _, r in look([speed(0, 100), speed(1, 41)], 60)[1] if r.replace]
 
 
 def test_a_slow_worker_is_reported_once_and_not_replaced() -> None:

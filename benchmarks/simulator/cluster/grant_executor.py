@@ -50,6 +50,7 @@ class GrantExecutor:
         touched: set[int] = set()
         for run, grant in asked:
             before = run.placement
+            run.drops_rows |= grant.drops_rows
             if run.configuration is None:
                 self._start(run, grant, now_s)
             elif not _is_same(run, grant):

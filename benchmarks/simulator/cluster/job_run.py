@@ -75,6 +75,7 @@ class JobRun:
         self.core_s = self.used_core_s = self.memory_byte_s = self.used_byte_s = 0.0
         self.waited_s = self.hot_s = self.straggle_s = 0.0
         self.ooms = self.restarts = self.changes = 0
+        self.drops_rows = False  # rows that were unseen for long are dropped, so the memory suffices
         self.replaced_right = self.replaced_wrong = self.moved_right = self.moved_wrong = 0
         # its measurements
         self.block_began_s = self.block_work = 0.0
@@ -104,7 +105,8 @@ class JobRun:
         self.core_s += configuration.cores * seconds
         self.used_core_s += self.used_cores * seconds
         self.memory_byte_s += self.granted_bytes * seconds
-        self.used_byte_s += self.spec.memory.byte_seconds(before, self.trained, seconds, configuration)
+        used_byte_s = self.spec.memory.byte_seconds(before, self.trained, seconds, configuration)
+        self.used_byte_s += min(used_byte_s, self.granted_bytes * seconds) if self.drops_rows else used_byte_s
         if self.hot:
             self.hot_s += seconds
         if self.stragglers:
@@ -149,7 +151,7 @@ class JobRun:
         if self.rate <= 0.0 or self.configuration is None:
             return math.inf, False
         full = self.spec.memory.samples_at(self.granted_bytes, self.configuration)
-        if full < self.spec.samples:
+        if full < self.spec.samples and not self.drops_rows:
             return max(0.0, full - self.trained) / self.rate, True
         return max(0.0, self.spec.samples - self.trained) / self.rate, False
 
@@ -221,6 +223,7 @@ class JobRun:
                 configuration,
                 speed,
                 min(MOST_SKEW, self.skew + self.hot),
+                self.hot,
                 bool(self.stragglers) and min(self.stragglers) < configuration.workers,
                 self.settings.varies,
             )

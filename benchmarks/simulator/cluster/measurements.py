@@ -10,7 +10,7 @@ from typing import Generic, NamedTuple, TypeVar, overload
 from benchmarks.simulator.cluster import calibration
 from benchmarks.simulator.cluster.memory_curve import MemoryCurve
 from benchmarks.simulator.cluster.random_streams import BlockNoise, MeasurementNoise
-from benchmarks.simulator.cluster.views import MemorySample
+from benchmarks.simulator.cluster.views import MemorySample, ServerLoads
 from benchmarks.simulator.queueing.job_speed import IterationSpeed
 from elastichost.tuner.facts import Configuration, Observation, Workload
 
@@ -19,11 +19,13 @@ __all__ = ["BlockHistory", "BlockLog", "MeasuredBlock"]
 T = TypeVar("T")
 NORMAL = NormalDist()
 UNIFORM_FLOOR = 1e-12
+BUCKETS = 4  # of each PS with an even load, and as many of what a hot PS has in addition
 WORKER_ERROR, MOST_AVERAGED = 0.1, 4  # speeds of workers are averaged over up to 4 blocks, to reach this log error
 
 
 class MeasuredBlock(NamedTuple):
-    """The true values of one block. skew: of the work on rows. has_straggler: a worker was a straggler at its end.
+    """The true values of one block. skew: of the work on rows. hot: the part of it that can move to another PS.
+    has_straggler: a worker was a straggler at its end.
     varies: the noise is already in the true speed."""
 
     at_s: float
@@ -33,6 +35,7 @@ class MeasuredBlock(NamedTuple):
     configuration: Configuration
     speed: IterationSpeed
     skew: float
+    hot: float
     has_straggler: bool
     varies: bool
 
@@ -82,6 +85,26 @@ class BlockLog:
             )
         usual = -error * NORMAL.inv_cdf((workers - 0.375) / (workers + 0.25))
         return math.exp(slowest - usual)
+
+    def loads(self, index: int) -> ServerLoads:
+        """The measured load of the PS. The first PS has what is hot in addition to its even share."""
+        block, noise = self.blocks[index], self.noise.of_block(index)
+        servers = block.configuration.servers
+        hot = min(1.0, block.hot * noise.direct[6])
+        even, owners = (1.0 - hot) / (servers * BUCKETS), dict[tuple[int, int], int]()
+        heat = dict[tuple[int, int], float]()
+        for server in range(servers):
+            for number in range(BUCKETS):
+                key = server, number
+                owners[key], heat[key] = server, even
+        for number in range(BUCKETS) if block.hot > 0 else ():
+            key = servers, number
+            owners[key], heat[key] = 0, hot / BUCKETS
+        seen = self.observation(index)
+        share = seen.hot_share or 1.0 / servers
+        iterations_per_s = seen.samples_per_s / self._workload.batch_size
+        busiest = iterations_per_s * (seen.server_cpu_s or 0.0) * share / block.configuration.server_cores
+        return ServerLoads(heat, owners, min(1.0, busiest))
 
     def _averaged(self, index: int) -> range:
         """The last blocks of the same configuration, as many as WORKER_ERROR requires, up to MOST_AVERAGED."""
@@ -164,3 +187,7 @@ class BlockHistory:
     @property
     def slowest(self) -> Sequence[float]:
         return _Rows(self._blocks.slowest, self._count)
+
+    @property
+    def loads(self) -> Sequence[ServerLoads]:
+        return _Rows(self._blocks.loads, self._count)

@@ -12,7 +12,10 @@ from typing import Literal, Protocol, runtime_checkable
 import msgspec
 
 from elastichost.history.features import JobFeatures
+from elastichost.plan import ProcessId
 from elastichost.tuner.facts import Configuration, Observation, Workload
+from elastichost.tuner.health import WorkerSpeed
+from elastichost.tuner.placement.heat import BucketKey
 
 __all__ = [
     "ClusterView",
@@ -27,7 +30,9 @@ __all__ = [
     "JobView",
     "MeasurementHistory",
     "MemorySample",
+    "ObservingPolicy",
     "Policy",
+    "ServerLoads",
     "Trigger",
 ]
 
@@ -72,6 +77,19 @@ class MeasurementHistory(Protocol):
 
     @property
     def slowest(self) -> Sequence[float]: ...
+
+    @property
+    def loads(self) -> Sequence[ServerLoads]: ...
+
+
+class ServerLoads(msgspec.Struct, frozen=True, gc=False):
+    """The measured load of the PS of a job in one block, as a live run counts it. heat: requests by bucket, as shares
+    of all requests that can move to another PS. owners: PS of each bucket. busiest: share of its time in which the
+    busiest PS serves requests."""
+
+    heat: Mapping[BucketKey, float]
+    owners: Mapping[BucketKey, int]
+    busiest: float
 
 
 class JobView(msgspec.Struct, frozen=True, gc=False):
@@ -127,6 +145,36 @@ class JobView(msgspec.Struct, frozen=True, gc=False):
     @property
     def slowest(self) -> Sequence[float]:
         return self.measured.slowest
+
+    @property
+    def loads(self) -> Sequence[ServerLoads]:
+        return self.measured.loads
+
+    def worker_speeds(self, block: int) -> tuple[WorkerSpeed, ...]:
+        """The speeds of the slowest worker and of two others in a block, which are the usual speed; () with fewer than
+        two workers."""
+        if self.observations[block].configuration.workers < 2:
+            return ()
+        speeds = (self.slowest[block], 1.0, 1.0)
+        return tuple(
+            WorkerSpeed(ProcessId("worker", index, 1), speed, speed, has_work=True)
+            for index, speed in enumerate(speeds)
+        )
+
+    def process_bytes(self, configuration: Configuration) -> int:
+        """The private memory of all processes of a configuration."""
+        facts = self.facts
+        return configuration.workers * facts.worker_bytes + configuration.servers * facts.server_bytes
+
+    @property
+    def row_bytes(self) -> float:
+        """Mean bytes of a row with its optimizer state and its place in the index."""
+        return 4.0 * max(self.features.mean_dim, 1.0) + 16.0
+
+    @property
+    def fixed_bytes(self) -> float:
+        """Bytes of the rows and the optimizer state of the fixed tables."""
+        return float(self.features.rows * (4 * self.features.mean_dim + 4))
 
 
 class EndedJob(msgspec.Struct, frozen=True, gc=False):
@@ -184,12 +232,14 @@ class ClusterView(msgspec.Struct, frozen=True):
 class Grant(msgspec.Struct, frozen=True):
     """The resources that a policy gives to a job. memory_bytes: of all its processes together; a job that uses more is
     killed. replace_straggler: the slowest worker is replaced. move_buckets: the work on rows is balanced among the PS
-    again."""
+    again. drops_rows: from now on rows that were unseen for long are dropped, so that the job stays within its
+    memory."""
 
     configuration: Configuration
     memory_bytes: int
     replace_straggler: bool = False
     move_buckets: bool = False
+    drops_rows: bool = False
 
 
 class Policy(Protocol):
@@ -203,6 +253,16 @@ class Policy(Protocol):
         first, the others in their order. A job gets as many of its new workers as fit on the hosts. A grant that does
         not fit even without new workers is refused; if it contains more memory, the job still gets that memory in its
         present configuration, if it fits."""
+        ...
+
+
+@runtime_checkable
+class ObservingPolicy(Protocol):
+    """A policy whose jobs have their own tuners: what they do between decisions is no part of a decision, because every
+    run does it in its own process."""
+
+    def observe(self, view: ClusterView, now_s: float) -> None:
+        """Gives the new measurements of a view to the tuners of its jobs; `decide` does it if it was not called."""
         ...
 
 

@@ -10,6 +10,6 @@ dlrover_rm           the plans of the DLRover-RM paper
 oracle               knows the truth: a bound
 admission            starts waiting jobs in order of arrival
 configurations       the configurations within the limits and on the frontier
-allocation_cache     the last allocation and the refused requests
+allocation_cache     the last allocation
 merged_observations  one observation for each configuration of a job
 """

@@ -1,17 +1,15 @@
-"""The last decision of a policy for the whole cluster, and the requests that the hosts refused. Pure."""
+"""The last decision of a policy for the whole cluster. Pure."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
 
-from benchmarks.simulator.cluster.views import ClusterView, JobView
-from elastichost.tuner.facts import Configuration
-from elastichost.tuner.placement.allocation import Capacity, JobId, JobOptions, Option
+from elastichost.tuner.placement.allocation import Capacity, JobId, JobOptions
 
-__all__ = ["CachedAllocation", "RefusedRequests"]
+__all__ = ["CachedAllocation"]
 
-AGAIN_S = REFUSED_S = 300.0  # age of an allocation at which it is computed again; time without a refused request
+AGAIN_S = 300.0  # age of an allocation at which it is computed again
 
 
 class CachedAllocation:
@@ -34,26 +32,3 @@ class CachedAllocation:
             self._known = self._choose(jobs, capacity)
             self._asked, self._at_s = asked, now_s
         return self._known
-
-
-class RefusedRequests:
-    """Configurations that were requested and did not fit on the hosts. A policy does not request them again for
-    REFUSED_S. asked: the requests of the last decision."""
-
-    def __init__(self) -> None:
-        self.asked: Mapping[int, Configuration] = {}
-        self._until_s: dict[tuple[int, Configuration], float] = {}
-
-    def note(self, view: ClusterView, now_s: float) -> None:
-        self._until_s = {key: until_s for key, until_s in self._until_s.items() if until_s > now_s}
-        for job in view.jobs:
-            asked = self.asked.get(job.job)
-            if asked is not None and asked != job.running:
-                self._until_s[job.job, asked] = now_s + REFUSED_S
-
-    def without(self, job: JobView, options: tuple[Option, ...]) -> tuple[Option, ...]:
-        """Returns the options without refused ones; all options if none would be left."""
-        if not self._until_s:
-            return options
-        kept = tuple(one for one in options if (job.job, one.configuration) not in self._until_s)
-        return kept or options

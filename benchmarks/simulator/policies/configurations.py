@@ -1,4 +1,4 @@
-"""The configurations among which a policy chooses: within the limits, and on the frontier of gain and cost. Pure."""
+"""The configurations among which a policy chooses, within the limits. Pure."""
 
 from __future__ import annotations
 
@@ -10,9 +10,8 @@ import numpy.typing as npt
 from benchmarks.simulator.cluster.views import GrantLimits
 from elastichost.tuner.facts import Configuration, ConfigurationArray
 from elastichost.tuner.policy.candidates import Bounds, enumerate_candidates
-from elastichost.tuner.policy.frontier import pareto
 
-__all__ = ["candidates", "clamped", "cores_of", "thinned_frontier"]
+__all__ = ["candidates", "clamped", "cores_of"]
 
 
 def clamped(
@@ -39,16 +38,4 @@ def candidates(limits: GrantLimits, cores: Sequence[int] = (1, 2, 4, 8)) -> Conf
     order."""
     array = enumerate_candidates(Bounds(limits.least, limits.most, share_cores=False))
     kept: ConfigurationArray = array[np.isin(array[:, 2], cores) & np.isin(array[:, 3], cores)]
-    return kept
-
-
-def thinned_frontier(gain: npt.NDArray[np.float64], cost: npt.NDArray[np.float64], most: int) -> npt.NDArray[np.int64]:
-    """Returns the indices of at most `most` points of the frontier in order of cost: the two ends, and points between
-    them at even steps of the logarithm of the gain."""
-    front = pareto(gain, cost)
-    if len(front) <= most:
-        return front
-    logs = np.log(np.maximum(gain[front], 1e-12))
-    places = np.searchsorted(logs, np.linspace(logs[0], logs[-1], most))
-    kept: npt.NDArray[np.int64] = front[np.unique(np.minimum(places, len(front) - 1))]
     return kept

@@ -15,14 +15,14 @@ import numpy.typing as npt
 
 from benchmarks.simulator.cluster.views import ClusterView, EndedJob, Grant, GrantLimits, JobView
 from benchmarks.simulator.policies.admission import FreeCapacity, admit, least_servers
-from benchmarks.simulator.policies.configurations import candidates, clamped, cores_of, thinned_frontier
+from benchmarks.simulator.policies.configurations import candidates, clamped, cores_of
 from benchmarks.simulator.policies.dlrover_brain import cores_in_use
 from benchmarks.simulator.policies.merged_observations import MergedObservations
 from elastichost.tuner.facts import Configuration, ConfigurationArray, as_array
 from elastichost.tuner.models.registry import fit
 from elastichost.tuner.placement.allocation import Capacity, JobOptions, Option, weighted_greedy
 from elastichost.tuner.policy.candidates import Bounds, as_configurations
-from elastichost.tuner.policy.frontier import nsga2, resource_cost
+from elastichost.tuner.policy.frontier import nsga2, resource_cost, thinned
 
 __all__ = ["DlroverRmPolicy"]
 
@@ -151,7 +151,7 @@ class DlroverRmPolicy:
         array = self._candidates(limits, speed)
         array = np.concatenate([as_array([running]), array])
         gain = speed(array)
-        front = thinned_frontier(gain, resource_cost(array), PLANS)
+        front = thinned(gain, resource_cost(array), PLANS)
         rows = [0, *(int(row) for row in front if row)]
         chosen = zip(as_configurations(array[rows]), gain[rows].tolist(), strict=True)
         plans = tuple(Option(configuration, rate, configuration.cores) for configuration, rate in chosen)

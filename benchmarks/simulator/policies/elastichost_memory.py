@@ -1,137 +1,123 @@
-"""The memory that jobs are granted: enough for the growth that is forecast until the next decision. Pure."""
+"""The memory of simulated jobs by the rules of live runs: charges as in the ledger of the dispatcher, and the forecast
+that drops rows before the memory is used up. Pure."""
 
 from __future__ import annotations
 
 import math
 
-from benchmarks.simulator.cluster.views import JobView
+import msgspec
+
+from benchmarks.simulator.cluster.views import ClusterView, JobView
 from elastichost.history.features import Estimates
+from elastichost.tuner.colocation import ledger
+from elastichost.tuner.colocation.facts import CPU
 from elastichost.tuner.facts import Configuration
-from elastichost.tuner.memory.growth import GrowthState, forecast, observe, quantile
+from elastichost.tuner.memory.facts import HostMemorySample, MemorySample
+from elastichost.tuner.memory.forecast import MemoryState, begin, decide
+from elastichost.tuner.memory.prior import GROWTH_BYTES, learnt
 
-__all__ = ["ForecastMemory"]
-
-AHEAD_S = 600.0  # a grant suffices this long; it is renewed if it suffices for less than half of that
-SHORT_S = 90.0  # a job with a grant that does not suffice this long gets memory before anything else
-SURE = 0.995  # probability that a new grant suffices for AHEAD_S
-SAFE = 0.95  # least probability that a grant suffices for half of AHEAD_S; below it the grant is renewed
-MARGIN = 1.02  # factor on all needed bytes, because measurements may be slightly wrong
-FIRST_GROWTH = 0.15  # assumed growth without measurements, as a share of the fixed tables
-KILLED = 2.0  # factor on the granted memory after a kill; the result is the least grant from then on
-EXPECTED = 2.0  # standard deviations that are added to the growth of similar jobs
-TOO_MUCH = 1.25  # a grant above this multiple of the needed bytes is reduced
+__all__ = ["JobMemory", "MemoryOfJobs"]
 
 
-class ForecastMemory:
-    """The memory grants of all jobs. predicts: False: a job gets what its user requested, and twice as much after each
-    kill."""
+class JobMemory:
+    """The memory of one job. drops_rows: the forecast has decided to drop rows."""
 
-    def __init__(self, *, predicts: bool) -> None:
-        self._predicts = predicts
-        self._growth: dict[int, GrowthState] = {}
-        self._seen: dict[int, int] = {}
-        self._expected: dict[int, float] = {}  # bytes of growth, from similar jobs
-        self._ooms: dict[int, int] = {}
-        self._least: dict[int, float] = {}  # least grant in bytes, since the last kill
-        # results by job, valid for this number of measurements, configuration and grant: nothing else changes them much
-        self._short: dict[int, tuple[int, Configuration, int, bool]] = {}
-        self._lasting: dict[int, tuple[int, Configuration, int]] = {}
+    def __init__(self, known: Estimates, margins: ledger.Margins, *, drops: bool) -> None:
+        self._state: MemoryState = begin(known)
+        self._known, self._margins, self._drops = known, margins, drops
+        self._charge: ledger.Charge | None = None
+        self._raised, self._ooms = 1.0, 0
+        self.drops_rows = False
 
-    def expect(self, job: int, memory: Estimates) -> None:
-        if "growth_bytes" in memory.mean:
-            self._expected[job] = math.exp(memory.mean["growth_bytes"] + EXPECTED * memory.sd["growth_bytes"])
+    @property
+    def state(self) -> MemoryState:
+        return self._state
 
-    def observe(self, job: JobView) -> None:
-        count = len(job.memory)
-        if count == self._seen.get(job.job):
+    @property
+    def charge(self) -> ledger.Charge | None:
+        return self._charge
+
+    def fold(self, job: JobView, number: int, view: ClusterView) -> None:
+        """Gives one measured block to the forecast, and its peak to the charge."""
+        sample, block = job.memory[number], job.observations[number]
+        if self._charge is not None:
+            self._charge = ledger.followed(self._charge, int(sample.used_bytes))
+        if self.drops_rows:
             return
-        state = self._growth.get(job.job, GrowthState())
-        row_bytes = 4.0 * max(job.features.mean_dim, 1.0) + 16
-        for sample, one in zip(
-            job.memory[self._seen.get(job.job, 0) :], job.observations[self._seen.get(job.job, 0) :], strict=True
-        ):
-            # includes the fixed rows, which do not grow
-            rows = sample.used_bytes - _processes(job, one.configuration)
-            state = observe(state, int(sample.samples), max(0.0, rows), row_bytes)
-        self._growth[job.job], self._seen[job.job] = state, count
+        rows = max(0.0, sample.used_bytes - job.process_bytes(block.configuration))
+        # a job gets its own memory and an equal part of the free memory, as in the dispatcher
+        budget = job.granted_memory_bytes + view.free_memory_bytes // max(1, len(view.jobs))
+        look = MemorySample(
+            samples=int(sample.samples),
+            samples_left=int(job.samples_left),
+            samples_per_s=block.samples_per_s,
+            made_bytes=rows,
+            row_bytes=job.row_bytes,
+            live_bytes=rows,
+            own_bytes=0.0,
+            hosts=(HostMemorySample(0, max(1, budget), int(sample.used_bytes), rows, 1.0),),
+            possible=("evict",) if self._drops else (),
+        )
+        self._state, decision = decide(self._state, look, block.at_s)
+        self.drops_rows = decision.kind == "evict"
 
-    def is_short(self, job: JobView, samples_per_s: float) -> bool:
-        """True if the grant does not suffice for SHORT_S. Then the job gets more memory before its configuration
-        changes."""
-        if job.running is None or not self._predicts:
-            return False
-        asked = self._seen.get(job.job, 0), job.running, job.granted_memory_bytes
-        known = self._short.get(job.job)
-        if known is None or known[:3] != asked:
-            needed = self._needed(job, job.running, samples_per_s, SHORT_S, sure=SAFE, margin=1.0)
-            known = self._short[job.job] = (*asked, needed > job.granted_memory_bytes)
-        return known[3]
+    def granted(self, job: JobView, target: Configuration) -> int:
+        """The charge of the job in a configuration: what it was estimated to need, or what it was seen to use."""
+        if job.ooms > self._ooms:
+            peak, estimate = job.granted_memory_bytes, self._charge.estimate_bytes if self._charge is not None else 1
+            self._raised *= ledger.oom_factor(estimate, peak)
+            self._ooms = job.ooms
+        estimate = int(self._raised * self._estimate(job, target))
+        admitted = round(estimate * ledger.margin(self._margins, job.features.family))
+        before = self._charge or ledger.Charge(str(job.job), job.features.family, CPU, estimate, 0, 0)
+        charge = msgspec.structs.replace(
+            before, estimate_bytes=estimate, admitted_bytes=max(before.admitted_bytes, admitted)
+        )
+        self._charge = ledger.followed(charge, max(charge.peak_bytes, self._present_bytes(job, target)))
+        return self._charge.charged_bytes
 
-    def granted(self, job: JobView, target: Configuration, samples_per_s: float) -> int:
-        """Returns the bytes to grant to all processes of the job together."""
-        killed = job.ooms > self._ooms.get(job.job, 0)
-        self._ooms[job.job] = job.ooms
-        if not self._predicts:
-            doubled = 2 * job.granted_memory_bytes if killed else 0
-            return max(job.granted_memory_bytes, job.requested_memory_bytes, doubled)
-        if killed:
-            self._least[job.job] = KILLED * job.granted_memory_bytes
-        asked = self._seen.get(job.job, 0), target, job.granted_memory_bytes
-        if self._lasting.get(job.job) == asked and not killed:
-            return job.granted_memory_bytes
-        least, half = self._least.get(job.job, 0.0), math.inf
-        if job.granted_memory_bytes and not killed:
-            half = self._needed(job, target, samples_per_s, AHEAD_S / 2, sure=SAFE, margin=1.0)
-        whole = half  # a lower bound of the bytes for the whole time
-        if not half <= job.granted_memory_bytes <= max(least, TOO_MUCH * half):
-            whole = self._needed(job, target, samples_per_s, AHEAD_S)
-        if half <= job.granted_memory_bytes <= max(least, TOO_MUCH * whole):
-            self._lasting[job.job] = asked
-            return job.granted_memory_bytes
-        return int(max(least, whole))
-
-    def _needed(
-        self,
-        job: JobView,
-        target: Configuration,
-        samples_per_s: float,
-        ahead_s: float,
-        *,
-        sure: float = SURE,
-        margin: float = MARGIN,
-    ) -> float:
-        processes, fixed = _processes(job, target), _fixed(job)
-        expected = self._expected.get(job.job)
+    def _present_bytes(self, job: JobView, target: Configuration) -> int:
+        """What the present rows and the processes of a configuration need."""
         if not job.memory:
-            if expected is None:
-                return max(margin * (processes + fixed * (1 + FIRST_GROWTH) + 1e9), float(job.requested_memory_bytes))
-            return margin * (processes + fixed * (1 + FIRST_GROWTH) + expected)
-        newest, before = job.memory[-1], job.observations[-1].configuration
-        rows = newest.used_bytes - _processes(job, before)
-        ahead = min(job.samples_left, samples_per_s * ahead_s)
-        found = forecast(self._growth[job.job], newest.samples + ahead)
-        if found is None:
-            # With one measurement rows are assumed to grow no faster than before; all rows beyond the fixed ones have
-            # grown.
-            more = max(0.0, rows - fixed / (1 + FIRST_GROWTH)) * ahead / max(newest.samples, 1.0)
-            return margin * (processes + rows + min(more, rows))
-        return margin * (processes + rows + quantile(found, sure))
+            return 0
+        rows = job.memory[-1].used_bytes - job.process_bytes(job.observations[-1].configuration)
+        return int(rows) + job.process_bytes(target)
 
-    def learnt(self, job: JobView) -> Estimates:
-        """Forgets the job, and returns the log of its growth in bytes, for similar jobs."""
-        for known in (self._growth, self._seen, self._expected, self._ooms, self._least, self._short, self._lasting):
-            known.pop(job.job, None)
-        if not job.memory:
+    def _estimate(self, job: JobView, target: Configuration) -> float:
+        """The peak in a configuration: with the growth of similar jobs, or else what the user states for the user's
+        configuration."""
+        grown = self._known.mean.get(GROWTH_BYTES)
+        if grown is None:
+            more = job.process_bytes(target) - job.process_bytes(job.request)
+            return float(job.requested_memory_bytes + max(0, more))
+        return job.process_bytes(target) + job.fixed_bytes + math.exp(grown)
+
+
+class MemoryOfJobs:
+    """The memory of all jobs. drops: False: no job drops rows."""
+
+    def __init__(self, *, drops: bool) -> None:
+        self._drops = drops
+        self._jobs: dict[int, JobMemory] = {}
+        self._margins = ledger.Margins()
+
+    def begin(self, job: JobView, known: Estimates) -> None:
+        """Begins a job with estimates from similar jobs."""
+        self._jobs[job.job] = JobMemory(known, self._margins, drops=self._drops)
+
+    def of(self, job: JobView) -> JobMemory:
+        if job.job not in self._jobs:
+            self.begin(job, Estimates())
+        return self._jobs[job.job]
+
+    def learnt(self, job: JobView, *, is_complete: bool) -> Estimates:
+        """Forgets the job, and returns estimates of its growth for similar jobs."""
+        memory = self._jobs.pop(job.job, None)
+        if memory is None or not job.memory:
             return Estimates()
-        grown = job.memory[-1].used_bytes - _processes(job, job.observations[-1].configuration) - _fixed(job)
-        return Estimates({"growth_bytes": math.log(max(grown, 1e6))}, {"growth_bytes": 0.1})
-
-
-def _processes(job: JobView, configuration: Configuration) -> float:
-    facts = job.facts
-    return float(configuration.workers * facts.worker_bytes + configuration.servers * facts.server_bytes)
-
-
-def _fixed(job: JobView) -> float:
-    """Bytes of the rows and the optimizer state of the fixed tables, which are known before the start."""
-    return float(job.features.rows * (4 * job.features.mean_dim + 4))
+        charge = memory.charge
+        if is_complete and charge is not None:
+            self._margins = ledger.learnt(self._margins, charge.kind, charge.estimate_bytes, charge.peak_bytes)
+        newest, before = job.memory[-1], job.observations[-1].configuration
+        grown = newest.used_bytes - job.process_bytes(before) - job.fixed_bytes
+        return learnt(memory.state.growth, grown if is_complete and not memory.drops_rows else 0.0)

@@ -15,11 +15,13 @@ from benchmarks.simulator.cluster import calibration
 from benchmarks.simulator.cluster.jobs import SimulatedJob
 from benchmarks.simulator.cluster.settings import SEAMLESS, move_cost
 from benchmarks.simulator.cluster.views import ClusterView, Grant, GrantLimits, JobFaults, JobView
-from benchmarks.simulator.policies.allocation_cache import CachedAllocation, RefusedRequests
-from benchmarks.simulator.policies.configurations import candidates, cores_of, thinned_frontier
+from benchmarks.simulator.policies.allocation_cache import CachedAllocation
+from benchmarks.simulator.policies.configurations import candidates, cores_of
+from elastichost.tuner.cluster.refusals import RefusedGrants, is_refused, noted
 from elastichost.tuner.facts import Configuration, ConfigurationArray
-from elastichost.tuner.placement.allocation import RHO, Capacity, JobOptions, Option, allocate
+from elastichost.tuner.placement.allocation import RHO, Capacity, JobId, JobOptions, Option, allocate
 from elastichost.tuner.policy.candidates import as_configurations
+from elastichost.tuner.policy.frontier import thinned
 
 __all__ = ["URGENCIES", "OraclePolicy"]
 
@@ -45,7 +47,7 @@ class OraclePolicy:
         self._array: ConfigurationArray | None = None
         self._options: dict[int, tuple[Option, ...]] = {}
         self._ailing: Mapping[int, JobFaults] = {}
-        self._refused = RefusedRequests()
+        self._refused, self._asked = RefusedGrants(), dict[JobId, Configuration]()
         self._choices = CachedAllocation(lambda problem, capacity: allocate(problem, capacity, TIME_LIMIT_S).choices)
 
     def hear(self, ailing: Mapping[int, JobFaults]) -> None:
@@ -54,20 +56,23 @@ class OraclePolicy:
     def decide(self, view: ClusterView, now_s: float) -> Mapping[int, Grant | None]:
         for one in view.ended:
             self._options.pop(one.view.job, None)
-        self._refused.note(view, now_s)
+        self._refused = noted(self._refused, self._asked, {job.job: job.running for job in view.jobs}, now_s)
         movable = [job for job in view.jobs if not job.is_changing]
         cores = view.free_cores + sum(job.running.cores for job in movable if job.running is not None)
         known = {job.job: self._charged(job, self._placeable(view.limits, job)) for job in movable}
         problem = [self._problem(job, known[job.job]) for job in movable]
         offered = [tuple(one.configuration for one in options) for options in known.values()]
         chosen = self._choices.of(problem, Capacity(max(1, cores)), now_s, offered)
-        asked = {job.job: known[job.job][chosen[job.job]].configuration for job in movable if job.job in chosen}
-        self._refused.asked = asked
+        asked: dict[JobId, Configuration] = {
+            job.job: known[job.job][chosen[job.job]].configuration for job in movable if job.job in chosen
+        }
+        self._asked = asked
         return {job.job: self._grant(job, asked[job.job]) for job in movable if job.job in asked}
 
     def _placeable(self, limits: GrantLimits, job: JobView) -> tuple[Option, ...]:
         """The job's options without those refused lately, and with the running configuration."""
-        kept = self._refused.without(job, self._known(limits, job))
+        known = self._known(limits, job)
+        kept = tuple(one for one in known if not is_refused(self._refused, job.job, one.configuration)) or known
         if job.running is None or any(one.configuration == job.running for one in kept):
             return kept
         speed = self._jobs[job.job].truth.speed(job.running).samples_per_s
@@ -80,7 +85,7 @@ class OraclePolicy:
             if self._array is None:
                 self._array = candidates(limits)
             speeds = self._jobs[job.job].truth.speeds(self._array)
-            front = thinned_frontier(speeds, cores_of(self._array), OPTIONS)
+            front = thinned(speeds, cores_of(self._array), OPTIONS)
             rows = zip(as_configurations(self._array[front]), speeds[front].tolist(), strict=True)
             known = tuple(Option(configuration, speed, configuration.cores) for configuration, speed in rows)
             self._options[job.job] = known

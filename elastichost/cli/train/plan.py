@@ -1,6 +1,6 @@
-"""`plan JOB`: predicts the first plan of a run, the best plan that the tuner expects, its confidence, and the peak of
-memory, and times a training step in each precision. It learns nothing: it builds the model in processes that then
-end."""
+"""`plan JOB`: predicts the first plan of a run, the best plan that the tuner expects and what limits its speed, its
+confidence, and the peak of memory, and times a training step in each precision. It learns nothing: it builds the model
+in processes that then end."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from elastichost.config.job import JobSpec
     from elastichost.supervisor.startup.preflight import Preparation
     from elastichost.tuner.memory.peak_memory import MemoryEstimate
+    from elastichost.tuner.models.queueing import BatchParts
     from elastichost.tuner.plan_preview import PlanPreview
     from elastichost.tuner.policy.policy import SpeedForecast
     from elastichost.wire.facts import StepTime
@@ -58,9 +59,10 @@ def plan(
     """Predict a job's plan, speed and memory; write it for a cluster.
 
     That is: how many workers and parameter servers (PS) the tuner would choose, the confidence of that prediction, the
-    second best plan, the parts of the peak of memory, and how long the dense part of a training step takes in float32
-    and in bfloat16, and with other batch sizes. With --for, manifests of Kubernetes, a batch script of Slurm or a
-    submission to Ray are written instead, sized by the plan and the estimate of memory."""
+    second best plan, the times of input, computing, PS and link of a batch, the parts of the peak of memory, and how
+    long the dense part of a training step takes in float32 and in bfloat16, and with other batch sizes. With --for,
+    manifests of Kubernetes, a batch script of Slurm or a submission to Ray are written instead, sized by the plan and
+    the estimate of memory."""
     from elastichost.cli.train.cluster_plan import write_cluster_plan
     from elastichost.cli.train.forecast import preview_of
     from elastichost.config.job import load_job
@@ -133,6 +135,8 @@ def _lines(job: JobSpec, prepared: Preparation, found: PlanPreview | None) -> li
     if second is not None:
         share = second.samples_per_s / best.samples_per_s - 1
         lines.append(("second best", f"{second.configuration}: {_speed(second)} ({share:+.0%})"))
+    if found.parts is not None:
+        lines.append(("a batch", _parts(found.parts)))
     many = len(found.measured)
     seen = f"{many} configuration{'s' * (many != 1)} of this job measured before" if many else "similar jobs only"
     sure = (
@@ -140,6 +144,20 @@ def _lines(job: JobSpec, prepared: Preparation, found: PlanPreview | None) -> li
         f"{found.parameters} parameters"
     )
     return [*lines, ("confidence", sure)]
+
+
+def _parts(parts: BatchParts) -> str:
+    """The times of the parts of a batch and their shares of its time; what takes most of it limits the speed."""
+    known = {"input": parts.input_s, "computing": parts.compute_s, "PS": parts.servers_s, "link": parts.link_s}
+    words = [
+        f"{name} {1e3 * seconds:.3g} ms ({seconds / parts.batch_s:.0%})"
+        for name, seconds in known.items()
+        if seconds is not None
+    ]
+    missing = {"input": "input not measured", "link": "no link: workers and PS share memory"}
+    words += [why for name, why in missing.items() if known[name] is None]
+    most = max(known, key=lambda name: known[name] or 0.0)
+    return f"{1e3 * parts.batch_s:.3g} ms, with parts that overlap: {', '.join(words)}; the limit is {most}"
 
 
 def _speed(forecast: SpeedForecast) -> str:

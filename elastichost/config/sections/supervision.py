@@ -77,5 +77,5 @@ class SupervisionSection(Section):
     straggler_s: NotNegative = Field(
         default=15.0,
         description="Time in seconds after which a worker that is slower than the others is reported (below 75 % of "
-        "their median speed) or replaced (below 25 %). 0: never.",
+        "their median speed) or replaced (below 40 %). 0: never.",
     )

@@ -3,7 +3,7 @@ change the state and the entries.
 
 Every WINDOW_S the speed of each job is measured as one window. The windows correct the predicted speeds of pairs of
 kinds (`tuner.colocation.corrections`), and lead to steps down and up (`tuner.colocation.feedback`). `shared` gives each
-job a number of workers and cores (`tuner.placement.core_allocation`).
+job a number of workers and cores (`tuner.cluster`).
 """
 
 from __future__ import annotations
@@ -18,14 +18,16 @@ from elastichost.dispatcher.core.entries import COMPUTING_NICE, JobEntry
 from elastichost.dispatcher.core.lifecycle import JobLifecycleEvent
 from elastichost.dispatcher.facts import Size
 from elastichost.runs.events import JobShared, JobTended
+from elastichost.tuner.cluster.decide import decide
+from elastichost.tuner.cluster.facts import ClusterView, JobView
 from elastichost.tuner.colocation import corrections as teaching
 from elastichost.tuner.colocation.facts import RESOURCES, HostCapacity, JobDemand, Mode, PlacedJob, Placement
 from elastichost.tuner.colocation.feedback import Action, FeedbackState, Pressure, Window, advance, speed_samples
 from elastichost.tuner.colocation.ledger import HostLedger, charge_of
 from elastichost.tuner.colocation.policies import predicted
 from elastichost.tuner.facts import Configuration
-from elastichost.tuner.placement.allocation import JobOptions, Option
-from elastichost.tuner.placement.core_allocation import CoreRequest, share_cores
+from elastichost.tuner.placement.allocation import JobId, Option
+from elastichost.tuner.placement.core_allocation import assigned_cores
 
 __all__ = ["InterferenceState", "shared", "tended"]
 
@@ -172,17 +174,20 @@ def shared(
     # all jobs or none, because the cores of a job that is left out would be given to others
     if not jobs or any(now_s - state.resized_s.get(entry.job, -1e9) <= STILL_S for entry in jobs):
         return ()
-    sharing = [_core_request(entry, len(cores), ledger, len(jobs)) for entry in jobs]
+    views = tuple(_job_view(entry, len(cores), ledger, len(jobs)) for entry in jobs)
+    grants = decide(ClusterView(jobs=views, cores=len(cores), is_one_host=True, has_news=False))
+    own: dict[JobId, tuple[int, ...]] = {entry.job: _own_cores(entry, len(cores)) for entry in jobs}
+    numbers = assigned_cores(own, {grant.job: grant.cores for grant in grants if grant.is_own}, cores)
     effects: list[Effect] = []
-    for entry, share in zip(jobs, share_cores(sharing, cores), strict=True):
-        placed = entry.placed
+    for entry, grant in zip(jobs, grants, strict=True):
+        placed, share = entry.placed, numbers.get(entry.job, cores)
         assert placed is not None
-        changed = share.cores if share.cores != entry.cores else None
-        if share.option == placed.placement.mode and changed is None:
+        changed = share if share != entry.cores else None
+        if grant.option == placed.placement.mode and changed is None:
             continue
         state.resized_s[entry.job] = now_s
-        effects.append(NoteEvent(JobShared(entry.job, str(share.configuration), share.cores, share.reason)))
-        effects += resized(entry, share.option, changed)
+        effects.append(NoteEvent(JobShared(entry.job, str(grant.configuration), share, grant.reason)))
+        effects += resized(entry, grant.option, changed)
     return tuple(effects)
 
 
@@ -191,7 +196,12 @@ def _is_shareable(entry: JobEntry) -> bool:
     return open_size and entry.state == "running" and entry.placed is not None and entry.placed.demand.is_measured
 
 
-def _core_request(entry: JobEntry, host_cores: int, ledger: HostLedger, jobs: int) -> CoreRequest:
+def _own_cores(entry: JobEntry, host_cores: int) -> tuple[int, ...]:
+    """The cores that no other job has; (): it floats, or was just started."""
+    return entry.cores if len(entry.cores) < host_cores else ()
+
+
+def _job_view(entry: JobEntry, host_cores: int, ledger: HostLedger, jobs: int) -> JobView:
     placed = entry.placed
     assert placed is not None
     room_bytes = placed.charged_bytes + ledger.free_bytes // jobs
@@ -209,7 +219,12 @@ def _core_request(entry: JobEntry, host_cores: int, ledger: HostLedger, jobs: in
         )
         for mode in modes[: max(most, placed.placement.mode) + 1]
     )
-    busy = placed.mode.demand[0] * host_cores
-    current = JobOptions(entry.job, placed.demand.samples_left, options, placed.placement.mode, placed.demand.weight)
-    own = entry.cores if len(entry.cores) < host_cores else ()
-    return CoreRequest(current, own, busy)
+    return JobView(
+        job=entry.job,
+        samples_left=placed.demand.samples_left,
+        options=options,
+        current=placed.placement.mode,
+        weight=placed.demand.weight,
+        busy_cores=placed.mode.demand[0] * host_cores,
+        has_own_cores=bool(_own_cores(entry, host_cores)),
+    )

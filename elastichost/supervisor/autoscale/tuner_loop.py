@@ -22,7 +22,7 @@ from elastichost.supervisor.startup.tuner_settings import Links, configuration_o
 from elastichost.tuner.facts import Configuration
 from elastichost.tuner.memory.prior import widened
 from elastichost.tuner.policy.frontier import warm_up_nsga2
-from elastichost.tuner.policy.job_frontier import job_frontier
+from elastichost.tuner.policy.job_frontier import age_of, job_frontier
 from elastichost.tuner.policy.policy import Decision, TunerSettings, TunerState, advance
 from elastichost.tuner.policy.profile import ProfileSample
 from elastichost.tuner.policy.search_space import may_use_nsga2
@@ -88,9 +88,9 @@ class AutoTuner:
         )
         samples_left = ledger.samples_planned - ledger.samples_accounted
         try:
-            known = self.state.observations
+            age = age_of(self.state)
             self.state, decision = advance(self.state, look, samples_left, self.settings)
-            if self._run.shares_host and self.state.observations != known:
+            if self._run.shares_host and age_of(self.state) != age:
                 self._run.frontier = job_frontier(self.state, self.settings)
         except Exception as error:  # noqa: BLE001 - a bug of the tuner must not end a run that trains
             self._run.recorder.write(TunerLooked(look, samples_left))

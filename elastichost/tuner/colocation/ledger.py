@@ -48,10 +48,12 @@ __all__ = [
     "after_eviction",
     "after_oom",
     "charge_of",
+    "followed",
     "grown",
     "learnt",
     "margin",
     "observe",
+    "oom_factor",
     "refusal",
     "release",
 ]
@@ -231,10 +233,16 @@ def observe(
 ) -> HostLedger:
     """Records the observed peak of a running job. A peak never falls, and a job that is past its peak stays so. Raises
     KeyError for a job that is not in the ledger."""
-    charge = _known(ledger, job)
+    seen = followed(_known(ledger, job), peak_bytes, peak_gpu_bytes, is_past_peak=is_past_peak)
+    charges = tuple(seen if one.job == job else one for one in ledger.charges)
+    return msgspec.structs.replace(ledger, charges=charges)
+
+
+def followed(charge: Charge, peak_bytes: int, peak_gpu_bytes: int = 0, *, is_past_peak: bool = False) -> Charge:
+    """The charge after an observation of the peak."""
     past = charge.is_past_peak or is_past_peak
     peak, peak_gpu = max(charge.peak_bytes, peak_bytes), max(charge.peak_gpu_bytes, peak_gpu_bytes)
-    seen = msgspec.structs.replace(
+    return msgspec.structs.replace(
         charge,
         peak_bytes=peak,
         peak_gpu_bytes=peak_gpu,
@@ -242,8 +250,6 @@ def observe(
         charged_bytes=_following(charge.admitted_bytes, peak, past),
         charged_gpu_bytes=_following(charge.admitted_gpu_bytes, peak_gpu, past),
     )
-    charges = tuple(seen if one.job == job else one for one in ledger.charges)
-    return msgspec.structs.replace(ledger, charges=charges)
 
 
 def grown(ledger: HostLedger, job: str, charged_bytes: int) -> HostLedger:
@@ -306,9 +312,14 @@ def after_oom(
         seen = f"{demand.job} ran out of {what} at {mib(peak_bytes)}"
         reason = f"{seen} although it ran alone; the host has {mib(total)} in total"
         return AdmissionRefusal(demand.job, "alone", peak_bytes, total, total, reason)
-    factor = max(OOM_ESTIMATE, OOM_PEAK * peak_bytes / max(1, estimate))
+    factor = oom_factor(estimate, peak_bytes)
     modes = tuple(_raised(one, factor, total, where) for one in demand.modes)
     return msgspec.structs.replace(demand, modes=modes, exclusive=True)
+
+
+def oom_factor(estimate_bytes: int, peak_bytes: int) -> float:
+    """The factor on the estimate of a job that ran out of memory with this peak."""
+    return max(OOM_ESTIMATE, OOM_PEAK * peak_bytes / max(1, estimate_bytes))
 
 
 def after_eviction(

@@ -29,6 +29,14 @@ speeds were 11 to 28 % below it.
 
 Threads of one worker spin while they wait for each other, and a thread that waits for a GPU spins too. Measurements
 with several threads per worker or with GPUs therefore give no limit.
+
+Where every process has cores of its own, nothing crowds them, so the duration of a batch counts too. Let C be the
+seconds that a worker with c0 threads computes a batch of m samples. Then W workers with c threads train at most
+
+    W m / C * max(1, c / c0)                    samples per second, or in sync mode, for W0 measured workers,
+    m / C * max(1, (W c) / (W0 c0))
+
+because fewer threads are never faster, and more threads at best divide the work evenly.
 """
 
 from __future__ import annotations
@@ -52,8 +60,10 @@ CROWDED = 0.5  # CPU times grow at most with (workers / cores)^CROWDED; in recor
 def ceiling(workload: Workload, observations: Iterable[Observation], configurations: ConfigurationArray) -> Floats:
     """The upper limit in samples/s without RELIEF, float64 [n] for float64 [n, 4]; inf without usable measurements."""
     workers, servers, threads, _ = configurations.T
-    training_s = all_s = np.full(len(configurations), np.inf)
+    training_s = all_s = by_computing = np.full(len(configurations), np.inf)
     for one in observations:
+        if one.compute_s and workload.host_cores == 0 and not workload.has_gpus:
+            by_computing = np.minimum(by_computing, _by_computing(workload, one, workers, threads))
         if one.configuration.worker_cores > 1 or workload.has_gpus:
             continue
         if one.training_cpu_s:
@@ -62,7 +72,7 @@ def ceiling(workload: Workload, observations: Iterable[Observation], configurati
             all_s = np.minimum(all_s, _all_s(workload, one, servers) / _crowded(workload, one))
     by_training = np.where(np.isinf(training_s), np.inf, workers * threads / training_s)
     by_cores = np.where(np.isinf(all_s), np.inf, workload.host_cores / all_s)
-    limit: Floats = np.minimum(by_training, by_cores)
+    limit: Floats = np.minimum(np.minimum(by_training, by_cores), by_computing)
     return limit
 
 
@@ -105,6 +115,17 @@ def _crowded(workload: Workload, one: Observation) -> float:
     if workload.host_cores <= 0:
         return 1.0
     return float(max(1.0, one.configuration.workers / workload.host_cores) ** CROWDED)
+
+
+def _by_computing(workload: Workload, one: Observation, workers: Floats, threads: Floats) -> Floats:
+    """The limit of the time that workers compute, in samples/s, float64 [n]; at the measured configuration at least
+    the measured speed."""
+    own, is_sync = one.configuration, workload.mode == "sync"
+    took_s = (1 if is_sync else own.workers) * workload.batch_size / one.samples_per_s
+    each = workload.batch_size / min(one.compute_s or np.inf, took_s)
+    if is_sync:
+        return each * np.maximum(1.0, workers * threads / (own.workers * own.worker_cores))
+    return workers * each * np.maximum(1.0, threads / own.worker_cores)
 
 
 def _training_s(workload: Workload, one: Observation) -> float:

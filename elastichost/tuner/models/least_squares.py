@@ -13,9 +13,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from elastichost.tuner.models.base import NORMAL_90
-
-__all__ = ["Belief", "Estimate", "Evaluate", "Rows", "conformal_factor", "estimate", "rank_of"]
+__all__ = ["Belief", "Estimate", "Evaluate", "Rows", "estimate", "predictive_factor", "rank_of"]
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -29,7 +27,8 @@ FIRST_DAMPING, LARGEST_DAMPING = 0.1, 1e6
 TOLERANCE = 3e-3  # a minimisation ends when a step reduces the loss by less than this, relative to 1 + loss
 WEIGHTED_SQUARE = 0.5649  # mean of z^2 / sqrt(1 + z^2), z standard normal
 BELIEVED = 8.0  # weight of the prior of a discrepancy, in observations
-MANY = 40  # with this number of configurations, too wide intervals are narrowed by half of the logarithm
+TRANSFERRED = 4.0  # weight of the scale of errors on other jobs, in scores of this one
+OUTLYING = 3.0  # scores above this multiple of that scale are cut to it
 DETERMINED = 0.01  # least singular value, relative to the largest, of a direction that the data determine
 
 
@@ -180,16 +179,19 @@ def _discrepancy(rows: Rows, residual: Floats, jacobian: Floats, covariance: Flo
     return np.sqrt(np.maximum(found, SMALLEST_DISCREPANCY**2))
 
 
-def conformal_factor(found: Estimate, rows: Rows, kind: int, coverage: float = 0.9) -> float:
-    """The factor for predictive standard deviations, from leave-one-configuration-out residuals (conformal prediction).
+def predictive_factor(found: Estimate, rows: Rows, kind: int, transfer: float) -> float:
+    """The factor for predictive standard deviations, from errors of predictions and not of the fit.
 
-    If the fit had no rows G of a configuration, their residuals would be (I - H_GG)^-1 r_G with H = J cov J' in units
-    of the rows' spread. That is exact for a linear model and needs no refits (Cook and Weisberg, Residuals and
-    Influence, 1982, section 2.2). The robust loss weights the rows in the fit, and therefore in H. The score of a row
-    is its left-out residual over its standard deviation. The factor is the `coverage` quantile of the scores over
-    NORMAL_90. With fewer than five scores the factor is 1. A factor below 1 is applied fully only with many
-    configurations (MANY): with few, the residuals show the noise of the observations and not the error of the model.
-    """
+    A fit with a dozen parameters passes near every configuration that it has seen, so its residuals say little about
+    other configurations. If the fit had no rows G of a configuration, their residuals would be (I - H_GG)^-1 r_G with
+    H = J cov J' in units of the rows' spread. That is exact for a linear model and needs no refits (Cook and Weisberg,
+    Residuals and Influence, 1982, section 2.2). The robust loss weights the rows in the fit, and therefore in H. The
+    score of a row is its left-out residual over its standard deviation, cut at OUTLYING times `transfer`. The factor is
+    the scale of the scores, whose prior is `transfer`, the scale on jobs that no one has seen:
+
+        factor^2 = (nu transfer^2 + sum(score^2)) / (nu + n)
+
+    nu = TRANSFERRED. n: number of scores; with one configuration there is none."""
     scaled = found.jacobian * (np.sqrt(found.weights) / found.spread)[:, None]
     residuals = found.residuals * np.sqrt(found.weights) / found.spread
     scores: list[float] = []
@@ -202,12 +204,10 @@ def conformal_factor(found: Estimate, rows: Rows, kind: int, coverage: float = 0
         wanted = rows.kind[inside] == kind
         variance = np.diag(inverse) - 1.0 + found.weights[inside]
         scores.extend(np.abs(left_out[wanted]) / np.sqrt(variance[wanted]))
-    if len(scores) < 5:
-        return 1.0
-    ordered = np.sort(scores)
-    place = min(len(ordered) - 1, int(np.ceil((len(ordered) + 1) * coverage)) - 1)
-    factor = float(ordered[place] / NORMAL_90)
-    return factor if factor >= 1.0 else max(factor, 0.1) ** (len(scores) / (len(scores) + MANY))
+    if len(np.unique(rows.group)) < 2:
+        scores = []
+    squares = np.minimum(scores, OUTLYING * transfer) ** 2
+    return float(np.sqrt((TRANSFERRED * transfer**2 + squares.sum()) / (TRANSFERRED + len(scores))))
 
 
 def rank_of(found: Estimate) -> int:

@@ -16,7 +16,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from elastichost.tuner.facts import ConfigurationArray, Observation, Predictions, Workload, as_array
+from elastichost.tuner.facts import Configuration, ConfigurationArray, Observation, Predictions, Workload, as_array
 from elastichost.tuner.models.base import (
     NORMAL_90,
     Prior,
@@ -27,12 +27,20 @@ from elastichost.tuner.models.base import (
     skew_of,
     skewed_shares,
 )
-from elastichost.tuner.models.least_squares import Belief, Estimate, Evaluate, Rows, conformal_factor, estimate, rank_of
+from elastichost.tuner.models.least_squares import (
+    Belief,
+    Estimate,
+    Evaluate,
+    Rows,
+    estimate,
+    predictive_factor,
+    rank_of,
+)
 from elastichost.tuner.models.link_traffic import link_traffic
-from elastichost.tuner.models.posynomial import Tape
+from elastichost.tuner.models.posynomial import Quantity, Tape
 from elastichost.tuner.models.queueing_equations import Columns, ParameterBelief, natural, parameter_beliefs, predicted
 
-__all__ = ["QueueingFit", "QueueingSettings", "fit"]
+__all__ = ["BatchParts", "QueueingFit", "QueueingSettings", "fit"]
 
 Floats = npt.NDArray[np.float64]
 
@@ -44,24 +52,43 @@ UNSURE = 0.15  # standard deviation of log(samples_per_s) above which a predicti
 NARROWEST = 0.05  # least standard deviation of a parameter in a prior for the next job, because jobs differ
 FLAT = 10.0  # factor on the width of priors if `QueueingSettings.priors` is off
 UNDIVIDED = 1.0  # load share of the busiest PS with direct access: PS only do the dense part, which one of them owns
+# Errors of predictions for jobs that the model has not seen, over the errors that it states: 90 % of the speeds of a
+# recorded job are inside its intervals with the scale that suits the other jobs (`bench tuner --only real`, ADR 20).
+TRANSFER = 2.5
 DEFAULT_SAMPLE_S = 1e-5  # guessed seconds per sample without observations
 
 
 class QueueingSettings(msgspec.Struct, frozen=True):
     """Parts of the model that experiments can switch off. direct_timings: fit measured times too. priors: use priors.
     hot_share: use the load share of the busiest PS. sharpness: of the maximum; None: fitted; 1: waiting times add
-    up."""
+    up. transfer: scale of errors on jobs that the model has not seen (`least_squares.predictive_factor`)."""
 
     direct_timings: bool = True
     priors: bool = True
     hot_share: bool = True
     sharpness: float | None = None
+    transfer: float = TRANSFER
+
+
+class BatchParts(msgspec.Struct, frozen=True):
+    """The times of one batch of a worker, in seconds; in sync mode of its part of a step.
+
+    batch_s: from one batch to the next. input_s: reading and preparing it; None: that was not measured. compute_s:
+    forward and backward pass. servers_s: until the busiest PS has done its part of one batch of every worker. link_s:
+    the same for the busiest link; None: workers and PS share memory. Parts overlap, so their sum may exceed batch_s,
+    and the largest one limits the speed."""
+
+    batch_s: float
+    input_s: float | None
+    compute_s: float
+    servers_s: float
+    link_s: float | None
 
 
 @dataclass(frozen=True, slots=True)
 class QueueingFit:
     """The fit of the `elastichost` model; see `base.Fit`. factor: multiplies predictive standard deviations
-    (`least_squares.conformal_factor`)."""
+    (`least_squares.predictive_factor`)."""
 
     workload: Workload
     settings: QueueingSettings
@@ -131,6 +158,30 @@ class QueueingFit:
         is_extrapolated = (parts[0] > 0.5 * variance) & (variance > UNSURE**2)
         return interval(log_speed, log_error, is_extrapolated)
 
+    def parts(self, configuration: Configuration) -> BatchParts:
+        """The predicted parts of a batch in one configuration."""
+        rows = as_array([configuration])
+        tape = Tape()
+        leaves = {one.name: tape.leaf(value) for one, value in zip(self.beliefs, self.estimate.theta, strict=True)}
+        skew = self._skew(None) if self.settings.hot_share else 0.0
+        columns = Columns(rows, skewed_shares(skew, rows[:, 1]), self.workload)
+        told = predicted(tape, leaves, columns, self.settings.sharpness)
+
+        def seconds(quantity: Quantity) -> float:
+            return float(np.exp(np.broadcast_to(quantity.log, 1)[0]))
+
+        own, by_name = configuration, {name: float(np.exp(log[0])) for name, log in columns.logs.items()}
+        iterations_per_s = seconds(told.samples_per_s) / (by_name["w"] * by_name["m"])
+        queue = max(1.0, own.workers / own.server_cores)
+        link = max(by_name["wire of trip"], own.workers * by_name["link/2"])
+        return BatchParts(
+            batch_s=1.0 / iterations_per_s,
+            input_s=None if told.reader_s is None else seconds(told.reader_s),
+            compute_s=seconds(told.compute_s),
+            servers_s=queue * seconds(told.hot_s),
+            link_s=None if told.wire_s is None else link * seconds(told.wire_s),
+        )
+
     def _skew(self, hot_share: float | None) -> float:
         told = hot_share is not None or any(one.hot_share is not None for one in self.seen)
         return skew_of(self.seen, hot_share) if told or self.workload.access != "direct" else UNDIVIDED
@@ -179,7 +230,8 @@ def fit(
     )
     evaluate = _evaluation(workload, seen, parameters, settings, kinds, picks)
     found = estimate(evaluate, rows, belief)
-    return QueueingFit(workload, settings, parameters, seen, found, conformal_factor(found, rows, kind=0))
+    factor = predictive_factor(found, rows, kind=0, transfer=settings.transfer)
+    return QueueingFit(workload, settings, parameters, seen, found, factor)
 
 
 def _parameters(

@@ -190,6 +190,8 @@ class Predicted(NamedTuple):
     server_cpu_s: Quantity
     cpu_s: Quantity | None
     bytes_moved: Quantity | None
+    hot_s: Quantity  # core-seconds of the busiest PS
+    wire_s: Quantity | None  # of the bytes on one link, both directions
 
 
 def predicted(
@@ -254,6 +256,8 @@ class _Equations:
             server_cpu_s=server_cpu * columns["w"] if is_sync else server_cpu,
             cpu_s=cpu,
             bytes_moved=moved,
+            hot_s=hot,
+            wire_s=wire,
         )
 
     def computing(self) -> tuple[Quantity, Quantity | None]:

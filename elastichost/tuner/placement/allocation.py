@@ -30,7 +30,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from elastichost.tuner.facts import Configuration
+from elastichost.tuner.facts import Configuration, ConfigurationArray, as_array
 from elastichost.tuner.placement import knapsack
 from elastichost.tuner.placement.knapsack import Knapsack
 
@@ -40,6 +40,7 @@ __all__ = [
     "JobId",
     "JobOptions",
     "Option",
+    "OptionArray",
     "allocate",
     "exact",
     "total_value",
@@ -64,13 +65,41 @@ class Option(msgspec.Struct, frozen=True):
     memory_bytes: int = 0
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class OptionArray:
+    """The k options of a job as arrays, for many jobs. configurations: float64 [k, 4]. samples_per_s, cores,
+    memory_bytes: float64 [k], as in `Option`."""
+
+    configurations: ConfigurationArray
+    samples_per_s: Floats
+    cores: Floats
+    memory_bytes: Floats
+
+    @classmethod
+    def of(cls, options: Sequence[Option]) -> OptionArray:
+        columns = (
+            np.fromiter(map(attrgetter(name), options), dtype=np.float64, count=len(options))
+            for name in ("samples_per_s", "cores", "memory_bytes")
+        )
+        return cls(as_array([one.configuration for one in options]), *columns)
+
+    def __len__(self) -> int:
+        return len(self.cores)
+
+    def __getitem__(self, index: int) -> Option:
+        row = self.configurations[index].astype(np.int64).tolist()
+        return Option(
+            Configuration(*row), float(self.samples_per_s[index]), int(self.cores[index]), int(self.memory_bytes[index])
+        )
+
+
 class JobOptions(msgspec.Struct, frozen=True):
     """A job and its options. current: index of the running option; None: the job waits. weight: a job with weight 2
     counts like two jobs with weight 1."""
 
     job: JobId
     remaining_samples: float
-    options: tuple[Option, ...]
+    options: tuple[Option, ...] | OptionArray
     current: int | None = None
     weight: float = 1.0
 
@@ -84,11 +113,12 @@ class Capacity(msgspec.Struct, frozen=True):
 
 class Allocation(msgspec.Struct, frozen=True):
     """The result of `allocate`. choices: job -> index of its option; jobs without an entry wait. is_exact: the choice
-    is the best one, not the greedy one."""
+    is the best one, not the greedy one. core_price: value of one core to the present jobs."""
 
     choices: Mapping[JobId, int]
     is_exact: bool
     reason: str
+    core_price: float = 0.0
 
 
 def weighted_greedy(jobs: Sequence[JobOptions], capacity: Capacity) -> dict[JobId, int]:
@@ -118,23 +148,25 @@ def exact(
     return problem.named(known if best is None else best)
 
 
-def allocate(jobs: Sequence[JobOptions], capacity: Capacity, time_limit_s: float = 0.1) -> Allocation:
-    """Returns the exact choice if at most MOST_ITEMS options must be searched, else the greedy one, with its reason.
+def allocate(
+    jobs: Sequence[JobOptions], capacity: Capacity, time_limit_s: float = 0.1, most_items: int = MOST_ITEMS
+) -> Allocation:
+    """Returns the exact choice if at most most_items options must be searched, else the greedy one, with its reason.
     Raises as `weighted_greedy`."""
     problem = _Problem.of(jobs, capacity)
-    best, choices = None, dict[JobId, int]()
+    best, choices, cores = None, dict[JobId, int](), 0
     if problem.jobs:
         known = problem.greedy()
-        best = knapsack.exact(problem.items, known, problem.prices, MOST_ITEMS, time_limit_s, NODE_LIMIT)
-        choices = problem.named(known if best is None else best)
-    cores = sum(job.options[choices[job.job]].cores for job in jobs if job.job in choices)
+        best = knapsack.exact(problem.items, known, problem.prices, most_items, time_limit_s, NODE_LIMIT)
+        chosen = known if best is None else best
+        choices, cores = problem.named(chosen), int(problem.items.need[0, chosen].sum())
     running = [job for job in jobs if job.current is not None]
     kept = sum(choices.get(job.job) == job.current for job in running)
     reason = (
         f"{len(choices)} of {len(jobs)} jobs run on {cores} of {capacity.cores or 'unlimited'} cores; "
         f"{kept} of {len(running)} keep their size; {'greedy' if best is None else 'exact'} choice"
     )
-    return Allocation(choices, best is not None, reason)
+    return Allocation(choices, best is not None, reason, float(problem.prices[0]))
 
 
 def total_value(jobs: Sequence[JobOptions], choices: Mapping[JobId, int]) -> float:
@@ -167,11 +199,11 @@ class _Table:
     @classmethod
     def of(cls, jobs: Sequence[JobOptions]) -> _Table:
         """Builds the table; every job must have an option."""
-        options = [option for job in jobs for option in job.options]
-        sizes = np.array([len(job.options) for job in jobs], dtype=np.int64)
+        options = [one if isinstance(one, OptionArray) else OptionArray.of(one) for one in (j.options for j in jobs)]
+        sizes = np.array([len(one) for one in options], dtype=np.int64)
         starts, group = np.cumsum(sizes) - sizes, np.repeat(np.arange(len(jobs)), sizes)
         speed, cores, memory = (
-            np.fromiter(map(attrgetter(name), options), dtype=np.float64, count=len(options))
+            np.concatenate([np.zeros(0), *map(attrgetter(name), options)])
             for name in ("samples_per_s", "cores", "memory_bytes")
         )
         for column in (speed, cores, memory):
@@ -248,7 +280,7 @@ def _checked(jobs: Sequence[JobOptions]) -> list[JobOptions]:
                 f"job {job.job}: weight={job.weight} must be at least 0, "
                 f"current option {job.current} must be one of its {len(job.options)} options"
             )
-    return sorted((job for job in jobs if job.options), key=lambda job: (str(type(job.job)), str(job.job)))
+    return sorted((job for job in jobs if len(job.options)), key=lambda job: (str(type(job.job)), str(job.job)))
 
 
 def _admitted(

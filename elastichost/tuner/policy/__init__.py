@@ -3,6 +3,7 @@
 Modules:
     policy                    the tuner: folds samples, fits the model, decides
     decision                  its settings, its state and its decisions
+    evidence                  the fitted model and the candidates that a decision compares
     profile                   turns counters into observations
     candidates, search_space  the possible configurations; the part of them that a decision evaluates
     acquisition, trials       the value of trying a configuration; the choice of the next trial
@@ -13,7 +14,7 @@ Modules:
 Theory of operation. The caller calls `advance` with every sample of the counters, the number of samples that are left
 to train, and the settings. `absorb` folds the sample into the block that is being measured (`profile.fold`). A complete
 block becomes an observation; the drift detector (`drift.observe`) compares it with earlier observations of the same
-configuration. `_seen` fits the model to all observations, corrects its predictions by the measured residuals
+configuration. `evidence_of` fits the model to all observations, corrects its predictions by the measured residuals
 (`residual_gp.surface`), and selects the configurations to evaluate (`search_space`). `trials.choose` selects a trial or
 a move among them. If there is none, and the running configuration is slower than the best known one, the tuner returns
 to that one; otherwise it settles.

@@ -22,7 +22,7 @@ from elastichost.tuner.policy.candidates import Bounds, repaired
 if TYPE_CHECKING:
     from pymoo.algorithms.moo.nsga2 import NSGA2
 
-__all__ = ["Frontier", "Prices", "nsga2", "pareto", "require_nsga2", "resource_cost", "warm_up_nsga2"]
+__all__ = ["Frontier", "Prices", "nsga2", "pareto", "require_nsga2", "resource_cost", "thinned", "warm_up_nsga2"]
 
 Floats = npt.NDArray[np.float64]
 # float64 [n] for float64 [n, 4]
@@ -77,6 +77,18 @@ def pareto(gain: Floats, cost: Floats) -> npt.NDArray[np.int64]:
     order = records[np.lexsort((-gain[records], cost[records]))]
     best_before = np.concatenate(([-np.inf], np.maximum.accumulate(gain[order])[:-1]))
     return np.asarray(order[gain[order] > best_before])
+
+
+def thinned(gain: Floats, cost: Floats, most: int) -> npt.NDArray[np.int64]:
+    """Returns the indices of at most `most` points of the frontier by rising cost, int64 [k]: the two ends, and points
+    between them at even steps of the logarithm of the gain. gain, cost: float64 [n]."""
+    front = pareto(gain, cost)
+    if len(front) <= most:
+        return front
+    logs = np.log(np.maximum(gain[front], 1e-12))
+    places = np.searchsorted(logs, np.linspace(logs[0], logs[-1], most))
+    kept: npt.NDArray[np.int64] = front[np.unique(np.minimum(places, len(front) - 1))]
+    return kept
 
 
 # --- NSGA-II ----------------------------------------------------------------------------------------------------------

@@ -14,16 +14,22 @@ from __future__ import annotations
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 
-from elastichost.tuner.facts import Configuration, ConfigurationArray, Observation, as_array
-from elastichost.tuner.models.base import Fit, Prior
+from elastichost.tuner.facts import Configuration, Observation
+from elastichost.tuner.models.base import Prior
 from elastichost.tuner.models.registry import fit
-from elastichost.tuner.models.residual_gp import Surface, surface
-from elastichost.tuner.policy.acquisition import DecisionCosts, best_known, price_of
-from elastichost.tuner.policy.candidates import contains
+from elastichost.tuner.policy.acquisition import DecisionCosts, best_known
 from elastichost.tuner.policy.decision import Decision, Kind, SpeedForecast, TunerSettings, TunerState, measured
 from elastichost.tuner.policy.drift import observe
+from elastichost.tuner.policy.evidence import (
+    EARLY,
+    Evidence,
+    attempt_key,
+    decision_costs,
+    evidence_of,
+    known_observations,
+    prior_of,
+)
 from elastichost.tuner.policy.floor import early_observation, is_below, slow_budget_s
 from elastichost.tuner.policy.profile import (
     BlockSettings,
@@ -37,8 +43,7 @@ from elastichost.tuner.policy.profile import (
     so_far,
 )
 from elastichost.tuner.policy.reasons import rate, ratio, why_stay
-from elastichost.tuner.policy.search_space import codes, search_space
-from elastichost.tuner.policy.trials import SURE, Chosen, Options, Progress, choose
+from elastichost.tuner.policy.trials import SURE, Chosen, Progress, choose
 
 __all__ = [
     "Decision",
@@ -47,16 +52,15 @@ __all__ = [
     "TunerState",
     "absorb",
     "advance",
+    "advance_block",
     "decision_costs",
     "measured",
 ]
 
 SUSPICIOUS = 2.5  # a drift sum above this value, half of the alarm, keeps a block out of the pooled observations
 FADING = 0.5  # after a change of speed, earlier knowledge gets an additional error of this share of the change
-ATTEMPTS = 2  # a configuration that was decided for this number of times and never measured is not tried again
 MOST_RETURNS = 12  # largest number of returns until the speed changes
 TIE = 0.005  # configurations whose log speeds differ by less are equally good
-EARLY = 0.1  # advantage in log speed that is decided before a block is complete; also the least large gain
 RECONSIDER_S = 60.0  # seconds until a settled run is reconsidered; doubles after each time without a change
 
 
@@ -75,14 +79,48 @@ def advance(
         if state.is_settled or not _is_telling(before.profile, state.profile, settings.block):
             return state, None
         return _decide_early(state, samples_left, settings, look.at_s)
-    if has_drifted:
-        state = _forgotten(before, state, block, settings)
-    if look.configuration != block.configuration:
-        return state, None  # a change of the configuration ended the block
-    is_due = look.at_s - state.considered_s >= max(RECONSIDER_S, state.patience_s)
-    if state.is_settled and not has_drifted and not is_due:
+    after = _Block(before, block, has_drifted=has_drifted, has_ended=look.configuration != block.configuration)
+    return _measured(state, after, samples_left, settings, look.at_s)
+
+
+def advance_block(
+    state: TunerState,
+    block: Observation,
+    samples_left: int,
+    settings: TunerSettings,
+    now_s: float,
+    *,
+    has_ended: bool = False,
+) -> tuple[TunerState, Decision | None]:
+    """As `advance`, for a caller that measures whole blocks. It decides what `advance` decides when the last sample of
+    the same block is folded. has_ended: another configuration runs by now."""
+    before = state
+    state, has_drifted = _with_block(state, block)
+    after = _Block(before, block, has_drifted=has_drifted, has_ended=has_ended)
+    return _measured(state, after, samples_left, settings, now_s)
+
+
+class _Block(msgspec.Struct, frozen=True):
+    """A complete block. before: the state without it. has_drifted: it shows that the speed has changed. has_ended: a
+    change of the configuration ended it."""
+
+    before: TunerState
+    block: Observation
+    has_drifted: bool
+    has_ended: bool
+
+
+def _measured(
+    state: TunerState, after: _Block, samples_left: int, settings: TunerSettings, now_s: float
+) -> tuple[TunerState, Decision | None]:
+    if after.has_drifted:
+        state = _forgotten(after.before, state, after.block, settings)
+    if after.has_ended:
         return state, None
-    return _decide(state, block, samples_left, settings, look.at_s, has_drifted=has_drifted)
+    is_due = now_s - state.considered_s >= max(RECONSIDER_S, state.patience_s)
+    if state.is_settled and not after.has_drifted and not is_due:
+        return state, None
+    return _decide(state, after.block, samples_left, settings, now_s, has_drifted=after.has_drifted)
 
 
 def _within(settings: TunerSettings, most_workers: int | None) -> TunerSettings:
@@ -104,113 +142,33 @@ def absorb(
     state = msgspec.structs.replace(state, profile=profile, moving_s=moving_s)
     if block is None:
         return state, None, False
+    state, has_drifted = _with_block(state, block)
+    return state, block, has_drifted
+
+
+def _with_block(state: TunerState, block: Observation) -> tuple[TunerState, bool]:
+    """Adds a complete block to the observations. True: the speed has changed."""
     doubtful = msgspec.structs.replace(block, log_error=error_beside_others(block.log_error))
     drift, has_drifted = observe(state.drift, doubtful)
     observations, faded = state.observations, state.faded
     if has_drifted:
-        observations, faded = (block,), rescaled(_known(state), block, FADING)
+        observations, faded = (block,), rescaled(known_observations(state), block, FADING)
     elif block.configuration in state.drift.references and max(drift.up, drift.down) > SUSPICIOUS:
         # The next block shows whether the speed has changed. Until then this one is not pooled with earlier ones.
         drift = msgspec.structs.replace(drift, references=state.drift.references)
     else:
         observations = joined(observations, block)
-    return msgspec.structs.replace(state, observations=observations, faded=faded, drift=drift), block, has_drifted
-
-
-def _known(state: TunerState) -> tuple[Observation, ...]:
-    """The observations since the change of speed, and the rescaled earlier ones of other configurations."""
-    measured_now = {one.configuration for one in state.observations}
-    return (*state.observations, *(one for one in state.faded if one.configuration not in measured_now))
+    return msgspec.structs.replace(state, observations=observations, faded=faded, drift=drift), has_drifted
 
 
 def _forgotten(before: TunerState, state: TunerState, block: Observation, settings: TunerSettings) -> TunerState:
     """The state after a detected change of speed. The model that was fitted before becomes the prior, with errors
     widened by FADING times the change. All counters restart, so every configuration may be tried again."""
-    learnt = fit(settings.model, settings.workload, before.observations, _prior(before, settings)).posterior()
+    learnt = fit(settings.model, settings.workload, before.observations, prior_of(before, settings)).posterior()
     doubt = FADING * change_of(before.observations, block)
     prior = Prior(learnt.mean, {name: float(np.hypot(sd, doubt)) for name, sd in learnt.sd.items()})
     return msgspec.structs.replace(
         state, prior=prior, attempts={}, trials=0, moves=0, returns=0, patience_s=0.0, slow_s=0.0, is_settled=False
-    )
-
-
-def _prior(state: TunerState, settings: TunerSettings) -> Prior | None:
-    return settings.prior if state.prior is None else state.prior
-
-
-# --- evidence ---------------------------------------------------------------------------------------------------------
-
-
-class _Evidence(msgspec.Struct, frozen=True):
-    """The input of a decision.
-
-    block: the last observation. best: the best known observation, its speed corrected by the model and the other
-    observations. advantage: log speed of `best` over that of the running configuration, both less the price of their
-    cores. has_gained: `best` is better than the first measured configuration by more than EARLY."""
-
-    block: Observation
-    best: Observation
-    advantage: float
-    fitted: Fit
-    costs: DecisionCosts
-    options: Options
-    has_gained: bool
-
-
-def _seen(state: TunerState, block: Observation, samples_left: int, settings: TunerSettings) -> _Evidence:
-    observations = _known(state)
-    state = msgspec.structs.replace(state, observations=observations)
-    costs = decision_costs(state, samples_left, settings, block)
-    fitted = fit(settings.model, settings.workload, observations, _prior(state, settings))
-    ground = surface(fitted, observations, block.hot_share)
-    known = ground.at(ground.seen)
-    worth = np.log(known.samples_per_s) - price_of(ground.seen, costs)
-    own = next(index for index, one in enumerate(observations) if one.configuration == block.configuration)
-    possible = contains(settings.bounds, ground.seen)  # the bounds may have become narrower
-    possible[own] = True
-    best = max(
-        np.flatnonzero(possible).tolist(),
-        key=lambda index: (worth[index], -observations[index].configuration.cores, -index),
-    )
-    believed = msgspec.structs.replace(
-        observations[best],
-        samples_per_s=float(known.samples_per_s[best]),
-        log_error=float(known.log_error[best]),
-    )
-    space = _open_space(ground, state, costs, settings)
-    options = Options(space, ground.at(space, beside=best), ground.unfamiliar(space), ground.most(space))
-    return _Evidence(
-        block, believed, float(worth[best] - worth[own]), fitted, costs, options, float(worth[best] - worth[0]) > EARLY
-    )
-
-
-def _open_space(
-    ground: Surface, state: TunerState, costs: DecisionCosts, settings: TunerSettings
-) -> ConfigurationArray:
-    """The candidates that were not measured, nor decided for ATTEMPTS times in vain; float64 [n, 4]."""
-
-    def worth(array: ConfigurationArray) -> npt.NDArray[np.float64]:
-        return np.asarray(np.log(ground.at(array).samples_per_s) - price_of(array, costs))
-
-    space = search_space(settings.bounds, settings.search, worth, settings.seed)
-    out = [one.configuration for one in state.observations]
-    out += [_named(key) for key, times in state.attempts.items() if times >= ATTEMPTS]
-    return space[~np.isin(codes(space), codes(as_array(out)))]
-
-
-def decision_costs(
-    state: TunerState, samples_left: int, settings: TunerSettings, block: Observation | None = None
-) -> DecisionCosts:
-    """The costs of a decision. The state must have an observation. block: the next block is assumed to be as long and
-    as noisy as this one; None: the shortest block without noise."""
-    fastest = max(one.samples_per_s for one in state.observations)
-    return DecisionCosts(
-        remaining_s=samples_left / max(fastest, 1e-9),
-        moving_s=settings.moving_s if state.moving_s is None else state.moving_s,
-        block_s=(settings.block.least_s if block is None else block.seconds) + settings.block.warm_up_s,
-        min_gain=settings.min_gain,
-        most_cores=settings.bounds.cores or settings.bounds.most.cores,
-        log_error=0.0 if block is None else block.log_error,
     )
 
 
@@ -226,7 +184,7 @@ def _decide(
     *,
     has_drifted: bool,
 ) -> tuple[TunerState, Decision | None]:
-    evidence = _seen(state, block, samples_left, settings)
+    evidence = evidence_of(state, block, samples_left, settings)
     chosen = _chosen(evidence, settings, state)
     was_settled, patience_s = state.is_settled, 2 * max(RECONSIDER_S, state.patience_s)
     state = msgspec.structs.replace(state, considered_s=now_s, patience_s=0.0, is_settled=False)
@@ -250,8 +208,8 @@ def _watched(
 ) -> tuple[TunerState, Decision | None]:
     """Returns from a trial that is clearly below the floor, or below it after all trials have used up their time there.
     Its windows become an observation although they are no complete block: the configuration is not tried again."""
-    others = [one for one in _known(state) if one.configuration != state.profile.configuration]
-    is_look = bool(others) and len(others) == len(_known(state))
+    others = [one for one in known_observations(state) if one.configuration != state.profile.configuration]
+    is_look = bool(others) and len(others) == len(known_observations(state))
     if settings.explore != "safe" or not is_look:
         return state, None
     costs = decision_costs(state, samples_left, settings)
@@ -264,7 +222,7 @@ def _watched(
     if not is_below(seen, best, settings.floor) and state.slow_s <= slow_budget_s(costs.remaining_s):
         return state, None
     known = msgspec.structs.replace(state, observations=joined(state.observations, seen))
-    evidence = _seen(known, seen, samples_left, settings)
+    evidence = evidence_of(known, seen, samples_left, settings)
     if evidence.best.configuration == seen.configuration or state.returns >= MOST_RETURNS:
         return state, None
     news = f"slower than the floor of {settings.floor:.0%} of the best known speed"
@@ -281,7 +239,7 @@ def _decide_early(
     if block is None:
         return state, None
     known = msgspec.structs.replace(state, observations=joined(state.observations, block))
-    evidence = _seen(known, block, samples_left, settings)
+    evidence = evidence_of(known, block, samples_left, settings)
     chosen = _chosen(evidence, settings, state)
     facts = _Facts(evidence, "")
     if chosen is not None and chosen.kind == "move" and _gain(evidence, chosen) + evidence.advantage > EARLY:
@@ -295,7 +253,7 @@ def _decide_early(
     return state, None
 
 
-def _chosen(evidence: _Evidence, settings: TunerSettings, state: TunerState) -> Chosen | None:
+def _chosen(evidence: Evidence, settings: TunerSettings, state: TunerState) -> Chosen | None:
     trials = state.trials
     if settings.explore == "safe" and state.slow_s > slow_budget_s(evidence.costs.remaining_s):
         trials = settings.most_trials  # trials have used up their time below the floor, so no more are made
@@ -303,7 +261,7 @@ def _chosen(evidence: _Evidence, settings: TunerSettings, state: TunerState) -> 
     return choose(evidence.options, evidence.best, evidence.costs, settings, progress)
 
 
-def _gain(evidence: _Evidence, chosen: Chosen) -> float:
+def _gain(evidence: Evidence, chosen: Chosen) -> float:
     """Predicted log speed of the chosen configuration over that of the best known one."""
     return float(np.log(evidence.options.predictions.samples_per_s[chosen.index] / evidence.best.samples_per_s))
 
@@ -317,7 +275,7 @@ def _least_advantage(costs: DecisionCosts) -> float:
 class _Facts(msgspec.Struct, frozen=True):
     """Builds decisions from the evidence. news: what caused the decision, as the start of its reason; or ""."""
 
-    evidence: _Evidence
+    evidence: Evidence
     news: str
     has_drifted: bool = False
 
@@ -386,13 +344,4 @@ def _go(state: TunerState, chosen: Chosen, facts: _Facts) -> tuple[TunerState, D
 
 
 def _attempted(state: TunerState, target: Configuration) -> dict[str, int]:
-    return {**state.attempts, _key(target): state.attempts.get(_key(target), 0) + 1}
-
-
-def _key(configuration: Configuration) -> str:
-    c = configuration
-    return f"{c.workers},{c.servers},{c.worker_cores},{c.server_cores}"
-
-
-def _named(key: str) -> Configuration:
-    return Configuration(*map(int, key.split(",")))
+    return {**state.attempts, attempt_key(target): state.attempts.get(attempt_key(target), 0) + 1}

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from elastichost.tuner.facts import ConfigurationArray
 from elastichost.tuner.policy.candidates import Bounds, contains, count, enumerate_candidates
 
-__all__ = ["ALL_OF_THEM", "Search", "codes", "may_use_nsga2", "search_space"]
+__all__ = ["ALL_OF_THEM", "Search", "coarse_grid", "codes", "may_use_nsga2", "search_space"]
 
 Search = Literal["auto", "exact", "nsga2"]
 ALL_OF_THEM = 20_000  # up to this number all candidates are evaluated; predicting them takes a few milliseconds
@@ -52,7 +52,8 @@ def _levels(low: int, high: int) -> Floats:
     return np.array(sorted(values), dtype=np.float64)
 
 
-def _coarse_to_fine(bounds: Bounds, worth: Worth) -> ConfigurationArray:
+def coarse_grid(bounds: Bounds) -> ConfigurationArray:
+    """The candidates whose numbers are levels; float64 [n, 4] in lexicographic order, a few thousand rows."""
     low, high = bounds.least, bounds.most
     ranges = (
         (low.workers, high.workers),
@@ -61,7 +62,11 @@ def _coarse_to_fine(bounds: Bounds, worth: Worth) -> ConfigurationArray:
         (low.server_cores, high.server_cores),
     )
     grid = np.stack(np.meshgrid(*(_levels(*one) for one in ranges), indexing="ij"), axis=-1).reshape(-1, 4)
-    known = grid[contains(bounds, grid)]
+    return np.asarray(grid[contains(bounds, grid)])
+
+
+def _coarse_to_fine(bounds: Bounds, worth: Worth) -> ConfigurationArray:
+    known = coarse_grid(bounds)
     if not len(known):
         return known
     known_worth = worth(known)

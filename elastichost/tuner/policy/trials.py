@@ -16,7 +16,8 @@ rules correct that:
 
 - The *usual plan* is the cold start of a run on a shared host: one worker for each core, and as few PS as allowed. It
   is within 1 % of the best plan in seven of nine recorded cases, which the model does not take into account. A run that
-  started with another plan tries the usual plan once.
+  started with other workers tries the usual plan once, if the measured work allows a gain there that exceeds the noise.
+  So a run whose workers already compute all the time does not look at it, whatever the model predicts.
 - If trials have already gained much, the first plan was a bad one. Then a trial needs a lower probability to hold the
   floor, and the predicted log speed of configurations that differ from all measured ones may be wrong by UNSEEN. This
   rule ends when all cores are used, and when the usual plan is the best known one.
@@ -137,7 +138,7 @@ def choose(
         return chosen
     doubted = _doubted(options, exact, costs, settings, options.most)
     allowed = (worth.holds >= min(held, USUAL_HELD)) & (doubted > WORTH_TRYING * harder)
-    allowed &= False if usual is None else (options.space == as_array([usual])).all(axis=1)
+    allowed &= _may_be_the_usual(options, best, usual, least_gain)
     if is_relaxed and not allowed.any():
         longest = msgspec.structs.replace(costs, block_s=settings.block.most_s + settings.block.warm_up_s)
         doubted = _doubted(options, exact, longest, settings, options.most * np.exp(-RELIEF))
@@ -161,6 +162,19 @@ def _usual(settings: TunerSettings) -> Configuration | None:
     if not cores or settings.workload.has_gpus:
         return None
     return msgspec.structs.replace(least, workers=max(least.workers, min(cores, most.workers)))
+
+
+def _may_be_the_usual(
+    options: Options, best: Observation, usual: Configuration | None, least_gain: float
+) -> npt.NDArray[np.bool_]:
+    """The usual plan, if it has other workers than the best known plan, and the measured work allows more gain there
+    than `least_gain` (log speed); bool [n]."""
+    own = best.configuration
+    if usual is None or (own.workers, own.worker_cores) == (usual.workers, usual.worker_cores):
+        return np.zeros(len(options.space), dtype=np.bool_)
+    possible = np.log(options.most / best.samples_per_s) - RELIEF
+    found: npt.NDArray[np.bool_] = (options.space == as_array([usual])).all(axis=1) & (possible > least_gain)
+    return found
 
 
 def _most(worth: Values, allowed: npt.NDArray[np.bool_], sure: npt.NDArray[np.bool_]) -> Chosen | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -104,6 +105,27 @@ def test_spinning_threads_give_no_limit(workload: Workload) -> None:
 def test_processes_with_their_own_cores_have_no_common_limit() -> None:
     cluster = msgspec.structs.replace(HOST, host_cores=0)
     assert limit(cluster, [TWO], 64, 1) == pytest.approx(64 * 500 / 3e-3)
+
+
+@pytest.mark.parametrize(
+    ("mode", "of", "samples_per_s"),
+    [
+        ("async", (2, 1), 2 * 500 / 4e-3),
+        ("async", (8, 4), 8 * 500 / 4e-3),
+        ("async", (1, 1, 1), 500 / 4e-3),  # fewer threads are never faster
+        ("async", (1, 1, 8), 4 * 500 / 4e-3),
+        ("sync", (1, 1, 2), 500 / 4e-3),  # a larger part of a step takes no less time
+        ("sync", (8, 1, 2), 4 * 500 / 4e-3),
+    ],
+)
+def test_the_time_of_computing_limits_workers_with_cores_of_their_own(
+    mode: Any, of: tuple[int, ...], samples_per_s: float
+) -> None:
+    """Nothing crowds these workers, so the duration of a batch is its work."""
+    cluster = Workload(batch_size=500, mode=mode)
+    seen = Observation(Configuration(2, 1, 2), 100_000.0, 0.01, 20.0, 1000, compute_s=4e-3)
+    assert limit(cluster, [seen], *of) == pytest.approx(samples_per_s)
+    assert limit(msgspec.structs.replace(cluster, host_cores=4), [seen], *of) == math.inf, "they share cores"
 
 
 @given(log=st.floats(-3.0, 3.0), error=st.floats(0.0, 1.0))

@@ -9,11 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from elastichost.tuner.models.least_squares import (
+    OUTLYING,
+    TRANSFERRED,
     Belief,
     Estimate,
     Rows,
-    conformal_factor,
     estimate,
+    predictive_factor,
     rank_of,
 )
 from tests.effort import examples
@@ -89,7 +91,7 @@ def test_without_rows_the_estimate_is_the_prior() -> None:
     np.testing.assert_array_equal(found.theta, mean)
     np.testing.assert_allclose(found.covariance, np.diag(sd**2))
     assert rank_of(found) == 0
-    assert conformal_factor(found, empty, kind=0) == 1.0
+    assert predictive_factor(found, empty, kind=0, transfer=2.0) == 2.0
 
 
 @pytest.mark.parametrize("spread", [0.05, 0.2])
@@ -128,7 +130,7 @@ def test_rank_is_the_number_of_observed_directions(directions: int) -> None:
 
 
 def test_leaving_a_configuration_out_is_the_same_as_refitting_without_it() -> None:
-    """With a quadratic loss the factor is the largest |residual| / sd of refits."""
+    """With a quadratic loss the scores are those of refits."""
     generator = np.random.default_rng(1)
     design = np.column_stack([np.ones(8), np.arange(8.0)])
     groups = np.array([0, 0, 1, 2, 3, 4, 5, 6])
@@ -145,9 +147,17 @@ def test_leaving_a_configuration_out_is_the_same_as_refitting_without_it() -> No
         left = design[~kept]
         deviation = np.sqrt(spread**2 + np.einsum("ij,jk,ik->i", left, inverse, left))
         scores.extend(np.abs(logs[~kept] - left @ theta) / deviation)
-    quantile = max(scores) / 1.6448536269514722
-    assert 0.2 < quantile < 1.0, "no limit of the factor is reached"
-    assert conformal_factor(found, measured, kind=0) == pytest.approx(quantile ** (8 / 48), rel=0.02)
+    assert max(scores) < OUTLYING, "no score is cut"
+    expected = np.sqrt((TRANSFERRED + np.square(scores).sum()) / (TRANSFERRED + len(scores)))
+    assert predictive_factor(found, measured, kind=0, transfer=1.0) == pytest.approx(expected, rel=0.02)
+
+
+def test_one_configuration_says_nothing_about_errors_of_predictions() -> None:
+    """The fit passes through it, so the errors on other jobs count alone."""
+    design = np.ones((3, 1))
+    measured = rows(np.array([0.1, 0.0, -0.1]), 0.05, np.zeros(3, dtype=np.int64))
+    found = estimate(lambda theta: (design @ theta, design), measured, belief(np.zeros(1), 10.0))
+    assert predictive_factor(found, measured, kind=0, transfer=2.5) == pytest.approx(2.5)
 
 
 def test_intervals_widen_when_left_out_configurations_are_missed() -> None:
@@ -157,7 +167,7 @@ def test_intervals_widen_when_left_out_configurations_are_missed() -> None:
     measured = rows(logs, 0.001)
     measured = msgspec.structs.replace(measured, discrepancy=np.array([0.03]))
     found = estimate(lambda theta: (design @ theta, design), measured, belief(np.zeros(2), 10.0))
-    assert conformal_factor(found, measured, kind=0) > 1.0
+    assert predictive_factor(found, measured, kind=0, transfer=1.0) > 1.0
 
 
 def test_calibrated_intervals_do_not_change() -> None:
@@ -170,7 +180,7 @@ def test_calibrated_intervals_do_not_change() -> None:
         logs = design @ np.array([1.0, 0.5, -0.3]) + 0.08 * generator.normal(size=200)
         measured = msgspec.structs.replace(rows(logs, 0.02), discrepancy=np.array([0.08]))
         found = estimate(lambda theta, x=design: (x @ theta, x), measured, belief(np.zeros(3), 10.0))
-        factors.append(conformal_factor(found, measured, kind=0))
+        factors.append(predictive_factor(found, measured, kind=0, transfer=2.5))
         new = np.column_stack([np.ones(1000), generator.normal(size=(1000, 2))])
         truth = new @ np.array([1.0, 0.5, -0.3]) + 0.08 * generator.normal(size=1000)
         deviation = np.sqrt(np.einsum("ij,jk,ik->i", new, found.covariance, new) + found.discrepancy[0] ** 2)

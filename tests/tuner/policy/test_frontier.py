@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from elastichost.tuner.facts import Configuration, ConfigurationArray
 from elastichost.tuner.policy.candidates import Bounds, contains, enumerate_candidates
-from elastichost.tuner.policy.frontier import Frontier, Prices, nsga2, pareto, resource_cost
+from elastichost.tuner.policy.frontier import Frontier, Prices, nsga2, pareto, resource_cost, thinned
 
 ONE = Configuration(1, 1, 1, 1)
 few = st.floats(0, 3) | st.integers(0, 3).map(float) | st.just(float("nan"))
@@ -141,3 +141,13 @@ def test_configurations_without_a_finite_prediction_are_left_out() -> None:
 
     found = nsga2(Bounds(ONE, Configuration(9, 2)), partly, resource_cost, seed=0, population=20, generations=5)
     assert found.configurations[:, 0].max() == 3
+
+
+@given(st.lists(st.tuples(st.floats(1, 1e6), st.floats(1, 1e3)), min_size=1, max_size=60), st.integers(2, 8))
+def test_a_thinned_frontier_keeps_its_ends(points: list[tuple[float, float]], most: int) -> None:
+    gain, cost = (np.array(column) for column in zip(*points, strict=True))
+    whole, kept = pareto(gain, cost), thinned(gain, cost, most)
+    assert len(kept) <= max(most, 1) and set(kept) <= set(whole)
+    assert gain[kept[-1]] == gain[whole[-1]]
+    if len(whole) > 1:
+        assert cost[kept[0]] == cost[whole[0]]

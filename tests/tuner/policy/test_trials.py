@@ -160,6 +160,28 @@ def test_a_run_with_another_first_plan_tries_the_usual_plan(workload: dict[str, 
     assert sure is None, "the model predicts with small errors that the usual plan is bad"
 
 
+@pytest.mark.parametrize(
+    ("first", "most", "looks"),
+    [
+        (Configuration(4, 4), 1.6, True),
+        (Configuration(4, 4), 1.1, False),  # its workers already compute all the time
+        (Configuration(8, 4), 1.6, False),  # the usual plan has the same workers, and fewer PS promise no gain
+    ],
+)
+def test_the_usual_plan_is_tried_only_where_measured_work_allows_a_gain(
+    first: Configuration, most: float, looks: bool
+) -> None:
+    found = chosen(
+        (1.0, 0.9, 0.9),
+        (0.2, 0.01, 0.01),
+        (0.4, 0.0, 0.0),
+        best=msgspec.structs.replace(BEST, configuration=first),
+        others=(USUAL, Configuration(7, 1), Configuration(12, 1)),
+        most=(most, 9.0, 9.0),
+    )
+    assert (found is not None) is looks
+
+
 def test_without_candidates_there_is_no_choice() -> None:
     none = np.zeros(0)
     nothing = Options(np.zeros((0, 4)), interval(none, none, np.zeros(0, dtype=bool)), none, none)

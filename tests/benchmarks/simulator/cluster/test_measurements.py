@@ -20,7 +20,7 @@ def blocks(count: int, *, cov: float = 0.1, straggler: bool = False, workers: in
     speed = spec.truth.speed(configuration)
     for index in range(count):
         work = speed.samples_per_s * 30.0
-        row = MeasuredBlock(30.0 * index, 30.0, work, work * index, configuration, speed, 0.0, straggler, False)
+        row = MeasuredBlock(30.0 * index, 30.0, work, work * index, configuration, speed, 0.0, 0.0, straggler, False)
         found.blocks.append(row)
     return found
 
