@@ -56,6 +56,8 @@ GONE_LIMIT_S = 5.0  # of promise O
 GARBAGE_WATCH_S = 2.0
 # While the fork server or the supervisor is replaced, no process can be started.
 WITHOUT_START = {fault.name for fault in FAULTS if isinstance(fault, KillForkServer | ReplaceSupervisor)}
+# While the source gives no bytes, a new worker has nothing to train.
+WITHOUT_BYTES = {fault.name for fault in SOURCE_FAULTS if fault.fault in ("stall", "refuse")}
 # Bounds of the median recovery. The aim is 1 s on a machine that does nothing else. The fork server and the supervisor
 # have no bound, because their successors import torch.
 BOUNDS_S = dict.fromkeys(("worker", "server", "pair"), 3.0)
@@ -106,11 +108,12 @@ class ChaosReport:
 
     def times_s(self, kind: str) -> list[float]:
         """The recovery times of one kind, in seconds. Superseded recoveries are left out, and those during which the
-        fork server or the supervisor was replaced."""
+        fork server or the supervisor was replaced, or the source gave no bytes."""
+        left_out = WITHOUT_START if kind == "source" else WITHOUT_START | WITHOUT_BYTES
         return [
             one.seconds
             for struck, one in self.recovered
-            if one.kind == kind and not one.is_superseded and not WITHOUT_START & (set(struck.met) - {struck.fault})
+            if one.kind == kind and not one.is_superseded and not left_out & (set(struck.met) - {struck.fault})
         ]
 
 

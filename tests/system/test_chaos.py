@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from elastichost.chaos.facts import read_facts
@@ -131,3 +133,29 @@ def test_a_job_that_cannot_run_is_the_users_error(folder: Path) -> None:
     done = chaos(folder, "--messages", "drop=3")
     assert done.returncode == 2
     assert not (folder / "run").exists()
+
+
+def test_every_promise_holds_while_the_source_of_the_data_has_faults(folder: Path) -> None:
+    numbers = np.random.default_rng(5).integers(0, 1000, (3, 60_000))
+    columns = {"y": (numbers[0] % 2).astype(np.float32), "x": numbers[1].astype(np.float32), "c": numbers[2]}
+    pq.write_table(pa.table(columns), folder / "rows.parquet", row_group_size=4096)
+    job = folder / "source.toml"
+    job.write_text(
+        '[model]\nbuild = "elastichost.models:dlrm"\nargs = { bottom = [16, 8], top = [16, 1] }\n'
+        f'[data]\ntrain = "{folder}/rows.parquet"\nlabel = "y"\ndense = ["x"]\ncategorical = ["c"]\n'
+        "[data.input]\nstall_s = 0.5\n[tables.default]\ndim = 8\nrows = 1000\n[resources]\nworkers = 2\n"
+    )
+    names = ("stall-source", "reset-source", "refuse-source", "slow-source", "kill-worker")
+    chosen = [word for name in names for word in ("--fault", name)]
+    command = [sys.executable, "-m", "elastichost", "chaos", str(job), "--run-dir", str(folder / "run"), "--json"]
+    more = ["--for", "25s", "--every", "1.5s", "--seed", "3", "--no-twins", *chosen]
+    done = subprocess.run(
+        [*command, *more], cwd=ROOT, env=os.environ, capture_output=True, text=True, timeout=LIMIT_S, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    facts = facts_of(done)
+    assert facts["violations"] == []
+    assert sum(facts["faults"].get(name, 0) for name in names[:4]) >= 4
+    assert facts["recovery_s"]["source_p50"] is not None
+    held = {promise for promise, holds in facts["invariants"].items() if holds}
+    assert held >= set("LAOE"), "T: a worker that starts while the source stalls is not timed"

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from elastichost.chaos.driver import ALL_FAULTS
+from elastichost.chaos.driver import ALL_FAULTS, ChaosReport
+from elastichost.chaos.faults.process_faults import OpenFault, Recovered
 from elastichost.chaos.faults.source_faults import SOURCE_FAULTS, SourceFault
 from elastichost.chaos.faults.source_server import Order
 from elastichost.chaos.schedule import plan_faults, plan_stretches
@@ -41,3 +42,11 @@ def test_they_are_injected_only_where_they_are_chosen() -> None:
     weights = {fault.name: fault.weight for fault in ALL_FAULTS}
     planned = plan_faults(1, plan_stretches(600.0), 0.5, weights)
     assert planned and not {one.kind for one in planned} & {fault.name for fault in SOURCE_FAULTS}
+
+
+def test_a_worker_that_starts_while_the_source_gives_no_bytes_is_not_timed() -> None:
+    report = ChaosReport()
+    for met in ([], ["stall-source"], ["slow-source"]):
+        struck = OpenFault("kill-worker", "worker-0.1", "worker", 0.0, 1, 1, met=list(met))
+        report.recovered.append((struck, Recovered("worker", 1.0 + len(met), "its successor trains")))
+    assert report.times_s("worker") == [1.0, 2.0]
