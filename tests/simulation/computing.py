@@ -44,6 +44,7 @@ from elastichost.worker.commit.sync_commit import SyncCommit
 from elastichost.worker.model.weight_gradient import BackwardPass
 from elastichost.worker.pipeline import PREFETCH_PULLED, LeaseFinished
 from elastichost.worker.setup import WorkerParts
+from elastichost.worker.steps.batch_step import EagerStep
 from tests.simulation.memory import ARENA, SimArena
 from tests.simulation.rows import WIDTH, RowBook
 from tests.simulation.world import active
@@ -369,7 +370,9 @@ class SimParts:
         self.loaded = (self.lookup,) if served else ()
         self.watermarks = Watermarks(ARENA)  # type: ignore[arg-type]
         self.strategy = self._strategy(holder, pump, served)
-        self.runner = SimRunner(self)
+        runner: Any = SimRunner(self)
+        flat: Any = self.flat
+        self.runner, self.step = runner, EagerStep(runner, flat)
         self.train_reader, self.test_reader, self.input = samples, None, InputControl()
         self.train_description = description(samples)
         self.train_rows = SimRows(samples, PullChannel(holder, MODEL, pump=pump), served=served)

@@ -45,7 +45,7 @@ def test_a_worker_with_two_threads_gets_two_cores() -> None:
 
 def test_each_process_sees_its_gpu_and_no_other() -> None:
     gpus = (GpuDevice(0, "a", 1 << 30), GpuDevice(1, "b", 1 << 30))
-    plan = initial_plan(cores=(0, 1, 2), gpus=gpus, gpu_memory_fraction=0.9)
+    plan = initial_plan(cores=(0, 1, 2), workers=3, gpus=gpus, gpu_memory_fraction=0.9)
     assert [gpu_environment(spec)["CUDA_VISIBLE_DEVICES"] for spec in plan.workers] == ["0", "1", "0"]
     assert {spec.gpu_memory_fraction for spec in plan.workers} == {0.45}
     assert [gpu_environment(spec)["CUDA_VISIBLE_DEVICES"] for spec in plan.servers] == [""]
