@@ -13,6 +13,7 @@ JOB ?= examples/synthetic.toml
 ARGS ?=
 TESTS ?= tests
 APART := tests/hosts tests/hostile
+ALONE := tests/benchmarks/memory_estimate/test_real_peaks.py
 TORCH_INDEX ?=
 
 VENV := .venv
@@ -48,11 +49,13 @@ run: $(RUNS)
 test: $(TESTS_READY)
 	$(BIN)/python -m pytest -q -n 2 --dist worksteal $(TESTS)
 
-# Tests of machines and hostile peers have the cores to themselves: beside other tests their answers come too late.
+# Tests of machines and hostile peers have the cores to themselves: beside other tests their answers come too late. So
+# have the peaks of memory of real jobs: beside other tests one of them is 12 % higher in one run of three.
 test-all: export ELASTICHOST_TESTS := thorough
 test-all: $(TESTS_READY)
-	$(BIN)/python -m pytest -q -n 2 --dist worksteal -m "" tests $(addprefix --ignore=,$(APART))
+	$(BIN)/python -m pytest -q -n 2 --dist worksteal -m "" tests $(addprefix --ignore=,$(APART) $(ALONE))
 	$(BIN)/python -m pytest -q -n 2 --dist worksteal -m "" $(APART)
+	$(BIN)/python -m pytest -q -m "" $(ALONE)
 
 mutations: export ELASTICHOST_TESTS := thorough
 mutations: $(TESTS_READY)
