@@ -40,6 +40,7 @@ __all__ = [
     "TableLayout",
     "plan_layout",
     "rows_ahead",
+    "whole_pages",
 ]
 
 MAX_WORKERS = 256
@@ -167,7 +168,7 @@ class ArenaLayout(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return place.slot_offset + bucket * place.region_slots
 
 
-def _pages(size_bytes: int) -> int:
+def whole_pages(size_bytes: int) -> int:
     """The size rounded up to whole pages."""
     return -(-size_bytes // PAGE_BYTES) * PAGE_BYTES
 
@@ -229,8 +230,8 @@ def _plan_embeddings(
     for embedding in model.embeddings:
         row_space = tables[embedding.table].row_space
         size = embedding.bytes_per_element
-        needs = _pages(size * row_space * embedding.padded_dim)
-        state_needs = _pages(4 * row_space * embedding.state_floats_per_row)
+        needs = whole_pages(size * row_space * embedding.padded_dim)
+        state_needs = whole_pages(4 * row_space * embedding.state_floats_per_row)
         embeddings.append(EmbeddingLayout(rows_bytes // size, state_bytes // 4 if state_needs else -1))
         rows_bytes += needs
         state_bytes += state_needs
@@ -241,16 +242,16 @@ def _plan_embeddings(
 
 def _plan_dense(elements: int, parameters: int) -> DenseLayout:
     applied_offset = HEADER_WORDS * 8
-    vector_offset = _pages(applied_offset + MAX_WORKERS * APPLIED_WORDS * 8)
-    state_offset = vector_offset + _pages(4 * elements)
-    half_bytes = state_offset + _pages(8 * parameters)
+    vector_offset = whole_pages(applied_offset + MAX_WORKERS * APPLIED_WORDS * 8)
+    state_offset = vector_offset + whole_pages(4 * elements)
+    half_bytes = state_offset + whole_pages(8 * parameters)
     return DenseLayout(
         half_offsets=(PAGE_BYTES, PAGE_BYTES + half_bytes),
         applied_offset=applied_offset,
         vector_offset=vector_offset,
         state_offset=state_offset,
         mailbox_offset=PAGE_BYTES + 2 * half_bytes,
-        mailbox_bytes=_pages(MAILBOX_HEAD_BYTES + 4 * elements),
+        mailbox_bytes=whole_pages(MAILBOX_HEAD_BYTES + 4 * elements),
     )
 
 
@@ -258,7 +259,7 @@ def _plan(model: ModelSpec, seed: int, index_key: int, memory_bytes: int, limit:
     tables, elements, slots = _plan_tables(model, memory_bytes, limit)
     embeddings, rows_bytes, state_bytes, fixed_bytes = _plan_embeddings(model, tables)
     dense = _plan_dense(model.dense.elements, model.dense.parameters)
-    control_bytes = _pages(8 * HEADER_WORDS * sum(table.buckets for table in tables))
+    control_bytes = whole_pages(8 * HEADER_WORDS * sum(table.buckets for table in tables))
     files = FileSizes(
         rows=max(PAGE_BYTES, rows_bytes),
         state=max(PAGE_BYTES, state_bytes),

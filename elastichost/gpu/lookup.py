@@ -98,8 +98,11 @@ class DeviceLookup:
         return output
 
     def lists_for(self, values: int) -> LookupLists:
-        """The lists for a batch of so many values. They are kept: a captured graph uses their memory."""
-        capacity = values * self._readers
+        """The lists for a batch of so many values. They are kept, because a captured graph uses their memory; so sizes
+        are rounded up by at most an eighth, and there are few of them however the number of values varies."""
+        lookups = max(1, values * self._readers)
+        step = 1 << max(0, lookups.bit_length() - 4)
+        capacity = -(-lookups // step) * step
         known = self._lists.get(capacity)
         if known is None:
             known = self._lists[capacity] = LookupLists.allocate(

@@ -148,7 +148,6 @@ def _on_gpu(builder: _PartsBuilder) -> LeaseParts:
         flat,
         dense,
         worker,
-        lookups,
         switches,
         batch_size=builder.job.train.batch_size,
         most_rows=max(builder.arena.layout.row_space(table.index) for table in builder.model.tables),

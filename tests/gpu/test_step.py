@@ -103,3 +103,11 @@ def test_a_batch_that_is_not_finite_changes_nothing(device: torch.device) -> Non
     engine.train(batches[0], 1)
     assert int(engine.step.switches.is_refused) == 0
     assert not torch.equal(kept[0], rows)
+
+
+def test_lists_for_any_number_of_values_are_few(device: torch.device) -> None:
+    lookup = _engine(device).lookup
+    found = {id(lookup.lists_for(values)) for values in range(1000, 4000)}
+    assert len(found) <= 18  # eight for each doubling
+    assert all(len(lookup.lists_for(values).keys) >= values for values in (1, 1000, 1001, 3999))
+    assert len(lookup.lists_for(26 * 2048).keys) == 26 * 2048

@@ -26,13 +26,13 @@ MODULE = "benchmarks.gpu.probes.child"  # its __name__ is __main__ in a child th
 
 
 def say(**facts: Any) -> None:
-    """Writes a line of JSON for whoever started this process."""
+    """Writes a line of JSON for the parent process."""
     sys.stdout.write(json.dumps(facts, default=str) + "\n")
     sys.stdout.flush()
 
 
 def hear() -> Facts:
-    """Waits for a line from whoever started this process. Ends this process when that one is gone."""
+    """Waits for a line from the parent process. Ends this process when the parent is gone."""
     line = sys.stdin.readline()
     if not line:
         sys.exit(0)

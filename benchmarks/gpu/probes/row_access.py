@@ -60,7 +60,7 @@ def cases(sizes_gib: Sequence[int], batches: Sequence[int] = BATCHES) -> list[Ca
 
 @dataclass(frozen=True)
 class Buffers:
-    """Device memory for row numbers and for a result that nobody reads; pinned memory for a copy of the numbers."""
+    """Device memory for row numbers and for a result that is not read; pinned memory for a copy of the numbers."""
 
     ids: int
     sink: int

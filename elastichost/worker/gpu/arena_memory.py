@@ -12,6 +12,7 @@ import numpy as np
 import torch
 
 from elastichost.arena.arena import Arena
+from elastichost.arena.layout import whole_pages
 from elastichost.gpu.availability import has_triton
 from elastichost.gpu.registered_memory import RegisteredMemory
 from elastichost.gpu.row_placement import RowPlacement
@@ -67,10 +68,10 @@ class ArenaMemory:
         rows, state = self._arena.rows_flat.ctypes.data, self._arena.state_flat.ctypes.data
         for e in self._arena.model.embeddings:
             count = layout.row_space(e.table)
-            self._registered.register(rows + 4 * layout.rows_offset(e.index), _pages(4 * count * e.padded_dim))
+            self._registered.register(rows + 4 * layout.rows_offset(e.index), whole_pages(4 * count * e.padded_dim))
             if e.state_floats_per_row:
                 begin = state + 4 * layout.state_offset(e.index)
-                self._registered.register(begin, _pages(4 * count * e.state_floats_per_row))
+                self._registered.register(begin, whole_pages(4 * count * e.state_floats_per_row))
 
     def _register_mailboxes(self, worker: int) -> None:
         place, file = self._arena.layout.dense, self._arena.files.dense
@@ -78,8 +79,4 @@ class ArenaMemory:
         file.allocate(offset, size_bytes, f"the mailbox of worker {worker}")
         first = file.array(np.uint8, offset, 1).ctypes.data
         begin = first // PAGE_BYTES * PAGE_BYTES
-        self._registered.register(begin, _pages(first + size_bytes - begin))
-
-
-def _pages(size_bytes: int) -> int:
-    return -(-size_bytes // PAGE_BYTES) * PAGE_BYTES
+        self._registered.register(begin, whole_pages(first + size_bytes - begin))

@@ -13,14 +13,12 @@ reaped; the batch is then torn, as a kill within the backward pass on a CPU tear
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
 
 import numpy as np
 import torch
 
 from elastichost.arena.dense.store import DenseStore
 from elastichost.gpu.dense_updates import copy_to_address, report
-from elastichost.gpu.lookup import DeviceLookup
 from elastichost.gpu.step import DeviceStep, StepSwitches
 from elastichost.gpu.step_inputs import StepInputs
 from elastichost.worker.access.rows import PreparedBatch
@@ -46,13 +44,12 @@ class DeviceTrainer:
         flat: FlatDense,
         dense: DenseStore,
         worker: int,
-        lookups: Sequence[DeviceLookup],
         switches: StepSwitches,
         *,
         batch_size: int,
         most_rows: int,
     ) -> None:
-        self._runner, self._flat, self._lookups = runner, flat, tuple(lookups)
+        self._runner, self._flat = runner, flat
         self._batch_size = batch_size
         self._device = flat.device_values.device
         self._value_type = torch.int32 if most_rows <= MOST_INT32 else torch.int64
