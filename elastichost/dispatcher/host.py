@@ -35,7 +35,7 @@ def run_host(
     on_event: Callable[[JournalLine], None] = lambda line: None,
 ) -> HostStatus:
     """Trains the submitted jobs and returns the last status. Call it from the main thread: at the first SIGINT or
-    SIGTERM all jobs save and exit, at the second they are killed.
+    SIGTERM all jobs save and exit; at another SIGINT they are killed.
 
     inventory: the resources that jobs may use. on_status: called once a second. on_event: called with every line of the
     journal. Raises PreflightError when another dispatcher uses the directory, or when the libraries cannot be

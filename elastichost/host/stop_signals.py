@@ -1,8 +1,16 @@
-"""Counts SIGINT and SIGTERM for a loop, and has a descriptor that wakes the loop."""
+"""Counts SIGINT and SIGTERM for a loop, and has a descriptor that wakes the loop.
+
+A user who presses Ctrl-C again wants the end at once. A SIGTERM after another signal is not counted: Slurm and systemd
+send one to every process of a job, and a script that hands it on sends another.
+
+A process that another one ends ignores SIGTERM (`ignore_termination`), because only the supervisor can save before the
+end. It is ended by a message or by SIGKILL.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
 import socket
 import threading
@@ -10,12 +18,12 @@ from types import FrameType
 
 from elastichost.errors import ExitCode
 
-__all__ = ["StopSignals"]
+__all__ = ["StopSignals", "ignore_termination"]
 
 
 class StopSignals:
-    """A context manager for the main thread. `count`: the signals so far; `last`: the number of the last one. In other
-    threads it has no effect and counts nothing."""
+    """A context manager for the main thread. `count`: the signals so far, without a SIGTERM that was not the first;
+    `last`: the number of the last one. In other threads it has no effect and counts nothing."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -42,6 +50,8 @@ class StopSignals:
         self._writer.close()
 
     def _take(self, number: int, frame: FrameType | None) -> None:
+        if number == signal.SIGTERM and self.count:
+            return
         self.count += 1
         self.last = number
 
@@ -63,3 +73,16 @@ class StopSignals:
     @property
     def name(self) -> str:
         return signal.Signals(self.last).name if self.last else ""
+
+
+def ignore_termination() -> None:
+    """Makes this process ignore SIGTERM. What it starts does not: a program that is executed has the default again,
+    and so has a process that is forked, once the signal comes."""
+    own = os.getpid()
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        if os.getpid() != own:
+            signal.signal(number, signal.SIG_DFL)
+            os.kill(os.getpid(), number)
+
+    signal.signal(signal.SIGTERM, handle)

@@ -78,7 +78,7 @@ def launcher(hosts: HostsFile) -> Iterator[RemoteLauncher]:
         made.wait(lambda: made.opened is not None and made.prepared is not None, LIMIT_S, "to open")
         yield made
     finally:
-        made.close(grace_s=0.0)
+        made.close()
 
 
 class OnRay(Supervised):

@@ -63,7 +63,7 @@ def launcher(sshd: Sshd) -> Iterator[RemoteLauncher]:
     """A launcher of an agent over ssh."""
     made = RemoteLauncher(1, sshd.host(), 30.0)
     yield made
-    made.close(grace_s=0.0)
+    made.close()
 
 
 def opened(launcher: RemoteLauncher) -> RemoteLauncher:
@@ -144,4 +144,4 @@ def test_the_error_names_a_host_with_an_agent_that_never_answers(sshd: Sshd) -> 
     made = RemoteLauncher(1, sshd.host(python="/bin/cat"), 30.0)
     with pytest.raises(PreflightError, match="host there"):
         made.wait(lambda: made.welcome is not None, 5.0, "to answer")
-    made.close(grace_s=0.0)
+    made.close()

@@ -46,8 +46,6 @@ def sleep(arguments: bytes) -> int:
     path = Path(told["path"])
     path.with_suffix(".new").write_text(json.dumps(pids))
     path.with_suffix(".new").rename(path)
-    if told.get("stubborn"):
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)
     while True:
         signal.pause()
 

@@ -98,7 +98,7 @@ def hosts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Hosts]:
     made = Hosts(f"{RUN}{os.getpid()}")
     yield made
     for launcher in made.made:
-        launcher.close(grace_s=0.0)
+        launcher.close()
     assert list(arenas.iterdir()) == []
     arenas.rmdir()
 
@@ -210,10 +210,10 @@ def test_an_arena_that_finds_no_room_there_is_the_same_error_as_here(hosts: Host
 
 def test_nothing_stays_when_the_supervisor_ends(hosts: Hosts, tmp_path: Path) -> None:
     launcher = hosts.opened()
-    path = spawn(launcher, tmp_path, "sleep", child=True, stubborn=True)
+    path = spawn(launcher, tmp_path, "sleep", child=True)
     wait_until(path.exists, launcher)
     there = directories(launcher)
-    launcher.close(grace_s=0.1)
+    launcher.close()
     for pid in json.loads(path.read_text()):
         wait_until(lambda pid=pid: is_gone(pid))
     assert not any(directory.exists() for directory in there)

@@ -152,16 +152,28 @@ def test_a_request_that_dies_with_the_fork_server_has_failed(launcher: LocalLaun
     assert not path.exists()
 
 
-def test_close_ends_stubborn_processes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_close_ends_processes_and_what_they_started(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     launcher = LocalLauncher(("json",))
     launcher.wait_prepared(LIMIT_S)
-    path = spawn(launcher, tmp_path, "sleep", stubborn=True, child=True)
+    path = spawn(launcher, tmp_path, "sleep", child=True)
     wait_until(path.exists)
     server = launcher.server_pid
-    launcher.close(grace_s=0.1)
+    launcher.close()
     for pid in (*json.loads(path.read_text()), server):
         wait_until(lambda pid=pid: is_gone(pid))
+
+
+def test_processes_and_their_fork_server_ignore_sigterm(launcher: LocalLauncher, tmp_path: Path) -> None:
+    """Slurm and systemd send it to every process of a job; only the supervisor saves and ends the others."""
+    path = spawn(launcher, tmp_path, "sleep", child=True)
+    wait_until(path.exists)
+    process, started = json.loads(path.read_text())
+    for pid in (launcher.server_pid, process, started):
+        os.kill(pid, signal.SIGTERM)
+    wait_until(lambda: is_gone(started))
+    wait_until(spawn(launcher, tmp_path, "sleep", index=1).exists)
+    assert not is_gone(process)
 
 
 def test_a_failed_import_of_libraries_is_reported_with_the_traceback(monkeypatch: pytest.MonkeyPatch) -> None:

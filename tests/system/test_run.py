@@ -289,6 +289,22 @@ def test_bounded_workers_that_wait_for_each_other_come_to_a_checkpoint(folder: P
     assert run.events(CheckpointAbandoned) == []
 
 
+def test_sigterm_to_every_process_twice_stops_as_one_signal_does(folder: Path) -> None:
+    """Slurm and systemd send it to all processes of a job, and a script may hand it on."""
+    run = Supervised(folder, rows=50_000_000)
+    run.wait_trained(1)
+    processes = [one.pid for one in psutil.Process(run.process.pid).children(recursive=True)]
+    for pid in (*processes, run.process.pid):
+        os.kill(pid, signal.SIGTERM)
+    run.wait_until(run.was_asked_to_stop)
+    run.process.send_signal(signal.SIGTERM)
+    code, errors = run.finish()
+    assert code == 75, errors
+    assert run.events(CheckpointWritten)
+    assert run.events(ProcessLost) == []
+    assert run.events(ForkServerLost) == []
+
+
 def test_ctrl_c_twice_kills(folder: Path) -> None:
     run = Supervised(folder, rows=50_000_000)
     run.wait_trained(1)

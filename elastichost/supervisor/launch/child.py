@@ -20,6 +20,7 @@ from typing_extensions import Buffer
 from elastichost.atomic_write import is_out_of_space
 from elastichost.host.prctl import set_parent_death_signal, set_process_name
 from elastichost.host.priority import begin_session
+from elastichost.host.stop_signals import ignore_termination
 from elastichost.supervisor.launch.messages import SpawnMsg
 
 __all__ = [
@@ -63,7 +64,7 @@ def run_child(start: ChildStart) -> NoReturn:
 def _settle(start: ChildStart) -> None:
     begin_session()  # Ctrl-C in the terminal reaches only the supervisor; killpg reaches all that the entry starts
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    ignore_termination()
     _redirect(start.log)
     if os.read(start.gate, 1) != b"g":
         os._exit(1)  # the fork server died before it sent this process' pid to the supervisor

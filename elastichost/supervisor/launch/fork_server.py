@@ -34,6 +34,7 @@ import msgspec
 from elastichost.arena.directory_lock import SharedDirectoryLock
 from elastichost.arena.owner import Owner, owner_of
 from elastichost.errors import ArenaError
+from elastichost.host.stop_signals import ignore_termination
 from elastichost.supervisor.launch.arena_reaper import guard
 from elastichost.supervisor.launch.child import ChildStart, run_child
 from elastichost.supervisor.launch.messages import (
@@ -230,6 +231,7 @@ def _threads() -> int:
 def main(arguments: list[str]) -> None:
     descriptor, supervisor_pid = int(arguments[0]), int(arguments[1])
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    ignore_termination()
     gc.disable()
     connection = socket.socket(fileno=descriptor)
     ForkServer(connection, supervisor_pid).serve()

@@ -266,23 +266,20 @@ class LocalLauncher:
             self._read_replies()
         return self.prepared
 
-    def end_children(self, grace_s: float = 0.0) -> None:
-        """Sends SIGTERM to all processes, and SIGKILL after `grace_s`. Returns when all are reaped, or 5 s after
-        SIGKILL. The fork server stays."""
+    def end_children(self) -> None:
+        """Sends SIGKILL to all processes. Returns when all are reaped, or after 5 s. The fork server stays."""
         self._collect_late_starts()
-        for number, wait_s in ((signal.SIGTERM, grace_s), (signal.SIGKILL, 5.0)):
-            for pid, child in self._children.items():
-                _signal(pid, child.pidfd, number)
-            self._wait_ended(wait_s)
+        for pid, child in self._children.items():
+            _signal(pid, child.pidfd, signal.SIGKILL)
+        self._wait_ended(5.0)
 
-    def close(self, grace_s: float = 2.0) -> None:
-        """Ends all processes with SIGTERM, and with SIGKILL after `grace_s`, then the fork server. A repeated call does
-        nothing."""
+    def close(self) -> None:
+        """Ends all processes with SIGKILL, then the fork server. A repeated call does nothing."""
         if self._closed:
             return
         if self.prepared is None:
             self._server.kill()  # it still imports: it has forked nothing, and would find the closed socket late
-        self.end_children(grace_s)
+        self.end_children()
         self._closed = True
         self._stderr.close()
         with contextlib.suppress(OSError):  # the socket is closed already if the fork server ended too often

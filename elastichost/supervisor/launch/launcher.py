@@ -96,11 +96,10 @@ class Launcher(Protocol):
         """What has happened since the last call. Never waits."""
         ...
 
-    def end_children(self, grace_s: float = 0.0) -> None:
-        """Sends SIGTERM to all processes, and SIGKILL after `grace_s`. Returns when all have ended, or some seconds
-        after SIGKILL."""
+    def end_children(self) -> None:
+        """Sends SIGKILL to all processes. Returns when all have ended, or after some seconds."""
         ...
 
-    def close(self, grace_s: float = 2.0) -> None:
+    def close(self) -> None:
         """Ends all that was started, the fork server or agent included."""
         ...

@@ -11,14 +11,11 @@ from elastichost.supervisor.launch.launcher import Launcher
 
 __all__ = ["end_processes", "remove_directories"]
 
-KILL_GRACE_S = 2.0
-
 
 def end_processes(launcher: Launcher) -> tuple[ProcessId, ...]:
-    """Ends all processes with SIGTERM, and with SIGKILL after KILL_GRACE_S; the fork server ends last. Returns the
-    processes that still ran before."""
+    """Ends all processes with SIGKILL; the fork server ends last. Returns the processes that still ran before."""
     left = tuple(launcher.processes())
-    launcher.close(KILL_GRACE_S)
+    launcher.close()
     return left
 
 

@@ -124,9 +124,9 @@ class _Host:
     def log_of(self, process: ProcessId) -> Path:
         return self.run_dir / "logs" / f"{process}.log"
 
-    def close(self, grace_s: float) -> None:
+    def close(self) -> None:
         if self._launcher is not None:
-            self._launcher.close(grace_s)
+            self._launcher.close()
         if self.arena is not None:
             self.arena.close()
         for directory in self.directories:
@@ -147,14 +147,14 @@ class Agent:
         self._begun: ChangedWords | None = None
         self._of_supervisor = np.zeros(0, np.bool_)  # words of the memory board that the supervisor writes
         self._tasks = AgentTasks()
-        self._grace_s: float | None = None  # set by EndMsg: the agent must end
+        self._must_end = False  # set by EndMsg
         self._heard_s = self._measured_s = self._told_s = self._looked_s = time.monotonic()
 
     def run(self) -> int:
         """Serves until the end. Returns the exit code: 0 after EndMsg or when the connection ends, else the error's."""
         try:
             self._pipe.send(_welcome())
-            while self._grace_s is None:
+            while not self._must_end:
                 self._turn()
         except PipeEndedError:
             return 0
@@ -196,8 +196,8 @@ class Agent:
                 self._open(order)
             case said.PingMsg(number=number):
                 self._pipe.send(said.PongMsg(number))
-            case said.EndMsg(grace_s=grace_s):
-                self._grace_s = grace_s
+            case said.EndMsg():
+                self._must_end = True
             case (
                 said.ReadFileMsg()
                 | said.WriteFileMsg()
@@ -344,7 +344,7 @@ class Agent:
     def _close(self) -> None:
         self._tasks.close()
         if self._host is not None:
-            self._host.close(self._grace_s or 0.0)
+            self._host.close()
             self._host = None
         deadline_s = time.monotonic() + 1.0
         with contextlib.suppress(PipeEndedError):

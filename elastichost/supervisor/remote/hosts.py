@@ -237,7 +237,7 @@ class Machines:
 
     def close(self) -> None:
         for one in self.launchers.values():
-            one.close(grace_s=0.0)
+            one.close()
         self._control.cleanup()
 
 

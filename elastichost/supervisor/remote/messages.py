@@ -188,9 +188,7 @@ class KeepCheckpointMsg(_Said, frozen=True):
 
 
 class EndMsg(_Said, frozen=True):
-    """End all processes (with SIGKILL after `grace_s`), remove the directories of this run, and exit."""
-
-    grace_s: float
+    """End all processes with SIGKILL, remove the directories of this run, and exit."""
 
 
 # --- agent -> supervisor ----------------------------------------------------------------------------------------------

@@ -52,10 +52,10 @@ class HostsLauncher:
     def events(self) -> list[LaunchEvent]:
         return [event for launcher in self._all for event in launcher.events()]
 
-    def end_children(self, grace_s: float = 0.0) -> None:
+    def end_children(self) -> None:
         for launcher in self._all:
-            launcher.end_children(grace_s)
+            launcher.end_children()
 
-    def close(self, grace_s: float = 2.0) -> None:
+    def close(self) -> None:
         for launcher in self._all:
-            launcher.close(grace_s)
+            launcher.close()

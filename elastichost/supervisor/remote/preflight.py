@@ -104,7 +104,7 @@ def check_hosts(hosts: HostsFile) -> Iterator[Finding]:
             yield from _check(launcher, hosts, launchers)
     finally:
         for launcher in launchers:
-            launcher.close(grace_s=0.0)
+            launcher.close()
 
 
 def _check(launcher: RemoteLauncher, hosts: HostsFile, all_of_them: Sequence[RemoteLauncher]) -> Iterator[Finding]:

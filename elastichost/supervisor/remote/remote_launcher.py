@@ -347,13 +347,12 @@ class RemoteLauncher:
             wait_readable(self.descriptors(), min(left_s, PING_EVERY_S))
             self._listen()
 
-    def end_children(self, grace_s: float = 0.0) -> None:
+    def end_children(self) -> None:
         """Implements `launcher.Launcher.end_children`."""
-        for number, wait_s in ((signal.SIGTERM, grace_s), (signal.SIGKILL, END_PATIENCE_S)):
-            for process in list(self._live):
-                self.kill(process, number)
-            with contextlib.suppress(PreflightError):
-                self.wait(lambda: not self._live, wait_s, "to end its processes")
+        for process in list(self._live):
+            self.kill(process)
+        with contextlib.suppress(PreflightError):
+            self.wait(lambda: not self._live, END_PATIENCE_S, "to end its processes")
 
     def hang_up(self) -> None:
         """Closes the connection. So the agent ends, and removes all that it made."""
@@ -361,13 +360,13 @@ class RemoteLauncher:
             self._is_over = True
             self._process.close()
 
-    def close(self, grace_s: float = 2.0) -> None:
+    def close(self) -> None:
         """Ends the agent with EndMsg. It ends its processes and removes all that it made."""
         if self._is_over:
             return
         with contextlib.suppress(ElastichostError):
-            self._say(said.EndMsg(grace_s))
-        deadline_s = time.monotonic() + grace_s + END_PATIENCE_S
+            self._say(said.EndMsg())
+        deadline_s = time.monotonic() + END_PATIENCE_S
         while not self.lost and (left_s := deadline_s - time.monotonic()) > 0:  # its last messages are logs
             wait_readable(self.descriptors(), min(left_s, PING_EVERY_S))
             self._listen()

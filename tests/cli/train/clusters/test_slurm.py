@@ -101,6 +101,8 @@ def test_a_job_that_a_user_cancels_is_not_queued_again(cluster: SlurmCluster, jo
     assert cluster.state(number) == "CANCELLED 0"
     assert 0 < job.samples().get("trained", 0) < job.rows, logs_of(job)
     assert list((job.run_dir / "checkpoints").glob("step-*")), logs_of(job)
+    journal = (job.run_dir / "journal.jsonl").read_text()
+    assert '"process_lost"' not in journal, "Slurm's SIGTERM to every process of the job ended one"
 
 
 @pytest.mark.thorough
