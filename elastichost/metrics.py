@@ -15,6 +15,7 @@ __all__ = [
     "FINISHED_STATES",
     "SCHEMA",
     "FrontierPoint",
+    "GpuStatus",
     "PlanStatus",
     "ProcessStatus",
     "RunStatus",
@@ -101,6 +102,31 @@ class InputStatus(msgspec.Struct, frozen=True):
     stages: tuple[StageStatus, ...] = ()
 
 
+class GpuStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """One GPU of the run, as NVML told it. None: the driver does not tell, or nothing was measured yet.
+
+    busy, memory_busy: share of the last second in which the GPU computed, and in which its memory was read or written,
+    0 to 1, for all processes of the machine. used_bytes: likewise. own_busy, own_bytes: the part of this run's
+    processes. received, sent: bytes per second over the bus. slowed_by: why its clock is lower than it could be.
+    problem: why it does not answer, "" if it does."""
+
+    index: int
+    name: str
+    total_bytes: int
+    busy: float | None = None
+    memory_busy: float | None = None
+    own_busy: float | None = None
+    used_bytes: int = 0
+    own_bytes: int | None = None
+    received_bytes_per_s: float | None = None
+    sent_bytes_per_s: float | None = None
+    clock_mhz: int | None = None
+    power_w: float | None = None
+    temperature_c: int | None = None
+    slowed_by: tuple[str, ...] = ()
+    problem: str = ""
+
+
 class RunStatus(msgspec.Struct, frozen=True, kw_only=True):
     """The status of a whole run. `status.json` holds this struct and is written once a second."""
 
@@ -126,6 +152,7 @@ class RunStatus(msgspec.Struct, frozen=True, kw_only=True):
     arena_bytes: int = 0  # memory that is allocated for the rows
     private_bytes: int = 0  # private memory of all processes of the run, including copies for checkpoints
     input: InputStatus | None = None  # None: no worker trains yet
+    gpus: tuple[GpuStatus, ...] = ()  # those of this machine that the run uses
 
 
 def read_status(run: Path) -> RunStatus:

@@ -9,9 +9,9 @@ from pathlib import Path
 import psutil
 
 from elastichost.dispatcher.facts import JobObservation, JobSample
-from elastichost.dispatcher.isolation.gpu_meter import GpuMeter, GpuUse
 from elastichost.dispatcher.isolation.process_meter import HostProcesses, TreeUsage, read_bytes
 from elastichost.errors import PreflightError
+from elastichost.host.nvml.use import GpuMeter, GpuUse
 from elastichost.host.process_meter import anonymous_bytes
 from elastichost.metrics import RunStatus, read_status
 

@@ -37,7 +37,6 @@ from elastichost.dispatcher.facts import (
     JobRequest,
     JobStatus,
 )
-from elastichost.dispatcher.isolation.gpu_meter import GpuMeter
 from elastichost.dispatcher.isolation.power import power_of
 from elastichost.dispatcher.isolation.tiers import probe
 from elastichost.dispatcher.job_observer import JobObserver
@@ -47,6 +46,7 @@ from elastichost.dispatcher.processes import CHECK, Ended, JobProcesses
 from elastichost.dispatcher.resource_leases import Lender
 from elastichost.dispatcher.timeline import Timeline
 from elastichost.errors import ArenaError, ConfigError, ProtocolError
+from elastichost.host.nvml.use import GpuMeter
 from elastichost.host.stop_signals import StopSignals
 from elastichost.resources import HostInventory
 from elastichost.runs.directory import new_run_path

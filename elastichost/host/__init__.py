@@ -12,6 +12,7 @@ Modules:
     machine         page size and size of the address space
     affinity        moves a running process to other cores
     own_directory   checks that a directory belongs to this user alone
+    nvml            what NVML tells about GPUs: use by process, state
     stop_signals    counts SIGINT and SIGTERM for a loop
     environment     checks of the address space, and Python's UTF-8 mode
 """

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from elastichost.atomic_write import is_out_of_space
-from elastichost.metrics import ProcessStatus, RunStatus
+from elastichost.metrics import GpuStatus, ProcessStatus, RunStatus
 
 __all__ = ["MetricsStore", "ProcessMeter", "Pss", "Usage", "anonymous_bytes", "own_bytes", "processes_alike"]
 
@@ -34,10 +34,13 @@ CREATE TABLE IF NOT EXISTS process (
 CREATE TABLE IF NOT EXISTS run (
     elapsed_s REAL, state TEXT, epoch INTEGER, samples_trained INTEGER, samples_per_s REAL, loss REAL, test_auc REAL,
     workers INTEGER, servers INTEGER, arena_bytes INTEGER);
+CREATE TABLE IF NOT EXISTS gpu (
+    elapsed_s REAL, idx INTEGER, busy REAL, memory_busy REAL, own_busy REAL, used_bytes INTEGER, own_bytes INTEGER,
+    received_bytes_per_s REAL, sent_bytes_per_s REAL, clock_mhz INTEGER, power_w REAL, temperature_c INTEGER);
 """
 
 
-_TABLES = ("run", "process")
+_TABLES = ("run", "process", "gpu")
 FLUSH_S = 5.0
 FINE_S = 3600.0
 COARSE_S = 60
@@ -242,8 +245,8 @@ def _read(pid: int) -> _Found | None:
 
 
 class MetricsStore:
-    """The file metrics.db: one row per second for the run, and one for each of its processes. There is one writer;
-    readers do not block it.
+    """The file metrics.db: one row per second for the run, one for each of its processes, and one for each of its GPUs.
+    There is one writer; readers do not block it.
 
     Every row is committed at once to the log beside the file (metrics.db-wal), and every FLUSH_S from there to the file
     itself: a copy of the file alone lacks the last seconds. Of rows older than FINE_S, one second in COARSE_S is kept.
@@ -310,6 +313,8 @@ class MetricsStore:
             self._connection.execute(f"INSERT INTO run VALUES ({','.join('?' * len(row))})", row)
             rows = [_row(s.elapsed_s, process) for process in s.processes]
             self._connection.executemany(f"INSERT INTO process VALUES ({','.join('?' * 14)})", rows)
+            gpus = [_gpu_row(s.elapsed_s, gpu) for gpu in s.gpus if not gpu.problem]
+            self._connection.executemany(f"INSERT INTO gpu VALUES ({','.join('?' * 12)})", gpus)
 
     def close(self) -> None:
         self._connection.close()
@@ -319,3 +324,8 @@ def _row(elapsed_s: float, p: ProcessStatus) -> tuple[float | int | str | None, 
     usage = (p.cpu_percent, p.memory_bytes, p.rss_bytes, p.context_switches)
     speed = (p.samples_per_s, p.wait_fraction, p.compute_ms, p.gpu_memory_bytes)
     return (elapsed_s, p.role, p.index, p.incarnation, p.pid, p.state, *usage, *speed)
+
+
+def _gpu_row(elapsed_s: float, g: GpuStatus) -> tuple[float | int | None, ...]:
+    use = (g.busy, g.memory_busy, g.own_busy, g.used_bytes, g.own_bytes, g.received_bytes_per_s, g.sent_bytes_per_s)
+    return (elapsed_s, g.index, *use, g.clock_mhz, g.power_w, g.temperature_c)

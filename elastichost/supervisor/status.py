@@ -9,8 +9,12 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from elastichost.atomic_write import is_out_of_space
+from elastichost.host.nvml.report import GpuReporter
 from elastichost.host.process_meter import MetricsStore, ProcessMeter, Usage
-from elastichost.metrics import PlanStatus, ProcessStatus, RunStatus
+from elastichost.metrics import GpuStatus, PlanStatus, ProcessStatus, RunStatus
+from elastichost.plan import ProcessId
+from elastichost.resources import GpuDevice
+from elastichost.runs.events import GpuShareExceeded, GpuUnreadable
 from elastichost.runs.learning_curve import CurveWriter, samples_per_point
 from elastichost.supervisor.components import Components
 from elastichost.supervisor.context import RunContext
@@ -19,13 +23,17 @@ from elastichost.supervisor.core.fleet import ProcessRecord
 __all__ = ["Reporter"]
 
 EVERY_S = 1.0
+CONTEXT_BYTES = 1 << 30  # memory of a CUDA context, which no share limits: 0.5 to 0.8 GiB on an H200
 
 
 class Reporter:
     """Measures memory and CPU, and reports them with the progress and the learning curve of the run once a second."""
 
-    def __init__(self, run: RunContext) -> None:
+    def __init__(self, run: RunContext, gpus: Sequence[GpuDevice] = ()) -> None:
         self._run = run
+        self._gpus = GpuReporter(gpus)
+        self._gpu_problem = ""  # the newest that an event told
+        self._over_share: set[ProcessId] = set()  # an event told it
         self._meter = ProcessMeter(shares_host=run.shares_host)
         self._store = MetricsStore(run.directory.metrics)
         self._curve: CurveWriter | None = None  # from the first time that the number of samples is known
@@ -66,13 +74,16 @@ class Reporter:
         live = [record for record in self._run.fleet if record.is_live]
         usage = self._meter.measure(self._pids(), now_s, thoroughly=thoroughly)
         self.private_bytes = {pid: one.private_bytes for pid, one in usage.items() if one.private_bytes}
-        processes = tuple(_with_usage(record, self._usage(record, usage)) for record in live)
+        gpus = self._look_at_gpus(live, now_s)
+        processes = tuple(
+            _with_usage(record, self._usage(record, usage), self._gpus.memory_bytes.get(record.pid)) for record in live
+        )
         if components is not None:
             self.arena_bytes = max(self.arena_bytes, components.arena_bytes())
             self._copies_bytes = components.copies_bytes()
         self._elsewhere_bytes = self._private_elsewhere(live)
         self._takes(sum(self.private_bytes.values()))
-        status = self._status(state, components, processes)
+        status = msgspec.structs.replace(self._status(state, components, processes), gpus=gpus)
         self._write_status(status)
         self._store.add(status)
         problem = self._store.problem
@@ -82,6 +93,26 @@ class Reporter:
             problem = problem or curve.problem
         self.problems["metrics.db"] = problem
         self._run.observer.on_status(status)
+
+    def _look_at_gpus(self, live: Sequence[ProcessRecord], now_s: float) -> tuple[GpuStatus, ...]:
+        """Measures the GPUs. Notes an error of NVML, and processes with more memory of a GPU than their share."""
+        here = [record for record in live if record.pid and record.spec.host not in self._run.elsewhere]
+        found = self._gpus.look(now_s, {record.pid for record in here})
+        problem = next((one.problem for one in found if one.problem), "")
+        if problem and problem != self._gpu_problem:
+            self._run.note(GpuUnreadable(problem))
+        self._gpu_problem = problem
+        total_bytes = {one.index: one.total_bytes for one in found}
+        for record in here:
+            used_bytes = self._gpus.memory_bytes.get(record.pid, 0)
+            gpu, fraction = record.spec.gpu, record.spec.gpu_memory_fraction
+            if gpu not in total_bytes or record.process in self._over_share:
+                continue
+            share_bytes = round(fraction * total_bytes[gpu])
+            if used_bytes > share_bytes + CONTEXT_BYTES:
+                self._over_share.add(record.process)
+                self._run.note(GpuShareExceeded(record.process, gpu, used_bytes, share_bytes))
+        return found
 
     def _curve_of(self, components: Components) -> CurveWriter:
         if self._curve is None:
@@ -145,11 +176,13 @@ class Reporter:
     def close(self) -> None:
         """Writes the last point of the learning curve, and closes metrics.db. All processes have ended."""
         self._store.close()
+        self._gpus.close()
         if self._curve is not None:
             self._curve.close(time.time())
 
 
-def _with_usage(record: ProcessRecord, usage: Usage) -> ProcessStatus:
+def _with_usage(record: ProcessRecord, usage: Usage, gpu_memory_bytes: int | None) -> ProcessStatus:
+    """gpu_memory_bytes: as NVML tells, with the context of CUDA; None: what the process reported is kept."""
     virtual = record.virtual_cpu_percent
     return msgspec.structs.replace(
         record.status(),
@@ -157,6 +190,7 @@ def _with_usage(record: ProcessRecord, usage: Usage) -> ProcessStatus:
         memory_bytes=usage.pss_bytes,
         rss_bytes=usage.rss_bytes,
         context_switches=usage.context_switches,
+        gpu_memory_bytes=record.gpu_memory_bytes if gpu_memory_bytes is None else gpu_memory_bytes,
     )
 
 

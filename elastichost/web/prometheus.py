@@ -51,6 +51,24 @@ def _metrics(status: RunStatus) -> Iterator[tuple[str, str, str, Values]]:
     yield "process_cpu_percent", "gauge", "CPU use; 100 is one core.", each("cpu_percent")
     yield "process_memory_bytes", "gauge", "Memory (PSS) of a process.", each("memory_bytes")
     yield "process_wait_fraction", "gauge", "Share of the time in which it waited.", each("wait_fraction")
+    yield from _of_gpus(status, of_run)
+
+
+def _of_gpus(status: RunStatus, of_run: Labels) -> Iterator[tuple[str, str, str, Values]]:
+    def each(value_of: str) -> Values:
+        readable = (gpu for gpu in status.gpus if not gpu.problem)
+        return [({**of_run, "gpu": str(gpu.index)}, getattr(gpu, value_of)) for gpu in readable]
+
+    yield "gpu_busy", "gauge", "Share of the time in which the GPU computed, for all processes.", each("busy")
+    yield "gpu_own_busy", "gauge", "The part of it for this run.", each("own_busy")
+    yield "gpu_memory_busy", "gauge", "Share of the time in which its memory was used.", each("memory_busy")
+    yield "gpu_used_bytes", "gauge", "Memory of the GPU in use, by all processes.", each("used_bytes")
+    yield "gpu_own_bytes", "gauge", "The part of it of this run.", each("own_bytes")
+    yield "gpu_received_bytes_per_second", "gauge", "Traffic over the bus to the GPU.", each("received_bytes_per_s")
+    yield "gpu_sent_bytes_per_second", "gauge", "Traffic over the bus from the GPU.", each("sent_bytes_per_s")
+    yield "gpu_clock_mhz", "gauge", "Clock of its multiprocessors.", each("clock_mhz")
+    yield "gpu_power_watts", "gauge", "Power.", each("power_w")
+    yield "gpu_temperature_celsius", "gauge", "Temperature.", each("temperature_c")
 
 
 def _of_input(status: RunStatus, of_run: Labels) -> Iterator[tuple[str, str, str, Values]]:

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from elastichost.dispatcher import job_observer as watching
-from elastichost.dispatcher.isolation.gpu_meter import GpuMeter, GpuUse
 from elastichost.dispatcher.isolation.process_meter import HostProcesses, read_bytes
 from elastichost.dispatcher.job_observer import JobObserver
+from elastichost.host.nvml.use import GpuMeter, GpuUse
 from elastichost.host.process_meter import anonymous_bytes
 from elastichost.metrics import ProcessStatus, RunStatus
 from tests.dispatcher.jobs import MB

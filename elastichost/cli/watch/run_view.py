@@ -17,7 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from elastichost.human_readable import bytes_words, count_words, duration_words
-from elastichost.metrics import FINISHED_STATES, ProcessStatus, RunStatus
+from elastichost.metrics import FINISHED_STATES, GpuStatus, ProcessStatus, RunStatus
 from elastichost.resources import core_list
 from elastichost.runs.observer import RunObserver
 
@@ -98,6 +98,7 @@ def picture(status: RunStatus) -> RenderableType:
         return Group(*parts)  # its processes have ended
     if status.processes:
         parts.append(_process_table(status.processes))
+    parts += [_gpu_line(gpu) for gpu in status.gpus]
     parts.append(_plan_line(status))
     return Group(*parts)
 
@@ -175,6 +176,23 @@ def _process_table(processes: tuple[ProcessStatus, ...]) -> Table:
         ]
         table.add_row(*row, *([bytes_words(process.gpu_memory_bytes)] if with_gpu else []))
     return table
+
+
+def _gpu_line(gpu: GpuStatus) -> Text:
+    line = Text(f"GPU {gpu.index}", style="cyan")
+    if gpu.problem:
+        return line.append(f"  not measured: {gpu.problem}", style="yellow")
+    if gpu.busy is not None:
+        line.append(f"  busy {100 * gpu.busy:.0f}%")
+    if gpu.own_busy is not None and gpu.busy and gpu.own_busy < 0.9 * gpu.busy:
+        line.append(f" (this run {100 * gpu.own_busy:.0f}%)")
+    line.append(f"  memory {bytes_words(gpu.used_bytes)} of {bytes_words(gpu.total_bytes)}")
+    if gpu.received_bytes_per_s is not None and gpu.sent_bytes_per_s is not None:
+        received, sent = (bytes_words(round(rate)) for rate in (gpu.received_bytes_per_s, gpu.sent_bytes_per_s))
+        line.append(f"  bus in {received}/s, out {sent}/s")
+    if gpu.slowed_by:
+        line.append(f"  slowed by {', '.join(gpu.slowed_by)}", style="yellow")
+    return line
 
 
 def _name(process: ProcessStatus) -> Text:

@@ -8,7 +8,6 @@ Modules:
     resctrl           counts the memory traffic of each job
     control_files     reads and writes control files of the kernel
     mps               finds the daemon of NVIDIA's Multi-Process Service
-    gpu_meter         measures the use of each GPU by process
     process_meter     measures the CPU time of process trees
     power             measures the memory bandwidth of the host
 """

@@ -11,7 +11,7 @@ from elastichost.reporting.run.curve import read_run_curve
 from elastichost.reporting.run.facts import Course, Machine, Memory, Overview, Report, Story
 from elastichost.reporting.run.heat import HeatFolder
 from elastichost.reporting.run.knowledge import Knowledge, decisions_of_journal, with_outcomes
-from elastichost.reporting.run.measurements import course_of, process_courses, read_measurements
+from elastichost.reporting.run.measurements import course_of, gpu_courses, process_courses, read_measurements
 from elastichost.reporting.run.memory import budget_bytes_of, memory_steps_of
 from elastichost.reporting.run.sessions import Axis, Chapter, axis_of, chapters_of
 from elastichost.reporting.run.sources import JobFacts, ResultFacts, Sources, open_sources
@@ -93,6 +93,7 @@ def read_report(run: Path, *, is_running: bool, now_utc: str) -> Report:
         sessions=axis.sessions,
         course=course,
         processes=processes,
+        gpus=gpu_courses(measurements, axis),
         story=_with_threads(story, recorded.knowledge),
         tuner=decisions,
         model=recorded.knowledge.model(),

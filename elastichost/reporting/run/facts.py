@@ -20,6 +20,7 @@ __all__ = [
     "EventNote",
     "FaultRecord",
     "Gap",
+    "GpuCourse",
     "Heat",
     "HotBucket",
     "Machine",
@@ -165,6 +166,19 @@ class ProcessCourse(msgspec.Struct, frozen=True):
     mean_cpu_percent: float | None
     peak_memory_bytes: int
     mean_waiting: float
+
+
+class GpuCourse(msgspec.Struct, frozen=True):
+    """One GPU. busy: share of the time in which it computed, for all processes; own: the part of this run."""
+
+    index: int
+    at_s: Values
+    busy: Values
+    own_busy: Values
+    used_bytes: Values
+    own_bytes: Values
+    received_bytes_per_s: Values
+    sent_bytes_per_s: Values
 
 
 class TimedActivity(msgspec.Struct, frozen=True):
@@ -344,6 +358,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     sessions: tuple[SupervisorSession, ...]
     course: Course
     processes: tuple[ProcessCourse, ...]
+    gpus: tuple[GpuCourse, ...]
     story: Story
     tuner: tuple[TunerDecision, ...]
     model: TunerModelFacts | None

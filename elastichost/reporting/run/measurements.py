@@ -13,7 +13,7 @@ from typing import TypeVar
 
 import msgspec
 
-from elastichost.reporting.run.facts import Course, ProcessCourse
+from elastichost.reporting.run.facts import Course, GpuCourse, ProcessCourse
 from elastichost.reporting.run.sessions import Axis
 from elastichost.runs.metrics_file import connect_to_read
 
@@ -21,6 +21,7 @@ __all__ = [
     "MeasuredSession",
     "Measurements",
     "course_of",
+    "gpu_courses",
     "process_courses",
     "read_measurements",
     "rows_of",
@@ -53,6 +54,12 @@ _USAGE = """
     FROM process WHERE rowid BETWEEN ? AND ? AND role IN ('worker', 'server') AND rss_bytes > 0
     GROUP BY role, idx, CAST(elapsed_s / ? AS INTEGER) ORDER BY role DESC, idx, 2"""
 
+_GPUS = """
+    SELECT idx, max(elapsed_s), avg(busy), avg(own_busy), max(used_bytes), max(own_bytes), avg(received_bytes_per_s),
+           avg(sent_bytes_per_s)
+    FROM gpu WHERE rowid BETWEEN ? AND ? GROUP BY idx, CAST(elapsed_s / ? AS INTEGER) ORDER BY idx, 2"""
+_HAS_GPUS = "SELECT count(*) FROM sqlite_master WHERE name = 'gpu'"
+
 
 class RunRow(msgspec.Struct, frozen=True, array_like=True):
     """The run in one step of time: the end of the step, the samples trained by then, and means over the step."""
@@ -83,6 +90,19 @@ class SumRow(msgspec.Struct, frozen=True, array_like=True):
     pss_bytes: int
 
 
+class GpuRow(msgspec.Struct, frozen=True, array_like=True):
+    """One GPU in one step of time, means of what `metrics.GpuStatus` says."""
+
+    index: int
+    elapsed_s: float
+    busy: float | None
+    own_busy: float | None
+    used_bytes: int | None
+    own_bytes: int | None
+    received_bytes_per_s: float | None
+    sent_bytes_per_s: float | None
+
+
 class MeasuredSession(msgspec.Struct, frozen=True):
     """The measurements of one session. step_s: length of a step."""
 
@@ -91,6 +111,7 @@ class MeasuredSession(msgspec.Struct, frozen=True):
     run: tuple[RunRow, ...]
     usage: tuple[UsageRow, ...] = ()
     sums: tuple[SumRow, ...] = ()
+    gpus: tuple[GpuRow, ...] = ()
 
 
 class Measurements(msgspec.Struct, frozen=True):
@@ -107,6 +128,7 @@ def read_measurements(path: Path, points: int = POINTS) -> Measurements:
         with closing(connect_to_read(path)) as connection:
             found = _runs(connection, points)
             found = _with_processes(connection, found)
+            found = _with_gpus(connection, found)
     except (sqlite3.Error, msgspec.ValidationError) as error:
         return Measurements(found, f"{'a part of it ' if found else ''}cannot be read: {error}")
     return Measurements(found, "" if found else f"empty, so {WHAT}")
@@ -131,6 +153,16 @@ def _with_processes(connection: sqlite3.Connection, found: tuple[MeasuredSession
             usage=rows_of(connection, _USAGE, (*own, session.step_s), UsageRow),
             sums=rows_of(connection, _SUM, (*own, session.step_s), SumRow),
         )
+        for session, own in zip(found, ranges, strict=False)
+    )
+
+
+def _with_gpus(connection: sqlite3.Connection, found: tuple[MeasuredSession, ...]) -> tuple[MeasuredSession, ...]:
+    if not connection.execute(_HAS_GPUS).fetchone()[0]:
+        return found
+    ranges = [*_ranges(connection, "gpu"), *[NO_ROWS] * len(found)]
+    return tuple(
+        msgspec.structs.replace(session, gpus=rows_of(connection, _GPUS, (*own, session.step_s), GpuRow))
         for session, own in zip(found, ranges, strict=False)
     )
 
@@ -219,6 +251,34 @@ def _process_course(name: str, rows: list[tuple[float, float, UsageRow]]) -> Pro
         _mean_cpu_percent(seen),
         max(row.pss_bytes for row in seen),
         sum(row.waiting * row.count for row in seen) / count,
+    )
+
+
+def gpu_courses(measurements: Measurements, axis: Axis) -> tuple[GpuCourse, ...]:
+    """The course of each GPU. Lines break between sessions."""
+    found: dict[int, list[GpuRow | None]] = {}
+    for session, began_s in zip(measurements.sessions, _begins(axis), strict=True):
+        for rows in found.values():
+            rows.append(None)
+        for row in session.gpus:
+            moved = msgspec.structs.replace(row, elapsed_s=began_s + row.elapsed_s)
+            found.setdefault(row.index, []).append(moved)
+    return tuple(_gpu_course(index, rows) for index, rows in sorted(found.items()))
+
+
+def _gpu_course(index: int, rows: list[GpuRow | None]) -> GpuCourse:
+    def values(name: str) -> tuple[float | None, ...]:
+        return tuple(None if row is None else getattr(row, name) for row in rows)
+
+    return GpuCourse(
+        index,
+        values("elapsed_s"),
+        values("busy"),
+        values("own_busy"),
+        values("used_bytes"),
+        values("own_bytes"),
+        values("received_bytes_per_s"),
+        values("sent_bytes_per_s"),
     )
 
 

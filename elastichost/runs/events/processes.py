@@ -1,4 +1,4 @@
-"""Events about processes: the fork server, parameter servers, workers. Pure values."""
+"""Events about processes: the fork server, parameter servers, workers, and the GPUs that they use. Pure values."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ __all__ = [
     "ForkServerLost",
     "ForkServerReady",
     "ForkServerThreads",
+    "GpuShareExceeded",
+    "GpuUnreadable",
     "KillCause",
     "ProcessConnected",
     "ProcessDraining",
@@ -188,3 +190,21 @@ class ProcessUnreachable(ProcessEvent, frozen=True):
     error: str
 
     category: ClassVar[Category] = "fault"
+
+
+class GpuUnreadable(Event, frozen=True):
+    """NVML does not tell about the GPUs of the run any more, or never did; the run goes on without their figures."""
+
+    reason: str
+
+    category: ClassVar[Category] = "warning"
+
+
+class GpuShareExceeded(ProcessEvent, frozen=True):
+    """The process has more memory of its GPU than its share and the context of CUDA take."""
+
+    gpu: int
+    used_bytes: int
+    share_bytes: int
+
+    category: ClassVar[Category] = "warning"

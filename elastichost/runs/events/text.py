@@ -279,6 +279,19 @@ def _(event: processes.ProcessUnreachable) -> str:
     return f"the message {event.message_type} could not be sent to {event.process}: {event.error}"
 
 
+@text_of.register
+def _(event: processes.GpuUnreadable) -> str:
+    return f"NVML does not tell about the GPUs: {event.reason}; the run goes on without their figures"
+
+
+@text_of.register
+def _(event: processes.GpuShareExceeded) -> str:
+    return (
+        f"{event.process} has {mib(event.used_bytes)} of GPU {event.gpu}, more than its share of "
+        f"{mib(event.share_bytes)}: others on this GPU may run out of memory"
+    )
+
+
 # --- the plan ---------------------------------------------------------------------------------------------------------
 
 

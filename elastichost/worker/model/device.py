@@ -7,6 +7,7 @@ import time
 import torch
 
 from elastichost.errors import PreflightError
+from elastichost.gpu.availability import is_interpreted
 from elastichost.host.affinity import move_to_cores
 from elastichost.wire.child import ChildArguments
 from elastichost.wire.control import RepinMsg
@@ -17,11 +18,11 @@ __all__ = ["choose_device", "gpu_memory_bytes", "move_training", "seed_generator
 def choose_device(arguments: ChildArguments) -> torch.device:
     """The torch device for this process, from the plan. Also sets torch's thread count and its GPU memory limit.
 
-    The supervisor sets CUDA_VISIBLE_DEVICES to this process' GPU, so it is always cuda:0 here. Raises PreflightError
-    when the plan assigns a GPU and torch cannot use CUDA.
+    The supervisor sets CUDA_VISIBLE_DEVICES to this process' GPU, so it is always cuda:0 here. In Triton's interpreter
+    the CPU stands for the GPU. Raises PreflightError when the plan assigns a GPU and torch cannot use CUDA.
     """
     torch.set_num_threads(max(1, arguments.threads))
-    if arguments.gpu is None:
+    if arguments.gpu is None or is_interpreted():
         return torch.device("cpu")
     if not torch.cuda.is_available():
         raise PreflightError(

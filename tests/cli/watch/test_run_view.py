@@ -17,7 +17,7 @@ from elastichost.cli.watch.run_view import (
     picture,
     plain_line,
 )
-from elastichost.metrics import PlanStatus, ProcessStatus, RunStatus
+from elastichost.metrics import GpuStatus, PlanStatus, ProcessStatus, RunStatus
 from elastichost.plan import ProcessId
 from elastichost.runs.events import (
     EVENT_CLASSES,
@@ -164,3 +164,24 @@ def test_terminals_get_the_live_picture_and_others_lines() -> None:
         display.on_status(STATUS)
         display.on_event(LOST)
     assert "killed by SIGKILL" in written(console)
+
+
+def gpu_lines(**facts: object) -> str:
+    gpu = GpuStatus(index=0, name="a GPU", total_bytes=140 << 30, used_bytes=14 << 30, **facts)  # type: ignore[arg-type]
+    console = drawn(terminal=False)
+    console.print(picture(msgspec.structs.replace(STATUS, gpus=(gpu,))))
+    return written(console)
+
+
+def test_a_gpu_is_one_line() -> None:
+    told = gpu_lines(busy=0.83, own_busy=0.82, received_bytes_per_s=2.0 * 2**30, sent_bytes_per_s=2.0**30)
+    assert "GPU 0  busy 83%  memory 14.0 GiB of 140.0 GiB  bus in 2.0 GiB/s, out 1.0 GiB/s" in told
+
+
+def test_a_gpu_that_others_use_too_and_one_that_is_slowed_say_so() -> None:
+    assert "busy 80% (this run 30%)" in gpu_lines(busy=0.8, own_busy=0.3)
+    assert "slowed by temperature, power limit" in gpu_lines(busy=0.8, slowed_by=("temperature", "power limit"))
+
+
+def test_a_gpu_that_does_not_answer_says_why() -> None:
+    assert "GPU 0  not measured: GPU is lost" in gpu_lines(problem="GPU is lost")

@@ -10,7 +10,8 @@ import msgspec
 import pytest
 
 from elastichost.host.process_meter import MetricsStore
-from elastichost.reporting.run.measurements import course_of, process_courses, read_measurements
+from elastichost.metrics import GpuStatus
+from elastichost.reporting.run.measurements import course_of, gpu_courses, process_courses, read_measurements
 from elastichost.reporting.run.sessions import axis_of
 from tests.reporting.remains import status, write_metrics
 
@@ -134,3 +135,26 @@ def test_rows_that_are_not_numbers_are_reported(tmp_path: Path) -> None:
         connection.execute("UPDATE run SET samples_trained = 'many'")
     connection.close()
     assert "cannot be read" in read_measurements(tmp_path / "metrics.db").problem
+
+
+def test_gpus_are_drawn_over_all_sessions_with_breaks_between_them(tmp_path: Path) -> None:
+    def with_gpu(at_s: float, busy: float | None, problem: str = "") -> object:
+        gpu = GpuStatus(index=0, name="a GPU", total_bytes=100, busy=busy, used_bytes=40, own_bytes=30, problem=problem)
+        return msgspec.structs.replace(status(at_s, 100), gpus=(gpu,))
+
+    rows = [with_gpu(0.0, None), with_gpu(1.0, 0.5), with_gpu(2.0, 0.7, "lost"), with_gpu(0.5, 0.25)]
+    write_metrics(tmp_path / "metrics.db", rows)
+    found = read_measurements(tmp_path / "metrics.db")
+    (gpu,) = gpu_courses(found, axis_of((), [session.duration_s for session in found.sessions]))
+    assert gpu.at_s == (0.0, 1.0, None, 2.5), "a GPU that did not answer has no row"
+    assert gpu.busy == (None, 0.5, None, 0.25)
+    assert gpu.used_bytes == (40, 40, None, 40)
+
+
+def test_a_run_from_before_gpus_were_measured_has_none(tmp_path: Path) -> None:
+    write_metrics(tmp_path / "metrics.db", [status(0.0, 1), status(1.0, 2)])
+    with sqlite3.connect(tmp_path / "metrics.db") as connection:
+        connection.execute("DROP TABLE gpu")
+    found = read_measurements(tmp_path / "metrics.db")
+    assert not found.problem
+    assert gpu_courses(found, axis_of((), [1.0])) == ()

@@ -21,6 +21,7 @@ from elastichost.reporting.render.chart import (
 from elastichost.reporting.render.palette import CYCLE
 from elastichost.reporting.render.smoothed import smoothed
 from elastichost.reporting.run.facts import Curve, Evaluation, PlanChange, ProcessCourse, Report
+from elastichost.reporting.run.view.time_axis import has_values, resume_marks, time_axis, total_s
 
 __all__ = [
     "evaluation_charts",
@@ -36,26 +37,6 @@ NEAR_BUDGET = 4.0  # the budget is drawn only up to this multiple of the peak: a
 MOST_BOLD = 100  # points of a loss curve that is drawn as one line
 SMOOTHED_POINTS = 50
 SAMPLES = "samples trained"
-
-
-def _has(values: Values) -> bool:
-    return any(value is not None for value in values)
-
-
-def _total_s(report: Report) -> float:
-    last = report.sessions[-1] if report.sessions else None
-    return last.at_s + last.duration_s if last is not None else report.overview.running_s
-
-
-def _time(report: Report) -> ChartAxis:
-    total_s = max(_total_s(report), 1.0)
-    unit = "hours:minutes:seconds" if total_s >= 3600 else "minutes:seconds"
-    return ChartAxis(f"running time, {unit}", "moment", least=0.0, most=total_s)
-
-
-def _resumes(report: Report) -> Iterator[ChartMark]:
-    for session in report.sessions[1:]:
-        yield ChartMark("resume", session.at_s, "the run was resumed", is_solid=True)
 
 
 def loss_chart(report: Report) -> Chart | None:
@@ -119,19 +100,19 @@ def _evaluated(title: str, found: Sequence[tuple[Evaluation, float]]) -> ChartSe
 def speed_chart(report: Report) -> Chart | None:
     """Samples/s over time."""
     course = report.course
-    if not _has(course.counted_per_s) and not _has(course.reported_per_s):
+    if not has_values(course.counted_per_s) and not has_values(course.reported_per_s):
         return None
     return Chart(
         name="speed",
         title="Samples per second, all workers",
-        x=_time(report),
+        x=time_axis(report),
         y=ChartAxis("samples per second", "rate", least=0.0),
         series=(
             line_of("each second", "blue", course.at_s, course.counted_per_s, width=1.0, is_faint=True),
             line_of("mean of five seconds", "blue", course.at_s, course.reported_per_s),
         ),
         spans=tuple(_spans(report)),
-        marks=(*_resumes(report), *_plan_marks(report.story.plans)),
+        marks=(*resume_marks(report), *_plan_marks(report.story.plans)),
         points=tuple(_losses(report)),
         about="Counted each second, and as the workers report it over their last five seconds. Numbers mark changes of "
         "the plan.",
@@ -159,7 +140,7 @@ def _losses(report: Report) -> Iterator[ChartPoint]:
 
 def plan_chart(report: Report) -> Chart | None:
     """The planned numbers of workers, PS and threads over time."""
-    story, total_s = report.story, _total_s(report)
+    story, end_s = report.story, total_s(report)
     if not story.plans:
         return None
     at = [plan.at_s for plan in story.plans]
@@ -173,17 +154,17 @@ def plan_chart(report: Report) -> Chart | None:
         lines.append(("threads of a worker", "teal", *threads, 1.5))
     series = (
         ChartSeries(
-            name, colour, [*times, max(total_s, times[-1])], [*map(float, counts), counts[-1]], "step", width=width
+            name, colour, [*times, max(end_s, times[-1])], [*map(float, counts), counts[-1]], "step", width=width
         )
         for name, colour, times, counts, width in lines
     )
     return Chart(
         name="plan",
         title="Planned processes and threads",
-        x=_time(report),
+        x=time_axis(report),
         y=ChartAxis("number", "count", least=0.0),
         series=tuple(series),
-        marks=(*_resumes(report), *_plan_marks(story.plans)),
+        marks=(*resume_marks(report), *_plan_marks(story.plans)),
     )
 
 
@@ -191,13 +172,13 @@ def process_charts(report: Report) -> tuple[Chart, ...]:
     """CPU and memory of each process over time. CPU is left out if it was never measured, as in a run of a second."""
     if not report.processes:
         return ()
-    marks, charts = tuple(_resumes(report)), list[Chart]()
-    if any(_has(one.cpu_percent) for one in report.processes):
+    marks, charts = resume_marks(report), list[Chart]()
+    if any(has_values(one.cpu_percent) for one in report.processes):
         charts.append(
             Chart(
                 name="cpu",
                 title="CPU of each process, percent of a core",
-                x=_time(report),
+                x=time_axis(report),
                 y=ChartAxis("percent of a core", "percent", least=0.0),
                 series=tuple(_process_lines(report.processes, "cpu_percent")),
                 marks=marks,
@@ -207,7 +188,7 @@ def process_charts(report: Report) -> tuple[Chart, ...]:
         Chart(
             name="process-memory",
             title="Memory of each process",
-            x=_time(report),
+            x=time_axis(report),
             y=ChartAxis("memory", "bytes", least=0.0),
             series=tuple(_process_lines(report.processes, "memory_bytes")),
             marks=marks,
@@ -233,7 +214,7 @@ def _process_lines(processes: Sequence[ProcessCourse], field: str) -> Iterator[C
 def memory_chart(report: Report) -> Chart | None:
     """Memory of the arena and of all processes over time."""
     course, memory = report.course, report.memory
-    if not _has(course.arena_bytes) and not _has(course.process_bytes):
+    if not has_values(course.arena_bytes) and not has_values(course.process_bytes):
         return None
     series = [
         line_of("all processes (PSS)", "blue", course.process_at_s, course.process_bytes),
@@ -242,14 +223,14 @@ def memory_chart(report: Report) -> Chart | None:
     peak = max(memory.peak_arena_bytes or 0, memory.peak_process_bytes or 0)
     if memory.budget_bytes is not None and memory.budget_bytes <= NEAR_BUDGET * peak:
         budget = float(memory.budget_bytes)
-        series.append(ChartSeries("budget", "red", (0.0, _total_s(report)), (budget, budget), is_dashed=True))
+        series.append(ChartSeries("budget", "red", (0.0, total_s(report)), (budget, budget), is_dashed=True))
     return Chart(
         name="memory",
         title="Memory of the run",
-        x=_time(report),
+        x=time_axis(report),
         y=ChartAxis("memory", "bytes", least=0.0),
-        series=tuple(one for one in series if _has(one.y)),
-        marks=tuple(_resumes(report)),
+        series=tuple(one for one in series if has_values(one.y)),
+        marks=resume_marks(report),
         about="The arena holds rows, their optimizer state and the index of ids.",
     )
 
@@ -262,7 +243,7 @@ def load_chart(report: Report) -> Chart | None:
     return Chart(
         name="load",
         title="Share of the load of each parameter server",
-        x=_time(report),
+        x=time_axis(report),
         y=ChartAxis("share of the load", "share", least=0.0, most=1.0),
         series=tuple(
             ChartSeries(f"PS {server}", CYCLE[number % len(CYCLE)], heat.at_s, shares, "stacked")

@@ -16,6 +16,7 @@ from elastichost.reporting.run.view.charts import (
     process_charts,
     speed_chart,
 )
+from elastichost.reporting.run.view.gpu_charts import gpu_charts
 from elastichost.reporting.run.view.model_charts import candidates_chart, measured_bars
 
 __all__ = ["page_of", "parts_of"]
@@ -74,7 +75,8 @@ def _speed(report: Report) -> Markup:
 
 
 def _processes(report: Report) -> Markup:
-    return rendered("run/processes.html", processes=report.processes, charts=process_charts(report))
+    charts = (*process_charts(report), *gpu_charts(report))
+    return rendered("run/processes.html", processes=report.processes, charts=charts)
 
 
 def _memory(report: Report) -> Markup:

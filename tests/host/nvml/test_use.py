@@ -7,8 +7,8 @@ from types import ModuleType, SimpleNamespace
 
 import pytest
 
-from elastichost.dispatcher.isolation import gpu_meter
-from elastichost.dispatcher.isolation.gpu_meter import GpuMeter
+from elastichost.host.nvml import use as gpu_meter
+from elastichost.host.nvml.use import GpuMeter
 from elastichost.resources import GpuDevice
 
 GPUS = (GpuDevice(0, "an accelerator", 80 << 30),)

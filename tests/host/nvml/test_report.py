@@ -1,0 +1,74 @@
+"""The statuses of a run's GPUs: what is its own, and what an error of NVML does."""
+
+from __future__ import annotations
+
+import pytest
+
+from elastichost.host.nvml.report import RETRY_S, GpuReporter
+from elastichost.resources import GpuDevice
+from tests.host.nvml.recorded import IDLE, ONE_BUSY, RECORDED_PIDS, TWO_BUSY, RecordedNvml
+
+GPUS = (GpuDevice(0, "NVIDIA H200", 150754820096),)
+FIRST, SECOND = RECORDED_PIDS
+
+
+def test_shares_are_measured_between_two_looks() -> None:
+    reporter = GpuReporter(GPUS, RecordedNvml(ONE_BUSY))
+    (first,) = reporter.look(100.0, {FIRST})
+    assert (first.busy, first.own_busy) == (None, None)
+    (status,) = reporter.look(101.0, {FIRST})
+    assert status.busy == pytest.approx(1.0)
+    assert status.own_busy == pytest.approx(0.37)
+    assert status.own_bytes == 811597824
+    assert (status.used_bytes, status.problem) == (820838400, "")
+
+
+def test_the_processes_of_others_are_not_the_runs_own() -> None:
+    reporter = GpuReporter(GPUS, RecordedNvml(TWO_BUSY))
+    reporter.look(100.0, {SECOND})
+    (status,) = reporter.look(101.0, {SECOND})
+    assert status.own_bytes == 811597824
+    assert status.used_bytes == 1638334464
+    assert status.own_busy is not None and status.busy is not None and status.own_busy < 0.5 * status.busy
+    assert reporter.memory_bytes == {FIRST: 811597824, SECOND: 811597824}
+
+
+def test_a_run_that_nvml_does_not_name_has_no_own_figures() -> None:
+    """As in a container, where NVML tells other pids."""
+    reporter = GpuReporter(GPUS, RecordedNvml(ONE_BUSY))
+    reporter.look(100.0, {7})
+    (status,) = reporter.look(101.0, {7})
+    assert (status.own_busy, status.own_bytes) == (None, None)
+    assert status.busy == pytest.approx(1.0)
+
+
+def test_a_lost_gpu_is_a_problem_until_it_answers_again() -> None:
+    nvml = RecordedNvml(IDLE)
+    reporter = GpuReporter(GPUS, nvml)
+    reporter.look(100.0, ())
+    nvml.is_lost = True
+    (lost,) = reporter.look(101.0, ())
+    assert "lost" in lost.problem
+    assert (lost.total_bytes, lost.busy) == (150754820096, None)
+    assert nvml.opened == 0
+    nvml.is_lost = False
+    (early,) = reporter.look(102.0, ())
+    assert early.problem == lost.problem, "the library is not asked again at once"
+    (again,) = reporter.look(101.0 + RETRY_S, ())
+    assert (again.problem, again.busy) == ("", None)
+
+
+def test_a_library_that_cannot_be_opened_is_a_problem() -> None:
+    nvml = RecordedNvml()
+    nvml.is_lost = True
+    reporter = GpuReporter(GPUS, nvml)
+    (status,) = reporter.look(100.0, ())
+    assert "lost" in status.problem
+    reporter.close()
+
+
+def test_without_gpus_the_library_is_not_loaded() -> None:
+    reporter = GpuReporter(())
+    assert reporter.look(100.0, ()) == ()
+    assert reporter._nvml is None
+    reporter.close()
