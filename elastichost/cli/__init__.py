@@ -1,7 +1,7 @@
 """The command line: parses verbs, runs them, returns exit codes. Each group of verbs has a folder.
 
 Modules:
-    train/         run, resume, scale, plan, config, convert
+    train/         init, run, resume, scale, plan, config, convert
     watch/         status, events, logs, log, report, replay
     many_jobs/     host, submit, queue, cancel, top, and `run` with several jobs
     maintenance/   doctor, clean, bench, chaos
@@ -34,7 +34,7 @@ from elastichost.cli.groups import GroupedVerbs
 from elastichost.cli.maintenance import bench, chaos, clean, doctor
 from elastichost.cli.many_jobs import host
 from elastichost.cli.output import wants_json
-from elastichost.cli.train import config, convert, plan, run, scale
+from elastichost.cli.train import config, convert, init, plan, run, scale
 from elastichost.cli.usage import usage_error
 from elastichost.cli.watch import log, read, replay, report
 from elastichost.errors import ElastichostError, ExitCode, PreflightError
@@ -52,7 +52,8 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for verbs in (run, read, results, doctor, config, convert, clean, bench, chaos, scale, replay, plan, host, report, log):
+VERBS = (init, run, read, results, doctor, config, convert, clean, bench, chaos, scale, replay, plan, host, report, log)
+for verbs in VERBS:
     verbs.register(app)
 
 

@@ -12,7 +12,7 @@ from elastichost.human_readable import did_you_mean
 __all__ = ["GROUPS", "GroupedVerbs", "Verbs"]
 
 GROUPS: dict[str, tuple[str, ...]] = {
-    "Train": ("run", "resume", "scale", "plan", "config", "convert"),
+    "Train": ("init", "run", "resume", "scale", "plan", "config", "convert"),
     "Watch": ("status", "events", "logs", "log", "report"),
     "Results": ("export", "predict"),
     "Many jobs": ("host", "submit", "queue", "cancel", "top"),

@@ -8,6 +8,7 @@
     preflight    finds problems before a job starts         bad_rows, id_ranges    rows that cannot be trained on
     remote       training data at the rate of a remote store
     sources/     what a worker reads ahead: knobs, memory, connections, meters
+    inference/   what a file holds, and the job file that follows from it
     files        finds the files of a dataset, and detects changes of them
     warm         loads kernels before a fork
 

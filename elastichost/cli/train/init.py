@@ -1,0 +1,84 @@
+"""`init`: writes a job file for a file of samples."""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from elastichost.cli.output import progress_console
+from elastichost.errors import ConfigError
+
+__all__ = ["register"]
+
+
+def register(app: typer.Typer) -> None:
+    app.command("init")(init)
+
+
+def init(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="Samples: Parquet, CSV with a header, or Criteo TSV.")],
+    label: Annotated[
+        str, typer.Option("--label", metavar="COLUMN", help="The column of the label, which is 0 or 1.")
+    ] = "",
+    test: Annotated[
+        Path | None, typer.Option("--test", metavar="FILE", help="Test data, with the same columns.")
+    ] = None,
+) -> None:
+    """Print a job file for a file of samples.
+
+    `elastichost init clicks.csv --label clicked > job.toml` writes one that trains unedited. Types and uses of the
+    columns are found from some of the rows; the job file says why each column is used as it is.
+    """
+    from elastichost.config.job import make_job
+    from elastichost.datasets.preflight import check_data
+
+    out = progress_console()
+    with out.status(f"reading {file.name}"):
+        text = _text(file, label, test)
+        job = make_job(tomllib.loads(text), Path.cwd(), "the job of init", environ={})
+        check = check_data(job)
+    typer.echo(text, nl=False)
+    rows = f"{check.train.samples:,} samples"
+    for warning in check.warnings:
+        out.print(f"warning: {warning}", style="yellow", soft_wrap=True)
+    out.print(f"{rows}; train with: elastichost run job.toml", style="dim")
+
+
+def _text(file: Path, label: str, test: Path | None) -> str:
+    from elastichost.datasets.files import gzip_problem
+    from elastichost.datasets.inference.columns import facts_of
+    from elastichost.datasets.inference.job_text import JobSource, job_text
+    from elastichost.datasets.inference.roles import roles_of
+    from elastichost.datasets.inference.sample import read_sample
+    from elastichost.datasets.inference.shared_ids import shared_ids
+
+    sample = read_sample(file)
+    types = {name: "string" if kind == "time" else kind for name, kind in (sample.text_types or {}).items()}
+    if sample.format != "parquet" and (problem := gzip_problem(str(file), sample.format, types)):
+        raise ConfigError(problem, hint="then call init with the Parquet file")
+    if sample.format != "criteo_tsv" and not label:
+        names = ", ".join(sample.table.column_names)
+        raise ConfigError(f"{file}: which column is the label?", hint=f"add --label COLUMN; its columns: {names}")
+    roles = roles_of(facts_of(sample), label, str(file)) if sample.format != "criteo_tsv" else ()
+    if roles and not any(one.use == "categorical" for one in roles):
+        raise ConfigError(
+            f"{file}: no column holds ids", hint="a recommendation model needs one: a user, an item, a category"
+        )
+    facts = JobSource(_name(file), _path(file), _path(test) if test else "", sample, shared_ids(sample, roles))
+    return job_text(facts, roles)
+
+
+def _name(file: Path) -> str:
+    name = file.name.split(".")[0].lower()
+    if name in ("train", "data"):  # of these there are many
+        name = file.resolve().parent.name.lower()
+    return "".join(letter if letter.isalnum() else "-" for letter in name).strip("-") or "job"
+
+
+def _path(file: Path) -> str:
+    """A path that holds for a job file in the present directory."""
+    return os.fspath(file)

@@ -1,0 +1,84 @@
+"""The facts about the columns of a sample on which their use depends. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from elastichost.datasets.inference.sample import FileSample
+
+__all__ = ["ColumnFacts", "ColumnType", "facts_of"]
+
+ColumnType = Literal["int", "float", "bool", "string", "list[int]", "list[string]", "time", "other"]
+EXAMPLES = 3
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnFacts:
+    """One column in a sample of `rows` rows. nulls: rows without a value, NaN included. distinct: different values, or
+    different items of lists. least, middle, most: of numbers; None for other types."""
+
+    name: str
+    type: ColumnType
+    rows: int
+    nulls: int
+    distinct: int
+    least: float | None = None
+    middle: float | None = None
+    most: float | None = None
+    examples: tuple[str, ...] = ()
+
+
+def facts_of(sample: FileSample) -> tuple[ColumnFacts, ...]:
+    """The facts about each column, in the order of the file."""
+    told = sample.text_types or {}
+    return tuple(_facts(name, sample.table.column(name), told.get(name)) for name in sample.table.column_names)
+
+
+def _facts(name: str, column: pa.ChunkedArray, told: ColumnType | None) -> ColumnFacts:
+    kind = told or _type_of(column.type)
+    rows, nulls = len(column), column.null_count
+    values = column.drop_null()
+    if kind.startswith("list"):
+        values = pc.list_flatten(values)
+    if kind == "float":
+        values = values.cast(pa.float64())
+        finite = values.filter(pc.invert(pc.is_nan(values)))
+        nulls += len(values) - len(finite)
+        values = finite
+    if kind == "other":
+        return ColumnFacts(name, kind, rows, nulls, 0)
+    if pa.types.is_dictionary(values.type):
+        values = values.cast(values.type.value_type)
+    unique = pc.unique(values)
+    examples = tuple(str(value.as_py()) for value in unique[:EXAMPLES])
+    facts = ColumnFacts(name, kind, rows, nulls, len(unique), examples=examples)
+    return _with_numbers(facts, values) if kind in ("int", "float") and len(values) else facts
+
+
+def _with_numbers(facts: ColumnFacts, values: Any) -> ColumnFacts:
+    bounds = pc.min_max(values).as_py()
+    middle = pc.quantile(values.cast(pa.float64()), 0.5)[0].as_py()
+    return replace(facts, least=float(bounds["min"]), middle=float(middle), most=float(bounds["max"]))
+
+
+def _type_of(kind: pa.DataType) -> ColumnType:
+    types = pa.types
+    if types.is_dictionary(kind):
+        return _type_of(kind.value_type)
+    if types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind):
+        inner = _type_of(kind.value_type)
+        lists: dict[ColumnType, ColumnType] = {"int": "list[int]", "string": "list[string]"}
+        return lists.get(inner, "other")
+    if types.is_boolean(kind):
+        return "bool"
+    if types.is_integer(kind):
+        return "int"
+    if types.is_floating(kind) or types.is_decimal(kind):
+        return "float"
+    if types.is_string(kind) or types.is_large_string(kind) or types.is_binary(kind) or types.is_large_binary(kind):
+        return "string"
+    return "time" if types.is_temporal(kind) else "other"

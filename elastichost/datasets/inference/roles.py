@@ -1,0 +1,118 @@
+"""What each column of a file is used for, and why. Pure.
+
+- Text and lists are categorical: only an embedding can use them. Text of which nearly every row has its own value (a
+  comment, the number of an order) would give each row an embedding that no other row trains; it is left out.
+- Numbers with a fraction are dense.
+- Whole numbers can be ids or amounts. Those named like ids, and those with few values (an hour, a position), are
+  categorical. Of the others, amounts are mostly small with a few large ones (clicks, cents); ids are spread over their
+  range.
+- Times, columns with one value or none, and types that no model uses are left out.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from elastichost.datasets.inference.columns import ColumnFacts
+from elastichost.errors import DataError
+from elastichost.human_readable import did_you_mean
+
+__all__ = ["Role", "roles_of"]
+
+Use = Literal["label", "dense", "categorical", "left out"]
+
+FEW_VALUES = 100
+OWN_VALUES = 0.9  # of the rows with a value
+LEAST_ROWS = 1000  # to call values a row's own
+AMOUNT = 0.05  # the middle value of amounts is below this share of the largest one
+# user_id, itemId, ad_key, Code; not valid, period
+CAMEL = re.compile(r"[a-z](?:Id|ID|Ids|Key|Code|Hash)$")
+SNAKE = re.compile(r"(?:^|[_\s.-])(?:id|ids|key|code|hash|no)$", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class Role:
+    """The use of one column, and the reason in a few words."""
+
+    column: ColumnFacts
+    use: Use
+    reason: str
+
+
+def roles_of(columns: Sequence[ColumnFacts], label: str, file: str) -> tuple[Role, ...]:
+    """The role of each column. Raises DataError when the label is missing, or is not 0 or 1 in every row."""
+    by_name = {one.name: one for one in columns}
+    if label not in by_name:
+        raise DataError(
+            f"{file}: no column {label!r}{did_you_mean(label, by_name)}", hint=f"its columns: {', '.join(by_name)}"
+        )
+    _check_label(by_name[label], columns, file)
+    return tuple(
+        Role(one, "label", "named by --label") if one.name == label else Role(one, *_use_of(one)) for one in columns
+    )
+
+
+def _check_label(label: ColumnFacts, columns: Sequence[ColumnFacts], file: str) -> None:
+    if label.type in ("int", "float", "bool") and not label.nulls and _is_binary(label):
+        return
+    others = [one.name for one in columns if _is_binary(one) and not one.nulls and one.name != label.name]
+    hint = f"columns with 0 and 1: {', '.join(others)}" if others else "make a column of numbers that are 0 or 1"
+    if label.type not in ("int", "float", "bool"):
+        raise DataError(f"{file}: the label {label.name!r} holds {label.type}, for example {_shown(label)}", hint=hint)
+    if label.nulls:
+        raise DataError(f"{file}: the label {label.name!r} has no value in {label.nulls:,} rows", hint=hint)
+    if label.distinct == 1:
+        raise DataError(
+            f"{file}: the label {label.name!r} is {_shown(label)} in all of the first {label.rows:,} rows",
+            hint="shuffle the rows of the file, or name another label",
+        )
+    raise DataError(f"{file}: the label {label.name!r} is not 0 or 1: for example {_shown(label)}", hint=hint)
+
+
+def _is_binary(column: ColumnFacts) -> bool:
+    if column.type == "bool":
+        return column.distinct == 2
+    return column.type in ("int", "float") and column.distinct == 2 and (column.least, column.most) == (0.0, 1.0)
+
+
+def _shown(column: ColumnFacts) -> str:
+    return ", ".join(column.examples)
+
+
+def _use_of(one: ColumnFacts) -> tuple[Use, str]:
+    if one.distinct == 0:
+        return "left out", f"type {one.type} has no use" if one.type == "other" else "has no values"
+    if one.distinct == 1 and not one.nulls:
+        return "left out", f"is {_shown(one)} in every row"
+    match one.type:
+        case "time":
+            return "left out", "is a time"
+        case "string":
+            known = one.rows - one.nulls
+            if known >= LEAST_ROWS and one.distinct > OWN_VALUES * known:
+                return "left out", "nearly every row has its own value"
+            return "categorical", "text"
+        case "list[int]" | "list[string]":
+            return "categorical", "lists"
+        case "float":
+            return "dense", "numbers"
+        case "bool":
+            return "categorical", "true or false"
+        case _:
+            return _use_of_integers(one)
+
+
+def _use_of_integers(one: ColumnFacts) -> tuple[Use, str]:
+    if CAMEL.search(one.name) or SNAKE.search(one.name):
+        return "categorical", "named like an id"
+    if one.distinct <= FEW_VALUES:
+        return "categorical", f"{one.distinct} values"
+    assert one.least is not None and one.middle is not None and one.most is not None
+    if one.least < 0:
+        return "dense", "whole numbers, some below 0"
+    if one.middle < AMOUNT * one.most:
+        return "dense", "whole numbers, most of them small"
+    return "categorical", f"{one.distinct:,} whole numbers, spread evenly"

@@ -1,0 +1,65 @@
+"""The types of the columns of a text file, which has none, from their texts. Pure."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+__all__ = ["LIST_DELIMITERS", "typed_column"]
+
+LIST_DELIMITERS = ("|", ";", " ")
+LEAST_LISTS = 0.01  # of the values: fewer with a delimiter in them are taken for an accident
+LEADING_ZERO = r"^-?0[0-9]"  # 007 is the name of something, and as a number it would be 7
+INTEGER = r"^-?[0-9]{1,18}$"  # what the CSV reader takes as an integer, within int64
+TIME = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}([T ][0-9:.]+(Z|[+-][0-9:]+)?)?$"
+
+TextType = Literal["int", "float", "string", "list[int]", "list[string]", "time"]
+
+
+def typed_column(texts: pa.ChunkedArray, list_delimiter: str) -> tuple[TextType, pa.ChunkedArray]:
+    """(type, values) of a column of strings; a null stays null. list_delimiter: separates the items of lists, "" if
+    the file has no lists."""
+    texts = texts.combine_chunks() if texts.num_chunks != 1 else texts.chunk(0)
+    known = texts.drop_null()
+    if not len(known):
+        return "string", pa.chunked_array([texts])
+    if list_delimiter and _has_lists(known, list_delimiter):
+        items = pc.split_pattern(texts, list_delimiter)
+        inner = items.flatten()
+        if _all_match(inner.filter(pc.not_equal(inner, "")), INTEGER):
+            return "list[int]", pa.chunked_array([items])
+        return "list[string]", pa.chunked_array([items])
+    if _all_match(known, INTEGER):
+        if pc.any(pc.match_substring_regex(known, LEADING_ZERO)).as_py():
+            return "string", pa.chunked_array([texts])
+        return "int", pa.chunked_array([texts.cast(pa.int64())])
+    if _all_match(known, TIME):
+        return "time", pa.chunked_array([texts])
+    try:
+        return "float", pa.chunked_array([texts.cast(pa.float64())])
+    except pa.ArrowInvalid:
+        return "string", pa.chunked_array([texts])
+
+
+def list_delimiter_of(columns: list[pa.ChunkedArray]) -> str:
+    """The character that separates the items of lists in these columns of strings; "" if none has lists.
+
+    A space separates words of a text as well; it counts only if what it separates are integers."""
+    for delimiter in LIST_DELIMITERS:
+        for column in columns:
+            known = column.drop_null()
+            if not len(known) or not _has_lists(known, delimiter):
+                continue
+            if delimiter != " " or _all_match(pc.list_flatten(pc.split_pattern(known, " ")), INTEGER):
+                return delimiter
+    return ""
+
+
+def _has_lists(known: pa.Array, delimiter: str) -> bool:
+    return bool(pc.mean(pc.match_substring(known, delimiter)).as_py() >= LEAST_LISTS)
+
+
+def _all_match(texts: pa.Array, pattern: str) -> bool:
+    return bool(len(texts)) and bool(pc.all(pc.match_substring_regex(texts, pattern)).as_py())

@@ -1,0 +1,95 @@
+"""`init` as a user calls it: the job file it prints is valid and trains unedited, and says what it could not use."""
+
+from __future__ import annotations
+
+import random
+import tomllib
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from elastichost.config.job import load_job
+from tests.cli.conftest import Elastichost
+
+ROWS = 1200
+
+
+def columns() -> dict[str, list[object]]:
+    draw = random.Random(5)
+    items = [f"A{number:04}" for number in range(300)]
+    return {
+        "order": [f"O{number:07}" for number in range(ROWS)],
+        "clicked": [draw.randrange(2) for _ in range(ROWS)],
+        "user": [draw.randrange(10**4, 10**5) for _ in range(ROWS)],
+        "item": [draw.choice(items) for _ in range(ROWS)],
+        "zip": [f"{draw.randrange(3000):05}" for _ in range(ROWS)],
+        "cents": [int(draw.paretovariate(0.8) * 100) for _ in range(ROWS)],
+        "seen": [draw.sample(items, draw.randrange(4)) for _ in range(ROWS)],
+    }
+
+
+def write_csv(path: Path, delimiter: str = ",") -> None:
+    made = columns()
+    lines = [delimiter.join(made)]
+    for row in zip(*made.values(), strict=True):
+        lines.append(delimiter.join("|".join(one) if isinstance(one, list) else str(one) for one in row))
+    path.write_text("\n".join(lines) + "\n")
+
+
+def test_a_csv_file(elastichost: Elastichost, tmp_path: Path) -> None:
+    write_csv(tmp_path / "clicks.csv", ";")
+    outcome = elastichost("init", "clicks.csv", "--label", "clicked")
+    assert outcome.code == 0, outcome.stderr
+    (tmp_path / "job.toml").write_text(outcome.stdout)
+    data = load_job(tmp_path / "job.toml").data
+    assert data.train == (str(tmp_path / "clicks.csv"),)
+    assert (data.format, data.label, data.csv.delimiter) == ("csv", "clicked", ";")
+    assert (data.dense, data.dense_transform) == (("cents",), "log1p")
+    assert data.categorical == ("user", "item", "zip", "seen")
+    assert data.csv.types == {"user": "int", "seen": "list[string]"}
+    assert tomllib.loads(outcome.stdout)["tables"]["item"]["features"] == ["item", "seen"]
+    assert "#   order    left out: nearly every row has its own value" in outcome.stdout
+    assert "1,200 samples" in outcome.stderr
+
+
+def test_a_parquet_file_with_test_data(elastichost: Elastichost, tmp_path: Path) -> None:
+    for name in ("clicks.parquet", "later.parquet"):
+        pq.write_table(pa.table(columns()), tmp_path / name)
+    outcome = elastichost("init", "clicks.parquet", "--label", "clicked", "--test", "later.parquet")
+    assert outcome.code == 0, outcome.stderr
+    (tmp_path / "job.toml").write_text(outcome.stdout)
+    data = load_job(tmp_path / "job.toml").data
+    assert (data.format, data.test) == ("parquet", (str(tmp_path / "later.parquet"),))
+    assert data.csv.types == {}
+
+
+def test_a_criteo_file_needs_no_label(elastichost: Elastichost, tmp_path: Path) -> None:
+    line = "\t".join(["1"] + ["2"] * 13 + ["68fd1e64"] * 26)
+    (tmp_path / "day_0").write_text(f"{line}\n" * 50)
+    outcome = elastichost("init", "day_0")
+    assert outcome.code == 0, outcome.stderr
+    assert 'format = "criteo_tsv"' in outcome.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("clicks.csv",), "add --label COLUMN; its columns: order, clicked, user"),
+        (("clicks.csv", "--label", "click"), 'did you mean "clicked"'),
+        (("clicks.csv", "--label", "user"), "columns with 0 and 1: clicked"),
+        (("click.csv", "--label", "clicked"), 'did you mean "clicks.csv"'),
+        (("clicks.csv", "--label", "clicked", "--test", "none.csv"), "none.csv: no such file"),
+        (("dense.csv", "--label", "y"), "no column holds ids"),
+    ],
+)
+def test_what_cannot_be_used_is_said(
+    elastichost: Elastichost, tmp_path: Path, arguments: tuple[str, ...], said: str
+) -> None:
+    write_csv(tmp_path / "clicks.csv")
+    (tmp_path / "dense.csv").write_text("y,x\n1,0.5\n0,1.5\n")
+    outcome = elastichost("init", *arguments)
+    assert outcome.code != 0
+    assert said in outcome.stderr
+    assert outcome.stdout == ""

@@ -1,0 +1,49 @@
+"""Facts about columns of each type of Arrow."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+
+from elastichost.datasets.inference.columns import ColumnFacts, facts_of
+from elastichost.datasets.inference.sample import FileSample
+
+
+def fact(values: pa.Array) -> ColumnFacts:
+    return facts_of(FileSample("parquet", pa.table({"c": values})))[0]
+
+
+def test_numbers() -> None:
+    found = fact(pa.array([3, None, 9, 3]))
+    assert (found.type, found.rows, found.nulls, found.distinct) == ("int", 4, 1, 2)
+    assert (found.least, found.middle, found.most, found.examples) == (3.0, 3.0, 9.0, ("3", "9"))
+
+
+def test_nan_counts_as_no_value() -> None:
+    found = fact(pa.array([0.5, float("nan"), None]))
+    assert (found.type, found.nulls, found.distinct) == ("float", 2, 1)
+
+
+@pytest.mark.parametrize(
+    ("values", "kind", "distinct"),
+    [
+        (pa.array(["a", "b", "a"]), "string", 2),
+        (pa.array(["a", "b", "a"]).dictionary_encode(), "string", 2),
+        (pa.array([[1, 2], [2], None]), "list[int]", 2),
+        (pa.array([["a"], [], ["b", "c"]], pa.large_list(pa.string())), "list[string]", 3),
+        (pa.array([[1, 2], [3, 4]], pa.list_(pa.int32(), 2)), "list[int]", 4),
+        (pa.array([True, False, None]), "bool", 2),
+        (pa.array([1, 2], pa.timestamp("us")), "time", 2),
+        (pa.array([[0.5], [1.5]]), "other", 0),
+        (pa.array([{"a": 1}, {"a": 2}]), "other", 0),
+    ],
+)
+def test_types(values: pa.Array, kind: str, distinct: int) -> None:
+    found = fact(values)
+    assert (found.type, found.distinct) == (kind, distinct)
+    assert found.least is None
+
+
+def test_a_column_without_values() -> None:
+    found = fact(pa.array([None, None], pa.float64()))
+    assert (found.type, found.nulls, found.distinct, found.least) == ("float", 2, 0, None)

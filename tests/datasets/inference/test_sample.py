@@ -1,0 +1,80 @@
+"""Samples of files: formats, parts of large files, damaged ones."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from elastichost.datasets.inference import sample as module
+from elastichost.datasets.inference.sample import read_sample
+from elastichost.errors import DataError
+
+CSV = "clicked;item;seen\n1;7;a|b\n0;8;c\n"
+
+
+def test_a_csv_file_with_its_delimiters_and_types(tmp_path: Path) -> None:
+    path = tmp_path / "clicks.csv"
+    path.write_text(CSV)
+    found = read_sample(path)
+    assert (found.format, found.rows, found.delimiter, found.list_delimiter) == ("csv", 2, ";", "|")
+    assert found.text_types == {"clicked": "int", "item": "int", "seen": "list[string]"}
+    assert found.table.column("item").to_pylist() == [7, 8]
+
+
+def test_a_compressed_csv_file(tmp_path: Path) -> None:
+    path = tmp_path / "clicks.csv.gz"
+    path.write_bytes(gzip.compress(CSV.encode()))
+    assert read_sample(path).text_types == {"clicked": "int", "item": "int", "seen": "list[string]"}
+    path.write_bytes(gzip.compress(CSV.encode())[:-12])
+    with pytest.raises(DataError, match="damaged"):
+        read_sample(path)
+
+
+def test_the_last_line_of_a_part_of_a_file_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "clicks.csv"
+    path.write_text("clicked,item\n" + "1,123456\n" * 100)
+    monkeypatch.setattr(module, "TEXT_BYTES", 200)
+    found = read_sample(path)
+    assert found.rows is None
+    assert set(found.table.column("item").to_pylist()) == {123456}
+
+
+def test_lines_with_too_many_fields_are_left_out(tmp_path: Path) -> None:
+    path = tmp_path / "clicks.csv"
+    path.write_text("clicked,item\n1,7\n0,8,9\n0,6\n")
+    assert read_sample(path).table.column("item").to_pylist() == [7, 6]
+
+
+def test_a_parquet_file_is_read_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "clicks.parquet"
+    pq.write_table(pa.table({"item": list(range(1000))}), path, row_group_size=100)
+    monkeypatch.setattr(module, "ROWS", 40)
+    found = read_sample(path)
+    assert (found.format, found.rows, found.table.num_rows) == ("parquet", 1000, 40)
+    values = found.table.column("item").to_pylist()
+    assert (values[0], values[-1]) == (0, 909), "the first and the last row group are read"
+
+
+def test_criteo_files_are_known_by_their_fields(tmp_path: Path) -> None:
+    path = tmp_path / "day_0"
+    path.write_text("\t".join(["1"] + ["2"] * 13 + ["68fd1e64"] * 26) + "\n")
+    assert read_sample(path).format == "criteo_tsv"
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [(b"", "empty"), (b"clicked,item\n", "no rows"), (b"\xff\xfe\x00,a\n1,2\n", "not UTF-8"), (b"PAR1xx", "Parquet")],
+)
+def test_files_that_cannot_be_read(tmp_path: Path, content: bytes, message: str) -> None:
+    path = tmp_path / "clicks.csv"
+    path.write_bytes(content)
+    with pytest.raises(DataError, match=message):
+        read_sample(path)
+    with pytest.raises(DataError, match="did you mean"):
+        read_sample(tmp_path / "click.csv")
+    with pytest.raises(DataError, match="folder"):
+        read_sample(tmp_path)

@@ -1,0 +1,53 @@
+"""Types of text columns: what must stay text, and what lists are."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+
+from elastichost.datasets.inference.text_types import list_delimiter_of, typed_column
+
+
+def texts(*values: str | None) -> pa.ChunkedArray:
+    return pa.chunked_array([pa.array(values, pa.string())])
+
+
+@pytest.mark.parametrize(
+    ("values", "kind"),
+    [
+        (("1", "-20", None), "int"),
+        (("1", "2.5", None), "float"),
+        (("1e3", "nan"), "float"),
+        (("01203", "11000"), "string"),  # a postal code
+        (("0", "10"), "int"),
+        (("12345678901234567890", "1"), "float"),  # not an int64
+        (("a", "1"), "string"),
+        ((None, None), "string"),
+        (("2024-05-01", "2024-05-02 10:00:00"), "time"),
+        (("2024-05-01T10:00:00Z",), "time"),
+    ],
+)
+def test_the_type_of_single_values(values: tuple[str | None, ...], kind: str) -> None:
+    assert typed_column(texts(*values), "")[0] == kind
+
+
+def test_lists_of_integers_and_of_strings() -> None:
+    """Read as one integer or one string, 776|583 would be one id."""
+    kind, items = typed_column(texts("776|583", "12", None), "|")
+    assert kind == "list[int]"
+    assert items.to_pylist() == [["776", "583"], ["12"], None]
+    assert typed_column(texts("a|7", "b"), "|")[0] == "list[string]"
+
+
+def test_a_delimiter_in_one_of_many_values_is_an_accident() -> None:
+    column = texts(*["a name"] * 500, "one|other")
+    assert list_delimiter_of([column]) == ""
+    assert typed_column(column, "|")[0] == "string"
+
+
+def test_the_delimiter_of_lists() -> None:
+    assert list_delimiter_of([texts("a", "b"), texts("1|2", "3")]) == "|"
+    assert list_delimiter_of([texts("red;blue", "green")]) == ";"
+    assert list_delimiter_of([texts("12 7 9", "3")]) == " "
+    assert list_delimiter_of([texts("words of a text", "more")]) == "", "words are not items"
+    assert list_delimiter_of([texts(None)]) == ""
