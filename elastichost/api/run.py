@@ -98,7 +98,7 @@ class Run:
             return _Figures(f"the run has no result yet: it is {self._state()}")
         test: dict[str, Any] = msgspec.to_builtins(result.test) if result.test is not None else {}
         figures = {name: value for name, value in test.items() if isinstance(value, float)}
-        why = "it was not measured" if test else "the job has no test data (data.test), or the run was not evaluated"
+        why = "it was not measured" if test else "the job has no test data, or the run was not evaluated"
         return _Figures(why, {**figures, "samples_per_s": result.samples_per_s, "wall_s": result.wall_s})
 
     @property

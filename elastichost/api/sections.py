@@ -35,6 +35,7 @@ class DataFields(TypedDict, total=False):
 
     train: PathName | Sequence[PathName]
     test: PathName | Sequence[PathName]
+    test_fraction: float
     format: str
     label: str | Sequence[str]
     weight: str

@@ -39,15 +39,16 @@ def cross_problems(
                 "messages; "
                 'allowed: "auto", "served"'
             )
-    if data is not None and evaluate is not None and not data.test and data.format != "synthetic":
+    if data is not None and evaluate is not None and not data.has_test:
         if evaluate.every_samples:
             problems.append(
-                f"evaluate.every_samples = {evaluate.every_samples}: there is no data.test; add it, or set this to 0"
+                f"evaluate.every_samples = {evaluate.every_samples}: there is no test data; add data.test or "
+                "data.test_fraction, or set this to 0"
             )
         if evaluate.early_stop.patience:
             problems.append(
-                f"evaluate.early_stop.patience = {evaluate.early_stop.patience}: there is no data.test; add it, or set "
-                "this to 0"
+                f"evaluate.early_stop.patience = {evaluate.early_stop.patience}: there is no test data; add data.test "
+                "or data.test_fraction, or set this to 0"
             )
     return problems
 
@@ -133,10 +134,17 @@ def _source_problems(data: DataSection) -> list[str]:
     if data.format == "synthetic":
         return [
             f'data.{split}: format "synthetic" reads no files; remove this setting'
-            for split in ("train", "test")
+            for split in ("train", "test", "test_fraction")
             if getattr(data, split)
         ]
-    return [] if data.train else ["data.train: is missing; allowed: a list of files or globs"]
+    problems = [] if data.train else ["data.train: is missing; allowed: a list of files or globs"]
+    if data.test_fraction and data.test:
+        problems.append(f"data.test_fraction = {data.test_fraction}: data.test names test data; remove one of them")
+    if data.test_fraction and ":" in data.format:
+        problems.append(
+            f"data.test_fraction = {data.test_fraction}: your own reader chooses its test data; remove this setting"
+        )
+    return problems
 
 
 def table_problems(categorical: tuple[str, ...], tables: Mapping[str, TableOverrides]) -> list[str]:

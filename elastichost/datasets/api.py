@@ -19,7 +19,7 @@ class Unit(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A contiguous range of samples that is read as a whole, such as a Parquet row group.
 
     Positions in a unit are 0 to `samples` - 1; a lease is a range of positions of one unit. The global number of a
-    sample in file order is `first_sample` + position.
+    sample in file order is `first_sample` + position. skip: rows of the group before the first sample of the unit.
     """
 
     index: int
@@ -27,6 +27,7 @@ class Unit(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     samples: int
     file: int
     group: int  # number of the row group, of the byte range of a text file, or of the synthetic block
+    skip: int = 0
 
 
 class DatasetDescription(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -35,7 +35,7 @@ def check_data(job: JobSpec, tables: Sequence[TableSpec] = ()) -> DatasetCheck:
     Raises one DataError with every problem. With `bad_rows = "skip"`, bad rows are warnings instead.
     """
     splits: list[Split] = ["train"]
-    if job.data.test or job.data.format == "synthetic":
+    if job.data.has_test:
         splits.append("test")
     problems: list[str] = []
     warnings: list[str] = []

@@ -6,12 +6,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+import msgspec
+
 from elastichost.datasets.api import DatasetDescription, SampleBatch, Unit
 from elastichost.datasets.decoded import DecodedUnit, PreparedUnit, cut_batches, prepare_unit, unit_permutation
+from elastichost.datasets.settings import DataSettings
 from elastichost.errors import DataError
 from elastichost.specs import TableSpec
 
-__all__ = ["Decoder", "Inspection", "UnitReader", "ValueFindings", "check_range", "first_rows", "problem_list"]
+__all__ = ["Decoder", "Inspection", "UnitReader", "ValueFindings", "check_range", "problem_list", "units_of_split"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +47,8 @@ class Decoder(Protocol):
         ...
 
     def decode(self, unit: Unit) -> DecodedUnit:
-        """Decodes the first `unit.samples` rows of the unit. Raises DataError with file, row, column and value."""
+        """Decodes `unit.samples` rows of the unit's group, after its first `unit.skip`. Raises DataError with file,
+        row, column and value."""
         ...
 
     def stored_bytes(self, unit: Unit) -> float:
@@ -129,22 +133,42 @@ def problem_list(problems: tuple[str, ...]) -> str:
     return "\n".join((f"{len(problems)} problems with the data:", *(f"  - {problem}" for problem in problems)))
 
 
-def first_rows(units: tuple[Unit, ...], limit_rows: int) -> tuple[Unit, ...]:
-    """The units with the first `limit_rows` samples; the last unit is cut short. 0: all units."""
-    if limit_rows == 0:
-        return units
+# --- the samples of a split -------------------------------------------------------------------------------------------
+
+
+def units_of_split(units: Sequence[Unit], settings: DataSettings) -> tuple[Unit, ...]:
+    """The units with the samples of this split, of all units of its files.
+
+    With `test_fraction` the last samples of the training files are the test data, at least one of them if there are
+    two. `limit_rows` cuts what is left for training.
+    """
+    total = sum(unit.samples for unit in units)
+    held_back = 0
+    if settings.test_fraction and total > 1:
+        held_back = min(max(1, round(settings.test_fraction * total)), total - 1)
+    if settings.split == "test" and settings.test_fraction:
+        return _after(units, total - held_back)
+    limits = [limit for limit in (settings.limit_rows, total - held_back if held_back else 0) if limit]
+    return _first(units, min(limits)) if limits else tuple(units)
+
+
+def _first(units: Sequence[Unit], samples: int) -> tuple[Unit, ...]:
+    """The units with the first samples; the last unit is cut short."""
     kept: list[Unit] = []
     for unit in units:
-        samples = min(unit.samples, limit_rows - unit.first_sample)
-        if samples <= 0:
+        left = samples - unit.first_sample
+        if left <= 0:
             break
-        kept.append(
-            Unit(
-                index=unit.index,
-                first_sample=unit.first_sample,
-                samples=samples,
-                file=unit.file,
-                group=unit.group,
-            )
-        )
+        kept.append(msgspec.structs.replace(unit, samples=min(unit.samples, left)))
+    return tuple(kept)
+
+
+def _after(units: Sequence[Unit], samples: int) -> tuple[Unit, ...]:
+    """The units with the samples after the first ones, numbered from 0; the first unit lacks its beginning."""
+    kept: list[Unit] = []
+    for unit in units:
+        skip = max(0, samples - unit.first_sample)
+        if skip < unit.samples:
+            first = unit.first_sample + skip - samples
+            kept.append(Unit(len(kept), first, unit.samples - skip, unit.file, unit.group, skip))
     return tuple(kept)

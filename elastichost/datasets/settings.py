@@ -38,6 +38,7 @@ class DataSettings:
     patterns         absolute paths or globs, in the order in which their files are read
     weight           the column of sample weights; "": none
     limit_rows       only the first rows, up to this number, are read; 0: all
+    test_fraction    share of the rows, the last ones, that are the test data and are not trained; 0: none
     null_fill        replaces null and NaN in dense columns, after the transform
     csv_types        column of a CSV file -> its type; categorical columns without a type hold strings
     text_unit_lines  number of lines in one unit of a text file
@@ -53,6 +54,7 @@ class DataSettings:
     weight: str = ""
     skip_bad_rows: bool = False
     limit_rows: int = 0
+    test_fraction: float = 0.0
     null_fill: float = 0.0
     dense_transform: DenseTransform = "none"
     csv_types: Mapping[str, ColumnType] = field(default_factory=dict)
@@ -73,7 +75,7 @@ def data_settings(
 ) -> DataSettings:
     """The settings of one split of `job`; `files` replaces the split's own paths (absolute paths or globs)."""
     data = job.data
-    own_patterns = data.train if split == "train" else data.test
+    own_patterns = data.train if split == "train" or data.test_fraction else data.test
     return DataSettings(
         split=split,
         patterns=tuple(own_patterns if files is None else files),
@@ -84,6 +86,7 @@ def data_settings(
         categorical=tuple(data.categorical),
         skip_bad_rows=data.bad_rows == "skip",
         limit_rows=data.limit_rows if split == "train" else 0,
+        test_fraction=data.test_fraction if files is None else 0.0,
         null_fill=data.null_fill,
         dense_transform=data.dense_transform,
         csv_types=cast("Mapping[str, ColumnType]", dict(data.csv.types)),

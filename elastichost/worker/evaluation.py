@@ -26,7 +26,7 @@ def score_range(
     training is left out of its bag; in a sequence it keeps its place. Raises PreflightError without test data.
     """
     if parts.test_reader is None or parts.test_description is None:
-        raise PreflightError("an evaluation was requested, but the job has no data.test")
+        raise PreflightError("an evaluation was requested, but the job has no test data")
     unit = parts.test_description.units[grant.unit]
     columns: dict[str, list[npt.NDArray[np.float32]]] = {"logits": [], "labels": [], "weights": [], "truth": []}
     samples = skipped = 0

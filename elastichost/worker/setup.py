@@ -194,7 +194,7 @@ class _PartsBuilder:
         self.input = InputControl(first_knobs(job.data.input))
         self._train_reader = open_reader(job, "train", control=self.input)
         self.train_description = self._train_reader.describe()
-        self._test_reader = open_reader(job, "test") if _has_test(job) else None
+        self._test_reader = open_reader(job, "test") if job.data.has_test else None
         self._test_description = self._test_reader.describe() if self._test_reader is not None else None
 
     def direct_lookup(self, embeddings: Sequence[EmbeddingSpec]) -> DirectLookup:
@@ -289,7 +289,3 @@ class _PartsBuilder:
             test_rows=test_rows,
             input=self.input,
         )
-
-
-def _has_test(job: JobSpec) -> bool:
-    return bool(job.data.test) or job.data.format == "synthetic"

@@ -43,6 +43,8 @@ def init(
         check = check_data(job)
     typer.echo(text, nl=False)
     rows = f"{check.train.samples:,} samples"
+    if check.test is not None:
+        rows += f", and {check.test.samples:,} to test with"
     for warning in check.warnings:
         out.print(f"warning: {warning}", style="yellow", soft_wrap=True)
     out.print(f"{rows}; train with: elastichost run job.toml", style="dim")

@@ -111,6 +111,12 @@ class DataSection(Section):
         description="Files of test data: paths or globs, relative to the job file. Without them nothing is evaluated. "
         'Not allowed with format "synthetic", which generates its test data.',
     )
+    test_fraction: Annotated[float, Field(ge=0, lt=1)] = Field(
+        default=0.0,
+        description="Share of the training data that is held back as test data: the last rows of the files, in their "
+        "order. They are not trained. 0: none. Use it instead of `test`; shuffle the rows of the files before if they "
+        "are sorted by anything but time.",
+    )
     format: FormatName = Field(
         default="parquet",
         description='Format of the files: "parquet", "csv" (with a header line), "criteo_tsv", or "synthetic" (no '
@@ -170,6 +176,11 @@ class DataSection(Section):
         if implied is None:
             return raw
         return {"label": implied.label, "dense": implied.dense, "categorical": implied.categorical, **raw}
+
+    @property
+    def has_test(self) -> bool:
+        """Whether there is test data, on which the model is evaluated."""
+        return bool(self.test) or self.test_fraction > 0 or self.format == "synthetic"
 
     @property
     def labels(self) -> tuple[str, ...]:

@@ -71,7 +71,7 @@ def _data(facts: JobSource, roles: Sequence[Role], dense: list[str], categorical
     if facts.test:
         yield f"test = [{_quoted(facts.test)}]"
     else:
-        yield '# test = ["FILE"]                   # without test data nothing is evaluated'
+        yield 'test_fraction = 0.1                 # the last rows are test data; or: test = ["FILE"]'
     yield f"format = {_quoted(sample.format)}"
     if sample.format == "criteo_tsv":
         return

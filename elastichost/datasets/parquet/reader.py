@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -52,7 +53,7 @@ class ParquetDecoder:
         check_unchanged(facts.stamp)
         table = self._read_group(facts, unit)
         log = BadRowLog(unit.samples)
-        decoded = decode_table(table, self._settings, log, lambda position: row_place(facts, unit.group, position))
+        decoded = decode_table(table, self._settings, log, partial(row_place, facts, unit.group, skip=unit.skip))
         return replace(decoded, bad=log.settle(skip=self._settings.skip_bad_rows))
 
     def stored_bytes(self, unit: Unit) -> float:
@@ -79,7 +80,7 @@ class ParquetDecoder:
                 f"{facts.stamp.path}: row group {unit.group} cannot be read ({str(error).splitlines()[0]})",
                 hint="the file is damaged: write or copy it again",
             ) from error
-        return table.slice(0, unit.samples)
+        return table.slice(unit.skip, unit.samples)
 
     def _file(self, facts: ParquetFacts) -> pq.ParquetFile:
         is_open: tuple[ParquetFacts, pq.ParquetFile] | None = getattr(self._of_thread, "open", None)

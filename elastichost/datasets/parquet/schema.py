@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 from elastichost.datasets.api import DatasetDescription, Unit
 from elastichost.datasets.arrow_columns import id_type, is_numeric
 from elastichost.datasets.files import GZIP_MAGIC, PARQUET_MAGIC, FileStamp, expand_patterns, is_url, stamp
-from elastichost.datasets.reader import Inspection, first_rows
+from elastichost.datasets.reader import Inspection, units_of_split
 from elastichost.datasets.settings import DataSettings
 from elastichost.datasets.sources.http_range import HttpFile
 from elastichost.datasets.sources.remote_file import RemoteFile
@@ -45,9 +45,11 @@ class ParquetInspection:
     facts: tuple[ParquetFacts, ...]
 
 
-def row_place(facts: ParquetFacts, group: int, position: int) -> str:
-    """The text `file: row N (...)` for a position in a row group."""
-    return f"{facts.stamp.path}: row {facts.group_starts[group] + position} (row group {group}, rows count from 0)"
+def row_place(facts: ParquetFacts, group: int, position: int, skip: int = 0) -> str:
+    """The text `file: row N (...)` for a position in a row group, after its first `skip` rows."""
+    return (
+        f"{facts.stamp.path}: row {facts.group_starts[group] + skip + position} (row group {group}, rows count from 0)"
+    )
 
 
 class _Problems:
@@ -247,7 +249,7 @@ def _describe(
                 f"{file.stamp.path}: row groups of up to {largest:,} rows are slow to share between workers "
                 f"and large in memory; write the file with 65,536 rows in a row group"
             )
-    kept = first_rows(tuple(units), settings.limit_rows)
+    kept = units_of_split(units, settings)
     return DatasetDescription(
         samples=sum(unit.samples for unit in kept),
         units=kept,

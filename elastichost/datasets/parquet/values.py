@@ -149,5 +149,6 @@ class _Scanner:
         except (pa.ArrowException, OSError) as error:
             return f"{facts.stamp.path}: row group {unit.group} cannot be read ({str(error).splitlines()[0]})"
         return rule.find(
-            lambda row: row_place(facts, unit.group, row), table.column(rule.column).slice(0, unit.samples)
+            lambda row: row_place(facts, unit.group, row, unit.skip),
+            table.column(rule.column).slice(unit.skip, unit.samples),
         )

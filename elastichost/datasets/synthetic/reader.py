@@ -14,7 +14,7 @@ import numpy.typing as npt
 from elastichost.batches import batch_ranges
 from elastichost.datasets.api import DatasetDescription, SampleBatch, Unit
 from elastichost.datasets.decoded import unit_permutation
-from elastichost.datasets.reader import check_range, first_rows
+from elastichost.datasets.reader import check_range, units_of_split
 from elastichost.datasets.settings import DataSettings
 from elastichost.datasets.synthetic.kernel import NUM_PARTS, Draws, Truth, draw_samples, label_samples
 from elastichost.errors import DataError
@@ -109,7 +109,7 @@ class SyntheticReader:
                 Unit(index, start, min(shape.unit_rows, shape.samples - start), 0, index)
                 for index, start in enumerate(starts)
             )
-            kept = first_rows(units, self._settings.limit_rows)
+            kept = units_of_split(units, self._settings)
             self._description = DatasetDescription(
                 samples=sum(unit.samples for unit in kept),
                 units=kept,

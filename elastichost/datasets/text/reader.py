@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Protocol
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -23,7 +24,7 @@ from elastichost.datasets.files import (
     stamp,
 )
 from elastichost.datasets.id_ranges import find_id_out_of_range, ranged_tables
-from elastichost.datasets.reader import Inspection, ValueFindings, first_rows
+from elastichost.datasets.reader import Inspection, ValueFindings, units_of_split
 from elastichost.datasets.settings import DataSettings
 from elastichost.datasets.text.line_index import TextIndex, index_text_file, line_end, read_first_line
 from elastichost.errors import DataError
@@ -166,7 +167,7 @@ class TextDecoder:
                 lines = file.index.lines_of(group)
                 units.append(Unit(len(units), first_sample, lines, number, group))
                 first_sample += lines
-        return first_rows(tuple(units), self._settings.limit_rows)
+        return units_of_split(units, self._settings)
 
     def _describe(self, warnings: tuple[str, ...]) -> DatasetDescription:
         return DatasetDescription(
@@ -185,9 +186,11 @@ class TextDecoder:
         check_unchanged(file.stamp)
         start, stop = file.index.byte_range(unit.group)
         data = _read_bytes(file.stamp.path, start, stop)
-        if unit.samples < file.index.lines_of(unit.group):
+        if unit.skip:
+            data = data[line_end(data, unit.skip) :]
+        if unit.skip + unit.samples < file.index.lines_of(unit.group):
             data = data[: line_end(data, unit.samples)]
-        first_line = 1 + self._format.header_lines + unit.group * file.index.unit_lines
+        first_line = 1 + self._format.header_lines + unit.group * file.index.unit_lines + unit.skip
         return self._format.parse(file.stamp.path, data, unit.samples, first_line, log)
 
     def _line_place(self, path: str, row: int) -> str:
@@ -199,7 +202,7 @@ class TextDecoder:
         start, stop = file.index.byte_range(unit.group)
         data = _read_bytes(file.stamp.path, start, min(stop, start + HEAD_BYTES))
         lines = max(1, int(np.count_nonzero(data == ord("\n"))))
-        return Unit(unit.index, unit.first_sample, min(lines, unit.samples), unit.file, unit.group)
+        return msgspec.structs.replace(unit, samples=min(lines, unit.samples))
 
 
 def _read_bytes(path: str, start: int, stop: int) -> npt.NDArray[np.uint8]:

@@ -46,12 +46,13 @@ def test_a_csv_file(elastichost: Elastichost, tmp_path: Path) -> None:
     data = load_job(tmp_path / "job.toml").data
     assert data.train == (str(tmp_path / "clicks.csv"),)
     assert (data.format, data.label, data.csv.delimiter) == ("csv", "clicked", ";")
+    assert data.test_fraction == 0.1
     assert (data.dense, data.dense_transform) == (("cents",), "log1p")
     assert data.categorical == ("user", "item", "zip", "seen")
     assert data.csv.types == {"user": "int", "seen": "list[string]"}
     assert tomllib.loads(outcome.stdout)["tables"]["item"]["features"] == ["item", "seen"]
     assert "#   order    left out: nearly every row has its own value" in outcome.stdout
-    assert "1,200 samples" in outcome.stderr
+    assert "1,080 samples, and 120 to test with" in outcome.stderr
 
 
 def test_a_parquet_file_with_test_data(elastichost: Elastichost, tmp_path: Path) -> None:
