@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 
 import msgspec
 
@@ -29,7 +30,7 @@ from elastichost.tuner.placement.rebalance import BalanceState, Rebalance
 from elastichost.tuner.placement.rebalance import decide as balanced
 from elastichost.tuner.policy.candidates import Bounds
 from elastichost.tuner.policy.decision import TunerSettings, TunerState
-from elastichost.tuner.policy.job_frontier import JobFront, age_of, front_of, job_options
+from elastichost.tuner.policy.job_frontier import JobFront, age_of, cores_of, front_of, job_options
 from elastichost.tuner.policy.policy import advance_block
 from elastichost.tuner.policy.profile import TIMINGS
 from elastichost.tuner.warm_start import WarmStart, warm_start
@@ -100,7 +101,7 @@ class ElastichostPolicy:
         self.observe(view, now_s)
         running: dict[JobId, Configuration | None] = {job.job: job.running for job in view.jobs}
         self._refusals = noted(self._refusals, self._granted, running, now_s)
-        jobs = tuple(self._seen(job) for job in view.jobs)
+        jobs = tuple(self._seen(job, view.limits) for job in view.jobs)
         taken = sum(job.running.cores for job in view.jobs if job.running is not None)
         has_news = view.trigger != "tick"
         shared = facts.ClusterView(jobs=jobs, cores=view.free_cores + taken, has_news=has_news)
@@ -126,8 +127,8 @@ class ElastichostPolicy:
         bounds = Bounds(limits.least, limits.most, share_cores=False)
         return TunerSettings(job.workload, bounds, prior=prior, keeps_cores=True)
 
-    def _seen(self, job: JobView) -> facts.JobView:
-        state = self._jobs[job.job]
+    def _seen(self, job: JobView, limits: GrantLimits) -> facts.JobView:
+        state, bounds = self._jobs[job.job], self.settings(job, limits, None).bounds
         assert state.options is not None
         options = open_options(self._refusals, job.job, state.options)
         present = [at for at in range(len(options)) if options[at].configuration == job.running]
@@ -139,7 +140,7 @@ class ElastichostPolicy:
             current=present[0] if present else None,
             is_changing=job.is_changing,
             is_measured=is_measured,
-            proposal=option_of(state.proposal) if is_measured else None,
+            proposal=option_of(state.proposal, partial(cores_of, bounds=bounds)) if is_measured else None,
         )
 
     def _fold(self, job: JobView, state: _Job, number: int, view: ClusterView) -> None:

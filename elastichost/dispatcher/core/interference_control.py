@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import msgspec
+import numpy as np
 
 from elastichost.dispatcher.core.demands import HostPower
 from elastichost.dispatcher.core.effects import Effect, FreezeJob, NoteEvent, ReniceJob, ResizeJob, ThawJob
@@ -31,7 +32,7 @@ from elastichost.tuner.facts import Configuration
 from elastichost.tuner.placement.allocation import JobId, Option
 from elastichost.tuner.placement.core_allocation import assigned_cores
 
-__all__ = ["InterferenceState", "shared", "tended"]
+__all__ = ["InterferenceState", "job_view", "shared", "tended"]
 
 WINDOW_S = 3.0
 WARM_UP_S = 4.0  # after a job's start, in which its speed is not measured
@@ -184,7 +185,7 @@ def shared(
     # all jobs or none, because the cores of a job that is left out would be given to others
     if not jobs or any(now_s - state.resized_s.get(entry.job, -1e9) <= STILL_S for entry in jobs):
         return ()
-    views = tuple(_job_view(entry, len(cores), ledger, len(jobs)) for entry in jobs)
+    views = tuple(job_view(entry, len(cores), ledger, len(jobs)) for entry in jobs)
     names = frozenset(entry.job for entry in jobs)
     has_news, state.shared = names != state.shared, names
     grants = decide(ClusterView(jobs=views, cores=len(cores), is_one_host=True, has_news=has_news))
@@ -219,7 +220,8 @@ def _own_cores(entry: JobEntry, host_cores: int) -> tuple[int, ...]:
     return entry.cores if len(entry.cores) < host_cores else ()
 
 
-def _job_view(entry: JobEntry, host_cores: int, ledger: HostLedger, jobs: int) -> JobView:
+def job_view(entry: JobEntry, host_cores: int, ledger: HostLedger, jobs: int) -> JobView:
+    """A placed job as `decide` sees it. jobs: number of jobs that share the free memory of the ledger."""
     placed = entry.placed
     assert placed is not None
     room_bytes = placed.charged_bytes + ledger.free_bytes // jobs
@@ -241,7 +243,7 @@ def _job_view(entry: JobEntry, host_cores: int, ledger: HostLedger, jobs: int) -
         busy_cores=placed.mode.demand[0] * host_cores,
         has_own_cores=bool(_own_cores(entry, host_cores)),
         is_measured=not entry.is_tried,
-        proposal=option_of(proposal, host_cores),
+        proposal=option_of(proposal, lambda space: np.minimum(host_cores, space[:, 0] * space[:, 2])),
     )
 
 

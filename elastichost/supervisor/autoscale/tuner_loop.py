@@ -203,10 +203,10 @@ class AutoTuner:
         return all(components.leases.has_work(record.process) for record in self._run.fleet.working("worker"))
 
     def _follow(self, decision: Decision, now_s: float) -> None:
-        may_try = self._may_try(decision.configuration, self._configuration(), now_s)
-        self._propose(decision if may_try else None)
-        if not may_try:
+        if not self._may_try(decision.configuration, self._configuration(), now_s):
+            self._run.proposal = None
             return  # the failure is in the journal already
+        self._propose(decision)
         with self._run.caused_by(self._run.new_cause("tuner")):
             self._carry_out(decision, now_s)
 

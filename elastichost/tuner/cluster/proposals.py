@@ -6,9 +6,13 @@ A proposal holds for the configuration that ran when it was made. It is stale, a
 
 from __future__ import annotations
 
-import msgspec
+from collections.abc import Callable
 
-from elastichost.tuner.facts import Configuration
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from elastichost.tuner.facts import Configuration, ConfigurationArray, as_array
 from elastichost.tuner.placement.allocation import Option
 from elastichost.tuner.policy.decision import Decision, Kind
 
@@ -39,11 +43,12 @@ def next_proposal(before: Proposal | None, decision: Decision | None, running: C
     return before
 
 
-def option_of(proposal: Proposal | None, shared_cores: int = 0) -> Option | None:
-    """The proposal as an option for `decide`, which does not compare its speed. shared_cores: all processes run on so
-    many cores, and PS need none of their own; 0: each process has its own cores."""
+def option_of(
+    proposal: Proposal | None, cores: Callable[[ConfigurationArray], npt.NDArray[np.float64]]
+) -> Option | None:
+    """The proposal as an option for `decide`, which does not compare its speed. cores: the cores of
+    configurations, counted as for the other options; float64 [n] of float64 [n, 4]."""
     if proposal is None:
         return None
-    wanted = proposal.wanted
-    cores = min(shared_cores, wanted.workers * wanted.worker_cores) if shared_cores else wanted.cores
-    return Option(wanted, 0.0, cores)
+    (needed,) = cores(as_array([proposal.wanted]))
+    return Option(proposal.wanted, 0.0, int(needed))

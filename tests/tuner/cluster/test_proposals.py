@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+from functools import partial
+
+import pytest
+
 from elastichost.tuner.cluster.proposals import Proposal, next_proposal, option_of
 from elastichost.tuner.facts import Configuration
+from elastichost.tuner.placement.allocation import Option
+from elastichost.tuner.policy.candidates import Bounds
 from elastichost.tuner.policy.decision import Decision
+from elastichost.tuner.policy.job_frontier import cores_of
 
 HERE, THERE, ELSEWHERE = Configuration(2, 1), Configuration(1, 2), Configuration(2, 2)
 OPEN = Proposal(HERE, THERE, "try", "it may be faster")
@@ -30,8 +37,10 @@ def test_a_proposal_stays_open_until_another_configuration_runs() -> None:
     assert next_proposal(OPEN, None, ELSEWHERE) is None, "something else was granted"
 
 
-def test_ps_need_cores_only_where_nothing_shares_them() -> None:
-    wide = Proposal(HERE, Configuration(2, 3, 2), "move", "")
-    found = [option_of(wide, cores) for cores in (0, 8, 3)]
-    assert [one.cores for one in found if one is not None] == [7, 4, 3]
-    assert option_of(None) is None
+@pytest.mark.parametrize(("share_cores", "cores"), [(False, 7), (True, 4)])
+def test_the_cores_of_a_proposal_are_counted_as_those_of_the_other_options(share_cores: bool, cores: int) -> None:
+    bounds = Bounds(HERE, Configuration(9, 9, 9), share_cores=share_cores)
+    wide = Configuration(2, 3, 2)
+    found = option_of(Proposal(HERE, wide, "move", ""), partial(cores_of, bounds=bounds))
+    assert found == Option(wide, 0.0, cores)
+    assert option_of(None, partial(cores_of, bounds=bounds)) is None
