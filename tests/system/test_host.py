@@ -460,7 +460,7 @@ def served(place: Path, epochs: int) -> str:
 
 def granted(host: Host) -> ProposalGranted:
     """Waits until the dispatcher has granted what the job's own tuner proposed, and the run has carried it out."""
-    host.wait(lambda: (job := host.find("served")) and job.run_dir and Path(job.run_dir).exists())
+    host.wait(lambda: (job := host.find("served")) and job.run_dir and Path(job.run_dir, "journal.jsonl").exists())
     job = host.job("served")
     (grant, *_) = host.wait(lambda: events(job, ProposalGranted))
     assert grant.configuration.servers > 1
