@@ -316,12 +316,13 @@ def _evaluation(
         tape = Tape()
         leaves = {one.name: tape.leaf(value) for one, value in zip(parameters, theta, strict=True)}
         all_of_them = predicted(tape, leaves, columns, settings.sharpness)
+        told = [quantity for kind in kinds if (quantity := all_of_them[kind]) is not None]
+        assert len(told) == len(kinds), "the model predicts every measured quantity"
         logs, jacobian = [np.zeros(0)], [np.zeros((0, len(theta)))]
-        for kind, pick in zip(kinds, picks, strict=True):
-            quantity = all_of_them[kind]
-            assert quantity is not None, "the model predicts every measured quantity"
-            logs.append(np.broadcast_to(quantity.log, columns.rows)[pick])
-            jacobian.append(tape.gradients(quantity, len(theta), columns.rows)[:, pick].T)
+        slopes = tape.gradients_of_all(told, len(theta), columns.rows)
+        for place, pick in enumerate(picks):
+            logs.append(np.broadcast_to(told[place].log, columns.rows)[pick])
+            jacobian.append(slopes[:, place, pick].T)
         return np.concatenate(logs), np.concatenate(jacobian)
 
     return evaluate
