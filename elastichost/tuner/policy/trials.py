@@ -19,7 +19,7 @@ rules correct that:
   started with other workers tries the usual plan once, if the measured work allows a gain there that exceeds the noise.
   So a run whose workers already compute all the time does not look at it, whatever the model predicts. Nor does a run
   with more workers than that which wait longer for the PS than they compute: while one waits, another uses its core,
-  and fewer workers would leave it idle. In recorded jobs such runs lost 8 to 10 % there; the others gained 6 to 22 %.
+  and fewer workers would leave it idle. In recorded jobs such a run lost 8 to 10 % there; most others gained.
 - If trials have already gained much, the first plan was a bad one. Then a trial needs a lower probability to hold the
   floor, and the predicted log speed of configurations that differ from all measured ones may be wrong by UNSEEN. This
   rule ends when all cores are used, and when the usual plan is the best known one.
