@@ -69,7 +69,7 @@ class Surface:
     observations: the k measurements. seen: float64 [k, 4], their configurations. weights: float64 [4], of `likeness`.
     root: float64 [k], standard deviations of the model's errors there. inverse: float64 [k, k], inverse covariance of
     the residuals in units of `root`, noise included. residuals: float64 [k], in units of `root`. scale: ratio of the
-    residuals to the errors that the model predicts, at least 1."""
+    residuals to the errors that the model predicts, at least 1. told: the model's own predictions of `seen`."""
 
     fitted: Fit
     hot_share: float | None
@@ -80,13 +80,20 @@ class Surface:
     residuals: Floats
     scale: float
     root: Floats
+    told: Predictions
 
     def at(self, configurations: ConfigurationArray, beside: int | None = None) -> Predictions:
         """Corrected predictions for configurations, float64 [n, 4], limited to `most`.
 
         beside: index of an observation; `log_error` is then the standard deviation of the difference to its
         configuration. The difference has a smaller error than the two speeds, because their errors are correlated."""
-        told = self.fitted.predict(configurations, self.hot_share)
+        return self._corrected(configurations, self.fitted.predict(configurations, self.hot_share), beside)
+
+    def at_seen(self) -> Predictions:
+        """Corrected predictions for the measured configurations."""
+        return self._corrected(self.seen, self.told, None)
+
+    def _corrected(self, configurations: ConfigurationArray, told: Predictions, beside: int | None) -> Predictions:
         root = self.scale * told.log_error
         alike = likeness(configurations, self.seen, self.weights)
         taken = alike @ self.inverse
@@ -134,4 +141,4 @@ def surface(fitted: Fit, observations: Sequence[Observation], hot_share: float |
         scale = float(np.sqrt(max(1.0, (BELIEVED + squares) / (BELIEVED + len(seen)))))
         root = scale * told.log_error
     inverse: Floats = np.asarray(np.linalg.inv(alike + np.diag((errors / root) ** 2)), dtype=np.float64)
-    return Surface(fitted, hot_share, tuple(observations), seen, weights, inverse, off / root, scale, root)
+    return Surface(fitted, hot_share, tuple(observations), seen, weights, inverse, off / root, scale, root, told)
