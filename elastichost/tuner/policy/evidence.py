@@ -81,7 +81,7 @@ def evidence_of(state: TunerState, block: Observation, samples_left: int, settin
         log_error=float(told.log_error[best]),
     )
     space = _open_space(ground, state, costs, settings)
-    options = Options(space, ground.at(space, beside=best), ground.unfamiliar(space), ground.most(space))
+    options = Options(space, *ground.around(space, beside=best))
     return Evidence(
         block,
         believed,

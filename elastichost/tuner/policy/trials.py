@@ -65,7 +65,7 @@ class Options(msgspec.Struct, frozen=True):
     """The unmeasured configurations that may be chosen, and their predictions.
 
     space: float64 [n, 4]. predictions: their `log_error` is that of the difference to the best known configuration.
-    unfamiliar, most: float64 [n], as in `residual_gp.Surface`."""
+    unfamiliar, most: float64 [n], as in `residual_gp.Around`."""
 
     space: ConfigurationArray
     predictions: Predictions
@@ -138,9 +138,11 @@ def choose(
         chosen = _most(worth, promises & (share > WORTH_DARING) & (worth.holds >= DARING), sure)
     if chosen is not None:
         return chosen
-    doubted = _doubted(options, exact, costs, settings, options.most)
-    allowed = (worth.holds >= min(held, USUAL_HELD)) & (doubted > WORTH_TRYING * harder)
-    allowed &= _may_be_the_usual(options, best, usual, least_gain)
+    doubted = np.zeros(len(options.space))
+    allowed = _may_be_the_usual(options, best, usual, least_gain) & (worth.holds >= min(held, USUAL_HELD))
+    if allowed.any():
+        doubted = _doubted(options, exact, costs, settings, options.most)
+        allowed &= doubted > WORTH_TRYING * harder
     if is_relaxed and not allowed.any():
         longest = msgspec.structs.replace(costs, block_s=settings.block.most_s + settings.block.warm_up_s)
         doubted = _doubted(options, exact, longest, settings, options.most * np.exp(-RELIEF))
