@@ -6,6 +6,7 @@ The supervisor writes it to `status.json` once a second, and the command line re
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Literal
 
 import msgspec
 
@@ -18,6 +19,7 @@ __all__ = [
     "GpuStatus",
     "PlanStatus",
     "ProcessStatus",
+    "ProposedPlan",
     "RunStatus",
     "read_status",
 ]
@@ -54,10 +56,22 @@ class ProcessStatus(msgspec.Struct, frozen=True):
 
 
 class PlanStatus(msgspec.Struct, frozen=True):
-    """The numbers of processes in the current plan."""
+    """The numbers of processes in a plan. worker_cores: threads of each worker; 0: not known."""
 
     workers: int = 0
     servers: int = 0
+    worker_cores: int = 0
+
+
+class ProposedPlan(msgspec.Struct, frozen=True):
+    """What the tuner of a run under the dispatcher would run next, until the dispatcher grants it.
+
+    present: the plan for which it was proposed; with any other plan it is stale. kind, reason: of the decision."""
+
+    present: PlanStatus
+    wanted: PlanStatus
+    kind: Literal["try", "move", "return", "settle"]
+    reason: str
 
 
 class FrontierPoint(msgspec.Struct, frozen=True):
@@ -149,6 +163,8 @@ class RunStatus(msgspec.Struct, frozen=True, kw_only=True):
     last_decision: str = ""  # the newest decision of the tuner, with its reason
     elapsed_s: float = 0.0
     frontier: tuple[FrontierPoint, ...] = ()  # ordered by number of threads; empty before the first measurement
+    proposal: ProposedPlan | None = None  # of the tuner; None: it keeps the plan, or does not ask the dispatcher
+    is_measured: bool = True  # False: the tuner has not measured the present plan yet
     arena_bytes: int = 0  # memory that is allocated for the rows
     private_bytes: int = 0  # private memory of all processes of the run, including copies for checkpoints
     input: InputStatus | None = None  # None: no worker trains yet

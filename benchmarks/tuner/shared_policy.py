@@ -25,6 +25,7 @@ def shared_functions() -> dict[str, tuple[Function, Function]]:
     return {
         "one job": (_step(_called(tuner_loop, "advance")), _step(_called(ours, "advance_block"))),
         "its frontier": (_called(job_frontier, "front_of"), _called(ours, "front_of")),
+        "proposals": (_called(tuner_loop, "next_proposal"), _called(ours, "next_proposal")),
         "many jobs": (_called(interference_control, "decide"), _called(ours, "decide")),
         "memory": (_called(monitor, "decide"), _called(elastichost_memory, "decide")),
         "stragglers": (_called(stragglers, "observe"), _called(ours, "slow_workers")),

@@ -144,6 +144,7 @@ class JobStatus(msgspec.Struct, frozen=True, kw_only=True):
     run_dir: str
     why: str = ""
     kind: str = ""
+    own_tuner: str = ""  # what its run's own tuner proposes or has got, in words
     submitted_s: float = 0.0
     started_s: float | None = None  # for the first time
     ended_s: float | None = None

@@ -82,12 +82,13 @@ def _train(job: JobSpec, arguments: JobArguments) -> int:
 
 
 def fitted(job: JobSpec, arguments: JobArguments) -> JobSpec:
-    """Returns the job with the size and the memory that it is lent. With a lent size its tuner only measures, because
-    the dispatcher decides the size; it knows what the other jobs need."""
+    """Returns the job with the size and the memory that it is lent. With a lent size its tuner proposes
+    instead of acting, because the dispatcher decides the size; it knows what the other jobs need."""
     resources = job.resources.model_copy(update={"memory": arguments.lent.memory_bytes})
     job = job.model_copy(update={"resources": resources})
     size = arguments.size
     if size is None or job.tuner.mode == "off":
         return job
     first = FirstPlanSettings(workers=size.workers, servers=size.servers, worker_cores=size.worker_cores)
-    return job.model_copy(update={"tuner": job.tuner.model_copy(update={"first_plan": first, "mode": "watch"})})
+    mode = "propose" if job.tuner.mode == "act" else job.tuner.mode
+    return job.model_copy(update={"tuner": job.tuner.model_copy(update={"first_plan": first, "mode": mode})})

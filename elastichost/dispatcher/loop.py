@@ -12,7 +12,6 @@ import sqlite3
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TypeVar
 
 import msgspec
 
@@ -52,7 +51,7 @@ from elastichost.resources import HostInventory
 from elastichost.runs.directory import new_run_path
 from elastichost.runs.events import AnyEvent, HostPrepared, HostStopping, HostWarned, JournalLine
 from elastichost.runs.journal import Journal, utc_now
-from elastichost.runs.result import read_result
+from elastichost.runs.result import read_json, read_result
 from elastichost.supervisor.core.disk_space import DiskSpace
 from elastichost.wire.commands import CancelMsg, CommandServer, ReachedMsg, RefusedMsg, SubmitMsg, verb_of
 
@@ -65,8 +64,6 @@ STATUS_EVERY_S = 1.0
 LOOKING_SHARE, LONGEST_LOOK_S = 0.02, 1.0
 COMMANDS_PER_TURN = 16
 PREPARE_TIMEOUT_S = 300.0
-
-Read = TypeVar("Read")
 
 
 class HostLoop:
@@ -236,7 +233,7 @@ class HostLoop:
         else:
             self._crew.adopt(self._performer.pids(ended.job))
             oom_kills = self._performer.ended(ended.job)
-            failure = _read(folder / FAILURE_FILE, JobFailure) if ended.code else None
+            failure = read_json(folder / FAILURE_FILE, JobFailure) if ended.code else None
             if ended.code and oom_kills:
                 failure = JobFailure(
                     "MemoryBudgetError", f"the kernel killed {oom_kills} of its processes at its memory limit"
@@ -246,10 +243,10 @@ class HostLoop:
         self._keep_queue()
 
     def _examined(self, ended: Ended, folder: Path, now_s: float) -> tuple[Effect, ...]:
-        examined = _read(folder / EXAMINED_FILE, Examined) if ended.code == 0 else None
+        examined = read_json(folder / EXAMINED_FILE, Examined) if ended.code == 0 else None
         if examined is not None:
             return self._core.examined(examined, now_s)
-        failure = _read(folder / FAILURE_FILE, JobFailure)
+        failure = read_json(folder / FAILURE_FILE, JobFailure)
         effects = self._core.ended(ended.job, ended.code, ended.cause, failure, now_s)
         if self._core.state(ended.job) in ENDED_STATES:
             self._let_go(ended.job)
@@ -375,14 +372,6 @@ class HostLoop:
         self._write(status)
         self._on_status(status)
         return status
-
-
-def _read(path: Path, kind: type[Read]) -> Read | None:
-    """The decoded content of a file; None: it does not exist, or is incomplete."""
-    try:
-        return msgspec.json.decode(path.read_bytes(), type=kind)
-    except (OSError, msgspec.DecodeError):
-        return None
 
 
 def _spec_of(toml: str, folder: Path) -> JobSpec:

@@ -56,6 +56,7 @@ class Lender:
                 workers=size.workers if size is not None else None,
                 servers=size.servers if size is not None else None,
                 worker_cores=size.worker_cores if size is not None else None,
+                is_proposal=resize.is_proposal,
             )
         )
         for one in self._open:

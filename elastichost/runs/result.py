@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import msgspec
 
@@ -17,9 +17,11 @@ __all__ = [
     "RunResult",
     "SampleCounts",
     "TestFigures",
+    "read_json",
     "read_result",
 ]
 
+Read = TypeVar("Read")
 RunOutcome = Literal["done", "stopped", "killed", "quarantined", "incomplete", "failed"]
 
 
@@ -148,7 +150,12 @@ class RunResult(msgspec.Struct, frozen=True, kw_only=True):
 
 def read_result(run_dir: Path) -> RunResult | None:
     """The result of a run; None while it has none, or if the file is damaged."""
+    return read_json(run_dir / "result.json", RunResult)
+
+
+def read_json(path: Path, kind: type[Read]) -> Read | None:
+    """The content of a JSON file; None: it does not exist, or is damaged or incomplete."""
     try:
-        return msgspec.json.decode((run_dir / "result.json").read_bytes(), type=RunResult)
+        return msgspec.json.decode(path.read_bytes(), type=kind)
     except (OSError, msgspec.MsgspecError):
         return None

@@ -18,6 +18,7 @@ from elastichost.runs.events import (
     MemoryBudgetLent,
     PlanOrigin,
     PlanReached,
+    ProposalGranted,
     Warned,
 )
 from elastichost.runs.events.text import text_of
@@ -28,6 +29,8 @@ from elastichost.supervisor.controllers.plan import SizedPlan
 from elastichost.supervisor.controllers.plan_change import PlanChangeController
 from elastichost.supervisor.core.plan_change import figures_of, gpu_refusal, refusal
 from elastichost.supervisor.elastic_hosts.join import HostJoin, join_refusal
+from elastichost.supervisor.startup.tuner_settings import configuration_of
+from elastichost.tuner.facts import Configuration
 from elastichost.tuner.placement.gpu_shares import most_sharing
 from elastichost.wire.commands import (
     AcceptedMsg,
@@ -56,6 +59,7 @@ class CommandHandler:
         self._peer: bytes | None = None  # the peer that waits for a plan change
         self._awaited = 0  # number of that plan change
         self._refusals = 0
+        self._granted: tuple[Plan, Plan] | None = None
         self._joining: HostJoin | None = None  # machines that are joining
         self._join_peer, self._join_cause = b"", ""  # sender and cause of the command that named them
 
@@ -111,20 +115,44 @@ class CommandHandler:
         threads = size.worker_cores or max((spec.threads for spec in self._run.plan.workers), default=1)
         size = msgspec.structs.replace(size, worker_cores=min(threads, max(1, len(cores))))
         refused = refusal(size, MAX_WORKERS, MAX_SERVERS, len(cores))
+        if refused is None and command.is_proposal and not self._proposes(command):
+            refused = RefusedMsg("the run's tuner does not propose this size any more")
         if refused is not None:
             self._run.commands.reply(peer, refused)
             return
         if command.memory_bytes is not None:
             self._components.memory.lend(command.memory_bytes)
             self._run.note(MemoryBudgetLent(command.memory_bytes))
+        proposal, self._run.proposal = self._run.proposal, None  # it was made for the size and the cores until now
         self._plans.cores = cores
-        self._plans.is_asked = self._plans.is_asked or command.workers is not None
-        plan, _ = self._plans.resized(size, f"the host lends {len(cores)} core{'s' * (len(cores) != 1)}")
+        does_propose = self._run.job.tuner.mode == "propose"
+        self._plans.is_asked = self._plans.is_asked or (command.workers is not None and not does_propose)
+        reason = f"the host lends {len(cores)} core{'s' * (len(cores) != 1)}"
+        if command.is_proposal and proposal is not None:
+            self._run.note(ProposalGranted(proposal.wanted))
+            reason = f"the dispatcher granted what the tuner proposed: {proposal.reason}"
+        plan, _ = self._plans.resized(size, reason)
         if plan.processes == self._run.plan.processes and not self._changes.is_under_way:
             self._run.commands.reply(peer, ReachedMsg("the plan does not change"))
             return
-        self._apply(plan, peer, now_s, "scale")
+        if command.is_proposal and proposal is not None:
+            self._granted = self._run.plan, plan
+            self._apply(plan, peer, now_s, "trial" if proposal.kind == "try" else "")
+        else:
+            self._apply(plan, peer, now_s, "" if does_propose else "scale")
         self._run.commands.reply(peer, AcceptedMsg(plan.reason))
+
+    def _proposes(self, size: LendMsg) -> bool:
+        """Whether the tuner proposes this size, for the plan that the run has now."""
+        proposal = self._run.proposal
+        if proposal is None or proposal.present != configuration_of(self._run.plan):
+            return False
+        return proposal.wanted == Configuration(size.workers or 0, size.servers or 0, size.worker_cores or 0)
+
+    def take_granted(self) -> tuple[Plan, Plan] | None:
+        """The plans before and after a change to the size that the tuner proposed, if one began since the last call."""
+        granted, self._granted = self._granted, None
+        return granted
 
     def _join(self, peer: bytes, command: JoinMsg) -> None:
         """Starts agents on the machines of the command. The plan grows when all of them are ready."""

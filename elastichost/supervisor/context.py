@@ -34,6 +34,7 @@ from elastichost.supervisor.remote.hosts import Machines
 from elastichost.supervisor.remote.keyring import Keyring
 from elastichost.supervisor.remote.multi_host_launcher import HostsLauncher
 from elastichost.supervisor.remote.remote_launcher import RemoteLauncher
+from elastichost.tuner.cluster.proposals import Proposal
 from elastichost.wire.commands import CommandServer
 from elastichost.wire.control import ControlMessage
 from elastichost.wire.facts import ServerAddress
@@ -80,6 +81,8 @@ class RunContext:
     other_arenas: dict[int, Path] = field(default_factory=dict)
     frontier: tuple[FrontierPoint, ...] = ()  # predicted by the tuner's model
     input: InputStatus | None = None  # None: no worker trains yet
+    proposal: Proposal | None = None  # of the tuner; open until it is granted or stale
+    is_measured: bool = True  # False: the tuner has not measured the present plan yet
     shares_host: bool = False  # other runs use this host too: a dispatcher started this one
     machines: Machines | None = None
     keyring: Keyring | None = None

@@ -103,11 +103,7 @@ def run_job(
         signals = stack.enter_context(StopSignals())
         machines = stack.enter_context(Machines(hosts)) if hosts is not None else None
         launcher = stack.enter_context(LocalLauncher(entries.imports, entries.calls, start_server))
-        # These checks run while the fork server imports its libraries.
-        if machines is not None:
-            machines.check(job)
-            machines.measure_links()
-        elsewhere = machines.cores() if machines is not None else None
+        elsewhere = _checked(machines, job)  # while the fork server imports its libraries
         if resume_from is None:
             opened = _open_new(job, run_dir, start_from, lent, elsewhere)
         else:
@@ -127,6 +123,16 @@ def run_job(
             raise
         finally:
             opened.close()
+
+
+def _checked(machines: Machines | None, job: JobSpec) -> dict[int, tuple[int, ...]] | None:
+    """Checks that the other machines can train the job, and measures the links to them. Returns the number of each host
+    and its cores; None: there are no other machines. Raises PreflightError."""
+    if machines is None:
+        return None
+    machines.check(job)
+    machines.measure_links()
+    return machines.cores()
 
 
 def _left_as_it_is(done: RunResult, resumed: Path, start_from: Path | None, held: tuple[Hold, ...]) -> RunResult:

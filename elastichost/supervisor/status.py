@@ -11,7 +11,7 @@ import msgspec
 from elastichost.atomic_write import is_out_of_space
 from elastichost.host.nvml.report import GpuReporter
 from elastichost.host.process_meter import MetricsStore, ProcessMeter, Usage
-from elastichost.metrics import GpuStatus, PlanStatus, ProcessStatus, RunStatus
+from elastichost.metrics import GpuStatus, PlanStatus, ProcessStatus, ProposedPlan, RunStatus
 from elastichost.plan import ProcessId
 from elastichost.resources import GpuDevice
 from elastichost.runs.events import GpuShareExceeded, GpuUnreadable
@@ -19,6 +19,9 @@ from elastichost.runs.learning_curve import CurveWriter, samples_per_point
 from elastichost.supervisor.components import Components
 from elastichost.supervisor.context import RunContext
 from elastichost.supervisor.core.fleet import ProcessRecord
+from elastichost.supervisor.startup.tuner_settings import configuration_of
+from elastichost.tuner.cluster.proposals import Proposal
+from elastichost.tuner.facts import Configuration
 
 __all__ = ["Reporter"]
 
@@ -158,9 +161,11 @@ class Reporter:
             commands=run.commands.address,
             epochs=run.job.train.epochs,
             processes=processes,
-            plan=PlanStatus(len(run.plan.workers), len(run.plan.servers)),
+            plan=_size(configuration_of(run.plan)),
             last_decision=run.last_decision,
             frontier=run.frontier,
+            proposal=_proposed(run.proposal),
+            is_measured=run.is_measured,
             input=run.input,
             elapsed_s=self.elapsed_s,
             arena_bytes=self.arena_bytes,
@@ -179,6 +184,16 @@ class Reporter:
         self._gpus.close()
         if self._curve is not None:
             self._curve.close(time.time())
+
+
+def _size(configuration: Configuration) -> PlanStatus:
+    return PlanStatus(configuration.workers, configuration.servers, configuration.worker_cores)
+
+
+def _proposed(proposal: Proposal | None) -> ProposedPlan | None:
+    if proposal is None:
+        return None
+    return ProposedPlan(_size(proposal.present), _size(proposal.wanted), proposal.kind, proposal.reason)
 
 
 def _with_usage(record: ProcessRecord, usage: Usage, gpu_memory_bytes: int | None) -> ProcessStatus:

@@ -62,13 +62,16 @@ class JoinMsg(Message, frozen=True):
 
 class LendMsg(Message, frozen=True):
     """Dispatcher -> supervisor: the share of the host that the run has from now on. cores: numbers of the cores that
-    all its processes are pinned to. memory_bytes: its total memory. The sizes are as in ScaleMsg. None: unchanged."""
+    all its processes are pinned to. memory_bytes: its total memory. The sizes are as in ScaleMsg. None: unchanged.
+    is_proposal: the size is the one that the run's own tuner proposes. The run refuses it if it proposes another one
+    by now, or none."""
 
     cores: tuple[int, ...] | None = None
     memory_bytes: int | None = None
     workers: int | None = None
     servers: int | None = None
     worker_cores: int | None = None
+    is_proposal: bool = False
 
 
 class SubmitMsg(Message, frozen=True):

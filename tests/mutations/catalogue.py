@@ -709,4 +709,33 @@ MUTATIONS: tuple[Mutation, ...] = (
         'return f"<pre>{text}</pre>" if text else ""',
         ("tests/api/test_job.py",),
     ),
+    # --- proposals of the tuners of single jobs ------------------------------------------------------------------
+    Mutation(
+        "a run carries out a grant that it does not propose any more",
+        "supervisor/command_handler.py",
+        "if refused is None and command.is_proposal and not self._proposes(command):",
+        "if False:",
+        ("tests/supervisor/test_command_handler.py",),
+    ),
+    Mutation(
+        "the dispatcher grants a proposal that was made for another size",
+        "dispatcher/core/entries.py",
+        "if told.present != PlanStatus(mode.workers, mode.servers, mode.worker_cores):",
+        "if False:",
+        ("tests/dispatcher/core/test_interference_control.py",),
+    ),
+    Mutation(
+        "a granted plan whose new process fails is not taken back",
+        "supervisor/autoscale/tuner_loop.py",
+        "self._change = begun(before, after, self._run.fleet, now_s)",
+        "pass",
+        ("tests/supervisor/autoscale/test_tuner_loop.py",),
+    ),
+    Mutation(
+        "jobs that may not change keep more cores than there are",
+        "tuner/cluster/decide.py",
+        "if sum(_current(job).cores for job in view.jobs if job.job in fixed) > view.cores:",
+        "if False:",
+        ("tests/tuner/cluster/test_decide.py",),
+    ),
 )

@@ -31,6 +31,7 @@ from elastichost.runs.events import (
     HostStopping,
     JobDone,
     JobRequeued,
+    JobShared,
     JobStarted,
     JobTended,
     MemoryBudgetLent,
@@ -39,11 +40,13 @@ from elastichost.runs.events import (
     ProcessLost,
     ProcessRepinned,
     ProcessStartFailed,
+    ProposalGranted,
     RunStarted,
     StartedFromCheckpoint,
+    TunerDecided,
 )
 from elastichost.runs.events.text import text_of
-from elastichost.wire.commands import AcceptedMsg, CommandClient, LendMsg, ReachedMsg, Reply
+from elastichost.wire.commands import AcceptedMsg, CommandClient, LendMsg, ReachedMsg, RefusedMsg, Reply
 from tests.system.hosting import (
     BROKEN,
     ENDLESS,
@@ -421,6 +424,84 @@ def test_a_killed_dispatcher_takes_all_with_it_and_resume_goes_on(folder: Path) 
     assert any(event.checkpoint.startswith("step-") for event in events(again.job("saved"), StartedFromCheckpoint))
     assert events(again.job("bare"), ArenaReused, StartedFromCheckpoint) == []
     wait_gone(reapers, 5.0)
+
+
+# Two workers of this emulated job wait for their single PS; its tuner proposes more PS, which need no more cores.
+SERVED = """
+[job]
+name = "served"
+seed = 7
+[model]
+build = "elastichost.models:dlrm"
+[data]
+format = "synthetic"
+synthetic = {{ rows = 8192, test_rows = 1, tables = 1, unit_rows = 4096 }}
+[train]
+batch_size = 2048
+epochs = {epochs}
+[resources]
+workers = [2, 4]
+servers = [1, 4]
+[tuner]
+block_s = 1.0
+[supervision]
+keep_arena_s = 60
+[emulate]
+enabled = true
+scenario = "server_bound"
+"""
+
+
+def served(place: Path, epochs: int) -> str:
+    path = place / "served.toml"
+    path.write_text(SERVED.format(epochs=epochs))
+    return str(path)
+
+
+def granted(host: Host) -> ProposalGranted:
+    """Waits until the dispatcher has granted what the job's own tuner proposed, and the run has carried it out."""
+    host.wait(lambda: (job := host.find("served")) and job.run_dir and Path(job.run_dir, "journal.jsonl").exists())
+    job = host.job("served")
+    (grant, *_) = host.wait(lambda: events(job, ProposalGranted))
+    assert grant.configuration.servers > 1
+    host.wait(lambda: (run := host.run("served")) is not None and run.plan.servers == grant.configuration.servers)
+    return grant
+
+
+def test_a_job_s_own_tuner_proposes_and_the_dispatcher_grants(host: Host) -> None:
+    submit(host, served(host.place, 100_000))
+    grant = granted(host)
+    shared = [event for event in host.events(JobShared, "served") if event.size == str(grant.configuration)]
+    assert shared and "its own tuner proposes it" in shared[0].reason
+    host.wait(lambda: host.job("served").servers == grant.configuration.servers)
+    assert any(event.is_proposal for event in events(host.job("served"), TunerDecided))
+    stale = LendMsg(workers=2, servers=1, worker_cores=1, is_proposal=True)
+    (refused,) = replies_to(host.wait_trained("served"), stale)
+    assert isinstance(refused, RefusedMsg) and "does not propose" in refused.message
+    assert host.job("served").state == "running"
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("victim", ["dispatcher", "job"])
+def test_a_kill_after_a_grant_loses_no_sample(folder: Path, victim: str) -> None:
+    epochs = 300
+    host = Host.batch(folder, served(folder, epochs), write_job(folder, "other", rows=8192))
+    granted(host)
+    run = host.wait_trained("served")
+    processes = below(host.process.pid)
+    os.kill(host.process.pid if victim == "dispatcher" else run.supervisor_pid, signal.SIGKILL)
+    if victim == "dispatcher":
+        host.finish()
+        host = Host.resumed(folder)
+    code, errors = host.finish()
+    assert code == 0, errors
+    assert_all_trained(read_job(host, "served"), epochs * 8192)
+    wait_gone(processes, 70.0)
+
+
+def read_job(host: Host, name: str) -> JobStatus:
+    """The last status of a job of a dispatcher that has ended."""
+    return next(job for job in read_host(host.directory).jobs if job.job == name)
 
 
 @pytest.mark.thorough

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 
 import msgspec
 
@@ -18,6 +19,7 @@ from elastichost.supervisor.autoscale.history_writer import record_of
 from elastichost.tuner.cluster import facts
 from elastichost.tuner.cluster.decide import decide
 from elastichost.tuner.cluster.first_options import first_options
+from elastichost.tuner.cluster.proposals import Proposal, next_proposal, option_of
 from elastichost.tuner.cluster.refusals import RefusedGrants, noted, open_options
 from elastichost.tuner.facts import Configuration, Observation
 from elastichost.tuner.health import HealthSettings, HealthState
@@ -28,7 +30,7 @@ from elastichost.tuner.placement.rebalance import BalanceState, Rebalance
 from elastichost.tuner.placement.rebalance import decide as balanced
 from elastichost.tuner.policy.candidates import Bounds
 from elastichost.tuner.policy.decision import TunerSettings, TunerState
-from elastichost.tuner.policy.job_frontier import JobFront, age_of, front_of, job_options
+from elastichost.tuner.policy.job_frontier import JobFront, age_of, cores_of, front_of, job_options
 from elastichost.tuner.policy.policy import advance_block
 from elastichost.tuner.policy.profile import TIMINGS
 from elastichost.tuner.warm_start import WarmStart, warm_start
@@ -64,7 +66,7 @@ class _Job:
     front: JobFront | None = None
     options: OptionArray | None = None
     options_for: Configuration | None = None
-    proposal: Configuration | None = None
+    proposal: Proposal | None = None
     replaces: bool = False
     moves: bool = False
 
@@ -99,7 +101,7 @@ class ElastichostPolicy:
         self.observe(view, now_s)
         running: dict[JobId, Configuration | None] = {job.job: job.running for job in view.jobs}
         self._refusals = noted(self._refusals, self._granted, running, now_s)
-        jobs = tuple(self._seen(job) for job in view.jobs)
+        jobs = tuple(self._seen(job, view.limits) for job in view.jobs)
         taken = sum(job.running.cores for job in view.jobs if job.running is not None)
         has_news = view.trigger != "tick"
         shared = facts.ClusterView(jobs=jobs, cores=view.free_cores + taken, has_news=has_news)
@@ -120,14 +122,13 @@ class ElastichostPolicy:
 
     # --- one job ------------------------------------------------------------------------------------------------------
 
-    def settings(self, job: JobView, limits: GrantLimits, prior: Prior | None, cores: int = 0) -> TunerSettings:
-        """The settings of the job's tuner. cores: that it may use; 0: no limit."""
-        return TunerSettings(
-            job.workload, Bounds(limits.least, limits.most, cores=cores, share_cores=False), prior=prior
-        )
+    def settings(self, job: JobView, limits: GrantLimits, prior: Prior | None) -> TunerSettings:
+        """The settings of the job's tuner."""
+        bounds = Bounds(limits.least, limits.most, share_cores=False)
+        return TunerSettings(job.workload, bounds, prior=prior, keeps_cores=True)
 
-    def _seen(self, job: JobView) -> facts.JobView:
-        state = self._jobs[job.job]
+    def _seen(self, job: JobView, limits: GrantLimits) -> facts.JobView:
+        state, bounds = self._jobs[job.job], self.settings(job, limits, None).bounds
         assert state.options is not None
         options = open_options(self._refusals, job.job, state.options)
         present = [at for at in range(len(options)) if options[at].configuration == job.running]
@@ -139,21 +140,18 @@ class ElastichostPolicy:
             current=present[0] if present else None,
             is_changing=job.is_changing,
             is_measured=is_measured,
-            proposal=state.proposal if is_measured else None,
+            proposal=option_of(state.proposal, partial(cores_of, bounds=bounds)) if is_measured else None,
         )
 
     def _fold(self, job: JobView, state: _Job, number: int, view: ClusterView) -> None:
         """Gives one measured block to the tuner, the health check, the rebalancer and the memory forecast."""
         block = job.observations[number]
         has_ended = block.configuration != job.running
-        settings = self.settings(job, view.limits, state.prior, block.configuration.cores)
+        settings = self.settings(job, view.limits, state.prior)
         state.tuner, decision = advance_block(
             state.tuner, self._known(block), int(job.samples_left), settings, block.at_s, has_ended=has_ended
         )
-        if decision is not None:
-            state.proposal = decision.configuration if decision.configuration != job.running else None
-        elif has_ended or state.proposal == job.running:
-            state.proposal = None
+        state.proposal = next_proposal(state.proposal, decision, job.running)
         if self._parts.health:
             state.health, remarks = slow_workers(state.health, job.worker_speeds(number), HEALTH, block.at_s)
             state.replaces = any(remark.replace for remark in remarks)

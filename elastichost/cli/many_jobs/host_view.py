@@ -113,7 +113,7 @@ def _row(job: JobStatus) -> tuple[str | Text, ...]:
         f"{job.cpu_cores:.1f}" if job.cpu_cores else "",
         bytes_words(job.memory_bytes) if job.memory_bytes else "",
         bytes_words(job.charged_bytes) if job.charged_bytes else "",
-        _ending(job) if job.state == "done" else job.why,
+        _ending(job) if job.state == "done" else job.own_tuner if job.state == "running" and job.own_tuner else job.why,
     )
 
 

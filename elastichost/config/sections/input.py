@@ -62,7 +62,7 @@ RangeBytes = Annotated[int | str, PlainValidator(_size(4096, 1 << 30)), _schema(
 
 class InputSettings(Section):
     """`data.input`: how each worker reads training data ahead. With "auto" the tuner sets a value and changes it while
-    the job trains; with `tuner.mode` "watch" or "off" it stays at its start: 1 connection, 1 decode thread, nothing
+    the job trains; with another `tuner.mode` than "act" it stays at its start: 1 connection, 1 decode thread, nothing
     ahead."""
 
     connections: Connections = Field(

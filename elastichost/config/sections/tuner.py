@@ -31,10 +31,12 @@ class TunerSection(Section):
     """`[tuner]`: the tuner measures the speed of the job, fits a model of it, and changes the numbers of workers,
     parameter servers and threads within the limits of [resources]."""
 
-    mode: Literal["act", "watch", "off"] = Field(
+    mode: Literal["act", "propose", "watch", "off"] = Field(
         default="act",
         description='"act": the tuner changes the plan while the job trains. "watch": it measures and reports what it '
-        'would change. "off": it does neither, and the first plan stays.',
+        'would change. "off": it does neither, and the first plan stays. '
+        '"propose": set by the dispatcher of many jobs; what the tuner proposes is carried out when the dispatcher '
+        "grants it.",
     )
     model: Literal["elastichost", "dlrover_rm", "optimus"] = Field(
         default="elastichost",

@@ -16,8 +16,10 @@ import msgspec
 from elastichost.dispatcher.core.demands import HostPower
 from elastichost.dispatcher.core.effects import ConfineJob, Effect, NoteEvent, ResizeJob
 from elastichost.dispatcher.core.entries import JobEntry
+from elastichost.dispatcher.facts import Size
 from elastichost.human_readable import plural
 from elastichost.runs.events import JobShared
+from elastichost.tuner.facts import Configuration
 
 __all__ = ["Answer", "as_it_differs", "rest_s", "taken", "undone"]
 
@@ -60,9 +62,8 @@ def rest_s(entry: JobEntry) -> float:
 def as_it_differs(entry: JobEntry, power: HostPower, now_s: float) -> Iterator[Effect]:
     """Takes over the size of a run that has differed from what it was told for DIFFERS_S. Call it after each
     observation of the run."""
-    has, placed = _workers(entry), entry.placed
     is_open = entry.examined is not None and entry.examined.size_is_open
-    if placed is None or entry.state != "running" or not is_open or has in (0, placed.mode.workers):
+    if entry.placed is None or entry.state != "running" or not is_open or _size(entry) in (None, _told(entry)):
         entry.differs_since_s = None
     elif entry.differs_since_s is None:
         entry.differs_since_s = now_s
@@ -71,25 +72,32 @@ def as_it_differs(entry: JobEntry, power: HostPower, now_s: float) -> Iterator[E
         yield from _as_it_is(entry, power)
 
 
-def _workers(entry: JobEntry) -> int:
-    """The number of workers in the plan of the run's last status; 0: there is no status yet."""
-    status = entry.seen.status if entry.seen is not None else None
-    return status.plan.workers if status is not None else 0
+def _size(entry: JobEntry) -> Size | None:
+    """The size of the plan in the run's last status; None: there is no status, or no worker, yet. Its PS and threads
+    differ from those that the entry has only if a proposal of the run's own tuner was granted."""
+    status, told = entry.seen.status if entry.seen is not None else None, _told(entry)
+    if status is None or not status.plan.workers or told is None:
+        return None
+    if entry.granted is None:
+        return msgspec.structs.replace(told, workers=status.plan.workers)
+    return Size(status.plan.workers, status.plan.servers, status.plan.worker_cores or told.worker_cores)
+
+
+def _told(entry: JobEntry) -> Size | None:
+    """The size that the entry has."""
+    mode = entry.placed.mode if entry.placed is not None else None
+    return Size(mode.workers, mode.servers, mode.worker_cores) if mode is not None else None
 
 
 def _as_it_is(entry: JobEntry, power: HostPower) -> Iterator[Effect]:
-    """Changes the entry to the mode of the run's present number of workers. Does nothing if no mode has that number."""
-    has, placed = _workers(entry), entry.placed
-    if placed is None or has in (0, placed.mode.workers):
+    """Changes the entry to the run's present size. Does nothing if no mode has that number of workers."""
+    has, told = _size(entry), _told(entry)
+    if has is None or told is None or has == told or not entry.becomes(has, power):
         return
-    demand = entry.demand(power, has)
-    index = next((at for at, mode in enumerate(demand.modes) if mode.workers == has), None)
-    if index is None:
-        return
+    words = [plural(one.workers, "worker") for one in (has, told)]
+    if has.workers == told.workers:
+        words = [str(Configuration(one.workers, one.servers, one.worker_cores)) for one in (has, told)]
     reason = (
-        f"its run does not have the {plural(placed.mode.workers, 'worker')} that it was told to have; the dispatcher "
-        "plans with its present size"
+        f"its run does not have the {words[1]} that it was told to have; the dispatcher plans with its present size"
     )
-    placement = msgspec.structs.replace(placed.placement, mode=index)
-    entry.placed = msgspec.structs.replace(placed, demand=demand, placement=placement)
-    yield NoteEvent(JobShared(entry.job, plural(has, "worker"), (), reason))
+    yield NoteEvent(JobShared(entry.job, words[0], (), reason))

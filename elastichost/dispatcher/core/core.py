@@ -269,7 +269,7 @@ class Core:
 
     def _share(self, placed: list[JobEntry], now_s: float) -> tuple[Effect, ...]:
         """Divides workers and cores, and raises the charges of jobs that get more workers."""
-        effects = shared(self._tending, placed, self._inventory.cores, self._ledger, now_s)
+        effects = shared(self._tending, placed, self._inventory.cores, self._ledger, self._power, now_s)
         for effect in effects:
             if isinstance(effect, ResizeJob) and (entry := self._jobs[effect.job]).placed is not None:
                 needed, _ = ledgers.charge_of(self._ledger.margins, entry.placed.demand.kind, entry.placed.mode)
@@ -307,7 +307,7 @@ class Core:
         entry.estimated_bytes, entry.admitted_bytes = placed.mode.memory_bytes, start.charged_bytes
         entry.starts += 1
         entry.started_s = now_s if entry.started_s is None else entry.started_s
-        entry.seen = None
+        entry.seen = entry.granted = None
         entry.cores = self._inventory.cores
         entry.apply(JobLifecycleEvent.START, start.reason)
         self.last_decision = f"{start.job}: {start.reason}"

@@ -58,12 +58,14 @@ class StartJob:
 
 @dataclass(frozen=True, slots=True)
 class ResizeJob:
-    """Lends the run of a job another size, other cores or another memory limit while it trains. None: unchanged."""
+    """Lends the run of a job another size, other cores or another memory limit while it trains. None: unchanged.
+    is_proposal: the size is the one that the run's own tuner proposes."""
 
     job: str
     size: Size | None = None
     cores: tuple[int, ...] | None = None
     memory_bytes: int | None = None
+    is_proposal: bool = False
 
 
 @dataclass(frozen=True, slots=True)

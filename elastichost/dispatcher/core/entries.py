@@ -18,10 +18,13 @@ from elastichost.dispatcher.facts import (
     JobSample,
     JobState,
     JobStatus,
+    Size,
 )
-from elastichost.metrics import FrontierPoint
+from elastichost.metrics import FrontierPoint, PlanStatus
+from elastichost.tuner.cluster.proposals import Proposal
 from elastichost.tuner.colocation.facts import CPU, HOST_RESOURCES, JobDemand, Mode, PlacedJob
 from elastichost.tuner.colocation.kinds import kind_of
+from elastichost.tuner.facts import Configuration
 
 __all__ = ["COMPUTING_NICE", "JobEntry", "StopCause", "with_frontier"]
 
@@ -70,6 +73,7 @@ class JobEntry:
     nice: int = COMPUTING_NICE
     not_started: int = 0  # consecutive failures to fork its supervisor or its examination
     taken_cores: tuple[int, tuple[int, ...]] | None = None  # incarnation, and the cores that its run last confirmed
+    granted: Configuration | None = None  # the last proposal of its run's own tuner that was granted
     refusals: int = 0  # consecutive refusals of what its run was lent
     differs_since_s: float | None = None  # since when its run has another size than it was told
     had_workers: tuple[int, float] = (0, 0.0)  # most workers that may still be alive, and until when
@@ -199,6 +203,47 @@ class JobEntry:
         placement = msgspec.structs.replace(self.placed.placement, mode=index)
         self.placed = msgspec.structs.replace(self.placed, demand=demand, placement=placement)
 
+    def becomes(self, size: Size, power: HostPower) -> bool:
+        """Changes the mode to a size with other numbers of PS and threads too, which all its modes have from now on.
+        Returns False, and changes nothing, if no mode has that many workers."""
+        assert self.placed is not None and self.examined is not None
+        before = self.examined
+        self.examined = msgspec.structs.replace(before, servers=size.servers, threads=size.worker_cores)
+        demand = self.demand(power, size.workers)
+        index = next((at for at, mode in enumerate(demand.modes) if mode.workers == size.workers), None)
+        if index is None:
+            self.examined = before
+            return False
+        placement = msgspec.structs.replace(self.placed.placement, mode=index)
+        self.placed = msgspec.structs.replace(self.placed, demand=demand, placement=placement)
+        return True
+
+    @property
+    def proposal(self) -> Proposal | None:
+        """What its run's own tuner proposes; None: nothing, or it is stale, because the job has another size by now."""
+        run = self.seen.status if self.seen is not None else None
+        if run is None or run.proposal is None or self.placed is None or self.state != "running":
+            return None
+        mode, told = self.placed.mode, run.proposal
+        if told.present != PlanStatus(mode.workers, mode.servers, mode.worker_cores):
+            return None
+        return Proposal(_configuration(told.present), _configuration(told.wanted), told.kind, told.reason)
+
+    @property
+    def is_tried(self) -> bool:
+        """Whether it runs a granted proposal that its run's tuner has not measured yet."""
+        run = self.seen.status if self.seen is not None else None
+        return self.granted is not None and run is not None and not run.is_measured
+
+    @property
+    def own_tuner(self) -> str:
+        """What its run's own tuner proposes or has got, in words; "": nothing."""
+        if (proposal := self.proposal) is not None:
+            return f"its tuner proposes {proposal.wanted}: {proposal.reason}"
+        if self.granted is None or not self.is_live:
+            return ""
+        return f"its tuner {'measures' if self.is_tried else 'has got'} {self.granted}, as it proposed"
+
     def status(self, gpu_index: int | None) -> JobStatus:
         """The status of the job for `host.json`. gpu_index: CUDA index of its GPU."""
         placed, seen = self.placed or self.last_placed, self.seen
@@ -207,6 +252,7 @@ class JobEntry:
         return JobStatus(
             job=self.job,
             state=self.state,
+            own_tuner=self.own_tuner,
             run_dir=self.request.run_dir,
             why=self.why,
             kind=placed.demand.kind if placed is not None else "",
@@ -238,6 +284,10 @@ class JobEntry:
             out_of_memory=self.out_of_memory,
             test_auc=self.auc,
         )
+
+
+def _configuration(plan: PlanStatus) -> Configuration:
+    return Configuration(plan.workers, plan.servers, plan.worker_cores)
 
 
 def _finishing(mode: Mode) -> Mode:

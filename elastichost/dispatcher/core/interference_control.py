@@ -12,7 +12,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import msgspec
+import numpy as np
 
+from elastichost.dispatcher.core.demands import HostPower
 from elastichost.dispatcher.core.effects import Effect, FreezeJob, NoteEvent, ReniceJob, ResizeJob, ThawJob
 from elastichost.dispatcher.core.entries import COMPUTING_NICE, JobEntry
 from elastichost.dispatcher.core.lifecycle import JobLifecycleEvent
@@ -20,6 +22,7 @@ from elastichost.dispatcher.facts import Size
 from elastichost.runs.events import JobShared, JobTended
 from elastichost.tuner.cluster.decide import decide
 from elastichost.tuner.cluster.facts import ClusterView, JobView
+from elastichost.tuner.cluster.proposals import Proposal, option_of
 from elastichost.tuner.colocation import corrections as teaching
 from elastichost.tuner.colocation.facts import RESOURCES, HostCapacity, JobDemand, Mode, PlacedJob, Placement
 from elastichost.tuner.colocation.feedback import Action, FeedbackState, Pressure, Window, advance, speed_samples
@@ -29,7 +32,7 @@ from elastichost.tuner.facts import Configuration
 from elastichost.tuner.placement.allocation import JobId, Option
 from elastichost.tuner.placement.core_allocation import assigned_cores
 
-__all__ = ["InterferenceState", "shared", "tended"]
+__all__ = ["InterferenceState", "job_view", "shared", "tended"]
 
 WINDOW_S = 3.0
 WARM_UP_S = 4.0  # after a job's start, in which its speed is not measured
@@ -42,13 +45,15 @@ STILL_S = 5.0  # least time between two sizes of a job
 @dataclass(slots=True)
 class InterferenceState:
     """The state that is kept between windows. next_s: end of the present window. resized_s: job -> time of its newest
-    size or cores; after a refusal a time in the future, so that the run is left alone until then."""
+    size or cores; after a refusal a time in the future, so that the run is left alone until then. shared: the jobs
+    among which cores were divided last."""
 
     feedback: FeedbackState = field(default_factory=FeedbackState)
     speed_samples: teaching.SpeedSamples = field(default_factory=teaching.SpeedSamples)
     corrections: teaching.Corrections = field(default_factory=teaching.Corrections)
     next_s: float = 0.0
     resized_s: dict[str, float] = field(default_factory=dict)
+    shared: frozenset[str] = frozenset()
 
 
 def windows_of(entries: Sequence[JobEntry], room: HostCapacity, now_s: float) -> tuple[Window, ...]:
@@ -164,18 +169,26 @@ def resized(entry: JobEntry, mode: int, cores: tuple[int, ...] | None) -> Iterat
 
 
 def shared(
-    state: InterferenceState, entries: Sequence[JobEntry], cores: tuple[int, ...], ledger: HostLedger, now_s: float
+    state: InterferenceState,
+    entries: Sequence[JobEntry],
+    cores: tuple[int, ...],
+    ledger: HostLedger,
+    power: HostPower,
+    now_s: float,
 ) -> tuple[Effect, ...]:
     """Divides cores and workers among the running, measured jobs of open size, by the gain of each. A job gets at most
-    as many workers as its charge and an equal part of the free memory in the ledger allow.
+    as many workers as its charge and an equal part of the free memory in the ledger allow. A job that keeps its cores
+    gets the size that its run's own tuner proposes.
 
     Returns nothing while one of these jobs has had its size for less than STILL_S."""
     jobs = [entry for entry in entries if _is_shareable(entry)]
     # all jobs or none, because the cores of a job that is left out would be given to others
     if not jobs or any(now_s - state.resized_s.get(entry.job, -1e9) <= STILL_S for entry in jobs):
         return ()
-    views = tuple(_job_view(entry, len(cores), ledger, len(jobs)) for entry in jobs)
-    grants = decide(ClusterView(jobs=views, cores=len(cores), is_one_host=True, has_news=False))
+    views = tuple(job_view(entry, len(cores), ledger, len(jobs)) for entry in jobs)
+    names = frozenset(entry.job for entry in jobs)
+    has_news, state.shared = names != state.shared, names
+    grants = decide(ClusterView(jobs=views, cores=len(cores), is_one_host=True, has_news=has_news))
     own: dict[JobId, tuple[int, ...]] = {entry.job: _own_cores(entry, len(cores)) for entry in jobs}
     numbers = assigned_cores(own, {grant.job: grant.cores for grant in grants if grant.is_own}, cores)
     effects: list[Effect] = []
@@ -183,10 +196,16 @@ def shared(
         placed, share = entry.placed, numbers.get(entry.job, cores)
         assert placed is not None
         changed = share if share != entry.cores else None
+        if changed is None and grant.is_proposal and entry.becomes(size := _size(grant.configuration), power):
+            state.resized_s[entry.job], entry.granted = now_s, grant.configuration
+            effects.append(NoteEvent(JobShared(entry.job, str(grant.configuration), (), grant.reason)))
+            effects.append(ResizeJob(entry.job, size=size, is_proposal=True))
+            continue
         if grant.option == placed.placement.mode and changed is None:
             continue
         state.resized_s[entry.job] = now_s
-        effects.append(NoteEvent(JobShared(entry.job, str(grant.configuration), share, grant.reason)))
+        size_of = str(_option(placed.demand.modes[grant.option], len(cores)).configuration)
+        effects.append(NoteEvent(JobShared(entry.job, size_of, share, grant.reason)))
         effects += resized(entry, grant.option, changed)
     return tuple(effects)
 
@@ -201,7 +220,8 @@ def _own_cores(entry: JobEntry, host_cores: int) -> tuple[int, ...]:
     return entry.cores if len(entry.cores) < host_cores else ()
 
 
-def _job_view(entry: JobEntry, host_cores: int, ledger: HostLedger, jobs: int) -> JobView:
+def job_view(entry: JobEntry, host_cores: int, ledger: HostLedger, jobs: int) -> JobView:
+    """A placed job as `decide` sees it. jobs: number of jobs that share the free memory of the ledger."""
     placed = entry.placed
     assert placed is not None
     room_bytes = placed.charged_bytes + ledger.free_bytes // jobs
@@ -210,15 +230,10 @@ def _job_view(entry: JobEntry, host_cores: int, ledger: HostLedger, jobs: int) -
     most = max(
         (at for at, does in enumerate(fits) if does), default=0
     )  # modes are ordered by workers, and so by memory
-    options = tuple(
-        Option(
-            Configuration(mode.workers, mode.servers, mode.worker_cores),
-            mode.samples_per_s,
-            min(host_cores, max(1, mode.cores)),
-            mode.memory_bytes,
-        )
-        for mode in modes[: max(most, placed.placement.mode) + 1]
-    )
+    options = tuple(_option(mode, host_cores) for mode in modes[: max(most, placed.placement.mode) + 1])
+    proposal = entry.proposal
+    if proposal is not None and not _has_room(proposal, placed.mode, modes[most].workers):
+        proposal = None
     return JobView(
         job=entry.job,
         samples_left=placed.demand.samples_left,
@@ -227,4 +242,22 @@ def _job_view(entry: JobEntry, host_cores: int, ledger: HostLedger, jobs: int) -
         weight=placed.demand.weight,
         busy_cores=placed.mode.demand[0] * host_cores,
         has_own_cores=bool(_own_cores(entry, host_cores)),
+        is_measured=not entry.is_tried,
+        proposal=option_of(proposal, lambda space: np.minimum(host_cores, space[:, 0] * space[:, 2])),
     )
+
+
+def _option(mode: Mode, host_cores: int) -> Option:
+    configuration = Configuration(mode.workers, mode.servers, mode.worker_cores)
+    return Option(configuration, mode.samples_per_s, min(host_cores, max(1, mode.cores)), mode.memory_bytes)
+
+
+def _has_room(proposal: Proposal, present: Mode, most_workers: int) -> bool:
+    """Whether a proposal has no more computing threads than the job has now, and memory for its workers."""
+    wanted = proposal.wanted
+    fits = wanted.workers <= max(most_workers, present.workers)
+    return fits and wanted.workers * wanted.worker_cores <= present.cores
+
+
+def _size(configuration: Configuration) -> Size:
+    return Size(configuration.workers, configuration.servers, configuration.worker_cores)

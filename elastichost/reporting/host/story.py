@@ -61,9 +61,11 @@ def _grouped(found: Iterable[Found], job_of: Callable[[Found], str]) -> dict[str
 
 
 def _why(job: JobStatus, notes: Sequence[EventNote]) -> str:
-    """The reason for the job's state; if that only repeats the state, the reason for its last start."""
+    """The reason for the job's state; if that only repeats the state, the reason for its last start. Then what its own
+    tuner proposes or has got."""
     starts = [note.text for note in notes if note.kind == STARTS]
-    return job.why if job.why not in ("", job.state) or not starts else starts[-1]
+    why = job.why if job.why not in ("", job.state) or not starts else starts[-1]
+    return f"{why}; {job.own_tuner}" if job.state == "running" and job.own_tuner else why
 
 
 def _by_start(row: JobRow) -> tuple[bool, float, float, str]:

@@ -63,7 +63,7 @@ class Machine(msgspec.Struct, frozen=True):
 
 class Overview(msgspec.Struct, frozen=True, kw_only=True):
     """The run as a whole; None and "" mean not known. samples_per_s: mean while it trained. tuner: tuner.mode ("act",
-    "watch" or "off")."""
+    "propose", "watch" or "off")."""
 
     job: str
     run_dir: str

@@ -8,6 +8,7 @@ import msgspec
 
 from elastichost.plan import Access, Plan
 from elastichost.runs.events.base import Category, Event
+from elastichost.tuner.facts import Configuration
 from elastichost.tuner.policy.decision import Decision
 
 __all__ = [
@@ -15,6 +16,7 @@ __all__ = [
     "PlanChanged",
     "PlanOrigin",
     "PlanReached",
+    "ProposalGranted",
     "TunerDecided",
     "TunerFailed",
     "TunerOff",
@@ -79,14 +81,23 @@ class PlanReached(Event, frozen=True):
 
 
 class TunerDecided(Event, frozen=True):
-    """The tuner decided on a new plan, or to keep the present one. only_watches: the decision is not carried out. The
-    inputs of the decision are in decisions.jsonl."""
+    """The tuner decided on a new plan, or to keep the present one. only_watches: the decision is not carried out.
+    is_proposal: it is carried out when the dispatcher grants it. The inputs of the decision are in decisions.jsonl."""
 
     decision: Decision
     only_watches: bool = False
+    is_proposal: bool = False
 
     category: ClassVar[Category] = "decision"
     is_replayed: ClassVar[bool] = True
+
+
+class ProposalGranted(Event, frozen=True):
+    """The dispatcher granted what the tuner of the run had proposed; a plan change follows."""
+
+    configuration: Configuration
+
+    category: ClassVar[Category] = "decision"
 
 
 class TunerOff(Event, frozen=True):

@@ -327,7 +327,13 @@ def _throughput(dip: float, recovered_s: float | None) -> str:
 
 @text_of.register
 def _(event: plan.TunerDecided) -> str:
-    return f"tuner{' (decision not carried out)' * event.only_watches}: {event.decision.reason}"
+    unless = " (decision not carried out)" * event.only_watches + " proposes" * event.is_proposal
+    return f"tuner{unless}: {event.decision.reason}"
+
+
+@text_of.register
+def _(event: plan.ProposalGranted) -> str:
+    return f"the dispatcher granted what the tuner proposed: {event.configuration}"
 
 
 @text_of.register

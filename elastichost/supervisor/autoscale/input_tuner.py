@@ -33,8 +33,8 @@ SHARE_OF_FREE = 0.5  # of the memory that is left, for what is read ahead
 
 
 class InputTuner:
-    """The knobs of all workers of a run. With `tuner.mode` "watch" it only reports, with "off" it only tells new
-    workers the knobs of the job file."""
+    """The knobs of all workers of a run. With `tuner.mode` "watch" or "propose" it only reports, with "off" it only
+    tells new workers the knobs of the job file."""
 
     def __init__(
         self, run: RunContext, prepared: Preparation, components: Components, changes: PlanChangeController

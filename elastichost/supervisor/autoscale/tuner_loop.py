@@ -6,6 +6,7 @@ import threading
 
 from elastichost.arena.dense.store import DenseStore
 from elastichost.history.features import JobFeatures, JobRecord
+from elastichost.plan import Plan
 from elastichost.runs.events import TunerDecided, TunerFailed, TunerOff, TunerOnlyWatches
 from elastichost.runs.events.text import text_of
 from elastichost.runs.journal import utc_now
@@ -19,6 +20,7 @@ from elastichost.supervisor.controllers.plan_change import PlanChangeController
 from elastichost.supervisor.core.backoff import Retries, failed, may_try, succeeded, waits_s
 from elastichost.supervisor.startup.preflight import Preparation
 from elastichost.supervisor.startup.tuner_settings import Links, configuration_of, tuner_settings
+from elastichost.tuner.cluster.proposals import next_proposal
 from elastichost.tuner.facts import Configuration
 from elastichost.tuner.memory.prior import widened
 from elastichost.tuner.policy.frontier import warm_up_nsga2
@@ -62,6 +64,9 @@ class AutoTuner:
         self._failed_beyond: tuple[int, float] | None = None  # number of workers when more of them failed, and time
         self._retries = Retries()  # of numbers of PS that failed
         self._only_watches = run.job.tuner.mode == "watch"
+        self._proposes = run.job.tuner.mode == "propose"
+        self._measured: Configuration | None = None  # of the last complete block
+        run.proposal, run.is_measured = None, True
         self._importing = threading.Thread(target=_import_solvers, args=(settings,), name="tuner", daemon=True)
         self._importing.start()
         run.recorder.write(TunerOpened(settings))
@@ -88,8 +93,10 @@ class AutoTuner:
         )
         samples_left = ledger.samples_planned - ledger.samples_accounted
         try:
-            age = age_of(self.state)
-            self.state, decision = advance(self.state, look, samples_left, self.settings)
+            age, before = age_of(self.state), self.state
+            self.state, decision = advance(before, look, samples_left, self.settings)
+            if self.state.observations is not before.observations:
+                self._measured = before.profile.configuration
             if self._run.shares_host and age_of(self.state) != age:
                 self._run.frontier = job_frontier(self.state, self.settings)
         except Exception as error:  # noqa: BLE001 - a bug of the tuner must not end a run that trains
@@ -97,8 +104,21 @@ class AutoTuner:
             self._give_up(error)
             return
         self._run.recorder.write(TunerLooked(look, samples_left, decision))
-        if decision is not None:
+        if decision is None:
+            self._propose(None)
+        else:
             self._follow(decision, now_s)
+
+    def _propose(self, decision: Decision | None) -> None:
+        """Tells the dispatcher, in the next status, what the tuner proposes, and whether the plan was measured."""
+        run, is_open, running = self._run, self._proposes and not self._only_watches, self._configuration()
+        run.proposal = next_proposal(run.proposal, decision, running) if is_open else None
+        run.is_measured = not is_open or (running is not None and running == self._measured)
+
+    def granted(self, before: Plan, after: Plan, now_s: float) -> None:
+        """The dispatcher has granted what the tuner proposed, and the plan has just changed. The tuner takes the change
+        back if it fails, as one of its own."""
+        self._change = begun(before, after, self._run.fleet, now_s)
 
     def take_back(self, now_s: float) -> None:
         """Takes a change of the tuner back if it has failed. Call it every turn, before the reconciler starts processes
@@ -164,6 +184,7 @@ class AutoTuner:
 
     def _give_up(self, error: Exception) -> None:
         self._has_failed = True
+        self._run.proposal, self._run.is_measured = None, True
         self._run.note(TunerFailed(type(error).__name__, str(error)))
 
     def _configuration(self) -> Configuration | None:
@@ -183,18 +204,21 @@ class AutoTuner:
 
     def _follow(self, decision: Decision, now_s: float) -> None:
         if not self._may_try(decision.configuration, self._configuration(), now_s):
+            self._run.proposal = None
             return  # the failure is in the journal already
+        self._propose(decision)
         with self._run.caused_by(self._run.new_cause("tuner")):
             self._carry_out(decision, now_s)
 
     def _carry_out(self, decision: Decision, now_s: float) -> None:
-        decided = TunerDecided(decision, only_watches=self._only_watches)
+        is_proposal = self._run.proposal is not None and decision.configuration == self._run.proposal.wanted
+        decided = TunerDecided(decision, only_watches=self._only_watches, is_proposal=is_proposal)
         self._run.note(decided)
         if self._only_watches:
             return
         wanted = decision.configuration
         present = self._configuration()
-        if present is None or wanted == present:
+        if self._proposes or present is None or wanted == present:
             self._run.last_decision = text_of(decided)
             return
         command = ScaleMsg(workers=wanted.workers, servers=wanted.servers, worker_cores=wanted.worker_cores)

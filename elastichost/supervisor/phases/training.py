@@ -156,6 +156,8 @@ class TrainingPhase:
         if self.components.sharding.was_published:
             self.changes.sample(now_s)
             have_joined = self._commands.turn(now_s)
+            if (granted := self._commands.take_granted()) is not None and self._tuner is not None:
+                self._tuner.granted(*granted, now_s)
             if (reached := self.changes.observe(now_s)) is not None:
                 self._commands.reached(reached)
             if have_joined:

@@ -132,4 +132,5 @@ def tuner_settings(
         min_gain=section.min_gain,
         seed=job.job.seed,
         prior=prior,
+        keeps_cores=section.mode == "propose",
     )

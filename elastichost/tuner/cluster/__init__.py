@@ -4,6 +4,7 @@ benchmarks.
 Modules:
     decide          which configuration each job has, and with how many cores
     facts           the view of the jobs and their cores, and the grants
+    proposals       what the tuner of one job would run next, until it is granted or stale
     first_options   the options of a job about whose speed nothing is known
     refusals        configurations that did not fit on the hosts, which are not granted again for a while
 

@@ -10,8 +10,8 @@ jobs with little left first. This module adds the rules of changes:
 - *All together* the changes must bring LEAST_GAIN and save LEAST_SAVED_S; otherwise all jobs stay. If a job has nothing
   yet, or the present division no longer fits, the changes are always made.
 - A job whose running configuration was not measured yet changes only if a job came or ended, because otherwise nothing
-  new is known.
-- A job that stays within its cores gets what its own tuner proposes.
+  new is known, or if the jobs that may not change do not fit together.
+- A job that stays gets what its own tuner proposes, if that needs no more cores than it has.
 - On one host, a job that waits for its input most of the time gets no cores of its own, because they would mostly be
   idle. It *floats*: its processes may run on all cores. The cores that all floating jobs keep busy together are
   deducted from the cores that are divided. Jobs for which no cores are left float too.
@@ -51,6 +51,8 @@ def decide(view: ClusterView, *, is_exact: bool = True) -> tuple[Grant, ...]:
         raise ValueError("every job must have at least one option")
     floating = {job.job for job in view.jobs if view.is_one_host and floats(job)}
     fixed = {job.job for job in view.jobs if job.job not in floating and not _may_change(job, view)}
+    if sum(_current(job).cores for job in view.jobs if job.job in fixed) > view.cores:
+        fixed = {job.job for job in view.jobs if job.job in fixed and job.is_changing}  # they do not fit any more
     bound = [job for job in view.jobs if job.job not in floating and job.job not in fixed]
     taken = [_current(job) for job in view.jobs if job.job in fixed]
     busy = round(sum(job.busy_cores or 0.0 for job in view.jobs if job.job in floating))
@@ -81,20 +83,22 @@ def _current(job: JobView) -> _Chosen:
 
 
 def _grant(job: JobView, choice: int | None, view: ClusterView, reason: str, *, floats: bool) -> Grant | None:
+    cores = view.cores
     if choice is None:
         if not view.is_one_host:
             return None
         keeps = floats and job.current is not None
         index = job.current if keeps and job.current is not None else _least(job.options)
-        why = f"no cores are left for this job alone: it may use all {view.cores}; {reason}"
+        why = f"no cores are left for this job alone: it may use all {cores}; {reason}"
         if floats:
-            why = f"keeps only {job.busy_cores or 0.0:.2f} cores busy: no cores of its own, may use all {view.cores}"
-        return Grant(job.job, index, job.options[index].configuration, view.cores, False, why)
-    option = job.options[choice]
-    configuration, own = option.configuration, job.proposal
-    if own is not None and choice == job.current and not job.is_changing and own.cores <= option.configuration.cores:
-        configuration = own
-    return Grant(job.job, choice, configuration, option.cores, True, reason)
+            why = f"keeps only {job.busy_cores or 0.0:.2f} cores busy: no cores of its own, may use all {cores}"
+    else:
+        index, why, cores = choice, reason, job.options[choice].cores
+    option, own = job.options[index], job.proposal
+    if own is not None and index == job.current and not job.is_changing and own.cores <= option.cores:
+        why = "its own tuner proposes it, and it needs no more cores"
+        return Grant(job.job, index, own.configuration, cores, choice is not None, why, is_proposal=True)
+    return Grant(job.job, index, option.configuration, cores, choice is not None, why)
 
 
 def _least(options: Sequence[object] | OptionArray) -> int:

@@ -18,7 +18,7 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True):
     CPU-seconds per second; None: not known. has_own_cores: no other job gets its cores; False: it floats.
 
     is_changing: a grant is being carried out, so there is no other one now. is_measured: the running configuration was
-    measured. proposal: what the job's own tuner would run next within its cores; None: it keeps the present one."""
+    measured. proposal: what the job's own tuner would run next (`proposals`); None: it keeps the present one."""
 
     job: JobId
     samples_left: float
@@ -29,7 +29,7 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True):
     has_own_cores: bool = True
     is_changing: bool = False
     is_measured: bool = True
-    proposal: Configuration | None = None
+    proposal: Option | None = None
 
 
 class ClusterView(msgspec.Struct, frozen=True, kw_only=True):
@@ -46,8 +46,8 @@ class ClusterView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Grant(msgspec.Struct, frozen=True):
-    """What one job gets. option: index of its option. configuration: of that option, or the job's own proposal. cores:
-    number of its cores. is_own: no other job gets these cores; False: the job floats."""
+    """What one job gets. option: index of its option. configuration: of that option, or the job's own proposal;
+    is_proposal: the latter. cores: number of its cores. is_own: no other job gets these cores; False: it floats."""
 
     job: JobId
     option: int
@@ -55,3 +55,4 @@ class Grant(msgspec.Struct, frozen=True):
     cores: int
     is_own: bool
     reason: str
+    is_proposal: bool = False

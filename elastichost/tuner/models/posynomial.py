@@ -16,7 +16,9 @@ import numpy.typing as npt
 __all__ = ["Quantity", "Tape", "largest"]
 
 Floats = npt.NDArray[np.float64]
+Source = tuple[int, Floats | float]  # index of a quantity, d log / d log of it
 CONSTANT = -1
+ONE = 1.0  # the weight of a factor: compared by identity, and not multiplied with
 SMALLEST = 1e-300  # replaces zero, which has no logarithm
 
 
@@ -24,7 +26,7 @@ class Tape:
     """The computed quantities in order. For each it stores its sources, with d log(quantity) / d log(source)."""
 
     def __init__(self) -> None:
-        self._sources: list[tuple[tuple[int, Floats | float], ...]] = []
+        self._sources: list[tuple[Source, ...]] = []
 
     def leaf(self, log: float) -> Quantity:
         """Adds a parameter by its logarithm (or logit). Leaves are numbered in the order of their creation, and must be
@@ -37,10 +39,20 @@ class Tape:
 
     def node(self, log: Floats | np.float64, sources: tuple[tuple[Quantity, Floats | float], ...]) -> Quantity:
         """Adds a quantity by its logarithm, with derivatives that the caller computed."""
-        kept = tuple((source.index, weight) for source, weight in sources if source.index != CONSTANT)
+        kept = tuple([(source.index, weight) for source, weight in sources if source.index != CONSTANT])
         if not kept and sources:
             return Quantity(self, CONSTANT, log)
         self._sources.append(kept)
+        return Quantity(self, len(self._sources) - 1, log)
+
+    def of_two(self, log: Floats | np.float64, some: Source, other: Source) -> Quantity:
+        """As `node` for two sources, (index, weight); most quantities are made here."""
+        if some[0] == CONSTANT:
+            if other[0] == CONSTANT:
+                return Quantity(self, CONSTANT, log)
+            self._sources.append((other,))
+        else:
+            self._sources.append((some,) if other[0] == CONSTANT else (some, other))
         return Quantity(self, len(self._sources) - 1, log)
 
     def share(self, logit: Quantity) -> tuple[Quantity, Quantity]:
@@ -58,19 +70,35 @@ class Tape:
     def gradients(self, of: Quantity, leaves: int, rows: int) -> Floats:
         """Returns d log(of) / d leaf for each configuration, float64 [leaves, rows]. A leaf is the logarithm or the
         logit of a parameter."""
-        found = np.zeros((leaves, rows))
-        adjoints: dict[int, Floats | float] = {of.index: 1.0}
-        for index in range(of.index, CONSTANT, -1):
-            adjoint = adjoints.pop(index, None)
+        return self._backwards({of.index: 1.0}, leaves, (rows,))
+
+    def gradients_of_all(self, of: Sequence[Quantity], leaves: int, rows: int) -> Floats:
+        """Returns the gradients of k quantities, float64 [leaves, k, rows], in one pass over the tape."""
+        seeds: dict[int, Floats | float] = {}
+        for place, quantity in enumerate(of):
+            seed = np.zeros((len(of), 1))
+            seed[place] = 1.0
+            known = seeds.get(quantity.index)
+            seeds[quantity.index] = seed if known is None else known + seed
+        return self._backwards(seeds, leaves, (len(of), rows))
+
+    def _backwards(self, seeds: dict[int, Floats | float], leaves: int, shape: tuple[int, ...]) -> Floats:
+        found, sources = np.zeros((leaves, *shape)), self._sources
+        adjoints: list[Floats | float | None] = [None] * len(sources)
+        for index, seed in seeds.items():
+            if index != CONSTANT:
+                adjoints[index] = seed
+        for index in range(max(seeds, default=CONSTANT), CONSTANT, -1):
+            adjoint = adjoints[index]
             if adjoint is None:
                 continue
             if index < leaves:
                 found[index] = adjoint
                 continue
-            for source, weight in self._sources[index]:
+            for source, weight in sources[index]:
                 # products have weights of exactly 1; skipping this multiplication saves a pass over the rows
-                part = adjoint if isinstance(weight, float) and weight == 1.0 else adjoint * weight
-                known = adjoints.get(source)
+                part = adjoint if weight is ONE else adjoint * weight
+                known = adjoints[source]
                 adjoints[source] = part if known is None else known + part
         return found
 
@@ -90,14 +118,15 @@ class Quantity:
         return cls(tape, CONSTANT, log)
 
     def __mul__(self, other: Quantity) -> Quantity:
-        return self.tape.node(self.log + other.log, ((self, 1.0), (other, 1.0)))
+        return self.tape.of_two(self.log + other.log, (self.index, ONE), (other.index, ONE))
 
     def __truediv__(self, other: Quantity) -> Quantity:
-        return self.tape.node(self.log - other.log, ((self, 1.0), (other, -1.0)))
+        return self.tape.of_two(self.log - other.log, (self.index, ONE), (other.index, -1.0))
 
     def __add__(self, other: Quantity) -> Quantity:
         log = np.logaddexp(self.log, other.log)
-        return self.tape.node(log, ((self, np.exp(self.log - log)), (other, np.exp(other.log - log))))
+        shares = np.exp(self.log - log), np.exp(other.log - log)
+        return self.tape.of_two(log, (self.index, shares[0]), (other.index, shares[1]))
 
 
 def largest(terms: Sequence[Quantity], sharpness: Quantity) -> Quantity:

@@ -88,7 +88,9 @@ class BatchParts(msgspec.Struct, frozen=True):
 @dataclass(frozen=True, slots=True)
 class QueueingFit:
     """The fit of the `elastichost` model; see `base.Fit`. factor: multiplies predictive standard deviations
-    (`least_squares.predictive_factor`)."""
+    (`least_squares.predictive_factor`). directions: float64 [k, k], rows in the space of the parameters, scaled so that
+    the squares of (directions @ j) are their parts of the variance. known: float64 [k], the eigenvalues of A there (see
+    `predict`)."""
 
     workload: Workload
     settings: QueueingSettings
@@ -96,6 +98,8 @@ class QueueingFit:
     seen: tuple[Observation, ...]
     estimate: Estimate
     factor: float
+    directions: Floats
+    known: Floats
     name: str = "elastichost"
 
     @property
@@ -136,11 +140,7 @@ class QueueingFit:
         j Sigma j' is above UNSURE. A narrow prior, as from the history, keeps j Sigma j' small.
         """
         skew = self._skew(hot_share) if self.settings.hot_share else 0.0
-        prior_sd = self.estimate.prior_sd
-        values, vectors = np.linalg.eigh(prior_sd[:, None] * self.estimate.information * prior_sd)
-        known = np.maximum(values, 0.0)
-        # rows are directions, scaled so that the squares of (directions @ j) are their parts of the variance
-        directions = (vectors * prior_sd[:, None] / np.sqrt(1.0 + known)).T
+        is_known = self.known >= 1.0
         log_speed = np.empty(len(configurations))
         parts = np.empty((2, len(configurations)))
         for start in range(0, len(configurations), CHUNK):
@@ -150,9 +150,9 @@ class QueueingFit:
             leaves = {one.name: tape.leaf(value) for one, value in zip(self.beliefs, self.estimate.theta, strict=True)}
             columns = Columns(rows, skewed_shares(skew, rows[:, 1]), self.workload)
             speed = predicted(tape, leaves, columns, self.settings.sharpness).samples_per_s
-            squares = (directions @ tape.gradients(speed, len(leaves), len(rows))) ** 2
+            squares = (self.directions @ tape.gradients(speed, len(leaves), len(rows))) ** 2
             log_speed[chunk] = speed.log
-            parts[0, chunk], parts[1, chunk] = squares[known < 1.0].sum(axis=0), squares[known >= 1.0].sum(axis=0)
+            parts[0, chunk], parts[1, chunk] = squares[~is_known].sum(axis=0), squares[is_known].sum(axis=0)
         variance = parts.sum(axis=0)
         log_error = self.factor * np.sqrt(variance + self.estimate.discrepancy[0] ** 2)
         is_extrapolated = (parts[0] > 0.5 * variance) & (variance > UNSURE**2)
@@ -231,7 +231,15 @@ def fit(
     evaluate = _evaluation(workload, seen, parameters, settings, kinds, picks)
     found = estimate(evaluate, rows, belief)
     factor = predictive_factor(found, rows, kind=0, transfer=settings.transfer)
-    return QueueingFit(workload, settings, parameters, seen, found, factor)
+    return QueueingFit(workload, settings, parameters, seen, found, factor, *_directions(found))
+
+
+def _directions(found: Estimate) -> tuple[Floats, Floats]:
+    """`directions` and `known` of the fit."""
+    prior_sd = found.prior_sd
+    values, vectors = np.linalg.eigh(prior_sd[:, None] * found.information * prior_sd)
+    known = np.maximum(values, 0.0)
+    return (vectors * prior_sd[:, None] / np.sqrt(1.0 + known)).T, known
 
 
 def _parameters(
@@ -316,12 +324,13 @@ def _evaluation(
         tape = Tape()
         leaves = {one.name: tape.leaf(value) for one, value in zip(parameters, theta, strict=True)}
         all_of_them = predicted(tape, leaves, columns, settings.sharpness)
+        told = [quantity for kind in kinds if (quantity := all_of_them[kind]) is not None]
+        assert len(told) == len(kinds), "the model predicts every measured quantity"
         logs, jacobian = [np.zeros(0)], [np.zeros((0, len(theta)))]
-        for kind, pick in zip(kinds, picks, strict=True):
-            quantity = all_of_them[kind]
-            assert quantity is not None, "the model predicts every measured quantity"
-            logs.append(np.broadcast_to(quantity.log, columns.rows)[pick])
-            jacobian.append(tape.gradients(quantity, len(theta), columns.rows)[:, pick].T)
+        slopes = tape.gradients_of_all(told, len(theta), columns.rows)
+        for place, pick in enumerate(picks):
+            logs.append(np.broadcast_to(told[place].log, columns.rows)[pick])
+            jacobian.append(slopes[:, place, pick].T)
         return np.concatenate(logs), np.concatenate(jacobian)
 
     return evaluate

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -18,7 +19,7 @@ from elastichost.tuner.facts import ConfigurationArray, Observation, Predictions
 from elastichost.tuner.models.base import Fit, interval
 from elastichost.tuner.models.ceiling import bounded, most
 
-__all__ = ["Surface", "likeness", "surface", "weights_of"]
+__all__ = ["Around", "Surface", "likeness", "surface", "weights_of"]
 
 Floats = npt.NDArray[np.float64]
 
@@ -62,6 +63,16 @@ def weights_of(fitted: Fit, configuration: ConfigurationArray, hot_share: float 
     return weights
 
 
+class Around(NamedTuple):
+    """What is known of n configurations. predictions: corrected. unfamiliar: float64 [n], 1 - likeness to the most
+    similar measured configuration. most: float64 [n], the upper limit of the speed from the measured work
+    (`ceiling.most`), in samples/s."""
+
+    predictions: Predictions
+    unfamiliar: Floats
+    most: Floats
+
+
 @dataclass(frozen=True, slots=True)
 class Surface:
     """Corrected predictions for all configurations.
@@ -69,7 +80,7 @@ class Surface:
     observations: the k measurements. seen: float64 [k, 4], their configurations. weights: float64 [4], of `likeness`.
     root: float64 [k], standard deviations of the model's errors there. inverse: float64 [k, k], inverse covariance of
     the residuals in units of `root`, noise included. residuals: float64 [k], in units of `root`. scale: ratio of the
-    residuals to the errors that the model predicts, at least 1."""
+    residuals to the errors that the model predicts, at least 1. told: the model's own predictions of `seen`."""
 
     fitted: Fit
     hot_share: float | None
@@ -80,13 +91,24 @@ class Surface:
     residuals: Floats
     scale: float
     root: Floats
+    told: Predictions
 
     def at(self, configurations: ConfigurationArray, beside: int | None = None) -> Predictions:
-        """Corrected predictions for configurations, float64 [n, 4], limited to `most`.
+        """Corrected predictions for configurations, float64 [n, 4], limited to `Around.most`.
 
         beside: index of an observation; `log_error` is then the standard deviation of the difference to its
         configuration. The difference has a smaller error than the two speeds, because their errors are correlated."""
-        told = self.fitted.predict(configurations, self.hot_share)
+        return self.around(configurations, beside).predictions
+
+    def around(self, configurations: ConfigurationArray, beside: int | None = None) -> Around:
+        """As `at`, with all that is known of the configurations."""
+        return self._corrected(configurations, self.fitted.predict(configurations, self.hot_share), beside)
+
+    def at_seen(self) -> Predictions:
+        """Corrected predictions for the measured configurations."""
+        return self._corrected(self.seen, self.told, None).predictions
+
+    def _corrected(self, configurations: ConfigurationArray, told: Predictions, beside: int | None) -> Around:
         root = self.scale * told.log_error
         alike = likeness(configurations, self.seen, self.weights)
         taken = alike @ self.inverse
@@ -97,16 +119,8 @@ class Surface:
             against = root * self.root[beside] * (alike[:, beside] - taken @ own)
             variance += self.root[beside] ** 2 * (1.0 - own @ self.inverse @ own) - 2.0 * against
         told = interval(mean, np.sqrt(np.maximum(variance, 0.0)), told.is_extrapolated)
-        return bounded(told, self.most(configurations))
-
-    def most(self, configurations: ConfigurationArray) -> Floats:
-        """The upper limit of the speed from the measured work (`ceiling.most`), in samples/s; float64 [n]."""
-        return most(self.fitted.workload, self.observations, configurations)
-
-    def unfamiliar(self, configurations: ConfigurationArray) -> Floats:
-        """1 - likeness to the most similar measured configuration; float64 [n] for float64 [n, 4]."""
-        unlike: Floats = 1.0 - likeness(configurations, self.seen, self.weights).max(axis=1)
-        return unlike
+        limit = most(self.fitted.workload, self.observations, configurations)
+        return Around(bounded(told, limit), 1.0 - alike.max(axis=1), limit)
 
 
 def surface(fitted: Fit, observations: Sequence[Observation], hot_share: float | None) -> Surface:
@@ -134,4 +148,4 @@ def surface(fitted: Fit, observations: Sequence[Observation], hot_share: float |
         scale = float(np.sqrt(max(1.0, (BELIEVED + squares) / (BELIEVED + len(seen)))))
         root = scale * told.log_error
     inverse: Floats = np.asarray(np.linalg.inv(alike + np.diag((errors / root) ** 2)), dtype=np.float64)
-    return Surface(fitted, hot_share, tuple(observations), seen, weights, inverse, off / root, scale, root)
+    return Surface(fitted, hot_share, tuple(observations), seen, weights, inverse, off / root, scale, root, told)

@@ -12,6 +12,7 @@ a value that was already found is in no better choice, so only few items must be
 
 from __future__ import annotations
 
+import itertools
 import math
 from dataclasses import dataclass
 from functools import cached_property
@@ -24,6 +25,7 @@ __all__ = ["Knapsack", "exact", "fits", "greedy", "possible", "prices", "value_o
 Floats = npt.NDArray[np.float64]
 Whole = npt.NDArray[np.int64]
 ROUNDS, HALVINGS = 2, 20  # bisections of each price, and steps of one (to a millionth)
+MOST_CELLS = 2_000_000  # items x room that dynamic programming takes a few milliseconds for
 GAP = 1e-3  # relative accuracy of the best value; speeds are not known more exactly
 
 
@@ -174,8 +176,8 @@ def exact(
     knapsack: Knapsack, known: Whole, at_prices: Floats, most_items: int, time_limit_s: float, node_limit: int
 ) -> Whole | None:
     """Returns the choice with the largest value, within GAP of it, int64 [g]; at least the value of `known`, which
-    fits. None: more than `most_items` items must be searched, or a limit was reached. Solver: HiGHS
-    (`scipy.optimize.milp`)."""
+    fits. None: more than `most_items` items must be searched, or a limit was reached. Solver: dynamic programming for
+    few items of one limited resource, otherwise HiGHS (`scipy.optimize.milp`)."""
     net, best = _net(knapsack, at_prices)
     bound = float(best.sum()) + float((at_prices * np.where(at_prices > 0, knapsack.room, 0.0)).sum())
     # the bound of a choice with this item is L - (best net value of its group - net value of the item)
@@ -192,13 +194,48 @@ def exact(
     fixed = known[choices == 1]
     room = knapsack.room - knapsack.need[:, fixed].sum(axis=1)
     group = np.searchsorted(searched, knapsack.group[items])
-    picked = _solved(Knapsack(knapsack.value[items], knapsack.need[:, items], group, room), time_limit_s, node_limit)
+    smaller = Knapsack(knapsack.value[items], knapsack.need[:, items], group, room)
+    if time_limit_s > 0 and _is_small(smaller):
+        picked = _of_one_resource(smaller)
+    else:
+        picked = _solved(smaller, time_limit_s, node_limit)
     if picked is None:
         return None
     found = known.copy()
     found[searched] = items[picked]
     # the tolerance of the solver is a millionth of the room, so its choice may not fit
     return found if fits(knapsack, found) and value_of(knapsack, found) > value_of(knapsack, known) else known
+
+
+def _is_small(knapsack: Knapsack) -> bool:
+    """Whether `_of_one_resource` can solve it, and does so faster than HiGHS."""
+    cores, other = knapsack.room
+    return math.isinf(other) and cores >= 0.0 and cores * len(knapsack.value) <= MOST_CELLS
+
+
+def _of_one_resource(knapsack: Knapsack) -> Whole | None:
+    """The best choice with one limited resource, by dynamic programming: group by group, the largest value for each
+    room. None: nothing fits."""
+    room, need = int(knapsack.room[0]), knapsack.need[0].astype(np.int64)
+    ends = [*knapsack.starts.tolist(), len(need)]
+    reached, taken = np.zeros(room + 1), list[Whole]()
+    for first, end in itertools.pairwise(ends):
+        worth, item = np.full(room + 1, -np.inf), np.full(room + 1, first)
+        for at in range(first, end):
+            if need[at] <= room:
+                value = knapsack.value[at] + reached[: room + 1 - need[at]]
+                is_better = value > worth[need[at] :]
+                worth[need[at] :][is_better] = value[is_better]
+                item[need[at] :][is_better] = at
+        reached = worth
+        taken.append(item)
+    if math.isinf(reached[room]):
+        return None
+    picked = list[int]()
+    for item in reversed(taken):
+        picked.append(int(item[room]))
+        room -= int(need[picked[-1]])
+    return np.array(picked[::-1], dtype=np.int64)
 
 
 def _solved(knapsack: Knapsack, time_limit_s: float, node_limit: int) -> Whole | None:

@@ -27,6 +27,7 @@ __all__ = [
     "nearest_candidate",
     "neighbours",
     "repaired",
+    "within_cores",
 ]
 
 LIMIT = 1_000_000  # largest number of candidates that are enumerated; above it, `frontier.nsga2` searches
@@ -132,6 +133,17 @@ def _row(configuration: Configuration) -> tuple[int, int, int, int]:
 def as_configurations(array: ConfigurationArray) -> tuple[Configuration, ...]:
     """Converts float64 [n, 4] to configurations; the inverse of `facts.as_array`."""
     return tuple(Configuration(*row) for row in array.astype(np.int64).tolist())
+
+
+def within_cores(bounds: Bounds, running: Configuration) -> Bounds:
+    """The bounds for configurations that need at most the cores of the running one. On shared cores those are the cores
+    of its workers, because PS mostly wait."""
+    if not bounds.share_cores:
+        return msgspec.structs.replace(bounds, cores=min(bounds.cores or running.cores, running.cores))
+    threads = running.workers * running.worker_cores
+    cores = bounds.cores or threads
+    least = min(bounds.oversubscription, threads / cores)
+    return msgspec.structs.replace(bounds, cores=cores, oversubscription=least)
 
 
 def contains(bounds: Bounds, array: ConfigurationArray) -> npt.NDArray[np.bool_]:

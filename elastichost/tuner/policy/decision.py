@@ -26,7 +26,8 @@ class TunerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     explore: "safe": trials must be likely to hold the floor; "free": any trial; "off": no trials. floor: share of the
     best known speed that a trial must hold. min_gain: price of cores (`acquisition.DecisionCosts`). moving_s: seconds
     of training that a move loses, used until a move was measured. most_trials: largest number of trials; moves that
-    very probably save time do not count."""
+    very probably save time do not count. keeps_cores: decisions need at most the cores of the running configuration,
+    because others divide the cores among jobs (`tuner.cluster`)."""
 
     workload: Workload
     bounds: Bounds
@@ -40,6 +41,7 @@ class TunerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     most_trials: int = 8
     seed: int = 0
     prior: Prior | None = None
+    keeps_cores: bool = False
 
 
 class SpeedForecast(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

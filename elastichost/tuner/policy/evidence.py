@@ -66,7 +66,7 @@ def evidence_of(state: TunerState, block: Observation, samples_left: int, settin
     state = msgspec.structs.replace(state, observations=observations)
     costs = decision_costs(state, samples_left, settings, block)
     ground = surface_of(state, settings, block.hot_share)
-    told = ground.at(ground.seen)
+    told = ground.at_seen()
     worth = np.log(told.samples_per_s) - price_of(ground.seen, costs)
     own = next(index for index, one in enumerate(observations) if one.configuration == block.configuration)
     possible = contains(settings.bounds, ground.seen)  # the bounds may have become narrower
@@ -81,7 +81,7 @@ def evidence_of(state: TunerState, block: Observation, samples_left: int, settin
         log_error=float(told.log_error[best]),
     )
     space = _open_space(ground, state, costs, settings)
-    options = Options(space, ground.at(space, beside=best), ground.unfamiliar(space), ground.most(space))
+    options = Options(space, *ground.around(space, beside=best))
     return Evidence(
         block,
         believed,

@@ -23,7 +23,7 @@ from elastichost.tuner.policy.evidence import surface_of
 from elastichost.tuner.policy.frontier import thinned
 from elastichost.tuner.policy.search_space import ALL_OF_THEM, coarse_grid
 
-__all__ = ["MOST_POINTS", "JobFront", "age_of", "front_of", "job_frontier", "job_options"]
+__all__ = ["MOST_POINTS", "JobFront", "age_of", "cores_of", "front_of", "job_frontier", "job_options"]
 
 MOST_POINTS = 16
 
@@ -58,7 +58,7 @@ def front_of(state: TunerState, settings: TunerSettings) -> JobFront | None:
         return None
     bounds = settings.bounds
     space = enumerate_candidates(bounds) if count(bounds) <= ALL_OF_THEM else coarse_grid(bounds)
-    told, cores = predict(space), _cores_of(space, bounds)
+    told, cores = predict(space), cores_of(space, bounds)
     # of plans with as many cores and the same speed, the one with fewer PS
     front = thinned(told.samples_per_s, cores + 0.01 * space[:, 1], MOST_POINTS)
     kept = Predictions(
@@ -91,7 +91,7 @@ def job_options(
     if own is None:
         return OptionArray(front.configurations, front.predictions.samples_per_s, front.cores, nothing)
     row = as_array([own])
-    cores, speed = _cores_of(row, bounds), front.predict(row).samples_per_s
+    cores, speed = cores_of(row, bounds), front.predict(row).samples_per_s
     kept = front.cores < cores[0] if running is None else front.cores != cores[0]
     speeds = front.predictions.samples_per_s[kept]
     if running is None:
@@ -104,7 +104,7 @@ def job_options(
     )
 
 
-def _cores_of(space: ConfigurationArray, bounds: Bounds) -> npt.NDArray[np.float64]:
+def cores_of(space: ConfigurationArray, bounds: Bounds) -> npt.NDArray[np.float64]:
     """The cores of each configuration; on shared cores those of the workers, because PS mostly wait."""
     own = space[:, 0] * space[:, 2]
     return np.asarray(own if bounds.share_cores else own + space[:, 1] * space[:, 3])

@@ -19,6 +19,7 @@ from elastichost.tuner.facts import Configuration, Observation
 from elastichost.tuner.models.base import Prior
 from elastichost.tuner.models.registry import fit
 from elastichost.tuner.policy.acquisition import DecisionCosts, best_known
+from elastichost.tuner.policy.candidates import within_cores
 from elastichost.tuner.policy.decision import Decision, Kind, SpeedForecast, TunerSettings, TunerState, measured
 from elastichost.tuner.policy.drift import observe
 from elastichost.tuner.policy.evidence import (
@@ -68,7 +69,7 @@ def advance(
     state: TunerState, look: ProfileSample, samples_left: int, settings: TunerSettings
 ) -> tuple[TunerState, Decision | None]:
     """Folds one sample. Returns the new state, and a decision if one is due (see the module docstring)."""
-    before, settings = state, _within(settings, look.most_workers)
+    before, settings = state, _within(settings, look.configuration, look.most_workers)
     state, block, has_drifted = absorb(state, look, settings)
     if block is None:
         if len(state.profile.rates) <= len(before.profile.rates):
@@ -94,7 +95,7 @@ def advance_block(
 ) -> tuple[TunerState, Decision | None]:
     """As `advance`, for a caller that measures whole blocks. It decides what `advance` decides when the last sample of
     the same block is folded. has_ended: another configuration runs by now."""
-    before = state
+    before, settings = state, _within(settings, block.configuration, None)
     state, has_drifted = _with_block(state, block)
     after = _Block(before, block, has_drifted=has_drifted, has_ended=has_ended)
     return _measured(state, after, samples_left, settings, now_s)
@@ -123,12 +124,15 @@ def _measured(
     return _decide(state, after.block, samples_left, settings, now_s, has_drifted=after.has_drifted)
 
 
-def _within(settings: TunerSettings, most_workers: int | None) -> TunerSettings:
+def _within(settings: TunerSettings, running: Configuration | None, most_workers: int | None) -> TunerSettings:
+    """The settings with the bounds of the moment."""
     bounds = settings.bounds
-    if most_workers is None or most_workers >= bounds.most.workers:
-        return settings
-    most = msgspec.structs.replace(bounds.most, workers=max(bounds.least.workers, most_workers))
-    return msgspec.structs.replace(settings, bounds=msgspec.structs.replace(bounds, most=most))
+    if most_workers is not None and most_workers < bounds.most.workers:
+        most = msgspec.structs.replace(bounds.most, workers=max(bounds.least.workers, most_workers))
+        bounds = msgspec.structs.replace(bounds, most=most)
+    if settings.keeps_cores and running is not None:
+        bounds = within_cores(bounds, running)
+    return settings if bounds is settings.bounds else msgspec.structs.replace(settings, bounds=bounds)
 
 
 def absorb(

@@ -15,12 +15,22 @@ from benchmarks.simulator.cluster.views import ClusterView, HostView, JobFacts, 
 from benchmarks.simulator.policies import elastichost_memory, elastichost_policy
 from benchmarks.simulator.policies.elastichost_policy import ElastichostPolicy, PolicyParts
 from benchmarks.tuner.shared_policy import is_policy_shared, shared_functions
+from elastichost.dispatcher.core.demands import Examined, HostPower, Known, MemoryOfSize
+from elastichost.dispatcher.core.entries import JobEntry
+from elastichost.dispatcher.core.interference_control import job_view
 from elastichost.history.features import JobFeatures
+from elastichost.metrics import PlanStatus, ProposedPlan, RunStatus
 from elastichost.runs.decisions import read_records
+from elastichost.tuner.cluster import facts as cluster
+from elastichost.tuner.cluster.decide import decide
+from elastichost.tuner.cluster.proposals import Proposal, next_proposal
+from elastichost.tuner.colocation.facts import HostCapacity, PlacedJob, Placement
+from elastichost.tuner.colocation.ledger import HostLedger
 from elastichost.tuner.facts import Configuration, Observation
-from elastichost.tuner.policy.decision import Decision, TunerSettings, TunerState
+from elastichost.tuner.policy.decision import TunerSettings, TunerState
 from elastichost.tuner.policy.policy import absorb, advance
 from elastichost.tuner.records import TunerLooked, TunerOpened
+from tests.dispatcher.jobs import request, seen
 
 ADAPTERS = [Path(module.__file__ or "") for module in (elastichost_policy, elastichost_memory)]
 TRACES = sorted((Path(__file__).parents[2] / "traces").glob("*.jsonl"))
@@ -62,8 +72,12 @@ class Recorded(ElastichostPolicy):
         own = self._jobs.setdefault(0, self._begun(job, DEFAULT_LIMITS))
         own.tuner, own.blocks, own.proposal = state, len(job.observations) - 1, None
 
-    def state(self) -> tuple[TunerState, Configuration | None]:
+    def state(self) -> tuple[TunerState, Proposal | None]:
         return self._jobs[0].tuner, self._jobs[0].proposal
+
+    def seen(self, job: JobView) -> cluster.JobView:
+        """The job as the adapter shows it to `decide`."""
+        return self._seen(job, DEFAULT_LIMITS)
 
 
 class History(msgspec.Struct, frozen=True):
@@ -119,10 +133,48 @@ def test_recorded_views_give_the_decisions_of_the_live_run(path: Path) -> None:
         adapter.observe(view, record.look.at_s)
         found, proposal = adapter.state()
         assert found == state
-        assert proposal == proposal_of(decision, block.configuration)
+        assert proposal == next_proposal(None, decision, block.configuration)
+        assert_equal_grants(adapter.seen(view.jobs[0]), entry_of(block.configuration, proposal, record.samples_left))
         compared, decided = compared + 1, decided + (decision is not None)
     assert compared >= 2 and decided >= 1
 
 
-def proposal_of(decision: Decision | None, running: Configuration) -> Configuration | None:
-    return decision.configuration if decision is not None and decision.configuration != running else None
+# --- grants -----------------------------------------------------------------------------------------------------------
+
+
+def entry_of(running: Configuration, proposal: Proposal | None, left: int) -> JobEntry:
+    """The dispatcher's entry of a job whose run reports this plan and this proposal in its status file."""
+    size, host = PlanStatus(running.workers, running.servers, running.worker_cores), 10**12
+    one = JobEntry(request("a"), 0.0, state="running", known=Known(1e-3, 1.1e-3, seconds=30.0))
+    workers = max(2, running.workers)
+    one.examined = Examined("a", left, 1, workers, "a", (MemoryOfSize(1, 1),), running.servers, running.worker_cores)
+    demand = one.demand(HostPower(1000, 1e12))
+    mode = next(at for at, mode in enumerate(demand.modes) if mode.workers == running.workers)
+    one.placed = PlacedJob(demand, Placement(mode), host)
+    proposed = None
+    if proposal is not None:
+        wanted = proposal.wanted
+        plan = PlanStatus(wanted.workers, wanted.servers, wanted.worker_cores)
+        proposed = ProposedPlan(size, plan, proposal.kind, proposal.reason)
+    observation = seen("a", trained=0)
+    assert observation.status is not None
+    written = msgspec.json.encode(msgspec.structs.replace(observation.status, plan=size, proposal=proposed))
+    one.seen = msgspec.structs.replace(observation, status=msgspec.json.decode(written, type=RunStatus))
+    return one
+
+
+def assert_equal_grants(simulated: cluster.JobView, entry: JobEntry) -> None:
+    """`decide` grants the same, whether it gets the proposal as the simulator's adapter or as the dispatcher shows it,
+    for the options of both."""
+    live = job_view(entry, 1000, HostLedger(HostCapacity(1000, 10**12)), 1)
+    assert simulated.current is not None and live.current is not None
+    assert (live.proposal is None) == (simulated.proposal is None)
+    for options, current in ((simulated.options, simulated.current), (live.options, live.current)):
+        both = [
+            msgspec.structs.replace(view, job="a", options=options, current=current, busy_cores=None, samples_left=1e6)
+            for view in (simulated, live)
+        ]
+        own = [decide(cluster.ClusterView(jobs=(view,), cores=options[current].cores)) for view in both]
+        assert own[0] == own[1]
+        fits = simulated.proposal is not None and simulated.proposal.cores <= options[current].cores
+        assert own[0][0].is_proposal == (fits and own[0][0].option == current)

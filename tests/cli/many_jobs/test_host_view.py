@@ -91,6 +91,10 @@ def test_a_row_shows_what_a_job_does_or_how_it_ended() -> None:
     assert "1m05s" in shown(job_table(status(done))) and "AUC 0.8123" in shown(job_table(status(done)))
     failed = msgspec.structs.replace(RUNNING, state="failed", why="ModelError: too few towers")
     assert "ModelError: too few towers" in shown(job_table(status(failed)))
+    proposes = msgspec.structs.replace(RUNNING, own_tuner="its tuner proposes 2 workers, 3 PS: it is faster")
+    assert "its tuner proposes 2 workers, 3 PS" in shown(job_table(status(proposes)))
+    paused = msgspec.structs.replace(proposes, state="paused")
+    assert "proposes" not in shown(job_table(status(paused))) and "there was room" in shown(job_table(status(paused)))
     gpu = msgspec.structs.replace(RUNNING, gpu=1)
     assert "GPU 1" in shown(job_table(status(gpu)))
 

@@ -7,7 +7,7 @@ import msgspec
 from elastichost.dispatcher.core.allocation_drift import DIFFERS_S, Answer
 from elastichost.dispatcher.core.effects import ConfineJob, ResizeJob
 from elastichost.dispatcher.facts import Size
-from elastichost.metrics import PlanStatus
+from elastichost.metrics import PlanStatus, ProposedPlan
 from elastichost.runs.events import JobShared
 from elastichost.runs.events.text import text_of
 from tests.dispatcher.jobs import INVENTORY, Hosted, hosted, look, seen
@@ -108,3 +108,56 @@ def test_answers_of_a_job_without_a_process_are_ignored() -> None:
     host.end("a", 0)
     assert host.core.answered(Answer(ResizeJob("a", cores=(1,)), "no"), 9.0) == ()
     assert host.job("a").state == "done"
+
+
+def granted(host: Hosted) -> ResizeJob:
+    """The job's run proposes a second PS, and the dispatcher grants it."""
+    has = host.job("a").workers
+    host.tick(2.0)  # it gets cores of its own, if there are others
+    one = seen("a", at=look(workers=has))
+    assert one.status is not None
+    plan = PlanStatus(has, 1, 1)
+    proposal = ProposedPlan(plan, PlanStatus(has, 2, 1), "try", "it may be faster")
+    status = msgspec.structs.replace(one.status, plan=plan, proposal=proposal)
+    for now_s in (9.0, 10.0):
+        host.did(host.core.seen(msgspec.structs.replace(one, status=status), now_s))
+        if (found := resizes(host, now_s).get("a")) is not None:
+            break
+    assert found is not None and found.is_proposal and host.job("a").servers == 2
+    return found
+
+
+def runs(host: Hosted, plan: PlanStatus, now_s: float) -> None:
+    one = seen("a", at=look(workers=plan.workers))
+    assert one.status is not None
+    host.did(host.core.seen(msgspec.structs.replace(one, status=msgspec.structs.replace(one.status, plan=plan)), now_s))
+
+
+def test_after_a_refused_grant_the_job_has_the_size_of_its_run() -> None:
+    host = of_open_size("a")
+    told = granted(host)
+    assert host.job("a").own_tuner
+    host.did(host.core.answered(Answer(told, "the run's tuner does not propose this size any more"), 11.0))
+    assert host.job("a").servers == 1
+    assert host.noted(JobShared)[0].size.endswith("1 PS")
+
+
+def test_a_lost_grant_counts_as_not_made_after_a_while() -> None:
+    """Neither the run nor an answer shows the granted size."""
+    host = of_open_size("a")
+    has = granted(host).size
+    assert has is not None
+    for now_s in (11.0, 11.5 + DIFFERS_S):
+        assert host.job("a").servers == 2
+        runs(host, PlanStatus(has.workers, 1, 1), now_s)
+    assert host.job("a").servers == 1
+
+
+def test_a_killed_job_starts_with_the_size_that_was_granted_and_nothing_is_tried_then() -> None:
+    host = of_open_size("a")
+    granted(host)
+    host.end("a", -9, 11.0, cause="killed")
+    host.tick(60.0)
+    (again,) = [one for one in host.spawns if one.incarnation == 2]
+    assert again.size is not None and again.size.servers == 2
+    assert host.job("a").own_tuner == ""

@@ -19,6 +19,7 @@ from elastichost.dispatcher.core.interference_control import (
     windows_of,
 )
 from elastichost.dispatcher.facts import JobSample, Size
+from elastichost.metrics import PlanStatus, ProposedPlan
 from elastichost.runs.events import JobShared, JobTended
 from elastichost.runs.events.text import text_of
 from elastichost.tuner.colocation.facts import HostCapacity, PlacedJob, Placement
@@ -202,7 +203,7 @@ def test_a_resize_has_only_what_changes() -> None:
 
 def test_measured_jobs_of_open_size_get_cores_of_their_own() -> None:
     jobs = [job("a", most=2), job("b", most=2)]
-    effects = shared(InterferenceState(), jobs, CORES, LEDGER, 10.0)
+    effects = shared(InterferenceState(), jobs, CORES, LEDGER, POWER, 10.0)
     resizes = {effect.job: effect for effect in effects if isinstance(effect, ResizeJob)}
     cores = [one.cores for one in jobs]
     assert set(resizes) == {"a", "b"}
@@ -226,29 +227,29 @@ def test_no_job_gets_more_workers_than_the_ledger_has_memory_for() -> None:
     )
     one.placed = msgspec.structs.replace(one.placed, demand=msgspec.structs.replace(one.placed.demand, modes=heavy))
     full = admit(HostLedger(HostCapacity(4, 1300 * MB)), one.placed)
-    shared(InterferenceState(), [one], CORES, full, 10.0)
+    shared(InterferenceState(), [one], CORES, full, POWER, 10.0)
     assert one.placed is not None and one.placed.mode.workers == 1
-    shared(InterferenceState(), [one], CORES, LEDGER, 10.0)
+    shared(InterferenceState(), [one], CORES, LEDGER, POWER, 10.0)
     assert one.placed is not None and one.placed.mode.workers == 2
 
 
 def test_cores_stay_for_a_while_and_do_not_change_without_a_reason() -> None:
     state, jobs = InterferenceState(), [job("a", most=2), job("b", most=2)]
-    assert shared(state, jobs, CORES, LEDGER, 10.0)
-    assert shared(state, jobs, CORES, LEDGER, 10.0 + STILL_S / 2) == ()
-    assert shared(state, jobs, CORES, LEDGER, 11.0 + STILL_S) == ()
+    assert shared(state, jobs, CORES, LEDGER, POWER, 10.0)
+    assert shared(state, jobs, CORES, LEDGER, POWER, 10.0 + STILL_S / 2) == ()
+    assert shared(state, jobs, CORES, LEDGER, POWER, 11.0 + STILL_S) == ()
 
 
 def test_cores_that_a_job_just_got_are_not_given_to_another() -> None:
     state, first = InterferenceState(), [job("a", most=2), job("b", most=2)]
-    shared(state, first, CORES, LEDGER, 10.0)
+    shared(state, first, CORES, LEDGER, POWER, 10.0)
     newcomer = job("c", most=2)
     jobs = [*first, newcomer]
-    shared(state, jobs, CORES, LEDGER, 11.0)
+    shared(state, jobs, CORES, LEDGER, POWER, 11.0)
     assert (len(first[0].cores), len(first[1].cores), newcomer.cores) == (2, 2, CORES), (
         "the new job runs on all cores meanwhile"
     )
-    shared(state, jobs, CORES, LEDGER, 11.0 + STILL_S)
+    shared(state, jobs, CORES, LEDGER, POWER, 11.0 + STILL_S)
     assert sorted(core for one in jobs for core in one.cores) == list(CORES)
 
 
@@ -258,14 +259,14 @@ def test_a_job_that_cannot_be_resized_gets_no_cores_of_its_own(why: str) -> None
     if why == "not running":
         one = job("a", most=2)
         one.state = "stopping"
-    assert shared(InterferenceState(), [one], CORES, LEDGER, 10.0) == ()
+    assert shared(InterferenceState(), [one], CORES, LEDGER, POWER, 10.0) == ()
 
 
 def test_a_job_that_waits_for_its_input_runs_on_all_cores() -> None:
     waiting = job("a", most=2, known=Known(1e-3, 1.1e-3, reader_samples_per_s=20.0, seconds=30.0))
     assert waiting.placed is not None and waiting.placed.demand.kind == "input"
     computing = job("b", most=4)
-    shared(InterferenceState(), [waiting, computing], CORES, LEDGER, 10.0)
+    shared(InterferenceState(), [waiting, computing], CORES, LEDGER, POWER, 10.0)
     assert waiting.cores == CORES
     assert computing.cores == CORES
 
@@ -274,3 +275,96 @@ def test_a_look_without_samples_has_speed_0() -> None:
     one = job("a")
     one.look, one.look_s = look(samples=0.0), 10.0
     assert window_of(one, 10.0) == 0.0, "a job that trains nothing is slow"
+
+
+# --- proposals of the jobs' own tuners --------------------------------------------------------------------------------
+
+
+def proposing(name: str, wanted: PlanStatus, present: PlanStatus | None = None, *, most: int = 2) -> JobEntry:
+    """Returns a job with its largest number of workers on all cores, whose run proposes a plan. present: the plan for
+    which it proposes it; None: the one that it has."""
+    one = job(name, most - 1, most=most)
+    has = PlanStatus(most, 1, 1)
+    assert one.seen is not None and one.seen.status is not None
+    proposal = ProposedPlan(present or has, wanted, "try", "it may be faster")
+    status = msgspec.structs.replace(one.seen.status, plan=has, proposal=proposal)
+    one.seen = msgspec.structs.replace(one.seen, status=status)
+    return one
+
+
+def given(one: JobEntry, state: InterferenceState | None = None, now_s: float = 10.0) -> list[Effect]:
+    """Divides the cores of a host with as many cores as the job has workers. Returns the effects."""
+    assert one.placed is not None
+    cores = tuple(range(one.placed.mode.workers))
+    one.cores = cores
+    return list(shared(state or InterferenceState(), [one], cores, LEDGER, POWER, now_s))
+
+
+def test_what_a_job_s_own_tuner_proposes_is_granted_within_its_cores() -> None:
+    one = proposing("a", PlanStatus(1, 3, 2))
+    assert one.own_tuner == "its tuner proposes 1 worker x 2 cores, 3 PS: it may be faster"
+    told, resize = given(one)
+    assert resize == ResizeJob("a", size=Size(1, 3, 2), is_proposal=True)
+    assert isinstance(told, NoteEvent) and isinstance(told.event, JobShared)
+    assert (told.event.size, "its own tuner proposes it" in told.event.reason) == ("1 worker x 2 cores, 3 PS", True)
+    assert one.placed is not None
+    mode = one.placed.mode
+    assert (mode.workers, mode.servers, mode.worker_cores) == (1, 3, 2)
+    one.replaced(POWER)
+    assert one.placed is not None and one.placed.mode == mode, "the dispatcher plans with it from now on"
+    assert one.own_tuner == "its tuner has got 1 worker x 2 cores, 3 PS, as it proposed"
+
+
+def test_a_proposal_that_needs_more_cores_or_memory_is_not_granted() -> None:
+    assert given(proposing("a", PlanStatus(2, 1, 2))) == []
+    assert given(proposing("a", PlanStatus(3, 1, 1))) == []
+    assert given(proposing("a", PlanStatus(2, 2, 1)))
+    one = proposing("a", PlanStatus(2, 1, 1), PlanStatus(1, 1, 2), most=2)
+    assert one.placed is not None
+    one.placed = msgspec.structs.replace(one.placed, placement=Placement(0))
+    one.examined = msgspec.structs.replace(one.examined, threads=2)
+    assert one.becomes(Size(1, 1, 2), POWER) and one.proposal is not None
+    heavy = tuple(
+        msgspec.structs.replace(mode, memory_bytes=900 * mode.workers * MB) for mode in one.placed.demand.modes
+    )
+    one.placed = msgspec.structs.replace(one.placed, demand=msgspec.structs.replace(one.placed.demand, modes=heavy))
+    full = admit(HostLedger(HostCapacity(4, 1300 * MB)), one.placed)
+    cores = (0, 1)
+    one.cores = cores
+    assert shared(InterferenceState(), [one], cores, full, POWER, 10.0) == ()
+
+
+def test_a_proposal_for_another_size_than_the_job_has_is_stale() -> None:
+    one = proposing("a", PlanStatus(1, 3, 2), PlanStatus(1, 1, 1))
+    assert one.proposal is None and one.own_tuner == ""
+    assert given(one) == []
+    one = proposing("a", PlanStatus(2, 2, 1))
+    assert given(one, state := InterferenceState())
+    assert given(one, state, 11.0 + STILL_S) == [], "its status is from before the grant"
+
+
+def test_a_job_that_gets_other_cores_does_not_get_its_proposal() -> None:
+    """It was measured with the cores until now."""
+    jobs = [proposing("a", PlanStatus(2, 2, 1)), job("b", most=2)]
+    effects = shared(InterferenceState(), jobs, CORES, LEDGER, POWER, 10.0)
+    resizes = {effect.job: effect for effect in effects if isinstance(effect, ResizeJob)}
+    assert resizes["a"].cores is not None and not resizes["a"].is_proposal
+
+
+def test_a_granted_size_stays_until_the_run_has_measured_it() -> None:
+    one, state = proposing("a", PlanStatus(1, 2, 1)), InterferenceState()
+    cores = (0, 1)
+    one.cores = cores
+    assert shared(state, [one], cores, LEDGER, POWER, 10.0)
+    assert one.seen is not None and one.seen.status is not None
+    status = msgspec.structs.replace(one.seen.status, plan=PlanStatus(1, 2, 1), proposal=None, is_measured=False)
+    one.seen = msgspec.structs.replace(one.seen, status=status)
+    one.replaced(POWER)
+    assert one.is_tried and one.own_tuner == "its tuner measures 1 worker, 2 PS, as it proposed"
+    sizes = [one.size for one in shared(state, [one], cores, LEDGER, POWER, 20.0) if isinstance(one, ResizeJob)]
+    assert sizes == [None], "one worker needs only one core, but it stays one worker"
+    one.seen = msgspec.structs.replace(one.seen, status=msgspec.structs.replace(status, is_measured=True))
+    (_, back) = shared(state, [one], cores, LEDGER, POWER, 30.0)
+    assert isinstance(back, ResizeJob) and back.size == Size(2, 2, 1), (
+        "the dispatcher believes that two workers are faster"
+    )

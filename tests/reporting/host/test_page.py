@@ -66,6 +66,13 @@ def test_texts_of_a_host_are_escaped(tmp_path: Path) -> None:
     assert "\u202e" not in page
 
 
+def test_the_page_tells_what_the_tuner_of_a_running_job_proposes(tmp_path: Path) -> None:
+    own = "its tuner proposes 2 workers, 3 PS: it is faster"
+    jobs = [job(state, state, why="there was room", own_tuner=own, started_s=2.0) for state in ("running", "paused")]
+    write_host(tmp_path, host(tmp_path, *jobs, elapsed_s=4.0))
+    assert Seen(host_page_of(read(tmp_path))).text.count(f"there was room; {own}") == 1
+
+
 def test_a_host_without_a_job_has_a_page(tmp_path: Path) -> None:
     write_host(tmp_path, host(tmp_path, elapsed_s=4.0))
     seen = Seen(host_page_of(read(tmp_path)))

@@ -9,6 +9,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import pytest
 
 from elastichost.arena.arena import Arena
@@ -16,12 +17,13 @@ from elastichost.arena.layout import plan_layout
 from elastichost.history.features import Estimates, JobFeatures
 from elastichost.plan import Plan, ProcessId, ProcessSpec
 from elastichost.runs.decisions import Recorder, read_records
-from elastichost.runs.events import PlanOrigin, TunerFailed
+from elastichost.runs.events import PlanOrigin, TunerDecided, TunerFailed
 from elastichost.specs import DenseSpec, ModelSpec, TableSpec
 from elastichost.supervisor.autoscale import tuner_loop as tuning
 from elastichost.supervisor.autoscale.tuner_loop import AutoTuner
 from elastichost.supervisor.core.fleet import Fleet
 from elastichost.supervisor.core.lifecycle import State
+from elastichost.tuner.cluster.proposals import Proposal
 from elastichost.tuner.facts import Configuration, Observation, Workload
 from elastichost.tuner.placement.resize import resized_plan
 from elastichost.tuner.policy.candidates import Bounds
@@ -37,7 +39,7 @@ SETTINGS = TunerSettings(Workload(100), Bounds(Configuration(1, 1), Configuratio
 class Scene:
     """A run of one worker and one PS, as the tuner sees it. noted: its events."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, mode: str = "act") -> None:
         self.arena = Arena.create(folder / "arena", plan_layout(MODEL, 7, 1 << 28))
         self.followed: list[tuple[float, int]] = []  # plans that were applied: (time in seconds, number of PS)
         self.causes: list[PlanOrigin] = []  # of these plans
@@ -45,13 +47,15 @@ class Scene:
         self.recorder = Recorder(self.path)
         specs = (ProcessSpec("worker", 0, (0,), 1), ProcessSpec("server", 0, (0,), 1))
         run: Any = SimpleNamespace(
-            job=SimpleNamespace(train=SimpleNamespace(mode="async"), tuner=SimpleNamespace(mode="act")),
+            job=SimpleNamespace(train=SimpleNamespace(mode="async"), tuner=SimpleNamespace(mode=mode)),
             plan=Plan(specs, "direct", "a test"),
             fleet=Fleet(),
             recorder=self.recorder,
             **self.noted.attributes,
             last_decision="",
             shares_host=False,
+            proposal=None,
+            is_measured=True,
             cpu_elsewhere_s=lambda record: None,
         )
         idle = SimpleNamespace(is_open=False)
@@ -98,6 +102,16 @@ def scene(tmp_path: Path) -> Iterator[Scene]:
     """A scene; its files are closed at the end."""
     (tmp_path / "arena").mkdir()
     made = Scene(tmp_path)
+    yield made
+    made.recorder.close()
+    made.arena.close()
+
+
+@pytest.fixture
+def under_dispatcher(tmp_path: Path) -> Iterator[Scene]:
+    """A scene of a run under the dispatcher."""
+    (tmp_path / "arena").mkdir()
+    made = Scene(tmp_path, "propose")
     yield made
     made.recorder.close()
     made.arena.close()
@@ -179,3 +193,98 @@ def test_a_trial_plan_is_marked_as_a_trial(scene: Scene) -> None:
     scene.changes.is_settled = True
     scene.wants(3, 110.0, "move")
     assert scene.causes == ["trial", ""]
+
+
+# --- under the dispatcher ---------------------------------------------------------------------------------------------
+
+
+def test_a_run_under_the_dispatcher_proposes_and_changes_nothing_itself(under_dispatcher: Scene) -> None:
+    scene = under_dispatcher
+    scene.wants(2, 100.0)
+    assert scene.followed == []
+    assert scene.run.proposal == Proposal(Configuration(1, 1), Configuration(1, 2), "try", "a test")
+    (told,) = scene.noted.of(TunerDecided)
+    assert told.is_proposal and not told.only_watches
+    assert scene.run.last_decision == "tuner proposes: a test"
+    scene.tuner.look(101.0)
+    assert scene.run.proposal is not None, "it stays open until it is granted or stale"
+
+
+def test_a_proposal_is_withdrawn_when_the_plan_has_changed(under_dispatcher: Scene) -> None:
+    scene = under_dispatcher
+    scene.wants(2, 100.0)
+    scene.run.plan = resized_plan(scene.run.plan, "the dispatcher", servers=3)
+    scene.tuner.look(101.0)
+    assert scene.run.proposal is None
+
+
+def test_a_decision_to_stay_withdraws_the_proposal(under_dispatcher: Scene) -> None:
+    scene = under_dispatcher
+    scene.wants(2, 100.0)
+    scene.wants(1, 101.0, "settle")
+    assert scene.run.proposal is None
+    assert [event.is_proposal for event in scene.noted.of(TunerDecided)] == [True, False]
+
+
+def test_after_a_size_that_a_person_requested_nothing_is_proposed(under_dispatcher: Scene) -> None:
+    scene = under_dispatcher
+    scene.wants(2, 100.0)
+    scene.changes.plans.is_asked = True
+    scene.tuner.look(101.0)
+    assert scene.run.proposal is None
+    scene.wants(2, 102.0)
+    assert scene.run.proposal is None
+    assert [event.only_watches for event in scene.noted.of(TunerDecided)] == [False, True]
+
+
+def test_a_granted_size_whose_process_fails_is_taken_back_and_not_proposed_at_once(under_dispatcher: Scene) -> None:
+    scene = under_dispatcher
+    scene.wants(2, 100.0)
+    before, after = scene.run.plan, resized_plan(scene.run.plan, "granted", servers=2)
+    scene.apply(after, 100.5)
+    scene.tuner.granted(before, after, 100.5)
+    process = ProcessId("server", 1, 1)
+    scene.run.fleet.request(process, ProcessSpec("server", 1, (0,), 1), 100.5).state = State.FAILED
+    scene.tuner.take_back(101.0)
+    assert scene.followed == [(100.5, 2), (101.0, 1)]
+    scene.changes.is_settled = True
+    for at_s in (102.0, 130.0):
+        scene.wants(2, at_s)
+        assert scene.run.proposal is None
+    scene.wants(2, 131.5)
+    assert scene.run.proposal is not None
+
+
+def test_a_plan_counts_as_measured_after_its_first_block(
+    under_dispatcher: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scene = under_dispatcher
+    scene.tuner.look(10.0)
+    assert not scene.run.is_measured
+    state, here = scene.tuner.state, Configuration(1, 1)
+    profiled = msgspec.structs.replace(state, profile=msgspec.structs.replace(state.profile, configuration=here))
+    done = msgspec.structs.replace(profiled, observations=(Observation(here, 1.0, 0.1),))
+    steps = iter(((profiled, None), (done, None), (done, None), (done, None)))
+    monkeypatch.setattr(tuning, "advance", lambda *_: next(steps))
+    monkeypatch.setattr(tuning, "age_of", lambda _: 0)
+    scene.tuner.look(11.0)
+    assert not scene.run.is_measured
+    scene.tuner.look(12.0)
+    assert scene.run.is_measured
+    scene.run.plan = resized_plan(scene.run.plan, "the dispatcher", servers=3)
+    scene.tuner.look(13.0)
+    assert not scene.run.is_measured
+
+
+def test_a_tuner_that_failed_proposes_nothing_and_holds_nothing_up(
+    under_dispatcher: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise RuntimeError("no end of steps")
+
+    scene = under_dispatcher
+    scene.wants(2, 100.0)
+    scene.run.is_measured = False
+    monkeypatch.setattr(tuning, "advance", fail)
+    scene.tuner.look(101.0)
+    assert (scene.run.proposal, scene.run.is_measured) == (None, True)

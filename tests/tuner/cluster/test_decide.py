@@ -86,12 +86,33 @@ def test_a_job_that_is_changing_or_not_measured_keeps_what_it_has() -> None:
     assert cluster(*pressed, cores=8, has_news=True)["a"] < 7
 
 
+def test_jobs_that_were_not_measured_change_if_they_do_not_fit() -> None:
+    jobs = [job(name, 3, is_measured=False) for name in ("a", "b")]
+    assert sum(grant.cores for grant in host(*jobs, cores=4).values()) == 4
+
+
 def test_a_job_that_stays_gets_what_its_own_tuner_proposes() -> None:
     own = Configuration(2, 2, 2)
-    wanted = decide(ClusterView(jobs=(job("a", 8, proposal=own),), cores=8, has_news=False))
-    assert wanted[0].configuration == own and wanted[0].cores == 8
-    larger = decide(ClusterView(jobs=(job("a", 8, proposal=Configuration(8, 2)),), cores=8, has_news=False))
-    assert larger[0].configuration == Configuration(8, 1), "its cores are not enough"
+    (wanted,) = decide(ClusterView(jobs=(job("a", 8, proposal=Option(own, 0.0, 8)),), cores=8, has_news=False))
+    assert (wanted.configuration, wanted.cores, wanted.is_proposal) == (own, 8, True)
+    (larger,) = decide(ClusterView(jobs=(job("a", 8, proposal=Option(own, 0.0, 9)),), cores=8, has_news=False))
+    assert (larger.configuration, larger.is_proposal) == (Configuration(8, 1), False), "its cores are not enough"
+    changing = job("a", 8, proposal=Option(own, 0.0, 8), is_changing=True)
+    assert not decide(ClusterView(jobs=(changing,), cores=8, has_news=False))[0].is_proposal
+
+
+def test_a_job_that_changes_does_not_get_what_it_proposed_before() -> None:
+    own = Option(Configuration(7, 2), 0.0, 7)
+    grants = host(job("a", 7, power=0.3, proposal=own), job("b", 1, power=0.95), cores=8)
+    assert grants["a"].cores < 7 and not grants["a"].is_proposal
+
+
+def test_a_floating_job_gets_what_its_own_tuner_proposes_too() -> None:
+    own = Configuration(1, 2)
+    grants = host(job("waits", 1, busy_cores=0.1, proposal=Option(own, 0.0, 1)), job("computes", 2), cores=4)
+    assert grants["waits"].configuration == own and not grants["waits"].is_own
+    grants = host(job("waits", 1, busy_cores=0.1, proposal=Option(own, 0.0, 2)), job("computes", 2), cores=4)
+    assert not grants["waits"].is_proposal
 
 
 def test_jobs_that_wait_for_input_float() -> None:

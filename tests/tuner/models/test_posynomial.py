@@ -97,3 +97,14 @@ def test_constants_have_no_derivatives() -> None:
     assert (column * column + column).index == column.index  # constants are not stored on the tape
     np.testing.assert_array_equal(tape.gradients(column * column, 1, len(COLUMN)), np.zeros((1, 4)))
     np.testing.assert_array_equal(tape.gradients(leaf, 1, len(COLUMN)), np.ones((1, 4)))
+
+
+@given(st.lists(logs, min_size=5, max_size=5))
+def test_one_pass_gives_the_gradients_of_several_quantities_to_the_last_bit(at: list[float]) -> None:
+    tape = Tape()
+    leaves = [tape.leaf(log) for log in at]
+    whole = everything(tape, leaves)
+    told = [whole, leaves[0] * tape.constant(COLUMN), whole * leaves[1], leaves[2], tape.constant(COLUMN), whole]
+    together = tape.gradients_of_all(told, len(at), len(COLUMN))
+    for place, quantity in enumerate(told):
+        np.testing.assert_array_equal(together[:, place], tape.gradients(quantity, len(at), len(COLUMN)))

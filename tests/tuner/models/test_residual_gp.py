@@ -63,6 +63,8 @@ def test_predictions_at_measured_configurations_have_the_errors_of_measurements(
     odd = [*SEEN[:-1], seen_at(Configuration(16, 1), off=-0.15, log_error=0.005)]
     ground = surface(fitted_to(odd), odd, None)
     told = ground.at(ground.seen)
+    for one, other in zip(msgspec.structs.astuple(told), msgspec.structs.astuple(ground.at_seen()), strict=True):
+        np.testing.assert_array_equal(one, other)
     speeds = np.array([one.samples_per_s for one in odd])
     assert np.abs(np.log(told.samples_per_s / speeds)).max() < 0.02
     assert (told.log_error <= [one.log_error * 1.01 for one in odd]).all()
@@ -117,12 +119,12 @@ def test_the_order_of_observations_does_not_matter() -> None:
 @given(rows=st.lists(numbers, min_size=1, max_size=8, unique=True))
 def test_unfamiliarity_is_0_at_measurements_and_at_most_1(rows: list[tuple[int, ...]]) -> None:
     ground = surface(fitted_to(SEEN), SEEN, None)
-    assert ground.unfamiliar(ground.seen) == pytest.approx(0.0)
-    found = ground.unfamiliar(np.array(rows, dtype=np.float64))
+    assert ground.around(ground.seen).unfamiliar == pytest.approx(0.0)
+    found = ground.around(np.array(rows, dtype=np.float64)).unfamiliar
     assert ((found >= 0.0) & (found <= 1.0)).all()
 
 
 def test_unfamiliarity_grows_with_the_distance_to_measurements() -> None:
     ground = surface(fitted_to(SEEN), SEEN, None)
-    found = ground.unfamiliar(as_array([Configuration(workers, 1) for workers in (16, 20, 32, 64)]))
+    found = ground.around(as_array([Configuration(workers, 1) for workers in (16, 20, 32, 64)])).unfamiliar
     assert (np.diff(found) > 0).all()

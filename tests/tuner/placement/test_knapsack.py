@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from elastichost.tuner.placement import knapsack as module
 from elastichost.tuner.placement.knapsack import GAP, Knapsack, exact, fits, greedy, possible, prices, value_of
 from tests.effort import examples
 
@@ -120,3 +121,46 @@ def test_limits_end_the_search(limits: dict[str, float]) -> None:
     knapsack = knapsack_of([[(0, 0, 0), *group] for group in groups], (5000.0, 9000.0))
     allowed = {"most_items": 10_000, "time_limit_s": 60.0, "node_limit": 100_000, **limits}
     assert exact(knapsack, knapsack.starts, prices(knapsack), **allowed) is None  # type: ignore[arg-type]
+
+
+def of_one_resource(groups: int, items: int, room: int, seed: int) -> Knapsack:
+    """A random knapsack as `decide` makes it: larger items have more value, and only the first resource is limited."""
+    random = np.random.default_rng(seed)
+    needs = np.sort([random.choice(np.arange(1, 40), items, replace=False) for _ in range(groups)], axis=1)
+    values = random.uniform(0.5, 2.0, (groups, 1)) * needs ** random.uniform(0.4, 0.95, (groups, 1))
+    found = [[(0, 0, 0)] for _ in range(groups)]
+    knapsack = knapsack_of(found, (room, math.inf))
+    value = np.concatenate([np.zeros((groups, 1)), values], axis=1).ravel()
+    need = np.stack([np.concatenate([np.zeros((groups, 1)), needs], axis=1).ravel(), np.zeros(len(value))])
+    return Knapsack(value, need, np.repeat(np.arange(groups), items + 1), knapsack.room)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_one_resource_gives_the_choice_of_the_solver_or_a_better_one(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    knapsack = of_one_resource(8, 12, 60 + 20 * seed, seed)
+    best = searched(knapsack, knapsack.starts)
+    monkeypatch.setattr(module, "MOST_CELLS", -1)
+    solved = searched(knapsack, knapsack.starts)
+    assert fits(knapsack, best)
+    assert value_of(knapsack, best) >= value_of(knapsack, solved) - 1e-9
+    assert best.tolist() == solved.tolist() or value_of(knapsack, solved) < value_of(knapsack, best) * (1 - 1e-12)
+
+
+@settings(max_examples=examples(100), deadline=None)
+@given(knapsacks())
+def test_with_one_resource_the_exact_choice_is_the_best_of_all(case: tuple[Knapsack, np.ndarray]) -> None:
+    given_, least = case
+    knapsack = Knapsack(given_.value, given_.need, given_.group, np.array([given_.room[0], math.inf]))
+    best = exact(knapsack, least, np.zeros(2), 10_000, 30.0, 100_000)
+    assert best is not None and fits(knapsack, best)
+    assert value_of(knapsack, best) >= brute_force(knapsack) * (1 - GAP)
+
+
+def test_a_room_that_is_too_small_for_every_choice_gives_none() -> None:
+    knapsack = knapsack_of([[(1, 2, 0), (2, 3, 0)], [(1, 2, 0), (3, 4, 0)]], (3.0, math.inf))
+    assert module._of_one_resource(knapsack) is None
+    exactly = knapsack_of([[(1, 2, 0), (2, 3, 0)], [(1, 2, 0), (3, 4, 0)]], (6.0, math.inf))
+    found = module._of_one_resource(exactly)
+    assert found is not None and found.tolist() == [0, 3]

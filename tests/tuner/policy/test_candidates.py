@@ -22,6 +22,7 @@ from elastichost.tuner.policy.candidates import (
     nearest_candidate,
     neighbours,
     repaired,
+    within_cores,
 )
 from tests.effort import examples
 
@@ -207,3 +208,16 @@ def test_the_first_pick_is_in_the_middle_and_no_candidate_is_picked_twice() -> N
     assert sorted(maximin(space, space[:4], 99)) == list(range(4, 16))
     assert len(maximin(space, space, 3)) == 0
     assert len(maximin(space[:0], space, 3)) == 0
+
+
+def test_within_its_cores_a_job_may_exchange_them() -> None:
+    own = Bounds(ONE, Configuration(9, 9, 9), share_cores=False)
+    found = set(as_configurations(enumerate_candidates(within_cores(own, Configuration(3, 2)))))
+    assert {Configuration(4, 1), Configuration(1, 4), Configuration(1, 3, 2)} <= found
+    assert max(one.cores for one in found) == 5
+    shared = Bounds(ONE, Configuration(16, 4, 8), cores=8, oversubscription=2.0)
+    found = set(as_configurations(enumerate_candidates(within_cores(shared, Configuration(4, 1)))))
+    assert {Configuration(4, 4), Configuration(2, 1, 2)} <= found, "PS need no cores of their own"
+    assert max(one.workers * one.worker_cores for one in found) == 4
+    wide = as_configurations(enumerate_candidates(within_cores(shared, Configuration(16, 1))))
+    assert set(wide) == set(as_configurations(enumerate_candidates(shared))), "the bounds never become wider"

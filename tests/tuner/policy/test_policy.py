@@ -168,6 +168,16 @@ def test_workers_above_most_workers_are_neither_tried_nor_returned_to() -> None:
     assert later and max(later) <= 3
 
 
+def test_a_tuner_that_keeps_its_cores_exchanges_them() -> None:
+    """It starts with one worker of 4 threads; more workers are faster with the same threads."""
+    kept = msgspec.structs.replace(HOST, keeps_cores=True)
+    run = play(kept, on_host, Configuration(1, 1, 4), 200.0)
+    assert run.running is not None and on_host(run.running) > 1.5 * on_host(Configuration(1, 1, 4))
+    assert max(one.workers * one.worker_cores for one in run.tried()) == 4
+    free = play(HOST, on_host, Configuration(1, 1, 4), 200.0)
+    assert max(one.workers * one.worker_cores for one in free.tried()) > 4
+
+
 # --- the policy comes to rest -----------------------------------------------------------------------------------------
 
 

@@ -161,6 +161,24 @@ def test_a_run_with_another_first_plan_tries_the_usual_plan(workload: dict[str, 
 
 
 @pytest.mark.parametrize(
+    ("first", "exchange_s", "looks"),
+    [
+        (Configuration(12, 1), 0.02, False),  # while one worker waits for the PS, another uses its core
+        (Configuration(12, 1), 0.005, True),  # its workers mostly compute, and only crowd each other
+        (Configuration(12, 1), None, True),
+        (Configuration(12, 4), 0.02, True),  # fewer PS may be the reason for waiting less
+        (Configuration(4, 1), 0.02, True),  # more workers may hide the waiting
+    ],
+)
+def test_workers_that_wait_longer_than_they_compute_are_not_made_fewer(
+    first: Configuration, exchange_s: float | None, looks: bool
+) -> None:
+    elsewhere = msgspec.structs.replace(BEST, configuration=first, compute_s=0.01, exchange_s=exchange_s)
+    found = chosen((0.95, 0.96, 0.96), (0.08, 0.01, 0.01), (0.4, 0.3, 0.0), best=elsewhere, others=(USUAL, *OTHERS[1:]))
+    assert (found is not None and found.index == 0) is looks
+
+
+@pytest.mark.parametrize(
     ("first", "most", "looks"),
     [
         (Configuration(4, 4), 1.6, True),

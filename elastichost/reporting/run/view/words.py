@@ -151,7 +151,12 @@ def _means(run: Overview) -> Iterator[tuple[str, str]]:
     if run.workers is not None and run.servers is not None:
         yield "last plan", f"{plural(run.workers, 'worker')}, {run.servers} PS"
     if run.tuner:
-        yield "tuner", {"act": "changes plans", "watch": "only watches", "off": "off"}.get(run.tuner, run.tuner)
+        yield (
+            "tuner",
+            {"act": "changes plans", "propose": "proposes plans", "watch": "only watches", "off": "off"}.get(
+                run.tuner, run.tuner
+            ),
+        )
     if run.restarts is not None:
         yield "restarts", str(run.restarts)
     if run.torn_batches is not None:

@@ -1,0 +1,127 @@
+"""What a run is lent: sizes that its own tuner proposed, and sizes that it did not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import msgspec
+import pytest
+
+from elastichost.plan import Plan, ProcessSpec
+from elastichost.runs.events import PlanOrigin, ProposalGranted
+from elastichost.supervisor.command_handler import CommandHandler
+from elastichost.supervisor.controllers.plan import SizedPlan
+from elastichost.supervisor.core.fleet import Fleet
+from elastichost.tuner.cluster.proposals import Proposal
+from elastichost.tuner.facts import Configuration
+from elastichost.tuner.placement.resize import resized_plan
+from elastichost.tuner.policy.decision import Kind
+from elastichost.wire.commands import AcceptedMsg, CommandClient, CommandServer, LendMsg, RefusedMsg, Reply, ScaleMsg
+from tests.supervisor.noted import Noted
+
+GRANT = LendMsg(workers=1, servers=2, worker_cores=1, is_proposal=True)
+
+
+class Scene:
+    """A run of one worker and one PS on two cores, and its real command socket. followed: plans, with their origin."""
+
+    def __init__(self, folder: Path, mode: str = "propose") -> None:
+        self.noted, self.followed = Noted(), list[tuple[Plan, PlanOrigin]]()
+        self.commands = CommandServer(f"ipc://{folder}/commands")
+        specs = (ProcessSpec("worker", 0, (0,), 1), ProcessSpec("server", 0, (0,), 1))
+        self.run: Any = SimpleNamespace(
+            job=SimpleNamespace(tuner=SimpleNamespace(mode=mode)),
+            plan=Plan(specs, "direct", "a test"),
+            fleet=Fleet(),
+            commands=self.commands,
+            proposal=None,
+            **self.noted.attributes,
+        )
+        self.plans = SimpleNamespace(cores=(0, 1), is_asked=False, resized=self._resized)
+        changes: Any = SimpleNamespace(plans=self.plans, why_closed="", is_under_way=False, number=0, apply=self._apply)
+        self.changes = changes
+        components: Any = SimpleNamespace()
+        self.handler = CommandHandler(self.run, components, changes)
+
+    def _resized(self, size: ScaleMsg, reason: str) -> SizedPlan:
+        facts = {"workers": size.workers, "servers": size.servers, "worker_cores": size.worker_cores}
+        return SizedPlan(resized_plan(self.run.plan, reason, **facts), ())  # type: ignore[arg-type]
+
+    def _apply(self, plan: Plan, now_s: float, origin: PlanOrigin = "") -> None:
+        self.changes.number += 1
+        self.run.plan = plan
+        self.followed.append((plan, origin))
+
+    def proposes(self, kind: Kind = "try", present: Configuration | None = None) -> None:
+        self.run.proposal = Proposal(present or Configuration(1, 1), Configuration(1, 2), kind, "it may be faster")
+
+    def sends(self, message: LendMsg) -> Reply:
+        """Returns the first reply to a message."""
+        client = CommandClient(self.commands.address)
+        client.send(message)
+        self.commands.wait(5.0)
+        self.handler.turn(1.0)
+        reply = client.receive(5.0)
+        client.close()
+        assert reply is not None
+        return reply
+
+
+@pytest.fixture
+def scene(tmp_path: Path) -> Any:
+    made = Scene(tmp_path)
+    yield made
+    made.commands.close()
+
+
+@pytest.mark.parametrize(("kind", "origin"), [("try", "trial"), ("move", "")])
+def test_a_granted_proposal_is_carried_out(scene: Scene, kind: Kind, origin: PlanOrigin) -> None:
+    before = scene.run.plan
+    scene.proposes(kind)
+    assert isinstance(scene.sends(GRANT), AcceptedMsg)
+    ((plan, found),) = scene.followed
+    assert (len(plan.servers), found) == (2, origin), "a resumed run does not begin with a plan that was only a trial"
+    assert plan.reason == "the dispatcher granted what the tuner proposed: it may be faster"
+    assert scene.noted.events == [ProposalGranted(Configuration(1, 2))]
+    assert scene.run.proposal is None
+    assert scene.handler.take_granted() == (before, plan)
+    assert scene.handler.take_granted() is None
+    assert not scene.plans.is_asked, "the tuner goes on"
+
+
+def test_a_grant_that_arrives_twice_is_carried_out_once(scene: Scene) -> None:
+    scene.proposes()
+    assert isinstance(scene.sends(GRANT), AcceptedMsg)
+    assert isinstance(scene.sends(GRANT), RefusedMsg)
+    assert len(scene.followed) == 1
+
+
+@pytest.mark.parametrize("why", ["nothing is proposed", "another size is proposed", "another plan runs"])
+def test_a_stale_grant_is_refused_and_changes_nothing(scene: Scene, why: str) -> None:
+    if why == "another size is proposed":
+        scene.proposes()
+    elif why == "another plan runs":
+        scene.proposes(present=Configuration(2, 1))
+    stale = msgspec.structs.replace(GRANT, servers=3) if why == "another size is proposed" else GRANT
+    refused = scene.sends(msgspec.structs.replace(stale, cores=(1,)))
+    assert isinstance(refused, RefusedMsg) and "does not propose this size any more" in refused.message
+    assert scene.followed == [] and scene.plans.cores == (0, 1)
+
+
+@pytest.mark.parametrize("lent", [LendMsg(cores=(1,)), LendMsg(workers=2)])
+def test_other_cores_or_another_size_close_the_proposal(scene: Scene, lent: LendMsg) -> None:
+    scene.proposes()
+    scene.sends(lent)
+    assert scene.run.proposal is None
+    assert isinstance(scene.sends(GRANT), RefusedMsg)
+    assert scene.handler.take_granted() is None
+    assert not scene.plans.is_asked, "the tuner of a run under the dispatcher goes on"
+
+
+def test_a_run_that_is_not_under_the_dispatcher_keeps_the_size_that_it_is_lent(tmp_path: Path) -> None:
+    scene = Scene(tmp_path, "act")
+    scene.sends(LendMsg(workers=2))
+    assert scene.plans.is_asked and scene.followed[0][1] == "scale"
+    scene.commands.close()
