@@ -10,7 +10,7 @@ import psutil
 
 from elastichost.dispatcher.facts import JobObservation, JobSample
 from elastichost.dispatcher.isolation.gpu_meter import GpuMeter, GpuUse
-from elastichost.dispatcher.isolation.process_meter import HostProcesses, TreeUsage, read_bytes
+from elastichost.dispatcher.isolation.process_meter import HostProcesses, TreeUsage, core_waits, read_bytes
 from elastichost.errors import PreflightError
 from elastichost.host.process_meter import anonymous_bytes
 from elastichost.metrics import RunStatus, read_status
@@ -33,6 +33,7 @@ class _Mark:
     gpu: _GpuTime
     read_bytes: int | None
     traffic_bytes: int | None
+    core_waits: tuple[dict[int, float] | None, ...]  # of each worker, by thread
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +146,7 @@ class JobObserver:
             watched.gpu,
             read_bytes(workers),
             self.traffic_bytes(job),
+            tuple(map(core_waits, workers)),
         )
         before = watched.mark
         if before is None or before.workers != mark.workers or not workers:
@@ -166,6 +168,7 @@ class JobObserver:
             gpu_share=(mark.gpu.busy_s - before.gpu.busy_s) / seconds,
             read_bytes=_more(before.read_bytes, mark.read_bytes),
             input_wait_s=seconds * sum(one.input_wait_fraction for one in crew),
+            core_wait_s=_waited_s(before.core_waits, mark.core_waits),
             traffic_bytes=_more(before.traffic_bytes, mark.traffic_bytes),
             message_bytes=seconds * sum(one.message_bytes_per_s for one in status.processes),
         )
@@ -174,6 +177,19 @@ class JobObserver:
 def _more(before: int | None, now: int | None) -> float | None:
     """What a counter has grown by; None: one of its values is not known."""
     return None if before is None or now is None else float(max(0, now - before))
+
+
+def _waited_s(
+    before: Sequence[dict[int, float] | None], now: Sequence[dict[int, float] | None]
+) -> float | None:
+    """Seconds without a core of the thread of each worker that waited longest, summed over workers. A thread that began
+    in between has waited since its start. None: not known of one of them."""
+    total_s = 0.0
+    for old, new in zip(before, now, strict=True):
+        if old is None or new is None:
+            return None
+        total_s += max(waited_s - old.get(thread, 0.0) for thread, waited_s in new.items())
+    return total_s
 
 
 def _grown(watched: _ObservedJob, is_new: bool) -> int:

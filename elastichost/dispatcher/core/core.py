@@ -138,7 +138,8 @@ class Core:
         assert charge is not None
         entry.placed = msgspec.structs.replace(entry.placed, charged_bytes=charge.charged_bytes)
         if seen.look is not None and entry.known is not None and entry.examined is not None:
-            self._twins[entry.examined.twin] = entry.learns(seen.look, self._inputs, self._room.cores, now_s)
+            others = {one.job for one in self._jobs.values() if one is not entry and one.may_read}
+            self._twins[entry.examined.twin] = entry.learns(seen.look, self._inputs, self._room.cores, now_s, others)
             if self._settings.input_tracking:
                 capacity = self._inputs.bytes_per_s()
                 self._power = msgspec.structs.replace(self._power, input_bytes_per_s=capacity)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Literal
 
@@ -157,19 +158,30 @@ class JobEntry:
             basis=basis_of(known, power),
         )
 
-    def learns(self, look: JobSample, inputs: InputCapacity, cores: int, now_s: float) -> Known:
-        """Takes a measurement of its speed, and tells `inputs` what it has read. cores: of the host. Returns what is
-        known now, which holds for its twins too. It must be placed and examined."""
+    @property
+    def may_read(self) -> bool:
+        """Whether it may read training data now: it has processes, and is not known to do something else."""
+        run = self.seen.status if self.seen is not None else None
+        is_active = self.state in ("starting", "running", "stopping")
+        return is_active and (run is None or run.state in ("starting", "training"))
+
+    def learns(
+        self, look: JobSample, inputs: InputCapacity, cores: int, now_s: float, others: Collection[str] = ()
+    ) -> Known:
+        """Takes a measurement of its speed, and tells `inputs` what it has read. cores: of the host. others: the other
+        jobs that may read now. Returns what is known now, which holds for its twins too. It must be placed and
+        examined."""
         assert self.placed is not None and self.examined is not None
         self.look, self.look_s = look, now_s
-        is_contested = inputs.is_contested(self.job, now_s)
+        is_contested = inputs.is_contested(self.job, now_s, others)
         known, threads = self.known or prior(self.examined), self.placed.mode.worker_cores
         self.known = learnt(known, look, threads, cores, is_contested=is_contested)
         if look.read_bytes is not None and look.input_wait_s is not None:
             read = look.read_bytes / look.seconds
-            twin, wait, crowded = self.examined.twin, look.input_wait_share, look.is_crowded
+            twin, wait, lacking = self.examined.twin, look.input_wait_share, look.core_wait_share
             each = look.worker_cpu_s / max(1.0, look.read_bytes)
-            inputs.take(JobReading(self.job, twin, look.workers, read, wait, each, crowded, look.seconds, now_s))
+            reading = JobReading(self.job, twin, look.workers, read, wait, each, lacking, look.seconds, now_s)
+            inputs.take(reading, others)
         return self.known
 
     def _wait_share(self, known: Known, mode: Mode) -> float:
