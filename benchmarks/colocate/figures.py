@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from statistics import mean, median
 
 import msgspec
 
-from benchmarks.colocate.arms import ARMS, OURS, PARTS, RANDOMS, RMIXER, SHIPPED, TUNED
+from benchmarks.colocate.arms import ARMS, OURS, PARTS, RANDOMS, RMIXER, SHIPPED, TUNED, UNTRACKED
 from benchmarks.colocate.jobs import KINDS
 from benchmarks.colocate.quality import MemoryEstimates, Parity, memory_error, parity
 from benchmarks.colocate.recorded import ArmRun, Cold, JobRun, Sweep
@@ -62,7 +63,7 @@ class MixFigures(msgspec.Struct, frozen=True):
 class Figures(msgspec.Struct, frozen=True):
     """All figures. memory: errors of estimates for all jobs that shared the host, in every arm. memory_of_ours: in arm
     "ours". alone_s: mean seconds of jobs of a kind alone, with imported libraries. cold_s: seconds of `run JOB` for one
-    of them. plans: number of workers in the best static plan of each shape."""
+    of them. plans: number of workers in the best static plan of each shape. commits: number of runs by commit."""
 
     mixes: dict[str, MixFigures]
     memory: MemoryEstimates
@@ -70,6 +71,7 @@ class Figures(msgspec.Struct, frozen=True):
     alone_s: dict[str, float]
     cold_s: dict[str, float]
     plans: dict[str, int]
+    commits: dict[str, int] = {}
 
     @property
     def out_of_memory(self) -> int:
@@ -88,6 +90,7 @@ def figures_of(runs: Sequence[ArmRun], sweeps: Mapping[str, Sweep], colds: Mappi
         alone_s={kind: seconds for kind, seconds in alone.items() if seconds is not None},
         cold_s={kind: one.seconds for kind, one in colds.items()},
         plans={shape: one.best for shape, one in sweeps.items() if one.seconds},
+        commits=dict(Counter(run.commit for run in good if run.commit)),
     )
 
 
@@ -218,9 +221,17 @@ def _over(mix: MixFigures, arm: str) -> float | None:
     return _median(mix.arms[arm].ours_over) if arm in mix.arms else None
 
 
+def _over_in_every_round(mix: MixFigures, arm: str) -> float | None:
+    over = mix.arms[arm].ours_over if arm in mix.arms else None
+    return over.least if over is not None else None
+
+
 def verdicts_of(figures: Figures) -> list[Verdict]:
     """The verdicts for the mixes that were measured."""
     found = []
+    for name, mix in figures.mixes.items():
+        over = at_least(1.0, f"{name}: ours over {RMIXER} in every round")
+        found.append(over.judge(_over_in_every_round(mix, RMIXER)))
     if (mix := figures.mixes.get("input_bound")) is not None:
         found.append(at_least(5.0, "input_bound: ours over sequential as shipped").judge(_over(mix, SHIPPED)))
         found.append(at_least(0.85, "input_bound: of the bound").judge(_median(mix.ours_over_bound)))
@@ -229,6 +240,8 @@ def verdicts_of(figures: Figures) -> list[Verdict]:
     for name in ("dense_bound", "embedding_bound"):
         if (mix := figures.mixes.get(name)) is not None:
             found.append(at_least(0.97, f"{name}: ours over sequential tuned").judge(_over(mix, TUNED)))
+    if (mix := figures.mixes.get("disk_bound")) is not None:
+        found.append(at_least(1.2, "disk_bound: ours over untracked").judge(_over(mix, UNTRACKED)))
     found.append(at_most(0.0, "jobs of ours that ran out of memory").judge(figures.out_of_memory))
     found.append(at_most(0.15, "memory estimates: median error").judge(figures.memory.p50))
     found.append(at_most(0.10, "memory estimates: largest underestimate").judge(figures.memory.max_under))
@@ -254,6 +267,7 @@ def _mix_headline(mix: MixFigures) -> dict[str, object]:
         "ours_over_sequential": _over(mix, SHIPPED),
         "ours_over_bound": _median(mix.ours_over_bound),
         "ours_over_rmixer_type": _over(mix, RMIXER),
+        "ours_over_untracked": _over(mix, UNTRACKED),
         "ours_over_sequential_tuned": _over(mix, TUNED),
         "ours_over_fifo": _over(mix, "fifo"),
         "ours_over_random": _median(mix.ours_over_random),

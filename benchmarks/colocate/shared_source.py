@@ -57,7 +57,9 @@ class SharedSource:
             for key, _ in self._selector.select(timeout=0 if any(self._wanted.values()) else TURN_S):
                 self._take(key.fileobj)  # type: ignore[arg-type]
             now_s = time.monotonic()
-            free += self._rate * (now_s - last_s)  # all of it, however late the thread is: that is no limit of the source
+            free += self._rate * (
+                now_s - last_s
+            )  # all of it, however late the thread is: that is no limit of the source
             last_s = now_s
             free = min(free - self._give(int(free)), self._rate * MOST_BURST_S)
             time.sleep(TURN_S)

@@ -131,7 +131,7 @@ class JobObserver:
     ) -> JobSample | None:
         watched = self._watched[job]
         status = watched.status
-        if status is None or status.state != "training":
+        if status is None or status.state != "training" or _has_trained_all(status):
             watched.mark = None
             return None
         crew = [one for one in status.processes if one.role == "worker" and one.pid is not None]
@@ -174,14 +174,17 @@ class JobObserver:
         )
 
 
+def _has_trained_all(status: RunStatus) -> bool:
+    """Whether its last samples are trained. Then it has read nothing for a while, which tells nothing of its speed."""
+    return 0 < status.samples_planned <= status.samples_trained
+
+
 def _more(before: int | None, now: int | None) -> float | None:
     """What a counter has grown by; None: one of its values is not known."""
     return None if before is None or now is None else float(max(0, now - before))
 
 
-def _waited_s(
-    before: Sequence[dict[int, float] | None], now: Sequence[dict[int, float] | None]
-) -> float | None:
+def _waited_s(before: Sequence[dict[int, float] | None], now: Sequence[dict[int, float] | None]) -> float | None:
     """Seconds without a core of the thread of each worker that waited longest, summed over workers. A thread that began
     in between has waited since its start. None: not known of one of them."""
     total_s = 0.0

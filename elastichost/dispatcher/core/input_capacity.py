@@ -64,9 +64,9 @@ class JobReading(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 @dataclass(slots=True)
 class InputCapacity:
     """The state that is kept. peaks: twin -> most bytes/s that one of its readers got. newest: job -> its newest
-    readings. began_s: job -> when its first reading began. windows: the readings of all jobs that cover the same moment, the newest last; window_s: that moment. Only
-    moments at which several readers wait are kept, because others show nothing: so what is known is not forgotten while
-    one job at a time reads."""
+    readings. began_s: job -> when its first reading began. windows: the readings of all jobs that cover the same
+    moment, the newest last; window_s: that moment. Only moments at which several readers wait are kept, because others
+    show nothing: so what is known is not forgotten while one job at a time reads."""
 
     peaks: dict[str, float] = field(default_factory=dict)
     newest: dict[str, deque[JobReading]] = field(default_factory=dict)
