@@ -229,9 +229,9 @@ def _over_in_every_round(mix: MixFigures, arm: str) -> float | None:
 def verdicts_of(figures: Figures) -> list[Verdict]:
     """The verdicts for the mixes that were measured."""
     found = []
-    for name, mix in figures.mixes.items():
+    for name, one in figures.mixes.items():
         over = at_least(1.0, f"{name}: ours over {RMIXER} in every round")
-        found.append(over.judge(_over_in_every_round(mix, RMIXER)))
+        found.append(over.judge(_over_in_every_round(one, RMIXER)))
     if (mix := figures.mixes.get("input_bound")) is not None:
         found.append(at_least(5.0, "input_bound: ours over sequential as shipped").judge(_over(mix, SHIPPED)))
         found.append(at_least(0.85, "input_bound: of the bound").judge(_median(mix.ours_over_bound)))

@@ -6,11 +6,13 @@ A part of the arena (rows, state, ids, index, dense vector, pushes) never shrink
 within a moment: blocks below `block_bytes` stay with the process when they are freed. A worker that scores returns its
 free memory before and after (`worker.evaluation`), so its heap is
 
-    heap = FRAGMENTATION * living(moment)       training, evaluation
-         = 0                                    checkpoint, if there was an evaluation before
+    heap = FRAGMENTATION * living(moment) + hole(moment)       training, evaluation
+         = 0                                                   checkpoint, if there was an evaluation before
 
-living(moment): largest sum, in bytes, of small tensors that exist at the same time. A worker that scores nothing keeps
-the heap of training. A worker also keeps other buffers (`_worker`). Larger blocks exist only at their moment.
+living(moment): largest sum, in bytes, of small tensors that exist at the same time. Larger blocks have memory of their
+own, only at their moment; but malloc places one in a hole of the heap if it fits there, and the small blocks that were
+in the hole before extend the heap. hole(moment): the largest such block. A worker that scores nothing keeps the heap of
+training. A worker also keeps other buffers (`_worker`).
 """
 
 from __future__ import annotations
@@ -291,7 +293,7 @@ def _heaps(facts: JobMemoryFacts, moment: Moment) -> tuple[MemoryPart, ...]:
     """The heaps of all workers at a moment, without their bases: tensors, and batches that are scored."""
     training, scoring = _small(facts)
     scorers = _scorers(facts)
-    trained = FRAGMENTATION * training
+    trained = _heap(training, facts, "training")
     if moment == "training" or not scorers:
         return (_part("activations", facts.workers * trained),)
     others = (facts.workers - scorers) * trained
@@ -299,9 +301,20 @@ def _heaps(facts: JobMemoryFacts, moment: Moment) -> tuple[MemoryPart, ...]:
         return (_part("activations", others),)
     scored = _scored_batches(facts, scorers) + _batch_bytes(facts) * _scored(facts)
     return (
-        _part("activations", scorers * FRAGMENTATION * scoring + others),
+        _part("activations", scorers * _heap(scoring, facts, "evaluation") + others),
         _part("batches scored", scorers * scored),
     )
+
+
+def _heap(small_bytes: float, facts: JobMemoryFacts, moment: Moment) -> float:
+    """The heap of a worker at a moment. small_bytes: largest sum of its small blocks."""
+    heap = FRAGMENTATION * small_bytes
+    if facts.has_gpus:
+        return heap
+    training, scoring = _events(facts)
+    events, samples = (training, facts.batch_size) if moment == "training" else (scoring, _scored(facts))
+    sizes = (event.fixed_bytes + event.sample_bytes * samples for event in events if event.is_made)
+    return heap + max((size for size in sizes if facts.block_bytes <= size <= heap), default=0.0)
 
 
 def _small(facts: JobMemoryFacts) -> tuple[float, float]:

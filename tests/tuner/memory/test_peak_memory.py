@@ -278,6 +278,16 @@ def test_a_heap_is_that_of_its_moment() -> None:
     assert heap(many, 512, 4096, 3) == ("checkpoint", pytest.approx(2 * trained, abs=1))
 
 
+def test_a_large_block_that_fits_into_a_hole_displaces_small_ones() -> None:
+    def heap(large: int) -> int:
+        sizes = (20 * MB, 20 * MB, large)
+        events = tuple(TensorEvent(number, True, float(size), 0.0) for number, size in enumerate(sizes))
+        return of(estimate_peak(facts(working=WorkingSet(events, ()))), "activations")
+
+    assert heap(50 * MB) == pytest.approx(FRAGMENTATION * 40 * MB + 50 * MB, abs=1)
+    assert heap(200 * MB) == pytest.approx(FRAGMENTATION * 40 * MB, abs=1), "no hole is so large"
+
+
 def test_a_tuner_takes_memory_of_its_supervisor() -> None:
     without, with_one = (estimate_peak(facts(has_tuner=has)) for has in (False, True))
     assert with_one.host_bytes - without.host_bytes == BESIDE.tuner
