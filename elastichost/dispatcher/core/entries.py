@@ -21,10 +21,11 @@ from elastichost.dispatcher.facts import (
     JobStatus,
 )
 from elastichost.metrics import FrontierPoint
-from elastichost.tuner.colocation.facts import CPU, HOST_RESOURCES, JobDemand, Mode, PlacedJob
+from elastichost.runs.events import JobStarted
+from elastichost.tuner.colocation.facts import CPU, HOST_RESOURCES, RESOURCES, JobDemand, Mode, PlacedJob, Start
 from elastichost.tuner.colocation.kinds import kind_of
 
-__all__ = ["COMPUTING_NICE", "JobEntry", "StopCause", "with_frontier"]
+__all__ = ["COMPUTING_NICE", "JobEntry", "StopCause", "started", "with_frontier"]
 
 # Seconds from a job's start until it computes; share of its demand that a job keeps while it is evaluated and saved.
 START_S, FINISHING = 1.0, 0.3
@@ -250,6 +251,21 @@ class JobEntry:
             out_of_memory=self.out_of_memory,
             test_auc=self.auc,
         )
+
+
+def started(start: Start, placed: PlacedJob) -> JobStarted:
+    """The event of a start, with the demand of the job on each resource that it uses and the origin of that."""
+    rows = zip(RESOURCES, placed.mode.demand, placed.demand.basis or [""] * len(RESOURCES), strict=True)
+    used = [(name, share, basis) for name, share, basis in rows if share > 0]
+    return JobStarted(
+        job=start.job,
+        reason=start.reason,
+        workers=placed.mode.workers,
+        charged_bytes=start.charged_bytes,
+        speeds=dict(start.speeds),
+        demand={name: round(share, 4) for name, share, _ in used},
+        basis={name: basis for name, _, basis in used if basis},
+    )
 
 
 def _finishing(mode: Mode) -> Mode:

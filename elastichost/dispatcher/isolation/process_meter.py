@@ -1,5 +1,5 @@
-"""Measures processes from /proc: CPU time of trees, waits of threads for a core, bytes that were read. One pass over all
-processes of the host serves the CPU time of all jobs."""
+"""Measures processes from /proc: CPU time of trees, waits of threads for a core, bytes that were read. One pass over
+all processes of the host serves the CPU time of all jobs."""
 
 from __future__ import annotations
 

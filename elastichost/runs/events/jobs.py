@@ -71,12 +71,17 @@ class JobExamined(JobEvent, frozen=True):
 
 
 class JobStarted(JobEvent, frozen=True):
-    """The job starts. speeds: predicted speed of each job that then runs; 1.0: as fast as alone on the host."""
+    """The job starts. speeds: predicted speed of each job that then runs; 1.0: as fast as alone on the host. demand:
+    share of each resource that it is expected to use alone, without those that it does not use. basis: where each of
+    these shares comes from, measured or estimated; a share is estimated before its first measurement, and where the
+    host cannot measure it."""
 
     reason: str
     workers: int
     charged_bytes: int
     speeds: dict[str, float]
+    demand: dict[str, float] = {}
+    basis: dict[str, str] = {}
 
     category: ClassVar[Category] = "decision"
 
