@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+import msgspec
+
 from elastichost.runs.events.base import Category, Event, JobEvent
 
 __all__ = [
@@ -80,8 +82,8 @@ class JobStarted(JobEvent, frozen=True):
     workers: int
     charged_bytes: int
     speeds: dict[str, float]
-    demand: dict[str, float] = {}
-    basis: dict[str, str] = {}
+    demand: dict[str, float] = msgspec.field(default_factory=dict)
+    basis: dict[str, str] = msgspec.field(default_factory=dict)
 
     category: ClassVar[Category] = "decision"
 
