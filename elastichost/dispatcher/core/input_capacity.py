@@ -32,7 +32,7 @@ __all__ = ["BLOCKED", "InputCapacity", "JobReading"]
 
 BLOCKED = 0.3  # share of its time from which a worker counts as waiting for its input
 CONTENDED = 0.8  # largest share of the expected bytes at which a source counts as full
-MOST_UNASKED = 0.25  # share of its time for which a source may have been without a request, that of the busiest reader
+MOST_UNASKED = 0.25  # share of its time for which a source may have been without a request: no reader had a core
 QUANTILE = 0.75
 MOST_BUSY = 0.5  # cores that a worker uses at its peak, above which it may be limited by computing
 FRESH_S = 4.0  # a job whose newest reading is older reads no more
@@ -125,7 +125,7 @@ class InputCapacity:
         blocked = [one for one in window if self._is_blocked(one)]
         total = sum(one.bytes_per_s for one in window)
         others = sum(one.bytes_per_s for one in window if one not in blocked)
-        if min((one.core_wait_share for one in blocked), default=1.0) > MOST_UNASKED:
+        if math.prod(one.core_wait_share**one.workers for one in blocked) > MOST_UNASKED:
             return None
         most = sum(one.workers * self.peaks[one.twin] * (1 - one.core_wait_share) for one in blocked)
         return total if total < CONTENDED * (others + most) else None
