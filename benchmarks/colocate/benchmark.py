@@ -80,6 +80,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         options = _options(given)
         if given.plan:
             _say_plan(options, Keep(given.keep) if given.keep is not None else None)
+            _say("without cold starts and the search for static plans")
             return 0
         with tempfile.TemporaryDirectory() as folder:
             keep = Keep(given.keep or Path(folder))

@@ -12,8 +12,9 @@ far as is known, and no job has a demand on the input. A peak that is seen later
 jobs that all began at once teach the capacity as soon as some of them have ended.
 
 A reader that has no core asks for nothing, and the source is not slower for that. The kernel tells for how long a
-reader was ready and had no core. Such a reader is expected to read so much less, and a window in which the source may
-have been without a request for long (`MOST_UNASKED`) does not show its capacity. What remains of this can only lower a
+reader was ready and had no core. If that is more than at its peak, the reader is expected to read less by that share,
+and a window in which the source may have been without a request for long (`MOST_UNASKED`) does not show its capacity.
+What remains of this can only lower a
 total, never raise it, so the capacity is an upper quantile of the totals (`QUANTILE`). For the same reason every reader
 of a window must have read during all of it: a reading that began before a second job did would add bytes that the first
 job read alone.
@@ -34,6 +35,7 @@ BLOCKED = 0.3  # share of its time from which a worker counts as waiting for its
 CONTENDED = 0.8  # largest share of the expected bytes at which a source counts as full
 MOST_UNASKED = 0.25  # share of its time for which a source may have been without a request: no reader had a core
 QUANTILE = 0.75
+LEAST_SHARE = 0.05  # least share of its time for which a job that reads has a core
 MOST_BUSY = 0.5  # cores that a worker uses at its peak, above which it may be limited by computing
 FRESH_S = 4.0  # a job whose newest reading is older reads no more
 STEP_S = 0.5  # between two windows
@@ -57,18 +59,23 @@ class JobReading(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     seconds: float
     at_s: float
 
+    @property
+    def of_reader(self) -> float:
+        """Bytes/s of one reader."""
+        return self.bytes_per_s / max(1, self.workers)
+
     def covers(self, moment_s: float) -> bool:
         return self.at_s - self.seconds < moment_s <= self.at_s
 
 
 @dataclass(slots=True)
 class InputCapacity:
-    """The state that is kept. peaks: twin -> most bytes/s that one of its readers got. newest: job -> its newest
+    """The state that is kept. peaks: twin -> the reading in which a reader got most. newest: job -> its newest
     readings. began_s: job -> when its first reading began. windows: the readings of all jobs that cover the same
     moment, the newest last; window_s: that moment. Only moments at which several readers wait are kept, because others
     show nothing: so what is known is not forgotten while one job at a time reads."""
 
-    peaks: dict[str, float] = field(default_factory=dict)
+    peaks: dict[str, JobReading] = field(default_factory=dict)
     newest: dict[str, deque[JobReading]] = field(default_factory=dict)
     began_s: dict[str, float] = field(default_factory=dict)
     windows: deque[tuple[JobReading, ...]] = field(default_factory=lambda: deque(maxlen=MOST_WINDOWS))
@@ -79,8 +86,9 @@ class InputCapacity:
         different times, so their newest readings may belong to different sets of jobs. others: the other jobs that may
         read now; while one of them has no reading yet, the bytes of a window would be incomplete."""
         if reading.bytes_per_s >= LEAST_BYTES_PER_S:
-            each = reading.bytes_per_s / max(1, reading.workers)
-            self.peaks[reading.twin] = max(self.peaks.get(reading.twin, 0.0), each)
+            peak = self.peaks.setdefault(reading.twin, reading)
+            if reading.of_reader > peak.of_reader:
+                self.peaks[reading.twin] = reading
         self.newest = {job: kept for job, kept in self.newest.items() if reading.at_s - kept[-1].at_s <= FRESH_S}
         self.began_s = {job: began_s for job, began_s in self.began_s.items() if job in self.newest}
         self.began_s.setdefault(reading.job, reading.at_s - reading.seconds)
@@ -118,7 +126,7 @@ class InputCapacity:
     def _is_blocked(self, one: JobReading) -> bool:
         """Whether the job waits for bytes, and not for a core."""
         is_waiting = one.wait_share >= BLOCKED and one.bytes_per_s >= LEAST_BYTES_PER_S
-        return is_waiting and one.cpu_s_per_byte * self.peaks[one.twin] < MOST_BUSY
+        return is_waiting and one.cpu_s_per_byte * self.peaks[one.twin].of_reader < MOST_BUSY
 
     def _full(self, window: tuple[JobReading, ...]) -> float | None:
         """The bytes/s of a window in which the source was full; None: it was not, or that is not known."""
@@ -127,5 +135,10 @@ class InputCapacity:
         others = sum(one.bytes_per_s for one in window if one not in blocked)
         if math.prod(one.core_wait_share**one.workers for one in blocked) > MOST_UNASKED:
             return None
-        most = sum(one.workers * self.peaks[one.twin] * (1 - one.core_wait_share) for one in blocked)
-        return total if total < CONTENDED * (others + most) else None
+        return total if total < CONTENDED * (others + sum(map(self._expected, blocked))) else None
+
+    def _expected(self, one: JobReading) -> float:
+        """The bytes/s of a job whose readers read as at their peak, with the cores that they have now."""
+        peak = self.peaks[one.twin]
+        cores = min(1.0, (1 - one.core_wait_share) / max(1 - peak.core_wait_share, LEAST_SHARE))
+        return one.workers * peak.of_reader * cores

@@ -83,6 +83,13 @@ def test_readers_without_a_core_are_expected_to_read_less() -> None:
     assert one_has_cores.bytes_per_s() == pytest.approx(10 * MB)
 
 
+def test_a_peak_without_a_core_is_expected_again_with_as_little() -> None:
+    """The reader had 8 MB/s although it lacked a core for half of the time, so two of them could have 16 MB/s."""
+    peak = reading("a", 8, core_wait_share=0.5)
+    found = after(peak, *(reading(job, 5, 6, core_wait_share=0.4) for job in "ab"))
+    assert found.bytes_per_s() == pytest.approx(10 * MB)
+
+
 def test_moments_at_which_readers_were_held_up_do_not_lower_the_capacity() -> None:
     """Half of the windows show less than the source gives: what held the readers up is not known."""
     found = InputCapacity()
