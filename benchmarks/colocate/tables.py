@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from benchmarks.colocate.arms import ARMS, OURS, SHIPPED, TUNED, UNTRACKED
-from benchmarks.colocate.figures import ArmFigures, Figures, MixFigures, verdicts_of
+from benchmarks.colocate.figures import DISTURBED, ArmFigures, Figures, MixFigures, verdicts_of
 from benchmarks.colocate.quality import MemoryEstimates, Parity
 from benchmarks.colocate.recorded import Campaign
 from benchmarks.harness.aggregates import Spread
@@ -13,7 +13,6 @@ from benchmarks.harness.runner import print_verdicts
 __all__ = ["show"]
 
 HEADER = ("arm", "makespan s", "samples/s", "speed-up", "ours over it", "worst slowdown", "turnaround s", "busy", "OOM")
-DISTURBED = 0.05  # a run counts as disturbed above this share of the cores in use by other processes
 EVEN = 1.03  # co-location counts as a gain if ours / sequential tuned is at least this
 
 

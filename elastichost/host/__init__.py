@@ -10,7 +10,6 @@ Modules:
     kernel_cache    the directory of compiled kernels
     torch_packages  whether torch, torchrec and fbgemm belong together
     machine         page size and size of the address space
-    heap            returns free memory of the heap to the system
     affinity        moves a running process to other cores
     own_directory   checks that a directory belongs to this user alone
     stop_signals    counts SIGINT and SIGTERM for a loop

@@ -8,9 +8,9 @@ import numpy as np
 import numpy.typing as npt
 
 from elastichost.errors import PreflightError
-from elastichost.host.heap import release_free_heap
 from elastichost.wire.codec import Frame
 from elastichost.wire.control import EvaluationGrantMsg, EvaluationScoresMsg
+from elastichost.worker.heap import release_free_heap
 from elastichost.worker.setup import LeaseParts, SyncParts
 
 __all__ = ["score_range"]

@@ -18,7 +18,7 @@ training. A worker also keeps other buffers (`_worker`).
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Literal
 
 import msgspec
@@ -28,10 +28,11 @@ from elastichost.host.machine import PAGE_BYTES
 from elastichost.human_readable import mib
 from elastichost.sharding import bucket_count
 from elastichost.specs import TableSpec
+from elastichost.tuner.memory.living_bytes import living_bytes
 from elastichost.tuner.memory.peak_memory_facts import JobMemoryFacts
 from elastichost.wire.facts import TensorEvent
 
-__all__ = ["MemoryEstimate", "MemoryPart", "allocated_rows", "estimate_peak", "living_bytes"]
+__all__ = ["MemoryEstimate", "MemoryPart", "allocated_rows", "estimate_peak"]
 
 Moment = Literal["training", "evaluation", "checkpoint"]
 MOMENTS: tuple[Moment, ...] = ("training", "evaluation", "checkpoint")
@@ -232,24 +233,6 @@ def _staged(facts: JobMemoryFacts) -> float:
 
 
 # --- a worker ---------------------------------------------------------------------------------------------------------
-
-
-def living_bytes(events: Iterable[TensorEvent], samples: int, block_bytes: int) -> tuple[float, float, float]:
-    """The largest bytes that exist at the same time, for a batch of `samples` samples: of tensors below block_bytes, of
-    larger ones, and of all tensors."""
-    sizes: dict[int, float] = {}
-    small = large = most_small = most_large = most = 0.0
-    for event in events:
-        if event.is_made:
-            size = sizes[event.number] = event.fixed_bytes + event.sample_bytes * samples
-        else:
-            size = -sizes.pop(event.number, 0.0)
-        if abs(size) < block_bytes:
-            small += size
-        else:
-            large += size
-        most_small, most_large, most = max(most_small, small), max(most_large, large), max(most, small + large)
-    return most_small, most_large, most
 
 
 def _scored(facts: JobMemoryFacts) -> int:

@@ -32,12 +32,12 @@ from elastichost.specs import (
 from elastichost.supervisor.launch.servers import MALLOC_ENVIRONMENT
 from elastichost.supervisor.memory.gauge import row_costs
 from elastichost.tuner.memory import peak_memory
+from elastichost.tuner.memory.living_bytes import living_bytes
 from elastichost.tuner.memory.peak_memory import (
     FRAGMENTATION,
     MemoryEstimate,
     allocated_rows,
     estimate_peak,
-    living_bytes,
 )
 from elastichost.tuner.memory.peak_memory_facts import ALONE, BESIDE, EMULATED, JobMemoryFacts, UnitMemory
 from elastichost.wire.facts import TensorEvent, WorkingSet

@@ -9,7 +9,7 @@ import sys
 PROGRAM = """
 import ctypes
 import os
-from elastichost.host.heap import release_free_heap
+from elastichost.worker.heap import release_free_heap
 from elastichost.host.process_meter import anonymous_bytes
 
 libc = ctypes.CDLL(None)
