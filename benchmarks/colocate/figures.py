@@ -263,7 +263,8 @@ def verdicts_of(figures: Figures) -> list[Verdict]:
         if (mix := figures.mixes.get(name)) is not None:
             found.append(at_least(0.97, f"{name}: ours over sequential tuned").judge(_over(mix, TUNED)))
     if (mix := figures.mixes.get("disk_bound")) is not None:
-        found.append(at_least(1.2, "disk_bound: ours over untracked").judge(_over(mix, UNTRACKED)))
+        gain = mix.arms[UNTRACKED].ours_over_undisturbed if UNTRACKED in mix.arms else None
+        found.append(at_least(1.2, "disk_bound: ours over untracked, undisturbed rounds").judge(_median(gain)))
     found.append(at_most(0.0, "jobs of ours that ran out of memory").judge(figures.out_of_memory))
     found.append(at_most(0.15, "memory estimates: median error").judge(figures.memory.p50))
     found.append(at_most(0.10, "memory estimates: largest underestimate").judge(figures.memory.max_under))

@@ -330,7 +330,7 @@ def test_tracking_of_the_input_and_every_undisturbed_round_over_rmixer_are_judge
     runs += [together(RMIXER, number=1, seconds=24.0, mix="disk_bound")]
     found = figures_of(runs, {}, {})
     verdicts = {verdict.aim.figure: verdict for verdict in verdicts_of(found)}
-    untracked = verdicts["disk_bound: ours over untracked"]
+    untracked = verdicts["disk_bound: ours over untracked, undisturbed rounds"]
     assert untracked.value == pytest.approx(1.24) and untracked.is_met
     name = f"disk_bound: ours over {RMIXER} in every undisturbed round"
     assert verdicts[name].value == pytest.approx(0.96) and verdicts[name].is_met is False
