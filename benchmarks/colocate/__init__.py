@@ -7,6 +7,7 @@ shared_source, shared_reader    the source that all disk jobs share, and their r
 host_run      one run of one arm
 recorded      the record of a run, read from the dispatcher's files
 result_store  the folder of results
+durations     how long runs will take
 quality       accuracy of memory estimates, and AUCs
 figures       makespans, ratios, the bound, aims
 tables        printed tables

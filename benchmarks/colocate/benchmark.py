@@ -4,6 +4,8 @@
     python -m elastichost bench colocate --quick --json   five mixes of 8 jobs, two or three arms: minutes
     python -m elastichost bench colocate --long --rounds 5    12 jobs of more than a minute in each mix
     python -m elastichost bench colocate --keep DIR --mix balanced --arm ours
+    python -m elastichost bench colocate --long --rounds 5 --plan            how long each mix will take; runs nothing
+    python -m elastichost bench colocate --long --rounds 5 --keep DIR --minutes 180    repeat it until nothing is left
     python -m elastichost bench colocate --report-from DIR
 
 Each arm is `elastichost run JOB... --policy NAME` in a separate process with an empty history. In each round every arm
@@ -17,13 +19,16 @@ Each input job has one reader of a fixed rate, which its job file states (`resou
 "sequential tuned", may give an input job more readers.
 
 With --keep, the record of each run is written to DIR, and recorded runs are not repeated, so that a long benchmark can
-be interrupted and continued. An arm that failed is reported with its message, and runs again the next time.
+be interrupted at any time and continued with the same command: it goes on with the next arm of the same round. Each
+record names the commit that ran. With --minutes no run is begun that would not end in time, so that rounds can be
+collected over several evenings. An arm that failed is reported with its message, and runs again the next time.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
 import sys
 import tempfile
 import time
@@ -34,17 +39,19 @@ from pathlib import Path
 import msgspec
 
 from benchmarks.colocate import host_run as running
-from benchmarks.colocate.arms import ARMS, READY_S, SHIPPED, TUNED, Turn, estimated_s, turns
+from benchmarks.colocate.arms import ARMS, READY_S, SHIPPED, TUNED, Turn, turns
+from benchmarks.colocate.durations import duration_of, mixes_told
 from benchmarks.colocate.figures import figures_of, headline
 from benchmarks.colocate.host_run import CORES, MOST_WORKERS, Batch
 from benchmarks.colocate.jobs import FULL, KINDS, LONG, MIXES, QUICK, SHAPES, Job, MixName, Size, job_of, jobs_of
 from benchmarks.colocate.pictures import save_pictures
 from benchmarks.colocate.recorded import ArmRun, Campaign
 from benchmarks.colocate.result_store import Keep
-from benchmarks.colocate.tables import planned, show
+from benchmarks.colocate.tables import show
 from benchmarks.data_plane.plot import is_available
+from benchmarks.harness.commit import read_commit
 from benchmarks.harness.machine import read_machine
-from benchmarks.harness.workshop import Workshop
+from benchmarks.harness.workshop import ROOT, Workshop
 from elastichost.host.inventory import inventory
 
 __all__ = ["main"]
@@ -60,6 +67,7 @@ class _Options:
     size: Size
     jobs: int
     gpu: str
+    most_s: float  # no run is begun that would end later
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -70,11 +78,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if given.report_from is not None:
             return _report(Keep(given.report_from), given.report_from, as_json=given.json)
         options = _options(given)
+        if given.plan:
+            _say_plan(options, Keep(given.keep) if given.keep is not None else None)
+            _say("without cold starts and the search for static plans")
+            return 0
         with tempfile.TemporaryDirectory() as folder:
             keep = Keep(given.keep or Path(folder))
             keep.begin(Campaign(options.size.name, options.jobs, read_machine(), options.gpu))
             with Workshop() as workshop:
-                _Course(options, keep, workshop).run()
+                _Course(options, keep, workshop).run(time.monotonic() + options.most_s)
             return _report(keep, given.keep, as_json=given.json)
     except ValueError as error:
         print(f"bench colocate: {error}", file=sys.stderr)
@@ -95,6 +107,8 @@ def _parser() -> argparse.ArgumentParser:
     add("--jobs", type=int, help="number of jobs in each mix, at least 2 (24; quick: 8)")
     add("--gpu", action="store_true", help="compute dense parts on a GPU; leaves out the arm of static plans")
     add("--keep", type=Path, metavar="DIR", help="keep results and charts in DIR; kept runs are not repeated")
+    add("--minutes", type=float, metavar="N", help="begin no run that would not end within N minutes")
+    add("--plan", action="store_true", help="run nothing; print how long the runs that are left will take")
     add("--report-from", type=Path, metavar="DIR", help="run nothing; report the results kept in DIR")
     return parser
 
@@ -105,9 +119,11 @@ def _options(given: argparse.Namespace) -> _Options:
     jobs = size.jobs if given.jobs is None else given.jobs
     if jobs < 2 or given.rounds < 1:
         raise ValueError("--jobs must be at least 2, and --rounds at least 1")
-    return _Options(
-        tuple(given.mix or MIXES), tuple(given.arm or ()), given.rounds, size, jobs, _gpu() if given.gpu else ""
-    )
+    if given.minutes is not None and given.keep is None:
+        raise ValueError("--minutes needs --keep, or what was run is lost")
+    mixes, arms = tuple(given.mix or MIXES), tuple(given.arm or ())
+    most_s = math.inf if given.minutes is None else 60 * given.minutes
+    return _Options(mixes, arms, given.rounds, size, jobs, _gpu() if given.gpu else "", most_s)
 
 
 def _gpu() -> str:
@@ -139,6 +155,25 @@ def _report(keep: Keep, pictures: Path | None, *, as_json: bool) -> int:
     return int(any(run.failure for run in runs))
 
 
+def _turns(options: _Options, keep: Keep | None) -> list[Turn]:
+    """The runs that are left."""
+    without = (TUNED,) if options.gpu else ()
+    quick = options.size is QUICK
+    found = turns(options.mixes, options.arms, options.rounds, quick=quick, without=without)
+    return [turn for turn in found if keep is None or keep.run(turn.mix, turn.arm.name, turn.round) is None]
+
+
+def _say_plan(options: _Options, keep: Keep | None, before_s: float = 0.0) -> None:
+    """Prints the expected duration of each mix. before_s: of the cold starts and the search for static plans."""
+    left = _turns(options, keep)
+    expected_s = duration_of(keep.runs() if keep is not None else (), options.size, options.jobs, CORES)
+    for line in mixes_told(left, expected_s):
+        _say(line)
+    if before_s:
+        _say(f"cold starts and static plans: about {before_s / 60:.0f} min")
+    _say(f"total: about {(before_s + sum(map(expected_s, left))) / 60:.0f} min")
+
+
 # --- the runs ---------------------------------------------------------------------------------------------------------
 
 
@@ -147,10 +182,8 @@ class _Course:
 
     def __init__(self, options: _Options, keep: Keep, workshop: Workshop) -> None:
         self._options, self._keep, self._workshop = options, keep, workshop
-        quick = options.size is QUICK
-        without = (TUNED,) if options.gpu else ()
-        all_turns = turns(options.mixes, options.arms, options.rounds, quick=quick, without=without)
-        self._turns = [turn for turn in all_turns if keep.run(turn.mix, turn.arm.name, turn.round) is None]
+        self._commit, quick = read_commit(ROOT), options.size is QUICK
+        self._turns = _turns(options, keep)
         shapes = {job.shape.name for turn in self._turns for job in self._jobs(turn.mix)}
         ones = [job_of(shape, 1, options.size) for shape in SHAPES if shape.name in shapes]
         # one job of each kind; these runs also warm the page cache and the kernel cache before the comparison
@@ -171,15 +204,27 @@ class _Course:
     def _alone_s(self, jobs: Sequence[Job]) -> float:
         return sum(self._options.size.alone_s[job.shape.kind] for job in jobs)
 
-    def run(self) -> None:
+    def run(self, until_s: float) -> None:
+        """Runs what is left. until_s: of the monotonic clock; no run is begun that is expected to end later."""
         sweep_s = READY_S + MOST_WORKERS * self._alone_s(self._swept) if self._swept else 0.0
         before_s = sweep_s + self._alone_s(self._colds) + IMPORT_S * len(self._colds)
-        planned(self._turns, self._options.size, self._options.jobs, CORES, before_s, _say)
+        _say_plan(self._options, self._keep, before_s)
+        if time.monotonic() + before_s > until_s:
+            _say(f"stops: the cold starts and static plans take about {before_s / 60:.0f} min")
+            return
         self._take_colds()
         if self._swept:
             self._sweep(sweep_s)
         for number, turn in enumerate(self._turns):
-            self._take(turn, f"{number + 1} of {len(self._turns)}")
+            estimate_s = self._expected_s(turn)
+            if time.monotonic() + estimate_s > until_s:
+                left = f"{len(self._turns) - number} of {len(self._turns)} runs are left"
+                _say(f"stops: the next run takes about {estimate_s / 60:.0f} min; {left}: repeat the command")
+                return
+            self._take(turn, f"{number + 1} of {len(self._turns)}", estimate_s)
+
+    def _expected_s(self, turn: Turn) -> float:
+        return duration_of(self._keep.runs(), self._options.size, self._options.jobs, CORES)(turn)
 
     def _take_colds(self) -> None:
         for job in self._colds:
@@ -187,21 +232,20 @@ class _Course:
             if isinstance(found, str):
                 _say(f"FAILED: {found}")
             else:
-                self._keep.add_cold(found)
+                self._keep.add_cold(msgspec.structs.replace(found, commit=self._commit))
                 _say(f"`run {job.name}.toml`: {found.seconds:.1f} s")
 
     def _sweep(self, estimate_s: float) -> None:
         found, failure = running.sweep(self._swept, ARMS[SHIPPED], self._workshop, estimate_s)
-        self._keep.add_sweeps(found)
+        self._keep.add_sweeps(msgspec.structs.replace(one, commit=self._commit) for one in found)
         for one in found:
             seconds = ", ".join(f"{workers}: {took_s:.1f} s" for workers, took_s in one.seconds.items())
             _say(f"static plans of {one.shape}, by workers: {seconds}")
         if failure:
             _say(f"FAILED: {failure}")
 
-    def _take(self, turn: Turn, place: str) -> None:
+    def _take(self, turn: Turn, place: str, estimate_s: float) -> None:
         jobs = self._jobs(turn.mix)
-        estimate_s = estimated_s(turn.arm, jobs, self._options.size.alone_s, CORES)
         began_s = time.perf_counter()
         plans = self._plans(jobs) if turn.arm.is_static else {}
         if isinstance(plans, str):
@@ -209,7 +253,7 @@ class _Course:
         else:
             batch = Batch(turn.mix, turn.arm, turn.round, jobs, estimate_s, bool(self._options.gpu), plans)
             run = running.run_batch(batch, self._workshop)
-        self._keep.add(run)
+        self._keep.add(msgspec.structs.replace(run, commit=self._commit))
         told = (
             f"FAILED: {run.failure}" if run.failure else f"{run.makespan_s:.1f} s, {run.samples_per_s:,.0f} samples/s"
         )

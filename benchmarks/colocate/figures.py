@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from statistics import mean, median
 
 import msgspec
 
-from benchmarks.colocate.arms import ARMS, OURS, PARTS, RANDOMS, RMIXER, SHIPPED, TUNED
+from benchmarks.colocate.arms import ARMS, OURS, PARTS, RANDOMS, RMIXER, SHIPPED, TUNED, UNTRACKED
 from benchmarks.colocate.jobs import KINDS
 from benchmarks.colocate.quality import MemoryEstimates, Parity, memory_error, parity
 from benchmarks.colocate.recorded import ArmRun, Cold, JobRun, Sweep
@@ -17,14 +18,28 @@ from benchmarks.harness.aims import Verdict, at_least, at_most
 from elastichost.tuner.colocation.facts import RESOURCES, HostCapacity, JobDemand, Mode
 from elastichost.tuner.colocation.speeds import Bound, bound
 
-__all__ = ["ArmFigures", "Figures", "MixFigures", "bound_of", "figures_of", "headline", "least_work", "verdicts_of"]
+__all__ = [
+    "DISTURBED",
+    "ArmFigures",
+    "Figures",
+    "MixFigures",
+    "bound_of",
+    "figures_of",
+    "headline",
+    "least_work",
+    "verdicts_of",
+]
+
+
+DISTURBED = 0.05  # a run counts as disturbed above this share of the cores in use by other processes
 
 
 class ArmFigures(msgspec.Struct, frozen=True):
     """One arm of a mix over its rounds. samples_per_s: of all jobs together. speedup: over the arm "sequential
     shipped". ours_over: its makespan / the makespan of ours, in the same round. worst_slowdown: largest over jobs of
     (time from start to end) / (time alone). turnaround_s: mean over jobs of the time from the ready host to the end of
-    the job. busy: CPU seconds of all jobs / (cores * makespan). foreign_share: share of the machine's cores that other
+    the job. busy: CPU seconds of all jobs / (cores * makespan). ours_over_undisturbed: `ours_over` of the rounds in
+    which other processes used little of the cores in both arms. foreign_share: share of the machine's cores that other
     processes used, in the worst round."""
 
     makespan_s: Spread
@@ -37,6 +52,7 @@ class ArmFigures(msgspec.Struct, frozen=True):
     out_of_memory: int
     foreign_share: float
     rounds: int
+    ours_over_undisturbed: Spread | None = None
 
 
 class MixFigures(msgspec.Struct, frozen=True):
@@ -62,7 +78,7 @@ class MixFigures(msgspec.Struct, frozen=True):
 class Figures(msgspec.Struct, frozen=True):
     """All figures. memory: errors of estimates for all jobs that shared the host, in every arm. memory_of_ours: in arm
     "ours". alone_s: mean seconds of jobs of a kind alone, with imported libraries. cold_s: seconds of `run JOB` for one
-    of them. plans: number of workers in the best static plan of each shape."""
+    of them. plans: number of workers in the best static plan of each shape. commits: number of runs by commit."""
 
     mixes: dict[str, MixFigures]
     memory: MemoryEstimates
@@ -70,6 +86,7 @@ class Figures(msgspec.Struct, frozen=True):
     alone_s: dict[str, float]
     cold_s: dict[str, float]
     plans: dict[str, int]
+    commits: dict[str, int] = {}
 
     @property
     def out_of_memory(self) -> int:
@@ -88,6 +105,7 @@ def figures_of(runs: Sequence[ArmRun], sweeps: Mapping[str, Sweep], colds: Mappi
         alone_s={kind: seconds for kind, seconds in alone.items() if seconds is not None},
         cold_s={kind: one.seconds for kind, one in colds.items()},
         plans={shape: one.best for shape, one in sweeps.items() if one.seconds},
+        commits=dict(Counter(run.commit for run in good if run.commit)),
     )
 
 
@@ -164,7 +182,14 @@ def _arm_figures(runs: Mapping[int, ArmRun], shipped: Mapping[int, ArmRun], ours
         out_of_memory=sum(job.out_of_memory for run in runs.values() for job in run.jobs),
         foreign_share=max(run.foreign_share for run in runs.values()),
         rounds=len(runs),
+        ours_over_undisturbed=_spread(_quotients(_undisturbed(runs), _undisturbed(ours))),
     )
+
+
+def _undisturbed(runs: Mapping[int, ArmRun]) -> dict[int, ArmRun]:
+    """The runs beside which other processes used little of the cores. The kernel divides cores among processes, so an
+    arm with more of them takes more from the others: that is no gain of its policy."""
+    return {number: run for number, run in runs.items() if run.foreign_share <= DISTURBED}
 
 
 def _worst_slowdown(run: ArmRun, shipped: ArmRun) -> float:
@@ -218,9 +243,17 @@ def _over(mix: MixFigures, arm: str) -> float | None:
     return _median(mix.arms[arm].ours_over) if arm in mix.arms else None
 
 
+def _over_in_every_round(mix: MixFigures, arm: str) -> float | None:
+    over = mix.arms[arm].ours_over_undisturbed if arm in mix.arms else None
+    return over.least if over is not None else None
+
+
 def verdicts_of(figures: Figures) -> list[Verdict]:
     """The verdicts for the mixes that were measured."""
     found = []
+    for name, one in figures.mixes.items():
+        over = at_least(1.0, f"{name}: ours over {RMIXER} in every undisturbed round")
+        found.append(over.judge(_over_in_every_round(one, RMIXER)))
     if (mix := figures.mixes.get("input_bound")) is not None:
         found.append(at_least(5.0, "input_bound: ours over sequential as shipped").judge(_over(mix, SHIPPED)))
         found.append(at_least(0.85, "input_bound: of the bound").judge(_median(mix.ours_over_bound)))
@@ -229,6 +262,9 @@ def verdicts_of(figures: Figures) -> list[Verdict]:
     for name in ("dense_bound", "embedding_bound"):
         if (mix := figures.mixes.get(name)) is not None:
             found.append(at_least(0.97, f"{name}: ours over sequential tuned").judge(_over(mix, TUNED)))
+    if (mix := figures.mixes.get("disk_bound")) is not None:
+        gain = mix.arms[UNTRACKED].ours_over_undisturbed if UNTRACKED in mix.arms else None
+        found.append(at_least(1.2, "disk_bound: ours over untracked, undisturbed rounds").judge(_median(gain)))
     found.append(at_most(0.0, "jobs of ours that ran out of memory").judge(figures.out_of_memory))
     found.append(at_most(0.15, "memory estimates: median error").judge(figures.memory.p50))
     found.append(at_most(0.10, "memory estimates: largest underestimate").judge(figures.memory.max_under))
@@ -254,6 +290,7 @@ def _mix_headline(mix: MixFigures) -> dict[str, object]:
         "ours_over_sequential": _over(mix, SHIPPED),
         "ours_over_bound": _median(mix.ours_over_bound),
         "ours_over_rmixer_type": _over(mix, RMIXER),
+        "ours_over_untracked": _over(mix, UNTRACKED),
         "ours_over_sequential_tuned": _over(mix, TUNED),
         "ours_over_fifo": _over(mix, "fifo"),
         "ours_over_random": _median(mix.ours_over_random),

@@ -72,7 +72,8 @@ class ArmRun(msgspec.Struct, frozen=True, kw_only=True):
 
     ready_s: from the host's start to the end of its imports. makespan_s: from then to the end of the last job.
     memory_bytes: limit of all jobs together. wall_s: of the whole command. cpu_s: of the command and all its
-    descendants. foreign_share: share of the cores that other processes used during the run."""
+    descendants. foreign_share: share of the cores that other processes used during the run. commit: that ran, see
+    `read_commit`."""
 
     mix: str
     arm: str
@@ -85,6 +86,7 @@ class ArmRun(msgspec.Struct, frozen=True, kw_only=True):
     cpu_s: float = 0.0
     foreign_share: float = 0.0
     failure: str = ""
+    commit: str = ""
     jobs: tuple[JobRun, ...] = ()
     uses: tuple[Use, ...] = ()
 
@@ -98,10 +100,11 @@ class ArmRun(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Sweep(msgspec.Struct, frozen=True):
-    """Seconds from start to end of a job of one shape alone, in each static plan that succeeded."""
+    """Seconds from start to end of a job of one shape alone, in each static plan that succeeded. commit: that ran."""
 
     shape: str
     seconds: dict[int, float]
+    commit: str = ""
 
     @property
     def best(self) -> int:
@@ -110,11 +113,13 @@ class Sweep(msgspec.Struct, frozen=True):
 
 
 class Cold(msgspec.Struct, frozen=True):
-    """Seconds of `elastichost run JOB` for one job of a kind, as shipped, including the import of torch."""
+    """Seconds of `elastichost run JOB` for one job of a kind, as shipped, including the import of torch. commit: that
+    ran."""
 
     kind: str
     job: str
     seconds: float
+    commit: str = ""
 
 
 class Campaign(msgspec.Struct, frozen=True):

@@ -20,7 +20,7 @@ __all__ = ["SOURCE_VARIABLE", "SharedSource", "SourceConnection"]
 SOURCE_VARIABLE = "COLOCATE_SOURCE"  # names the socket in the environment of the jobs
 TURN_S = 0.01
 REQUEST = struct.Struct("<Q")
-MOST_BURST_S = 0.05  # bytes of an idle source are lost after this time, as those of a disk are
+MOST_BURST_S = 0.05  # bytes that nobody takes are lost after this time, as those of an idle disk are
 ZEROS = memoryview(bytes(1 << 20))
 
 
@@ -57,9 +57,11 @@ class SharedSource:
             for key, _ in self._selector.select(timeout=0 if any(self._wanted.values()) else TURN_S):
                 self._take(key.fileobj)  # type: ignore[arg-type]
             now_s = time.monotonic()
-            free = min(free + self._rate * (now_s - last_s), self._rate * MOST_BURST_S)
+            free += self._rate * (
+                now_s - last_s
+            )  # all of it, however late the thread is: that is no limit of the source
             last_s = now_s
-            free -= self._give(int(free))
+            free = min(free - self._give(int(free)), self._rate * MOST_BURST_S)
             time.sleep(TURN_S)
 
     def _take(self, one: socket.socket) -> None:

@@ -1,39 +1,19 @@
-"""Prints the figures as tables on stdout, and the estimated duration before the runs."""
+"""Prints the figures as tables on stdout."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-
-from benchmarks.colocate.arms import ARMS, OURS, SHIPPED, TUNED, Turn, estimated_s
-from benchmarks.colocate.figures import ArmFigures, Figures, MixFigures, verdicts_of
-from benchmarks.colocate.jobs import Size, jobs_of
+from benchmarks.colocate.arms import ARMS, OURS, SHIPPED, TUNED, UNTRACKED
+from benchmarks.colocate.figures import DISTURBED, ArmFigures, Figures, MixFigures, verdicts_of
 from benchmarks.colocate.quality import MemoryEstimates, Parity
 from benchmarks.colocate.recorded import Campaign
 from benchmarks.harness.aggregates import Spread
 from benchmarks.harness.output import print_table
 from benchmarks.harness.runner import print_verdicts
 
-__all__ = ["planned", "show"]
+__all__ = ["show"]
 
 HEADER = ("arm", "makespan s", "samples/s", "speed-up", "ours over it", "worst slowdown", "turnaround s", "busy", "OOM")
-DISTURBED = 0.05  # a run counts as disturbed above this share of the cores in use by other processes
 EVEN = 1.03  # co-location counts as a gain if ours / sequential tuned is at least this
-
-
-def planned(
-    turns: Sequence[Turn], size: Size, count: int, cores: int, before_s: float, say: Callable[[str], None]
-) -> None:
-    """Prints the estimated duration. before_s: of the sweep and the cold starts."""
-    total_s = before_s
-    for mix in dict.fromkeys(turn.mix for turn in turns):
-        jobs = jobs_of(mix, count, size)
-        seconds = [estimated_s(turn.arm, jobs, size.alone_s, cores) for turn in turns if turn.mix == mix]
-        arms = list(dict.fromkeys(turn.arm.name for turn in turns if turn.mix == mix))
-        total_s += sum(seconds)
-        say(f"{mix}: {len(seconds)} runs of {len(jobs)} jobs, about {sum(seconds) / 60:.0f} min: {', '.join(arms)}")
-    if before_s:
-        say(f"cold starts and static plans: about {before_s / 60:.0f} min")
-    say(f"total: about {total_s / 60:.0f} min")
 
 
 def show(figures: Figures, campaign: Campaign) -> None:
@@ -42,6 +22,8 @@ def show(figures: Figures, campaign: Campaign) -> None:
     print(f"size {campaign.size}, {campaign.jobs} jobs a mix; {machine.cpu}, {machine.cores} cores, {machine.system}")
     if campaign.gpu:
         print(f"Dense parts on a GPU ({campaign.gpu}), one worker a job; bounds consider only the CPU and its memory.")
+    if figures.commits:
+        print("Commits (+: with changed files): " + ", ".join(f"{n} runs of {c}" for c, n in figures.commits.items()))
     print("Makespan: from the moment the host is ready (libraries are imported) to the end of the last job.")
     print("Input jobs have one reader with one connection of a fixed rate in every arm: `resources.workers = 1`.")
     for mix in figures.mixes.values():
@@ -71,6 +53,8 @@ def _show_mix(mix: MixFigures) -> None:
         print(f"ours over random, all its seeds: {_short(mix.ours_over_random)}")
     if (tuned := mix.arms.get(TUNED)) is not None and tuned.ours_over is not None:
         print(f"ours over sequential tuned: {_short(tuned.ours_over)}{_plainly(tuned.ours_over)}")
+    if (untracked := mix.arms.get(UNTRACKED)) is not None and untracked.ours_over is not None:
+        print(f"gain by tracking the input, ours over untracked: {_short(untracked.ours_over)}")
     if mix.parts:
         print("parts of the gain: " + ", ".join(f"{name} x {_short(one)}" for name, one in mix.parts.items()))
     if mix.auc is not None:

@@ -31,6 +31,8 @@ __all__ = [
 
 HOST_FILE = "host.json"
 BUSY = 0.9  # share of the cores (or of a GPU) in use from which others may slow a job
+LEAST_CORE_WAIT = 0.1  # share of its time without a core from which others may have slowed a job
+CROWDED_WAIT = 0.25  # share of its time for which a worker on busy cores lacks one, where the kernel does not tell
 # Files of a job in jobs/<name>/: the resolved job file, and the reason of a failure.
 JOB_FILE, FAILURE_FILE = "job.toml", "failure.json"
 
@@ -48,9 +50,10 @@ class JobSample(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     which the GPU moved memory for it. gpu_share: share of the time in which the GPU computed for any process.
 
     read_bytes: that its workers read from files, pipes and devices; None: the kernel does not tell. input_wait_s:
-    seconds in which its workers waited for input, summed over them; None: they do not tell. traffic_bytes: moved
-    between memory and caches, as the processor counts them; None: it does not. message_bytes: of messages between its
-    processes."""
+    seconds in which its workers waited for input, summed over them; None: they do not tell. core_wait_s:
+    seconds in which a worker was ready to run and had no core, of the thread of each worker that waited longest, summed
+    over workers; None: the kernel does not tell. traffic_bytes: moved between memory and caches, as the processor
+    counts them; None: it does not. message_bytes: of messages between its processes."""
 
     seconds: float
     samples: float
@@ -63,6 +66,7 @@ class JobSample(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     gpu_share: float = 0.0
     read_bytes: float | None = None
     input_wait_s: float | None = None
+    core_wait_s: float | None = None
     traffic_bytes: float | None = None
     message_bytes: float = 0.0
 
@@ -72,9 +76,17 @@ class JobSample(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return min(1.0, (self.input_wait_s or 0.0) / max(1e-9, self.seconds * self.workers))
 
     @property
+    def core_wait_share(self) -> float:
+        """Share of the workers' time in which they were ready to run and had no core. Where the kernel does not tell,
+        an assumption: CROWDED_WAIT while the cores of the host are busy, else nothing."""
+        if self.core_wait_s is None:
+            return CROWDED_WAIT if self.host_share >= BUSY else 0.0
+        return min(1.0, self.core_wait_s / max(1e-9, self.seconds * self.workers))
+
+    @property
     def is_crowded(self) -> bool:
-        """Whether other processes may have slowed the job."""
-        return self.host_share >= BUSY or self.gpu_share >= BUSY
+        """Whether other processes may have slowed the job: it lacked a core, or others used its GPU."""
+        return self.core_wait_share > LEAST_CORE_WAIT or self.gpu_share >= BUSY
 
 
 class JobRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

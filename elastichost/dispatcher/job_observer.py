@@ -9,7 +9,7 @@ from pathlib import Path
 import psutil
 
 from elastichost.dispatcher.facts import JobObservation, JobSample
-from elastichost.dispatcher.isolation.process_meter import HostProcesses, TreeUsage, read_bytes
+from elastichost.dispatcher.isolation.process_meter import HostProcesses, TreeUsage, core_waits, read_bytes
 from elastichost.errors import PreflightError
 from elastichost.host.nvml.use import GpuMeter, GpuUse
 from elastichost.host.process_meter import anonymous_bytes
@@ -33,6 +33,7 @@ class _Mark:
     gpu: _GpuTime
     read_bytes: int | None
     traffic_bytes: int | None
+    core_waits: tuple[dict[int, float] | None, ...]  # of each worker, by thread
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +131,7 @@ class JobObserver:
     ) -> JobSample | None:
         watched = self._watched[job]
         status = watched.status
-        if status is None or status.state != "training":
+        if status is None or status.state != "training" or _has_trained_all(status):
             watched.mark = None
             return None
         crew = [one for one in status.processes if one.role == "worker" and one.pid is not None]
@@ -145,6 +146,7 @@ class JobObserver:
             watched.gpu,
             read_bytes(workers),
             self.traffic_bytes(job),
+            tuple(map(core_waits, workers)),
         )
         before = watched.mark
         if before is None or before.workers != mark.workers or not workers:
@@ -166,14 +168,31 @@ class JobObserver:
             gpu_share=(mark.gpu.busy_s - before.gpu.busy_s) / seconds,
             read_bytes=_more(before.read_bytes, mark.read_bytes),
             input_wait_s=seconds * sum(one.input_wait_fraction for one in crew),
+            core_wait_s=_waited_s(before.core_waits, mark.core_waits),
             traffic_bytes=_more(before.traffic_bytes, mark.traffic_bytes),
             message_bytes=seconds * sum(one.message_bytes_per_s for one in status.processes),
         )
 
 
+def _has_trained_all(status: RunStatus) -> bool:
+    """Whether its last samples are trained. Then it has read nothing for a while, which tells nothing of its speed."""
+    return 0 < status.samples_planned <= status.samples_trained
+
+
 def _more(before: int | None, now: int | None) -> float | None:
     """What a counter has grown by; None: one of its values is not known."""
     return None if before is None or now is None else float(max(0, now - before))
+
+
+def _waited_s(before: Sequence[dict[int, float] | None], now: Sequence[dict[int, float] | None]) -> float | None:
+    """Seconds without a core of the thread of each worker that waited longest, summed over workers. A thread that began
+    in between has waited since its start. None: not known of one of them."""
+    total_s = 0.0
+    for old, new in zip(before, now, strict=True):
+        if old is None or new is None:
+            return None
+        total_s += max(waited_s - old.get(thread, 0.0) for thread, waited_s in new.items())
+    return total_s
 
 
 def _grown(watched: _ObservedJob, is_new: bool) -> int:

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 import pytest
 
 from elastichost.dispatcher.facts import JobSample
+from elastichost.runs.events import JobStarted
+from elastichost.runs.events.text import text_of
 from elastichost.tuner.colocation.facts import PolicyName
 from elastichost.tuner.colocation.settings import ColocationSettings
 from tests.dispatcher.jobs import Hosted, hosted
@@ -38,6 +40,7 @@ class World:
     jobs: dict[str, Truth]
     now_s: float = 0.0
     ended: list[str] = field(default_factory=list)
+    starts: list[JobStarted] = field(default_factory=list)
 
     def run(self) -> float:
         """Returns the seconds until all jobs have ended."""
@@ -47,6 +50,7 @@ class World:
         while len(self.ended) < len(self.jobs):
             assert self.now_s < 2000, "the jobs do not end"
             self.host.tick(self.now_s)
+            self.starts += self.host.noted(JobStarted)
             self._step()
         return self.now_s
 
@@ -101,3 +105,14 @@ def test_the_demand_and_its_origin_are_told() -> None:
     assert disk.demand[2] == pytest.approx(1.0, rel=0.05) and disk.demand_basis[2] == "measured"
     assert disk.read_bytes_per_s == pytest.approx(SOURCE_BYTES_PER_S, rel=0.05)
     assert compute.demand[2] == 0.0 and compute.demand_basis[1] == "estimated"
+
+
+def test_a_start_tells_its_demands_and_which_of_them_are_estimates() -> None:
+    one = world(input_tracking=True, disk_first=True)
+    one.run()
+    of_disks = [event for event in one.starts if event.job.startswith("disk")]
+    first, last = of_disks[0], of_disks[-1]
+    assert first.basis["cores"] == "estimated" and "input" not in first.demand
+    assert last.basis["cores"] == last.basis["input"] == "measured" and last.demand["input"] > 0.9
+    assert last.basis.get("memory_bandwidth", "estimated") == "estimated", "nothing counts the traffic of this host"
+    assert "estimated: its demand for cores" in text_of(first)

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import msgspec
@@ -10,7 +13,8 @@ import numpy as np
 import pytest
 
 from elastichost.dispatcher import job_observer as watching
-from elastichost.dispatcher.isolation.process_meter import HostProcesses, read_bytes
+from elastichost.dispatcher.facts import JobSample
+from elastichost.dispatcher.isolation.process_meter import HostProcesses, core_waits, read_bytes
 from elastichost.dispatcher.job_observer import JobObserver
 from elastichost.host.nvml.use import GpuMeter, GpuUse
 from elastichost.host.process_meter import anonymous_bytes
@@ -106,6 +110,50 @@ def test_a_change_of_workers_or_phase_begins_a_new_look(written: Written) -> Non
     assert not looked_at(8.0, msgspec.structs.replace(status(samples=4), state="evaluating"))
     assert not looked_at(10.0, status(samples=5, workers=(1,)))
     assert not looked_at(12.0, status(samples=5, workers=()))
+
+
+def test_the_end_of_training_is_no_measurement(written: Written) -> None:
+    """The last batches are trained when nothing is read any more."""
+    watch, pids, runs = JobObserver(2), {"a": HERE}, {"a": written.folder}
+    looks = []
+    for turn, trained in enumerate((1, 5, 9)):
+        written.write(status(samples=trained, samples_planned=9))
+        looks.append(watch.look(pids, runs, 2.0 * turn)[0].look)
+    assert [look is not None for look in looks] == [False, True, False]
+
+
+def test_the_wait_for_a_core_is_that_of_the_thread_that_waited_longest(written: Written) -> None:
+    """Three busy processes on the one core that the second of them may use as well."""
+    core = min(os.sched_getaffinity(0))
+    busy = f"import os\nos.sched_setaffinity(0, {{{core}}})\nprint(flush=True)\nwhile True: pass"
+    command = [sys.executable, "-c", busy]
+    hogs = [subprocess.Popen(command, stdout=subprocess.PIPE) for _ in range(3)]
+    try:
+        for hog in hogs:
+            assert hog.stdout is not None and hog.stdout.readline()
+        watch, pids, runs = JobObserver(2), {"a": HERE}, {"a": written.folder}
+        written.write(status(samples=1, workers=(hogs[0].pid,)))
+        watch.look(pids, runs, 0.0)
+        before = core_waits(hogs[0].pid)
+        while sum((core_waits(hogs[0].pid) or {}).values()) < sum((before or {}).values()) + 0.5:
+            time.sleep(0.05)
+        written.write(status(samples=5, workers=(hogs[0].pid,)))
+        (seen,) = watch.look(pids, runs, 2.0)
+        assert seen.look is not None and seen.look.core_wait_s is not None
+        assert seen.look.core_wait_s >= 0.5 and seen.look.core_wait_share >= 0.25 and seen.look.is_crowded
+    finally:
+        for hog in hogs:
+            hog.kill()
+            hog.communicate()
+    assert core_waits(hogs[0].pid) is None
+
+
+def test_without_the_kernels_word_workers_on_busy_cores_are_taken_to_lack_one() -> None:
+    free, crowded = (JobSample(2.0, 9, 1.0, 1.0, 1, share) for share in (0.3, 0.95))
+    assert (free.core_wait_share, free.is_crowded) == (0.0, False)
+    assert crowded.core_wait_share > 0 and crowded.is_crowded
+    told = msgspec.structs.replace(crowded, core_wait_s=0.0)
+    assert (told.core_wait_share, told.is_crowded) == (0.0, False)
 
 
 def test_the_status_of_a_dead_supervisor_is_ignored(written: Written) -> None:

@@ -61,7 +61,7 @@ class _NoMoving:
 class _NoReporter:
     """Stands for `supervisor.status.Reporter`."""
 
-    def __init__(self, run: object) -> None:
+    def __init__(self, run: object, gpus: object) -> None:
         self.elapsed_s, self.arena_bytes, self.private_bytes = 0.0, 0, dict[int, int]()
         self.peak_bytes = self.peak_workers = 0
         self.problems: dict[str, str] = {}

@@ -12,7 +12,7 @@ import torch
 from elastichost.config.job import JobSpec, load_job
 from elastichost.datasets import Reader, open_reader
 from elastichost.specs import ModelSpec
-from elastichost.tuner.memory.peak_memory import living_bytes
+from elastichost.tuner.memory.living_bytes import living_bytes
 from elastichost.wire.facts import TensorEvent, WorkingSet
 from elastichost.worker import footprint
 from elastichost.worker.footprint import events_of, logged, working_set

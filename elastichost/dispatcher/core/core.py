@@ -18,7 +18,7 @@ from elastichost.dispatcher.core.allocation_drift import Answer, as_it_differs, 
 from elastichost.dispatcher.core.demands import Examined, HostPower, Known, prior
 from elastichost.dispatcher.core.effects import Effect, ExamineJob, KillJob, Lent, NoteEvent, ResizeJob, StartJob
 from elastichost.dispatcher.core.endings import REST_S, asked_to_stop, broken_off, contained, failed, not_examined
-from elastichost.dispatcher.core.entries import JobEntry
+from elastichost.dispatcher.core.entries import JobEntry, started
 from elastichost.dispatcher.core.examinations import Examinations
 from elastichost.dispatcher.core.input_capacity import InputCapacity
 from elastichost.dispatcher.core.interference_control import InterferenceState, shared, tended
@@ -29,7 +29,7 @@ from elastichost.errors import ConfigError
 from elastichost.human_readable import did_you_mean
 from elastichost.metrics import FINISHED_STATES
 from elastichost.resources import HostInventory
-from elastichost.runs.events import JobCancelled, JobDone, JobExamined, JobStarted, JobSubmitted, JobWarned
+from elastichost.runs.events import JobCancelled, JobDone, JobExamined, JobSubmitted, JobWarned
 from elastichost.runs.result import RunResult
 from elastichost.tuner.colocation import ledger as ledgers
 from elastichost.tuner.colocation.facts import CPU, GpuCapacity, HostCapacity, JobDemand, PlacedJob, Start
@@ -138,7 +138,8 @@ class Core:
         assert charge is not None
         entry.placed = msgspec.structs.replace(entry.placed, charged_bytes=charge.charged_bytes)
         if seen.look is not None and entry.known is not None and entry.examined is not None:
-            self._twins[entry.examined.twin] = entry.learns(seen.look, self._inputs, self._room.cores, now_s)
+            others = {one.job for one in self._jobs.values() if one is not entry and one.may_read}
+            self._twins[entry.examined.twin] = entry.learns(seen.look, self._inputs, self._room.cores, now_s, others)
             if self._settings.input_tracking:
                 capacity = self._inputs.bytes_per_s()
                 self._power = msgspec.structs.replace(self._power, input_bytes_per_s=capacity)
@@ -316,7 +317,7 @@ class Core:
         gpu = self._room.gpus[start.placement.device].index if start.placement.device != CPU else None
         lent = Lent(entry.cores, self._room.memory_bytes, gpu, start.charged_gpu_bytes)
         return (
-            NoteEvent(JobStarted(start.job, start.reason, mode.workers, start.charged_bytes, dict(start.speeds))),
+            NoteEvent(started(start, placed)),
             StartJob(
                 start.job,
                 entry.incarnation,

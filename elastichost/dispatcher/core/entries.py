@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Literal
 
@@ -21,12 +22,13 @@ from elastichost.dispatcher.facts import (
     Size,
 )
 from elastichost.metrics import FrontierPoint, PlanStatus
+from elastichost.runs.events import JobStarted
 from elastichost.tuner.cluster.proposals import Proposal
-from elastichost.tuner.colocation.facts import CPU, HOST_RESOURCES, JobDemand, Mode, PlacedJob
+from elastichost.tuner.colocation.facts import CPU, HOST_RESOURCES, RESOURCES, JobDemand, Mode, PlacedJob, Start
 from elastichost.tuner.colocation.kinds import kind_of
 from elastichost.tuner.facts import Configuration
 
-__all__ = ["COMPUTING_NICE", "JobEntry", "StopCause", "with_frontier"]
+__all__ = ["COMPUTING_NICE", "JobEntry", "StopCause", "started", "with_frontier"]
 
 # Seconds from a job's start until it computes; share of its demand that a job keeps while it is evaluated and saved.
 START_S, FINISHING = 1.0, 0.3
@@ -161,19 +163,30 @@ class JobEntry:
             basis=basis_of(known, power),
         )
 
-    def learns(self, look: JobSample, inputs: InputCapacity, cores: int, now_s: float) -> Known:
-        """Takes a measurement of its speed, and tells `inputs` what it has read. cores: of the host. Returns what is
-        known now, which holds for its twins too. It must be placed and examined."""
+    @property
+    def may_read(self) -> bool:
+        """Whether it may read training data now: it has processes, and is not known to do something else."""
+        run = self.seen.status if self.seen is not None else None
+        is_active = self.state in ("starting", "running", "stopping")
+        return is_active and (run is None or run.state in ("starting", "training"))
+
+    def learns(
+        self, look: JobSample, inputs: InputCapacity, cores: int, now_s: float, others: Collection[str] = ()
+    ) -> Known:
+        """Takes a measurement of its speed, and tells `inputs` what it has read. cores: of the host. others: the other
+        jobs that may read now. Returns what is known now, which holds for its twins too. It must be placed and
+        examined."""
         assert self.placed is not None and self.examined is not None
         self.look, self.look_s = look, now_s
-        is_contested = inputs.is_contested(self.job, now_s)
+        is_contested = inputs.is_contested(self.job, now_s, others)
         known, threads = self.known or prior(self.examined), self.placed.mode.worker_cores
         self.known = learnt(known, look, threads, cores, is_contested=is_contested)
         if look.read_bytes is not None and look.input_wait_s is not None:
             read = look.read_bytes / look.seconds
-            twin, wait, crowded = self.examined.twin, look.input_wait_share, look.is_crowded
+            twin, wait, lacking = self.examined.twin, look.input_wait_share, look.core_wait_share
             each = look.worker_cpu_s / max(1.0, look.read_bytes)
-            inputs.take(JobReading(self.job, twin, look.workers, read, wait, each, crowded, look.seconds, now_s))
+            reading = JobReading(self.job, twin, look.workers, read, wait, each, lacking, look.seconds, now_s)
+            inputs.take(reading, others)
         return self.known
 
     def _wait_share(self, known: Known, mode: Mode) -> float:
@@ -288,6 +301,21 @@ class JobEntry:
 
 def _configuration(plan: PlanStatus) -> Configuration:
     return Configuration(plan.workers, plan.servers, plan.worker_cores)
+
+
+def started(start: Start, placed: PlacedJob) -> JobStarted:
+    """The event of a start, with the demand of the job on each resource that it uses and the origin of that."""
+    rows = zip(RESOURCES, placed.mode.demand, placed.demand.basis or [""] * len(RESOURCES), strict=True)
+    used = [(name, share, basis) for name, share, basis in rows if share > 0]
+    return JobStarted(
+        job=start.job,
+        reason=start.reason,
+        workers=placed.mode.workers,
+        charged_bytes=start.charged_bytes,
+        speeds=dict(start.speeds),
+        demand={name: round(share, 4) for name, share, _ in used},
+        basis={name: basis for name, _, basis in used if basis},
+    )
 
 
 def _finishing(mode: Mode) -> Mode:

@@ -1,32 +1,52 @@
-"""Measures the memory bandwidth of the host, once, within milliseconds."""
+"""Measures the memory bandwidth of the host, once, within tens of milliseconds."""
 
 from __future__ import annotations
 
+import statistics
+import threading
 import time
 
 import numpy as np
+import numpy.typing as npt
 
 from elastichost.dispatcher.core.demands import HostPower
 from elastichost.resources import HostInventory
 
 __all__ = ["power_of"]
 
-COPIED_BYTES = 32 << 20  # so large that caches hold little of it
-REPEATS = 4
-SHARED = 0.6  # bandwidth that each further core adds, as a share of the first (assumed: cores share memory channels)
+COPIED_BYTES = 32 << 20  # of one thread, so large that caches hold little of it
+MOST_THREADS = 16  # that copy at once; a core can use more than a sixteenth of the bandwidth of its memory
+REPEATS = 5
+
+Bytes = npt.NDArray[np.uint8]
 
 
 def power_of(inventory: HostInventory) -> HostPower:
-    """Returns the cores of the host and their bandwidth in bytes/s. One core's copy is timed, where each byte counts
-    twice (read and written); the bandwidth of all cores follows with SHARED."""
-    source, target = np.ones(COPIED_BYTES, dtype=np.uint8), np.empty(COPIED_BYTES, dtype=np.uint8)
-    np.copyto(target, source)  # allocates the pages of `target` before the timing
-    fastest_s = min(_copy_s(target, source) for _ in range(REPEATS))
-    one = 2 * COPIED_BYTES / max(fastest_s, 1e-6)
-    return HostPower(len(inventory.cores), one * (1 + SHARED * (len(inventory.cores) - 1)))
+    """Returns the cores of the host and their bandwidth in bytes/s. As many threads as cores, at most MOST_THREADS,
+    copy at the same time, where each byte counts twice (read and written). The rates of all threads are added, each by
+    its own CPU time: a wait for memory is part of it, and a wait for a core is not. If other processes use the cores,
+    fewer threads copy at the same time, and the result is too high."""
+    threads = max(1, min(len(inventory.cores), MOST_THREADS))
+    pairs = [(np.zeros(COPIED_BYTES, np.uint8), np.ones(COPIED_BYTES, np.uint8)) for _ in range(threads)]
+    for target, source in pairs:
+        np.copyto(target, source)  # allocates the pages before the timing
+    return HostPower(len(inventory.cores), statistics.median(_bytes_per_s(pairs) for _ in range(REPEATS)))
 
 
-def _copy_s(target: np.typing.NDArray[np.uint8], source: np.typing.NDArray[np.uint8]) -> float:
-    began_s = time.perf_counter()
-    np.copyto(target, source)
-    return time.perf_counter() - began_s
+def _bytes_per_s(pairs: list[tuple[Bytes, Bytes]]) -> float:
+    """The bytes/s of all threads together, whose copies begin at the same time."""
+    gate = threading.Barrier(len(pairs))
+    rates: list[float] = []
+
+    def copy(target: Bytes, source: Bytes) -> None:
+        gate.wait()
+        began_s = time.thread_time()
+        np.copyto(target, source)
+        rates.append(2 * target.nbytes / max(time.thread_time() - began_s, 1e-6))
+
+    threads = [threading.Thread(target=copy, args=pair) for pair in pairs]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return sum(rates)

@@ -1,4 +1,5 @@
-"""Measures the CPU time of process trees from /proc. One pass over all processes of the host serves all jobs."""
+"""Measures processes from /proc: CPU time of trees, waits of threads for a core, bytes that were read. One pass over
+all processes of the host serves the CPU time of all jobs."""
 
 from __future__ import annotations
 
@@ -7,7 +8,7 @@ import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-__all__ = ["HostProcesses", "TreeUsage", "read_bytes"]
+__all__ = ["HostProcesses", "TreeUsage", "core_waits", "read_bytes"]
 
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
@@ -66,6 +67,19 @@ def read_bytes(pids: Iterable[int]) -> int | None:
         except (OSError, KeyError, ValueError):
             return None
     return total
+
+
+def core_waits(pid: int) -> dict[int, float] | None:
+    """The seconds that each thread of a process has been ready to run without a core, since its start, by thread id.
+    None: the kernel does not tell, or the process has ended."""
+    try:
+        found = {}
+        for thread in os.listdir(f"/proc/{pid}/task"):
+            with open(f"/proc/{pid}/task/{thread}/schedstat", "rb") as file:
+                found[int(thread)] = int(file.read().split()[1]) / 1e9
+        return found or None
+    except (OSError, IndexError, ValueError):
+        return None
 
 
 def _processes() -> dict[int, _Process]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+import msgspec
+
 from elastichost.runs.events.base import Category, Event, JobEvent
 
 __all__ = [
@@ -71,12 +73,17 @@ class JobExamined(JobEvent, frozen=True):
 
 
 class JobStarted(JobEvent, frozen=True):
-    """The job starts. speeds: predicted speed of each job that then runs; 1.0: as fast as alone on the host."""
+    """The job starts. speeds: predicted speed of each job that then runs; 1.0: as fast as alone on the host. demand:
+    share of each resource that it is expected to use alone, without those that it does not use. basis: where each of
+    these shares comes from, measured or estimated; a share is estimated before its first measurement, and where the
+    host cannot measure it."""
 
     reason: str
     workers: int
     charged_bytes: int
     speeds: dict[str, float]
+    demand: dict[str, float] = msgspec.field(default_factory=dict)
+    basis: dict[str, str] = msgspec.field(default_factory=dict)
 
     category: ClassVar[Category] = "decision"
 

@@ -729,7 +729,8 @@ def _(event: jobs.JobExamined) -> str:
 
 @text_of.register
 def _(event: jobs.JobStarted) -> str:
-    return event.reason
+    guessed = [name.replace("_", " ") for name, basis in event.basis.items() if basis == "estimated"]
+    return event.reason + (f"; estimated: its demand for {', '.join(guessed)}" if guessed else "")
 
 
 @text_of.register

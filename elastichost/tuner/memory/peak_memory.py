@@ -2,22 +2,23 @@
 
     peak = max over moments of the sum of parts          moments: training, evaluation, checkpoint
 
-A part of the arena (rows, state, ids, index, dense vector, pushes) never shrinks. A heap does not shrink either: blocks
-below `block_bytes` stay with the process when they are freed. Larger blocks exist only at their moment. So the heap of
-a worker is
+A part of the arena (rows, state, ids, index, dense vector, pushes) never shrinks. The heap of a worker does not shrink
+within a moment: blocks below `block_bytes` stay with the process when they are freed. A worker that scores returns its
+free memory before and after (`worker.evaluation`), so its heap is
 
-    heap = FRAGMENTATION * (living(training) + living(evaluation))    if scored batches are MUCH_LARGER than trained
-         = FRAGMENTATION * larger + smaller                           otherwise
+    heap = FRAGMENTATION * living(moment) + hole(moment)       training, evaluation
+         = 0                                                   checkpoint, if there was an evaluation before
 
-living(moment): largest sum, in bytes, of small tensors that exist at the same time. larger, smaller: the larger and the
-smaller of living(training) and living(evaluation). A worker also keeps other buffers (`_worker`). Large blocks of a
-training step do not exist during an evaluation, and neither of them exists during a checkpoint.
+living(moment): largest sum, in bytes, of small tensors that exist at the same time. Larger blocks have memory of their
+own, only at their moment; but malloc places one in a hole of the heap if it fits there, and the small blocks that were
+in the hole before extend the heap. hole(moment): the largest such block. A worker that scores nothing keeps the heap of
+training. A worker also keeps other buffers (`_worker`).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Literal
 
 import msgspec
@@ -27,10 +28,11 @@ from elastichost.host.machine import PAGE_BYTES
 from elastichost.human_readable import mib
 from elastichost.sharding import bucket_count
 from elastichost.specs import TableSpec
+from elastichost.tuner.memory.living_bytes import living_bytes
 from elastichost.tuner.memory.peak_memory_facts import JobMemoryFacts
 from elastichost.wire.facts import TensorEvent
 
-__all__ = ["MemoryEstimate", "MemoryPart", "allocated_rows", "estimate_peak", "living_bytes"]
+__all__ = ["MemoryEstimate", "MemoryPart", "allocated_rows", "estimate_peak"]
 
 Moment = Literal["training", "evaluation", "checkpoint"]
 MOMENTS: tuple[Moment, ...] = ("training", "evaluation", "checkpoint")
@@ -43,9 +45,6 @@ WORDS: dict[Moment, str] = {
 # Heap bytes / living bytes. torch requests aligned blocks, and a freed block does not fit the next request of the same
 # size. Measured after 60 steps: 1.8 to 2.7 for five models and batches of 1,024 to 32,768 (3.8 in one case).
 FRAGMENTATION = 2.3
-# A scored batch larger than this many trained batches does not fit into the holes of training. With 4,096 after 512, a
-# heap grew by 2.3 times the living bytes of scoring, in the first two scorings; with 4,096 after 2,048 by 1.2 times.
-MUCH_LARGER = 2
 GPU_ROUNDING = 1.25  # torch's allocator on a GPU takes whole segments (assumed)
 EVALUATION_BATCH = 4096  # least number of samples of a scored batch
 BATCHES_DIRECT = 5  # three that wait, one that is being prepared, one in training
@@ -236,24 +235,6 @@ def _staged(facts: JobMemoryFacts) -> float:
 # --- a worker ---------------------------------------------------------------------------------------------------------
 
 
-def living_bytes(events: Iterable[TensorEvent], samples: int, block_bytes: int) -> tuple[float, float, float]:
-    """The largest bytes that exist at the same time, for a batch of `samples` samples: of tensors below block_bytes, of
-    larger ones, and of all tensors."""
-    sizes: dict[int, float] = {}
-    small = large = most_small = most_large = most = 0.0
-    for event in events:
-        if event.is_made:
-            size = sizes[event.number] = event.fixed_bytes + event.sample_bytes * samples
-        else:
-            size = -sizes.pop(event.number, 0.0)
-        if abs(size) < block_bytes:
-            small += size
-        else:
-            large += size
-        most_small, most_large, most = max(most_small, small), max(most_large, large), max(most, small + large)
-    return most_small, most_large, most
-
-
 def _scored(facts: JobMemoryFacts) -> int:
     """The largest number of samples that a worker scores at a time; slow models score fewer, for one second of work."""
     return min(max(EVALUATION_BATCH, facts.batch_size), facts.test_samples)
@@ -277,35 +258,56 @@ def _events(facts: JobMemoryFacts) -> tuple[Sequence[TensorEvent], Sequence[Tens
 
 def _worker(facts: JobMemoryFacts) -> tuple[MemoryPart, ...]:
     """The parts that all workers keep until they end, without their bases."""
-    dense, workers, scorers = facts.model.dense, facts.workers, _scorers(facts)
-    training, scoring = _events(facts)
-    batch, scored = facts.batch_size, _scored(facts)
+    dense, workers = facts.model.dense, facts.workers
     replicas = 4 * (dense.elements + dense.parameters)
+    of_gpu = 0.0
     if facts.has_gpus:
-        pooled = 8 * sum(e.dim * len(e.features) for e in facts.model.embeddings)  # an output, its gradient
-        small, to_score = float(pooled * batch), float(pooled * scored)
-        of_gpu = living_bytes(training, batch, 0)[2] * GPU_ROUNDING + replicas
-    else:
-        small, to_score = (living_bytes(e, n, facts.block_bytes)[0] for e, n in ((training, batch), (scoring, scored)))
-        of_gpu = 0.0
-    heaps = scorers * _heap(small, to_score, scored > MUCH_LARGER * batch) + (workers - scorers) * FRAGMENTATION * small
+        of_gpu = living_bytes(_events(facts)[0], facts.batch_size, 0)[2] * GPU_ROUNDING + replicas
     return (
-        _part("activations", heaps),
         _part("dense replicas", workers * replicas),
         _part("activations and replicas", workers * of_gpu, gpu=True),
-        _part("batches scored", scorers * _scored_batches(facts, scorers)),
-        _part("batches read ahead", workers * _ahead(facts) + scorers * _batch_bytes(facts) * scored),
+        _part("batches read ahead", workers * _ahead(facts)),
         _part("rows of batches", workers * _row_buffers(facts)),
         _part("decoded data", workers * _decoded(facts)),
     )
 
 
-def _heap(training: float, scoring: float, has_other_sizes: bool) -> float:
-    """The heap of a worker that trains and scores, from the living bytes of both. If the blocks of scoring have other
-    sizes, they fit into no hole of training; then scoring has its own part of the heap, with the same fragmentation."""
-    if has_other_sizes:
-        return FRAGMENTATION * (training + scoring)
-    return FRAGMENTATION * max(training, scoring) + min(training, scoring)
+def _heaps(facts: JobMemoryFacts, moment: Moment) -> tuple[MemoryPart, ...]:
+    """The heaps of all workers at a moment, without their bases: tensors, and batches that are scored."""
+    training, scoring = _small(facts)
+    scorers = _scorers(facts)
+    trained = _heap(training, facts, "training")
+    if moment == "training" or not scorers:
+        return (_part("activations", facts.workers * trained),)
+    others = (facts.workers - scorers) * trained
+    if moment == "checkpoint":
+        return (_part("activations", others),)
+    scored = _scored_batches(facts, scorers) + _batch_bytes(facts) * _scored(facts)
+    return (
+        _part("activations", scorers * _heap(scoring, facts, "evaluation") + others),
+        _part("batches scored", scorers * scored),
+    )
+
+
+def _heap(small_bytes: float, facts: JobMemoryFacts, moment: Moment) -> float:
+    """The heap of a worker at a moment. small_bytes: largest sum of its small blocks."""
+    heap = FRAGMENTATION * small_bytes
+    if facts.has_gpus:
+        return heap
+    training, scoring = _events(facts)
+    events, samples = (training, facts.batch_size) if moment == "training" else (scoring, _scored(facts))
+    sizes = (event.fixed_bytes + event.sample_bytes * samples for event in events if event.is_made)
+    return heap + max((size for size in sizes if facts.block_bytes <= size <= heap), default=0.0)
+
+
+def _small(facts: JobMemoryFacts) -> tuple[float, float]:
+    """The largest sums of small blocks of a worker that exist at the same time: (in training, in an evaluation)."""
+    batch, scored = facts.batch_size, _scored(facts)
+    if facts.has_gpus:
+        pooled = 8 * sum(e.dim * len(e.features) for e in facts.model.embeddings)  # an output, its gradient
+        return float(pooled * batch), float(pooled * scored)
+    training, scoring = _events(facts)
+    return living_bytes(training, batch, facts.block_bytes)[0], living_bytes(scoring, scored, facts.block_bytes)[0]
 
 
 def _scored_batches(facts: JobMemoryFacts, scorers: int) -> float:
@@ -357,7 +359,7 @@ def _passing(facts: JobMemoryFacts, moment: Moment) -> tuple[MemoryPart, ...]:
     elif not facts.has_gpus and moment == "evaluation":
         mapped = _scorers(facts) * living_bytes(scoring, _scored(facts), facts.block_bytes)[1]
     copies = _copies(facts) if moment == "checkpoint" or facts.has_periodic_checkpoints else ()
-    return (_part("activations, large ones", mapped), *copies)
+    return (*_heaps(facts, moment), _part("activations, large ones", mapped), *copies)
 
 
 def _copies(facts: JobMemoryFacts) -> tuple[MemoryPart, ...]:

@@ -324,6 +324,23 @@ def test_auc_is_compared_job_by_job_and_with_the_spread_over_seeds() -> None:
     assert parity([(arm(OURS), before)]) is None
 
 
+def test_tracking_of_the_input_and_every_undisturbed_round_over_rmixer_are_judged() -> None:
+    runs = [sequential(mix="disk_bound"), together(mix="disk_bound"), together(mix="disk_bound", number=1)]
+    runs += [together(UNTRACKED, seconds=31.0, mix="disk_bound"), together(RMIXER, seconds=40.0, mix="disk_bound")]
+    runs += [together(RMIXER, number=1, seconds=24.0, mix="disk_bound")]
+    found = figures_of(runs, {}, {})
+    verdicts = {verdict.aim.figure: verdict for verdict in verdicts_of(found)}
+    untracked = verdicts["disk_bound: ours over untracked, undisturbed rounds"]
+    assert untracked.value == pytest.approx(1.24) and untracked.is_met
+    name = f"disk_bound: ours over {RMIXER} in every undisturbed round"
+    assert verdicts[name].value == pytest.approx(0.96) and verdicts[name].is_met is False
+    crowded = [msgspec.structs.replace(run, foreign_share=0.5 * run.round) for run in runs]
+    verdicts = {verdict.aim.figure: verdict for verdict in verdicts_of(figures_of(crowded, {}, {}))}
+    assert verdicts[name].value == pytest.approx(1.6), "beside other processes the arms are not comparable"
+    line = msgspec.to_builtins(headline(found))
+    assert line["mix"]["disk_bound"]["ours_over_untracked"] == pytest.approx(1.24)
+
+
 def recorded() -> list[ArmRun]:
     """Records of two mixes; in one of them, a job of ours runs out of memory once."""
     both = []
@@ -363,6 +380,39 @@ def test_kept_results_are_reported_with_pictures(tmp_path: Path, capsys: pytest.
     pictures = [tmp_path / "colocate.png", tmp_path / "colocate_jobs.png"]
     assert all(path.stat().st_size > 5_000 for path in pictures)
     assert save_pictures(figures_of([], {}, {}), [], tmp_path) == []
+
+
+def test_the_duration_of_what_is_left_is_told_and_nothing_runs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Kept runs are not counted again, and tell how long their arm takes."""
+    command = ["--plan", "--jobs", "4", "--rounds", "2", "--mix", "balanced", "--arm", SHIPPED, "--arm", OURS]
+    assert suite.main(command) == 0
+    assert "balanced: 4 runs in 2 rounds" in capsys.readouterr().err
+    keep = Keep(tmp_path)
+    keep.begin(Campaign("full", 4, read_machine()))
+    for number in (0, 1):
+        keep.add(msgspec.structs.replace(sequential(number=number), wall_s=50.0, commit="abc"))
+    keep.add(msgspec.structs.replace(together(), wall_s=600.0, commit="abc+"))
+    assert suite.main([*command, "--keep", str(tmp_path)]) == 0
+    said = capsys.readouterr().err.splitlines()
+    assert said[:2] == ["balanced: 1 runs in 1 rounds, about 10 min: ours", "total: about 10 min"]
+    assert suite.main(["--report-from", str(tmp_path)]) == 0
+    assert "Commits (+: with changed files): 1 runs of abc+, 2 runs of abc" in capsys.readouterr().out
+
+
+def test_no_run_begins_that_would_end_too_late(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    keep = Keep(tmp_path)
+    keep.begin(Campaign("full", 4, read_machine()))
+    for kind in ("input", "embedding", "dense", "balanced"):
+        keep.add_cold(Cold(kind, f"{kind}-a-1", 20.0))
+    keep.add(msgspec.structs.replace(together(), wall_s=600.0))
+    command = ["--jobs", "4", "--rounds", "2", "--mix", "balanced", "--arm", OURS, "--keep", str(tmp_path)]
+    assert suite.main([*command, "--minutes", "5"]) == 0
+    assert "stops: the next run takes about 10 min; 1 of 1 runs are left" in capsys.readouterr().err
+    assert len(keep.runs()) == 1
+    assert suite.main(["--minutes", "5"]) == 2
+    assert "--minutes needs --keep" in capsys.readouterr().err
 
 
 def test_invalid_options_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

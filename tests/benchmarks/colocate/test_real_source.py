@@ -1,4 +1,4 @@
-"""Real jobs on one source: the dispatcher finds its rate, which nothing tells it."""
+"""Real jobs on one source: the dispatcher finds its rate, which nothing tells it, and loses it at no time."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from benchmarks.harness.workshop import ROOT
 
 pytestmark = [pytest.mark.system, pytest.mark.thorough, pytest.mark.long, pytest.mark.timeout(300)]
 
-SECONDS = (5, 12, 12, 12)  # of each job, if it had the source alone
+SECONDS = (8, 12, 16, 24)  # of each job, if it had the source alone; the last has it alone for a while at the end
 
 
 def test_the_rate_of_a_shared_source_is_found(tmp_path: Path) -> None:
@@ -46,4 +46,4 @@ def test_the_rate_of_a_shared_source_is_found(tmp_path: Path) -> None:
             found += [job["read_bytes_per_s"] for job in running if job["demand_basis"][2] == "measured"]
         assert run.returncode == 0, run.stderr.read().decode() if run.stderr is not None else ""
     assert found, "no job has a measured demand on the input"
-    assert found[-1] == pytest.approx(SOURCE_BYTES_PER_S, rel=0.15)
+    assert found == pytest.approx([SOURCE_BYTES_PER_S] * len(found), rel=0.15)

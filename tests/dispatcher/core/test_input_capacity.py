@@ -13,7 +13,7 @@ MB = 1e6
 
 def reading(job: str, mb_per_s: float, at_s: float = 0.0, **facts: object) -> JobReading:
     """By default of one worker that waits most of its time."""
-    given = {"twin": "disk", "workers": 1, "wait_share": 0.9, "is_crowded": False, "seconds": 2.0}
+    given = {"twin": "disk", "workers": 1, "wait_share": 0.9, "core_wait_share": 0.0, "seconds": 2.0}
     given |= {"cpu_s_per_byte": 1e-9, **facts}
     return JobReading(job=job, bytes_per_s=mb_per_s * MB, at_s=at_s, **given)  # type: ignore[arg-type]
 
@@ -65,19 +65,58 @@ def test_jobs_that_do_not_wait_or_do_not_read_show_nothing() -> None:
 def test_readers_that_compute_at_their_peak_show_nothing_of_a_source() -> None:
     """At 10 MB/s such a reader keeps a core busy. Four of them on two cores get half each."""
     each = 1 / (10 * MB)
-    busy = after(reading("a", 10), *(reading(job, 5, 6, is_crowded=True, cpu_s_per_byte=each) for job in "abcd"))
+    busy = after(reading("a", 10), *(reading(job, 5, 6, cpu_s_per_byte=each) for job in "abcd"))
     assert busy.bytes_per_s() is None and not busy.is_contested("e", 6.0)
-    idle = after(reading("a", 10), *(reading(job, 5, 6, is_crowded=True) for job in "abcd"))
+    idle = after(reading("a", 10), *(reading(job, 5, 6) for job in "abcd"))
     assert idle.bytes_per_s() is not None and idle.is_contested("e", 6.0)
 
 
-def test_where_cores_are_busy_more_must_be_missing() -> None:
-    def shared(each: float, is_crowded: bool) -> InputCapacity:
-        return after(reading("a", 10), *(reading(job, each, 6, is_crowded=is_crowded) for job in "ab"))
+def test_readers_without_a_core_are_expected_to_read_less() -> None:
+    def shared(each: float, lacking: float) -> InputCapacity:
+        return after(reading("a", 10), *(reading(job, each, 6, core_wait_share=lacking) for job in "ab"))
 
-    assert shared(7, is_crowded=False).bytes_per_s() is not None
-    assert shared(7, is_crowded=True).bytes_per_s() is None
-    assert shared(5, is_crowded=True).bytes_per_s() == pytest.approx(10 * MB)
+    assert shared(7, 0.0).bytes_per_s() == pytest.approx(14 * MB)
+    assert shared(7, 0.2).bytes_per_s() is None, "they lacked cores, and read what is left of their peaks"
+    assert shared(5, 0.2).bytes_per_s() == pytest.approx(10 * MB)
+    assert shared(3, 0.6).bytes_per_s() is None, "the source may have been without a request most of the time"
+    one_has_cores = after(reading("a", 10), reading("a", 7, 6), reading("b", 3, 6, core_wait_share=0.6))
+    assert one_has_cores.bytes_per_s() == pytest.approx(10 * MB)
+
+
+def test_a_peak_without_a_core_is_expected_again_with_as_little() -> None:
+    """The reader had 8 MB/s although it lacked a core for half of the time, so two of them could have 16 MB/s."""
+    peak = reading("a", 8, core_wait_share=0.5)
+    found = after(peak, *(reading(job, 5, 6, core_wait_share=0.4) for job in "ab"))
+    assert found.bytes_per_s() == pytest.approx(10 * MB)
+
+
+def test_moments_at_which_readers_were_held_up_do_not_lower_the_capacity() -> None:
+    """Half of the windows show less than the source gives: what held the readers up is not known."""
+    found = InputCapacity()
+    for turn in range(10):
+        each = 5.0 if turn % 2 else 2.5
+        for job in "ab":
+            found.take(reading(job, each if turn else 10.0, 3.0 * turn))
+    assert found.bytes_per_s() == pytest.approx(10 * MB)
+
+
+def test_bytes_that_a_job_read_alone_are_not_added_to_those_of_a_job_that_came_later() -> None:
+    """The reading of `a` from 4 s to 7 s is half alone: 7.5 MB/s, beside 5 MB/s of `b` from 5.5 s on."""
+    found = after(reading("a", 10, 4), reading("a", 7.5, 7, seconds=3.0), reading("b", 5, 7.5))
+    assert found.bytes_per_s() is None
+    for one in (reading("a", 5, 9), reading("b", 5, 9.5)):
+        found.take(one)
+    assert found.bytes_per_s() == pytest.approx(10 * MB)
+
+
+def test_no_window_counts_while_a_job_reads_of_which_nothing_is_known() -> None:
+    found = after(reading("a", 10))
+    for job in "ab":
+        found.take(reading(job, 3, 6), others="abc")
+    assert found.bytes_per_s() is None, "the third part of the source is missing"
+    assert found.is_contested("a", 6.0, others="bc")
+    lonely = after(reading("a", 10))
+    assert not lonely.is_contested("a", 0.5) and lonely.is_contested("a", 0.5, others="b")
 
 
 def test_contested() -> None:

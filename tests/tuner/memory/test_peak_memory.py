@@ -32,12 +32,12 @@ from elastichost.specs import (
 from elastichost.supervisor.launch.servers import MALLOC_ENVIRONMENT
 from elastichost.supervisor.memory.gauge import row_costs
 from elastichost.tuner.memory import peak_memory
+from elastichost.tuner.memory.living_bytes import living_bytes
 from elastichost.tuner.memory.peak_memory import (
     FRAGMENTATION,
     MemoryEstimate,
     allocated_rows,
     estimate_peak,
-    living_bytes,
 )
 from elastichost.tuner.memory.peak_memory_facts import ALONE, BESIDE, EMULATED, JobMemoryFacts, UnitMemory
 from elastichost.wire.facts import TensorEvent, WorkingSet
@@ -258,15 +258,34 @@ def test_an_evaluation_with_larger_batches_is_the_peak() -> None:
     assert of(few, "activations, large ones") == 40_000_000  # one worker scores all of them
 
 
-def test_scoring_much_larger_batches_takes_a_separate_part_of_the_heap() -> None:
-    def heap(batch: int, test: int) -> int:
-        return of(estimate_peak(facts(working=STEP, batch_size=batch, test_samples=test)), "activations")
+def test_a_heap_is_that_of_its_moment() -> None:
+    """A worker that scores returns what training has taken, and afterwards what scoring has taken."""
 
-    trained, scored = 512 * 4000, 4096 * 1000
-    assert heap(512, 0) == pytest.approx(FRAGMENTATION * trained, abs=1)
-    assert heap(512, 20_000) == pytest.approx(FRAGMENTATION * (trained + scored), abs=1)
-    assert heap(2048, 20_000) == pytest.approx(FRAGMENTATION * 2048 * 4000 + scored, abs=1)
-    assert heap(4096, 20_000) == pytest.approx(FRAGMENTATION * 4096 * 4000 + scored, abs=1)
+    def heap(rows: int, batch: int, test: int, workers: int = 1) -> tuple[str, int]:
+        found = estimate_peak(
+            facts(fixed_only(rows), working=STEP, batch_size=batch, test_samples=test, workers=workers)
+        )
+        return found.moment, of(found, "activations")
+
+    few, many = 10, 2_000_000  # many rows: most memory is needed when they are copied for a checkpoint
+    trained, scored = FRAGMENTATION * 512 * 4000, FRAGMENTATION * 4096 * 1000
+    assert heap(few, 512, 20_000) == ("evaluation", pytest.approx(scored, abs=1))
+    assert heap(few, 4096, 20_000) == ("training", pytest.approx(FRAGMENTATION * 4096 * 4000, abs=1))
+    assert heap(many, 512, 0) == ("checkpoint", pytest.approx(trained, abs=1)), "nothing was scored or returned"
+    assert heap(many, 512, 20_000) == ("checkpoint", 0)
+    # three workers have trained, and one of them scores all test samples
+    assert heap(few, 512, 4096, 3) == ("evaluation", pytest.approx(2 * trained + scored, abs=1))
+    assert heap(many, 512, 4096, 3) == ("checkpoint", pytest.approx(2 * trained, abs=1))
+
+
+def test_a_large_block_that_fits_into_a_hole_displaces_small_ones() -> None:
+    def heap(large: int) -> int:
+        sizes = (20 * MB, 20 * MB, large)
+        events = tuple(TensorEvent(number, True, float(size), 0.0) for number, size in enumerate(sizes))
+        return of(estimate_peak(facts(working=WorkingSet(events, ()))), "activations")
+
+    assert heap(50 * MB) == pytest.approx(FRAGMENTATION * 40 * MB + 50 * MB, abs=1)
+    assert heap(200 * MB) == pytest.approx(FRAGMENTATION * 40 * MB, abs=1), "no hole is so large"
 
 
 def test_a_tuner_takes_memory_of_its_supervisor() -> None:
