@@ -194,6 +194,8 @@ class GrantExecutor:
             self.release(run, runs, now_s)
             return False
         run.placement = placement
+        if not run.is_changing(now_s):
+            run.look_up()  # the cores of the other hosts may have another speed
         self._crowd_hosts(placement.keys(), runs, now_s)
         return True
 

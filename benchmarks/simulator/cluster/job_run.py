@@ -147,10 +147,25 @@ class JobRun:
         self.used_cores += min(configuration.servers * configuration.server_cores, iterations * speed.server_cpu_s)
 
     def look_up(self) -> None:
-        """Looks up the true speed of the present configuration."""
+        """Looks up the true speed of the present configuration on its hosts."""
         assert self.configuration is not None
         skew = min(MOST_SKEW, self.skew + self.hot) if self.hot else None
-        self.speed = self.spec.truth.speed(self.configuration, skew)
+        truth = self.spec.truth
+        speeds = self._core_speeds()
+        if speeds != (1.0, 1.0):
+            truth = truth.on_cores(*speeds)
+        self.speed = truth.speed(self.configuration, skew)
+
+    def _core_speeds(self) -> tuple[float, float]:
+        """The speeds of the cores of its workers and PS. The slowest PS counts, and the slowest worker; only in async
+        mode, where the others do not wait for it, the mean of the workers."""
+        hosts = self.settings.hosts
+        workers = [(hosts[host].core_speed, count[0]) for host, count in self.placement.items() if count[0]]
+        servers = [hosts[host].core_speed for host, count in self.placement.items() if count[1]]
+        slowest = min(speed for speed, _ in workers)
+        if self.workload.mode == "async" and any(speed != slowest for speed, _ in workers):
+            slowest = sum(speed * count for speed, count in workers) / sum(count for _, count in workers)
+        return slowest, min(servers)
 
     def ends_after(self) -> tuple[float, bool]:
         """Returns (seconds, False) until all samples are trained, or (seconds, True) until the memory is used up; inf:
