@@ -130,9 +130,7 @@ def measure(scale: Scale) -> ScaleFigures:
 def _decision(scale: Scale) -> ScaleFigures:
     p99_s = decision_times(Plan(hosts_mix=scale.hosts_mix), scale.policy, [scale.jobs])[str(scale.jobs)]
     aim = _aim(p99_s, MOST_DECISION_S, scale.jobs >= DECISION_JOBS)
-    return ScaleFigures(
-        scale, scale.policy, 0, 0.0, scale.jobs, 0, p99_s, 0.0, 0.0, 0.0, 0, 0.0, _peak_bytes(), aim
-    )
+    return ScaleFigures(scale, scale.policy, 0, 0.0, scale.jobs, 0, p99_s, 0.0, 0.0, 0.0, 0, 0.0, _peak_bytes(), aim)
 
 
 def _drawn(scale: Scale, plan: Plan, cores: int) -> tuple[SimulatedJob, ...]:
@@ -236,6 +234,10 @@ def _show(found: Sequence[ScaleFigures]) -> None:
     ]
     print_table(header, rows)
     print()
+    _show_costs(found)
+
+
+def _show_costs(found: Sequence[ScaleFigures]) -> None:
     header = ("part", "simulator, s", "events/s", "tuners, s", "decisions, s", "arrivals, h", "peak, MiB", "aim")
     rows = [
         (

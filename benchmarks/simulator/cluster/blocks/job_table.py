@@ -1,4 +1,4 @@
-"""The views of all jobs that have not ended, in order of arrival, and in columns what changes with each of their blocks.
+"""The views of all jobs that have not ended, and in columns what changes with each of their blocks.
 
 A view of every job is made after each of its blocks: millions of them in a simulation of thousands of jobs. So the
 times, the numbers of blocks and the samples that are left are columns, and events of blocks are not needed.

@@ -21,6 +21,7 @@ from elastichost.tuner.facts import Configuration
 __all__ = ["CORES_PER_GPU", "configuration_of", "core_seconds", "folded", "replayed"]
 
 CORES_PER_GPU = 12  # assumed, where a trace tells GPUs and no cores: hosts of the published clusters have 8 to 16
+LEAST_TABLES = 0.01  # of the drawn tables, if a job asked for little more than its processes need
 SERVER_SHARE = REFERENCE.servers / (REFERENCE.servers + REFERENCE.workers)
 
 
@@ -69,15 +70,18 @@ def _as_in(job: SimulatedJob, told: TraceJob, limits: GrantLimits, cores_per_gpu
     request = configuration_of(cores, limits) if cores > 0 else job.request
     speed = job.truth.speed(request if cores > 0 else REFERENCE).samples_per_s
     samples = told.samples or max(1, int(told.duration_s * speed))
+    asked_over_needed = job.requested_memory_bytes / job.memory.used_bytes(float(job.samples), job.request)
     memory = msgspec.structs.replace(job.memory, samples=float(samples))
-    requested = int(job.requested_memory_bytes * memory.used_bytes(1.0 * samples, request) / _needed(job))
+    needed = memory.used_bytes(float(samples), request)
     if told.memory_bytes > 0:
-        # what the job needs keeps its proportion to what was asked
-        scale = told.memory_bytes / requested
+        # what the job needs keeps its proportion to what was asked; its processes need what they need
+        tables = memory.fixed_bytes + memory.growth_bytes
+        processes, needed = needed - tables, told.memory_bytes / asked_over_needed
+        scale = max(LEAST_TABLES, (needed - processes) / tables)
         memory = msgspec.structs.replace(
             memory, fixed_bytes=memory.fixed_bytes * scale, growth_bytes=memory.growth_bytes * scale
         )
-        requested = told.memory_bytes
+    requested = told.memory_bytes or int(asked_over_needed * needed)
     return msgspec.structs.replace(
         job,
         arrived_s=told.submit_s,
@@ -88,10 +92,6 @@ def _as_in(job: SimulatedJob, told: TraceJob, limits: GrantLimits, cores_per_gpu
         requested_memory_bytes=requested,
         share_cores=max(job.share_cores, request.cores),
     )
-
-
-def _needed(job: SimulatedJob) -> float:
-    return job.memory.used_bytes(float(job.samples), job.request)
 
 
 def core_seconds(jobs: Sequence[SimulatedJob]) -> float:

@@ -75,21 +75,19 @@ class Trace(msgspec.Struct, frozen=True):
 def read_trace(path: Path) -> Trace:
     """Reads a trace. Raises ConfigError if the file cannot be read, has none of the layouts, or has no job."""
     columns = _columns(path)
-    for name, (needed, read) in LAYOUTS.items():
-        if needed <= columns.keys():
-            jobs = read(columns)
-            break
-    else:
+    layout = next((name for name, (needed, _) in LAYOUTS.items() if needed <= columns.keys()), None)
+    if layout is None:
         raise ConfigError(
             f"{path} has the columns {', '.join(columns)}, which are those of no trace",
             hint=f"give it the columns job_id, submit_s and duration_s, or those of {', '.join(LAYOUTS)}",
         )
+    jobs = LAYOUTS[layout][1](columns)
     kept = [job for job in jobs if (job.duration_s > 0 or job.samples > 0) and math.isfinite(job.submit_s)]
     if not kept:
         raise ConfigError(f"{path} has no job with a length", hint="check its columns of times")
     first_s = min(job.submit_s for job in kept)
     moved = (msgspec.structs.replace(job, submit_s=job.submit_s - first_s) for job in kept)
-    return Trace(path.name, name, tuple(sorted(moved, key=lambda job: job.submit_s)), len(jobs) - len(kept))
+    return Trace(path.name, layout, tuple(sorted(moved, key=lambda job: job.submit_s)), len(jobs) - len(kept))
 
 
 def _columns(path: Path) -> Columns:
@@ -132,11 +130,11 @@ def _jobs(
     *,
     samples: Floats | None = None,
     cores: Floats | None = None,
-    memory: Floats | None = None,
+    memory_bytes: Floats | None = None,
     gpus: Floats | None = None,
 ) -> list[TraceJob]:
     zeros = np.zeros(len(ids))
-    asked = [zeros if one is None else one for one in (samples, cores, memory, gpus)]
+    asked = [zeros if one is None else one for one in (samples, cores, memory_bytes, gpus)]
     rows = zip(ids.tolist(), submit_s.tolist(), duration_s.tolist(), *(one.tolist() for one in asked), strict=True)
     return [
         TraceJob(str(job), at_s, lasts_s, int(count), asked_cores, int(size), asked_gpus)
@@ -153,7 +151,7 @@ def _own(columns: Columns) -> list[TraceJob]:
         durations,
         samples=samples,
         cores=_numbers(columns, "cores"),
-        memory=_numbers(columns, "memory_bytes"),
+        memory_bytes=_numbers(columns, "memory_bytes"),
         gpus=_numbers(columns, "gpus"),
     )
 
@@ -184,7 +182,7 @@ def _openb(columns: Columns) -> list[TraceJob]:
         _numbers(columns, "creation_time"),
         np.where(began_s > 0, ended_s - began_s, 0.0),
         cores=_numbers(columns, "cpu_milli") / 1000,
-        memory=_numbers(columns, "memory_mib") * MIB,
+        memory_bytes=_numbers(columns, "memory_mib") * MIB,
         gpus=_numbers(columns, "num_gpu"),
     )
 
@@ -199,10 +197,9 @@ def _pai(columns: Columns) -> list[TraceJob]:
     np.maximum.at(last_s, job, np.where(has_begun & (ended_s <= 0), math.inf, ended_s))
     is_known = np.isfinite(first_s) & np.isfinite(last_s)
     durations = np.subtract(last_s, first_s, out=np.zeros(len(names)), where=is_known)
-    cores, memory, gpus = (
-        np.bincount(job, times * _numbers(columns, name), len(names)) for name in ("plan_cpu", "plan_mem", "plan_gpu")
-    )
-    return _jobs(names, first_s, durations, cores=cores / 100, memory=memory * GB, gpus=gpus / 100)
+    asked = {name: np.bincount(job, times * _numbers(columns, name), len(names)) for name in PAI_COLUMNS[6:9]}
+    cores, memory_gb, gpus = (one.astype(np.float64) for one in asked.values())
+    return _jobs(names, first_s, durations, cores=cores / 100, memory_bytes=memory_gb * GB, gpus=gpus / 100)
 
 
 # name -> the columns by which a layout is known, and its reader

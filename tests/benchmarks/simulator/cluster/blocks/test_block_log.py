@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from benchmarks.simulator.cluster.measurements import BlockHistory, BlockLog, MeasuredBlock
+from benchmarks.simulator.cluster.blocks.block_log import BlockHistory, BlockLog, Stretch
 from benchmarks.simulator.cluster.random_streams import MeasurementNoise
 from elastichost.tuner.facts import Configuration
 from tests.benchmarks.simulator.closed_network import job
@@ -16,28 +16,62 @@ def blocks(count: int, *, cov: float = 0.1, straggler: bool = False, workers: in
     """The log of a job with this number of blocks of 30 s."""
     spec = job()
     found = BlockLog(MeasurementNoise(1, 1, cov, 0.7, 30), spec.truth.workload, spec.memory)
-    configuration = Configuration(workers, 2, 2, 2)
-    speed = spec.truth.speed(configuration)
-    for index in range(count):
-        work = speed.samples_per_s * 30.0
-        row = MeasuredBlock(30.0 * index, 30.0, work, work * index, configuration, speed, 0.0, 0.0, straggler, False)
-        found.blocks.append(row)
+    found.open = stretch(Configuration(workers, 2, 2, 2), straggler=straggler)
+    found.close(count)
     return found
+
+
+def stretch(configuration: Configuration, *, began_s: float = -30.0, straggler: bool = False) -> Stretch:
+    """A job that begins at began_s, and trains at its true speed."""
+    speed = job().truth.speed(configuration)
+    rate = speed.samples_per_s
+    return Stretch(
+        began_s, began_s + 30, 30.0, 0.0, began_s, 0.0, 0.0, rate, configuration, speed, 0.0, 0.0, straggler, False
+    )
 
 
 def test_a_view_does_not_grow() -> None:
     known = blocks(3)
-    seen = BlockHistory(known)
+    seen = BlockHistory(known, 3)
     first = tuple(seen.observations)
-    known.blocks.append(known.blocks[0])
+    known.open = stretch(Configuration(4, 2, 2, 2), began_s=60.0)
+    known.close(1)
+    assert known.count == 4
     assert len(seen.observations) == len(seen.memory) == len(seen.slowest) == 3
     assert tuple(seen.observations) == first
-    assert len(BlockHistory(known).observations) == 4
-    assert BlockHistory(known).observations[:3] == first, "an observation must be made once"
+    assert len(BlockHistory(known, 4).observations) == 4
+    assert BlockHistory(known, 4).observations[:3] == first, "an observation must be made once"
+
+
+def test_blocks_are_the_same_whenever_they_are_read() -> None:
+    """Read after each block of an open stretch, after its end, or all at once in the end."""
+    first, second = stretch(Configuration(4, 2, 2, 2)), stretch(Configuration(6, 2, 2, 2), began_s=90.0)
+    found = []
+    for early in (0, 1, 3):
+        log = blocks(0)
+        log.open = first
+        for index in range(early):
+            log.block(index)
+        log.close(3)
+        log.open = second
+        if early:
+            assert log.block(3).configuration.workers == 6, "the first block of the stretch that goes on"
+        log.close(2)
+        found.append([log.block(index) for index in range(log.count)])
+    assert found[0] == found[1] == found[2]
+    assert [one.at_s for one in found[0]] == [0.0, 30.0, 60.0, 120.0, 150.0]
+    assert [one.work for one in found[0][:3]] == pytest.approx([30 * first.rate] * 3)
+
+
+def test_a_stretch_without_a_whole_block_leaves_nothing() -> None:
+    log = blocks(2)
+    log.open = stretch(Configuration(9, 2, 2, 2))
+    log.close(0)
+    assert log.count == 2 and log.block(1).configuration.workers == 4
 
 
 def test_observations_are_a_sequence() -> None:
-    observations = BlockHistory(blocks(5)).observations
+    observations = BlockHistory(blocks(5), 5).observations
     assert observations[-1] == observations[4] and observations[-2:] == (observations[3], observations[4])
     assert [one.at_s for one in observations] == [0.0, 30.0, 60.0, 90.0, 120.0]
     with pytest.raises(IndexError, match="block 5 of 5"):
@@ -46,8 +80,8 @@ def test_observations_are_a_sequence() -> None:
 
 def test_a_measurement_is_the_true_value_times_noise() -> None:
     known = blocks(4)
-    for index, one in enumerate(BlockHistory(known).observations):
-        noise, true = known.noise.of_block(index), known.blocks[index].speed
+    for index, one in enumerate(BlockHistory(known, 4).observations):
+        noise, true = known.noise.of_block(index), known.block(index).speed
         assert one.samples_per_s == pytest.approx(true.samples_per_s * math.exp(noise.offset))
         assert one.compute_s == pytest.approx(true.compute_s * noise.direct[0])
         assert one.log_error == noise.log_error and one.reader_s is None
@@ -56,15 +90,15 @@ def test_a_measurement_is_the_true_value_times_noise() -> None:
 
 
 def test_the_slowest_worker() -> None:
-    assert BlockHistory(blocks(1, workers=1)).slowest[0] == 1.0
-    healthy = BlockHistory(blocks(200, cov=0.05)).slowest
+    assert BlockHistory(blocks(1, workers=1), 1).slowest[0] == 1.0
+    healthy = BlockHistory(blocks(200, cov=0.05), 200).slowest
     assert 0.9 < min(healthy) <= max(healthy) < 1.05 and 0.99 < sum(healthy) / 200 < 1.01
-    assert max(BlockHistory(blocks(200, cov=0.05, straggler=True)).slowest) < 0.4
+    assert max(BlockHistory(blocks(200, cov=0.05, straggler=True), 200).slowest) < 0.4
 
 
 def test_the_slowest_worker_of_a_noisy_job() -> None:
     """One block does not show a straggler here; speeds of workers are averaged over several blocks."""
-    healthy = BlockHistory(blocks(200, cov=0.8, workers=16)).slowest
+    healthy = BlockHistory(blocks(200, cov=0.8, workers=16), 200).slowest
     assert min(healthy) > 0.6 and 0.95 < sum(healthy) / 200 < 1.05
-    slow = BlockHistory(blocks(200, cov=0.8, workers=16, straggler=True)).slowest
+    slow = BlockHistory(blocks(200, cov=0.8, workers=16, straggler=True), 200).slowest
     assert sum(one < 0.6 for one in slow[3:]) > 0.9 * 197
