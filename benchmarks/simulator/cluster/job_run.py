@@ -36,7 +36,7 @@ class JobRun:
         windows = max(2, round(settings.block_s / calibration.BLOCK_WINDOW_S))
         most = settings.limits.most
         noise = MeasurementNoise(spec.seed, spec.job, spec.cov, spec.rho, windows)
-        self.blocks = BlockLog(noise, self.workload, spec.memory)
+        self.blocks = BlockLog(noise, self.workload, spec.memory, self._stretch)
         self.incidents = IncidentStream(spec.seed, spec.job, settings.rates, most.workers, most.servers)
         self.facts = JobFacts(
             job=spec.job,
@@ -80,7 +80,7 @@ class JobRun:
         # its measurements; block_ends_s: of the present block; inf: none is being measured
         self.block_began_s = self.block_work = 0.0
         self.block_ends_s = math.inf
-        self._checked = 0  # number of blocks after which a checkpoint was due or not
+        self._unchecked: list[tuple[Stretch, int]] = []  # blocks after which a checkpoint may have been written
         # scheduled events: those with an older version are void
         self.end_version = self.block_version = 0
         self.is_block_void = True  # no block is being measured
@@ -116,14 +116,9 @@ class JobRun:
         if self.recorder is not None:
             self.recorder(self.spec.job, self.settled_s, now_s, self.rate)
         self.settled_s = now_s
-        self._open_stretch()
 
     def refresh(self, now_s: float) -> None:
         """Computes the present rate. The progress must be settled before."""
-        self._find_rate(now_s)
-        self._open_stretch()
-
-    def _find_rate(self, now_s: float) -> None:
         configuration, speed = self.configuration, self.speed
         self.rate = self.used_cores = 0.0
         if configuration is None or speed is None:
@@ -190,15 +185,19 @@ class JobRun:
         self.checkpoint_s = now_s
 
     def save_checkpoint(self, now_s: float) -> None:
-        self.checkpoint_trained, self.checkpoint_s, self._checked = self.trained, now_s, self.blocks.count
+        self.checkpoint_trained, self.checkpoint_s = self.trained, now_s
+        self._unchecked.clear()
 
     def _write_checkpoints(self) -> None:
         """Finds the last of the checkpoints that were written at the ends of blocks."""
-        for index in range(self._checked, self.blocks.count):
-            block = self.blocks.block(index)
-            if block.at_s - self.checkpoint_s >= calibration.CHECKPOINT_EVERY_S:
-                self.checkpoint_trained, self.checkpoint_s = block.trained, block.at_s
-        self._checked = self.blocks.count
+        for stretch, count in self._unchecked:
+            end_s = stretch.first_end_s
+            for _ in range(count):
+                if end_s - self.checkpoint_s >= calibration.CHECKPOINT_EVERY_S:
+                    self.checkpoint_trained = stretch.trained + stretch.rate * (end_s - stretch.settled_s)
+                    self.checkpoint_s = end_s
+                end_s += stretch.block_s
+        self._unchecked.clear()
 
     def reload_s(self) -> float:
         """Seconds of a restart from a checkpoint."""
@@ -253,13 +252,11 @@ class JobRun:
         offset = noise.of_block(self.blocks.count).offset
         self.vary = math.exp(offset - noise.log_error * noise.log_error / 2)
 
-    def _open_stretch(self) -> None:
-        """The state does not change from now on, until the progress is settled at a later time."""
+    def _stretch(self) -> Stretch:
+        """The state since the progress was settled."""
         configuration, speed = self.configuration, self.speed
-        if self.block_ends_s == math.inf or configuration is None or speed is None:
-            self.blocks.open = None
-            return
-        self.blocks.open = Stretch(
+        assert configuration is not None and speed is not None
+        return Stretch(
             self.block_began_s,
             self.block_ends_s,
             self.settings.block_s,
@@ -278,15 +275,18 @@ class JobRun:
 
     def _end_blocks(self, now_s: float) -> None:
         """Ends the blocks of the present stretch. The rate has been constant since the progress was settled."""
-        count, end_s, block_s = 0, self.block_ends_s, self.settings.block_s
+        end_s, block_s = self.block_ends_s, self.settings.block_s
+        if end_s > now_s:
+            return
+        stretch, count = self._stretch(), 0
         while end_s <= now_s:
             self.block_began_s = end_s
             end_s += block_s
             count += 1
-        if count:
-            self.block_work = self.work + self.rate * (self.block_began_s - self.settled_s)
-            self.block_ends_s = end_s
-        self.blocks.close(count)
+        self.block_work = self.work + self.rate * (self.block_began_s - self.settled_s)
+        self.block_ends_s = end_s
+        self.blocks.add(stretch, count)
+        self._unchecked.append((stretch, count))
 
     def as_seen(self, now_s: float) -> JobView:
         """Makes a new view of the job."""

@@ -71,30 +71,31 @@ class Stretch(NamedTuple):
 class BlockLog:
     """All blocks of a job, and the observations of them. count: number of blocks of all stretches that are over."""
 
-    def __init__(self, noise: MeasurementNoise, workload: Workload, memory: MemoryCurve) -> None:
+    def __init__(
+        self, noise: MeasurementNoise, workload: Workload, memory: MemoryCurve, present: Callable[[], Stretch]
+    ) -> None:
+        """present: returns the stretch that is not over; it is called if one of its blocks is read."""
         self.noise = noise
         self.count = 0
-        self.open: Stretch | None = None  # the present stretch
+        self._present = present
         self._over: deque[tuple[Stretch, int]] = deque()  # later than all computed blocks; with the number of blocks
         self._blocks: list[MeasuredBlock] = []
         self._observations: list[Observation] = []
         self._begun = 0  # computed blocks of the first stretch in _over, or of the open one
         self._workload, self._memory = workload, memory
 
-    def close(self, blocks: int) -> None:
-        """Ends the open stretch after this number of its blocks."""
-        stretch, self.open = self.open, None
-        if stretch is not None and blocks:
-            self._over.append((stretch, blocks))
-            self.count += blocks
+    def add(self, stretch: Stretch, blocks: int) -> None:
+        """Adds a stretch that is over, with this number of blocks (at least 1)."""
+        self._over.append((stretch, blocks))
+        self.count += blocks
 
     def block(self, index: int) -> MeasuredBlock:
         """The block of an index; the caller knows that it has ended."""
         blocks = self._blocks
         while index >= len(blocks):
-            stretch, count = self._over[0] if self._over else (self.open, index + 1 - len(blocks) + self._begun)
-            assert stretch is not None, "a block that has not ended was read"
-            wanted = min(count, index + 1 - len(blocks) + self._begun)
+            wanted = index + 1 - len(blocks) + self._begun
+            stretch, count = self._over[0] if self._over else (self._present(), wanted)
+            wanted = min(count, wanted)
             self._compute(stretch, wanted)
             if self._over and wanted == count:
                 self._over.popleft()

@@ -15,9 +15,10 @@ from tests.benchmarks.simulator.closed_network import job
 def blocks(count: int, *, cov: float = 0.1, straggler: bool = False, workers: int = 4) -> BlockLog:
     """The log of a job with this number of blocks of 30 s."""
     spec = job()
-    found = BlockLog(MeasurementNoise(1, 1, cov, 0.7, 30), spec.truth.workload, spec.memory)
-    found.open = stretch(Configuration(workers, 2, 2, 2), straggler=straggler)
-    found.close(count)
+    first = stretch(Configuration(workers, 2, 2, 2), straggler=straggler)
+    found = BlockLog(MeasurementNoise(1, 1, cov, 0.7, 30), spec.truth.workload, spec.memory, lambda: first)
+    if count:
+        found.add(first, count)
     return found
 
 
@@ -34,8 +35,7 @@ def test_a_view_does_not_grow() -> None:
     known = blocks(3)
     seen = BlockHistory(known, 3)
     first = tuple(seen.observations)
-    known.open = stretch(Configuration(4, 2, 2, 2), began_s=60.0)
-    known.close(1)
+    known.add(stretch(Configuration(4, 2, 2, 2), began_s=60.0), 1)
     assert known.count == 4
     assert len(seen.observations) == len(seen.memory) == len(seen.slowest) == 3
     assert tuple(seen.observations) == first
@@ -48,26 +48,21 @@ def test_blocks_are_the_same_whenever_they_are_read() -> None:
     first, second = stretch(Configuration(4, 2, 2, 2)), stretch(Configuration(6, 2, 2, 2), began_s=90.0)
     found = []
     for early in (0, 1, 3):
-        log = blocks(0)
-        log.open = first
+        present = [first]
+        spec = job()
+        noise = MeasurementNoise(1, 1, 0.1, 0.7, 30)
+        log = BlockLog(noise, spec.truth.workload, spec.memory, lambda present=present: present[-1])
         for index in range(early):
             log.block(index)
-        log.close(3)
-        log.open = second
+        log.add(first, 3)
+        present.append(second)
         if early:
             assert log.block(3).configuration.workers == 6, "the first block of the stretch that goes on"
-        log.close(2)
+        log.add(second, 2)
         found.append([log.block(index) for index in range(log.count)])
     assert found[0] == found[1] == found[2]
     assert [one.at_s for one in found[0]] == [0.0, 30.0, 60.0, 120.0, 150.0]
     assert [one.work for one in found[0][:3]] == pytest.approx([30 * first.rate] * 3)
-
-
-def test_a_stretch_without_a_whole_block_leaves_nothing() -> None:
-    log = blocks(2)
-    log.open = stretch(Configuration(9, 2, 2, 2))
-    log.close(0)
-    assert log.count == 2 and log.block(1).configuration.workers == 4
 
 
 def test_observations_are_a_sequence() -> None:
