@@ -2,15 +2,19 @@
 
 Each shape ran alone twice, with few samples and with many. The differences give the seconds T and the CPU seconds c of
 a sample, without the start, the evaluation and the last checkpoint; the rest of the longer run is their time. The
-simulator's job has a step of min(c, 0.98 T) on a core, a reader with the rest of c, and a wait of the reader such that
-the job alone takes T a sample: T = (read^p + step^p)^(1/p), as in `simulator.colocation.interference`. Which part of
-the step waits for memory is not measured; it is that of the kind in `simulator.colocation.calibration`, and so is the
-growth of memory.
+single jobs of a run follow each other, which shows the time that the dispatcher takes from the end of a job to the
+start of the next one; it is added.
+
+The simulator's job has a step of min(c, 0.98 T) on a core, a reader with the rest of c, and a wait of the reader such
+that the job alone takes T a sample: T = (read^p + step^p)^(1/p), as in `simulator.colocation.interference`. Which part
+of the step waits for memory is not measured; it is that of the kind in `simulator.colocation.calibration`. The growth
+of memory is assumed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from statistics import median
 
 import msgspec
 
@@ -28,7 +32,8 @@ FILLING, BETA = sum(calibration.FILLING) / 2, 0.7  # of memory; assumed
 
 
 class SoloCosts(msgspec.Struct, frozen=True):
-    """One shape alone. sample_s, sample_cpu_s: of one sample. fixed_s: of its start, evaluation and checkpoint.
+    """One shape alone. sample_s, sample_cpu_s: of one sample. fixed_s: from the moment at which it could start, of its
+    start, its evaluation and its checkpoint.
     estimated: the dispatcher's estimate of its peak memory / its peak."""
 
     shape: str
@@ -46,11 +51,18 @@ def solo_costs(short: ArmRun, long: ArmRun) -> dict[str, SoloCosts]:
     for run in (short, long):
         if run.failure:
             raise ValueError(f"a run of single jobs failed: {run.failure}")
-    before = {job.shape: job for job in short.jobs}
-    return {job.shape: _solo(before[job.shape], job) for job in long.jobs if job.shape in before}
+    before, gap_s = {job.shape: job for job in short.jobs}, _gap_s(long.jobs)
+    return {job.shape: _solo(before[job.shape], job, gap_s) for job in long.jobs if job.shape in before}
 
 
-def _solo(short: JobRun, long: JobRun) -> SoloCosts:
+def _gap_s(jobs: Sequence[JobRun]) -> float:
+    """The median time until the next job starts, after the host is ready and after the end of each job."""
+    ordered = sorted(jobs, key=lambda job: job.started_s)
+    ends_s = (0.0, *(job.ended_s for job in ordered))
+    return median(max(0.0, job.started_s - end_s) for job, end_s in zip(ordered, ends_s, strict=False))
+
+
+def _solo(short: JobRun, long: JobRun, gap_s: float) -> SoloCosts:
     samples, seconds = long.samples - short.samples, long.wall_s - short.wall_s
     if samples <= 0 or seconds <= 0:
         raise ValueError(
@@ -62,7 +74,7 @@ def _solo(short: JobRun, long: JobRun) -> SoloCosts:
         kind=long.kind,
         sample_s=seconds / samples,
         sample_cpu_s=cpu_s / samples,
-        fixed_s=max(0.0, long.wall_s - long.samples * seconds / samples),
+        fixed_s=gap_s + max(0.0, long.wall_s - long.samples * seconds / samples),
         peak_bytes=max(short.peak_bytes, long.peak_bytes),
         estimated=long.estimated_bytes / max(1, long.peak_bytes) if long.estimated_bytes else 1.0,
     )

@@ -41,10 +41,21 @@ def single(*jobs: JobRun) -> ArmRun:
 
 def test_costs_are_differences_of_two_runs() -> None:
     short = single(recorded("dense-a", 50_000, 2e-5, 3e-5, 1.5))
-    long = single(recorded("dense-a", 200_000, 2e-5, 3e-5, 1.5, began_s=7.0))
+    long = single(recorded("dense-a", 200_000, 2e-5, 3e-5, 1.5, began_s=0.2))
     found = solo_costs(short, long)["dense-a"]
-    assert (found.sample_s, found.sample_cpu_s, found.fixed_s) == pytest.approx((2e-5, 3e-5, 1.5))
+    assert (found.sample_s, found.sample_cpu_s) == pytest.approx((2e-5, 3e-5))
+    assert found.fixed_s == pytest.approx(1.7), "the dispatcher took 0.2 s to start it"
     assert (found.kind, found.peak_bytes, found.estimated) == ("dense", 200 * MIB, 1.2)
+
+
+def test_the_time_between_jobs_is_that_of_the_dispatcher() -> None:
+    long = single(
+        recorded("dense-a", 200_000, 2e-5, 3e-5, 1.0, began_s=0.3),  # until 5.3 s
+        recorded("input-a", 10_000, 4e-4, 1e-5, 1.0, began_s=5.5),  # until 10.5 s
+        recorded("input-b", 10_000, 4e-4, 1e-5, 1.0, began_s=10.9),
+    )
+    short = single(*(recorded(job.shape, 5_000, 2e-5 if job.kind == "dense" else 4e-4, 1e-5, 1.0) for job in long.jobs))
+    assert [one.fixed_s for one in solo_costs(short, long).values()] == pytest.approx([1.3] * 3)
 
 
 def test_runs_that_tell_nothing() -> None:
