@@ -7,7 +7,7 @@ engine    20,000 drawn jobs on 1,000 hosts, each as its user asked for; CPU seco
 decision  4,000 jobs at once; 99th percentile of the CPU time of one decision of `--policy`: at most 1 s
 trace     5,000 jobs of the trace on 1,000 hosts under `--policy`; needs --trace. The times between arrivals are not
           stretched: periods of the trace are laid over each other, of the length at which the jobs ask for `--load` of
-          the cores
+          the cores while they arrive
 
 Aims are judged only at these sizes. Times are CPU time. The tuners of single jobs, which live runs have in processes of
 their own, count neither for decisions nor for the simulator.
@@ -144,8 +144,6 @@ def _traced(scale: Scale, plan: Plan, cores: int) -> tuple[SimulatedJob, ...]:
     limits, choice = plan.settings(scale.policy).limits, TraceChoice(scale.trace)
     as_they_were = jobs_of_trace(choice, scale.seed, scale.jobs, plan.mix, limits)
     period_s = period_for_load(as_they_were, cores, scale.load)
-    if period_s >= as_they_were[-1].arrived_s:
-        return as_they_were  # the trace has that load without being folded
     folded = msgspec.structs.replace(choice, period_s=period_s)
     return jobs_of_trace(folded, scale.seed, scale.jobs, plan.mix, limits)
 

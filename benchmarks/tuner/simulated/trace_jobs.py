@@ -7,14 +7,17 @@ from functools import lru_cache
 from pathlib import Path
 
 import msgspec
+import numpy as np
 
 from benchmarks.simulator.cluster.jobs import JobMix, SimulatedJob
-from benchmarks.simulator.cluster.traces.replay import CORES_PER_GPU, core_seconds, replayed
+from benchmarks.simulator.cluster.traces.replay import CORES_PER_GPU, replayed
 from benchmarks.simulator.cluster.traces.trace import Trace, read_trace
 from benchmarks.simulator.cluster.views import GrantLimits
 from benchmarks.simulator.queueing import truth_tables
 
 __all__ = ["TraceChoice", "jobs_of_trace", "period_for_load"]
+
+HALVINGS = 40
 
 
 class TraceChoice(msgspec.Struct, frozen=True):
@@ -48,5 +51,21 @@ def jobs_of_trace(
 
 
 def period_for_load(jobs: Sequence[SimulatedJob], cores: int, load: float) -> float:
-    """The period in seconds in which these jobs ask for this share of the cores."""
-    return core_seconds(jobs) / (load * cores)
+    """The longest period in seconds for which these jobs, which arrive as in the trace, ask for this share of the cores
+    from the first arrival to the last, if none has to wait. 0: they do without being folded."""
+    arrived_s = np.array([job.arrived_s for job in jobs])
+    lasts_s = np.array([job.samples / job.truth.speed(job.request).samples_per_s for job in jobs])
+    asked = np.array([job.request.cores for job in jobs])
+
+    def share(period_s: float) -> float:
+        at_s = arrived_s % period_s
+        last_s = max(float(at_s.max()), 1.0)
+        return float((asked * np.minimum(lasts_s, last_s - at_s)).sum()) / (cores * last_s)
+
+    low, high = 1.0, 2.0 * max(float(arrived_s.max()), 1.0)
+    if share(high) >= load:
+        return 0.0
+    for _ in range(HALVINGS):
+        middle = (low * high) ** 0.5
+        low, high = (middle, high) if share(middle) >= load else (low, middle)
+    return low

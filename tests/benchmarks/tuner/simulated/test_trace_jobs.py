@@ -29,11 +29,25 @@ def test_jobs_arrive_as_in_the_trace(path: Path) -> None:
             5000.0,
         ]
     jobs = loaded_jobs(plan, 1)
-    asked = 8 * 900 + 16 * 600 + 8 * 700
-    assert period_for_load(jobs, 128, 0.5) == pytest.approx(asked / 64, rel=0.15)
+    assert period_for_load(jobs, 2, 0.5) == 0.0, "it has that load as it is"
     choice = TraceChoice(str(path), period_s=3600.0)
     limits = plan.settings("static").limits
     assert [job.arrived_s for job in jobs_of_trace(choice, 1, 4, plan.mix, limits)] == [0.0, 40.0, 1400.0, 1800.0]
+
+
+def test_the_period_gives_the_load(tmp_path: Path) -> None:
+    """200 jobs of 600 s and 8 cores, one every 100 s: about 48 cores at once."""
+    path = tmp_path / "long.csv"
+    path.write_text("job_id,submit_s,duration_s,cores\n" + "".join(f"{n},{100 * n},600,8\n" for n in range(200)))
+    plan = Plan(jobs=200, mix=JobMix(families=2))
+    limits = plan.settings("static").limits
+    jobs = jobs_of_trace(TraceChoice(str(path)), 1, 200, plan.mix, limits)
+    period_s = period_for_load(jobs, 960, 0.25)
+    folded = jobs_of_trace(TraceChoice(str(path), period_s), 1, 200, plan.mix, limits)
+    last_s = folded[-1].arrived_s
+    asked = sum(8 * min(600.0, last_s - job.arrived_s) for job in folded)
+    assert asked / last_s / 960 == pytest.approx(0.25, rel=0.1)
+    assert 600 < period_s < 20_000
 
 
 def plan_fields(plan: Plan) -> dict[str, object]:
