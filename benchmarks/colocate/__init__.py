@@ -12,4 +12,5 @@ quality       accuracy of memory estimates, and AUCs
 figures       makespans, ratios, the bound, aims
 tables        printed tables
 pictures      charts
+fidelity       predicts recorded runs of several jobs with the simulator
 """

@@ -116,7 +116,7 @@ SHAPES: tuple[Shape, ...] = (
 class Size:
     """The intended duration of a job alone as shipped, and the number of jobs in a mix."""
 
-    name: Literal["full", "quick", "long"]
+    name: Literal["full", "quick", "long", "fidelity"]
     jobs: int
     alone_s: Mapping[Kind, float]
 

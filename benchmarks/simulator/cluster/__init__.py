@@ -8,7 +8,8 @@ memory_curve    the memory of a job over its samples
 hosts           cores and memory of hosts; placement of processes
 settings        hosts, limits, styles of changes, rates of incidents
 episodes        stragglers, hot PS and memory shortages: their duration and their end
-measurements    the measurements of a job, block by block
+blocks          the measurements of jobs, block by block
+traces          recorded arrivals, replayed as they are
 job_run         the state of one simulated job
 grant_executor  places, changes and releases granted processes
 engine          the heap of events, and the decisions

@@ -11,14 +11,15 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 
 from benchmarks.simulator.cluster import calibration
+from benchmarks.simulator.cluster.blocks.job_table import JobTable
 from benchmarks.simulator.cluster.grant_executor import BEGIN, CANCEL, KEEP, GrantExecutor
 from benchmarks.simulator.cluster.hosts import Cluster
 from benchmarks.simulator.cluster.job_run import JobRun, RateRecorder
 from benchmarks.simulator.cluster.jobs import SimulatedJob
-from benchmarks.simulator.cluster.outcome import SimulationResult, outcome_of
+from benchmarks.simulator.cluster.outcome import JobOutcome, SimulationResult, outcome_of
 from benchmarks.simulator.cluster.random_streams import Incident, generator
 from benchmarks.simulator.cluster.settings import ClusterSettings
-from benchmarks.simulator.cluster.views import ClusterView, EndedJob, Grant, InformedPolicy, Policy, Trigger
+from benchmarks.simulator.cluster.views import ClusterView, EndedJob, Grant, InformedPolicy, JobFaults, Policy, Trigger
 
 __all__ = ["ClusterSimulation", "simulate_jobs"]
 
@@ -56,7 +57,10 @@ class ClusterSimulation:
         self._cluster = Cluster(settings.hosts)
         self._granting = GrantExecutor(self._cluster, settings, self._reschedule)
         self._runs: dict[int, JobRun] = {}  # jobs that have not ended, in order of arrival
-        self._over: list[JobRun] = []
+        self._table = JobTable(settings.block_s)
+        self._changed: dict[int, JobRun] = {}  # jobs whose views must be made anew
+        self._ailing: set[int] = set()  # jobs that may have faults
+        self._over: list[JobOutcome] = []
         self._ended: list[EndedJob] = []  # since the last decision
         self._heap: list[Event] = []
         self._order = self._events = self._decisions = 0
@@ -68,6 +72,7 @@ class ClusterSimulation:
         self._first_arrival_s = min((spec.arrived_s for spec in jobs), default=0.0)
         self._allocated_core_s = 0.0
         self._trigger: Trigger | None = None
+        self._informed = policy if isinstance(policy, InformedPolicy) else None
 
     def run(self) -> SimulationResult:
         for spec in self._specs.values():
@@ -118,10 +123,17 @@ class ClusterSimulation:
         if block != KEEP:
             run.block_version += 1
             run.is_block_void = block == CANCEL
-        if block == BEGIN:
-            run.begin_block(now_s)
-            self._push(now_s + self._settings.block_s, BLOCK, job, run.block_version)
+            if block == BEGIN:
+                run.begin_block(now_s)
+            else:
+                run.void_block()
+            self._table.begin(job, run.blocks.count, run.block_ends_s)
+            if self._settings.varies and block == BEGIN:
+                self._push(run.block_ends_s, BLOCK, job, run.block_version)
         run.refresh(now_s)
+        self._table.settle(job, run.settled_s, run.trained, run.rate)
+        if run.is_dirty:
+            self._changed[job] = run
         run.end_version += 1
         seconds = run.ends_after()[0]
         if seconds < math.inf:
@@ -133,28 +145,43 @@ class ClusterSimulation:
     def _decide(self, trigger: Trigger) -> None:
         self._trigger = None
         now_s = self._now_s
-        seen = [run.as_seen(now_s) if run.is_dirty or run.view is None else run.view for run in self._runs.values()]
+        self._table.renew(now_s)
+        for run in self._changed.values():
+            self._table.put(run.as_seen(now_s))
+        self._changed.clear()
         view = ClusterView(
             now_s=now_s,
             trigger=trigger,
-            jobs=tuple(seen),
+            jobs=self._table.views(),
             ended=tuple(self._ended),
             hosts=self._cluster.views(),
             limits=self._settings.limits,
         )
         self._ended.clear()
         self._decisions += 1
-        if isinstance(self._policy, InformedPolicy):
-            ailing = ((job, run.ailment()) for job, run in self._runs.items())
-            self._policy.hear({job: one for job, one in ailing if one is not None})
+        if self._informed is not None:
+            self._informed.hear(self._faults())
         grants: Mapping[int, Grant | None] = self._policy.decide(view, now_s)
         self._granting.carry_out(grants, self._runs, now_s)
+
+    def _faults(self) -> dict[int, JobFaults]:
+        """The faults of all jobs that have any."""
+        found = {}
+        for job in sorted(self._ailing):
+            run = self._runs.get(job)
+            faults = run.ailment() if run is not None else None
+            if faults is None:
+                self._ailing.discard(job)
+            else:
+                found[job] = faults
+        return found
 
     # --- events -------------------------------------------------------------------------------------------------------
 
     def _arrive(self, job: int, _: int) -> None:
         run = JobRun(self._specs[job], self._settings, self._recorder)
         self._runs[job] = run
+        self._table.add(job, float(run.spec.samples), run.as_seen(self._now_s), run.blocks)
         self._next_incident(run)
         self._trigger = "arrival"
         if not self._is_ticking:
@@ -172,16 +199,14 @@ class ClusterSimulation:
             self._push_tick()
 
     def _end_block(self, job: int, version: int) -> None:
+        """The true speed varies from block to block."""
         run = self._runs.get(job)
         if run is None or run.block_version != version:
             return
-        now_s = self._now_s
-        run.end_block(now_s)
-        self._push(now_s + self._settings.block_s, BLOCK, job, version)
-        if self._settings.varies:
-            run.settle(now_s)
-            run.begin_block(now_s)
-            self._reschedule(run, now_s)
+        run.settle(self._now_s)
+        run.vary_speed()
+        self._push(run.block_ends_s, BLOCK, job, version)
+        self._reschedule(run, self._now_s)
 
     def _end(self, job: int, version: int) -> None:
         """The job has trained all samples, or has used up its memory."""
@@ -213,9 +238,13 @@ class ClusterSimulation:
         self._ended.append(EndedJob(run.as_seen(self._now_s), run.outcome, self._now_s, run.first))
         self._granting.release(run, self._runs, self._now_s)
         run.episodes.close(self._now_s)
-        del self._runs[run.spec.job]
-        self._incidents.pop(run.spec.job, None)
-        self._over.append(run)
+        job = run.spec.job
+        del self._runs[job]
+        self._table.remove(job)
+        self._changed.pop(job, None)
+        self._incidents.pop(job, None)
+        self._over.append(outcome_of(run, self._now_s))
+        self._events += run.blocks.count
         self._trigger = "end"
 
     def _pause(self, run: JobRun, seconds: float, share: float) -> None:
@@ -252,6 +281,8 @@ class ClusterSimulation:
         if configuration is None:
             return
         run.settle(self._now_s)
+        self._table.settle(job, run.settled_s, run.trained, run.rate)
+        self._ailing.add(job)
         if incident.kind == "failure":
             self._fail_process(run, incident.slot)
         elif incident.kind == "hot" and not run.hot:
@@ -324,12 +355,14 @@ class ClusterSimulation:
             run.settle(self._now_s)
             run.episodes.close(self._now_s)
             run.final = run.configuration
-        done = sorted([*self._over, *self._runs.values()], key=lambda run: run.spec.job)
+            self._events += run.blocks.count
+        rest = (outcome_of(run, self._now_s) for run in self._runs.values())
+        done = sorted([*self._over, *rest], key=lambda one: one.job)
         cores = sum(host.cores for host in self._settings.hosts)
         busy_s = self._last_arrival_s - self._first_arrival_s
         return SimulationResult(
             policy=self._policy.name,
-            jobs=tuple(outcome_of(run, self._now_s) for run in done),
+            jobs=tuple(done),
             events=self._events,
             decisions=self._decisions,
             refused=self._granting.refused,

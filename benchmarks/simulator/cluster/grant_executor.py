@@ -78,7 +78,7 @@ class GrantExecutor:
         self._hold(run, grant.configuration, grant.memory_bytes, need, placement)
         run.first = run.first or grant.configuration
         run.started_s = now_s if run.started_s is None else run.started_s
-        run.checkpoint_s = now_s
+        run.begin_checkpoints(now_s)
         run.look_up()
         run.pause_share, run.paused_until_s = 0.0, now_s + (run.reload_s() if run.restarts else calibration.RESTART_S)
         run.changing_until_s = -math.inf
@@ -194,6 +194,8 @@ class GrantExecutor:
             self.release(run, runs, now_s)
             return False
         run.placement = placement
+        if not run.is_changing(now_s):
+            run.look_up()  # the cores of the other hosts may have another speed
         self._crowd_hosts(placement.keys(), runs, now_s)
         return True
 

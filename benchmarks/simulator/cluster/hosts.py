@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import msgspec
+import numpy as np
+import numpy.typing as npt
 
 from benchmarks.simulator.cluster.views import HostView
 from elastichost.tuner.facts import Configuration
@@ -13,10 +15,11 @@ __all__ = ["Cluster", "ClusterHost", "Placement", "ProcessDemand"]
 
 
 class ClusterHost(msgspec.Struct, frozen=True):
-    """The cores and the memory of one host."""
+    """The cores and the memory of one host. core_speed: of one of its cores, relative to a usual one."""
 
     cores: int
     memory_bytes: int
+    core_speed: float = 1.0
 
 
 class ProcessDemand(msgspec.Struct, frozen=True, gc=False):
@@ -50,13 +53,33 @@ class Cluster:
         self.free_memory = [host.memory_bytes for host in hosts]
         self.is_down = [False] * len(hosts)
         self.jobs: list[dict[int, int]] = [{} for _ in hosts]  # host -> job -> its cores on that host
+        self._largest = max(hosts, key=lambda host: (host.cores, host.memory_bytes), default=ClusterHost(1, 1))
+        # the same numbers as free_cores and free_memory, to look for free hosts among thousands
+        self._cores = np.array(self.free_cores, dtype=np.int64)
+        self._memory = np.array(self.free_memory, dtype=np.int64)
+        self._views = [self._view(index) for index in range(len(hosts))]
+        self._seen = tuple(self._views)
+        self._changed: set[int] = set()  # hosts whose views must be made anew
 
     def views(self) -> tuple[HostView, ...]:
-        rows = zip(self.hosts, self.free_cores, self.free_memory, self.is_down, strict=True)
-        return tuple(
-            HostView(0, 0, 0, 0) if is_down else HostView(host.cores, host.memory_bytes, cores, memory)
-            for host, cores, memory, is_down in rows
-        )
+        if self._changed:
+            for index in self._changed:
+                self._views[index] = self._view(index)
+            self._changed.clear()
+            self._seen = tuple(self._views)
+        return self._seen
+
+    def _view(self, index: int) -> HostView:
+        host = self.hosts[index]
+        if self.is_down[index]:
+            return HostView(0, 0, 0, 0, host.core_speed)
+        free_cores, free_memory = self.free_cores[index], self.free_memory[index]
+        return HostView(host.cores, host.memory_bytes, free_cores, free_memory, host.core_speed)
+
+    def _set(self, index: int, free_cores: int, free_memory: int) -> None:
+        self.free_cores[index], self.free_memory[index] = free_cores, free_memory
+        self._cores[index], self._memory[index] = free_cores, free_memory
+        self._changed.add(index)
 
     def place(self, job: int, need: ProcessDemand) -> Placement | None:
         """Places all processes of a job. None: they do not fit, and nothing was changed."""
@@ -101,8 +124,8 @@ class Cluster:
         for host, (workers, servers) in placement.items():
             if self.is_down[host]:
                 continue
-            self.free_cores[host] += _cores(need, workers, servers)
-            self.free_memory[host] += workers * need.worker_bytes + servers * need.server_bytes
+            memory = workers * need.worker_bytes + servers * need.server_bytes
+            self._set(host, self.free_cores[host] + _cores(need, workers, servers), self.free_memory[host] + memory)
             del self.jobs[host][job]
 
     def fail(self, host: int) -> tuple[int, ...]:
@@ -110,13 +133,13 @@ class Cluster:
         self.is_down[host] = True
         lost = tuple(sorted(self.jobs[host]))
         self.jobs[host] = {}
-        self.free_cores[host] = self.free_memory[host] = 0
+        self._set(host, 0, 0)
         return lost
 
     def repair(self, host: int) -> None:
         """Brings a host back, without processes."""
         self.is_down[host] = False
-        self.free_cores[host], self.free_memory[host] = self.hosts[host].cores, self.hosts[host].memory_bytes
+        self._set(host, self.hosts[host].cores, self.hosts[host].memory_bytes)
 
     def crowding(self, job: int, placement: Placement) -> float:
         """The share of the cores of the job's hosts that other jobs use, weighted by the job's own cores on each host;
@@ -138,39 +161,55 @@ class Cluster:
     def _fit(self, need: ProcessDemand, workers: int, servers: int, kept: Placement) -> Placement | None:
         """Adds `workers` and `servers` processes to the kept ones by first fit; the role that needs the larger share of
         a host is placed first. None: they do not fit."""
-        c = need.configuration
-        host = self.hosts[0]
+        c, host = need.configuration, self._largest
         worker_size = max(c.worker_cores / host.cores, need.worker_bytes / host.memory_bytes)
         server_size = max(c.server_cores / host.cores, need.server_bytes / host.memory_bytes)
         found = dict(kept)
-        for is_server in (True, False) if server_size >= worker_size else (False, True):
+        free_cores, free_memory = self._cores, self._memory
+        if kept:
+            free_cores, free_memory = free_cores.copy(), free_memory.copy()
+            for index, (has_workers, has_servers) in kept.items():
+                free_cores[index] -= _cores(need, has_workers, has_servers)
+                free_memory[index] -= has_workers * need.worker_bytes + has_servers * need.server_bytes
+        first, second = (True, False) if server_size >= worker_size else (False, True)
+        for is_server in (first, second):
             left = servers if is_server else workers
+            if left == 0:
+                continue
             cores, memory = (c.server_cores, need.server_bytes) if is_server else (c.worker_cores, need.worker_bytes)
-            for index, free in enumerate(self.free_cores):
-                if left == 0:
-                    break
-                if free < cores:
-                    continue
-                has = found.get(index, (0, 0))
-                room = min(
-                    (free - _cores(need, *has)) // cores,
-                    (self.free_memory[index] - has[0] * need.worker_bytes - has[1] * need.server_bytes)
-                    // max(1, memory),
-                    left,
-                )
-                if room > 0:
-                    found[index] = (has[0], has[1] + room) if is_server else (has[0] + room, has[1])
-                    left -= room
-            if left:
+            counts = _first_fit(np.minimum(free_cores // cores, free_memory // max(1, memory)), left)
+            if counts is None:
                 return None
+            if is_server == first and (workers if is_server else servers):
+                free_cores, free_memory = free_cores.copy(), free_memory.copy()
+                for index, count in counts:
+                    free_cores[index] -= count * cores
+                    free_memory[index] -= count * memory
+            for index, count in counts:
+                has = found.get(index, (0, 0))
+                found[index] = (has[0], has[1] + count) if is_server else (has[0] + count, has[1])
         return found
 
     def _take(self, job: int, need: ProcessDemand, placement: Placement) -> None:
         for host, (workers, servers) in placement.items():
             cores = _cores(need, workers, servers)
-            self.free_cores[host] -= cores
-            self.free_memory[host] -= workers * need.worker_bytes + servers * need.server_bytes
+            memory = workers * need.worker_bytes + servers * need.server_bytes
+            self._set(host, self.free_cores[host] - cores, self.free_memory[host] - memory)
             self.jobs[host][job] = cores
+
+
+def _first_fit(room: npt.NDArray[np.int64], wanted: int) -> list[tuple[int, int]] | None:
+    """The first hosts that have room for `wanted` processes together, with the number on each. None: too little room.
+    room: number of processes that fit on each host, int64 [n]; negative counts as 0."""
+    fitting = np.flatnonzero(room > 0)
+    counts = room[fitting]
+    sums = np.cumsum(counts)
+    if not sums.size or sums[-1] < wanted:
+        return None
+    last = int(np.searchsorted(sums, wanted))
+    found = list(zip(fitting[: last + 1].tolist(), counts[: last + 1].tolist(), strict=True))
+    found[-1] = (found[-1][0], found[-1][1] - (int(sums[last]) - wanted))
+    return found
 
 
 def _cores(need: ProcessDemand, workers: int, servers: int) -> int:

@@ -7,10 +7,10 @@ from collections.abc import Callable
 from typing import Literal
 
 from benchmarks.simulator.cluster import calibration
+from benchmarks.simulator.cluster.blocks.block_log import BlockHistory, BlockLog, Stretch
 from benchmarks.simulator.cluster.episodes import HOT, EpisodeEnd, EpisodeLog
 from benchmarks.simulator.cluster.hosts import Placement, ProcessDemand
 from benchmarks.simulator.cluster.jobs import SimulatedJob
-from benchmarks.simulator.cluster.measurements import BlockHistory, BlockLog, MeasuredBlock
 from benchmarks.simulator.cluster.random_streams import IncidentStream, MeasurementNoise
 from benchmarks.simulator.cluster.settings import ClusterSettings
 from benchmarks.simulator.cluster.views import JobFacts, JobFaults, JobView
@@ -36,7 +36,7 @@ class JobRun:
         windows = max(2, round(settings.block_s / calibration.BLOCK_WINDOW_S))
         most = settings.limits.most
         noise = MeasurementNoise(spec.seed, spec.job, spec.cov, spec.rho, windows)
-        self.blocks = BlockLog(noise, self.workload, spec.memory)
+        self.blocks = BlockLog(noise, self.workload, spec.memory, self._stretch)
         self.incidents = IncidentStream(spec.seed, spec.job, settings.rates, most.workers, most.servers)
         self.facts = JobFacts(
             job=spec.job,
@@ -77,12 +77,13 @@ class JobRun:
         self.ooms = self.restarts = self.changes = 0
         self.drops_rows = False  # rows that were unseen for long are dropped, so the memory suffices
         self.replaced_right = self.replaced_wrong = self.moved_right = self.moved_wrong = 0
-        # its measurements
+        # its measurements; block_ends_s: of the present block; inf: none is being measured
         self.block_began_s = self.block_work = 0.0
+        self.block_ends_s = math.inf
+        self._unchecked: list[tuple[Stretch, int]] = []  # blocks after which a checkpoint may have been written
         # scheduled events: those with an older version are void
         self.end_version = self.block_version = 0
         self.is_block_void = True  # no block is being measured
-        self.view: JobView | None = None
         self.is_dirty = True
 
     # --- progress -----------------------------------------------------------------------------------------------------
@@ -92,6 +93,7 @@ class JobRun:
         seconds = now_s - self.settled_s
         if seconds <= 0:
             return
+        self._end_blocks(now_s)
         configuration = self.configuration
         if configuration is None:
             self.waited_s += seconds
@@ -116,7 +118,7 @@ class JobRun:
         self.settled_s = now_s
 
     def refresh(self, now_s: float) -> None:
-        """Computes the present rate."""
+        """Computes the present rate. The progress must be settled before."""
         configuration, speed = self.configuration, self.speed
         self.rate = self.used_cores = 0.0
         if configuration is None or speed is None:
@@ -140,10 +142,25 @@ class JobRun:
         self.used_cores += min(configuration.servers * configuration.server_cores, iterations * speed.server_cpu_s)
 
     def look_up(self) -> None:
-        """Looks up the true speed of the present configuration."""
+        """Looks up the true speed of the present configuration on its hosts."""
         assert self.configuration is not None
         skew = min(MOST_SKEW, self.skew + self.hot) if self.hot else None
-        self.speed = self.spec.truth.speed(self.configuration, skew)
+        truth = self.spec.truth
+        speeds = self._core_speeds()
+        if speeds != (1.0, 1.0):
+            truth = truth.on_cores(*speeds)
+        self.speed = truth.speed(self.configuration, skew)
+
+    def _core_speeds(self) -> tuple[float, float]:
+        """The speeds of the cores of its workers and PS. The slowest PS counts, and the slowest worker; only in async
+        mode, where the others do not wait for it, the mean of the workers."""
+        hosts = self.settings.hosts
+        workers = [(hosts[host].core_speed, count[0]) for host, count in self.placement.items() if count[0]]
+        servers = [hosts[host].core_speed for host, count in self.placement.items() if count[1]]
+        slowest = min(speed for speed, _ in workers)
+        if self.workload.mode == "async" and any(speed != slowest for speed, _ in workers):
+            slowest = sum(speed * count for speed, count in workers) / sum(count for _, count in workers)
+        return slowest, min(servers)
 
     def ends_after(self) -> tuple[float, bool]:
         """Returns (seconds, False) until all samples are trained, or (seconds, True) until the memory is used up; inf:
@@ -157,12 +174,30 @@ class JobRun:
 
     def roll_back(self) -> None:
         """Returns to the last checkpoint; later samples are trained again."""
+        self._write_checkpoints()
         self.rolled_back += self.trained - self.checkpoint_trained
         self.trained = self.checkpoint_trained
         self.restarts += 1
 
+    def begin_checkpoints(self, now_s: float) -> None:
+        """The next checkpoint is due some time after now_s."""
+        self._write_checkpoints()
+        self.checkpoint_s = now_s
+
     def save_checkpoint(self, now_s: float) -> None:
         self.checkpoint_trained, self.checkpoint_s = self.trained, now_s
+        self._unchecked.clear()
+
+    def _write_checkpoints(self) -> None:
+        """Finds the last of the checkpoints that were written at the ends of blocks."""
+        for stretch, count in self._unchecked:
+            end_s = stretch.first_end_s
+            for _ in range(count):
+                if end_s - self.checkpoint_s >= calibration.CHECKPOINT_EVERY_S:
+                    self.checkpoint_trained = stretch.trained + stretch.rate * (end_s - stretch.settled_s)
+                    self.checkpoint_s = end_s
+                end_s += stretch.block_s
+        self._unchecked.clear()
 
     def reload_s(self) -> float:
         """Seconds of a restart from a checkpoint."""
@@ -200,44 +235,66 @@ class JobRun:
     # --- measurements -------------------------------------------------------------------------------------------------
 
     def begin_block(self, now_s: float) -> None:
-        """Starts a block. The progress must be settled before, and the rate refreshed after it."""
-        self.block_began_s = now_s
-        self.block_work = self.work + self.rate * (now_s - self.settled_s)
+        """Starts a block, and another at the end of each. The progress must be settled before, and the rate refreshed
+        after it."""
+        self.block_began_s, self.block_work = now_s, self.work
+        self.block_ends_s = now_s + self.settings.block_s
         if self.settings.varies:
-            noise = self.blocks.noise
-            offset = noise.of_block(len(self.blocks.blocks)).offset
-            self.vary = math.exp(offset - noise.log_error * noise.log_error / 2)
+            self.vary_speed()
 
-    def end_block(self, now_s: float) -> None:
-        """Ends a block and starts the next one. The job only trained during the block; its rate may have changed."""
+    def void_block(self) -> None:
+        """The block that is being measured does not count. The progress must be settled before."""
+        self.block_ends_s = math.inf
+
+    def vary_speed(self) -> None:
+        """Draws the noise of the true speed in the block that begins."""
+        noise = self.blocks.noise
+        offset = noise.of_block(self.blocks.count).offset
+        self.vary = math.exp(offset - noise.log_error * noise.log_error / 2)
+
+    def _stretch(self) -> Stretch:
+        """The state since the progress was settled."""
         configuration, speed = self.configuration, self.speed
         assert configuration is not None and speed is not None
-        done = self.rate * (now_s - self.settled_s)
-        work, trained = self.work + done, self.trained + done
-        self.blocks.blocks.append(
-            MeasuredBlock(
-                now_s,
-                now_s - self.block_began_s,
-                work - self.block_work,
-                trained,
-                configuration,
-                speed,
-                min(MOST_SKEW, self.skew + self.hot),
-                self.hot,
-                bool(self.stragglers) and min(self.stragglers) < configuration.workers,
-                self.settings.varies,
-            )
+        return Stretch(
+            self.block_began_s,
+            self.block_ends_s,
+            self.settings.block_s,
+            self.block_work,
+            self.settled_s,
+            self.work,
+            self.trained,
+            self.rate,
+            configuration,
+            speed,
+            min(MOST_SKEW, self.skew + self.hot),
+            self.hot,
+            bool(self.stragglers) and min(self.stragglers) < configuration.workers,
+            self.settings.varies,
         )
-        if now_s - self.checkpoint_s >= calibration.CHECKPOINT_EVERY_S:
-            self.checkpoint_trained, self.checkpoint_s = trained, now_s
-        self.block_began_s, self.block_work, self.is_dirty = now_s, work, True
+
+    def _end_blocks(self, now_s: float) -> None:
+        """Ends the blocks of the present stretch. The rate has been constant since the progress was settled."""
+        end_s, block_s = self.block_ends_s, self.settings.block_s
+        if end_s > now_s:
+            return
+        stretch, count = self._stretch(), 0
+        while end_s <= now_s:
+            self.block_began_s = end_s
+            end_s += block_s
+            count += 1
+        self.block_work = self.work + self.rate * (self.block_began_s - self.settled_s)
+        self.block_ends_s = end_s
+        self.blocks.add(stretch, count)
+        self._unchecked.append((stretch, count))
 
     def as_seen(self, now_s: float) -> JobView:
         """Makes a new view of the job."""
         trained = self.trained + self.rate * (now_s - self.settled_s)
-        self.view = JobView(
+        self.is_dirty = False
+        return JobView(
             self.facts,
-            BlockHistory(self.blocks),
+            BlockHistory(self.blocks, self._blocks_until(now_s)),
             self.configuration,
             self.granted_bytes,
             self.started_s,
@@ -247,8 +304,12 @@ class JobRun:
             self.ooms,
             self.restarts,
         )
-        self.is_dirty = False
-        return self.view
+
+    def _blocks_until(self, now_s: float) -> int:
+        count, end_s = self.blocks.count, self.block_ends_s
+        while end_s <= now_s:
+            count, end_s = count + 1, end_s + self.settings.block_s
+        return count
 
     def is_changing(self, now_s: float) -> bool:
         return now_s < self.changing_until_s

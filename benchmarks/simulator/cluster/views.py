@@ -187,12 +187,13 @@ class EndedJob(msgspec.Struct, frozen=True, gc=False):
 
 
 class HostView(msgspec.Struct, frozen=True, gc=False):
-    """One host."""
+    """One host. core_speed: of one of its cores, relative to a usual one; users know it from the type of the host."""
 
     cores: int  # 0 while the host is down
     memory_bytes: int
     free_cores: int
     free_memory_bytes: int
+    core_speed: float = 1.0
 
 
 class GrantLimits(msgspec.Struct, frozen=True):

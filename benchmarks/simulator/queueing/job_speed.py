@@ -67,6 +67,10 @@ class SpeedOracle(Protocol):
         """The speeds in samples/s, float64 [n], for configurations float64 [n, 4]."""
         ...
 
+    def on_cores(self, worker_speed: float, server_speed: float) -> SpeedOracle:
+        """The same job on cores of other speeds, relative to usual ones."""
+        ...
+
 
 class SpeedTable:
     """The quantities of one scenario at the points of a lattice."""
@@ -168,6 +172,11 @@ class ScaledSpeedTable(msgspec.Struct, frozen=True):
     @property
     def skew(self) -> float:
         return self.table.skew if self.own_skew is None else self.own_skew
+
+    def on_cores(self, worker_speed: float, server_speed: float) -> ScaledSpeedTable:
+        return msgspec.structs.replace(
+            self, compute_scale=self.compute_scale / worker_speed, server_scale=self.server_scale / server_speed
+        )
 
     def speed(self, configuration: Configuration, skew: float | None = None) -> IterationSpeed:
         c = configuration

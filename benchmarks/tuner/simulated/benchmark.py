@@ -5,6 +5,10 @@ and failures (paired seeds). The arrival rate is chosen so that the well-tuned m
 cores from the first arrival to the last; the share of each policy is printed. The oracle is the best of several
 policies that have the true speeds, chosen for each seed with hindsight. Intervals are 95 % bootstraps over seeds.
 
+With --trace, jobs arrive as in a recorded trace (`cluster.traces.trace` describes the files), and --load changes
+nothing; --trace-fold-h lays its periods over each other. `python -m benchmarks.tuner.simulated.scale` measures the
+largest clusters.
+
 Parts: policies (always), ablations (ours with a part left out), hot (jobs that get a hot PS), stragglers (ten times as
 many), start (first plans on a cluster with free cores), sizes (CPU time of decisions by number of jobs).
 """
@@ -24,9 +28,11 @@ from rich.console import Console
 from benchmarks.harness.output import write_json
 from benchmarks.simulator.policy_registry import POLICIES
 from benchmarks.simulator.queueing import truth_tables
+from benchmarks.tuner.simulated.host_mixes import HOST_MIXES
 from benchmarks.tuner.simulated.plan import Plan, loaded_jobs
 from benchmarks.tuner.simulated.results import PARTS, Results, run
 from benchmarks.tuner.simulated.tables import WIDTH, show
+from benchmarks.tuner.simulated.trace_jobs import TraceChoice
 
 __all__ = ["WIDTH", "Plan", "Results", "loaded_jobs", "main", "only_results_on_stdout", "run", "show"]
 
@@ -69,6 +75,11 @@ def _parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--seeds", type=int, default=None)
     parser.add_argument("--jobs", type=int, default=None, help="number of jobs for each seed")
     parser.add_argument("--hosts", type=int, default=None)
+    parser.add_argument("--hosts-mix", choices=tuple(HOST_MIXES), default=Plan().hosts_mix, help="kinds of hosts")
+    parser.add_argument("--trace", type=Path, help="replay the arrivals, lengths and requests of this trace file")
+    parser.add_argument(
+        "--trace-fold-h", type=float, default=0.0, help="lay periods of this length over each other; 0: as it is"
+    )
     parser.add_argument("--load", type=float, default=Plan().load)
     parser.add_argument(
         "--moving", choices=("same", "own"), default="same", help="own: stop and restart jobs as in the papers"
@@ -102,6 +113,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         policies=tuple(chosen.policies.split(",")),
         load=chosen.load,
         moving=chosen.moving,
+        hosts_mix=chosen.hosts_mix,
+        trace=None if chosen.trace is None else TraceChoice(str(chosen.trace), 3600.0 * chosen.trace_fold_h),
         **{**(QUICK if chosen.quick else {}), **asked},
     )
     usual = (QUICK_SIZES if chosen.quick else SIZES) if "sizes" in parts else ""

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 import msgspec
 
 from benchmarks.simulator.cluster.engine import simulate_jobs
-from benchmarks.simulator.cluster.hosts import ClusterHost
 from benchmarks.simulator.cluster.jobs import JobMix, SimulatedJob, draw_jobs, spread_out
 from benchmarks.simulator.cluster.random_streams import IncidentRates
 from benchmarks.simulator.cluster.settings import SEAMLESS, STOP_AND_RESTART, ClusterSettings, RescaleStyle
@@ -17,6 +16,8 @@ from benchmarks.simulator.policies.elastichost_policy import ElastichostPolicy, 
 from benchmarks.simulator.policies.static import best_configuration
 from benchmarks.simulator.policy_registry import POLICIES, make_policy
 from benchmarks.simulator.queueing import truth_tables
+from benchmarks.tuner.simulated.host_mixes import hosts_of
+from benchmarks.tuner.simulated.trace_jobs import TraceChoice, jobs_of_trace
 
 __all__ = [
     "ABLATIONS",
@@ -35,7 +36,6 @@ OURS, KNOWING = "elastichost", "oracle"
 RIVALS = ("static", "elastic_scheduler", "optimus")  # the paper compares itself with the best of these
 STOPPING = ("static", "tuned", "optimus", "pollux")  # the original systems of these policies stop and restart jobs
 LOAD_ROUNDS, LOAD_TOLERANCE = 6, 0.03
-GIB = 2**30
 MIGRATION_S = 300.0  # duration of a stop-and-restart migration: "about 5 minutes" in the paper
 
 
@@ -67,7 +67,8 @@ ARMS = {
 class Plan(msgspec.Struct, frozen=True):
     """The plan of a simulation. policies: names of policies and arms. load: share of all cores that the well-tuned
     policy uses while jobs arrive. moving: "same" if every policy moves processes as elastichost does; "own" if those of
-    STOPPING stop and restart jobs as in their papers. rates: of faults."""
+    STOPPING stop and restart jobs as in their papers. rates: of faults. hosts_mix: kinds of hosts, by name. trace: of
+    arrivals, which `load` then does not change; None: arrivals are drawn."""
 
     policies: tuple[str, ...] = tuple(POLICIES)
     seeds: int = 20
@@ -78,11 +79,13 @@ class Plan(msgspec.Struct, frozen=True):
     mix: JobMix = JobMix()
     rates: IncidentRates = IncidentRates()
     first_seed: int = 1
+    hosts_mix: str = "same"
+    trace: TraceChoice | None = None
 
     def settings(self, policy: str) -> ClusterSettings:
         style = STOP_AND_RESTART if self.moving == "own" and policy in STOPPING else SEAMLESS
         arm = ARMS.get(policy, Arm())
-        hosts = (ClusterHost(64, 256 * GIB),) * self.hosts
+        hosts = hosts_of(self.hosts_mix, self.hosts)
         rates = self.rates if arm.rates is None else arm.rates
         return ClusterSettings(hosts=hosts, style=style, bucket_style=arm.bucket_style, rates=rates)
 
@@ -95,8 +98,11 @@ def make_arm(name: str, jobs: Sequence[SimulatedJob], seed: int) -> Policy:
 def loaded_jobs(plan: Plan, seed: int) -> tuple[SimulatedJob, ...]:
     """The jobs of a seed. Their arrival rate is chosen so that the well-tuned policy has about `load` of all cores
     allocated between the first arrival and the last: first from the core-seconds that it needs, then from the load
-    measured in a simulation. A few jobs in bursts cannot reach every load; then the nearest load is used."""
+    measured in a simulation. A few jobs in bursts cannot reach every load; then the nearest load is used. The jobs of a
+    trace arrive as they did."""
     settings = plan.settings("tuned")
+    if plan.trace is not None:
+        return jobs_of_trace(plan.trace, seed, plan.jobs, plan.mix, settings.limits)
     jobs = draw_jobs(seed, plan.jobs, plan.mix, truth_tables.tables(), settings.limits)
     array = candidates(settings.limits)
     core_s = 0.0

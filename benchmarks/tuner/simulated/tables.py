@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
 
 from benchmarks.harness.aggregates import Interval
 from benchmarks.tuner.simulated.health import Cure, Detection
-from benchmarks.tuner.simulated.plan import KNOWING
+from benchmarks.tuner.simulated.host_mixes import shown_hosts
+from benchmarks.tuner.simulated.plan import KNOWING, Plan
 from benchmarks.tuner.simulated.results import Care, Results
 
 __all__ = ["WIDTH", "show"]
@@ -41,8 +43,8 @@ def show(results: Results, console: Console) -> None:
     """Prints all tables of the results."""
     plan = results.plan
     console.print(
-        f"{plan.seeds} seeds x {plan.jobs} jobs on {plan.hosts} hosts of 64 cores and 256 GiB, {plan.load:.0%} of "
-        f"the cores in use by the well-tuned policy while jobs arrive; moving: {plan.moving}; {results.seconds:.0f} s",
+        f"{plan.seeds} seeds x {plan.jobs} jobs on {plan.hosts} hosts ({shown_hosts(plan.hosts_mix)}), {_load(plan)}; "
+        f"moving: {plan.moving}; {results.seconds:.0f} s",
         soft_wrap=True,
     )
     console.print(_policies("Jobs and resources: mean over seeds (95 %)", results, COLUMNS, with_interval=True))
@@ -51,6 +53,13 @@ def show(results: Results, console: Console) -> None:
     for table in (_ablations(results), _care(results), _cures(results), _start(results), _sizes(results)):
         if table.rows:
             console.print(table)
+
+
+def _load(plan: Plan) -> str:
+    if plan.trace is None:
+        return f"{plan.load:.0%} of the cores in use by the well-tuned policy while jobs arrive"
+    folded = f" folded to {plan.trace.period_s / 3600:.1f} h" if plan.trace.period_s else ""
+    return f"arrivals of the trace {Path(plan.trace.path).name}{folded}"
 
 
 def _table(title: str, *headings: str) -> Table:

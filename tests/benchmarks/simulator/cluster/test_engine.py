@@ -14,12 +14,14 @@ from hypothesis import strategies as st
 from benchmarks.simulator.cluster import calibration
 from benchmarks.simulator.cluster.engine import simulate_jobs
 from benchmarks.simulator.cluster.hosts import ClusterHost
+from benchmarks.simulator.cluster.jobs import JobMix, SimulatedJob, draw_jobs
 from benchmarks.simulator.cluster.memory_curve import MemoryCurve
 from benchmarks.simulator.cluster.outcome import SimulationResult
 from benchmarks.simulator.cluster.random_streams import IncidentRates
 from benchmarks.simulator.cluster.settings import STOP_AND_RESTART, ClusterSettings
 from benchmarks.simulator.cluster.views import ClusterView, Grant, JobView
 from benchmarks.simulator.policies.static import StaticPolicy
+from benchmarks.simulator.queueing import truth_tables
 from elastichost.tuner.facts import Configuration
 from tests.benchmarks.simulator.closed_network import ClosedNetwork, job
 from tests.effort import examples
@@ -285,6 +287,55 @@ def test_jobs_on_one_host_slow_each_other_down() -> None:
     alone = spec.truth.speed(spec.request).samples_per_s
     assert rates[0] == pytest.approx(alone / (1 + 0.2 * 12 / 24))
     assert rates[-1] == pytest.approx(alone)
+
+
+def cluster_job(number: int, **changes: object) -> SimulatedJob:
+    """A drawn job with the scaled tables, which know cores of other speeds."""
+    drawn = draw_jobs(1, 1, JobMix(families=1), truth_tables.tables(), CALM.limits)[0]
+    plenty = {"requested_memory_bytes": 60 * GB, "memory": MemoryCurve(1e9, 1e9, 0.7, float(drawn.samples), 25e7, 1e8)}
+    return msgspec.structs.replace(drawn, job=number, arrived_s=0.0, **{**plenty, **changes})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("speed", [0.5, 2.0])
+def test_faster_cores_train_faster(speed: float) -> None:
+    request = Configuration(2, 1, 2, 2)
+    times = []
+    for core_speed in (1.0, speed):
+        options = ClusterSettings(hosts=(ClusterHost(16, 64 * GB, core_speed),), rates=QUIET)
+        found, _ = run(StaticPolicy(), cluster_job(0, request=request), options=options)
+        times.append(found.jobs[0].completion_s - calibration.RESTART_S)
+    assert min(1.0, 1 / speed) <= times[1] / times[0] <= max(1.0, 1 / speed)
+    assert (times[1] > 1.2 * times[0]) == (speed < 1), "computing takes most of its time"
+
+
+def test_the_slowest_host_of_a_job_counts() -> None:
+    """Two of three workers on a slow host: as slow as all of them, unless they do not wait for each other."""
+    request, slow, usual = Configuration(3, 1, 4, 4), ClusterHost(8, 64 * GB, 0.5), ClusterHost(64, 64 * GB)
+    times = {}
+    for name, hosts in (("mixed", (slow, usual)), ("slow", (ClusterHost(64, 64 * GB, 0.5),)), ("usual", (usual,))):
+        spec = cluster_job(0, request=request)
+        found, _ = run(StaticPolicy(), spec, options=ClusterSettings(hosts=hosts, rates=QUIET, interference=0.0))
+        times[name] = found.jobs[0].completion_s
+    assert times["usual"] < times["mixed"] <= times["slow"]
+    if spec.truth.workload.mode == "sync":
+        assert times["mixed"] == pytest.approx(times["slow"], rel=0.2)
+
+
+def test_blocks_end_on_time_while_other_jobs_come_and_go() -> None:
+    """The blocks of a job go on although its speed changes, and their work is that of the job."""
+    policy = Scripted(lambda view: {one.job: Grant(one.request, 8 * GB) for one in view.jobs if one.running is None})
+    options = msgspec.structs.replace(CALM, hosts=(ClusterHost(48, 64 * GB),), interference=0.3)
+    specs = [job(0, samples=60_000_000), job(1, arrived_s=100.0), job(2, arrived_s=205.0)]
+    found, segments = run(policy, *specs, options=options)
+    view = next(one.view for view in policy.views for one in view.ended if one.view.job == 0)
+    blocks = [view.measured.blocks.block(index) for index in range(len(view.observations))]  # type: ignore[attr-defined]
+    assert [one.at_s for one in blocks] == [calibration.RESTART_S + 30.0 * (index + 1) for index in range(len(blocks))]
+    for block in blocks:
+        pieces = (piece for piece in segments if piece[0] == 0)
+        expected = sum(max(0.0, min(u, block.at_s) - max(s, block.at_s - 30.0)) * rate for _, s, u, rate in pieces)
+        assert block.work == pytest.approx(expected)
+    assert len({round(block.work) for block in blocks}) > 1, "the other jobs slow it down"
+    assert found.events >= len(blocks)
 
 
 # --- memory -----------------------------------------------------------------------------------------------------------

@@ -124,3 +124,28 @@ def test_memory_is_divided_between_workers_and_ps() -> None:
     assert (need.worker_bytes, need.server_bytes) == (GB, 3 * GB)
     poor = ProcessDemand.of(Configuration(4, 2), 3 * GB, GB)
     assert poor.worker_bytes == poor.server_bytes == GB // 2
+
+
+def test_a_process_is_placed_where_it_fits() -> None:
+    """Small hosts first: a large worker passes them, a small one does not."""
+    cluster = Cluster((ClusterHost(4, 4 * GB), ClusterHost(4, 64 * GB), ClusterHost(32, 64 * GB)))
+    large = ProcessDemand(Configuration(2, 1, 8, 2), 2 * GB, 16 * GB)
+    assert cluster.place(0, large) == {1: (0, 1), 2: (2, 0)}
+    small = ProcessDemand(Configuration(2, 1, 1, 1), GB, GB)
+    assert cluster.place(1, small) == {0: (2, 1)}
+    assert cluster.place(2, ProcessDemand(Configuration(1, 1, 17, 1), GB, GB)) is None, "16 cores are free there"
+
+
+def test_views_follow_the_hosts() -> None:
+    cluster = Cluster((ClusterHost(8, 32 * GB, 0.8), ClusterHost(16, 64 * GB)))
+    before = cluster.views()
+    assert [(one.cores, one.core_speed) for one in before] == [(8, 0.8), (16, 1.0)]
+    need = ProcessDemand(Configuration(1, 1, 2, 2), GB, GB)
+    placement = cluster.place(0, need)
+    assert placement is not None
+    assert [one.free_cores for one in cluster.views()] == [4, 16] and before[0].free_cores == 8
+    cluster.fail(1)
+    assert [one.cores for one in cluster.views()] == [8, 0]
+    cluster.repair(1)
+    cluster.release(0, need, placement)
+    assert cluster.views() == before

@@ -1,11 +1,18 @@
-"""The measurements of a job, block by block. Observations are computed on access, because most policies use few."""
+"""The measurements of a job, block by block. Blocks and observations are computed on access, because most policies use
+few.
+
+Between two changes of a job its speed is constant, so its blocks follow from the state at the first change: `Stretch`.
+"""
 
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from statistics import NormalDist
 from typing import Generic, NamedTuple, TypeVar, overload
+
+import msgspec
 
 from benchmarks.simulator.cluster import calibration
 from benchmarks.simulator.cluster.memory_curve import MemoryCurve
@@ -14,7 +21,7 @@ from benchmarks.simulator.cluster.views import MemorySample, ServerLoads
 from benchmarks.simulator.queueing.job_speed import IterationSpeed
 from elastichost.tuner.facts import Configuration, Observation, Workload
 
-__all__ = ["BlockHistory", "BlockLog", "MeasuredBlock"]
+__all__ = ["BlockHistory", "BlockLog", "MeasuredBlock", "Stretch"]
 
 T = TypeVar("T")
 NORMAL = NormalDist()
@@ -40,23 +47,96 @@ class MeasuredBlock(NamedTuple):
     varies: bool
 
 
-class BlockLog:
-    """All blocks of a job, and the observations of them."""
+class Stretch(NamedTuple):
+    """The state of a job that does not change, while blocks of block_s seconds are measured. began_s: of the first
+    block; block_work: work done until then. settled_s: time at which `work` and `trained` were exact; rate: samples/s
+    since then."""
 
-    def __init__(self, noise: MeasurementNoise, workload: Workload, memory: MemoryCurve) -> None:
+    began_s: float
+    first_end_s: float
+    block_s: float
+    block_work: float
+    settled_s: float
+    work: float
+    trained: float
+    rate: float
+    configuration: Configuration
+    speed: IterationSpeed
+    skew: float
+    hot: float
+    has_straggler: bool
+    varies: bool
+
+
+class BlockLog:
+    """All blocks of a job, and the observations of them. count: number of blocks of all stretches that are over."""
+
+    def __init__(
+        self, noise: MeasurementNoise, workload: Workload, memory: MemoryCurve, present: Callable[[], Stretch]
+    ) -> None:
+        """present: returns the stretch that is not over; it is called if one of its blocks is read."""
         self.noise = noise
-        self.blocks: list[MeasuredBlock] = []
-        self._workload, self._memory = workload, memory
+        self.count = 0
+        self._present = present
+        self._over: deque[tuple[Stretch, int]] = deque()  # later than all computed blocks; with the number of blocks
+        self._blocks: list[MeasuredBlock] = []
         self._observations: list[Observation] = []
+        self._begun = 0  # computed blocks of the first stretch in _over, or of the open one
+        self._workload, self._memory = workload, memory
+
+    def add(self, stretch: Stretch, blocks: int) -> None:
+        """Adds a stretch that is over, with this number of blocks (at least 1)."""
+        self._over.append((stretch, blocks))
+        self.count += blocks
+
+    def block(self, index: int) -> MeasuredBlock:
+        """The block of an index; the caller knows that it has ended."""
+        blocks = self._blocks
+        while index >= len(blocks):
+            wanted = index + 1 - len(blocks) + self._begun
+            stretch, count = self._over[0] if self._over else (self._present(), wanted)
+            wanted = min(count, wanted)
+            self._compute(stretch, wanted)
+            if self._over and wanted == count:
+                self._over.popleft()
+                self._begun = 0
+        return blocks[index]
+
+    def _compute(self, stretch: Stretch, until: int) -> None:
+        """Computes the blocks of a stretch from the first missing one up to the number `until`."""
+        began_s, end_s, before = stretch.began_s, stretch.first_end_s, stretch.block_work
+        if self._begun:
+            began_s = self._blocks[-1].at_s
+            end_s = began_s + stretch.block_s
+            before = stretch.work + stretch.rate * (began_s - stretch.settled_s)
+        for _ in range(self._begun, until):
+            done = stretch.rate * (end_s - stretch.settled_s)
+            work = stretch.work + done
+            self._blocks.append(
+                MeasuredBlock(
+                    end_s,
+                    end_s - began_s,
+                    work - before,
+                    stretch.trained + done,
+                    stretch.configuration,
+                    stretch.speed,
+                    stretch.skew,
+                    stretch.hot,
+                    stretch.has_straggler,
+                    stretch.varies,
+                )
+            )
+            began_s, before, end_s = end_s, work, end_s + stretch.block_s
+        self._begun = until
 
     def observation(self, index: int) -> Observation:
         while index >= len(self._observations):
             number = len(self._observations)
-            self._observations.append(self._observe(self.blocks[number], self.noise.of_block(number)))
+            self._observations.append(self._observe(self.block(number), self.noise.of_block(number)))
         return self._observations[index]
 
     def memory(self, index: int) -> MemorySample:
-        block = self.blocks[index]
+        block = self.block(index)
         used = self._memory.used_bytes(block.trained, block.configuration)
         return MemorySample(block.at_s, block.trained, used)
 
@@ -66,7 +146,7 @@ class BlockLog:
         The speed of each worker is measured with the noise of the block, averaged over some blocks of the same
         configuration. So the slowest of w healthy workers is the least of w normal values, z with
         Phi(z) = 1 - (1 - u)^(1 / w), u uniform; its mean is about -Phi^-1((w - 3/8) / (w + 1/4)) (Blom 1958)."""
-        configuration = self.blocks[index].configuration
+        configuration = self.block(index).configuration
         workers = configuration.workers
         if workers < 2:
             return 1.0
@@ -77,8 +157,8 @@ class BlockLog:
         uniform = NORMAL.cdf(sum(draws) / math.sqrt(count))
         least = -math.expm1(math.log1p(-min(uniform, 1 - UNIFORM_FLOOR)) / workers)
         slowest = error * NORMAL.inv_cdf(max(least, UNIFORM_FLOOR))
-        if self.blocks[index].has_straggler:
-            ill = (at for at in averaged if self.blocks[at].has_straggler)
+        if self.block(index).has_straggler:
+            ill = (at for at in averaged if self.block(at).has_straggler)
             slowest = min(
                 slowest,
                 sum(math.log(calibration.STRAGGLER_SPEED) + self.noise.of_block(at).offset for at in ill) / count,
@@ -88,7 +168,7 @@ class BlockLog:
 
     def loads(self, index: int) -> ServerLoads:
         """The measured load of the PS. The first PS has what is hot in addition to its even share."""
-        block, noise = self.blocks[index], self.noise.of_block(index)
+        block, noise = self.block(index), self.noise.of_block(index)
         servers = block.configuration.servers
         hot = min(1.0, block.hot * noise.direct[6])
         even, owners = (1.0 - hot) / (servers * BUCKETS), dict[tuple[int, int], int]()
@@ -109,11 +189,11 @@ class BlockLog:
     def _averaged(self, index: int) -> range:
         """The last blocks of the same configuration, as many as WORKER_ERROR requires, up to MOST_AVERAGED."""
         wanted = math.ceil((self.noise.log_error / WORKER_ERROR) ** 2)
-        first, configuration = index, self.blocks[index].configuration
+        first, configuration = index, self.block(index).configuration
         while (
             index + 1 - first < min(wanted, MOST_AVERAGED)
             and first > 0
-            and self.blocks[first - 1].configuration == configuration
+            and self.block(first - 1).configuration == configuration
         ):
             first -= 1
         return range(first, index + 1)
@@ -168,26 +248,24 @@ class _Rows(Sequence[T], Generic[T]):
         return map(self._make, range(self._count))
 
 
-class BlockHistory:
-    """Implements `views.MeasurementHistory` for the blocks that a job has now; later blocks do not appear in it."""
+class BlockHistory(msgspec.Struct, frozen=True, gc=False):
+    """Implements `views.MeasurementHistory` for the first `count` blocks of a job; later blocks do not appear in it."""
 
-    __slots__ = ("_blocks", "_count")
-
-    def __init__(self, blocks: BlockLog) -> None:
-        self._blocks, self._count = blocks, len(blocks.blocks)
+    blocks: BlockLog
+    count: int
 
     @property
     def observations(self) -> Sequence[Observation]:
-        return _Rows(self._blocks.observation, self._count)
+        return _Rows(self.blocks.observation, self.count)
 
     @property
     def memory(self) -> Sequence[MemorySample]:
-        return _Rows(self._blocks.memory, self._count)
+        return _Rows(self.blocks.memory, self.count)
 
     @property
     def slowest(self) -> Sequence[float]:
-        return _Rows(self._blocks.slowest, self._count)
+        return _Rows(self.blocks.slowest, self.count)
 
     @property
     def loads(self) -> Sequence[ServerLoads]:
-        return _Rows(self._blocks.loads, self._count)
+        return _Rows(self.blocks.loads, self.count)
