@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -27,15 +27,25 @@ def export(
         Path | None,
         typer.Option("--checkpoint", metavar="DIR", help="The checkpoint to export; default: the newest intact one."),
     ] = None,
+    form: Annotated[
+        Literal["torchrec", "pt2"],
+        typer.Option("--format", help="A torchrec model, or one program of torch.export that needs torch alone."),
+    ] = "torchrec",
+    embeddings: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--embeddings",
+            metavar="TABLE",
+            help="Also write the vectors of this table, as DIR/embeddings/TABLE.parquet; repeatable.",
+        ),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Write the trained model as a plain torchrec model.
-
-    It loads without elastichost.
-    """
+    """Write the trained model so that it loads without elastichost."""
     from elastichost.results.export import export as write_export
 
-    print_report(write_export(find_run(run), directory.resolve(), checkpoint), as_json=as_json)
+    report = write_export(find_run(run), directory.resolve(), checkpoint, format=form, embeddings=embeddings or ())
+    print_report(report, as_json=as_json)
 
 
 def predict(
