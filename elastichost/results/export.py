@@ -235,9 +235,9 @@ def _describe(
     )
     names = torchrec_names(manifest.model.tables)
     lists = manifest.model.list_features
-    identity = f"{manifest.run_id} {manifest.samples_trained} {manifest.created_utc} {format}"
+    identity = msgspec.json.encode(manifest) + format.encode()  # the manifest has checksums of all weights
     return Preprocess(
-        id=hashlib.sha256(identity.encode()).hexdigest()[:16],
+        id=hashlib.sha256(identity).hexdigest()[:16],
         format=format,
         job=manifest.job_name,
         samples_trained=manifest.samples_trained,

@@ -38,7 +38,7 @@ def write_program(directory: Path, build: str) -> bool:
     ragged = (any_size,) * len(preprocessor.features)
     try:
         # sizes of 0 and 1 are not special: a batch may have one sample, and no id at all
-        with _quiet(), torch.no_grad(), symbolic_shapes.patch(backed_size_oblivious=True):
+        with _quiet(), torch.no_grad(), symbolic_shapes.patch(backed_size_oblivious=True):  # type: ignore[attr-defined]
             program = torch.export.export(model, given, dynamic_shapes=(any_size, ragged, ragged), strict=False)
     except Exception as error:  # whatever the tracer says about the user's model
         reason = next(iter(str(error).strip().splitlines()), type(error).__name__)
