@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from elastichost.api.job import Job
-    from elastichost.results.export import ExportFormat, ExportReport
+    from elastichost.results.description import ExportFormat
+    from elastichost.results.export import ExportReport
 
 __all__ = ["Run"]
 

@@ -3,6 +3,7 @@
 Modules:
     assemble           assembles the tensors of the model from the blocks of a checkpoint
     export             writes the directory
+    description        `preprocess.json`: columns, kinds of ids, rules
     safetensors_file   writes the tensors as a stream
     program            makes one program of the model, with torch.export
     embeddings         writes the vectors of tables

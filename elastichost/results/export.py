@@ -13,35 +13,25 @@ embeddings/         the vectors of the tables that were asked for
 
 from __future__ import annotations
 
-import hashlib
 import os
 import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
 
 import msgspec
 
 from elastichost import models
 from elastichost.atomic_write import cause_words, is_out_of_space
-from elastichost.checkpoint.format import Manifest
-from elastichost.config.job import JobSpec
-from elastichost.config.tables import table_settings
 from elastichost.errors import ConfigError, ElastichostError
 from elastichost.results.assemble import CheckpointTensors, find_checkpoint, load_run_job
+from elastichost.results.description import ExportFormat, Preprocess, describe
 from elastichost.results.embeddings import check_tables, write_embeddings
-from elastichost.results.preprocess import SCHEMA
 from elastichost.results.readme import readme
 from elastichost.results.safetensors_file import write_safetensors
-from elastichost.specs import KeyKind, TableSpec
-from elastichost.user_model.build import torchrec_names
 from elastichost.user_model.source import BuildSpec, local_sources, parse_build_spec, source_file
 
-__all__ = ["ExportFormat", "ExportReport", "Preprocess", "export"]
-
-ExportFormat = Literal["torchrec", "pt2"]
-IdRule = Literal["dynamic", "range", "modulo", "hash_modulo"]
+__all__ = ["ExportReport", "export"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,64 +49,6 @@ class ExportReport:
     ids_bytes: int
     embeddings: tuple[Path, ...]
     warnings: tuple[str, ...]
-
-
-class ExportedTable(msgspec.Struct, frozen=True):
-    """One table of an export. `torchrec_name`: its name in the model's code. `rule`: how an id becomes a row:
-
-    dynamic      the position of the key in ids.safetensors. Unknown ids are left out of their bag. In
-                 `sequence_features` they get the last row instead, which is zeros and which bags leave out
-    range        row = id; an id outside [0, rows) is an error
-    modulo       row = id mod rows
-    hash_modulo  row = (XXH64 as uint64) mod rows
-    """
-
-    name: str
-    torchrec_name: str
-    features: tuple[str, ...]
-    key_kind: KeyKind
-    rule: IdRule
-    rows: int
-    dim: int
-    pooling: str
-    sequence_features: tuple[str, ...]
-
-
-class ExportedModel(msgspec.Struct, frozen=True):
-    """The model's code in an export. `source`: the file to load, relative to the directory; "": `module` of an
-    installed package is imported instead. `needs_fbgemm`: whether a program uses operators of fbgemm."""
-
-    build: str
-    source: str
-    module: str
-    function: str
-    args: dict[str, Any]
-    outputs: str
-    needs_fbgemm: bool = False
-
-
-class Preprocess(msgspec.Struct, frozen=True, kw_only=True):
-    """The content of `preprocess.json`. `id`: equal for exports of one checkpoint in one format. `features`: the keys
-    of the KeyedJaggedTensor, in order. `list_features`: those that hold lists of ids; None: not known, both are
-    accepted."""
-
-    schema: str = SCHEMA
-    id: str
-    format: ExportFormat
-    job: str
-    samples_trained: int
-    model: ExportedModel
-    num_dense: int
-    num_labels: int
-    labels: tuple[str, ...]
-    dense: tuple[str, ...]
-    dense_transform: str
-    null_fill: float
-    features: tuple[str, ...]
-    list_features: tuple[str, ...] | None
-    string_hash: str = "XXH64 seed 0 of the UTF-8 bytes, reinterpreted as int64"
-    null_id: str = "an empty bag"
-    tables: tuple[ExportedTable, ...]
 
 
 def export(
@@ -147,7 +79,7 @@ def export(
         partial.mkdir(parents=True)
         source = _copy_source(parsed, run_dir, partial)
         model_bytes, ids_bytes = _write_tensors(tensors, partial)
-        preprocess = _describe(job, found.manifest, tensors, parsed, source, format)
+        preprocess = describe(job, found.manifest, tensors, parsed, source, format)
         _write_description(partial, preprocess)
         for name in ("reader.py", "preprocess.py"):
             shutil.copyfile(Path(__file__).with_name(name), partial / name)
@@ -215,63 +147,3 @@ def _copy_source(parsed: BuildSpec, run_dir: Path, directory: Path) -> str:
     for path in (file, *local_sources(file)):
         shutil.copyfile(path, directory / "source" / path.name)
     return f"source/{file.name}"
-
-
-def _describe(
-    job: JobSpec,
-    manifest: Manifest,
-    tensors: CheckpointTensors,
-    parsed: BuildSpec,
-    source: str,
-    format: ExportFormat,  # noqa: A002
-) -> Preprocess:
-    model = ExportedModel(
-        build=job.model.build,
-        source=source,
-        module=parsed.module,
-        function=parsed.function,
-        args=job.model.args,
-        outputs=job.model.outputs,
-    )
-    names = torchrec_names(manifest.model.tables)
-    lists = manifest.model.list_features
-    identity = msgspec.json.encode(manifest) + format.encode()  # the manifest has checksums of all weights
-    return Preprocess(
-        id=hashlib.sha256(identity).hexdigest()[:16],
-        format=format,
-        job=manifest.job_name,
-        samples_trained=manifest.samples_trained,
-        model=model,
-        num_dense=manifest.model.num_dense_features,
-        num_labels=manifest.model.num_labels,
-        labels=job.data.labels,
-        dense=job.data.dense,
-        dense_transform=job.data.dense_transform,
-        null_fill=job.data.null_fill,
-        features=job.data.categorical,
-        list_features=None if lists is None else tuple(name for name in job.data.categorical if name in lists),
-        tables=tuple(_table(job, table, names[table.name], tensors) for table in manifest.model.tables),
-    )
-
-
-def _table(job: JobSpec, table: TableSpec, torchrec_name: str, tensors: CheckpointTensors) -> ExportedTable:
-    settings = table_settings(job, table.name)
-    return ExportedTable(
-        name=table.name,
-        torchrec_name=torchrec_name,
-        features=table.features,
-        key_kind=table.key_kind,
-        rule=_rule(table),
-        rows=tensors.rows(table),
-        dim=settings.dim,
-        pooling=settings.pooling,
-        sequence_features=tensors.sequence_features(table),
-    )
-
-
-def _rule(table: TableSpec) -> IdRule:
-    if table.is_dynamic:
-        return "dynamic"
-    if table.key_kind == "string":
-        return "hash_modulo"
-    return "modulo" if table.out_of_range == "modulo" else "range"

@@ -100,9 +100,10 @@ class Preprocessor:
     def prepare(self, table: pa.Table) -> Prepared:
         """The samples of `table`; further columns are ignored. Raises ColumnError (a ValueError): a column is missing
         or has another kind than in training, a number is infinite, an id is out of range."""
+        names = table.column_names  # pyarrow makes a new list each time
         for name in (*self.dense, *self.features):
-            if name not in table.column_names:
-                given = ", ".join(table.column_names) or "none"
+            if name not in names:
+                given = ", ".join(names) or "none"
                 raise ColumnError(name, f"is missing; the columns are {given}", expected=self.expected(name))
         dense = np.empty((table.num_rows, len(self.dense)), dtype=np.float32)
         for number, name in enumerate(self.dense):

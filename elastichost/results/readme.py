@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from elastichost.results.export import Preprocess
+    from elastichost.results.description import Preprocess
 
 __all__ = ["readme"]
 
@@ -28,11 +28,14 @@ TORCHREC = """\
 
 ```python
 import pyarrow.parquet as pq
-from reader import Preprocessor, load_model, model_inputs
+import torch
+from preprocess import Preprocessor
+from reader import load_model, model_inputs
 
 model = load_model("DIR")                      # torch.nn.Module, in evaluation mode
 dense, sparse = model_inputs(Preprocessor("DIR"), pq.read_table("FILE"))
-output = model(dense, sparse)                  # {outputs}
+with torch.no_grad():
+    output = model(dense, sparse)              # {outputs}
 ```
 """
 PROGRAM = """\

@@ -26,9 +26,9 @@ class Refuse:
 sys.meta_path.insert(0, Refuse())
 directory, data, out = sys.argv[1:]
 sys.path.insert(0, directory)
-import numpy, pyarrow.parquet, torch, reader
+import numpy, preprocess, pyarrow.parquet, torch, reader
 model = reader.load_model(directory)
-dense, sparse = reader.model_inputs(reader.Preprocessor(directory), pyarrow.parquet.read_table(data))
+dense, sparse = reader.model_inputs(preprocess.Preprocessor(directory), pyarrow.parquet.read_table(data))
 with torch.no_grad():
     numpy.save(out, model(dense, sparse).numpy())
 """

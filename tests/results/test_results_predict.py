@@ -15,7 +15,7 @@ import torch
 
 from elastichost.errors import ConfigError, DataError, ElastichostError
 from elastichost.quality import evaluate, probabilities
-from elastichost.results import reader
+from elastichost.results import preprocess, reader
 from elastichost.results.export import export
 from elastichost.results.predict import predict
 
@@ -86,7 +86,7 @@ def test_prediction_and_export_agree(make: Any, tmp_path: Path, name: str) -> No
     report = predict(run.directory, run.directory / "samples.parquet", tmp_path / "scores.parquet")
     directory = export(run.directory, tmp_path / "model").directory
     with torch.no_grad():
-        logits = reader.load_model(directory)(*reader.model_inputs(reader.Preprocessor(directory), run.table))
+        logits = reader.load_model(directory)(*reader.model_inputs(preprocess.Preprocessor(directory), run.table))
     scores = pq.read_table(report.output).column("probability").to_numpy()
     np.testing.assert_allclose(scores, torch.sigmoid(logits).numpy(), rtol=1e-5)
     assert len(set(scores.tolist())) == 6

@@ -43,11 +43,11 @@ def test_an_id_out_of_range_is_named(run: Any, tmp_path: Path) -> None:
     about["tables"][1]["rule"] = "range"
     (directory / "preprocess.json").write_text(json.dumps(about))
     with pytest.raises(ValueError, match="column item, row 2: 3000 is out of range: the table has rows 0 to 2999"):
-        reader.model_inputs(reader.Preprocessor(directory), run.table)
+        reader.model_inputs(preprocess.Preprocessor(directory), run.table)
 
 
 def test_inputs_of_a_sliced_table_are_a_slice_of_the_inputs(run: Any, tmp_path: Path) -> None:
-    preprocessor = reader.Preprocessor(export(run.directory, tmp_path / "model").directory)
+    preprocessor = preprocess.Preprocessor(export(run.directory, tmp_path / "model").directory)
     table = pq.read_table(run.directory / "samples.parquet")
     dense, sparse = reader.model_inputs(preprocessor, table)
     part_dense, part = reader.model_inputs(preprocessor, table.slice(2, 3))

@@ -92,6 +92,18 @@ def test_the_readme_loads_it_with_torch_alone(run: Any, tmp_path: Path) -> None:
     np.testing.assert_allclose(np.load(out), wanted, rtol=0, atol=1e-6)
 
 
+def test_the_readme_of_a_torchrec_export_loads_it(run: Any, tmp_path: Path) -> None:
+    report = export(run.directory, tmp_path / "model")
+    data = run.directory / "samples.parquet"
+    code = "\n".join(code_of(report.directory / "README.md")).replace("DIR", str(report.directory))
+    script = (
+        f"{code.replace('FILE', str(data))}\nprint(abs(torch.sigmoid(output).numpy() - probabilities).max() < 1e-6)"
+    )
+    command = [sys.executable, "-W", "ignore", "-c", script]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (0, "True\n"), done.stderr
+
+
 def test_a_model_with_sequences(make: Any, tmp_path: Path) -> None:
     (tmp_path / "own.py").write_text(OWN_MODEL, encoding="utf-8")
     (tmp_path / "own_layers.py").write_text(OWN_LAYERS, encoding="utf-8")

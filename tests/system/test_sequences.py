@@ -14,7 +14,8 @@ import torch
 from elastichost.quality import evaluate_labels
 from elastichost.results.export import export
 from elastichost.results.predict import predict
-from elastichost.results.reader import Preprocessor, load_model, model_inputs
+from elastichost.results.preprocess import Preprocessor
+from elastichost.results.reader import load_model, model_inputs
 from tests.system.test_run import Supervised, folder
 
 pytestmark = pytest.mark.system
