@@ -222,6 +222,45 @@ def test_code_beside_a_model_is_not_mixed_with_that_of_another_export(tmp_path: 
     assert np.abs(np.subtract(first, second)).max() > 1e-3
 
 
+TOUCHY = """\
+import torch
+from torchrec import EmbeddingBagCollection
+
+class Touchy(torch.nn.Module):
+    '''Fails for a price of 7 and has no finite score for one of 9. They reach it as log(1 + price).'''
+
+    def __init__(self, tables):
+        super().__init__()
+        self.bags = EmbeddingBagCollection(tables=tables)
+
+    def forward(self, dense, sparse):
+        price = dense[:, 0].expm1().round()
+        if (price == 7).any():
+            raise ValueError("seven")
+        return self.bags(sparse).values().sum(dim=1) + torch.where(price == 9, torch.nan, 0.0)
+
+def build(tables, num_dense):
+    return Touchy(tables)
+"""
+
+
+def test_rows_with_which_the_model_fails_harm_no_other_request_of_the_batch(tmp_path: Path, rows: Rows) -> None:
+    (tmp_path / "touchy.py").write_text(TOUCHY, encoding="utf-8")
+    run = make_run(tmp_path / "run", build=f"{tmp_path}/touchy.py:build", args="{}")
+    directory = export(run.directory, tmp_path / "model").directory
+    with served(directory, tmp_path, {"max-delay-ms": 3000}) as server:
+        asked = [ask_together(server, [rows[0], {**rows[0], "price": price}], 1) for price in (1.0, 7.0, 9.0, 2.0)]
+        wait_for(lambda: server.metric("in_flight") == 4, "four requests wait for each other")
+        for threads, _ in asked:
+            threads[0].join()
+        good, failing, not_finite, also_good = (answers[0] for _, answers in asked)
+        assert (good.status_code, also_good.status_code) == (200, 200)
+        assert (failing.status_code, failing.json()["error"]["code"]) == (500, "model_failed")
+        assert "ValueError: seven" in failing.json()["error"]["message"]
+        assert (not_finite.status_code, not_finite.json()["error"]["row"]) == (500, 1)
+        assert server.metric("in_flight") == 0
+
+
 @pytest.mark.long
 def test_several_workers_share_a_port_and_end_together(program: Path, tmp_path: Path, rows: Rows) -> None:
     with served(program, tmp_path, {"workers": 2}) as server:
