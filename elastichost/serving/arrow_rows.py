@@ -31,8 +31,7 @@ def table_of_arrow(body: bytes, max_rows: int) -> pa.Table:
         batches: list[pa.RecordBatch] = []
         rows = 0
         with pa.ipc.open_stream(pa.py_buffer(body)) as stream:
-            for field in stream.schema:
-                _check_type(field)
+            _check_schema(stream.schema)
             for batch in stream:
                 rows += batch.num_rows
                 if rows > max_rows:
@@ -55,6 +54,17 @@ def arrow_of_scores(scores: npt.NDArray[np.float32], labels: Sequence[str]) -> b
         writer.write_table(table)
     found: bytes = sink.getvalue().to_pybytes()
     return found
+
+
+def _check_schema(schema: pa.Schema) -> None:
+    """Raises RequestError; UnicodeDecodeError (a ValueError) for names that are not UTF-8."""
+    str(schema)  # decodes all names, also those of elements of lists
+    names = schema.names
+    if len(set(names)) < len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise RequestError(422, "wrong_value", f"there are several columns {twice!r}", column=twice)
+    for field in schema:
+        _check_type(field)
 
 
 def _check_type(field: pa.Field) -> None:

@@ -172,6 +172,16 @@ def test_bytes_that_are_no_arrow_stream_are_refused(server: ServerProcess, train
     assert server.process.poll() is None
 
 
+def test_names_of_columns_must_be_different_and_utf8(server: ServerProcess, trained: HandMadeRun) -> None:
+    twice = trained.table.append_column("price", pa.array([1.0] * 6))
+    answer = post_arrow(server, stream_of(twice))
+    assert (answer.status_code, answer.json()["error"]["column"]) == (422, "price")
+    damaged = stream_of(trained.table).replace(b"word", b"wo\xffd")
+    assert damaged != stream_of(trained.table)
+    answer = post_arrow(server, damaged)
+    assert (answer.status_code, answer.json()["error"]["code"]) == (400, "invalid_body")
+
+
 def test_a_compressed_arrow_stream_is_refused(server: ServerProcess, trained: HandMadeRun) -> None:
     """Few compressed bytes can become many."""
     table = pa.table({"user": pa.array(np.zeros(1_000_000, dtype=np.int64))})
