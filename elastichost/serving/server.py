@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
 from collections.abc import Callable
 from pathlib import Path
@@ -15,6 +16,7 @@ from starlette.applications import Starlette
 from uvicorn.supervisors.multiprocess import Multiprocess
 
 from elastichost.errors import PreflightError
+from elastichost.host.prctl import set_parent_death_signal
 from elastichost.serving.app import make_app
 from elastichost.serving.http_protocol import TimedProtocol
 from elastichost.serving.loaded_export import LoadedExport, check_export, load_export
@@ -61,7 +63,9 @@ def serve(settings: ServeSettings, announce: Callable[[str, LoadedExport], None]
 
 
 def worker_app() -> Starlette:
-    """The application of a worker process."""
+    """The application of a worker process, which ends with the process that started it: also if that one is killed,
+    because a worker that is left would keep the port."""
+    set_parent_death_signal(signal.SIGTERM)
     settings = msgspec.json.decode(os.environ[SETTINGS].encode(), type=ServeSettings)
     _limit_threads(settings.workers)
     return make_app(settings)

@@ -262,12 +262,16 @@ def test_rows_with_which_the_model_fails_harm_no_other_request_of_the_batch(tmp_
 
 
 @pytest.mark.long
-def test_several_workers_share_a_port_and_end_together(program: Path, tmp_path: Path, rows: Rows) -> None:
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_several_workers_share_a_port_and_end_together(
+    program: Path, tmp_path: Path, rows: Rows, number: signal.Signals
+) -> None:
+    """Also if the process that started them is killed."""
     with served(program, tmp_path, {"workers": 2}) as server:
         assert server.predict(rows).status_code == 200
         children = Path(f"/proc/{server.process.pid}/task/{server.process.pid}/children").read_text().split()
         assert len(children) >= 2
-        server.process.send_signal(signal.SIGTERM)
+        server.process.send_signal(number)
         server.process.wait(60)
         wait_for(lambda: not any(os.path.exists(f"/proc/{child}") for child in children), "the workers are gone")
 
