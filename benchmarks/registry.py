@@ -27,6 +27,7 @@ BENCHMARKS: dict[str, str] = {
     "recovery": "benchmarks.recovery.benchmark",
     "retail-quality": "benchmarks.training.retail_quality",
     "scale-out": "benchmarks.recovery.scale_out",
+    "serving": "benchmarks.serving.benchmark",
     "tuner": "benchmarks.tuner.suite",
 }
 ROOT = Path(__file__).parents[1]

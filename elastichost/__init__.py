@@ -7,7 +7,7 @@ The layers of the package, from the top down; a module imports only from its own
     web                                     the page of a run in the browser
     reporting                               `report`
     chaos, emulation                        injected faults | processes that wait instead of computing
-    dispatcher                              many jobs on one host
+    dispatcher, serving                     many jobs on one host | scores of an export over HTTP
     loggers, results, supervisor            experiment loggers | export and predict | runs the processes of a job
     runs                                    a run on disk: its typed events, its decisions, its result
     ps, worker, tuner                       parameter server | trains the user's model | chooses plans

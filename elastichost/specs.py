@@ -144,13 +144,20 @@ class DenseSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ModelSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The description of a model that the arena, the PS and the export use."""
+    """The description of a model that the arena, the PS and the export use. `list_features`: the categorical columns
+    that hold lists of ids; None: not known, as in checkpoints of earlier versions."""
 
     tables: tuple[TableSpec, ...]
     embeddings: tuple[EmbeddingSpec, ...]
     dense: DenseSpec
     num_dense_features: int
     num_labels: int
+    list_features: tuple[str, ...] | None = None
+
+    def is_same_model(self, other: ModelSpec) -> bool:
+        """Whether both describe one model. A column may hold lists in one and single ids in the other: its rows are
+        the same."""
+        return msgspec.structs.replace(self, list_features=other.list_features) == other
 
     def embeddings_of(self, table_index: int) -> tuple[EmbeddingSpec, ...]:
         return tuple(e for e in self.embeddings if e.table == table_index)

@@ -26,6 +26,7 @@ FIELD_WORDS = {
     "queueing": "queueing theory",
     "reporting": "the part of a system that makes reports",
     "routing": "which node a key belongs to",
+    "serving": "answering requests with a model that is trained",
     "sharding": "how keys are divided among nodes",
     "staging": "where a write lies until it is committed",
     "stopping": "early stopping",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from elastichost.api.job import Job
+    from elastichost.results.description import ExportFormat
     from elastichost.results.export import ExportReport
 
 __all__ = ["Run"]
@@ -146,12 +147,20 @@ class Run:
             ) from error
         return path
 
-    def export(self, directory: str | os.PathLike[str]) -> ExportReport:
-        """Writes the trained model as a plain torchrec model that needs no elastichost. Raises ConfigError if the
-        directory exists, CheckpointError if the run has no checkpoint."""
+    def export(
+        self,
+        directory: str | os.PathLike[str],
+        *,
+        format: ExportFormat = "torchrec",  # noqa: A002 - the name of the option of `elastichost export`
+        embeddings: Sequence[str] = (),
+    ) -> ExportReport:
+        """Writes the trained model so that it needs no elastichost. format: "torchrec", a plain torchrec model, or
+        "pt2", one program of torch.export. embeddings: tables whose vectors are written too, as
+        `embeddings/<table>.parquet` with the columns id and vector. Raises ConfigError if the directory exists or a
+        table does not, CheckpointError if the run has no checkpoint, ModelError if there can be no program of it."""
         from elastichost.results.export import export
 
-        return export(self.dir, Path(directory))
+        return export(self.dir, Path(directory), format=format, embeddings=embeddings)
 
     def predict(self, table: pa.Table | pandas.DataFrame | str | os.PathLike[str]) -> pa.Table:
         """Scores rows with the trained model. table: a file, an Arrow table or a data frame with the columns of the

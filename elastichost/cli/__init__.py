@@ -5,7 +5,7 @@ Modules:
     watch/         status, events, logs, log, report, replay
     many_jobs/     host, submit, queue, cancel, top, and `run` with several jobs
     maintenance/   doctor, clean, bench, chaos
-    results        export and predict
+    results        export, predict and serve
     groups         the groups of verbs in `--help`
     runs           finds the run directory that a verb names
     options        options that several verbs share

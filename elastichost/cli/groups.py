@@ -14,7 +14,7 @@ __all__ = ["GROUPS", "GroupedVerbs", "Verbs"]
 GROUPS: dict[str, tuple[str, ...]] = {
     "Train": ("init", "run", "resume", "scale", "plan", "config", "convert"),
     "Watch": ("status", "events", "logs", "log", "report"),
-    "Results": ("export", "predict"),
+    "Results": ("export", "predict", "serve"),
     "Many jobs": ("host", "submit", "queue", "cancel", "top"),
     "Machines": ("doctor", "bench"),
     "Maintenance": ("clean", "chaos", "replay"),

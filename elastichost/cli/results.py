@@ -1,16 +1,20 @@
-"""Verbs that use the trained model of a run: export and predict."""
+"""Verbs that use the trained model of a run: export, predict and serve."""
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from elastichost.cli.output import AsJson, progress_console
+from elastichost.cli.output import AsJson, data_console, fact_lines, print_json, progress_console
 from elastichost.cli.report import print_report
 from elastichost.cli.runs import RunArgument, find_run
-from elastichost.errors import ConfigError, DataError
+from elastichost.errors import ConfigError, DataError, PreflightError
+
+if TYPE_CHECKING:
+    from elastichost.serving.loaded_export import LoadedExport
 
 __all__ = ["register"]
 
@@ -18,6 +22,7 @@ __all__ = ["register"]
 def register(app: typer.Typer) -> None:
     app.command("export")(export)
     app.command("predict")(predict)
+    app.command("serve")(serve)
 
 
 def export(
@@ -27,15 +32,25 @@ def export(
         Path | None,
         typer.Option("--checkpoint", metavar="DIR", help="The checkpoint to export; default: the newest intact one."),
     ] = None,
+    form: Annotated[
+        Literal["torchrec", "pt2"],
+        typer.Option("--format", help="A torchrec model, or one program of torch.export that needs torch alone."),
+    ] = "torchrec",
+    embeddings: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--embeddings",
+            metavar="TABLE",
+            help="Also write the vectors of this table, as DIR/embeddings/TABLE.parquet; repeatable.",
+        ),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Write the trained model as a plain torchrec model.
-
-    It loads without elastichost.
-    """
+    """Write the trained model so that it loads without elastichost."""
     from elastichost.results.export import export as write_export
 
-    print_report(write_export(find_run(run), directory.resolve(), checkpoint), as_json=as_json)
+    report = write_export(find_run(run), directory.resolve(), checkpoint, format=form, embeddings=embeddings or ())
+    print_report(report, as_json=as_json)
 
 
 def predict(
@@ -67,3 +82,63 @@ def predict(
     from elastichost.results.predict import predict as score  # loads torch
 
     print_report(score(directory, file.resolve(), destination.resolve()), as_json=as_json)
+
+
+def serve(
+    directory: Annotated[
+        Path,
+        typer.Argument(metavar="DIR", help="An export, or a symbolic link to one; a newer one is loaded by itself."),
+    ],
+    port: Annotated[int, typer.Option("--port", min=0, max=65_535, help="0: any free port.")] = 8080,
+    host: Annotated[
+        str, typer.Option("--host", help="The address to listen on; 0.0.0.0 for all of this machine.")
+    ] = "127.0.0.1",
+    workers: Annotated[int, typer.Option("--workers", min=1, help="Processes; each loads the model.")] = 1,
+    max_rows: Annotated[int, typer.Option("--max-rows", min=1, help="Rows that a request may have.")] = 10_000,
+    max_body_mib: Annotated[int, typer.Option("--max-body-mib", min=1, help="Size of a request, MiB.")] = 8,
+    queue: Annotated[
+        int, typer.Option("--queue", min=1, help="Requests that may wait for the model; more are answered with 503.")
+    ] = 256,
+    max_delay_ms: Annotated[
+        float, typer.Option("--max-delay-ms", min=0, help="Time that a request waits for others to be scored with it.")
+    ] = 0.0,
+    timeout_s: Annotated[
+        float, typer.Option("--timeout-s", min=0.1, help="Time in which a client must send the body of a request.")
+    ] = 30.0,
+    drain_s: Annotated[
+        float, typer.Option("--drain-s", min=1, help="Time in which requests are finished after SIGTERM.")
+    ] = 30.0,
+    refuse_nulls: Annotated[
+        bool, typer.Option("--refuse-nulls", help="Refuse nulls; by default they mean what they meant in training.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Answer requests for scores over HTTP: POST /predict."""
+    if missing := [name for name in ("starlette", "uvicorn") if find_spec(name) is None]:
+        raise PreflightError(f"{' and '.join(missing)} is not installed", hint="pip install 'elastichost[serve]'")
+    progress_console().print("loading the model (takes a few seconds)", style="dim")
+    from elastichost.serving.server import serve as serve_export
+    from elastichost.serving.settings import MIB, ServeSettings
+
+    def announce(address: str, export: LoadedExport) -> None:
+        if as_json:
+            print_json({"url": address, "export": export.id, "directory": str(export.directory)})
+        else:
+            facts = [("serving", f"{export.job}, {export.samples_trained:,} samples, export {export.id}")]
+            data_console().print(fact_lines([*facts, ("address", f"{address}/predict")]))
+
+    settings = ServeSettings(
+        directory=str(directory.absolute()),
+        host=host,
+        port=port,
+        workers=workers,
+        max_body_bytes=max_body_mib * MIB,
+        max_request_rows=max_rows,
+        queue_requests=queue,
+        max_delay_s=max_delay_ms / 1000,
+        header_timeout_s=min(timeout_s, 10.0),
+        body_timeout_s=timeout_s,
+        drain_s=drain_s,
+        refuse_nulls=refuse_nulls,
+    )
+    serve_export(settings, announce)

@@ -1,9 +1,15 @@
-"""The results of a run: a plain torchrec model in a directory (`export`), and scores of a file (`predict`).
+"""The results of a run: a model in a directory (`export`), and scores of a file (`predict`).
 
 Modules:
     assemble           assembles the tensors of the model from the blocks of a checkpoint
     export             writes the directory
+    description        `preprocess.json`: columns, kinds of ids, rules
     safetensors_file   writes the tensors as a stream
-    reader             loads an export; it is copied into every export and needs no elastichost
+    program            makes one program of the model, with torch.export
+    embeddings         writes the vectors of tables
+    texts              finds the texts of hashed ids in the training data
+    readme             the README of an export
+    preprocess         turns columns into inputs of the model; it is copied into every export and needs no elastichost
+    reader             loads an export; it is copied too
     predict            scores a file, in one process and without parameter servers
 """

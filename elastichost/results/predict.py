@@ -27,7 +27,8 @@ from elastichost.datasets.api import DatasetDescription, Reader, SampleBatch
 from elastichost.errors import ConfigError, DataError, ElastichostError, IdOutOfRangeError
 from elastichost.quality import QualityReport, evaluate_labels, probabilities
 from elastichost.results.assemble import CheckpointTensors, find_checkpoint, load_run_job
-from elastichost.results.reader import IdTable, leave_last_row_out
+from elastichost.results.preprocess import IdTable, kind_words
+from elastichost.results.reader import leave_last_row_out
 from elastichost.specs import ModelSpec, TableSpec
 from elastichost.user_model.build import build_model
 from elastichost.worker.access.rows import PreparedBatch
@@ -129,12 +130,18 @@ def _scoring_job(job: JobSpec, data_file: Path) -> JobSpec:
 
 
 def _check_kinds(model: ModelSpec, description: DatasetDescription, data_file: Path) -> None:
+    """Raises DataError for a column of another kind than in training, in the words of an export's `Preprocessor`."""
     for table in model.tables:
         for feature in table.features:
-            kind = description.key_kinds[feature]
-            if kind != table.key_kind:
+            is_list = feature in description.multi_valued
+            was_list = None if model.list_features is None else feature in model.list_features
+            if description.key_kinds[feature] != table.key_kind or is_list != (
+                is_list if was_list is None else was_list
+            ):
+                given = kind_words(description.key_kinds[feature], is_list)
                 raise DataError(
-                    f"{data_file}, column {feature!r} holds {kind} ids; the run was trained on {table.key_kind} ids",
+                    f"{data_file}, column {feature!r} holds {given}; the run was trained on "
+                    f"{kind_words(table.key_kind, was_list)}",
                     hint="write the column with the type of the training data: an int and a string are different keys",
                 )
 

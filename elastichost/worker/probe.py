@@ -118,5 +118,6 @@ def build_and_describe(job: JobSpec, description: DatasetDescription) -> tuple[n
         dense=describe_dense(module),
         num_dense_features=description.num_dense,
         num_labels=description.num_labels,
+        list_features=description.multi_valued,
     )
     return module, model

@@ -20,7 +20,7 @@ from elastichost.checkpoint.places import RUN_FILE, new_identity
 from elastichost.config.job import load_job, to_toml
 from elastichost.config.tables import resolve_tables
 from elastichost.host.cpu_features import present_cpu
-from elastichost.results.reader import xxh64
+from elastichost.results.preprocess import xxh64
 from elastichost.sharding import bucket_count, bucket_of_hash, mix64, rows_per_bucket
 from elastichost.specs import EmbeddingSpec, ModelSpec, RowOptimizerSpec, TableSpec
 from elastichost.user_model.build import build_model
@@ -212,6 +212,7 @@ def make_run(
     args: str = "{ bottom = [8, 6] }",
     label: str = '"label"',
     is_empty: bool = False,
+    lists: tuple[str, ...] | None = ("recent",),
 ) -> HandMadeRun:
     directory.mkdir(parents=True)
     data = directory / "samples.parquet"
@@ -230,7 +231,9 @@ def make_run(
         for bag in bags.values():
             del bag._parameters["weight"]
     dense = describe_dense(module)
-    model = ModelSpec(tables=tables, embeddings=embeddings, dense=dense, num_dense_features=2, num_labels=labels)
+    model = ModelSpec(
+        tables=tables, embeddings=embeddings, dense=dense, num_dense_features=2, num_labels=labels, list_features=lists
+    )
     vector = initial_vector(module, dense)
     (directory / RUN_FILE).write_bytes(msgspec.json.encode(new_identity("hand-made", "0123456789abcdef")))
     staging = new_staging(directory / "checkpoints", cut=1)

@@ -10,15 +10,10 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
-import torch
 from safetensors import safe_open
-from torchrec import KeyedJaggedTensor
 
 from elastichost.errors import CheckpointError, ConfigError, ModelError
-from elastichost.results import reader
 from elastichost.results.export import export
 
 # The modules on a user's machine: everything but elastichost.
@@ -31,9 +26,9 @@ class Refuse:
 sys.meta_path.insert(0, Refuse())
 directory, data, out = sys.argv[1:]
 sys.path.insert(0, directory)
-import numpy, pyarrow.parquet, torch, reader
+import numpy, preprocess, pyarrow.parquet, torch, reader
 model = reader.load_model(directory)
-dense, sparse = reader.Preprocessor(directory).inputs(pyarrow.parquet.read_table(data))
+dense, sparse = reader.model_inputs(preprocess.Preprocessor(directory), pyarrow.parquet.read_table(data))
 with torch.no_grad():
     numpy.save(out, model(dense, sparse).numpy())
 """
@@ -103,7 +98,8 @@ def test_an_export_without_elastichost_has_the_scores_of_the_checkpoint(run: Any
 def test_files_names_and_shapes(run: Any, tmp_path: Path) -> None:
     report = export(run.directory, tmp_path / "model")
     names = {path.name for path in report.directory.iterdir()}
-    assert names == {"model.safetensors", "ids.safetensors", "preprocess.json", "reader.py", "models"}
+    files = {"README.md", "preprocess.json", "preprocess.py", "reader.py", "ids.safetensors", "model.safetensors"}
+    assert names == {*files, "models"}
     assert not list(report.directory.rglob("__pycache__"))
     assert report.model_bytes == (report.directory / "model.safetensors").stat().st_size
     prefix = "network.sparse_arch.embedding_bag_collection.embedding_bags"
@@ -122,7 +118,7 @@ def test_files_names_and_shapes(run: Any, tmp_path: Path) -> None:
 
 def test_preprocess_json_describes_the_inputs(run: Any, tmp_path: Path) -> None:
     about = json.loads((export(run.directory, tmp_path / "model").directory / "preprocess.json").read_text())
-    assert about["schema"] == "elastichost/export/v1"
+    assert about["schema"] == "elastichost/export/v2"
     assert about["features"] == ["user", "item", "recent", "word", "code"]
     assert {table["name"]: table["rule"] for table in about["tables"]} == {
         "user": "dynamic",
@@ -210,104 +206,3 @@ def test_a_missing_model_file_is_reported(make: Any, tmp_path: Path) -> None:
     (tmp_path / "own.py").unlink()
     with pytest.raises(ModelError, match=r"there is no file .*own\.py"):
         export(run.directory, tmp_path / "model")
-
-
-# --- the reader's own parts ----------------------------------------------------------------------------
-
-
-def test_xxh64_published_vectors() -> None:
-    assert reader._xxh64(b"") == 0xEF46DB3751D8E999
-    assert reader._xxh64(b"a") == 0xD24EC4F1A98C6E5B
-    assert reader._xxh64(b"abc") == 0x44BC2CF5AD770999
-    assert reader._xxh64(b"Nobody inspects the spammish repetition") == 0xFBCEA83C8A378BF1
-
-
-def test_xxh64_agrees_with_the_package_at_every_length() -> None:
-    xxhash = pytest.importorskip("xxhash")
-    for length in range(101):
-        data = bytes(range(length))
-        assert reader._xxh64(data) == xxhash.xxh64_intdigest(data)
-
-
-def test_an_id_out_of_range_is_named(run: Any, tmp_path: Path) -> None:
-    directory = export(run.directory, tmp_path / "model").directory
-    about = json.loads((directory / "preprocess.json").read_text())
-    about["tables"][1]["rule"] = "range"
-    (directory / "preprocess.json").write_text(json.dumps(about))
-    with pytest.raises(ValueError, match="column item: id 3000 is out of range"):
-        reader.Preprocessor(directory).inputs(run.table)
-
-
-def test_inputs_of_a_sliced_table_are_a_slice_of_the_inputs(run: Any, tmp_path: Path) -> None:
-    preprocessor = reader.Preprocessor(export(run.directory, tmp_path / "model").directory)
-    table = pq.read_table(run.directory / "samples.parquet")
-    dense, sparse = preprocessor.inputs(table)
-    part_dense, part = preprocessor.inputs(table.slice(2, 3))
-    assert isinstance(part, KeyedJaggedTensor)
-    torch.testing.assert_close(part_dense, dense[2:5])
-    for feature in sparse.keys():  # noqa: SIM118
-        whole = sparse[feature].to_dense()[2:5]
-        assert [bag.tolist() for bag in part[feature].to_dense()] == [bag.tolist() for bag in whole]
-
-
-def column_of(table: pa.Table, name: str, values: pa.Array) -> pa.Table:
-    return table.set_column(table.column_names.index(name), name, values)
-
-
-def test_integers_are_cast_to_the_text_a_table_was_trained_on(run: Any, tmp_path: Path) -> None:
-    """Before, integers were not cast: their keys were all unknown, and the scores were wrong without an error."""
-    preprocessor = reader.Preprocessor(export(run.directory, tmp_path / "model").directory)
-    text = column_of(run.table, "code", pa.array(["17", None, "-4", "0", "18446744073709551615", "17"]))
-    for kind, values in ((pa.int64(), [17, None, -4, 0, None, 17]), (pa.uint64(), [17, None, None, 0, 2**64 - 1, 17])):
-        numbers = column_of(run.table, "code", pa.array(values, kind))
-        bags, wanted = (preprocessor.inputs(one)[1]["code"].to_dense() for one in (numbers, text))
-        given = [index for index, value in enumerate(values) if value is not None]
-        assert [bags[index].tolist() for index in given] == [wanted[index].tolist() for index in given]
-        assert all(len(bags[index]) == 0 for index in range(6) if index not in given)
-
-
-@pytest.mark.parametrize("kind", [pa.string(), pa.large_string(), pa.dictionary(pa.int32(), pa.string())])
-def test_text_is_cast_to_the_integers_a_table_was_trained_on(run: Any, tmp_path: Path, kind: pa.DataType) -> None:
-    preprocessor = reader.Preprocessor(export(run.directory, tmp_path / "model").directory)
-    users = run.table.column("user").to_pylist()
-    words = pa.array([None if one is None else str(one) for one in users]).cast(kind)
-    asked = preprocessor.inputs(column_of(run.table, "user", words))[1]["user"]
-    wanted = preprocessor.inputs(run.table)[1]["user"]
-    torch.testing.assert_close(asked.values(), wanted.values())
-    torch.testing.assert_close(asked.lengths(), wanted.lengths())
-
-
-@pytest.mark.parametrize(
-    ("name", "values", "problem"),
-    [
-        (
-            "user",
-            pa.array(["7", "007", "1", "2", "3", "4"]),
-            "'007' is not an integer; the model was trained on integers",
-        ),
-        ("user", pa.array([1.5] * 6), "double cannot be cast to integers; the model was trained on integers"),
-        ("code", pa.array([1.0] * 6), "double does not hold text; the model was trained on text"),
-        ("code", pa.array([True] * 6), "bool does not hold text"),
-        ("price", pa.array(["dear"] * 6), "string cannot be cast to numbers"),
-    ],
-)
-def test_a_column_that_cannot_be_cast_exactly_is_refused(
-    run: Any, tmp_path: Path, name: str, values: pa.Array, problem: str
-) -> None:
-    preprocessor = reader.Preprocessor(export(run.directory, tmp_path / "model").directory)
-    with pytest.raises(reader.ColumnError, match=f"column {name}: {problem}") as raised:
-        preprocessor.inputs(column_of(run.table, name, values))
-    assert raised.value.column == name
-
-
-def test_a_column_without_any_value_has_no_ids(run: Any, tmp_path: Path) -> None:
-    preprocessor = reader.Preprocessor(export(run.directory, tmp_path / "model").directory)
-    table = column_of(column_of(run.table, "user", pa.nulls(6)), "code", pa.nulls(6))
-    _, sparse = preprocessor.inputs(table)
-    assert [len(sparse[name].values()) for name in ("user", "code")] == [0, 0]
-
-
-def test_a_column_that_is_missing_is_named(run: Any, tmp_path: Path) -> None:
-    preprocessor = reader.Preprocessor(export(run.directory, tmp_path / "model").directory)
-    with pytest.raises(reader.ColumnError, match="column word: is missing; the table has .*price"):
-        preprocessor.inputs(run.table.drop_columns(["word"]))

@@ -15,7 +15,7 @@ import torch
 
 from elastichost.errors import ConfigError, DataError, ElastichostError
 from elastichost.quality import evaluate, probabilities
-from elastichost.results import reader
+from elastichost.results import preprocess, reader
 from elastichost.results.export import export
 from elastichost.results.predict import predict
 
@@ -86,7 +86,7 @@ def test_prediction_and_export_agree(make: Any, tmp_path: Path, name: str) -> No
     report = predict(run.directory, run.directory / "samples.parquet", tmp_path / "scores.parquet")
     directory = export(run.directory, tmp_path / "model").directory
     with torch.no_grad():
-        logits = reader.load_model(directory)(*reader.Preprocessor(directory).inputs(run.table))
+        logits = reader.load_model(directory)(*reader.model_inputs(preprocess.Preprocessor(directory), run.table))
     scores = pq.read_table(report.output).column("probability").to_numpy()
     np.testing.assert_allclose(scores, torch.sigmoid(logits).numpy(), rtol=1e-5)
     assert len(set(scores.tolist())) == 6
@@ -105,7 +105,16 @@ def test_ids_of_another_type_are_refused(run: Any, tmp_path: Path) -> None:
     pq.write_table(
         run.table.set_column(run.table.column_names.index("user"), "user", users), tmp_path / "other.parquet"
     )
-    with pytest.raises(DataError, match="column 'user' holds string ids; the run was trained on int ids"):
+    with pytest.raises(DataError, match="column 'user' holds a text id; the run was trained on an integer id"):
+        predict(run.directory, tmp_path / "other.parquet", tmp_path / "scores.parquet")
+
+
+def test_lists_where_the_run_was_trained_on_single_ids_are_refused(run: Any, tmp_path: Path) -> None:
+    users = pa.array([[1]] * 6)
+    pq.write_table(
+        run.table.set_column(run.table.column_names.index("user"), "user", users), tmp_path / "other.parquet"
+    )
+    with pytest.raises(DataError, match="column 'user' holds a list of integer ids; the run was trained on an integer"):
         predict(run.directory, tmp_path / "other.parquet", tmp_path / "scores.parquet")
 
 

@@ -14,7 +14,8 @@ import torch
 from elastichost.quality import evaluate_labels
 from elastichost.results.export import export
 from elastichost.results.predict import predict
-from elastichost.results.reader import Preprocessor, load_model
+from elastichost.results.preprocess import Preprocessor
+from elastichost.results.reader import load_model, model_inputs
 from tests.system.test_run import Supervised, folder
 
 pytestmark = pytest.mark.system
@@ -141,7 +142,7 @@ def test_a_model_that_attends_to_places_agrees_everywhere(
     assert predicted.quality[0].logloss == pytest.approx(result["test"]["logloss"], abs=1e-6)
     exported = export(run.run_dir, folder / "model").directory
     with torch.no_grad():
-        logits = load_model(exported)(*Preprocessor(exported).inputs(test)).numpy()
+        logits = load_model(exported)(*model_inputs(Preprocessor(exported), test)).numpy()
     scores = pq.read_table(predicted.output).column("probability").to_numpy()
     np.testing.assert_allclose(1 / (1 + np.exp(-logits)), scores, atol=1e-6)
     again = evaluate_labels(logits.reshape(-1, 1), test.column("label").to_numpy().astype(np.float32).reshape(-1, 1))

@@ -116,7 +116,7 @@ def _read(run: RunContext, model: ModelSpec, settings: LedgerSettings, resume_so
         found = look_for_checkpoint(resume_source.source, resume_source.claim)
     if found is None:
         return StartingPoint(_ledger(settings, Ledger(settings).state(), resume_source))
-    if found.manifest.model != model:
+    if not found.manifest.model.is_same_model(model):
         raise CheckpointError(
             f"{found.directory} holds another model: {model_difference(found.manifest.model, model)}",
             hint="use the model, tables and columns that it was trained with",
