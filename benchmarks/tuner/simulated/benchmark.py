@@ -5,8 +5,13 @@ and failures (paired seeds). The arrival rate is chosen so that the well-tuned m
 cores from the first arrival to the last; the share of each policy is printed. The oracle is the best of several
 policies that have the true speeds, chosen for each seed with hindsight. Intervals are 95 % bootstraps over seeds.
 
-Parts: policies (always), ablations (ours with a part left out), hot (jobs that get a hot PS), stragglers (ten times as
-many), start (first plans on a cluster with free cores), sizes (CPU time of decisions by number of jobs).
+Policies that look at users' requests are simulated with each kind of them (`requests`): random,
+sensible and well tuned. The best rival of a column is the best of all rivals in it. The seeds of tables are others than
+those on which constants were chosen (`seeds`).
+
+Parts: policies (always), misfit (true speeds depart by 20 % from what any model can fit), ablations (ours with a part
+left out), hot (jobs that get a hot PS), stragglers (ten times as many), start (first plans on a cluster with free
+cores), sizes (CPU time of decisions by number of jobs).
 """
 
 from __future__ import annotations
@@ -25,6 +30,7 @@ from benchmarks.harness.output import write_json
 from benchmarks.simulator.policy_registry import POLICIES
 from benchmarks.simulator.queueing import truth_tables
 from benchmarks.tuner.simulated.plan import Plan, loaded_jobs
+from benchmarks.tuner.simulated.requests import KINDS
 from benchmarks.tuner.simulated.results import PARTS, Results, run
 from benchmarks.tuner.simulated.tables import WIDTH, show
 
@@ -67,6 +73,8 @@ def _parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--policies", default=",".join(POLICIES), help="comma-separated")
     parser.add_argument("--parts", default=None, help=f"comma-separated: {', '.join(PARTS)}; quick: the first")
     parser.add_argument("--seeds", type=int, default=None)
+    parser.add_argument("--first-seed", type=int, default=None, help=f"default: {Plan().first_seed}")
+    parser.add_argument("--requests", default=",".join(KINDS), help="kinds of requests, comma-separated")
     parser.add_argument("--jobs", type=int, default=None, help="number of jobs for each seed")
     parser.add_argument("--hosts", type=int, default=None)
     parser.add_argument("--load", type=float, default=Plan().load)
@@ -82,7 +90,7 @@ def _parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs the simulations and prints the results. Returns 2 for an unknown part, else 0."""
+    """Runs the simulations and prints the results. Returns 2 for an unknown part or kind of requests, else 0."""
     chosen = _parsed(arguments)
     console = Console(stderr=True, width=None if sys.stdout.isatty() else WIDTH)
 
@@ -97,11 +105,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if unknown := [part for part in parts if part not in PARTS]:
         print(f"unknown part {unknown[0]!r}: choose from {', '.join(PARTS)}", file=sys.stderr)
         return 2
-    asked = {name: getattr(chosen, name) for name in QUICK if getattr(chosen, name) is not None}
+    kinds = tuple(kind for kind in KINDS if kind in chosen.requests.split(","))
+    if unknown := [kind for kind in chosen.requests.split(",") if kind not in KINDS]:
+        print(f"unknown requests {unknown[0]!r}: choose from {', '.join(KINDS)}", file=sys.stderr)
+        return 2
+    asked = {name: getattr(chosen, name) for name in (*QUICK, "first_seed") if getattr(chosen, name) is not None}
     plan = Plan(
         policies=tuple(chosen.policies.split(",")),
         load=chosen.load,
         moving=chosen.moving,
+        requests=kinds,
         **{**(QUICK if chosen.quick else {}), **asked},
     )
     usual = (QUICK_SIZES if chosen.quick else SIZES) if "sizes" in parts else ""
