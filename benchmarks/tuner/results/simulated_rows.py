@@ -57,7 +57,7 @@ def _condition(words: str, column: Column) -> Iterator[Row]:
         if other in means:
             mean, tail = means[other], tails[other]
             yield Row(
-                f"{words}, counter-case: mean JCT, P95 JCT over {name}",
+                f"counter-case, {words}: mean JCT, P95 JCT over {name}",
                 "",
                 "<= 0.65, <= 1",
                 f"{mean.shown('.2f')}, {tail.shown('.2f')}",
@@ -66,7 +66,7 @@ def _condition(words: str, column: Column) -> Iterator[Row]:
     if KNOWING in means:
         oracle = means[KNOWING]
         yield Row(
-            f"{words}, counter-case: mean JCT over an oracle (true speeds, exact, best of three urgencies)",
+            f"counter-case, {words}: mean JCT over an oracle (true speeds, exact, best of three urgencies)",
             "",
             "<= 1.05",
             oracle.shown(".2f"),
@@ -77,7 +77,7 @@ def _condition(words: str, column: Column) -> Iterator[Row]:
         f"{name} {column.spreads[name]['changes'].mean:.1f}" for name in ("oracle", rival) if name in column.spreads
     )
     yield Row(
-        f"{words}, counter-case: changes per job",
+        f"counter-case, {words}: changes per job",
         others,
         "<= 10",
         changes.shown(".1f"),
