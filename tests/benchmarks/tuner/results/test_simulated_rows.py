@@ -2,41 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import msgspec
 import pytest
 
 from benchmarks.tuner.results.row import Row
 from benchmarks.tuner.results.simulated_rows import simulated_rows
-from benchmarks.tuner.simulated.columns import Column, column_of
-from benchmarks.tuner.simulated.plan import Plan
-from benchmarks.tuner.simulated.requests import KINDS
-from benchmarks.tuner.simulated.results import MISFIT, Results
-from benchmarks.tuner.simulated.runs import Played, play
+from benchmarks.tuner.simulated.columns import Column
+from benchmarks.tuner.simulated.results import MISFIT
 from elastichost.errors import ConfigError
-
-# what stands for each policy: plans that never change are simulated in no time
-STANDS_FOR = {"elastichost": "tuned", "dlrover_rm": "static", "tuned": "static", "static": "static", "oracle": "tuned"}
+from tests.benchmarks.tuner.simulated.stand_ins import results_of, stand_in_columns
 
 
 @pytest.fixture(scope="module")
 def columns() -> dict[str, Column]:
-    plan = Plan(policies=("static", "tuned"), jobs=6, hosts=2, requests=KINDS)
-    played = [play(plan, seed) for seed in (101, 102)]
-
-    def of(kind: str) -> Column:
-        seeds: list[dict[str, Played]] = [
-            {name: kinds[kind][other] for name, other in STANDS_FOR.items()}  # type: ignore[index]
-            for kinds in played
-        ]
-        return column_of(kind, 0.0, seeds)  # type: ignore[arg-type]
-
-    return {**{kind: of(kind) for kind in KINDS}, MISFIT: msgspec.structs.replace(of("sensible"), misfit=0.2)}
+    found: dict[str, Column] = {**stand_in_columns()}
+    return {**found, MISFIT: msgspec.structs.replace(found["sensible"], misfit=0.2)}
 
 
-def rows(columns: dict[str, Column], first_seed: int = 101) -> list[Row]:
-    plan = Plan(seeds=2, first_seed=first_seed)
-    found = Results(plan=plan, is_for_tuning=first_seed < 21, columns=columns, decisions_by_size={}, seconds=1.0)
-    return list(simulated_rows(msgspec.Raw(msgspec.json.encode(found))))
+def rows(columns: Mapping[str, Column], first_seed: int = 101) -> list[Row]:
+    return list(simulated_rows(msgspec.Raw(msgspec.json.encode(results_of(columns, first_seed)))))
 
 
 def test_each_claim_stands_beside_its_counter_cases(columns: dict[str, Column]) -> None:
