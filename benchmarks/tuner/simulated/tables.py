@@ -52,7 +52,8 @@ def show(results: Results, console: Console) -> None:
     )
     for name, column in results.columns.items():
         title = f"Requests: {name}" if name == column.requests else f"Condition: {name}"
-        console.print(f"\n{title}. {_given(column)}", soft_wrap=True)
+        seeds = len(next(iter(column.figures.values())))
+        console.print(f"\n{title}, {seeds} seeds. {_given(column)}", soft_wrap=True)
         console.print(_policies("Jobs and resources: mean over seeds (95 %)", column, COLUMNS, with_interval=True))
         console.print(_policies("Faults, and the cost of decisions", column, MORE, with_interval=False))
         console.print(_ratios(column))

@@ -17,7 +17,7 @@ from tests.benchmarks.tuner.simulated.stand_ins import results_of, stand_in_colu
 
 @pytest.fixture(scope="module")
 def columns() -> dict[str, Column]:
-    found: dict[str, Column] = {**stand_in_columns()}
+    found = stand_in_columns()
     return {**found, MISFIT: msgspec.structs.replace(found["sensible"], misfit=0.2)}
 
 

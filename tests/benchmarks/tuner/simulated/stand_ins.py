@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from benchmarks.tuner.simulated.columns import Column, column_of
 from benchmarks.tuner.simulated.plan import Plan
-from benchmarks.tuner.simulated.requests import KINDS, RequestKind
+from benchmarks.tuner.simulated.requests import KINDS
 from benchmarks.tuner.simulated.results import Results
 from benchmarks.tuner.simulated.runs import play
 
@@ -24,7 +24,7 @@ STANDS_FOR = {
 }
 
 
-def stand_in_columns() -> dict[RequestKind, Column]:
+def stand_in_columns() -> dict[str, Column]:
     """A column for each kind of requests."""
     played = [play(Plan(policies=("static", "tuned"), jobs=6, hosts=2), seed) for seed in SEEDS]
     return {
