@@ -41,7 +41,8 @@ def test_a_job_with_less_left_gets_more_but_not_more_than_it_can_use_up() -> Non
     found = simulate_jobs(specs, watched, cluster(1))
     assert {one.outcome for one in found.jobs} == {"completed"}
     both = [view.jobs for view, _ in watched.seen if len(view.jobs) == 2 and view.now_s > 300.0]
-    long, short = (np.mean([jobs[at].running.cores for jobs in both if jobs[at].running]) for at in (0, 1))
+    running = [[jobs[at].running for jobs in both] for at in (0, 1)]
+    long, short = (np.mean([one.cores for one in row if one is not None]) for row in running)
     assert short > 1.5 * long
 
 
