@@ -157,7 +157,10 @@ def _cured(found: results.Results) -> Iterator[Row]:
 def _seen(found: results.Results) -> Iterator[Row]:
     if found.care is None:
         return
-    for one, words in ((found.care.stragglers, "stragglers"), (found.care.memory, "running out of memory")):
+    for one, words in (
+        (found.care.stragglers, "stragglers"),
+        (found.care.memory, "raises of a memory charge, which follows the peak"),
+    ):
         if one.precision is not None and one.recall is not None:
             yield Row(
                 f"{words}: precision, recall, in time ({one.count} cases)",
