@@ -10,6 +10,8 @@ from benchmarks.simulator.policies.dlrover_brain import DlroverBrainPolicy
 from benchmarks.simulator.policies.dlrover_rm import DlroverRmPolicy
 from benchmarks.simulator.policies.elastic_scheduler import ElasticSchedulerPolicy
 from benchmarks.simulator.policies.elastichost_policy import ElastichostPolicy
+from benchmarks.simulator.policies.integer_programs.optimal_allocator import OptimalAllocatorPolicy
+from benchmarks.simulator.policies.integer_programs.sia import SiaPolicy
 from benchmarks.simulator.policies.optimus import OptimusPolicy
 from benchmarks.simulator.policies.oracle import OraclePolicy
 from benchmarks.simulator.policies.pollux import PolluxPolicy
@@ -25,6 +27,8 @@ POLICIES: dict[str, PolicyFactory] = {
     "elastic_scheduler": lambda jobs, seed: ElasticSchedulerPolicy(),
     "optimus": lambda jobs, seed: OptimusPolicy(),
     "pollux": lambda jobs, seed: PolluxPolicy(seed=seed),
+    "sia": lambda jobs, seed: SiaPolicy(),
+    "optimal_allocator": lambda jobs, seed: OptimalAllocatorPolicy(),
     "dlrover_brain": lambda jobs, seed: DlroverBrainPolicy(),
     "dlrover_rm": lambda jobs, seed: DlroverRmPolicy(seed=seed),
     "elastichost": lambda jobs, seed: ElastichostPolicy(),

@@ -7,6 +7,7 @@ elastic_scheduler    adds workers while they pay
 optimus, pollux      the published schedulers, as far as they apply
 dlrover_brain        DLRover's production heuristics
 dlrover_rm           the plans of the DLRover-RM paper
+integer_programs     Sia and the Optimal Resource Allocator
 oracle               knows the truth: a bound
 admission            starts waiting jobs in order of arrival
 configurations       the configurations within the limits and on the frontier

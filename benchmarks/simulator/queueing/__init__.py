@@ -5,5 +5,6 @@ fork_join           the observation of a scenario in one configuration, from the
 configuration_grid  the configurations in which scenarios are measured
 truth_tables        results of the queues on a lattice of configurations, stored in truth_tables.npz
 job_speed           the speed of a job between the points of a table, with its own costs
+misfit              a speed that departs smoothly from every model
 partial_cores       the rule for less than one core
 """

@@ -23,7 +23,8 @@ import msgspec
 
 from benchmarks.harness.machine import Machine
 from benchmarks.tuner.results.plots import save_plots
-from benchmarks.tuner.results.rows import Row, rows_of
+from benchmarks.tuner.results.row import Row
+from benchmarks.tuner.results.rows import rows_of
 
 __all__ = [
     "PARTS",

@@ -88,17 +88,18 @@ def _courses(raw: msgspec.Raw) -> Any:
 
 def _policies(raw: msgspec.Raw) -> Any:
     found = msgspec.json.decode(raw, type=simulated.Results)
-    names = sorted(found.ratios, key=lambda name: found.ratios[name]["oracle"].mean)
+    column = found.columns.get("sensible") or next(iter(found.columns.values()))
+    names = sorted(column.ratios, key=lambda name: column.ratios[name]["oracle"].mean)
     figure, panels = _panels(2, 9.0, 3.6)
     for place, name in enumerate(names):
-        ratio = found.ratios[name]["oracle"]
+        ratio = column.ratios[name]["oracle"]
         panels[0].bar(place, ratio.mean, 0.8, color=COLOURS.get(name, OTHER))
         panels[0].plot([place, place], [ratio.low, ratio.high], color="#333333", linewidth=0.8)
         for offset, field, colour in ((-0.2, "cpu_used", "#5b9bd0"), (0.2, "memory_used", "#c9a876")):
-            used = found.spreads[name][field]
+            used = column.spreads[name][field]
             panels[1].bar(place + offset, 100 * used.mean, 0.36, color=colour)
             panels[1].plot([place + offset] * 2, [100 * used.low, 100 * used.high], color="#333333", linewidth=0.8)
-    panels[0].set_title("Mean completion time over the oracle's", loc="left", fontsize=9)
+    panels[0].set_title(f"Mean completion time over the oracle's, {column.requests} requests", loc="left", fontsize=9)
     panels[1].set_title("Used of what was allocated, %: CPU (blue), memory", loc="left", fontsize=9)
     for panel in panels:
         panel.set_xticks(range(len(names)), names, rotation=35, ha="right", fontsize=8)

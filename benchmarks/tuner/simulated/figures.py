@@ -9,18 +9,15 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from benchmarks.harness.aggregates import Interval, bootstrap, ratio
+from benchmarks.harness.aggregates import Interval, bootstrap
 from benchmarks.simulator.cluster.outcome import JobOutcome
-from benchmarks.tuner.simulated.plan import RIVALS
 from benchmarks.tuner.simulated.runs import Played
 
 __all__ = [
     "Figures",
-    "best_rival",
     "completion_s",
     "figures_of",
     "figures_of_seed",
-    "ratios",
     "spreads",
 ]
 
@@ -125,20 +122,3 @@ def spreads(rows: Sequence[Figures]) -> dict[str, Interval]:
     """The mean and interval over seeds, by field."""
     names = Figures.__struct_fields__
     return {name: bootstrap(np.array([getattr(row, name) for row in rows], dtype=np.float64)) for name in names}
-
-
-def ratios(figures: Mapping[str, Sequence[Figures]]) -> dict[str, dict[str, Interval]]:
-    """The ratio of mean completion times, for each pair of policies."""
-    means = _means(figures)
-    return {one: {other: ratio(means[one], means[other]) for other in means} for one in means}
-
-
-def best_rival(figures: Mapping[str, Sequence[Figures]]) -> str:
-    """The best of the rivals in the paper's comparison that were simulated."""
-    means = _means(figures)
-    names = [name for name in RIVALS if name in means] or list(means)
-    return min(names, key=lambda name: float(means[name].mean()))
-
-
-def _means(figures: Mapping[str, Sequence[Figures]]) -> dict[str, Floats]:
-    return {name: np.array([one.completion_mean_s for one in rows]) for name, rows in figures.items()}

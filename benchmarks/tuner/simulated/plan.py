@@ -16,15 +16,20 @@ from benchmarks.simulator.policies.elastichost_policy import ElastichostPolicy, 
 from benchmarks.simulator.policies.static import best_configuration
 from benchmarks.simulator.policy_registry import POLICIES, make_policy
 from benchmarks.simulator.queueing import truth_tables
-from benchmarks.tuner.simulated.host_mixes import hosts_of
-from benchmarks.tuner.simulated.trace_jobs import TraceChoice, jobs_of_trace
+from benchmarks.simulator.queueing.misfit import misfit
+from benchmarks.tuner.simulated.conditions.host_mixes import hosts_of
+from benchmarks.tuner.simulated.conditions.requests import KINDS, RequestKind
+from benchmarks.tuner.simulated.conditions.seeds import TABLE_SEED
+from benchmarks.tuner.simulated.conditions.trace_jobs import TraceChoice, jobs_of_trace
 
 __all__ = [
     "ABLATIONS",
+    "BLIND",
     "KNOWING",
     "MIGRATION",
     "NO_HEAT",
     "OURS",
+    "PAPER_RIVALS",
     "RIVALS",
     "Arm",
     "Plan",
@@ -33,7 +38,9 @@ __all__ = [
 ]
 
 OURS, KNOWING = "elastichost", "oracle"
-RIVALS = ("static", "elastic_scheduler", "optimus")  # the paper compares itself with the best of these
+PAPER_RIVALS = ("static", "elastic_scheduler", "optimus")  # the DLRover-RM paper compares itself with the best of these
+RIVALS = tuple(name for name in POLICIES if name not in (OURS, KNOWING))
+BLIND = ("dlrover_brain", "tuned", KNOWING)  # do not look at requests, so they are simulated once for all kinds
 STOPPING = ("static", "tuned", "optimus", "pollux")  # the original systems of these policies stop and restart jobs
 LOAD_ROUNDS, LOAD_TOLERANCE = 6, 0.03
 MIGRATION_S = 300.0  # duration of a stop-and-restart migration: "about 5 minutes" in the paper
@@ -67,8 +74,10 @@ ARMS = {
 class Plan(msgspec.Struct, frozen=True):
     """The plan of a simulation. policies: names of policies and arms. load: share of all cores that the well-tuned
     policy uses while jobs arrive. moving: "same" if every policy moves processes as elastichost does; "own" if those of
-    STOPPING stop and restart jobs as in their papers. rates: of faults. hosts_mix: kinds of hosts, by name. trace: of
-    arrivals, which `load` then does not change; None: arrivals are drawn."""
+    STOPPING stop and restart jobs as in their papers. requests: kinds of requests; every policy that looks at them is
+    simulated with each. misfit: standard deviation of a smooth departure of the true speeds. rates: of faults.
+    hosts_mix: kinds of hosts, by name. trace: of arrivals, which `load` then does not change; None: arrivals are
+    drawn."""
 
     policies: tuple[str, ...] = tuple(POLICIES)
     seeds: int = 20
@@ -76,9 +85,11 @@ class Plan(msgspec.Struct, frozen=True):
     hosts: int = 4
     load: float = 0.7
     moving: str = "same"
+    requests: tuple[RequestKind, ...] = KINDS
+    misfit: float = 0.0
     mix: JobMix = JobMix()
     rates: IncidentRates = IncidentRates()
-    first_seed: int = 1
+    first_seed: int = TABLE_SEED
     hosts_mix: str = "same"
     trace: TraceChoice | None = None
 
@@ -104,6 +115,11 @@ def loaded_jobs(plan: Plan, seed: int) -> tuple[SimulatedJob, ...]:
     if plan.trace is not None:
         return jobs_of_trace(plan.trace, seed, plan.jobs, plan.mix, settings.limits)
     jobs = draw_jobs(seed, plan.jobs, plan.mix, truth_tables.tables(), settings.limits)
+    if plan.misfit:
+        jobs = tuple(
+            msgspec.structs.replace(job, truth=misfit(job.truth, plan.misfit, seed, job.features.family))
+            for job in jobs
+        )
     array = candidates(settings.limits)
     core_s = 0.0
     for job in jobs:

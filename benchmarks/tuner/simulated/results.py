@@ -7,9 +7,10 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from benchmarks.harness.aggregates import Interval
 from benchmarks.simulator.cluster.random_streams import IncidentRates
-from benchmarks.tuner.simulated.figures import Figures, best_rival, figures_of_seed, ratios, spreads
+from benchmarks.tuner.simulated.columns import Column, column_of
+from benchmarks.tuner.simulated.conditions.requests import RequestKind
+from benchmarks.tuner.simulated.conditions.seeds import TABLE_STEP, is_for_tuning
 from benchmarks.tuner.simulated.health import (
     Ablation,
     Cure,
@@ -23,9 +24,9 @@ from benchmarks.tuner.simulated.health import (
     straggler_detection,
 )
 from benchmarks.tuner.simulated.plan import ABLATIONS, MIGRATION, NO_HEAT, OURS, Plan
-from benchmarks.tuner.simulated.runs import Seeds, decision_times, play_all
+from benchmarks.tuner.simulated.runs import PlayedKinds, Seeds, decision_times, play_all
 
-__all__ = ["PARTS", "Care", "Results", "run"]
+__all__ = ["MISFIT", "PARTS", "Care", "Results", "run"]
 
 NO_HEALTH, NO_HOT = "without health", "without hot servers"
 HOT_PER_HOUR, STRAGGLERS_PER_HOUR = 1.0, 0.1  # per job; per worker (ten times the usual rate)
@@ -33,7 +34,10 @@ HOT_PER_HOUR, STRAGGLERS_PER_HOUR = 1.0, 0.1  # per job; per worker (ten times t
 OWN_JOBS, OWN_HOSTS, OWN_FAMILIES = 9, 2, 4
 # enough free cores that a job may have six times its share under the well-tuned policy
 ROOMY_JOBS, ROOMY_HOSTS, ROOMY_LOAD, ROOMY_FAMILIES = 32, 32, 0.1, 8
-PARTS = ("policies", "ablations", "hot", "stragglers", "start", "sizes")
+PARTS = ("policies", "misfit", "ablations", "hot", "stragglers", "start", "sizes")
+MISFIT, MISFIT_SIZE = "misfit", 0.2  # a column with sensible requests, in which no model fits by a fifth
+USUAL: RequestKind = "sensible"
+DRAWN: RequestKind = "random"  # of the parts with our policy only
 
 
 class Care(msgspec.Struct, frozen=True):
@@ -45,15 +49,13 @@ class Care(msgspec.Struct, frozen=True):
 
 
 class Results(msgspec.Struct, frozen=True):
-    """All results; None and empty mean not requested. figures: by policy, one for each seed. ratios: of mean completion
-    times by pair of policies, geometric means over seeds. decisions_by_size: p99 in CPU seconds, by policy and number
-    of jobs. seconds: of the whole benchmark."""
+    """All results; None and empty mean not requested. columns: by kind of requests, and MISFIT. is_for_tuning:
+    constants were chosen on some of the seeds, so the figures are no evidence. decisions_by_size: p99 in CPU
+    seconds, by policy and number of jobs. seconds: of the whole benchmark."""
 
     plan: Plan
-    figures: dict[str, tuple[Figures, ...]]
-    spreads: dict[str, dict[str, Interval]]
-    ratios: dict[str, dict[str, Interval]]
-    best_rival: str
+    is_for_tuning: bool
+    columns: dict[str, Column]
     decisions_by_size: dict[str, dict[str, float]]
     seconds: float
     care: Care | None = None
@@ -79,41 +81,52 @@ def run(
     names = plan.policies
     plans = {"policies": plan, **_more_plans(plan, parts)}
     played = dict(zip(plans, play_all(tuple(plans.values()), processes, told), strict=True))
-    rivals = [figures_of_seed({name: seed[name] for name in names}) for seed in played["policies"]]
-    figures = {name: tuple(seed[name] for seed in rivals) for name in names}
+    columns: dict[str, Column] = {
+        kind: column_of(kind, plan.misfit, _of(played["policies"], kind)) for kind in plan.requests
+    }
+    if MISFIT in played:
+        columns[MISFIT] = column_of(USUAL, MISFIT_SIZE, _of(played[MISFIT], USUAL))
+    # memory runs out where users ask for too little
+    careless = DRAWN if DRAWN in plan.requests else plan.requests[0]
+    own = {name: _of(seeds, DRAWN) for name, seeds in played.items() if name not in ("policies", MISFIT)}
     timed = (OURS,) if len(parts) > 1 and OURS in names else names
     found = Results(
         plan=plan,
-        figures=figures,
-        spreads={name: spreads(rows) for name, rows in figures.items()},
-        ratios=ratios(figures),
-        best_rival=best_rival(figures),
+        is_for_tuning=any(is_for_tuning(one.first_seed, one.seeds) for one in plans.values()),
+        columns=columns,
         decisions_by_size={name: decision_times(plan, name, sizes) for name in timed} if sizes else {},
         seconds=0.0,
-        care=_care(played["policies"]) if OURS in names else None,
-        ablations=ablations(played["ablations"], OURS, tuple(ABLATIONS)) if "ablations" in parts else {},
-        hot=cure(played["hot"], "hot", OURS, NO_HOT) if "hot" in played else None,
-        stragglers=cure(played["stragglers"], "straggler", OURS, NO_HEALTH) if "stragglers" in played else None,
-        rough=_care(played["stragglers"]) if "stragglers" in played else None,
-        start=start(played["start"], OURS) if "start" in played else None,
+        care=_care(_of(played["policies"], careless)) if OURS in names else None,
+        ablations=ablations(own["ablations"], OURS, tuple(ABLATIONS)) if "ablations" in own else {},
+        hot=cure(own["hot"], "hot", OURS, NO_HOT) if "hot" in own else None,
+        stragglers=cure(own["stragglers"], "straggler", OURS, NO_HEALTH) if "stragglers" in own else None,
+        rough=_care(own["stragglers"]) if "stragglers" in own else None,
+        start=start(own["start"], OURS) if "start" in own else None,
     )
     return msgspec.structs.replace(found, seconds=time.perf_counter() - began_s)
 
 
+def _of(seeds: Sequence[PlayedKinds], kind: RequestKind) -> Seeds:
+    """The simulations with one kind of requests."""
+    return [kinds[kind] for kinds in seeds]
+
+
 def _more_plans(plan: Plan, parts: Sequence[str]) -> dict[str, Plan]:
-    """The plans of the parts that need other jobs, with the seeds of `plan`."""
+    """The plans of the parts that need other jobs. Each has seeds of its own."""
     change = msgspec.structs.replace
-    few = change(plan, jobs=min(plan.jobs, OWN_JOBS), hosts=OWN_HOSTS, mix=change(plan.mix, families=OWN_FAMILIES))
+    drawn = change(plan, requests=(DRAWN,))
+    few = change(drawn, jobs=min(plan.jobs, OWN_JOBS), hosts=OWN_HOSTS, mix=change(plan.mix, families=OWN_FAMILIES))
     # a quick plan has so few jobs that none remains after HISTORY jobs
     roomy = min(ROOMY_JOBS, 3 * plan.jobs)
     found = {
+        MISFIT: change(plan, requests=(USUAL,), misfit=MISFIT_SIZE),
         "ablations": change(few, policies=(OURS, *ABLATIONS)),
         "hot": change(
             few, policies=(OURS, NO_HOT, MIGRATION, NO_HEAT), rates=IncidentRates(0.0, 0.0, HOT_PER_HOUR, 0.0)
         ),
         "stragglers": change(few, policies=(OURS, NO_HEALTH), rates=IncidentRates(0.0, STRAGGLERS_PER_HOUR, 0.0, 0.0)),
         "start": change(
-            plan,
+            drawn,
             policies=(OURS,),
             jobs=roomy,
             hosts=ROOMY_HOSTS,
@@ -121,7 +134,11 @@ def _more_plans(plan: Plan, parts: Sequence[str]) -> dict[str, Plan]:
             mix=change(plan.mix, families=ROOMY_FAMILIES),
         ),
     }
-    return {name: one for name, one in found.items() if name in parts}
+    return {
+        name: change(one, first_seed=plan.first_seed + TABLE_STEP * (place + 1))
+        for place, (name, one) in enumerate(found.items())
+        if name in parts
+    }
 
 
 def _care(seeds: Seeds) -> Care:

@@ -24,9 +24,10 @@ from benchmarks.simulator.cluster.views import (
 )
 from benchmarks.simulator.policies.oracle import URGENCIES, OraclePolicy
 from benchmarks.simulator.queueing import truth_tables
-from benchmarks.tuner.simulated.plan import KNOWING, Plan, loaded_jobs, make_arm
+from benchmarks.tuner.simulated.conditions.requests import RequestKind, requested
+from benchmarks.tuner.simulated.plan import BLIND, KNOWING, Plan, loaded_jobs, make_arm
 
-__all__ = ["Played", "Seeds", "Timed", "decision_times", "play", "play_all"]
+__all__ = ["Played", "PlayedKinds", "Seeds", "Timed", "decision_times", "play", "play_all"]
 
 WARM_UP, FEW = 2, 200  # jobs
 
@@ -69,15 +70,24 @@ class Played(msgspec.Struct, frozen=True):
 
 
 Seeds = Sequence[Mapping[str, Played]]  # one simulation of each policy, by name, for each seed
+PlayedKinds = Mapping[RequestKind, Mapping[str, Played]]  # by kind of requests and name, of one seed
 
 
-def play(plan: Plan, seed: int) -> dict[str, Played]:
-    """Simulates every policy of the plan on the jobs of one seed; returns the simulations by name."""
-    jobs = loaded_jobs(plan, seed)
-    return {
-        name: _best_known(plan, jobs, seed) if name == KNOWING else _played(plan, name, jobs, seed)
-        for name in plan.policies
-    }
+def play(plan: Plan, seed: int) -> PlayedKinds:
+    """Simulates every policy of the plan on the jobs of one seed, with each kind of requests."""
+    jobs, limits = loaded_jobs(plan, seed), plan.settings("tuned").limits
+    once = {name: _simulated(plan, name, jobs, seed) for name in plan.policies if name in BLIND}
+    found: dict[RequestKind, Mapping[str, Played]] = {}
+    for kind in plan.requests:
+        asking = requested(jobs, kind, limits)
+        found[kind] = {
+            name: once[name] if name in once else _simulated(plan, name, asking, seed) for name in plan.policies
+        }
+    return found
+
+
+def _simulated(plan: Plan, name: str, jobs: Sequence[SimulatedJob], seed: int) -> Played:
+    return _best_known(plan, jobs, seed) if name == KNOWING else _played(plan, name, jobs, seed)
 
 
 def _played(plan: Plan, name: str, jobs: Sequence[SimulatedJob], seed: int, policy: Policy | None = None) -> Played:
@@ -110,28 +120,28 @@ def _mean_completion_s(played: Played) -> float:
 
 def play_all(
     plans: Sequence[Plan], processes: int = 1, told: Callable[[str], None] = lambda text: None
-) -> list[list[dict[str, Played]]]:
-    """Simulates all plans; returns the simulations by plan, seed and policy. told: is called with lines of progress."""
+) -> list[list[PlayedKinds]]:
+    """Simulates all plans; returns the simulations by plan and seed. told: is called with lines of progress."""
     tasks = [
         (place, plan, seed)
         for place, plan in enumerate(plans)
         for seed in range(plan.first_seed, plan.first_seed + plan.seeds)
     ]
     began_s = time.perf_counter()
-    found: list[list[dict[str, Played]]] = [[] for _ in plans]
-    for (place, _, seed), one in zip(tasks, _in_order(tasks, processes), strict=True):
-        found[place].append(one)
-        cpu_s = sum(played.cpu_s for played in one.values())
-        means = ", ".join(f"{name} {_mean_completion_s(played):,.0f}" for name, played in one.items())
+    found: list[list[PlayedKinds]] = [[] for _ in plans]
+    for (place, _, seed), kinds in zip(tasks, _in_order(tasks, processes), strict=True):
+        found[place].append(kinds)
         so_far_s = time.perf_counter() - began_s
-        told(
-            f"plan {place + 1} of {len(plans)}, seed {seed}: {cpu_s:.0f} s of CPU, {so_far_s:.0f} s so far; mean "
-            f"completion times, s: {means}"
-        )
+        for kind, one in kinds.items():
+            means = ", ".join(f"{name} {_mean_completion_s(played):,.0f}" for name, played in one.items())
+            told(
+                f"plan {place + 1} of {len(plans)}, seed {seed}, {kind} requests, after {so_far_s:.0f} s; mean "
+                f"completion times, s: {means}"
+            )
     return found
 
 
-def _in_order(tasks: Sequence[tuple[int, Plan, int]], processes: int) -> Iterator[dict[str, Played]]:
+def _in_order(tasks: Sequence[tuple[int, Plan, int]], processes: int) -> Iterator[PlayedKinds]:
     plans, seeds = [plan for _, plan, _ in tasks], [seed for _, _, seed in tasks]
     if processes < 2:
         yield from map(play, plans, seeds)

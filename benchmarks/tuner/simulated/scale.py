@@ -34,10 +34,10 @@ from benchmarks.simulator.cluster.traces.replay import core_seconds
 from benchmarks.simulator.cluster.views import ClusterView, Grant
 from benchmarks.simulator.policy_registry import POLICIES
 from benchmarks.simulator.queueing import truth_tables
-from benchmarks.tuner.simulated.host_mixes import HOST_MIXES
+from benchmarks.tuner.simulated.conditions.host_mixes import HOST_MIXES
+from benchmarks.tuner.simulated.conditions.trace_jobs import TraceChoice, jobs_of_trace, period_for_load
 from benchmarks.tuner.simulated.plan import OURS, Plan, make_arm
 from benchmarks.tuner.simulated.runs import Timed, decision_times
-from benchmarks.tuner.simulated.trace_jobs import TraceChoice, jobs_of_trace, period_for_load
 from elastichost.errors import ConfigError
 
 __all__ = ["PARTS", "Scale", "ScaleFigures", "main", "measure"]

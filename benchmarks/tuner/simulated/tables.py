@@ -9,8 +9,10 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.harness.aggregates import Interval
+from benchmarks.tuner.simulated.columns import Column
+from benchmarks.tuner.simulated.conditions.host_mixes import shown_hosts
+from benchmarks.tuner.simulated.conditions.requests import DESCRIPTIONS
 from benchmarks.tuner.simulated.health import Cure, Detection
-from benchmarks.tuner.simulated.host_mixes import shown_hosts
 from benchmarks.tuner.simulated.plan import KNOWING, Plan
 from benchmarks.tuner.simulated.results import Care, Results
 
@@ -42,14 +44,20 @@ MORE: tuple[tuple[str, str, str], ...] = (
 def show(results: Results, console: Console) -> None:
     """Prints all tables of the results."""
     plan = results.plan
+    if results.is_for_tuning:
+        console.print("TUNING SEEDS: constants were chosen on them, so this table is no evidence", soft_wrap=True)
     console.print(
-        f"{plan.seeds} seeds x {plan.jobs} jobs on {plan.hosts} hosts ({shown_hosts(plan.hosts_mix)}), {_load(plan)}; "
-        f"moving: {plan.moving}; {results.seconds:.0f} s",
+        f"{plan.seeds} seeds from {plan.first_seed} x {plan.jobs} jobs on {plan.hosts} hosts "
+        f"({shown_hosts(plan.hosts_mix)}), {_load(plan)}; moving: {plan.moving}; {results.seconds:.0f} s",
         soft_wrap=True,
     )
-    console.print(_policies("Jobs and resources: mean over seeds (95 %)", results, COLUMNS, with_interval=True))
-    console.print(_policies("Faults, and the cost of decisions", results, MORE, with_interval=False))
-    console.print(_ratios(results))
+    for name, column in results.columns.items():
+        title = f"Requests: {name}" if name == column.requests else f"Condition: {name}"
+        seeds = len(next(iter(column.figures.values())))
+        console.print(f"\n{title}, {seeds} seeds. {_given(column)}", soft_wrap=True)
+        console.print(_policies("Jobs and resources: mean over seeds (95 %)", column, COLUMNS, with_interval=True))
+        console.print(_policies("Faults, and the cost of decisions", column, MORE, with_interval=False))
+        console.print(_ratios(column))
     for table in (_ablations(results), _care(results), _cures(results), _start(results), _sizes(results)):
         if table.rows:
             console.print(table)
@@ -69,9 +77,21 @@ def _table(title: str, *headings: str) -> Table:
     return table
 
 
-def _policies(title: str, results: Results, columns: Sequence[tuple[str, str, str]], *, with_interval: bool) -> Table:
+def _given(column: Column) -> str:
+    """What policies were given, in one sentence or two."""
+    departs = (
+        f"True speeds depart smoothly by {column.misfit:.0%} from what any model can fit. " if column.misfit else ""
+    )
+    return (
+        f"{departs}{DESCRIPTIONS[column.requests]}; Optimus, Pollux, Sia, the Optimal Resource Allocator and the "
+        "elastic scheduler keep the cores of a process. `tuned` runs the best static configuration in every column, "
+        "`oracle` knows all true speeds"
+    )
+
+
+def _policies(title: str, column: Column, columns: Sequence[tuple[str, str, str]], *, with_interval: bool) -> Table:
     table = _table(title, "policy", *(heading for heading, _, _ in columns))
-    for name, spreads in results.spreads.items():
+    for name, spreads in column.spreads.items():
         cells = []
         for _, field, form in columns:
             scale = 1e3 if field.endswith("p99_s") else 1.0
@@ -81,16 +101,19 @@ def _policies(title: str, results: Results, columns: Sequence[tuple[str, str, st
     return table
 
 
-def _ratios(results: Results) -> Table:
-    others = [name for name in (KNOWING, "tuned", results.best_rival) if name in results.ratios]
-    headings = (f"over {name}" + (" (best rival)" if name == results.best_rival else "") for name in others)
+def _ratios(column: Column) -> Table:
+    others = [name for name in (KNOWING, "tuned", "dlrover_rm") if name in column.ratios]
+    if column.best_rival not in others:
+        others.append(column.best_rival)
+    headings = (f"over {name}" + (" (best rival)" if name == column.best_rival else "") for name in others)
     table = _table(
-        "Mean JCT over the mean JCT of another policy, paired by seed (95 %); the paper: 0.69 over its best rival",
+        "Mean JCT; P95 JCT over those of another policy, paired by seed (95 %); the paper: 0.69 over its best rival",
         "policy",
         *headings,
     )
-    for name, ratios in results.ratios.items():
-        table.add_row(name, *(ratios[other].shown(".2f") for other in others))
+    for name, means in column.ratios.items():
+        tails = column.tail_ratios[name]
+        table.add_row(name, *(f"{means[other].shown('.2f')}; {tails[other].mean:.2f}" for other in others))
     return table
 
 

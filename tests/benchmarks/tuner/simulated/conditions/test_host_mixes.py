@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks.tuner.simulated.host_mixes import HOST_MIXES, hosts_of, shown_hosts
+from benchmarks.tuner.simulated.conditions.host_mixes import HOST_MIXES, hosts_of, shown_hosts
 from benchmarks.tuner.simulated.plan import Plan
 
 

@@ -8,8 +8,8 @@ import pytest
 
 from benchmarks.simulator.cluster.jobs import JobMix
 from benchmarks.tuner.simulated import benchmark as simulated
+from benchmarks.tuner.simulated.conditions.trace_jobs import TraceChoice, jobs_of_trace, period_for_load
 from benchmarks.tuner.simulated.plan import Plan, loaded_jobs
-from benchmarks.tuner.simulated.trace_jobs import TraceChoice, jobs_of_trace, period_for_load
 
 
 @pytest.fixture
