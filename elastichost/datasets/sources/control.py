@@ -59,6 +59,7 @@ class InputControl:
         self.budget = ByteBudget(knobs.prefetch_bytes)
         self.source, self.decode = StageMeter("source"), StageMeter("decode")
         self.prepare, self.train = StageMeter("prepare"), StageMeter("train")
+        self.unit_bytes = 0  # the largest charge of a unit that is decoded ahead; set by the reader
         self.ahead: Upcoming | None = None
         self.connections: Closable | None = None
 
@@ -94,6 +95,7 @@ class InputControl:
         now_s = time.monotonic()
         seconds, self._taken_s = max(1e-6, now_s - self._taken_s), now_s
         source, decode, prepare = self.source.take(), self.decode.take(), self.prepare.take()
+        decode = msgspec.structs.replace(decode, unit_bytes=self.unit_bytes)
         return (
             _occupied(source, source.source_s / (seconds * self._knobs.connections)),
             _occupied(

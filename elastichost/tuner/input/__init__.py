@@ -19,8 +19,9 @@ trainer processes. Bytes ahead cover the irregular part of the source, by Little
 request.
 
 Theory of operation. A window of steady training gives latency, bandwidth and costs. All candidates are predicted, and
-the cheapest of the best is set, if the gain is worth it. The next window checks it: less than expected teaches the
+the cheapest of the best is set, if the gain is worth it. What a unit ahead takes of the memory is measured and no
+estimate: with a byte too few, none is decoded ahead. The next window checks the change: less than expected teaches the
 bandwidth of the link, and a speed that fell takes the change back. Where the model finds nothing but trainers still
-wait for a busy source, connections are added step by step. A settled input is watched: when trainers wait again, or
-wait no more than before but the source became slower, it is tuned anew.
+wait, connections are added step by step, or decode threads where the source is not busy. A settled input is watched:
+when trainers wait again, or wait no more than before but the source became slower, it is tuned anew.
 """

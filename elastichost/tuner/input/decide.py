@@ -7,7 +7,7 @@ Rules
    that gained nothing or made the speed fall by more than NOISE is taken back, and those knobs are not chosen again
    until the source changes.
 4. Where the model finds no gain but trainers wait for a busy source, connections are added: STEP more each time, until
-   a step gains nothing.
+   a step gains nothing. Where they wait for a source that is not busy, a decode thread is added in the same way.
 5. A settled input is tuned anew when trainers wait for MORE_WAIT more of their time, or the source became slower.
 """
 
@@ -17,9 +17,9 @@ import math
 
 import msgspec
 
-from elastichost.tuner.input.candidates import best_knobs, within_memory
+from elastichost.tuner.input.candidates import DECODE_THREADS, best_knobs, within_memory
 from elastichost.tuner.input.facts import InputDecision, InputLook, InputTunerSettings
-from elastichost.tuner.input.model import InputModel, fitted
+from elastichost.tuner.input.model import InputModel, fitted, roomy_knobs
 from elastichost.tuner.input.window import InputWindow, folded
 from elastichost.wire.facts import MOST_CONNECTIONS, InputKnobs
 
@@ -30,6 +30,7 @@ SHORT = 0.5  # a gain below this share of the expected one is explained by the l
 BUSY = 0.6  # occupancy of the connections from which on they bound the speed
 WAITING = 0.08  # share of the trainers' time in which they wait for batches: less is not worth a step
 MORE_WAIT = 0.1
+FREE_CORES = 0.9  # of all cores; with more in use a decode thread more takes from trainers what it gives
 SLOWER = 0.8  # a connection with less than this share of its bandwidth is another source
 STEP = 2  # connections added at a time where the model finds no gain
 REFUSED_KEPT = 16
@@ -122,7 +123,8 @@ def _checked(state: InputState, window: InputWindow, knobs: InputKnobs) -> tuple
     is_worse = speed < (1 - NOISE) * state.before_speed
     gained_nothing = not gained and (state.is_probe or is_short)
     if not is_worse and not gained_nothing:
-        return checked, None
+        known_slower = (before,) if state.is_probe else ()  # the model does not know, and would choose them again
+        return msgspec.structs.replace(checked, refused=(*state.refused, *known_slower)[-REFUSED_KEPT:]), None
     refused = (*state.refused, knobs)[-REFUSED_KEPT:]
     back = InputDecision("return", before, speed, state.before_speed, window.totals.wait_share)
     return msgspec.structs.replace(checked, refused=refused, probes_over=True), back
@@ -155,7 +157,7 @@ def _chosen(
     if is_worth and knobs != present and knobs not in state.refused:
         found = InputDecision("tune", knobs, speed, prediction.samples_per_s, wait, prediction.limit)
         return _changing(state, window, present, prediction.samples_per_s), found
-    step = _probe(state, window, present, settings)
+    step = _probe(state, window, model, look, settings)
     if step is not None:
         found = InputDecision("probe", step, speed, 0.0, wait, now.limit)
         return msgspec.structs.replace(_changing(state, window, present, 0.0), is_probe=True), found
@@ -185,17 +187,37 @@ def _changing(state: InputState, window: InputWindow, present: InputKnobs, expec
 
 
 def _probe(
-    state: InputState, window: InputWindow, present: InputKnobs, settings: InputTunerSettings
+    state: InputState, window: InputWindow, model: InputModel, look: InputLook, settings: InputTunerSettings
 ) -> InputKnobs | None:
-    """The knobs with some connections more; None: that would gain nothing, or may not be."""
-    is_waiting = window.totals.wait_share >= WAITING and _occupancy(window, present) >= BUSY
-    more = min(MOST_CONNECTIONS, present.connections + STEP)
-    if not is_waiting or state.probes_over or "connections" in settings.fixed or more == present.connections:
+    """The knobs with some connections more, or with a decode thread more where the source is not busy; None: that
+    would gain nothing, or may not be."""
+    present = look.knobs
+    assert present is not None
+    if window.totals.wait_share < WAITING or state.probes_over:
         return None
-    if math.isfinite(state.link):
-        return None  # the link is the bound
-    knobs = msgspec.structs.replace(present, connections=more)
-    return None if knobs in state.refused else knobs
+    if _occupancy(window, present) >= BUSY:
+        knobs = _more_connections(state, present, settings)
+    else:
+        knobs = _more_decoding(window, model, look.memory_bytes, present, settings)
+    return None if knobs == present or knobs in state.refused else knobs
+
+
+def _more_connections(state: InputState, present: InputKnobs, settings: InputTunerSettings) -> InputKnobs:
+    if "connections" in settings.fixed or math.isfinite(state.link):  # with a link that is known, that is the bound
+        return present
+    return msgspec.structs.replace(present, connections=min(MOST_CONNECTIONS, present.connections + STEP))
+
+
+def _more_decoding(
+    window: InputWindow, model: InputModel, memory_bytes: int, present: InputKnobs, settings: InputTunerSettings
+) -> InputKnobs:
+    used_cores = model.cpu_s * window.samples_per_s
+    is_possible = settings.unit_samples and used_cores < FREE_CORES * settings.cores
+    if not is_possible or "prefetch_bytes" in settings.fixed:
+        return present
+    threads = settings.fixed.get("decode_threads", min(DECODE_THREADS[-1], present.decode_threads + 1))
+    knobs = msgspec.structs.replace(present, decode_threads=threads)
+    return roomy_knobs(knobs, model, memory_bytes, settings) or present
 
 
 def _occupancy(window: InputWindow, knobs: InputKnobs) -> float:

@@ -32,7 +32,8 @@ class InputTunerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True
 class InputTotals(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Sums over all workers since the sample before. Times are seconds of threads or connections.
 
-    request_p50_s, request_p99_s: quantiles of the time of a request, the largest over all workers."""
+    request_p50_s, request_p99_s: quantiles of the time of a request, the largest over all workers. unit_bytes: what
+    the largest unit is charged with when it is decoded ahead; 0: no unit was decoded yet."""
 
     samples: int = 0
     seconds: float = 0.0  # of workers: two workers have two in a second
@@ -49,11 +50,12 @@ class InputTotals(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     empty_s: float = 0.0  # trainers waited for a batch
     request_p50_s: float = 0.0
     request_p99_s: float = 0.0
+    unit_bytes: int = 0
 
     def __add__(self, other: InputTotals) -> InputTotals:
         """Both together."""
         pairs = [(name, getattr(self, name), getattr(other, name)) for name in self.__struct_fields__]
-        largest = ("request_p50_s", "request_p99_s")
+        largest = ("request_p50_s", "request_p99_s", "unit_bytes")
         return InputTotals(**{name: max(a, b) if name in largest else a + b for name, a, b in pairs})
 
     @property

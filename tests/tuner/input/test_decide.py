@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from elastichost.tuner.input.decide import InputState, decide, holds_workers, is_tuning
 from elastichost.tuner.input.facts import InputLook, InputTunerSettings
 from elastichost.wire.facts import InputKnobs
-from tests.tuner.input.world import Run, Source
+from tests.tuner.input.world import LocalFile, Run, Source
 
 SOURCES = st.builds(
     Source,
@@ -172,4 +172,45 @@ def test_trainers_that_become_faster_get_more_at_once() -> None:
     run.change(compute_s=1.2e-5)
     run.pass_time(8.0)
     assert run.decisions[made].kind in ("tune", "probe")
+    assert run.share_of_best >= 0.95
+
+
+def file_job(source: LocalFile) -> InputTunerSettings:
+    """Its arrays have fewer bytes than a unit is charged with: a decoded unit has offsets and an encoded copy too."""
+    cores = 8 * source.workers
+    return InputTunerSettings(cores, 2048, 0.4 * source.unit_bytes / source.unit_samples, source.unit_samples)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    compute_s=st.floats(4e-6, 4e-5),
+    decode_s=st.floats(2e-6, 4e-5),
+    unit_bytes=st.integers(1_000_000, 30_000_000),
+    workers=st.integers(1, 2),
+)
+def test_units_of_a_file_are_decoded_ahead_within_10_seconds_whatever_bytes_they_take(
+    compute_s: float, decode_s: float, unit_bytes: int, workers: int
+) -> None:
+    source = LocalFile(compute_s=compute_s, decode_s=decode_s, unit_bytes=unit_bytes, workers=workers)
+    run = Run(source, file_job(source))
+    run.pass_time(10.0)
+    assert run.share_of_best >= 0.95
+
+
+def test_the_present_unit_and_a_decoded_one_fit_and_fewer_where_memory_is_short() -> None:
+    source = LocalFile(compute_s=1e-5, decode_s=5e-6, workers=1)
+    run = Run(source, file_job(source))
+    run.pass_time(10.0)
+    assert run.knobs.decode_threads == 1 and run.knobs.prefetch_batches > 0
+    assert run.knobs.prefetch_bytes >= 2 * source.unit_bytes
+    short = Run(source, file_job(source), memory_bytes=int(1.1 * source.unit_bytes))
+    short.pass_time(10.0)
+    assert source.unit_bytes <= short.knobs.prefetch_bytes <= short.memory_bytes
+
+
+def test_decode_threads_are_added_where_the_model_finds_nothing_and_trainers_wait() -> None:
+    source = LocalFile(compute_s=4e-6, decode_s=4e-6, unseen_s=8e-6, workers=1)
+    run = Run(source, file_job(source))
+    run.pass_time(30.0)
+    assert "probe" in [one.kind for one in run.decisions]
     assert run.share_of_best >= 0.95

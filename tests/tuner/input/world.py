@@ -7,7 +7,7 @@ from itertools import product
 
 import msgspec
 
-from elastichost.tuner.input.candidates import CONNECTIONS, RANGE_BYTES
+from elastichost.tuner.input.candidates import CONNECTIONS, DECODE_THREADS, RANGE_BYTES
 from elastichost.tuner.input.decide import InputState, decide
 from elastichost.tuner.input.facts import InputDecision, InputLook, InputTotals, InputTunerSettings
 from elastichost.wire.facts import InputKnobs
@@ -63,6 +63,37 @@ class Source:
             empty_s=max(0.0, seconds - busy_s - self.decode_s * samples),
             request_p50_s=alone_s,
             request_p99_s=alone_s,
+        )
+
+
+@dataclass(frozen=True)
+class LocalFile(Source):
+    """A file on the disk. unit_bytes: what a unit ahead is charged with. unseen_s: seconds of
+    decoding a sample that no meter counts, so the model does not know them."""
+
+    unit_samples: int = 16_384
+    unit_bytes: int = 12_000_000
+    unseen_s: float = 0.0
+
+    def speed(self, knobs: InputKnobs) -> float:
+        units = min(knobs.decode_threads, knobs.prefetch_bytes // self.unit_bytes)
+        decode_s = self.decode_s + self.unseen_s
+        if not units:
+            return self.workers / (self.compute_s + decode_s)
+        return self.workers * min(1 / self.compute_s, units / decode_s)
+
+    def best(self) -> float:
+        return max(self.speed(InputKnobs(decode_threads=d, prefetch_bytes=1 << 40)) for d in DECODE_THREADS)
+
+    def totals(self, knobs: InputKnobs) -> InputTotals:
+        samples, seconds = self.speed(knobs) * EVERY_S, EVERY_S * self.workers
+        return InputTotals(
+            samples=int(samples),
+            seconds=seconds,
+            training_cpu_s=self.compute_s * samples,
+            decode_cpu_s=self.decode_s * samples,
+            empty_s=max(0.0, seconds - self.compute_s * samples),
+            unit_bytes=self.unit_bytes,
         )
 
 
