@@ -8,17 +8,18 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import product
 
-from benchmarks.input.pipeline_run import PipelineRun
+from benchmarks.input.pipeline_run import Consumed, PipelineRun
 from benchmarks.input.rl_agent import Agent
 from elastichost.datasets.settings import DataSettings
 from elastichost.tuner.input.decide import InputState, decide
 from elastichost.tuner.input.facts import InputLook
 from elastichost.wire.facts import InputKnobs
 
-__all__ = ["ArmSettings", "Measured", "best_of_grid", "measure_auto", "measure_fixed", "measure_rl"]
+__all__ = ["ArmSettings", "GridFound", "Measured", "best_of_grid", "measure_auto", "measure_fixed", "measure_rl"]
 
 LOOK_S = 0.5
 SETTLE_S = 0.6  # what was read with the knobs before is still in queues
+FIRST_PART, BEHIND = 1 / 3, 0.6  # of a measurement, and of the best: then it is ended
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +45,15 @@ class Measured:
     knobs: InputKnobs
     held_bytes: int = 0
     over_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class GridFound:
+    """The best knobs of a grid; the number of its sets of knobs, and of those that were not measured to the end."""
+
+    best: InputKnobs
+    sets: int
+    cut: int
 
 
 def _final(run: PipelineRun, arm: ArmSettings) -> Measured:
@@ -113,24 +123,36 @@ def grid(arm: ArmSettings, unit: int, *, is_coarse: bool) -> Iterator[InputKnobs
     """The knobs of an exhaustive search."""
     connections = ((4, 8, 16) if is_coarse else (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)) if arm.is_remote else (1,)
     threads = (1, 2) if is_coarse else (1, 2, 4)
-    batches = (0,) if is_coarse else (0, 16)
-    sizes = (1 << 18, 1 << 20) if arm.is_remote else (1 << 20,)
+    batches = (0,) if is_coarse and arm.is_remote else (0, 16)
+    sizes = (1 << 20,) if not arm.is_remote else (1 << 18,) if is_coarse else (1 << 18, 1 << 20)
     for c, d, waiting, size in product(connections, threads, batches, sizes):
         for ahead in dict.fromkeys((0, min(arm.memory_bytes, (d + 1) * unit))):
             if ahead or d == 1:
                 yield InputKnobs(c, d, waiting, ahead, size)
 
 
-def best_of_grid(arm: ArmSettings, each_s: float, *, is_coarse: bool) -> InputKnobs:
-    """The fastest knobs of the grid, each measured for `each_s` in the same run."""
+def best_of_grid(arm: ArmSettings, each_s: float, *, is_coarse: bool) -> GridFound:
+    """The fastest knobs of the grid, each measured for `each_s` in the same run. Those that are clearly behind in the
+    first part of that time are not measured to its end."""
     run = PipelineRun(arm.settings, InputKnobs(), arm.samples_per_s)
     try:
         run.consume(2 * SETTLE_S)
         speeds: dict[InputKnobs, float] = {}
-        for knobs in grid(arm, unit_bytes(run, arm), is_coarse=is_coarse):
+        cut = 0
+        for knobs in reversed(list(grid(arm, unit_bytes(run, arm), is_coarse=is_coarse))):
             run.control.tune(knobs)
             run.consume(SETTLE_S)
-            speeds[knobs] = run.consume(each_s).samples_per_s
-        return max(speeds, key=lambda knobs: speeds[knobs])
+            speeds[knobs], is_cut = speed_or_behind(run.consume, each_s, max(speeds.values(), default=0.0))
+            cut += is_cut
+        return GridFound(max(speeds, key=lambda knobs: speeds[knobs]), len(speeds), cut)
     finally:
         run.close()
+
+
+def speed_or_behind(consume: Callable[[float], Consumed], each_s: float, best: float) -> tuple[float, bool]:
+    """(samples/s, whether the measurement ended after FIRST_PART because the speed was below BEHIND of the best)."""
+    first = consume(FIRST_PART * each_s)
+    if first.samples_per_s < BEHIND * best:
+        return first.samples_per_s, True
+    rest = consume((1.0 - FIRST_PART) * each_s)
+    return (first.samples + rest.samples) / (first.seconds + rest.seconds), False

@@ -1,16 +1,18 @@
 """Input: the tuner of the input against the best knobs of a grid, tf.data, torch's DataLoader and an RL agent.
 
     python -m elastichost bench input            five rounds: about an hour
-    python -m elastichost bench input --quick    one round of fewer cases and a coarse grid: eight minutes
+    python -m elastichost bench input --quick    one round of fewer cases and a coarse grid: five minutes
 
 Whole runs: `examples/synthetic.toml` on a source of 7.4 MB/s for each connection, with the tuner, without it, and with
 fixed numbers of connections; the figure is the speed from 22 s after the first sample on (10 s where nothing is tuned).
 Pipelines: one worker's reading pipeline, without training, read by a consumer of a fixed speed. In each round every arm
 finds its knobs for the same time and is then measured in a window. The consumer computes elsewhere, as an accelerator
-does. `over exhaustive` and the others are the tuner's speed over that of the other arm, paired by round.
+does. The grid is measured in one run; knobs that are clearly behind after a third of their time are not measured to
+the end (the number is printed). In a quick run it has fewer values, and the DataLoader's number of processes is not
+searched. `over exhaustive` and the others are the tuner's speed over that of the other arm, paired by round.
 
 tf.data reads the same Parquet files in a Python of its own (`--tensorflow-python PATH`, benchmarks/requirements-
-tensorflow.txt and pyarrow); without it the arm is left out. There is no cache of decoded data, so no case with one.
+tensorflow.txt and pyarrow); without it the arm is left out, and is null in the JSON. There is no cache of decoded data, so no case with one.
 """
 
 from __future__ import annotations
@@ -52,6 +54,11 @@ MEMORY_BYTES = 256 << 20
 MOST_WORKERS = 2
 LEAST_SHARE = 0.95
 LEAST_SPEED = 150_000.0
+MAKE_TENSORFLOW = (
+    "make an environment that has them, and name it: python -m venv DIR && "
+    "DIR/bin/pip install -r benchmarks/requirements-tensorflow.txt pyarrow && "
+    "python -m elastichost bench input --tensorflow-python DIR/bin/python"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +77,7 @@ class Extent:
 
 
 WHOLE = Extent(5, 400_000, 20.0, 5.0, 1.5, (2e5, 8e5, 3.2e6), (1, 2, 4, 8), (1, 2, 3, 4, 5, 6, 8, 12), is_coarse=False)
-QUICK = Extent(1, 130_000, 8.0, 3.0, 1.2, (1.5e5,), (2, 4), (4, 6), is_coarse=True)
+QUICK = Extent(1, 130_000, 8.0, 3.0, 1.2, (1.5e5,), (2,), (4, 6), is_coarse=True)
 QUICK_CASES = ("parquet", "remote, capped per connection")
 
 
@@ -82,9 +89,13 @@ def ratio_to(arm: str) -> PairedFigure[Measured]:
 
 def pipelines_of(case: Case, arm: ArmSettings, extent: Extent, tensorflow: str) -> Benchmark[Measured]:
     """The benchmark of one case and consumer."""
-    best = best_of_grid(arm, extent.grid_s, is_coarse=extent.is_coarse)
+    found = best_of_grid(arm, extent.grid_s, is_coarse=extent.is_coarse)
+    best = found.best
     processes = tuned_processes(arm, extent.processes, extent.window_s / 2)
-    say(f"{case.name}: the best of the grid is {best}; of the DataLoader {processes} processes")
+    say(
+        f"{case.name}: the best of a grid of {found.sets} is {best} ({found.cut} were behind and not measured to the end)"
+    )
+    say(f"{case.name}: the best DataLoader has {processes} processes (of {extent.processes})")
     most = InputKnobs(32, 4, 64, arm.memory_bytes, 8 << 20)
     arms: dict[str, Callable[[int], Measured]] = {
         AUTO: lambda number: measure_auto(arm),
@@ -200,15 +211,15 @@ def live_figures(outcome: Outcome[LiveRun]) -> dict[str, float | None]:
     }
 
 
-def over(outcomes: Sequence[Outcome[Measured]], arm: str) -> dict[str, float]:
-    """The tuner's speed over that of another arm, by case."""
+def over(outcomes: Sequence[Outcome[Measured]], arm: str) -> dict[str, float] | None:
+    """The tuner's speed over that of another arm, by case; None: no case has this arm."""
     found = {}
     for outcome in outcomes:
         pairs = [pair for pair in outcome.benchmark.pairs if pair.against == arm]
         value = outcome.pair(pairs[0]) if pairs else None
         if value is not None:
             found[outcome.benchmark.case] = round(typical(value), 4)
-    return found
+    return found or None
 
 
 def beyond_memory(outcomes: Sequence[Outcome[Measured]]) -> int:
@@ -228,8 +239,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     cases = [case for case in CASES if not chosen.quick or case.name in QUICK_CASES]
     tensorflow = str(Path(chosen.tensorflow_python))
     if not has_tensorflow(tensorflow):
-        needed = "no tensorflow (benchmarks/requirements-tensorflow.txt) or no pyarrow"
-        say(f"tf.data is left out: {tensorflow} has {needed}")
+        say(f"tf.data is left out: {tensorflow} has no tensorflow or no pyarrow; {MAKE_TENSORFLOW}")
         tensorflow = ""
     with Workshop() as workshop:
         live = run(live_of(workshop, extent))

@@ -36,7 +36,7 @@ class InputModel(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     latency_s: from a request to its first byte. bandwidth: bytes/s of one connection after that; 0.0: there is no
     source that is measured. link: bytes/s of all connections together; inf: not known. source_bytes: of one sample, in
     the source. trainers: samples/s of all trainers if they never wait for input. measured: the speed of the window,
-    which is possible whatever is predicted. charged_bytes: of the largest unit that is decoded ahead; 0: not measured."""
+    which is possible whatever is predicted. charged_bytes: of the largest unit ahead; 0: not measured."""
 
     workers: int
     latency_s: float
