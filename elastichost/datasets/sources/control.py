@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Protocol
 
 import msgspec
@@ -48,10 +49,12 @@ class Closable(Protocol):
 
 class InputControl:
     """The input of one worker: knobs, memory, meters. ahead, connections: the parts that decode ahead and that read
-    from a remote source, if the reader has them."""
+    from a remote source, if the reader has them. shared: the directory of decoded units that the workers of the host
+    share; None: there is none. cache_bytes: their bound."""
 
-    def __init__(self, knobs: InputKnobs = InputKnobs()) -> None:  # noqa: B008, frozen
+    def __init__(self, knobs: InputKnobs = InputKnobs(), shared: Path | None = None) -> None:  # noqa: B008, frozen
         self._knobs = knobs = _possible(knobs)
+        self.shared, self.cache_bytes = shared, 0
         self._listeners: list[Callable[[], None]] = []
         self._lock = threading.Lock()
         self._troubles: list[SourceTroubleMsg] = []
@@ -67,9 +70,10 @@ class InputControl:
     def knobs(self) -> InputKnobs:
         return self._knobs
 
-    def tune(self, knobs: InputKnobs) -> None:
+    def tune(self, knobs: InputKnobs, cache_bytes: int = 0) -> None:
         """Sets the knobs, each within the limits of what it means, and wakes whoever waits for room."""
-        self._knobs = knobs = _possible(knobs)
+        self._knobs, self.cache_bytes = _possible(knobs), max(0, cache_bytes)
+        knobs = self._knobs
         self.budget.limit(knobs.prefetch_bytes)
         for changed in tuple(self._listeners):
             changed()
@@ -120,6 +124,7 @@ def _possible(knobs: InputKnobs) -> InputKnobs:
         prefetch_batches=max(0, knobs.prefetch_batches),
         prefetch_bytes=max(0, knobs.prefetch_bytes),
         range_bytes=max(LEAST_RANGE_BYTES, knobs.range_bytes),
+        cache=knobs.cache,
     )
 
 

@@ -106,6 +106,9 @@ class TextDecoder:
         decoded = self._parse(unit, log)
         return replace(decoded, bad=log.settle(skip=self._settings.skip_bad_rows))
 
+    def stamps(self) -> tuple[FileStamp, ...]:
+        return tuple(file.stamp for file in self._files)
+
     def stored_bytes(self, unit: Unit) -> float:
         """The bytes of the unit's lines, with all columns. For a unit that is cut short: its share of them."""
         index = self._files[unit.file].index

@@ -30,7 +30,7 @@ def candidates(
     threads = DECODE_THREADS if settings.unit_samples else (present.decode_threads,)
     batches = needed_batches(model.trainers, model, settings)
     for connections, decode_threads, range_bytes in product(CONNECTIONS, threads, ranges):
-        knobs = InputKnobs(connections, decode_threads, batches, 0, range_bytes)
+        knobs = InputKnobs(connections, decode_threads, batches, 0, range_bytes, present.cache)
         knobs = msgspec.structs.replace(knobs, **settings.fixed)
         if "prefetch_bytes" in settings.fixed:
             yield within_memory(knobs, memory_bytes)

@@ -8,7 +8,8 @@ Rules
    until the source changes.
 4. Where the model finds no gain but trainers wait for a busy source, connections are added: STEP more each time, until
    a step gains nothing. Where they wait for a source that is not busy, a decode thread is added in the same way.
-5. A settled input is tuned anew when trainers wait for MORE_WAIT more of their time, or the source became slower.
+5. Where trainers still wait then, what is read is kept for the next epoch, if the job has one and there is room.
+6. A settled input is tuned anew when trainers wait for MORE_WAIT more of their time, or the source became slower.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import math
 
 import msgspec
 
+from elastichost.tuner.input.caching import chosen_cache
 from elastichost.tuner.input.candidates import DECODE_THREADS, best_knobs, within_memory
 from elastichost.tuner.input.facts import InputDecision, InputLook, InputTunerSettings
 from elastichost.tuner.input.model import InputModel, fitted, roomy_knobs
@@ -163,6 +165,9 @@ def _chosen(
         return msgspec.structs.replace(_changing(state, window, present, 0.0), is_probe=True), found
     if state.is_settled:
         return state, None
+    cache = chosen_cache(model, now.limit, look, settings) if wait >= WAITING else "none"
+    if present.cache == "none" != cache:
+        return state, InputDecision("cache", msgspec.structs.replace(present, cache=cache), speed, 0.0, wait, now.limit)
     is_bound = wait >= WAITING and _occupancy(window, present) >= BUSY
     settled = msgspec.structs.replace(
         state,
