@@ -93,6 +93,40 @@ def test_a_slow_source_is_read_over_more_connections_and_not_by_more_workers(fol
     assert code == 75, errors
 
 
+@pytest.mark.parametrize("cache", ["disk", "memory"])
+def test_later_epochs_read_from_the_cache_and_need_no_source(folder: Path, data: Path, cache: str) -> None:
+    with SourceServer(data, bytes_per_s=50e3) as source:
+        url = source.url("rows.parquet")
+        knobs = f'4, cache = "{cache}", cache_directory = "{folder}/ranges"'
+        run = Supervised(folder, template=SOURCE, url=url, connections=knobs, tuner="off", mode="async", epochs=8)
+        run.wait_trained(1)
+        if cache == "memory":  # workers are told their bound after they have begun
+            run.wait_until(lambda: (run.status().get("input") or {}).get("cached_bytes", 0) > 0)
+        run.wait_trained(run.status().get("samples_trained", 0) + 2 * ROWS)
+        source.order(Order("refuse", 600.0))
+        code, errors = run.finish()
+    assert code == 0, errors
+    assert run.result()["samples"]["trained"] == 8 * ROWS
+    assert run.lines(SourceTroubled) == []
+    assert (folder / "ranges").exists() == (cache == "disk")
+
+
+def test_the_tuner_keeps_what_it_reads_where_the_source_binds(folder: Path, data: Path) -> None:
+    with SourceServer(data, bytes_per_s=100e3, link_bytes_per_s=300e3) as source:
+        url = source.url("rows.parquet")
+        run = Supervised(folder, template=SOURCE, url=url, connections='"auto"', tuner="act", mode="async", epochs=50)
+        run.wait_trained(1)
+        kept = run.wait_until(
+            lambda: [line.event.decision for line in run.lines(InputTuned) if line.event.decision.kind == "cache"]
+        )
+        assert kept[0].knobs.cache == "memory", "all of it fits"
+        status = run.wait_until(lambda: (run.status().get("input") or {}).get("cached_bytes", 0) > 0 and run.status())
+        assert status["input"]["cache"] == "memory"
+        run.process.send_signal(signal.SIGINT)
+        code, errors = run.finish()
+    assert code == 75, errors
+
+
 @pytest.mark.thorough
 def test_sync_mode_has_the_same_bits_with_any_knobs_and_through_any_trouble(folder: Path, data: Path) -> None:
     found = []

@@ -114,6 +114,7 @@ class BoundedDirectory:
                 os.close(descriptor)
                 return None
             if _is_at(descriptor, part):
+                os.ftruncate(descriptor, 0)  # a process that was killed may have written a part of it
                 return Claim(path, descriptor)
             os.close(descriptor)  # renamed or removed by its maker between opening and locking
 

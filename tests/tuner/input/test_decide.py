@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from elastichost.tuner.input.decide import InputState, decide, holds_workers, is_tuning
 from elastichost.tuner.input.facts import InputLook, InputTunerSettings
-from elastichost.wire.facts import InputKnobs
+from elastichost.wire.facts import Cache, InputKnobs
 from tests.tuner.input.world import LocalFile, Run, Source
 
 SOURCES = st.builds(
@@ -206,6 +206,47 @@ def test_the_present_unit_and_a_decoded_one_fit_and_fewer_where_memory_is_short(
     short = Run(source, file_job(source), memory_bytes=int(1.1 * source.unit_bytes))
     short.pass_time(10.0)
     assert source.unit_bytes <= short.knobs.prefetch_bytes <= short.memory_bytes
+
+
+def cached(source: Source, job: InputTunerSettings, cache_bytes: int) -> Run:
+    run = Run(source, job, memory_bytes=1 << 28)
+    run.cache_bytes = cache_bytes
+    run.pass_time(40.0)
+    return run
+
+
+@pytest.mark.parametrize(
+    ("caches", "fits", "chosen"),
+    [
+        (("disk", "memory"), 1.1, "memory"),
+        (("disk", "memory"), 0.6, "disk"),
+        (("memory",), 0.6, "memory"),
+        (("memory",), 0.4, "none"),
+        (("disk",), 0.0, "disk"),
+        ((), 1.1, "none"),
+    ],
+)
+def test_what_is_read_is_kept_where_the_source_binds_and_there_is_room(
+    caches: tuple[Cache, ...], fits: float, chosen: Cache
+) -> None:
+    units, unit_samples = 100, 4096
+    job = InputTunerSettings(2, 512, 368.0, unit_samples, is_fetched=True, caches=caches, samples=units * unit_samples)
+    slow = with_link(Source(bandwidth=1e6, latency_s=0.005), link=3e6)
+    found = cached(slow, job, int(fits * units * 1.15 * unit_samples * (368.0 + slow.sample_bytes)))
+    assert found.knobs.cache == chosen
+    assert [one.knobs.cache for one in found.decisions if one.kind == "cache"] == [chosen] * (chosen != "none")
+    assert not is_tuning(found.state)
+
+
+def test_nothing_is_kept_where_trainers_do_not_wait() -> None:
+    job = InputTunerSettings(2, 512, 368.0, 4096, is_fetched=True, caches=("disk", "memory"), samples=40_960)
+    assert cached(Source(), job, 1 << 40).knobs.cache == "none"
+
+
+def test_other_knobs_are_tuned_with_the_cache_that_the_job_file_fixes() -> None:
+    run = Run(Source(), knobs=InputKnobs(cache="disk"))
+    run.pass_time(20.0)
+    assert run.knobs.cache == "disk" and run.knobs.connections > 1
 
 
 def test_decode_threads_are_added_where_the_model_finds_nothing_and_trainers_wait() -> None:

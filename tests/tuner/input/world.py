@@ -107,6 +107,7 @@ class Run:
     )
     knobs: InputKnobs = field(default_factory=InputKnobs)
     memory_bytes: int = 1 << 30
+    cache_bytes: int = 0
     state: InputState = field(default_factory=InputState)
     now_s: float = 100.0
     decisions: list[InputDecision] = field(default_factory=list)
@@ -118,7 +119,7 @@ class Run:
         for _ in range(int(seconds / EVERY_S)):
             self.now_s += EVERY_S
             totals = self.source.totals(self.knobs)
-            args = (self.now_s, self.knobs, is_steady, self.source.workers, totals, self.memory_bytes)
+            args = (self.now_s, self.knobs, is_steady, self.source.workers, totals, self.memory_bytes, self.cache_bytes)
             look = msgspec.json.decode(msgspec.json.encode(InputLook(*args)), type=InputLook)
             self.state, decision = decide(self.state, look, self.settings)
             if decision is not None:
