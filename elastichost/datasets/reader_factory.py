@@ -8,6 +8,7 @@ import traceback
 from typing import TYPE_CHECKING, cast
 
 from elastichost.datasets.api import Reader
+from elastichost.datasets.files import cache_directory
 from elastichost.datasets.parquet.reader import ParquetDecoder
 from elastichost.datasets.reader import UnitReader
 from elastichost.datasets.settings import DataSettings
@@ -45,7 +46,7 @@ def _connections(job: JobSpec, control: InputControl | None) -> SourceConnection
     if control is None:
         return None
     given = job.data.input
-    cache = (ranges_directory(given, os.environ), cache_bytes(given))
+    cache = (ranges_directory(given, cache_directory(os.environ)), cache_bytes(given))
     control.connections = connections = SourceConnections(control, given.stall_s, given.patience_s, *cache)
     return connections
 

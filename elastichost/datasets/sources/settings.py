@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 
 import msgspec
 
 from elastichost.config.sections.input import AUTO, InputSettings, size_of
-from elastichost.datasets.files import cache_directory
 from elastichost.wire.facts import Cache, InputKnobs
 
 __all__ = ["cache_bytes", "decoded_directory", "first_knobs", "fixed_knobs", "ranges_directory"]
@@ -33,9 +31,9 @@ def cache_bytes(settings: InputSettings) -> int:
     return 0 if settings.cache_bytes == AUTO else size_of(settings.cache_bytes)
 
 
-def ranges_directory(settings: InputSettings, environ: Mapping[str, str]) -> Path:
-    """The directory of the ranges that are kept on the disk."""
-    return Path(settings.cache_directory or cache_directory(environ) / "ranges").expanduser().absolute()
+def ranges_directory(settings: InputSettings, caches: Path) -> Path:
+    """The directory of the ranges that are kept on the disk. caches: the user's directory of caches."""
+    return Path(settings.cache_directory or caches / "ranges").expanduser().absolute()
 
 
 def decoded_directory(arena: Path) -> Path:

@@ -22,7 +22,6 @@ import numpy.typing as npt
 
 from elastichost.datasets.api import Unit
 from elastichost.datasets.decoded import DecodedUnit, IdColumn
-from elastichost.datasets.files import FileStamp, check_unchanged
 from elastichost.datasets.reader import Decoder, Inspection, ValueFindings
 from elastichost.datasets.settings import DataSettings
 from elastichost.datasets.sources.bounded_directory import BoundedDirectory, Claim
@@ -41,12 +40,16 @@ Array = npt.NDArray[Any]
 class StampedDecoder(Decoder, Protocol):
     """A decoder of files."""
 
-    def stamps(self) -> tuple[FileStamp, ...]:
-        """The files as they were when they were inspected."""
+    def identity(self) -> str:
+        """The files as they were when they were inspected: another text when one of them has changed."""
+        ...
+
+    def check_unchanged(self, unit: Unit) -> None:
+        """Raises DataError when the file of a unit has changed since then."""
         ...
 
 
-class _Place(msgspec.Struct, frozen=True, array_like=True):
+class _ArrayPlace(msgspec.Struct, frozen=True, array_like=True):
     """Where an array lies in the file. kind: numpy's name of its type."""
 
     kind: str
@@ -60,7 +63,7 @@ class _Header(msgspec.Struct, frozen=True, array_like=True):
 
     samples: int
     size_bytes: int
-    places: tuple[_Place | None, ...]
+    places: tuple[_ArrayPlace | None, ...]
 
 
 class UnitCache:
@@ -72,13 +75,10 @@ class UnitCache:
         self._decoder, self._settings, self._control, self._path = decoder, settings, control, directory
         self._lock = threading.Lock()
         self._open: tuple[BoundedDirectory, str] | None = None
-        self._stamps: tuple[FileStamp, ...] = ()
         control.when_tuned(self._limit)
 
     def inspect(self) -> Inspection:
-        found = self._decoder.inspect()
-        self._stamps = self._decoder.stamps()
-        return found
+        return self._decoder.inspect()
 
     def stored_bytes(self, unit: Unit) -> float:
         return self._decoder.stored_bytes(unit)
@@ -97,7 +97,7 @@ class UnitCache:
         except OSError:
             return self._decoder.decode(unit)
         if isinstance(claim, DecodedUnit):
-            check_unchanged(self._stamps[unit.file])
+            self._decoder.check_unchanged(unit)
             return claim
         try:
             decoded = self._decoder.decode(unit)
@@ -123,7 +123,7 @@ class UnitCache:
     def _opened(self) -> tuple[BoundedDirectory, str]:
         with self._lock:
             if self._open is None:
-                told = repr((self._settings, self._stamps)).encode()
+                told = f"{self._settings}\0{self._decoder.identity()}".encode()
                 group = hashlib.sha256(told).hexdigest()[:32]
                 directory = BoundedDirectory(self._path, self._control.cache_bytes)
                 directory.use(group)
@@ -149,10 +149,10 @@ def _aligned(at: int) -> int:
 def _content_of(decoded: DecodedUnit) -> list[bytes | memoryview]:
     """The bytes of a file: length of the header, header, arrays at aligned places from its end on."""
     arrays = [None if array is None else np.ascontiguousarray(array) for array in _arrays_of(decoded)]
-    places: list[_Place | None] = []
+    places: list[_ArrayPlace | None] = []
     size = 0
     for array in arrays:
-        places.append(None if array is None else _Place(array.dtype.str, array.shape, size))
+        places.append(None if array is None else _ArrayPlace(array.dtype.str, array.shape, size))
         size = _aligned(size + (0 if array is None else array.nbytes))
     header = msgspec.json.encode(_Header(decoded.samples, size, tuple(places)))
     header += b" " * (_aligned(_LENGTH.size + len(header)) - _LENGTH.size - len(header))
@@ -187,7 +187,7 @@ def _loaded(descriptor: int | None) -> DecodedUnit | None:
     return DecodedUnit(header.samples, dense, labels, ids, weights=arrays[2], bad=arrays[3])
 
 
-def _array_at(mapped: mmap.mmap, begin: int, place: _Place) -> Array:
+def _array_at(mapped: mmap.mmap, begin: int, place: _ArrayPlace) -> Array:
     count = int(np.prod(place.shape, dtype=np.int64))
     kind: np.dtype[Any] = np.dtype(place.kind)
     if not count:

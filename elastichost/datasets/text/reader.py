@@ -106,8 +106,11 @@ class TextDecoder:
         decoded = self._parse(unit, log)
         return replace(decoded, bad=log.settle(skip=self._settings.skip_bad_rows))
 
-    def stamps(self) -> tuple[FileStamp, ...]:
-        return tuple(file.stamp for file in self._files)
+    def identity(self) -> str:
+        return repr(tuple(file.stamp for file in self._files))
+
+    def check_unchanged(self, unit: Unit) -> None:
+        check_unchanged(self._files[unit.file].stamp)
 
     def stored_bytes(self, unit: Unit) -> float:
         """The bytes of the unit's lines, with all columns. For a unit that is cut short: its share of them."""

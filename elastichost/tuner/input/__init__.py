@@ -5,7 +5,7 @@ Modules:
     window       sums measurements over a stretch of undisturbed training
     model        predicts the speed of a set of knobs
     candidates   the sets of knobs that may be chosen, and the cheapest good one
-    caching      whether what is read is kept for the next epoch
+    cache_choice  whether what is read is kept for the next epoch
     decide       measures, predicts, changes the knobs, and checks what came of it
 
 The model. A worker with R connections, which request ranges of u bytes, receives R u / (latency + u / bandwidth)

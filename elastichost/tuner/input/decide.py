@@ -18,7 +18,7 @@ import math
 
 import msgspec
 
-from elastichost.tuner.input.caching import chosen_cache
+from elastichost.tuner.input.cache_choice import chosen_cache
 from elastichost.tuner.input.candidates import DECODE_THREADS, best_knobs, within_memory
 from elastichost.tuner.input.facts import InputDecision, InputLook, InputTunerSettings
 from elastichost.tuner.input.model import InputModel, fitted, roomy_knobs

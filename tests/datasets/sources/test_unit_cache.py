@@ -13,7 +13,7 @@ import pytest
 
 from elastichost.datasets.api import Unit
 from elastichost.datasets.decoded import DecodedUnit, IdColumn, prepare_unit
-from elastichost.datasets.files import FileStamp, stamp
+from elastichost.datasets.files import check_unchanged, stamp
 from elastichost.datasets.reader import Inspection, ValueFindings
 from elastichost.datasets.settings import DataSettings
 from elastichost.datasets.sources.control import InputControl
@@ -48,13 +48,16 @@ class Counting:
 
     def __init__(self, file: Path) -> None:
         self.decoded: list[int] = []
-        self._file = file
+        self._stamp = stamp(str(file))
 
     def inspect(self) -> Inspection:
         return Inspection(None, ())
 
-    def stamps(self) -> tuple[FileStamp, ...]:
-        return (stamp(str(self._file)),)
+    def identity(self) -> str:
+        return repr(self._stamp)
+
+    def check_unchanged(self, unit: Unit) -> None:
+        check_unchanged(self._stamp)
 
     def stored_bytes(self, unit: Unit) -> float:
         return 10.0
