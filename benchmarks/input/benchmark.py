@@ -12,7 +12,11 @@ the end (the number is printed). In a quick run it has fewer values, and the Dat
 searched. `over exhaustive` and the others are the tuner's speed over that of the other arm, paired by round.
 
 tf.data reads the same Parquet files in a Python of its own (`--tensorflow-python PATH`, benchmarks/requirements-
-tensorflow.txt and pyarrow); without it the arm is left out, and is null in the JSON. There is no cache of decoded data, so no case with one.
+tensorflow.txt and pyarrow); without it the arm is left out, and is null in the JSON.
+
+Consumers of 4 and 16 workers are emulated: one consumer that takes 4 or 16 times as many samples a second from one
+pipeline, because a host of two cores has no room for 16 trainers. In the case with a cache the arms of our pipeline
+keep what they read; the tuner has to switch that on itself.
 """
 
 from __future__ import annotations
@@ -41,6 +45,7 @@ from benchmarks.input.live import LiveRun, live_run
 from benchmarks.input.pipeline_run import BATCH_SIZE
 from benchmarks.input.tfdata import has_tensorflow, measure_tfdata
 from elastichost.datasets.warm import warm_kernels
+from elastichost.human_readable import plural
 from elastichost.wire.facts import InputKnobs
 
 __all__ = ["main"]
@@ -63,21 +68,23 @@ MAKE_TENSORFLOW = (
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """How long and how much is measured. rates: of consumers, in samples/s."""
+    """How long and how much is measured. workers: numbers of workers that the
+    consumers stand for, each with `each_samples_per_s`."""
 
     rounds: int
     rows: int
     tune_s: float
     window_s: float
     grid_s: float
-    rates: tuple[float, ...]
+    workers: tuple[int, ...]
     processes: tuple[int, ...]
     connections: tuple[int, ...]
     is_coarse: bool
+    each_samples_per_s: float = 2e5
 
 
-WHOLE = Extent(5, 400_000, 20.0, 5.0, 1.5, (2e5, 8e5, 3.2e6), (1, 2, 4, 8), (1, 2, 3, 4, 5, 6, 8, 12), is_coarse=False)
-QUICK = Extent(1, 130_000, 8.0, 3.0, 1.2, (1.5e5,), (2,), (4, 6), is_coarse=True)
+WHOLE = Extent(5, 400_000, 20.0, 5.0, 1.5, (1, 4, 16), (1, 2, 4, 8), (1, 2, 3, 4, 5, 6, 8, 12), is_coarse=False)
+QUICK = Extent(1, 130_000, 12.0, 3.0, 1.2, (1,), (2,), (4, 6), is_coarse=True, each_samples_per_s=1.5e5)
 QUICK_CASES = ("parquet", "remote, capped per connection")
 
 
@@ -92,11 +99,9 @@ def pipelines_of(case: Case, arm: ArmSettings, extent: Extent, tensorflow: str) 
     found = best_of_grid(arm, extent.grid_s, is_coarse=extent.is_coarse)
     best = found.best
     processes = tuned_processes(arm, extent.processes, extent.window_s / 2)
-    say(
-        f"{case.name}: the best of a grid of {found.sets} is {best} ({found.cut} were behind and not measured to the end)"
-    )
+    say(f"{case.name}: the best of a grid of {found.sets} is {best} ({found.cut} were behind and cut short)")
     say(f"{case.name}: the best DataLoader has {processes} processes (of {extent.processes})")
-    most = InputKnobs(32, 4, 64, arm.memory_bytes, 8 << 20)
+    most = InputKnobs(32, 4, 64, arm.memory_bytes, 8 << 20, arm.cache)
     arms: dict[str, Callable[[int], Measured]] = {
         AUTO: lambda number: measure_auto(arm),
         BEST: lambda number: measure_fixed(arm, best),
@@ -122,7 +127,8 @@ def pipelines_of(case: Case, arm: ArmSettings, extent: Extent, tensorflow: str) 
 
 def case_name(case: Case, arm: ArmSettings, extent: Extent) -> str:
     """The name of the case; with several consumers also the speed of this one."""
-    return case.name if len(extent.rates) == 1 else f"{case.name}, {arm.samples_per_s:,.0f} samples/s"
+    workers = round(arm.samples_per_s / extent.each_samples_per_s)
+    return case.name if len(extent.workers) == 1 else f"{case.name}, {plural(workers, 'worker')}"
 
 
 def tfdata_speed(python: str, arm: ArmSettings) -> float:
@@ -186,10 +192,11 @@ def measure(workshop: Workshop, extent: Extent, cases: Sequence[Case], tensorflo
     found = []
     for case in cases:
         with opened_case(case, workshop.disk) as settings:
-            for rate in extent.rates:
-                cores = len(os.sched_getaffinity(0))
+            for workers in extent.workers:
+                cores, rate = len(os.sched_getaffinity(0)), workers * extent.each_samples_per_s
                 times = (extent.tune_s, extent.window_s)
-                arm = ArmSettings(settings, case.is_remote, rate, MEMORY_BYTES, *times, cores)
+                facts = (settings, case.is_remote, rate, MEMORY_BYTES, *times, cores)
+                arm = ArmSettings(*facts, is_cold=case.is_cold, cache=case.cache)
                 found.append(run(pipelines_of(case, arm, extent, tensorflow)))
     return found
 

@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 from benchmarks.reader import sample_files
 from elastichost.chaos.faults.source_server import SourceServer
 from elastichost.datasets.settings import CRITEO_CATEGORICAL, CRITEO_DENSE, CRITEO_LABEL, DataSettings
+from elastichost.wire.facts import Cache
 
 __all__ = ["CASES", "Case", "opened_case", "write_files"]
 
@@ -21,7 +22,9 @@ GROUP_ROWS = 16_384
 @dataclass(frozen=True, slots=True)
 class Case:
     """A file and how it is reached. file: name in the folder. bytes_per_s, latency_s: of each connection,
-    link_bytes_per_s of all; jitter_s: requests wait longer by up to this time. All 0: the file is on the disk."""
+    link_bytes_per_s of all; jitter_s: requests wait longer by up to this time. All 0: the file is on the disk. is_cold:
+    its pages are dropped before each pass. cache: the arms may keep what they read, and are measured from the second
+    pass on."""
 
     name: str
     file: str
@@ -29,6 +32,8 @@ class Case:
     latency_s: float = 0.0
     link_bytes_per_s: float = 0.0
     jitter_s: float = 0.0
+    is_cold: bool = False
+    cache: Cache = "none"
 
     @property
     def is_remote(self) -> bool:
@@ -37,11 +42,13 @@ class Case:
 
 CASES = (
     Case("parquet", "criteo.parquet"),
+    Case("parquet, cold", "criteo.parquet", is_cold=True),
     Case("strings and lists", "clicks.parquet"),
     Case("criteo tsv", "criteo.tsv"),
     Case("remote, capped per connection", "criteo.parquet", bytes_per_s=2e6, latency_s=0.01),
     Case("remote, capped per link", "criteo.parquet", bytes_per_s=2e6, latency_s=0.01, link_bytes_per_s=6e6),
     Case("remote, jitter", "criteo.parquet", bytes_per_s=2e6, latency_s=0.01, jitter_s=0.15),
+    Case("remote, cached second epoch", "criteo.parquet", latency_s=0.01, link_bytes_per_s=6e6, cache="disk"),
 )
 
 

@@ -81,7 +81,7 @@ def decide(state: InputState, look: InputLook, settings: InputTunerSettings) -> 
         return state, undone
     model = fitted(window, state.link)
     if state.is_settled:
-        change = _change(state, window, model)
+        change = _change(state, window, model, look.knobs)
         if change == "source":  # a part of this window may be from before the change
             speed, wait = window.samples_per_s, window.totals.wait_share
             return InputState(window=state.window), InputDecision("measure", look.knobs, speed, wait_share=wait)
@@ -132,12 +132,14 @@ def _checked(state: InputState, window: InputWindow, knobs: InputKnobs) -> tuple
     return msgspec.structs.replace(checked, refused=refused, probes_over=True), back
 
 
-def _change(state: InputState, window: InputWindow, model: InputModel) -> str:
-    """What has changed since the input settled: "source": it became slower; "trainers": they wait more; "": nothing."""
+def _change(state: InputState, window: InputWindow, model: InputModel, knobs: InputKnobs) -> str:
+    """What has changed since the input settled: "source": it became slower; "trainers": they wait more, or no longer for
+    the source, as when an epoch comes from a cache; "": nothing."""
     wait = window.totals.wait_share
     if wait >= WAITING / 2 and 0 < model.bandwidth < SLOWER * state.settled_bandwidth:
         return "source"
-    return "trainers" if wait > state.settled_wait + MORE_WAIT else ""
+    is_source_idle = state.is_input_bound and wait >= WAITING and _occupancy(window, knobs) < BUSY
+    return "trainers" if wait > state.settled_wait + MORE_WAIT or is_source_idle else ""
 
 
 def _doubts_link(state: InputState, window: InputWindow, now_s: float) -> bool:

@@ -238,6 +238,20 @@ def test_what_is_read_is_kept_where_the_source_binds_and_there_is_room(
     assert not is_tuning(found.state)
 
 
+def test_an_epoch_from_the_cache_is_tuned_anew() -> None:
+    """The source had bound the speed, and trainers still wait: now for decoding."""
+    slow = with_link(Source(bandwidth=1e6, latency_s=0.005, workers=1), link=1e6)
+    job = InputTunerSettings(8, 2048, 368.0, 16_384, is_fetched=True, caches=("disk",), samples=1_000_000)
+    run = cached(slow, job, 0)
+    while not run.state.is_input_bound:  # it doubts from time to time that the link is full
+        run.pass_time(0.5)
+    assert run.knobs.cache == "disk"
+    run.source = LocalFile(compute_s=4e-6, decode_s=1.5e-5, workers=1)
+    run.pass_time(20.0)
+    assert run.share_of_best >= 0.95
+    assert run.knobs.cache == "disk"
+
+
 def test_nothing_is_kept_where_trainers_do_not_wait() -> None:
     job = InputTunerSettings(2, 512, 368.0, 4096, is_fetched=True, caches=("disk", "memory"), samples=40_960)
     assert cached(Source(), job, 1 << 40).knobs.cache == "none"
