@@ -47,6 +47,7 @@ CASES = (
     Case("criteo tsv", "criteo.tsv"),
     Case("remote, capped per connection", "criteo.parquet", bytes_per_s=2e6, latency_s=0.01),
     Case("remote, capped per link", "criteo.parquet", bytes_per_s=2e6, latency_s=0.01, link_bytes_per_s=6e6),
+    Case("remote criteo tsv", "criteo.tsv", bytes_per_s=4e6, latency_s=0.01),
     Case("remote, jitter", "criteo.parquet", bytes_per_s=2e6, latency_s=0.01, jitter_s=0.15),
     Case("remote, cached second epoch", "criteo.parquet", latency_s=0.01, link_bytes_per_s=6e6, cache="disk"),
 )

@@ -58,9 +58,9 @@ def make_decoder(settings: DataSettings, connections: SourceConnections | None =
         case "parquet":
             return ParquetDecoder(settings, connections)
         case "criteo_tsv":
-            return criteo_decoder(settings, os.environ)
+            return criteo_decoder(settings, os.environ, connections)
         case "csv":
-            return csv_decoder(settings, os.environ)
+            return csv_decoder(settings, os.environ, connections)
         case _:
             return None
 

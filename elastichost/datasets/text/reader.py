@@ -14,17 +14,20 @@ from elastichost.datasets.api import DatasetDescription, Unit
 from elastichost.datasets.bad_rows import BadRowLog
 from elastichost.datasets.decoded import DecodedUnit
 from elastichost.datasets.files import (
+    PARQUET_MAGIC,
     FileStamp,
     check_unchanged,
     expand_patterns,
     gzip_problem,
-    is_parquet,
     is_url,
+    opened,
     stamp,
 )
 from elastichost.datasets.id_ranges import find_id_out_of_range, ranged_tables
 from elastichost.datasets.reader import Inspection, ValueFindings, first_rows
 from elastichost.datasets.settings import DataSettings
+from elastichost.datasets.sources.connections import SourceConnections
+from elastichost.datasets.sources.http_range import HttpFile
 from elastichost.datasets.text.line_index import TextIndex, index_text_file, line_end, read_first_line
 from elastichost.errors import DataError
 from elastichost.specs import KeyKind, TableSpec
@@ -32,7 +35,6 @@ from elastichost.specs import KeyKind, TableSpec
 __all__ = ["LineFormat", "TextDecoder"]
 
 HEAD_BYTES = 65_536
-REMOTE_TEXT = "convert it once to Parquet with `elastichost convert`, and put the Parquet file there"
 
 
 class LineFormat(Protocol):
@@ -66,10 +68,16 @@ class _TextFile:
 
 
 class TextDecoder:
-    """The `Decoder` of text files in any line format."""
+    """The `Decoder` of text files in any line format. connections: for files at URLs; None: one request at a time."""
 
-    def __init__(self, settings: DataSettings, line_format: LineFormat, environ: Mapping[str, str]) -> None:
-        self._settings = settings
+    def __init__(
+        self,
+        settings: DataSettings,
+        line_format: LineFormat,
+        environ: Mapping[str, str],
+        connections: SourceConnections | None = None,
+    ) -> None:
+        self._settings, self._connections = settings, connections
         self._format = line_format
         self._environ = environ
         self._files: tuple[_TextFile, ...] = ()
@@ -81,9 +89,6 @@ class TextDecoder:
         if not paths and not missing:
             problems.append(f"data.{self._settings.split}: names no file")
         for path in paths:
-            if is_url(path):
-                problems.append(f"{path}: text at a URL is not read: {REMOTE_TEXT}")
-                continue
             try:
                 file, warning = self._open(path, problems)
             except DataError as error:
@@ -143,13 +148,14 @@ class TextDecoder:
         if file_stamp.size_bytes == 0:
             problems.append(f"{path}: is empty (0 bytes)")
             return None, None
-        if is_parquet(path):
+        first_line = read_first_line(file_stamp)
+        if first_line.startswith(PARQUET_MAGIC):
             problems.append(f'{path}: is a Parquet file; set data.format = "parquet"')
             return None, None
-        if compressed := gzip_problem(path, self._format.name, self._settings.csv_types):
+        if compressed := gzip_problem(path, first_line, self._format.name, self._settings.csv_types):
             problems.append(compressed)
             return None, None
-        found = self._format.check_first_line(path, read_first_line(path))
+        found = self._format.check_first_line(path, first_line)
         problems.extend(found)
         if found:
             return None, None
@@ -190,11 +196,17 @@ class TextDecoder:
         file = self._files[unit.file]
         check_unchanged(file.stamp)
         start, stop = file.index.byte_range(unit.group)
-        data = _read_bytes(file.stamp.path, start, stop)
+        data = self._read_bytes(file.stamp, start, stop)
         if unit.samples < file.index.lines_of(unit.group):
             data = data[: line_end(data, unit.samples)]
         first_line = 1 + self._format.header_lines + unit.group * file.index.unit_lines
         return self._format.parse(file.stamp.path, data, unit.samples, first_line, log)
+
+    def _read_bytes(self, file: FileStamp, start: int, stop: int) -> npt.NDArray[np.uint8]:
+        if is_url(file.path) and self._connections is not None:
+            remote = HttpFile(file.path, file.size_bytes, file.modified_ns)
+            return np.frombuffer(self._connections.fetch(remote, ((start, stop),))[0], dtype=np.uint8)
+        return _read_bytes(file, start, stop)
 
     def _line_place(self, path: str, row: int) -> str:
         return f"{path}: line {1 + self._format.header_lines + row}"
@@ -203,13 +215,13 @@ class TextDecoder:
         """The part of a file's first unit whose lines end within the first HEAD_BYTES; at least one line."""
         file = self._files[unit.file]
         start, stop = file.index.byte_range(unit.group)
-        data = _read_bytes(file.stamp.path, start, min(stop, start + HEAD_BYTES))
+        data = self._read_bytes(file.stamp, start, min(stop, start + HEAD_BYTES))
         lines = max(1, int(np.count_nonzero(data == ord("\n"))))
         return Unit(unit.index, unit.first_sample, min(lines, unit.samples), unit.file, unit.group)
 
 
-def _read_bytes(path: str, start: int, stop: int) -> npt.NDArray[np.uint8]:
-    with open(path, "rb", buffering=0) as handle:
+def _read_bytes(file: FileStamp, start: int, stop: int) -> npt.NDArray[np.uint8]:
+    with opened(file) as handle:
         handle.seek(start)
         data = np.empty(stop - start, dtype=np.uint8)
         view, filled = data.data, 0
@@ -217,8 +229,8 @@ def _read_bytes(path: str, start: int, stop: int) -> npt.NDArray[np.uint8]:
             read = handle.readinto(view[filled:])
             if not read:
                 raise DataError(
-                    f"{path}: ends at byte {start + filled:,}, but its last line ended at byte {stop:,} before: the "
-                    "file was cut",
+                    f"{file.path}: ends at byte {start + filled:,}, but its last line ended at byte {stop:,} before: "
+                    "the file was cut",
                     hint="do not change data files while a job runs",
                 )
             filled += read

@@ -133,8 +133,8 @@ def _checked(state: InputState, window: InputWindow, knobs: InputKnobs) -> tuple
 
 
 def _change(state: InputState, window: InputWindow, model: InputModel, knobs: InputKnobs) -> str:
-    """What has changed since the input settled: "source": it became slower; "trainers": they wait more, or no longer for
-    the source, as when an epoch comes from a cache; "": nothing."""
+    """What has changed since the input settled: "source": it became slower; "trainers": they wait more, or not for the
+    source any more, as when an epoch comes from a cache; "": nothing."""
     wait = window.totals.wait_share
     if wait >= WAITING / 2 and 0 < model.bandwidth < SLOWER * state.settled_bandwidth:
         return "source"
