@@ -110,7 +110,7 @@ def is_url(path: str) -> bool:
 
 def missing_file(pattern: str) -> str:
     """The message for a path or glob without files: a URL, a name that is nearly right, or a missing folder."""
-    if is_url(pattern):
+    if READ_URL.match(pattern.replace(":/", "://", 1)):  # a Path has one slash
         return f"{pattern}: is a URL: download it, and give the path of the file"
     if URL.match(pattern):
         return (
@@ -136,8 +136,6 @@ def gzip_problem(path: str, first_bytes: bytes, file_format: str, types: Mapping
     compressed. `types`: column -> declared type, for the command."""
     if not first_bytes.startswith(GZIP_MAGIC):
         return None
-    if is_url(path):
-        return f"{path}: a gzip file cannot be read from the middle; download it, and convert it once to Parquet"
     target = path.removesuffix(".gz") + ".parquet"
     command = ["python", "-m", "elastichost", "convert", path, target, "--format", file_format]
     for column, kind in types.items():

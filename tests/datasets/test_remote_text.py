@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import itertools
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from elastichost.datasets.files import opened, stamp
 from elastichost.datasets.reader import UnitReader
 from elastichost.datasets.reader_factory import make_decoder
 from elastichost.datasets.settings import CRITEO_CATEGORICAL, CRITEO_DENSE, DataSettings
+from elastichost.datasets.sources.bounded_directory import BoundedDirectory
 from elastichost.datasets.sources.connections import SourceConnections
 from elastichost.datasets.sources.control import InputControl
 from elastichost.errors import DataError
@@ -116,7 +118,69 @@ def test_a_file_that_changes_while_it_is_read_is_an_error(server: SourceServer, 
         list(reader.batches(first, 0, 10, 10))
 
 
-@pytest.mark.parametrize(("content", "message"), [(b"", "is empty"), (gzip.compress(b"y,x,c\n"), "gzip")])
+@pytest.mark.parametrize("file_format", FORMATS)
+@pytest.mark.parametrize("members", [1, 3])
+def test_compressed_text_at_an_address_gives_the_samples_of_the_plain_file(
+    server: SourceServer, tmp_path: Path, own_cache: Path, file_format: str, members: int
+) -> None:
+    plain = (tmp_path / f"a.{file_format}").read_bytes()
+    cuts = [len(plain) * part // members for part in range(members + 1)]
+    parts = [gzip.compress(plain[start:stop]) for start, stop in itertools.pairwise(cuts)]
+    (tmp_path / "a.gz").write_bytes(b"".join(parts))
+    found = settings_of(server.url("a.gz"), file_format)
+    expected = batches_of(settings_of(str(tmp_path / f"a.{file_format}"), file_format))
+    assert_same(batches_of(found, InputControl(InputKnobs(connections=2))), expected)
+    (copy,) = (own_cache / "text").glob("*/plain")
+    made_ns = copy.stat().st_mtime_ns
+    assert_same(batches_of(found), expected)
+    assert copy.stat().st_mtime_ns == made_ns, "it is made once"
+    decoder = make_decoder(found)
+    assert decoder is not None
+    description = decoder.inspect().description
+    assert description is not None and description.files == (server.url("a.gz"),)
+
+
+def test_a_bad_row_of_compressed_text_is_told_with_address_and_line(server: SourceServer, tmp_path: Path) -> None:
+    (tmp_path / "b.csv.gz").write_bytes(gzip.compress(b"y,x,c\n1,2,3\n7,2,3\n"))
+    url = server.url("b.csv.gz")
+    with pytest.raises(DataError) as error:
+        batches_of(settings_of(url, "csv"))
+    assert f"{url}: line 3" in error.value.message
+
+
+def test_compressed_text_that_changed_at_the_source_is_copied_anew(server: SourceServer, tmp_path: Path) -> None:
+    for rows in (3, 5):
+        (tmp_path / "b.csv.gz").write_bytes(gzip.compress(b"y,x,c\n" + b"1,2,3\n" * rows))
+        assert sum(one.size for one in batches_of(settings_of(server.url("b.csv.gz"), "csv"))) == rows
+
+
+@pytest.mark.parametrize("damage", ["cut", "wrong"])
+def test_damaged_compressed_text_leaves_no_copy(
+    server: SourceServer, tmp_path: Path, own_cache: Path, damage: str
+) -> None:
+    content = bytearray(gzip.compress((tmp_path / "a.csv").read_bytes()))
+    content = content[:-20] if damage == "cut" else content[:5000] + b"\0" * 200 + content[5200:]
+    (tmp_path / "b.csv.gz").write_bytes(content)
+    decoder = make_decoder(settings_of(server.url("b.csv.gz"), "csv"))
+    assert decoder is not None
+    (problem,) = decoder.inspect().problems
+    assert ("ends within its gzip stream" if damage == "cut" else "is damaged before byte") in problem
+    assert not [path for path in (own_cache / "text").glob("*/*") if path.name != ".users"]
+    assert BoundedDirectory(own_cache / "text", None).used_bytes == 0
+
+
+def test_compressed_text_without_room_is_a_problem(
+    server: SourceServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("elastichost.datasets.sources.bounded_directory.free_bytes", lambda path: 4000)
+    (tmp_path / "b.csv.gz").write_bytes(gzip.compress((tmp_path / "a.csv").read_bytes()))
+    decoder = make_decoder(settings_of(server.url("b.csv.gz"), "csv"))
+    assert decoder is not None
+    (problem,) = decoder.inspect().problems
+    assert "no room for its plain text" in problem
+
+
+@pytest.mark.parametrize(("content", "message"), [(b"", "is empty"), (b"PAR1....", "is a Parquet file")])
 def test_what_cannot_be_read_is_told_before_a_job_starts(
     server: SourceServer, tmp_path: Path, content: bytes, message: str
 ) -> None:

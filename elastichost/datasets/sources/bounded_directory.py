@@ -22,6 +22,8 @@ from pathlib import Path
 
 from typing_extensions import Buffer
 
+from elastichost.arena.host import free_bytes
+
 __all__ = ["BoundedDirectory", "Claim"]
 
 PART = ".part"
@@ -37,6 +39,7 @@ class Claim:
     path: Path
     descriptor: int
     is_made: bool = False
+    size_bytes: int = 0
 
     def release(self) -> None:
         """Gives the right back. A part that was not completed is removed."""
@@ -49,16 +52,18 @@ class Claim:
 
 
 class BoundedDirectory:
-    """One directory, in one process; usable by several threads. limit_bytes: of all files of all processes. Raises
-    OSError when the directory cannot be made or used."""
+    """One directory, in one process; usable by several threads. limit_bytes: of all files of all processes; None: a
+    quarter of what they and the free space of the disk are together. Raises OSError when the directory cannot be made
+    or used."""
 
-    def __init__(self, path: Path, limit_bytes: int) -> None:
-        self.path, self._limit_bytes = path, limit_bytes
+    def __init__(self, path: Path, limit_bytes: int | None) -> None:
+        self.path = path
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._groups: dict[str, int] = {}
         self._recount_s = 0.0
         with self._ledger() as ledger:
-            _write_used(ledger, self._count())
+            _write_used(ledger, used := self._count())
+        self._limit_bytes = (used + free_bytes(path)) // 4 if limit_bytes is None else limit_bytes
 
     @property
     def limit_bytes(self) -> int:
@@ -120,21 +125,39 @@ class BoundedDirectory:
 
     def make(self, claim: Claim, content: Sequence[Buffer]) -> bool:
         """Writes the file, and lets it appear. False: there is no room for it within the bound, or on the disk."""
+        return self.append(claim, content) and self.complete(claim)
+
+    def append(self, claim: Claim, content: Sequence[Buffer]) -> bool:
+        """Writes more of the file. False: there is no room for it; what was written is gone."""
         size = sum(memoryview(one).nbytes for one in content)
+        at = claim.size_bytes
         if not self._promise(claim, size):
+            self.drop(claim)
             return False
         try:
-            at = 0
             for one in content:
                 at = _written(claim.descriptor, memoryview(one).cast("B"), at)
+        except OSError:
+            self.drop(claim)
+            return False
+        return True
+
+    def complete(self, claim: Claim) -> bool:
+        """Lets the file appear. False: the disk fails; what was written is gone."""
+        try:
             claim.path.with_name(claim.path.name + PART).rename(claim.path)
         except OSError:
-            with contextlib.suppress(OSError):
-                os.ftruncate(claim.descriptor, 0)
-            self._forget(size)
+            self.drop(claim)
             return False
         claim.is_made = True
         return True
+
+    def drop(self, claim: Claim) -> None:
+        """Removes what was written of a file."""
+        with contextlib.suppress(OSError):
+            os.ftruncate(claim.descriptor, 0)
+        self._forget(claim.size_bytes)
+        claim.size_bytes = 0
 
     def remove(self, group: str, name: str) -> None:
         """Removes a damaged file."""
@@ -172,9 +195,10 @@ class BoundedDirectory:
             if used + size > self._limit_bytes:
                 return False
             try:
-                os.ftruncate(claim.descriptor, size)
+                os.ftruncate(claim.descriptor, claim.size_bytes + size)
             except OSError:
                 return False
+            claim.size_bytes += size
             _write_used(ledger, used + size)
             return True
 

@@ -21,7 +21,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from elastichost.arena.host import free_bytes
 from elastichost.datasets.sources.bounded_directory import BoundedDirectory, Claim
 from elastichost.datasets.sources.byte_ranges import ByteRange
 from elastichost.datasets.sources.http_range import HttpFile
@@ -99,9 +98,7 @@ class RangeCache:
                 return None
             try:
                 if self._open is None:
-                    self._open = BoundedDirectory(self._path, self._limit_bytes)
-                    if not self._limit_bytes:
-                        self._open.limit((self._open.used_bytes + free_bytes(self._path)) // 4)
+                    self._open = BoundedDirectory(self._path, self._limit_bytes or None)
                 self._open.use(group)
             except OSError:
                 self._is_broken = True

@@ -14,6 +14,7 @@ from elastichost.datasets.api import DatasetDescription, Unit
 from elastichost.datasets.bad_rows import BadRowLog
 from elastichost.datasets.decoded import DecodedUnit
 from elastichost.datasets.files import (
+    GZIP_MAGIC,
     PARQUET_MAGIC,
     FileStamp,
     check_unchanged,
@@ -29,6 +30,7 @@ from elastichost.datasets.settings import DataSettings
 from elastichost.datasets.sources.connections import SourceConnections
 from elastichost.datasets.sources.http_range import HttpFile
 from elastichost.datasets.text.line_index import TextIndex, index_text_file, line_end, read_first_line
+from elastichost.datasets.text.plain_copy import plain_copy
 from elastichost.errors import DataError
 from elastichost.specs import KeyKind, TableSpec
 
@@ -63,6 +65,9 @@ class LineFormat(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class _TextFile:
+    """path: as it is told. stamp: of what is read, which is the plain copy of a compressed file."""
+
+    path: str
     stamp: FileStamp
     index: TextIndex
 
@@ -139,7 +144,7 @@ class TextDecoder:
                 bad_rows.append(error.message)
                 continue
             bad_rows.extend([log.first[1]] if log.first else [])
-            place = partial(self._line_place, self._files[unit.file].stamp.path)
+            place = partial(self._line_place, self._files[unit.file].path)
             ids.extend(find_id_out_of_range(decoded, self._settings.categorical, ranged, place))
         return ValueFindings(bad_rows=tuple(bad_rows), ids_out_of_range=tuple(ids))
 
@@ -152,6 +157,9 @@ class TextDecoder:
         if first_line.startswith(PARQUET_MAGIC):
             problems.append(f'{path}: is a Parquet file; set data.format = "parquet"')
             return None, None
+        if is_url(path) and first_line.startswith(GZIP_MAGIC):
+            file_stamp = plain_copy(file_stamp, self._environ)
+            first_line = read_first_line(file_stamp)
         if compressed := gzip_problem(path, first_line, self._format.name, self._settings.csv_types):
             problems.append(compressed)
             return None, None
@@ -168,7 +176,7 @@ class TextDecoder:
         if index.lines == 0:
             problems.append(f"{path}: has no rows")
             return None, None
-        return _TextFile(file_stamp, index), warning
+        return _TextFile(path, file_stamp, index), warning
 
     def _make_units(self) -> tuple[Unit, ...]:
         units: list[Unit] = []
@@ -184,7 +192,7 @@ class TextDecoder:
         return DatasetDescription(
             samples=sum(unit.samples for unit in self._units),
             units=self._units,
-            files=tuple(file.stamp.path for file in self._files),
+            files=tuple(file.path for file in self._files),
             key_kinds=self._format.key_kinds(),
             multi_valued=self._format.multi_valued(),
             num_dense=len(self._settings.dense),
@@ -200,7 +208,7 @@ class TextDecoder:
         if unit.samples < file.index.lines_of(unit.group):
             data = data[: line_end(data, unit.samples)]
         first_line = 1 + self._format.header_lines + unit.group * file.index.unit_lines
-        return self._format.parse(file.stamp.path, data, unit.samples, first_line, log)
+        return self._format.parse(file.path, data, unit.samples, first_line, log)
 
     def _read_bytes(self, file: FileStamp, start: int, stop: int) -> npt.NDArray[np.uint8]:
         if is_url(file.path) and self._connections is not None:
