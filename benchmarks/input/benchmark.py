@@ -187,6 +187,7 @@ def connected(count: int) -> str:
 
 def measure(workshop: Workshop, extent: Extent, cases: Sequence[Case], tensorflow: str) -> list[Outcome[Measured]]:
     """The outcome of every case and consumer."""
+    os.environ["ELASTICHOST_CACHE"] = str(workshop.disk / "cache")  # what is kept of these files goes with them
     warm_kernels()
     write_files(workshop.disk, extent.rows)
     found = []
