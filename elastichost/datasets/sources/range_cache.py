@@ -139,8 +139,10 @@ class RangeCache:
             self._keep(directory, claims.pop(one), data)
 
     def _keep(self, directory: BoundedDirectory, claim: Claim, data: bytearray) -> None:
+        is_kept = False
         try:
-            is_kept = directory.make(claim, (data, _trailer_of(data)))
+            with contextlib.suppress(OSError):
+                is_kept = directory.make(claim, (data, _trailer_of(data)))
         finally:
             claim.release()
         self._count("kept" if is_kept else "not_kept")

@@ -6,6 +6,7 @@ removed with it, whoever of the run is killed. A worker maps a unit and cuts bat
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import mmap
 import os
@@ -101,7 +102,8 @@ class UnitCache:
             return claim
         try:
             decoded = self._decoder.decode(unit)
-            directory.make(claim, _content_of(decoded))
+            with contextlib.suppress(OSError):  # without its directory the cache keeps nothing
+                directory.make(claim, _content_of(decoded))
         finally:
             claim.release()
         return decoded
@@ -131,6 +133,10 @@ class UnitCache:
             return self._open
 
     def _limit(self) -> None:
+        with contextlib.suppress(OSError):
+            self._shrink()
+
+    def _shrink(self) -> None:
         if self._open is not None:
             self._open[0].limit(self._control.cache_bytes if self._control.knobs.cache == "memory" else 0)
 

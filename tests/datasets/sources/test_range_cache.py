@@ -3,6 +3,7 @@ state that is not whole."""
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 import threading
@@ -192,3 +193,21 @@ def test_a_file_that_was_replaced_on_the_server_has_none_of_the_old_ranges(
     (folder / "data.bin").write_bytes(b"n" * len(CONTENT))
     assert bytes(source.fetch(remote_file(file.url), [(0, 1000)])[0]) == b"n" * 1000
     source.close()
+
+
+def test_a_directory_that_goes_away_costs_only_the_cache(tmp_path: Path) -> None:
+    cache, source = opened(tmp_path), Source()
+    cache.fetch(FILE, RANGES, source.fetch)
+    shutil.rmtree(tmp_path / "ranges")
+    assert [len(part) for part in cache.fetch(FILE, RANGES, source.fetch)] == [1000, 4000, 1]
+    assert source.fetched == [*RANGES, *RANGES]
+
+
+def test_a_directory_that_goes_away_while_a_range_is_fetched_costs_only_the_cache(tmp_path: Path) -> None:
+    source = Source()
+
+    def fetch(file: HttpFile, ranges: Sequence[ByteRange]) -> tuple[bytearray, ...]:
+        shutil.rmtree(tmp_path / "ranges")
+        return source.fetch(file, ranges)
+
+    assert len(opened(tmp_path).fetch(FILE, RANGES[:1], fetch)[0]) == 1000

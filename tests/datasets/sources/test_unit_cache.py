@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 import threading
@@ -210,3 +211,15 @@ def test_units_from_the_cache_are_read_ahead_too(tmp_path: Path, file: Path) -> 
     assert_same(ahead.decode(UNITS[1]), unit_of(1))
     assert decoder.decoded == [0]
     control.close()
+
+
+def test_a_directory_that_goes_away_costs_only_the_cache(tmp_path: Path, file: Path) -> None:
+    decoder = Counting(file)
+    control = InputControl(InputKnobs(cache="memory"))
+    control.tune(control.knobs, LIMIT_BYTES)
+    cache = UnitCache(decoder, SETTINGS, control, tmp_path / "decoded")
+    cache.decode(UNITS[0])
+    shutil.rmtree(tmp_path / "decoded")
+    assert_same(cache.decode(UNITS[0]), unit_of(0))
+    control.tune(InputKnobs())
+    assert decoder.decoded == [0, 0]
