@@ -78,7 +78,7 @@ def test_a_source_that_stalls_resets_and_refuses_costs_no_sample_and_no_process(
 def test_a_slow_source_is_read_over_more_connections_and_not_by_more_workers(folder: Path, data: Path) -> None:
     with SourceServer(data, bytes_per_s=40e3) as source:  # less than a busy host can train
         url = source.url("rows.parquet")
-        template = SOURCE.replace("workers = 2\n", "workers = [1, 4]\n")
+        template = SOURCE.replace("workers = 2\n", "workers = [1, 4]\n").replace("16KiB", "4KiB")  # within stall_s
         run = Supervised(folder, template=template, url=url, connections='"auto"', tuner="act", mode="async", epochs=50)
         run.wait_trained(1)
         tuned = run.wait_until(lambda: [line.event.decision for line in run.lines(InputTuned)])
@@ -114,8 +114,8 @@ def test_later_epochs_read_from_the_cache_and_need_no_source(folder: Path, data:
 
 def test_the_tuner_keeps_what_it_reads_where_the_source_binds(folder: Path, data: Path) -> None:
     with SourceServer(data, bytes_per_s=20e3, link_bytes_per_s=40e3) as source:  # less than a busy host can train
-        url = source.url("rows.parquet")
-        run = Supervised(folder, template=SOURCE, url=url, connections='"auto"', tuner="act", mode="async", epochs=50)
+        url, template = source.url("rows.parquet"), SOURCE.replace("16KiB", "4KiB")  # arrives within stall_s
+        run = Supervised(folder, template=template, url=url, connections='"auto"', tuner="act", mode="async", epochs=50)
         run.wait_trained(1)
         kept = run.wait_until(
             lambda: [line.event.decision for line in run.lines(InputTuned) if line.event.decision.kind == "cache"]

@@ -167,7 +167,8 @@ def _chosen(
         return msgspec.structs.replace(_changing(state, window, present, 0.0), is_probe=True), found
     if state.is_settled:
         return state, None
-    cache = chosen_cache(model, now.limit, look, settings) if wait >= WAITING else "none"
+    is_slow = wait >= WAITING and window.totals.samples > 0  # a source that gives nothing tells nothing
+    cache = chosen_cache(model, now.limit, look, settings) if is_slow else "none"
     if present.cache == "none" != cache:
         return state, InputDecision("cache", msgspec.structs.replace(present, cache=cache), speed, 0.0, wait, now.limit)
     is_bound = wait >= WAITING and _occupancy(window, present) >= BUSY
@@ -219,7 +220,7 @@ def _more_decoding(
     window: InputWindow, model: InputModel, memory_bytes: int, present: InputKnobs, settings: InputTunerSettings
 ) -> InputKnobs:
     used_cores = model.cpu_s * window.samples_per_s
-    is_possible = settings.unit_samples and used_cores < FREE_CORES * settings.cores
+    is_possible = settings.unit_samples and 0 < used_cores < FREE_CORES * settings.cores  # 0: nothing arrives
     if not is_possible or "prefetch_bytes" in settings.fixed:
         return present
     threads = settings.fixed.get("decode_threads", min(DECODE_THREADS[-1], present.decode_threads + 1))

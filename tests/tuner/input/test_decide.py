@@ -252,6 +252,12 @@ def test_an_epoch_from_the_cache_is_tuned_anew() -> None:
     assert run.knobs.cache == "disk"
 
 
+def test_a_source_that_gives_nothing_is_no_reason_to_keep_or_to_decode_more() -> None:
+    job = InputTunerSettings(8, 512, 368.0, 4096, is_fetched=True, caches=("disk", "memory"), samples=40_960)
+    run = cached(Source(bandwidth=1e-3), job, 1 << 40)
+    assert run.knobs.cache == "none" and run.knobs.decode_threads == 1
+
+
 def test_nothing_is_kept_where_trainers_do_not_wait() -> None:
     job = InputTunerSettings(2, 512, 368.0, 4096, is_fetched=True, caches=("disk", "memory"), samples=40_960)
     assert cached(Source(), job, 1 << 40).knobs.cache == "none"
