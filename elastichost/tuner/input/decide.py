@@ -5,7 +5,8 @@ Rules
 2. A change must be predicted to gain `min_gain`, and its result is checked in the next window.
 3. A gain of less than half of what was expected, while the source was busy, teaches the bandwidth of the link. A change
    that gained nothing or made the speed fall by more than NOISE is taken back, and those knobs are not chosen again
-   until the source changes.
+   until the source changes. A speed that fell while trainers do not wait is not the work of connections, which cost no
+   core: the host became busier.
 4. Where the model finds no gain but trainers wait for a busy source, connections are added: STEP more each time, until
    a step gains nothing. Where they wait for a source that is not busy, a decode thread is added in the same way.
 5. Where trainers still wait then, what is read is kept for the next epoch, if the job has one and there is room.
@@ -122,7 +123,8 @@ def _checked(state: InputState, window: InputWindow, knobs: InputKnobs) -> tuple
     checked = msgspec.structs.replace(
         state, before=None, link=link, is_probe=False, probes_over=state.is_probe and not gained
     )
-    is_worse = speed < (1 - NOISE) * state.before_speed
+    may_be_knobs = window.totals.wait_share >= WAITING / 2 or knobs.decode_threads > before.decode_threads
+    is_worse = may_be_knobs and speed < (1 - NOISE) * state.before_speed
     gained_nothing = not gained and (state.is_probe or is_short)
     if not is_worse and not gained_nothing:
         known_slower = (before,) if state.is_probe else ()  # the model does not know, and would choose them again

@@ -138,6 +138,16 @@ def test_a_change_that_makes_training_slower_is_taken_back_and_not_made_again() 
     assert refused in run.state.refused or refused not in [one.knobs for one in run.decisions[1:]]
 
 
+def test_connections_are_not_taken_back_because_the_host_became_busier() -> None:
+    run = Run(Source())
+    while not run.decisions:
+        run.pass_time(0.5)
+    run.change(compute_s=6e-5)  # trainers are slower than before, and do not wait
+    run.pass_time(20.0)
+    assert "return" not in [one.kind for one in run.decisions]
+    assert run.knobs.connections > 1
+
+
 def test_nothing_is_decided_while_workers_have_different_knobs() -> None:
     look = InputLook(1.0, None, True, 2, Source().totals(InputKnobs()), 0)
     state, decision = decide(InputState(), look, InputTunerSettings(2, 512, 368.0))
