@@ -113,8 +113,8 @@ def test_later_epochs_read_from_the_cache_and_need_no_source(folder: Path, data:
 
 
 def test_the_tuner_keeps_what_it_reads_where_the_source_binds(folder: Path, data: Path) -> None:
-    with SourceServer(data, bytes_per_s=20e3, link_bytes_per_s=40e3) as source:  # less than a busy host can train
-        url, template = source.url("rows.parquet"), SOURCE.replace("16KiB", "4KiB")  # arrives within stall_s
+    with SourceServer(data, bytes_per_s=20e3, link_bytes_per_s=60e3) as source:  # less than a busy host can train
+        url, template = source.url("rows.parquet"), SOURCE.replace("stall_s = 0.3", "stall_s = 10")
         run = Supervised(folder, template=template, url=url, connections='"auto"', tuner="act", mode="async", epochs=50)
         run.wait_trained(1)
         kept = run.wait_until(
