@@ -113,6 +113,8 @@ class InputStatus(msgspec.Struct, frozen=True):
     prefetch_batches: int = 0
     prefetch_bytes: int = 0
     range_bytes: int = 0
+    cache: str = "none"  # what was read is kept: "none", "disk" as it was fetched, "memory" decoded
+    cached_bytes: int = 0  # decoded units in memory
     stages: tuple[StageStatus, ...] = ()
 
 

@@ -1,16 +1,22 @@
 """Input: the tuner of the input against the best knobs of a grid, tf.data, torch's DataLoader and an RL agent.
 
     python -m elastichost bench input            five rounds: about an hour
-    python -m elastichost bench input --quick    one round of fewer cases and a coarse grid: eight minutes
+    python -m elastichost bench input --quick    one round of fewer cases and a coarse grid: five minutes
 
 Whole runs: `examples/synthetic.toml` on a source of 7.4 MB/s for each connection, with the tuner, without it, and with
 fixed numbers of connections; the figure is the speed from 22 s after the first sample on (10 s where nothing is tuned).
 Pipelines: one worker's reading pipeline, without training, read by a consumer of a fixed speed. In each round every arm
 finds its knobs for the same time and is then measured in a window. The consumer computes elsewhere, as an accelerator
-does. `over exhaustive` and the others are the tuner's speed over that of the other arm, paired by round.
+does. The grid is measured in one run; knobs that are clearly behind after a third of their time are not measured to
+the end (the number is printed). In a quick run it has fewer values, and the DataLoader's number of processes is not
+searched. `over exhaustive` and the others are the tuner's speed over that of the other arm, paired by round.
 
 tf.data reads the same Parquet files in a Python of its own (`--tensorflow-python PATH`, benchmarks/requirements-
-tensorflow.txt and pyarrow); without it the arm is left out. There is no cache of decoded data, so no case with one.
+tensorflow.txt and pyarrow); without it the arm is left out, and is null in the JSON.
+
+Consumers of 4 and 16 workers are emulated: one consumer that takes 4 or 16 times as many samples a second from one
+pipeline, because a host of two cores has no room for 16 trainers. In the case with a cache the arms of our pipeline
+keep what they read; the tuner has to switch that on itself.
 """
 
 from __future__ import annotations
@@ -39,6 +45,7 @@ from benchmarks.input.live import LiveRun, live_run
 from benchmarks.input.pipeline_run import BATCH_SIZE
 from benchmarks.input.tfdata import has_tensorflow, measure_tfdata
 from elastichost.datasets.warm import warm_kernels
+from elastichost.human_readable import plural
 from elastichost.wire.facts import InputKnobs
 
 __all__ = ["main"]
@@ -52,25 +59,32 @@ MEMORY_BYTES = 256 << 20
 MOST_WORKERS = 2
 LEAST_SHARE = 0.95
 LEAST_SPEED = 150_000.0
+MAKE_TENSORFLOW = (
+    "make an environment that has them, and name it: python -m venv DIR && "
+    "DIR/bin/pip install -r benchmarks/requirements-tensorflow.txt pyarrow && "
+    "python -m elastichost bench input --tensorflow-python DIR/bin/python"
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """How long and how much is measured. rates: of consumers, in samples/s."""
+    """How long and how much is measured. workers: numbers of workers that the
+    consumers stand for, each with `each_samples_per_s`."""
 
     rounds: int
     rows: int
     tune_s: float
     window_s: float
     grid_s: float
-    rates: tuple[float, ...]
+    workers: tuple[int, ...]
     processes: tuple[int, ...]
     connections: tuple[int, ...]
     is_coarse: bool
+    each_samples_per_s: float = 2e5
 
 
-WHOLE = Extent(5, 400_000, 20.0, 5.0, 1.5, (2e5, 8e5, 3.2e6), (1, 2, 4, 8), (1, 2, 3, 4, 5, 6, 8, 12), is_coarse=False)
-QUICK = Extent(1, 130_000, 8.0, 3.0, 1.2, (1.5e5,), (2, 4), (4, 6), is_coarse=True)
+WHOLE = Extent(5, 400_000, 20.0, 5.0, 1.5, (1, 4, 16), (1, 2, 4, 8), (1, 2, 3, 4, 5, 6, 8, 12), is_coarse=False)
+QUICK = Extent(1, 130_000, 12.0, 3.0, 1.2, (1,), (2,), (4, 6), is_coarse=True, each_samples_per_s=1.5e5)
 QUICK_CASES = ("parquet", "remote, capped per connection")
 
 
@@ -82,10 +96,12 @@ def ratio_to(arm: str) -> PairedFigure[Measured]:
 
 def pipelines_of(case: Case, arm: ArmSettings, extent: Extent, tensorflow: str) -> Benchmark[Measured]:
     """The benchmark of one case and consumer."""
-    best = best_of_grid(arm, extent.grid_s, is_coarse=extent.is_coarse)
+    found = best_of_grid(arm, extent.grid_s, is_coarse=extent.is_coarse)
+    best = found.best
     processes = tuned_processes(arm, extent.processes, extent.window_s / 2)
-    say(f"{case.name}: the best of the grid is {best}; of the DataLoader {processes} processes")
-    most = InputKnobs(32, 4, 64, arm.memory_bytes, 8 << 20)
+    say(f"{case.name}: the best of a grid of {found.sets} is {best} ({found.cut} were behind and cut short)")
+    say(f"{case.name}: the best DataLoader has {processes} processes (of {extent.processes})")
+    most = InputKnobs(32, 4, 64, arm.memory_bytes, 8 << 20, arm.cache)
     arms: dict[str, Callable[[int], Measured]] = {
         AUTO: lambda number: measure_auto(arm),
         BEST: lambda number: measure_fixed(arm, best),
@@ -111,7 +127,8 @@ def pipelines_of(case: Case, arm: ArmSettings, extent: Extent, tensorflow: str) 
 
 def case_name(case: Case, arm: ArmSettings, extent: Extent) -> str:
     """The name of the case; with several consumers also the speed of this one."""
-    return case.name if len(extent.rates) == 1 else f"{case.name}, {arm.samples_per_s:,.0f} samples/s"
+    workers = round(arm.samples_per_s / extent.each_samples_per_s)
+    return case.name if len(extent.workers) == 1 else f"{case.name}, {plural(workers, 'worker')}"
 
 
 def tfdata_speed(python: str, arm: ArmSettings) -> float:
@@ -170,15 +187,17 @@ def connected(count: int) -> str:
 
 def measure(workshop: Workshop, extent: Extent, cases: Sequence[Case], tensorflow: str) -> list[Outcome[Measured]]:
     """The outcome of every case and consumer."""
+    os.environ["ELASTICHOST_CACHE"] = str(workshop.disk / "cache")  # what is kept of these files goes with them
     warm_kernels()
     write_files(workshop.disk, extent.rows)
     found = []
     for case in cases:
         with opened_case(case, workshop.disk) as settings:
-            for rate in extent.rates:
-                cores = len(os.sched_getaffinity(0))
+            for workers in extent.workers:
+                cores, rate = len(os.sched_getaffinity(0)), workers * extent.each_samples_per_s
                 times = (extent.tune_s, extent.window_s)
-                arm = ArmSettings(settings, case.is_remote, rate, MEMORY_BYTES, *times, cores)
+                facts = (settings, case.is_remote, rate, MEMORY_BYTES, *times, cores)
+                arm = ArmSettings(*facts, is_cold=case.is_cold, cache=case.cache)
                 found.append(run(pipelines_of(case, arm, extent, tensorflow)))
     return found
 
@@ -200,15 +219,15 @@ def live_figures(outcome: Outcome[LiveRun]) -> dict[str, float | None]:
     }
 
 
-def over(outcomes: Sequence[Outcome[Measured]], arm: str) -> dict[str, float]:
-    """The tuner's speed over that of another arm, by case."""
+def over(outcomes: Sequence[Outcome[Measured]], arm: str) -> dict[str, float] | None:
+    """The tuner's speed over that of another arm, by case; None: no case has this arm."""
     found = {}
     for outcome in outcomes:
         pairs = [pair for pair in outcome.benchmark.pairs if pair.against == arm]
         value = outcome.pair(pairs[0]) if pairs else None
         if value is not None:
             found[outcome.benchmark.case] = round(typical(value), 4)
-    return found
+    return found or None
 
 
 def beyond_memory(outcomes: Sequence[Outcome[Measured]]) -> int:
@@ -228,8 +247,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     cases = [case for case in CASES if not chosen.quick or case.name in QUICK_CASES]
     tensorflow = str(Path(chosen.tensorflow_python))
     if not has_tensorflow(tensorflow):
-        needed = "no tensorflow (benchmarks/requirements-tensorflow.txt) or no pyarrow"
-        say(f"tf.data is left out: {tensorflow} has {needed}")
+        say(f"tf.data is left out: {tensorflow} has no tensorflow or no pyarrow; {MAKE_TENSORFLOW}")
         tensorflow = ""
     with Workshop() as workshop:
         live = run(live_of(workshop, extent))

@@ -63,5 +63,7 @@ def measure_data_loader(arm: ArmSettings, processes: int, window_s: float) -> fl
 
 
 def tuned_processes(arm: ArmSettings, choices: Sequence[int], window_s: float) -> int:
-    """The number of processes with the highest speed."""
+    """The number of processes with the highest speed. A single choice is not measured."""
+    if len(choices) == 1:
+        return choices[0]
     return max(choices, key=lambda processes: measure_data_loader(arm, processes, window_s))

@@ -7,6 +7,7 @@ held.
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import hashlib
 import os
@@ -291,7 +292,12 @@ def _run_directories(root: Path) -> Iterator[Path]:
 
 def used_bytes(path: Path) -> int:
     """Bytes of memory (or disk) that the files of a directory occupy, without the holes of sparse files."""
-    return sum(entry.stat(follow_symlinks=False).st_blocks * 512 for entry in os.scandir(path))
+    total = 0
+    for entry in os.scandir(path):
+        with contextlib.suppress(FileNotFoundError):  # removed meanwhile, as decoded units are
+            total += used_bytes(Path(entry.path)) if entry.is_dir(follow_symlinks=False) else 0
+            total += entry.stat(follow_symlinks=False).st_blocks * 512
+    return total
 
 
 def stale_arenas() -> list[StaleArena]:

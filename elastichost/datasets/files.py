@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import glob
+import io
 import os
 import re
 import shlex
@@ -10,7 +11,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from elastichost.datasets.sources.remote_file import remote_file
+from elastichost.datasets.sources.http_range import HttpFile
+from elastichost.datasets.sources.remote_file import RemoteFile, remote_file
 from elastichost.errors import DataError
 from elastichost.human_readable import did_you_mean
 
@@ -25,6 +27,7 @@ __all__ = [
     "is_parquet",
     "is_url",
     "missing_file",
+    "opened",
     "stamp",
 ]
 
@@ -57,6 +60,14 @@ def stamp(path: str) -> FileStamp:
     if not os.path.isfile(path):
         raise DataError(f"{path}: not a plain file", hint="name files, for example with *.parquet")
     return FileStamp(path=path, size_bytes=status.st_size, modified_ns=status.st_mtime_ns)
+
+
+def opened(file: FileStamp) -> io.RawIOBase:
+    """The file for reading from any place; each part of a URL's is requested when it is read. Raises OSError, and for a
+    URL DataError."""
+    if is_url(file.path):
+        return RemoteFile(HttpFile(file.path, file.size_bytes, file.modified_ns))
+    return open(file.path, "rb", buffering=0)
 
 
 def check_unchanged(expected: FileStamp) -> None:
@@ -99,9 +110,11 @@ def is_url(path: str) -> bool:
 
 def missing_file(pattern: str) -> str:
     """The message for a path or glob without files: a URL, a name that is nearly right, or a missing folder."""
+    if READ_URL.match(pattern.replace(":/", "://", 1)):  # a Path has one slash
+        return f"{pattern}: is a URL: download it, and give the path of the file"
     if URL.match(pattern):
         return (
-            f"{pattern}: is a URL, but only local files, and Parquet files at http and https addresses, are read: "
+            f"{pattern}: is a URL, but only local files, and files at http and https addresses, are read: "
             "download it, and give the path of the file"
         )
     if GLOB_CHARACTERS & set(pattern):
@@ -118,12 +131,11 @@ def is_parquet(path: str) -> bool:
         return file.read(len(PARQUET_MAGIC)) == PARQUET_MAGIC
 
 
-def gzip_problem(path: str, file_format: str, types: Mapping[str, str]) -> str | None:
+def gzip_problem(path: str, first_bytes: bytes, file_format: str, types: Mapping[str, str]) -> str | None:
     """The message for a text file that is compressed, with the command that converts it; None when it is not
     compressed. `types`: column -> declared type, for the command."""
-    with open(path, "rb") as file:
-        if file.read(2) != GZIP_MAGIC:
-            return None
+    if not first_bytes.startswith(GZIP_MAGIC):
+        return None
     target = path.removesuffix(".gz") + ".parquet"
     command = ["python", "-m", "elastichost", "convert", path, target, "--format", file_format]
     for column, kind in types.items():

@@ -8,12 +8,15 @@ import traceback
 from typing import TYPE_CHECKING, cast
 
 from elastichost.datasets.api import Reader
+from elastichost.datasets.files import cache_directory
 from elastichost.datasets.parquet.reader import ParquetDecoder
-from elastichost.datasets.reader import Decoder, UnitReader
+from elastichost.datasets.reader import UnitReader
 from elastichost.datasets.settings import DataSettings
 from elastichost.datasets.sources.connections import SourceConnections
 from elastichost.datasets.sources.control import InputControl
 from elastichost.datasets.sources.read_ahead import ReadAhead
+from elastichost.datasets.sources.settings import cache_bytes, ranges_directory
+from elastichost.datasets.sources.unit_cache import StampedDecoder, UnitCache
 from elastichost.datasets.synthetic.reader import SyntheticReader, synthetic_shape
 from elastichost.datasets.text.criteo import criteo_decoder
 from elastichost.datasets.text.csv import csv_decoder
@@ -33,26 +36,31 @@ def make_reader(job: JobSpec, settings: DataSettings, control: InputControl | No
     decoder = make_decoder(settings, _connections(job, control))
     if decoder is None:
         return _custom_reader(job, settings)
-    return UnitReader(decoder if control is None else ReadAhead(decoder, control))
+    if control is None:
+        return UnitReader(decoder)
+    cached = decoder if control.shared is None else UnitCache(decoder, settings, control, control.shared)
+    return UnitReader(ReadAhead(cached, control))
 
 
 def _connections(job: JobSpec, control: InputControl | None) -> SourceConnections | None:
     if control is None:
         return None
-    control.connections = SourceConnections(control, job.data.input.stall_s, job.data.input.patience_s)
-    return control.connections
+    given = job.data.input
+    cache = (ranges_directory(given, cache_directory(os.environ)), cache_bytes(given))
+    control.connections = connections = SourceConnections(control, given.stall_s, given.patience_s, *cache)
+    return connections
 
 
-def make_decoder(settings: DataSettings, connections: SourceConnections | None = None) -> Decoder | None:
+def make_decoder(settings: DataSettings, connections: SourceConnections | None = None) -> StampedDecoder | None:
     """The decoder of a built-in file format; None for synthetic data and custom readers. connections: for files at
     URLs; None: one connection at a time, as for checks before a run."""
     match settings.format:
         case "parquet":
             return ParquetDecoder(settings, connections)
         case "criteo_tsv":
-            return criteo_decoder(settings, os.environ)
+            return criteo_decoder(settings, os.environ, connections)
         case "csv":
-            return csv_decoder(settings, os.environ)
+            return csv_decoder(settings, os.environ, connections)
         case _:
             return None
 

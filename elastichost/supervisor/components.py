@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 from elastichost.arena.arena import Arena
 from elastichost.arena.dense.store import DenseStore
+from elastichost.arena.host import used_bytes
+from elastichost.datasets.sources.settings import decoded_directory
 from elastichost.runs.events import EarlyStopped
 from elastichost.supervisor.context import RunContext
 from elastichost.supervisor.controllers.checkpoints import CheckpointController
@@ -40,6 +42,13 @@ class Components:
     def arena_bytes(self) -> int:
         """Bytes of the arenas of all hosts: rows, row state and index."""
         return self.arena.touched_bytes() + self.memory.used_elsewhere_bytes()
+
+    def cached_bytes(self) -> int:
+        """Bytes of the decoded units that the workers of this machine keep in the arena's directory."""
+        try:
+            return used_bytes(decoded_directory(self.arena.directory))
+        except FileNotFoundError:  # nothing is kept
+            return 0
 
     def copies_bytes(self) -> int:
         """Bytes that PS keep in shared pages outside the arena for snapshots of checkpoints."""

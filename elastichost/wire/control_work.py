@@ -34,9 +34,11 @@ class SourceTroubleMsg(Message, frozen=True):
 
 
 class InputKnobsMsg(Message, frozen=True):
-    """To a worker: read with these knobs from now on. Nothing that was read is lost."""
+    """To a worker: read with these knobs from now on. Nothing that was read is lost. cache_bytes: bound of the decoded
+    units in memory of all workers of its host."""
 
     knobs: InputKnobs
+    cache_bytes: Count = 0
 
 
 class StepsGrantMsg(Message, frozen=True):

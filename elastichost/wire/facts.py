@@ -17,6 +17,7 @@ __all__ = [
     "Amount",
     "AppliedBatch",
     "BucketMove",
+    "Cache",
     "CommittedBatch",
     "Count",
     "Count32",
@@ -79,19 +80,24 @@ class CommittedBatch(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     sequence: int
 
 
+Cache = Literal["none", "disk", "memory"]
+
+
 class InputKnobs(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The knobs of the reading pipeline of one worker. They can be changed while it runs.
 
     connections: ranges that are requested from the source at the same time. decode_threads: units that are decoded
     ahead at the same time, as far as their bytes fit. prefetch_batches: batches that may wait to be prepared.
     prefetch_bytes: bound of the bytes of units and batches that are held ahead of those in use; 0: none are.
-    range_bytes: size of one request to the source."""
+    range_bytes: size of one request to the source. cache: what was read is kept as it was fetched, on the disk, or as
+    it was decoded, in memory that the workers share."""
 
     connections: int = 1
     decode_threads: int = 1
     prefetch_batches: int = 0
     prefetch_bytes: int = 0
     range_bytes: int = 1 << 20
+    cache: Cache = "none"
 
 
 class StageSample(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -103,7 +109,8 @@ class StageSample(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     first_byte_s: the part of `source_s` until the first bytes of the requests. items: requests, units or batches.
     p50_s, p99_s: quantiles of the time of one item. occupancy: share of the stage's threads, connections or places
-    that were in use, 0 to 1."""
+    that were in use, 0 to 1. unit_bytes: what the largest unit so far was charged with, or would be, if it was decoded
+    ahead."""
 
     stage: Stage
     cpu_s: Amount = 0.0
@@ -117,6 +124,7 @@ class StageSample(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     p50_s: Amount = 0.0
     p99_s: Amount = 0.0
     occupancy: Amount = 0.0
+    unit_bytes: Count = 0
 
 
 class StepSample(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

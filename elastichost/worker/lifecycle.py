@@ -225,9 +225,9 @@ class WorkerLifecycle(ABC, Generic[Strategy]):
                 self._pause.asked = cut
             case ProceedMsg(cut=cut):
                 self._pause.proceed(cut)
-            case InputKnobsMsg(knobs=knobs):
+            case InputKnobsMsg(knobs=knobs, cache_bytes=cache_bytes):
                 if self._input is not None:
-                    self._input.tune(knobs)
+                    self._input.tune(knobs, cache_bytes)
             case RepinMsg() as repin:
                 self._repin = repin
             case DrainMsg():

@@ -20,7 +20,7 @@ from elastichost.config.job import JobSpec
 from elastichost.datasets import open_reader
 from elastichost.datasets.api import DatasetDescription, Reader
 from elastichost.datasets.sources.control import InputControl
-from elastichost.datasets.sources.settings import first_knobs
+from elastichost.datasets.sources.settings import decoded_directory, first_knobs
 from elastichost.gpu.availability import is_interpreted
 from elastichost.plan import Access
 from elastichost.sharding import rows_per_bucket
@@ -191,7 +191,7 @@ class _PartsBuilder:
                 job, model.tables, table_rows(model.tables), model.num_dense_features, model.num_labels
             )
         self.features = tuple(job.data.categorical)
-        self.input = InputControl(first_knobs(job.data.input))
+        self.input = InputControl(first_knobs(job.data.input), shared=decoded_directory(arena_directory))
         self._train_reader = open_reader(job, "train", control=self.input)
         self.train_description = self._train_reader.describe()
         self._test_reader = open_reader(job, "test") if job.data.has_test else None

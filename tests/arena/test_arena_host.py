@@ -16,6 +16,8 @@ import pytest
 
 from elastichost.arena import host
 from elastichost.arena.owner import Owner, is_alive, is_same, owner_of
+from elastichost.datasets.sources.bounded_directory import BoundedDirectory
+from elastichost.datasets.sources.settings import decoded_directory
 from elastichost.errors import ArenaError
 
 
@@ -204,6 +206,25 @@ def test_one_process_holds_a_directory_and_the_kernel_releases_it(tmp_path: Path
     assert held is not None
     held.release()
     held.release()  # a repeated release does nothing
+
+
+def test_decoded_units_count_as_bytes_of_the_arena_and_go_with_it_when_its_owner_was_killed(dead_owner: Owner) -> None:
+    path = made("run-1", dead_owner)
+    before = host.used_bytes(path)
+    directory = BoundedDirectory(decoded_directory(path), 1 << 20)
+    directory.use("group")
+    claim = directory.claim("group", "1")
+    assert claim is not None and directory.make(claim, [b"x" * 40_960])
+    claim.release()
+    half = directory.claim("group", "2")
+    assert half is not None, "a worker was killed before it was made"
+    assert host.used_bytes(path) - before >= 40_960
+    (stale,) = host.stale_arenas()
+    assert stale.bytes - before >= 40_960
+    host.reclaim(path)
+    assert not path.exists()
+    half.release()
+    directory.close()
 
 
 def test_a_directory_with_a_new_owner_is_not_removed_for_the_old_one(tmp_path: Path, dead_owner: Owner) -> None:

@@ -140,7 +140,7 @@ def test_conversions_that_are_refused(tmp_path: Path) -> None:
         convert(tmp_path / "aa.csv", tmp_path / "b.parquet", format="csv")
     with pytest.raises(DataError, match="is a folder"):
         format_of(tmp_path)
-    with pytest.raises(DataError, match="is a URL, but only local files, and Parquet"):
+    with pytest.raises(DataError, match="is a URL: download it"):
         format_of(Path("https://example.org/a.csv"))
     (tmp_path / "empty.csv").touch()
     with pytest.raises(DataError, match="is empty"):

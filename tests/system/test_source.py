@@ -76,9 +76,9 @@ def test_a_source_that_stalls_resets_and_refuses_costs_no_sample_and_no_process(
 
 
 def test_a_slow_source_is_read_over_more_connections_and_not_by_more_workers(folder: Path, data: Path) -> None:
-    with SourceServer(data, bytes_per_s=100e3) as source:
+    with SourceServer(data, bytes_per_s=40e3) as source:  # less than a busy host can train
         url = source.url("rows.parquet")
-        template = SOURCE.replace("workers = 2\n", "workers = [1, 4]\n")
+        template = SOURCE.replace("workers = 2\n", "workers = [1, 4]\n").replace("16KiB", "4KiB")  # within stall_s
         run = Supervised(folder, template=template, url=url, connections='"auto"', tuner="act", mode="async", epochs=50)
         run.wait_trained(1)
         tuned = run.wait_until(lambda: [line.event.decision for line in run.lines(InputTuned)])
@@ -88,6 +88,41 @@ def test_a_slow_source_is_read_over_more_connections_and_not_by_more_workers(fol
         stages = {stage["stage"]: stage for stage in status["input"]["stages"]}
         assert stages["source"]["waits_source"] > stages["source"]["cpu"]
         assert status["plan"]["workers"] <= 2
+        run.process.send_signal(signal.SIGINT)
+        code, errors = run.finish()
+    assert code == 75, errors
+
+
+@pytest.mark.parametrize("cache", ["disk", "memory"])
+def test_later_epochs_read_from_the_cache_and_need_no_source(folder: Path, data: Path, cache: str) -> None:
+    rows, template = 6 * 4096, SOURCE.replace('label = "y"', 'label = "y"\nlimit_rows = 24576')
+    with SourceServer(data, bytes_per_s=200e3) as source:
+        url = source.url("rows.parquet")
+        knobs = f'4, cache = "{cache}", cache_directory = "{folder}/ranges"'
+        run = Supervised(folder, template=template, url=url, connections=knobs, tuner="off", mode="async", epochs=6)
+        run.wait_trained(1)
+        if cache == "memory":  # workers are told their bound after they have begun
+            run.wait_until(lambda: (run.status().get("input") or {}).get("cached_bytes", 0) > 0)
+        run.wait_trained(run.status().get("samples_trained", 0) + 2 * rows)
+        source.order(Order("refuse", 600.0))
+        code, errors = run.finish()
+    assert code == 0, errors
+    assert run.result()["samples"]["trained"] == 6 * rows
+    assert "refused" not in [line.event.trouble for line in run.lines(SourceTroubled)]
+    assert (folder / "ranges").exists() == (cache == "disk")
+
+
+def test_the_tuner_keeps_what_it_reads_where_the_source_binds(folder: Path, data: Path) -> None:
+    with SourceServer(data, bytes_per_s=20e3, link_bytes_per_s=60e3) as source:  # less than a busy host can train
+        url, template = source.url("rows.parquet"), SOURCE.replace("stall_s = 0.3", "stall_s = 10")
+        run = Supervised(folder, template=template, url=url, connections='"auto"', tuner="act", mode="async", epochs=50)
+        run.wait_trained(1)
+        kept = run.wait_until(
+            lambda: [line.event.decision for line in run.lines(InputTuned) if line.event.decision.kind == "cache"]
+        )
+        assert kept[0].knobs.cache == "memory", "all of it fits"
+        status = run.wait_until(lambda: (run.status().get("input") or {}).get("cached_bytes", 0) > 0 and run.status())
+        assert status["input"]["cache"] == "memory"
         run.process.send_signal(signal.SIGINT)
         code, errors = run.finish()
     assert code == 75, errors

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, PlainValidator, WithJsonSchema
 
@@ -83,6 +83,22 @@ class InputSettings(Section):
     )
     range_bytes: RangeBytes = Field(
         default=AUTO, description='Bytes of one request to a remote source: a number, a size like "1MiB", or "auto".'
+    )
+    cache: Literal["auto", "none", "disk", "memory"] = Field(
+        default="auto",
+        description='What is kept of the data for the next epoch. "disk": the bytes of a remote source as they were '
+        'fetched, for all jobs that read the same files. "memory": decoded data in shared memory, for all workers of '
+        'the run. "none": nothing. "auto": nothing at first; the tuner chooses where trainers wait for input.',
+    )
+    cache_bytes: PrefetchBytes = Field(
+        default=AUTO,
+        description='Most bytes that are kept: a number, a size like "20GiB", or "auto": on the disk a quarter of what '
+        "is free, in memory half of what is left of `resources.memory`. In memory it is never more than that half.",
+    )
+    cache_directory: str = Field(
+        default="",
+        description="Directory of what is kept on the disk. Empty: `ranges` in $ELASTICHOST_CACHE or in the user's "
+        "cache directory.",
     )
     memory_share: Share = Field(
         default=0.1,

@@ -56,6 +56,12 @@ class ParquetDecoder:
         decoded = decode_table(table, self._settings, log, partial(row_place, facts, unit.group, skip=unit.skip))
         return replace(decoded, bad=log.settle(skip=self._settings.skip_bad_rows))
 
+    def identity(self) -> str:
+        return repr(tuple(facts.stamp for facts in self._facts))
+
+    def check_unchanged(self, unit: Unit) -> None:
+        check_unchanged(self._facts[unit.file].stamp)
+
     def stored_bytes(self, unit: Unit) -> float:
         """The compressed bytes of the columns that are read. For a row group that is cut short: its share of them."""
         facts = self._facts[unit.file]

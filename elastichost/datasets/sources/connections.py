@@ -12,11 +12,13 @@ import time
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from elastichost.datasets.sources.byte_ranges import ByteRange, requests_of
 from elastichost.datasets.sources.control import InputControl
 from elastichost.datasets.sources.http_range import HttpConnection, HttpFile, SourceError
 from elastichost.datasets.sources.patience import SourceHealth, backoff_s, failed, is_given_up, received
+from elastichost.datasets.sources.range_cache import RangeCache
 from elastichost.errors import DataError
 from elastichost.wire.control_work import SourceTrouble, SourceTroubleMsg
 
@@ -52,20 +54,39 @@ class _Sums:
 
 class SourceConnections:
     """The connections of one worker. stall_s: time without a byte after which a request is sent again. patience_s: time
-    without a byte after which the source is given up."""
+    without a byte after which the source is given up. cache_path, cache_bytes: directory and bound of the ranges on the
+    disk, while `InputKnobs.cache` is "disk"; None: never, 0: by the free space."""
 
-    def __init__(self, control: InputControl, stall_s: float, patience_s: float) -> None:
+    def __init__(
+        self,
+        control: InputControl,
+        stall_s: float,
+        patience_s: float,
+        cache_path: Path | None = None,
+        cache_bytes: int = 0,
+    ) -> None:
         self._control, self._stall_s, self._patience_s = control, stall_s, patience_s
         self._changed = threading.Condition()
         self._requests: deque[_Request] = deque()
         self._threads: list[threading.Thread] = []
         self._health = SourceHealth(time.monotonic())
         self._is_closed = False
+        self.cache = None if cache_path is None else RangeCache(cache_path, cache_bytes, patience_s, self._may_not_wait)
         control.when_tuned(self._wake)
 
     def fetch(self, file: HttpFile, ranges: Sequence[ByteRange]) -> tuple[bytearray, ...]:
-        """The bytes of each range. Blocks until all have arrived, however long the source takes, within the patience.
-        Raises DataError when the file has changed or is not there, or when the source is given up."""
+        """The bytes of each range, from the disk if they are kept there, or else from the source (`_fetch`)."""
+        if self.cache is None or self._control.knobs.cache != "disk":
+            return self._fetch(file, ranges)
+        return self.cache.fetch(file, ranges, self._fetch)
+
+    def _may_not_wait(self, waited_s: float) -> bool:
+        self._control.decode.wait_here(source_s=waited_s)
+        return self._is_closed
+
+    def _fetch(self, file: HttpFile, ranges: Sequence[ByteRange]) -> tuple[bytearray, ...]:
+        """The bytes of each range from the source. Blocks until all have arrived, however long the source takes, within
+        the patience. Raises DataError when the file has changed or is not there, or when the source is given up."""
         found = tuple(bytearray(stop - start) for start, stop in ranges)
         fetch = _Awaited(0)
         with self._changed:
@@ -93,6 +114,8 @@ class SourceConnections:
             self._is_closed = True
             self._requests.clear()
             self._changed.notify_all()
+        if self.cache is not None:
+            self.cache.close()
 
     def _wake(self) -> None:
         with self._changed:

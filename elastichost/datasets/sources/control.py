@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Protocol
 
 import msgspec
@@ -48,10 +49,12 @@ class Closable(Protocol):
 
 class InputControl:
     """The input of one worker: knobs, memory, meters. ahead, connections: the parts that decode ahead and that read
-    from a remote source, if the reader has them."""
+    from a remote source, if the reader has them. shared: the directory of decoded units that the workers of the host
+    share; None: there is none. cache_bytes: their bound."""
 
-    def __init__(self, knobs: InputKnobs = InputKnobs()) -> None:  # noqa: B008, frozen
+    def __init__(self, knobs: InputKnobs = InputKnobs(), shared: Path | None = None) -> None:  # noqa: B008, frozen
         self._knobs = knobs = _possible(knobs)
+        self.shared, self.cache_bytes = shared, 0
         self._listeners: list[Callable[[], None]] = []
         self._lock = threading.Lock()
         self._troubles: list[SourceTroubleMsg] = []
@@ -59,6 +62,7 @@ class InputControl:
         self.budget = ByteBudget(knobs.prefetch_bytes)
         self.source, self.decode = StageMeter("source"), StageMeter("decode")
         self.prepare, self.train = StageMeter("prepare"), StageMeter("train")
+        self.unit_bytes = 0  # the largest charge of a unit that is decoded ahead; set by the reader
         self.ahead: Upcoming | None = None
         self.connections: Closable | None = None
 
@@ -66,9 +70,10 @@ class InputControl:
     def knobs(self) -> InputKnobs:
         return self._knobs
 
-    def tune(self, knobs: InputKnobs) -> None:
+    def tune(self, knobs: InputKnobs, cache_bytes: int = 0) -> None:
         """Sets the knobs, each within the limits of what it means, and wakes whoever waits for room."""
-        self._knobs = knobs = _possible(knobs)
+        self._knobs, self.cache_bytes = _possible(knobs), max(0, cache_bytes)
+        knobs = self._knobs
         self.budget.limit(knobs.prefetch_bytes)
         for changed in tuple(self._listeners):
             changed()
@@ -94,6 +99,7 @@ class InputControl:
         now_s = time.monotonic()
         seconds, self._taken_s = max(1e-6, now_s - self._taken_s), now_s
         source, decode, prepare = self.source.take(), self.decode.take(), self.prepare.take()
+        decode = msgspec.structs.replace(decode, unit_bytes=self.unit_bytes)
         return (
             _occupied(source, source.source_s / (seconds * self._knobs.connections)),
             _occupied(
@@ -118,6 +124,7 @@ def _possible(knobs: InputKnobs) -> InputKnobs:
         prefetch_batches=max(0, knobs.prefetch_batches),
         prefetch_bytes=max(0, knobs.prefetch_bytes),
         range_bytes=max(LEAST_RANGE_BYTES, knobs.range_bytes),
+        cache=knobs.cache,
     )
 
 

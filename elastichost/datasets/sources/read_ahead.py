@@ -92,6 +92,11 @@ class ReadAhead:
 
     def _learn(self, unit: Unit, decoded: DecodedUnit) -> None:
         self._sample_bytes = max(self._sample_bytes, decoded_bytes(decoded) / max(1, unit.samples))
+        self._control.unit_bytes = max(self._control.unit_bytes, self._charge(unit))
+
+    def _charge(self, unit: Unit) -> int:
+        """Bytes that a unit is charged with: those that are stored and, by the units decoded so far, those decoded."""
+        return int(self._decoder.stored_bytes(unit) + MARGIN * self._sample_bytes * unit.samples)
 
     # --- Upcoming -------------------------------------------------------------------------------------------
 
@@ -158,7 +163,7 @@ class ReadAhead:
         task = next((one for one in self._tasks if one.state == "waiting"), None)
         if task is None or not self._sample_bytes:
             return None
-        size = int(self._decoder.stored_bytes(task.unit) + MARGIN * self._sample_bytes * task.unit.samples)
+        size = self._charge(task.unit)
         if not self._control.budget.take(size):
             return None
         task.charged_bytes = size

@@ -10,6 +10,7 @@ import numpy.typing as npt
 from elastichost.datasets.bad_rows import BadRowLog
 from elastichost.datasets.decoded import DecodedUnit, single_valued
 from elastichost.datasets.settings import CRITEO_CATEGORICAL, CRITEO_DENSE, CRITEO_LABEL, DataSettings
+from elastichost.datasets.sources.connections import SourceConnections
 from elastichost.datasets.tabular import finish_dense
 from elastichost.datasets.text import criteo_kernel as kernel
 from elastichost.datasets.text.reader import TextDecoder
@@ -21,8 +22,10 @@ __all__ = ["CriteoLines", "criteo_decoder"]
 FIELDS = 1 + len(CRITEO_DENSE) + len(CRITEO_CATEGORICAL)
 
 
-def criteo_decoder(settings: DataSettings, environ: Mapping[str, str]) -> TextDecoder:
-    return TextDecoder(settings, CriteoLines(settings), environ)
+def criteo_decoder(
+    settings: DataSettings, environ: Mapping[str, str], connections: SourceConnections | None = None
+) -> TextDecoder:
+    return TextDecoder(settings, CriteoLines(settings), environ, connections)
 
 
 class CriteoLines:

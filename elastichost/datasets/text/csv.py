@@ -13,6 +13,7 @@ import pyarrow as pa
 from elastichost.datasets.bad_rows import BadRowLog
 from elastichost.datasets.decoded import DecodedUnit
 from elastichost.datasets.settings import ColumnType, DataSettings
+from elastichost.datasets.sources.connections import SourceConnections
 from elastichost.datasets.tabular import decode_table
 from elastichost.datasets.text.csv_block import BlockFormat, read_block
 from elastichost.datasets.text.reader import TextDecoder
@@ -32,8 +33,10 @@ ARROW_TYPES: dict[ColumnType, pa.DataType] = {
 DELIMITERS = (",", ";", "\t", "|")
 
 
-def csv_decoder(settings: DataSettings, environ: Mapping[str, str]) -> TextDecoder:
-    return TextDecoder(settings, CsvLines(settings), environ)
+def csv_decoder(
+    settings: DataSettings, environ: Mapping[str, str], connections: SourceConnections | None = None
+) -> TextDecoder:
+    return TextDecoder(settings, CsvLines(settings), environ, connections)
 
 
 def real_delimiter(line: bytes, delimiter: str) -> str | None:

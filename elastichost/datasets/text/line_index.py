@@ -4,6 +4,7 @@ changes."""
 from __future__ import annotations
 
 import hashlib
+import io
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,11 +14,12 @@ import numpy as np
 import numpy.typing as npt
 
 from elastichost.arena.compiled import exactly_compiled
-from elastichost.datasets.files import FileStamp, cache_directory, check_unchanged
+from elastichost.datasets.files import FileStamp, cache_directory, check_unchanged, is_url, opened
 
 __all__ = ["TextIndex", "index_text_file", "line_end", "read_first_line"]
 
 CHUNK_BYTES = 4 << 20
+FIRST_BYTES = 1 << 16  # of a request for the first line
 BLOCK_BYTES = 256
 NEWLINE = np.uint8(10)
 
@@ -90,10 +92,10 @@ def line_end(data: npt.NDArray[np.uint8], lines: int) -> int:
     return int(data.shape[0])
 
 
-def read_first_line(path: str) -> bytes:
+def read_first_line(file: FileStamp) -> bytes:
     """The first line with its line break, cut after 16 MiB."""
-    with open(path, "rb") as file:
-        return file.readline(16 << 20)
+    with io.BufferedReader(opened(file), FIRST_BYTES) as reader:
+        return reader.readline(16 << 20)
 
 
 def index_text_file(
@@ -104,7 +106,8 @@ def index_text_file(
     The warning is None, or the reason why the cache cannot be written. Raises DataError when the file changes during
     the pass.
     """
-    key = hashlib.sha256(f"{os.path.realpath(file.path)}\0{unit_lines}\0{header_lines}".encode()).hexdigest()[:32]
+    path = file.path if is_url(file.path) else os.path.realpath(file.path)
+    key = hashlib.sha256(f"{path}\0{unit_lines}\0{header_lines}".encode()).hexdigest()[:32]
     cached_at = cache_directory(environ) / "lines" / f"{key}.json"
     cached = _load(cached_at)
     if cached is not None and _is_fresh(cached, file, unit_lines, header_lines):
@@ -120,14 +123,14 @@ def _is_fresh(cached: TextIndex, file: FileStamp, unit_lines: int, header_lines:
 
 
 def _scan(file: FileStamp, unit_lines: int, header_lines: int) -> TextIndex:
-    first = len(read_first_line(file.path)) if header_lines else 0
+    first = len(read_first_line(file)) if header_lines else 0
     stop, missing_break = _end_of_lines(file, first)
     starts: list[int] = [first] if stop > first else []
     lines = 0
     chunk = np.empty(CHUNK_BYTES, dtype=np.uint8)
     found_starts = np.empty(CHUNK_BYTES // unit_lines + 2, dtype=np.int64)
     at = first
-    with open(file.path, "rb", buffering=0) as handle:
+    with opened(file) as handle:
         handle.seek(first)
         while at < stop:
             read = handle.readinto(chunk.data[: min(CHUNK_BYTES, stop - at)])
@@ -151,7 +154,7 @@ def _scan(file: FileStamp, unit_lines: int, header_lines: int) -> TextIndex:
 def _end_of_lines(file: FileStamp, first: int) -> tuple[int, bool]:
     """(offset after the last line that is not empty, whether that line has no line break)."""
     tail_bytes = min(65_536, file.size_bytes - first)
-    with open(file.path, "rb") as handle:
+    with io.BufferedReader(opened(file)) as handle:
         handle.seek(file.size_bytes - tail_bytes)
         tail = handle.read(tail_bytes)
     text = tail.rstrip(b"\r\n")

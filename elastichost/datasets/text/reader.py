@@ -15,25 +15,29 @@ from elastichost.datasets.api import DatasetDescription, Unit
 from elastichost.datasets.bad_rows import BadRowLog
 from elastichost.datasets.decoded import DecodedUnit
 from elastichost.datasets.files import (
+    GZIP_MAGIC,
+    PARQUET_MAGIC,
     FileStamp,
     check_unchanged,
     expand_patterns,
     gzip_problem,
-    is_parquet,
     is_url,
+    opened,
     stamp,
 )
 from elastichost.datasets.id_ranges import find_id_out_of_range, ranged_tables
 from elastichost.datasets.reader import Inspection, ValueFindings, units_of_split
 from elastichost.datasets.settings import DataSettings
+from elastichost.datasets.sources.connections import SourceConnections
+from elastichost.datasets.sources.http_range import HttpFile
 from elastichost.datasets.text.line_index import TextIndex, index_text_file, line_end, read_first_line
+from elastichost.datasets.text.plain_copy import plain_copy
 from elastichost.errors import DataError
 from elastichost.specs import KeyKind, TableSpec
 
 __all__ = ["LineFormat", "TextDecoder"]
 
 HEAD_BYTES = 65_536
-REMOTE_TEXT = "convert it once to Parquet with `elastichost convert`, and put the Parquet file there"
 
 
 class LineFormat(Protocol):
@@ -62,15 +66,24 @@ class LineFormat(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class _TextFile:
+    """path: as it is told. stamp: of what is read, which is the plain copy of a compressed file."""
+
+    path: str
     stamp: FileStamp
     index: TextIndex
 
 
 class TextDecoder:
-    """The `Decoder` of text files in any line format."""
+    """The `Decoder` of text files in any line format. connections: for files at URLs; None: one request at a time."""
 
-    def __init__(self, settings: DataSettings, line_format: LineFormat, environ: Mapping[str, str]) -> None:
-        self._settings = settings
+    def __init__(
+        self,
+        settings: DataSettings,
+        line_format: LineFormat,
+        environ: Mapping[str, str],
+        connections: SourceConnections | None = None,
+    ) -> None:
+        self._settings, self._connections = settings, connections
         self._format = line_format
         self._environ = environ
         self._files: tuple[_TextFile, ...] = ()
@@ -82,9 +95,6 @@ class TextDecoder:
         if not paths and not missing:
             problems.append(f"data.{self._settings.split}: names no file")
         for path in paths:
-            if is_url(path):
-                problems.append(f"{path}: text at a URL is not read: {REMOTE_TEXT}")
-                continue
             try:
                 file, warning = self._open(path, problems)
             except DataError as error:
@@ -106,6 +116,12 @@ class TextDecoder:
         log = BadRowLog(unit.samples)
         decoded = self._parse(unit, log)
         return replace(decoded, bad=log.settle(skip=self._settings.skip_bad_rows))
+
+    def identity(self) -> str:
+        return repr(tuple(file.stamp for file in self._files))
+
+    def check_unchanged(self, unit: Unit) -> None:
+        check_unchanged(self._files[unit.file].stamp)
 
     def stored_bytes(self, unit: Unit) -> float:
         """The bytes of the unit's lines, with all columns. For a unit that is cut short: its share of them."""
@@ -129,7 +145,7 @@ class TextDecoder:
                 bad_rows.append(error.message)
                 continue
             bad_rows.extend([log.first[1]] if log.first else [])
-            place = partial(self._line_place, self._files[unit.file].stamp.path)
+            place = partial(self._line_place, self._files[unit.file].path)
             ids.extend(find_id_out_of_range(decoded, self._settings.categorical, ranged, place))
         return ValueFindings(bad_rows=tuple(bad_rows), ids_out_of_range=tuple(ids))
 
@@ -138,13 +154,17 @@ class TextDecoder:
         if file_stamp.size_bytes == 0:
             problems.append(f"{path}: is empty (0 bytes)")
             return None, None
-        if is_parquet(path):
+        first_line = read_first_line(file_stamp)
+        if first_line.startswith(PARQUET_MAGIC):
             problems.append(f'{path}: is a Parquet file; set data.format = "parquet"')
             return None, None
-        if compressed := gzip_problem(path, self._format.name, self._settings.csv_types):
+        if is_url(path) and first_line.startswith(GZIP_MAGIC):
+            file_stamp = plain_copy(file_stamp, self._environ)
+            first_line = read_first_line(file_stamp)
+        if compressed := gzip_problem(path, first_line, self._format.name, self._settings.csv_types):
             problems.append(compressed)
             return None, None
-        found = self._format.check_first_line(path, read_first_line(path))
+        found = self._format.check_first_line(path, first_line)
         problems.extend(found)
         if found:
             return None, None
@@ -157,7 +177,7 @@ class TextDecoder:
         if index.lines == 0:
             problems.append(f"{path}: has no rows")
             return None, None
-        return _TextFile(file_stamp, index), warning
+        return _TextFile(path, file_stamp, index), warning
 
     def _make_units(self) -> tuple[Unit, ...]:
         units: list[Unit] = []
@@ -173,7 +193,7 @@ class TextDecoder:
         return DatasetDescription(
             samples=sum(unit.samples for unit in self._units),
             units=self._units,
-            files=tuple(file.stamp.path for file in self._files),
+            files=tuple(file.path for file in self._files),
             key_kinds=self._format.key_kinds(),
             multi_valued=self._format.multi_valued(),
             num_dense=len(self._settings.dense),
@@ -185,13 +205,19 @@ class TextDecoder:
         file = self._files[unit.file]
         check_unchanged(file.stamp)
         start, stop = file.index.byte_range(unit.group)
-        data = _read_bytes(file.stamp.path, start, stop)
+        data = self._read_bytes(file.stamp, start, stop)
         if unit.skip:
             data = data[line_end(data, unit.skip) :]
         if unit.skip + unit.samples < file.index.lines_of(unit.group):
             data = data[: line_end(data, unit.samples)]
         first_line = 1 + self._format.header_lines + unit.group * file.index.unit_lines + unit.skip
-        return self._format.parse(file.stamp.path, data, unit.samples, first_line, log)
+        return self._format.parse(file.path, data, unit.samples, first_line, log)
+
+    def _read_bytes(self, file: FileStamp, start: int, stop: int) -> npt.NDArray[np.uint8]:
+        if is_url(file.path) and self._connections is not None:
+            remote = HttpFile(file.path, file.size_bytes, file.modified_ns)
+            return np.frombuffer(self._connections.fetch(remote, ((start, stop),))[0], dtype=np.uint8)
+        return _read_bytes(file, start, stop)
 
     def _line_place(self, path: str, row: int) -> str:
         return f"{path}: line {1 + self._format.header_lines + row}"
@@ -200,13 +226,13 @@ class TextDecoder:
         """The part of a file's first unit whose lines end within the first HEAD_BYTES; at least one line."""
         file = self._files[unit.file]
         start, stop = file.index.byte_range(unit.group)
-        data = _read_bytes(file.stamp.path, start, min(stop, start + HEAD_BYTES))
+        data = self._read_bytes(file.stamp, start, min(stop, start + HEAD_BYTES))
         lines = max(1, int(np.count_nonzero(data == ord("\n"))))
         return msgspec.structs.replace(unit, samples=min(lines, unit.samples))
 
 
-def _read_bytes(path: str, start: int, stop: int) -> npt.NDArray[np.uint8]:
-    with open(path, "rb", buffering=0) as handle:
+def _read_bytes(file: FileStamp, start: int, stop: int) -> npt.NDArray[np.uint8]:
+    with opened(file) as handle:
         handle.seek(start)
         data = np.empty(stop - start, dtype=np.uint8)
         view, filled = data.data, 0
@@ -214,8 +240,8 @@ def _read_bytes(path: str, start: int, stop: int) -> npt.NDArray[np.uint8]:
             read = handle.readinto(view[filled:])
             if not read:
                 raise DataError(
-                    f"{path}: ends at byte {start + filled:,}, but its last line ended at byte {stop:,} before: the "
-                    "file was cut",
+                    f"{file.path}: ends at byte {start + filled:,}, but its last line ended at byte {stop:,} before: "
+                    "the file was cut",
                     hint="do not change data files while a job runs",
                 )
             filled += read

@@ -360,6 +360,7 @@ WHY = {
     "shrink": "less memory is left",
     "settle": "the input stays as it is",
     "measure": "the source became slower, and is measured anew",
+    "cache": "what is read is kept for the next epoch",
 }
 
 
@@ -368,6 +369,7 @@ def _(event: data.InputTuned) -> str:
     decision, knobs = event.decision, event.decision.knobs
     parts = [plural(knobs.connections, "connection"), plural(knobs.decode_threads, "decode thread")]
     parts += [f"ranges of {mib(knobs.range_bytes)}", f"{mib(knobs.prefetch_bytes)} ahead"]
+    parts += {"none": [], "disk": ["kept on the disk"], "memory": ["kept decoded in memory"]}[knobs.cache]
     said = f"input{' (decision not carried out)' * event.only_watches}: {', '.join(parts)} for each worker: "
     said += WHY[decision.kind]
     if decision.kind == "shrink":

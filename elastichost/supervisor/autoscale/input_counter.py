@@ -49,6 +49,7 @@ def totals_of(sample: StepSample) -> InputTotals:
         requests=source.items,
         decode_cpu_s=decode.cpu_s,
         decode_other_s=decode.other_s,
+        unit_bytes=decode.unit_bytes,
         prepare_cpu_s=prepare.cpu_s,
         prepare_other_s=prepare.other_s,
         empty_s=train.empty_s,

@@ -5,9 +5,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from elastichost.config.job import JobSpec
 from elastichost.datasets.files import is_url
 from elastichost.datasets.remote import remote_rate
-from elastichost.datasets.sources.settings import first_knobs, fixed_knobs
+from elastichost.datasets.sources.settings import cache_bytes, first_knobs, fixed_knobs
 from elastichost.metrics import InputStatus
 from elastichost.plan import ProcessId
 from elastichost.runs.events import InputTuned, TunerFailed
@@ -21,7 +22,7 @@ from elastichost.tuner.input.decide import InputState, decide, holds_workers, is
 from elastichost.tuner.input.facts import InputDecision, InputLook, InputTunerSettings
 from elastichost.tuner.records import InputLooked, InputOpened
 from elastichost.wire.control import InputKnobsMsg
-from elastichost.wire.facts import InputKnobs
+from elastichost.wire.facts import Cache, InputKnobs
 
 __all__ = ["InputTuner", "input_settings"]
 
@@ -29,7 +30,8 @@ EVERY_S = 0.5
 WORTH_TELLING = 0.08  # share of the time in which trainers wait for batches
 FILE_FORMATS = ("parquet", "csv", "criteo_tsv")
 KEY_BYTES = 12.0  # of a column with one id in each sample: the id and its count
-SHARE_OF_FREE = 0.5  # of the memory that is left, for what is read ahead
+SHARE_OF_FREE = 0.5  # of the memory that is left, for what is read ahead, and again for what is kept
+LESS_AT_ONCE, MUCH_MORE = 0.9, 1.25  # when the bound of what is kept falls, and when it is raised
 
 
 class InputTuner:
@@ -44,7 +46,8 @@ class InputTuner:
         self._budget_bytes = prepared.memory_bytes
         self._share = run.job.data.input.memory_share
         self._first = self.knobs = first_knobs(run.job.data.input)
-        self._told: dict[ProcessId, InputKnobs] = {}
+        self._told: dict[ProcessId, tuple[InputKnobs, int]] = {}
+        self._cache_bytes, self._most_cache_bytes = 0, cache_bytes(run.job.data.input)
         self._counter = InputCounter(run.fleet)
         self._next_s = 0.0
         self._reported: InputKnobs | None = None
@@ -87,7 +90,10 @@ class InputTuner:
             return
         self._next_s = now_s + EVERY_S
         workers = self._run.fleet.working("worker")
-        self._run.input = self._status()
+        cached_bytes = self._components.cached_bytes()
+        left = self._left_bytes(private, cached_bytes)
+        cache_bytes = self._bound_cache(cached_bytes, left)
+        self._run.input = self._status(cached_bytes)
         totals = self._counter.take()
         if not self._is_on or not workers:
             return
@@ -97,7 +103,8 @@ class InputTuner:
             is_steady=is_steady,
             workers=len(workers),
             totals=totals,
-            memory_bytes=self._memory_bytes(private, len(workers)),
+            memory_bytes=self._memory_bytes(left, len(workers)),
+            cache_bytes=cache_bytes,
         )
         try:
             self.state, decision = decide(self.state, look, self.settings)
@@ -129,19 +136,34 @@ class InputTuner:
     def _tell(self) -> None:
         """Sends the knobs to the workers that do not have them. A new worker begins with those of the job file."""
         workers = [record.process for record in self._run.fleet.working("worker")]
-        self._told = {process: self._told.get(process, self._first) for process in workers}
-        for process, knobs in self._told.items():
-            if knobs != self.knobs and self._run.send(process, InputKnobsMsg(self.knobs)):
-                self._told[process] = self.knobs
+        self._told = {process: self._told.get(process, (self._first, 0)) for process in workers}
+        wanted = (self.knobs, self._cache_bytes if self.knobs.cache == "memory" else 0)
+        for process, told in self._told.items():
+            if told != wanted and self._run.send(process, InputKnobsMsg(*wanted)):
+                self._told[process] = wanted
 
-    def _memory_bytes(self, private: Mapping[int, int], workers: int) -> int:
+    def _left_bytes(self, private: Mapping[int, int], cached_bytes: int) -> int:
+        components = self._components
+        used = components.arena_bytes() + components.copies_bytes() + cached_bytes + sum(private.values())
+        return self._budget_bytes - used
+
+    def _memory_bytes(self, left: int, workers: int) -> int:
         """Bytes that one worker may hold ahead: within its share of `resources.memory`, and of what is left of it."""
-        components, held = self._components, workers * self.knobs.prefetch_bytes
-        used = components.arena_bytes() + components.copies_bytes() + sum(private.values())
-        left = self._budget_bytes - used
+        held = workers * self.knobs.prefetch_bytes
         return max(0, int(min(self._share * self._budget_bytes, SHARE_OF_FREE * (held + left)))) // workers
 
-    def _status(self) -> InputStatus:
+    def _bound_cache(self, cached_bytes: int, left: int) -> int:
+        """Bytes of decoded units that all workers may keep: half of what is left without them. What the workers were
+        told changes only where it has to, or by much."""
+        most = max(0, int(SHARE_OF_FREE * (cached_bytes + left)))
+        bound = min(most, self._most_cache_bytes or most)
+        if bound < self._cache_bytes:
+            self._cache_bytes = int(LESS_AT_ONCE * bound)
+        elif bound > MUCH_MORE * self._cache_bytes:
+            self._cache_bytes = bound
+        return self._cache_bytes
+
+    def _status(self, cached_bytes: int) -> InputStatus:
         knobs = self.knobs
         stages = stages_of(self._run.fleet.working("worker"))
         return InputStatus(
@@ -150,6 +172,8 @@ class InputTuner:
             prefetch_batches=knobs.prefetch_batches,
             prefetch_bytes=knobs.prefetch_bytes,
             range_bytes=knobs.range_bytes,
+            cache=knobs.cache,
+            cached_bytes=cached_bytes,
             stages=stages,
         )
 
@@ -158,11 +182,21 @@ def input_settings(run: RunContext, prepared: Preparation) -> InputTunerSettings
     """The properties of the job that its input depends on."""
     job, train = run.job, prepared.train
     is_file = job.data.format in FILE_FORMATS
+    is_fetched = any(is_url(path) for path in train.files)
     return InputTunerSettings(
         cores=run.all_cores(len(prepared.cores)),
         batch_size=job.train.batch_size,
         sample_bytes=4.0 * (train.num_dense + train.num_labels) + KEY_BYTES * len(job.data.categorical),
         unit_samples=max((unit.samples for unit in train.units), default=0) if is_file else 0,
-        is_fetched=any(is_url(path) for path in train.files),
+        is_fetched=is_fetched,
         fixed=fixed_knobs(job.data.input),
+        caches=_caches(job, is_fetched=is_fetched) if is_file else (),
+        samples=train.samples,
     )
+
+
+def _caches(job: JobSpec, *, is_fetched: bool) -> tuple[Cache, ...]:
+    """The caches that may be switched on: none where the job file fixes one, or where no data is read twice."""
+    if job.data.input.cache != "auto" or job.train.epochs == 1 or remote_rate(job) is not None:
+        return ()
+    return ("disk", "memory") if is_fetched else ("memory",)

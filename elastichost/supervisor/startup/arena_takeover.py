@@ -20,7 +20,7 @@ import numpy as np
 from elastichost.arena.arena import Arena, read_layout
 from elastichost.arena.dense.store import DenseStore
 from elastichost.arena.directory_lock import is_led
-from elastichost.arena.host import Hold, hold, left_of, read_owner, reclaim
+from elastichost.arena.host import Hold, hold, left_of, read_owner, reclaim, used_bytes
 from elastichost.arena.layout import ArenaLayout, plan_layout
 from elastichost.arena.owner import is_this_boot, owner_of
 from elastichost.arena.recovery.staging import StagingArea, stamp_incarnation
@@ -60,7 +60,7 @@ class ArenaClaim:
         """Bytes of memory that the held arena takes; 0 without one."""
         if self.held is None:
             return 0
-        return sum(entry.stat(follow_symlinks=False).st_blocks * 512 for entry in os.scandir(self.held.path))
+        return used_bytes(self.held.path)
 
     def without_arena(self, reason: str) -> ArenaClaim:
         """Releases the arena, and returns the claim without it."""

@@ -5,6 +5,7 @@ Modules:
     window       sums measurements over a stretch of undisturbed training
     model        predicts the speed of a set of knobs
     candidates   the sets of knobs that may be chosen, and the cheapest good one
+    cache_choice  whether what is read is kept for the next epoch
     decide       measures, predicts, changes the knobs, and checks what came of it
 
 The model. A worker with R connections, which request ranges of u bytes, receives R u / (latency + u / bandwidth)
@@ -19,8 +20,9 @@ trainer processes. Bytes ahead cover the irregular part of the source, by Little
 request.
 
 Theory of operation. A window of steady training gives latency, bandwidth and costs. All candidates are predicted, and
-the cheapest of the best is set, if the gain is worth it. The next window checks it: less than expected teaches the
+the cheapest of the best is set, if the gain is worth it. What a unit ahead takes of the memory is measured and no
+estimate: with a byte too few, none is decoded ahead. The next window checks the change: less than expected teaches the
 bandwidth of the link, and a speed that fell takes the change back. Where the model finds nothing but trainers still
-wait for a busy source, connections are added step by step. A settled input is watched: when trainers wait again, or
-wait no more than before but the source became slower, it is tuned anew.
+wait, connections are added step by step, or decode threads where the source is not busy. A settled input is watched:
+when trainers wait again, or wait no more than before but the source became slower, it is tuned anew.
 """

@@ -9,10 +9,10 @@ from itertools import product
 import msgspec
 
 from elastichost.tuner.input.facts import InputTunerSettings
-from elastichost.tuner.input.model import InputModel, Prediction, needed_batches, needed_bytes
+from elastichost.tuner.input.model import InputModel, Prediction, needed_batches, roomy_knobs, units_ahead
 from elastichost.wire.facts import InputKnobs
 
-__all__ = ["CONNECTIONS", "best_knobs", "candidates", "within_memory"]
+__all__ = ["CONNECTIONS", "DECODE_THREADS", "best_knobs", "candidates", "within_memory"]
 
 CONNECTIONS = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 28, 32)
 DECODE_THREADS = (1, 2, 3, 4)
@@ -30,21 +30,25 @@ def candidates(
     threads = DECODE_THREADS if settings.unit_samples else (present.decode_threads,)
     batches = needed_batches(model.trainers, model, settings)
     for connections, decode_threads, range_bytes in product(CONNECTIONS, threads, ranges):
-        knobs = InputKnobs(connections, decode_threads, batches, 0, range_bytes)
+        knobs = InputKnobs(connections, decode_threads, batches, 0, range_bytes, present.cache)
         knobs = msgspec.structs.replace(knobs, **settings.fixed)
-        if "prefetch_bytes" not in settings.fixed:
-            for size in dict.fromkeys((0, needed_bytes(knobs, model, settings))):
-                if size <= memory_bytes:
-                    yield msgspec.structs.replace(knobs, prefetch_bytes=size)
-        else:
+        if "prefetch_bytes" in settings.fixed:
             yield within_memory(knobs, memory_bytes)
+            continue
+        yield knobs
+        roomy = roomy_knobs(knobs, model, memory_bytes, settings)
+        if roomy is not None and roomy != knobs:
+            yield roomy
 
 
 def best_knobs(
     present: InputKnobs, model: InputModel, memory_bytes: int, settings: InputTunerSettings
 ) -> tuple[InputKnobs, Prediction]:
     """The cheapest knobs whose predicted speed is within TIE of the best, with some connections to spare."""
-    found = {knobs: model.predict(knobs, settings) for knobs in candidates(present, model, memory_bytes, settings)}
+    found = {
+        knobs: _known(model.predict(knobs, settings), knobs, present, model, settings)
+        for knobs in candidates(present, model, memory_bytes, settings)
+    }
     if not found:
         return present, model.predict(present, settings)
     best = max(prediction.samples_per_s for prediction in found.values())
@@ -53,6 +57,17 @@ def best_knobs(
     roomy = [knobs for knobs in good if model.rate_of(knobs, settings) >= wanted] or good
     chosen = min(roomy, key=lambda knobs: _cost(knobs, present))
     return chosen, found[chosen]
+
+
+def _known(
+    prediction: Prediction, knobs: InputKnobs, present: InputKnobs, model: InputModel, settings: InputTunerSettings
+) -> Prediction:
+    """The prediction, and no more than what was measured where knobs decode local units in turn as the present ones
+    do: how much of the decoding the prepared batches hide is a guess."""
+    in_turn = [units_ahead(one, model, settings) == 0 for one in (knobs, present)]
+    if settings.is_fetched or not settings.unit_samples or not all(in_turn):
+        return prediction
+    return min(prediction, Prediction(model.measured, "decoding"), key=lambda one: one.samples_per_s)
 
 
 def within_memory(knobs: InputKnobs, memory_bytes: int) -> InputKnobs:

@@ -5,10 +5,12 @@ Rules
 2. A change must be predicted to gain `min_gain`, and its result is checked in the next window.
 3. A gain of less than half of what was expected, while the source was busy, teaches the bandwidth of the link. A change
    that gained nothing or made the speed fall by more than NOISE is taken back, and those knobs are not chosen again
-   until the source changes.
+   until the source changes. A speed that fell while trainers do not wait is not the work of connections, which cost no
+   core: the host became busier.
 4. Where the model finds no gain but trainers wait for a busy source, connections are added: STEP more each time, until
-   a step gains nothing.
-5. A settled input is tuned anew when trainers wait for MORE_WAIT more of their time, or the source became slower.
+   a step gains nothing. Where they wait for a source that is not busy, a decode thread is added in the same way.
+5. Where trainers still wait then, what is read is kept for the next epoch, if the job has one and there is room.
+6. A settled input is tuned anew when trainers wait for MORE_WAIT more of their time, or the source became slower.
 """
 
 from __future__ import annotations
@@ -17,9 +19,10 @@ import math
 
 import msgspec
 
-from elastichost.tuner.input.candidates import best_knobs, within_memory
+from elastichost.tuner.input.cache_choice import chosen_cache
+from elastichost.tuner.input.candidates import DECODE_THREADS, best_knobs, within_memory
 from elastichost.tuner.input.facts import InputDecision, InputLook, InputTunerSettings
-from elastichost.tuner.input.model import InputModel, fitted
+from elastichost.tuner.input.model import InputModel, fitted, roomy_knobs
 from elastichost.tuner.input.window import InputWindow, folded
 from elastichost.wire.facts import MOST_CONNECTIONS, InputKnobs
 
@@ -30,6 +33,7 @@ SHORT = 0.5  # a gain below this share of the expected one is explained by the l
 BUSY = 0.6  # occupancy of the connections from which on they bound the speed
 WAITING = 0.08  # share of the trainers' time in which they wait for batches: less is not worth a step
 MORE_WAIT = 0.1
+FREE_CORES = 0.9  # of all cores; with more in use a decode thread more takes from trainers what it gives
 SLOWER = 0.8  # a connection with less than this share of its bandwidth is another source
 STEP = 2  # connections added at a time where the model finds no gain
 REFUSED_KEPT = 16
@@ -78,7 +82,7 @@ def decide(state: InputState, look: InputLook, settings: InputTunerSettings) -> 
         return state, undone
     model = fitted(window, state.link)
     if state.is_settled:
-        change = _change(state, window, model)
+        change = _change(state, window, model, look.knobs)
         if change == "source":  # a part of this window may be from before the change
             speed, wait = window.samples_per_s, window.totals.wait_share
             return InputState(window=state.window), InputDecision("measure", look.knobs, speed, wait_share=wait)
@@ -119,21 +123,25 @@ def _checked(state: InputState, window: InputWindow, knobs: InputKnobs) -> tuple
     checked = msgspec.structs.replace(
         state, before=None, link=link, is_probe=False, probes_over=state.is_probe and not gained
     )
-    is_worse = speed < (1 - NOISE) * state.before_speed
+    may_be_knobs = window.totals.wait_share >= WAITING / 2 or knobs.decode_threads > before.decode_threads
+    is_worse = may_be_knobs and speed < (1 - NOISE) * state.before_speed
     gained_nothing = not gained and (state.is_probe or is_short)
     if not is_worse and not gained_nothing:
-        return checked, None
+        known_slower = (before,) if state.is_probe else ()  # the model does not know, and would choose them again
+        return msgspec.structs.replace(checked, refused=(*state.refused, *known_slower)[-REFUSED_KEPT:]), None
     refused = (*state.refused, knobs)[-REFUSED_KEPT:]
     back = InputDecision("return", before, speed, state.before_speed, window.totals.wait_share)
     return msgspec.structs.replace(checked, refused=refused, probes_over=True), back
 
 
-def _change(state: InputState, window: InputWindow, model: InputModel) -> str:
-    """What has changed since the input settled: "source": it became slower; "trainers": they wait more; "": nothing."""
+def _change(state: InputState, window: InputWindow, model: InputModel, knobs: InputKnobs) -> str:
+    """What has changed since the input settled: "source": it became slower; "trainers": they wait more, or not for the
+    source any more, as when an epoch comes from a cache; "": nothing."""
     wait = window.totals.wait_share
     if wait >= WAITING / 2 and 0 < model.bandwidth < SLOWER * state.settled_bandwidth:
         return "source"
-    return "trainers" if wait > state.settled_wait + MORE_WAIT else ""
+    is_source_idle = state.is_input_bound and wait >= WAITING and _occupancy(window, knobs) < BUSY
+    return "trainers" if wait > state.settled_wait + MORE_WAIT or is_source_idle else ""
 
 
 def _doubts_link(state: InputState, window: InputWindow, now_s: float) -> bool:
@@ -155,12 +163,16 @@ def _chosen(
     if is_worth and knobs != present and knobs not in state.refused:
         found = InputDecision("tune", knobs, speed, prediction.samples_per_s, wait, prediction.limit)
         return _changing(state, window, present, prediction.samples_per_s), found
-    step = _probe(state, window, present, settings)
+    step = _probe(state, window, model, look, settings)
     if step is not None:
         found = InputDecision("probe", step, speed, 0.0, wait, now.limit)
         return msgspec.structs.replace(_changing(state, window, present, 0.0), is_probe=True), found
     if state.is_settled:
         return state, None
+    is_slow = wait >= WAITING and window.totals.samples > 0  # a source that gives nothing tells nothing
+    cache = chosen_cache(model, now.limit, look, settings) if is_slow else "none"
+    if present.cache == "none" != cache:
+        return state, InputDecision("cache", msgspec.structs.replace(present, cache=cache), speed, 0.0, wait, now.limit)
     is_bound = wait >= WAITING and _occupancy(window, present) >= BUSY
     settled = msgspec.structs.replace(
         state,
@@ -185,17 +197,37 @@ def _changing(state: InputState, window: InputWindow, present: InputKnobs, expec
 
 
 def _probe(
-    state: InputState, window: InputWindow, present: InputKnobs, settings: InputTunerSettings
+    state: InputState, window: InputWindow, model: InputModel, look: InputLook, settings: InputTunerSettings
 ) -> InputKnobs | None:
-    """The knobs with some connections more; None: that would gain nothing, or may not be."""
-    is_waiting = window.totals.wait_share >= WAITING and _occupancy(window, present) >= BUSY
-    more = min(MOST_CONNECTIONS, present.connections + STEP)
-    if not is_waiting or state.probes_over or "connections" in settings.fixed or more == present.connections:
+    """The knobs with some connections more, or with a decode thread more where the source is not busy; None: that
+    would gain nothing, or may not be."""
+    present = look.knobs
+    assert present is not None
+    if window.totals.wait_share < WAITING or state.probes_over:
         return None
-    if math.isfinite(state.link):
-        return None  # the link is the bound
-    knobs = msgspec.structs.replace(present, connections=more)
-    return None if knobs in state.refused else knobs
+    if _occupancy(window, present) >= BUSY:
+        knobs = _more_connections(state, present, settings)
+    else:
+        knobs = _more_decoding(window, model, look.memory_bytes, present, settings)
+    return None if knobs == present or knobs in state.refused else knobs
+
+
+def _more_connections(state: InputState, present: InputKnobs, settings: InputTunerSettings) -> InputKnobs:
+    if "connections" in settings.fixed or math.isfinite(state.link):  # with a link that is known, that is the bound
+        return present
+    return msgspec.structs.replace(present, connections=min(MOST_CONNECTIONS, present.connections + STEP))
+
+
+def _more_decoding(
+    window: InputWindow, model: InputModel, memory_bytes: int, present: InputKnobs, settings: InputTunerSettings
+) -> InputKnobs:
+    used_cores = model.cpu_s * window.samples_per_s
+    is_possible = settings.unit_samples and 0 < used_cores < FREE_CORES * settings.cores  # 0: nothing arrives
+    if not is_possible or "prefetch_bytes" in settings.fixed:
+        return present
+    threads = settings.fixed.get("decode_threads", min(DECODE_THREADS[-1], present.decode_threads + 1))
+    knobs = msgspec.structs.replace(present, decode_threads=threads)
+    return roomy_knobs(knobs, model, memory_bytes, settings) or present
 
 
 def _occupancy(window: InputWindow, knobs: InputKnobs) -> float:

@@ -6,7 +6,7 @@ from typing import Literal
 
 import msgspec
 
-from elastichost.wire.facts import InputKnobs
+from elastichost.wire.facts import Cache, InputKnobs
 
 __all__ = ["InputDecision", "InputLook", "InputTotals", "InputTunerSettings"]
 
@@ -17,7 +17,8 @@ class InputTunerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True
     fixed: knobs that the job file fixes, by name. cores: of all workers. batch_size: samples of a batch. sample_bytes:
     bytes of the arrays of a sample. unit_samples: samples of the largest unit; 0: data is not decoded by units.
     is_fetched: the bytes of a unit are requested as a whole, before it is decoded. window_s: shortest time of a
-    measurement. min_gain: gain in speed for which knobs are changed."""
+    measurement. min_gain: gain in speed for which knobs are changed. caches: those that may be switched on. samples: of
+    all training data."""
 
     cores: int
     batch_size: int
@@ -27,12 +28,15 @@ class InputTunerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True
     fixed: dict[str, int] = {}
     window_s: float = 1.5
     min_gain: float = 0.04
+    caches: tuple[Cache, ...] = ()
+    samples: int = 0
 
 
 class InputTotals(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Sums over all workers since the sample before. Times are seconds of threads or connections.
 
-    request_p50_s, request_p99_s: quantiles of the time of a request, the largest over all workers."""
+    request_p50_s, request_p99_s: quantiles of the time of a request, the largest over all workers. unit_bytes: what
+    the largest unit is charged with when it is decoded ahead; 0: no unit was decoded yet."""
 
     samples: int = 0
     seconds: float = 0.0  # of workers: two workers have two in a second
@@ -49,11 +53,12 @@ class InputTotals(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     empty_s: float = 0.0  # trainers waited for a batch
     request_p50_s: float = 0.0
     request_p99_s: float = 0.0
+    unit_bytes: int = 0
 
     def __add__(self, other: InputTotals) -> InputTotals:
         """Both together."""
         pairs = [(name, getattr(self, name), getattr(other, name)) for name in self.__struct_fields__]
-        largest = ("request_p50_s", "request_p99_s")
+        largest = ("request_p50_s", "request_p99_s", "unit_bytes")
         return InputTotals(**{name: max(a, b) if name in largest else a + b for name, a, b in pairs})
 
     @property
@@ -66,7 +71,8 @@ class InputLook(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The input of a run at one time.
 
     knobs: those that all workers have; None while they differ or workers change. is_steady: the run only trains.
-    totals: since the look before. memory_bytes: bytes that one worker may hold ahead."""
+    totals: since the look before. memory_bytes: bytes that one worker may hold ahead. cache_bytes: bytes of decoded
+    units that all workers together may keep in memory."""
 
     at_s: float
     knobs: InputKnobs | None
@@ -74,9 +80,10 @@ class InputLook(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     workers: int
     totals: InputTotals
     memory_bytes: int
+    cache_bytes: int = 0
 
 
-Kind = Literal["tune", "probe", "return", "shrink", "settle", "measure"]
+Kind = Literal["tune", "probe", "return", "shrink", "settle", "measure", "cache"]
 
 
 class InputDecision(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -85,7 +92,8 @@ class InputDecision(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     kind: "tune": to the knobs that the model predicts to be best; "probe": some connections more, because the model
     predicts no gain and trainers still wait for the source; "return": to the knobs before, because the last change was
     none for the better; "shrink": less memory; "settle": nothing changes; "measure": the source became slower,
-    so the input is measured and tuned anew. samples_per_s: measured with the knobs
+    so the input is measured and tuned anew; "cache": what is read is kept from now on, because trainers wait whatever
+    the other knobs are. samples_per_s: measured with the knobs
     before. expected: predicted for `knobs`; 0.0: no prediction. wait_share: of the trainers, waiting for batches.
     limit: what bounds the predicted speed."""
 

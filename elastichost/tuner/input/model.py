@@ -13,9 +13,11 @@ from elastichost.tuner.input.facts import InputTunerSettings
 from elastichost.tuner.input.window import InputWindow
 from elastichost.wire.facts import InputKnobs
 
-__all__ = ["InputModel", "Prediction", "fitted", "needed_batches", "needed_bytes"]
+__all__ = ["InputModel", "Prediction", "fitted", "needed_batches", "needed_bytes", "roomy_knobs", "units_ahead"]
 
 MARGIN = 1.15  # bytes of a unit ahead: units differ in size
+MEASURED_MARGIN = 1.02  # the same where charges are measured: later units may be a little larger than all before
+UNEVEN_BATCHES = 8  # batches ahead, where units are decoded ahead: threads that share cores are uneven
 PREPARED = 3  # batches that wait for a trainer whatever the knobs are
 LEAST_SHARE = 0.03  # of the time that trainers compute; less is not measured well
 LEAST_JITTER_S = 0.02  # a request that is later by less is covered by the prepared batches
@@ -34,7 +36,7 @@ class InputModel(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     latency_s: from a request to its first byte. bandwidth: bytes/s of one connection after that; 0.0: there is no
     source that is measured. link: bytes/s of all connections together; inf: not known. source_bytes: of one sample, in
     the source. trainers: samples/s of all trainers if they never wait for input. measured: the speed of the window,
-    which is possible whatever is predicted."""
+    which is possible whatever is predicted. charged_bytes: of the largest unit ahead; 0: not measured."""
 
     workers: int
     latency_s: float
@@ -47,6 +49,7 @@ class InputModel(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     trainers: float
     jitter_s: float
     measured: float = 0.0
+    charged_bytes: int = 0
 
     def request_s(self, size_bytes: float) -> float:
         """Seconds of one request of this size."""
@@ -110,7 +113,11 @@ def units_ahead(knobs: InputKnobs, model: InputModel, settings: InputTunerSettin
 
 
 def unit_bytes(model: InputModel, settings: InputTunerSettings) -> float:
-    """Bytes that one unit ahead is charged with; 0.0: data is not decoded by units."""
+    """Bytes that one unit ahead is charged with, as measured, or else roughly; 0.0: data is not decoded by units."""
+    if not settings.unit_samples:
+        return 0.0
+    if model.charged_bytes:
+        return MEASURED_MARGIN * model.charged_bytes
     return MARGIN * settings.unit_samples * (settings.sample_bytes + model.source_bytes)
 
 
@@ -118,6 +125,21 @@ def needed_bytes(knobs: InputKnobs, model: InputModel, settings: InputTunerSetti
     """Bytes ahead that these knobs use: the units in decoding, and the batches that wait."""
     batches = knobs.prefetch_batches * settings.batch_size * settings.sample_bytes
     return math.ceil(knobs.decode_threads * unit_bytes(model, settings) + MARGIN * batches)
+
+
+def roomy_knobs(
+    knobs: InputKnobs, model: InputModel, memory_bytes: int, settings: InputTunerSettings
+) -> InputKnobs | None:
+    """The knobs with what they use of bytes ahead. Where it fits, a unit waits decoded while others are being decoded,
+    and batches wait: both even out threads that share cores with trainers. None: not even the units in decoding fit."""
+    roomy = msgspec.structs.replace(knobs, prefetch_batches=max(knobs.prefetch_batches, UNEVEN_BATCHES))
+    roomy = msgspec.structs.replace(roomy, **settings.fixed) if settings.unit_samples else knobs
+    decoded = math.ceil(unit_bytes(model, settings))
+    for chosen, more in ((roomy, decoded), (roomy, 0), (knobs, 0)):
+        size = needed_bytes(chosen, model, settings) + more
+        if size <= memory_bytes:
+            return msgspec.structs.replace(chosen, prefetch_bytes=size)
+    return None
 
 
 def needed_batches(speed: float, model: InputModel, settings: InputTunerSettings) -> int:
@@ -146,4 +168,5 @@ def fitted(window: InputWindow, link: float) -> InputModel:
         trainers=window.samples_per_s / computing,
         jitter_s=max(0.0, totals.request_p99_s - totals.request_p50_s),
         measured=window.samples_per_s,
+        charged_bytes=totals.unit_bytes,
     )

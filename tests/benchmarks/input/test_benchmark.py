@@ -10,11 +10,12 @@ from benchmarks.harness.benchmark import Benchmark
 from benchmarks.harness.interleave import Measurement, Rounds
 from benchmarks.harness.outcome import Outcome
 from benchmarks.input import benchmark
-from benchmarks.input.arms import ArmSettings, Measured, grid, measure_auto, measure_fixed
+from benchmarks.input.arms import ArmSettings, Measured, grid, measure_auto, measure_fixed, speed_or_behind
 from benchmarks.input.cases import CASES, Case, opened_case, write_files
 from benchmarks.input.live import LiveRun
-from benchmarks.input.pipeline_run import PipelineRun
+from benchmarks.input.pipeline_run import Consumed, PipelineRun
 from elastichost.datasets.settings import DataSettings
+from elastichost.tuner.input.facts import InputTotals
 from elastichost.wire.facts import InputKnobs
 
 KNOBS = InputKnobs()
@@ -56,9 +57,23 @@ def test_the_tuner_and_fixed_knobs_are_measured_within_their_memory(folder: Path
 def test_the_grid_has_each_set_of_knobs_once_within_the_memory(is_coarse: bool) -> None:
     arm = ArmSettings(DataSettings("train", (), "parquet", (), (), ()), True, 1.0, 5000, 1.0, 1.0, 2)
     found = list(grid(arm, 1000, is_coarse=is_coarse))
-    assert len(found) == len(set(found)) >= 15
+    assert len(found) == len(set(found)) >= 9
     assert all(knobs.prefetch_bytes <= 5000 for knobs in found)
     assert {knobs.connections for knobs in found} >= {4, 16}
+
+
+@pytest.mark.parametrize(("first", "is_behind"), [(300, True), (900, False)])
+def test_knobs_that_are_behind_are_not_measured_to_the_end(first: int, is_behind: bool) -> None:
+    times: list[float] = []
+
+    def consume(seconds: float) -> Consumed:
+        times.append(seconds)
+        return Consumed(round(first * seconds) if len(times) == 1 else 0, seconds, InputTotals())
+
+    speed, is_cut = speed_or_behind(consume, 3.0, best=1000.0)
+    assert is_cut is is_behind
+    assert sum(times) == pytest.approx(1.0 if is_behind else 3.0)
+    assert speed == pytest.approx(first if is_behind else first / 3)
 
 
 def outcome_of(**speeds: float) -> Outcome[Measured]:
@@ -73,7 +88,7 @@ def test_the_output_has_the_ratio_of_each_case_and_of_arms_that_were_measured_on
     outcomes = [outcome_of(auto=90.0, exhaustive=100.0, rl=30.0)]
     assert benchmark.over(outcomes, benchmark.BEST) == {"a case": 0.9}
     assert benchmark.over(outcomes, benchmark.RL) == {"a case": 3.0}
-    assert benchmark.over(outcomes, benchmark.TFDATA) == {}
+    assert benchmark.over(outcomes, benchmark.TFDATA) is None
     assert benchmark.beyond_memory(outcomes) == 0
 
 

@@ -74,6 +74,20 @@ def test_the_next_unit_is_decoded_before_it_is_asked_for(control: InputControl) 
     assert control.budget.held_bytes == 0
 
 
+def test_what_a_unit_ahead_is_charged_with_is_told_before_any_is_decoded_ahead() -> None:
+    """The tuner needs it to give enough bytes for one."""
+    control = InputControl(InputKnobs())
+    inner = Counting()
+    ahead = ReadAhead(inner, control)
+    ahead.decode(UNITS[0])
+    told = {stage.stage: stage.unit_bytes for stage in control.take_stages(0)}["decode"]
+    assert told >= UNIT_BYTES + STORED_BYTES
+    control.tune(InputKnobs(prefetch_bytes=told))
+    ahead.expect(UNITS[1])
+    assert inner.wait_for(2)  # in its thread: these bytes are enough
+    control.close()
+
+
 @pytest.mark.parametrize("bound", [0, UNIT_BYTES])
 def test_nothing_is_decoded_ahead_without_memory_for_it(bound: int) -> None:
     control, inner = InputControl(InputKnobs(decode_threads=4, prefetch_bytes=bound)), Counting()

@@ -53,12 +53,6 @@ def test_a_parquet_file_at_a_url_gives_the_batches_of_the_file(tmp_path: Path) -
         control.close()
 
 
-def test_text_at_a_url_is_refused_with_what_to_do(tmp_path: Path) -> None:
-    reader = open_reader(load(tmp_path, 'train = "http://127.0.0.1:9/x.tsv"\nformat = "criteo_tsv"'), "train")
-    with pytest.raises(DataError, match="convert it once to Parquet"):
-        reader.describe()
-
-
 def test_an_address_without_a_file_is_a_problem_with_the_data(tmp_path: Path, server: SourceServer) -> None:
     reader = open_reader(load(tmp_path, f'train = "{server.url("none.parquet")}"\n{COLUMNS}'), "train")
     with pytest.raises(DataError, match="404"):

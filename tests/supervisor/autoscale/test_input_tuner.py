@@ -37,7 +37,9 @@ class Scene:
     mode: str = "act"
     source: Source = field(default_factory=Source)
     used_bytes: int = 0
+    cached_bytes: int = 0
     sent: list[tuple[str, InputKnobs]] = field(default_factory=list)
+    bounds: list[int] = field(default_factory=list)
     now_s: float = 0.0
     beats: int = 0
 
@@ -58,7 +60,9 @@ class Scene:
         )
         train = DatasetDescription(100, (Unit(0, 0, 100, 0, 0),), (), {}, (), 13, 1)
         prepared: Any = SimpleNamespace(train=train, cores=(0, 1), memory_bytes=BUDGET_BYTES)
-        components: Any = SimpleNamespace(arena_bytes=lambda: self.used_bytes, copies_bytes=lambda: 0)
+        components: Any = SimpleNamespace(
+            arena_bytes=lambda: self.used_bytes, copies_bytes=lambda: 0, cached_bytes=lambda: self.cached_bytes
+        )
         self.changes: Any = SimpleNamespace(is_settled=True)
         self.run, self.tuner = run, InputTuner(run, prepared, components, self.changes)
         for index in range(2):
@@ -71,6 +75,7 @@ class Scene:
     def send(self, process: ProcessId, message: ControlMessage) -> bool:
         assert isinstance(message, InputKnobsMsg)
         self.sent.append((process.name, message.knobs))
+        self.bounds.append(message.cache_bytes)
         return True
 
     def pass_time(self, seconds: float) -> None:
@@ -145,11 +150,39 @@ def test_knobs_of_the_job_file_are_those_of_new_workers_and_are_not_sent(tmp_pat
 
 
 def test_what_is_read_ahead_stays_within_its_share_and_within_half_of_what_is_left(scene: Scene) -> None:
-    share = scene.tuner._memory_bytes({}, 2)
-    assert 2 * share <= 0.1 * BUDGET_BYTES
+    def each(private: dict[int, int], cached_bytes: int = 0) -> int:
+        return scene.tuner._memory_bytes(scene.tuner._left_bytes(private, cached_bytes), 2)
+
+    assert 2 * each({}) <= 0.1 * BUDGET_BYTES
     scene.used_bytes = BUDGET_BYTES - (1 << 20)
-    assert 2 * scene.tuner._memory_bytes({}, 2) <= 1 << 19
-    assert scene.tuner._memory_bytes({1: 1 << 21}, 2) == 0
+    assert 2 * each({}) <= 1 << 19
+    assert each({1: 1 << 21}) == 0
+    scene.used_bytes = 0
+    assert each({}, cached_bytes=BUDGET_BYTES) == 0
+
+
+def test_decoded_units_stay_within_half_of_what_is_left_and_make_way_for_rows(tmp_path: Path) -> None:
+    scene = Scene(tmp_path, 'input = { cache = "memory" }')
+    scene.pass_time(1.0)
+    assert {knobs.cache for _, knobs in scene.sent} == {"memory"}
+    assert scene.bounds == [BUDGET_BYTES // 2] * 2, "each worker is told the bound of all together, once"
+    scene.cached_bytes, scene.used_bytes = BUDGET_BYTES // 2, BUDGET_BYTES // 4
+    scene.pass_time(1.0)
+    assert 0.3 * BUDGET_BYTES < scene.bounds[-1] <= 0.375 * BUDGET_BYTES
+    told = len(scene.bounds)
+    scene.pass_time(5.0)
+    assert scene.bounds[told:] == [] or scene.tuner.knobs.connections > 1
+    scene.used_bytes = BUDGET_BYTES
+    scene.cached_bytes = 0
+    scene.pass_time(1.0)
+    assert scene.bounds[-1] == 0
+    assert scene.run.input.cache == "memory"
+
+
+def test_decoded_units_stay_within_the_bytes_of_the_job_file(tmp_path: Path) -> None:
+    scene = Scene(tmp_path, 'input = { cache = "memory", cache_bytes = "1MiB" }', mode="off")
+    scene.pass_time(1.0)
+    assert set(scene.bounds) == {1 << 20}
 
 
 def test_memory_that_others_need_is_given_back(tmp_path: Path) -> None:

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from elastichost.tuner.input.decide import InputState, decide, holds_workers, is_tuning
 from elastichost.tuner.input.facts import InputLook, InputTunerSettings
-from elastichost.wire.facts import InputKnobs
-from tests.tuner.input.world import Run, Source
+from elastichost.wire.facts import Cache, InputKnobs
+from tests.tuner.input.world import LocalFile, Run, Source
 
 SOURCES = st.builds(
     Source,
@@ -138,6 +138,16 @@ def test_a_change_that_makes_training_slower_is_taken_back_and_not_made_again() 
     assert refused in run.state.refused or refused not in [one.knobs for one in run.decisions[1:]]
 
 
+def test_connections_are_not_taken_back_because_the_host_became_busier() -> None:
+    run = Run(Source())
+    while not run.decisions:
+        run.pass_time(0.5)
+    run.change(compute_s=6e-5)  # trainers are slower than before, and do not wait
+    run.pass_time(20.0)
+    assert "return" not in [one.kind for one in run.decisions]
+    assert run.knobs.connections > 1
+
+
 def test_nothing_is_decided_while_workers_have_different_knobs() -> None:
     look = InputLook(1.0, None, True, 2, Source().totals(InputKnobs()), 0)
     state, decision = decide(InputState(), look, InputTunerSettings(2, 512, 368.0))
@@ -172,4 +182,106 @@ def test_trainers_that_become_faster_get_more_at_once() -> None:
     run.change(compute_s=1.2e-5)
     run.pass_time(8.0)
     assert run.decisions[made].kind in ("tune", "probe")
+    assert run.share_of_best >= 0.95
+
+
+def file_job(source: LocalFile) -> InputTunerSettings:
+    """Its arrays have fewer bytes than a unit is charged with: a decoded unit has offsets and an encoded copy too."""
+    cores = 8 * source.workers
+    return InputTunerSettings(cores, 2048, 0.4 * source.unit_bytes / source.unit_samples, source.unit_samples)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    compute_s=st.floats(4e-6, 4e-5),
+    decode_s=st.floats(2e-6, 4e-5),
+    unit_bytes=st.integers(1_000_000, 30_000_000),
+    workers=st.integers(1, 2),
+)
+def test_units_of_a_file_are_decoded_ahead_within_10_seconds_whatever_bytes_they_take(
+    compute_s: float, decode_s: float, unit_bytes: int, workers: int
+) -> None:
+    source = LocalFile(compute_s=compute_s, decode_s=decode_s, unit_bytes=unit_bytes, workers=workers)
+    run = Run(source, file_job(source))
+    run.pass_time(10.0)
+    assert run.share_of_best >= 0.95
+
+
+def test_the_present_unit_and_a_decoded_one_fit_and_fewer_where_memory_is_short() -> None:
+    source = LocalFile(compute_s=1e-5, decode_s=5e-6, workers=1)
+    run = Run(source, file_job(source))
+    run.pass_time(10.0)
+    assert run.knobs.decode_threads == 1 and run.knobs.prefetch_batches > 0
+    assert run.knobs.prefetch_bytes >= 2 * source.unit_bytes
+    short = Run(source, file_job(source), memory_bytes=int(1.1 * source.unit_bytes))
+    short.pass_time(10.0)
+    assert source.unit_bytes <= short.knobs.prefetch_bytes <= short.memory_bytes
+
+
+def cached(source: Source, job: InputTunerSettings, cache_bytes: int) -> Run:
+    run = Run(source, job, memory_bytes=1 << 28)
+    run.cache_bytes = cache_bytes
+    run.pass_time(40.0)
+    return run
+
+
+@pytest.mark.parametrize(
+    ("caches", "fits", "chosen"),
+    [
+        (("disk", "memory"), 1.1, "memory"),
+        (("disk", "memory"), 0.6, "disk"),
+        (("memory",), 0.6, "memory"),
+        (("memory",), 0.4, "none"),
+        (("disk",), 0.0, "disk"),
+        ((), 1.1, "none"),
+    ],
+)
+def test_what_is_read_is_kept_where_the_source_binds_and_there_is_room(
+    caches: tuple[Cache, ...], fits: float, chosen: Cache
+) -> None:
+    units, unit_samples = 100, 4096
+    job = InputTunerSettings(2, 512, 368.0, unit_samples, is_fetched=True, caches=caches, samples=units * unit_samples)
+    slow = with_link(Source(bandwidth=1e6, latency_s=0.005), link=3e6)
+    found = cached(slow, job, int(fits * units * 1.15 * unit_samples * (368.0 + slow.sample_bytes)))
+    assert found.knobs.cache == chosen
+    assert [one.knobs.cache for one in found.decisions if one.kind == "cache"] == [chosen] * (chosen != "none")
+    assert not is_tuning(found.state)
+
+
+def test_an_epoch_from_the_cache_is_tuned_anew() -> None:
+    """The source had bound the speed, and trainers still wait: now for decoding."""
+    slow = with_link(Source(bandwidth=1e6, latency_s=0.005, workers=1), link=1e6)
+    job = InputTunerSettings(8, 2048, 368.0, 16_384, is_fetched=True, caches=("disk",), samples=1_000_000)
+    run = cached(slow, job, 0)
+    while not run.state.is_input_bound:  # it doubts from time to time that the link is full
+        run.pass_time(0.5)
+    assert run.knobs.cache == "disk"
+    run.source = LocalFile(compute_s=4e-6, decode_s=1.5e-5, workers=1)
+    run.pass_time(20.0)
+    assert run.share_of_best >= 0.95
+    assert run.knobs.cache == "disk"
+
+
+def test_a_source_that_gives_nothing_is_no_reason_to_keep_or_to_decode_more() -> None:
+    job = InputTunerSettings(8, 512, 368.0, 4096, is_fetched=True, caches=("disk", "memory"), samples=40_960)
+    run = cached(Source(bandwidth=1e-3), job, 1 << 40)
+    assert run.knobs.cache == "none" and run.knobs.decode_threads == 1
+
+
+def test_nothing_is_kept_where_trainers_do_not_wait() -> None:
+    job = InputTunerSettings(2, 512, 368.0, 4096, is_fetched=True, caches=("disk", "memory"), samples=40_960)
+    assert cached(Source(), job, 1 << 40).knobs.cache == "none"
+
+
+def test_other_knobs_are_tuned_with_the_cache_that_the_job_file_fixes() -> None:
+    run = Run(Source(), knobs=InputKnobs(cache="disk"))
+    run.pass_time(20.0)
+    assert run.knobs.cache == "disk" and run.knobs.connections > 1
+
+
+def test_decode_threads_are_added_where_the_model_finds_nothing_and_trainers_wait() -> None:
+    source = LocalFile(compute_s=4e-6, decode_s=4e-6, unseen_s=8e-6, workers=1)
+    run = Run(source, file_job(source))
+    run.pass_time(30.0)
+    assert "probe" in [one.kind for one in run.decisions]
     assert run.share_of_best >= 0.95

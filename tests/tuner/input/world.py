@@ -7,7 +7,7 @@ from itertools import product
 
 import msgspec
 
-from elastichost.tuner.input.candidates import CONNECTIONS, RANGE_BYTES
+from elastichost.tuner.input.candidates import CONNECTIONS, DECODE_THREADS, RANGE_BYTES
 from elastichost.tuner.input.decide import InputState, decide
 from elastichost.tuner.input.facts import InputDecision, InputLook, InputTotals, InputTunerSettings
 from elastichost.wire.facts import InputKnobs
@@ -66,6 +66,37 @@ class Source:
         )
 
 
+@dataclass(frozen=True)
+class LocalFile(Source):
+    """A file on the disk. unit_bytes: what a unit ahead is charged with. unseen_s: seconds of
+    decoding a sample that no meter counts, so the model does not know them."""
+
+    unit_samples: int = 16_384
+    unit_bytes: int = 12_000_000
+    unseen_s: float = 0.0
+
+    def speed(self, knobs: InputKnobs) -> float:
+        units = min(knobs.decode_threads, knobs.prefetch_bytes // self.unit_bytes)
+        decode_s = self.decode_s + self.unseen_s
+        if not units:
+            return self.workers / (self.compute_s + decode_s)
+        return self.workers * min(1 / self.compute_s, units / decode_s)
+
+    def best(self) -> float:
+        return max(self.speed(InputKnobs(decode_threads=d, prefetch_bytes=1 << 40)) for d in DECODE_THREADS)
+
+    def totals(self, knobs: InputKnobs) -> InputTotals:
+        samples, seconds = self.speed(knobs) * EVERY_S, EVERY_S * self.workers
+        return InputTotals(
+            samples=int(samples),
+            seconds=seconds,
+            training_cpu_s=self.compute_s * samples,
+            decode_cpu_s=self.decode_s * samples,
+            empty_s=max(0.0, seconds - self.compute_s * samples),
+            unit_bytes=self.unit_bytes,
+        )
+
+
 @dataclass
 class Run:
     """A run of the tuner of the input in such a world."""
@@ -76,6 +107,7 @@ class Run:
     )
     knobs: InputKnobs = field(default_factory=InputKnobs)
     memory_bytes: int = 1 << 30
+    cache_bytes: int = 0
     state: InputState = field(default_factory=InputState)
     now_s: float = 100.0
     decisions: list[InputDecision] = field(default_factory=list)
@@ -87,7 +119,7 @@ class Run:
         for _ in range(int(seconds / EVERY_S)):
             self.now_s += EVERY_S
             totals = self.source.totals(self.knobs)
-            args = (self.now_s, self.knobs, is_steady, self.source.workers, totals, self.memory_bytes)
+            args = (self.now_s, self.knobs, is_steady, self.source.workers, totals, self.memory_bytes, self.cache_bytes)
             look = msgspec.json.decode(msgspec.json.encode(InputLook(*args)), type=InputLook)
             self.state, decision = decide(self.state, look, self.settings)
             if decision is not None:
