@@ -1,7 +1,8 @@
-"""`clean`: removes arenas and sockets of dead runs and, with `--runs`, old run directories."""
+"""`clean`: removes what dead runs left: arenas and sockets; with `--runs` old run directories, with `--cache` kept data."""
 
 from __future__ import annotations
 
+import os
 import shutil
 from pathlib import Path
 from typing import Annotated
@@ -26,6 +27,9 @@ def clean(
     keep: Annotated[
         int, typer.Option("--keep", min=0, help="With --runs: the number of newest run directories that stay.")
     ] = 5,
+    cache: Annotated[
+        bool, typer.Option("--cache", help="Also remove data of remote sources that no run uses (data.input.cache).")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Remove arenas and sockets of dead runs. A run that trains or is being resumed is never touched.
@@ -48,6 +52,8 @@ def clean(
         removed.append((directory, _size_bytes(directory)))
         if not dry_run:
             shutil.rmtree(directory)
+    if cache:
+        removed += _kept_data(dry_run)
     if runs and not dry_run:
         _drop_dangling_link(RUNS / "latest")
     _report(removed, dry_run, as_json)
@@ -69,6 +75,16 @@ def _old_runs(keep: int) -> list[Path]:
     from elastichost.runs.directory import is_locked
 
     return [directory for directory in runs_under()[keep:] if not is_locked(directory)]
+
+
+def _kept_data(dry_run: bool) -> list[tuple[Path, int]]:
+    """What was removed, or would be: fetched ranges and plain copies of compressed text that no process uses."""
+    from elastichost.datasets.files import cache_directory
+    from elastichost.datasets.sources.bounded_directory import BoundedDirectory
+
+    found = [path for name in ("ranges", "text") if (path := cache_directory(os.environ) / name).is_dir()]
+    sizes = [(path, _size_bytes(path) if dry_run else BoundedDirectory(path, None).clear()) for path in found]
+    return [(path, size_bytes) for path, size_bytes in sizes if size_bytes]
 
 
 def _size_bytes(directory: Path) -> int:

@@ -206,3 +206,19 @@ def test_threads_of_one_process_make_each_file_once(tmp_path: Path) -> None:
         thread.join()
     assert sorted(makers) == sorted(str(number) for number in range(40))
     assert directory.used_bytes == 4000
+
+
+def test_clearing_removes_what_no_process_uses(tmp_path: Path) -> None:
+    for group in ("idle", "used"):
+        directory = BoundedDirectory(tmp_path, 10_000)
+        directory.use(group)
+        claim = directory.claim(group, "file")
+        assert claim is not None and directory.make(claim, [b"x" * 1000])
+        claim.release()
+        directory.close()
+    with other(tmp_path, 10_000, "used", "use"):
+        assert BoundedDirectory(tmp_path, None).clear() == 1000
+        assert not (tmp_path / "idle").exists()
+        assert (tmp_path / "used" / "file").exists()
+    assert BoundedDirectory(tmp_path, None).clear() == 1000
+    assert BoundedDirectory(tmp_path, None).used_bytes == 0
