@@ -1,4 +1,4 @@
-"""`clean`: removes what dead runs left: arenas and sockets; with `--runs` old run directories, with `--cache` kept data."""
+"""`clean`: removes arenas and sockets of dead runs, and on request old run directories and kept data."""
 
 from __future__ import annotations
 
