@@ -115,7 +115,7 @@ scores, labels = [], []
 with torch.no_grad():
     for batch in pyarrow.parquet.ParquetFile(data).iter_batches(8192):
         table = pyarrow.Table.from_batches([batch])
-        scores.append(model(*preprocess.inputs(table)).numpy())
+        scores.append(model(*reader.model_inputs(preprocess, table)).numpy())
         labels.append(table["label"].to_numpy())
 numpy.savez(folder + "/scores.npz", scores=numpy.concatenate(scores), labels=numpy.concatenate(labels))
 """

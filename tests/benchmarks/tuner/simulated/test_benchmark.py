@@ -104,15 +104,15 @@ def test_unknown_parts(capsys: pytest.CaptureFixture[str]) -> None:
 def test_all_parts_of_our_policy() -> None:
     # every user asks for too little memory, so some jobs need more than their charge at admission
     mix = JobMix(families=2, median_s=900.0, memory_request=(0.5, 0.9))
-    plan = msgspec.structs.replace(PLAN, policies=("static", "elastichost"), seeds=1, jobs=4, hosts=2, mix=mix)
+    plan = msgspec.structs.replace(PLAN, policies=("static", "elastichost"), seeds=2, jobs=4, hosts=2, mix=mix)
     found = run(plan, parts=PARTS)
     assert set(found.columns) == {"random", MISFIT}
     for column in found.columns.values():
         assert set(column.figures) == set(column.ratios) == {"static", "elastichost"}, "arms are not policies"
     assert found.columns[MISFIT].misfit == 0.2 and found.columns[MISFIT].requests == "sensible"
     assert set(found.ablations) == set(ABLATIONS)
-    assert found.care is not None and found.care.memory.count > 0
-    assert found.care.memory.recall is not None and found.care.memory.recall.mean > 0.5, "charges follow the peaks"
+    assert found.care is not None and found.care.memory.count > 5
+    assert found.care.memory.recall is not None and found.care.memory.recall.mean > 0.8, "charges follow the peaks"
     assert found.hot is not None and found.stragglers is not None
     if found.hot.jobs:
         assert 0.15 < found.hot.size < 0.45
