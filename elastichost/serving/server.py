@@ -96,7 +96,8 @@ def _config(settings: ServeSettings, app: Starlette | str) -> uvicorn.Config:
 def _bind(host: str, port: int) -> socket.socket:
     try:
         family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        bound = socket.socket(family, socket.SOCK_STREAM)
+        # asyncio sends small answers at once only on sockets that name TCP; else each waits 40 ms for the client
+        bound = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
         try:
             bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             bound.bind(address)
