@@ -20,7 +20,7 @@ __all__ = ["SOURCE_VARIABLE", "SharedSource", "SourceConnection"]
 SOURCE_VARIABLE = "COLOCATE_SOURCE"  # names the socket in the environment of the jobs
 TURN_S = 0.01
 REQUEST = struct.Struct("<Q")
-MOST_BURST_S = 0.05  # bytes that nobody takes are lost after this time, as those of an idle disk are
+MOST_BURST_S = 0.05  # bytes that no reader takes for this time are lost, as with an idle disk
 ZEROS = memoryview(bytes(1 << 20))
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import tomllib
 from pathlib import Path
 from typing import Annotated
@@ -72,7 +71,7 @@ def _text(file: Path, label: str, test: Path | None) -> str:
         raise ConfigError(
             f"{file}: no column holds ids", hint="a recommendation model needs one: a user, an item, a category"
         )
-    facts = JobSource(_name(file), _path(file), _path(test) if test else "", sample, shared_ids(sample, roles))
+    facts = JobSource(_name(file), str(file), str(test) if test else "", sample, shared_ids(sample, roles))
     return job_text(facts, roles)
 
 
@@ -81,8 +80,3 @@ def _name(file: Path) -> str:
     if name in ("train", "data"):  # of these there are many
         name = file.resolve().parent.name.lower()
     return "".join(letter if letter.isalnum() else "-" for letter in name).strip("-") or "job"
-
-
-def _path(file: Path) -> str:
-    """A path that holds for a job file in the present directory."""
-    return os.fspath(file)

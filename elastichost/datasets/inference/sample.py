@@ -86,7 +86,7 @@ def _csv(path: Path) -> FileSample:
     if not body.endswith(b"\n"):
         body = body + b"\n" if is_whole else body[: body.rfind(b"\n") + 1]
     lines = body.count(b"\n")
-    block = BlockFormat(names, dict.fromkeys(dict.fromkeys(names), pa.string()), delimiter)
+    block = BlockFormat(names, dict.fromkeys(names, pa.string()), delimiter)
     log = BadRowLog(lines)
     table = read_block(np.frombuffer(body, np.uint8), lines, block, log, lambda row: f"{path}: line {row + 2}")
     table = table.filter(pa.array(~log.mask)).slice(0, ROWS)

@@ -1,12 +1,12 @@
 """Files that processes make once and all read, within a bound of bytes for all of them together.
 
-Theory of operation. A file lies in a group (a subdirectory) and never changes. Who makes it locks its part,
+Theory of operation. A file lies in a group (a subdirectory) and never changes. A process that makes it locks
 `NAME.part`, writes it, and renames it to NAME: so a file is whole or absent, and others that want it meanwhile see that
 it is being made. The lock is the kernel's (flock): that of a killed process is free, and its part is written anew.
 The bytes are counted in `.used`, under a lock; a part has its full length before it is written, so a new count over all
 files finds each byte that is promised. A group in use is locked (shared) by each process that uses it. Where there is
-no room, groups that nobody uses are removed, the one that was used longest ago first; what is in use is never removed,
-because files are read round and round: the one that was read longest ago is the next to be read again."""
+no room, groups that no process uses are removed, the one that was used longest ago first. What is in use is never
+removed, because files are read round and round: the one that was read longest ago is the next to be read again."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class BoundedDirectory:
             return _read_used(ledger)
 
     def limit(self, limit_bytes: int) -> None:
-        """Sets the bound. Files beyond it are removed: groups that nobody uses first, then any."""
+        """Sets the bound. Files beyond it are removed: groups that no process uses first, then any."""
         self._limit_bytes = limit_bytes
         with self._ledger() as ledger:
             used = _read_used(ledger)
@@ -222,7 +222,7 @@ class BoundedDirectory:
         return [Path(entry.path) for entry in os.scandir(self.path) if entry.is_dir(follow_symlinks=False)]
 
     def _without_idle(self, used: int, wanted: int) -> int:
-        """Removes groups that nobody uses until no more than `wanted` bytes are used, or none is left. Returns the
+        """Removes groups that no process uses until no more than `wanted` bytes are used, or none is left. Returns the
         bytes that are used then."""
         for folder in sorted(self._folders(), key=_used_last_ns):
             if used <= wanted:

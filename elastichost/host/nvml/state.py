@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from types import ModuleType
 from typing import Any
 
 from elastichost.resources import GpuDevice
@@ -47,19 +46,16 @@ class GpuState:
 
 
 class GpuStateMeter:
-    """The states of all GPUs; `close` it after use. Without GPUs it does nothing. nvml: replaces pynvml in tests.
+    """The states of all GPUs; `close` it after use. Without GPUs it does nothing. nvml: pynvml, or its double.
 
     Raises nvml.NVMLError when the library cannot be initialised: the driver is gone, or the process was forked from one
     that had initialised it.
     """
 
-    def __init__(self, gpus: Sequence[GpuDevice], nvml: ModuleType | None = None) -> None:
+    def __init__(self, gpus: Sequence[GpuDevice], nvml: Any) -> None:
         self._gpus: list[_StateOfGpu] = []
         if not gpus:
             return
-        if nvml is None:
-            import pynvml as nvml  # type: ignore[no-redef]
-        assert nvml is not None
         self._nvml = nvml
         nvml.nvmlInit()
         self._gpus = [_StateOfGpu(nvml, gpu.index) for gpu in gpus]
