@@ -8,6 +8,7 @@ from typing import Any, Literal
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from elastichost.datasets.arrow_columns import id_type, is_numeric
 from elastichost.datasets.inference.sample import FileSample
 
 __all__ = ["ColumnFacts", "ColumnType", "facts_of"]
@@ -66,19 +67,13 @@ def _with_numbers(facts: ColumnFacts, values: Any) -> ColumnFacts:
 
 
 def _type_of(kind: pa.DataType) -> ColumnType:
-    types = pa.types
-    if types.is_dictionary(kind):
-        return _type_of(kind.value_type)
-    if types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind):
-        inner = _type_of(kind.value_type)
-        lists: dict[ColumnType, ColumnType] = {"int": "list[int]", "string": "list[string]"}
-        return lists.get(inner, "other")
-    if types.is_boolean(kind):
+    """As readers take the type: `arrow_columns` decides what ids and what numbers are."""
+    if pa.types.is_boolean(kind):
         return "bool"
-    if types.is_integer(kind):
-        return "int"
-    if types.is_floating(kind) or types.is_decimal(kind):
+    ids = id_type(kind)
+    if ids is not None:
+        lists: dict[str, ColumnType] = {"int": "list[int]", "string": "list[string]"}
+        return lists[ids[0]] if ids[1] else ids[0]
+    if is_numeric(kind):
         return "float"
-    if types.is_string(kind) or types.is_large_string(kind) or types.is_binary(kind) or types.is_large_binary(kind):
-        return "string"
-    return "time" if types.is_temporal(kind) else "other"
+    return "time" if pa.types.is_temporal(kind) else "other"

@@ -29,6 +29,7 @@ def test_nan_counts_as_no_value() -> None:
     [
         (pa.array(["a", "b", "a"]), "string", 2),
         (pa.array(["a", "b", "a"]).dictionary_encode(), "string", 2),
+        (pa.array(["a", "b", "a"]).cast(pa.string_view()), "string", 2),
         (pa.array([[1, 2], [2], None]), "list[int]", 2),
         (pa.array([["a"], [], ["b", "c"]], pa.large_list(pa.string())), "list[string]", 3),
         (pa.array([[1, 2], [3, 4]], pa.list_(pa.int32(), 2)), "list[int]", 4),
