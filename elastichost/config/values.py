@@ -57,8 +57,11 @@ def _label(value: object) -> str | tuple[str, ...]:
     return value if isinstance(value, str) else names
 
 
-def _range(word: str, least: int) -> PlainValidator:
-    """A validator that accepts `word`, a whole number >= `least`, or [min, max]."""
+def _range(word: str, least: int) -> BeforeValidator:
+    """A validator that accepts `word`, a whole number >= `least`, or [min, max].
+
+    It is no PlainValidator: pydantic would warn each time that it writes a pair to JSON.
+    """
 
     def check(value: object) -> str | int | tuple[int, int]:
         if value == word and isinstance(value, str):
@@ -71,7 +74,7 @@ def _range(word: str, least: int) -> PlainValidator:
                 return low, high
         raise refuse(f'"{word}", a whole number >= {least}, or [min, max] with {least} <= min <= max')
 
-    return PlainValidator(check)
+    return BeforeValidator(check)
 
 
 def _range_schema(word: str, least: int) -> WithJsonSchema:
@@ -147,7 +150,7 @@ def _plain_values(value: object) -> object:
 Strings = Annotated[tuple[str, ...], BeforeValidator(string_tuple)]
 Label = Annotated[
     str | tuple[str, ...],
-    PlainValidator(_label),
+    BeforeValidator(_label),
     WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}, "minItems": 1}]}),
 ]
 Parallelism = str | int | tuple[int, int]

@@ -68,6 +68,13 @@ def test_command_line_wins_over_environment_over_file(job_file: Path) -> None:
     assert (train.epochs, train.batch_size, train.staleness) == (2, 3, 4)
 
 
+@pytest.mark.parametrize("setting", ["resources.workers=[2,4]", "resources.cores=[1,2]", 'data.label=["l","m"]'])
+@pytest.mark.filterwarnings("error")
+def test_pairs_and_lists_are_written_to_json_without_a_warning(job_file: Path, setting: str) -> None:
+    job = load_job(job_file, [setting], {})
+    assert JobSpec.model_validate_json(job.model_dump_json()) == job
+
+
 @pytest.mark.parametrize("text", ["train.mode=bounded", 'train.mode="bounded"', "train.mode = bounded"])
 def test_strings_of_overrides_need_no_quotes(job_file: Path, text: str) -> None:
     assert load_job(job_file, [text], {}).train.mode == "bounded"
