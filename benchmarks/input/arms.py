@@ -17,7 +17,16 @@ from elastichost.tuner.input.decide import InputState, decide
 from elastichost.tuner.input.facts import InputLook, InputTunerSettings
 from elastichost.wire.facts import Cache, InputKnobs
 
-__all__ = ["ArmSettings", "GridFound", "Measured", "best_of_grid", "measure_auto", "measure_fixed", "measure_rl"]
+__all__ = [
+    "ArmSettings",
+    "GridFound",
+    "Measured",
+    "best_of_grid",
+    "measure_auto",
+    "measure_auto_after_change",
+    "measure_fixed",
+    "measure_rl",
+]
 
 LOOK_S = 0.5
 SETTLE_S = 0.6  # what was read with the knobs before is still in queues
@@ -96,18 +105,35 @@ def measure_fixed(arm: ArmSettings, knobs: InputKnobs) -> Measured:
 def measure_auto(arm: ArmSettings) -> Measured:
     """The speed after the tuner has had `tune_s`: the same decisions as in a live run."""
 
-    def tune(run: PipelineRun) -> None:
-        run.consume(LOOK_S)
-        settings, state = arm.tuner_settings(run), InputState()
-        until_s = time.monotonic() + arm.tune_s
-        while time.monotonic() < until_s:
-            totals = run.consume(LOOK_S).totals
-            look = InputLook(time.monotonic(), run.control.knobs, True, 1, totals, arm.memory_bytes)
-            state, decision = decide(state, look, settings)
-            if decision is not None:
-                run.control.tune(decision.knobs)
+    def work(run: PipelineRun) -> None:
+        tune(run, arm, arm.tune_s, InputState())
 
-    return _with_run(arm, InputKnobs(), tune)
+    return _with_run(arm, InputKnobs(), work)
+
+
+def measure_auto_after_change(arm: ArmSettings, change: Callable[[], None], after_s: float) -> Measured:
+    """The speed `after_s` after a change of the source, which comes when the tuner has had `tune_s`."""
+
+    def work(run: PipelineRun) -> None:
+        state = tune(run, arm, arm.tune_s, InputState())
+        change()
+        tune(run, arm, after_s, state)
+
+    return _with_run(arm, InputKnobs(), work)
+
+
+def tune(run: PipelineRun, arm: ArmSettings, seconds: float, state: InputState) -> InputState:
+    """Has the tuner set the knobs for this time. Returns what it knows then."""
+    run.consume(LOOK_S)
+    settings = arm.tuner_settings(run)
+    until_s = time.monotonic() + seconds
+    while time.monotonic() < until_s:
+        totals = run.consume(LOOK_S).totals
+        look = InputLook(time.monotonic(), run.control.knobs, True, 1, totals, arm.memory_bytes)
+        state, decision = decide(state, look, settings)
+        if decision is not None:
+            run.control.tune(decision.knobs)
+    return state
 
 
 def measure_rl(arm: ArmSettings, seed: int) -> Measured:

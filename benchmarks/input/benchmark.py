@@ -14,6 +14,9 @@ searched. `over exhaustive` and the others are the tuner's speed over that of th
 tf.data reads the same Parquet files in a Python of its own (`--tensorflow-python PATH`, benchmarks/requirements-
 tensorflow.txt and pyarrow); without it the arm is left out, and is null in the JSON.
 
+After the bandwidth halves: the tuner has found its knobs at the whole bandwidth; 15 s after it has halved, its speed is
+measured beside the best of a grid that was measured at half of the bandwidth.
+
 Consumers of 4 and 16 workers are emulated: one consumer that takes 4 or 16 times as many samples a second from one
 pipeline, because a host of two cores has no room for 16 trainers. In the case with a cache the arms of our pipeline
 keep what they read; the tuner has to switch that on itself.
@@ -39,11 +42,13 @@ from benchmarks.harness.output import write_json
 from benchmarks.harness.runner import exit_code, print_outcomes, run, say
 from benchmarks.harness.workshop import Workshop
 from benchmarks.input.arms import ArmSettings, Measured, best_of_grid, measure_auto, measure_fixed, measure_rl
-from benchmarks.input.cases import CASES, Case, opened_case, write_files
+from benchmarks.input.cases import CASES, Case, opened_case, served_case, write_files
 from benchmarks.input.data_loader import measure_data_loader, tuned_processes
+from benchmarks.input.halved import halved
 from benchmarks.input.live import LiveRun, live_run
 from benchmarks.input.pipeline_run import BATCH_SIZE
 from benchmarks.input.tfdata import has_tensorflow, measure_tfdata
+from elastichost.datasets.settings import DataSettings
 from elastichost.datasets.warm import warm_kernels
 from elastichost.human_readable import plural
 from elastichost.wire.facts import InputKnobs
@@ -85,6 +90,7 @@ class Extent:
 
 WHOLE = Extent(5, 400_000, 20.0, 5.0, 1.5, (1, 4, 16), (1, 2, 4, 8), (1, 2, 3, 4, 5, 6, 8, 12), is_coarse=False)
 QUICK = Extent(1, 130_000, 12.0, 3.0, 1.2, (1,), (2,), (4, 6), is_coarse=True, each_samples_per_s=1.5e5)
+HALVED_CASES = ("remote, capped per connection", "remote, capped per link")
 QUICK_CASES = ("parquet", "remote, capped per connection")
 
 
@@ -194,11 +200,26 @@ def measure(workshop: Workshop, extent: Extent, cases: Sequence[Case], tensorflo
     for case in cases:
         with opened_case(case, workshop.disk) as settings:
             for workers in extent.workers:
-                cores, rate = len(os.sched_getaffinity(0)), workers * extent.each_samples_per_s
-                times = (extent.tune_s, extent.window_s)
-                facts = (settings, case.is_remote, rate, MEMORY_BYTES, *times, cores)
-                arm = ArmSettings(*facts, is_cold=case.is_cold, cache=case.cache)
+                arm = arm_of(case, settings, workers, extent)
                 found.append(run(pipelines_of(case, arm, extent, tensorflow)))
+    return found
+
+
+def arm_of(case: Case, settings: DataSettings, workers: int, extent: Extent) -> ArmSettings:
+    """What all arms of a case share when the consumer stands for this number of workers."""
+    cores, rate = len(os.sched_getaffinity(0)), workers * extent.each_samples_per_s
+    facts = (settings, case.is_remote, rate, MEMORY_BYTES, extent.tune_s, extent.window_s, cores)
+    return ArmSettings(*facts, is_cold=case.is_cold, cache=case.cache)
+
+
+def measure_halved(workshop: Workshop, extent: Extent, cases: Sequence[Case]) -> list[Outcome[Measured]]:
+    """The outcome of each case whose bandwidth halves. The files of `measure` are there."""
+    found = []
+    for case in cases:
+        with served_case(case, workshop.disk) as (server, settings):
+            arm = arm_of(case, settings, 1, extent)
+            facts = (case.name, arm, server, extent.rounds, extent.grid_s)
+            found.append(run(halved(*facts, is_coarse=extent.is_coarse)))
     return found
 
 
@@ -252,17 +273,21 @@ def main(argv: Sequence[str] | None = None) -> int:
     with Workshop() as workshop:
         live = run(live_of(workshop, extent))
         outcomes = measure(workshop, extent, cases, tensorflow)
+        after = measure_halved(workshop, extent, [case for case in cases if case.name in HALVED_CASES])
     print_outcomes([live])
     print_outcomes(outcomes)
+    print_outcomes(after)
     if chosen.json:
         figures: dict[str, object] = {
             "remote_7MBps": live_figures(live),
             "over_exhaustive": over(outcomes, BEST),
+            "after_halving_over_exhaustive": over(after, BEST),
             "over_tfdata": over(outcomes, TFDATA),
             "over_rl": over(outcomes, RL),
             "over_data_loader": over(outcomes, LOADER),
             "oom": beyond_memory(outcomes),
         }
-        verdicts = [*live.verdicts(), *(verdict for outcome in outcomes for verdict in outcome.verdicts())]
+        judged = [*outcomes, *after]
+        verdicts = [*live.verdicts(), *(verdict for outcome in judged for verdict in outcome.verdicts())]
         write_json("input", figures, verdicts)
-    return max(exit_code([live]), exit_code(outcomes))
+    return max(exit_code([live]), exit_code(outcomes), exit_code(after))

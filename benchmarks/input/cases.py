@@ -16,7 +16,7 @@ from elastichost.chaos.faults.source_server import SourceServer
 from elastichost.datasets.settings import CRITEO_CATEGORICAL, CRITEO_DENSE, CRITEO_LABEL, DataSettings
 from elastichost.wire.facts import Cache
 
-__all__ = ["CASES", "Case", "opened_case", "write_files"]
+__all__ = ["CASES", "Case", "opened_case", "served_case", "write_files"]
 
 GROUP_ROWS = 16_384
 
@@ -74,9 +74,16 @@ def opened_case(case: Case, folder: Path) -> Iterator[DataSettings]:
     if not case.is_remote:
         yield _settings(case, str(path))
         return
+    with served_case(case, folder) as (_, settings):
+        yield settings
+
+
+@contextmanager
+def served_case(case: Case, folder: Path) -> Iterator[tuple[SourceServer, DataSettings]]:
+    """The server of a remote case, and the settings to read it with."""
     limits = (case.bytes_per_s, case.latency_s, case.link_bytes_per_s, case.jitter_s)
     with SourceServer(folder, *limits) as server:
-        yield _settings(case, server.url(case.file))
+        yield server, _settings(case, server.url(case.file))
 
 
 def _settings(case: Case, path: str) -> DataSettings:

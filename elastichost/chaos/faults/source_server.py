@@ -35,7 +35,8 @@ LONGEST_NAP_S = 0.05  # so that a fault ends on time
 
 class Order(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A fault. stall: no byte for `seconds`. reset: every open connection ends within its next piece. slow: for
-    `seconds` each connection has `factor` of its rate. refuse: requests are answered with 503 for `seconds`."""
+    `seconds` each connection and the link have `factor` of their rates. refuse: for `seconds` requests are answered
+    with 503."""
 
     fault: Literal["stall", "reset", "slow", "refuse"]
     seconds: float = 0.0
@@ -130,11 +131,12 @@ class _State:
     def wait_until_s(self, free_s: float, size_bytes: int) -> float:
         """When a piece of a connection that is free at `free_s` may be sent."""
         now_s = time.monotonic()
-        rate = self.rate * (self.factor if now_s < self.slow_until_s else 1.0)
+        factor = self.factor if now_s < self.slow_until_s else 1.0
+        rate = self.rate * factor
         due_s = max(free_s, now_s - 0.05) + (size_bytes / rate if rate else 0.0)
         if self.link:
             with self._lock:
-                self._link_free_s = max(self._link_free_s, now_s - 0.05) + size_bytes / self.link
+                self._link_free_s = max(self._link_free_s, now_s - 0.05) + size_bytes / (self.link * factor)
                 due_s = max(due_s, self._link_free_s)
         return due_s
 

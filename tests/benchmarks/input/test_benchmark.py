@@ -11,9 +11,11 @@ from benchmarks.harness.interleave import Measurement, Rounds
 from benchmarks.harness.outcome import Outcome
 from benchmarks.input import benchmark
 from benchmarks.input.arms import ArmSettings, Measured, grid, measure_auto, measure_fixed, speed_or_behind
-from benchmarks.input.cases import CASES, Case, opened_case, write_files
+from benchmarks.input.cases import CASES, Case, opened_case, served_case, write_files
+from benchmarks.input.halved import halved
 from benchmarks.input.live import LiveRun
 from benchmarks.input.pipeline_run import Consumed, PipelineRun
+from elastichost.chaos.faults.source_server import SourceServer
 from elastichost.datasets.settings import DataSettings
 from elastichost.tuner.input.facts import InputTotals
 from elastichost.wire.facts import InputKnobs
@@ -51,6 +53,19 @@ def test_the_tuner_and_fixed_knobs_are_measured_within_their_memory(folder: Path
         arm = arm_of(settings, is_remote=True)
         for found in (measure_auto(arm), measure_fixed(arm, InputKnobs(8, 2, 4, 1 << 20, 1 << 16))):
             assert found.samples_per_s > 0 and found.over_bytes == 0
+
+
+def test_the_bandwidth_halves_after_the_tuner_has_met_all_of_it(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    factors: list[float] = []
+    monkeypatch.setattr(SourceServer, "order", lambda server, order: factors.append(order.factor))
+    case = CASES[5]
+    with served_case(case, folder) as (server, settings):
+        made = halved(case.name, arm_of(settings, is_remote=True), server, 1, 0.1, is_coarse=True, after_s=0.5)
+        assert factors == [0.5], "the grid is measured at half of the bandwidth"
+        made.arms["auto"](0)
+        assert factors == [0.5, 1.0, 0.5]
+        made.arms["exhaustive"](0)
+        assert factors == [0.5, 1.0, 0.5, 0.5]
 
 
 @pytest.mark.parametrize("is_coarse", [True, False])
