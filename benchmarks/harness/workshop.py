@@ -59,9 +59,10 @@ class Workshop:
             signal.signal(signal.SIGTERM, self._before)
 
     def environment(self) -> dict[str, str]:
-        """The environment of every process of the benchmark: with the mark, and with TMPDIR in the workshop."""
+        """The environment of every process of the benchmark: with the mark, with TMPDIR and the arenas of runs in the
+        workshop, so that nothing of a run that is killed remains."""
         kept = {name: value for name, value in os.environ.items() if name != "XDG_RUNTIME_DIR"}
-        return {**kept, MARK: self.mark, "TMPDIR": str(self.disk)}
+        return {**kept, MARK: self.mark, "TMPDIR": str(self.disk), "ELASTICHOST_ARENA_DIR": str(self.memory)}
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:

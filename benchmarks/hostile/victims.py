@@ -143,8 +143,7 @@ def victims_in(workshop: Workshop) -> Iterator[Victims]:
     (folder / "hosts.toml").write_text(HOSTS)
     run_dir = folder / "run"
     command = [sys.executable, "-m", "benchmarks.hostile.leaky_supervisor", str(folder / "job.toml"), str(run_dir)]
-    environment = {**workshop.environment(), "ELASTICHOST_ARENA_DIR": str(workshop.memory)}
-    with subprocess.Popen(command, cwd=ROOT, env=environment) as process:
+    with subprocess.Popen(command, cwd=ROOT, env=workshop.environment()) as process:
         try:
             victims = Victims(process, run_dir)
             victims.wait_trained()

@@ -107,12 +107,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not chosen:
         parser.error("no job has the word of --only in its name")
     with Workshop() as workshop:
-        os.environ.update(
-            workshop.environment(),
-            ELASTICHOST_ARENA_DIR=str(workshop.memory),
-            ELASTICHOST_HISTORY="off",
-            PYTHONPATH=str(ROOT),
-        )
+        os.environ.update(workshop.environment(), ELASTICHOST_HISTORY="off", PYTHONPATH=str(ROOT))
         with JobRunner(workshop, with_roles=options.parts) as runner:
             outcome = run(benchmark_of(runner, chosen, parts=options.parts), silent)
     print_outcomes([outcome])

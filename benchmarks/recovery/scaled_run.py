@@ -54,7 +54,7 @@ class ScaledRun:
             stdin=subprocess.DEVNULL,
             stdout=self._log,
             stderr=subprocess.STDOUT,
-            env={**workshop.environment(), "ELASTICHOST_ARENA_DIR": str(workshop.memory)},
+            env=workshop.environment(),
         )
         self._tail = JournalTail(run_dir / "journal.jsonl")
         self._status = run_dir / "status.json"

@@ -124,6 +124,5 @@ class RunWatched:
 def watched(job: Path, settings: Sequence[str], workshop: Workshop, name: str) -> Iterator[RunWatched]:
     """A run in the workshop; it is killed when the context is left."""
     own = [f"{key}={value}" for key, value in SETTINGS.items()]
-    environment = {**workshop.environment(), "ELASTICHOST_ARENA_DIR": str(workshop.memory)}
-    with RunUnderChaos(job, [*own, *settings], workshop.disk / name, HANG_TIMEOUT_S, environment) as run:
+    with RunUnderChaos(job, [*own, *settings], workshop.disk / name, HANG_TIMEOUT_S, workshop.environment()) as run:
         yield RunWatched(run)

@@ -58,11 +58,7 @@ class EmulatedRun:
             stdin=subprocess.DEVNULL,
             stdout=self._log,
             stderr=subprocess.STDOUT,
-            env={
-                **workshop.environment(),
-                "ELASTICHOST_ARENA_DIR": str(workshop.memory),
-                "ELASTICHOST_HISTORY": "off",
-            },
+            env={**workshop.environment(), "ELASTICHOST_HISTORY": "off"},
         )
         self._tail = JournalTail(self.run_dir / "journal.jsonl")
         self.lines: list[JournalLine] = []

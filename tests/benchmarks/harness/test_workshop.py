@@ -31,7 +31,8 @@ with Workshop() as shop:
 def test_processes_and_directories_are_gone_after_the_workshop() -> None:
     with Workshop() as shop:
         child = subprocess.Popen(["sleep", "1000"], env=shop.environment(), start_new_session=True)
-        (shop.memory / "rows").write_bytes(b"1")
+        Path(shop.environment()["ELASTICHOST_ARENA_DIR"], "rows").write_bytes(b"1")
+        assert (shop.memory / "rows").exists()
     assert not is_running(child.pid)
     child.wait()
     assert not shop.disk.exists()
