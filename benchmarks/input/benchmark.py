@@ -1,7 +1,8 @@
 """Input: the tuner of the input against the best knobs of a grid, tf.data, torch's DataLoader and an RL agent.
 
     python -m elastichost bench input            five rounds: about an hour
-    python -m elastichost bench input --quick    one round of fewer cases and a coarse grid: five minutes
+    python -m elastichost bench input --quick    one round of fewer cases and a coarse grid: six minutes
+    python -m elastichost bench input --case "remote, jitter"    five rounds of this case only
 
 Whole runs: `examples/synthetic.toml` on a source of 7.4 MB/s for each connection, with the tuner, without it, and with
 fixed numbers of connections; the figure is the speed from 22 s after the first sample on (10 s where nothing is tuned).
@@ -90,6 +91,7 @@ class Extent:
 
 WHOLE = Extent(5, 400_000, 20.0, 5.0, 1.5, (1, 4, 16), (1, 2, 4, 8), (1, 2, 3, 4, 5, 6, 8, 12), is_coarse=False)
 QUICK = Extent(1, 130_000, 12.0, 3.0, 1.2, (1,), (2,), (4, 6), is_coarse=True, each_samples_per_s=1.5e5)
+LIVE_CASE = "remote 7.4 MB/s"
 HALVED_CASES = ("remote, capped per connection", "remote, capped per link")
 QUICK_CASES = ("parquet", "remote, capped per connection")
 
@@ -176,7 +178,7 @@ def live_of(workshop: Workshop, extent: Extent) -> Benchmark[LiveRun]:
     }
     return Benchmark(
         title="whole runs, 7.4 MB/s for each connection: median (least-most)",
-        case="remote 7.4 MB/s",
+        case=LIVE_CASE,
         arms=arms,
         rounds=Rounds(extent.rounds),
         figures=(LIVE_SPEED, WORKERS),
@@ -261,25 +263,28 @@ def main(argv: Sequence[str] | None = None) -> int:
         prog="elastichost bench input", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--quick", action="store_true", help="one round, fewer cases, a coarse grid")
+    names = [LIVE_CASE, *(case.name for case in CASES)]
+    parser.add_argument("--case", action="append", choices=names, help="repeatable; default: all of them")
     parser.add_argument("--tensorflow-python", default=sys.executable, metavar="PATH", help="a Python with tensorflow")
     parser.add_argument("--json", action="store_true", help="print one JSON object as the last line")
     chosen = parser.parse_args(argv)
     extent = QUICK if chosen.quick else WHOLE
-    cases = [case for case in CASES if not chosen.quick or case.name in QUICK_CASES]
+    named = chosen.case or ([LIVE_CASE, *QUICK_CASES] if chosen.quick else names)
+    cases = [case for case in CASES if case.name in named]
     tensorflow = str(Path(chosen.tensorflow_python))
     if not has_tensorflow(tensorflow):
         say(f"tf.data is left out: {tensorflow} has no tensorflow or no pyarrow; {MAKE_TENSORFLOW}")
         tensorflow = ""
     with Workshop() as workshop:
-        live = run(live_of(workshop, extent))
+        live = [run(live_of(workshop, extent))] if LIVE_CASE in named else []
         outcomes = measure(workshop, extent, cases, tensorflow)
         after = measure_halved(workshop, extent, [case for case in cases if case.name in HALVED_CASES])
-    print_outcomes([live])
+    print_outcomes(live)
     print_outcomes(outcomes)
     print_outcomes(after)
     if chosen.json:
         figures: dict[str, object] = {
-            "remote_7MBps": live_figures(live),
+            "remote_7MBps": live_figures(live[0]) if live else None,
             "over_exhaustive": over(outcomes, BEST),
             "after_halving_over_exhaustive": over(after, BEST),
             "over_tfdata": over(outcomes, TFDATA),
@@ -287,7 +292,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             "over_data_loader": over(outcomes, LOADER),
             "oom": beyond_memory(outcomes),
         }
-        judged = [*outcomes, *after]
-        verdicts = [*live.verdicts(), *(verdict for outcome in judged for verdict in outcome.verdicts())]
+        pipelines = [verdict for outcome in (*outcomes, *after) for verdict in outcome.verdicts()]
+        verdicts = [verdict for outcome in live for verdict in outcome.verdicts()] + pipelines
         write_json("input", figures, verdicts)
-    return max(exit_code([live]), exit_code(outcomes), exit_code(after))
+    return max(exit_code(live), exit_code(outcomes), exit_code(after))
