@@ -9,7 +9,8 @@ Rules
    core: the host became busier.
 4. Where the model finds no gain but trainers wait for a busy source, connections are added: STEP more each time, until
    a step gains nothing. Where they wait for a source that is not busy, a decode thread is added in the same way.
-5. Where trainers still wait then, what is read is kept for the next epoch, if the job has one and there is room.
+5. Where trainers still wait after TRIED changes, or when none is left, what is read is kept for the next epoch, if the
+   job has one and there is room. It is not the last thing that is tried: what was read before is fetched again.
 6. A settled input is tuned anew when trainers wait for MORE_WAIT more of their time, or the source became slower.
 """
 
@@ -35,6 +36,7 @@ WAITING = 0.08  # share of the trainers' time in which they wait for batches: le
 MORE_WAIT = 0.1
 FREE_CORES = 0.9  # of all cores; with more in use a decode thread more takes from trainers what it gives
 SLOWER = 0.8  # a connection with less than this share of its bandwidth is another source
+TRIED = 2  # changes for the better after which a source that trainers wait for is not waited for once more
 STEP = 2  # connections added at a time where the model finds no gain
 REFUSED_KEPT = 16
 LEAST_PATIENCE_S, MOST_PATIENCE_S = 6.0, 600.0  # until a full link is doubted; doubles each time
@@ -48,7 +50,7 @@ class InputState(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     refused: knobs that were taken back. is_settled: nothing is left to gain, since settled_s. patience_s: until a
     full link is doubted. settled_wait, settled_bandwidth: share of waiting and bytes/s of a connection when it
     settled. is_input_bound: trainers wait for the source all the same. probes_over: the last step by STEP gained
-    nothing."""
+    nothing. changes: since the input was measured anew."""
 
     window: InputWindow = InputWindow()
     link: float = math.inf
@@ -64,6 +66,7 @@ class InputState(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     settled_wait: float = 0.0
     settled_bandwidth: float = 0.0
     is_input_bound: bool = False
+    changes: int = 0
 
 
 def decide(state: InputState, look: InputLook, settings: InputTunerSettings) -> tuple[InputState, InputDecision | None]:
@@ -158,6 +161,11 @@ def _chosen(
     speed, wait = window.samples_per_s, window.totals.wait_share
     knobs, prediction = best_knobs(present, model, look.memory_bytes, settings)
     now = model.predict(present, settings)
+    is_slow = wait >= WAITING and window.totals.samples > 0  # a source that gives nothing tells nothing
+    cache = chosen_cache(model, now.limit, look, settings) if is_slow and present.cache == "none" else "none"
+    kept = InputDecision("cache", msgspec.structs.replace(present, cache=cache), speed, 0.0, wait, now.limit)
+    if cache != "none" and state.changes >= TRIED:
+        return state, kept
     gain = prediction.samples_per_s / max(1e-9, min(now.samples_per_s, max(speed, 1e-9)))
     is_worth = gain >= 1 + settings.min_gain and wait >= WAITING / 2
     if is_worth and knobs != present and knobs not in state.refused:
@@ -169,10 +177,8 @@ def _chosen(
         return msgspec.structs.replace(_changing(state, window, present, 0.0), is_probe=True), found
     if state.is_settled:
         return state, None
-    is_slow = wait >= WAITING and window.totals.samples > 0  # a source that gives nothing tells nothing
-    cache = chosen_cache(model, now.limit, look, settings) if is_slow else "none"
-    if present.cache == "none" != cache:
-        return state, InputDecision("cache", msgspec.structs.replace(present, cache=cache), speed, 0.0, wait, now.limit)
+    if cache != "none":
+        return state, kept
     is_bound = wait >= WAITING and _occupancy(window, present) >= BUSY
     settled = msgspec.structs.replace(
         state,
@@ -193,6 +199,7 @@ def _changing(state: InputState, window: InputWindow, present: InputKnobs, expec
         expected=expected,
         is_probe=False,
         is_settled=False,
+        changes=state.changes + 1,
     )
 
 

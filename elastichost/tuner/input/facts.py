@@ -92,8 +92,8 @@ class InputDecision(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     kind: "tune": to the knobs that the model predicts to be best; "probe": some connections more, because the model
     predicts no gain and trainers still wait for the source; "return": to the knobs before, because the last change was
     none for the better; "shrink": less memory; "settle": nothing changes; "measure": the source became slower,
-    so the input is measured and tuned anew; "cache": what is read is kept from now on, because trainers wait whatever
-    the other knobs are. samples_per_s: measured with the knobs
+    so the input is measured and tuned anew; "cache": what is read is kept from now on, because trainers wait although
+    other knobs were tried. samples_per_s: measured with the knobs
     before. expected: predicted for `knobs`; 0.0: no prediction. wait_share: of the trainers, waiting for batches.
     limit: what bounds the predicted speed."""
 

@@ -248,6 +248,17 @@ def test_what_is_read_is_kept_where_the_source_binds_and_there_is_room(
     assert not is_tuning(found.state)
 
 
+@settings(max_examples=40, deadline=None)
+@given(source=SOURCES, share=st.floats(0.1, 0.8), noise=st.floats(0.0, 0.2))
+def test_what_a_full_link_gives_is_kept_within_20_seconds(source: Source, share: float, noise: float) -> None:
+    """What is not kept before the first epoch ends is fetched again in the second."""
+    full = source.workers / (source.compute_s + source.decode_s) * source.sample_bytes
+    job = InputTunerSettings(4, 512, 368.0, 4096, is_fetched=True, caches=("disk",), samples=4_000_000)
+    run = Run(with_link(source, link=share * full), job, memory_bytes=1 << 28, noise=noise)
+    run.pass_time(20.0)
+    assert run.knobs.cache == "disk", [(one.kind, one.knobs) for one in run.decisions]
+
+
 def test_an_epoch_from_the_cache_is_tuned_anew() -> None:
     """The source had bound the speed, and trainers still wait: now for decoding."""
     slow = with_link(Source(bandwidth=1e6, latency_s=0.005, workers=1), link=1e6)

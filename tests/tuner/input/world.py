@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from itertools import product
+from random import Random
 
 import msgspec
 
@@ -45,17 +46,15 @@ class Source:
         samples = speed * EVERY_S
         received = samples * self.sample_bytes
         requests = received / knobs.range_bytes
-        one = self.workers * knobs.connections * knobs.range_bytes
         alone_s = self.latency_s + knobs.range_bytes / self.bandwidth
-        shared = max(1.0, one / alone_s / self.link)  # a link that is full makes every transfer longer
         busy_s = self.compute_s * samples
+        # Trainers that wait have every connection busy: a link that is full makes every transfer longer.
+        is_waiting = speed < 0.999 * self.workers / (self.compute_s + self.decode_s)
         return InputTotals(
             samples=int(samples),
             seconds=seconds,
             training_cpu_s=busy_s,
-            source_s=min(
-                seconds * knobs.connections, requests * (self.latency_s + (alone_s - self.latency_s) * shared)
-            ),
+            source_s=seconds * knobs.connections if is_waiting else requests * alone_s,
             first_byte_s=requests * self.latency_s,
             source_bytes=int(received),
             requests=max(1, int(requests)),
@@ -108,17 +107,20 @@ class Run:
     knobs: InputKnobs = field(default_factory=InputKnobs)
     memory_bytes: int = 1 << 30
     cache_bytes: int = 0
+    noise: float = 0.0  # the link has up to this share more or less from one look to the next
     state: InputState = field(default_factory=InputState)
     now_s: float = 100.0
     decisions: list[InputDecision] = field(default_factory=list)
 
     def __post_init__(self) -> None:
+        self.random = Random(7)
         self.settings = msgspec.structs.replace(self.settings, cores=max(self.settings.cores, self.source.workers))
 
     def pass_time(self, seconds: float, *, is_steady: bool = True) -> None:
         for _ in range(int(seconds / EVERY_S)):
             self.now_s += EVERY_S
-            totals = self.source.totals(self.knobs)
+            factor = 1.0 + self.noise * self.random.uniform(-1.0, 1.0)
+            totals = replace(self.source, link=factor * self.source.link).totals(self.knobs)
             args = (self.now_s, self.knobs, is_steady, self.source.workers, totals, self.memory_bytes, self.cache_bytes)
             look = msgspec.json.decode(msgspec.json.encode(InputLook(*args)), type=InputLook)
             self.state, decision = decide(self.state, look, self.settings)
