@@ -6,8 +6,7 @@ from collections.abc import Callable, Sequence
 
 from elastichost.dispatcher.facts import HostStatus
 from elastichost.dispatcher.loop import HostLoop
-from elastichost.dispatcher.options import HostOptions
-from elastichost.dispatcher.submissions import JobFeed, Submission
+from elastichost.dispatcher.options import HostOptions, JobFeed, Submission
 from elastichost.resources import HostInventory
 from elastichost.runs.events import JournalLine
 

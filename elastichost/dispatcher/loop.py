@@ -39,11 +39,10 @@ from elastichost.dispatcher.facts import (
 from elastichost.dispatcher.isolation.power import power_of
 from elastichost.dispatcher.isolation.tiers import probe
 from elastichost.dispatcher.job_observer import JobObserver
-from elastichost.dispatcher.options import HostOptions
+from elastichost.dispatcher.options import HostOptions, JobFeed
 from elastichost.dispatcher.performer import Performer
 from elastichost.dispatcher.processes import CHECK, Ended, JobProcesses
 from elastichost.dispatcher.resource_leases import Lender
-from elastichost.dispatcher.submissions import JobFeed
 from elastichost.dispatcher.timeline import Timeline
 from elastichost.errors import ArenaError, ConfigError, ProtocolError
 from elastichost.host.nvml.use import GpuMeter

@@ -60,7 +60,11 @@ class SearchStudy:
             number = len(self._study.get_trials(deepcopy=False))
             self._study.sampler = self._sampler(number)
             trial = self._study.ask()
-            assert trial.number == number, "another process asks for trials of this search"
+            if trial.number != number:
+                raise PreflightError(
+                    f"another process adds trials to {self._path}",
+                    hint=f"end it, and remove its trials; then elastichost search --resume {self._path.parent}",
+                )
             return self._completed(trial)
 
     def complete(self, number: int) -> StudyTrial:

@@ -9,7 +9,7 @@ from typing import Protocol
 
 from elastichost.config.job import JobSpec
 from elastichost.dispatcher.facts import JobStatus
-from elastichost.dispatcher.submissions import Submission
+from elastichost.dispatcher.options import Submission
 from elastichost.errors import ConfigError
 from elastichost.runs.result import read_result
 from elastichost.search.objective import MetricName, value_of
@@ -45,7 +45,7 @@ class TrialStudy(Protocol):
 
 
 class TrialFeed:
-    """Feeds a dispatcher with the trials of a search (`dispatcher.submissions.JobFeed`).
+    """Feeds a dispatcher with the trials of a search (`dispatcher.options.JobFeed`).
 
     open_study: called in the first turn of the dispatcher, when it has locked the directory. on_told: called with all
     trials whenever Optuna was told of one, which is the last argument; and once before that with None."""

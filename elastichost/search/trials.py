@@ -112,7 +112,7 @@ TrialEffect = AskTrial | SubmitTrial | TellTrial
 
 
 @dataclass(slots=True)
-class _Entry:
+class _TrialEntry:
     state: TrialState
     value: float | None = None
     why: str = ""
@@ -125,15 +125,15 @@ class Trials:
     """The trials of a search by number. budget: number of trials to make."""
 
     budget: int
-    _entries: dict[int, _Entry] = field(default_factory=dict)
+    _entries: dict[int, _TrialEntry] = field(default_factory=dict)
 
     def asked(self, number: int) -> None:
         """The study has this trial, and was not told how it ended."""
-        self._entries[number] = _Entry("asked")
+        self._entries[number] = _TrialEntry("asked")
 
     def restored(self, number: int, value: float | None) -> None:
         """The study was told how this trial ended, before this process began. value: None: it failed."""
-        self._entries[number] = _Entry("told", value, is_earlier=True)
+        self._entries[number] = _TrialEntry("told", value, is_earlier=True)
 
     def seen(self, jobs: Sequence[TrialJob]) -> None:
         """Takes the jobs that the dispatcher has. Jobs of no trial, and of trials that ended, change nothing."""
@@ -163,7 +163,7 @@ class Trials:
         entry = self._entries[number]
         entry.state = next_trial_state(entry.state, TrialEvent.TELL)
 
-    def _fail(self, entry: _Entry, why: str) -> None:
+    def _fail(self, entry: _TrialEntry, why: str) -> None:
         entry.state, entry.why = next_trial_state(entry.state, TrialEvent.FAIL), why
 
     def decide(self) -> tuple[TrialEffect, ...]:

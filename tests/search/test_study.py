@@ -79,6 +79,14 @@ def test_a_file_that_is_no_study_is_an_error(tmp_path: Path) -> None:
         opened(tmp_path)
 
 
+def test_trials_of_another_process_are_an_error(tmp_path: Path) -> None:
+    study = opened(tmp_path)
+    raw = optuna.load_study(study_name="search", storage=f"sqlite:///{tmp_path / STUDY_FILE}")
+    raw.enqueue_trial({"a": 0.5})
+    with pytest.raises(PreflightError, match="another process"):
+        study.ask()
+
+
 def test_a_study_that_disappears_is_an_error(tmp_path: Path) -> None:
     study = opened(tmp_path / "gone")
     shutil.rmtree(tmp_path / "gone")
