@@ -132,7 +132,8 @@ def _toml(value: Any) -> str:
     if isinstance(value, dict):
         return f"{{ {', '.join(f'{_toml(key)} = {_toml(one)}' for key, one in value.items())} }}"
     if isinstance(value, str):
-        return msgspec.json.encode(value).decode()  # a string of JSON is one of TOML
+        # a string of JSON is one of TOML, but for one control character that TOML wants escaped
+        return msgspec.json.encode(value).decode().replace("\x7f", "\\u007f")
     if isinstance(value, bool):
         return "true" if value else "false"
     return repr(value) if isinstance(value, int | float) else str(value)
