@@ -79,6 +79,7 @@ def commands_one_by_one(job: Path, trials: int, directory: Path) -> SearchRun:
     parameters = parse_parameters(PARAMETERS)
     study = open_study(directory, parameters, "maximize", SEED)
     asked = [study.ask() for _ in range(trials)]
+    study.close()
     began_s, values = time.perf_counter(), []
     for trial in asked:
         changes = [

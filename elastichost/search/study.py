@@ -34,8 +34,15 @@ WHY, RUN_DIR = "why", "run_dir"  # attributes of a trial
 class SearchStudy:
     """The study of one search. Each method raises PreflightError when the file cannot be read or written."""
 
-    def __init__(self, study: optuna.Study, path: Path, parameters: Sequence[Parameter], seed: int) -> None:
-        self._study, self._path, self._parameters, self._seed = study, path, parameters, seed
+    def __init__(
+        self,
+        study: optuna.Study,
+        storage: optuna.storages.RDBStorage,
+        path: Path,
+        parameters: Sequence[Parameter],
+        seed: int,
+    ) -> None:
+        self._study, self._storage, self._path, self._parameters, self._seed = study, storage, path, parameters, seed
         self._open: dict[int, Trial] = {}  # trials that Optuna was not told of
 
     def trials(self) -> tuple[StudyTrial, ...]:
@@ -87,6 +94,11 @@ class SearchStudy:
             else:
                 self._study.tell(number, value)
 
+    def close(self) -> None:
+        """Closes the file. All that was told is in it already."""
+        self._storage.remove_session()
+        self._storage.engine.dispose()
+
     def _completed(self, trial: Trial) -> StudyTrial:
         for parameter in self._parameters:
             _suggest(trial, parameter)
@@ -109,10 +121,9 @@ def open_study(directory: Path, parameters: Sequence[Parameter], direction: Dire
     path = directory / STUDY_FILE
     optuna.logging.set_verbosity(optuna.logging.WARNING)  # elastichost shows the trials
     with _reported(path):
-        study = optuna.create_study(
-            storage=f"sqlite:///{path}", study_name=STUDY_NAME, direction=direction, load_if_exists=True
-        )
-    return SearchStudy(study, path, parameters, seed)
+        storage = optuna.storages.RDBStorage(f"sqlite:///{path}")
+        study = optuna.create_study(storage=storage, study_name=STUDY_NAME, direction=direction, load_if_exists=True)
+    return SearchStudy(study, storage, path, parameters, seed)
 
 
 def _suggest(trial: Trial, parameter: Parameter) -> None:

@@ -43,6 +43,8 @@ class TrialStudy(Protocol):
 
     def tell(self, number: int, value: float | None, why: str, run_dir: str) -> None: ...
 
+    def close(self) -> None: ...
+
 
 class TrialFeed:
     """Feeds a dispatcher with the trials of a search (`dispatcher.options.JobFeed`).
@@ -91,12 +93,15 @@ class TrialFeed:
         return submissions
 
     def finish(self, jobs: tuple[JobStatus, ...]) -> tuple[StudyTrial, ...]:
-        """Tells Optuna of the trials that have ended since the last turn of the dispatcher. Returns all trials."""
+        """Tells Optuna of the trials that have ended since the last turn of the dispatcher, and closes the study.
+        Returns all trials."""
         study = self._begun()
         self._core.seen(tuple(self._ended_or_waiting(jobs)))
         for effect in self._core.endings():
             self._tell(study, effect)
-        return study.trials()
+        trials = study.trials()
+        study.close()
+        return trials
 
     def _begun(self) -> TrialStudy:
         if self._study is None:

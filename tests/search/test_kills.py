@@ -85,6 +85,9 @@ class FakeStudy:
         self._disk.counts[f"told {number}"] += 1
         self._disk.told[number] = value
 
+    def close(self) -> None:
+        pass
+
 
 def work(disk: Disk, feed: TrialFeed, ends: list[bool]) -> None:
     """A process of the search, with the order of writes of the dispatcher. ends: whether the jobs end well, in the

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 import optuna
 import pytest
+from sqlalchemy.pool import NullPool
 
 from elastichost.errors import PreflightError
 from elastichost.search.space import parse_parameters
@@ -16,9 +18,27 @@ from elastichost.search.trial_feed import StudyTrial
 PARAMETERS = parse_parameters(["a=log(0.01, 1)", "b=int(1, 100)", "c=choice([8, 1], [16, 1])", "d=uniform(-1, 1)"])
 
 
+OPENED: list[SearchStudy] = []
+
+
+@pytest.fixture(autouse=True)
+def closed() -> Iterator[None]:
+    """Closes the studies that a test has opened."""
+    yield
+    while OPENED:
+        OPENED.pop().close()
+
+
 def opened(directory: Path, seed: int = 3) -> SearchStudy:
     directory.mkdir(exist_ok=True)
-    return open_study(directory, PARAMETERS, "maximize", seed)
+    OPENED.append(open_study(directory, PARAMETERS, "maximize", seed))
+    return OPENED[-1]
+
+
+def raw_study(directory: Path) -> optuna.Study:
+    """The study as another process sees it: its connection lasts for one statement."""
+    storage = optuna.storages.RDBStorage(f"sqlite:///{directory / STUDY_FILE}", {"poolclass": NullPool})
+    return optuna.load_study(study_name="search", storage=storage)
 
 
 def test_trials_of_a_killed_search_have_the_values_that_they_would_have_had(tmp_path: Path) -> None:
@@ -30,7 +50,7 @@ def test_trials_of_a_killed_search_have_the_values_that_they_would_have_had(tmp_
 
     killed = opened(tmp_path / "killed")
     assert killed.ask() == asked[0]
-    raw = optuna.load_study(study_name="search", storage=f"sqlite:///{tmp_path / 'killed' / STUDY_FILE}")
+    raw = raw_study(tmp_path / "killed")
     raw.ask()  # killed before it had any value
     again = opened(tmp_path / "killed")
     assert again.trials() == (asked[0], StudyTrial(1, ()))
@@ -42,7 +62,7 @@ def test_a_trial_without_some_of_its_values_gets_them(tmp_path: Path) -> None:
     whole = opened(tmp_path / "whole").ask()
     path = tmp_path / "killed"
     opened(path)
-    raw = optuna.load_study(study_name="search", storage=f"sqlite:///{path / STUDY_FILE}").ask()
+    raw = raw_study(path).ask()
     assert raw.suggest_float("a", 0.01, 1, log=True) > 0
     completed = opened(path).complete(0)
     assert completed.texts[0] == repr(raw.params["a"])
@@ -81,7 +101,7 @@ def test_a_file_that_is_no_study_is_an_error(tmp_path: Path) -> None:
 
 def test_trials_of_another_process_are_an_error(tmp_path: Path) -> None:
     study = opened(tmp_path)
-    raw = optuna.load_study(study_name="search", storage=f"sqlite:///{tmp_path / STUDY_FILE}")
+    raw = raw_study(tmp_path)
     raw.enqueue_trial({"a": 0.5})
     with pytest.raises(PreflightError, match="another process"):
         study.ask()

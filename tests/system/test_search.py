@@ -9,6 +9,7 @@ from pathlib import Path
 
 import optuna
 import pytest
+from sqlalchemy.pool import NullPool
 
 from elastichost.cli import run_command_line
 from elastichost.config.job import load_job
@@ -29,7 +30,8 @@ PARAMETERS = ("--param", "train.optimizer_rows.lr=log(0.01, 1)", "--param", "tra
 
 
 def studied(directory: Path) -> list[optuna.trial.FrozenTrial]:
-    return optuna.load_study(study_name="search", storage=f"sqlite:///{directory / STUDY_FILE}").trials
+    storage = optuna.storages.RDBStorage(f"sqlite:///{directory / STUDY_FILE}", {"poolclass": NullPool})
+    return optuna.load_study(study_name="search", storage=storage).trials
 
 
 def ends(host: Host) -> Counter[str]:
