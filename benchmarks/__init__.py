@@ -11,6 +11,7 @@ reader              reading, from files to tensors
 input               the tuner of the input, against the best knobs and other pipelines
 recovery            cost of the death of a process; time until an added worker trains
 ray_recovery        cost of the death of a node of a Ray cluster
+search              a search, beside its trials one after another
 serving             requests per second, beside FastAPI
 hostile             a run under attack on its sockets
 memory_estimate     accuracy of the estimate of peak memory

@@ -27,6 +27,7 @@ BENCHMARKS: dict[str, str] = {
     "recovery": "benchmarks.recovery.benchmark",
     "retail-quality": "benchmarks.training.retail_quality",
     "scale-out": "benchmarks.recovery.scale_out",
+    "search": "benchmarks.search.benchmark",
     "serving": "benchmarks.serving.benchmark",
     "tuner": "benchmarks.tuner.suite",
 }

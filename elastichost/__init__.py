@@ -7,6 +7,7 @@ The layers of the package, from the top down; a module imports only from its own
     web                                     the page of a run in the browser
     reporting                               `report`
     chaos, emulation                        injected faults | processes that wait instead of computing
+    search                                  the best values of settings, by many trials at a time
     dispatcher, serving                     many jobs on one host | scores of an export over HTTP
     loggers, results, supervisor            experiment loggers | export and predict | runs the processes of a job
     runs                                    a run on disk: its typed events, its decisions, its result

@@ -3,7 +3,7 @@
 Modules:
     train/         init, run, resume, scale, plan, config, convert
     watch/         status, events, logs, log, report, replay
-    many_jobs/     host, submit, queue, cancel, top, and `run` with several jobs
+    many_jobs/     search, host, submit, queue, cancel, top, and `run` with several jobs
     maintenance/   doctor, clean, bench, chaos
     results        export, predict and serve
     groups         the groups of verbs in `--help`
@@ -32,7 +32,7 @@ from elastichost.cli import results
 from elastichost.cli.failure import report_failure
 from elastichost.cli.groups import GroupedVerbs
 from elastichost.cli.maintenance import bench, chaos, clean, doctor
-from elastichost.cli.many_jobs import host
+from elastichost.cli.many_jobs import host, search
 from elastichost.cli.output import wants_json
 from elastichost.cli.train import config, convert, init, plan, run, scale
 from elastichost.cli.usage import usage_error
@@ -52,7 +52,25 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-VERBS = (init, run, read, results, doctor, config, convert, clean, bench, chaos, scale, replay, plan, host, report, log)
+VERBS = (
+    init,
+    run,
+    read,
+    results,
+    doctor,
+    config,
+    convert,
+    clean,
+    bench,
+    chaos,
+    scale,
+    replay,
+    plan,
+    search,
+    host,
+    report,
+    log,
+)
 for verbs in VERBS:
     verbs.register(app)
 

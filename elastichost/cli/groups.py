@@ -15,7 +15,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
     "Train": ("init", "run", "resume", "scale", "plan", "config", "convert"),
     "Watch": ("status", "events", "logs", "log", "report"),
     "Results": ("export", "predict", "serve"),
-    "Many jobs": ("host", "submit", "queue", "cancel", "top"),
+    "Many jobs": ("search", "host", "submit", "queue", "cancel", "top"),
     "Machines": ("doctor", "bench"),
     "Maintenance": ("clean", "chaos", "replay"),
 }

@@ -35,7 +35,7 @@ from elastichost.config.sections.tuner import TunerSection
 from elastichost.errors import ConfigError
 from elastichost.human_readable import did_you_mean
 
-__all__ = ["JobSpec", "json_schema", "load_job", "make_job", "to_toml"]
+__all__ = ["JobSpec", "json_schema", "load_job", "make_job", "to_toml", "with_overrides"]
 
 ENVIRONMENT_PREFIX = "ELASTICHOST_"
 
@@ -95,6 +95,15 @@ def make_job(raw: dict[str, Any], base_dir: Path, title: str, environ: Mapping[s
     problems = _apply_environment(raw, os.environ if environ is None else environ, sources)
     _fill_name(raw, "job")
     return _validated(raw, base_dir, title, sources, problems)
+
+
+def with_overrides(job: JobSpec, overrides: Sequence[str], option: str, title: str) -> JobSpec:
+    """The job with some settings changed by `section.key=value` texts, as `load_job` takes them. option: the option of
+    the command line that they come from. title: names the job in messages. Raises ConfigError with every problem."""
+    raw = tomllib.loads(to_toml(job))
+    sources: Sources = {}
+    problems = _apply_overrides(raw, overrides, sources, option)
+    return _validated(raw, Path(), title, sources, problems)
 
 
 def _validated(raw: dict[str, Any], base_dir: Path, title: str, sources: Sources, problems: list[str]) -> JobSpec:
@@ -178,7 +187,9 @@ def _table_name(part: str, raw: Mapping[str, Any]) -> str:
     return next((name for name in known if str(name).lower() == part.lower()), part.lower())
 
 
-def _apply_overrides(raw: dict[str, Any], overrides: Sequence[str], sources: Sources) -> list[str]:
+def _apply_overrides(
+    raw: dict[str, Any], overrides: Sequence[str], sources: Sources, option: str = "--set"
+) -> list[str]:
     problems: list[str] = []
     for text in overrides:
         name, equals, value = text.partition("=")
@@ -188,9 +199,9 @@ def _apply_overrides(raw: dict[str, Any], overrides: Sequence[str], sources: Sou
             parsed = {}
         keys = _single_path(parsed)
         if not equals or not keys or "\n" in name:
-            problems.append(f"--set {text!r}: allowed: section.key=value, for example train.batch_size=1024")
+            problems.append(f"{option} {text!r}: allowed: section.key=value, for example train.batch_size=1024")
             continue
-        problems += _put(raw, keys, _value(value), f"--set {name.strip()}", sources)
+        problems += _put(raw, keys, _value(value), f"{option} {name.strip()}", sources)
     return problems
 
 

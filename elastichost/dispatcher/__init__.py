@@ -13,7 +13,7 @@ job has its own supervisor, to which the dispatcher lends a part of the host.
     resource_leases    tells runs their part of the host, and receives their answers
     job_observer       observes the status, CPU time and memory of each job
     facts              values that are written to files and shown
-    options            the options of a dispatcher
+    options            the options of a dispatcher, and the jobs that it is given
     directory          the directory of a dispatcher: status, queue, folders of jobs
     timeline           what every job used, by second
 

@@ -26,7 +26,7 @@ from elastichost.errors import ConfigError, PreflightError
 from elastichost.history.store import state_directory
 from elastichost.runs.directory import lock_directory, point_latest
 
-__all__ = ["HostDirectory", "Kept", "default_directory", "read_asked"]
+__all__ = ["HostDirectory", "Kept", "default_directory", "read_asked", "write_asked"]
 
 Read = TypeVar("Read")
 
@@ -104,6 +104,14 @@ class HostDirectory:
             return name, folder
         raise ConfigError(f"{self.path} already has a million jobs called {wanted}", hint="choose another name")
 
+    def own_folder(self, name: str, job_toml: str) -> Path:
+        """Returns the folder of a job, and creates it if it is missing. Whoever calls it knows that no job of this name
+        was submitted here: an earlier dispatcher may have been killed between the folder and the queue."""
+        folder = self.path / "jobs" / name
+        folder.mkdir(mode=0o700, exist_ok=True)
+        write_atomically(folder / JOB_FILE, job_toml.encode())
+        return folder
+
     def write_status(self, status: HostStatus) -> None:
         write_atomically(self.path / HOST_FILE, msgspec.json.encode(status) + b"\n")
 
@@ -122,11 +130,13 @@ class HostDirectory:
         """The ended jobs of a batch. Raises PreflightError when the file is damaged or of another version."""
         return _read(self.path / "over.json", tuple[JobStatus, ...]) or ()
 
-    def write_asked(self, asked: AskedOptions) -> None:
-        write_atomically(self.path / OPTIONS_FILE, msgspec.json.format(msgspec.json.encode(asked)) + b"\n")
-
     def close(self) -> None:
         os.close(self._lock)
+
+
+def write_asked(directory: Path, asked: AskedOptions) -> None:
+    """Writes the options of a batch, for `read_asked`."""
+    write_atomically(directory / OPTIONS_FILE, msgspec.json.format(msgspec.json.encode(asked)) + b"\n")
 
 
 def read_asked(directory: Path) -> AskedOptions | None:

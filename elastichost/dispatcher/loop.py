@@ -26,7 +26,7 @@ from elastichost.dispatcher.core.demands import Examined
 from elastichost.dispatcher.core.effects import Effect, KillJob, NoteEvent, StartJob
 from elastichost.dispatcher.core.refusals import CommandRefusals
 from elastichost.dispatcher.core.shapes import shape_of
-from elastichost.dispatcher.directory import HostDirectory, Kept
+from elastichost.dispatcher.directory import HostDirectory, Kept, write_asked
 from elastichost.dispatcher.facts import (
     ENDED_STATES,
     FAILURE_FILE,
@@ -39,7 +39,7 @@ from elastichost.dispatcher.facts import (
 from elastichost.dispatcher.isolation.power import power_of
 from elastichost.dispatcher.isolation.tiers import probe
 from elastichost.dispatcher.job_observer import JobObserver
-from elastichost.dispatcher.options import HostOptions
+from elastichost.dispatcher.options import HostOptions, JobFeed
 from elastichost.dispatcher.performer import Performer
 from elastichost.dispatcher.processes import CHECK, Ended, JobProcesses
 from elastichost.dispatcher.resource_leases import Lender
@@ -77,9 +77,10 @@ class HostLoop:
         on_status: Callable[[HostStatus], None],
         on_event: Callable[[JournalLine], None],
         clock: Clock | None = None,
+        feed: JobFeed | None = None,
     ) -> None:
         self._options, self._inventory = options, inventory
-        self._on_status, self._on_event = on_status, on_event
+        self._on_status, self._on_event, self._feed = on_status, on_event, feed
         self._clock = clock or MonotonicClock()
         self._closing = contextlib.ExitStack()
         try:
@@ -99,7 +100,7 @@ class HostLoop:
             kept for kept in queue if kept.request.job not in over
         )  # a kill between two writes leaves a job in both files
         if options.asked is not None:
-            self._directory.write_asked(options.asked)
+            write_asked(self._directory.path, options.asked)
         # As early as possible, because arena reapers remove the arenas of killed supervisors after a few seconds.
         self._held = {kept.request.job: hold_left(Path(kept.request.run_dir).resolve()) for kept in queue}
         self._closing.callback(self._let_go, *self._held)
@@ -158,15 +159,25 @@ class HostLoop:
 
     def submit(self, spec: JobSpec, working_directory: Path, name: str = "", weight: float = 1.0) -> str:
         """Puts a job in the queue. Returns its name on this host. Raises ConfigError for an invalid name."""
-        wanted = name or spec.job.name
-        job, folder = self._directory.new_folder(wanted, to_toml(spec))
+        job, folder = self._directory.new_folder(name or spec.job.name, to_toml(spec))
+        self._enqueue(spec, working_directory, job, folder, weight)
+        return job
+
+    def _take_feed(self) -> None:
+        if self._feed is None or self._asked_to_stop:
+            return
+        for one in self._feed.take((*self._earlier, *self._core.statuses())):
+            name = one.name or one.spec.job.name
+            folder = self._directory.own_folder(name, to_toml(one.spec))
+            self._enqueue(one.spec, one.working_directory, name, folder, one.weight)
+
+    def _enqueue(self, spec: JobSpec, working_directory: Path, job: str, folder: Path, weight: float) -> None:
         run_dir = new_run_path(self._options.runs_under, job, secrets.token_hex(8))
         request = JobRequest(
             job, str(folder), str(working_directory), str(run_dir), utc_now(), weight, shape_of(spec, working_directory)
         )
         self._do(self._core.submit(request, self._elapsed_s()))
         self._keep_queue()
-        return job
 
     def run(self) -> HostStatus:
         """Runs until all jobs have ended (a batch), or until it is asked to stop. Returns the last status."""
@@ -178,7 +189,7 @@ class HostLoop:
     def _is_over(self) -> bool:
         if self._asked_to_stop:
             return not self._crew.jobs()
-        return self._options.ends_when_empty and self._core.is_empty
+        return self._options.ends_when_empty and self._core.is_empty and (self._feed is None or self._feed.is_over)
 
     def _turn(self) -> None:
         descriptors = (*self._crew.descriptors(), self._signals.descriptor)
@@ -189,6 +200,7 @@ class HostLoop:
         self._take_commands(now_s)
         for ended in self._crew.events():
             self._ended(ended, now_s)
+        self._take_feed()
         if self._crew.is_prepared and self._state == "starting":
             self._state = "running"
             self._note(HostPrepared(self._crew.wait_prepared(PREPARE_TIMEOUT_S)))

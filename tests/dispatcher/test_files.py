@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from elastichost.dispatcher.core.demands import Known
-from elastichost.dispatcher.directory import HostDirectory, Kept, default_directory, read_asked
+from elastichost.dispatcher.directory import HostDirectory, Kept, default_directory, read_asked, write_asked
 from elastichost.dispatcher.facts import HOST_FILE, HostStatus, JobObservation, JobSample, JobStatus, read_host
 from elastichost.dispatcher.options import AskedOptions
 from elastichost.dispatcher.timeline import Moment, Timeline, read_timeline
@@ -38,6 +38,15 @@ def test_every_job_has_a_name_of_its_own(tmp_path: Path) -> None:
     again = HostDirectory.open(tmp_path / "new" / "host")
     assert again.new_folder("ads", "")[0] == "ads-4", "names of an earlier dispatcher's jobs are taken too"
     again.close()
+
+
+def test_a_folder_that_a_killed_dispatcher_left_is_taken_over(tmp_path: Path) -> None:
+    directory = HostDirectory.open(tmp_path)
+    for text in ("# killed before the queue", "# again"):
+        folder = directory.own_folder("trial-000", text)
+        assert (folder / "job.toml").read_text() == text
+    assert [path.name for path in (tmp_path / "jobs").iterdir()] == ["trial-000"]
+    directory.close()
 
 
 @pytest.mark.parametrize("name", ["", "..", "../../x", "a/b", "/etc", ".hidden", "a b", "a\n", "x" * 65])
@@ -83,7 +92,7 @@ def test_ended_jobs_and_the_options_are_kept_for_the_next_dispatcher(tmp_path: P
     over = (msgspec.structs.replace(JOB, state="failed", why="ModelError: too few towers", exit_code=1),)
     asked = AskedOptions("random", ("seed=3",), "12GiB", own_sizes=True)
     directory.write_over(over)
-    directory.write_asked(asked)
+    write_asked(directory.path, asked)
     directory.close()
     again = HostDirectory.open(tmp_path)
     assert (again.read_over(), read_asked(tmp_path)) == (over, asked)

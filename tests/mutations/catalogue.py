@@ -709,6 +709,35 @@ MUTATIONS: tuple[Mutation, ...] = (
         'return f"<pre>{text}</pre>" if text else ""',
         ("tests/api/test_job.py",),
     ),
+    # --- searches ------------------------------------------------------------------------------------------------
+    Mutation(
+        "a trial whose job the dispatcher has is submitted again after a kill",
+        "search/trials.py",
+        "entry.state = next_trial_state(entry.state, TrialEvent.SUBMIT)\n            entry.is_waiting",
+        "continue\n            entry.is_waiting",
+        ("tests/search/test_trials.py", "tests/search/test_kills.py"),
+    ),
+    Mutation(
+        "a trial that Optuna was told of is trained again after a kill",
+        "search/trial_feed.py",
+        "if trial.is_told:",
+        "if False:",
+        ("tests/search/test_kills.py",),
+    ),
+    Mutation(
+        "a resumed search repeats its random values",
+        "search/study.py",
+        "np.random.SeedSequence([self._seed, number])",
+        "np.random.SeedSequence([self._seed])",
+        ("tests/search/test_study.py",),
+    ),
+    Mutation(
+        "a value that the job file does not allow is found by the trial",
+        "search/settings.py",
+        "for text in parameter.extremes():",
+        "for text in ():",
+        ("tests/search/test_settings.py",),
+    ),
     # --- proposals of the tuners of single jobs ------------------------------------------------------------------
     Mutation(
         "a run carries out a grant that it does not propose any more",

@@ -212,7 +212,8 @@ def _host_directory(name: str) -> Path | None:
     if name:
         found = [path for path in (Path(name), Path("runs") / name) if (path / HOST_FILE).is_file()]
         return found[0] if found else None
-    batches = [path for path in Path("runs").glob("batch-*") if (path / HOST_FILE).is_file()]
+    made = (path for kind in ("batch", "search") for path in Path("runs").glob(f"{kind}-*"))
+    batches = [path for path in made if (path / HOST_FILE).is_file()]
     hosts = [path for path in (*batches, environment_directory()) if (path / HOST_FILE).is_file()]
     newest = max(hosts, key=lambda path: (path / HOST_FILE).stat().st_mtime, default=None)
     runs = runs_under()

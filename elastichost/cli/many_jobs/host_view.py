@@ -50,7 +50,11 @@ class HostDisplay:
             return
         shown = Text(event.subject, style="cyan").append("  " if event.subject else "")
         shown.append(text_of(event), style=KIND_STYLES.get(line.kind, CATEGORY_STYLES.get(event.category, "")))
-        (self._live.console if self._live is not None else self._console).print(shown, soft_wrap=True)
+        self.show(shown)
+
+    def show(self, line: Text) -> None:
+        """Prints a line above the live table."""
+        (self._live.console if self._live is not None else self._console).print(line, soft_wrap=True)
 
 
 @contextmanager

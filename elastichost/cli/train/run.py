@@ -170,11 +170,16 @@ def resume(
     """
     check_address_space()
     from elastichost.arena.host import hold_left
+    from elastichost.search.settings import is_search
 
     if (batch := find_batch(run)) is not None:
         if overrides:
             raise ConfigError(
                 "--set is not allowed for a batch", hint="resume one of its jobs by its run directory, with --set"
+            )
+        if is_search(batch):
+            raise ConfigError(
+                f"{run} is a search", hint=f"continue it with `{program()} search --resume {short_path(batch)}`"
             )
         live = dashboard is Dashboard.AUTO
         resume_batch(batch, policy, policy_settings, memory, own_sizes=own_sizes, live=live, as_json=as_json)

@@ -81,10 +81,13 @@ def test_an_examination_that_ends_without_a_result_is_a_failure() -> None:
         ('[checkpoint]\nevery_s = 7\n', False, True),
         ("[train]\nepochs = 3\n", False, True),
         ("[train]\nbatch_size = 64\n", False, False),
+        ("[train.optimizer_rows]\nlr = 0.3\n[tables.default.optimizer]\nlr = 0.2\n", False, False),
+        ("[train.optimizer_rows]\nlr = 0.3\n[train.optimizer_dense]\nlr = 0.2\nbeta2 = 0.9\n", True, True),
+        ('[train.optimizer_rows]\nname = "sgd"\n', False, False),
         ("[resources]\nworkers = 3\n", False, False),
     ],
 )  # fmt: skip
-def test_jobs_that_differ_only_in_name_and_seed_have_the_same_shape(
+def test_jobs_that_differ_only_in_name_seed_and_learning_rate_have_the_same_shape(
     tmp_path: Path, change: str, is_alike: bool, is_twin: bool
 ) -> None:
     one, other = tmp_path / "one.toml", tmp_path / "other.toml"
