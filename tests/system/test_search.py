@@ -39,6 +39,7 @@ def ends(host: Host) -> Counter[str]:
     return Counter(event.job for kind in (JobDone, JobFailed) for event in host.events(kind))
 
 
+@pytest.mark.thorough
 @pytest.mark.timeout(300)
 def test_a_killed_and_a_stopped_search_continue(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     job = write_job(folder, "ads", SLOWER, rows=ROWS)
