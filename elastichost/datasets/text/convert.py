@@ -14,10 +14,10 @@ from typing import BinaryIO, Literal
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from elastichost.datasets.bad_rows import BadRowLog
 from elastichost.datasets.files import GZIP_MAGIC, is_parquet, missing_file, stamp
+from elastichost.datasets.parquet.group_writer import write_groups
 from elastichost.datasets.settings import CRITEO_CATEGORICAL, CRITEO_DENSE, CRITEO_LABEL
 from elastichost.datasets.text.csv import ARROW_TYPES, read_header, real_delimiter
 from elastichost.datasets.text.csv_block import BlockFormat, are_booleans, read_block
@@ -342,25 +342,7 @@ def _write_atomically(
 
 
 def _write(file: BinaryIO, conversion: _Conversion, row_group_rows: int, progress: Callable[[int], None]) -> int:
-    writer: pq.ParquetWriter | None = None
-    waiting: pa.Table | None = None
-    row_groups = 0
-    try:
-        for table in conversion.tables():
-            if writer is None:
-                writer = pq.ParquetWriter(file, table.schema, compression="zstd")
-            waiting = table if waiting is None else pa.concat_tables([waiting, table])
-            while waiting.num_rows >= row_group_rows:
-                writer.write_table(waiting.slice(0, row_group_rows), row_group_size=row_group_rows)
-                waiting = waiting.slice(row_group_rows)
-                row_groups += 1
-            progress(conversion.rows)
-        if writer is not None and waiting is not None and waiting.num_rows:
-            writer.write_table(waiting, row_group_size=row_group_rows)
-            row_groups += 1
-    finally:
-        if writer is not None:
-            writer.close()
+    row_groups = write_groups(file, conversion.tables(), row_group_rows, progress=progress)
     if row_groups == 0:
         if conversion.bad_rows == 0:
             raise DataError(f"{conversion.source}: has a header line, but no rows", hint="name a file with rows")
