@@ -136,10 +136,16 @@ def taken_rows(fields: Mapping[str, Any], where: str) -> tuple[dict[str, Any], d
         if isinstance(value, Rows) or _is_hugging_face(value) or _is_tabular(value):
             rows[split] = value if isinstance(value, Rows) else from_iterable(cast(RowSource, value))
             named[split] = f"{DATA_FOLDER}/{split}.parquet"
-        elif isinstance(value, list | tuple) and any(isinstance(one, Rows | Mapping) for one in value):
+        elif isinstance(value, Mapping):
+            _check_source(value)
+        elif (
+            callable(value)
+            or isinstance(value, Iterator)
+            or (isinstance(value, list | tuple) and any(isinstance(one, Rows | Mapping) for one in value))
+        ):
             raise ConfigError(
-                f"{where}: {split} is a list of rows",
-                hint=f"write {split}=eh.from_iterable(rows), alone and not in a list",
+                f"{where}: {split} is a {type(value).__name__}, not the name of a file",
+                hint=f"for rows write {split}=eh.from_iterable(...), alone and not in a list",
             )
     if rows and fields.get("format", "parquet") != "parquet":
         raise ConfigError(

@@ -35,6 +35,8 @@ def fitted(column: pa.ChunkedArray, expected: pa.DataType) -> pa.ChunkedArray | 
     """The column with the expected type; None when it has a value that does not fit."""
     if column.type == expected:
         return column
+    if column.null_count == len(column):
+        return pa.chunked_array([pa.nulls(len(column), expected)])
     if not _is_of_kind(plain_type(column.type), expected):
         return None
     try:
@@ -44,8 +46,7 @@ def fitted(column: pa.ChunkedArray, expected: pa.DataType) -> pa.ChunkedArray | 
 
 
 def _is_of_kind(found: pa.DataType, expected: pa.DataType) -> bool:
-    types = pa.types
-    if types.is_null(found):
+    if pa.types.is_null(found):  # of the elements of lists
         return True
     if _is_list(found) and _is_list(expected):
         return _is_of_kind(found.value_type, expected.value_type)
@@ -80,6 +81,4 @@ def first_misfit(values: Sequence[Any], fits: Callable[[Any], bool]) -> int:
 
 def type_words(column_type: pa.DataType) -> str:
     """A type as messages tell it."""
-    if pa.types.is_null(column_type):
-        return "no value at all"
     return f"lists of {type_words(column_type.value_type)}" if _is_list(column_type) else str(column_type)

@@ -124,6 +124,8 @@ class RowTables:
         told = f"is not {type_words(expected)}"
         if not self._is_given:
             told += f", as the first {self._decided_by:,} rows"
+            if pa.types.is_null(expected):
+                told = f"comes late: the first {self._decided_by:,} rows have no value, so this column has no type"
         raise self._misfit(name, values if column is None else column, at, told)
 
     @staticmethod
