@@ -120,7 +120,7 @@ class DataSection(Section):
     format: FormatName = Field(
         default="parquet",
         description='Format of the files: "parquet", "csv" (with a header line), "criteo_tsv", or "synthetic" (no '
-        'files: generated data). "package.module:Reader" names a reader class of your own.',
+        'files: generated data). "package.module:Reader" names a reader of your own (docs/how-to/write-a-reader.md).',
     )
     label: Label = Field(
         default="",
@@ -152,7 +152,8 @@ class DataSection(Section):
     )
     null_fill: float = Field(
         default=0.0,
-        description="Value that replaces a null or NaN in a dense column. It is not changed by `dense_transform`.",
+        description="Value that replaces a null or NaN in a dense column. It is not changed by `dense_transform`. A "
+        "warning tells how many NaN the first rows have.",
     )
     dense_transform: Literal["none", "log1p"] = Field(
         default="none", description='Transform of dense values. "log1p": x becomes log(1 + max(x, 0)).'
