@@ -11,7 +11,7 @@ from typing import Any
 import tomli_w
 
 from elastichost.api.notebook import html_page
-from elastichost.api.rows import Rows, Split, taken_rows
+from elastichost.api.rows import PythonRows, Split, taken_rows
 from elastichost.api.sections import Data, Settings, Table, given, plain
 from elastichost.config.base import Section
 from elastichost.config.job import JobSpec, load_job, make_job, to_toml
@@ -33,7 +33,7 @@ class Job:
 
     spec: JobSpec
     model_function: Callable[..., Any] | None = None
-    rows: Mapping[Split, Rows] = field(default_factory=dict, compare=False)
+    rows: Mapping[Split, PythonRows] = field(default_factory=dict, compare=False)
 
     @classmethod
     def of(
@@ -88,7 +88,7 @@ class Job:
         return html_page(repr(self)[1:-1], {}, tomli_w.dumps(given(self.spec)))
 
 
-def _data_of(data: Any) -> tuple[dict[str, Any], dict[Split, Rows]]:
+def _data_of(data: Any) -> tuple[dict[str, Any], dict[Split, PythonRows]]:
     """The section [data], and the rows that it was given in place of files."""
     if isinstance(data, Data):
         return plain(data), data.rows

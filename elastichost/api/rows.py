@@ -15,7 +15,16 @@ from elastichost.errors import ConfigError
 from elastichost.human_readable import plural
 from elastichost.runs.directory import DATA_FOLDER
 
-__all__ = ["SPLITS", "ArrowTable", "HuggingFaceDataset", "RowSource", "Rows", "Split", "from_iterable", "taken_rows"]
+__all__ = [
+    "SPLITS",
+    "ArrowTable",
+    "HuggingFaceDataset",
+    "PythonRows",
+    "RowSource",
+    "Split",
+    "from_iterable",
+    "taken_rows",
+]
 
 Split = Literal["train", "test"]
 SPLITS: tuple[Split, ...] = ("train", "test")
@@ -42,7 +51,7 @@ class HuggingFaceDataset(Protocol):
 RowSource = Iterable[Any] | Callable[[], Any] | ArrowTable | HuggingFaceDataset
 
 
-class Rows:
+class PythonRows:
     """Rows that `from_iterable` takes, for `eh.Data(train=...)` or `eh.Data(test=...)`."""
 
     def __init__(self, source: RowSource, name: str, fingerprint: str, unit_rows: int, schema: Any) -> None:
@@ -90,7 +99,7 @@ def from_iterable(
     fingerprint: str | int = "",
     unit_rows: int = UNIT_ROWS,
     schema: Any = None,
-) -> Rows:
+) -> PythonRows:
     """Rows that Python makes, as training or test data: `eh.Data(train=eh.from_iterable(make_rows), ...)`.
 
     source: an iterable, or better a function without arguments that returns one, such as a generator function. It
@@ -104,7 +113,8 @@ def from_iterable(
     name: the rows are kept for later runs, in `data/` beside the directory of the run, and are not made again as long
     as fingerprint, unit_rows, schema and the text of the function stay the same.
     fingerprint: a text or number that changes with the rows, as a date. A dataset of Hugging Face has its own. With it,
-    rows that an earlier try wrote to the directory of the run are used again.
+    rows that an earlier try wrote to the directory of the run are used again. Rows with a name that do not come from a
+    function need one.
     unit_rows: rows of a Parquet row group, 1 to 262,144. A row group is what a worker decodes at once; at most one is
     in memory while the rows are written.
     schema: a pyarrow.Schema with the types of all columns; None: as pyarrow infers them from the first `unit_rows`
@@ -122,26 +132,32 @@ def from_iterable(
     _check_source(source)
     told = str(fingerprint) or str(getattr(source, "_fingerprint", "") if _is_hugging_face(source) else "")
     if name:
-        told += f"\0{_text_of(source)}"
+        text = _text_of(source)
+        if not told and not text:
+            raise ConfigError(
+                f"nothing tells whether other rows that are named {name!r} are the same ones",
+                hint='add a fingerprint that changes with them, as fingerprint="2026-11-26"; or give a function',
+            )
+        told += f"\0{text}"
     # Without any of these only this object knows which rows it has.
-    return Rows(source, name, told or secrets.token_hex(16), unit_rows, schema)
+    return PythonRows(source, name, told or secrets.token_hex(16), unit_rows, schema)
 
 
-def taken_rows(fields: Mapping[str, Any], where: str) -> tuple[dict[str, Any], dict[Split, Rows]]:
+def taken_rows(fields: Mapping[str, Any], where: str) -> tuple[dict[str, Any], dict[Split, PythonRows]]:
     """(fields of [data] with the name of a file in place of rows, the rows by split). Raises ConfigError."""
-    rows: dict[Split, Rows] = {}
+    rows: dict[Split, PythonRows] = {}
     named = dict(fields)
     for split in SPLITS:
         value = fields.get(split)
-        if isinstance(value, Rows) or _is_hugging_face(value) or _is_tabular(value):
-            rows[split] = value if isinstance(value, Rows) else from_iterable(cast(RowSource, value))
+        if isinstance(value, PythonRows) or _is_hugging_face(value) or _is_tabular(value):
+            rows[split] = value if isinstance(value, PythonRows) else from_iterable(cast(RowSource, value))
             named[split] = f"{DATA_FOLDER}/{split}.parquet"
         elif isinstance(value, Mapping):
             _check_source(value)
         elif (
             callable(value)
             or isinstance(value, Iterator)
-            or (isinstance(value, list | tuple) and any(isinstance(one, Rows | Mapping) for one in value))
+            or (isinstance(value, list | tuple) and any(isinstance(one, PythonRows | Mapping) for one in value))
         ):
             raise ConfigError(
                 f"{where}: {split} is a {type(value).__name__}, not the name of a file",

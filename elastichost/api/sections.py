@@ -15,7 +15,7 @@ from typing import Any, Literal, TypedDict, Unpack, get_args, get_type_hints
 from pydantic import PrivateAttr, ValidationError
 from pydantic.fields import FieldInfo
 
-from elastichost.api.rows import ArrowTable, HuggingFaceDataset, Rows, Split, taken_rows
+from elastichost.api.rows import ArrowTable, HuggingFaceDataset, PythonRows, Split, taken_rows
 from elastichost.config.base import Section
 from elastichost.config.explain import explain
 from elastichost.config.sections.data import CsvSettings, DataSection, SyntheticSettings
@@ -34,8 +34,8 @@ DOC_WIDTH = 110
 class DataFields(TypedDict, total=False):
     """The arguments of `Data`."""
 
-    train: PathName | Sequence[PathName] | Rows | ArrowTable | HuggingFaceDataset
-    test: PathName | Sequence[PathName] | Rows | ArrowTable | HuggingFaceDataset
+    train: PathName | Sequence[PathName] | PythonRows | ArrowTable | HuggingFaceDataset
+    test: PathName | Sequence[PathName] | PythonRows | ArrowTable | HuggingFaceDataset
     test_fraction: float
     format: str
     label: str | Sequence[str]
@@ -73,7 +73,7 @@ class Data(DataSection):
     directory. train and test may also be `eh.from_iterable(...)`, a data frame, an Arrow table, or one split of a
     dataset of Hugging Face. Raises ConfigError with every wrong field."""
 
-    _rows: dict[Split, Rows] = PrivateAttr(default_factory=dict)
+    _rows: dict[Split, PythonRows] = PrivateAttr(default_factory=dict)
 
     def __init__(self, **fields: Unpack[DataFields]) -> None:
         files, rows = taken_rows(fields, "eh.Data")
@@ -85,7 +85,7 @@ class Data(DataSection):
         self._rows = rows
 
     @property
-    def rows(self) -> dict[Split, Rows]:
+    def rows(self) -> dict[Split, PythonRows]:
         """The rows that were given in place of files, by split."""
         return self._rows
 

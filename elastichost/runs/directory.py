@@ -70,7 +70,7 @@ def is_before_run(path: Path) -> bool:
 def remove_run_files(path: Path) -> None:
     """Removes all but the data folder, and the directory itself if it is empty then. Files that cannot be removed
     stay."""
-    for one in path.iterdir():
+    for one in list(path.iterdir()) if path.is_dir() else ():
         if one.is_dir() and not one.is_symlink():
             if one.name != DATA_FOLDER:
                 shutil.rmtree(one, ignore_errors=True)

@@ -10,14 +10,14 @@ import pyarrow.parquet as pq
 import pytest
 
 import elastichost as eh
-from elastichost.api.rows import Rows
+from elastichost.api.rows import PythonRows
 from elastichost.errors import ConfigError
 
 datasets = pytest.importorskip("datasets", reason="the package datasets of Hugging Face is not installed")
 COLUMNS: dict[str, Any] = {"label": "y", "categorical": ["item"]}
 
 
-def written(rows: Rows, run_dir: Path) -> Path:
+def written(rows: PythonRows, run_dir: Path) -> Path:
     return rows.write("train", run_dir, (), lambda line: None)
 
 

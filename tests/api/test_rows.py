@@ -1,4 +1,4 @@
-"""Rows in place of files: what is taken, what is refused with what to write, and where the rows lie."""
+"""PythonRows in place of files: what is taken, what is refused with what to write, and where the rows lie."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import elastichost as eh
-from elastichost.api.rows import Rows
+from elastichost.api.rows import PythonRows
 from elastichost.errors import ConfigError, DataError
 from elastichost.runs.directory import is_before_run, remove_run_files
 
@@ -26,7 +26,7 @@ def make_rows() -> Iterator[dict[str, int]]:
     yield {"y": 1, "item": 8}
 
 
-def written(rows: Rows, run_dir: Path, needed: tuple[str, ...] = ()) -> Path:
+def written(rows: PythonRows, run_dir: Path, needed: tuple[str, ...] = ()) -> Path:
     return rows.write("train", run_dir, needed, lambda line: None)
 
 
@@ -77,6 +77,7 @@ make_other = eh.from_iterable(make_rows)
         (lambda: eh.from_iterable(make_rows, unit_rows=0), "unit_rows = 0: allowed: a whole number from 1 to 262,144"),
         (lambda: eh.from_iterable(make_rows, name="../x"), "name = '../x': allowed: letters"),
         (lambda: eh.from_iterable(make_rows, schema={"y": "int"}), "give a pyarrow.schema"),
+        (lambda: eh.from_iterable(list(make_rows()), name="clicks"), "add a fingerprint"),
         (lambda: eh.Data(train=list(make_rows()), **COLUMNS), "write train=eh.from_iterable(...)"),
         (lambda: eh.Data(train=[make_other], **COLUMNS), "write train=eh.from_iterable(...)"),
         (lambda: eh.Data(train=make_rows, **COLUMNS), "write train=eh.from_iterable(...)"),

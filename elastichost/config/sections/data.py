@@ -120,7 +120,7 @@ class DataSection(Section):
     format: FormatName = Field(
         default="parquet",
         description='Format of the files: "parquet", "csv" (with a header line), "criteo_tsv", or "synthetic" (no '
-        'files: generated data). "package.module:Reader" names a reader of your own (docs/how-to/write-a-reader.md).',
+        'files: generated data). "package.module:Reader" names a reader class of your own.',
     )
     label: Label = Field(
         default="",
