@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from elastichost.api.callbacks import Callback
     from elastichost.api.handle import RunHandle
     from elastichost.api.job import Job
+    from elastichost.api.rows import from_iterable
     from elastichost.api.run import Run
     from elastichost.api.sections import Data, Table
     from elastichost.api.training import resume, start, train
@@ -52,6 +53,7 @@ __all__ = [
     "Table",
     "__version__",
     "errors",
+    "from_iterable",
     "loggers",
     "resume",
     "start",
@@ -66,6 +68,7 @@ _HOMES = {
     "Run": "api.run",
     "RunHandle": "api.handle",
     "Table": "api.sections",
+    "from_iterable": "api.rows",
     "resume": "api.training",
     "start": "api.training",
     "train": "api.training",

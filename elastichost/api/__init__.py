@@ -2,6 +2,7 @@
 
 Modules:
     sections            Data and Table: sections of the job file with errors of their own
+    rows                from_iterable: rows as the data of a job
     job                 Job: the whole job as an object
     model_source        writes the source of a model that is defined in a script or a notebook cell
     launch              starts the process of the supervisor, and reads how it ended

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -16,7 +14,7 @@ from elastichost.api.progress import line_of
 from elastichost.api.run import Run
 from elastichost.errors import ConfigError, ElastichostError, PreflightError
 from elastichost.metrics import FINISHED_STATES, RunStatus, read_status
-from elastichost.runs.directory import MODEL_FILE
+from elastichost.runs.directory import is_before_run, remove_run_files
 from elastichost.runs.events import JournalLine
 from elastichost.runs.follow import RunFollower
 from elastichost.wire.commands import AcceptedMsg, CommandClient, ReachedMsg, ScaleMsg
@@ -163,6 +161,6 @@ class RunHandle:
         self._run = Run(self.dir)
 
     def _discard(self) -> None:
-        """Removes a directory in which no run began: it has at most the source of the model."""
-        if self.dir.is_dir() and set(os.listdir(self.dir)) <= {MODEL_FILE}:
-            shutil.rmtree(self.dir, ignore_errors=True)
+        """Removes a directory in which no run began, but no rows: the next try needs them."""
+        if is_before_run(self.dir):
+            remove_run_files(self.dir)

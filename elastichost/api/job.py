@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import tomli_w
 
 from elastichost.api.notebook import html_page
+from elastichost.api.rows import PythonRows, Split, taken_rows
 from elastichost.api.sections import Data, Settings, Table, given, plain
 from elastichost.config.base import Section
 from elastichost.config.job import JobSpec, load_job, make_job, to_toml
@@ -26,10 +27,13 @@ SECTIONS = tuple(name for name in JobSpec.model_fields if name not in ("model", 
 @dataclass(frozen=True)
 class Job:
     """A validated job. spec: all of its settings, as `job.spec.train.batch_size`. model_function: the build function,
-    if it was given as a function; its source is written beside the run when the job starts."""
+    if it was given as a function; its source is written beside the run when the job starts. rows: training and test
+    data that were given as rows; they are written beside the run, too, and until then `spec` names files that are not
+    there."""
 
     spec: JobSpec
     model_function: Callable[..., Any] | None = None
+    rows: Mapping[Split, PythonRows] = field(default_factory=dict, compare=False)
 
     @classmethod
     def of(
@@ -46,14 +50,14 @@ class Job:
         relative to the working directory. Raises ConfigError with every problem."""
         _check_names(sections)
         raw: dict[str, Any] = {name: _plain(name, section) for name, section in sections.items()}
-        raw["data"] = _plain("data", data)
+        raw["data"], rows = _data_of(data)
         raw["tables"] = {name: _plain(f"tables[{name!r}]", table) for name, table in _by_name(tables).items()}
         described = raw.setdefault("model", {})
         described["build"] = model if isinstance(model, str) else _name_of(model)
         if model_args is not None:
             described["args"] = _plain("model_args", model_args)
         spec = make_job(raw, Path.cwd(), "the job")
-        return cls(spec, None if isinstance(model, str) else model)
+        return cls(spec, None if isinstance(model, str) else model, rows)
 
     @classmethod
     def from_toml(cls, path: str | os.PathLike[str]) -> Job:
@@ -64,9 +68,12 @@ class Job:
         """The job with some settings changed: `job.with_settings(train={"epochs": 2})`. Raises ConfigError."""
         _check_names(sections, *JobSpec.model_fields)
         raw = given(self.spec)
+        rows = dict(self.rows)
         for name, section in sections.items():
-            raw[name] = {**raw.get(name, {}), **_plain(name, section)}
-        return Job(make_job(raw, Path.cwd(), "the job", environ={}), self.model_function)
+            changed, more = _data_of(section) if name == "data" else (_plain(name, section), {})
+            rows = {split: one for split, one in rows.items() if name != "data" or split not in changed} | more
+            raw[name] = {**raw.get(name, {}), **changed}
+        return Job(make_job(raw, Path.cwd(), "the job", environ={}), self.model_function, rows)
 
     def to_toml(self) -> str:
         """The whole job as a job file, with every default."""
@@ -81,13 +88,23 @@ class Job:
         return html_page(repr(self)[1:-1], {}, tomli_w.dumps(given(self.spec)))
 
 
+def _data_of(data: Any) -> tuple[dict[str, Any], dict[Split, PythonRows]]:
+    """The section [data], and the rows that it was given in place of files."""
+    if isinstance(data, Data):
+        return plain(data), data.rows
+    if not isinstance(data, Mapping):
+        return _plain("data", data), {}
+    named, rows = taken_rows(data, "data")
+    return plain(named), rows
+
+
 def _plain(name: str, section: Any) -> dict[str, Any]:
     if isinstance(section, Section | Mapping):
         written: dict[str, Any] = plain(section)
         return written
     hint = 'give a mapping with its settings, for example train={"epochs": 2}'
     if hasattr(section, "columns"):  # a data frame or an Arrow table
-        hint = 'write the rows to a file, for example rows.parquet, and give data=eh.Data(train="rows.parquet", ...)'
+        hint = 'name its columns: data=eh.Data(train=table, label="clicked", categorical=["item"])'
     raise ConfigError(f"{name} is a {type(section).__name__}, not a section of a job", hint=hint)
 
 

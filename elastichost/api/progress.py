@@ -24,6 +24,9 @@ SHOWN_NOTICES = 5
 class ShownProgress(Callback):
     """Shows a run while it trains."""
 
+    def on_rows(self, line: str) -> None:
+        """Rows of `from_iterable` are being written, before the run: a line of progress."""
+
     def on_failure(self, error: ElastichostError) -> None:
         """The run has ended with this error, which the user sees beside it. All other methods have ended."""
 
@@ -42,6 +45,9 @@ class TerminalProgress(ShownProgress):
     def __init__(self, stream: Any = None) -> None:
         self._stream = sys.stderr if stream is None else stream
         self._width = 0
+
+    def on_rows(self, line: str) -> None:
+        self._write(line)
 
     def on_status(self, status: RunStatus) -> None:
         self._write(line_of(status))
@@ -74,6 +80,10 @@ class NotebookProgress(ShownProgress):
         self._line, self._share = "starting", 0.0
         self._notices: list[str] = []
         self._left_out = 0
+
+    def on_rows(self, line: str) -> None:
+        self._has_begun, self._line = True, line
+        self._display.show(line)
 
     def on_status(self, status: RunStatus) -> None:
         self._has_begun = True

@@ -12,9 +12,10 @@ import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal, TypedDict, Unpack, get_args, get_type_hints
 
-from pydantic import ValidationError
+from pydantic import PrivateAttr, ValidationError
 from pydantic.fields import FieldInfo
 
+from elastichost.api.rows import ArrowTable, HuggingFaceDataset, PythonRows, Split, taken_rows
 from elastichost.config.base import Section
 from elastichost.config.explain import explain
 from elastichost.config.sections.data import CsvSettings, DataSection, SyntheticSettings
@@ -33,8 +34,8 @@ DOC_WIDTH = 110
 class DataFields(TypedDict, total=False):
     """The arguments of `Data`."""
 
-    train: PathName | Sequence[PathName]
-    test: PathName | Sequence[PathName]
+    train: PathName | Sequence[PathName] | PythonRows | ArrowTable | HuggingFaceDataset
+    test: PathName | Sequence[PathName] | PythonRows | ArrowTable | HuggingFaceDataset
     test_fraction: float
     format: str
     label: str | Sequence[str]
@@ -68,18 +69,29 @@ class TableFields(TypedDict, total=False):
 
 
 class Data(DataSection):
-    """The data of a job: files, columns, and how bad values are treated. Paths are relative to the working directory.
-    Raises ConfigError with every wrong field."""
+    """The data of a job: files or rows, columns, and how bad values are treated. Paths are relative to the working
+    directory. train and test may also be `eh.from_iterable(...)`, a data frame, an Arrow table, or one split of a
+    dataset of Hugging Face. Raises ConfigError with every wrong field."""
+
+    _rows: dict[Split, PythonRows] = PrivateAttr(default_factory=dict)
 
     def __init__(self, **fields: Unpack[DataFields]) -> None:
-        written = plain(fields)
+        files, rows = taken_rows(fields, "eh.Data")
+        written = plain(files)
         try:
             super().__init__(**written)
         except ValidationError as error:
             raise _refused("eh.Data", error, written, DataSection) from None
+        self._rows = rows
+
+    @property
+    def rows(self) -> dict[Split, PythonRows]:
+        """The rows that were given in place of files, by split."""
+        return self._rows
 
     def __repr_args__(self) -> Iterator[tuple[str, Any]]:
-        yield from given(self).items()
+        for name, value in given(self).items():
+            yield name, next((rows for split, rows in self._rows.items() if split == name), value)
 
 
 class Table(TableOverrides):
@@ -115,7 +127,7 @@ def plain(value: Any) -> Any:
     if hasattr(value, "columns"):  # a data frame or an Arrow table
         raise ConfigError(
             f"a {type(value).__name__} was given, where a job has the name of a file",
-            hint='write the rows to a file, for example rows.parquet, and give eh.Data(train="rows.parquet", ...)',
+            hint="a table is the train or the test of a job: eh.Data(train=table, ...)",
         )
     if not isinstance(value, type) and hasattr(value, "tolist"):
         value = value.tolist()

@@ -14,15 +14,15 @@ from elastichost.api.interrupts import run_to_end
 from elastichost.api.job import Job, Model, Settings
 from elastichost.api.launch import StartMsg
 from elastichost.api.model_source import build_spec
-from elastichost.api.progress import progress_of
+from elastichost.api.progress import ShownProgress, progress_of
 from elastichost.api.run import Run
 from elastichost.api.sections import Data, Table, given
 from elastichost.config.base import Section
 from elastichost.config.job import load_job, to_toml
 from elastichost.config.resume import check_same_job
 from elastichost.config.sections.loggers import CSV, MLflow, TensorBoard, WandB
-from elastichost.errors import ConfigError
-from elastichost.runs.directory import MODEL_FILE, new_run_path
+from elastichost.errors import ConfigError, ElastichostError
+from elastichost.runs.directory import is_before_run, new_run_path
 
 __all__ = ["resume", "start", "train"]
 
@@ -69,7 +69,9 @@ def train(
     parts = {"model": model, "model_args": model_args, "data": data, "tables": tables}
     settings = _settings(sections, {"name": name, "seed": seed}, {"workers": workers, "servers": servers}, loggers)
     shown = progress_of(progress)
-    return run_to_end(lambda: _started(job, parts, settings, (*shown, *_checked(callbacks)), dir, start_from), shown)
+    told = (*shown, *_checked(callbacks))
+    message = _prepared(job, parts, settings, dir, start_from, shown)
+    return run_to_end(lambda: RunHandle(message, told), shown)
 
 
 def start(
@@ -89,11 +91,13 @@ def start(
     start_from: str | os.PathLike[str] | None = None,
     **sections: Settings,
 ) -> RunHandle:
-    """Starts a job as `train` does, and returns at once. Raises ConfigError and ModelError for what is wrong with the
-    job itself; `RunHandle.wait` raises what goes wrong later."""
+    """Starts a job as `train` does, and returns at once; rows of `eh.from_iterable` are read before. Raises ConfigError
+    and ModelError for what is wrong with the job itself, and DataError for such rows; `RunHandle.wait` raises what goes
+    wrong later."""
     parts = {"model": model, "model_args": model_args, "data": data, "tables": tables}
     settings = _settings(sections, {"name": name, "seed": seed}, {"workers": workers, "servers": servers}, loggers)
-    return _started(job, parts, settings, _checked(callbacks), dir, start_from)
+    told = _checked(callbacks)
+    return RunHandle(_prepared(job, parts, settings, dir, start_from), told)
 
 
 def resume(
@@ -159,14 +163,15 @@ def _checked(callbacks: Sequence[Callback]) -> Sequence[Callback]:
     return callbacks
 
 
-def _started(
+def _prepared(
     job: Job | str | os.PathLike[str] | None,
     parts: dict[str, Any],
     settings: dict[str, Settings],
-    callbacks: Sequence[Callback],
     dir: str | os.PathLike[str] | None,
     start_from: str | os.PathLike[str] | None,
-) -> RunHandle:
+    shown: Sequence[ShownProgress] = (),
+) -> StartMsg:
+    """What the supervisor is told, once all is written that must be there before the run."""
     whole = _job(job, parts, settings)
     name = whole.spec.job.name
     run_dir = Path(dir).resolve() if dir is not None else new_run_path(Path.cwd(), name, secrets.token_hex(8))
@@ -174,15 +179,37 @@ def _started(
         raise ConfigError(
             f"{run_dir} already holds a run", hint="choose another dir, or continue the run with eh.resume(dir)"
         )
-    if run_dir.exists() and (not run_dir.is_dir() or set(os.listdir(run_dir)) - {MODEL_FILE}):
+    if run_dir.exists() and not is_before_run(run_dir):
         raise ConfigError(
             f"{run_dir} holds other files, and a run needs a directory of its own", hint="choose another dir"
         )
     if whole.model_function is not None:
         run_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
         whole = whole.with_settings(model={"build": build_spec(whole.model_function, run_dir)})
+    if whole.rows:
+        whole = _with_rows(whole, run_dir, shown)
     source = str(Path(start_from).resolve()) if start_from is not None else ""
-    return RunHandle(StartMsg(to_toml(whole.spec), str(run_dir), start_from=source), callbacks)
+    return StartMsg(to_toml(whole.spec), str(run_dir), start_from=source)
+
+
+def _with_rows(job: Job, run_dir: Path, shown: Sequence[ShownProgress]) -> Job:
+    """The job with the files that its rows are in now. An interrupt ends it, and leaves no file."""
+
+    def tell(line: str) -> None:
+        for one in shown:
+            one.on_rows(line)
+
+    data = job.spec.data
+    needed = tuple(dict.fromkeys((*data.labels, *filter(None, (data.weight,)), *data.dense, *data.categorical)))
+    try:
+        files: dict[str, str] = {
+            split: str(rows.write(split, run_dir, needed, tell)) for split, rows in job.rows.items()
+        }
+    except ElastichostError as error:
+        for one in shown:
+            one.on_failure(error)
+        raise
+    return job.with_settings(data=files)
 
 
 def _job(job: Job | str | os.PathLike[str] | None, parts: dict[str, Any], settings: dict[str, Settings]) -> Job:

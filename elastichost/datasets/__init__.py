@@ -6,6 +6,7 @@
     parquet/     row groups, footers, statistics            kernels/           hashes, ragged columns
     text/        byte ranges of lines, text -> Parquet      synthetic/         generated data with known probabilities
     preflight    finds problems before a job starts         bad_rows, id_ranges    rows that cannot be trained on
+    spool/       rows of Python, written once as Parquet
     remote       training data at the rate of a remote store
     sources/     what a worker reads ahead: knobs, memory, connections, meters
     inference/   what a file holds, and the job file that follows from it

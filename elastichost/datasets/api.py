@@ -31,7 +31,10 @@ class Unit(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class DatasetDescription(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The facts about a dataset that are known from footers and indexes, without reading all data."""
+    """The facts about a dataset that are known from footers and indexes, without reading all data.
+
+    units: numbered from 0 in file order, none without samples; `samples` is the sum of theirs. files: paths or other
+    names, at least one, which messages show; `Unit.file` is an index of them. warnings: shown when a run starts."""
 
     samples: int
     units: tuple[Unit, ...]
@@ -73,11 +76,17 @@ class SampleBatch:
 
 
 class Reader(Protocol):
-    """Reads one dataset: the train or the test files of a job. Not thread-safe; cheap to construct."""
+    """Reads one dataset: the train or the test files of a job. Not thread-safe; cheap to construct, as each process
+    that reads makes its own. `data.format = "package.module:Reader"` names a class of the user, which is called with
+    the job (a JobSpec) and "train" or "test" (docs/how-to/write-a-reader.md).
+
+    The supervisor leases positions of units and accounts for positions. So that every sample counts exactly once, units
+    and positions must mean the same in every process and in every resumed run."""
 
     def describe(self) -> DatasetDescription:
-        """The description of the dataset. Raises DataError with file and column: a file is missing or empty, or a
-        column is missing or has a wrong type."""
+        """The description of the dataset: equal in every process and every resumed run, in number, order and sizes of
+        the units. Raises DataError with file and column: a file is missing or empty, or a column is missing or has a
+        wrong type."""
         ...
 
     def batches(
@@ -92,8 +101,13 @@ class Reader(Protocol):
         """Positions [start, stop) of one unit in batches of `batch_size` samples. The last batch may be smaller; with
         fewer than `min_samples` samples it joins the batch before it.
 
+        Each position is in exactly one batch, in rising order: `start` of a batch is `stop` of the one before it. A
+        position always has the same sample, however the unit is cut into ranges. No range gives no batch; a range with
+        bad samples only gives one batch of size 0.
+
         With `shuffle_seed` the positions of the unit are a permutation of its samples. The seed fixes the permutation,
         so disjoint ranges hold disjoint samples. The decoded unit is kept until another unit is requested, so
-        consecutive ranges of one unit decode it once. Raises DataError with file, row and column.
+        consecutive ranges of one unit decode it once. Raises DataError with file, row and column: for a bad sample,
+        unless it is skipped and counted; and for a file that has changed since `describe`.
         """
         ...

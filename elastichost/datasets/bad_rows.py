@@ -18,11 +18,13 @@ class BadRowLog:
     """Collects the bad rows among `samples` rows while they are decoded.
 
     `mask`: bool [samples], True for bad rows. `first`: (lowest bad position, description of its fault), or None.
+    `nans`: dense column -> number of its values that are NaN, and not null.
     """
 
     def __init__(self, samples: int) -> None:
         self.mask: npt.NDArray[np.bool_] = np.zeros(samples, dtype=np.bool_)
         self.first: tuple[int, str] | None = None
+        self.nans: dict[str, int] = {}
 
     @property
     def count(self) -> int:

@@ -14,7 +14,16 @@ from elastichost.datasets.settings import DataSettings
 from elastichost.errors import DataError
 from elastichost.specs import TableSpec
 
-__all__ = ["Decoder", "Inspection", "UnitReader", "ValueFindings", "check_range", "problem_list", "units_of_split"]
+__all__ = [
+    "Decoder",
+    "ForwardingDecoder",
+    "Inspection",
+    "UnitReader",
+    "ValueFindings",
+    "check_range",
+    "problem_list",
+    "units_of_split",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +67,23 @@ class Decoder(Protocol):
     def check_values(self, tables: Sequence[TableSpec]) -> ValueFindings:
         """Checks values by statistics and first rows. It is called only after `inspect` found no problem."""
         ...
+
+
+class ForwardingDecoder:
+    """The base of a `Decoder` that changes how units are decoded, and asks another one for all facts about the files.
+    A derived class has `decode`."""
+
+    def __init__(self, decoder: Decoder) -> None:
+        self._decoder = decoder
+
+    def inspect(self) -> Inspection:
+        return self._decoder.inspect()
+
+    def stored_bytes(self, unit: Unit) -> float:
+        return self._decoder.stored_bytes(unit)
+
+    def check_values(self, tables: Sequence[TableSpec]) -> ValueFindings:
+        return self._decoder.check_values(tables)
 
 
 class UnitReader:

@@ -14,7 +14,7 @@ from elastichost.datasets.bad_rows import BadRowLog
 from elastichost.datasets.decoded import DecodedUnit
 from elastichost.datasets.settings import DataSettings
 
-__all__ = ["bad_labels", "decode_table", "finish_dense"]
+__all__ = ["bad_labels", "decode_table", "dense_matrix", "finish_dense", "nan_warnings"]
 
 Locate = Callable[[int], str]
 
@@ -28,7 +28,7 @@ def decode_table(table: pa.Table, settings: DataSettings, log: BadRowLog, locate
         samples=table.num_rows,
         labels=_label_matrix(table, settings, log, locate),
         weights=_weights(table, settings, log, locate),
-        dense=_dense_matrix(table, settings, log, locate),
+        dense=dense_matrix(table, settings, log, locate),
         ids=tuple(id_column(table.column(name)) for name in settings.categorical),
     )
 
@@ -77,23 +77,36 @@ def _weights(table: pa.Table, settings: DataSettings, log: BadRowLog, locate: Lo
     return weights
 
 
-def _dense_matrix(table: pa.Table, settings: DataSettings, log: BadRowLog, locate: Locate) -> npt.NDArray[np.float32]:
+def dense_matrix(table: pa.Table, settings: DataSettings, log: BadRowLog, locate: Locate) -> npt.NDArray[np.float32]:
+    """float32 [rows, dense columns] of a table with these columns, transformed, and finite in good rows."""
     dense = np.empty((table.num_rows, len(settings.dense)), dtype=np.float32)
+    nulls = np.zeros(len(settings.dense), dtype=np.int64)
     for index, name in enumerate(settings.dense):
         values, valid = float_values(table.column(name))
         with np.errstate(over="ignore"):
             dense[:, index] = values
         if valid is not None:
             dense[~valid, index] = np.nan
-    return finish_dense(dense, settings, log, lambda row, column: f"{locate(row)}, column {settings.dense[column]!r}")
+            nulls[index] = len(valid) - np.count_nonzero(valid)
+    where = partial(_dense_place, locate, settings)
+    return finish_dense(dense, settings, log, where, nulls)
+
+
+def _dense_place(locate: Locate, settings: DataSettings, row: int, column: int) -> str:
+    return f"{locate(row)}, column {settings.dense[column]!r}"
 
 
 def finish_dense(
-    dense: npt.NDArray[np.float32], settings: DataSettings, log: BadRowLog, locate: Callable[[int, int], str]
+    dense: npt.NDArray[np.float32],
+    settings: DataSettings,
+    log: BadRowLog,
+    locate: Callable[[int, int], str],
+    nulls: npt.NDArray[np.int64] | None = None,
 ) -> npt.NDArray[np.float32]:
-    """Transforms dense float32 [rows, columns] in place, then replaces NaN (null) by `null_fill`.
+    """Transforms dense float32 [rows, columns] in place, then replaces NaN (also that of nulls) by `null_fill`.
 
-    `log1p` is log(1 + max(x, 0)). A row with an infinite value is bad; `locate(row, column)` is its place.
+    `log1p` is log(1 + max(x, 0)). A row with an infinite value is bad; `locate(row, column)` is its place. nulls: int64
+    [columns], how many of the NaN are nulls, None: all; the others are counted in `log.nans`.
     """
     if settings.dense_transform == "log1p":
         np.log1p(np.maximum(dense, 0, out=dense), out=dense)
@@ -107,5 +120,17 @@ def finish_dense(
             np.asarray(infinite.any(axis=1)),
             lambda row: f"{locate(row, int(np.argmax(infinite[row])))}: value is infinite in float32",
         )
+    if nulls is not None:
+        counts = np.count_nonzero(missing, axis=0) - nulls
+        log.nans.update({settings.dense[at]: int(counts[at]) for at in np.flatnonzero(counts)})
     dense[~finite] = settings.null_fill
     return dense
+
+
+def nan_warnings(path: str, log: BadRowLog, settings: DataSettings) -> tuple[str, ...]:
+    """One warning for each dense column in which NaN was found: it is treated as a null, which may not be meant."""
+    return tuple(
+        f"{path}: column {name!r} is NaN in {count:,} of the first {len(log.mask):,} rows: NaN counts as a missing "
+        f"value and becomes data.null_fill = {settings.null_fill:g}"
+        for name, count in log.nans.items()
+    )

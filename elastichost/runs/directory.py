@@ -36,19 +36,23 @@ from elastichost.wire.applied import APPLIED_FILE
 from elastichost.wire.control import FailureReportMsg
 
 __all__ = [
+    "DATA_FOLDER",
     "MODEL_FILE",
     "RunDirectory",
+    "is_before_run",
     "is_locked",
     "lock_directory",
     "new_run_path",
     "package_versions",
     "point_latest",
+    "remove_run_files",
 ]
 
 RUNS = "runs"
 CPU_FILE = "cpu.json"
 LOCK_FILE = ".lock"
 MODEL_FILE = "model.py"  # the source of a model that was given as a function, written before the run begins
+DATA_FOLDER = "data"  # rows that were given in Python, as Parquet, written before the run begins
 LEAST_FREE_BYTES = 1_000_000
 _PACKAGES = ("torch", "torchrec", "fbgemm-gpu", "fbgemm-gpu-cpu", "numpy", "numba", "pyarrow", "pyzmq", "msgspec")
 
@@ -56,6 +60,25 @@ _PACKAGES = ("torch", "torchrec", "fbgemm-gpu", "fbgemm-gpu-cpu", "numpy", "numb
 def new_run_path(base: Path, name: str, run_id: str) -> Path:
     """The path of a new run directory: `<base>/runs/<name>-<UTC>-<id>`."""
     return base / RUNS / f"{name}-{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{run_id[:6]}"
+
+
+def is_before_run(path: Path) -> bool:
+    """Whether it is a directory in which no run has begun: it has at most what is written before one."""
+    return path.is_dir() and set(os.listdir(path)) <= {MODEL_FILE, DATA_FOLDER}
+
+
+def remove_run_files(path: Path) -> None:
+    """Removes all but the data folder, and the directory itself if it is empty then. Files that cannot be removed
+    stay."""
+    for one in list(path.iterdir()) if path.is_dir() else ():
+        if one.is_dir() and not one.is_symlink():
+            if one.name != DATA_FOLDER:
+                shutil.rmtree(one, ignore_errors=True)
+        else:
+            with contextlib.suppress(OSError):
+                one.unlink()
+    with contextlib.suppress(OSError):
+        path.rmdir()
 
 
 def point_latest(path: Path) -> None:
@@ -138,7 +161,7 @@ class RunDirectory:
         supervisor works in the directory or if it cannot be created; CheckpointError if its run.json is lost.
         """
         path = path.resolve()
-        is_new = not path.exists() or (path.is_dir() and os.listdir(path) == [MODEL_FILE])
+        is_new = not path.exists() or is_before_run(path)
         _check_space(path)
         hint = f"see `elastichost status {path}`, or stop that supervisor first"
         lock = lock_directory(
@@ -231,11 +254,12 @@ class RunDirectory:
         return not self._is_new or (self.path / APPLIED_FILE).exists()
 
     def discard(self) -> None:
-        """Removes the directory, and `latest` if it points here."""
+        """Removes the directory, and `latest` if it points here. Rows that were given in Python stay: the next try
+        needs them."""
         latest = self.path.parent / "latest"
         if latest.is_symlink() and latest.readlink() == Path(self.path.name):
             latest.unlink()
-        shutil.rmtree(self.path, ignore_errors=True)
+        remove_run_files(self.path)
         with contextlib.suppress(OSError):  # `checkpoints` may be outside of `path`; it is kept unless it is empty
             if os.listdir(self.checkpoints) == [LOCK_FILE]:
                 (self.checkpoints / LOCK_FILE).unlink()

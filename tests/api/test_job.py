@@ -105,7 +105,7 @@ def test_a_job_needs_a_file_or_its_parts(arguments: dict[str, object], tmp_path:
     ("arguments", "said"),
     [
         ({"job": eh.Data(train="x.csv")}, "eh.train(model=..., data=eh.Data(...))"),
-        ({"model": "m.py:build", "data": pa.table({"y": [1]})}, "write the rows to a file"),
+        ({"model": "m.py:build", "data": pa.table({"y": [1]})}, "data=eh.Data(train=table, "),
         ({"model": "m.py:build", "data": DATA, "tables": eh.Table(dim=8)}, 'write tables={"default": eh.Table(...)}'),
         ({"model": lambda tables, dense: None, "data": DATA}, "model is a function without a name"),
         ({"model": 3, "data": DATA}, "model is a int"),
@@ -124,9 +124,9 @@ def test_wrong_arguments_are_refused_with_what_to_write(
     assert not (tmp_path / "run").exists()
 
 
-def test_a_frame_in_place_of_a_file_is_refused() -> None:
+def test_a_frame_in_place_of_a_name_is_refused() -> None:
     with pytest.raises(ConfigError, match="a Table was given, where a job has the name of a file"):
-        eh.Data(train=pa.table({"y": [1]}), label="y")  # type: ignore[arg-type]
+        eh.Data(train="a.parquet", label=pa.table({"y": [1]}))
 
 
 def test_a_run_gets_no_directory_that_holds_other_files(tmp_path: Path) -> None:

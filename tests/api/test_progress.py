@@ -82,3 +82,12 @@ def test_a_script_without_a_terminal_shows_progress_on_request_only(
 ) -> None:
     monkeypatch.setattr("sys.stderr", io.StringIO())
     assert len(progress_of(is_wanted)) == count
+
+
+def test_rows_that_are_written_before_a_run_are_shown() -> None:
+    shown, stream = Shown(), io.StringIO()
+    for progress in (NotebookProgress(shown), TerminalProgress(stream)):
+        progress.on_rows("data.train: 65,536 rows written")
+        progress.on_failure(DataError("no"))
+    assert [line for line, _, _ in shown.contents] == ["data.train: 65,536 rows written", "failed: DataError"]
+    assert stream.getvalue().startswith("\rdata.train: 65,536 rows written\rfailed: DataError")

@@ -46,6 +46,7 @@ many = eh.Data(
     categorical="item",
     csv={"types": {"item": "int"}},
 )
+rows = eh.Data(train=eh.from_iterable(lambda: iter([{"y": 1}]), name="rows", unit_rows=1000), test="test.parquet")
 made = eh.Data(format="synthetic", synthetic={"rows": 1000})
 tables = {"default": eh.Table(dim=16), "item": eh.Table(features=["item"], rows=100, optimizer={"lr": 0.1})}
 job = eh.Job.of(build, few, model_args={"hidden": 4}, tables=tables, train={"epochs": 2})

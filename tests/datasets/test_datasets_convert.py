@@ -202,3 +202,15 @@ def test_the_format_follows_from_the_first_line(tmp_path: Path) -> None:
     ):
         (tmp_path / name).write_text(f"{line}\n")
         assert format_of(tmp_path / name) == expected
+
+
+def test_true_and_false_become_booleans(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source, target = tmp_path / "a.csv", tmp_path / "a.parquet"
+    source.write_text("y,c,told\ntrue,true,\nFalse,maybe,True\n,1,false\n")
+    convert(source, target, format="csv", types={"told": "bool"})
+    table = pq.read_table(target)
+    assert table.schema.types == [pa.bool_(), pa.string(), pa.bool_()]
+    assert table.to_pydict() == {"y": [True, False, None], "c": ["true", "maybe", "1"], "told": [None, True, False]}
+    monkeypatch.setattr(convert_module, "BLOCK_BYTES", 12)
+    with pytest.raises(DataError, match=r"line 3, column 'c': 'maybe' is not true or false"):
+        convert(source, target, format="csv")

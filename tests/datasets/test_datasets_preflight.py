@@ -10,11 +10,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from elastichost.datasets import open_reader
 from elastichost.datasets.preflight import check_data
 from elastichost.errors import DataError, ExitCode
 from elastichost.specs import TableSpec
 
-from .conftest import criteo_line, load, write_parquet
+from .conftest import all_batches, criteo_line, load, write_parquet
 
 COLUMNS = 'label = "y"\ndense = ["x"]\ncategorical = ["c"]\n'
 
@@ -138,3 +139,26 @@ def test_synthetic_data_has_no_problems(tmp_path: Path) -> None:
     check = check_data(load(tmp_path, 'format = "synthetic"\n[data.synthetic]\nrows = 10\ntest_rows = 5\n'))
     assert check.test is not None
     assert (check.train.samples, check.test.samples) == (10, 5)
+
+
+@pytest.mark.parametrize("is_text", [False, True])
+def test_nan_counts_as_missing_and_is_told(tmp_path: Path, is_text: bool) -> None:
+    """NaN may be the missing value of a data frame, or a fault of what computed the column. A null is meant."""
+    nan = float("nan")
+    table = pa.table({"y": [0, 1, 0], "x": [nan, None, 1.0], "z": [None, 2.0, None], "c": ["a", "b", "c"]})
+    path = tmp_path / ("a.csv" if is_text else "a.parquet")
+    if is_text:
+        path.write_text("y,x,z,c\n0,nan,,a\n1,,2,b\n0,1,,c\n")
+    else:
+        pq.write_table(table, path)
+    columns = COLUMNS.replace('["x"]', '["x", "z"]')
+    job = load(
+        tmp_path, f'format = "{"csv" if is_text else "parquet"}"\ntrain = ["{path.name}"]\nnull_fill = -1.0\n{columns}'
+    )
+    (warning,) = check_data(job).warnings
+    assert warning == (
+        f"{path}: column 'x' is NaN in 1 of the first 3 rows: NaN counts as a missing value and becomes "
+        "data.null_fill = -1"
+    )
+    (batch,) = all_batches(open_reader(job, "train"))
+    assert batch.dense.tolist() == [[-1, -1], [-1, 2], [1, -1]]

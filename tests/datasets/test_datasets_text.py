@@ -161,7 +161,7 @@ def test_bad_criteo_lines(tmp_path: Path, line: str, message: str) -> None:
         ("0,1,2,a,1,b,c", "line 4: 7 fields where 6 are expected"),
         ("2,1,2,a,1,b", "line 4, column 'y': label is 2.0, not 0 or 1"),
         (",1,2,a,1,b", "line 4, column 'y': label is null, not 0 or 1"),
-        ("no,1,2,a,1,b", "line 4, column 'y': 'no' is not a number"),
+        ("no,1,2,a,1,b", "line 4, column 'y': 'no' is not a number, true or false"),
         ("\udcff,1", "line 4: 2 fields where 6 are expected"),
         ("0,1,2.5,a,1,b", "line 4, column 'number': '2.5' is not a 64-bit integer"),
         (f"0,1,{2**63},a,1,b", f"line 4, column 'number': '{2**63}' is not a 64-bit integer"),
@@ -339,3 +339,25 @@ def test_an_integer_column_may_also_be_a_number(tmp_path: Path) -> None:
     found = reader_of(settings(tmp_path / "a.csv", "csv", dense=("c",), csv_types={"c": "int"}))
     [batch] = all_batches(found)
     assert (batch.keys.tolist(), batch.dense.tolist()) == ([185], [[185.0]])
+
+
+@pytest.mark.parametrize("words", [("true", "false"), ("True", "False"), ("TRUE", "FALSE")])
+def test_true_and_false_are_labels_numbers_and_weights(tmp_path: Path, words: tuple[str, str]) -> None:
+    """As the booleans of Parquet are; pandas and pyarrow write them in different cases."""
+    path = tmp_path / "a.csv"
+    yes, no = words
+    path.write_text(f"y,x,c,w\n{yes},{no},true,1.5\n{no},,7,{yes}\n{yes},{yes},x,2\n")
+    (batch,) = all_batches(reader_of(settings(path, "csv", weight="w", null_fill=9.0)))
+    assert batch.labels[:, 0].tolist() == [1, 0, 1]
+    assert batch.dense[:, 0].tolist() == [0, 9, 1]
+    assert batch.weights is not None and batch.weights.tolist() == [1.5, 1, 2]
+    assert ids_of([batch], 1)[0] == [[hash_string("true")], [hash_string("7")], [hash_string("x")]]
+
+
+def test_only_true_and_false_are_such_words(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text("y,x,c\ntrue,1,a\nyes,1,b\n1,1,c\n")
+    with pytest.raises(DataError, match=r"line 3, column 'y': 'yes' is not a number, true or false"):
+        all_batches(reader_of(settings(path, "csv")))
+    (batch,) = all_batches(reader_of(settings(path, "csv", skip_bad_rows=True)))
+    assert batch.labels[:, 0].tolist() == [1, 1], "words and digits in one column"

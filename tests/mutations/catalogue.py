@@ -29,6 +29,7 @@ APPLIER, STAGING, UNDO, DENSE = (
 )
 INDEX, HOST, SOCKETS, STORE = "arena/index/table.py", "arena/host.py", "wire/sockets.py", "ps/rows/store.py"
 WEB = "web/access.py"
+SPOOL, SPOOL_TESTS = "datasets/spool/spool_file.py", ("tests/datasets/spool/test_spool_file.py",)
 KILLS = ("tests/ps/test_applier.py",)
 DURABILITY = ("tests/checkpoint/test_durability.py",)
 
@@ -766,5 +767,34 @@ MUTATIONS: tuple[Mutation, ...] = (
         "if sum(_current(job).cores for job in view.jobs if job.job in fixed) > view.cores:",
         "if False:",
         ("tests/tuner/cluster/test_decide.py",),
+    ),
+    # --- rows from Python -----------------------------------------------------------------------------------------
+    Mutation(
+        "a spool of other rows is used",
+        SPOOL,
+        "if kept == identity.encode() else None",
+        "",
+        SPOOL_TESTS,
+    ),
+    Mutation(
+        "two processes write the same spool",
+        SPOOL,
+        "            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)\n",
+        "            pass\n",
+        SPOOL_TESTS,
+    ),
+    Mutation(
+        "rows are written under their own name at once",
+        SPOOL,
+        'with _owned(path.with_name(f".{path.name}.partial")) as',
+        "with _owned(path) as",
+        SPOOL_TESTS,
+    ),
+    Mutation(
+        "a text becomes an integer",
+        "datasets/spool/column_fit.py",
+        "if not _is_of_kind(plain_type(column.type), expected):",
+        "if False:",
+        ("tests/datasets/spool/test_column_fit.py",),
     ),
 )

@@ -58,7 +58,7 @@ def test_an_index_would_accept_the_metadata(wheel: Path) -> None:
     assert not [one for one in required if "@ " in one], "an index takes no direct references"
     assert {"torch", "torchrec", "fbgemm-gpu"} <= {one.partition("=")[0] for one in required}
     extras = set(metadata.get_all("Provides-Extra") or [])
-    assert extras == {"mlflow", "nsga2", "ray", "search", "serve", "tensorboard", "wandb"}
+    assert extras == {"huggingface", "mlflow", "nsga2", "ray", "search", "serve", "tensorboard", "wandb"}
     assert len(metadata.get_all("Project-URL") or []) >= 4
     readme = metadata.get_payload()
     assert isinstance(readme, str)

@@ -9,6 +9,7 @@ import sys
 import textwrap
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -175,6 +176,47 @@ def build(tables, num_dense, **args):
 def ready(handle: eh.RunHandle) -> list[ProcessReady]:
     events = (line.event for line in eh.Run(handle.dir).events())
     return [event for event in events if isinstance(event, ProcessReady) and event.process.role == "worker"]
+
+
+@pytest.mark.thorough
+def test_rows_of_a_function_are_trained_exactly_once_also_by_a_resumed_run(folder: Path) -> None:
+    """The function is called once: the run, its processes and the resumed run read the spool. A start that fails keeps
+    it, too."""
+    (folder / "slow.py").write_text(SLOW)
+    calls, count, labels = [], 60_000, {"label": "y", "dense": ["x"], "categorical": ["item", "user"]}
+
+    def make_rows() -> Iterator[dict[str, object]]:
+        calls.append(1)
+        for number in range(count):
+            yield {"y": number % 3 == 0, "x": 0.5, "item": f"item-{number % 40}", "user": number % 7}
+
+    test = pa.table({"y": [0, 1] * 50, "x": [0.5] * 100, "item": ["item-1"] * 100, "user": [1] * 100})
+    rows = eh.from_iterable(make_rows, unit_rows=8192)
+    facts = arguments(
+        model=f"{folder}/slow.py:build", dir=folder / "run", tables={"default": eh.Table(dim=8, rows="dynamic")}
+    )
+    facts["data"] = eh.Data(train=rows, test=test, **labels)  # type: ignore[arg-type]
+    with pytest.raises(ModelError):
+        eh.train(**{**facts, "model": f"{folder}/slow.py:absent"})
+    assert sorted(path.name for path in (folder / "run").rglob("*")) == ["data", "test.parquet", "train.parquet"]
+    del facts["progress"]
+    trains = Trains()
+    handle = eh.start(**facts, callbacks=[trains])
+    assert trains.has_begun.wait(LIMIT_S)
+    handle.stop()
+    stopped = handle.wait(LIMIT_S)
+    assert stopped.status == "stopped" and 0 < stopped.samples["trained"] < count
+    done = eh.resume(folder / "run", progress=False)
+    assert (done.status, done.samples["trained"], len(calls)) == ("done", count, 1)
+    assert sum(point.of_samples for point in read_curve(done.dir)) == count
+
+
+class Trains(eh.Callback):
+    def __init__(self) -> None:
+        self.has_begun = threading.Event()
+
+    def on_loss(self, point: CurvePoint) -> None:
+        self.has_begun.set()
 
 
 def test_errors_are_those_of_the_command_line_and_leave_nothing(folder: Path) -> None:

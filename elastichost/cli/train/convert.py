@@ -41,7 +41,7 @@ def convert(
         typer.Option(
             "--type",
             metavar="COLUMN=TYPE",
-            help='CSV: the type of a column: "int", "float", "string", "list[int]" or "list[string]"; repeatable.',
+            help='CSV: type of a column: "int", "float", "bool", "string", "list[int]", "list[string]"; repeatable.',
         ),
     ] = None,
     delimiter: Annotated[str, typer.Option("--delimiter", help=r"CSV: the character between columns (\t: tab).")] = ",",

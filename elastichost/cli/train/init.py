@@ -59,9 +59,7 @@ def _text(file: Path, label: str, test: Path | None) -> str:
 
     sample = read_sample(file)
     types = {name: "string" if kind == "time" else kind for name, kind in (sample.text_types or {}).items()}
-    with file.open("rb") as opened:
-        first_bytes = opened.read(16)
-    if sample.format != "parquet" and (problem := gzip_problem(str(file), first_bytes, sample.format, types)):
+    if sample.format != "parquet" and (problem := gzip_problem(str(file), sample.first_bytes, sample.format, types)):
         raise ConfigError(problem, hint="then call init with the Parquet file")
     if sample.format != "criteo_tsv" and not label:
         names = ", ".join(sample.table.column_names)

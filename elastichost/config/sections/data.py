@@ -152,7 +152,8 @@ class DataSection(Section):
     )
     null_fill: float = Field(
         default=0.0,
-        description="Value that replaces a null or NaN in a dense column. It is not changed by `dense_transform`.",
+        description="Value that replaces a null or NaN in a dense column. It is not changed by `dense_transform`. A "
+        "warning tells how many NaN the first rows have.",
     )
     dense_transform: Literal["none", "log1p"] = Field(
         default="none", description='Transform of dense values. "log1p": x becomes log(1 + max(x, 0)).'

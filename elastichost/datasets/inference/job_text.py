@@ -85,7 +85,8 @@ def _data(facts: JobSource, roles: Sequence[Role], dense: list[str], categorical
     if sample.delimiter != ",":
         yield f"csv.delimiter = {_quoted(sample.delimiter)}"
     ids = (one.column for one in roles if one.use == "categorical")
-    types = {one.name: one.type for one in ids if one.type != "string"}  # a column without a type holds strings
+    # A column without a type holds strings, which the words true and false of a CSV file are, too.
+    types = {one.name: one.type for one in ids if one.type not in ("string", "bool")}
     if any(kind.startswith("list") for kind in types.values()) and sample.list_delimiter != "|":
         yield f"csv.list_delimiter = {_quoted(sample.list_delimiter)}"
     if types:

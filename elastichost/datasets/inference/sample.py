@@ -6,16 +6,16 @@ import gzip
 import zlib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import BinaryIO, Literal
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from elastichost.datasets.bad_rows import BadRowLog
-from elastichost.datasets.files import GZIP_MAGIC, is_parquet, missing_file
+from elastichost.datasets.files import GZIP_MAGIC, PARQUET_MAGIC, missing_file
 from elastichost.datasets.inference.text_types import TextType, list_delimiter_of, typed_column
-from elastichost.datasets.text.convert import format_of
+from elastichost.datasets.text.convert import format_of_line
 from elastichost.datasets.text.csv import read_header, real_delimiter
 from elastichost.datasets.text.csv_block import BlockFormat, read_block
 from elastichost.errors import DataError
@@ -32,7 +32,7 @@ FileFormat = Literal["parquet", "csv", "criteo_tsv"]
 @dataclass(frozen=True, slots=True)
 class FileSample:
     """Some rows of a file. rows: number of all rows, None if it is not known. text_types: of the columns of a CSV file.
-    list_delimiter: "" if no column has lists."""
+    list_delimiter: "" if no column has lists. first_bytes: of the file as it is stored, so those of gzip tell it."""
 
     format: FileFormat
     table: pa.Table
@@ -40,6 +40,7 @@ class FileSample:
     text_types: dict[str, TextType] | None = None
     delimiter: str = ","
     list_delimiter: str = ""
+    first_bytes: bytes = b""
 
 
 def read_sample(path: Path) -> FileSample:
@@ -51,11 +52,15 @@ def read_sample(path: Path) -> FileSample:
         )
     if path.stat().st_size == 0:
         raise DataError(f"{path}: is empty (0 bytes)", hint="name a file with samples")
-    if is_parquet(str(path)):
-        return _parquet(path)
-    if format_of(path) == "criteo_tsv":
-        return FileSample("criteo_tsv", pa.table({}))
-    return _csv(path)
+    with path.open("rb") as file:
+        first_bytes = file.read(len(PARQUET_MAGIC))
+        if first_bytes == PARQUET_MAGIC:
+            return _parquet(path)
+        file.seek(0)
+        first_line, body = _text(path, file, is_compressed=first_bytes.startswith(GZIP_MAGIC))
+    if format_of_line(first_line) == "criteo_tsv":
+        return FileSample("criteo_tsv", pa.table({}), first_bytes=first_bytes)
+    return _csv(path, first_line, body, first_bytes)
 
 
 def _parquet(path: Path) -> FileSample:
@@ -73,9 +78,8 @@ def _parquet(path: Path) -> FileSample:
     return FileSample("parquet", pa.concat_tables(parts), rows)
 
 
-def _csv(path: Path) -> FileSample:
-    data, is_whole = _text(path)
-    header, _, body = data.partition(b"\n")
+def _csv(path: Path, header: bytes, body: bytes, first_bytes: bytes) -> FileSample:
+    is_whole = len(header) + len(body) <= TEXT_BYTES
     delimiter = real_delimiter(header, ",") or ","
     try:
         names = read_header(header, delimiter)
@@ -97,16 +101,18 @@ def _csv(path: Path) -> FileSample:
         types[name], values = typed_column(table.column(name), list_delimiter)
         columns.append(values)
     rows = lines if is_whole else None
-    return FileSample("csv", pa.table(columns, names=table.column_names), rows, types, delimiter, list_delimiter)
+    found = pa.table(columns, names=table.column_names)
+    return FileSample("csv", found, rows, types, delimiter, list_delimiter, first_bytes)
 
 
-def _text(path: Path) -> tuple[bytes, bool]:
-    """(the first TEXT_BYTES, whether that is all)."""
-    with path.open("rb") as file:
-        compressed = file.read(2) == GZIP_MAGIC
+def _text(path: Path, file: BinaryIO, *, is_compressed: bool) -> tuple[bytes, bytes]:
+    """(the first line, what follows it): TEXT_BYTES in all, and one more byte if the text is longer. Of Criteo TSV only
+    the first line: its columns are fixed."""
+    source = gzip.GzipFile(fileobj=file) if is_compressed else file
     try:
-        with gzip.open(path) if compressed else path.open("rb") as source:
-            data = source.read(TEXT_BYTES + 1)
+        first_line = source.readline(TEXT_BYTES)
+        if format_of_line(first_line) == "criteo_tsv":
+            return first_line, b""
+        return first_line, source.read(TEXT_BYTES + 1 - len(first_line))
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise DataError(f"{path}: the gzip file is damaged: {error}", hint="make the file again") from error
-    return data[:TEXT_BYTES], len(data) <= TEXT_BYTES

@@ -7,6 +7,8 @@ from typing import Literal
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from elastichost.datasets.text.csv_block import TRUE, are_booleans
+
 __all__ = ["LIST_DELIMITERS", "typed_column"]
 
 LIST_DELIMITERS = ("|", ";", " ")
@@ -15,7 +17,7 @@ LEADING_ZERO = r"^-?0[0-9]"  # 007 is the name of something, and as a number it 
 INTEGER = r"^-?[0-9]{1,18}$"  # what the CSV reader takes as an integer, within int64
 TIME = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}([T ][0-9:.]+(Z|[+-][0-9:]+)?)?$"
 
-TextType = Literal["int", "float", "string", "list[int]", "list[string]", "time"]
+TextType = Literal["int", "float", "bool", "string", "list[int]", "list[string]", "time"]
 
 
 def typed_column(texts: pa.ChunkedArray, list_delimiter: str) -> tuple[TextType, pa.ChunkedArray]:
@@ -35,6 +37,10 @@ def typed_column(texts: pa.ChunkedArray, list_delimiter: str) -> tuple[TextType,
         if pc.any(pc.match_substring_regex(known, LEADING_ZERO)).as_py():
             return "string", pa.chunked_array([texts])
         return "int", pa.chunked_array([texts.cast(pa.int64())])
+    if are_booleans(known):
+        return "bool", pa.chunked_array(
+            [pc.if_else(pc.is_valid(texts), pc.is_in(texts, value_set=pa.array(TRUE)), None)]
+        )
     if _all_match(known, TIME):
         return "time", pa.chunked_array([texts])
     try:

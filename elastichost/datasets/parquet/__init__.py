@@ -4,4 +4,5 @@ Modules:
     reader   the decoder; a row group is a unit
     schema   reads and checks the footers
     values   finds bad values with the statistics of row groups
+    group_writer   writes tables with row groups of one size
 """

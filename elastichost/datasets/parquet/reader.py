@@ -23,7 +23,7 @@ from elastichost.datasets.sources.byte_ranges import ByteRange, joined_ranges
 from elastichost.datasets.sources.connections import SourceConnections
 from elastichost.datasets.sources.http_range import HttpFile
 from elastichost.datasets.sources.remote_file import FetchedFile, RemoteFile
-from elastichost.datasets.tabular import decode_table
+from elastichost.datasets.tabular import decode_table, dense_matrix, nan_warnings
 from elastichost.errors import DataError
 from elastichost.specs import TableSpec
 
@@ -73,14 +73,32 @@ class ParquetDecoder:
     def check_values(self, tables: Sequence[TableSpec]) -> ValueFindings:
         if self._inspection is None or self._inspection.description is None:
             return ValueFindings()
-        return check_parquet_values(self._settings, self._facts, self._inspection.description.units, tables)
+        units = self._inspection.description.units
+        found = check_parquet_values(self._settings, self._facts, units, tables)
+        return replace(found, warnings=(*found.warnings, *self._nan_warnings(units[0])))
 
-    def _read_group(self, facts: ParquetFacts, unit: Unit) -> pa.Table:
-        names = [name for name in self._settings.columns if name in facts.leaf_paths]
+    def _nan_warnings(self, unit: Unit) -> tuple[str, ...]:
+        """Those of the first unit, as statistics do not count NaN. A file at an address is not read for them, and one
+        that cannot be read has its error elsewhere."""
+        facts, settings = self._facts[unit.file], self._settings
+        floats = [name for name in settings.dense if pa.types.is_floating(facts.schema.field(name).type)]
+        if not floats or is_url(facts.stamp.path):
+            return ()
+        log = BadRowLog(unit.samples)
+        try:
+            table = self._read_group(facts, unit, floats)
+        except DataError:
+            return ()
+        dense_matrix(table, replace(settings, dense=tuple(floats)), log, str)
+        return nan_warnings(facts.stamp.path, log, settings)
+
+    def _read_group(self, facts: ParquetFacts, unit: Unit, columns: Sequence[str] = ()) -> pa.Table:
+        """columns: of the table; none: all that the job reads."""
+        names = [name for name in columns or self._settings.columns if name in facts.leaf_paths]
         try:
             file = self._fetched(facts, unit, names) if is_url(facts.stamp.path) else self._file(facts)
-            columns = [facts.leaf_paths[name] for name in names]
-            table = file.read_row_group(unit.group, columns=columns, use_threads=False)
+            paths = [facts.leaf_paths[name] for name in names]
+            table = file.read_row_group(unit.group, columns=paths, use_threads=False)
         except (pa.ArrowException, OSError) as error:
             raise DataError(
                 f"{facts.stamp.path}: row group {unit.group} cannot be read ({str(error).splitlines()[0]})",

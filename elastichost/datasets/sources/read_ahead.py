@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -17,9 +16,8 @@ import numpy.typing as npt
 
 from elastichost.datasets.api import Unit
 from elastichost.datasets.decoded import DecodedUnit
-from elastichost.datasets.reader import Decoder, Inspection, ValueFindings
+from elastichost.datasets.reader import Decoder, ForwardingDecoder
 from elastichost.datasets.sources.control import InputControl
-from elastichost.specs import TableSpec
 
 __all__ = ["ReadAhead", "decoded_bytes"]
 
@@ -38,12 +36,13 @@ class _Task:
     is_dropped: bool = False
 
 
-class ReadAhead:
+class ReadAhead(ForwardingDecoder):
     """A `Decoder` that decodes announced units before they are asked for. `decode` of the inner decoder must be
     usable by several threads."""
 
     def __init__(self, decoder: Decoder, control: InputControl) -> None:
-        self._decoder, self._control = decoder, control
+        super().__init__(decoder)
+        self._control = control
         self._changed = threading.Condition()
         self._tasks: list[_Task] = []
         self._threads: list[threading.Thread] = []
@@ -53,15 +52,6 @@ class ReadAhead:
         control.when_tuned(self._wake)
 
     # --- Decoder --------------------------------------------------------------------------------------------
-
-    def inspect(self) -> Inspection:
-        return self._decoder.inspect()
-
-    def stored_bytes(self, unit: Unit) -> float:
-        return self._decoder.stored_bytes(unit)
-
-    def check_values(self, tables: Sequence[TableSpec]) -> ValueFindings:
-        return self._decoder.check_values(tables)
 
     def decode(self, unit: Unit) -> DecodedUnit:
         """The decoded unit: the one that was decoded ahead, or decoded now. Raises what the inner decoder raises."""

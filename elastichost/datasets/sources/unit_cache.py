@@ -13,7 +13,6 @@ import os
 import struct
 import threading
 import time
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Protocol, cast
 
@@ -23,11 +22,10 @@ import numpy.typing as npt
 
 from elastichost.datasets.api import Unit
 from elastichost.datasets.decoded import DecodedUnit, IdColumn
-from elastichost.datasets.reader import Decoder, Inspection, ValueFindings
+from elastichost.datasets.reader import Decoder, ForwardingDecoder
 from elastichost.datasets.settings import DataSettings
 from elastichost.datasets.sources.bounded_directory import BoundedDirectory, Claim
 from elastichost.datasets.sources.control import InputControl
-from elastichost.specs import TableSpec
 
 __all__ = ["StampedDecoder", "UnitCache"]
 
@@ -67,25 +65,17 @@ class _Header(msgspec.Struct, frozen=True, array_like=True):
     places: tuple[_ArrayPlace | None, ...]
 
 
-class UnitCache:
+class UnitCache(ForwardingDecoder):
     """A `Decoder` that keeps what another decoder has decoded, while `InputKnobs.cache` is "memory" and within the
     bytes of `InputControl.cache_bytes`. Usable by several threads, where the other decoder is. directory: of this
     cache; it need not exist."""
 
     def __init__(self, decoder: StampedDecoder, settings: DataSettings, control: InputControl, directory: Path) -> None:
-        self._decoder, self._settings, self._control, self._path = decoder, settings, control, directory
+        super().__init__(decoder)
+        self._files, self._settings, self._control, self._path = decoder, settings, control, directory
         self._lock = threading.Lock()
         self._open: tuple[BoundedDirectory, str] | None = None
         control.when_tuned(self._limit)
-
-    def inspect(self) -> Inspection:
-        return self._decoder.inspect()
-
-    def stored_bytes(self, unit: Unit) -> float:
-        return self._decoder.stored_bytes(unit)
-
-    def check_values(self, tables: Sequence[TableSpec]) -> ValueFindings:
-        return self._decoder.check_values(tables)
 
     def decode(self, unit: Unit) -> DecodedUnit:
         """The unit from the cache, or decoded now. Raises what the other decoder raises, and DataError when the file
@@ -98,7 +88,7 @@ class UnitCache:
         except OSError:
             return self._decoder.decode(unit)
         if isinstance(claim, DecodedUnit):
-            self._decoder.check_unchanged(unit)
+            self._files.check_unchanged(unit)
             return claim
         try:
             decoded = self._decoder.decode(unit)
@@ -125,7 +115,7 @@ class UnitCache:
     def _opened(self) -> tuple[BoundedDirectory, str]:
         with self._lock:
             if self._open is None:
-                told = f"{self._settings}\0{self._decoder.identity()}".encode()
+                told = f"{self._settings}\0{self._files.identity()}".encode()
                 group = hashlib.sha256(told).hexdigest()[:32]
                 directory = BoundedDirectory(self._path, self._control.cache_bytes)
                 directory.use(group)

@@ -14,22 +14,22 @@ from typing import BinaryIO, Literal
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from elastichost.datasets.bad_rows import BadRowLog
 from elastichost.datasets.files import GZIP_MAGIC, is_parquet, missing_file, stamp
+from elastichost.datasets.parquet.group_writer import write_groups
 from elastichost.datasets.settings import CRITEO_CATEGORICAL, CRITEO_DENSE, CRITEO_LABEL
 from elastichost.datasets.text.csv import ARROW_TYPES, read_header, real_delimiter
-from elastichost.datasets.text.csv_block import BlockFormat, read_block
+from elastichost.datasets.text.csv_block import BlockFormat, are_booleans, read_block
 from elastichost.errors import DataError
 from elastichost.human_readable import did_you_mean
 
-__all__ = ["ConvertReport", "SourceFormat", "convert", "format_of"]
+__all__ = ["ConvertReport", "SourceFormat", "convert", "format_of", "format_of_line"]
 
 SourceFormat = Literal["criteo_tsv", "csv"]
 
 BLOCK_BYTES = 16 << 20
-CONVERT_TYPES: dict[str, pa.DataType] = {"float": pa.float64()} | {
+CONVERT_TYPES: dict[str, pa.DataType] = {"float": pa.float64(), "bool": pa.bool_()} | {
     str(name): kind for name, kind in ARROW_TYPES.items()
 }
 
@@ -62,8 +62,8 @@ def convert(
 ) -> ConvertReport:
     """Converts `source` (Criteo TSV, or CSV with a header; plain or gzip) to Parquet with groups of `row_group_rows`.
 
-    types     CSV column -> int, float, string, list[int] or list[string]; the type of a column without an entry is
-              found from the first 16 MiB: int, float or string
+    types     CSV column -> int, float, bool, string, list[int] or list[string]; the type of a column without an entry
+              is found from the first 16 MiB: int, float, bool (true and false) or string
     progress  is called with the number of rows written so far
 
     `destination` appears only when it is complete. Raises DataError, with file, line and column where they are known,
@@ -104,10 +104,14 @@ def format_of(source: Path) -> SourceFormat:
     _check_source(source)
     try:
         with _LineBlocks(source) as lines:
-            fields = lines.first_line().count(b"\t") + 1
+            return format_of_line(lines.first_line())
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise _damaged(source, error) from error
-    return "criteo_tsv" if fields == len(_criteo_format().names) else "csv"
+
+
+def format_of_line(first_line: bytes) -> SourceFormat:
+    """criteo_tsv when the first line of a text file has as many tab-separated fields as Criteo TSV, else csv."""
+    return "criteo_tsv" if first_line.count(b"\t") + 1 == len(_criteo_format().names) else "csv"
 
 
 def _check_source(source: Path) -> None:
@@ -292,9 +296,12 @@ def _check_labels(table: pa.Table, log: BadRowLog, locate: Callable[[int], str])
 
 
 def _infer_type(column: pa.ChunkedArray) -> pa.DataType:
-    """int64 where it represents all values exactly (no leading zeros, no overflow), else float64, else string."""
+    """bool for true and false; int64 where it represents all values exactly (no leading zeros, no overflow), else
+    float64, else string."""
     if column.null_count == len(column):
         return pa.string()
+    if are_booleans(column):
+        return pa.bool_()
     if pc.any(pc.match_substring_regex(column, r"^-?0[0-9]")).as_py():
         return pa.string()
     try:
@@ -335,25 +342,7 @@ def _write_atomically(
 
 
 def _write(file: BinaryIO, conversion: _Conversion, row_group_rows: int, progress: Callable[[int], None]) -> int:
-    writer: pq.ParquetWriter | None = None
-    waiting: pa.Table | None = None
-    row_groups = 0
-    try:
-        for table in conversion.tables():
-            if writer is None:
-                writer = pq.ParquetWriter(file, table.schema, compression="zstd")
-            waiting = table if waiting is None else pa.concat_tables([waiting, table])
-            while waiting.num_rows >= row_group_rows:
-                writer.write_table(waiting.slice(0, row_group_rows), row_group_size=row_group_rows)
-                waiting = waiting.slice(row_group_rows)
-                row_groups += 1
-            progress(conversion.rows)
-        if writer is not None and waiting is not None and waiting.num_rows:
-            writer.write_table(waiting, row_group_size=row_group_rows)
-            row_groups += 1
-    finally:
-        if writer is not None:
-            writer.close()
+    row_groups = write_groups(file, conversion.tables(), row_group_rows, progress=progress)
     if row_groups == 0:
         if conversion.bad_rows == 0:
             raise DataError(f"{conversion.source}: has a header line, but no rows", hint="name a file with rows")

@@ -15,9 +15,10 @@ from pyarrow import csv
 from elastichost.datasets.bad_rows import BadRowLog
 from elastichost.errors import DataError
 
-__all__ = ["BlockFormat", "read_block"]
+__all__ = ["FALSE", "TRUE", "BlockFormat", "are_booleans", "read_block"]
 
 INTEGER = re.compile(r"-?[0-9]+")
+TRUE, FALSE = ("true", "True", "TRUE"), ("false", "False", "FALSE")
 QUOTE = b'"'
 QUESTION_MARK = np.uint8(ord("?"))
 LINE_FEED = np.uint8(ord("\n"))
@@ -28,7 +29,8 @@ class BlockFormat:
     """How lines are cut into fields, and the types of the columns.
 
     names           all columns of the file, in file order
-    types           column -> int64, float64, string, list<int64> or list<string>; only these columns are read
+    types           column -> int64, float64, bool, string, list<int64> or list<string>; only these columns are read;
+                    in a float64 column true and false, in any of the three usual cases, are 1 and 0
     delimiter       one character, between fields
     list_delimiter  one character, between the elements of a list
     quoted          whether fields may be quoted with '"'
@@ -103,6 +105,8 @@ def _parse(
             include_columns=list(types),
             column_types=types,
             null_values=[""],
+            true_values=list(TRUE),
+            false_values=list(FALSE),
             strings_can_be_null=True,
             quoted_strings_can_be_null=False,
         ),
@@ -164,7 +168,11 @@ def _line_break_error(data: npt.NDArray[np.uint8], block: BlockFormat, locate: C
 def _convert(
     column: pa.ChunkedArray, kind: pa.DataType, name: str, log: BadRowLog, locate: Callable[[int], str]
 ) -> pa.ChunkedArray:
-    """Converts bytes to values one by one. This is slow, and used only for a block with at least one bad value."""
+    """Converts bytes to values: all at once if that succeeds, as for the other columns of a block that has a bad value
+    or a label of true and false; else one by one, which is slow."""
+    whole = _converted(column, kind)
+    if whole is not None:
+        return whole
     texts: list[bytes | None] = column.to_pylist()
     values: list[object] = []
     bad = np.zeros(len(texts), dtype=np.bool_)
@@ -174,6 +182,24 @@ def _convert(
         values.append(value)
     log.add(bad, lambda row: f"{locate(row)}, column {name!r}: {_shown(texts[row])} is not {_in_words(kind)}")
     return pa.chunked_array([pa.array(values, type=kind)])
+
+
+def _converted(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray | None:
+    """The values of the whole column; None when a value does not have the type."""
+    try:
+        texts = column.cast(pa.string())
+        if (pa.types.is_floating(kind) or pa.types.is_boolean(kind)) and are_booleans(texts):
+            is_true = pc.is_in(texts, value_set=pa.array(TRUE))
+            return pc.if_else(pc.is_valid(texts), is_true, None).cast(kind)
+        return None if pa.types.is_boolean(kind) else texts.cast(kind)
+    except pa.ArrowInvalid:
+        return None
+
+
+def are_booleans(texts: pa.ChunkedArray | pa.Array) -> bool:
+    """Whether there are texts, and each is true or false, nulls aside."""
+    known = texts.drop_null()
+    return len(known) > 0 and bool(pc.all(pc.is_in(known, value_set=pa.array(TRUE + FALSE))).as_py())
 
 
 def _value(text: bytes, kind: pa.DataType) -> object | None:
@@ -188,6 +214,10 @@ def _value(text: bytes, kind: pa.DataType) -> object | None:
     if pa.types.is_integer(kind):
         number = int(characters) if INTEGER.fullmatch(characters) else None
         return number if number is not None and -(2**63) <= number < 2**63 else None
+    if characters in TRUE + FALSE:
+        return characters in TRUE if pa.types.is_boolean(kind) else float(characters in TRUE)
+    if pa.types.is_boolean(kind):
+        return None
     try:
         return None if "_" in characters else float(characters)
     except ValueError:
@@ -203,7 +233,9 @@ def _shown(text: bytes | str | None) -> str:
 def _in_words(kind: pa.DataType) -> str:
     if pa.types.is_integer(kind):
         return "a 64-bit integer"
-    return "a number" if pa.types.is_floating(kind) else "UTF-8 text"
+    if pa.types.is_boolean(kind):
+        return "true or false"
+    return "a number, true or false" if pa.types.is_floating(kind) else "UTF-8 text"
 
 
 def _split_lists(

@@ -30,6 +30,7 @@ from elastichost.datasets.reader import Inspection, ValueFindings, units_of_spli
 from elastichost.datasets.settings import DataSettings
 from elastichost.datasets.sources.connections import SourceConnections
 from elastichost.datasets.sources.http_range import HttpFile
+from elastichost.datasets.tabular import nan_warnings
 from elastichost.datasets.text.line_index import TextIndex, index_text_file, line_end, read_first_line
 from elastichost.datasets.text.plain_copy import plain_copy
 from elastichost.errors import DataError
@@ -133,6 +134,7 @@ class TextDecoder:
         """See `Decoder.check_values`. Only the first 64 KiB of each file are checked."""
         bad_rows: list[str] = []
         ids: list[str] = []
+        warnings: list[str] = []
         ranged = ranged_tables(tables)
         for unit in self._units:
             if unit.group != 0:
@@ -145,9 +147,10 @@ class TextDecoder:
                 bad_rows.append(error.message)
                 continue
             bad_rows.extend([log.first[1]] if log.first else [])
+            warnings.extend(nan_warnings(self._files[unit.file].path, log, self._settings))
             place = partial(self._line_place, self._files[unit.file].path)
             ids.extend(find_id_out_of_range(decoded, self._settings.categorical, ranged, place))
-        return ValueFindings(bad_rows=tuple(bad_rows), ids_out_of_range=tuple(ids))
+        return ValueFindings(tuple(bad_rows), tuple(ids), tuple(warnings))
 
     def _open(self, path: str, problems: list[str]) -> tuple[_TextFile | None, str | None]:
         file_stamp = stamp(path)

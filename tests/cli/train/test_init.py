@@ -66,6 +66,18 @@ def test_a_parquet_file_with_test_data(elastichost: Elastichost, tmp_path: Path)
     assert data.csv.types == {}
 
 
+def test_words_for_true_and_false_are_a_label_and_ids(elastichost: Elastichost, tmp_path: Path) -> None:
+    rows = [(bool(number % 2), number, number % 3 == 0, 0.5 * number) for number in range(40)]
+    (tmp_path / "clicks.csv").write_text(
+        "clicked,user_id,is_new,x\n" + "".join(f"{a},{b},{c},{d}\n" for a, b, c, d in rows)
+    )
+    outcome = elastichost("init", "clicks.csv", "--label", "clicked")
+    assert outcome.code == 0, outcome.stderr
+    (tmp_path / "job.toml").write_text(outcome.stdout)
+    data = load_job(tmp_path / "job.toml").data
+    assert (data.label, data.categorical, data.csv.types) == ("clicked", ("user_id", "is_new"), {"user_id": "int"})
+
+
 def test_a_criteo_file_needs_no_label(elastichost: Elastichost, tmp_path: Path) -> None:
     line = "\t".join(["1"] + ["2"] * 13 + ["68fd1e64"] * 26)
     (tmp_path / "day_0").write_text(f"{line}\n" * 50)

@@ -43,6 +43,18 @@ def test_the_last_line_of_a_part_of_a_file_is_left_out(tmp_path: Path, monkeypat
     assert set(found.table.column("item").to_pylist()) == {123456}
 
 
+@pytest.mark.parametrize("content", [CSV.encode(), gzip.compress(CSV.encode())])
+def test_a_text_file_is_opened_once(tmp_path: Path, content: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "clicks.csv"
+    path.write_bytes(content)
+    opened: list[Path] = []
+    real = Path.open
+    monkeypatch.setattr(Path, "open", lambda self, *how: opened.append(self) or real(self, *how))
+    monkeypatch.setattr("builtins.open", lambda *_: pytest.fail("opened once more"))
+    found = read_sample(path)
+    assert (opened, found.first_bytes) == ([path], content[:4])
+
+
 def test_lines_with_too_many_fields_are_left_out(tmp_path: Path) -> None:
     path = tmp_path / "clicks.csv"
     path.write_text("clicked,item\n1,7\n0,8,9\n0,6\n")

@@ -22,6 +22,8 @@ def texts(*values: str | None) -> pa.ChunkedArray:
         (("0", "10"), "int"),
         (("12345678901234567890", "1"), "float"),  # not an int64
         (("a", "1"), "string"),
+        (("true", "False", None), "bool"),
+        (("true", "maybe"), "string"),
         ((None, None), "string"),
         (("2024-05-01", "2024-05-02 10:00:00"), "time"),
         (("2024-05-01T10:00:00Z",), "time"),
