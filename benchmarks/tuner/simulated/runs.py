@@ -175,8 +175,8 @@ def decision_times(plan: Plan, name: str, sizes: Sequence[int]) -> dict[str, flo
 
 def timed_decisions(plan: Plan, name: str, size: int) -> Timed:
     """The decisions about `size` jobs, which all arrive at the start, on a cluster that grows with them. They are
-    watched for a while only: the tuners of the single jobs take a hundred times as long as the decisions. MANY jobs are
-    watched until each of them was measured and has more than one option. The first run in a process triggers late
+    watched for a while only: the tuners of the single jobs take some sixty times as long as the decisions. MANY jobs
+    are watched until each of them was measured and has more than one option. The first run in a process triggers late
     imports."""
     sized = msgspec.structs.replace(plan, jobs=size, hosts=size)
     settings = sized.settings(name)
