@@ -10,8 +10,10 @@ settings        hosts, limits, styles of changes, rates of incidents
 episodes        stragglers, hot PS and memory shortages: their duration and their end
 blocks          the measurements of jobs, block by block
 traces          recorded arrivals, replayed as they are
+progress        the progress of all jobs in columns, advanced by compiled code
 job_run         the state of one simulated job
+crowding        jobs that share hosts slow each other down
 grant_executor  places, changes and releases granted processes
-engine          the heap of events, and the decisions
+engine          the events, and the decisions
 outcome         the outcome of every job
 """

@@ -1,4 +1,4 @@
-"""The cluster in virtual time: a heap of events, jobs with constant rates between events, and a policy that decides.
+"""The cluster in virtual time: a queue of events, jobs with constant rates between events, and a policy that decides.
 
 Pure except for the policy: the same jobs, settings, seed and policy give the same result, bit for bit. Random events
 (arrivals, failures, noise) do not depend on the policy.
@@ -6,17 +6,19 @@ Pure except for the policy: the same jobs, settings, seed and policy give the sa
 
 from __future__ import annotations
 
-import heapq
 import math
 from collections.abc import Callable, Mapping, Sequence
 
 from benchmarks.simulator.cluster import calibration
 from benchmarks.simulator.cluster.blocks.job_table import JobTable
+from benchmarks.simulator.cluster.crowding import Crowding
 from benchmarks.simulator.cluster.grant_executor import BEGIN, CANCEL, KEEP, GrantExecutor
 from benchmarks.simulator.cluster.hosts import Cluster
 from benchmarks.simulator.cluster.job_run import JobRun, RateRecorder
 from benchmarks.simulator.cluster.jobs import SimulatedJob
 from benchmarks.simulator.cluster.outcome import JobOutcome, SimulationResult, outcome_of
+from benchmarks.simulator.cluster.progress.columns import JobColumns
+from benchmarks.simulator.cluster.progress.event_queue import EventQueue
 from benchmarks.simulator.cluster.random_streams import Incident, generator
 from benchmarks.simulator.cluster.settings import ClusterSettings
 from benchmarks.simulator.cluster.views import ClusterView, EndedJob, Grant, InformedPolicy, JobFaults, Policy, Trigger
@@ -26,7 +28,6 @@ __all__ = ["ClusterSimulation", "simulate_jobs"]
 # kinds of events; the payload is a job, a host, or unused
 ARRIVAL, TICK, BLOCK, END, RESUME, INCIDENT, CALM, HOST_DOWN, HOST_UP = range(9)
 LONG_S = 1.0  # a measurement continues through shorter pauses
-Event = tuple[float, int, int, int, int]  # at_s, order, kind, payload, version
 
 
 def simulate_jobs(
@@ -55,15 +56,19 @@ class ClusterSimulation:
         self._specs = {spec.job: spec for spec in jobs}
         self._policy, self._settings, self._seed, self._recorder = policy, settings, seed, recorder
         self._cluster = Cluster(settings.hosts)
-        self._granting = GrantExecutor(self._cluster, settings, self._reschedule)
+        most = settings.limits.most
+        self._columns = JobColumns(most.workers + most.servers)
+        self._queue = EventQueue(self._columns, END)
+        crowding = Crowding(self._cluster, self._columns, settings, self._queue, self._push_resume)
+        self._crowding = crowding
+        self._granting = GrantExecutor(self._cluster, crowding, settings, self._reschedule)
         self._runs: dict[int, JobRun] = {}  # jobs that have not ended, in order of arrival
-        self._table = JobTable(settings.block_s)
+        self._table = JobTable(settings.block_s, self._columns)
         self._changed: dict[int, JobRun] = {}  # jobs whose views must be made anew
         self._ailing: set[int] = set()  # jobs that may have faults
         self._over: list[JobOutcome] = []
         self._ended: list[EndedJob] = []  # since the last decision
-        self._heap: list[Event] = []
-        self._order = self._events = self._decisions = 0
+        self._events = self._decisions = 0
         self._now_s = 0.0
         self._is_ticking = False
         self._incidents: dict[int, Incident] = {}  # job -> its next incident
@@ -76,7 +81,7 @@ class ClusterSimulation:
 
     def run(self) -> SimulationResult:
         for spec in self._specs.values():
-            self._push(spec.arrived_s, ARRIVAL, spec.job)
+            self._queue.push(spec.arrived_s, ARRIVAL, spec.job)
         for host in range(len(self._hosts)):
             self._push_host_failure(host)
         handlers: tuple[Callable[[int, int], None], ...] = (
@@ -90,26 +95,26 @@ class ClusterSimulation:
             self._fail_host,
             self._repair_host,
         )
-        heap, pop = self._heap, heapq.heappop
+        queue = self._queue
         most_s, left = self._last_arrival_s + self._settings.drain_s, len(self._specs)
-        while heap and len(self._over) < left:
-            at_s, _, kind, payload, version = pop(heap)
+        event = queue.peek()
+        while event is not None and len(self._over) < left:
+            at_s, _, kind, payload, version = event
             if at_s > most_s:
                 break
+            queue.take(event)
             if at_s > self._now_s:
                 self._advance(at_s)
             self._events += 1
             handlers[kind](payload, version)
+            event = queue.peek()
             # one decision covers all events of the same time
-            if self._trigger is not None and (not heap or heap[0][0] > at_s):
+            if self._trigger is not None and (event is None or event[0] > at_s):
                 self._decide(self._trigger)
+                event = queue.peek()
         return self._result()
 
     # --- clockwork ----------------------------------------------------------------------------------------------------
-
-    def _push(self, at_s: float, kind: int, payload: int, version: int = 0) -> None:
-        self._order += 1
-        heapq.heappush(self._heap, (at_s, self._order, kind, payload, version))
 
     def _advance(self, at_s: float) -> None:
         until_s = min(at_s, self._last_arrival_s)
@@ -129,18 +134,19 @@ class ClusterSimulation:
                 run.void_block()
             self._table.begin(job, run.blocks.count, run.block_ends_s)
             if self._settings.varies and block == BEGIN:
-                self._push(run.block_ends_s, BLOCK, job, run.block_version)
+                self._queue.push(run.block_ends_s, BLOCK, job, run.block_version)
         run.refresh(now_s)
-        self._table.settle(job, run.settled_s, run.trained, run.rate)
         if run.is_dirty:
             self._changed[job] = run
-        run.end_version += 1
-        seconds = run.ends_after()[0]
-        if seconds < math.inf:
-            self._push(now_s + seconds, END, job, run.end_version)
-        over_s = min((at_s for at_s in (run.changing_until_s, run.paused_until_s) if at_s > now_s), default=math.inf)
+        run.event_version += 1
+        self._queue.set_end(run.index, now_s + run.ends_after())
+        over_s = run.resumes_s(now_s)
         if over_s < math.inf:
-            self._push(over_s, RESUME, job, run.end_version)
+            self._queue.push(over_s, RESUME, job, run.event_version)
+
+    def _push_resume(self, run: JobRun, order: int) -> None:
+        """Schedules the end of a change or a pause again, with an order that was counted before."""
+        self._queue.push_at(run.resumes_s(self._now_s), order, RESUME, run.spec.job, run.event_version)
 
     def _decide(self, trigger: Trigger) -> None:
         self._trigger = None
@@ -156,6 +162,7 @@ class ClusterSimulation:
             ended=tuple(self._ended),
             hosts=self._cluster.views(),
             limits=self._settings.limits,
+            known=self._cluster.totals(),
         )
         self._ended.clear()
         self._decisions += 1
@@ -180,8 +187,13 @@ class ClusterSimulation:
 
     def _arrive(self, job: int, _: int) -> None:
         run = JobRun(self._specs[job], self._settings, self._recorder)
+        if not self._columns.has_room:
+            self._columns.grow()
+            for one in self._runs.values():
+                one.row = self._columns.rows[one.index]
+        run.join(self._columns)
         self._runs[job] = run
-        self._table.add(job, float(run.spec.samples), run.as_seen(self._now_s), run.blocks)
+        self._table.add(run.index, run.as_seen(self._now_s), run.blocks)
         self._next_incident(run)
         self._trigger = "arrival"
         if not self._is_ticking:
@@ -189,7 +201,7 @@ class ClusterSimulation:
 
     def _push_tick(self) -> None:
         tick_s = self._settings.tick_s
-        self._push((math.floor(self._now_s / tick_s) + 1) * tick_s, TICK, 0)
+        self._queue.push((math.floor(self._now_s / tick_s) + 1) * tick_s, TICK, 0)
         self._is_ticking = True
 
     def _tick(self, _: int, __: int) -> None:
@@ -205,17 +217,14 @@ class ClusterSimulation:
             return
         run.settle(self._now_s)
         run.vary_speed()
-        self._push(run.block_ends_s, BLOCK, job, version)
+        self._queue.push(run.block_ends_s, BLOCK, job, version)
         self._reschedule(run, self._now_s)
 
-    def _end(self, job: int, version: int) -> None:
+    def _end(self, job: int, _: int) -> None:
         """The job has trained all samples, or has used up its memory."""
-        run = self._runs.get(job)
-        if run is None or run.end_version != version or run.configuration is None:
-            return
-        _, is_out_of_memory = run.ends_after()
+        run = self._runs[job]
         run.settle(self._now_s)
-        if is_out_of_memory:
+        if run.ends_for_memory():
             self._kill_for_memory(run)
             return
         run.trained = float(run.spec.samples)  # removes the rounding error of the last interval
@@ -244,6 +253,7 @@ class ClusterSimulation:
         self._changed.pop(job, None)
         self._incidents.pop(job, None)
         self._over.append(outcome_of(run, self._now_s))
+        run.leave(self._columns)
         self._events += run.blocks.count
         self._trigger = "end"
 
@@ -259,7 +269,7 @@ class ClusterSimulation:
     def _resume(self, job: int, version: int) -> None:
         """A change or a pause has ended."""
         run = self._runs.get(job)
-        if run is None or run.end_version != version:
+        if run is None or run.event_version != version:
             return
         run.settle(self._now_s)
         run.is_dirty = True
@@ -269,7 +279,7 @@ class ClusterSimulation:
         incident = run.incidents.next()
         if incident is not None:
             self._incidents[run.spec.job] = incident
-            self._push(run.spec.arrived_s + incident.after_s, INCIDENT, run.spec.job)
+            self._queue.push(run.spec.arrived_s + incident.after_s, INCIDENT, run.spec.job)
 
     def _strike(self, job: int, _: int) -> None:
         run = self._runs.get(job)
@@ -281,7 +291,6 @@ class ClusterSimulation:
         if configuration is None:
             return
         run.settle(self._now_s)
-        self._table.settle(job, run.settled_s, run.trained, run.rate)
         self._ailing.add(job)
         if incident.kind == "failure":
             self._fail_process(run, incident.slot)
@@ -293,7 +302,7 @@ class ClusterSimulation:
         elif incident.kind == "straggler" and incident.slot < configuration.workers:
             until_s = run.spec.arrived_s + incident.after_s + incident.size
             run.straggle(incident.slot, until_s, self._now_s)
-            self._push(until_s, CALM, job)
+            self._queue.push(until_s, CALM, job)
             self._reschedule(run, self._now_s)
 
     def _calm(self, job: int, _: int) -> None:
@@ -330,12 +339,14 @@ class ClusterSimulation:
     def _push_host_failure(self, host: int) -> None:
         rate = self._settings.rates.host_failures / 3600.0
         if rate > 0:
-            self._push(self._now_s + self._hosts[host].exponential(1.0 / rate), HOST_DOWN, host)
+            self._queue.push(self._now_s + self._hosts[host].exponential(1.0 / rate), HOST_DOWN, host)
 
     def _fail_host(self, host: int, _: int) -> None:
-        self._push(self._now_s + self._hosts[host].exponential(calibration.HOST_REPAIR_S), HOST_UP, host)
-        for job in self._cluster.fail(host):
-            run = self._runs[job]
+        self._queue.push(self._now_s + self._hosts[host].exponential(calibration.HOST_REPAIR_S), HOST_UP, host)
+        lost = [self._runs[job] for job in self._cluster.fail(host)]
+        for run in lost:
+            self._crowding.place(run)
+        for run in lost:
             run.settle(self._now_s)
             _, servers = run.placement.pop(host)
             if servers or self._settings.style.stops:

@@ -1,14 +1,15 @@
-"""Carries out grants: places processes, starts and ends changes, updates the interference of jobs on a host."""
+"""Carries out grants: places processes, starts and ends changes."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Protocol
 
 import msgspec
 
 from benchmarks.simulator.cluster import calibration
+from benchmarks.simulator.cluster.crowding import Crowding
 from benchmarks.simulator.cluster.episodes import ROOM_BYTES
 from benchmarks.simulator.cluster.hosts import Cluster, Placement, ProcessDemand
 from benchmarks.simulator.cluster.job_run import JobRun
@@ -30,8 +31,9 @@ class Reschedule(Protocol):
 class GrantExecutor:
     """Places and releases all processes. allocated_cores: of all jobs. refused: number of grants that were refused."""
 
-    def __init__(self, cluster: Cluster, settings: ClusterSettings, reschedule: Reschedule) -> None:
-        self._cluster, self._settings, self._reschedule = cluster, settings, reschedule
+    def __init__(self, cluster: Cluster, crowding: Crowding, settings: ClusterSettings, reschedule: Reschedule) -> None:
+        self._cluster, self._crowding = cluster, crowding
+        self._settings, self._reschedule = settings, reschedule
         self.allocated_cores = 0
         self.refused = 0
 
@@ -50,14 +52,15 @@ class GrantExecutor:
         touched: set[int] = set()
         for run, grant in asked:
             before = run.placement
-            run.drops_rows |= grant.drops_rows
+            if grant.drops_rows:
+                run.drop_rows()
             if run.configuration is None:
                 self._start(run, grant, now_s)
             elif not _is_same(run, grant):
                 self._change(run, grant, now_s)
             if run.placement is not before:
                 touched |= before.keys() | run.placement.keys()
-        self._crowd_hosts(touched, runs, now_s)
+        self._crowding.update(touched, runs, now_s)
 
     def _check(self, job: int, grant: Grant) -> None:
         row, least, most = (
@@ -156,6 +159,7 @@ class GrantExecutor:
     ) -> None:
         run.configuration, run.granted_bytes = configuration, memory_bytes
         run.need, run.placement, run.is_dirty = need, placement, True
+        self._crowding.place(run)
         self.allocated_cores += configuration.cores
 
     def conclude(self, run: JobRun, now_s: float) -> bool:
@@ -178,12 +182,13 @@ class GrantExecutor:
         self._cluster.release(run.spec.job, need, run.placement)
         self.allocated_cores -= configuration.cores
         run.configuration, run.need, run.placement, run.granted_bytes = None, None, {}, 0
+        self._crowding.place(run)
         for slot in tuple(run.stragglers):
             run.recover(slot, now_s, "left")
         run.speed, run.is_dirty = None, True
         run.changing_until_s = run.paused_until_s = -math.inf
         self._reschedule(run, now_s, CANCEL)
-        self._crowd_hosts(hosts, runs, now_s)
+        self._crowding.update(hosts, runs, now_s)
 
     def settle_elsewhere(self, run: JobRun, runs: Mapping[int, JobRun], now_s: float) -> bool:
         """Places the processes of a lost host on other hosts. False: they do not fit, and the job waits again."""
@@ -194,24 +199,11 @@ class GrantExecutor:
             self.release(run, runs, now_s)
             return False
         run.placement = placement
+        self._crowding.place(run)
         if not run.is_changing(now_s):
             run.look_up()  # the cores of the other hosts may have another speed
-        self._crowd_hosts(placement.keys(), runs, now_s)
+        self._crowding.update(placement.keys(), runs, now_s)
         return True
-
-    def _crowd_hosts(self, hosts: Iterable[int], runs: Mapping[int, JobRun], now_s: float) -> None:
-        """Updates the interference of all jobs on these hosts."""
-        if self._settings.interference <= 0:
-            return
-        for job in sorted({job for host in hosts for job in self._cluster.jobs[host]}):
-            run = runs.get(job)
-            if run is None:
-                continue
-            crowding = self._cluster.crowding(job, run.placement)
-            if crowding != run.crowding:
-                run.settle(now_s)
-                run.crowding = crowding
-                self._reschedule(run, now_s)
 
 
 def _replace(run: JobRun, now_s: float) -> None:

@@ -8,7 +8,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from benchmarks.simulator.cluster.views import HostView
+from benchmarks.simulator.cluster.views import HostTotals, HostView
 from elastichost.tuner.facts import Configuration
 
 __all__ = ["Cluster", "ClusterHost", "Placement", "ProcessDemand"]
@@ -45,7 +45,8 @@ Placement = dict[int, tuple[int, int]]
 
 
 class Cluster:
-    """The free cores and memory of each host. is_down: hosts that have failed; no process is placed there."""
+    """The free cores and memory of each host. is_down: hosts that have failed; no process is placed there. host_cores,
+    free_core_array: all cores and the free ones, int64 [hosts]."""
 
     def __init__(self, hosts: Sequence[ClusterHost]) -> None:
         self.hosts = tuple(hosts)
@@ -54,9 +55,11 @@ class Cluster:
         self.is_down = [False] * len(hosts)
         self.jobs: list[dict[int, int]] = [{} for _ in hosts]  # host -> job -> its cores on that host
         self._largest = max(hosts, key=lambda host: (host.cores, host.memory_bytes), default=ClusterHost(1, 1))
+        self.host_cores = np.array([host.cores for host in hosts], dtype=np.int64)
         # the same numbers as free_cores and free_memory, to look for free hosts among thousands
-        self._cores = np.array(self.free_cores, dtype=np.int64)
+        self.free_core_array = np.array(self.free_cores, dtype=np.int64)
         self._memory = np.array(self.free_memory, dtype=np.int64)
+        self._totals = [int(self.host_cores.sum()), sum(self.free_memory), sum(self.free_cores), sum(self.free_memory)]
         self._views = [self._view(index) for index in range(len(hosts))]
         self._seen = tuple(self._views)
         self._changed: set[int] = set()  # hosts whose views must be made anew
@@ -69,6 +72,9 @@ class Cluster:
             self._seen = tuple(self._views)
         return self._seen
 
+    def totals(self) -> HostTotals:
+        return HostTotals(*self._totals)
+
     def _view(self, index: int) -> HostView:
         host = self.hosts[index]
         if self.is_down[index]:
@@ -77,8 +83,10 @@ class Cluster:
         return HostView(host.cores, host.memory_bytes, free_cores, free_memory, host.core_speed)
 
     def _set(self, index: int, free_cores: int, free_memory: int) -> None:
+        self._totals[2] += free_cores - self.free_cores[index]
+        self._totals[3] += free_memory - self.free_memory[index]
         self.free_cores[index], self.free_memory[index] = free_cores, free_memory
-        self._cores[index], self._memory[index] = free_cores, free_memory
+        self.free_core_array[index], self._memory[index] = free_cores, free_memory
         self._changed.add(index)
 
     def place(self, job: int, need: ProcessDemand) -> Placement | None:
@@ -134,23 +142,18 @@ class Cluster:
         lost = tuple(sorted(self.jobs[host]))
         self.jobs[host] = {}
         self._set(host, 0, 0)
+        self._add_host(host, -1)
         return lost
 
     def repair(self, host: int) -> None:
         """Brings a host back, without processes."""
         self.is_down[host] = False
         self._set(host, self.hosts[host].cores, self.hosts[host].memory_bytes)
+        self._add_host(host, 1)
 
-    def crowding(self, job: int, placement: Placement) -> float:
-        """The share of the cores of the job's hosts that other jobs use, weighted by the job's own cores on each host;
-        0 to 1."""
-        own = others = 0.0
-        for host in placement:
-            here = self.jobs[host].get(job, 0)
-            taken = self.hosts[host].cores - self.free_cores[host] - here
-            own += here
-            others += here * taken / self.hosts[host].cores
-        return others / own if own else 0.0
+    def _add_host(self, host: int, sign: int) -> None:
+        self._totals[0] += sign * self.hosts[host].cores
+        self._totals[1] += sign * self.hosts[host].memory_bytes
 
     def _room(self, host: int, need: ProcessDemand, *, is_server: bool) -> int:
         """The number of processes of a role that fit on a host."""
@@ -165,7 +168,7 @@ class Cluster:
         worker_size = max(c.worker_cores / host.cores, need.worker_bytes / host.memory_bytes)
         server_size = max(c.server_cores / host.cores, need.server_bytes / host.memory_bytes)
         found = dict(kept)
-        free_cores, free_memory = self._cores, self._memory
+        free_cores, free_memory = self.free_core_array, self._memory
         if kept:
             free_cores, free_memory = free_cores.copy(), free_memory.copy()
             for index, (has_workers, has_servers) in kept.items():

@@ -1,16 +1,23 @@
-"""The state of one simulated job: exact progress between events, its resources, and its measurements."""
+"""The state of one simulated job: exact progress between events, its resources, and its measurements.
+
+Its numbers are a row of `progress.columns`, so that compiled code advances the rows of many jobs at once.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Literal
 
+import numpy as np
+
 from benchmarks.simulator.cluster import calibration
-from benchmarks.simulator.cluster.blocks.block_log import BlockHistory, BlockLog, Stretch
+from benchmarks.simulator.cluster.blocks.block_log import BlockHistory, BlockLog, BlockState, Stretch
 from benchmarks.simulator.cluster.episodes import HOT, EpisodeEnd, EpisodeLog
 from benchmarks.simulator.cluster.hosts import Placement, ProcessDemand
 from benchmarks.simulator.cluster.jobs import SimulatedJob
+from benchmarks.simulator.cluster.progress import columns, kernel
+from benchmarks.simulator.cluster.progress.columns import Column, Floats, JobColumns
 from benchmarks.simulator.cluster.random_streams import IncidentStream, MeasurementNoise
 from benchmarks.simulator.cluster.settings import ClusterSettings
 from benchmarks.simulator.cluster.views import JobFacts, JobFaults, JobView
@@ -26,11 +33,30 @@ MOST_SKEW = 0.95
 class JobRun:
     """The state of one job. Times are simulated times in seconds.
 
-    At every event the order is: `settle` the progress until now, change the state, `refresh` the rate.
+    At every event the order is: `settle` the progress until now, change the state, `refresh` the rate. index: of its
+    row among those of all jobs; -1 before `join`.
     """
+
+    settled_s = Column(columns.SETTLED_S)
+    rate = Column(columns.RATE)
+    trained = Column(columns.TRAINED)
+    work = Column(columns.WORK)
+    waited_s = Column(columns.WAITED_S)
+    core_s = Column(columns.CORE_S)
+    used_core_s = Column(columns.USED_CORE_S)
+    memory_byte_s = Column(columns.MEMORY_BYTE_S)
+    used_byte_s = Column(columns.USED_BYTE_S)
+    hot_s = Column(columns.HOT_S)
+    straggle_s = Column(columns.STRAGGLE_S)
+    block_began_s = Column(columns.BLOCK_BEGAN_S)
+    block_work = Column(columns.BLOCK_WORK)
+    block_ends_s = Column(columns.BLOCK_ENDS_S)  # of the present block; inf: none is being measured
 
     def __init__(self, spec: SimulatedJob, settings: ClusterSettings, recorder: RateRecorder | None) -> None:
         self.spec, self.settings, self.recorder = spec, settings, recorder
+        self.row, self.index = _first_row(spec), -1
+        self._saved = np.zeros(kernel.SAVED)
+        self._state: BlockState | None = None  # of the present stretch; None: not known yet
         self.workload = spec.truth.workload
         self.skew = spec.truth.skew
         windows = max(2, round(settings.block_s / calibration.BLOCK_WINDOW_S))
@@ -61,95 +87,116 @@ class JobRun:
         self.outcome: Literal["", "completed", "died"] = ""
         # its speed
         self.speed: IterationSpeed | None = None
-        self.rate = self.used_cores = 0.0
+        self._speeds: dict[tuple[Configuration, float | None, tuple[float, float]], IterationSpeed] = {}
         self.changing_until_s = self.paused_until_s = -math.inf
         self.change_share = self.pause_share = 1.0
-        self.vary, self.crowding = 1.0, 0.0
+        self.vary = 1.0
         self.stragglers: dict[int, float] = {}  # slot -> time at which it ends without a replacement
         self.hot = 0.0
         self.episodes = EpisodeLog()
         # its progress
-        self.trained = self.work = self.rolled_back = 0.0
-        self.settled_s = spec.arrived_s
+        self.rolled_back = 0.0
         self.checkpoint_trained, self.checkpoint_s = 0.0, spec.arrived_s
-        self.core_s = self.used_core_s = self.memory_byte_s = self.used_byte_s = 0.0
-        self.waited_s = self.hot_s = self.straggle_s = 0.0
         self.ooms = self.restarts = self.changes = 0
-        self.drops_rows = False  # rows that were unseen for long are dropped, so the memory suffices
         self.replaced_right = self.replaced_wrong = self.moved_right = self.moved_wrong = 0
-        # its measurements; block_ends_s: of the present block; inf: none is being measured
-        self.block_began_s = self.block_work = 0.0
-        self.block_ends_s = math.inf
+        # its measurements
         self._unchecked: list[tuple[Stretch, int]] = []  # blocks after which a checkpoint may have been written
         # scheduled events: those with an older version are void
-        self.end_version = self.block_version = 0
+        self.event_version = self.block_version = 0
         self.is_block_void = True  # no block is being measured
         self.is_dirty = True
 
     # --- progress -----------------------------------------------------------------------------------------------------
 
+    def join(self, all_columns: JobColumns) -> None:
+        """Its row becomes one of all jobs, which are advanced together."""
+        self.index = all_columns.take(self.spec.job, self.row)
+        self.row = all_columns.rows[self.index]
+
+    def leave(self, all_columns: JobColumns) -> None:
+        """Frees its row; its numbers stay."""
+        self.row = self.row.copy()
+        all_columns.free(self.index)
+        self.index = -1
+
     def settle(self, now_s: float) -> None:
         """Integrates the progress up to now; the rate has been constant since the last call."""
-        seconds = now_s - self.settled_s
-        if seconds <= 0:
+        if now_s <= self.settled_s:
             return
-        self._end_blocks(now_s)
-        configuration = self.configuration
-        if configuration is None:
-            self.waited_s += seconds
-            self.settled_s = now_s
-            return
-        before, done = self.trained, self.rate * seconds
-        self.trained = before + done
-        if self.trained >= self.episodes.next_samples:
-            self.episodes.trained(before, self.trained, self.settled_s, self.rate)
-        self.work += done
-        self.core_s += configuration.cores * seconds
-        self.used_core_s += self.used_cores * seconds
-        self.memory_byte_s += self.granted_bytes * seconds
-        used_byte_s = self.spec.memory.byte_seconds(before, self.trained, seconds, configuration)
-        self.used_byte_s += min(used_byte_s, self.granted_bytes * seconds) if self.drops_rows else used_byte_s
-        if self.hot:
-            self.hot_s += seconds
-        if self.stragglers:
-            self.straggle_s += seconds
+        blocks = kernel.settle(self.row, now_s, self.settings.block_s, self._saved)
+        saved = self._saved.tolist()
+        if blocks:
+            self.end_blocks(saved, blocks)
+        if self.configuration is not None:
+            self.note_progress(saved, now_s)
+
+    def note_progress(self, saved: Sequence[float], now_s: float) -> None:
+        """Judges increases of memory, and calls the recorder, after the row was settled. saved: its state before, as
+        `kernel.settle` saves it."""
+        _, _, _, settled_s, _, before, rate = saved
+        trained = self.trained
+        if trained >= self.episodes.next_samples:
+            self.episodes.trained(before, trained, settled_s, rate)
+            self.row[columns.NEXT_SAMPLES] = self.episodes.next_samples
         if self.recorder is not None:
-            self.recorder(self.spec.job, self.settled_s, now_s, self.rate)
-        self.settled_s = now_s
+            self.recorder(self.spec.job, settled_s, now_s, rate)
 
     def refresh(self, now_s: float) -> None:
         """Computes the present rate. The progress must be settled before."""
+        self._renew_row()
+        kernel.refresh(self.row, now_s, self.settings.interference)
+
+    def _renew_row(self) -> None:
+        """Writes into the row what the speed and the end of the job follow from."""
         configuration, speed = self.configuration, self.speed
-        self.rate = self.used_cores = 0.0
+        self._state = None
         if configuration is None or speed is None:
+            self.row[columns.CORES] = self.row[columns.SPEED] = 0.0
             return
-        workload = self.workload
+        workload, memory = self.workload, self.spec.memory
         rate = speed.samples_per_s
         if self.stragglers:
             slow = sum(slot < configuration.workers for slot in self.stragglers)
             rate = slowed(speed, workload, configuration.workers, slow, calibration.STRAGGLER_SPEED)
-        rate *= self.vary / (1.0 + self.settings.interference * self.crowding)
-        if now_s < self.changing_until_s:
-            rate *= self.change_share
-        if now_s < self.paused_until_s:
-            rate *= self.pause_share
-        self.rate = rate
-        iterations = rate / workload.batch_size
-        workers = configuration.workers if workload.mode == "sync" else 1
-        self.used_cores = min(
-            configuration.workers * configuration.worker_cores, iterations * workers * speed.worker_cpu_s
+        self.row[columns.FIRST_PARAMETER :] = (
+            configuration.cores,
+            self.granted_bytes,
+            memory.constant_bytes(configuration),
+            memory.samples_at(self.granted_bytes, configuration),
+            self.episodes.next_samples,
+            self.hot != 0.0,
+            bool(self.stragglers),
+            rate,
+            self.vary,
+            self.changing_until_s,
+            self.change_share,
+            self.paused_until_s,
+            self.pause_share,
+            workload.batch_size,
+            configuration.workers if workload.mode == "sync" else 1,
+            speed.worker_cpu_s,
+            speed.server_cpu_s,
+            configuration.workers * configuration.worker_cores,
+            configuration.servers * configuration.server_cores,
         )
-        self.used_cores += min(configuration.servers * configuration.server_cores, iterations * speed.server_cpu_s)
+
+    @property
+    def drops_rows(self) -> bool:
+        """Rows that were unseen for long are dropped, so the memory suffices."""
+        return bool(self.row[columns.DROPS_ROWS])
+
+    def drop_rows(self) -> None:
+        self.row[columns.DROPS_ROWS] = 1.0
 
     def look_up(self) -> None:
         """Looks up the true speed of the present configuration on its hosts."""
         assert self.configuration is not None
         skew = min(MOST_SKEW, self.skew + self.hot) if self.hot else None
-        truth = self.spec.truth
-        speeds = self._core_speeds()
-        if speeds != (1.0, 1.0):
-            truth = truth.on_cores(*speeds)
-        self.speed = truth.speed(self.configuration, skew)
+        key = self.configuration, skew, self._core_speeds()
+        if key not in self._speeds:
+            truth = self.spec.truth if key[2] == (1.0, 1.0) else self.spec.truth.on_cores(*key[2])
+            self._speeds[key] = truth.speed(self.configuration, skew)
+        self.speed = self._speeds[key]
 
     def _core_speeds(self) -> tuple[float, float]:
         """The speeds of the cores of its workers and PS. The slowest PS counts, and the slowest worker; only in async
@@ -162,15 +209,15 @@ class JobRun:
             slowest = sum(speed * count for speed, count in workers) / sum(count for _, count in workers)
         return slowest, min(servers)
 
-    def ends_after(self) -> tuple[float, bool]:
-        """Returns (seconds, False) until all samples are trained, or (seconds, True) until the memory is used up; inf:
-        neither at the present rate."""
-        if self.rate <= 0.0 or self.configuration is None:
-            return math.inf, False
-        full = self.spec.memory.samples_at(self.granted_bytes, self.configuration)
-        if full < self.spec.samples and not self.drops_rows:
-            return max(0.0, full - self.trained) / self.rate, True
-        return max(0.0, self.spec.samples - self.trained) / self.rate, False
+    def ends_after(self) -> float:
+        """Seconds until all samples are trained or the memory is used up; inf: neither at the present rate."""
+        return kernel.ends_after(self.row)
+
+    def ends_for_memory(self) -> bool:
+        """Whether the job uses up its memory before all samples are trained."""
+        if self.configuration is None or self.drops_rows:
+            return False
+        return self.spec.memory.samples_at(self.granted_bytes, self.configuration) < self.spec.samples
 
     def roll_back(self) -> None:
         """Returns to the last checkpoint; later samples are trained again."""
@@ -196,7 +243,7 @@ class JobRun:
                 if end_s - self.checkpoint_s >= calibration.CHECKPOINT_EVERY_S:
                     self.checkpoint_trained = stretch.trained + stretch.rate * (end_s - stretch.settled_s)
                     self.checkpoint_s = end_s
-                end_s += stretch.block_s
+                end_s += stretch.state.block_s
         self._unchecked.clear()
 
     def reload_s(self) -> float:
@@ -254,37 +301,36 @@ class JobRun:
 
     def _stretch(self) -> Stretch:
         """The state since the progress was settled."""
-        configuration, speed = self.configuration, self.speed
-        assert configuration is not None and speed is not None
         return Stretch(
+            self._present(),
             self.block_began_s,
             self.block_ends_s,
-            self.settings.block_s,
             self.block_work,
             self.settled_s,
             self.work,
             self.trained,
             self.rate,
-            configuration,
-            speed,
-            min(MOST_SKEW, self.skew + self.hot),
-            self.hot,
-            bool(self.stragglers) and min(self.stragglers) < configuration.workers,
-            self.settings.varies,
         )
 
-    def _end_blocks(self, now_s: float) -> None:
-        """Ends the blocks of the present stretch. The rate has been constant since the progress was settled."""
-        end_s, block_s = self.block_ends_s, self.settings.block_s
-        if end_s > now_s:
-            return
-        stretch, count = self._stretch(), 0
-        while end_s <= now_s:
-            self.block_began_s = end_s
-            end_s += block_s
-            count += 1
-        self.block_work = self.work + self.rate * (self.block_began_s - self.settled_s)
-        self.block_ends_s = end_s
+    def _present(self) -> BlockState:
+        """What stays the same in the blocks of the present stretch."""
+        if self._state is None:
+            configuration, speed = self.configuration, self.speed
+            assert configuration is not None and speed is not None
+            self._state = BlockState(
+                self.settings.block_s,
+                configuration,
+                speed,
+                min(MOST_SKEW, self.skew + self.hot),
+                self.hot,
+                bool(self.stragglers) and min(self.stragglers) < configuration.workers,
+                self.settings.varies,
+            )
+        return self._state
+
+    def end_blocks(self, saved: Sequence[float], count: int) -> None:
+        """Records `count` blocks of the stretch with this state before it was settled, as `kernel.settle` saves it."""
+        stretch = Stretch(self._state or self._present(), *saved)
         self.blocks.add(stretch, count)
         self._unchecked.append((stretch, count))
 
@@ -311,8 +357,19 @@ class JobRun:
             count, end_s = count + 1, end_s + self.settings.block_s
         return count
 
+    def resumes_s(self, now_s: float) -> float:
+        """The time at which the first of its change and its pause ends; inf: neither."""
+        return min((at_s for at_s in (self.changing_until_s, self.paused_until_s) if at_s > now_s), default=math.inf)
+
     def is_changing(self, now_s: float) -> bool:
         return now_s < self.changing_until_s
 
     def stands_still(self, now_s: float) -> bool:
         return now_s < self.paused_until_s and self.pause_share == 0.0
+
+
+def _first_row(spec: SimulatedJob) -> Floats:
+    row, memory = columns.new_row(spec.arrived_s), spec.memory
+    row[columns.SAMPLES], row[columns.CURVE_SAMPLES] = spec.samples, memory.samples
+    row[columns.GROWTH_BYTES], row[columns.BETA] = memory.growth_bytes, memory.beta
+    return row

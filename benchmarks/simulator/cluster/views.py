@@ -22,11 +22,13 @@ __all__ = [
     "EndedJob",
     "Grant",
     "GrantLimits",
+    "HostTotals",
     "HostView",
     "InformedPolicy",
     "JobEnd",
     "JobFacts",
     "JobFaults",
+    "JobSequence",
     "JobView",
     "MeasurementHistory",
     "MemorySample",
@@ -196,6 +198,24 @@ class HostView(msgspec.Struct, frozen=True, gc=False):
     core_speed: float = 1.0
 
 
+class HostTotals(msgspec.Struct, frozen=True, gc=False):
+    """The cores and the memory of all hosts together; hosts that are down have none."""
+
+    cores: int
+    memory_bytes: int
+    free_cores: int
+    free_memory_bytes: int
+
+    @classmethod
+    def of(cls, hosts: Sequence[HostView]) -> HostTotals:
+        return cls(
+            sum(host.cores for host in hosts),
+            sum(host.memory_bytes for host in hosts),
+            sum(host.free_cores for host in hosts),
+            sum(host.free_memory_bytes for host in hosts),
+        )
+
+
 class GrantLimits(msgspec.Struct, frozen=True):
     """The least and the largest configuration of one job."""
 
@@ -203,31 +223,53 @@ class GrantLimits(msgspec.Struct, frozen=True):
     most: Configuration
 
 
+class JobSequence(Sequence[JobView]):
+    """Views of jobs in order of arrival, which knows the waiting ones without making the views of the others."""
+
+    @property
+    def waiting(self) -> Sequence[JobView]:
+        """The jobs that run nowhere."""
+        raise NotImplementedError
+
+
 class ClusterView(msgspec.Struct, frozen=True):
-    """The view of the cluster for one decision. jobs: in order of arrival. ended: since the last decision."""
+    """The view of the cluster for one decision. jobs: in order of arrival. ended: since the last decision. known:
+    totals of `hosts`; None: they are added up."""
 
     now_s: float
     trigger: Trigger
-    jobs: tuple[JobView, ...]
+    jobs: Sequence[JobView]
     ended: tuple[EndedJob, ...]
     hosts: tuple[HostView, ...]
     limits: GrantLimits
+    known: HostTotals | None = None
+
+    @property
+    def waiting(self) -> Sequence[JobView]:
+        """The jobs that run nowhere, in order of arrival."""
+        if isinstance(self.jobs, JobSequence):
+            return self.jobs.waiting
+        return [job for job in self.jobs if job.running is None]
+
+    @property
+    def totals(self) -> HostTotals:
+        return HostTotals.of(self.hosts) if self.known is None else self.known
 
     @property
     def cores(self) -> int:
-        return sum(host.cores for host in self.hosts)
+        return self.totals.cores
 
     @property
     def memory_bytes(self) -> int:
-        return sum(host.memory_bytes for host in self.hosts)
+        return self.totals.memory_bytes
 
     @property
     def free_cores(self) -> int:
-        return sum(host.free_cores for host in self.hosts)
+        return self.totals.free_cores
 
     @property
     def free_memory_bytes(self) -> int:
-        return sum(host.free_memory_bytes for host in self.hosts)
+        return self.totals.free_memory_bytes
 
 
 class Grant(msgspec.Struct, frozen=True):

@@ -28,11 +28,10 @@ class FreeCapacity:
 def admit(view: ClusterView, room: FreeCapacity, first: Callable[[JobView], Grant]) -> dict[int, Grant]:
     """Starts waiting jobs in order of arrival. A job that does not fit is skipped, as Kubernetes does with pods."""
     grants = {}
-    for job in view.jobs:
-        if job.running is None:
-            grant = first(job)
-            if room.take(grant.configuration.cores, grant.memory_bytes):
-                grants[job.job] = grant
+    for job in view.waiting:
+        grant = first(job)
+        if room.take(grant.configuration.cores, grant.memory_bytes):
+            grants[job.job] = grant
     return grants
 
 
@@ -41,8 +40,8 @@ def make_way(
 ) -> dict[int, Grant]:
     """Starts jobs that wait and are not in `started`, in order of arrival, on cores that running jobs can give up."""
     grants = {}
-    for job in view.jobs:
-        if job.running is None and job.job not in started:
+    for job in view.waiting:
+        if job.job not in started:
             grant = first(job)
             if grant.configuration.cores <= cores:
                 cores -= grant.configuration.cores

@@ -27,9 +27,9 @@ from benchmarks.simulator.queueing import truth_tables
 from benchmarks.tuner.simulated.conditions.requests import RequestKind, requested
 from benchmarks.tuner.simulated.plan import BLIND, KNOWING, Plan, loaded_jobs, make_arm
 
-__all__ = ["Played", "PlayedKinds", "Seeds", "Timed", "decision_times", "play", "play_all"]
+__all__ = ["Played", "PlayedKinds", "Seeds", "Timed", "decision_times", "play", "play_all", "timed", "timed_decisions"]
 
-WARM_UP, FEW = 2, 200  # jobs
+WARM_UP, FEW, MANY = 2, 200, 2000  # jobs
 
 
 @dataclass(slots=True)
@@ -39,24 +39,41 @@ class Timed:
     policy: Policy
     seconds: list[float] = field(default_factory=list)
     observed_s: float = 0.0  # CPU time of the tuners of single jobs
+    most_jobs: int = 0  # of one decision
+    _observing: ObservingPolicy | None = None
+
+    def __post_init__(self) -> None:
+        self._observing = self.policy if isinstance(self.policy, ObservingPolicy) else None
 
     @property
     def name(self) -> str:
         return self.policy.name
 
-    def hear(self, ailing: Mapping[int, JobFaults]) -> None:
-        if isinstance(self.policy, InformedPolicy):
-            self.policy.hear(ailing)
-
     def decide(self, view: ClusterView, now_s: float) -> Mapping[int, Grant | None]:
-        began_s = time.process_time()
-        if isinstance(self.policy, ObservingPolicy):
-            self.policy.observe(view, now_s)
-            self.observed_s += time.process_time() - began_s
+        self.most_jobs = max(self.most_jobs, len(view.jobs))
+        if self._observing is not None:
+            tuple(view.jobs)  # its views are made by the simulator, and not at the expense of the policy
             began_s = time.process_time()
+            self._observing.observe(view, now_s)
+            self.observed_s += time.process_time() - began_s
+        began_s = time.process_time()
         grants = self.policy.decide(view, now_s)
         self.seconds.append(time.process_time() - began_s)
         return grants
+
+
+@dataclass(slots=True)
+class _TimedInformed(Timed):
+    """The same for a policy that gets the true faults, which costs time for each decision."""
+
+    def hear(self, ailing: Mapping[int, JobFaults]) -> None:
+        assert isinstance(self.policy, InformedPolicy)
+        self.policy.hear(ailing)
+
+
+def timed(policy: Policy) -> Timed:
+    """Wraps a policy; the wrapper hears the true faults only if the policy does."""
+    return _TimedInformed(policy) if isinstance(policy, InformedPolicy) else Timed(policy)
 
 
 class Played(msgspec.Struct, frozen=True):
@@ -91,17 +108,17 @@ def _simulated(plan: Plan, name: str, jobs: Sequence[SimulatedJob], seed: int) -
 
 
 def _played(plan: Plan, name: str, jobs: Sequence[SimulatedJob], seed: int, policy: Policy | None = None) -> Played:
-    timed = Timed(policy or make_arm(name, jobs, seed))
+    watched = timed(policy or make_arm(name, jobs, seed))
     began_s = time.process_time()
-    found = simulate_jobs(jobs, timed, plan.settings(name), seed)
-    took_s = time.process_time() - began_s - timed.observed_s
+    found = simulate_jobs(jobs, watched, plan.settings(name), seed)
+    took_s = time.process_time() - began_s - watched.observed_s
     truths = {job.job: job.truth for job in jobs}
     start_speed = {
         one.job: truths[one.job].speed(one.first).samples_per_s / truths[one.job].speed(one.final).samples_per_s
         for one in found.jobs
         if one.outcome == "completed" and one.first is not None and one.final is not None
     }
-    return Played(found, tuple(timed.seconds), start_speed, took_s)
+    return Played(found, tuple(watched.seconds), start_speed, took_s)
 
 
 def _best_known(plan: Plan, jobs: Sequence[SimulatedJob], seed: int) -> Played:
@@ -151,17 +168,21 @@ def _in_order(tasks: Sequence[tuple[int, Plan, int]], processes: int) -> Iterato
 
 
 def decision_times(plan: Plan, name: str, sizes: Sequence[int]) -> dict[str, float]:
-    """The p99 of the CPU time of a decision for each number of jobs, which all arrive at the start, on a cluster that
-    grows with them. A first run, which triggers late imports, does not count."""
-    found = {}
-    for size in (WARM_UP, *sizes):
-        sized = msgspec.structs.replace(plan, jobs=size, hosts=size)
-        settings = sized.settings(name)
-        drawn = draw_jobs(plan.first_seed, size, plan.mix, truth_tables.tables(), settings.limits)
-        jobs = spread_out(drawn, 0.0)
-        policy = Timed(make_arm(name, jobs, plan.first_seed))
-        watched_s = 1800.0 if size <= FEW else 300.0
-        simulate_jobs(jobs, policy, msgspec.structs.replace(settings, drain_s=watched_s), plan.first_seed)
-        found[str(size)] = float(np.quantile(policy.seconds, 0.99))
-    del found[str(WARM_UP)]
-    return found
+    """The p99 of the CPU time of a decision for each number of jobs, as in `timed_decisions`."""
+    timed_decisions(plan, name, WARM_UP)
+    return {str(size): float(np.quantile(timed_decisions(plan, name, size).seconds, 0.99)) for size in sizes}
+
+
+def timed_decisions(plan: Plan, name: str, size: int) -> Timed:
+    """The decisions about `size` jobs, which all arrive at the start, on a cluster that grows with them. They are
+    watched for a while only: the tuners of the single jobs take some sixty times as long as the decisions. MANY jobs
+    are watched until each of them was measured and has more than one option. The first run in a process triggers late
+    imports."""
+    sized = msgspec.structs.replace(plan, jobs=size, hosts=size)
+    settings = sized.settings(name)
+    drawn = draw_jobs(plan.first_seed, size, plan.mix, truth_tables.tables(), settings.limits)
+    jobs = spread_out(drawn, 0.0)
+    policy = timed(make_arm(name, jobs, plan.first_seed))
+    watched_s = 1800.0 if size <= FEW else 300.0 if size < MANY else 100.0
+    simulate_jobs(jobs, policy, msgspec.structs.replace(settings, drain_s=watched_s), plan.first_seed)
+    return policy

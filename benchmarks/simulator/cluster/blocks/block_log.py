@@ -21,7 +21,7 @@ from benchmarks.simulator.cluster.views import MemorySample, ServerLoads
 from benchmarks.simulator.queueing.job_speed import IterationSpeed
 from elastichost.tuner.facts import Configuration, Observation, Workload
 
-__all__ = ["BlockHistory", "BlockLog", "MeasuredBlock", "Stretch"]
+__all__ = ["BlockHistory", "BlockLog", "BlockState", "MeasuredBlock", "Stretch"]
 
 T = TypeVar("T")
 NORMAL = NormalDist()
@@ -47,25 +47,30 @@ class MeasuredBlock(NamedTuple):
     varies: bool
 
 
-class Stretch(NamedTuple):
-    """The state of a job that does not change, while blocks of block_s seconds are measured. began_s: of the first
-    block; block_work: work done until then. settled_s: time at which `work` and `trained` were exact; rate: samples/s
-    since then."""
+class BlockState(NamedTuple):
+    """What all blocks of a stretch have in common, as in `MeasuredBlock`. block_s: length of a block in seconds."""
 
-    began_s: float
-    first_end_s: float
     block_s: float
-    block_work: float
-    settled_s: float
-    work: float
-    trained: float
-    rate: float
     configuration: Configuration
     speed: IterationSpeed
     skew: float
     hot: float
     has_straggler: bool
     varies: bool
+
+
+class Stretch(NamedTuple):
+    """The state of a job that does not change, while blocks are measured. began_s: of the first block; block_work: work
+    done until then. settled_s: time at which `work` and `trained` were exact; rate: samples/s since then."""
+
+    state: BlockState
+    began_s: float
+    first_end_s: float
+    block_work: float
+    settled_s: float
+    work: float
+    trained: float
+    rate: float
 
 
 class BlockLog:
@@ -104,10 +109,11 @@ class BlockLog:
 
     def _compute(self, stretch: Stretch, until: int) -> None:
         """Computes the blocks of a stretch from the first missing one up to the number `until`."""
+        state, block_s = stretch.state, stretch.state.block_s
         began_s, end_s, before = stretch.began_s, stretch.first_end_s, stretch.block_work
         if self._begun:
             began_s = self._blocks[-1].at_s
-            end_s = began_s + stretch.block_s
+            end_s = began_s + block_s
             before = stretch.work + stretch.rate * (began_s - stretch.settled_s)
         for _ in range(self._begun, until):
             done = stretch.rate * (end_s - stretch.settled_s)
@@ -118,15 +124,15 @@ class BlockLog:
                     end_s - began_s,
                     work - before,
                     stretch.trained + done,
-                    stretch.configuration,
-                    stretch.speed,
-                    stretch.skew,
-                    stretch.hot,
-                    stretch.has_straggler,
-                    stretch.varies,
+                    state.configuration,
+                    state.speed,
+                    state.skew,
+                    state.hot,
+                    state.has_straggler,
+                    state.varies,
                 )
             )
-            began_s, before, end_s = end_s, work, end_s + stretch.block_s
+            began_s, before, end_s = end_s, work, end_s + block_s
         self._begun = until
 
     def observation(self, index: int) -> Observation:

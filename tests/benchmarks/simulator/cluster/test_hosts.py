@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -109,14 +108,6 @@ def test_a_host_fails_and_comes_back_empty() -> None:
     again = cluster.move(1, need, placement, need)
     assert again is not None
     check(cluster, {1: (need, again)})
-
-
-def test_crowding_is_the_share_of_other_jobs() -> None:
-    cluster = Cluster((ClusterHost(8, 32 * GB),))
-    first = cluster.place(1, ProcessDemand(Configuration(1, 1, 1, 1), GB, GB))
-    assert first is not None and cluster.crowding(1, first) == 0.0
-    assert cluster.place(2, ProcessDemand(Configuration(3, 1, 1, 1), GB, GB)) is not None
-    assert cluster.crowding(1, first) == pytest.approx(0.5)
 
 
 def test_memory_is_divided_between_workers_and_ps() -> None:

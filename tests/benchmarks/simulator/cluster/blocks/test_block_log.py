@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from benchmarks.simulator.cluster.blocks.block_log import BlockHistory, BlockLog, Stretch
+from benchmarks.simulator.cluster.blocks.block_log import BlockHistory, BlockLog, BlockState, Stretch
 from benchmarks.simulator.cluster.random_streams import MeasurementNoise
 from elastichost.tuner.facts import Configuration
 from tests.benchmarks.simulator.closed_network import job
@@ -26,9 +26,8 @@ def stretch(configuration: Configuration, *, began_s: float = -30.0, straggler: 
     """A job that begins at began_s, and trains at its true speed."""
     speed = job().truth.speed(configuration)
     rate = speed.samples_per_s
-    return Stretch(
-        began_s, began_s + 30, 30.0, 0.0, began_s, 0.0, 0.0, rate, configuration, speed, 0.0, 0.0, straggler, False
-    )
+    state = BlockState(30.0, configuration, speed, 0.0, 0.0, straggler, False)
+    return Stretch(state, began_s, began_s + 30, 0.0, began_s, 0.0, 0.0, rate)
 
 
 def test_a_view_does_not_grow() -> None:
