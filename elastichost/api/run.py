@@ -92,13 +92,15 @@ class Run:
 
     @property
     def metrics(self) -> dict[str, float]:
-        """Figures of the test set, such as `auc`, `logloss` and `calibration`, and `samples_per_s`, `wall_s`. What was
-        not measured is left out, and a KeyError says why."""
+        """Figures of the test set, such as `auc`, `logloss`, `calibration` and those of `evaluate.metrics` by their
+        names (`metrics["gauc(user)"]`), and `samples_per_s`, `wall_s`. What was not measured is left out, and a
+        KeyError says why."""
         result = self._result()
         if result is None:
             return _Figures(f"the run has no result yet: it is {self._state()}")
         test: dict[str, Any] = msgspec.to_builtins(result.test) if result.test is not None else {}
-        figures = {name: value for name, value in test.items() if isinstance(value, float)}
+        known = {**test, **test.get("metrics", {})}
+        figures = {name: value for name, value in known.items() if isinstance(value, float)}
         why = "it was not measured" if test else "the job has no test data, or the run was not evaluated"
         return _Figures(why, {**figures, "samples_per_s": result.samples_per_s, "wall_s": result.wall_s})
 
@@ -112,7 +114,8 @@ class Run:
     def history(self) -> pa.Table:
         """The learning curve and the evaluations as an Arrow table (`.to_pandas()` makes a data frame of it), sorted by
         samples. Columns: samples (int64, trained so far), loss (float64, mean of the samples since the row before),
-        test_auc, test_logloss (float64, null in rows without an evaluation), unix_s (float64)."""
+        test_auc, test_logloss and "test_NAME" for each further figure of `evaluate.metrics` (float64, null in rows
+        without an evaluation), unix_s (float64)."""
         import pyarrow as pa
 
         rows: dict[int, dict[str, Any]] = {}
@@ -123,8 +126,12 @@ class Run:
                 row = rows.setdefault(line.event.samples, {})
                 row.setdefault("unix_s", unix_s_of(line.time_utc))
                 row |= {"test_auc": line.event.auc, "test_logloss": line.event.logloss}
+                if (figures := line.event.memory.figures) is not None:
+                    row |= {f"test_{name}": value for name, value in figures.metrics.items()}
         ordered = [{"samples": samples, **rows[samples]} for samples in sorted(rows)]
-        floats = [(name, pa.float64()) for name in ("loss", "test_auc", "test_logloss", "unix_s")]
+        further = dict.fromkeys(name for row in rows.values() for name in row if name.startswith("test_"))
+        names = dict.fromkeys(("loss", "test_auc", "test_logloss", *further, "unix_s"))
+        floats = [(name, pa.float64()) for name in names]
         return pa.Table.from_pylist(ordered, schema=pa.schema([("samples", pa.int64()), *floats]))
 
     def events(self) -> Iterator[JournalLine]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from elastichost.config.metric_rules import metric_problems
 from elastichost.config.sections.data import DataSection, implied_columns
 from elastichost.config.sections.schema import (
     DEFAULT_TABLE,
@@ -39,6 +40,8 @@ def cross_problems(
                 "messages; "
                 'allowed: "auto", "served"'
             )
+    if data is not None and evaluate is not None:
+        problems += metric_problems(data, evaluate)
     if data is not None and evaluate is not None and not data.has_test:
         if evaluate.every_samples:
             problems.append(

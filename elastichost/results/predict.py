@@ -25,7 +25,7 @@ from elastichost.config.job import JobSpec
 from elastichost.datasets import open_reader
 from elastichost.datasets.api import DatasetDescription, Reader, SampleBatch
 from elastichost.errors import ConfigError, DataError, ElastichostError, IdOutOfRangeError
-from elastichost.quality import QualityReport, evaluate_labels, probabilities
+from elastichost.quality.binary import QualityReport, evaluate_labels, probabilities
 from elastichost.results.assemble import CheckpointTensors, find_checkpoint, load_run_job
 from elastichost.results.preprocess import IdTable, kind_words
 from elastichost.results.reader import leave_last_row_out

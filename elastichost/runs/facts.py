@@ -29,12 +29,14 @@ class DataSize(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 class EvaluationMemory(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The state of evaluations in a checkpoint. evaluated_at: samples accounted for at the last evaluation; best: the
-    best value of the metric so far; without_better: evaluations since then without a better one."""
+    best value of the figure so far that an early stop compares; without_better: evaluations since then without a better
+    one; compared: name of this figure, "" in checkpoints of earlier versions."""
 
     evaluated_at: int | None = None
     figures: TestFigures | None = None
     best: float | None = None
     without_better: int = 0
+    compared: str = ""
 
 
 class TornBatches(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

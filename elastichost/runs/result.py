@@ -59,7 +59,8 @@ class Lookups(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 class TestFigures(msgspec.Struct, frozen=True, omit_defaults=True):
     """Metrics on the test set. With several labels they are means over the labels, and `auc_of_labels` has the AUC of
-    each label."""
+    each label. metrics: the figures of `evaluate.metrics` that have no field here, by their names; with several labels
+    also "NAME[LABEL]" of every metric and label."""
 
     auc: float | None  # None: not defined, because all samples have the same class
     logloss: float | None
@@ -68,6 +69,17 @@ class TestFigures(msgspec.Struct, frozen=True, omit_defaults=True):
     samples: int
     truth_auc: float | None = None  # AUC of the model that generated the labels (synthetic data only)
     auc_of_labels: tuple[float | None, ...] = ()
+    metrics: dict[str, float | None] = {}
+
+    def figure(self, name: str) -> float | None:
+        """The figure of this name; None: it is not defined, or the job does not compute it."""
+        own: dict[str, float | None] = {
+            "auc": self.auc,
+            "logloss": self.logloss,
+            "normalised_entropy": self.normalised_entropy,
+            "calibration": self.calibration,
+        }
+        return own.get(name, self.metrics.get(name))
 
 
 class RollBack(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

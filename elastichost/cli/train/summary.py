@@ -76,6 +76,8 @@ def _quality(test: TestFigures) -> Iterator[tuple[str, str]]:
         ("calibration", test.calibration),
     ):
         yield name, f"{figure:.4f}" if figure is not None else "not defined"
+    for name, figure in test.metrics.items():
+        yield name, f"{figure:.4f}" if figure is not None else "not defined"
 
 
 def _next_commands(status: str, run: str, *, has_model: bool) -> Iterator[str]:

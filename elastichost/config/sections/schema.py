@@ -248,8 +248,10 @@ class TrainSection(Section):
 class EarlyStopSettings(Section):
     """`evaluate.early_stop`: when training ends early because the test data shows no improvement."""
 
-    metric: Literal["auc", "logloss"] = Field(
-        default="auc", description="The metric that is compared: a higher auc or a lower logloss is better."
+    metric: str = Field(
+        default="auc",
+        description='The figure that is compared: one of `evaluate.metrics`, "auc" or "logloss". With several labels '
+        'it is the mean over them; "auc[LABEL]" is the figure of one label.',
     )
     patience: Count = Field(
         default=0,
@@ -264,6 +266,17 @@ class EvaluateSection(Section):
         default=0,
         description="Evaluate each time this number of samples has been trained. 0: only at the end of training, and "
         "with `early_stop.patience` at the end of each epoch.",
+    )
+    metrics: Strings = Field(
+        default=("auc", "logloss"),
+        description='Metrics of the test data: "auc", "logloss", "gauc(COLUMN)", "ndcg@K(COLUMN)", "recall@K(COLUMN)", '
+        'or "file.py:function" of your own, called as function(probabilities, labels, weights). COLUMN holds ids, such '
+        "as users; it need not be a feature. `auc` and `logloss` are always computed.",
+    )
+    better: dict[str, Literal["higher", "lower"]] = Field(
+        default_factory=dict,
+        description='For functions of your own: whether a "higher" or a "lower" value is better. It must be said of '
+        "a function that an early stop compares.",
     )
     early_stop: EarlyStopSettings = EarlyStopSettings()
 

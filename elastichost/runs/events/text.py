@@ -456,6 +456,11 @@ def _(event: data.EvaluationFinished) -> str:
     return f"evaluation finished: {event.reason}; {event.test_samples:,} samples scored in {event.seconds:.1f} s"
 
 
+@text_of.register
+def _(event: data.MetricFailed) -> str:
+    return f"metric {event.function} of label {event.label} gave no figure: {event.problem}"
+
+
 def _positions(entry: Quarantined) -> str:
     return f"positions {entry.start} to {entry.stop} of unit {entry.unit}"
 

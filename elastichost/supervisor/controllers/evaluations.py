@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
+from elastichost.config.metric_names import ALWAYS, Metric, group_columns, metric_of
+from elastichost.config.metric_names import is_higher_better as is_higher_better_of
+from elastichost.config.sections.schema import EvaluateSection
 from elastichost.plan import ProcessId
-from elastichost.quality import auc, evaluate_labels
-from elastichost.runs.events import EvaluationFinished, EvaluationStarted
+from elastichost.quality.binary import auc, evaluate_labels, probabilities
+from elastichost.quality.figures import GroupedScores, known, mean_of, named_figures
+from elastichost.quality.own_metrics import OwnFigure, OwnMetrics
+from elastichost.runs.events import EvaluationFinished, EvaluationStarted, MetricFailed
 from elastichost.runs.facts import EvaluationMemory
 from elastichost.runs.result import TestFigures
 from elastichost.supervisor.context import RunContext
@@ -22,15 +28,17 @@ __all__ = ["EvaluationController", "EvaluationState"]
 
 @dataclass(slots=True)
 class EvaluationState:
-    """The open evaluation; None: there is none. evaluated_at: samples that were accounted for when the last finished
-    evaluation began. The work gate reads both."""
+    """The open evaluation. round: its scores are being collected. own: the scores are complete, and the user's metric
+    functions compute. None: not so. evaluated_at: samples that were accounted for when the last finished evaluation
+    began. The work gate reads all."""
 
     round: EvaluationRound | None = None
+    own: OwnMetrics | None = None
     evaluated_at: int | None = None
 
     @property
     def is_open(self) -> bool:
-        return self.round is not None
+        return self.round is not None or self.own is not None
 
 
 class EvaluationController:
@@ -48,8 +56,13 @@ class EvaluationController:
         self._units = tuple(units)
         self._num_labels = num_labels
         self._may_grant = may_grant
-        settings = run.job.evaluate.early_stop
-        self._early_stop = EarlyStop(settings.metric, settings.patience)
+        settings = run.job.evaluate
+        self._metrics = job_metrics(settings)
+        self._groups = group_columns(settings.metrics)
+        compared, labels = settings.early_stop.metric, run.job.data.labels
+        is_higher_better = bool(is_higher_better_of(compared, settings.better, labels))
+        self._early_stop = EarlyStop(compared, settings.early_stop.patience, is_higher_better=is_higher_better)
+        self._table: ScoreTable | None = None  # the complete scores, while the user's functions compute
         self._number = 0
         self._began_s = 0.0
         self.cause = ""
@@ -71,17 +84,19 @@ class EvaluationController:
     @property
     def memory(self) -> EvaluationMemory:
         best, without = self._early_stop.memory
-        return EvaluationMemory(self.evaluated_at, self.figures, best, without)
+        return EvaluationMemory(self.evaluated_at, self.figures, best, without, self._early_stop.figure)
 
     def recall(self, memory: EvaluationMemory) -> None:
         """Continues from the evaluations of the resumed run."""
         self._state.evaluated_at, self.figures = memory.evaluated_at, memory.figures
-        self._early_stop.recall(memory.best, memory.without_better)
+        if memory.compared in ("", self._early_stop.figure):  # a resume may compare another figure from now on
+            self._early_stop.recall(memory.best, memory.without_better)
 
     def begin(self, samples: int, reason: str) -> None:
         """Begins an evaluation. samples: samples that are accounted for now."""
         self._number += 1
-        self._state.round = EvaluationRound(self._number, self._units, self._run.job.train.batch_size, self._num_labels)
+        sizes = (self._run.job.train.batch_size, self._num_labels, len(self._groups))
+        self._state.round = EvaluationRound(self._number, self._units, *sizes)
         self._samples, self._began_s = samples, self._run.now_s()
         self.cause = self._run.new_cause("evaluation")
         self._run.note(EvaluationStarted(samples, reason), self.cause)
@@ -112,8 +127,43 @@ class EvaluationController:
             self.serve()
             return None
         table, self._state.round = self._state.round.result(), None
-        self.figures, self._state.evaluated_at = figures(table), self._samples
-        value = self.figures.auc if self._early_stop.metric == "auc" else self.figures.logloss
+        functions = [metric.function for metric in self._metrics if metric.kind == "own"]
+        if not functions:
+            return self._finish(table, ())
+        try:
+            self._state.own = self._start_own(functions, table)
+        except OSError as error:
+            problem = f"the scores cannot be written: {error.strerror or error}"
+            return self._finish(table, [OwnFigure(name, 0, None, problem) for name in functions])
+        self._table = table
+        return None
+
+    def turn(self) -> EarlyStopVerdict | None:
+        """Ends the evaluation once the user's metric functions have computed; as `scored`."""
+        own, table = self._state.own, self._table
+        if own is None or table is None or (found := own.poll(self._run.now_s())) is None:
+            return None
+        self.close()
+        return self._finish(table, found)
+
+    def close(self) -> None:
+        """Ends the process of the user's metric functions, if there is one."""
+        if self._state.own is not None:
+            self._state.own.close()
+        self._state.own = self._table = None
+
+    def _start_own(self, functions: Sequence[str], table: ScoreTable) -> OwnMetrics:
+        weights = np.ones(table.samples) if table.weights is None else table.weights.astype(np.float64)
+        columns = (probabilities(table.logits), table.labels.astype(np.float64), weights)
+        return OwnMetrics(functions, self._run.directory.path / "own-metrics", *columns, self._run.now_s())
+
+    def _finish(self, table: ScoreTable, own: Sequence[OwnFigure]) -> EarlyStopVerdict:
+        labels = self._run.job.data.labels
+        for one in own:
+            if one.problem:
+                self._run.note(MetricFailed(one.function, labels[one.label], one.problem), self.cause)
+        self.figures, self._state.evaluated_at = figures(table, self._metrics, labels, own), self._samples
+        value = self.figures.figure(self._early_stop.figure)
         verdict = self._early_stop.observe(value)
         others = f"; log loss {self.figures.logloss:.5f}" if value is None and self.figures.logloss is not None else ""
         self._run.note(
@@ -132,24 +182,31 @@ class EvaluationController:
         return verdict
 
 
-def figures(table: ScoreTable) -> TestFigures:
-    """The figures of an evaluation; with several labels their means."""
+def job_metrics(evaluate: EvaluateSection) -> tuple[Metric, ...]:
+    """The metrics of a job, those that are always computed first."""
+    found = (metric_of(text) for text in (*ALWAYS, *evaluate.metrics))
+    return tuple(dict.fromkeys(metric for metric in found if metric is not None))
+
+
+def figures(
+    table: ScoreTable, metrics: Sequence[Metric], label_names: Sequence[str], own: Sequence[OwnFigure] = ()
+) -> TestFigures:
+    """The figures of an evaluation; with several labels their means. own: the answers of the user's functions."""
     reports = evaluate_labels(table.logits, table.labels, table.weights)
     truth = auc(table.labels[:, 0], table.truth, table.weights) if table.truth is not None else None
+    columns = tuple(dict.fromkeys(metric.group for metric in metrics if metric.group))
+    scores = GroupedScores(table.logits, table.labels, table.weights, columns, table.groups, table.has_group)
     return TestFigures(
         auc=_mean([report.auc for report in reports]),
         logloss=_mean([report.logloss for report in reports]),
         normalised_entropy=_mean([report.normalised_entropy for report in reports]),
         calibration=_mean([report.calibration for report in reports]),
         samples=table.samples,
-        truth_auc=_known(truth),
-        auc_of_labels=tuple(_known(report.auc) for report in reports) if len(reports) > 1 else (),
+        truth_auc=known(truth),
+        auc_of_labels=tuple(known(report.auc) for report in reports) if len(reports) > 1 else (),
+        metrics=named_figures(metrics, scores, reports, own, label_names),
     )
 
 
-def _mean(values: list[float]) -> float | None:
-    return _known(sum(values) / len(values)) if values else None
-
-
-def _known(value: float | None) -> float | None:
-    return None if value is None or math.isnan(value) else value
+def _mean(values: Sequence[float]) -> float | None:
+    return mean_of([known(value) for value in values])
