@@ -158,21 +158,24 @@ class Run:
         self,
         directory: str | os.PathLike[str],
         *,
+        best: bool = False,
         format: ExportFormat = "torchrec",  # noqa: A002 - the name of the option of `elastichost export`
         embeddings: Sequence[str] = (),
     ) -> ExportReport:
-        """Writes the trained model so that it needs no elastichost. format: "torchrec", a plain torchrec model, or
+        """Writes the trained model so that it needs no elastichost. best: the weights of the best evaluation by
+        `checkpoint.keep_best`, instead of the newest ones. format: "torchrec", a plain torchrec model, or
         "pt2", one program of torch.export. embeddings: tables whose vectors are written too, as
         `embeddings/<table>.parquet` with the columns id and vector. Raises ConfigError if the directory exists or a
         table does not, CheckpointError if the run has no checkpoint, ModelError if there can be no program of it."""
         from elastichost.results.export import export
 
-        return export(self.dir, Path(directory), format=format, embeddings=embeddings)
+        return export(self.dir, Path(directory), best=best, format=format, embeddings=embeddings)
 
-    def predict(self, table: pa.Table | pandas.DataFrame | str | os.PathLike[str]) -> pa.Table:
+    def predict(self, table: pa.Table | pandas.DataFrame | str | os.PathLike[str], *, best: bool = False) -> pa.Table:
         """Scores rows with the trained model. table: a file, an Arrow table or a data frame with the columns of the
-        training data; labels are not needed. Returns a table with the scores, in the order of the rows. Raises
-        DataError, ModelError, CheckpointError, and ConfigError for a table where the job reads another format."""
+        training data; labels are not needed. best: as for `export`. Returns a table with the scores, in the order of
+        the rows. Raises DataError, ModelError, CheckpointError, and ConfigError for a table where the job reads another
+        format."""
         import pyarrow.parquet as pq
 
         from elastichost.results.predict import predict
@@ -182,7 +185,7 @@ class Run:
             is_file = isinstance(table, str | os.PathLike)
             source = Path(table).resolve() if is_file else _written(table, self.job, Path(folder))
             try:
-                predict(self.dir, source, output)
+                predict(self.dir, source, output, best=best)
             except DataError as error:
                 if is_file:
                     raise

@@ -62,7 +62,7 @@ class JobSpec(Section):
 
     @model_validator(mode="after")
     def _sections_fit_together(self) -> JobSpec:
-        problems = cross_problems(self.data, self.tables, self.train, self.evaluate, self.resources)
+        problems = cross_problems(self.data, self.tables, self.train, self.evaluate, self.resources, self.checkpoint)
         if problems := problems + emulate_problems(self.emulate, self.train, self.resources):
             raise PydanticCustomError("sections", "{text}", {"text": "; ".join(problems), "problems": problems})
         return self

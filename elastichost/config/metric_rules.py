@@ -18,8 +18,8 @@ from elastichost.human_readable import did_you_mean
 __all__ = ["metric_problems"]
 
 
-def metric_problems(data: DataSection, evaluate: EvaluateSection) -> Iterator[str]:
-    """Problems with metrics, one line each."""
+def metric_problems(data: DataSection, evaluate: EvaluateSection, keep_best: str) -> Iterator[str]:
+    """Problems with metrics, one line each. keep_best: of [checkpoint]."""
     yield from _name_problems(evaluate)
     yield from _group_problems(data, evaluate)
     for text in evaluate.better:
@@ -28,10 +28,17 @@ def metric_problems(data: DataSection, evaluate: EvaluateSection) -> Iterator[st
                 f"evaluate.better.{text}: it is no function in evaluate.metrics{did_you_mean(text, evaluate.metrics)}; "
                 "for all other metrics it is known whether higher or lower is better"
             )
-    yield from figure_problems("evaluate.early_stop.metric", evaluate.early_stop.metric, data, evaluate)
+    yield from _figure_problems("evaluate.early_stop.metric", evaluate.early_stop.metric, data, evaluate)
+    if keep_best:
+        yield from _figure_problems("checkpoint.keep_best", keep_best, data, evaluate)
+    if keep_best and not data.has_test:
+        yield (
+            f'checkpoint.keep_best = "{keep_best}": there is no test data; add data.test or data.test_fraction, or '
+            'set this to ""'
+        )
 
 
-def figure_problems(setting: str, figure: str, data: DataSection, evaluate: EvaluateSection) -> Iterator[str]:
+def _figure_problems(setting: str, figure: str, data: DataSection, evaluate: EvaluateSection) -> Iterator[str]:
     """Problems with a setting that names the figure by which two evaluations are compared."""
     known = figure_names(evaluate.metrics, data.labels)
     if figure not in known:

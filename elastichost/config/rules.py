@@ -13,6 +13,7 @@ from elastichost.config.sections.schema import (
     TableOverrides,
     TrainSection,
 )
+from elastichost.config.sections.supervision import CheckpointSection
 from elastichost.human_readable import did_you_mean
 
 __all__ = ["cross_problems", "table_problems"]
@@ -24,6 +25,7 @@ def cross_problems(
     train: TrainSection | None,
     evaluate: EvaluateSection | None,
     resources: ResourcesSection | None,
+    checkpoint: CheckpointSection | None = None,
 ) -> list[str]:
     """Problems between valid sections, one line each. None stands for a section that is not valid by itself."""
     problems: list[str] = []
@@ -41,7 +43,7 @@ def cross_problems(
                 'allowed: "auto", "served"'
             )
     if data is not None and evaluate is not None:
-        problems += metric_problems(data, evaluate)
+        problems += metric_problems(data, evaluate, checkpoint.keep_best if checkpoint is not None else "")
     if data is not None and evaluate is not None and not data.has_test:
         if evaluate.every_samples:
             problems.append(

@@ -8,6 +8,7 @@ from typing import Any, Literal, TypeVar
 import msgspec
 
 __all__ = [
+    "BestCheckpoint",
     "Lookups",
     "LostHost",
     "ProcessCounts",
@@ -82,6 +83,15 @@ class TestFigures(msgspec.Struct, frozen=True, omit_defaults=True):
         return own.get(name, self.metrics.get(name))
 
 
+class BestCheckpoint(msgspec.Struct, frozen=True):
+    """The checkpoint with the weights of the best evaluation. path: its directory. samples: trained until then."""
+
+    path: str
+    figure: str
+    value: float
+    samples: int
+
+
 class RollBack(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A roll back to a checkpoint ("": to the beginning of the run). The training of `samples` samples since then is
     lost. Positions [start, stop) of the unit are left out from then on; the range is empty if a lost host caused the
@@ -139,6 +149,7 @@ class RunResult(msgspec.Struct, frozen=True, kw_only=True):
     epochs: int
     torn_batches: int
     checkpoint: str = ""
+    best: BestCheckpoint | None = None  # by `checkpoint.keep_best`
     started_from: str = ""  # description of the checkpoint of another run that it started from
     quarantined: tuple[Quarantined, ...] = ()
     rolled_back: tuple[RollBack, ...] = ()

@@ -58,6 +58,15 @@ def test_the_files_of_functions_are_relative_to_the_job_file(tmp_path: Path) -> 
     assert load_job(tmp_path / "job.toml", environ={}) == found
 
 
+def test_the_best_checkpoint_needs_a_figure_with_a_direction_and_test_data() -> None:
+    raw = {"model": {"build": "a:b"}, "data": {"train": ["a"], "label": "y", "categorical": ["c"]}}
+    with pytest.raises(ConfigError) as refused:
+        make_job({**raw, "checkpoint": {"keep_best": "gauc(c)"}}, Path("/jobs"), "job", environ={})
+    assert len(refused.value.problems) == 2
+    assert "the job computes no such figure" in refused.value.problems[0]
+    assert "there is no test data" in refused.value.problems[1]
+
+
 @pytest.mark.parametrize(
     ("evaluate", "data", "message"),
     [

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +16,10 @@ import elastichost as eh
 from elastichost.cli.train.summary import summary
 from elastichost.metrics import read_status
 from elastichost.quality.grouped import gauc, recall_at
-from elastichost.runs.events import MetricFailed
-from tests.system.test_run import folder
+from elastichost.results.export import export
+from elastichost.results.predict import predict
+from elastichost.runs.events import BestCheckpointWritten, EvaluationFinished, MetricFailed
+from tests.system.test_run import Supervised, folder
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(200)]
 
@@ -99,3 +103,62 @@ def test_figures_of_groups_labels_and_own_functions(folder: Path) -> None:
     assert read_status(run.dir).test_metrics["gauc(user)"] == run.metrics["gauc(user)"]
     assert "gauc(user)" in run.report().read_text() and "gauc(user)" in summary(run.result).plain
     assert not (run.dir / "own-metrics").exists()
+
+
+KEPT = """
+[job]
+name = "kept"
+seed = 7
+[model]
+build = "elastichost.models:wide_deep"
+args = {{ hidden = [8] }}
+[data]
+train = ["{place}/train.parquet"]
+test = ["{place}/test.parquet"]
+label = "clicked"
+categorical = ["item", "user"]
+[train]
+batch_size = 64
+epochs = 10
+optimizer_rows = {{ name = "sgd", lr = 2.0 }}
+[resources]
+workers = 2
+[checkpoint]
+keep = 1
+keep_best = "auc"
+every_s = 0.5
+[evaluate]
+metrics = ["gauc(item)"]
+every_samples = 20_000
+[tuner]
+mode = "off"
+"""
+
+
+def test_the_best_checkpoint_is_kept_through_rotation_kills_and_resume(folder: Path) -> None:
+    """Users do not matter for the labels, so learning them by heart makes later evaluations worse. A worker and the
+    supervisor are killed between evaluations."""
+    write(folder, "train.parquet", 1)
+    write(folder, "test.parquet", 2)
+    run = Supervised(folder, template=KEPT, place=folder)
+    run.wait_trained(1)
+    run.wait_until(lambda: run.events(BestCheckpointWritten))
+    os.kill(run.pid("worker-0"), signal.SIGKILL)
+    run.wait_until(lambda: len(run.events(EvaluationFinished)) >= 2)
+    run.process.kill()
+    run.finish()
+    again = Supervised(folder, resume=True, template=KEPT, place=folder)
+    code, errors = again.finish()
+    assert code == 0, errors
+    finished = again.events(EvaluationFinished)
+    best = max(finished, key=lambda event: event.auc or 0.0)
+    kept = again.result()["best"]
+    assert (kept["figure"], kept["value"]) == ("auc", best.auc)
+    assert kept["samples"] == best.samples < finished[-1].samples
+    checkpoints = {path.name for path in (again.run_dir / "checkpoints").iterdir()}
+    assert checkpoints == {Path(kept["path"]).name, Path(again.result()["checkpoint"]).name}
+    for is_best, expected in ((True, best.auc), (False, finished[-1].auc)):
+        scored = predict(again.run_dir, folder / "test.parquet", folder / "scores.parquet", best=is_best)
+        assert scored.quality[0].auc == pytest.approx(expected, abs=1e-5)
+    report = export(again.run_dir, folder / "exported", best=True)
+    assert str(report.checkpoint) == kept["path"]

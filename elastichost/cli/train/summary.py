@@ -39,6 +39,9 @@ def _headline(result: RunResult) -> Text:
 def _rows(result: RunResult) -> Iterator[tuple[str, str]]:
     if result.test is not None:
         yield from _quality(result.test)
+    if result.best is not None:
+        best = result.best
+        yield "best", f"{best.figure} {best.value:.4f} after {count_words(best.samples)} samples: export --best"
     counts = result.samples
     lost = [
         f"{count} {name}" for name, count in (("skipped", counts.skipped), ("quarantined", counts.quarantined)) if count

@@ -265,7 +265,7 @@ class EvaluateSection(Section):
     every_samples: Count = Field(
         default=0,
         description="Evaluate each time this number of samples has been trained. 0: only at the end of training, and "
-        "with `early_stop.patience` at the end of each epoch.",
+        "with `early_stop.patience` or `checkpoint.keep_best` at the end of each epoch.",
     )
     metrics: Strings = Field(
         default=("auc", "logloss"),
@@ -276,7 +276,7 @@ class EvaluateSection(Section):
     better: dict[str, Literal["higher", "lower"]] = Field(
         default_factory=dict,
         description='For functions of your own: whether a "higher" or a "lower" value is better. It must be said of '
-        "a function that an early stop compares.",
+        "a function that an early stop or `checkpoint.keep_best` compares.",
     )
     early_stop: EarlyStopSettings = EarlyStopSettings()
 

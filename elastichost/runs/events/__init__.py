@@ -23,6 +23,7 @@ from elastichost.runs.events.buckets import (
     ShardMapPublished,
 )
 from elastichost.runs.events.checkpoints import (
+    BestCheckpointWritten,
     CheckpointAbandoned,
     CheckpointFailed,
     CheckpointMirrored,
@@ -158,6 +159,7 @@ __all__ = [
     "ArenaReused",
     "BalancingOff",
     "BatchTorn",
+    "BestCheckpointWritten",
     "BucketsMoved",
     "BucketsMoving",
     "BucketsStay",

@@ -482,6 +482,11 @@ def _(event: checkpoints.CheckpointWritten) -> str:
 
 
 @text_of.register
+def _(event: checkpoints.BestCheckpointWritten) -> str:
+    return f"best so far: {event.figure} {event.value:.5f} after {event.samples:,} samples, kept as {event.path}"
+
+
+@text_of.register
 def _(event: checkpoints.CheckpointFailed) -> str:
     kept = f"the newest good one is {event.newest}" if event.newest else "there is none yet"
     return (

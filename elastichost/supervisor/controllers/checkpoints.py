@@ -12,8 +12,8 @@ import msgspec
 from elastichost.arena.dense.store import DenseStore
 from elastichost.checkpoint.files import remove_tree
 from elastichost.checkpoint.format import (
+    BestFigure,
     BlockRecord,
-    Manifest,
     checkpoint_name,
     commit,
     load_manifest,
@@ -22,7 +22,6 @@ from elastichost.checkpoint.format import (
 )
 from elastichost.checkpoint.mirror import Mirror
 from elastichost.errors import CheckpointError, CheckpointSpaceError, ProtocolError
-from elastichost.host.cpu_features import present_cpu
 from elastichost.plan import ProcessId
 from elastichost.runs.events import (
     CheckpointAbandoned,
@@ -34,11 +33,10 @@ from elastichost.runs.events import (
     MirrorFailed,
     MirrorUnfinished,
 )
-from elastichost.runs.journal import utc_now
 from elastichost.runs.result import Lookups
-from elastichost.sharding import bucket_count
 from elastichost.specs import ModelSpec
 from elastichost.supervisor.context import RunContext
+from elastichost.supervisor.controllers.checkpoint_manifest import manifest_of
 from elastichost.supervisor.controllers.evaluations import EvaluationController
 from elastichost.supervisor.controllers.leases import LeaseController
 from elastichost.supervisor.controllers.replication import HostMirror, mirror_of
@@ -78,6 +76,7 @@ class _OpenCut:
     epoch: int = 0
     record: RunRecord | None = None
     blocks: tuple[BlockRecord, ...] = ()
+    best: BestFigure | None = None  # the weights are those of the best evaluation so far
     failure: CheckpointError | None = None  # a PS could not write its file
 
 
@@ -268,6 +267,7 @@ class CheckpointController:
             ledger.state(), dense.version, dense.step, dense.samples_applied, judged, self._lookups()
         )
         self._state.open.accounted = ledger.samples_accounted
+        self._state.open.best = self._evaluations.take_candidate(ledger.samples_accounted)
         self._state.open.trained, self._state.open.epoch = ledger.trained, ledger.epoch
         for server in servers:
             self._run.send(server, SnapshotMsg(cut, self._path_for(server, self._state.open), step))
@@ -282,7 +282,11 @@ class CheckpointController:
         done, self._state.open = self._state.open, None
         final = self._run.directory.checkpoints / checkpoint_name(done.trained)
         try:
-            commit(done.staging, final, self._manifest(done))
+            assert done.record is not None
+            manifest = manifest_of(
+                self._run, self._model, done.record, done.blocks, done.trained, done.epoch, done.best
+            )
+            commit(done.staging, final, manifest)
             keep, run_id = self._run.job.checkpoint.keep, self._run.directory.identity.run_id
             removed = retain(self._run.directory.checkpoints, keep, final, run_id)
         except CheckpointError as error:
@@ -307,23 +311,8 @@ class CheckpointController:
             ),
             self._cause,
         )
-
-    def _manifest(self, done: _OpenCut) -> Manifest:
-        assert done.record is not None
-        return Manifest(
-            run_id=self._run.directory.identity.run_id,
-            job_name=self._run.job.job.name,
-            seed=self._run.job.job.seed,
-            samples_trained=done.trained,
-            epoch=done.epoch,
-            ledger=msgspec.Raw(msgspec.json.encode(done.record)),
-            model=self._model,
-            bucket_counts=tuple(bucket_count(table) for table in self._model.tables),
-            dense_version=done.record.dense_version,
-            blocks=done.blocks,
-            created_utc=utc_now(),
-            cpu=present_cpu(),
-        )
+        if done.best is not None:
+            self._evaluations.written(done.best, str(final))
 
     def _failed(self, error: CheckpointError, *, is_final: bool, staging: Path | None = None) -> None:
         """Plans a retry of a failed checkpoint, or raises `error` to end the run.
@@ -333,6 +322,8 @@ class CheckpointController:
         asked to stop.
         """
         self._failed_in_a_row += 1
+        if not is_final:
+            self._evaluations.give_up_best()
         good = self._good()
         waits = isinstance(error, CheckpointSpaceError) and not (is_final and self._is_stopping())
         if not waits and (is_final or (good is None and self._failed_in_a_row >= MAX_FAILED_IN_A_ROW)):

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from elastichost.checkpoint.format import BestFigure
 from elastichost.config.metric_names import ALWAYS, Metric, group_columns, metric_of
 from elastichost.config.metric_names import is_higher_better as is_higher_better_of
 from elastichost.config.sections.schema import EvaluateSection
@@ -14,9 +15,9 @@ from elastichost.plan import ProcessId
 from elastichost.quality.binary import auc, evaluate_labels, probabilities
 from elastichost.quality.figures import GroupedScores, known, mean_of, named_figures
 from elastichost.quality.own_metrics import OwnFigure, OwnMetrics
-from elastichost.runs.events import EvaluationFinished, EvaluationStarted, MetricFailed
+from elastichost.runs.events import BestCheckpointWritten, EvaluationFinished, EvaluationStarted, MetricFailed
 from elastichost.runs.facts import EvaluationMemory
-from elastichost.runs.result import TestFigures
+from elastichost.runs.result import BestCheckpoint, TestFigures
 from elastichost.supervisor.context import RunContext
 from elastichost.supervisor.core.fleet import ProcessRecord
 from elastichost.supervisor.ledger.early_stopping import EarlyStop, EarlyStopVerdict
@@ -29,11 +30,13 @@ __all__ = ["EvaluationController", "EvaluationState"]
 @dataclass(slots=True)
 class EvaluationState:
     """The open evaluation. round: its scores are being collected. own: the scores are complete, and the user's metric
-    functions compute. None: not so. evaluated_at: samples that were accounted for when the last finished evaluation
-    began. The work gate reads all."""
+    functions compute. None: not so. candidate: the last evaluation was the best one by `checkpoint.keep_best`, and its
+    checkpoint is not written yet; None: not so. evaluated_at: samples that were accounted for when the last finished
+    evaluation began. The work gate reads all."""
 
     round: EvaluationRound | None = None
     own: OwnMetrics | None = None
+    candidate: BestFigure | None = None
     evaluated_at: int | None = None
 
     @property
@@ -62,12 +65,15 @@ class EvaluationController:
         compared, labels = settings.early_stop.metric, run.job.data.labels
         is_higher_better = bool(is_higher_better_of(compared, settings.better, labels))
         self._early_stop = EarlyStop(compared, settings.early_stop.patience, is_higher_better=is_higher_better)
+        self._kept = run.job.checkpoint.keep_best
+        self._is_higher_kept = bool(is_higher_better_of(self._kept, settings.better, labels))
         self._table: ScoreTable | None = None  # the complete scores, while the user's functions compute
         self._number = 0
         self._began_s = 0.0
         self.cause = ""
         self._samples = 0
         self.figures: TestFigures | None = None
+        self.best: BestCheckpoint | None = None  # by `checkpoint.keep_best`
 
     @property
     def has_test(self) -> bool:
@@ -84,10 +90,17 @@ class EvaluationController:
     @property
     def memory(self) -> EvaluationMemory:
         best, without = self._early_stop.memory
-        return EvaluationMemory(self.evaluated_at, self.figures, best, without, self._early_stop.figure)
+        return EvaluationMemory(
+            self.evaluated_at, self.figures, best, without, self._early_stop.figure, self._state.candidate
+        )
 
-    def recall(self, memory: EvaluationMemory) -> None:
-        """Continues from the evaluations of the resumed run."""
+    def recall(self, memory: EvaluationMemory, samples: int, best: BestCheckpoint | None) -> None:
+        """Continues from the evaluations of the resumed run. samples: that are accounted for now. best: the newest
+        checkpoint that was the best by `checkpoint.keep_best`."""
+        waits, self.best = memory.candidate, best
+        # After a supervisor was killed between an evaluation and its checkpoint, the arena has the evaluated weights.
+        if waits is not None and waits.samples == samples and waits.figure == self._kept:
+            self._state.candidate = waits if best is None or best.samples != samples else None
         self._state.evaluated_at, self.figures = memory.evaluated_at, memory.figures
         if memory.compared in ("", self._early_stop.figure):  # a resume may compare another figure from now on
             self._early_stop.recall(memory.best, memory.without_better)
@@ -152,6 +165,35 @@ class EvaluationController:
             self._state.own.close()
         self._state.own = self._table = None
 
+    @property
+    def candidate(self) -> BestFigure | None:
+        """What the best checkpoint that is to be written next is the best by; None: there is none."""
+        return self._state.candidate
+
+    def take_candidate(self, samples: int) -> BestFigure | None:
+        """What a checkpoint is the best by that accounts for this number of samples; None: it is not."""
+        candidate = self._state.candidate
+        return candidate if candidate is not None and candidate.samples == samples else None
+
+    def written(self, best: BestFigure, path: str) -> None:
+        """The checkpoint of the best weights is written."""
+        self._state.candidate = None
+        self.best = BestCheckpoint(path, best.figure, best.value, best.samples)
+        self._run.note(BestCheckpointWritten(path, best.figure, best.value, best.samples), self.cause)
+
+    def give_up_best(self) -> None:
+        """The checkpoint of the best weights cannot be written. Training goes on without it."""
+        self._state.candidate = None
+
+    def _better(self, figures: TestFigures) -> BestFigure | None:
+        """The figure by which the best checkpoint is kept, if it is better than that of the one that is kept now."""
+        value = figures.figure(self._kept) if self._kept else None
+        if value is None:
+            return None
+        before = self.best.value if self.best is not None else None
+        is_better = before is None or (value > before if self._is_higher_kept else value < before)
+        return BestFigure(self._kept, value, self._samples) if is_better else None
+
     def _start_own(self, functions: Sequence[str], table: ScoreTable) -> OwnMetrics:
         weights = np.ones(table.samples) if table.weights is None else table.weights.astype(np.float64)
         columns = (probabilities(table.logits), table.labels.astype(np.float64), weights)
@@ -163,6 +205,7 @@ class EvaluationController:
             if one.problem:
                 self._run.note(MetricFailed(one.function, labels[one.label], one.problem), self.cause)
         self.figures, self._state.evaluated_at = figures(table, self._metrics, labels, own), self._samples
+        self._state.candidate = self._better(self.figures)
         value = self.figures.figure(self._early_stop.figure)
         verdict = self._early_stop.observe(value)
         others = f"; log loss {self.figures.logloss:.5f}" if value is None and self.figures.logloss is not None else ""

@@ -260,4 +260,5 @@ def _policy_of(run: RunContext, prepared: Preparation) -> Policy:
         early_stop_patience=job.evaluate.early_stop.patience,
         checkpoint_every_s=job.checkpoint.every_s,
         is_sync=job.train.mode == "sync",
+        keeps_best=bool(job.checkpoint.keep_best),
     )
