@@ -130,9 +130,10 @@ def _warm_index(keys: index.Int64, seen: index.UInt32) -> None:
 
 def _warm_dense(line: dense_kernels.Float32) -> None:
     half = line[:2]
-    dense_kernels.sgd_step(half, half, half, half, half, 0.1, 0.0, 0.0)
-    dense_kernels.adagrad_step(half, half, half, half, half, 0.1, 1e-8, 0.0)
-    dense_kernels.adam_step(half, half, line, line, half, 1, 0.1, 0.9, 0.999, 1e-8, 0.0)
+    clip = dense_kernels.clip_factor(half, 1.0)
+    dense_kernels.sgd_step(half, half, half, half, half, 0.1, 0.0, 0.0, clip)
+    dense_kernels.adagrad_step(half, half, half, half, half, 0.1, 1e-8, 0.0, clip)
+    dense_kernels.adam_step(half, half, line, line, half, 1, 0.1, 0.9, 0.999, 1e-8, 0.0, False, clip)
     words = np.zeros(2, np.int64)
     dense_kernels.copy_half(words, words, half, half, 0)
     announce(words, 0, load_word(words, 1))

@@ -110,3 +110,15 @@ def test_a_run_that_is_stopped_and_resumed_otherwise_has_the_same_bits(folder: P
     code, errors = run.finish()
     assert code == 0, errors
     assert outcome(run.run_dir) == expected
+
+
+@pytest.mark.thorough
+def test_clipping_and_adamw_keep_the_bits_through_kills(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    options = 'clip_norm = 0.05\noptimizer_dense = {{ name = "adamw", lr = 0.01, weight_decay = 0.1 }}\n'
+    template = TEMPLATE.replace("[train]\n", f"[train]\n{options}")
+    expected = trained(folder, "plain", template)
+    monkeypatch.setenv("ELASTICHOST_CRASH_AT", "worker.batch.before_commit:30,ps.step.before_commit:50")
+    assert trained(folder, "killed", template, workers=2, servers=2, every_s=0.5) == expected
+    monkeypatch.delenv("ELASTICHOST_CRASH_AT")
+    other = template.replace("clip_norm = 0.05", "clip_norm = 0")
+    assert trained(folder, "unclipped", other)[0] != expected[0], "the limit must matter, or bits prove nothing"

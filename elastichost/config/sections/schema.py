@@ -165,17 +165,19 @@ class TableOverrides(Section):
 class DenseOptimizerSettings(Section):
     """`train.optimizer_dense`: the optimizer of all parameters that are not embedding rows."""
 
-    name: Literal["sgd", "adagrad", "adam"] = Field(
+    name: Literal["sgd", "adagrad", "adam", "adamw"] = Field(
         default="adam", description="The optimizer; each is computed as torch.optim computes it."
     )
     lr: Positive = Field(default=1e-3, description="Learning rate.")
-    beta1: Share = Field(default=0.9, description="Decay of adam's mean of gradients. Used by adam only.")
-    beta2: Share = Field(default=0.999, description="Decay of adam's mean of squared gradients. Used by adam only.")
+    beta1: Share = Field(default=0.9, description="Decay of the mean of gradients. Used by adam and adamw.")
+    beta2: Share = Field(default=0.999, description="Decay of the mean of squared gradients. Used by adam and adamw.")
     eps: NotNegative = Field(
-        default=1e-8, description="Number that is added to the denominator of a step. Used by adam and adagrad."
+        default=1e-8, description="Number that is added to the denominator of a step. Not used by sgd."
     )
     weight_decay: NotNegative = Field(
-        default=0.0, description="L2 penalty: this number times the parameter is added to the gradient. 0: none."
+        default=0.0,
+        description="L2 penalty: this number times the parameter is added to the gradient. With adamw the parameter "
+        "shrinks by this number times the learning rate instead, apart from the gradient. 0: none.",
     )
     momentum: Share = Field(default=0.0, description="Momentum of sgd. 0: none. Used by sgd only.")
 
@@ -236,6 +238,12 @@ class TrainSection(Section):
     )
     optimizer_rows: RowOptimizerSettings = RowOptimizerSettings()
     optimizer_dense: DenseOptimizerSettings = DenseOptimizerSettings()
+    clip_norm: NotNegative = Field(
+        default=0.0,
+        description="Largest Euclidean norm of the gradient of all dense parameters together, for one batch (in sync "
+        "mode one step). A longer gradient is scaled down to it. Gradients of embedding rows are not clipped. 0: no "
+        "limit.",
+    )
     schedule: ScheduleSettings = ScheduleSettings()
     non_finite: Literal["stop", "skip", "roll_back"] = Field(
         default="stop",
