@@ -90,11 +90,18 @@ class RowOptimizerSettings(Section):
     name: RowOptimizerName = Field(
         default="rowwise_adagrad",
         description='"sgd": no state. "adagrad": one sum of squared gradients for each element. "rowwise_adagrad": one '
-        "sum for each row.",
+        'sum for each row. "adam": two means for each element, and the number of updates of each row.',
     )
     lr: Positive = Field(default=0.1, description="Learning rate.")
     eps: NotNegative = Field(
-        default=1e-8, description="Number that is added to the root of the sum of squared gradients. Not used by sgd."
+        default=1e-8, description="Number that is added to the root of the squared gradients. Not used by sgd."
+    )
+    beta1: Share = Field(default=0.9, description="Decay of the mean of gradients. Used by adam only.")
+    beta2: Share = Field(default=0.999, description="Decay of the mean of squared gradients. Used by adam only.")
+    weight_decay: NotNegative = Field(
+        default=0.0,
+        description="A row shrinks by this number times the learning rate whenever it is updated, apart from its "
+        "gradient. Rows whose ids are not in a batch do not change. 0: none.",
     )
 
 
@@ -109,6 +116,15 @@ class RowOptimizerOverrides(Section):
     )
     eps: NotNegative | None = Field(
         default=None, description="`eps` of this table's optimizer. Default: `train.optimizer_rows.eps`."
+    )
+    beta1: Share | None = Field(
+        default=None, description="`beta1` of this table's optimizer. Default: `train.optimizer_rows.beta1`."
+    )
+    beta2: Share | None = Field(
+        default=None, description="`beta2` of this table's optimizer. Default: `train.optimizer_rows.beta2`."
+    )
+    weight_decay: NotNegative | None = Field(
+        default=None, description="Weight decay of this table's rows. Default: `train.optimizer_rows.weight_decay`."
     )
 
 

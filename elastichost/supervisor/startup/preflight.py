@@ -192,7 +192,7 @@ def _first_rows_bytes(job: JobSpec, table: TableSpec) -> int:
 def _table_bytes(job: JobSpec, table: TableSpec) -> int:
     settings = table_settings(job, table.name)
     padded = (settings.dim + 3) // 4 * 4
-    state = {"sgd": 0, "adagrad": padded, "rowwise_adagrad": 1}[settings.optimizer.name]
+    state = {"sgd": 0, "adagrad": padded, "rowwise_adagrad": 1, "adam": 2 * padded + 1}[settings.optimizer.name]
     return table.rows * ((2 if settings.precision == "bfloat16" else 4) * padded + 4 * state)
 
 
