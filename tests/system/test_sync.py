@@ -125,11 +125,8 @@ def test_clipping_adamw_and_adam_of_rows_keep_the_bits_through_kills(
     monkeypatch.setenv("ELASTICHOST_CRASH_AT", "ps.step.before_commit:50")
     assert trained(folder, "killed-a-step", template, workers=2, servers=1) == expected
     monkeypatch.delenv("ELASTICHOST_CRASH_AT")
-    undecayed = rows.replace("weight_decay = 0.1", "weight_decay = 0")
-    others = {"unclipped": template.replace("0.05", "0"), "undecayed": template.replace(rows, undecayed)}
-    for name, changed in others.items():
-        other = trained(folder, name, changed)
-        assert other[0] != expected[0], "the options must matter, or equal bits prove nothing"
+    other = trained(folder, "unclipped", template.replace("clip_norm = 0.05", "clip_norm = 0"))
+    assert other[0] != expected[0], "the limit must matter, or equal bits prove nothing"
 
 
 @pytest.mark.thorough
