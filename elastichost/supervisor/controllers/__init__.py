@@ -5,7 +5,6 @@ Modules:
     liveness             reads the kernel state of silent processes (core.liveness)
     leases               grants leases, takes progress, settles lost workers (ledger)
     sync_crew            the same for sync mode: ranges of steps, micro-batches (ledger)
-    checkpoint_manifest  the manifest of a checkpoint
     evaluations          grants test ranges, takes scores (ledger.evaluation)
     checkpoints          takes checkpoints and commits manifests (core.checkpoint_cut)
     replication          copies checkpoints to a second machine

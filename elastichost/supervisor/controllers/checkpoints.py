@@ -22,6 +22,7 @@ from elastichost.checkpoint.format import (
 )
 from elastichost.checkpoint.mirror import Mirror
 from elastichost.errors import CheckpointError, CheckpointSpaceError, ProtocolError
+from elastichost.host.cpu_features import present_cpu
 from elastichost.plan import ProcessId
 from elastichost.runs.events import (
     CheckpointAbandoned,
@@ -33,10 +34,10 @@ from elastichost.runs.events import (
     MirrorFailed,
     MirrorUnfinished,
 )
+from elastichost.runs.journal import utc_now
 from elastichost.runs.result import Lookups
 from elastichost.specs import ModelSpec
 from elastichost.supervisor.context import RunContext
-from elastichost.supervisor.controllers.checkpoint_manifest import manifest_of
 from elastichost.supervisor.controllers.evaluations import EvaluationController
 from elastichost.supervisor.controllers.leases import LeaseController
 from elastichost.supervisor.controllers.replication import HostMirror, mirror_of
@@ -52,7 +53,7 @@ from elastichost.supervisor.core.checkpoint_cut import (
 )
 from elastichost.supervisor.core.fleet import ProcessRecord
 from elastichost.supervisor.core.lifecycle import State
-from elastichost.supervisor.ledger.checkpoint_record import RunRecord
+from elastichost.supervisor.ledger.checkpoint_record import RunRecord, manifest_of
 from elastichost.supervisor.remote.transfers import TransferEnd
 from elastichost.wire.control import PauseMsg, ProceedMsg, SnapshotCutMsg, SnapshotMsg, SnapshotWrittenMsg
 
@@ -283,9 +284,9 @@ class CheckpointController:
         final = self._run.directory.checkpoints / checkpoint_name(done.trained)
         try:
             assert done.record is not None
-            manifest = manifest_of(
-                self._run, self._model, done.record, done.blocks, done.trained, done.epoch, done.best
-            )
+            of_cut = (done.record, done.blocks, done.trained, done.epoch, done.best)
+            identity, seed = self._run.directory.identity, self._run.job.job.seed
+            manifest = manifest_of(identity, seed, self._model, *of_cut, utc_now(), present_cpu())
             commit(done.staging, final, manifest)
             keep, run_id = self._run.job.checkpoint.keep, self._run.directory.identity.run_id
             removed = retain(self._run.directory.checkpoints, keep, final, run_id)
