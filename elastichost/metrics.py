@@ -160,6 +160,7 @@ class RunStatus(msgspec.Struct, frozen=True, kw_only=True):
     eta_s: float | None = None
     loss: float | None = None  # mean over the samples of the last window of time
     test_auc: float | None = None  # of the last evaluation
+    test_metrics: dict[str, float | None] = {}  # of the last evaluation: the further figures of `evaluate.metrics`
     processes: tuple[ProcessStatus, ...] = ()
     plan: PlanStatus = PlanStatus()
     last_decision: str = ""  # the newest decision of the tuner, with its reason

@@ -33,7 +33,7 @@ KeyKind = Literal["int", "string"]
 OutOfRange = Literal["error", "modulo"]
 Pooling = Literal["sum", "mean", "none"]
 Precision = Literal["float32", "bfloat16"]
-RowOptimizer = Literal["sgd", "adagrad", "rowwise_adagrad"]
+RowOptimizer = Literal["sgd", "adagrad", "rowwise_adagrad", "adam"]
 
 
 class RowOptimizerSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -42,11 +42,23 @@ class RowOptimizerSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     rowwise_adagrad: s += mean(g^2); w -= lr / (sqrt(s) + eps) * g     (one s per row)
     adagrad:         s += g^2;       w -= lr / (sqrt(s) + eps) * g     (one s per element)
     sgd:             w -= lr * g
+    adam:            t += 1;  m = b1 m + (1 - b1) g;  v = b2 v + (1 - b2) g^2      (t per row, m and v per element)
+                     w -= lr / (1 - b1^t) * m / (sqrt(v / (1 - b2^t)) + eps)
+
+    Only the rows of a batch (with served access of a push, in sync mode of a step) are updated, each once, with the sum
+    of its gradients. Each of these rows first shrinks, w *= 1 - lr * weight_decay: decoupled weight decay, fbgemm's
+    WeightDecayMode.DECOUPLE. Adam's t counts the updates of the row itself, so the step of a row is that of
+    torch.optim.Adam (with weight_decay: AdamW) over the batches that have the row. fbgemm's EmbOptimType.ADAM and
+    torch.optim.SparseAdam count all steps instead: the first step of a row that is made late is then
+    (1 - b1) / sqrt(1 - b2) times the learning rate, 3.2 with the usual betas, where here it is 1.
     """
 
     name: RowOptimizer = "rowwise_adagrad"
     learning_rate: float = 0.1
     eps: float = 1e-8
+    beta1: float = 0.9
+    beta2: float = 0.999
+    weight_decay: float = 0.0
 
 
 class TableSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -106,6 +118,8 @@ class EmbeddingSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
                 return self.padded_dim
             case "rowwise_adagrad":
                 return 1
+            case "adam":
+                return 2 * self.padded_dim + 1
 
     @property
     def kernel_learning_rate(self) -> float:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import msgspec
+import pytest
 
-from elastichost.specs import DenseSpec, ModelSpec, TableSpec
+from elastichost.arena.rows.bag_updates import OPTIMIZER_CODES, state_floats
+from elastichost.specs import DenseSpec, EmbeddingSpec, ModelSpec, RowOptimizer, RowOptimizerSpec, TableSpec
 
 TABLES = (TableSpec("user", 0, ("user",), "int", rows=0),)
 MODEL = ModelSpec(TABLES, (), DenseSpec((), 8, 8), 2, 1, list_features=("user",))
@@ -23,3 +25,17 @@ def test_a_checkpoint_that_does_not_say_which_columns_hold_lists_is_of_the_same_
 def test_other_tables_or_columns_are_another_model() -> None:
     assert not MODEL.is_same_model(msgspec.structs.replace(MODEL, tables=()))
     assert not MODEL.is_same_model(msgspec.structs.replace(MODEL, num_dense_features=3))
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"), [("sgd", 0), ("adagrad", 8), ("rowwise_adagrad", 1), ("adam", 2 * 8 + 1)]
+)
+def test_the_state_of_a_row_is_what_the_kernels_use(name: RowOptimizer, expected: int) -> None:
+    spec = EmbeddingSpec("e", 0, 0, "m", "bag", ("f",), 6, "sum", RowOptimizerSpec(name), 0, 0)
+    assert spec.state_floats_per_row == expected == state_floats(OPTIMIZER_CODES[name], spec.padded_dim)
+
+
+def test_an_optimizer_of_an_earlier_version_is_the_same_one() -> None:
+    """Checkpoints that were written before rows had betas and weight decay can be resumed."""
+    older = {"name": "adagrad", "learning_rate": 0.3, "eps": 1e-6}
+    assert msgspec.convert(older, RowOptimizerSpec) == RowOptimizerSpec("adagrad", 0.3, 1e-6)

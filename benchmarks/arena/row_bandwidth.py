@@ -97,7 +97,7 @@ class _Rows:
             self._entries[0, column] = value
         self._updates = np.zeros((1, update.UPDATE_FIELDS), np.int64)
         self._updates[0, update.STOP_ENTRY], self._updates[0, update.OPTIMIZER] = 1, update.ROWWISE_ADAGRAD
-        self._rates = np.array([[0.01, 1e-8]], np.float32)
+        self._rates = np.array([[0.01, 1e-8, 0.0, 0.1, 1e-3]], np.float32)
         self._offsets = np.arange(IDS + 1)
         self._output = np.zeros(IDS * dim, np.float32)
         self._gradient = np.full(IDS * dim, 1e-3, np.float32)

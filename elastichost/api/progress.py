@@ -129,6 +129,7 @@ def line_of(status: RunStatus, *, has_bar: bool = True) -> str:
         words.append(f"loss {status.loss:.4f}")
     if status.test_auc is not None:
         words.append(f"AUC {status.test_auc:.4f}")
+    words += [f"{name} {value:.4f}" for name, value in status.test_metrics.items() if value is not None]
     return "  ".join(words)
 
 

@@ -92,13 +92,15 @@ class Run:
 
     @property
     def metrics(self) -> dict[str, float]:
-        """Figures of the test set, such as `auc`, `logloss` and `calibration`, and `samples_per_s`, `wall_s`. What was
-        not measured is left out, and a KeyError says why."""
+        """Figures of the test set, such as `auc`, `logloss`, `calibration` and those of `evaluate.metrics` by their
+        names (`metrics["gauc(user)"]`), and `samples_per_s`, `wall_s`. What was not measured is left out, and a
+        KeyError says why."""
         result = self._result()
         if result is None:
             return _Figures(f"the run has no result yet: it is {self._state()}")
         test: dict[str, Any] = msgspec.to_builtins(result.test) if result.test is not None else {}
-        figures = {name: value for name, value in test.items() if isinstance(value, float)}
+        known = {**test, **test.get("metrics", {})}
+        figures = {name: value for name, value in known.items() if isinstance(value, float)}
         why = "it was not measured" if test else "the job has no test data, or the run was not evaluated"
         return _Figures(why, {**figures, "samples_per_s": result.samples_per_s, "wall_s": result.wall_s})
 
@@ -112,7 +114,8 @@ class Run:
     def history(self) -> pa.Table:
         """The learning curve and the evaluations as an Arrow table (`.to_pandas()` makes a data frame of it), sorted by
         samples. Columns: samples (int64, trained so far), loss (float64, mean of the samples since the row before),
-        test_auc, test_logloss (float64, null in rows without an evaluation), unix_s (float64)."""
+        test_auc, test_logloss and "test_NAME" for each further figure of `evaluate.metrics` (float64, null in rows
+        without an evaluation), unix_s (float64)."""
         import pyarrow as pa
 
         rows: dict[int, dict[str, Any]] = {}
@@ -123,8 +126,12 @@ class Run:
                 row = rows.setdefault(line.event.samples, {})
                 row.setdefault("unix_s", unix_s_of(line.time_utc))
                 row |= {"test_auc": line.event.auc, "test_logloss": line.event.logloss}
+                if (figures := line.event.memory.figures) is not None:
+                    row |= {f"test_{name}": value for name, value in figures.metrics.items()}
         ordered = [{"samples": samples, **rows[samples]} for samples in sorted(rows)]
-        floats = [(name, pa.float64()) for name in ("loss", "test_auc", "test_logloss", "unix_s")]
+        further = dict.fromkeys(name for row in rows.values() for name in row if name.startswith("test_"))
+        names = dict.fromkeys(("loss", "test_auc", "test_logloss", *further, "unix_s"))
+        floats = [(name, pa.float64()) for name in names]
         return pa.Table.from_pylist(ordered, schema=pa.schema([("samples", pa.int64()), *floats]))
 
     def events(self) -> Iterator[JournalLine]:
@@ -151,21 +158,24 @@ class Run:
         self,
         directory: str | os.PathLike[str],
         *,
+        best: bool = False,
         format: ExportFormat = "torchrec",  # noqa: A002 - the name of the option of `elastichost export`
         embeddings: Sequence[str] = (),
     ) -> ExportReport:
-        """Writes the trained model so that it needs no elastichost. format: "torchrec", a plain torchrec model, or
+        """Writes the trained model so that it needs no elastichost. best: the weights of the best evaluation by
+        `checkpoint.keep_best`, instead of the newest ones. format: "torchrec", a plain torchrec model, or
         "pt2", one program of torch.export. embeddings: tables whose vectors are written too, as
         `embeddings/<table>.parquet` with the columns id and vector. Raises ConfigError if the directory exists or a
         table does not, CheckpointError if the run has no checkpoint, ModelError if there can be no program of it."""
         from elastichost.results.export import export
 
-        return export(self.dir, Path(directory), format=format, embeddings=embeddings)
+        return export(self.dir, Path(directory), best=best, format=format, embeddings=embeddings)
 
-    def predict(self, table: pa.Table | pandas.DataFrame | str | os.PathLike[str]) -> pa.Table:
+    def predict(self, table: pa.Table | pandas.DataFrame | str | os.PathLike[str], *, best: bool = False) -> pa.Table:
         """Scores rows with the trained model. table: a file, an Arrow table or a data frame with the columns of the
-        training data; labels are not needed. Returns a table with the scores, in the order of the rows. Raises
-        DataError, ModelError, CheckpointError, and ConfigError for a table where the job reads another format."""
+        training data; labels are not needed. best: as for `export`. Returns a table with the scores, in the order of
+        the rows. Raises DataError, ModelError, CheckpointError, and ConfigError for a table where the job reads another
+        format."""
         import pyarrow.parquet as pq
 
         from elastichost.results.predict import predict
@@ -175,7 +185,7 @@ class Run:
             is_file = isinstance(table, str | os.PathLike)
             source = Path(table).resolve() if is_file else _written(table, self.job, Path(folder))
             try:
-                predict(self.dir, source, output)
+                predict(self.dir, source, output, best=best)
             except DataError as error:
                 if is_file:
                     raise

@@ -42,6 +42,7 @@ from elastichost.arena.rows.row_kernels import (
     mark_seen,
     zero_rows,
 )
+from elastichost.arena.rows.update_rates import RATE_FIELDS
 from elastichost.arena.words import announce, load_word
 
 __all__ = [
@@ -130,9 +131,10 @@ def _warm_index(keys: index.Int64, seen: index.UInt32) -> None:
 
 def _warm_dense(line: dense_kernels.Float32) -> None:
     half = line[:2]
-    dense_kernels.sgd_step(half, half, half, half, half, 0.1, 0.0, 0.0)
-    dense_kernels.adagrad_step(half, half, half, half, half, 0.1, 1e-8, 0.0)
-    dense_kernels.adam_step(half, half, line, line, half, 1, 0.1, 0.9, 0.999, 1e-8, 0.0)
+    clip = dense_kernels.clip_factor(half, 1.0)
+    dense_kernels.sgd_step(half, half, half, half, half, 0.1, 0.0, 0.0, clip)
+    dense_kernels.adagrad_step(half, half, half, half, half, 0.1, 1e-8, 0.0, clip)
+    dense_kernels.adam_step(half, half, line, line, half, 1, 0.1, 0.9, 0.999, 1e-8, 0.0, False, clip)
     words = np.zeros(2, np.int64)
     dense_kernels.copy_half(words, words, half, half, 0)
     announce(words, 0, load_word(words, 1))
@@ -158,7 +160,7 @@ def _warm_lines(line: line_kernels.Float32, numbers: line_kernels.Int64) -> None
     lines, updates = np.array([[0, 1, 4, 0, 0]]), np.zeros((1, line_kernels.UPDATE_FIELDS), np.int64)
     for rows in (line.copy(), np.zeros(4, np.uint16)):
         gather_lines(rows, lines, numbers, line)
-        update_lines(rows, line, lines, updates, np.zeros((1, 2), np.float32), numbers, line, np.uint64(0))
+        update_lines(rows, line, lines, updates, np.zeros((1, RATE_FIELDS), np.float32), numbers, line, np.uint64(0))
         scatter_lines(line, lines, numbers, rows)
     add_lines(line.copy(), lines, numbers, line, lines)
     gather_states(line.copy(), lines, numbers, line)
@@ -183,7 +185,7 @@ def warm_narrow() -> None:
 
 def _warm_pooling(pooled: npt.NDArray[np.float32] | npt.NDArray[np.uint16]) -> None:
     """Calls the lookup and its update, with pooled vectors of this type, for rows of float32 and of bfloat16."""
-    updates, rates, offsets = np.array([[0, 1, 0, SGD]]), np.zeros((1, 2), np.float32), np.arange(2)
+    updates, rates, offsets = np.array([[0, 1, 0, SGD]]), np.zeros((1, RATE_FIELDS), np.float32), np.arange(2)
     entries, values, state, space = _one_entry(), np.zeros(1, np.int64), np.zeros(4, np.float32), UpdateWorkspace(4)
     for rows in (np.zeros(4, np.float32), np.zeros(4, np.uint16)):
         pool_bags(rows, entries, values, offsets, pooled)

@@ -18,6 +18,7 @@ __all__ = [
     "checkpoint_name",
     "latest",
     "new_staging",
+    "newest_best",
     "remove_staging",
     "retain",
 ]
@@ -105,6 +106,23 @@ def latest(*places: Path, verify: bool = True, run_id: str = "") -> FoundCheckpo
     return None
 
 
+def newest_best(*places: Path, run_id: str, figure: str = "") -> FoundCheckpoint | None:
+    """The newest checkpoint of the run whose manifest says that its weights were the best when they were evaluated;
+    None: there is none. figure: by which figure; "": by any. Blocks are not read, and bad checkpoints are skipped: each
+    has a warning."""
+    warnings: list[str] = []
+    for directory in _newest_first(places, warnings):
+        try:
+            manifest = load_manifest(directory)
+            _check_run(manifest, run_id)
+        except CheckpointError as error:
+            warnings.append(f"{directory.name} cannot be used: {error.message}")
+            continue
+        if manifest.best is not None and figure in ("", manifest.best.figure):
+            return FoundCheckpoint(directory=directory, manifest=manifest, warnings=tuple(warnings))
+    return None
+
+
 def _check_run(manifest: Manifest, run_id: str) -> None:
     """Raises CheckpointError for a checkpoint of another run than `run_id`; "": any run is allowed."""
     if run_id and manifest.run_id != run_id:
@@ -130,7 +148,8 @@ def _age(directory: Path) -> tuple[int, bool]:
 
 
 def retain(checkpoints: Path, keep: int, newest: Path | None = None, run_id: str = "") -> tuple[Path, ...]:
-    """Removes all checkpoints that are older than the `keep` newest good ones. Returns the removed ones, newest first.
+    """Removes all checkpoints that are older than the `keep` newest good ones, but not the newest of the good ones that
+    were the best when they were evaluated (`Manifest.best`). Returns the removed ones, newest first.
 
     A checkpoint is good if its manifest is valid. A bad one does not count, so it never displaces a good one, and it is
     removed only when `keep` good ones are newer. `newest` is kept in any case. Checkpoints of other runs than `run_id`
@@ -139,7 +158,7 @@ def retain(checkpoints: Path, keep: int, newest: Path | None = None, run_id: str
     """
     if keep < 1:
         raise ValueError(f"keep={keep} is out of range (1 or more)")
-    good = 0
+    good, has_best = 0, False
     removed: list[Path] = []
     for directory in checkpoint_directories(checkpoints):
         manifest: Manifest | None = None
@@ -147,8 +166,12 @@ def retain(checkpoints: Path, keep: int, newest: Path | None = None, run_id: str
             manifest = load_manifest(directory)
         if manifest is not None and run_id and manifest.run_id != run_id:
             continue
+        is_best = manifest is not None and manifest.best is not None and not has_best
+        has_best = has_best or is_best
         if good < keep:
             good += manifest is not None
+            continue
+        if is_best:
             continue
         if newest is not None and directory.name == newest.name:
             continue

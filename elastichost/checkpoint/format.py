@@ -27,15 +27,25 @@ from elastichost.checkpoint.catalogue import (
     checkpoint_name,
     latest,
     new_staging,
+    newest_best,
     remove_staging,
     retain,
 )
-from elastichost.checkpoint.manifest import MANIFEST_NAME, SCHEMA, Manifest, commit, load_manifest, verify_blocks
+from elastichost.checkpoint.manifest import (
+    MANIFEST_NAME,
+    SCHEMA,
+    BestFigure,
+    Manifest,
+    commit,
+    load_manifest,
+    verify_blocks,
+)
 
 __all__ = [
     "ALIGNMENT_BYTES",
     "MANIFEST_NAME",
     "SCHEMA",
+    "BestFigure",
     "BlockKey",
     "BlockKind",
     "BlockRecord",
@@ -48,6 +58,7 @@ __all__ = [
     "latest",
     "load_manifest",
     "new_staging",
+    "newest_best",
     "read_block",
     "read_block_into",
     "remove_staging",

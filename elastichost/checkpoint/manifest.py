@@ -23,7 +23,16 @@ from elastichost.errors import CheckpointError
 from elastichost.host.cpu_features import CpuFeatures
 from elastichost.specs import ModelSpec
 
-__all__ = ["DIGEST_NAME", "MANIFEST_NAME", "SCHEMA", "Manifest", "commit", "load_manifest", "verify_blocks"]
+__all__ = [
+    "DIGEST_NAME",
+    "MANIFEST_NAME",
+    "SCHEMA",
+    "BestFigure",
+    "Manifest",
+    "commit",
+    "load_manifest",
+    "verify_blocks",
+]
 
 SCHEMA = "elastichost/checkpoint/v1"
 MANIFEST_NAME = "MANIFEST.json"
@@ -31,9 +40,19 @@ DIGEST_NAME = "MANIFEST.sha256"
 MAX_MANIFEST_BYTES = 1 << 30
 
 
+class BestFigure(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The value of a figure of the test data that was better than all before. samples: training samples that were
+    accounted for when it was measured."""
+
+    figure: str
+    value: float
+    samples: int
+
+
 class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """The content of MANIFEST.json: one consistent cut of a run. ledger: the sample ledger as its own JSON value, which
-    this package does not read."""
+    this package does not read. best: the weights gave this figure, the best one until then; None: they were not
+    evaluated, or an earlier evaluation was better."""
 
     schema: str = SCHEMA
     run_id: str  # see `places.RunIdentity`
@@ -48,6 +67,7 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     blocks: tuple[BlockRecord, ...]
     created_utc: str  # ISO 8601
     cpu: CpuFeatures  # of the supervisor's machine
+    best: BestFigure | None = None
 
     def by_key(self) -> dict[BlockKey, BlockRecord]:
         """The records by (kind, owner, bucket)."""

@@ -32,6 +32,9 @@ def export(
         Path | None,
         typer.Option("--checkpoint", metavar="DIR", help="The checkpoint to export; default: the newest intact one."),
     ] = None,
+    best: Annotated[
+        bool, typer.Option("--best", help="The checkpoint of the best evaluation, by checkpoint.keep_best.")
+    ] = False,
     form: Annotated[
         Literal["torchrec", "pt2"],
         typer.Option("--format", help="A torchrec model, or one program of torch.export that needs torch alone."),
@@ -49,7 +52,10 @@ def export(
     """Write the trained model so that it loads without elastichost."""
     from elastichost.results.export import export as write_export
 
-    report = write_export(find_run(run), directory.resolve(), checkpoint, format=form, embeddings=embeddings or ())
+    if best and checkpoint is not None:
+        raise ConfigError("--best and --checkpoint both name a checkpoint", hint="leave one of them out")
+    place = directory.resolve()
+    report = write_export(find_run(run), place, checkpoint, best=best, format=form, embeddings=embeddings or ())
     print_report(report, as_json=as_json)
 
 
@@ -65,6 +71,9 @@ def predict(
             help="Scores, .parquet or .csv; default: FILE.scores.parquet.",
         ),
     ] = None,
+    best: Annotated[
+        bool, typer.Option("--best", help="The checkpoint of the best evaluation, by checkpoint.keep_best.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Score a file with the newest intact checkpoint of a run. If the file has labels, print AUC and log loss too."""
@@ -81,7 +90,7 @@ def predict(
     progress_console().print("loading the model (takes a few seconds)", style="dim")
     from elastichost.results.predict import predict as score  # loads torch
 
-    print_report(score(directory, file.resolve(), destination.resolve()), as_json=as_json)
+    print_report(score(directory, file.resolve(), destination.resolve(), best=best), as_json=as_json)
 
 
 def serve(

@@ -9,5 +9,7 @@ Modules:
     hosts         hosts files: the other machines of a run
     resume        which settings may change when a run is resumed
     rules         checks of settings against each other
+    metric_names  the names in evaluate.metrics
+    metric_rules  checks of them
     explain       from validation errors to messages
 """

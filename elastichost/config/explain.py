@@ -187,7 +187,7 @@ def _shown(value: object) -> str:
 def _cross_problems_of_valid_sections(raw: Mapping[str, Any], model: type[BaseModel]) -> list[str]:
     """Problems between sections; sections that are not valid are left out, so that no problem is reported twice."""
     valid: dict[str, Any] = {}
-    sections = ("data", "tables", "train", "evaluate", "resources")
+    sections = ("data", "tables", "train", "evaluate", "resources", "checkpoint")
     if not set(sections) <= set(model.model_fields):
         return []  # a single section
     for name in sections:
@@ -197,7 +197,7 @@ def _cross_problems_of_valid_sections(raw: Mapping[str, Any], model: type[BaseMo
             valid[name] = _adapter(field).validate_python(raw[name]) if name in raw else default
         except ValidationError:
             valid[name] = None
-    return cross_problems(valid["data"], valid["tables"], valid["train"], valid["evaluate"], valid["resources"])
+    return cross_problems(*(valid[name] for name in sections))
 
 
 def _adapter(field: FieldInfo) -> TypeAdapter[Any]:

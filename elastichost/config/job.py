@@ -62,7 +62,7 @@ class JobSpec(Section):
 
     @model_validator(mode="after")
     def _sections_fit_together(self) -> JobSpec:
-        problems = cross_problems(self.data, self.tables, self.train, self.evaluate, self.resources)
+        problems = cross_problems(self.data, self.tables, self.train, self.evaluate, self.resources, self.checkpoint)
         if problems := problems + emulate_problems(self.emulate, self.train, self.resources):
             raise PydanticCustomError("sections", "{text}", {"text": "; ".join(problems), "problems": problems})
         return self
@@ -257,11 +257,27 @@ def _make_paths_absolute(raw: dict[str, Any], base: Path) -> None:
             elif isinstance(value, list):
                 data[split] = [_absolute(base, one) if isinstance(one, str) else one for one in value]
     if isinstance(model, dict) and isinstance(build := model.get("build"), str):
-        file, colon, function = build.rpartition(":")
-        if colon and file.endswith(".py"):
-            model["build"] = f"{_absolute(base, file)}:{function}"
+        model["build"] = _function(base, build)
+    if isinstance(evaluate := raw.get("evaluate"), dict):
+        _make_functions_absolute(evaluate, base)
     if isinstance(checkpoint, dict) and isinstance(directory := checkpoint.get("directory"), str):
         checkpoint["directory"] = _absolute(base, directory)
+
+
+def _make_functions_absolute(evaluate: dict[str, Any], base: Path) -> None:
+    """Rewrites "file.py:function" in `metrics` and `better` in place."""
+    metrics, better = evaluate.get("metrics"), evaluate.get("better")
+    if isinstance(metrics, str | list | tuple):
+        texts = [metrics] if isinstance(metrics, str) else metrics
+        evaluate["metrics"] = [_function(base, one) if isinstance(one, str) else one for one in texts]
+    if isinstance(better, dict):
+        evaluate["better"] = {_function(base, text): way for text, way in better.items()}
+
+
+def _function(base: Path, text: str) -> str:
+    """A function with the absolute path of its file; any other text stays as it is."""
+    file, _, function = text.rpartition(":")
+    return f"{_absolute(base, file)}:{function}" if file.endswith(".py") else text
 
 
 def _absolute(base: Path, text: str) -> str:

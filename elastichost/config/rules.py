@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from elastichost.config.metric_rules import metric_problems
 from elastichost.config.sections.data import DataSection, implied_columns
 from elastichost.config.sections.schema import (
     DEFAULT_TABLE,
@@ -12,6 +13,7 @@ from elastichost.config.sections.schema import (
     TableOverrides,
     TrainSection,
 )
+from elastichost.config.sections.supervision import CheckpointSection
 from elastichost.human_readable import did_you_mean
 
 __all__ = ["cross_problems", "table_problems"]
@@ -23,6 +25,7 @@ def cross_problems(
     train: TrainSection | None,
     evaluate: EvaluateSection | None,
     resources: ResourcesSection | None,
+    checkpoint: CheckpointSection | None = None,
 ) -> list[str]:
     """Problems between valid sections, one line each. None stands for a section that is not valid by itself."""
     problems: list[str] = []
@@ -39,6 +42,8 @@ def cross_problems(
                 "messages; "
                 'allowed: "auto", "served"'
             )
+    if data is not None and evaluate is not None:
+        problems += metric_problems(data, evaluate, checkpoint.keep_best if checkpoint is not None else "")
     if data is not None and evaluate is not None and not data.has_test:
         if evaluate.every_samples:
             problems.append(

@@ -35,7 +35,6 @@ __all__ = [
 ]
 
 BUILT_IN_FORMATS = ("parquet", "csv", "criteo_tsv", "synthetic")
-NO_ADAM = '"sgd", "adagrad" or "rowwise_adagrad". Rows have no adam; the dense part has it: train.optimizer_dense.name'
 
 
 def is_whole(value: object) -> bool:
@@ -99,12 +98,6 @@ def _rows(value: object) -> str | int:
     if isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= 2**40:
         return value
     raise refuse('"dynamic", or a whole number from 1 to 2**40')
-
-
-def _row_optimizer_name(value: object) -> object:
-    if value == "adam":
-        raise refuse(NO_ADAM)
-    return value
 
 
 def _format(value: object) -> str:
@@ -171,7 +164,7 @@ FormatName = Annotated[str, PlainValidator(_format), WithJsonSchema({"type": "st
 BuildFunction = Annotated[str, PlainValidator(_build), WithJsonSchema({"type": "string"})]
 BuildArguments = Annotated[dict[str, Any], BeforeValidator(_plain_values)]
 InitRule = Annotated[str, PlainValidator(_init), WithJsonSchema({"type": "string"})]
-RowOptimizerName = Annotated[Literal["sgd", "adagrad", "rowwise_adagrad"], BeforeValidator(_row_optimizer_name)]
+RowOptimizerName = Literal["sgd", "adagrad", "rowwise_adagrad", "adam"]
 Positive = Annotated[float, Field(gt=0)]
 NotNegative = Annotated[float, Field(ge=0)]
 Share = Annotated[float, Field(ge=0, lt=1)]

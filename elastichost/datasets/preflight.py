@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from elastichost.config.metric_names import group_columns
 from elastichost.datasets.api import DatasetDescription, Reader
 from elastichost.datasets.reader import Inspection, UnitReader, ValueFindings, problem_list
 from elastichost.datasets.reader_factory import make_reader
@@ -52,6 +53,7 @@ def check_data(job: JobSpec, tables: Sequence[TableSpec] = ()) -> DatasetCheck:
             _sort_findings(reader.decoder.check_values(tables), job.data.bad_rows == "skip", problems, warnings)
     if len(descriptions) == 2:
         problems.extend(_mismatches(*descriptions))
+        problems.extend(_listed_groups(job, descriptions[1]))
     if problems or len(descriptions) < len(splits):
         hint = "\n".join(dict.fromkeys(hints)) or "correct the settings or the data; nothing was started"
         raise DataError(problem_list(tuple(dict.fromkeys(problems))), hint=hint)
@@ -93,3 +95,13 @@ def _mismatches(train: DatasetDescription, test: DatasetDescription) -> list[str
         if (name in train.multi_valued) != (name in test.multi_valued)
     ]
     return problems
+
+
+def _listed_groups(job: JobSpec, test: DatasetDescription) -> list[str]:
+    """Messages for group columns of metrics that hold lists: a sample belongs to one group."""
+    return [
+        f"evaluate.metrics: column {name!r} of {test.files[0] if test.files else 'the test data'} holds lists; name a "
+        "column with one id for each sample"
+        for name in group_columns(job.evaluate.metrics)
+        if name in test.multi_valued
+    ]

@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, cast
 
+from elastichost.config.metric_names import group_columns
+
 if TYPE_CHECKING:
     from elastichost.config.job import JobSpec
 
@@ -19,6 +21,7 @@ __all__ = [
     "DenseTransform",
     "Split",
     "data_settings",
+    "extra_groups",
 ]
 
 Split = Literal["train", "test"]
@@ -73,8 +76,11 @@ class DataSettings:
 def data_settings(
     job: JobSpec, split: Split, *, files: Sequence[str] | None = None, labels_required: bool = True
 ) -> DataSettings:
-    """The settings of one split of `job`; `files` replaces the split's own paths (absolute paths or globs)."""
+    """The settings of one split of `job`; `files` replaces the split's own paths (absolute paths or globs).
+
+    Of its own test data, the group columns of metrics are read too, as further categorical columns at the end."""
     data = job.data
+    extra = extra_groups(job) if split == "test" and files is None else ()
     own_patterns = data.train if split == "train" or data.test_fraction else data.test
     return DataSettings(
         split=split,
@@ -83,7 +89,7 @@ def data_settings(
         labels=(data.label,) if isinstance(data.label, str) else tuple(data.label),
         weight=data.weight,
         dense=tuple(data.dense),
-        categorical=tuple(data.categorical),
+        categorical=(*data.categorical, *extra),
         skip_bad_rows=data.bad_rows == "skip",
         limit_rows=data.limit_rows if split == "train" else 0,
         test_fraction=data.test_fraction if files is None else 0.0,
@@ -94,3 +100,8 @@ def data_settings(
         csv_list_delimiter=data.csv.list_delimiter,
         labels_required=labels_required,
     )
+
+
+def extra_groups(job: JobSpec) -> tuple[str, ...]:
+    """The group columns of `evaluate.metrics` that are not features of the job."""
+    return tuple(name for name in group_columns(job.evaluate.metrics) if name not in job.data.categorical)

@@ -10,13 +10,14 @@ from __future__ import annotations
 import torch
 
 from elastichost.arena.dense.store import DenseOptimizerSpec
+from elastichost.errors import ConfigError
 from elastichost.gpu.compiled import ceil_divide, kernel, tl
 
 __all__ = ["DenseUpdate", "copy_to_address", "flag_non_finite", "report"]
 
 _BLOCK = 1024
 _SGD, _ADAGRAD, _ADAM = 0, 1, 2
-_CODES = {"sgd": _SGD, "adagrad": _ADAGRAD, "adam": _ADAM}
+_CODES = {"sgd": _SGD, "adagrad": _ADAGRAD, "adam": _ADAM, "adamw": _ADAM}
 
 
 @kernel
@@ -57,6 +58,7 @@ def _update(  # type: ignore[no-untyped-def]
     second_decay,
     eps,
     weight_decay,
+    IS_DECOUPLED: tl.constexpr,
     OPTIMIZER: tl.constexpr,
     HAS_LOW: tl.constexpr,
     BLOCK: tl.constexpr,
@@ -65,8 +67,12 @@ def _update(  # type: ignore[no-untyped-def]
         at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
         inside = at < count
         value = tl.load(parameters + at, mask=inside, other=0.0)
-        slope = tl.load(gradients + at, mask=inside, other=0.0) + weight_decay * value
+        slope = tl.load(gradients + at, mask=inside, other=0.0)
         step = rate * tl.load(rate_scale)
+        if IS_DECOUPLED:
+            value -= step * weight_decay * value
+        else:
+            slope += weight_decay * value
         if OPTIMIZER == 0:
             if first_decay != 0.0:
                 slope += first_decay * tl.load(state + at, mask=inside, other=0.0)
@@ -123,7 +129,9 @@ def flag_non_finite(values: torch.Tensor, flag: torch.Tensor) -> None:
 class DenseUpdate:
     """The optimizer of one flat dense vector on one device.
 
-    parameters, gradients float32 [n]. low: bfloat16 [n], or None. state: float32 [2 n].
+    parameters, gradients float32 [n]. low: bfloat16 [n], or None. state: float32 [2 n]. Raises ConfigError for a limit
+    of the gradient's norm: it would need one more pass. The PS, which update the dense vector of a run also where
+    workers have GPUs, clip it.
     """
 
     def __init__(
@@ -135,6 +143,11 @@ class DenseUpdate:
         rate_scale: torch.Tensor,
         is_refused: torch.Tensor,
     ) -> None:
+        if spec.clip_norm:
+            raise ConfigError(
+                f"train.clip_norm = {spec.clip_norm}: the dense optimizer on a GPU does not clip gradients",
+                hint="set it to 0, or let the parameter servers update the dense part",
+            )
         device, count = parameters.device, parameters.numel()
         self.state = torch.zeros(2 * count, device=device)
         self.step = torch.zeros(1, dtype=torch.int64, device=device)
@@ -149,8 +162,9 @@ class DenseUpdate:
         """Makes one step with the gradients, unless the batch is refused."""
         parameters, state, gradients = self._vectors
         spec, count = self._spec, parameters.numel()
-        _advance[(1,)](self.step, self._factors, self._is_refused, *self._logs, IS_ADAM=spec.name == "adam")
-        first_decay = spec.beta1 if spec.name == "adam" else spec.momentum
+        is_adam = spec.name in ("adam", "adamw")
+        _advance[(1,)](self.step, self._factors, self._is_refused, *self._logs, IS_ADAM=is_adam)
+        first_decay = spec.beta1 if is_adam else spec.momentum
         _update[(ceil_divide(count, _BLOCK),)](
             parameters,
             state,
@@ -165,6 +179,7 @@ class DenseUpdate:
             spec.beta2,
             spec.eps,
             spec.weight_decay,
+            IS_DECOUPLED=spec.name == "adamw",
             OPTIMIZER=_CODES[spec.name],
             HAS_LOW=self._low is not None,
             BLOCK=_BLOCK,

@@ -15,10 +15,11 @@ import torch
 from torchrec.sparse.jagged_tensor import KeyedJaggedTensor
 
 from elastichost.arena.rows.bag_updates import OPTIMIZER_CODES
+from elastichost.errors import ConfigError
 from elastichost.gpu.bag_kernels import pool_bags
 from elastichost.gpu.compiled import padded_width
 from elastichost.gpu.dense_updates import flag_non_finite
-from elastichost.gpu.row_placement import RowPlacement
+from elastichost.gpu.row_placement import RowPlacement, optimizer_refusal
 from elastichost.gpu.row_updates import TABLE_FIELDS, KeyFormat, LookupLists, update_rows
 from elastichost.specs import EmbeddingSpec
 
@@ -39,7 +40,8 @@ class _Shape:
 
 
 class DeviceLookup:
-    """The lookup of one collection of pooled embeddings with float32 rows.
+    """The lookup of one collection of pooled embeddings with float32 rows. Raises ConfigError for an optimizer of rows
+    that it does not have (`optimizer_refusal`).
 
     rate_scale: float32 [1] on the device, the factor of all learning rates. is_refused: int32 [1] on the device; the
     backward pass sets it to 1, and updates no row, when a gradient is not finite or when it is 1 already.
@@ -53,6 +55,11 @@ class DeviceLookup:
         is_refused: torch.Tensor,
         pooled_dtype: torch.dtype = torch.float32,
     ) -> None:
+        for embedding in embeddings:
+            if refusal := optimizer_refusal(embedding):
+                raise ConfigError(
+                    f"{refusal}, which a GPU cannot compute", hint="let the CPU update these rows, or choose adagrad"
+                )
         self._embeddings = tuple(embeddings)
         self.placement, self.rate_scale, self.is_refused = placement, rate_scale, is_refused
         self._device, self.pooled_dtype = rate_scale.device, pooled_dtype

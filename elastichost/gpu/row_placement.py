@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["RowPlacement"]
+from elastichost.specs import EmbeddingSpec
+
+__all__ = ["RowPlacement", "optimizer_refusal"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,3 +19,12 @@ class RowPlacement:
     rows_offsets: tuple[int, ...]
     state_offsets: tuple[int, ...]
     row_counts: tuple[int, ...]
+
+
+def optimizer_refusal(embedding: EmbeddingSpec) -> str:
+    """Why kernels of a GPU cannot update the rows of this embedding; "" if they can."""
+    if embedding.optimizer.name == "adam":
+        return f"the rows of {embedding.name!r} are trained by adam"
+    if embedding.optimizer.weight_decay:
+        return f"the rows of {embedding.name!r} have weight decay"
+    return ""

@@ -44,7 +44,9 @@ def values_of(happening: object) -> list[Value]:
         return [Value("train/loss", happening.samples, happening.loss, happening.unix_s)]
     if isinstance(happening, JournalLine) and isinstance(happening.event, EvaluationFinished):
         event, unix_s = happening.event, unix_s_of(happening.time_utc)
-        figures = (("test/auc", event.auc), ("test/logloss", event.logloss))
+        further = event.memory.figures.metrics if event.memory.figures is not None else {}
+        others = [(f"test/{name}", figure) for name, figure in further.items()]
+        figures = (("test/auc", event.auc), ("test/logloss", event.logloss), *others)
         return [Value(name, event.samples, figure, unix_s) for name, figure in figures if figure is not None]
     return []
 

@@ -16,7 +16,8 @@ class LoggerError(ElastichostError):
 
 
 class Value(NamedTuple):
-    """One value. name: "train/loss", "test/auc", "test/logloss". samples: trained so far. unix_s: when it was measured,
+    """One value. name: "train/loss", "test/auc", "test/logloss", and "test/NAME" for each further
+    figure of `evaluate.metrics`. samples: trained so far. unix_s: when it was measured,
     in seconds since 1970."""
 
     name: str

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from elastichost.loggers.logger import LoggerError, Opened, Value
 
-__all__ = ["MLflowLogger"]
+__all__ = ["MLflowLogger", "name_for_mlflow"]
 
 AT_ONCE = 1000  # the server refuses more metrics in one request
 MOST_PARAMETERS = 100  # in one request
@@ -39,7 +40,7 @@ class MLflowLogger:
         run = str(self._client.create_run(experiment, run_name=name).info.run_id)
         self._client.set_tag(run, "elastichost.run_dir", str(opened.run_dir))
         settings = [
-            parameter(key, str(value)[:PARAMETER_LETTERS])
+            parameter(name_for_mlflow(key), str(value)[:PARAMETER_LETTERS])
             for key, value in _flat(opened.job.model_dump(exclude_unset=True))
         ]
         for start in range(0, len(settings), MOST_PARAMETERS):
@@ -47,7 +48,9 @@ class MLflowLogger:
         return run
 
     def log(self, values: list[Value]) -> None:
-        metrics = [self._metric(one.name, one.value, int(one.unix_s * 1000), one.samples) for one in values]
+        metrics = [
+            self._metric(name_for_mlflow(one.name), one.value, int(one.unix_s * 1000), one.samples) for one in values
+        ]
         for start in range(0, len(metrics), AT_ONCE):
             self._client.log_batch(self._run, metrics=metrics[start : start + AT_ONCE])
 
@@ -55,6 +58,11 @@ class MLflowLogger:
         ended = {"done": "FINISHED", "failed": "FAILED"}.get(status, "KILLED")
         self._client.set_tag(self._run, "elastichost.status", status)
         self._client.set_terminated(self._run, ended)
+
+
+def name_for_mlflow(text: str) -> str:
+    """The text as MLflow allows it for a name: a parenthesis, an "@" and the like become "_"."""
+    return re.sub(r"[^\w./ -]", "_", text)
 
 
 def _flat(tree: dict[str, Any], prefix: str = "") -> list[tuple[str, Any]]:

@@ -9,7 +9,7 @@ __all__ = ["dense_optimizer"]
 
 
 def dense_optimizer(job: JobSpec) -> DenseOptimizerSpec:
-    """The specification from `train.optimizer_dense`; the same in every process of the job."""
+    """The specification from `train.optimizer_dense` and `train.clip_norm`; the same in every process of the job."""
     asked = job.train.optimizer_dense
     return DenseOptimizerSpec(
         name=asked.name,
@@ -19,4 +19,5 @@ def dense_optimizer(job: JobSpec) -> DenseOptimizerSpec:
         eps=asked.eps,
         weight_decay=asked.weight_decay,
         momentum=asked.momentum,
+        clip_norm=job.train.clip_norm,
     )

@@ -15,7 +15,15 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from elastichost.checkpoint.format import BlockKind, FoundCheckpoint, Manifest, latest, load_manifest, read_block
+from elastichost.checkpoint.format import (
+    BlockKind,
+    FoundCheckpoint,
+    Manifest,
+    latest,
+    load_manifest,
+    newest_best,
+    read_block,
+)
 from elastichost.checkpoint.places import checkpoint_source, read_identity
 from elastichost.config.job import JobSpec, load_job
 from elastichost.errors import CheckpointError, ConfigError
@@ -65,8 +73,11 @@ def load_run_job(run_dir: Path) -> JobSpec:
     return job
 
 
-def find_checkpoint(run_dir: Path, job: JobSpec, checkpoint: Path | None) -> FoundCheckpoint:
-    """The given checkpoint, or the newest good one of the run and its mirror. Raises CheckpointError without one.
+def find_checkpoint(
+    run_dir: Path, job: JobSpec, checkpoint: Path | None = None, *, best: bool = False
+) -> FoundCheckpoint:
+    """The given checkpoint, or the newest good one of the run and its mirror. best: the one with the weights of the
+    best evaluation instead (`checkpoint.keep_best`). Raises CheckpointError without one.
 
     The blocks are checked later, when they are read, so that they are read only once."""
     if checkpoint is not None:
@@ -77,6 +88,15 @@ def find_checkpoint(run_dir: Path, job: JobSpec, checkpoint: Path | None) -> Fou
             f"{run_dir} has no checkpoint: no run was started in it", hint="name another run directory"
         )
     source = checkpoint_source(run_dir, identity, job)
+    if best:
+        kept = newest_best(*source.places, run_id=source.run_id)
+        if kept is None:
+            raise CheckpointError(
+                f"{source.places[0]} has no checkpoint of a best evaluation",
+                hint='a run keeps one with checkpoint.keep_best = "auc", for example; without --best (Python: best) '
+                "the newest one is taken",
+            )
+        return kept
     found = latest(*source.places, verify=False, run_id=source.run_id)
     if found is None:
         raise CheckpointError(

@@ -56,12 +56,13 @@ def export(
     destination: Path,
     checkpoint: Path | None = None,
     *,
+    best: bool = False,
     format: ExportFormat = "torchrec",  # noqa: A002 - the name of the option
     embeddings: Sequence[str] = (),
 ) -> ExportReport:
-    """Exports the newest good checkpoint of a run (or the given one) to `destination`, which must be empty or not
-    exist. The directory appears only when it is complete. `embeddings`: tables whose vectors are written beside the
-    model, see `write_embeddings`.
+    """Exports the newest good checkpoint of a run (or the given one, or with `best` the one of the best evaluation by
+    `checkpoint.keep_best`) to `destination`, which must be empty or not exist. The directory appears only when it is
+    complete. `embeddings`: tables whose vectors are written beside the model, see `write_embeddings`.
 
     The memory needed is that of one bucket, for tables of any size; format "pt2" needs the whole model in memory.
     Raises ConfigError (no run, destination in use, no such table), CheckpointError, ModelError (the model's source is
@@ -70,7 +71,7 @@ def export(
     job = load_run_job(run_dir)
     if destination.exists() and (not destination.is_dir() or any(destination.iterdir())):
         raise ConfigError(f"{destination} exists already", hint="name a directory that does not exist yet")
-    found = find_checkpoint(run_dir, job, checkpoint)
+    found = find_checkpoint(run_dir, job, checkpoint, best=best)
     tensors = CheckpointTensors(found.directory, found.manifest)
     wanted = check_tables(tensors.model, embeddings)
     parsed = parse_build_spec(job.model.build, run_dir)

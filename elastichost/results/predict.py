@@ -25,7 +25,7 @@ from elastichost.config.job import JobSpec
 from elastichost.datasets import open_reader
 from elastichost.datasets.api import DatasetDescription, Reader, SampleBatch
 from elastichost.errors import ConfigError, DataError, ElastichostError, IdOutOfRangeError
-from elastichost.quality import QualityReport, evaluate_labels, probabilities
+from elastichost.quality.binary import QualityReport, evaluate_labels, probabilities
 from elastichost.results.assemble import CheckpointTensors, find_checkpoint, load_run_job
 from elastichost.results.preprocess import IdTable, kind_words
 from elastichost.results.reader import leave_last_row_out
@@ -54,11 +54,14 @@ class PredictReport:
     warnings: tuple[str, ...]
 
 
-def predict(run_dir: Path, data_file: Path, output: Path, checkpoint: Path | None = None) -> PredictReport:
+def predict(
+    run_dir: Path, data_file: Path, output: Path, checkpoint: Path | None = None, *, best: bool = False
+) -> PredictReport:
     """Scores every row of `data_file`, which has the job's format and may lack labels. It writes `output`, a Parquet
     file or, with the suffix .csv, a CSV file: `row` int64, `probability` float32, and `label` float32 when there are
     labels. With several labels the columns are `probability_<name>` and `label_<name>`. The file appears only when it
-    is complete. The model computes in float32 whatever `train.precision` says, so that every CPU gives the same scores.
+    is complete. best: with the checkpoint of the best evaluation by `checkpoint.keep_best`, instead of the newest one.
+    The model computes in float32 whatever `train.precision` says, so that every CPU gives the same scores.
 
     Raises ConfigError, DataError (also for a bad row: a row without a score would shift the others), CheckpointError,
     ModelError.
@@ -66,7 +69,7 @@ def predict(run_dir: Path, data_file: Path, output: Path, checkpoint: Path | Non
     began_s = perf_counter()
     make_writer = _writer_for(output)
     job = _scoring_job(load_run_job(run_dir), data_file)
-    found = find_checkpoint(run_dir, job, checkpoint)
+    found = find_checkpoint(run_dir, job, checkpoint, best=best)
     reader = open_reader(job, "test", files=[glob.escape(str(data_file.resolve()))], labels_required=False)
     description = reader.describe()
     _check_kinds(found.manifest.model, description, data_file)

@@ -7,6 +7,7 @@ from typing import Literal
 
 import msgspec
 
+from elastichost.checkpoint.format import BestFigure
 from elastichost.runs.result import Lookups, Quarantined, TestFigures
 
 __all__ = ["ArenaOrigin", "DataSize", "EvaluationMemory", "Lineage", "Quarantined", "TornBatches"]
@@ -29,12 +30,16 @@ class DataSize(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 class EvaluationMemory(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The state of evaluations in a checkpoint. evaluated_at: samples accounted for at the last evaluation; best: the
-    best value of the metric so far; without_better: evaluations since then without a better one."""
+    best value of the figure so far that an early stop compares; without_better: evaluations since then without a better
+    one; compared: name of this figure, "" in checkpoints of earlier versions. candidate: the last evaluation was the
+    best one by `checkpoint.keep_best`, and its checkpoint is not written yet."""
 
     evaluated_at: int | None = None
     figures: TestFigures | None = None
     best: float | None = None
     without_better: int = 0
+    compared: str = ""
+    candidate: BestFigure | None = None
 
 
 class TornBatches(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -8,6 +8,7 @@ from typing import Any, Literal, TypeVar
 import msgspec
 
 __all__ = [
+    "BestCheckpoint",
     "Lookups",
     "LostHost",
     "ProcessCounts",
@@ -59,7 +60,8 @@ class Lookups(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 class TestFigures(msgspec.Struct, frozen=True, omit_defaults=True):
     """Metrics on the test set. With several labels they are means over the labels, and `auc_of_labels` has the AUC of
-    each label."""
+    each label. metrics: the figures of `evaluate.metrics` that have no field here, by their names; with several labels
+    also "NAME[LABEL]" of every metric and label."""
 
     auc: float | None  # None: not defined, because all samples have the same class
     logloss: float | None
@@ -68,6 +70,26 @@ class TestFigures(msgspec.Struct, frozen=True, omit_defaults=True):
     samples: int
     truth_auc: float | None = None  # AUC of the model that generated the labels (synthetic data only)
     auc_of_labels: tuple[float | None, ...] = ()
+    metrics: dict[str, float | None] = {}
+
+    def figure(self, name: str) -> float | None:
+        """The figure of this name; None: it is not defined, or the job does not compute it."""
+        own: dict[str, float | None] = {
+            "auc": self.auc,
+            "logloss": self.logloss,
+            "normalised_entropy": self.normalised_entropy,
+            "calibration": self.calibration,
+        }
+        return own.get(name, self.metrics.get(name))
+
+
+class BestCheckpoint(msgspec.Struct, frozen=True):
+    """The checkpoint with the weights of the best evaluation. path: its directory. samples: trained until then."""
+
+    path: str
+    figure: str
+    value: float
+    samples: int
 
 
 class RollBack(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -127,6 +149,7 @@ class RunResult(msgspec.Struct, frozen=True, kw_only=True):
     epochs: int
     torn_batches: int
     checkpoint: str = ""
+    best: BestCheckpoint | None = None  # by `checkpoint.keep_best`
     started_from: str = ""  # description of the checkpoint of another run that it started from
     quarantined: tuple[Quarantined, ...] = ()
     rolled_back: tuple[RollBack, ...] = ()

@@ -6,8 +6,10 @@ from collections.abc import Callable, Iterator, Sequence
 
 from elastichost.arena.arena import Arena
 from elastichost.arena.watermarks import Watermarks
+from elastichost.checkpoint.format import newest_best
 from elastichost.host.inventory import memory_of_host
 from elastichost.resources import memory_budget_bytes
+from elastichost.runs.result import BestCheckpoint
 from elastichost.supervisor.components import Components
 from elastichost.supervisor.context import RunContext
 from elastichost.supervisor.controllers.checkpoints import CheckpointController, CheckpointState
@@ -45,7 +47,7 @@ def assemble(run: RunContext, prepared: Preparation, start: RunStart, is_stoppin
     checkpoints = CheckpointController(
         run, checkpoint, model, dense, leases, evaluations, sharding, lookups.total, is_stopping
     )
-    _recall(start, leases, evaluations, checkpoints)
+    _recall(run, start, leases, evaluations, checkpoints)
     gauges = (MemoryGauge(0, start.arena), *_other_gauges(run))
     budgets = _budgets(run, prepared.memory_bytes, gauges)
     memory = MemoryWatch(run, gauges, sharding, budgets, prepared.initial_plan.first.memory)
@@ -63,15 +65,29 @@ def _leases(run: RunContext, start: RunStart, gate: WorkGate) -> LeaseController
 
 
 def _recall(
-    start: RunStart, leases: LeaseController, evaluations: EvaluationController, checkpoints: CheckpointController
+    run: RunContext,
+    start: RunStart,
+    leases: LeaseController,
+    evaluations: EvaluationController,
+    checkpoints: CheckpointController,
 ) -> None:
     """Gives the components of a resumed run what the run did before."""
-    evaluations.recall(start.lineage.evaluations)
+    evaluations.recall(start.lineage.evaluations, start.ledger.samples_accounted, _best(run))
     if start.kept is not None:
         newest, record = start.kept
         checkpoints.recall(newest, Ledger.from_state(start.ledger.settings, record.ledger).samples_accounted)
     if start.taken_over is not None:
         leases.recall(start.taken_over.committed, start.taken_over.staged)
+
+
+def _best(run: RunContext) -> BestCheckpoint | None:
+    """The checkpoint of the run that was the best by `checkpoint.keep_best`; None: there is none."""
+    figure, source = run.job.checkpoint.keep_best, run.directory.checkpoint_source
+    found = newest_best(*source.places, run_id=source.run_id, figure=figure) if figure else None
+    if found is None or found.manifest.best is None:
+        return None
+    best = found.manifest.best
+    return BestCheckpoint(str(found.directory), best.figure, best.value, best.samples)
 
 
 def _other_gauges(run: RunContext) -> Iterator[MemoryGauge]:

@@ -16,6 +16,7 @@ from elastichost.supervisor.controllers.leases import LeaseController
 from elastichost.supervisor.controllers.shard_map import ShardMapController
 from elastichost.supervisor.core.fleet import ProcessRecord
 from elastichost.supervisor.elastic_hosts.loss import HostLosses
+from elastichost.supervisor.ledger.early_stopping import EarlyStopVerdict
 from elastichost.supervisor.memory.lookups import LookupCount
 from elastichost.supervisor.memory.monitor import MemoryWatch
 from elastichost.supervisor.rebalancer import Rebalancer
@@ -82,7 +83,13 @@ class Components:
 
     def scored(self, record: ProcessRecord, message: EvaluationScoresMsg, frames: tuple[memoryview, ...]) -> None:
         """A worker has scored a part of the test data. The result of a whole evaluation may end training early."""
-        verdict = self.evaluations.scored(record, message, frames)
+        self._judge(self.evaluations.scored(record, message, frames))
+
+    def finish_evaluation(self) -> None:
+        """Ends an evaluation whose scores are complete, once the user's metric functions have computed."""
+        self._judge(self.evaluations.turn())
+
+    def _judge(self, verdict: EarlyStopVerdict | None) -> None:
         if verdict is not None and verdict.stop and not self.leases.ledger.is_finished:
             dropped = self.leases.ledger.stop_early()
             self.run.note(EarlyStopped(verdict.reason, dropped), self.evaluations.cause)

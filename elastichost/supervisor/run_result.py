@@ -58,6 +58,7 @@ def _with_training(result: RunResult, components: Components) -> RunResult:
         samples_per_s=components.leases.samples_per_s,
         arena_bytes=max(result.arena_bytes, components.arena_bytes()),
         checkpoint=str(newest) if newest is not None else "",
+        best=components.evaluations.best,
         quarantined=ledger.quarantined,
     )
 

@@ -215,6 +215,7 @@ def _with_progress(status: RunStatus, components: Components, run: RunContext) -
     losses = [record.losses for record in run.fleet if record.process.role == "worker"]
     loss_sum, loss_samples = sum(loss for loss, _ in losses), sum(samples for _, samples in losses)
     left = ledger.samples_planned - ledger.samples_accounted
+    figures = components.evaluations.figures
     return msgspec.structs.replace(
         status,
         epoch=ledger.epoch,
@@ -223,5 +224,6 @@ def _with_progress(status: RunStatus, components: Components, run: RunContext) -
         samples_per_s=rate,
         eta_s=left / rate if rate > 0 else None,
         loss=loss_sum / loss_samples if loss_samples else None,
-        test_auc=components.evaluations.figures.auc if components.evaluations.figures is not None else None,
+        test_auc=figures.auc if figures is not None else None,
+        test_metrics=figures.metrics if figures is not None else {},
     )

@@ -41,6 +41,8 @@ def _metrics(status: RunStatus) -> Iterator[tuple[str, str, str, Values]]:
     yield "samples_per_second", "gauge", "Samples trained per second.", one(status.samples_per_s)
     yield "loss", "gauge", "Mean loss of the last seconds.", one(status.loss)
     yield "test_auc", "gauge", "AUC of the last evaluation.", one(status.test_auc)
+    further = [({**of_run, "metric": name}, value) for name, value in status.test_metrics.items()]
+    yield "test_metric", "gauge", "A further figure of the last evaluation.", further
     yield "epoch", "gauge", "Number of the epoch; the first is 0.", one(status.epoch)
     yield "workers", "gauge", "Workers of the plan.", one(status.plan.workers)
     yield "servers", "gauge", "Parameter servers of the plan.", one(status.plan.servers)

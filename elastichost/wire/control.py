@@ -148,7 +148,8 @@ class LeaseProgressMsg(Message, frozen=True):
 class EvaluationScoresMsg(Message, frozen=True):
     """From a worker, when it has scored the range of an EvaluationGrantMsg. n: the scored samples. Frame 0: logits
     float32 [n * labels]. Frame 1: labels float32 [n * labels]. Frame 2: weights float32 [n], or empty. Frame 3: truth
-    float32 [n], or empty."""
+    float32 [n], or empty. Frame 4: groups int64 [n * columns], for each group column of `evaluate.metrics` the id of
+    the sample. Frame 5: bool [n * columns], whether it has one."""
 
     round: Count32
     unit: Count32

@@ -10,6 +10,7 @@ Modules:
     steps/         one step of the user's model, and trials of it before a run
     pipeline       the thread that reads ahead
     evaluation     scores a range of the test set
+    evaluation_groups    the groups of its samples, for metrics such as "gauc(user)"
     heap           returns free memory of the heap to the system
     model/         the user's model on the arena: lookups, interactions, the dense vector
     gpu/           the step of a worker with a GPU, which uses rows in place

@@ -10,6 +10,7 @@ import numpy.typing as npt
 from elastichost.errors import PreflightError
 from elastichost.wire.codec import Frame
 from elastichost.wire.control import EvaluationGrantMsg, EvaluationScoresMsg
+from elastichost.worker.evaluation_groups import take_groups
 from elastichost.worker.heap import release_free_heap
 from elastichost.worker.setup import LeaseParts, SyncParts
 
@@ -21,7 +22,7 @@ EVALUATION_BATCH = 4096
 def score_range(
     parts: LeaseParts | SyncParts, grant: EvaluationGrantMsg, between: Callable[[], None]
 ) -> tuple[EvaluationScoresMsg, Sequence[Frame]]:
-    """Scores positions [start, stop) of one test unit. Frames: float32 logits, labels, weights, truth (empty: none).
+    """Scores positions [start, stop) of one test unit. Frames: those of EvaluationScoresMsg.
 
     `between` is called after every batch, so that heartbeats go on. No rows are created: an id that was never seen in
     training is left out of its bag; in a sequence it keeps its place. Raises PreflightError without test data.
@@ -34,6 +35,8 @@ def score_range(
         raise PreflightError("an evaluation was requested, but the job has no test data")
     unit = parts.test_description.units[grant.unit]
     columns: dict[str, list[npt.NDArray[np.float32]]] = {"logits": [], "labels": [], "weights": [], "truth": []}
+    ids: list[npt.NDArray[np.int64]] = []
+    has_id: list[npt.NDArray[np.bool_]] = []
     samples = skipped = 0
     batch_size = max(EVALUATION_BATCH, parts.job.train.batch_size)
     parts.runner.train(False)
@@ -43,11 +46,14 @@ def score_range(
             samples, skipped = samples + batch.size, skipped + batch.skipped
             if batch.size == 0:
                 continue
-            prepared = parts.test_rows.prepare(batch, lease_id=0, epoch=0, create=False, clock=0)
+            features, groups = take_groups(parts.job, batch)
+            prepared = parts.test_rows.prepare(features, lease_id=0, epoch=0, create=False, clock=0)
             for lookup in parts.loaded:
                 lookup.load(prepared.pulled, None)
             columns["logits"].append(parts.runner.scores(prepared).logits)
             columns["labels"].append(batch.labels.reshape(-1))
+            ids.append(groups.ids)
+            has_id.append(groups.has_id)
             if batch.weights is not None:
                 columns["weights"].append(batch.weights)
             if batch.truth is not None:
@@ -59,7 +65,8 @@ def score_range(
     message = EvaluationScoresMsg(
         round=grant.round, unit=grant.unit, start=grant.start, stop=grant.stop, samples=samples, skipped=skipped
     )
-    return message, [_joined(column) for column in columns.values()]
+    frames: list[Frame] = [_joined(column) for column in columns.values()]
+    return message, [*frames, *(np.concatenate(part) if part else np.empty(0, np.uint8) for part in (ids, has_id))]
 
 
 def _joined(parts: list[npt.NDArray[np.float32]]) -> npt.NDArray[np.float32]:

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 import torch
@@ -38,6 +39,10 @@ OPTIMIZERS: list[tuple[DenseOptimizerSpec, Callable[[Any], torch.optim.Optimizer
         DenseOptimizerSpec("adam", 0.01, beta1=0.8, beta2=0.99, eps=1e-6, weight_decay=0.1),
         lambda p: torch.optim.Adam(p, 0.01, betas=(0.8, 0.99), eps=1e-6, weight_decay=0.1),
     ),
+    (
+        DenseOptimizerSpec("adamw", 0.01, beta1=0.8, beta2=0.99, eps=1e-6, weight_decay=0.1),
+        lambda p: torch.optim.AdamW(p, 0.01, betas=(0.8, 0.99), eps=1e-6, weight_decay=0.1),
+    ),
 ]
 
 
@@ -53,10 +58,12 @@ def commit(
     return store.apply_gradient(vector, SGD, 1.0, worker=worker, incarnation=incarnation, sequence=sequence, **facts)
 
 
+@pytest.mark.parametrize("clip_norm", [0.0, 20.0, 1e9])
 @pytest.mark.parametrize(("spec", "make"), OPTIMIZERS)
 def test_optimizer_steps_equal_those_of_torch(
-    store: DenseStore, spec: DenseOptimizerSpec, make: Callable[[Any], torch.optim.Optimizer]
+    store: DenseStore, spec: DenseOptimizerSpec, make: Callable[[Any], torch.optim.Optimizer], clip_norm: float
 ) -> None:
+    spec = msgspec.structs.replace(spec, clip_norm=clip_norm)
     generator = torch.Generator().manual_seed(0)
     parameter = torch.nn.Parameter(torch.randn(1000, generator=generator))
     store.load(np.concatenate([parameter.detach().numpy(), np.zeros(3, np.float32)]), None, 0, 0, 0)
@@ -68,6 +75,8 @@ def test_optimizer_steps_equal_those_of_torch(
         pushed = np.concatenate([parameter.grad.numpy(), np.full(3, step, np.float32)])
         for group in optimizer.param_groups:
             group["lr"] = spec.learning_rate * scale
+        if clip_norm:  # the norms of these gradients are near 32
+            torch.nn.utils.clip_grad_norm_([parameter], clip_norm)
         optimizer.step()
         version = store.apply_gradient(
             pushed, spec, scale, worker=0, incarnation=1, sequence=step, lease_id=0, stop=0, samples=1, skipped=0
@@ -75,6 +84,32 @@ def test_optimizer_steps_equal_those_of_torch(
         assert store.read_into(out) == version == step
         np.testing.assert_allclose(out[:1000], parameter.detach().numpy(), rtol=1e-6, atol=1e-6)
         assert (out[1000:] == step).all(), "buffers are replaced by the pushed values"
+
+
+def test_a_gradient_within_the_limit_keeps_its_bits(store: DenseStore) -> None:
+    generator = np.random.default_rng(1)
+    start, pushed = generator.normal(size=(2, 1003)).astype(np.float32)
+    facts = {"worker": 0, "incarnation": 1, "lease_id": 0, "stop": 0, "samples": 1, "skipped": 0}
+    for spec, _ in OPTIMIZERS:
+        found = []
+        for clip_norm in (0.0, 1e6):
+            store.load(start, None, 0, 0, 0)
+            limited = msgspec.structs.replace(spec, clip_norm=clip_norm)
+            store.apply_gradient(pushed, limited, 1.0, sequence=1, **facts)
+            found.append(store.state_copy().vector.tobytes())
+        assert found[0] == found[1]
+        store.load(start, None, 0, 0, 0)
+        store.apply_gradient(1000 * pushed, msgspec.structs.replace(spec, clip_norm=1e-3), 1.0, sequence=1, **facts)
+        assert store.state_copy().vector.tobytes() != found[0]
+
+
+def test_a_gradient_of_the_largest_numbers_is_clipped(store: DenseStore) -> None:
+    pushed = np.full(1003, 3e38, np.float32)
+    store.load(np.zeros(1003, np.float32), None, 0, 0, 0)
+    facts = {"worker": 0, "incarnation": 1, "lease_id": 0, "stop": 0, "samples": 1, "skipped": 0}
+    store.apply_gradient(pushed, DenseOptimizerSpec("sgd", 1.0, clip_norm=2.0), 1.0, sequence=1, **facts)
+    moved = store.state_copy().vector[:1000]
+    assert np.linalg.norm(moved.astype(float)) == pytest.approx(2.0)
 
 
 def test_a_commit_carries_its_record(store: DenseStore) -> None:

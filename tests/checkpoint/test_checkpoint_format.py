@@ -18,6 +18,7 @@ from hypothesis.extra import numpy as numpy_st
 from elastichost.checkpoint.format import (
     ALIGNMENT_BYTES,
     MANIFEST_NAME,
+    BestFigure,
     BlockRecord,
     BlockWriter,
     FoundCheckpoint,
@@ -28,6 +29,7 @@ from elastichost.checkpoint.format import (
     latest,
     load_manifest,
     new_staging,
+    newest_best,
     read_block,
     read_block_into,
     remove_staging,
@@ -68,7 +70,9 @@ MODEL = ModelSpec(
 )
 
 
-def write_checkpoint(root: Path, samples: int, *, skip: str = "", run_id: str = "r1") -> Path:
+def write_checkpoint(
+    root: Path, samples: int, *, skip: str = "", run_id: str = "r1", best: BestFigure | None = None
+) -> Path:
     """Writes a checkpoint of two PS and two buckets. skip: the kind of blocks to leave out."""
     staging = new_staging(root, cut=samples)
     records: list[BlockRecord] = []
@@ -99,6 +103,7 @@ def write_checkpoint(root: Path, samples: int, *, skip: str = "", run_id: str = 
         blocks=tuple(records),
         created_utc="2026-01-01T00:00:00Z",
         cpu=present_cpu(),
+        best=best,
     )
     final = root / checkpoint_name(samples)
     commit(staging, final, manifest)
@@ -436,6 +441,23 @@ def test_retain_keeps_the_newest_good_ones(tmp_path: Path) -> None:
     assert [path.name for path in retain(tmp_path, keep=1)] == ["step-300", "step-200"]
     with pytest.raises(ValueError, match="keep=0 is out of range"):
         retain(tmp_path, keep=0)
+
+
+def test_the_newest_best_checkpoint_is_kept_and_found(tmp_path: Path) -> None:
+    assert newest_best(tmp_path, run_id="r1") is None
+    for samples, figure in ((100, "auc"), (200, "auc"), (300, ""), (400, ""), (500, "")):
+        write_checkpoint(tmp_path, samples, best=BestFigure(figure, 0.7, samples) if figure else None)
+    write_checkpoint(tmp_path, 900, run_id="r2", best=BestFigure("auc", 0.9, 900))
+    assert [path.name for path in retain(tmp_path, keep=2, run_id="r1")] == ["step-300", "step-100"]
+    assert retain(tmp_path, keep=2, run_id="r1") == ()
+    found = newest_best(tmp_path, tmp_path / "absent", run_id="r1", figure="auc")
+    assert found is not None and found.directory.name == "step-200"
+    assert found.manifest.best == BestFigure("auc", 0.7, 200)
+    assert newest_best(tmp_path, run_id="r1", figure="logloss") is None
+    write_checkpoint(tmp_path, 600, best=BestFigure("auc", 0.8, 600))
+    assert [path.name for path in retain(tmp_path, keep=1, run_id="r1")] == ["step-500", "step-400", "step-200"]
+    (tmp_path / "step-600" / MANIFEST_NAME).write_text("damaged")
+    assert newest_best(tmp_path, run_id="r1") is None
 
 
 # --- checkpoints of other runs ----------------------------------------------------------------------------------------

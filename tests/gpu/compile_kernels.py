@@ -101,8 +101,9 @@ def _of_dense_updates() -> Iterator[Variant]:
     numbers = dict.fromkeys(("rate", "first_decay", "second_decay", "eps", "weight_decay"), "fp32")
     vectors = dict.fromkeys(("parameters", "state", "gradients", "factors", "rate_scale"), FLOATS)
     types = vectors | numbers | flag | {"low": NARROW, "count": "i32"}
-    for optimizer in (0, 1, 2):
-        constants = {"OPTIMIZER": optimizer, "HAS_LOW": True, "BLOCK": 1024}
+    for optimizer, is_decoupled in ((0, False), (1, False), (2, False), (2, True)):
+        which = {"OPTIMIZER": optimizer, "IS_DECOUPLED": is_decoupled}
+        constants = which | {"HAS_LOW": True, "BLOCK": 1024}
         yield Variant("dense_updates", "_update", types, constants)
     copied = {"source": FLOATS, "address": "i64", "count": "i32"}
     yield Variant("dense_updates", "_copy_to_address", copied, {"BLOCK": 1024})

@@ -6,9 +6,11 @@ import pytest
 import torch
 
 from elastichost.arena.dense.store import DenseOptimizerSpec
+from elastichost.errors import ConfigError
 
 OPTIMIZERS = {
     "adam": (DenseOptimizerSpec("adam", 0.01, weight_decay=0.1), torch.optim.Adam, {"weight_decay": 0.1}),
+    "adamw": (DenseOptimizerSpec("adamw", 0.01, weight_decay=0.1), torch.optim.AdamW, {"weight_decay": 0.1}),
     "adagrad": (DenseOptimizerSpec("adagrad", 0.01, eps=1e-10), torch.optim.Adagrad, {"eps": 1e-10}),
     "sgd": (DenseOptimizerSpec("sgd", 0.01), torch.optim.SGD, {}),
     "momentum": (DenseOptimizerSpec("sgd", 0.01, momentum=0.9), torch.optim.SGD, {"momentum": 0.9}),
@@ -42,6 +44,14 @@ def test_steps_equal_torchs(device: torch.device, name: str) -> None:
     # the interpreter cuts bits off where a GPU rounds
     torch.testing.assert_close(low.float(), values, rtol=2**-7, atol=0)
     assert int(update.step) == 5
+
+
+def test_a_limit_of_the_norm_is_refused(device: torch.device) -> None:
+    from elastichost.gpu.dense_updates import DenseUpdate
+
+    vector, flag = torch.zeros(4, device=device), torch.zeros(1, dtype=torch.int32, device=device)
+    with pytest.raises(ConfigError, match="train.clip_norm = 1.0: the dense optimizer on a GPU does not clip"):
+        DenseUpdate(DenseOptimizerSpec(clip_norm=1.0), vector, vector, None, vector, flag)
 
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf"), float("-inf")])

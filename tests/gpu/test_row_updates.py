@@ -7,6 +7,9 @@ import torch
 from elastichost.arena.rows.bag_chains import UpdateWorkspace
 from elastichost.arena.rows.bag_updates import ADAGRAD, ROWWISE_ADAGRAD, SGD
 from elastichost.arena.rows.bag_updates import update_rows as update_on_cpu
+from elastichost.arena.rows.update_rates import RATE_FIELDS
+from elastichost.errors import ConfigError
+from elastichost.specs import EmbeddingSpec, RowOptimizer, RowOptimizerSpec
 from tests.gpu.calls import Case, random_case
 
 CASES = {
@@ -32,7 +35,9 @@ def _on_cpu(case: Case) -> tuple[np.ndarray, np.ndarray]:
     rows, state = case.rows.copy(), case.state.copy()
     workspace = UpdateWorkspace(max(case.padded))
     workspace.reserve(len(case.values))
-    where = case.entries, case.updates, case.rates, case.values, case.offsets
+    rates = np.zeros((len(case.rates), RATE_FIELDS), np.float32)
+    rates[:, :2] = case.rates  # without weight decay, which GPUs do not have
+    where = case.entries, case.updates, rates, case.values, case.offsets
     update_on_cpu(rows, state, *where, _gradient(case), *workspace.arrays(), np.uint64(1))
     return rows, state
 
@@ -93,3 +98,17 @@ def test_a_refused_batch_changes_nothing(device: torch.device) -> None:
     rows, state = _on_gpu(case, device, refused=1)
     np.testing.assert_array_equal(rows, case.rows)
     np.testing.assert_array_equal(state, case.state)
+
+
+@pytest.mark.parametrize(("name", "decay", "what"), [("adam", 0.0, "trained by adam"), ("sgd", 0.1, "weight decay")])
+def test_an_optimizer_that_a_gpu_does_not_have_is_refused(
+    device: torch.device, name: RowOptimizer, decay: float, what: str
+) -> None:
+    from elastichost.gpu.lookup import DeviceLookup
+    from elastichost.gpu.row_placement import RowPlacement
+
+    optimizer = RowOptimizerSpec(name, weight_decay=decay)
+    spec = EmbeddingSpec("items", 0, 0, "m", "bag", ("f",), 8, "sum", optimizer, 0, 0)
+    word = torch.zeros(1, device=device)
+    with pytest.raises(ConfigError, match=f"'items' .*{what}, which a GPU cannot compute"):
+        DeviceLookup([spec], RowPlacement(0, 0, (0,), (0,), (8,)), word, word)

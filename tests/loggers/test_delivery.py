@@ -15,6 +15,7 @@ from elastichost.runs.events import EvaluationFinished
 from elastichost.runs.facts import EvaluationMemory
 from elastichost.runs.journal import Journal
 from elastichost.runs.learning_curve import CurveWriter
+from elastichost.runs.result import TestFigures as Figures
 from elastichost.wire.applied import NONE_LEFT_OUT
 
 BATCH = 10
@@ -56,7 +57,7 @@ class Bench:
         self._curve.poll(100.0 + self._number)
 
     def evaluate(self, auc: float) -> None:
-        memory = EvaluationMemory()
+        memory = EvaluationMemory(figures=Figures(auc, None, None, None, 100, metrics={"gauc(u)": 0.6, "f": None}))
         self._journal.write(EvaluationFinished(self._number * BATCH, 100, 1.0, auc, None, None, memory, ""))
 
     def end(self) -> None:
@@ -82,6 +83,7 @@ def test_values_arrive_once_and_in_order(tmp_path: Path) -> None:
     losses = [one for one in logger.values if one.name == "train/loss"]
     assert [(one.samples, one.value) for one in losses] == [(samples, 0.5) for samples in (10, 20, 30, 40, 50)]
     assert [one[:3] for one in logger.values if one.name == "test/auc"] == [("test/auc", 30, 0.75)]
+    assert [one[:3] for one in logger.values if one.name.startswith("test/g")] == [("test/gauc(u)", 30, 0.6)]
     assert logger.closed == ["done"]
     assert progress_of(tmp_path / "loggers" / "test.json").key == "record-1"
 

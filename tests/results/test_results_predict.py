@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from elastichost.errors import ConfigError, DataError, ElastichostError
-from elastichost.quality import evaluate, probabilities
+from elastichost.quality.binary import evaluate, probabilities
 from elastichost.results import preprocess, reader
 from elastichost.results.export import export
 from elastichost.results.predict import predict

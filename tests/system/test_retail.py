@@ -123,7 +123,7 @@ numpy.savez(folder + "/scores.npz", scores=numpy.concatenate(scores), labels=num
 
 def auc_of_export(run_dir: Path, folder: Path) -> float:
     """AUC of the exported model, scored by plain torchrec in a process that cannot import elastichost."""
-    from elastichost.quality import auc
+    from elastichost.quality.binary import auc
 
     export = [sys.executable, "-m", "elastichost", "export", str(run_dir), str(folder)]
     subprocess.run(export, cwd=ROOT, check=True, capture_output=True, timeout=LIMIT_S)

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
-from elastichost.quality import evaluate_labels
+from elastichost.quality.binary import evaluate_labels
 from elastichost.results.export import export
 from elastichost.results.predict import predict
 from elastichost.results.preprocess import Preprocessor

@@ -110,3 +110,39 @@ def test_a_run_that_is_stopped_and_resumed_otherwise_has_the_same_bits(folder: P
     code, errors = run.finish()
     assert code == 0, errors
     assert outcome(run.run_dir) == expected
+
+
+@pytest.mark.thorough
+def test_clipping_adamw_and_adam_of_rows_keep_the_bits_through_kills(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dense = 'clip_norm = 0.05\noptimizer_dense = {{ name = "adamw", lr = 0.01, weight_decay = 0.1 }}\n'
+    rows = 'optimizer_rows = {{ name = "adam", lr = 0.01, weight_decay = 0.1 }}\n'
+    template = TEMPLATE.replace("[train]\n", f"[train]\n{dense}{rows}")
+    expected = trained(folder, "plain", template)
+    monkeypatch.setenv("ELASTICHOST_CRASH_AT", "worker.batch.before_commit:30,ps.apply.midway:40")
+    assert trained(folder, "killed", template, workers=2, servers=2, every_s=0.5) == expected
+    monkeypatch.setenv("ELASTICHOST_CRASH_AT", "ps.step.before_commit:50")
+    assert trained(folder, "killed-a-step", template, workers=2, servers=1) == expected
+    monkeypatch.delenv("ELASTICHOST_CRASH_AT")
+    other = trained(folder, "unclipped", template.replace("clip_norm = 0.05", "clip_norm = 0"))
+    assert other[0] != expected[0], "the limit must matter, or equal bits prove nothing"
+
+
+@pytest.mark.thorough
+def test_adam_of_rows_goes_on_after_a_stop_with_other_servers(folder: Path) -> None:
+    """Both means and the counter of a row are in checkpoints, and move with its bucket."""
+    rows = 'optimizer_rows = {{ name = "adam", lr = 0.01, weight_decay = 0.1 }}\n'
+    template = TEMPLATE.replace("[train]\n", f"[train]\n{rows}")
+    expected = trained(folder, "plain", template)
+    place = folder / "stopped"
+    place.mkdir()
+    facts = {"micro_batches": 4, "rows": SAMPLES, "every_s": 60}
+    run = Supervised(place, template=template, workers=2, servers=1, **facts)
+    run.wait_trained(SAMPLES // 4)
+    os.kill(run.process.pid, signal.SIGINT)
+    assert run.finish()[0] == 75
+    run = Supervised(place, template=template, workers=1, servers=3, resume=True, **facts)
+    code, errors = run.finish()
+    assert code == 0, errors
+    assert outcome(run.run_dir) == expected

@@ -1,8 +1,9 @@
 """Kernels over the flat dense vector: torch's optimizers, which read one half of the store and write the other, and
 consistent reads.
 
-The formulas are those of torch.optim's SGD, Adagrad and Adam. Symbols: p parameter, g gradient, lr `learning_rate`, wd
-`weight_decay`.
+The formulas are those of torch.optim's SGD, Adagrad, Adam and AdamW. Symbols: p parameter, g gradient, lr
+`learning_rate`, wd `weight_decay`. Every step first multiplies the gradient by `clip`, the factor of `clip_factor`; it
+is exactly 1 for a gradient that is not clipped.
 """
 
 from __future__ import annotations
@@ -24,13 +25,26 @@ from elastichost.arena.rows.lanes import (
     zeros16,
 )
 
-__all__ = ["adagrad_step", "adam_step", "copy_half", "sgd_step"]
+__all__ = ["adagrad_step", "adam_step", "clip_factor", "copy_half", "sgd_step"]
 
 Float32 = npt.NDArray[np.float32]
 Int64 = npt.NDArray[np.int64]
 
 LANES = 16
 _NO_SEED = np.uint64(0)
+
+
+@compiled
+def clip_factor(gradient: Float32, clip_norm: float) -> float:
+    """min(1, clip_norm / (|g| + 1e-6)) for the Euclidean norm |g| of a float32 gradient [parameters], as
+    torch.nn.utils.clip_grad_norm_ computes it; the norm is summed in float64. clip_norm 0: 1, nothing is clipped."""
+    if clip_norm == 0.0:
+        return 1.0
+    squares = 0.0
+    for i in range(len(gradient)):
+        value = np.float64(gradient[i])
+        squares += value * value
+    return float(min(1.0, clip_norm / (np.sqrt(squares) + 1e-6)))
 
 
 @compiled
@@ -43,12 +57,14 @@ def sgd_step(
     learning_rate: float,
     momentum: float,
     weight_decay: float,
+    clip: float,
 ) -> None:
     """SGD: g += wd * p; b = momentum * b + g; p -= lr * b. All arrays are float32 [parameters]. The state is b; with
     momentum 0 it is not read or written."""
     rate, keep, decay = np.float32(learning_rate), np.float32(momentum), np.float32(weight_decay)
+    factor = np.float32(clip)
     for i in range(len(gradient)):
-        moved = gradient[i] + decay * old[i]
+        moved = factor * gradient[i] + decay * old[i]
         if keep != np.float32(0.0):
             moved = keep * old_state[i] + moved
             new_state[i] = moved
@@ -65,12 +81,14 @@ def adagrad_step(
     learning_rate: float,
     eps: float,
     weight_decay: float,
+    clip: float,
 ) -> None:
     """Adagrad: g += wd * p; s += g^2; p -= lr * g / (sqrt(s) + eps). All arrays are float32 [parameters]; the state is
     s."""
     rate, tiny, decay = np.float32(learning_rate), np.float32(eps), np.float32(weight_decay)
+    factor = np.float32(clip)
     for i in range(len(gradient)):
-        slope = gradient[i] + decay * old[i]
+        slope = factor * gradient[i] + decay * old[i]
         total = old_state[i] + slope * slope
         new_state[i] = total
         new[i] = old[i] - rate * slope / (np.sqrt(total) + tiny)
@@ -89,20 +107,24 @@ def _adam_lanes(
     settings: Float32,
 ) -> None:
     """Adam for the sixteen parameters from `at` on. settings: (b1, 1 - b1, b2, 1 - b2, wd, lr / (1 - b1^t),
-    sqrt(1 - b2^t), eps) with t the number of the step.
+    sqrt(1 - b2^t), eps, shrink, clip) with t the number of the step. For Adam shrink is 1. For AdamW it is 1 - lr wd,
+    and wd is 0 elsewhere.
 
-    g += wd p;  m = b1 m + (1 - b1) g;  v = b2 v + (1 - b2) g^2;  p -= lr / (1 - b1^t) m / (sqrt(v / (1 - b2^t)) + eps)
+    g = clip g + wd p;  p *= shrink;  m = b1 m + (1 - b1) g;  v = b2 v + (1 - b2) g^2;
+    p -= lr / (1 - b1^t) m / (sqrt(v / (1 - b2^t)) + eps)
     """
     like = zeros16()
     value = load(old, at, like)
-    slope = multiply_add(splat(settings[4], like), value, load(gradient, at, like))
+    pushed = multiply(splat(settings[9], like), load(gradient, at, like))
+    slope = multiply_add(splat(settings[4], like), value, pushed)
     first = multiply_add(splat(settings[0], like), load(old_first, at, like), multiply(splat(settings[1], like), slope))
     square = multiply(multiply(splat(settings[3], like), slope), slope)
     second = multiply_add(splat(settings[2], like), load(old_second, at, like), square)
     root = add(divide(square_root(second), splat(settings[6], like)), splat(settings[7], like))
     store(new_first, at, first, _NO_SEED)
     store(new_second, at, second, _NO_SEED)
-    store(new, at, subtract(value, divide(multiply(splat(settings[5], like), first), root)), _NO_SEED)
+    kept = multiply(splat(settings[8], like), value)
+    store(new, at, subtract(kept, divide(multiply(splat(settings[5], like), first), root)), _NO_SEED)
 
 
 @compiled
@@ -118,15 +140,21 @@ def adam_step(
     beta2: float,
     eps: float,
     weight_decay: float,
+    is_decoupled: bool,
+    clip: float,
 ) -> None:
-    """Adam with bias correction (`_adam_lanes`). step: number of this step, from 1. The states are float32
-    [2 * parameters]: the first moments, then the second moments. The other arrays are float32 [parameters].
+    """Adam with bias correction (`_adam_lanes`). step: number of this step, from 1. is_decoupled: AdamW, whose weight
+    decay does not enter the gradient (Loshchilov and Hutter 2019, "Decoupled Weight Decay Regularization"). The states
+    are float32 [2 * parameters]: the first moments, then the second moments. The other arrays are float32 [parameters].
 
     Written with explicit vectors: with so many arrays that might overlap, LLVM does not vectorise a loop.
     """
     count = len(gradient)
     root, rate = np.sqrt(1.0 - beta2**step), learning_rate / (1.0 - beta1**step)
-    settings = np.array([beta1, 1.0 - beta1, beta2, 1.0 - beta2, weight_decay, rate, root, eps]).astype(np.float32)
+    penalty = 0.0 if is_decoupled else weight_decay
+    shrink = 1.0 - learning_rate * weight_decay if is_decoupled else 1.0
+    exact = np.array([beta1, 1.0 - beta1, beta2, 1.0 - beta2, penalty, rate, root, eps, shrink, clip])
+    settings = exact.astype(np.float32)
     old_first, old_second = old_state[:count], old_state[count : 2 * count]
     new_first, new_second = new_state[:count], new_state[count : 2 * count]
     whole = count // LANES * LANES

@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from elastichost.arena.arena import Arena
 from elastichost.arena.compiled import kernel_ready
-from elastichost.arena.dense.kernels import adagrad_step, adam_step, copy_half, sgd_step
+from elastichost.arena.dense.kernels import adagrad_step, adam_step, clip_factor, copy_half, sgd_step
 from elastichost.arena.dense.mailbox import Mailbox
 from elastichost.arena.layout import APPLIED_WORDS, HEADER_WORDS
 from elastichost.arena.words import announce, load_word
@@ -38,15 +38,17 @@ _READ_TIMEOUT_S = 5.0
 
 class DenseOptimizerSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Settings of the dense optimizer, which is torch's optimizer of that name. weight_decay: L2 penalty, added to the
-    gradient."""
+    gradient; for adamw the share, times the learning rate, by which parameters shrink. clip_norm: the largest Euclidean
+    norm of the gradient of all parameters together, as torch.nn.utils.clip_grad_norm_ clips it; 0: no limit."""
 
-    name: Literal["sgd", "adagrad", "adam"] = "adam"
+    name: Literal["sgd", "adagrad", "adam", "adamw"] = "adam"
     learning_rate: float = 1e-3
     beta1: float = 0.9
     beta2: float = 0.999
     eps: float = 1e-8
     weight_decay: float = 0.0
     momentum: float = 0.0
+    clip_norm: float = 0.0
 
 
 class DenseState(NamedTuple):
@@ -193,16 +195,19 @@ class DenseStore:
     ) -> None:
         count, decay = self._spec.parameters, float(optimizer.weight_decay)
         place = (old.parameters, new.parameters)
+        clip = clip_factor(gradient, float(optimizer.clip_norm))
         match optimizer.name:
-            case "adam":
+            case "adam" | "adamw":
                 betas = (float(optimizer.beta1), float(optimizer.beta2))
-                adam_step(*place, old.state, new.state, gradient, step, rate, *betas, float(optimizer.eps), decay)
+                factors = (*betas, float(optimizer.eps), decay)
+                is_decoupled = optimizer.name == "adamw"
+                adam_step(*place, old.state, new.state, gradient, step, rate, *factors, is_decoupled, clip)
             case "adagrad":
                 states = (old.state[:count], new.state[:count])
-                adagrad_step(*place, *states, gradient, rate, float(optimizer.eps), decay)
+                adagrad_step(*place, *states, gradient, rate, float(optimizer.eps), decay, clip)
             case "sgd":
                 states = (old.state[:count], new.state[:count])
-                sgd_step(*place, *states, gradient, rate, float(optimizer.momentum), decay)
+                sgd_step(*place, *states, gradient, rate, float(optimizer.momentum), decay, clip)
 
     # --- readers ----------------------------------------------------------------------------------------------
 

@@ -19,6 +19,7 @@ from elastichost.arena.rows.lanes import (
     divide,
     load,
     multiply,
+    multiply_add,
     splat,
     square_root,
     store,
@@ -27,10 +28,12 @@ from elastichost.arena.rows.lanes import (
     zeros4,
     zeros16,
 )
+from elastichost.arena.rows.update_rates import DECAY, EPS, FIRST_SHARE, RATE, SECOND_SHARE
 from elastichost.specs import RowOptimizer
 
 __all__ = [
     "ADAGRAD",
+    "ADAM",
     "FIRST_ENTRY",
     "OPTIMIZER",
     "OPTIMIZER_CODES",
@@ -55,8 +58,13 @@ STATE_OFFSET = 2  # elements of the flat state before the state of row 0
 OPTIMIZER = 3
 UPDATE_FIELDS = 4
 
-SGD, ADAGRAD, ROWWISE_ADAGRAD = 0, 1, 2
-OPTIMIZER_CODES: dict[RowOptimizer, int] = {"sgd": SGD, "adagrad": ADAGRAD, "rowwise_adagrad": ROWWISE_ADAGRAD}
+SGD, ADAGRAD, ROWWISE_ADAGRAD, ADAM = 0, 1, 2, 3
+OPTIMIZER_CODES: dict[RowOptimizer, int] = {
+    "sgd": SGD,
+    "adagrad": ADAGRAD,
+    "rowwise_adagrad": ROWWISE_ADAGRAD,
+    "adam": ADAM,
+}
 
 
 @inlined
@@ -64,6 +72,8 @@ def state_floats(optimizer: int, width: int) -> int:
     """Floats of optimizer state for each row of `width` elements."""
     if optimizer == ROWWISE_ADAGRAD:
         return 1
+    if optimizer == ADAM:
+        return 2 * width + 1
     return width if optimizer == ADAGRAD else 0
 
 
@@ -85,18 +95,27 @@ def _sum_of_squares(line: Float32, at: int, width: int) -> np.float32:
 
 @inlined
 def _step_row(
-    rows: Array, position: int, line: Float32, at: int, width: int, factor: np.float32, seed: np.uint64
+    rows: Array,
+    position: int,
+    line: Float32,
+    at: int,
+    width: int,
+    factor: np.float32,
+    keep: np.float32,
+    seed: np.uint64,
 ) -> None:
-    """rows[position : position + width] -= factor * line[at : at + width]."""
+    """rows[position : position + width] = keep * rows[...] - factor * line[at : at + width]."""
     wide, narrow = zeros16(), zeros4()
     element = 0
     while element + 16 <= width:
         step = multiply(load(line, at + element, wide), splat(factor, wide))
-        store(rows, position + element, subtract(load(rows, position + element, wide), step), seed)
+        kept = multiply(load(rows, position + element, wide), splat(keep, wide))
+        store(rows, position + element, subtract(kept, step), seed)
         element += 16
     while element < width:
         rest = multiply(load(line, at + element, narrow), splat(factor, narrow))
-        store(rows, position + element, subtract(load(rows, position + element, narrow), rest), seed)
+        kept4 = multiply(load(rows, position + element, narrow), splat(keep, narrow))
+        store(rows, position + element, subtract(kept4, rest), seed)
         element += 4
 
 
@@ -111,16 +130,57 @@ def _adagrad_row(
     width: int,
     rate: np.float32,
     eps: np.float32,
+    keep: np.float32,
     seed: np.uint64,
 ) -> None:
-    """Adagrad: s += g^2; w -= rate * g / (sqrt(s) + eps), for each element."""
+    """Adagrad: s += g^2; w = keep * w - rate * g / (sqrt(s) + eps), for each element."""
     like = zeros4()
     for element in range(0, width, 4):
         summed = load(line, at + element, like)
         squares = add(load(state, state_at + element, like), multiply(summed, summed))
         store(state, state_at + element, squares, seed)
         step = divide(multiply(summed, splat(rate, like)), add(square_root(squares), splat(eps, like)))
-        store(rows, position + element, subtract(load(rows, position + element, like), step), seed)
+        kept = multiply(load(rows, position + element, like), splat(keep, like))
+        store(rows, position + element, subtract(kept, step), seed)
+
+
+@inlined
+def _adam_row(
+    rows: Array,
+    position: int,
+    state: Float32,
+    state_at: int,
+    line: Float32,
+    at: int,
+    width: int,
+    rates: Float32,
+    number: int,
+    keep: np.float32,
+    seed: np.uint64,
+) -> None:
+    """Adam as in `RowOptimizerSpec`. State: m [width], v [width], t. t is exact up to 2^24; the corrections are 1 long
+    before. They are computed in float64: 1 - b^t = -expm1(t log(b))."""
+    first_share, second_share = rates[number, FIRST_SHARE], rates[number, SECOND_SHARE]
+    seconds, counter = state_at + width, state_at + 2 * width
+    count = state[counter] + np.float32(1.0)
+    state[counter] = count
+    first_sum = -np.expm1(np.float64(count) * np.log1p(-np.float64(first_share)))
+    second_sum = -np.expm1(np.float64(count) * np.log1p(-np.float64(second_share)))
+    rate, root = np.float32(rates[number, RATE] / first_sum), np.float32(np.sqrt(second_sum))
+    one = np.float32(1.0)
+    like = zeros4()
+    for element in range(0, width, 4):
+        slope = load(line, at + element, like)
+        old_first, old_second = load(state, state_at + element, like), load(state, seconds + element, like)
+        first = multiply_add(splat(one - first_share, like), old_first, multiply(splat(first_share, like), slope))
+        square = multiply(multiply(splat(second_share, like), slope), slope)
+        second = multiply_add(splat(one - second_share, like), old_second, square)
+        store(state, state_at + element, first, seed)
+        store(state, seconds + element, second, seed)
+        spread = add(divide(square_root(second), splat(root, like)), splat(rates[number, EPS], like))
+        step = divide(multiply(splat(rate, like), first), spread)
+        kept = multiply(load(rows, position + element, like), splat(keep, like))
+        store(rows, position + element, subtract(kept, step), seed)
 
 
 @inlined
@@ -161,20 +221,28 @@ def update_chunk(
     at: int,
     width: int,
     optimizer: int,
-    rate: np.float32,
-    eps: np.float32,
+    rates: Float32,
+    number: int,
     factors: Float32,
     seed: np.uint64,
 ) -> None:
     """Updates the distinct rows numbers[first : first + count] of one embedding; count is at most CHUNK_ROWS.
 
-    gradients: float32, a line of `width` floats for each row, from gradients[at] on. base, state_base: where row 0 and
+    rates[number]: the embedding's line of `update_rates.kernel_rates`. gradients: float32, a line of `width` floats for
+    each row, from gradients[at] on. base, state_base: where row 0 and
     its state begin. factors: float32 [CHUNK_ROWS], overwritten.
     """
+    rate, eps, keep = rates[number, RATE], rates[number, EPS], np.float32(1.0) - rates[number, DECAY]
     if optimizer == ADAGRAD:
         for i in range(count):
             offset, line = numbers[first + i] * width, at + i * width
-            _adagrad_row(rows, base + offset, state, state_base + offset, gradients, line, width, rate, eps, seed)
+            _adagrad_row(rows, base + offset, state, state_base + offset, gradients, line, width, rate, eps, keep, seed)
+        return
+    if optimizer == ADAM:
+        for i in range(count):
+            row, line = numbers[first + i], at + i * width
+            state_at = state_base + row * (2 * width + 1)
+            _adam_row(rows, base + row * width, state, state_at, gradients, line, width, rates, number, keep, seed)
         return
     if optimizer == ROWWISE_ADAGRAD:
         _rowwise_factors(state, state_base, numbers, first, count, gradients, at, width, rate, eps, factors)
@@ -182,7 +250,7 @@ def update_chunk(
         factors[:] = rate
     for i in range(count):
         position = base + numbers[first + i] * width
-        _step_row(rows, position, gradients, at + i * width, width, factors[i], seed)
+        _step_row(rows, position, gradients, at + i * width, width, factors[i], keep, seed)
 
 
 @compiled
@@ -206,7 +274,7 @@ def update_rows(
     """The backward pass of `bag_kernels.pool_bags` and the optimizer step: one update for each distinct row.
 
     rows: float32, or bfloat16 as uint16, flat. state: float32, flat. entries: int64 [E, ENTRY_FIELDS]. updates: int64
-    [M, UPDATE_FIELDS]. rates: float32 [M, 2], learning rate and eps. gradient: float32 or bfloat16, in the layout of
+    [M, UPDATE_FIELDS]. rates: float32 [M, RATE_FIELDS], see `update_rates`. gradient: float32 or bfloat16, laid out as
     the output of `pool_bags`. `slots` to `lines` are the arrays of an `UpdateWorkspace`. seed: of the stochastic
     rounding of bfloat16, a different one for each call.
     """
@@ -214,7 +282,7 @@ def update_rows(
     for m in range(len(updates)):
         e, optimizer, state_base = updates[m, FIRST_ENTRY], updates[m, OPTIMIZER], updates[m, STATE_OFFSET]
         base, dim, width = entries[e, ROWS_OFFSET], entries[e, DIM], entries[e, PADDED_DIM]
-        state_width, rate, eps = state_floats(optimizer, width), rates[m, 0], rates[m, 1]
+        state_width = state_floats(optimizer, width)
         stop = updates[m, STOP_ENTRY]
         found = chain_ids(entries, e, stop, values, offsets, slots, distinct, last_ids, chain, scales)
         for first in range(0, found, CHUNK_ROWS):
@@ -237,8 +305,8 @@ def update_rows(
                 0,
                 width,
                 optimizer,
-                rate,
-                eps,
+                rates,
+                m,
                 factors,
                 seed,
             )

@@ -153,8 +153,8 @@ def update_lines(
     """Applies the optimizer of each embedding to distinct rows, whose gradients are the lines of the frame.
 
     rows: float32, or bfloat16 as uint16, flat. state: float32, flat. lines: int64 [E, LINE_FIELDS]. updates: int64
-    [E, UPDATE_FIELDS]. rates: float32 [E, 2], learning rate and eps. numbers: int64, the rows. seed: of the stochastic
-    rounding of bfloat16, a different one for each call.
+    [E, UPDATE_FIELDS]. rates: float32 [E, RATE_FIELDS], see `update_rates`. numbers: int64, the rows. seed: of the
+    stochastic rounding of bfloat16, a different one for each call.
     """
     factors = np.zeros(CHUNK_ROWS, np.float32)
     for e in range(len(lines)):
@@ -178,8 +178,8 @@ def update_lines(
                 at,
                 width,
                 optimizer,
-                rates[e, 0],
-                rates[e, 1],
+                rates,
+                e,
                 factors,
                 seed,
             )

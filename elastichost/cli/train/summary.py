@@ -39,6 +39,9 @@ def _headline(result: RunResult) -> Text:
 def _rows(result: RunResult) -> Iterator[tuple[str, str]]:
     if result.test is not None:
         yield from _quality(result.test)
+    if result.best is not None:
+        best = result.best
+        yield "best", f"{best.figure} {best.value:.4f} after {count_words(best.samples)} samples: export --best"
     counts = result.samples
     lost = [
         f"{count} {name}" for name, count in (("skipped", counts.skipped), ("quarantined", counts.quarantined)) if count
@@ -75,6 +78,8 @@ def _quality(test: TestFigures) -> Iterator[tuple[str, str]]:
         ("norm. entropy", test.normalised_entropy),
         ("calibration", test.calibration),
     ):
+        yield name, f"{figure:.4f}" if figure is not None else "not defined"
+    for name, figure in test.metrics.items():
         yield name, f"{figure:.4f}" if figure is not None else "not defined"
 
 

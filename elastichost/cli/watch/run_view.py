@@ -132,6 +132,7 @@ def _figures(status: RunStatus) -> Iterator[str]:
         yield f"loss {status.loss:.4f}"
     if status.test_auc is not None:
         yield f"AUC {status.test_auc:.4f}"
+    yield from (f"{name} {value:.4f}" for name, value in status.test_metrics.items() if value is not None)
 
 
 def _headline(status: RunStatus) -> Text:

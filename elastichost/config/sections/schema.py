@@ -90,11 +90,18 @@ class RowOptimizerSettings(Section):
     name: RowOptimizerName = Field(
         default="rowwise_adagrad",
         description='"sgd": no state. "adagrad": one sum of squared gradients for each element. "rowwise_adagrad": one '
-        "sum for each row.",
+        'sum for each row. "adam": two means for each element, and the number of updates of each row.',
     )
     lr: Positive = Field(default=0.1, description="Learning rate.")
     eps: NotNegative = Field(
-        default=1e-8, description="Number that is added to the root of the sum of squared gradients. Not used by sgd."
+        default=1e-8, description="Number that is added to the root of the squared gradients. Not used by sgd."
+    )
+    beta1: Share = Field(default=0.9, description="Decay of the mean of gradients. Used by adam only.")
+    beta2: Share = Field(default=0.999, description="Decay of the mean of squared gradients. Used by adam only.")
+    weight_decay: NotNegative = Field(
+        default=0.0,
+        description="A row shrinks by this number times the learning rate whenever it is updated, apart from its "
+        "gradient. Rows whose ids are not in a batch do not change. 0: none.",
     )
 
 
@@ -109,6 +116,15 @@ class RowOptimizerOverrides(Section):
     )
     eps: NotNegative | None = Field(
         default=None, description="`eps` of this table's optimizer. Default: `train.optimizer_rows.eps`."
+    )
+    beta1: Share | None = Field(
+        default=None, description="`beta1` of this table's optimizer. Default: `train.optimizer_rows.beta1`."
+    )
+    beta2: Share | None = Field(
+        default=None, description="`beta2` of this table's optimizer. Default: `train.optimizer_rows.beta2`."
+    )
+    weight_decay: NotNegative | None = Field(
+        default=None, description="Weight decay of this table's rows. Default: `train.optimizer_rows.weight_decay`."
     )
 
 
@@ -165,17 +181,19 @@ class TableOverrides(Section):
 class DenseOptimizerSettings(Section):
     """`train.optimizer_dense`: the optimizer of all parameters that are not embedding rows."""
 
-    name: Literal["sgd", "adagrad", "adam"] = Field(
+    name: Literal["sgd", "adagrad", "adam", "adamw"] = Field(
         default="adam", description="The optimizer; each is computed as torch.optim computes it."
     )
     lr: Positive = Field(default=1e-3, description="Learning rate.")
-    beta1: Share = Field(default=0.9, description="Decay of adam's mean of gradients. Used by adam only.")
-    beta2: Share = Field(default=0.999, description="Decay of adam's mean of squared gradients. Used by adam only.")
+    beta1: Share = Field(default=0.9, description="Decay of the mean of gradients. Used by adam and adamw.")
+    beta2: Share = Field(default=0.999, description="Decay of the mean of squared gradients. Used by adam and adamw.")
     eps: NotNegative = Field(
-        default=1e-8, description="Number that is added to the denominator of a step. Used by adam and adagrad."
+        default=1e-8, description="Number that is added to the denominator of a step. Not used by sgd."
     )
     weight_decay: NotNegative = Field(
-        default=0.0, description="L2 penalty: this number times the parameter is added to the gradient. 0: none."
+        default=0.0,
+        description="L2 penalty: this number times the parameter is added to the gradient. With adamw the parameter "
+        "shrinks by this number times the learning rate instead, apart from the gradient. 0: none.",
     )
     momentum: Share = Field(default=0.0, description="Momentum of sgd. 0: none. Used by sgd only.")
 
@@ -236,6 +254,12 @@ class TrainSection(Section):
     )
     optimizer_rows: RowOptimizerSettings = RowOptimizerSettings()
     optimizer_dense: DenseOptimizerSettings = DenseOptimizerSettings()
+    clip_norm: NotNegative = Field(
+        default=0.0,
+        description="Largest Euclidean norm of the gradient of all dense parameters together, for one batch (in sync "
+        "mode one step). A longer gradient is scaled down to it. Gradients of embedding rows are not clipped. 0: no "
+        "limit.",
+    )
     schedule: ScheduleSettings = ScheduleSettings()
     non_finite: Literal["stop", "skip", "roll_back"] = Field(
         default="stop",
@@ -248,8 +272,10 @@ class TrainSection(Section):
 class EarlyStopSettings(Section):
     """`evaluate.early_stop`: when training ends early because the test data shows no improvement."""
 
-    metric: Literal["auc", "logloss"] = Field(
-        default="auc", description="The metric that is compared: a higher auc or a lower logloss is better."
+    metric: str = Field(
+        default="auc",
+        description='The figure that is compared: one of `evaluate.metrics`, "auc" or "logloss". With several labels '
+        'it is the mean over them; "auc[LABEL]" is the figure of one label.',
     )
     patience: Count = Field(
         default=0,
@@ -263,7 +289,18 @@ class EvaluateSection(Section):
     every_samples: Count = Field(
         default=0,
         description="Evaluate each time this number of samples has been trained. 0: only at the end of training, and "
-        "with `early_stop.patience` at the end of each epoch.",
+        "with `early_stop.patience` or `checkpoint.keep_best` at the end of each epoch.",
+    )
+    metrics: Strings = Field(
+        default=("auc", "logloss"),
+        description='Metrics of the test data: "auc", "logloss", "gauc(COLUMN)", "ndcg@K(COLUMN)", "recall@K(COLUMN)", '
+        'or "file.py:function" of your own, called as function(probabilities, labels, weights). COLUMN holds ids, such '
+        "as users; it need not be a feature. `auc` and `logloss` are always computed.",
+    )
+    better: dict[str, Literal["higher", "lower"]] = Field(
+        default_factory=dict,
+        description='For functions of your own: whether a "higher" or a "lower" value is better. It must be said of '
+        "a function that an early stop or `checkpoint.keep_best` compares.",
     )
     early_stop: EarlyStopSettings = EarlyStopSettings()
 

@@ -23,6 +23,12 @@ class CheckpointSection(Section):
         description="Shortest time in seconds from one checkpoint to the next. 0: only at the end of the run.",
     )
     keep: CountFromOne = Field(default=2, description="Number of checkpoints that are kept; older ones are deleted.")
+    keep_best: str = Field(
+        default="",
+        description='A figure of the test data, such as "auc". When an evaluation finds a better value, a checkpoint '
+        "of these weights is written, and the newest such one is kept beside the `keep` newest. No worker trains "
+        'during an evaluation then. "": none.',
+    )
     directory: str = Field(
         default="",
         description="Directory of the checkpoints, relative to the job file. Each run has its own subdirectory in "

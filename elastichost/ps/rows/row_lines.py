@@ -26,6 +26,7 @@ from elastichost.arena.layout import HEADER_WORDS, ArenaLayout
 from elastichost.arena.rows import line_kernels as columns
 from elastichost.arena.rows.bag_updates import OPTIMIZER_CODES
 from elastichost.arena.rows.lines import LinePlan
+from elastichost.arena.rows.update_rates import kernel_rates, scaled_rates
 from elastichost.errors import ProtocolError
 from elastichost.wire.crash import crash_point
 
@@ -67,8 +68,7 @@ class RowLines:
         self._plan, self._states = LinePlan(embeddings), LinePlan(embeddings, of_states=True)
         self._bases = np.array([layout.rows_offset(e.index) for e in embeddings], np.int64)
         self._state_bases = np.array([max(0, layout.state_offset(e.index)) for e in embeddings], np.int64)
-        rates = [(e.kernel_learning_rate, e.optimizer.eps) for e in embeddings]
-        self._rates = np.array(rates, np.float32).reshape(-1, 2)
+        self._rates = kernel_rates(embeddings)
         updates = np.zeros((len(embeddings), columns.UPDATE_FIELDS), np.int64)
         updates[:, columns.STATE_BASE] = self._state_bases
         updates[:, columns.OPTIMIZER] = [OPTIMIZER_CODES[e.optimizer.name] for e in embeddings]
@@ -136,8 +136,7 @@ class RowLines:
         """Applies gradients, float32 lines of distinct rows int64 [n] that passed `check`. With `step`, the rounding of
         bfloat16 rows depends only on the step and the row, and not on the number of earlier pushes."""
         lines = self._plan.lines(bounds, self._bases)
-        rates = self._rates.copy()
-        rates[:, 0] *= np.float32(learning_rate_scale)
+        rates = scaled_rates(self._rates, learning_rate_scale)
         self._pushes += 1
         seed = np.uint64(mix64(self._stream ^ np.uint64(self._pushes if step is None else step)))
         state = self._arena.state_flat

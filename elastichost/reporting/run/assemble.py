@@ -143,6 +143,7 @@ def _overview(
         logloss=test.logloss if test is not None else None,
         normalised_entropy=test.normalised_entropy if test is not None else None,
         calibration=test.calibration if test is not None else None,
+        metrics=test.metrics if test is not None else last.test_metrics,
         workers=processes.workers if processes is not None else last.plan.workers or None,
         servers=processes.servers if processes is not None else last.plan.servers or None,
         restarts=processes.restarts if processes is not None else None,

@@ -88,6 +88,7 @@ class Overview(msgspec.Struct, frozen=True, kw_only=True):
     logloss: float | None = None
     normalised_entropy: float | None = None
     calibration: float | None = None
+    metrics: dict[str, float | None] = {}
     workers: int | None = None
     servers: int | None = None
     restarts: int | None = None
@@ -207,6 +208,7 @@ class Evaluation(msgspec.Struct, frozen=True):
     samples: int
     auc: float | None
     logloss: float | None
+    metrics: dict[str, float | None] = {}
 
 
 class EventNote(msgspec.Struct, frozen=True):

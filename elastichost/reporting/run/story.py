@@ -153,7 +153,8 @@ def _evaluations(placed: Sequence[_Placed]) -> Iterator[Evaluation]:
     for one in placed:
         event = one.line.event
         if isinstance(event, EvaluationFinished):
-            yield Evaluation(one.at_s, event.samples, event.auc, event.logloss)
+            further = event.memory.figures.metrics if event.memory.figures is not None else {}
+            yield Evaluation(one.at_s, event.samples, event.auc, event.logloss, further)
 
 
 def _back_after_s(placed: Sequence[_Placed], index: int) -> float | None:

@@ -23,6 +23,7 @@ from elastichost.runs.events.buckets import (
     ShardMapPublished,
 )
 from elastichost.runs.events.checkpoints import (
+    BestCheckpointWritten,
     CheckpointAbandoned,
     CheckpointFailed,
     CheckpointMirrored,
@@ -40,6 +41,7 @@ from elastichost.runs.events.data import (
     LeaseGranted,
     LeasesFolded,
     LeasesSettled,
+    MetricFailed,
     MicroBatchesAssigned,
     PositionsLeftOut,
     QuarantineCause,
@@ -157,6 +159,7 @@ __all__ = [
     "ArenaReused",
     "BalancingOff",
     "BatchTorn",
+    "BestCheckpointWritten",
     "BucketsMoved",
     "BucketsMoving",
     "BucketsStay",
@@ -227,6 +230,7 @@ __all__ = [
     "MemoryMoveRefused",
     "MemoryWarned",
     "MessageRefused",
+    "MetricFailed",
     "MicroBatchesAssigned",
     "MirrorFailed",
     "MirrorMissing",

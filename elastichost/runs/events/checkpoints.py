@@ -7,6 +7,7 @@ from typing import ClassVar
 from elastichost.runs.events.base import Category, Durability, Event
 
 __all__ = [
+    "BestCheckpointWritten",
     "CheckpointAbandoned",
     "CheckpointFailed",
     "CheckpointMirrored",
@@ -38,6 +39,18 @@ class CheckpointWritten(Event, frozen=True):
     seconds: float
     stall_s: float
     removed: int
+
+    durability: ClassVar[Durability] = "at_once"
+
+
+class BestCheckpointWritten(Event, frozen=True):
+    """The checkpoint has the weights of the best evaluation so far, and is kept until a better one is found. figure,
+    value: what was compared; samples: trained when it was measured."""
+
+    path: str
+    figure: str
+    value: float
+    samples: int
 
     durability: ClassVar[Durability] = "at_once"
 

@@ -17,6 +17,7 @@ __all__ = [
     "LeaseGranted",
     "LeasesFolded",
     "LeasesSettled",
+    "MetricFailed",
     "MicroBatchesAssigned",
     "PositionsLeftOut",
     "QuarantineCause",
@@ -139,6 +140,16 @@ class EvaluationFinished(Event, frozen=True):
     reason: str
 
     is_replayed: ClassVar[bool] = True
+
+
+class MetricFailed(Event, frozen=True):
+    """A metric function of the user gave no figure in an evaluation. The run goes on without it."""
+
+    function: str
+    label: str
+    problem: str
+
+    category: ClassVar[Category] = "warning"
 
 
 class InputTuned(Event, frozen=True):

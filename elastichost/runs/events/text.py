@@ -456,6 +456,11 @@ def _(event: data.EvaluationFinished) -> str:
     return f"evaluation finished: {event.reason}; {event.test_samples:,} samples scored in {event.seconds:.1f} s"
 
 
+@text_of.register
+def _(event: data.MetricFailed) -> str:
+    return f"metric {event.function} of label {event.label} gave no figure: {event.problem}"
+
+
 def _positions(entry: Quarantined) -> str:
     return f"positions {entry.start} to {entry.stop} of unit {entry.unit}"
 
@@ -474,6 +479,11 @@ def _(event: checkpoints.CheckpointWritten) -> str:
         f"checkpoint {event.path.rpartition('/')[2]} written: {event.rows:,} rows, {mib(event.bytes)} in "
         f"{event.seconds:.2f} s; training was paused for {event.stall_s:.2f} s"
     )
+
+
+@text_of.register
+def _(event: checkpoints.BestCheckpointWritten) -> str:
+    return f"best so far: {event.figure} {event.value:.5f} after {event.samples:,} samples, kept as {event.path}"
 
 
 @text_of.register

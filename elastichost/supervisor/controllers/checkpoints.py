@@ -12,8 +12,8 @@ import msgspec
 from elastichost.arena.dense.store import DenseStore
 from elastichost.checkpoint.files import remove_tree
 from elastichost.checkpoint.format import (
+    BestFigure,
     BlockRecord,
-    Manifest,
     checkpoint_name,
     commit,
     load_manifest,
@@ -36,7 +36,6 @@ from elastichost.runs.events import (
 )
 from elastichost.runs.journal import utc_now
 from elastichost.runs.result import Lookups
-from elastichost.sharding import bucket_count
 from elastichost.specs import ModelSpec
 from elastichost.supervisor.context import RunContext
 from elastichost.supervisor.controllers.evaluations import EvaluationController
@@ -54,7 +53,7 @@ from elastichost.supervisor.core.checkpoint_cut import (
 )
 from elastichost.supervisor.core.fleet import ProcessRecord
 from elastichost.supervisor.core.lifecycle import State
-from elastichost.supervisor.ledger.checkpoint_record import RunRecord
+from elastichost.supervisor.ledger.checkpoint_record import RunRecord, manifest_of
 from elastichost.supervisor.remote.transfers import TransferEnd
 from elastichost.wire.control import PauseMsg, ProceedMsg, SnapshotCutMsg, SnapshotMsg, SnapshotWrittenMsg
 
@@ -78,6 +77,7 @@ class _OpenCut:
     epoch: int = 0
     record: RunRecord | None = None
     blocks: tuple[BlockRecord, ...] = ()
+    best: BestFigure | None = None  # the weights are those of the best evaluation so far
     failure: CheckpointError | None = None  # a PS could not write its file
 
 
@@ -268,6 +268,7 @@ class CheckpointController:
             ledger.state(), dense.version, dense.step, dense.samples_applied, judged, self._lookups()
         )
         self._state.open.accounted = ledger.samples_accounted
+        self._state.open.best = self._evaluations.take_candidate(ledger.samples_accounted)
         self._state.open.trained, self._state.open.epoch = ledger.trained, ledger.epoch
         for server in servers:
             self._run.send(server, SnapshotMsg(cut, self._path_for(server, self._state.open), step))
@@ -282,7 +283,11 @@ class CheckpointController:
         done, self._state.open = self._state.open, None
         final = self._run.directory.checkpoints / checkpoint_name(done.trained)
         try:
-            commit(done.staging, final, self._manifest(done))
+            assert done.record is not None
+            of_cut = (done.record, done.blocks, done.trained, done.epoch, done.best)
+            identity, seed = self._run.directory.identity, self._run.job.job.seed
+            manifest = manifest_of(identity, seed, self._model, *of_cut, utc_now(), present_cpu())
+            commit(done.staging, final, manifest)
             keep, run_id = self._run.job.checkpoint.keep, self._run.directory.identity.run_id
             removed = retain(self._run.directory.checkpoints, keep, final, run_id)
         except CheckpointError as error:
@@ -307,23 +312,8 @@ class CheckpointController:
             ),
             self._cause,
         )
-
-    def _manifest(self, done: _OpenCut) -> Manifest:
-        assert done.record is not None
-        return Manifest(
-            run_id=self._run.directory.identity.run_id,
-            job_name=self._run.job.job.name,
-            seed=self._run.job.job.seed,
-            samples_trained=done.trained,
-            epoch=done.epoch,
-            ledger=msgspec.Raw(msgspec.json.encode(done.record)),
-            model=self._model,
-            bucket_counts=tuple(bucket_count(table) for table in self._model.tables),
-            dense_version=done.record.dense_version,
-            blocks=done.blocks,
-            created_utc=utc_now(),
-            cpu=present_cpu(),
-        )
+        if done.best is not None:
+            self._evaluations.written(done.best, str(final))
 
     def _failed(self, error: CheckpointError, *, is_final: bool, staging: Path | None = None) -> None:
         """Plans a retry of a failed checkpoint, or raises `error` to end the run.
@@ -333,6 +323,8 @@ class CheckpointController:
         asked to stop.
         """
         self._failed_in_a_row += 1
+        if not is_final:
+            self._evaluations.give_up_best()
         good = self._good()
         waits = isinstance(error, CheckpointSpaceError) and not (is_final and self._is_stopping())
         if not waits and (is_final or (good is None and self._failed_in_a_row >= MAX_FAILED_IN_A_ROW)):

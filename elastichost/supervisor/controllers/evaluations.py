@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
+from elastichost.checkpoint.format import BestFigure
+from elastichost.config.metric_names import ALWAYS, Metric, group_columns, metric_of
+from elastichost.config.metric_names import is_higher_better as is_higher_better_of
+from elastichost.config.sections.schema import EvaluateSection
 from elastichost.plan import ProcessId
-from elastichost.quality import auc, evaluate_labels
-from elastichost.runs.events import EvaluationFinished, EvaluationStarted
+from elastichost.quality.binary import auc, evaluate_labels, probabilities
+from elastichost.quality.figures import GroupedScores, known, mean_of, named_figures
+from elastichost.quality.own_metrics import OwnFigure, OwnMetrics
+from elastichost.runs.events import BestCheckpointWritten, EvaluationFinished, EvaluationStarted, MetricFailed
 from elastichost.runs.facts import EvaluationMemory
-from elastichost.runs.result import TestFigures
+from elastichost.runs.result import BestCheckpoint, TestFigures
 from elastichost.supervisor.context import RunContext
 from elastichost.supervisor.core.fleet import ProcessRecord
 from elastichost.supervisor.ledger.early_stopping import EarlyStop, EarlyStopVerdict
@@ -22,15 +29,19 @@ __all__ = ["EvaluationController", "EvaluationState"]
 
 @dataclass(slots=True)
 class EvaluationState:
-    """The open evaluation; None: there is none. evaluated_at: samples that were accounted for when the last finished
-    evaluation began. The work gate reads both."""
+    """The open evaluation. round: its scores are being collected. own: the scores are complete, and the user's metric
+    functions compute. None: not so. candidate: the last evaluation was the best one by `checkpoint.keep_best`, and its
+    checkpoint is not written yet; None: not so. evaluated_at: samples that were accounted for when the last finished
+    evaluation began. The work gate reads all."""
 
     round: EvaluationRound | None = None
+    own: OwnMetrics | None = None
+    candidate: BestFigure | None = None
     evaluated_at: int | None = None
 
     @property
     def is_open(self) -> bool:
-        return self.round is not None
+        return self.round is not None or self.own is not None
 
 
 class EvaluationController:
@@ -48,13 +59,21 @@ class EvaluationController:
         self._units = tuple(units)
         self._num_labels = num_labels
         self._may_grant = may_grant
-        settings = run.job.evaluate.early_stop
-        self._early_stop = EarlyStop(settings.metric, settings.patience)
+        settings = run.job.evaluate
+        self._metrics = job_metrics(settings)
+        self._groups = group_columns(settings.metrics)
+        compared, labels = settings.early_stop.metric, run.job.data.labels
+        is_higher_better = bool(is_higher_better_of(compared, settings.better, labels))
+        self._early_stop = EarlyStop(compared, settings.early_stop.patience, is_higher_better=is_higher_better)
+        self._kept = run.job.checkpoint.keep_best
+        self._is_higher_kept = bool(is_higher_better_of(self._kept, settings.better, labels))
+        self._table: ScoreTable | None = None  # the complete scores, while the user's functions compute
         self._number = 0
         self._began_s = 0.0
         self.cause = ""
         self._samples = 0
         self.figures: TestFigures | None = None
+        self.best: BestCheckpoint | None = None  # by `checkpoint.keep_best`
 
     @property
     def has_test(self) -> bool:
@@ -71,17 +90,26 @@ class EvaluationController:
     @property
     def memory(self) -> EvaluationMemory:
         best, without = self._early_stop.memory
-        return EvaluationMemory(self.evaluated_at, self.figures, best, without)
+        return EvaluationMemory(
+            self.evaluated_at, self.figures, best, without, self._early_stop.figure, self._state.candidate
+        )
 
-    def recall(self, memory: EvaluationMemory) -> None:
-        """Continues from the evaluations of the resumed run."""
+    def recall(self, memory: EvaluationMemory, samples: int, best: BestCheckpoint | None) -> None:
+        """Continues from the evaluations of the resumed run. samples: that are accounted for now. best: the newest
+        checkpoint that was the best by `checkpoint.keep_best`."""
+        waits, self.best = memory.candidate, best
+        # After a supervisor was killed between an evaluation and its checkpoint, the arena has the evaluated weights.
+        if waits is not None and waits.samples == samples and waits.figure == self._kept:
+            self._state.candidate = waits if best is None or best.samples != samples else None
         self._state.evaluated_at, self.figures = memory.evaluated_at, memory.figures
-        self._early_stop.recall(memory.best, memory.without_better)
+        if memory.compared in ("", self._early_stop.figure):  # a resume may compare another figure from now on
+            self._early_stop.recall(memory.best, memory.without_better)
 
     def begin(self, samples: int, reason: str) -> None:
         """Begins an evaluation. samples: samples that are accounted for now."""
         self._number += 1
-        self._state.round = EvaluationRound(self._number, self._units, self._run.job.train.batch_size, self._num_labels)
+        sizes = (self._run.job.train.batch_size, self._num_labels, len(self._groups))
+        self._state.round = EvaluationRound(self._number, self._units, *sizes)
         self._samples, self._began_s = samples, self._run.now_s()
         self.cause = self._run.new_cause("evaluation")
         self._run.note(EvaluationStarted(samples, reason), self.cause)
@@ -112,8 +140,73 @@ class EvaluationController:
             self.serve()
             return None
         table, self._state.round = self._state.round.result(), None
-        self.figures, self._state.evaluated_at = figures(table), self._samples
-        value = self.figures.auc if self._early_stop.metric == "auc" else self.figures.logloss
+        functions = [metric.function for metric in self._metrics if metric.kind == "own"]
+        if not functions:
+            return self._finish(table, ())
+        try:
+            self._state.own = self._start_own(functions, table)
+        except OSError as error:
+            problem = f"the scores cannot be written: {error.strerror or error}"
+            return self._finish(table, [OwnFigure(name, 0, None, problem) for name in functions])
+        self._table = table
+        return None
+
+    def turn(self) -> EarlyStopVerdict | None:
+        """Ends the evaluation once the user's metric functions have computed; as `scored`."""
+        own, table = self._state.own, self._table
+        if own is None or table is None or (found := own.poll(self._run.now_s())) is None:
+            return None
+        self.close()
+        return self._finish(table, found)
+
+    def close(self) -> None:
+        """Ends the process of the user's metric functions, if there is one."""
+        if self._state.own is not None:
+            self._state.own.close()
+        self._state.own = self._table = None
+
+    @property
+    def candidate(self) -> BestFigure | None:
+        """What the best checkpoint that is to be written next is the best by; None: there is none."""
+        return self._state.candidate
+
+    def take_candidate(self, samples: int) -> BestFigure | None:
+        """What a checkpoint is the best by that accounts for this number of samples; None: it is not."""
+        candidate = self._state.candidate
+        return candidate if candidate is not None and candidate.samples == samples else None
+
+    def written(self, best: BestFigure, path: str) -> None:
+        """The checkpoint of the best weights is written."""
+        self._state.candidate = None
+        self.best = BestCheckpoint(path, best.figure, best.value, best.samples)
+        self._run.note(BestCheckpointWritten(path, best.figure, best.value, best.samples), self.cause)
+
+    def give_up_best(self) -> None:
+        """The checkpoint of the best weights cannot be written. Training goes on without it."""
+        self._state.candidate = None
+
+    def _better(self, figures: TestFigures) -> BestFigure | None:
+        """The figure by which the best checkpoint is kept, if it is better than that of the one that is kept now."""
+        value = figures.figure(self._kept) if self._kept else None
+        if value is None:
+            return None
+        before = self.best.value if self.best is not None else None
+        is_better = before is None or (value > before if self._is_higher_kept else value < before)
+        return BestFigure(self._kept, value, self._samples) if is_better else None
+
+    def _start_own(self, functions: Sequence[str], table: ScoreTable) -> OwnMetrics:
+        weights = np.ones(table.samples) if table.weights is None else table.weights.astype(np.float64)
+        columns = (probabilities(table.logits), table.labels.astype(np.float64), weights)
+        return OwnMetrics(functions, self._run.directory.path / "own-metrics", *columns, self._run.now_s())
+
+    def _finish(self, table: ScoreTable, own: Sequence[OwnFigure]) -> EarlyStopVerdict:
+        labels = self._run.job.data.labels
+        for one in own:
+            if one.problem:
+                self._run.note(MetricFailed(one.function, labels[one.label], one.problem), self.cause)
+        self.figures, self._state.evaluated_at = figures(table, self._metrics, labels, own), self._samples
+        self._state.candidate = self._better(self.figures)
+        value = self.figures.figure(self._early_stop.figure)
         verdict = self._early_stop.observe(value)
         others = f"; log loss {self.figures.logloss:.5f}" if value is None and self.figures.logloss is not None else ""
         self._run.note(
@@ -132,24 +225,31 @@ class EvaluationController:
         return verdict
 
 
-def figures(table: ScoreTable) -> TestFigures:
-    """The figures of an evaluation; with several labels their means."""
+def job_metrics(evaluate: EvaluateSection) -> tuple[Metric, ...]:
+    """The metrics of a job, those that are always computed first."""
+    found = (metric_of(text) for text in (*ALWAYS, *evaluate.metrics))
+    return tuple(dict.fromkeys(metric for metric in found if metric is not None))
+
+
+def figures(
+    table: ScoreTable, metrics: Sequence[Metric], label_names: Sequence[str], own: Sequence[OwnFigure] = ()
+) -> TestFigures:
+    """The figures of an evaluation; with several labels their means. own: the answers of the user's functions."""
     reports = evaluate_labels(table.logits, table.labels, table.weights)
     truth = auc(table.labels[:, 0], table.truth, table.weights) if table.truth is not None else None
+    columns = tuple(dict.fromkeys(metric.group for metric in metrics if metric.group))
+    scores = GroupedScores(table.logits, table.labels, table.weights, columns, table.groups, table.has_group)
     return TestFigures(
         auc=_mean([report.auc for report in reports]),
         logloss=_mean([report.logloss for report in reports]),
         normalised_entropy=_mean([report.normalised_entropy for report in reports]),
         calibration=_mean([report.calibration for report in reports]),
         samples=table.samples,
-        truth_auc=_known(truth),
-        auc_of_labels=tuple(_known(report.auc) for report in reports) if len(reports) > 1 else (),
+        truth_auc=known(truth),
+        auc_of_labels=tuple(known(report.auc) for report in reports) if len(reports) > 1 else (),
+        metrics=named_figures(metrics, scores, reports, own, label_names),
     )
 
 
-def _mean(values: list[float]) -> float | None:
-    return _known(sum(values) / len(values)) if values else None
-
-
-def _known(value: float | None) -> float | None:
-    return None if value is None or math.isnan(value) else value
+def _mean(values: Sequence[float]) -> float | None:
+    return mean_of([known(value) for value in values])

@@ -33,7 +33,8 @@ class WorkGate:
         job = run.job
         every_samples = job.evaluate.every_samples if has_test else 0
         # A crew is evaluated between two steps, so it must first finish its leases and get no new ones.
-        self._waits_for_evaluation = job.train.mode == "sync" and has_test
+        # Where the best checkpoint is kept, no weight may change from an evaluation to its checkpoint.
+        self._waits_for_evaluation = has_test and (job.train.mode == "sync" or bool(job.checkpoint.keep_best))
         self._evaluate_every_samples = every_samples
 
     def may_evaluate(self) -> bool:
@@ -50,4 +51,8 @@ class WorkGate:
 
     def _is_evaluation_due(self) -> bool:
         since = self._ledger.samples_accounted - (self._evaluation.evaluated_at or 0)
-        return self._evaluation.is_open or 0 < self._evaluate_every_samples <= since
+        return (
+            self._evaluation.is_open
+            or self._evaluation.candidate is not None
+            or 0 < self._evaluate_every_samples <= since
+        )

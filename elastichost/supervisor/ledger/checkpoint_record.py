@@ -9,19 +9,24 @@ import numpy.typing as npt
 from elastichost.arena.dense.store import DenseState
 from elastichost.checkpoint.format import (
     MANIFEST_NAME,
+    BestFigure,
+    BlockRecord,
     FoundCheckpoint,
     Manifest,
     latest,
     load_manifest,
     read_block,
 )
-from elastichost.checkpoint.places import CheckpointSource
+from elastichost.checkpoint.places import CheckpointSource, RunIdentity
 from elastichost.errors import CheckpointError
+from elastichost.host.cpu_features import CpuFeatures
 from elastichost.runs.facts import EvaluationMemory
 from elastichost.runs.result import Lookups
+from elastichost.sharding import bucket_count
+from elastichost.specs import ModelSpec
 from elastichost.supervisor.ledger.state import LedgerState
 
-__all__ = ["RunRecord", "find_checkpoint", "load_dense", "read_record"]
+__all__ = ["RunRecord", "find_checkpoint", "load_dense", "manifest_of", "read_record"]
 
 
 class RunRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -56,6 +61,37 @@ def read_record(manifest: Manifest) -> RunRecord:
         return msgspec.json.decode(manifest.ledger, type=RunRecord)
     except msgspec.MsgspecError as error:
         raise CheckpointError(f"the checkpoint's record of the run cannot be read: {error}") from error
+
+
+def manifest_of(
+    identity: RunIdentity,
+    seed: int,
+    model: ModelSpec,
+    record: RunRecord,
+    blocks: tuple[BlockRecord, ...],
+    trained: int,
+    epoch: int,
+    best: BestFigure | None,
+    created_utc: str,
+    cpu: CpuFeatures,
+) -> Manifest:
+    """The manifest of one cut. record, trained, epoch: as they were when the PS took their copies. best: see
+    `Manifest.best`."""
+    return Manifest(
+        run_id=identity.run_id,
+        job_name=identity.job_name,
+        seed=seed,
+        samples_trained=trained,
+        epoch=epoch,
+        ledger=msgspec.Raw(msgspec.json.encode(record)),
+        model=model,
+        bucket_counts=tuple(bucket_count(table) for table in model.tables),
+        dense_version=record.dense_version,
+        blocks=blocks,
+        created_utc=created_utc,
+        cpu=cpu,
+        best=best,
+    )
 
 
 def load_dense(found: FoundCheckpoint, record: RunRecord) -> DenseState:

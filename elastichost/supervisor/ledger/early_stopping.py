@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import Literal
 
 import msgspec
 
@@ -20,11 +19,12 @@ class EarlyStopVerdict(msgspec.Struct, frozen=True):
 
 
 class EarlyStop:
-    """Stops after `patience` evaluations in a row without a better metric; patience 0 never stops."""
+    """Stops after `patience` evaluations in a row without a better figure; patience 0 never stops. figure: its name.
+    is_higher_better: whether a higher value is better."""
 
-    def __init__(self, metric: Literal["auc", "logloss"], patience: int) -> None:
-        self.metric: Literal["auc", "logloss"] = metric
-        self._name = "AUC" if metric == "auc" else "log loss"
+    def __init__(self, figure: str, patience: int, *, is_higher_better: bool) -> None:
+        self.figure, self._is_higher_better = figure, is_higher_better
+        self._name = {"auc": "AUC", "logloss": "log loss"}.get(figure, figure)
         self._patience = patience
         self._best: float | None = None
         self._without = 0
@@ -42,9 +42,8 @@ class EarlyStop:
         """Takes the metric of one evaluation. value: None or NaN where the metric is not defined (AUC of a test set
         whose labels are all equal); such an evaluation is not counted."""
         if value is None or math.isnan(value):
-            return EarlyStopVerdict(
-                False, self._best, f"{self._name} is not defined: the test set has labels of one class only"
-            )
+            why = ": the test set has labels of one class only" if self.figure == "auc" else " on this test set"
+            return EarlyStopVerdict(False, self._best, f"{self._name} is not defined{why}")
         if self._best is None or self._is_better(value, self._best):
             before, self._best, self._without = self._best, value, 0
             first = before is None
@@ -56,4 +55,4 @@ class EarlyStop:
         return EarlyStopVerdict(stop, self._best, said + (": early stop" if stop else ""))
 
     def _is_better(self, value: float, best: float) -> bool:
-        return value > best if self.metric == "auc" else value < best
+        return value > best if self._is_higher_better else value < best

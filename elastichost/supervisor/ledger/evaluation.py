@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -37,12 +38,15 @@ FIRST_RANGE_BATCHES = 16  # while the speed of a worker is not measured
 
 @dataclass(frozen=True, slots=True)
 class ScoreTable:
-    """Scores in file order: logits and labels float32 [n, num_labels], weights and truth float32 [n] or None."""
+    """Scores in file order: logits and labels float32 [n, num_labels], weights and truth float32 [n] or None; groups
+    int64 and has_group bool [n, group columns]."""
 
     logits: FloatArray
     labels: FloatArray
     weights: FloatArray | None
     truth: FloatArray | None
+    groups: npt.NDArray[np.int64]
+    has_group: npt.NDArray[np.bool_]
     skipped: int
 
     @property
@@ -51,12 +55,15 @@ class ScoreTable:
 
 
 class EvaluationRound:
-    """The ranges of one evaluation and their scores. number: of this evaluation. units[i]: samples of test unit i."""
+    """The ranges of one evaluation and their scores. number: of this evaluation. units[i]: samples of test unit i.
+    num_groups: number of group columns."""
 
-    def __init__(self, number: int, units: Sequence[int], batch_size: int, num_labels: int) -> None:
+    def __init__(
+        self, number: int, units: Sequence[int], batch_size: int, num_labels: int, num_groups: int = 0
+    ) -> None:
         self.number = number
         self._batch_size = batch_size
-        self._num_labels = num_labels
+        self._num_labels, self._num_groups = num_labels, num_groups
         self._pending = deque(Span(unit, 0, samples) for unit, samples in enumerate(units) if samples)
         self._outstanding: dict[Span, ProcessId] = {}
         self._scores: dict[Span, ScoreTable] = {}
@@ -99,12 +106,22 @@ class EvaluationRound:
 
     def _table(self, worker: ProcessId, message: EvaluationScoresMsg, frames: Sequence[memoryview]) -> ScoreTable:
         n, where = message.samples, f"scores of {worker} for [{message.start}, {message.stop}) of unit {message.unit}"
-        if len(frames) != 4 or n < 0 or message.skipped < 0 or n + message.skipped != message.stop - message.start:
+        if len(frames) != 6 or n < 0 or message.skipped < 0 or n + message.skipped != message.stop - message.start:
             raise ProtocolError(f"{where}: {n} samples, {message.skipped} skipped, {len(frames)} frames")
         logits, labels = (_floats(frame, n * self._num_labels, where) for frame in frames[:2])
-        weights, truth = (_floats(frame, n, where) if frame.nbytes else None for frame in frames[2:])
-        shape = (n, self._num_labels)
-        return ScoreTable(logits.reshape(shape), labels.reshape(shape), weights, truth, message.skipped)
+        weights, truth = (_floats(frame, n, where) if frame.nbytes else None for frame in frames[2:4])
+        shape, of_groups = (n, self._num_labels), (n, self._num_groups)
+        groups = _checked(frames[4], np.dtype("<i8"), n * self._num_groups, where).astype(np.int64)
+        has_group = _checked(frames[5], np.dtype("u1"), n * self._num_groups, where) != 0
+        return ScoreTable(
+            logits.reshape(shape),
+            labels.reshape(shape),
+            weights,
+            truth,
+            groups.reshape(of_groups),
+            has_group.reshape(of_groups),
+            message.skipped,
+        )
 
     def result(self) -> ScoreTable:
         """All scores in file order. Call it when `is_done`."""
@@ -116,14 +133,20 @@ class EvaluationRound:
             labels=np.concatenate([empty, *(table.labels for table in filled)]),
             weights=_joined([table.weights for table in filled]),
             truth=_joined([table.truth for table in filled]),
+            groups=np.concatenate([np.zeros((0, self._num_groups), np.int64), *(table.groups for table in filled)]),
+            has_group=np.concatenate([np.zeros((0, self._num_groups), bool), *(table.has_group for table in filled)]),
             skipped=sum(table.skipped for table in tables),
         )
 
 
 def _floats(frame: memoryview, count: int, where: str) -> FloatArray:
-    if frame.nbytes != 4 * count:
-        raise ProtocolError(f"{where}: a frame has {frame.nbytes} bytes instead of {4 * count}")
-    return np.frombuffer(frame, dtype="<f4").astype(np.float32, copy=True)
+    return _checked(frame, np.dtype("<f4"), count, where).astype(np.float32, copy=True)
+
+
+def _checked(frame: memoryview, kind: np.dtype[Any], count: int, where: str) -> npt.NDArray[Any]:
+    if frame.nbytes != kind.itemsize * count:
+        raise ProtocolError(f"{where}: a frame has {frame.nbytes} bytes instead of {kind.itemsize * count}")
+    return np.frombuffer(frame, dtype=kind)
 
 
 def _joined(components: Sequence[FloatArray | None]) -> FloatArray | None:

@@ -23,6 +23,7 @@ def situation_of(run: RunContext, components: Components, *, is_stopping: bool) 
         servers_ready=components.sharding.is_published and components.sharding.may_cut,
         checkpoint_open=components.checkpoints.is_open,
         evaluation_open=components.evaluations.is_open,
+        best_waits=components.evaluations.candidate is not None,
         checkpointed_at=components.checkpoints.checkpointed_at,
         evaluated_at=components.evaluations.evaluated_at,
         checkpoint_not_before_s=components.checkpoints.not_before_s,

@@ -138,6 +138,7 @@ class TrainingPhase:
     def close(self) -> None:
         """Call it when every process has ended."""
         self.components.checkpoints.close()
+        self.components.evaluations.close()
         self.components.memory.close()
         self.components.arena.close()
 
@@ -173,6 +174,7 @@ class TrainingPhase:
             components.sharding.follow_plan()
             components.rebalancer.look(now_s)
         components.checkpoints.tick(now_s)
+        components.finish_evaluation()
         stands_still = run.space.holds_training
         components.leases.measure(now_s, stands_still=stands_still)
         is_busy = components.checkpoints.holds_workers or components.evaluations.is_open
@@ -258,4 +260,5 @@ def _policy_of(run: RunContext, prepared: Preparation) -> Policy:
         early_stop_patience=job.evaluate.early_stop.patience,
         checkpoint_every_s=job.checkpoint.every_s,
         is_sync=job.train.mode == "sync",
+        keeps_best=bool(job.checkpoint.keep_best),
     )

@@ -9,6 +9,7 @@ from __future__ import annotations
 import msgspec
 
 from elastichost.config.job import JobSpec
+from elastichost.config.metric_names import group_columns, metric_of
 from elastichost.datasets import DatasetDescription, Reader, open_reader
 from elastichost.datasets.reader import UnitReader
 from elastichost.specs import DenseSpec, ModelSpec, TableSpec
@@ -89,6 +90,8 @@ def memory_facts(
         block_bytes=BLOCK_BYTES,
         micro_batches=job.train.micro_batches if is_sync else 0,
         test_samples=prepared.test.samples if prepared.test is not None else 0,
+        score_bytes=_score_bytes(job),
+        own_metrics_bytes=_own_metrics_bytes(job, prepared),
         test_unit_samples=max((unit.samples for unit in prepared.test.units), default=0) if prepared.test else 0,
         test_unit=_unit(job, open_reader(job, "test"), sample) if prepared.test is not None else UnitMemory(),
         train_unit=_unit(job, reader, sample),
@@ -120,6 +123,30 @@ def _emulated(job: JobSpec, prepared: Preparation, bases: ProcessBases) -> JobMe
         is_emulated=True,
         bases=bases,
     )
+
+
+# --- evaluations ------------------------------------------------------------------------------------------------------
+
+SCORE_BYTES = 90  # of a test sample: scores, labels, and float64 values for the metrics
+GROUP_BYTES = 18  # of a test sample and a group column: ids and flags, before and after they are joined
+RANKING_BYTES = 110  # of a test sample, while the samples of groups are ranked (tracemalloc: 101)
+OWN_PROCESS_BYTES = 60 << 20  # the process that calls the user's metric functions, with numpy
+OWN_SAMPLE_BYTES = 48  # of a test sample and label, there: three float64 arrays and their copies
+
+
+def _score_bytes(job: JobSpec) -> int:
+    """Bytes of a test sample in the supervisor during an evaluation."""
+    groups = len(group_columns(job.evaluate.metrics))
+    return SCORE_BYTES + GROUP_BYTES * groups + RANKING_BYTES * (groups > 0)
+
+
+def _own_metrics_bytes(job: JobSpec, prepared: Preparation) -> int:
+    """Bytes of the process that calls the user's metric functions; 0: there is none. What the functions themselves
+    take is not known."""
+    own = [one for text in job.evaluate.metrics if (one := metric_of(text)) is not None and one.kind == "own"]
+    if not own or prepared.test is None:
+        return 0
+    return OWN_PROCESS_BYTES + OWN_SAMPLE_BYTES * prepared.test.samples * len(job.data.labels)
 
 
 # --- rows -------------------------------------------------------------------------------------------------------------

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +13,7 @@ from elastichost.arena.files import MORE_ROOM
 from elastichost.arena.host import SMALL_BYTES, arena_root, free_bytes
 from elastichost.arena.least_room import SPARE_BYTES, first_rows_bytes
 from elastichost.config.job import JobSpec
+from elastichost.config.metric_names import metric_of
 from elastichost.config.sections.loggers import PACKAGES
 from elastichost.config.tables import resolve_tables, table_settings
 from elastichost.datasets import open_reader
@@ -25,6 +27,7 @@ from elastichost.host.kernel_cache import kernel_cache
 from elastichost.host.torch_packages import check_packages
 from elastichost.human_readable import mib
 from elastichost.plan import Plan
+from elastichost.quality.own_metrics import check_functions
 from elastichost.resources import HostInventory, bounds_of, core_budget, gpu_budget, memory_budget_bytes
 from elastichost.runs.journal_replay import EndedSize
 from elastichost.specs import TableSpec
@@ -80,6 +83,7 @@ def preflight(
             _check_precision(job)
     _check_loggers(job)
     check_build_source(job.model.build, Path.cwd())
+    _check_own_metrics(job)
     tables = resolve_tables(job, _describe_train(job).key_kinds)
     checked = check_data(job, tables)
     is_emulated = job.emulate.enabled
@@ -113,6 +117,15 @@ def _check_packages() -> None:
     packages = check_packages()
     if packages.problem:
         raise PreflightError(f"{packages.found}: {packages.problem}", hint=packages.repair)
+
+
+def _check_own_metrics(job: JobSpec) -> None:
+    """Raises ModelError if a metric function of the user fails on a few samples: the run would only say so after its
+    first evaluation."""
+    functions = [text for text in job.evaluate.metrics if (one := metric_of(text)) is not None and one.kind == "own"]
+    if functions and job.data.has_test and not job.emulate.enabled:
+        with tempfile.TemporaryDirectory(prefix="elastichost-metrics-") as directory:
+            check_functions(functions, Path(directory) / "trial")
 
 
 def _check_loggers(job: JobSpec) -> None:
@@ -179,7 +192,7 @@ def _first_rows_bytes(job: JobSpec, table: TableSpec) -> int:
 def _table_bytes(job: JobSpec, table: TableSpec) -> int:
     settings = table_settings(job, table.name)
     padded = (settings.dim + 3) // 4 * 4
-    state = {"sgd": 0, "adagrad": padded, "rowwise_adagrad": 1}[settings.optimizer.name]
+    state = {"sgd": 0, "adagrad": padded, "rowwise_adagrad": 1, "adam": 2 * padded + 1}[settings.optimizer.name]
     return table.rows * ((2 if settings.precision == "bfloat16" else 4) * padded + 4 * state)
 
 

@@ -58,7 +58,6 @@ COPY_PIECE_BYTES, LEAST_COPY_PIECE_BYTES, COPY_PIECES = 64 << 20, 4 << 20, 8  # 
 # the next batch of generated data finds none that is large enough: the heap grows by a batch for each batch of a unit.
 # Measured with 4,096 samples of 156 bytes a batch: 10 MB after the first unit of 65,536, 15 MB at most after six.
 SCORED_UNITS = 1.5
-SCORE_BYTES = 90  # of a test sample, in the supervisor: scores, labels, and float64 values for the metrics
 SUPERVISOR_VECTORS, SERVER_VECTORS = 5, 4  # copies of the dense vector, including a checkpoint's with optimizer state
 SUMS = 2.25  # copies of the gradients of a batch's rows: two buffers, an eighth larger than needed
 SERVER_FRAMES = 2  # copies of a batch's rows in a PS: one being sent, one being received
@@ -159,7 +158,8 @@ def _processes(facts: JobMemoryFacts) -> tuple[MemoryPart, ...]:
     bases, on_gpu = facts.bases, facts.workers * facts.has_gpus
     return (
         _part("fork server", bases.fork_server),
-        _part("supervisor", bases.supervisor + bases.tuner * facts.has_tuner + SCORE_BYTES * facts.test_samples),
+        _part("supervisor", bases.supervisor + bases.tuner * facts.has_tuner + facts.score_bytes * facts.test_samples),
+        _part("own metrics", facts.own_metrics_bytes),
         _part("PS", facts.servers * (bases.server + bases.serving * _is_served(facts))),
         _part("workers", facts.workers * bases.worker + on_gpu * bases.gpu_host),
         _part("contexts", on_gpu * bases.gpu_context, gpu=True),

@@ -61,7 +61,8 @@ class JobMemoryFacts(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     rows, ids: by table, at the end of the run: rows that are kept, and ids in the index of a dynamic table.
     batch_size: of one worker. ids_per_batch: distinct ids of a batch by table. sample_ids: ids of a sample, in
     sample_features columns. sample_bytes: other bytes of a sample. test_samples: 0: no evaluation. test_unit_samples:
-    of the largest unit of the test data.
+    of the largest unit of the test data. score_bytes: of a test sample in the supervisor, while metrics are computed.
+    own_metrics_bytes: the process that calls the user's metric functions; 0: there are none.
     micro_batches: of a step in sync mode, else 0. working: tensors of a training step and of scoring; None: not known,
     guessed from the dense part. block_bytes: size from which the allocator returns a freed block to the system.
     limit_bytes: `resources.memory`, which limits dynamic tables. notes: sentences about uncertain parts."""
@@ -81,6 +82,8 @@ class JobMemoryFacts(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     block_bytes: int
     micro_batches: int = 0
     test_samples: int = 0
+    score_bytes: int = 90
+    own_metrics_bytes: int = 0
     test_unit_samples: int = 0
     test_unit: UnitMemory = UnitMemory()
     train_unit: UnitMemory = UnitMemory()

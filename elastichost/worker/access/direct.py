@@ -23,6 +23,7 @@ from elastichost.arena.layout import ArenaLayout
 from elastichost.arena.rows import bag_updates as columns
 from elastichost.arena.rows.bag_chains import UpdateWorkspace
 from elastichost.arena.rows.bag_updates import update_rows
+from elastichost.arena.rows.update_rates import kernel_rates, scaled_rates
 from elastichost.specs import EmbeddingSpec
 from elastichost.worker.model.bags import BagCall, BagPlan, Pooled, look_up_bags, look_up_sequences
 
@@ -39,7 +40,7 @@ class _Part:
     rows: Float32Array | npt.NDArray[np.uint16]
     entries: Int64Array
     updates: Int64Array
-    rates: Float32Array  # [embeddings, 2]: learning rate and eps
+    rates: Float32Array  # [embeddings, RATE_FIELDS], without the factor of the schedule
 
 
 def _part(
@@ -56,8 +57,7 @@ def _part(
     updates[:, columns.STATE_OFFSET] = [max(0, layout.state_offset(e.index)) for e in members]
     updates[:, columns.OPTIMIZER] = [columns.OPTIMIZER_CODES[e.optimizer.name] for e in members]
     entries = np.concatenate([np.arange(start, stop) for start, stop in bounds])
-    rates = np.array([(e.kernel_learning_rate, e.optimizer.eps) for e in members], np.float32)
-    return _Part(rows, entries, updates, rates)
+    return _Part(rows, entries, updates, kernel_rates(members))
 
 
 class DirectLookup:
@@ -75,7 +75,7 @@ class DirectLookup:
                 bounds = self._plan.entry_bounds()
                 members = [embeddings[number] for number in chosen]
                 self._parts.append(_part(rows, members, [bounds[number] for number in chosen], layout))
-        self._unscaled = [part.rates[:, 0].copy() for part in self._parts]
+        self._rates = [part.rates for part in self._parts]
         self._workspace = UpdateWorkspace(max(e.padded_dim for e in embeddings))
         self._stream = initial_stream(layout.seed, "rounding of rows")
         self._updates_made = 0
@@ -84,8 +84,7 @@ class DirectLookup:
 
     def set_learning_rate_scale(self, scale: float) -> None:
         """Sets the schedule's factor, which multiplies the learning rate of every table."""
-        for part, learning_rates in zip(self._parts, self._unscaled, strict=True):
-            part.rates[:, 0] = learning_rates * np.float32(scale)
+        self._rates = [scaled_rates(part.rates, scale) for part in self._parts]
 
     def pooled(self, features: KeyedJaggedTensor) -> torch.Tensor:
         """[batch, sum of dims], float32 or bfloat16. The backward pass of this tensor updates rows and their state."""
@@ -110,13 +109,13 @@ class DirectLookup:
         self._workspace.reserve(len(call.values))
         self._updates_made += 1
         seed = np.uint64(mix64(self._stream ^ np.uint64(self._updates_made)))
-        for part in self._parts:
+        for part, rates in zip(self._parts, self._rates, strict=True):
             update_rows(
                 part.rows,
                 self._state,
                 call.entries[part.entries],
                 part.updates,
-                part.rates,
+                rates,
                 call.values,
                 call.offsets,
                 gradient,

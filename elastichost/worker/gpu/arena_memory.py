@@ -15,7 +15,7 @@ from elastichost.arena.arena import Arena
 from elastichost.arena.layout import whole_pages
 from elastichost.gpu.availability import has_triton
 from elastichost.gpu.registered_memory import RegisteredMemory
-from elastichost.gpu.row_placement import RowPlacement
+from elastichost.gpu.row_placement import RowPlacement, optimizer_refusal
 from elastichost.host.machine import PAGE_BYTES
 from elastichost.specs import EmbeddingSpec, ModelSpec
 
@@ -36,6 +36,8 @@ def reason_against(model: ModelSpec) -> str:
             return f"embedding {embedding.name!r} is not pooled"
         if embedding.precision != "float32":
             return f"the rows of {embedding.name!r} are {embedding.precision}"
+        if refusal := optimizer_refusal(embedding):
+            return refusal
         if embedding.padded_dim > WIDEST_ROW:
             return f"the rows of {embedding.name!r} have more than {WIDEST_ROW} elements"
     return ""

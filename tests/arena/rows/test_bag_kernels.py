@@ -16,7 +16,8 @@ from elastichost.arena.rows import bag_updates as update_columns
 from elastichost.arena.rows.bag_chains import UpdateWorkspace
 from elastichost.specs import RowOptimizer
 
-RATE, EPS = 0.1, 1e-4
+RATE, EPS, DECAY, FIRST, SECOND = 0.1, 1e-4, 0.01, 0.1, 0.01
+RATES = np.array([RATE, EPS, DECAY, FIRST, SECOND], np.float32)
 Float64 = npt.NDArray[np.float64]
 
 
@@ -36,7 +37,7 @@ class Embedding:
 
     @property
     def state_width(self) -> int:
-        return {"sgd": 0, "adagrad": self.width, "rowwise_adagrad": 1}[self.optimizer]
+        return {"sgd": 0, "adagrad": self.width, "rowwise_adagrad": 1, "adam": 2 * self.width + 1}[self.optimizer]
 
 
 EMBEDDINGS = st.lists(
@@ -46,7 +47,7 @@ EMBEDDINGS = st.lists(
         rows=st.integers(1, 40),
         features=st.integers(1, 3),
         is_mean=st.booleans(),
-        optimizer=st.sampled_from(["sgd", "adagrad", "rowwise_adagrad"]),
+        optimizer=st.sampled_from(["sgd", "adagrad", "rowwise_adagrad", "adam"]),
     ),
     min_size=1,
     max_size=4,
@@ -85,6 +86,10 @@ class Problem:
         for e, (first, _, _, _) in zip(embeddings, self.updates, strict=True):
             self.matrix(self.rows, e, int(self.entries[first, entry_columns.ROWS_OFFSET]))[:, e.dim :] = 0
         self.state = rng.uniform(0, 2, state_at).astype(np.float32)
+        for e, (_, _, first, _) in zip(embeddings, self.updates, strict=True):
+            if e.optimizer == "adam":  # of padding, which has no gradients, both means are zero
+                states = self.state[first : first + e.rows * e.state_width].reshape(e.rows, e.state_width)
+                states[:, e.dim : e.width] = states[:, e.width + e.dim : 2 * e.width] = 0
         self.gradient = rng.normal(size=size * self.width).astype(np.float32)
 
     @staticmethod
@@ -125,10 +130,20 @@ class Problem:
             start = self.entries[first, entry_columns.ROWS_OFFSET]
             sums, touched = self.row_gradients(number)
             weights = rows[start : start + e.rows * e.width].reshape(e.rows, e.width)
+            weights[touched] *= 1 - DECAY
             if e.optimizer == "sgd":
                 weights[touched] -= RATE * sums[touched]
                 continue
             squares = state[state_at : state_at + e.rows * e.state_width].reshape(e.rows, e.state_width)
+            if e.optimizer == "adam":
+                first, second, count = squares[:, : e.width], squares[:, e.width : -1], squares[:, -1:]
+                count[touched] += 1
+                first[touched] += FIRST * (sums - first)[touched]
+                second[touched] += SECOND * (sums**2 - second)[touched]
+                unbiased = second / (1 - (1 - SECOND) ** np.maximum(count, 1))
+                rates = RATE / (1 - (1 - FIRST) ** np.maximum(count, 1))
+                weights[touched] -= (rates * first / (np.sqrt(unbiased) + EPS))[touched]
+                continue
             mean = (sums**2).mean(axis=1, keepdims=True) if e.optimizer == "rowwise_adagrad" else sums**2
             squares[touched] += mean[touched]
             weights[touched] -= (RATE * sums / (np.sqrt(squares) + EPS))[touched]
@@ -142,7 +157,7 @@ class Problem:
     ) -> None:
         space = workspace or UpdateWorkspace(max(e.width for e in self.embeddings))
         space.reserve(len(self.values))
-        rates = np.tile(np.array([RATE, EPS], np.float32), (len(self.embeddings), 1))
+        rates = np.tile(RATES, (len(self.embeddings), 1))
         call = (self.entries, np.array(self.updates, np.int64), rates, self.values, self.offsets, self.gradient)
         update_rows(rows, self.state, *call, *space.arrays(), np.uint64(seed))
 

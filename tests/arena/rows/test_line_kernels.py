@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from elastichost.arena.kernels import gather_lines, scatter_lines, update_lines
 from elastichost.arena.rows.bag_updates import OPTIMIZER_CODES
 from elastichost.arena.rows.lines import LinePlan
+from elastichost.arena.rows.update_rates import kernel_rates, scaled_rates
 from elastichost.specs import EmbeddingSpec, RowOptimizer, RowOptimizerSpec
 from tests.effort import examples
 
@@ -29,8 +30,8 @@ FBGEMM = {
 ROWS = 60
 
 
-def embedding(index: int, table: int, dim: int, optimizer: RowOptimizer = "sgd") -> EmbeddingSpec:
-    chosen = RowOptimizerSpec(optimizer, 0.07, 1e-6)
+def embedding(index: int, table: int, dim: int, optimizer: RowOptimizer = "sgd", decay: float = 0.0) -> EmbeddingSpec:
+    chosen = RowOptimizerSpec(optimizer, 0.07, 1e-6, weight_decay=decay)
     return EmbeddingSpec(f"e{index}", index, table, "m", "bag", ("f",), dim, "sum", chosen, 0, 0)
 
 
@@ -105,7 +106,7 @@ def test_optimizers_equal_those_of_fbgemm(dim: int) -> None:
     rows, state = weights.reshape(-1).copy(), np.zeros(3 * size, np.float32)
     plan, counts = LinePlan(specs), np.array([0, 40, 77, 100])
     updates = np.array([[i * size, OPTIMIZER_CODES[name]] for i, name in enumerate(names)])
-    rates = np.array([(spec.kernel_learning_rate, 1e-6) for spec in specs], np.float32)
+    rates = kernel_rates(specs)
     for _ in range(4):
         numbers = np.concatenate([rng.permutation(100)[:count] for count in np.diff(counts)])
         gradients = np.zeros((100, width), np.float32)
@@ -126,6 +127,53 @@ def test_optimizers_equal_those_of_fbgemm(dim: int) -> None:
             np.testing.assert_allclose(state[i * size : i * size + len(expected)], expected, rtol=1e-6)
 
 
+@pytest.mark.parametrize("decay", [0.0, 0.2])
+@pytest.mark.parametrize("dim", [1, 6, 16, 20])
+def test_adam_of_each_row_equals_torchs(dim: int, decay: float) -> None:
+    """Each row is a parameter of its own for torch, which counts the steps in which it has a gradient."""
+    spec = embedding(0, 0, dim, "adam", decay)
+    width, rng = spec.padded_dim, np.random.default_rng(5)
+    weights = np.zeros((30, width), np.float32)
+    weights[:, :dim] = rng.normal(size=(30, dim))
+    parameters = [torch.nn.Parameter(torch.from_numpy(row[:dim].copy())) for row in weights]
+    optimizer = torch.optim.AdamW(parameters, lr=0.07, eps=1e-6, weight_decay=decay)
+    rows, state = weights.reshape(-1).copy(), np.zeros(30 * spec.state_floats_per_row, np.float32)
+    plan, updates = LinePlan([spec]), np.array([[0, OPTIMIZER_CODES["adam"]]])
+    for step in range(6):
+        numbers = rng.permutation(30)[: 10 + step]
+        gradients = np.zeros((len(numbers), width), np.float32)
+        gradients[:, :dim] = rng.normal(size=(len(numbers), dim))
+        scale = 0.5 if step > 3 else 1.0
+        lines = plan.lines(np.array([0, len(numbers)]), np.zeros(1, np.int64))
+        rates = scaled_rates(kernel_rates([spec]), scale)
+        update_lines(rows, state, lines, updates, rates, numbers, gradients.reshape(-1), np.uint64(0))
+        optimizer.param_groups[0]["lr"] = 0.07 * scale
+        optimizer.zero_grad(set_to_none=True)
+        for number, gradient in zip(numbers, gradients, strict=True):
+            parameters[number].grad = torch.from_numpy(gradient[:dim])
+        optimizer.step()
+    found = rows.reshape(30, width)
+    np.testing.assert_allclose(found[:, :dim], torch.stack(parameters).detach().numpy(), rtol=2e-6, atol=2e-6)
+    assert not found[:, dim:].any()
+    counts = state.reshape(30, -1)[:, -1]
+    assert counts.tolist() == [float(optimizer.state[p]["step"]) if p in optimizer.state else 0 for p in parameters]
+
+
+@pytest.mark.parametrize("name", ["sgd", "adagrad", "rowwise_adagrad", "adam"])
+def test_weight_decay_shrinks_the_rows_of_a_batch_only(name: RowOptimizer) -> None:
+    """A gradient of zeros leaves weight decay alone; without it the row keeps its bits."""
+    weights = np.random.default_rng(1).normal(size=(8, 20)).astype(np.float32)
+    for decay in (0.0, 0.5):
+        spec = embedding(0, 0, 20, name, decay)
+        rows, state = weights.reshape(-1).copy(), np.zeros(8 * 41, np.float32)
+        plan, updates = LinePlan([spec]), np.array([[0, OPTIMIZER_CODES[name]]])
+        lines, numbers = plan.lines(np.array([0, 3]), np.zeros(1, np.int64)), np.array([6, 1, 4])
+        update_lines(rows, state, lines, updates, kernel_rates([spec]), numbers, np.zeros(60, np.float32), np.uint64(0))
+        expected = weights.copy()
+        expected[numbers] *= np.float32(1.0) - np.float32(0.07 * decay)
+        np.testing.assert_array_equal(rows.reshape(8, 20), expected)
+
+
 def test_updates_of_bfloat16_rows_are_right_on_average() -> None:
     """Steps far below the precision of a row: a thousand of them move it as far as one step of a thousand times the
     size."""
@@ -133,7 +181,7 @@ def test_updates_of_bfloat16_rows_are_right_on_average() -> None:
     plan, bounds = LinePlan([spec]), np.array([0, 50])
     rows = np.full(50 * 16, 0x3F80, np.uint16)  # 1.0
     lines, updates = plan.lines(bounds, np.zeros(1, np.int64)), np.array([[0, OPTIMIZER_CODES["sgd"]]])
-    rates, gradients = np.array([[0.1, 0.0]], np.float32), np.full(800, 1e-3, np.float32)
+    rates, gradients = np.array([[0.1, 0.0, 0.0, 0.0, 0.0]], np.float32), np.full(800, 1e-3, np.float32)
     for step in range(1000):
         update_lines(
             rows, np.zeros(1, np.float32), lines, updates, rates, np.arange(50), gradients, np.uint64(step * 977)

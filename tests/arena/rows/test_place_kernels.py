@@ -19,7 +19,7 @@ from elastichost.arena.kernels import (
 from elastichost.arena.rows import bag_kernels as columns
 from elastichost.arena.rows.bag_chains import UpdateWorkspace
 from elastichost.sharding import bucket_of_hash, mix64
-from tests.arena.rows.test_bag_kernels import PROBLEMS, RATE, Problem
+from tests.arena.rows.test_bag_kernels import PROBLEMS, RATES, Problem
 
 Float32 = npt.NDArray[np.float32]
 
@@ -99,7 +99,7 @@ def test_gradients_are_added_where_their_rows_are(problem: Problem, seed: int, s
     before = problem.rows.copy()
     space = UpdateWorkspace(max(e.width for e in problem.embeddings))
     space.reserve(len(problem.values))
-    rates = np.tile(np.array([RATE, 1e-4], np.float32), (len(problem.embeddings), 1))
+    rates = np.tile(RATES, (len(problem.embeddings), 1))
     update_rows(
         placed.mapped,
         problem.state,

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from elastichost.checkpoint.format import BestFigure
 from elastichost.supervisor.controllers.checkpoints import CheckpointState
 from elastichost.supervisor.controllers.evaluations import EvaluationState
 from elastichost.supervisor.controllers.work_gate import WorkGate
@@ -15,9 +16,13 @@ from elastichost.supervisor.controllers.work_gate import WorkGate
 class Stage:
     """A work gate over a run in which no condition forbids work."""
 
-    def __init__(self, mode: str = "async", *, has_test: bool = True) -> None:
+    def __init__(self, mode: str = "async", *, has_test: bool = True, keep_best: str = "") -> None:
         self.run: Any = SimpleNamespace(
-            job=SimpleNamespace(train=SimpleNamespace(mode=mode), evaluate=SimpleNamespace(every_samples=1000)),
+            job=SimpleNamespace(
+                train=SimpleNamespace(mode=mode),
+                evaluate=SimpleNamespace(every_samples=1000),
+                checkpoint=SimpleNamespace(keep_best=keep_best),
+            ),
             journal=SimpleNamespace(problem=""),
         )
         self.ledger: Any = SimpleNamespace(samples_accounted=0)
@@ -65,10 +70,13 @@ def test_without_space_for_the_journal_no_leases_are_granted_and_evaluations_con
 
 
 @pytest.mark.parametrize(
-    ("mode", "has_test", "waits"), [("sync", True, True), ("sync", False, False), ("async", True, False)]
+    ("mode", "has_test", "keep_best", "waits"),
+    [("sync", True, "", True), ("sync", False, "", False), ("async", True, "", False), ("async", True, "auc", True)],
 )
-def test_a_crew_finishes_its_steps_before_an_evaluation(mode: str, has_test: bool, waits: bool) -> None:
-    stage = Stage(mode, has_test=has_test)
+def test_workers_finish_their_leases_before_an_evaluation(
+    mode: str, has_test: bool, keep_best: str, waits: bool
+) -> None:
+    stage = Stage(mode, has_test=has_test, keep_best=keep_best)
     stage.ledger.samples_accounted = 999
     assert stage.gate.may_train()
     stage.ledger.samples_accounted = 1000
@@ -77,3 +85,12 @@ def test_a_crew_finishes_its_steps_before_an_evaluation(mode: str, has_test: boo
     assert stage.gate.may_train()
     stage.evaluation.round = SimpleNamespace()  # type: ignore[assignment]
     assert stage.gate.may_train() is not waits
+
+
+def test_no_weight_changes_between_the_best_evaluation_and_its_checkpoint() -> None:
+    stage = Stage(keep_best="auc")
+    stage.ledger.samples_accounted = stage.evaluation.evaluated_at = 1000
+    stage.evaluation.candidate = BestFigure("auc", 0.8, 1000)
+    assert not stage.gate.may_train() and stage.gate.may_evaluate()
+    stage.evaluation.candidate = None
+    assert stage.gate.may_train()

@@ -27,6 +27,7 @@ TRAINING = Situation(
     servers_ready=True,
     checkpoint_open=False,
     evaluation_open=False,
+    best_waits=False,
     checkpointed_at=None,
     evaluated_at=None,
     checkpoint_not_before_s=100.0,
@@ -90,3 +91,23 @@ def test_in_sync_mode_an_evaluation_begins_only_when_no_lease_is_outstanding() -
     assert isinstance(next_step(due, policy, 0.0), Wait)
     done = msgspec.structs.replace(due, has_outstanding=False)
     assert isinstance(next_step(done, policy, 0.0), BeginEvaluation)
+
+
+def test_the_checkpoint_of_the_best_evaluation_comes_before_all_else() -> None:
+    often = msgspec.structs.replace(POLICY, evaluate_every_samples=200, keeps_best=True)
+    assert isinstance(step(policy=often), Wait)  # a lease is outstanding
+    assert isinstance(step(policy=often, has_outstanding=False), BeginEvaluation)
+    wanted = BeginCheckpoint("the evaluation is the best so far", is_final=False)
+    assert step(policy=often, evaluated_at=500, best_waits=True) == wanted
+    assert step(policy=often, evaluated_at=500, best_waits=True, is_epoch_done=True, checkpointed_at=500) == wanted
+    assert isinstance(step(policy=often, best_waits=True, servers_ready=False), Wait)
+    last = step(policy=often, best_waits=True, is_epoch_done=True, is_finished=True, checkpointed_at=500)
+    assert last == BeginCheckpoint("the evaluation is the best so far", is_final=True)
+    stopped = step(policy=often, is_stopping=True, live_workers=0, checkpointed_at=500, best_waits=True)
+    assert isinstance(stopped, BeginCheckpoint)
+
+
+def test_with_a_best_checkpoint_every_epoch_is_evaluated() -> None:
+    keeps = msgspec.structs.replace(POLICY, keeps_best=True)
+    assert isinstance(step(policy=keeps, is_epoch_done=True), BeginEvaluation)
+    assert isinstance(step(policy=keeps, is_epoch_done=True, evaluated_at=500), BeginEpoch)

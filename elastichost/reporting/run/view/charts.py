@@ -72,15 +72,16 @@ def _loss_series(curve: Curve) -> Iterator[ChartSeries]:
 
 
 def evaluation_charts(report: Report) -> tuple[Chart, ...]:
-    """AUC and log loss of the evaluations over samples."""
+    """AUC, log loss and the further figures of the evaluations over samples."""
     told, run = report.story.evaluations, report.overview
     auc = [(one, one.auc) for one in told if one.auc is not None]
     logloss = [(one, one.logloss) for one in told if one.logloss is not None]
     charts: list[Chart] = []
-    for name, title, found, limit in (
-        ("auc", "AUC on the test set", auc, run.truth_auc),
-        ("logloss", "Log loss on the test set", logloss, None),
-    ):
+    known = [("auc", "AUC on the test set", auc, run.truth_auc), ("logloss", "Log loss on the test set", logloss, None)]
+    for number, further in enumerate(dict.fromkeys(name for one in told for name in one.metrics)):
+        values = [(one, value) for one in told if (value := one.metrics.get(further)) is not None]
+        known.append((f"metric-{number}", f"{further} on the test set", values, None))
+    for name, title, found, limit in known:
         if not found:
             continue
         series = [_evaluated(title, found)]

@@ -97,6 +97,7 @@ def facts_of(report: Report) -> Iterator[tuple[str, str]]:
         ("log loss", run.logloss),
         ("normalised entropy", run.normalised_entropy),
         ("calibration", run.calibration),
+        *run.metrics.items(),
     ):
         if value is not None:
             yield name, f"{value:.4f}"

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from elastichost.errors import NonFiniteError
-from elastichost.quality import (
+from elastichost.quality.binary import (
     auc,
     calibration,
     evaluate,
