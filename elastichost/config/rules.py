@@ -42,6 +42,12 @@ def cross_problems(
                 "messages; "
                 'allowed: "auto", "served"'
             )
+        schedule = train.schedule
+        if 0 < schedule.total_samples <= schedule.warmup_samples:
+            problems.append(
+                f"train.schedule.total_samples = {schedule.total_samples}: the warm-up alone has "
+                f"{schedule.warmup_samples} samples; allowed: 0 (all samples of the job), or more than these"
+            )
     if data is not None and evaluate is not None:
         problems += metric_problems(data, evaluate, checkpoint.keep_best if checkpoint is not None else "")
     if data is not None and evaluate is not None and not data.has_test:

@@ -116,7 +116,7 @@ class WorkerLoop(LeaseWorker[ModelCommit, PreparedBatch]):
         crash_point("worker.batch.begin")
         began_s, began_cpu_s = time.perf_counter(), time.thread_time()
         strategy.refresh()
-        scale = self._job.train.schedule.scale(strategy.samples_applied + self._job.train.batch_size)
+        scale = self._parts.rate_factor(strategy.samples_applied + self._job.train.batch_size)
         strategy.load(batch, scale)
         loss, waited_s = self._forward_backward(strategy, batch)
         computed_s = time.perf_counter()

@@ -81,6 +81,10 @@ class WorkerParts(Generic[Strategy, Rows]):
     test_rows: RowPreparer
     input: InputControl  # of `train_reader`
 
+    def rate_factor(self, samples: int) -> float:
+        """The factor of the learning rates for a batch that ends with this sample, by `train.schedule`."""
+        return self.job.train.schedule.factor(samples, self.train_description.samples * self.job.train.epochs)
+
     def take_traffic(self) -> tuple[int, int]:
         """(bytes sent, bytes received) in frames since the last call."""
         sent = received = 0

@@ -357,7 +357,7 @@ class SimPipeline:
 class SimParts:
     """Stands for `worker.setup.WorkerParts`; strategies and channels are the real ones."""
 
-    take_traffic = WorkerParts.take_traffic
+    take_traffic, rate_factor = WorkerParts.take_traffic, WorkerParts.rate_factor
 
     def __init__(
         self, arguments: ChildArguments, job: JobSpec, samples: Samples, holder: DirectoryHolder, pump: Pump

@@ -45,6 +45,8 @@ SERVER_POINTS = (
     "ps.handover.after_adopt",
 )
 
+SCHEDULES = ("constant", "linear", "cosine", "warmup_stable_decay")
+
 
 @dataclass(frozen=True)
 class Fault:
@@ -93,7 +95,7 @@ class Scenario:
             "staleness": 1,
             "micro_batches": self.micro_batches,
             "access": "direct" if self.mode == "direct" else "served",
-            "schedule": {"warmup_samples": self.warmup_samples},
+            "schedule": {"name": SCHEDULES[self.seed % len(SCHEDULES)], "warmup_samples": self.warmup_samples},
         }
         return JobSpec.model_validate(
             {

@@ -104,8 +104,8 @@ def _step(
     """Computes one step on dense vector and rows. number: of the step; place: (epoch, unit, start, stop)."""
     epoch, unit, start, stop = place
     vector = dense.state_copy().vector
-    warmup, batch = job.train.schedule.warmup_samples, job.train.batch_size
-    scale = 1.0 if warmup == 0 else min(1.0, (dense.samples_applied() + batch) / warmup)
+    planned = job.train.epochs * sum(samples.units)
+    scale = job.train.schedule.factor(dense.samples_applied() + job.train.batch_size, planned)
     sums: dict[tuple[int, int], Float32] = {}
     gradient, buffers = np.zeros(PARAMETERS, np.float32), list[tuple[int, np.float32]]()
     loss_sum, trained = 0.0, 0

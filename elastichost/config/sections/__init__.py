@@ -7,6 +7,7 @@ Modules:
     remote        [data.remote]: the rate of a remote store
     emulate       [emulate]: processes that wait instead of computing
     loggers       [logging]: experiment loggers
+    schedule      [train.schedule]: the learning rates while the job trains
     supervision   [supervision]: restarts, hangs, liveness
     tuner         [tuner]
 """

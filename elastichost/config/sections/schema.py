@@ -12,6 +12,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from elastichost.config.base import Section
+from elastichost.config.sections.schedule import ScheduleSettings
 from elastichost.config.values import (
     AtLeastOne,
     AtLeastZero,
@@ -41,7 +42,6 @@ __all__ = [
     "ResourcesSection",
     "RowOptimizerOverrides",
     "RowOptimizerSettings",
-    "ScheduleSettings",
     "TableOverrides",
     "TrainSection",
 ]
@@ -196,20 +196,6 @@ class DenseOptimizerSettings(Section):
         "shrinks by this number times the learning rate instead, apart from the gradient. 0: none.",
     )
     momentum: Share = Field(default=0.0, description="Momentum of sgd. 0: none. Used by sgd only.")
-
-
-class ScheduleSettings(Section):
-    """`train.schedule`: how the learning rates change while the job trains: a linear warm-up, then constant."""
-
-    name: Literal["constant"] = Field(default="constant", description="The schedule after the warm-up.")
-    warmup_samples: Count = Field(
-        default=0,
-        description="Number of samples over which the learning rates rise linearly to their full value. 0: no warm-up.",
-    )
-
-    def scale(self, samples: int) -> float:
-        """Factor of the learning rates for a batch that ends with this sample."""
-        return 1.0 if self.warmup_samples <= 0 else min(1.0, samples / self.warmup_samples)
 
 
 class TrainSection(Section):

@@ -182,7 +182,7 @@ class CrewMember:
     def _compute(self, directory: Directory, task: MicroBatch, batch: KeyedBatch | None) -> None:
         self.state = "training"
         parts, train = self._parts, self._job.train
-        scale = train.schedule.scale(self._strategy.samples_applied + train.batch_size)
+        scale = parts.rate_factor(self._strategy.samples_applied + train.batch_size)
         parts.watermarks.note_begun(self._process.index, self._process.incarnation, task.key)
         crash_point("worker.batch.begin")
         self._strategy.begin()
