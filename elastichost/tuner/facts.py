@@ -57,6 +57,7 @@ class Workload(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     row_bytes: int = 0  # bytes that one sample reads from the tables: ids x dim x 4
     ids_per_sample: float = 0.0
     has_gpus: bool = False  # workers compute on GPUs
+    gpus: int = 0  # each has one worker; workers beyond their number compute on the CPU
     bandwidth_bytes_per_s: float = 0.0  # between a worker and a PS; 0: they share memory, and no network is used
     # Cores of each host, where processes are on several hosts. Then the bandwidth is that of the links between hosts,
     # and traffic between a worker and a PS of the same host crosses no link. (): every PS has a link of its own.

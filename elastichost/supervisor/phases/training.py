@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 
-from elastichost.errors import HostLostError, NonFiniteError
+from elastichost.errors import GpuLostError, HostLostError, NonFiniteError
 from elastichost.host.stop_signals import StopSignals
 from elastichost.plan import Plan
 from elastichost.runs import events
@@ -43,6 +43,7 @@ from elastichost.supervisor.rollback import roll_back
 from elastichost.supervisor.run_start import RunStart
 from elastichost.supervisor.startup.preflight import Preparation
 from elastichost.supervisor.startup.resume_source import ResumeSource
+from elastichost.supervisor.startup.worker_kinds import why_no_cpu_workers
 from elastichost.supervisor.status import Reporter
 from elastichost.wire.commands import CommandServer
 from elastichost.wire.control import StopMsg
@@ -71,7 +72,9 @@ class TrainingPhase:
         self.components = assemble(run, prepared, start, stop.is_wanted)
         components = self.components
         self.changes = PlanChangeController(run, plans, components.arena, components.sharding)
-        self.processes = ProcessController(run, components.ended, lambda: components.sharding.holdings, self._host_lost)
+        self.processes = ProcessController(
+            run, components.ended, lambda: components.sharding.holdings, self._host_lost, plans.gpus
+        )
         self.router = TrainingRouter(run, self.processes, components)
         self._commands = CommandHandler(run, components, self.changes)
         self._stragglers = StragglerWatch(run)
@@ -152,7 +155,10 @@ class TrainingPhase:
         return self._run.commands if self.components.sharding.was_published else None
 
     def before_reconcile(self, now_s: float) -> None:
-        """Handles commands, and withdraws plans of the tuner that cannot be reached."""
+        """Handles commands and lost GPUs, and withdraws plans of the tuner that cannot be reached."""
+        used = {*(gpu.index for gpu in self._plans.gpus), *(spec.gpu for spec in self._run.plan.workers)}
+        if lost := self._reporter.lost_gpus & used:
+            self._gpus_lost(lost)
         if self.components.sharding.was_published:
             self.changes.sample(now_s)
             have_joined = self._commands.turn(now_s)
@@ -222,8 +228,25 @@ class TrainingPhase:
         self.components.losses.lose(event)
         self._open_tuner_anew()
 
+    def _gpus_lost(self, lost: frozenset[int]) -> None:
+        """GPUs have fallen off the bus: their workers leave the plan. Raises GpuLostError if no worker with a GPU is
+        left and the job may not train on the CPU."""
+        reason = f"GPU {', '.join(map(str, sorted(lost)))} is lost"
+        plan = self._plans.without_gpus(lost, reason)
+        if not self._run.plan.workers:  # everything is trained, or the run stops
+            if self.stopping_since_s is not None:
+                self.processes.give_up_gpus(lost, reason)
+            return
+        why = why_no_cpu_workers(self._run.job)
+        if why and all(spec.gpu is None for spec in plan.workers):
+            raise GpuLostError(f"{reason}, no other is left, and {why}", hint="repair the GPU, then resume the run")
+        with self._run.caused_by(self._run.new_cause("gpu-lost")):
+            self.changes.apply(plan, self._run.now_s())
+            self.processes.give_up_gpus(lost, reason)
+        self._open_tuner_anew()
+
     def _open_tuner_anew(self) -> None:
-        """Replaces the tuner by one for the hosts that the run has now."""
+        """Replaces the tuner by one for the hosts and GPUs that the run has now."""
         self._tuner = open_tuner(self._run, self._prepared, self.components, self.changes, self._input)
 
     def _close_commands(self, why: str) -> None:

@@ -1,0 +1,39 @@
+"""Whether CPU workers may train beside workers with a GPU, in one run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from elastichost.config.job import JobSpec
+from elastichost.errors import PreflightError
+from elastichost.host.cpu_features import present_cpu, refuses_bfloat16
+from elastichost.plan import Plan
+from elastichost.resources import GpuDevice
+from elastichost.tuner.placement.gpu_workers import has_both_kinds, most_workers
+
+__all__ = ["check_kinds", "why_no_cpu_workers"]
+
+
+def why_no_cpu_workers(job: JobSpec) -> str:
+    """Why a job on GPUs may have no CPU workers; "" if it may."""
+    if job.train.mode == "sync":
+        return 'with train.mode = "sync" the bits do not depend on the workers, and a CPU rounds otherwise than a GPU'
+    if job.train.precision == "bfloat16" and (reason := refuses_bfloat16(present_cpu())):
+        return f'train.precision = "bfloat16" would be slower than float32 on this CPU: {reason}'
+    return ""
+
+
+def check_kinds(job: JobSpec, plan: Plan, gpus: Sequence[GpuDevice]) -> tuple[str, ...]:
+    """Checks the kinds of the workers of a first plan, and returns warnings. gpus: of the job. Raises PreflightError if
+    the plan has CPU workers beside workers with a GPU, and the job may not have them."""
+    if has_both_kinds(plan.workers) and (why := why_no_cpu_workers(job)):
+        raise PreflightError(
+            f"resources.workers asks for {len(plan.workers)} workers and there is one for each GPU, so "
+            f"{len(plan.workers) - len(gpus)} would train on the CPU: {why}",
+            hint=f"set resources.workers = {len(gpus)}, or resources.gpus = 0",
+        )
+    most = most_workers(job.resources.workers, len(gpus))
+    if most >= len(gpus):
+        return ()
+    unused = ", ".join(str(gpu.index) for gpu in gpus[most:])
+    return (f"GPU {unused} has no worker: resources.workers allows {most}; a GPU has one worker",)
