@@ -47,7 +47,7 @@ def workload_of(job: JobSpec, model: ModelSpec | None, plan: Plan, cores: int, l
         access="direct" if plan.access == "direct" else "served",  # mixed: PS serve rows too
         host_cores=0 if job.emulate.enabled else cores,  # virtual processes share no cores
         has_gpus=_has_gpus(plan),
-        gpus=_gpus_of(plan),
+        gpus=0 if why_no_cpu_workers(job) else _gpus_of(plan),
         dense_bytes=4 * model.dense.parameters if model is not None else 0,
         row_bytes=row_bytes,
         ids_per_sample=float(features),
