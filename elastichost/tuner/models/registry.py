@@ -6,8 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 from elastichost.tuner.facts import Observation, Workload
-from elastichost.tuner.models import dlrover_rm, optimus, pollux, queueing
+from elastichost.tuner.models import queueing
 from elastichost.tuner.models.base import Fit, Prior
+from elastichost.tuner.models.published import dlrover_rm, optimus, pollux
 from elastichost.tuner.models.two_kinds import fit_kinds
 
 __all__ = ["MODELS", "fit"]
