@@ -156,9 +156,8 @@ class TrainingPhase:
 
     def before_reconcile(self, now_s: float) -> None:
         """Handles commands and lost GPUs, and withdraws plans of the tuner that cannot be reached."""
-        used = {*(gpu.index for gpu in self._plans.gpus), *(spec.gpu for spec in self._run.plan.workers)}
-        if lost := self._reporter.lost_gpus & used:
-            self._gpus_lost(lost)
+        if self._reporter.lost_gpus:
+            self._give_up_gpus(self._reporter.lost_gpus)
         if self.components.sharding.was_published:
             self.changes.sample(now_s)
             have_joined = self._commands.turn(now_s)
@@ -228,9 +227,13 @@ class TrainingPhase:
         self.components.losses.lose(event)
         self._open_tuner_anew()
 
-    def _gpus_lost(self, lost: frozenset[int]) -> None:
+    def _give_up_gpus(self, fallen: frozenset[int]) -> None:
         """GPUs have fallen off the bus: their workers leave the plan. Raises GpuLostError if no worker with a GPU is
-        left and the job may not train on the CPU."""
+        left and the job may not train on the CPU. fallen: all of them, also those that are given up already."""
+        used = {*(gpu.index for gpu in self._plans.gpus), *(spec.gpu for spec in self._run.plan.workers)}
+        lost = fallen & used
+        if not lost:
+            return
         reason = f"GPU {', '.join(map(str, sorted(lost)))} is lost"
         plan = self._plans.without_gpus(lost, reason)
         if not self._run.plan.workers:  # everything is trained, or the run stops
