@@ -12,6 +12,10 @@ __all__ = ["VISIBLE", "devices_of", "driver_version", "usable_devices", "visible
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 WORD_BITS = 64  # of NVML's masks of cores
+# Bytes per second of one lane in one direction, by generation of PCIe, and the part of it that copies reach: 55 of 63
+# GB/s (H200, PCIe 5 x16; docs/gpu.md).
+LANE_BYTES_PER_S = {1: 0.25e9, 2: 0.5e9, 3: 0.985e9, 4: 1.969e9, 5: 3.938e9, 6: 7.563e9}
+REACHED = 0.87
 
 
 def usable_devices() -> tuple[GpuDevice, ...]:
@@ -76,7 +80,12 @@ def _device(nvml: Any, index: int) -> GpuDevice | None:
     words = -(-(os.cpu_count() or 1) // WORD_BITS)
     mask = _told(nvml, nvml.nvmlDeviceGetCpuAffinity, handle, words) or ()
     uuid = str(_told(nvml, nvml.nvmlDeviceGetUUID, handle) or "")
-    return GpuDevice(index, name, memory, uuid=uuid, near_cores=_cores_of(mask))
+    # the largest generation and width: an idle GPU lowers the present ones
+    lane = LANE_BYTES_PER_S.get(_told(nvml, nvml.nvmlDeviceGetMaxPcieLinkGeneration, handle) or 0, 0.0)
+    lanes = int(_told(nvml, nvml.nvmlDeviceGetMaxPcieLinkWidth, handle) or 0)
+    return GpuDevice(
+        index, name, memory, uuid=uuid, near_cores=_cores_of(mask), link_bytes_per_s=REACHED * lane * lanes
+    )
 
 
 def _told(nvml: Any, call: Callable[..., Any], *arguments: Any) -> Any:

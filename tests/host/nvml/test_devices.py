@@ -19,6 +19,7 @@ def test_a_device_has_its_memory_its_uuid_and_the_cores_near_it() -> None:
     assert (one.index, one.name, one.memory_bytes) == (0, "NVIDIA H200", 150754820096)
     assert one.uuid.startswith("GPU-") and one.uuid != two.uuid
     assert one.near_cores == tuple(range(16)), "the mask that was recorded"
+    assert one.link_bytes_per_s == pytest.approx(55e9, rel=0.02), "as copies were measured to reach"
     assert driver_version(RecordedNvml()) == "580.159.04"
 
 
