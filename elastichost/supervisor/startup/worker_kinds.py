@@ -32,8 +32,12 @@ def check_kinds(job: JobSpec, plan: Plan, gpus: Sequence[GpuDevice]) -> tuple[st
             f"{len(plan.workers) - len(gpus)} would train on the CPU: {why}",
             hint=f"set resources.workers = {len(gpus)}, or resources.gpus = 0",
         )
+    warnings = []
+    if has_both_kinds(plan.workers) and job.train.mode == "bounded":
+        warnings.append(
+            'train.mode = "bounded": workers with a GPU wait for the CPU workers, which train fewer batches'
+        )
     most = most_workers(job.resources.workers, len(gpus))
-    if most >= len(gpus):
-        return ()
-    unused = ", ".join(str(gpu.index) for gpu in gpus[most:])
-    return (f"GPU {unused} has no worker: resources.workers allows {most}; a GPU has one worker",)
+    if unused := ", ".join(str(gpu.index) for gpu in gpus[most:]):
+        warnings.append(f"GPU {unused} has no worker: resources.workers allows {most}, and a GPU has one worker")
+    return tuple(warnings)

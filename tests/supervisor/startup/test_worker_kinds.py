@@ -52,6 +52,12 @@ def test_bfloat16_is_refused_on_a_cpu_without_units_for_it(tmp_path: Path, monke
     assert checked(job) == ()
 
 
+def test_bounded_workers_wait_for_the_slower_kind(tmp_path: Path) -> None:
+    (warning,) = checked(job_of(tmp_path, 'mode = "bounded"', "3"))
+    assert "wait for the CPU workers" in warning
+    assert checked(job_of(tmp_path, 'mode = "bounded"', "2")) == ()
+
+
 def test_a_gpu_without_a_worker_is_a_warning(tmp_path: Path) -> None:
     (warning,) = checked(job_of(tmp_path, workers="1"))
     assert warning.startswith("GPU 3 has no worker")
