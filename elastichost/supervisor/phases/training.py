@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 
-from elastichost.errors import GpuLostError, HostLostError, NonFiniteError
+from elastichost.errors import HostLostError, NonFiniteError
 from elastichost.host.stop_signals import StopSignals
 from elastichost.plan import Plan
 from elastichost.runs import events
@@ -43,7 +43,7 @@ from elastichost.supervisor.rollback import roll_back
 from elastichost.supervisor.run_start import RunStart
 from elastichost.supervisor.startup.preflight import Preparation
 from elastichost.supervisor.startup.resume_source import ResumeSource
-from elastichost.supervisor.startup.worker_kinds import why_no_cpu_workers
+from elastichost.supervisor.startup.worker_kinds import check_after_loss
 from elastichost.supervisor.status import Reporter
 from elastichost.wire.commands import CommandServer
 from elastichost.wire.control import StopMsg
@@ -240,9 +240,7 @@ class TrainingPhase:
             if self.stopping_since_s is not None:
                 self.processes.give_up_gpus(lost, reason)
             return
-        why = why_no_cpu_workers(self._run.job)
-        if why and all(spec.gpu is None for spec in plan.workers):
-            raise GpuLostError(f"{reason}, no other is left, and {why}", hint="repair the GPU, then resume the run")
+        check_after_loss(self._run.job, plan, reason)
         with self._run.caused_by(self._run.new_cause("gpu-lost")):
             self.changes.apply(plan, self._run.now_s())
             self.processes.give_up_gpus(lost, reason)

@@ -1,17 +1,17 @@
-"""Whether CPU workers may train beside workers with a GPU, in one run."""
+"""Whether CPU workers may train beside workers with a GPU, in one run, or in their place."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from elastichost.config.job import JobSpec
-from elastichost.errors import PreflightError
+from elastichost.errors import GpuLostError, PreflightError
 from elastichost.host.cpu_features import present_cpu, refuses_bfloat16
 from elastichost.plan import Plan
 from elastichost.resources import GpuDevice
 from elastichost.tuner.placement.gpu_workers import has_both_kinds, most_workers
 
-__all__ = ["check_kinds", "why_no_cpu_workers"]
+__all__ = ["check_after_loss", "check_kinds", "why_no_cpu_workers"]
 
 
 def why_no_cpu_workers(job: JobSpec) -> str:
@@ -41,3 +41,10 @@ def check_kinds(job: JobSpec, plan: Plan, gpus: Sequence[GpuDevice]) -> tuple[st
     if unused := ", ".join(str(gpu.index) for gpu in gpus[most:]):
         warnings.append(f"GPU {unused} has no worker: resources.workers allows {most}, and a GPU has one worker")
     return tuple(warnings)
+
+
+def check_after_loss(job: JobSpec, plan: Plan, reason: str) -> None:
+    """Checks a plan without lost GPUs. reason: which are lost. Raises GpuLostError if no worker of the plan has a GPU,
+    and the job may not train on the CPU."""
+    if all(spec.gpu is None for spec in plan.workers) and (why := why_no_cpu_workers(job)):
+        raise GpuLostError(f"{reason}, no other is left, and {why}", hint="repair the GPU, then resume the run")

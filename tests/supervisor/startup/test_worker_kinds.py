@@ -7,11 +7,12 @@ from pathlib import Path
 import pytest
 
 from elastichost.config.job import JobSpec, load_job
-from elastichost.errors import PreflightError
+from elastichost.errors import GpuLostError, PreflightError
 from elastichost.resources import GpuDevice
 from elastichost.supervisor.startup import worker_kinds
-from elastichost.supervisor.startup.worker_kinds import check_kinds, why_no_cpu_workers
+from elastichost.supervisor.startup.worker_kinds import check_after_loss, check_kinds, why_no_cpu_workers
 from elastichost.tuner.cold_start import initial_plan
+from elastichost.tuner.placement.gpu_workers import plan_without_gpus
 
 GPUS = (GpuDevice(0, "a", 80 << 30), GpuDevice(3, "b", 80 << 30))
 
@@ -61,3 +62,13 @@ def test_bounded_workers_wait_for_the_slower_kind(tmp_path: Path) -> None:
 def test_a_gpu_without_a_worker_is_a_warning(tmp_path: Path) -> None:
     (warning,) = checked(job_of(tmp_path, workers="1"))
     assert warning.startswith("GPU 3 has no worker")
+
+
+def test_a_run_that_may_not_train_on_the_cpu_fails_with_its_last_gpu(tmp_path: Path) -> None:
+    sync, both = job_of(tmp_path, 'mode = "sync"'), initial_plan(cores=(0, 1), workers=2, gpus=GPUS)
+    left = plan_without_gpus(both, {0}, (3,), "GPU 0 is lost")
+    check_after_loss(sync, left, "GPU 0 is lost")
+    none = plan_without_gpus(left, {3}, (), "GPU 3 is lost")
+    with pytest.raises(GpuLostError, match="GPU 3 is lost, no other is left, and .* the bits"):
+        check_after_loss(sync, none, "GPU 3 is lost")
+    check_after_loss(job_of(tmp_path), none, "GPU 3 is lost")
