@@ -20,6 +20,7 @@ __all__ = [
     "DataError",
     "ElastichostError",
     "ExitCode",
+    "GpuLostError",
     "GpuMemoryError",
     "HangError",
     "HistoryError",
@@ -146,6 +147,10 @@ class NonFiniteError(JobFailedError):
 
 class GpuMemoryError(JobFailedError):
     """A GPU has too little free memory for an allocation of a process."""
+
+
+class GpuLostError(JobFailedError):
+    """A GPU that a process was given does not answer, or the run cannot go on without a GPU that is lost."""
 
 
 class RestartBudgetError(JobFailedError):

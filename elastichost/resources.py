@@ -68,13 +68,18 @@ class Resources(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class GpuDevice(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One GPU; `index` is CUDA's. memory_bytes: the memory that may be used; total_bytes: the memory of the whole
-    device, 0 when that is the same."""
+    """One GPU; `index` is NVML's, as `nvidia-smi` shows it. memory_bytes: the memory that may be used; total_bytes: the
+    memory of the whole device, 0 when that is the same. uuid: as CUDA_VISIBLE_DEVICES takes it, "" if it is not known.
+    near_cores: cores of the part of the host (NUMA) that the GPU belongs to; (): not known. link_bytes_per_s: that the
+    link to the GPU can carry in one direction; 0.0: not known."""
 
     index: int
     name: str
     memory_bytes: int
     total_bytes: int = 0
+    uuid: str = ""
+    near_cores: tuple[int, ...] = ()
+    link_bytes_per_s: float = 0.0
 
     @property
     def share(self) -> float:

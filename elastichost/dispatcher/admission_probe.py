@@ -73,10 +73,11 @@ def main(arguments_json: bytes) -> int:
 def examine(job: JobSpec, arguments: ExamineArguments) -> Examined:
     """Examines a job. Raises the errors that its run would raise before it trains: ConfigError, DataError, ModelError,
     ArenaFullError, PreflightError."""
-    prepared = preflight(job, lent=arguments.host)
-    plan = prepared.plan
+    prepared = preflight(job, lent=_one_gpu(arguments.host))
+    plan, has_gpu = prepared.plan, bool(prepared.initial_plan.request.gpus)
     bounds = bounds_of_job(job, plan, len(prepared.cores))
-    is_open = job.tuner.mode != "off" and not arguments.keeps_sizes and job.resources.gpus in (0, "auto")
+    # a speed by number of workers, on which the choice of a size is based, holds for workers of one kind only
+    is_open = job.tuner.mode != "off" and not arguments.keeps_sizes and not has_gpu
     workers = len(plan.workers)
     least, most = (bounds.least.workers, bounds.most.workers) if is_open else (workers, workers)
     ids = float(sum(len(table.features) for table in prepared.tables))
@@ -98,6 +99,11 @@ def examine(job: JobSpec, arguments: ExamineArguments) -> Examined:
         breakdown=breakdown,
         warnings=prepared.warnings,
     )
+
+
+def _one_gpu(host: HostInventory) -> HostInventory:
+    """The host with its smallest GPU only: a job is lent at most one."""
+    return msgspec.structs.replace(host, gpus=tuple(sorted(host.gpus, key=lambda gpu: gpu.memory_bytes)[:1]))
 
 
 def _reader_rate(job: JobSpec) -> float:

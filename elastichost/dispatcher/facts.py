@@ -48,6 +48,8 @@ class JobSample(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     workers: number of its workers. host_share: cores that all processes of the host used, as a share of those that
     jobs may use. gpu_s: seconds in which a GPU computed for the job; None: it uses no GPU. gpu_memory_s: seconds in
     which the GPU moved memory for it. gpu_share: share of the time in which the GPU computed for any process.
+    link_bytes: moved over the bus to its GPU or from it, whichever is more; None: the driver does not tell, or others
+    use that GPU too.
 
     read_bytes: that its workers read from files, pipes and devices; None: the kernel does not tell. input_wait_s:
     seconds in which its workers waited for input, summed over them; None: they do not tell. core_wait_s:
@@ -64,6 +66,7 @@ class JobSample(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     gpu_s: float | None = None
     gpu_memory_s: float = 0.0
     gpu_share: float = 0.0
+    link_bytes: float | None = None
     read_bytes: float | None = None
     input_wait_s: float | None = None
     core_wait_s: float | None = None

@@ -71,6 +71,7 @@ class _ObservedJob:
     taken: dict[int, _Taken] = field(default_factory=dict)  # pid -> memory
     gpu: _GpuTime = _GpuTime()
     gpu_memory_bytes: int = 0
+    has_gpu_alone: bool = False  # no other process has memory on its GPU
 
 
 @dataclass(slots=True)
@@ -98,7 +99,8 @@ class JobObserver:
         """Adds the use of GPUs to the jobs. Use that belongs to no known process is divided evenly among the jobs that
         have memory on the GPU."""
         for job in trees:
-            self._watched.setdefault(job, _ObservedJob()).gpu_memory_bytes = 0
+            watched = self._watched.setdefault(job, _ObservedJob())
+            watched.gpu_memory_bytes, watched.has_gpu_alone = 0, True
         for use in uses:
             there = [job for job, tree in trees.items() if not use.memory_bytes.keys().isdisjoint(tree.pids)]
             for job in there:
@@ -108,6 +110,7 @@ class JobObserver:
                 own_memory_s = sum(one[1] for one in named) + use.nobodys[1] / len(there)
                 watched.gpu = watched.gpu.and_then(own_s, own_memory_s, max(use.busy_s, own_s))
                 watched.gpu_memory_bytes += sum(use.memory_bytes.get(pid, 0) for pid in pids)
+                watched.has_gpu_alone &= use.memory_bytes.keys() <= set(pids)
 
     def _seen(
         self, job: str, tree: TreeUsage, processes: HostProcesses, run_dir: Path, busy_s: float, now_s: float
@@ -166,12 +169,25 @@ class JobObserver:
             gpu_s=mark.gpu.own_s - before.gpu.own_s if watched.gpu_memory_bytes else None,
             gpu_memory_s=mark.gpu.own_memory_s - before.gpu.own_memory_s,
             gpu_share=(mark.gpu.busy_s - before.gpu.busy_s) / seconds,
+            link_bytes=_link_bytes(watched, status, seconds),
             read_bytes=_more(before.read_bytes, mark.read_bytes),
             input_wait_s=seconds * sum(one.input_wait_fraction for one in crew),
             core_wait_s=_waited_s(before.core_waits, mark.core_waits),
             traffic_bytes=_more(before.traffic_bytes, mark.traffic_bytes),
             message_bytes=seconds * sum(one.message_bytes_per_s for one in status.processes),
         )
+
+
+def _link_bytes(watched: _ObservedJob, status: RunStatus, seconds: float) -> float | None:
+    """Bytes over the bus at the rates of the status. Those are of whole GPUs, so of the job if it is alone there."""
+    if not watched.gpu_memory_bytes or not watched.has_gpu_alone:
+        return None
+    total = 0.0
+    for gpu in status.gpus:
+        if gpu.received_bytes_per_s is None or gpu.sent_bytes_per_s is None:
+            return None
+        total += seconds * max(gpu.received_bytes_per_s, gpu.sent_bytes_per_s)
+    return total if status.gpus else None
 
 
 def _has_trained_all(status: RunStatus) -> bool:

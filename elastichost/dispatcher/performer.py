@@ -30,7 +30,7 @@ from elastichost.dispatcher.job_process import JobArguments
 from elastichost.dispatcher.processes import JobProcesses, send
 from elastichost.dispatcher.resource_leases import Lender
 from elastichost.host.priority import give_way
-from elastichost.resources import GpuDevice, HostInventory
+from elastichost.resources import HostInventory
 
 __all__ = ["Performer"]
 
@@ -130,7 +130,7 @@ class Performer:
         folder, lent = self._core.folder(spawn.job), spawn.lent
         request = self._core.request(spawn.job)
         gpus = tuple(
-            GpuDevice(gpu.index, gpu.name, lent.gpu_memory_bytes, total_bytes=gpu.memory_bytes)
+            msgspec.structs.replace(gpu, memory_bytes=lent.gpu_memory_bytes, total_bytes=gpu.memory_bytes)
             for gpu in self._inventory.gpus
             if gpu.index == lent.gpu
         )

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import psutil
 
-from elastichost.resources import GpuDevice, HostInventory
+from elastichost.host.nvml.devices import usable_devices
+from elastichost.resources import HostInventory
 
 __all__ = ["inventory", "memory_of_host"]
 
@@ -15,14 +16,14 @@ _CGROUP = Path("/sys/fs/cgroup")
 
 
 def inventory() -> HostInventory:
-    """The cores of the affinity mask within the cgroup's CPU quota, the memory within the cgroup's limit, and the GPUs.
-    Without the NVML library there are no GPUs."""
+    """The cores of the affinity mask within the cgroup's CPU quota, the memory within the cgroup's limit, and the GPUs
+    that NVML knows, within CUDA_VISIBLE_DEVICES."""
     cores = tuple(sorted(os.sched_getaffinity(0)))
     quota = _quota_cores()
     if quota is not None:
         cores = cores[: max(1, quota)]
     limits = [psutil.virtual_memory().total, *_memory_limits()]
-    return HostInventory(cores=cores, memory_bytes=min(limits), gpus=_gpus())
+    return HostInventory(cores=cores, memory_bytes=min(limits), gpus=usable_devices())
 
 
 def _read(path: Path) -> str:
@@ -46,25 +47,6 @@ def _quota_cores() -> int | None:
 def _memory_limits() -> list[int]:
     texts = (_read(_CGROUP / "memory.max"), _read(_CGROUP / "memory" / "memory.limit_in_bytes"))
     return [int(text) for text in texts if text.isdigit()]
-
-
-def _gpus() -> tuple[GpuDevice, ...]:
-    try:
-        import pynvml
-    except ImportError:
-        return ()
-    try:
-        pynvml.nvmlInit()
-    except pynvml.NVMLError:
-        return ()
-    try:
-        handles = [pynvml.nvmlDeviceGetHandleByIndex(i) for i in range(pynvml.nvmlDeviceGetCount())]
-        return tuple(
-            GpuDevice(index, str(pynvml.nvmlDeviceGetName(handle)), int(pynvml.nvmlDeviceGetMemoryInfo(handle).total))
-            for index, handle in enumerate(handles)
-        )
-    finally:
-        pynvml.nvmlShutdown()
 
 
 def memory_of_host(budget_bytes: int, hosts: int) -> int:

@@ -30,8 +30,8 @@ from elastichost.supervisor.controllers.plan_change import PlanChangeController
 from elastichost.supervisor.core.plan_change import figures_of, gpu_refusal, refusal
 from elastichost.supervisor.elastic_hosts.join import HostJoin, join_refusal
 from elastichost.supervisor.startup.tuner_settings import configuration_of
+from elastichost.supervisor.startup.worker_kinds import why_no_cpu_workers
 from elastichost.tuner.facts import Configuration
-from elastichost.tuner.placement.gpu_shares import most_sharing
 from elastichost.wire.commands import (
     AcceptedMsg,
     Command,
@@ -225,8 +225,8 @@ class CommandHandler:
     def _scale(self, peer: bytes, command: ScaleMsg, now_s: float) -> None:
         all_cores = self._run.all_cores(len(self._plans.cores))
         refused = refusal(command, MAX_WORKERS, MAX_SERVERS, all_cores)
-        if refused is None and self._plans.gpus:
-            refused = gpu_refusal(command, most_sharing(self._run.job.resources.workers, len(self._plans.gpus)))
+        if refused is None:
+            refused = gpu_refusal(command, len(self._plans.gpus), why_no_cpu_workers(self._run.job))
         if self._changes.why_closed:
             refused = RefusedMsg(self._changes.why_closed)
         if refused is not None:

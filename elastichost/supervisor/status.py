@@ -14,7 +14,7 @@ from elastichost.host.process_meter import MetricsStore, ProcessMeter, Usage
 from elastichost.metrics import GpuStatus, PlanStatus, ProcessStatus, ProposedPlan, RunStatus
 from elastichost.plan import ProcessId
 from elastichost.resources import GpuDevice
-from elastichost.runs.events import GpuShareExceeded, GpuUnreadable
+from elastichost.runs.events import GpuLost, GpuShareExceeded, GpuUnreadable
 from elastichost.runs.learning_curve import CurveWriter, samples_per_point
 from elastichost.supervisor.components import Components
 from elastichost.supervisor.context import RunContext
@@ -36,6 +36,7 @@ class Reporter:
         self._run = run
         self._gpus = GpuReporter(gpus)
         self._gpu_problem = ""  # the newest that an event told
+        self.lost_gpus: frozenset[int] = frozenset()
         self._over_share: set[ProcessId] = set()  # an event told it
         self._meter = ProcessMeter(shares_host=run.shares_host)
         self._store = MetricsStore(run.directory.metrics)
@@ -98,10 +99,15 @@ class Reporter:
         self._run.observer.on_status(status)
 
     def _look_at_gpus(self, live: Sequence[ProcessRecord], now_s: float) -> tuple[GpuStatus, ...]:
-        """Measures the GPUs. Notes an error of NVML, and processes with more memory of a GPU than their share."""
+        """Measures the GPUs. Notes lost GPUs, an error of NVML, and processes with more memory of a GPU than their
+        share."""
         here = [record for record in live if record.pid and record.spec.host not in self._run.elsewhere]
         found = self._gpus.look(now_s, {record.pid for record in here})
-        problem = next((one.problem for one in found if one.problem), "")
+        for one in found:
+            if one.index in self._gpus.lost and one.index not in self.lost_gpus:
+                self.lost_gpus |= {one.index}
+                self._run.note(GpuLost(one.index, one.name, one.problem))
+        problem = next((one.problem for one in found if one.problem and one.index not in self.lost_gpus), "")
         if problem and problem != self._gpu_problem:
             self._run.note(GpuUnreadable(problem))
         self._gpu_problem = problem

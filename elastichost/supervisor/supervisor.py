@@ -38,8 +38,7 @@ class Supervisor:
     def __init__(self, run: RunContext, prepared: Preparation, source: ResumeSource, signals: StopSignals) -> None:
         self._run, self._prepared, self._source, self._signals = run, prepared, source, signals
         gpus = prepared.initial_plan.request.gpus
-        indices = tuple(gpu.index for gpu in gpus)
-        self._plans = PlanController(run, prepared.cores, indices, is_asked=prepared.initial_plan.first.is_asked)
+        self._plans = PlanController(run, prepared.cores, gpus, is_asked=prepared.initial_plan.first.is_asked)
         self._reporter = Reporter(run, gpus)
         self._loop = EventLoop(run, signals, self._reporter)
         self._arenas = ArenaWatch(run)

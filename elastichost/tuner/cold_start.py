@@ -7,7 +7,7 @@ from typing import Literal
 from elastichost.human_readable import plural
 from elastichost.plan import Access, Plan
 from elastichost.resources import GpuDevice, Parallelism, bounds_of
-from elastichost.tuner.placement.gpu_shares import most_sharing, share_of
+from elastichost.tuner.placement.gpu_workers import gpus_of_workers
 from elastichost.tuner.placement.process_placement import hosts_of_workers, server_specs, usable_hosts, worker_spec
 
 __all__ = ["initial_plan"]
@@ -34,9 +34,8 @@ def initial_plan(
     because with direct access a PS only makes new rows and applies dense updates. A [min, max] in the job file starts
     at the allowed number nearest to these.
 
-    With GPUs there is one worker for each GPU. GPUs are assigned to workers round-robin. The workers of a GPU share
-    `gpu_memory_fraction` of its memory; each worker gets the share that it would have if the run had the largest number
-    of workers that the job file allows (`gpu_shares`). With several hosts, PS are assigned to hosts round-robin, and
+    With GPUs there is one worker for each GPU, on host 0, with `gpu_memory_fraction` of its memory; workers beyond the
+    number of GPUs train on the CPU (`gpu_workers`). With several hosts, PS are assigned to hosts round-robin, and
     workers use the rows of their own host in place. capacity: cores of each host, by which workers are spread over
     hosts; 0 for a host that must have no processes; (): all workers are on host 0.
     """
@@ -45,12 +44,15 @@ def initial_plan(
     server_count = _clamp(servers, 1)
     by_place: Access = "mixed" if hosts > 1 or access == "mixed" else "direct"
     chosen: Access = "served" if access == "served" else by_place
-    share = share_of(gpu_memory_fraction, most_sharing(workers, len(devices)), len(devices))
-    placed = hosts_of_workers({}, range(worker_count), capacity)
-    workers_specs = [worker_spec(index, 1, devices, share, placed[index]) for index in range(worker_count)]
+    on_gpus = gpus_of_workers({}, range(worker_count), devices)
+    placed = hosts_of_workers(dict.fromkeys(on_gpus, 0), range(worker_count), capacity)
+    workers_specs = [
+        worker_spec(index, 1, on_gpus.get(index), gpu_memory_fraction, placed[index]) for index in range(worker_count)
+    ]
     servers_specs = server_specs({}, range(server_count), usable_hosts(hosts, capacity))
     processes = (*workers_specs, *servers_specs)
-    return Plan(processes=processes, access=chosen, reason=_reason(worker_count, server_count, cores, chosen))
+    reason = _reason(worker_count, len(on_gpus), server_count, cores, chosen)
+    return Plan(processes=processes, access=chosen, reason=reason)
 
 
 def _clamp(setting: Parallelism, wish: int) -> int:
@@ -58,10 +60,13 @@ def _clamp(setting: Parallelism, wish: int) -> int:
     return max(1, min(max(wish, low), high))
 
 
-def _reason(workers: int, servers: int, cores: tuple[int, ...], access: Access) -> str:
+def _reason(workers: int, on_gpus: int, servers: int, cores: tuple[int, ...], access: Access) -> str:
     some = "core" if len(cores) == 1 else "cores"
     first = f"cold start: {workers} worker{'s' * (workers != 1)} on {len(cores)} {some}"
-    if workers == len(cores):
+    if on_gpus:
+        first = f"cold start: {plural(on_gpus, 'worker')} with a GPU each"
+        first += f", {workers - on_gpus} on the CPU" if workers > on_gpus else ""
+    elif workers == len(cores):
         first += ", one each"
     how = {
         "direct": "rows in shared memory",

@@ -57,6 +57,7 @@ class Workload(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     row_bytes: int = 0  # bytes that one sample reads from the tables: ids x dim x 4
     ids_per_sample: float = 0.0
     has_gpus: bool = False  # workers compute on GPUs
+    gpus: int = 0  # each has one worker, and workers beyond their number compute on the CPU; 0: all are of one kind
     bandwidth_bytes_per_s: float = 0.0  # between a worker and a PS; 0: they share memory, and no network is used
     # Cores of each host, where processes are on several hosts. Then the bandwidth is that of the links between hosts,
     # and traffic between a worker and a PS of the same host crosses no link. (): every PS has a link of its own.
@@ -82,6 +83,9 @@ class Observation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     worker_cpu_s: float | None = None  # CPU time of the worker
     bytes_moved: float | None = None  # between the worker and all PS
     training_cpu_s: float | None = None  # CPU time of the worker's training thread, a part of `worker_cpu_s`
+    # The part of `samples_per_s` that workers with a GPU trained. With CPU workers beside them all times are those of
+    # the CPU workers. None: not measured apart.
+    gpu_samples_per_s: float | None = None
 
 
 class Predictions(msgspec.Struct, frozen=True):

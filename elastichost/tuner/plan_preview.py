@@ -14,6 +14,7 @@ from elastichost.tuner.models.base import Fit, Prior
 from elastichost.tuner.models.queueing import BatchParts, QueueingFit
 from elastichost.tuner.models.registry import fit
 from elastichost.tuner.models.residual_gp import surface
+from elastichost.tuner.models.two_kinds import TwoKindsFit
 from elastichost.tuner.policy.acquisition import DecisionCosts, price_of
 from elastichost.tuner.policy.candidates import Bounds, as_configurations
 from elastichost.tuner.policy.policy import SpeedForecast
@@ -95,12 +96,17 @@ def preview_plan(
         for configuration, index in zip(rows, order.tolist(), strict=True)
     )
     seen = tuple(one.configuration for one in observations)
-    parts = _parts(fitted, forecasts[0]) if isinstance(fitted, QueueingFit) and forecasts else None
+    parts = _parts(fitted, forecasts[0]) if forecasts else None
     return PlanPreview(forecasts, seen, fitted.rank, fitted.parameters_total, fitted.confidence, parts)
 
 
-def _parts(fitted: QueueingFit, best: SpeedForecast) -> BatchParts:
-    """The parts of a batch, with the time of the whole batch that follows from the forecast."""
+def _parts(fitted: Fit, best: SpeedForecast) -> BatchParts | None:
+    """The parts of a batch, with the time of the whole batch that follows from the forecast. None: the model does not
+    have them, or workers of two kinds have two."""
+    if isinstance(fitted, TwoKindsFit) and best.configuration.workers <= fitted.workload.gpus:
+        fitted = fitted.on_gpus
+    if not isinstance(fitted, QueueingFit):
+        return None
     workload = fitted.workload
     batches = 1 if workload.mode == "sync" else best.configuration.workers
     batch_s = batches * workload.batch_size / max(best.samples_per_s, 1e-9)

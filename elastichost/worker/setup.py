@@ -184,7 +184,7 @@ class _PartsBuilder:
 
     def __init__(self, arguments: ChildArguments, job: JobSpec, holder: DirectoryHolder, pump: Pump) -> None:
         self.job, self.host, self.holder, self.pump = job, arguments.host, holder, pump
-        self.device = choose_device(arguments)
+        self.device, self._gpu = choose_device(arguments), arguments.gpu
         self.sparse_device = torch.device("cpu")
         arena_directory = Path(arguments.arena_directory)
         self.arena = Arena.attach(arena_directory)
@@ -250,9 +250,9 @@ class _PartsBuilder:
         return PushChannel(self.holder, self.cutter(), self.pump)
 
     def uses_rows_on_gpu(self) -> bool:
-        """Whether the GPU of this process reads and updates rows in place. Says why not, when there is a GPU. Triton's
-        interpreter counts as one."""
-        if self.device.type != "cuda" and not is_interpreted():
+        """Whether the GPU of this process reads and updates rows in place. Says why not, when there is a GPU. In
+        Triton's interpreter the CPU stands for the GPU."""
+        if self._gpu is None or (self.device.type != "cuda" and not is_interpreted()):
             return False
         reason = reason_against(self.model)
         if reason:

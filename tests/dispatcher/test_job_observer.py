@@ -18,7 +18,7 @@ from elastichost.dispatcher.isolation.process_meter import HostProcesses, core_w
 from elastichost.dispatcher.job_observer import JobObserver
 from elastichost.host.nvml.use import GpuMeter, GpuUse
 from elastichost.host.process_meter import anonymous_bytes
-from elastichost.metrics import ProcessStatus, RunStatus
+from elastichost.metrics import GpuStatus, ProcessStatus, RunStatus
 from tests.dispatcher.jobs import MB
 
 HERE = os.getpid()
@@ -275,6 +275,24 @@ def test_a_look_has_the_gpu_seconds_of_the_job_s_processes(written: Written) -> 
     assert seen.look is not None and seen.look.gpu_s is not None
     assert (seen.look.gpu_s, seen.look.gpu_memory_s, seen.look.gpu_share) == pytest.approx((1.0, 0.2, 0.75))
     assert seen.gpu_memory_bytes == 700
+
+
+@pytest.mark.parametrize(
+    ("others", "sent", "expected"),
+    [({}, 3e9, 2.0 * 5e9), ({}, 7e9, 2.0 * 7e9), ({1: 900}, 3e9, None), ({}, None, None)],
+)
+def test_traffic_over_the_bus_is_of_the_job_if_it_is_alone_on_its_gpu(
+    written: Written, others: dict[int, int], sent: float | None, expected: float | None
+) -> None:
+    use = GpuUse(0, 1.0, 0.2, {HERE: (0.5, 0.1)}, {HERE: 700, **others})
+    watch, pids, runs = JobObserver(2, Gpus(use, use)), {"a": HERE}, {"a": written.folder}
+    gpu = GpuStatus(index=0, name="a", total_bytes=1000, received_bytes_per_s=5e9, sent_bytes_per_s=sent)
+    written.write(status(samples=100))
+    watch.look(pids, runs, 0.0)
+    written.write(status(samples=400, gpus=(gpu,)))
+    (seen,) = watch.look(pids, runs, 2.0)
+    assert seen.look is not None
+    assert seen.look.link_bytes == (None if expected is None else pytest.approx(expected))
 
 
 def test_gpu_time_of_no_process_is_divided_among_the_jobs_on_the_gpu(written: Written) -> None:

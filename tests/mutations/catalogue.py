@@ -797,4 +797,40 @@ MUTATIONS: tuple[Mutation, ...] = (
         "if False:",
         ("tests/datasets/spool/test_column_fit.py",),
     ),
+    # --- GPUs ---------------------------------------------------------------------------------------------------
+    Mutation(
+        "a GPU gets a second worker",
+        "tuner/placement/gpu_workers.py",
+        "free = [gpu for gpu in gpus if gpu not in found.values()]",
+        "free = list(gpus)",
+        ("tests/tuner/placement/test_gpu_workers.py",),
+    ),
+    Mutation(
+        "sync mode trains on GPUs and on the CPU",
+        "supervisor/startup/worker_kinds.py",
+        'if job.train.mode == "sync":',
+        "if False:",
+        ("tests/supervisor/startup/test_worker_kinds.py",),
+    ),
+    Mutation(
+        "the times of workers with a GPU are mixed with those of CPU workers",
+        "supervisor/autoscale/counters.py",
+        "is_beside = has_both_kinds and record.spec.gpu is not None",
+        "is_beside = False",
+        ("tests/supervisor/autoscale/test_counters.py",),
+    ),
+    Mutation(
+        "a lost GPU gets a worker again",
+        "supervisor/controllers/plan.py",
+        "self.gpus = tuple(gpu for gpu in self.gpus if gpu.index not in lost)",
+        "pass",
+        ("tests/supervisor/controllers/test_plan.py",),
+    ),
+    Mutation(
+        "GPUs are used that CUDA_VISIBLE_DEVICES hides",
+        "host/nvml/devices.py",
+        "return tuple(known[index] for index in visible)",
+        "return found",
+        ("tests/host/nvml/test_devices.py",),
+    ),
 )

@@ -65,6 +65,7 @@ class _NoReporter:
         self.elapsed_s, self.arena_bytes, self.private_bytes = 0.0, 0, dict[int, int]()
         self.peak_bytes = self.peak_workers = 0
         self.problems: dict[str, str] = {}
+        self.lost_gpus = frozenset[int]()
 
     def tick(self, *facts: object) -> None:
         """Does nothing: no status is read."""

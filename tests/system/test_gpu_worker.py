@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from tests.system.test_run import JOB, ROOT, folder
+from tests.host.nvml.recorded import ONE_BUSY
+from tests.system.gpu_runs import gpu_environment, gpu_job
+from tests.system.test_run import ROOT, folder
 
 pytest.importorskip("triton", reason="Triton is not installed: pip install triton")
 pytestmark = [pytest.mark.system, pytest.mark.thorough, pytest.mark.long, pytest.mark.timeout(300)]
@@ -21,16 +22,15 @@ LIMIT_S = 280.0
 
 
 def test_no_sample_is_lost_or_doubled_when_its_processes_are_killed(folder: Path) -> None:
-    job = folder / "job.toml"
-    text = JOB.format(build="elastichost.models:dlrm", rows=60_000, epochs=1, restarts=3, every_s=2)
-    job.write_text(text.replace('rows = "dynamic"', "rows = 500").replace("workers = 2", "workers = 1"))
+    told = folder / "nvml.json"
+    told.write_text(json.dumps({"state": ONE_BUSY}))
+    job = gpu_job(folder, "workers = 1\ngpus = 1", rows=60_000, every_s=2)
     command = [sys.executable, "-m", "elastichost", "chaos", str(job), "--run-dir", str(folder / "run"), "--json"]
     faults = ["--fault", "kill-worker", "--fault", "kill-server", "--for", "25s", "--every", "4s", "--no-twins"]
-    environment = {**os.environ, "TRITON_INTERPRET": "1"}
     done = subprocess.run(
         [*command, *faults, "--seed", "3"],
         cwd=ROOT,
-        env=environment,
+        env=gpu_environment(told),
         capture_output=True,
         text=True,
         timeout=LIMIT_S,

@@ -48,7 +48,7 @@ class DlroverRmPolicy:
     jobs always find some in months of history).
 
     Stage 2, auto-scaling, every INTERVAL_S, and every TICK_S while jobs wait: the sum form of the step time is fitted
-    by NNLS (`tuner.models.dlrover_rm`). The plans are the frontier of predicted throughput and resource cost. Across
+    by NNLS (`published.dlrover_rm`). The plans are the frontier of predicted throughput and resource cost. Across
     jobs the choice is the weighted greedy one by resource efficiency (`tuner.placement.allocation`). search: "exact"
     uses the frontier of all candidates, of which the paper's NSGA-II finds a part; "nsga2" is the search of the paper,
     and takes a second for each job.

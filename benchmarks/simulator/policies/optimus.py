@@ -34,7 +34,7 @@ class OptimusPolicy:
 
         gain of a worker = (Q / f(p, w) - Q / f(p, w + 1)) / O_worker, and likewise for a PS.
 
-    Section 3.2: the speed function is fitted online (`tuner.models.optimus`), at first to a few sample runs with small
+    Section 3.2: the speed function is fitted online (`published.optimus`), at first to a few sample runs with small
     numbers of workers and PS. Section 4.1: the gain of a job in its first tenth, which has bad predictions, is
     multiplied by YOUNG. Cores and memory of a process are those of the user; Optimus chooses numbers only. The paper
     decides every 10 minutes; here it decides twice as often, and jobs start when they arrive. A sample run trains the

@@ -16,7 +16,7 @@ from benchmarks.simulator.policies.admission import FreeCapacity, admit, make_wa
 from benchmarks.simulator.policies.configurations import clamped
 from benchmarks.simulator.policies.merged_observations import MergedObservations
 from elastichost.tuner.facts import Configuration
-from elastichost.tuner.models.pollux import PolluxFit, fit
+from elastichost.tuner.models.published.pollux import PolluxFit, fit
 
 __all__ = ["PolluxPolicy", "evolved", "hopeful"]
 

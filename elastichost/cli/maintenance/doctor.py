@@ -19,13 +19,15 @@ from elastichost.cli.output import AsJson, data_console, print_json, progress_co
 from elastichost.cli.train.hosts_option import AddressOption, HostsOption, OnOption, RayAddressOption, hosts_asked
 from elastichost.errors import ExitCode
 from elastichost.host.kernel_cache import kernel_cache
+from elastichost.host.nvml.devices import VISIBLE, devices_of, driver_version, visible_indices
 from elastichost.host.torch_packages import INSTALL, check_packages, installed_version
 from elastichost.human_readable import bytes_words
 
 if TYPE_CHECKING:
     from elastichost.config.hosts import HostsFile
+    from elastichost.resources import GpuDevice
 
-__all__ = ["Check", "check_triple", "diagnose", "doctor", "gpu_without_driver", "register"]
+__all__ = ["Check", "check_triple", "diagnose", "doctor", "gpu_check", "gpu_without_driver", "register"]
 
 Verdict = Literal["ok", "warning", "failed"]
 HOPELESS_ARENA_BYTES = 16 << 20  # a job with a few tables needs about this much before its first batch
@@ -278,23 +280,35 @@ def _gpu() -> Check:
     except pynvml.NVMLError as error:
         return gpu_without_driver(PCI_DEVICES, str(error))
     try:
-        handles = [pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(pynvml.nvmlDeviceGetCount())]
-        memory = [pynvml.nvmlDeviceGetMemoryInfo(handle).total for handle in handles]
-        found = [
-            f"{pynvml.nvmlDeviceGetName(one)} {bytes_words(size)}" for one, size in zip(handles, memory, strict=True)
-        ]
+        devices, expected, driver = devices_of(pynvml), int(pynvml.nvmlDeviceGetCount()), driver_version(pynvml)
     except pynvml.NVMLError as error:
         return Check("gpu", "warning", f"NVML fails: {error}", "nvidia-smi shows the state of the driver")
     finally:
         pynvml.nvmlShutdown()
-    if installed_version("fbgemm-gpu-cpu") is not None:
-        return Check(
-            "gpu",
-            "warning",
-            f"{', '.join(found)}, but the CPU build is installed",
-            "make DEVICE=gpu run   (outside of a clone: reinstall torch and fbgemm-gpu with CUDA)",
-        )
-    return Check("gpu", "ok", ", ".join(found) or "none (not needed)")
+    is_cpu_build = installed_version("fbgemm-gpu-cpu") is not None
+    return gpu_check(devices, expected, driver, os.environ.get(VISIBLE), is_cpu_build=is_cpu_build)
+
+
+def gpu_check(
+    devices: tuple[GpuDevice, ...], expected: int, driver: str, visible: str | None, *, is_cpu_build: bool
+) -> Check:
+    """The finding about GPUs. devices: those that answer. expected: how many the driver counts. visible: the value of
+    CUDA_VISIBLE_DEVICES. is_cpu_build: torch and fbgemm are builds without CUDA."""
+    if not expected:
+        return Check("gpu", "ok", "none (not needed)")
+    named = [f"GPU {gpu.index} {gpu.name} {bytes_words(gpu.memory_bytes)}" for gpu in devices]
+    found = f"{', '.join(named) or 'none answers'}; driver {driver or 'of an unknown version'}"
+    if visible is not None:
+        usable = visible_indices(visible, {gpu.index: gpu.uuid for gpu in devices})
+        found += f"; {VISIBLE} = {visible!r} leaves {', '.join(f'GPU {index}' for index in usable) or 'none'}"
+    if len(devices) < expected:
+        silent = sorted(set(range(expected)) - {gpu.index for gpu in devices})
+        found += f"; GPU {', '.join(map(str, silent))} does not answer"
+        return Check("gpu", "warning", found, "nvidia-smi shows its state; a GPU that fell off the bus needs a reboot")
+    if is_cpu_build:
+        repair = "make DEVICE=gpu run   (outside of a clone: reinstall torch and fbgemm-gpu with CUDA)"
+        return Check("gpu", "warning", f"{found}; but the CPU build is installed", repair)
+    return Check("gpu", "ok", found)
 
 
 def gpu_without_driver(devices: Path, problem: str) -> Check:

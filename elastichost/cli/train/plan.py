@@ -10,6 +10,7 @@ import msgspec
 import typer
 from rich.table import Table
 
+from elastichost.cli.gpu_words import gpu_words
 from elastichost.cli.options import JobArgument, Overrides
 from elastichost.cli.output import AsJson, data_console, fact_lines, print_json, progress_console
 from elastichost.cli.train.clusters import options as of_cluster
@@ -123,6 +124,8 @@ def _advice(job: JobSpec, times: tuple[StepTime, ...]) -> list[tuple[str, str]]:
 def _lines(job: JobSpec, prepared: Preparation, found: PlanPreview | None) -> list[tuple[str, str]]:
     samples = prepared.train.samples * job.train.epochs
     lines = [("job", job.job.name), ("samples", count_words(samples)), ("starts with", prepared.plan.reason)]
+    if gpus := prepared.initial_plan.request.gpus:
+        lines.append(("GPUs", "\n".join(gpu_words(prepared.plan, gpus))))
     if job.tuner.mode == "off":
         return [*lines, ("then", 'keeps this plan, because tuner.mode = "off"')]
     if prepared.initial_plan.request.features is None:
@@ -195,6 +198,7 @@ def _facts(
         "job": job.job.name,
         "samples": prepared.train.samples * job.train.epochs,
         "first_plan": msgspec.to_builtins(prepared.plan),
+        "gpus": msgspec.to_builtins(prepared.initial_plan.request.gpus),
         "similar_jobs": len(prepared.initial_plan.request.records),
         "foresight": msgspec.to_builtins(found),
         "memory": {

@@ -311,7 +311,8 @@ class ResourcesSection(Section):
     )
     workers: AtLeastOne = Field(
         default="auto",
-        description='Number of workers: "auto" (the tuner decides), a fixed number, or [min, max] for the tuner.',
+        description='Number of workers: "auto" (the tuner decides), a fixed number, or [min, max] for the tuner. With '
+        'GPUs "auto" means one for each; workers beyond the number of GPUs train on the CPU.',
     )
     servers: AtLeastOne = Field(
         default="auto",
@@ -325,13 +326,14 @@ class ResourcesSection(Section):
     )
     gpus: AtLeastZero = Field(
         default=0,
-        description='Number of GPUs for the workers: 0 (the CPU trains), "auto" (all GPUs), a number, or [min, max]. '
-        "The run does not start with fewer than the number or min.",
+        description='Number of GPUs for the workers, one worker each: 0 (the CPU trains), "auto" (all within '
+        "CUDA_VISIBLE_DEVICES), a number, or [min, max]. The run does not start with fewer than the number or min; it "
+        "goes on when it loses one.",
     )
     gpu_memory: MemoryAmount = Field(
         default="90%",
-        description='Memory of each GPU that its workers may use together: a share like "90%", a size like "8GiB", or '
-        "a number of bytes.",
+        description='Memory of each GPU that its worker may use: a share like "90%", a size like "8GiB", or a number '
+        "of bytes.",
     )
     restarts: Count = Field(
         default=3,

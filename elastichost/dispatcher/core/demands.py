@@ -13,8 +13,8 @@ speed is at most 1 / g.
 The demand row (see `tuner.colocation.facts`) is: c * samples_per_s / cores of the host; for the memory bandwidth the
 bytes that the processor counted (resctrl), else an estimate from the bytes of the rows; for the input the bytes that
 workers read, as a share of what all jobs can read together (`input_capacity`); g * samples_per_s for the GPU and m *
-samples_per_s for its memory; an estimate from the bytes of the rows and of their gradients for the link to the GPU.
-`basis_of` says which is which.
+samples_per_s for its memory; for the link to the GPU the bytes that NVML told while no other process used that GPU,
+else an estimate from the bytes of the rows and of their gradients. `basis_of` says which is which.
 """
 
 from __future__ import annotations
@@ -26,11 +26,22 @@ from elastichost.dispatcher.facts import BUSY, JobSample
 from elastichost.tuner.colocation.facts import DEVICE_RESOURCES, HOST_RESOURCES, Basis, Mode
 from elastichost.tuner.colocation.kinds import Kind, prior_of
 
-__all__ = ["Examined", "HostPower", "Known", "MemoryOfSize", "basis_of", "learnt", "memory_of", "modes_of", "prior"]
+__all__ = [
+    "LINK_BYTES_PER_S",
+    "Examined",
+    "HostPower",
+    "Known",
+    "MemoryOfSize",
+    "basis_of",
+    "learnt",
+    "memory_of",
+    "modes_of",
+    "prior",
+]
 
 # CPU seconds of a sample before a measurement: a fixed part, and a part for each id. Assumed: a DLRM on a current core.
 SAMPLE_CPU_S, ID_CPU_S = 6e-6, 0.3e-6
-LINK_BYTES_PER_S = 12e9  # bandwidth of the link to a GPU. Assumed: PCIe 3.0 x16, the slowest that is likely
+LINK_BYTES_PER_S = 12e9  # of a link to a GPU that NVML does not tell. Assumed: PCIe 3.0 x16, the slowest that is likely
 LINK_TOUCHES = 2.0  # a row is copied to the GPU, and its gradient back
 ROW_TOUCHES = 3.0  # a row is read once for the sample, and read and written when it is updated
 PRIOR_WORTH_S = 1.0  # seconds of measurement beyond which a job counts as measured
@@ -80,7 +91,8 @@ class Known(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     worker_cpu_s, all_cpu_s: c_w and c. reader_samples_per_s: r, measured while a worker was limited by something other
     than computing; 0: never seen. efficiency: e. seconds: duration of all measurements; 0: the values are a prior.
     gpu_s, gpu_memory_s: g and m; None: not measured on a GPU. Bytes of a sample, None: not measured: read_bytes: that
-    workers read; traffic_bytes: moved between memory and caches; message_bytes: of messages between its processes.
+    workers read; traffic_bytes: moved between memory and caches; message_bytes: of messages between its processes;
+    link_bytes: over the bus to its GPU, or from it.
     wait_share: share of their time in which workers waited for input. is_reader_shared: r was only measured while other
     jobs waited for their input too, so alone a reader may be faster."""
 
@@ -94,6 +106,7 @@ class Known(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     read_bytes: float | None = None
     traffic_bytes: float | None = None
     message_bytes: float | None = None
+    link_bytes: float | None = None
     wait_share: float = 0.0
     is_reader_shared: bool = False
 
@@ -104,11 +117,12 @@ class Known(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 class HostPower(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The number of cores and the memory bandwidth of the host. input_bytes_per_s: that all jobs together can read;
-    None: no limit was seen."""
+    None: no limit was seen. link_bytes_per_s: of the slowest link to a GPU, in one direction."""
 
     cores: int
     memory_bytes_per_s: float
     input_bytes_per_s: float | None = None
+    link_bytes_per_s: float = LINK_BYTES_PER_S
 
 
 def prior(examined: Examined) -> Known:
@@ -142,6 +156,7 @@ def learnt(known: Known, look: JobSample, threads: int, cores: int, *, is_contes
         read_bytes=_of_sample(known.read_bytes, look.read_bytes, look.samples, weight),
         traffic_bytes=_of_sample(known.traffic_bytes, look.traffic_bytes, look.samples, weight),
         message_bytes=_of_sample(known.message_bytes, look.message_bytes, look.samples, weight),
+        link_bytes=_of_sample(known.link_bytes, look.link_bytes, look.samples, weight),
         is_reader_shared=is_shared,
         wait_share=_mixed(known.wait_share, look.input_wait_share, weight),
     )
@@ -225,7 +240,7 @@ def _mode(examined: Examined, known: Known, host: HostPower, workers: int) -> Mo
         servers=examined.servers,
         worker_cores=examined.threads,
         samples_per_s=speed,
-        demand=(cores, bandwidth, reading, *_device(examined, known, speed, bool(memory.gpu_bytes))),
+        demand=(cores, bandwidth, reading, *_device(examined, known, host, speed, bool(memory.gpu_bytes))),
         memory_bytes=memory.host_bytes,
         gpu_memory_bytes=memory.gpu_bytes,
     )
@@ -239,18 +254,20 @@ def basis_of(known: Known, host: HostPower) -> tuple[Basis, ...]:
     if host.input_bytes_per_s:
         of_input = "estimated" if known.read_bytes is None else "measured"
     of_gpu: Basis = "estimated" if known.gpu_s is None else "measured"
-    return of_cores, of_bandwidth, of_input, of_gpu, of_gpu, "estimated"
+    of_link: Basis = "estimated" if known.gpu_s is None or known.link_bytes is None else "measured"
+    return of_cores, of_bandwidth, of_input, of_gpu, of_gpu, of_link
 
 
-def _device(examined: Examined, known: Known, speed: float, is_gpu: bool) -> tuple[float, ...]:
+def _device(examined: Examined, known: Known, host: HostPower, speed: float, is_gpu: bool) -> tuple[float, ...]:
     """Returns the demand of a mode for DEVICE_RESOURCES: the GPU, its memory bandwidth, the link to it."""
     if not is_gpu:
         return (0.0,) * len(DEVICE_RESOURCES)
     if known.gpu_s is None:
         kind: Kind = "input" if examined.reader_samples_per_s else "balanced"
         return prior_of(kind, 1, 1, is_gpu=True).demand[len(HOST_RESOURCES) :]
-    link = LINK_TOUCHES * examined.row_bytes / LINK_BYTES_PER_S
-    return tuple(min(1.0, speed * each) for each in (known.gpu_s, known.gpu_memory_s, link))
+    link_bytes = LINK_TOUCHES * examined.row_bytes if known.link_bytes is None else known.link_bytes
+    link_s = link_bytes / host.link_bytes_per_s
+    return tuple(min(1.0, speed * each) for each in (known.gpu_s, known.gpu_memory_s, link_s))
 
 
 def memory_of(examined: Examined, workers: int) -> MemoryOfSize:

@@ -21,7 +21,8 @@ class GpuReporter:
     """The statuses of the GPUs that a run uses on this machine; `close` it after use. Without GPUs it does nothing.
 
     An error of NVML never stops a run: it becomes the `problem` of the statuses, and the library is opened again after
-    RETRY_S. nvml: replaces pynvml in tests.
+    RETRY_S. A GPU that has fallen off the bus is not asked again, because it needs a reset. The library stays open
+    then: opened anew, it may number the other GPUs in another way. nvml: replaces pynvml in tests.
     """
 
     def __init__(self, gpus: Sequence[GpuDevice], nvml: ModuleType | None = None) -> None:
@@ -31,6 +32,7 @@ class GpuReporter:
         self._problem = ""
         self._retry_s = 0.0
         self._looked_s: float | None = None
+        self.lost: Mapping[int, str] = {}  # lost GPU -> what NVML said
         self.memory_bytes: Mapping[int, int] = {}  # pid -> memory on all GPUs, of every process that NVML names
 
     def look(self, now_s: float, own: Collection[int]) -> tuple[GpuStatus, ...]:
@@ -47,33 +49,49 @@ class GpuReporter:
         try:
             uses, states = self._read(now_s)
         except self._nvml.NVMLError as error:
+            if self._drop_lost(str(error)):
+                return self.look(now_s, own)
             self._fail(str(error), now_s)
             return self._without()
         self._problem, self._looked_s = "", now_s
         self.memory_bytes = _summed(uses)
         each_use = {use.index: use for use in uses}
         each_state = {state.index: state for state in states}
-        return tuple(_status(gpu, each_use[gpu.index], each_state[gpu.index], passed_s, own) for gpu in self._gpus)
+        return tuple(
+            _status(gpu, each_use[gpu.index], each_state[gpu.index], passed_s, own)
+            if gpu.index not in self.lost
+            else _unmeasured(gpu, self.lost[gpu.index])
+            for gpu in self._gpus
+        )
 
     def _read(self, now_s: float) -> tuple[tuple[GpuUse, ...], tuple[GpuState, ...]]:
         if self._meters is None:
-            self._meters = GpuMeter(self._gpus, self._nvml), GpuStateMeter(self._gpus, self._nvml)
+            left = [gpu for gpu in self._gpus if gpu.index not in self.lost]
+            self._meters = GpuMeter(left, self._nvml), GpuStateMeter(left, self._nvml)
         use, state = self._meters
+        states = state.read()  # before `look`, which leaves a GPU out that fails, and does not tell why
         uses = use.look(now_s)
-        if len(uses) < len(self._gpus):
+        if len(uses) < len(self._gpus) - len(self.lost):
             raise self._nvml.NVMLError_GpuIsLost
-        return uses, state.read()
+        return uses, states
+
+    def _drop_lost(self, problem: str) -> bool:
+        """Finds GPUs that have fallen off the bus, and does not ask them again. Returns whether there are new ones."""
+        if self._meters is None:
+            return False
+        use, state = self._meters
+        gone = state.lost()
+        use.drop(gone)
+        state.drop(gone)
+        self.lost = {**self.lost, **dict.fromkeys(gone, problem)}
+        return bool(gone)
 
     def _fail(self, problem: str, now_s: float) -> None:
         self.close()
         self._problem, self._retry_s, self._looked_s, self.memory_bytes = problem, now_s + RETRY_S, None, {}
 
     def _without(self) -> tuple[GpuStatus, ...]:
-        sizes = (gpu.total_bytes or gpu.memory_bytes for gpu in self._gpus)
-        return tuple(
-            GpuStatus(index=gpu.index, name=gpu.name, total_bytes=size, problem=self._problem)
-            for gpu, size in zip(self._gpus, sizes, strict=True)
-        )
+        return tuple(_unmeasured(gpu, self.lost.get(gpu.index, self._problem)) for gpu in self._gpus)
 
     def close(self) -> None:
         if self._meters is not None:
@@ -81,6 +99,11 @@ class GpuReporter:
                 with contextlib.suppress(self._nvml.NVMLError):
                     meter.close()
             self._meters = None
+
+
+def _unmeasured(gpu: GpuDevice, problem: str) -> GpuStatus:
+    size = gpu.total_bytes or gpu.memory_bytes
+    return GpuStatus(index=gpu.index, name=gpu.name, total_bytes=size, problem=problem)
 
 
 def _status(gpu: GpuDevice, use: GpuUse, state: GpuState, passed_s: float, own: Collection[int]) -> GpuStatus:

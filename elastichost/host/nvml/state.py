@@ -8,7 +8,7 @@ nvmlDeviceGetPcieThroughput looks at 20 ms only and waits for them. So older GPU
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -54,6 +54,7 @@ class GpuStateMeter:
 
     def __init__(self, gpus: Sequence[GpuDevice], nvml: Any) -> None:
         self._gpus: list[_StateOfGpu] = []
+        self._is_open = bool(gpus)
         if not gpus:
             return
         self._nvml = nvml
@@ -63,9 +64,18 @@ class GpuStateMeter:
     def close(self) -> None:
         for gpu in self._gpus:
             gpu.close()
-        if self._gpus:
-            self._gpus = []
+        self._gpus = []
+        if self._is_open:
+            self._is_open = False
             self._nvml.nvmlShutdown()
+
+    def lost(self) -> frozenset[int]:
+        """The GPUs that have fallen off the bus since the meter was opened."""
+        return frozenset(gpu.index for gpu in self._gpus if gpu.is_lost())
+
+    def drop(self, gone: Collection[int]) -> None:
+        """Asks these GPUs nothing any more."""
+        self._gpus = [gpu for gpu in self._gpus if gpu.index not in gone]
 
     def read(self) -> tuple[GpuState, ...]:
         """The state of each GPU. Raises NVMLError when a GPU does not answer, for example because it fell off the
@@ -76,7 +86,7 @@ class GpuStateMeter:
 class _StateOfGpu:
     def __init__(self, nvml: Any, index: int) -> None:
         self._nvml = nvml
-        self._index = index
+        self.index = index
         self._handle = nvml.nvmlDeviceGetHandleByIndex(index)
         # Two samples of GPM that change places: the rates are over the time between them.
         self._samples: list[Any] = []
@@ -90,6 +100,15 @@ class _StateOfGpu:
             with contextlib.suppress(self._nvml.NVMLError):
                 self._nvml.nvmlGpmSampleFree(sample)
 
+    def is_lost(self) -> bool:
+        try:
+            self._nvml.nvmlDeviceGetMemoryInfo(self._handle)
+        except self._nvml.NVMLError_GpuIsLost:
+            return True
+        except self._nvml.NVMLError:  # it fails for another reason, and may answer later
+            return False
+        return False
+
     def read(self) -> GpuState:
         nvml, handle = self._nvml, self._handle
         memory = nvml.nvmlDeviceGetMemoryInfo(handle, nvml.nvmlMemory_v2)  # without the part that the driver keeps
@@ -98,7 +117,7 @@ class _StateOfGpu:
         reasons = self._told(nvml.nvmlDeviceGetCurrentClocksEventReasons) or 0
         slowed_by = dict.fromkeys(word for word, name in SLOWED_BY if reasons & getattr(nvml, name))
         return GpuState(
-            index=self._index,
+            index=self.index,
             used_bytes=int(memory.used),
             total_bytes=int(memory.total),
             received_bytes_per_s=received,

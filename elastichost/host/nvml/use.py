@@ -11,7 +11,7 @@ measured, and the demands assumed for the kind of a job remain in use.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import ModuleType
 
@@ -59,6 +59,7 @@ class GpuMeter:
     def __init__(self, gpus: Sequence[GpuDevice], nvml: ModuleType | None = None) -> None:
         self._gpus: list[_Gpu] = []
         self._looked_s: float | None = None
+        self._is_open = bool(gpus)
         if not gpus:
             return
         if nvml is None:
@@ -69,9 +70,14 @@ class GpuMeter:
         self._gpus = [_Gpu(gpu.index, nvml.nvmlDeviceGetHandleByIndex(gpu.index)) for gpu in gpus]
 
     def close(self) -> None:
-        if self._gpus:
-            self._gpus = []
+        self._gpus = []
+        if self._is_open:
+            self._is_open = False
             self._nvml.nvmlShutdown()
+
+    def drop(self, gone: Collection[int]) -> None:
+        """Asks these GPUs nothing any more."""
+        self._gpus = [gpu for gpu in self._gpus if gpu.index not in gone]
 
     def look(self, now_s: float) -> tuple[GpuUse, ...]:
         """Returns the use of each GPU since the last call. A GPU for which NVML fails is left out."""

@@ -10,6 +10,7 @@ __all__ = [
     "ForkServerLost",
     "ForkServerReady",
     "ForkServerThreads",
+    "GpuLost",
     "GpuShareExceeded",
     "GpuUnreadable",
     "KillCause",
@@ -195,6 +196,17 @@ class ProcessUnreachable(ProcessEvent, frozen=True):
 class GpuUnreadable(Event, frozen=True):
     """NVML does not tell about the GPUs of the run any more, or never did; the run goes on without their figures."""
 
+    reason: str
+
+    category: ClassVar[Category] = "warning"
+
+
+class GpuLost(Event, frozen=True):
+    """NVML tells that a GPU of the run has fallen off the bus. The run goes on without it: its worker leaves the
+    plan."""
+
+    gpu: int
+    name: str
     reason: str
 
     category: ClassVar[Category] = "warning"

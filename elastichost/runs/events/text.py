@@ -285,6 +285,11 @@ def _(event: processes.GpuUnreadable) -> str:
 
 
 @text_of.register
+def _(event: processes.GpuLost) -> str:
+    return f"GPU {event.gpu} ({event.name}) is lost: {event.reason}; the run goes on without it"
+
+
+@text_of.register
 def _(event: processes.GpuShareExceeded) -> str:
     return (
         f"{event.process} has {mib(event.used_bytes)} of GPU {event.gpu}, more than its share of "

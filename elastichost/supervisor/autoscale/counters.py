@@ -28,10 +28,13 @@ class _Counted:
 
 @dataclass(slots=True)
 class Counter:
-    """Sums over all processes of a run. micro_batches: of a step in sync mode; 0 in other modes. is_served: workers
-    pull and push rows by messages. cpu_elsewhere: the CPU seconds of a process on another machine; None: it runs on
-    this one. counts_source: waiting for the source counts as reading, as it must where a worker more brings its own
-    connection and nothing else does; otherwise it counts as `source_wait_s` alone."""
+    """Sums over all processes of a run. While workers with a GPU and CPU workers train, times are counted of the CPU
+    workers alone: a mean over both kinds would be the time of no worker.
+
+    micro_batches: of a step in sync mode; 0 in other modes. is_served: workers pull and push rows by messages.
+    cpu_elsewhere: the CPU seconds of a process on another machine; None: it runs on this one. counts_source: waiting
+    for the source counts as reading, as it must where a worker more brings its own connection and nothing else does;
+    otherwise it counts as `source_wait_s` alone."""
 
     fleet: Fleet
     micro_batches: int
@@ -47,21 +50,28 @@ class Counter:
         live = [record for record in self.fleet if record.is_live and record.pid]
         for gone in self._incarnations.keys() - {record.process for record in live}:
             del self._incarnations[gone]
-        workers = max(1, sum(record.process.role == "worker" for record in live))
+        workers = [record for record in live if record.process.role == "worker"]
+        has_both_kinds = len({record.spec.gpu is None for record in workers}) == 2
         for record in live:
             counted = self._incarnations.setdefault(record.process, _Counted())
-            if record.window and record.window[-1][1].cpu_s is not None:
+            is_beside = has_both_kinds and record.spec.gpu is not None  # only its samples are counted
+            if is_beside:
+                counted.cpu_s = 0.0
+            elif record.window and record.window[-1][1].cpu_s is not None:
                 self._count_virtual_cpu(record, counted)
             else:
                 self._count_cpu(record, counted)
             if record.process.role == "worker":
-                self._count_beats(record, counted, workers)
+                self._count_beats(record, counted, max(1, len(workers)), counts_times=not is_beside)
         return Totals(**self._sums)
 
-    def _count_beats(self, record: ProcessRecord, counted: _Counted, workers: int) -> None:
+    def _count_beats(self, record: ProcessRecord, counted: _Counted, workers: int, *, counts_times: bool) -> None:
         for at_s, sample in record.window:
-            if at_s > counted.beat_s:
-                counted.beat_s = at_s
+            if at_s <= counted.beat_s:
+                continue
+            counted.beat_s = at_s
+            self._sums["cpu_samples" if record.spec.gpu is None else "gpu_samples"] += sample.samples
+            if counts_times:
                 sums = _sums_of(sample, self.is_served, counts_source=self.counts_source)
                 self._add(sums, sample.steps * self._batch(workers))
 

@@ -7,14 +7,17 @@ of a host, the end of the run. Here it takes effect: `reconcile` compares the pr
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import NamedTuple
 
 import msgspec
 
 from elastichost.plan import Plan, ProcessSpec
+from elastichost.resources import GpuDevice
 from elastichost.runs.events import PlanChanged, PlanOrigin
 from elastichost.supervisor.context import RunContext
 from elastichost.supervisor.core.core_assignment import pin
+from elastichost.tuner.placement.gpu_workers import plan_without_gpus
 from elastichost.tuner.placement.resize import resized_plan
 from elastichost.wire.commands import ScaleMsg
 
@@ -31,11 +34,11 @@ class SizedPlan(NamedTuple):
 class PlanController:
     """Writes `Run.plan`, and the event with the reason.
 
-    cores: the cores of this host that the job may use. gpus: numbers of its GPUs. is_asked: the user has chosen a size,
-    so the tuner does not change it.
+    cores: the cores of this host that the job may use. gpus: its GPUs, without lost ones. is_asked: the user has chosen
+    a size, so the tuner does not change it.
     """
 
-    def __init__(self, run: RunContext, cores: tuple[int, ...], gpus: tuple[int, ...], *, is_asked: bool) -> None:
+    def __init__(self, run: RunContext, cores: tuple[int, ...], gpus: tuple[GpuDevice, ...], *, is_asked: bool) -> None:
         self._run = run
         self.cores, self.gpus, self.is_asked = cores, gpus, is_asked
 
@@ -50,7 +53,7 @@ class PlanController:
             workers=size.workers,
             servers=size.servers,
             worker_cores=size.worker_cores,
-            gpus=self.gpus,
+            gpus=tuple(gpu.index for gpu in self.gpus),
             hosts=run.hosts,
             capacity=run.capacity(len(self.cores)),
         )
@@ -61,8 +64,15 @@ class PlanController:
         plan, _ = self._pinned(plan_without_lost_hosts(self._run.plan, self._run))
         return msgspec.structs.replace(plan, reason=reason)
 
+    def without_gpus(self, lost: Collection[int], reason: str) -> Plan:
+        """Gives GPUs up, and returns the run's plan without their workers, pinned to cores."""
+        self.gpus = tuple(gpu for gpu in self.gpus if gpu.index not in lost)
+        left = tuple(gpu.index for gpu in self.gpus)
+        plan, _ = self._pinned(plan_without_gpus(self._run.plan, lost, left, reason))
+        return plan
+
     def _pinned(self, plan: Plan) -> tuple[Plan, tuple[str, ...]]:
-        pinned = pin(plan, self.cores, self._run.cores_elsewhere)
+        pinned = pin(plan, self.cores, self._run.cores_elsewhere, self.gpus)
         return pinned.plan, pinned.warnings
 
     # --- a plan takes effect ------------------------------------------------------------------------------------------

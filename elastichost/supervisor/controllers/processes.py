@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from typing import Literal, NamedTuple, Protocol
 
 import msgspec
 
 from elastichost.errors import ElastichostError, HangError, RestartBudgetError
 from elastichost.plan import ProcessId, ProcessSpec
+from elastichost.resources import GpuDevice
 from elastichost.runs.events import (
     ForkServerLost,
     ProcessDraining,
@@ -72,7 +73,8 @@ class Holdings(NamedTuple):
 
 class ProcessController:
     """Starts and stops processes. ended: called once for every incarnation that ends. holdings: returns the PS that own
-    buckets. host_lost: called when a machine is lost, before the ends of its processes are handled."""
+    buckets. host_lost: called when a machine is lost, before the ends of its processes are handled. gpus: of the
+    job."""
 
     def __init__(
         self,
@@ -80,9 +82,10 @@ class ProcessController:
         ended: OnProcessExit,
         holdings: Callable[[], Holdings],
         host_lost: Callable[[AgentLost], None],
+        gpus: Sequence[GpuDevice] = (),
     ) -> None:
         self._run = run
-        self._ended, self._host_lost = ended, host_lost
+        self._ended, self._host_lost, self._gpus = ended, host_lost, gpus
         self._watch = SilenceWatch(run.kernel_state)
         self._reconciled_s = run.now_s()
         self._excused_until_s = 0.0
@@ -255,7 +258,7 @@ class ProcessController:
                 run.directory.log_of(process),
                 host=spec.host,
                 cores=() if run.job.emulate.enabled else spec.cores,  # an emulated process only simulates its cores
-                environment=gpu_environment(spec),
+                environment=gpu_environment(spec, self._gpus),
             )
         )
 
@@ -309,6 +312,13 @@ class ProcessController:
                 supervisor_key=keyring.own.public if keyring is not None and place.is_elsewhere else "",
             )
         )
+
+    def give_up_gpus(self, lost: Collection[int], reason: str) -> None:
+        """Kills the workers of lost GPUs, which may wait for them for ever. They are not in the plan any more, and
+        their ends do not count against the restart budget."""
+        for record in list(self._run.fleet):
+            if record.spec.gpu in lost and record.is_live and record.state != State.KILLING:
+                self._kill(Kill(record.process, "slow", reason), self._run.now_s())
 
     def replace(self, process: ProcessId, reason: str) -> None:
         """Kills an incarnation that is too slow. The reconciler starts the next one as after any death."""

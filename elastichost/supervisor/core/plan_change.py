@@ -40,16 +40,13 @@ def refusal(command: ScaleMsg, max_workers: int, max_servers: int, cores: int) -
     return None
 
 
-def gpu_refusal(command: ScaleMsg, most_workers: int) -> RefusedMsg | None:
-    """Why the GPUs cannot be shared by the workers of this command; None when they can. most_workers: the number of
-    workers that the shares of GPU memory were computed for."""
-    if command.workers is None or command.workers <= most_workers:
+def gpu_refusal(command: ScaleMsg, gpus: int, why_no_cpu_workers: str) -> RefusedMsg | None:
+    """Why a run on GPUs cannot have the workers of this command; None when it can. gpus: of the run; each has one
+    worker. why_no_cpu_workers: why no further worker may train on the CPU; "": it may."""
+    if not gpus or not why_no_cpu_workers or command.workers is None or command.workers <= gpus:
         return None
-    hint = (
-        f"each worker keeps its share of GPU memory until it ends, and the shares are for {most_workers} workers at "
-        f"most; to use more, resume the run with resources.workers = [1, {command.workers}]"
-    )
-    return RefusedMsg(f"workers={command.workers} is out of range (1 to {most_workers})", hint, True)
+    hint = f"a GPU has one worker, and no other may train on the CPU: {why_no_cpu_workers}"
+    return RefusedMsg(f"workers={command.workers} is out of range (1 to {gpus})", hint, True)
 
 
 # --- throughput -------------------------------------------------------------------------------------------------------

@@ -43,6 +43,7 @@ from elastichost.supervisor.rollback import roll_back
 from elastichost.supervisor.run_start import RunStart
 from elastichost.supervisor.startup.preflight import Preparation
 from elastichost.supervisor.startup.resume_source import ResumeSource
+from elastichost.supervisor.startup.worker_kinds import check_after_loss
 from elastichost.supervisor.status import Reporter
 from elastichost.wire.commands import CommandServer
 from elastichost.wire.control import StopMsg
@@ -71,7 +72,9 @@ class TrainingPhase:
         self.components = assemble(run, prepared, start, stop.is_wanted)
         components = self.components
         self.changes = PlanChangeController(run, plans, components.arena, components.sharding)
-        self.processes = ProcessController(run, components.ended, lambda: components.sharding.holdings, self._host_lost)
+        self.processes = ProcessController(
+            run, components.ended, lambda: components.sharding.holdings, self._host_lost, plans.gpus
+        )
         self.router = TrainingRouter(run, self.processes, components)
         self._commands = CommandHandler(run, components, self.changes)
         self._stragglers = StragglerWatch(run)
@@ -153,7 +156,9 @@ class TrainingPhase:
         return self._run.commands if self.components.sharding.was_published else None
 
     def before_reconcile(self, now_s: float) -> None:
-        """Handles commands, and withdraws plans of the tuner that cannot be reached."""
+        """Handles commands and lost GPUs, and withdraws plans of the tuner that cannot be reached."""
+        if self._reporter.lost_gpus:
+            self._give_up_gpus(self._reporter.lost_gpus)
         if self.components.sharding.was_published:
             self.changes.sample(now_s)
             have_joined = self._commands.turn(now_s)
@@ -224,8 +229,27 @@ class TrainingPhase:
         self.components.losses.lose(event)
         self._open_tuner_anew()
 
+    def _give_up_gpus(self, fallen: frozenset[int]) -> None:
+        """GPUs have fallen off the bus: their workers leave the plan. Raises GpuLostError if no worker with a GPU is
+        left and the job may not train on the CPU. fallen: all of them, also those that are given up already."""
+        used = {*(gpu.index for gpu in self._plans.gpus), *(spec.gpu for spec in self._run.plan.workers)}
+        lost = fallen & used
+        if not lost:
+            return
+        reason = f"GPU {', '.join(map(str, sorted(lost)))} is lost"
+        plan = self._plans.without_gpus(lost, reason)
+        if not self._run.plan.workers:  # everything is trained, or the run stops
+            if self.stopping_since_s is not None:
+                self.processes.give_up_gpus(lost, reason)
+            return
+        check_after_loss(self._run.job, plan, reason)
+        with self._run.caused_by(self._run.new_cause("gpu-lost")):
+            self.changes.apply(plan, self._run.now_s())
+            self.processes.give_up_gpus(lost, reason)
+        self._open_tuner_anew()
+
     def _open_tuner_anew(self) -> None:
-        """Replaces the tuner by one for the hosts that the run has now."""
+        """Replaces the tuner by one for the hosts and GPUs that the run has now."""
         self._tuner = open_tuner(self._run, self._prepared, self.components, self.changes, self._input)
 
     def _close_commands(self, why: str) -> None:

@@ -6,6 +6,7 @@ Modules:
     data_sample       reads the first samples, for the estimate of the memory
     memory_estimate   collects the facts from which the peak memory of a job is estimated
     initial_plan      the first plan: from the job file, the history, or the cold start
+    worker_kinds      whether CPU workers may train beside workers with a GPU
     tuner_settings    the bounds of the tuner, and the properties of the job that it needs
     arena_takeover    takes over the arena of a supervisor that died
     resume_source     where a run starts from: an arena, its checkpoint, or the checkpoint of another run

@@ -57,9 +57,9 @@ def begin(
 ) -> InitialPlan:
     """Chooses the first plan. A history that cannot be read gives a warning.
 
-    cores: of this machine. gpu_memory_fraction: share of a GPU's memory for all workers of that GPU together. ended:
-    size of the run that is resumed; None: a new run, or not known. elsewhere: host number -> cores, for each other
-    machine; None: there are no other machines, and none may join.
+    cores: of this machine. gpu_memory_fraction: share of a GPU's memory that its worker may use. ended: size of the run
+    that is resumed; None: a new run, or not known. elsewhere: host number -> cores, for each other machine; None: there
+    are no other machines, and none may join.
     """
     capacity = capacity_of(len(cores), elsewhere, 1 + max(elsewhere, default=0)) if elsewhere is not None else ()
     all_cores = sum(capacity) or len(cores)
@@ -102,7 +102,7 @@ def begin(
         within = asked_bounds(job, cold, all_cores) if ended.was_asked else bounds
         request = msgspec.structs.replace(request, ended=size, ended_bounds=within, was_asked=ended.was_asked)
     first = first_plan(request)
-    pinned = pin(first.plan, cores, elsewhere or {})
+    pinned = pin(first.plan, cores, elsewhere or {}, gpus)
     return InitialPlan(request, first, pinned.plan, features, (*warnings, *pinned.warnings))
 
 

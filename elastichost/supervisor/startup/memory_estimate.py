@@ -97,7 +97,7 @@ def memory_facts(
         train_unit=_unit(job, reader, sample),
         has_periodic_checkpoints=job.checkpoint.every_s > 0,
         has_tuner=job.tuner.mode != "off",
-        has_gpus=any(spec.gpu is not None for spec in plan.workers),
+        gpus=len(prepared.initial_plan.request.gpus),
         working=described.working,
         bases=bases,
         notes=described.warnings,

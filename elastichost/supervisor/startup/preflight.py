@@ -6,7 +6,7 @@ import importlib.util
 import os
 import tempfile
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from elastichost.arena.files import MORE_ROOM
@@ -24,6 +24,7 @@ from elastichost.host.cpu_features import present_cpu, refuses_bfloat16
 from elastichost.host.environment import check_address_space
 from elastichost.host.inventory import inventory
 from elastichost.host.kernel_cache import kernel_cache
+from elastichost.host.nvml.devices import VISIBLE
 from elastichost.host.torch_packages import check_packages
 from elastichost.human_readable import mib
 from elastichost.plan import Plan
@@ -33,6 +34,7 @@ from elastichost.runs.journal_replay import EndedSize
 from elastichost.specs import TableSpec
 from elastichost.supervisor.startup.emulation import virtual_inventory
 from elastichost.supervisor.startup.initial_plan import InitialPlan, begin
+from elastichost.supervisor.startup.worker_kinds import check_kinds
 from elastichost.tuner.policy.frontier import require_nsga2
 from elastichost.user_model.source import check_build_source
 from elastichost.wire.crash import VARIABLE, parse_setting
@@ -209,8 +211,10 @@ def _begin(
     gpus = gpu_budget(resources.gpus, host.gpus)
     least, _ = bounds_of(resources.gpus, 0)
     if len(gpus) < least:
+        visible = os.environ.get(VISIBLE)
+        limited = "" if visible is None else f" ({VISIBLE} is {visible!r})"
         raise PreflightError(
-            f"resources.gpus asks for {least} GPU{'s' * (least != 1)}, but this host offers {len(host.gpus)}",
+            f"resources.gpus asks for {least} GPU{'s' * (least != 1)}, but this host offers {len(host.gpus)}{limited}",
             hint="run `elastichost doctor` to check the driver and the GPUs; resources.gpus = 0 trains on the CPU",
         )
     least_gpu = min(gpus, key=lambda gpu: gpu.memory_bytes, default=None)
@@ -218,4 +222,5 @@ def _begin(
     if least_gpu is not None:  # torch limits a process to a share of the whole GPU
         budget = memory_budget_bytes(resources.gpu_memory, least_gpu.memory_bytes)
         fraction = budget / least_gpu.memory_bytes * least_gpu.share
-    return begin(job, tables, train, cores, gpus, fraction, ended, elsewhere)
+    found = begin(job, tables, train, cores, gpus, fraction, ended, elsewhere)
+    return replace(found, warnings=(*found.warnings, *check_kinds(job, found.plan, gpus)))

@@ -10,9 +10,10 @@ from elastichost.plan import Plan
 from elastichost.resources import Parallelism, bounds_of
 from elastichost.sharding import MAX_SERVERS
 from elastichost.specs import ModelSpec
+from elastichost.supervisor.startup.worker_kinds import why_no_cpu_workers
 from elastichost.tuner.facts import Configuration, Workload
 from elastichost.tuner.models.base import Prior
-from elastichost.tuner.placement.gpu_shares import most_sharing
+from elastichost.tuner.placement.gpu_workers import most_workers
 from elastichost.tuner.policy.candidates import Bounds, count
 from elastichost.tuner.policy.policy import TunerSettings
 from elastichost.tuner.policy.profile import BlockSettings
@@ -46,6 +47,7 @@ def workload_of(job: JobSpec, model: ModelSpec | None, plan: Plan, cores: int, l
         access="direct" if plan.access == "direct" else "served",  # mixed: PS serve rows too
         host_cores=0 if job.emulate.enabled else cores,  # virtual processes share no cores
         has_gpus=_has_gpus(plan),
+        gpus=0 if why_no_cpu_workers(job) else _gpus_of(plan),
         dense_bytes=4 * model.dense.parameters if model is not None else 0,
         row_bytes=row_bytes,
         ids_per_sample=float(features),
@@ -67,14 +69,14 @@ def bounds_of_job(job: JobSpec, plan: Plan, cores: int) -> Bounds:
     """The configurations that the job file allows. cores: of all hosts.
 
     The number of threads of a worker is fixed if the number of workers is fixed, on GPUs, and in sync mode: with more
-    threads sums are computed in another order, which changes the bits of the model. On GPUs there are at most as many
-    workers as the GPU memory is divided for.
+    threads sums are computed in another order, which changes the bits of the model. On GPUs there is one worker for
+    each, and the job file may allow more, on the CPU; of a job that may have none on the CPU, the GPUs are the limit.
     """
     resources = job.resources
     threads = job.tuner.first_plan.worker_cores or max((spec.threads for spec in plan.workers), default=1)
     has_gpus = _has_gpus(plan)
-    most = most_sharing(resources.workers, _gpus_of(plan)) if has_gpus else int(cores * OVERSUBSCRIPTION)
-    workers = _range(resources.workers, min(MAX_WORKERS, most))
+    most = most_workers(resources.workers, _gpus_of(plan)) if has_gpus else int(cores * OVERSUBSCRIPTION)
+    workers = _within_gpus(_range(resources.workers, min(MAX_WORKERS, most)), job, plan)
     servers = _range(resources.servers, min(MAX_SERVERS, DIRECT_SERVERS if plan.access == "direct" else cores))
     is_fixed = workers[0] == workers[1] or has_gpus or job.train.mode == "sync"
     worker_cores = (threads, threads) if is_fixed else (1, cores)
@@ -89,10 +91,17 @@ def bounds_of_job(job: JobSpec, plan: Plan, cores: int) -> Bounds:
 
 def asked_bounds(job: JobSpec, plan: Plan, cores: int) -> Bounds:
     """The configurations that a user may request with `scale`. cores: of all hosts."""
-    has_gpus = _has_gpus(plan)
-    most = most_sharing(job.resources.workers, _gpus_of(plan)) if has_gpus else MAX_WORKERS
-    workers, servers = _range(job.resources.workers, most), _range(job.resources.servers, MAX_SERVERS)
+    workers = _within_gpus(_range(job.resources.workers, MAX_WORKERS), job, plan)
+    servers = _range(job.resources.servers, MAX_SERVERS)
     return Bounds(Configuration(workers[0], servers[0]), Configuration(workers[1], servers[1], cores))
+
+
+def _within_gpus(workers: tuple[int, int], job: JobSpec, plan: Plan) -> tuple[int, int]:
+    """(least, most) workers, at most one for each GPU where a job on GPUs may have none on the CPU."""
+    if not _has_gpus(plan) or not why_no_cpu_workers(job):
+        return workers
+    least, most = workers
+    return min(least, _gpus_of(plan)), min(most, _gpus_of(plan))
 
 
 def _range(setting: Parallelism, most: int) -> tuple[int, int]:

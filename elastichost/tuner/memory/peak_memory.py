@@ -155,7 +155,7 @@ def _part(name: str, size_bytes: float, *, gpu: bool = False, arena: bool = Fals
 
 
 def _processes(facts: JobMemoryFacts) -> tuple[MemoryPart, ...]:
-    bases, on_gpu = facts.bases, facts.workers * facts.has_gpus
+    bases, (_, on_gpu) = facts.bases, _kinds(facts)
     return (
         _part("fork server", bases.fork_server),
         _part("supervisor", bases.supervisor + bases.tuner * facts.has_tuner + facts.score_bytes * facts.test_samples),
@@ -164,6 +164,19 @@ def _processes(facts: JobMemoryFacts) -> tuple[MemoryPart, ...]:
         _part("workers", facts.workers * bases.worker + on_gpu * bases.gpu_host),
         _part("contexts", on_gpu * bases.gpu_context, gpu=True),
     )
+
+
+def _kinds(facts: JobMemoryFacts) -> tuple[int, int]:
+    """The numbers of workers on the CPU and on GPUs."""
+    on_gpu = min(facts.workers, facts.gpus)
+    return facts.workers - on_gpu, on_gpu
+
+
+def _scorers_of_kinds(facts: JobMemoryFacts) -> tuple[int, int]:
+    """The workers on the CPU and on GPUs that score: those on the CPU first, because they take more of the host."""
+    scorers = _scorers(facts)
+    on_cpu = min(scorers, _kinds(facts)[0])
+    return on_cpu, scorers - on_cpu
 
 
 def _is_served(facts: JobMemoryFacts) -> bool:
@@ -260,12 +273,13 @@ def _worker(facts: JobMemoryFacts) -> tuple[MemoryPart, ...]:
     """The parts that all workers keep until they end, without their bases."""
     dense, workers = facts.model.dense, facts.workers
     replicas = 4 * (dense.elements + dense.parameters)
+    _, on_gpu = _kinds(facts)
     of_gpu = 0.0
-    if facts.has_gpus:
+    if on_gpu:
         of_gpu = living_bytes(_events(facts)[0], facts.batch_size, 0)[2] * GPU_ROUNDING + replicas
     return (
         _part("dense replicas", workers * replicas),
-        _part("activations and replicas", workers * of_gpu, gpu=True),
+        _part("activations and replicas", on_gpu * of_gpu, gpu=True),
         _part("batches read ahead", workers * _ahead(facts)),
         _part("rows of batches", workers * _row_buffers(facts)),
         _part("decoded data", workers * _decoded(facts)),
@@ -274,25 +288,21 @@ def _worker(facts: JobMemoryFacts) -> tuple[MemoryPart, ...]:
 
 def _heaps(facts: JobMemoryFacts, moment: Moment) -> tuple[MemoryPart, ...]:
     """The heaps of all workers at a moment, without their bases: tensors, and batches that are scored."""
-    training, scoring = _small(facts)
-    scorers = _scorers(facts)
-    trained = _heap(training, facts, "training")
-    if moment == "training" or not scorers:
-        return (_part("activations", facts.workers * trained),)
-    others = (facts.workers - scorers) * trained
-    if moment == "checkpoint":
-        return (_part("activations", others),)
-    scored = _scored_batches(facts, scorers) + _batch_bytes(facts) * _scored(facts)
-    return (
-        _part("activations", scorers * _heap(scoring, facts, "evaluation") + others),
-        _part("batches scored", scorers * scored),
+    workers, scorers = _kinds(facts), (0, 0) if moment == "training" else _scorers_of_kinds(facts)
+    others = sum(
+        (workers[on_gpu] - scorers[on_gpu]) * _heap(facts, "training", on_gpu=on_gpu) for on_gpu in (False, True)
     )
+    scoring = sum(scorers[on_gpu] * _heap(facts, "evaluation", on_gpu=on_gpu) for on_gpu in (False, True))
+    if moment == "checkpoint" or not any(scorers):
+        return (_part("activations", others),)
+    scored = _scored_batches(facts, sum(scorers)) + _batch_bytes(facts) * _scored(facts)
+    return _part("activations", scoring + others), _part("batches scored", sum(scorers) * scored)
 
 
-def _heap(small_bytes: float, facts: JobMemoryFacts, moment: Moment) -> float:
-    """The heap of a worker at a moment. small_bytes: largest sum of its small blocks."""
-    heap = FRAGMENTATION * small_bytes
-    if facts.has_gpus:
+def _heap(facts: JobMemoryFacts, moment: Moment, *, on_gpu: bool) -> float:
+    """The heap of a worker of one kind at a moment."""
+    heap = FRAGMENTATION * _small(facts, on_gpu=on_gpu)[moment == "evaluation"]
+    if on_gpu:
         return heap
     training, scoring = _events(facts)
     events, samples = (training, facts.batch_size) if moment == "training" else (scoring, _scored(facts))
@@ -300,10 +310,10 @@ def _heap(small_bytes: float, facts: JobMemoryFacts, moment: Moment) -> float:
     return heap + max((size for size in sizes if facts.block_bytes <= size <= heap), default=0.0)
 
 
-def _small(facts: JobMemoryFacts) -> tuple[float, float]:
+def _small(facts: JobMemoryFacts, *, on_gpu: bool) -> tuple[float, float]:
     """The largest sums of small blocks of a worker that exist at the same time: (in training, in an evaluation)."""
     batch, scored = facts.batch_size, _scored(facts)
-    if facts.has_gpus:
+    if on_gpu:
         pooled = 8 * sum(e.dim * len(e.features) for e in facts.model.embeddings)  # an output, its gradient
         return float(pooled * batch), float(pooled * scored)
     training, scoring = _events(facts)
@@ -354,10 +364,10 @@ def _passing(facts: JobMemoryFacts, moment: Moment) -> tuple[MemoryPart, ...]:
     if moment == "evaluation" and not facts.test_samples:
         return ()
     mapped = 0.0
-    if not facts.has_gpus and moment == "training":
-        mapped = facts.workers * living_bytes(training, facts.batch_size, facts.block_bytes)[1]
-    elif not facts.has_gpus and moment == "evaluation":
-        mapped = _scorers(facts) * living_bytes(scoring, _scored(facts), facts.block_bytes)[1]
+    if moment == "training":
+        mapped = _kinds(facts)[0] * living_bytes(training, facts.batch_size, facts.block_bytes)[1]
+    elif moment == "evaluation":
+        mapped = _scorers_of_kinds(facts)[0] * living_bytes(scoring, _scored(facts), facts.block_bytes)[1]
     copies = _copies(facts) if moment == "checkpoint" or facts.has_periodic_checkpoints else ()
     return (*_heaps(facts, moment), _part("activations, large ones", mapped), *copies)
 

@@ -62,7 +62,8 @@ class JobMemoryFacts(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     batch_size: of one worker. ids_per_batch: distinct ids of a batch by table. sample_ids: ids of a sample, in
     sample_features columns. sample_bytes: other bytes of a sample. test_samples: 0: no evaluation. test_unit_samples:
     of the largest unit of the test data. score_bytes: of a test sample in the supervisor, while metrics are computed.
-    own_metrics_bytes: the process that calls the user's metric functions; 0: there are none.
+    own_metrics_bytes: the process that calls the user's metric functions; 0: there are none. gpus: each has one
+    worker, and workers beyond their number are on the CPU.
     micro_batches: of a step in sync mode, else 0. working: tensors of a training step and of scoring; None: not known,
     guessed from the dense part. block_bytes: size from which the allocator returns a freed block to the system.
     limit_bytes: `resources.memory`, which limits dynamic tables. notes: sentences about uncertain parts."""
@@ -88,7 +89,7 @@ class JobMemoryFacts(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     test_unit: UnitMemory = UnitMemory()
     train_unit: UnitMemory = UnitMemory()
     has_periodic_checkpoints: bool = False
-    has_gpus: bool = False
+    gpus: int = 0
     has_tuner: bool = False
     is_emulated: bool = False
     working: WorkingSet | None = None

@@ -7,7 +7,8 @@ Modules:
     link_traffic                  bytes between hosts
     ceiling                       the upper limit of the speed that follows from measured CPU times
     queueing, queueing_equations  the fit and the equations of the `elastichost` model
-    dlrover_rm, optimus, pollux   published models
+    two_kinds                     a fit for workers with a GPU, and one for CPU workers beside them
+    published/                    published models
     residual_gp                   corrects predictions by the residuals of similar measured configurations
     registry                      the models by name
 """

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 from elastichost.tuner.facts import Observation, Workload
-from elastichost.tuner.models import dlrover_rm, optimus, pollux, queueing
+from elastichost.tuner.models import queueing
 from elastichost.tuner.models.base import Fit, Prior
+from elastichost.tuner.models.published import dlrover_rm, optimus, pollux
+from elastichost.tuner.models.two_kinds import fit_kinds
 
 __all__ = ["MODELS", "fit"]
 
@@ -20,8 +23,10 @@ MODELS = (OWN, *PUBLISHED)
 
 
 def fit(name: str, workload: Workload, observations: Sequence[Observation], prior: Prior | None = None) -> Fit:
-    """Fits the model of that name. prior: used only by "elastichost". Raises ValueError for an unknown name, and for
-    invalid observations (`base.checked`)."""
+    """Fits the model of that name; a job with GPUs gets a fit for each kind of worker (`two_kinds`). prior: used only
+    by "elastichost". Raises ValueError for an unknown name, and for invalid observations (`base.checked`)."""
+    if workload.gpus:
+        return fit_kinds(workload, observations, partial(fit, name), prior)
     if name == OWN:
         return queueing.fit(workload, observations, prior)
     if name in PUBLISHED:

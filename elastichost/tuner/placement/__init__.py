@@ -5,7 +5,7 @@ Modules:
     resize                  changes the size of a plan
     rebalance               decides which buckets get another owner
     heat, cross_host_load   measure the load of every bucket
-    gpu_shares              divides the memory of a GPU among workers
+    gpu_workers             assigns GPUs to workers; all other workers train on the CPU
     allocation, knapsack    choose a configuration for each of several jobs
     core_allocation         divides cores among jobs by their frontiers
 """

@@ -48,16 +48,15 @@ def hosts_of_servers(present: Mapping[int, int], indices: Iterable[int], hosts: 
     return placed
 
 
-def worker_spec(index: int, threads: int, gpus: Sequence[int], gpu_memory_fraction: float, host: int) -> ProcessSpec:
-    """The specification of a worker that is not pinned to cores yet. gpus: of the job, all on host 0; the workers of
-    host 0 are assigned to them round-robin."""
+def worker_spec(index: int, threads: int, gpu: int | None, gpu_memory_fraction: float, host: int) -> ProcessSpec:
+    """The specification of a worker that is not pinned to cores yet. gpu_memory_fraction: of a worker with a GPU."""
     return ProcessSpec(
         role="worker",
         index=index,
         cores=(),
         threads=threads,
-        gpu=gpus[index % len(gpus)] if gpus and host == 0 else None,
-        gpu_memory_fraction=gpu_memory_fraction,
+        gpu=gpu,
+        gpu_memory_fraction=1.0 if gpu is None else gpu_memory_fraction,
         host=host,
     )
 

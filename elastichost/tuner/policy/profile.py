@@ -52,6 +52,10 @@ class Totals(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     server_cpu_s: float = 0.0
     training_cpu_s: float = 0.0  # the part of `worker_cpu_s` of the training threads; 0: not known
     source_wait_s: float = 0.0  # reading threads waited for bytes of the source
+    # Samples of workers with a GPU, and of CPU workers. While both kinds train, the sums above but `server_cpu_s` are
+    # those of the CPU workers.
+    gpu_samples: float = 0.0
+    cpu_samples: float = 0.0
 
 
 class ProfileSample(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -205,18 +209,21 @@ def _observation(state: ProfileState, look: ProfileSample, workload: Workload) -
     totals = state.totals
     # async: an iteration is one batch of one worker. sync: it is one step, of which each worker computes a part.
     iterations = max(1.0, state.samples / workload.batch_size)
+    has_both = totals.gpu_samples > 0 and totals.cpu_samples > 0
+    gpu_share = totals.gpu_samples / (totals.gpu_samples + totals.cpu_samples) if has_both else 0.0
     workers = state.configuration.workers if workload.mode == "sync" else 1
 
     def timed(total: float) -> float | None:
         """Seconds per batch. Workers report sums of times and of batches together, a little later than samples."""
         return total / totals.batches if total > 0 and totals.batches > 0 else None
 
-    def used(total: float, processes: int) -> float | None:
+    def used(total: float, processes: float) -> float | None:
         return total / iterations / processes if total > 0 else None
 
+    speed = speed_of(state.rates)
     return Observation(
         configuration=state.configuration,
-        samples_per_s=speed_of(state.rates),
+        samples_per_s=speed,
         log_error=log_error_of(state.rates),
         seconds=state.seconds,
         iterations=int(iterations),
@@ -226,9 +233,10 @@ def _observation(state: ProfileState, look: ProfileSample, workload: Workload) -
         reader_s=timed(totals.reader_s),
         exchange_s=timed(totals.exchange_s),
         server_cpu_s=used(totals.server_cpu_s, 1),
-        worker_cpu_s=used(totals.worker_cpu_s, workers),
+        worker_cpu_s=used(totals.worker_cpu_s, workers * (1.0 - gpu_share)),
         bytes_moved=timed(totals.bytes_moved),
         training_cpu_s=timed(totals.training_cpu_s),
+        gpu_samples_per_s=gpu_share * speed if has_both else None,
     )
 
 
@@ -261,11 +269,12 @@ def merged(before: Observation, block: Observation) -> Observation:
         iterations=before.iterations + block.iterations,
         at_s=block.at_s,
         hot_share=block.hot_share if block.hot_share is not None else before.hot_share,
+        gpu_samples_per_s=_mean(before, block, "gpu_samples_per_s"),
         **{name: _mean(before, block, name) for name in TIMINGS},
     )
 
 
-def _mean(before: Observation, block: Observation, name: Timing) -> float | None:
+def _mean(before: Observation, block: Observation, name: Timing | Literal["gpu_samples_per_s"]) -> float | None:
     first, second = getattr(before, name), getattr(block, name)
     if first is None or second is None:
         return second if first is None else first  # type: ignore[no-any-return]
@@ -303,6 +312,7 @@ def rescaled(observations: tuple[Observation, ...], block: Observation, doubt: f
             one,
             samples_per_s=one.samples_per_s * math.exp(change),
             log_error=math.hypot(one.log_error, doubt * change),
+            gpu_samples_per_s=None if one.gpu_samples_per_s is None else one.gpu_samples_per_s * math.exp(change),
             **dict.fromkeys(TIMINGS),
         )
         for one in observations

@@ -6,7 +6,7 @@ import time
 
 import torch
 
-from elastichost.errors import PreflightError
+from elastichost.errors import GpuLostError, PreflightError
 from elastichost.gpu.availability import is_interpreted
 from elastichost.host.affinity import move_to_cores
 from elastichost.wire.child import ChildArguments
@@ -19,15 +19,21 @@ def choose_device(arguments: ChildArguments) -> torch.device:
     """The torch device for this process, from the plan. Also sets torch's thread count and its GPU memory limit.
 
     The supervisor sets CUDA_VISIBLE_DEVICES to this process' GPU, so it is always cuda:0 here. In Triton's interpreter
-    the CPU stands for the GPU. Raises PreflightError when the plan assigns a GPU and torch cannot use CUDA.
+    the CPU stands for the GPU. Raises PreflightError when the plan assigns a GPU and torch is a build without CUDA, and
+    GpuLostError when CUDA does not find the GPU.
     """
     torch.set_num_threads(max(1, arguments.threads))
     if arguments.gpu is None or is_interpreted():
         return torch.device("cpu")
-    if not torch.cuda.is_available():
+    if torch.version.cuda is None:
         raise PreflightError(
             f"{arguments.process} was given GPU {arguments.gpu}, but the installed torch cannot use CUDA",
             hint="install the gpu extra, or set resources.gpus = 0",
+        )
+    if not torch.cuda.is_available():
+        raise GpuLostError(
+            f"{arguments.process} was given GPU {arguments.gpu}, and CUDA does not find it",
+            hint="run `elastichost doctor` to check the driver and the GPUs",
         )
     torch.cuda.set_per_process_memory_fraction(arguments.gpu_memory_fraction, 0)
     return torch.device("cuda", 0)

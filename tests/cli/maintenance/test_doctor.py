@@ -7,7 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from elastichost.cli.maintenance.doctor import Check, _shared_memory, check_triple, diagnose, gpu_without_driver
+from elastichost.cli.maintenance.doctor import (
+    Check,
+    _shared_memory,
+    check_triple,
+    diagnose,
+    gpu_check,
+    gpu_without_driver,
+)
+from elastichost.resources import GpuDevice
 from tests.cli.conftest import Elastichost
 from tests.system.beds import small_tmpfs
 
@@ -77,3 +85,17 @@ def test_a_gpu_without_a_driver_is_found(tmp_path: Path, vendor: str, kind: str,
     check = gpu_without_driver(tmp_path, "Driver Not Loaded")
     assert check.verdict == verdict
     assert ("0000:01:00.0" in check.found) == (verdict == "warning") == bool(check.repair)
+
+
+def test_gpus_are_named_with_memory_driver_and_what_the_variable_leaves() -> None:
+    both = (GpuDevice(0, "A100", 80 << 30, uuid="GPU-aa"), GpuDevice(1, "H200", 140 << 30, uuid="GPU-bb"))
+    found = gpu_check(both, 2, "580.1", None, is_cpu_build=False)
+    assert found == Check("gpu", "ok", "GPU 0 A100 80.0 GiB, GPU 1 H200 140.0 GiB; driver 580.1")
+    limited = gpu_check(both, 2, "580.1", "GPU-bb", is_cpu_build=False)
+    assert limited.found.endswith("; CUDA_VISIBLE_DEVICES = 'GPU-bb' leaves GPU 1") and limited.verdict == "ok"
+    assert gpu_check(both, 2, "580.1", "", is_cpu_build=False).found.endswith("leaves none")
+    lost = gpu_check(both[1:], 2, "", None, is_cpu_build=False)
+    assert lost.verdict == "warning" and "GPU 0 does not answer" in lost.found and lost.repair
+    built = gpu_check(both, 2, "580.1", None, is_cpu_build=True)
+    assert built.verdict == "warning" and "the CPU build is installed" in built.found
+    assert gpu_check((), 0, "580.1", None, is_cpu_build=True) == Check("gpu", "ok", "none (not needed)")

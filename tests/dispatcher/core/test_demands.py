@@ -239,6 +239,21 @@ def test_measured_gpu_seconds_of_a_sample_become_the_demand() -> None:
     )
 
 
+def test_the_measured_traffic_to_a_gpu_becomes_the_demand_of_its_link() -> None:
+    sizes = (MemoryOfSize(1, 100 * MB, 600 * MB),)
+    there = msgspec.structs.replace(examined("a"), memory=sizes, most_workers=1, row_bytes=6000)
+    look, power = msgspec.structs.replace(on_gpu(0.4), link_bytes=2000.0 * 50_000), HostPower(CORES, 1e10)
+    known = learnt(prior(examined("a")), look, 1, CORES)
+    assert known.link_bytes == pytest.approx(50_000)
+    assert learnt(known, on_gpu(0.4), 1, CORES).link_bytes == known.link_bytes, "others used the GPU too"
+    mode = modes_of(there, known, power)[0]
+    assert mode.demand[5] == pytest.approx(mode.samples_per_s * 50_000 / 12e9)
+    fast = msgspec.structs.replace(power, link_bytes_per_s=48e9)
+    assert modes_of(there, known, fast)[0].demand[5] == pytest.approx(mode.demand[5] / 4)
+    assert basis_of(known, power)[5] == "measured"
+    assert basis_of(msgspec.structs.replace(known, gpu_s=None), power)[5] == "estimated"
+
+
 def test_a_gpu_that_a_job_keeps_busy_limits_its_speed() -> None:
     sizes = (MemoryOfSize(1, 100 * MB, 600 * MB),)
     there = msgspec.structs.replace(examined("a"), memory=sizes, most_workers=1)

@@ -6,8 +6,10 @@ import os
 import subprocess
 import sys
 
+from elastichost.dispatcher.core.demands import LINK_BYTES_PER_S
 from elastichost.dispatcher.isolation.power import power_of
 from elastichost.host.inventory import inventory
+from elastichost.resources import GpuDevice, HostInventory
 
 HOGS = 4  # on each core
 
@@ -29,3 +31,13 @@ def test_processes_that_only_compute_do_not_lower_the_bandwidth() -> None:
         for hog in hogs:
             hog.kill()
             hog.communicate()
+
+
+def test_the_slowest_link_to_a_gpu_counts_and_an_unknown_one_is_assumed() -> None:
+    gpus = (
+        GpuDevice(0, "a", 1, link_bytes_per_s=5e10),
+        GpuDevice(1, "b", 1, link_bytes_per_s=2e10),
+        GpuDevice(2, "c", 1),
+    )
+    assert power_of(HostInventory((0,), 1, gpus)).link_bytes_per_s == 2e10
+    assert power_of(HostInventory((0,), 1, gpus[2:])).link_bytes_per_s == LINK_BYTES_PER_S

@@ -30,27 +30,37 @@ GPM = {20: "pcie_tx", 21: "pcie_rx"}
 
 
 class RecordedNvml(ModuleType):
-    """`state`: one of the recorded ones. pids: recorded pid -> the pid to answer with; others keep theirs. `is_lost`:
-    the GPU has fallen off the bus."""
+    """`state`: one of the recorded ones. pids: recorded pid -> the pid to answer with; others keep theirs.
+    gpus: so many GPUs answer alike, but for their UUIDs. `lost`: GPUs that have fallen off the bus. `is_mute`: the
+    library fails."""
 
-    def __init__(self, state: str = IDLE, pids: Mapping[int, int] | None = None) -> None:
+    def __init__(self, state: str = IDLE, pids: Mapping[int, int] | None = None, gpus: int = 1) -> None:
         super().__init__("pynvml")
         recording = json.loads(RECORDING.read_text())
         self._states = {one["state"]: one for one in recording["states"]}
         self.state = state
         self.pids = dict(pids or {})
-        self.is_lost = False
+        self.gpus, self.lost = gpus, frozenset[int]()
+        self.is_mute = False
         self.opened = 0
 
     def nvmlInit(self) -> None:  # noqa: N802
-        if self.is_lost:
-            raise real.NVMLError(real.NVML_ERROR_GPU_IS_LOST)
+        if self.is_mute:
+            raise real.NVMLError(real.NVML_ERROR_UNKNOWN)
         self.opened += 1
 
     def nvmlShutdown(self) -> None:  # noqa: N802
         self.opened -= 1
 
+    def nvmlDeviceGetCount(self) -> int:  # noqa: N802
+        return self.gpus
+
+    def nvmlDeviceGetUUID(self, handle: int) -> str:  # noqa: N802
+        return f"{self._answer('nvmlDeviceGetUUID', (handle,))[:-2]}{handle:02}"
+
     def nvmlDeviceGetHandleByIndex(self, index: int) -> int:  # noqa: N802
+        if index in self.lost:
+            raise real.NVMLError(real.NVML_ERROR_GPU_IS_LOST)
         return index
 
     def nvmlGpmSampleAlloc(self) -> object:  # noqa: N802
@@ -74,7 +84,9 @@ class RecordedNvml(ModuleType):
         return getattr(real, name)
 
     def _answer(self, name: str, arguments: tuple[Any, ...]) -> Any:
-        if self.is_lost:
+        if self.is_mute:
+            raise real.NVMLError(real.NVML_ERROR_UNKNOWN)
+        if arguments and arguments[0] in self.lost:
             raise real.NVMLError(real.NVML_ERROR_GPU_IS_LOST)
         if name == "nvmlDeviceGetProcessUtilization":
             return self._newer(name, arguments[1])

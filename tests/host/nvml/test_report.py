@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from elastichost.host.nvml.report import RETRY_S, GpuReporter
@@ -42,29 +43,49 @@ def test_a_run_that_nvml_does_not_name_has_no_own_figures() -> None:
     assert status.busy == pytest.approx(1.0)
 
 
-def test_a_lost_gpu_is_a_problem_until_it_answers_again() -> None:
+def test_a_library_that_fails_is_a_problem_until_it_answers_again() -> None:
     nvml = RecordedNvml(IDLE)
     reporter = GpuReporter(GPUS, nvml)
     reporter.look(100.0, ())
-    nvml.is_lost = True
-    (lost,) = reporter.look(101.0, ())
-    assert "lost" in lost.problem
-    assert (lost.total_bytes, lost.busy) == (150754820096, None)
+    nvml.is_mute = True
+    (mute,) = reporter.look(101.0, ())
+    assert "Unknown" in mute.problem and not reporter.lost
+    assert (mute.total_bytes, mute.busy) == (150754820096, None)
     assert nvml.opened == 0
-    nvml.is_lost = False
+    nvml.is_mute = False
     (early,) = reporter.look(102.0, ())
-    assert early.problem == lost.problem, "the library is not asked again at once"
+    assert early.problem == mute.problem, "the library is not asked again at once"
     (again,) = reporter.look(101.0 + RETRY_S, ())
     assert (again.problem, again.busy) == ("", None)
 
 
 def test_a_library_that_cannot_be_opened_is_a_problem() -> None:
     nvml = RecordedNvml()
-    nvml.is_lost = True
+    nvml.is_mute = True
     reporter = GpuReporter(GPUS, nvml)
     (status,) = reporter.look(100.0, ())
-    assert "lost" in status.problem
+    assert "Unknown" in status.problem
     reporter.close()
+
+
+def test_a_lost_gpu_is_not_asked_again_and_the_others_are_still_measured() -> None:
+    nvml = RecordedNvml(IDLE, gpus=2)
+    reporter = GpuReporter((*GPUS, msgspec.structs.replace(GPUS[0], index=1)), nvml)
+    reporter.look(100.0, ())
+    nvml.lost = frozenset({0})
+    lost, other = reporter.look(101.0, ())
+    assert "lost" in lost.problem and lost.busy is None
+    assert other.problem == "" and other.busy is not None
+    assert set(reporter.lost) == {0}
+    assert nvml.opened == 2, "the library stays open: opened anew, it may number the GPUs in another way"
+    nvml.lost = frozenset()
+    lost, other = reporter.look(102.0, ())
+    assert "lost" in lost.problem and other.problem == "", "a lost GPU needs a reset"
+    nvml.lost = frozenset({1})
+    assert all("lost" in one.problem for one in reporter.look(103.0, ()))
+    assert all("lost" in one.problem for one in reporter.look(104.0, ()))
+    reporter.close()
+    assert nvml.opened == 0
 
 
 def test_without_gpus_the_library_is_not_loaded() -> None:

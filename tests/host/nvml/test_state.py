@@ -59,7 +59,7 @@ def test_reasons_for_a_lower_clock_are_told_once_each() -> None:
 def test_a_lost_gpu_is_an_error_and_not_a_missing_figure() -> None:
     nvml = RecordedNvml()
     meter = GpuStateMeter(GPUS, nvml)
-    nvml.is_lost = True
+    nvml.lost = frozenset({0})
     with pytest.raises(pynvml.NVMLError, match="lost"):
         meter.read()
 

@@ -41,3 +41,25 @@ def test_waiting_for_the_source_counts_as_reading_only_where_nothing_else_brings
     totals = counter.totals()
     assert totals.reader_s == pytest.approx(reader_s)
     assert totals.source_wait_s == pytest.approx(0.3)
+
+
+def test_the_times_of_gpu_workers_are_not_mixed_with_those_of_cpu_workers() -> None:
+    fleet = Fleet()
+    counter = Counter(fleet, 0, False)
+    records = {}
+    for index, gpu in enumerate((0, None)):
+        spec = ProcessSpec("worker", index, (), 1, gpu=gpu)
+        records[gpu] = fleet.request(ProcessId("worker", index, 1), spec, 0.0)
+        records[gpu].pid, records[gpu].state = 1 + index, State.RUNNING
+    of_gpu = StepSample(samples=1000, steps=10, seconds=0.5, compute_s=0.01, cpu_s=0.5)
+    of_cpu = StepSample(samples=20, steps=2, seconds=0.5, compute_s=0.4, cpu_s=0.3)
+    fleet.heartbeat(records[0], HeartbeatMsg(1, of_gpu), 0.5)
+    fleet.heartbeat(records[None], HeartbeatMsg(1, of_cpu), 0.5)
+    both = counter.totals()
+    assert (both.batches, both.compute_s, both.worker_cpu_s) == pytest.approx((2.0, 0.4, 0.3))
+    assert (both.gpu_samples, both.cpu_samples) == (1000.0, 20.0)
+    records[None].state = State.EXITED
+    fleet.heartbeat(records[0], HeartbeatMsg(2, of_gpu), 1.0)
+    alone = counter.totals()
+    assert alone.batches - both.batches == pytest.approx(10.0), "without CPU workers the times are those of the GPU"
+    assert (alone.gpu_samples, alone.cpu_samples) == (2000.0, 20.0)

@@ -11,6 +11,7 @@ import pytest
 
 import elastichost.supervisor
 from elastichost.plan import Plan, ProcessSpec
+from elastichost.resources import GpuDevice
 from elastichost.runs.events import PlanChanged
 from elastichost.supervisor.controllers.plan import PlanController, plan_without_lost_hosts
 from elastichost.tuner.cold_start import initial_plan
@@ -20,7 +21,9 @@ from tests.supervisor.noted import Noted
 CORES = (0, 1, 2)
 
 
-def plans(*, is_asked: bool = False, lost: frozenset[int] = frozenset()) -> tuple[PlanController, Any, Noted]:
+def plans(
+    *, is_asked: bool = False, lost: frozenset[int] = frozenset(), gpus: tuple[GpuDevice, ...] = ()
+) -> tuple[PlanController, Any, Noted]:
     """A controller, its run and the events of the run. lost: hosts that the run has lost."""
     noted = Noted()
     run: Any = SimpleNamespace(
@@ -34,7 +37,7 @@ def plans(*, is_asked: bool = False, lost: frozenset[int] = frozenset()) -> tupl
         last_decision="",
         **noted.attributes,
     )
-    return PlanController(run, CORES, (), is_asked=is_asked), run, noted
+    return PlanController(run, CORES, gpus, is_asked=is_asked), run, noted
 
 
 def first() -> Plan:
@@ -71,6 +74,19 @@ def test_the_plan_of_a_stopping_run_keeps_the_servers_and_the_recorded_size() ->
     controller.end("the run ends")
     assert run.plan.processes == ()
     assert [type(event) for event in noted.events] == [PlanChanged, PlanChanged], "the run itself journals its end"
+
+
+def test_lost_gpus_are_given_up_and_no_later_plan_uses_them() -> None:
+    gpus = (GpuDevice(0, "a", 1 << 30), GpuDevice(1, "b", 1 << 30))
+    controller, run, _ = plans(gpus=gpus)
+    run.plan = initial_plan(cores=CORES, workers=2, gpus=gpus)
+    plan = controller.without_gpus({0}, "GPU 0 is lost")
+    assert [(spec.index, spec.gpu) for spec in plan.workers] == [(1, 1)]
+    assert plan.workers[0].cores and plan.reason == "GPU 0 is lost"
+    assert controller.gpus == gpus[1:]
+    run.plan = plan
+    grown, _ = controller.resized(ScaleMsg(workers=3), "more")
+    assert [(spec.index, spec.gpu) for spec in grown.workers] == [(0, None), (1, 1), (2, None)]
 
 
 def test_processes_of_lost_hosts_leave_the_plan_and_one_worker_stays_on_host_0() -> None:

@@ -27,12 +27,15 @@ def test_a_refusal_names_the_allowed_range() -> None:
     assert refused(ScaleMsg()) == "nothing to scale: name one of workers, servers, worker_cores"
 
 
-def test_more_workers_than_shares_of_gpu_memory_are_refused() -> None:
-    assert gpu_refusal(ScaleMsg(workers=4), 4) is None
-    assert gpu_refusal(ScaleMsg(servers=9), 4) is None
-    found = gpu_refusal(ScaleMsg(workers=5), 4)
+def test_more_workers_than_gpus_are_refused_where_none_may_train_on_the_cpu() -> None:
+    why = "the bits would differ"
+    assert gpu_refusal(ScaleMsg(workers=4), 4, why) is None
+    assert gpu_refusal(ScaleMsg(servers=9), 4, why) is None
+    assert gpu_refusal(ScaleMsg(workers=5), 4, "") is None
+    assert gpu_refusal(ScaleMsg(workers=5), 0, why) is None, "a run without GPUs"
+    found = gpu_refusal(ScaleMsg(workers=5), 4, why)
     assert found is not None and found.is_usage
-    assert "the shares are for 4 workers at most" in found.hint and "[1, 5]" in found.hint
+    assert found.message == "workers=5 is out of range (1 to 4)" and why in found.hint
 
 
 def test_processes_of_a_plan_are_counted_by_role() -> None:

@@ -111,27 +111,25 @@ def test_a_resumed_run_begins_with_its_last_size_if_that_fits(
 
 
 @pytest.mark.parametrize(
-    ("workers", "ended", "expected", "share"),
+    ("workers", "ended", "others"),
     [
-        ("[1, 4]", None, 1, 0.225),  # 1 worker for 1 GPU; memory is divided among the most workers
-        ("[1, 4]", EndedSize(4, 1), 4, 0.225),
-        ("[1, 4]", EndedSize(5, 1, was_asked=True), 1, 0.225),
-        ('"auto"', None, 1, 0.9),
-        ('"auto"', EndedSize(3, 1, was_asked=True), 1, 0.9),
+        ("[1, 4]", None, []),  # 1 worker for 1 GPU
+        ("[1, 4]", EndedSize(4, 1), [None, None, None]),
+        ("[1, 4]", EndedSize(5, 1, was_asked=True), []),
+        ("3", None, [None, None]),
+        ('"auto"', None, []),
+        ('"auto"', EndedSize(3, 1, was_asked=True), [None, None]),
     ],
 )
-def test_gpu_memory_is_divided_among_the_largest_allowed_number_of_workers(
+def test_the_first_worker_has_the_gpu_and_the_others_train_on_the_cpu(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     workers: str,
     ended: EndedSize | None,
-    expected: int,
-    share: float,
+    others: list[None],
 ) -> None:
     monkeypatch.setenv("ELASTICHOST_HISTORY", "off")
     gpus = (GpuDevice(0, "an accelerator", 80 << 30),)
     found = begun(tmp_path, f"[resources]\ngpus = 1\nworkers = {workers}", ended, gpus)
-    assert [spec.gpu for spec in found.plan.workers] == [0] * expected
-    assert {spec.gpu_memory_fraction for spec in found.plan.workers} == {share}
-    assert found.request.bounds is not None
-    assert found.request.bounds.most.workers * share <= 0.9
+    assert [spec.gpu for spec in found.plan.workers] == [0, *others]
+    assert [spec.gpu_memory_fraction for spec in found.plan.workers] == [0.9, *(1.0 for _ in others)]

@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from elastichost.arena.layout import MAX_WORKERS
 from elastichost.config.job import JobSpec, load_job
 from elastichost.resources import GpuDevice
-from elastichost.supervisor.startup.tuner_settings import bounds_of_job, workload_of
+from elastichost.supervisor.startup.tuner_settings import asked_bounds, bounds_of_job, workload_of
 from elastichost.tuner.cold_start import initial_plan
 
 CORES = 8
@@ -50,19 +51,28 @@ def test_in_sync_mode_threads_are_fixed_because_the_bits_depend_on_them(tmp_path
     assert threads_of(tmp_path, "sync", worker_cores=2) == (2, 2)
 
 
-@pytest.mark.parametrize(("workers", "most"), [('"auto"', 1), ("[1, 3]", 3), ("[1, 20]", 20)])
-def test_on_gpus_the_number_of_workers_is_limited_by_the_memory_share_of_each(
-    tmp_path: Path, workers: str, most: int
+@pytest.mark.parametrize(
+    ("mode", "workers", "most", "asked"),
+    [
+        ("async", '"auto"', 1, MAX_WORKERS),
+        ("async", "[1, 3]", 3, 3),
+        ("async", "[1, 20]", 20, 20),
+        ("sync", '"auto"', 1, 1),
+        ("sync", "[1, 3]", 1, 1),
+    ],
+)
+def test_on_gpus_workers_beyond_the_gpus_are_on_the_cpu_and_none_in_sync_mode(
+    tmp_path: Path, mode: str, workers: str, most: int, asked: int
 ) -> None:
     path = tmp_path / "job.toml"
-    path.write_text(JOB.format(mode="async", workers=workers, worker_cores=0))
+    path.write_text(JOB.format(mode=mode, workers=workers, worker_cores=0))
     job = load_job(path, environ={})
     gpus = (GpuDevice(0, "a", 80 << 30),)
     cores = tuple(range(CORES))
     plan = initial_plan(cores=cores, workers=job.resources.workers, gpus=gpus, gpu_memory_fraction=0.9)
-    bounds = bounds_of_job(job, plan, CORES)
-    assert bounds.most.workers == most
-    assert bounds.most.workers * plan.workers[0].gpu_memory_fraction <= 0.9 + 1e-9
+    assert bounds_of_job(job, plan, CORES).most.workers == most
+    assert asked_bounds(job, plan, CORES).most.workers == asked
+    assert plan.workers[0].gpu_memory_fraction == 0.9
 
 
 def test_the_tuner_knows_that_workers_compute_on_gpus(tmp_path: Path) -> None:
@@ -72,4 +82,5 @@ def test_the_tuner_knows_that_workers_compute_on_gpus(tmp_path: Path) -> None:
     job = load_job(path, environ={})
     for gpus in ((), (GpuDevice(0, "a GPU", 2**34),)):
         plan = initial_plan(cores=tuple(range(CORES)), gpus=gpus)
-        assert workload_of(job, None, plan, CORES).has_gpus is bool(gpus)
+        workload = workload_of(job, None, plan, CORES)
+        assert (workload.has_gpus, workload.gpus) == (bool(gpus), len(gpus))

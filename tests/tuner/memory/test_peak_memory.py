@@ -324,11 +324,21 @@ def test_an_emulated_job_has_only_its_processes() -> None:
 
 def test_activations_and_replicas_on_a_gpu_are_gpu_memory() -> None:
     on_cpu = estimate_peak(facts(working=STEP, batch_size=8192))
-    on_gpu = estimate_peak(facts(working=STEP, batch_size=8192, has_gpus=True))
+    on_gpu = estimate_peak(facts(working=STEP, batch_size=8192, gpus=1))
     assert on_cpu.gpu_bytes == 0
     assert on_gpu.gpu_bytes > BESIDE.gpu_context + 8192 * 4000
     assert of(on_gpu, "activations") < of(on_cpu, "activations")
     assert "on GPUs" in on_gpu.words()[0]
+
+
+def test_workers_beyond_the_gpus_are_on_the_cpu() -> None:
+    def estimate(workers: int, gpus: int) -> MemoryEstimate:
+        return estimate_peak(facts(working=STEP, batch_size=8192, workers=workers, gpus=gpus))
+
+    alone, mixed, on_cpu = estimate(1, 1), estimate(3, 1), estimate(2, 0)
+    assert mixed.gpu_bytes == alone.gpu_bytes, "CPU workers take nothing of a GPU"
+    one, both = of(alone, "activations"), of(mixed, "activations")
+    assert both == pytest.approx(one + of(on_cpu, "activations"))
 
 
 def test_words_list_the_parts_by_size() -> None:

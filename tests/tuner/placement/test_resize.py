@@ -32,13 +32,13 @@ def test_threads_change_for_all_workers() -> None:
     assert plan.servers[0].threads == 1
 
 
-def test_new_workers_are_assigned_to_gpus_with_the_same_share() -> None:
+def test_new_workers_get_free_gpus_with_the_same_share_and_the_others_train_on_the_cpu() -> None:
     gpus = (GpuDevice(0, "a", 1 << 30), GpuDevice(1, "b", 1 << 30))
     plan = initial_plan(cores=(0,), workers=(1, 4), gpus=gpus, gpu_memory_fraction=0.8)
-    assert [spec.gpu_memory_fraction for spec in plan.workers] == [0.4, 0.4]  # a worker for each GPU
+    assert [spec.gpu_memory_fraction for spec in plan.workers] == [0.8, 0.8]  # a worker for each GPU
     grown = resized_plan(plan, "asked", workers=4, gpus=(0, 1))
-    assert [spec.gpu for spec in grown.workers] == [0, 1, 0, 1]
-    assert {spec.gpu_memory_fraction for spec in grown.workers} == {0.4}
+    assert [spec.gpu for spec in grown.workers] == [0, 1, None, None]
+    assert [spec.gpu_memory_fraction for spec in grown.workers] == [0.8, 0.8, 1.0, 1.0]
     assert resized_plan(grown, "asked", workers=2, gpus=(0, 1)).workers == plan.workers
 
 

@@ -76,10 +76,10 @@ class Bench:
             threads=1,
             access="direct",
             supervisor_pid=1,
+            gpu=0 if name == "gpu" else None,
         )
         with pytest.MonkeyPatch.context() as patch:
-            if name == "gpu":
-                patch.setenv("TRITON_INTERPRET", "1")
+            patch.setenv("TRITON_INTERPRET", "1")  # a worker without a GPU trains on the CPU all the same
             parts = build_parts(arguments, job, DirectoryHolder(Caller(7, arguments.process, 0)), pump_nothing)
         parts.flat.values[:] = np.random.default_rng(2).standard_normal(len(parts.flat.values)) * 0.1
         parts.flat.loaded()
@@ -114,6 +114,7 @@ def bench(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Bench]:
 
 def test_steps_are_equal(bench: Bench) -> None:
     assert type(bench.parts["gpu"].step).__name__ == "DeviceTrainer"
+    assert type(bench.parts["cpu"].step).__name__ == "EagerStep"
     assert type(bench.parts["cpu"].step) is EagerStep
     for mine, theirs in zip(bench.batches("gpu"), bench.batches("cpu"), strict=True):
         (found, pushed), (wanted, expected) = bench.train("gpu", mine), bench.train("cpu", theirs)

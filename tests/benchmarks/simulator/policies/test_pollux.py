@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from benchmarks.simulator.cluster.engine import simulate_jobs
 from benchmarks.simulator.policies.pollux import PolluxPolicy, evolved, hopeful
 from elastichost.tuner.facts import Configuration, Observation, Workload, as_array
-from elastichost.tuner.models.pollux import fit
+from elastichost.tuner.models.published.pollux import fit
 from tests.benchmarks.simulator.closed_network import job
 from tests.benchmarks.simulator.watched_policy import Watched, cluster
 from tests.effort import examples

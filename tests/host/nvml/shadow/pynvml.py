@@ -1,6 +1,7 @@
-"""Stands in front of pynvml on PYTHONPATH: a run on a machine without GPUs finds one GPU, as it was recorded.
+"""Stands in front of pynvml on PYTHONPATH: a run on a machine without GPUs finds GPUs, as one was recorded.
 
-NVML_DOUBLE: a JSON file with {"state": one of the recorded states, "pids": {recorded pid: pid}, "is_lost": bool}.
+NVML_DOUBLE: a JSON file with {"state": one of the recorded states, "pids": {recorded pid: pid}, "gpus": how many,
+"lost": [numbers of GPUs], "is_mute": bool}. All but the first may be left out.
 """
 
 from __future__ import annotations
@@ -24,11 +25,19 @@ from tests.host.nvml.recorded import RecordedNvml  # noqa: E402 - it imports the
 
 
 class _Shadow(RecordedNvml):
+    def nvmlDeviceGetCount(self) -> int:  # noqa: N802
+        self._read()
+        return self.gpus
+
     def _answer(self, name: str, arguments: tuple[Any, ...]) -> Any:
-        told = json.loads(Path(os.environ["NVML_DOUBLE"]).read_text())
-        self.state, self.is_lost = told["state"], told.get("is_lost", False)
-        self.pids = {int(pid): own for pid, own in told.get("pids", {}).items()}
+        self._read()
         return super()._answer(name, arguments)
+
+    def _read(self) -> None:
+        told = json.loads(Path(os.environ["NVML_DOUBLE"]).read_text())
+        self.state, self.is_mute = told["state"], told.get("is_mute", False)
+        self.gpus, self.lost = told.get("gpus", 1), frozenset(told.get("lost", ()))
+        self.pids = {int(pid): own for pid, own in told.get("pids", {}).items()}
 
 
 sys.modules["pynvml"] = _Shadow()

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from elastichost.tuner.facts import Configuration, Observation, Workload, as_array
-from elastichost.tuner.models.dlrover_rm import fit
+from elastichost.tuner.models.published.dlrover_rm import fit
 
 WORKLOAD = Workload(512, "async", "served", dense_bytes=10**6, row_bytes=1664, bandwidth_bytes_per_s=1e9)
 MIXED = [

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from elastichost.tuner.facts import Configuration, Observation, Workload, as_array
-from elastichost.tuner.models.pollux import fit
+from elastichost.tuner.models.published.pollux import fit
 from tests.effort import examples
 
 WORKERS = (1, 2, 3, 4, 6, 8, 12, 16)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from elastichost.tuner.facts import Configuration, Observation, Workload, as_array
-from elastichost.tuner.models.optimus import fit
+from elastichost.tuner.models.published.optimus import fit
 
 TRIED = [Configuration(*one) for one in ((1, 1), (4, 1), (8, 2), (16, 8), (2, 4), (32, 16), (6, 3))]
 
