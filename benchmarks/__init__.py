@@ -9,6 +9,7 @@ peers               the other systems
 arena               the index of dynamic tables, growth, memory, snapshots
 reader              reading, from files to tensors
 input               the tuner of the input, against the best knobs and other pipelines
+models              quality of multi-task, sequence and two-tower models, beside a plain loop
 recovery            cost of the death of a process; time until an added worker trains
 ray_recovery        cost of the death of a node of a Ray cluster
 search              a search, beside its trials one after another

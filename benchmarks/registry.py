@@ -21,6 +21,7 @@ BENCHMARKS: dict[str, str] = {
     "input": "benchmarks.input.benchmark",
     "links": "benchmarks.training.links",
     "memory-estimate": "benchmarks.memory_estimate.benchmark",
+    "models": "benchmarks.models.benchmark",
     "observers": "benchmarks.training.observers",
     "ray-recovery": "benchmarks.ray_recovery.benchmark",
     "reader": "benchmarks.reader.benchmark",

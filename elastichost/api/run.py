@@ -161,15 +161,19 @@ class Run:
         best: bool = False,
         format: ExportFormat = "torchrec",  # noqa: A002 - the name of the option of `elastichost export`
         embeddings: Sequence[str] = (),
+        vectors: Mapping[str, str | os.PathLike[str]] = MappingProxyType({}),
     ) -> ExportReport:
         """Writes the trained model so that it needs no elastichost. best: the weights of the best evaluation by
         `checkpoint.keep_best`, instead of the newest ones. format: "torchrec", a plain torchrec model, or
         "pt2", one program of torch.export. embeddings: tables whose vectors are written too, as
-        `embeddings/<table>.parquet` with the columns id and vector. Raises ConfigError if the directory exists or a
-        table does not, CheckpointError if the run has no checkpoint, ModelError if there can be no program of it."""
+        `embeddings/<table>.parquet` with the columns id and vector. vectors: by column of ids a Parquet file, for whose
+        rows the model's method `vectors` is called; written as `vectors/<column>.parquet`. Raises ConfigError if the
+        directory exists or a table does not, CheckpointError if the run has no checkpoint, ModelError if there can be
+        no program or no vectors of it, DataError if such a file cannot be read or lacks a column."""
         from elastichost.results.export import export
 
-        return export(self.dir, Path(directory), best=best, format=format, embeddings=embeddings)
+        files = {column: Path(file) for column, file in vectors.items()}
+        return export(self.dir, Path(directory), best=best, format=format, embeddings=embeddings, vectors=files)
 
     def predict(self, table: pa.Table | pandas.DataFrame | str | os.PathLike[str], *, best: bool = False) -> pa.Table:
         """Scores rows with the trained model. table: a file, an Arrow table or a data frame with the columns of the

@@ -47,15 +47,32 @@ def export(
             help="Also write the vectors of this table, as DIR/embeddings/TABLE.parquet; repeatable.",
         ),
     ] = None,
+    vectors: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--vectors",
+            metavar="COLUMN=FILE",
+            help="Also write the vectors that the model's method `vectors` computes of this column of ids for the rows "
+            "of a Parquet file, as DIR/vectors/COLUMN.parquet; repeatable.",
+        ),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Write the trained model so that it loads without elastichost."""
     from elastichost.results.export import export as write_export
+    from elastichost.results.vector_files import parse_vectors
 
     if best and checkpoint is not None:
         raise ConfigError("--best and --checkpoint both name a checkpoint", hint="leave one of them out")
-    place = directory.resolve()
-    report = write_export(find_run(run), place, checkpoint, best=best, format=form, embeddings=embeddings or ())
+    report = write_export(
+        find_run(run),
+        directory.resolve(),
+        checkpoint,
+        best=best,
+        format=form,
+        embeddings=embeddings or (),
+        vectors=parse_vectors(vectors or ()),
+    )
     print_report(report, as_json=as_json)
 
 

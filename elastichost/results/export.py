@@ -9,15 +9,17 @@ preprocess.py       applies these rules
 reader.py           loads the model and scores Parquet tables, without elastichost
 README.md           how to load it
 embeddings/         the vectors of the tables that were asked for
+vectors/            the vectors that the model computes, such as those of an item tower
 """
 
 from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 
 import msgspec
 
@@ -29,6 +31,7 @@ from elastichost.results.description import ExportFormat, Preprocess, describe
 from elastichost.results.embeddings import check_tables, write_embeddings
 from elastichost.results.readme import readme
 from elastichost.results.safetensors_file import write_safetensors
+from elastichost.results.vector_files import VectorFile, check_vectors
 from elastichost.user_model.source import BuildSpec, local_sources, parse_build_spec, source_file
 
 __all__ = ["ExportReport", "export"]
@@ -37,7 +40,7 @@ __all__ = ["ExportReport", "export"]
 @dataclass(frozen=True, slots=True)
 class ExportReport:
     """The result of an export. `id`: that of the export in `preprocess.json`. `table_rows`: rows of every table in the
-    exported model. `embeddings`: the files with vectors. `warnings`: one line each."""
+    exported model. `embeddings`, `vectors`: the files with vectors. `warnings`: one line each."""
 
     directory: Path
     checkpoint: Path
@@ -48,6 +51,7 @@ class ExportReport:
     model_bytes: int
     ids_bytes: int
     embeddings: tuple[Path, ...]
+    vectors: tuple[Path, ...]
     warnings: tuple[str, ...]
 
 
@@ -59,14 +63,17 @@ def export(
     best: bool = False,
     format: ExportFormat = "torchrec",  # noqa: A002 - the name of the option
     embeddings: Sequence[str] = (),
+    vectors: Mapping[str, Path] = MappingProxyType({}),
 ) -> ExportReport:
     """Exports the newest good checkpoint of a run (or the given one, or with `best` the one of the best evaluation by
     `checkpoint.keep_best`) to `destination`, which must be empty or not exist. The directory appears only when it is
-    complete. `embeddings`: tables whose vectors are written beside the model, see `write_embeddings`.
+    complete. `embeddings`: tables whose vectors are written beside the model, see `write_embeddings`. `vectors`: by
+    column of ids a Parquet file, for whose rows the model's method `vectors` is called, see `write_vectors`.
 
-    The memory needed is that of one bucket, for tables of any size; format "pt2" needs the whole model in memory.
-    Raises ConfigError (no run, destination in use, no such table), CheckpointError, ModelError (the model's source is
-    missing; it cannot be exported as a program), DataError (`embeddings`: the training data cannot be read).
+    The memory needed is that of one bucket, for tables of any size; format "pt2" and `vectors` need the whole model in
+    memory. Raises ConfigError (no run, destination in use, no such table or column), CheckpointError, ModelError (the
+    model's source is missing; it cannot be exported as a program; it computes no such vectors), DataError
+    (`embeddings`: the training data cannot be read; `vectors`: the file cannot be read or lacks a column).
     """
     job = load_run_job(run_dir)
     if destination.exists() and (not destination.is_dir() or any(destination.iterdir())):
@@ -74,6 +81,7 @@ def export(
     found = find_checkpoint(run_dir, job, checkpoint, best=best)
     tensors = CheckpointTensors(found.directory, found.manifest)
     wanted = check_tables(tensors.model, embeddings)
+    vector_files = check_vectors(vectors, job.data.categorical)
     parsed = parse_build_spec(job.model.build, run_dir)
     partial = destination.with_name(f".{destination.name}.partial-{os.getpid()}")
     try:
@@ -84,9 +92,10 @@ def export(
         _write_description(partial, preprocess)
         for name in ("reader.py", "preprocess.py"):
             shutil.copyfile(Path(__file__).with_name(name), partial / name)
+        computed = _write_vectors(partial, vector_files)
         if format == "pt2":
             model_bytes = _to_program(partial, preprocess)
-        vectors = write_embeddings(job, tensors, wanted, partial / "embeddings")
+        written = write_embeddings(job, tensors, wanted, partial / "embeddings")
         partial.rename(destination)
     except OSError as error:
         hint = "free some disk space" if is_out_of_space(error) else "choose a place that you may write to"
@@ -103,8 +112,9 @@ def export(
         table_rows=tuple((table.name, tensors.rows(table)) for table in found.manifest.model.tables),
         model_bytes=model_bytes,
         ids_bytes=ids_bytes,
-        embeddings=tuple(destination / "embeddings" / name for name in vectors.files),
-        warnings=(*found.warnings, *vectors.warnings, *([] if source or format == "pt2" else [missing])),
+        embeddings=tuple(destination / "embeddings" / name for name in written.files),
+        vectors=tuple(destination / "vectors" / name for name in computed),
+        warnings=(*found.warnings, *written.warnings, *([] if source or format == "pt2" else [missing])),
     )
 
 
@@ -112,6 +122,14 @@ def _write_description(directory: Path, preprocess: Preprocess) -> None:
     content = msgspec.json.format(msgspec.json.encode(preprocess), indent=2) + b"\n"
     (directory / "preprocess.json").write_bytes(content)
     (directory / "README.md").write_text(readme(preprocess), encoding="utf-8")
+
+
+def _write_vectors(directory: Path, files: Sequence[VectorFile]) -> tuple[str, ...]:
+    if not files:
+        return ()
+    from elastichost.results.vectors import write_vectors  # loads torch
+
+    return write_vectors(directory, files, directory / "vectors")
 
 
 def _to_program(directory: Path, preprocess: Preprocess) -> int:

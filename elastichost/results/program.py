@@ -18,7 +18,7 @@ from elastichost.results.preprocess import Prepared, Preprocessor
 from elastichost.results.reader import PROGRAM, ScorableModel, flat_inputs, load_model
 from elastichost.user_model.build import user_error
 
-__all__ = ["write_program"]
+__all__ = ["quiet", "write_program"]
 
 SAMPLES = 5  # of the inputs that the model is traced with: a number that is no other size by chance
 HINT = (
@@ -38,12 +38,12 @@ def write_program(directory: Path, build: str) -> bool:
     ragged = (any_size,) * len(preprocessor.features)
     try:
         # sizes of 0 and 1 are not special: a batch may have one sample, and no id at all
-        with _quiet(), torch.no_grad(), symbolic_shapes.patch(backed_size_oblivious=True):  # type: ignore[attr-defined]
+        with quiet(), torch.no_grad(), symbolic_shapes.patch(backed_size_oblivious=True):  # type: ignore[attr-defined]
             program = torch.export.export(model, given, dynamic_shapes=(any_size, ragged, ragged), strict=False)
     except Exception as error:  # whatever the tracer says about the user's model
         reason = next(iter(str(error).strip().splitlines()), type(error).__name__)
         raise ModelError(f"{build} cannot be exported as a program: {reason}", hint=HINT) from error
-    with _quiet():
+    with quiet():
         torch.export.save(program, directory / PROGRAM)
     _check(program, model, preprocessor, build)
     return any("fbgemm" in str(node.target) for node in program.graph.nodes)
@@ -76,7 +76,7 @@ def _example(preprocessor: Preprocessor, samples: int) -> Prepared:
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
+def quiet() -> Iterator[None]:
     """Within this context, torch and torchrec print no warnings: they are for their authors."""
     before = logging.root.manager.disable
     logging.disable(logging.WARNING)

@@ -32,7 +32,16 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from torchrec import KeyedJaggedTensor
 
-__all__ = ["ScorableModel", "Scorer", "flat_inputs", "leave_last_row_out", "load_model", "load_program", "model_inputs"]
+__all__ = [
+    "ScorableModel",
+    "Scorer",
+    "flat_inputs",
+    "leave_last_row_out",
+    "load_model",
+    "load_program",
+    "model_inputs",
+    "sparse_of",
+]
 
 PROGRAM = "model.pt2"
 _numbers = count()
@@ -74,7 +83,7 @@ class ScorableModel(torch.nn.Module):
     ) -> torch.Tensor:
         """Probabilities float32 [B], or [B, labels], of the inputs that `flat_inputs` makes."""
         size = dense.shape[0]
-        sparse = _sparse(self._features, values, offsets, size)
+        sparse = sparse_of(self._features, values, offsets, size)
         if self._outputs == "loss":
             from torchrec.datasets.utils import Batch
 
@@ -99,12 +108,13 @@ def model_inputs(preprocessor: Preprocessor, table: pa.Table) -> tuple[torch.Ten
     """(dense float32 [B, numbers], sparse) for the B rows of `table`: what the model of `load_model` takes. Raises
     ColumnError."""
     dense, values, offsets = flat_inputs(preprocessor.prepare(table))
-    return dense, _sparse(preprocessor.features, values, offsets, dense.shape[0])
+    return dense, sparse_of(preprocessor.features, values, offsets, dense.shape[0])
 
 
-def _sparse(
+def sparse_of(
     features: Collection[str], values: tuple[torch.Tensor, ...], offsets: tuple[torch.Tensor, ...], size: int
 ) -> KeyedJaggedTensor:
+    """The ids of `size` samples, from values and offsets of each feature as `flat_inputs` makes them."""
     from torchrec import JaggedTensor, KeyedJaggedTensor
 
     # with the parts given, torchrec splits nothing: a program with a split by sizes needs fbgemm

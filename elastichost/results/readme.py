@@ -31,13 +31,15 @@ import pyarrow.parquet as pq
 import torch
 from preprocess import Preprocessor
 from reader import load_model, model_inputs
-
+{imports}
 model = load_model("DIR")                      # torch.nn.Module, in evaluation mode
 dense, sparse = model_inputs(Preprocessor("DIR"), pq.read_table("FILE"))
 with torch.no_grad():
-    output = model(dense, sparse)              # {outputs}
+    output = {call}
 ```
 """
+BATCH = """\
+model(Batch(dense_features=dense, sparse_features=sparse, labels=torch.zeros({labels})))[1][1]  # logits"""
 PROGRAM = """\
 ## As a program, with torch alone
 
@@ -80,7 +82,11 @@ def readme(preprocess: Preprocess) -> str:
             )
         )
     else:
-        parts.append(TORCHREC.format(outputs=model.outputs))
+        is_loss = model.outputs == "loss"
+        sizes = "len(dense)" if preprocess.num_labels == 1 else f"len(dense), {preprocess.num_labels}"
+        call = BATCH.format(labels=sizes) if is_loss else f"model(dense, sparse)              # {model.outputs}"
+        imports = "from torchrec.datasets.utils import Batch\n" if is_loss else ""
+        parts.append(TORCHREC.format(imports=imports, call=call))
     return "\n".join(parts)
 
 

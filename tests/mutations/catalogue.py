@@ -833,4 +833,26 @@ MUTATIONS: tuple[Mutation, ...] = (
         "return found",
         ("tests/host/nvml/test_devices.py",),
     ),
+    # --- vectors that a model computes -----------------------------------------------------------------------------
+    Mutation(
+        "vectors are computed without a column that they depend on",
+        "results/vectors.py",
+        "if np.isnan(found).any():",
+        "if False:",
+        ("tests/results/test_results_vectors.py",),
+    ),
+    Mutation(
+        "a row that was made NaN for a trial stays so",
+        "results/vectors.py",
+        "weight[row] = values",
+        "pass",
+        ("tests/results/test_results_vectors.py",),
+    ),
+    Mutation(
+        "the item of a sample is its own negative",
+        "models/networks/two_towers.py",
+        "logits = logits.masked_fill((ids.unsqueeze(0) == ids.unsqueeze(1)) & ~own, -torch.inf)",
+        "pass",
+        ("tests/models/test_models_tasks.py",),
+    ),
 )

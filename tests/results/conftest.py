@@ -36,6 +36,7 @@ name = "hand-made"
 [model]
 build = "{build}"
 args = {args}
+outputs = "{outputs}"
 [data]
 train = ["{data}"]
 label = {label}
@@ -211,13 +212,15 @@ def make_run(
     build: str = "elastichost.models:dlrm",
     args: str = "{ bottom = [8, 6] }",
     label: str = '"label"',
+    outputs: str = "logits",
     is_empty: bool = False,
     lists: tuple[str, ...] | None = ("recent",),
 ) -> HandMadeRun:
     directory.mkdir(parents=True)
     data = directory / "samples.parquet"
     pq.write_table(samples(), data, row_group_size=4)
-    (directory / "job.toml").write_text(JOB.format(build=build, args=args, data=data, label=label), encoding="utf-8")
+    text = JOB.format(build=build, args=args, outputs=outputs, data=data, label=label)
+    (directory / "job.toml").write_text(text, encoding="utf-8")
     job = load_job(directory / "job.toml", environ={})
     (directory / "job.resolved.toml").write_text(to_toml(job), encoding="utf-8")
     tables = resolve_tables(job, KEY_KINDS)  # type: ignore[arg-type]

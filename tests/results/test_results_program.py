@@ -62,6 +62,44 @@ def test_the_ready_models_have_the_scores_of_the_model(make: Any, tmp_path: Path
         np.testing.assert_allclose(given, wanted, rtol=0, atol=1e-6)
 
 
+@pytest.mark.parametrize(
+    ("name", "args", "labels", "outputs"),
+    [
+        ("mmoe", "{ hidden = [4] }", '["label", "other"]', "logits"),
+        ("din", '{ attention = { recent = "item" }, hidden = [4] }', '["label", "other"]', "logits"),
+        ("two_towers", '{ user = ["user", "recent"], item = ["item", "word", "code"] }', '"label"', "loss"),
+    ],
+)
+def test_models_of_several_labels_of_sequences_and_of_a_loss(
+    make: Any, tmp_path: Path, name: str, args: str, labels: str, outputs: str
+) -> None:
+    run = make(build=f"elastichost.models:{name}", args=args, label=labels, outputs=outputs)
+    exports = [export(run.directory, tmp_path / form, format=form).directory for form in ("pt2", "torchrec")]  # type: ignore[arg-type]
+    program, model = map(Scorer, exports)
+    suffixes = ["_label", "_other"] if "other" in labels else [""]
+    predict(run.directory, run.directory / "samples.parquet", tmp_path / "scores.parquet")
+    columns = [pq.read_table(tmp_path / "scores.parquet").column(f"probability{suffix}") for suffix in suffixes]
+    predicted = np.stack([column.to_numpy() for column in columns], axis=1)
+    for rows in (slice(0, 6), slice(2, 3), slice(0, 0)):
+        table = run.table.slice(rows.start, rows.stop - rows.start)
+        given, wanted = (one.scores(one.preprocessor.prepare(table)) for one in (program, model))
+        assert given.shape == wanted.shape == ((table.num_rows, 2) if len(suffixes) == 2 else (table.num_rows,))
+        np.testing.assert_allclose(given, wanted, rtol=0, atol=1e-6)
+        np.testing.assert_allclose(given.reshape(-1, len(suffixes)), predicted[rows], rtol=0, atol=1e-6)
+
+
+def test_the_readme_of_a_model_that_returns_its_loss(make: Any, tmp_path: Path) -> None:
+    args = '{ user = ["user", "recent"], item = ["item", "word", "code"] }'
+    run = make(build="elastichost.models:two_towers", args=args, outputs="loss")
+    report = export(run.directory, tmp_path / "model")
+    code = "\n".join(code_of(report.directory / "README.md")).replace("DIR", str(report.directory))
+    code = code.replace("FILE", str(run.directory / "samples.parquet"))
+    script = f"{code}\nprint(abs(torch.sigmoid(output).numpy() - probabilities).max() < 1e-6)"
+    command = [sys.executable, "-W", "ignore", "-c", script]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (0, "True\n"), done.stderr
+
+
 def test_a_sample_without_any_id(run: Any, tmp_path: Path) -> None:
     directories = [export(run.directory, tmp_path / form, format=form).directory for form in ("pt2", "torchrec")]
     table = run.table.slice(0, 1)

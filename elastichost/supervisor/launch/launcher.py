@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol
 
+from elastichost import models
 from elastichost.plan import ProcessId
 from elastichost.specs import Precision
 from elastichost.supervisor.launch.events import LaunchEvent
@@ -31,7 +32,7 @@ class Entries:
         "torch",
         "torchrec",
         "elastichost.arena.kernels",
-        *(f"elastichost.models.networks.{name}" for name in ("dcn", "deepfm", "dlrm", "wide_deep", "xdeepfm")),
+        *(f"elastichost.models.networks.{name}" for name in models.__all__),
         "elastichost.worker.main",
         "elastichost.worker.probe",
         "elastichost.ps.main",
