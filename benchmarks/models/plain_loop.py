@@ -28,7 +28,7 @@ from elastichost.config.job import JobSpec
 from elastichost.config.tables import parse_init, resolve_tables, table_settings
 from elastichost.datasets import open_reader
 from elastichost.micro_batches import micro_ranges
-from elastichost.quality import auc
+from elastichost.quality.binary import auc
 from elastichost.user_model.build import build_model
 from elastichost.worker.model.embedding import collections_of, meta_collections
 
