@@ -27,7 +27,7 @@ from elastichost.chaos.faults.process_faults import (
 from elastichost.chaos.faults.processes import MARK, marked_processes
 from elastichost.chaos.faults.proxy import FaultProxy
 from elastichost.chaos.faults.source_faults import SOURCE_FAULTS
-from elastichost.chaos.faults.source_of_job import JobSource
+from elastichost.chaos.faults.source_of_job import FaultySource
 from elastichost.chaos.goodput import Goodput
 from elastichost.chaos.hand_overs import check_hand_overs, read_audit
 from elastichost.chaos.invariants import (
@@ -128,7 +128,7 @@ def run_chaos(order: ChaosOrder, say: Say) -> ChaosReport:
     is_sync = order.spec.train.mode == "sync"
     hosts = order.spec.resources.hosts
     with contextlib.ExitStack() as stack:
-        served = JobSource(order.spec, os.environ) if _needs_source(order) else None
+        served = FaultySource(order.spec, os.environ) if _needs_source(order) else None
         source = stack.enter_context(served.process) if served is not None else None
         settings = order.settings if served is None else (*order.settings, *served.settings())
         run = stack.enter_context(

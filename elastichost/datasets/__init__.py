@@ -27,7 +27,7 @@ from elastichost.datasets.settings import DataSettings, Split, data_settings
 if TYPE_CHECKING:
     from elastichost.config.job import JobSpec
     from elastichost.datasets.sources.control import InputControl
-    from elastichost.datasets.sources.waiting import Waiting
+    from elastichost.datasets.sources.single_requests import RequestPolicy
 
 __all__ = [
     "DataSettings",
@@ -48,7 +48,7 @@ def open_reader(
     files: Sequence[str] | None = None,
     labels_required: bool = True,
     control: InputControl | None = None,
-    waiting: Waiting | None = None,
+    waiting: RequestPolicy | None = None,
 ) -> Reader:
     """The reader of a job's train or test data. It has not read anything yet.
 
@@ -57,7 +57,7 @@ def open_reader(
     waiting: how a worker waits for a source; None: for a few seconds, as before a run. Raises DataError when a custom
     reader cannot be loaded."""
     from elastichost.datasets.reader_factory import make_reader  # pyarrow and numba are loaded by this import
-    from elastichost.datasets.sources.waiting import BEFORE_RUN
+    from elastichost.datasets.sources.single_requests import BEFORE_RUN
 
     settings = data_settings(job, split, files=files, labels_required=labels_required)
     return make_reader(job, settings, control, waiting or BEFORE_RUN)

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from elastichost.datasets.sources.remote_file import RemoteFile, remote_file
+from elastichost.datasets.sources.single_requests import BEFORE_RUN, RequestPolicy, tried
+from elastichost.datasets.sources.transports.addressed_file import AddressedFile
 from elastichost.datasets.sources.transports.addresses import is_address, is_store
-from elastichost.datasets.sources.transports.listing import has_glob, matching
+from elastichost.datasets.sources.transports.glob_matches import has_glob, matching
 from elastichost.datasets.sources.transports.open_stores import OpenStores
-from elastichost.datasets.sources.transports.source_file import SourceFile
-from elastichost.datasets.sources.waiting import BEFORE_RUN, Waiting, tried
 from elastichost.errors import DataError
 from elastichost.human_readable import did_you_mean
 
@@ -51,7 +51,7 @@ class FileStamp:
     modified_ns: int
 
 
-def stamp(path: str, waiting: Waiting = BEFORE_RUN) -> FileStamp:
+def stamp(path: str, waiting: RequestPolicy = BEFORE_RUN) -> FileStamp:
     """The stamp of a file as it is now. For a URL the time is any number that changes with the file. Raises DataError
     when it does not exist or is not a regular file."""
     if is_url(path):
@@ -66,11 +66,11 @@ def stamp(path: str, waiting: Waiting = BEFORE_RUN) -> FileStamp:
     return FileStamp(path=path, size_bytes=status.st_size, modified_ns=status.st_mtime_ns)
 
 
-def opened(file: FileStamp, waiting: Waiting = BEFORE_RUN) -> io.RawIOBase:
+def opened(file: FileStamp, waiting: RequestPolicy = BEFORE_RUN) -> io.RawIOBase:
     """The file for reading from any place; each part of a URL's is requested when it is read. Raises OSError, and for a
     URL DataError."""
     if is_url(file.path):
-        return RemoteFile(SourceFile(file.path, file.size_bytes, file.modified_ns), waiting)
+        return RemoteFile(AddressedFile(file.path, file.size_bytes, file.modified_ns), waiting)
     return open(file.path, "rb", buffering=0)
 
 
@@ -87,7 +87,9 @@ def check_unchanged(expected: FileStamp) -> None:
         )
 
 
-def expand_patterns(patterns: Iterable[str], waiting: Waiting = BEFORE_RUN) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def expand_patterns(
+    patterns: Iterable[str], waiting: RequestPolicy = BEFORE_RUN
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """(files, problems). The files of each pattern are in name order, and each file occurs once. A pattern without
     files is a problem."""
     files: dict[str, None] = {}
@@ -112,7 +114,7 @@ def expand_patterns(patterns: Iterable[str], waiting: Waiting = BEFORE_RUN) -> t
     return tuple(files), tuple(problems)
 
 
-def _at_address(pattern: str, waiting: Waiting) -> tuple[tuple[str, ...], str]:
+def _at_address(pattern: str, waiting: RequestPolicy) -> tuple[tuple[str, ...], str]:
     """(the addresses that it names, problem or ""). Only a store is asked; an address without a glob is taken as it
     is."""
     try:

@@ -16,8 +16,8 @@ from elastichost.datasets.sources.connections import SourceConnections
 from elastichost.datasets.sources.control import InputControl
 from elastichost.datasets.sources.read_ahead import ReadAhead
 from elastichost.datasets.sources.settings import cache_bytes, ranges_directory
+from elastichost.datasets.sources.single_requests import BEFORE_RUN, RequestPolicy
 from elastichost.datasets.sources.unit_cache import StampedDecoder, UnitCache
-from elastichost.datasets.sources.waiting import BEFORE_RUN, Waiting
 from elastichost.datasets.synthetic.reader import SyntheticReader, synthetic_shape
 from elastichost.datasets.text.criteo import criteo_decoder
 from elastichost.datasets.text.csv import csv_decoder
@@ -30,7 +30,7 @@ __all__ = ["make_decoder", "make_reader"]
 
 
 def make_reader(
-    job: JobSpec, settings: DataSettings, control: InputControl | None = None, waiting: Waiting = BEFORE_RUN
+    job: JobSpec, settings: DataSettings, control: InputControl | None = None, waiting: RequestPolicy = BEFORE_RUN
 ) -> Reader:
     """The reader of the job's format. control: lets a reader of files decode the next units ahead. waiting: for what
     one connection requests, such as footers. Raises DataError for an unknown format, or a custom reader that cannot be
@@ -56,7 +56,7 @@ def _connections(job: JobSpec, control: InputControl | None) -> SourceConnection
 
 
 def make_decoder(
-    settings: DataSettings, connections: SourceConnections | None = None, waiting: Waiting = BEFORE_RUN
+    settings: DataSettings, connections: SourceConnections | None = None, waiting: RequestPolicy = BEFORE_RUN
 ) -> StampedDecoder | None:
     """The decoder of a built-in file format; None for synthetic data and custom readers. connections: for files at
     URLs; None: one connection at a time, as for checks before a run."""

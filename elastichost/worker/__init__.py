@@ -10,6 +10,7 @@ Modules:
     steps/         one step of the user's model, and trials of it before a run
     pipeline       the thread that reads ahead
     evaluation     scores a range of the test set
+    source_requests    how a worker waits for its source as it starts, and for test data
     heap           returns free memory of the heap to the system
     model/         the user's model on the arena: lookups, interactions, the dense vector
     gpu/           the step of a worker with a GPU, which uses rows in place

@@ -48,7 +48,7 @@ from elastichost.worker.channels.exchange import PauseGate
 from elastichost.worker.channels.routing import Directory
 from elastichost.worker.commit.strategy import CommitStrategy
 from elastichost.worker.meter import StepMeter
-from elastichost.worker.source_waiting import SourceWaiting
+from elastichost.worker.source_requests import PatientRequests
 
 __all__ = ["IDLE_S", "WorkerLifecycle"]
 
@@ -77,7 +77,7 @@ class WorkerLifecycle(ABC, Generic[Strategy]):
         self._beat_at_s = 0.0
         self._state = "starting"
         self._meter = StepMeter(time.monotonic())
-        self._waiting = SourceWaiting(job.data.input, self.control.send, self._pump_or_stop)
+        self._waiting = PatientRequests(job.data.input, self.control.send, self._pump_or_stop)
 
     # --- what a subclass defines ------------------------------------------------------------------------------
 

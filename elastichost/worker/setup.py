@@ -21,7 +21,7 @@ from elastichost.datasets import open_reader
 from elastichost.datasets.api import DatasetDescription, Reader
 from elastichost.datasets.sources.control import InputControl
 from elastichost.datasets.sources.settings import decoded_directory, first_knobs
-from elastichost.datasets.sources.waiting import BEFORE_RUN, Waiting
+from elastichost.datasets.sources.single_requests import BEFORE_RUN, RequestPolicy
 from elastichost.gpu.availability import is_interpreted
 from elastichost.plan import Access
 from elastichost.sharding import rows_per_bucket
@@ -97,7 +97,7 @@ SyncParts = WorkerParts[SyncCommit, ServedRowPreparer]
 
 
 def build_parts(
-    arguments: ChildArguments, job: JobSpec, holder: DirectoryHolder, pump: Pump, waiting: Waiting = BEFORE_RUN
+    arguments: ChildArguments, job: JobSpec, holder: DirectoryHolder, pump: Pump, waiting: RequestPolicy = BEFORE_RUN
 ) -> LeaseParts:
     """The parts of a worker that trains leases. Raises ModelError, DataError, ArenaError, and what `waiting` raises."""
     build: dict[Access, Callable[[_PartsBuilder], LeaseParts]] = {"direct": _direct, "served": _served, "mixed": _mixed}
@@ -105,7 +105,7 @@ def build_parts(
 
 
 def build_sync_parts(
-    arguments: ChildArguments, job: JobSpec, holder: DirectoryHolder, pump: Pump, waiting: Waiting = BEFORE_RUN
+    arguments: ChildArguments, job: JobSpec, holder: DirectoryHolder, pump: Pump, waiting: RequestPolicy = BEFORE_RUN
 ) -> SyncParts:
     """The parts of a worker in sync mode, where access is always served. Raises as `build_parts`."""
     builder = _PartsBuilder(arguments, job, holder, pump, waiting)
@@ -184,7 +184,7 @@ class _PartsBuilder:
     """Builds the parts that all kinds of access share."""
 
     def __init__(
-        self, arguments: ChildArguments, job: JobSpec, holder: DirectoryHolder, pump: Pump, waiting: Waiting
+        self, arguments: ChildArguments, job: JobSpec, holder: DirectoryHolder, pump: Pump, waiting: RequestPolicy
     ) -> None:
         self.job, self.host, self.holder, self.pump = job, arguments.host, holder, pump
         self.device = choose_device(arguments)

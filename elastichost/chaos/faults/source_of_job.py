@@ -21,12 +21,12 @@ from elastichost.datasets.sources.transports.addresses import is_store, parsed
 from elastichost.datasets.sources.transports.s3_options import s3_options
 from elastichost.errors import ConfigError
 
-__all__ = ["JobSource"]
+__all__ = ["FaultySource"]
 
 OTHER = "choose other faults with --fault, or another job"
 
 
-class JobSource:
+class FaultySource:
     """process: stands before the data; a context manager. Raises ConfigError when nothing can stand there."""
 
     def __init__(self, spec: JobSpec, environ: Mapping[str, str]) -> None:

@@ -22,6 +22,8 @@ from elastichost.datasets.settings import DataSettings
 from elastichost.datasets.sources.byte_ranges import ByteRange, joined_ranges
 from elastichost.datasets.sources.connections import SourceConnections
 from elastichost.datasets.sources.remote_file import FetchedFile, RemoteFile
+from elastichost.datasets.sources.single_requests import BEFORE_RUN, RequestPolicy
+from elastichost.datasets.sources.transports.addressed_file import AddressedFile
 from elastichost.datasets.sources.transports.source_file import SourceFile
 from elastichost.datasets.sources.waiting import BEFORE_RUN, Waiting
 from elastichost.datasets.tabular import decode_table, dense_matrix, nan_warnings
@@ -37,7 +39,7 @@ class ParquetDecoder:
     """The `Decoder` of Parquet files. Each thread keeps at most one file open."""
 
     def __init__(
-        self, settings: DataSettings, connections: SourceConnections | None = None, waiting: Waiting = BEFORE_RUN
+        self, settings: DataSettings, connections: SourceConnections | None = None, waiting: RequestPolicy = BEFORE_RUN
     ) -> None:
         self._settings, self._connections, self._waiting = settings, connections, waiting
         self._facts: tuple[ParquetFacts, ...] = ()
@@ -122,7 +124,7 @@ class ParquetDecoder:
 
     def _fetched(self, facts: ParquetFacts, unit: Unit, names: Sequence[str]) -> pq.ParquetFile:
         """The file, of which the columns of one row group were fetched."""
-        remote = SourceFile(facts.stamp.path, facts.stamp.size_bytes, facts.stamp.modified_ns)
+        remote = AddressedFile(facts.stamp.path, facts.stamp.size_bytes, facts.stamp.modified_ns)
         if self._connections is None:
             return self._opened(facts, RemoteFile(remote, self._waiting))
         group = facts.metadata.row_group(unit.group)

@@ -15,8 +15,8 @@ from elastichost.datasets.files import GZIP_MAGIC, PARQUET_MAGIC, FileStamp, exp
 from elastichost.datasets.reader import Inspection, units_of_split
 from elastichost.datasets.settings import DataSettings
 from elastichost.datasets.sources.remote_file import RemoteFile
-from elastichost.datasets.sources.transports.source_file import SourceFile
-from elastichost.datasets.sources.waiting import BEFORE_RUN, Waiting
+from elastichost.datasets.sources.single_requests import BEFORE_RUN, RequestPolicy
+from elastichost.datasets.sources.transports.addressed_file import AddressedFile
 from elastichost.errors import DataError
 from elastichost.human_readable import did_you_mean
 from elastichost.specs import KeyKind
@@ -69,7 +69,7 @@ class _Problems:
         )
 
 
-def inspect_parquet(settings: DataSettings, waiting: Waiting = BEFORE_RUN) -> ParquetInspection:
+def inspect_parquet(settings: DataSettings, waiting: RequestPolicy = BEFORE_RUN) -> ParquetInspection:
     """Reads and checks the footers of all files. It opens each file once and reads no data pages."""
     files, missing = expand_patterns(settings.patterns, waiting)
     problems = _Problems()
@@ -88,7 +88,7 @@ def inspect_parquet(settings: DataSettings, waiting: Waiting = BEFORE_RUN) -> Pa
     return ParquetInspection(Inspection(description, ()), tuple(facts))
 
 
-def _read_footer(path: str, problems: _Problems, waiting: Waiting) -> ParquetFacts | None:
+def _read_footer(path: str, problems: _Problems, waiting: RequestPolicy) -> ParquetFacts | None:
     try:
         file_stamp = stamp(path, waiting)
         if file_stamp.size_bytes == 0:
@@ -127,12 +127,12 @@ def _read_footer(path: str, problems: _Problems, waiting: Waiting) -> ParquetFac
 
 
 @contextmanager
-def opened_parquet(of: FileStamp, waiting: Waiting = BEFORE_RUN) -> Iterator[str | RemoteFile]:
+def opened_parquet(of: FileStamp, waiting: RequestPolicy = BEFORE_RUN) -> Iterator[str | RemoteFile]:
     """What pyarrow opens for this file: its path, or a file at a URL whose parts are requested when they are read."""
     if not is_url(of.path):
         yield of.path
         return
-    with RemoteFile(SourceFile(of.path, of.size_bytes, of.modified_ns), waiting) as remote:
+    with RemoteFile(AddressedFile(of.path, of.size_bytes, of.modified_ns), waiting) as remote:
         yield remote
 
 

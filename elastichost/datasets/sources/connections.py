@@ -18,11 +18,11 @@ from elastichost.datasets.sources.byte_ranges import ByteRange, requests_of
 from elastichost.datasets.sources.control import InputControl
 from elastichost.datasets.sources.patience import SourceHealth, backoff_s, failed, is_given_up, received
 from elastichost.datasets.sources.range_cache import RangeCache
+from elastichost.datasets.sources.single_requests import TEXT
+from elastichost.datasets.sources.transports.addressed_file import AddressedFile, SourceError
 from elastichost.datasets.sources.transports.addresses import is_store
 from elastichost.datasets.sources.transports.connection import SourceConnection
 from elastichost.datasets.sources.transports.open_stores import OpenStores
-from elastichost.datasets.sources.transports.source_file import SourceError, SourceFile
-from elastichost.datasets.sources.waiting import TEXT
 from elastichost.errors import DataError
 from elastichost.wire.control_work import SourceTrouble, SourceTroubleMsg
 
@@ -41,7 +41,7 @@ class _Awaited:
 
 @dataclass(slots=True)
 class _Request:
-    file: SourceFile
+    file: AddressedFile
     start: int
     into: memoryview  # empty: asks only whether the file is still the same
     fetch: _Awaited
@@ -79,7 +79,7 @@ class SourceConnections:
         self.cache = None if cache_path is None else RangeCache(cache_path, cache_bytes, patience_s, self._may_not_wait)
         control.when_tuned(self._wake)
 
-    def fetch(self, file: SourceFile, ranges: Sequence[ByteRange]) -> tuple[bytearray, ...]:
+    def fetch(self, file: AddressedFile, ranges: Sequence[ByteRange]) -> tuple[bytearray, ...]:
         """The bytes of each range, from the disk if they are kept there, or else from the source (`_fetch`)."""
         if self.cache is None or self._control.knobs.cache != "disk":
             return self._fetch(file, ranges)
@@ -89,7 +89,7 @@ class SourceConnections:
         self._control.decode.wait_here(source_s=waited_s)
         return self._is_closed
 
-    def _fetch(self, file: SourceFile, ranges: Sequence[ByteRange]) -> tuple[bytearray, ...]:
+    def _fetch(self, file: AddressedFile, ranges: Sequence[ByteRange]) -> tuple[bytearray, ...]:
         """The bytes of each range from the source. Blocks until all have arrived, however long the source takes.
         Raises DataError when the file has changed or is not there, or when the connections are closed."""
         found = tuple(bytearray(stop - start) for start, stop in ranges)

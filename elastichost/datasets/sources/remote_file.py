@@ -9,14 +9,14 @@ from collections.abc import Sequence
 from typing_extensions import Buffer
 
 from elastichost.datasets.sources.byte_ranges import ByteRange
+from elastichost.datasets.sources.single_requests import BEFORE_RUN, RequestPolicy, tried
+from elastichost.datasets.sources.transports.addressed_file import AddressedFile
 from elastichost.datasets.sources.transports.connection import SourceConnection
-from elastichost.datasets.sources.transports.source_file import SourceFile
-from elastichost.datasets.sources.waiting import BEFORE_RUN, Waiting, tried
 
 __all__ = ["FetchedFile", "RemoteFile", "remote_file"]
 
 
-def remote_file(url: str, waiting: Waiting = BEFORE_RUN) -> SourceFile:
+def remote_file(url: str, waiting: RequestPolicy = BEFORE_RUN) -> AddressedFile:
     """Size and version of the file. Raises DataError when it is not there, or when the source does not answer."""
     connection = SourceConnection(waiting.stall_s)
     try:
@@ -66,7 +66,7 @@ class _File(io.RawIOBase):
 class RemoteFile(_File):
     """A file whose parts are requested when they are read: for footers and for checks before a run."""
 
-    def __init__(self, file: SourceFile, waiting: Waiting = BEFORE_RUN) -> None:
+    def __init__(self, file: AddressedFile, waiting: RequestPolicy = BEFORE_RUN) -> None:
         super().__init__(file.size_bytes)
         self._file, self._waiting, self._connection = file, waiting, SourceConnection(waiting.stall_s)
 

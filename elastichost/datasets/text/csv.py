@@ -14,7 +14,7 @@ from elastichost.datasets.bad_rows import BadRowLog
 from elastichost.datasets.decoded import DecodedUnit
 from elastichost.datasets.settings import ColumnType, DataSettings
 from elastichost.datasets.sources.connections import SourceConnections
-from elastichost.datasets.sources.waiting import BEFORE_RUN, Waiting
+from elastichost.datasets.sources.single_requests import BEFORE_RUN, RequestPolicy
 from elastichost.datasets.tabular import decode_table
 from elastichost.datasets.text.csv_block import BlockFormat, read_block
 from elastichost.datasets.text.reader import TextDecoder
@@ -38,7 +38,7 @@ def csv_decoder(
     settings: DataSettings,
     environ: Mapping[str, str],
     connections: SourceConnections | None = None,
-    waiting: Waiting = BEFORE_RUN,
+    waiting: RequestPolicy = BEFORE_RUN,
 ) -> TextDecoder:
     return TextDecoder(settings, CsvLines(settings), environ, connections, waiting)
 

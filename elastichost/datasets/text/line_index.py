@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from elastichost.arena.compiled import exactly_compiled
 from elastichost.datasets.files import FileStamp, cache_directory, check_unchanged, is_url, opened
-from elastichost.datasets.sources.waiting import BEFORE_RUN, Waiting
+from elastichost.datasets.sources.single_requests import BEFORE_RUN, RequestPolicy
 
 __all__ = ["TextIndex", "index_text_file", "line_end", "read_first_line"]
 
@@ -93,7 +93,7 @@ def line_end(data: npt.NDArray[np.uint8], lines: int) -> int:
     return int(data.shape[0])
 
 
-def read_first_line(file: FileStamp, waiting: Waiting = BEFORE_RUN) -> bytes:
+def read_first_line(file: FileStamp, waiting: RequestPolicy = BEFORE_RUN) -> bytes:
     """The first line with its line break, cut after 16 MiB."""
     with io.BufferedReader(opened(file, waiting), FIRST_BYTES) as reader:
         return reader.readline(16 << 20)
@@ -105,7 +105,7 @@ def index_text_file(
     unit_lines: int,
     header_lines: int,
     environ: Mapping[str, str],
-    waiting: Waiting = BEFORE_RUN,
+    waiting: RequestPolicy = BEFORE_RUN,
 ) -> tuple[TextIndex, str | None]:
     """(index, warning). The index is from the cache, or from one pass over the file, and is then cached.
 
@@ -128,7 +128,7 @@ def _is_fresh(cached: TextIndex, file: FileStamp, unit_lines: int, header_lines:
     return expected == (cached.path, cached.size_bytes, cached.modified_ns, cached.unit_lines, cached.header_lines)
 
 
-def _scan(file: FileStamp, unit_lines: int, header_lines: int, waiting: Waiting) -> TextIndex:
+def _scan(file: FileStamp, unit_lines: int, header_lines: int, waiting: RequestPolicy) -> TextIndex:
     first = len(read_first_line(file, waiting)) if header_lines else 0
     stop, missing_break = _end_of_lines(file, first, waiting)
     starts: list[int] = [first] if stop > first else []
@@ -157,7 +157,7 @@ def _scan(file: FileStamp, unit_lines: int, header_lines: int, waiting: Waiting)
     )
 
 
-def _end_of_lines(file: FileStamp, first: int, waiting: Waiting) -> tuple[int, bool]:
+def _end_of_lines(file: FileStamp, first: int, waiting: RequestPolicy) -> tuple[int, bool]:
     """(offset after the last line that is not empty, whether that line has no line break)."""
     tail_bytes = min(65_536, file.size_bytes - first)
     with io.BufferedReader(opened(file, waiting)) as handle:

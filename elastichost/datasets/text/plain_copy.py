@@ -13,7 +13,7 @@ from pathlib import Path
 
 from elastichost.datasets.files import FileStamp, cache_directory, opened, stamp
 from elastichost.datasets.sources.bounded_directory import BoundedDirectory, Claim
-from elastichost.datasets.sources.waiting import BEFORE_RUN, Waiting
+from elastichost.datasets.sources.single_requests import BEFORE_RUN, RequestPolicy
 from elastichost.errors import DataError
 from elastichost.human_readable import mib
 
@@ -26,7 +26,7 @@ NAME = "plain"
 GZIP_BITS = 31  # of zlib: a gzip header, the largest window
 
 
-def plain_copy(file: FileStamp, environ: Mapping[str, str], waiting: Waiting = BEFORE_RUN) -> FileStamp:
+def plain_copy(file: FileStamp, environ: Mapping[str, str], waiting: RequestPolicy = BEFORE_RUN) -> FileStamp:
     """The stamp of the plain copy, which no other process removes while this one lives. Raises DataError when the file
     is damaged, or when there is no room for the copy."""
     path = cache_directory(environ) / "text"
@@ -49,7 +49,7 @@ def plain_copy(file: FileStamp, environ: Mapping[str, str], waiting: Waiting = B
     return stamp(str(path / group / NAME))
 
 
-def _make(directory: BoundedDirectory, claim: Claim, file: FileStamp, waiting: Waiting) -> None:
+def _make(directory: BoundedDirectory, claim: Claim, file: FileStamp, waiting: RequestPolicy) -> None:
     try:
         for piece in _inflated(file, waiting):
             if not directory.append(claim, (piece,)):
@@ -69,7 +69,7 @@ def _no_room(file: FileStamp, path: Path, why: str) -> DataError:
     )
 
 
-def _inflated(file: FileStamp, waiting: Waiting) -> Iterator[bytes]:
+def _inflated(file: FileStamp, waiting: RequestPolicy) -> Iterator[bytes]:
     """The plain text, in pieces. A file may consist of several gzip members."""
     with opened(file, waiting) as source:
         member, rest, at = zlib.decompressobj(GZIP_BITS), b"", 0

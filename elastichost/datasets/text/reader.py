@@ -30,6 +30,8 @@ from elastichost.datasets.id_ranges import find_id_out_of_range, ranged_tables
 from elastichost.datasets.reader import Inspection, ValueFindings, units_of_split
 from elastichost.datasets.settings import DataSettings
 from elastichost.datasets.sources.connections import SourceConnections
+from elastichost.datasets.sources.single_requests import BEFORE_RUN, RequestPolicy
+from elastichost.datasets.sources.transports.addressed_file import AddressedFile
 from elastichost.datasets.sources.transports.source_file import SourceFile
 from elastichost.datasets.sources.waiting import BEFORE_RUN, Waiting
 from elastichost.datasets.tabular import nan_warnings
@@ -85,7 +87,7 @@ class TextDecoder:
         line_format: LineFormat,
         environ: Mapping[str, str],
         connections: SourceConnections | None = None,
-        waiting: Waiting = BEFORE_RUN,
+        waiting: RequestPolicy = BEFORE_RUN,
     ) -> None:
         self._settings, self._connections, self._waiting = settings, connections, waiting
         self._format = line_format
@@ -222,7 +224,7 @@ class TextDecoder:
 
     def _read_bytes(self, file: FileStamp, start: int, stop: int) -> npt.NDArray[np.uint8]:
         if is_url(file.path) and self._connections is not None:
-            remote = SourceFile(file.path, file.size_bytes, file.modified_ns)
+            remote = AddressedFile(file.path, file.size_bytes, file.modified_ns)
             return np.frombuffer(self._connections.fetch(remote, ((start, stop),))[0], dtype=np.uint8)
         return _read_bytes(file, start, stop, self._waiting)
 
@@ -238,7 +240,7 @@ class TextDecoder:
         return msgspec.structs.replace(unit, samples=min(lines, unit.samples))
 
 
-def _read_bytes(file: FileStamp, start: int, stop: int, waiting: Waiting) -> npt.NDArray[np.uint8]:
+def _read_bytes(file: FileStamp, start: int, stop: int, waiting: RequestPolicy) -> npt.NDArray[np.uint8]:
     with opened(file, waiting) as handle:
         handle.seek(start)
         data = np.empty(stop - start, dtype=np.uint8)

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from elastichost.chaos.faults.source_of_job import JobSource
+from elastichost.chaos.faults.source_of_job import FaultySource
 from elastichost.chaos.faults.source_process import Order
 from elastichost.chaos.faults.source_proxy import SourceProxy
 from elastichost.chaos.faults.source_server import SourceServer
@@ -26,14 +26,14 @@ def job(folder: Path, train: str, more: str = "") -> JobSpec:
 
 def test_files_are_served_and_a_store_is_read_through_a_proxy(tmp_path: Path) -> None:
     write_parquet(tmp_path / "a.parquet", {"y": np.zeros(3, np.float32), "c": np.arange(3)})
-    here = JobSource(job(tmp_path, f"{tmp_path}/*.parquet"), {})
+    here = FaultySource(job(tmp_path, f"{tmp_path}/*.parquet"), {})
     assert isinstance(here.process, SourceServer)
     environ = {"AWS_ENDPOINT_URL": "http://127.0.0.1:9000"}
-    with JobSource(
+    with FaultySource(
         job(tmp_path, "s3://b/x/*.parquet?region=r", 'test = "http://elsewhere/t.parquet"'), environ
     ).process:
         pass
-    there = JobSource(job(tmp_path, "s3://b/x/*.parquet?region=r", 'test = "s3://b/t.parquet"'), environ)
+    there = FaultySource(job(tmp_path, "s3://b/x/*.parquet?region=r", 'test = "s3://b/t.parquet"'), environ)
     with there.process as proxy:
         through = f"endpoint_override=http://127.0.0.1:{proxy.port}"
         assert there.settings() == (
@@ -43,7 +43,7 @@ def test_files_are_served_and_a_store_is_read_through_a_proxy(tmp_path: Path) ->
 
 
 def test_data_of_another_server_is_left_alone(tmp_path: Path) -> None:
-    source = JobSource(job(tmp_path, "http://127.0.0.1:80/a.parquet", 'test = "https://h/t.parquet"'), {})
+    source = FaultySource(job(tmp_path, "http://127.0.0.1:80/a.parquet", 'test = "https://h/t.parquet"'), {})
     with source.process as proxy:
         assert source.settings() == (
             f'data.train=["http://127.0.0.1:{proxy.port}/a.parquet"]',
@@ -56,7 +56,7 @@ def test_data_of_another_server_is_left_alone(tmp_path: Path) -> None:
 )
 def test_a_server_that_a_proxy_cannot_stand_before_is_refused(tmp_path: Path, train: str) -> None:
     with pytest.raises(ConfigError, match="http, not https"):
-        JobSource(job(tmp_path, train), {})
+        FaultySource(job(tmp_path, train), {})
 
 
 def test_bytes_pass_a_proxy_and_nothing_listens_while_the_source_is_gone(tmp_path: Path) -> None:

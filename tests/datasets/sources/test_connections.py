@@ -12,7 +12,7 @@ from elastichost.chaos.faults.source_server import SourceServer
 from elastichost.datasets.sources.connections import SourceConnections
 from elastichost.datasets.sources.control import InputControl
 from elastichost.datasets.sources.remote_file import remote_file
-from elastichost.datasets.sources.transports.source_file import SourceFile
+from elastichost.datasets.sources.transports.addressed_file import AddressedFile
 from elastichost.errors import DataError
 from elastichost.wire.facts import InputKnobs
 from tests.datasets.sources.s3_server import S3Server, s3_environment, store
@@ -28,7 +28,7 @@ def whole(parts: tuple[bytearray, ...]) -> bool:
 
 
 @pytest.mark.parametrize("connections", [1, 4])
-def test_every_byte_arrives_over_any_number_of_connections(file: SourceFile, connections: int) -> None:
+def test_every_byte_arrives_over_any_number_of_connections(file: AddressedFile, connections: int) -> None:
     control = InputControl(InputKnobs(connections=connections, range_bytes=100_000))
     source = SourceConnections(control, stall_s=5.0, patience_s=20.0)
     with control.decode.span():
@@ -41,7 +41,7 @@ def test_every_byte_arrives_over_any_number_of_connections(file: SourceFile, con
     source.close()
 
 
-def test_more_connections_work_as_soon_as_they_are_given(file: SourceFile) -> None:
+def test_more_connections_work_as_soon_as_they_are_given(file: AddressedFile) -> None:
     control = InputControl(InputKnobs(range_bytes=50_000))
     source = SourceConnections(control, stall_s=5.0, patience_s=20.0)
     found: list[tuple[bytearray, ...]] = []
@@ -56,7 +56,7 @@ def test_more_connections_work_as_soon_as_they_are_given(file: SourceFile) -> No
 
 @pytest.mark.parametrize("order", [Order("stall", 1.0), Order("reset"), Order("refuse", 0.7), Order("slow", 1.0, 0.5)])
 def test_a_source_with_a_trouble_is_waited_for_and_that_is_told(
-    file: SourceFile, server: SourceServer, order: Order
+    file: AddressedFile, server: SourceServer, order: Order
 ) -> None:
     control = InputControl(InputKnobs(connections=3, range_bytes=100_000))
     source = SourceConnections(control, stall_s=0.3, patience_s=30.0)
@@ -75,7 +75,7 @@ def test_a_source_with_a_trouble_is_waited_for_and_that_is_told(
 
 
 def test_a_source_that_stays_away_is_told_to_be_gone_once_and_waited_for(
-    file: SourceFile, server: SourceServer
+    file: AddressedFile, server: SourceServer
 ) -> None:
     control = InputControl()
     source, found, told = SourceConnections(control, stall_s=0.2, patience_s=0.2), [], []
@@ -106,7 +106,7 @@ def test_a_file_of_a_store_that_changed_ends_the_fetch(store: S3Server) -> None:
     source.close()
 
 
-def test_a_file_that_changed_ends_the_fetch(file: SourceFile, folder: Path) -> None:
+def test_a_file_that_changed_ends_the_fetch(file: AddressedFile, folder: Path) -> None:
     source = SourceConnections(InputControl(), stall_s=5.0, patience_s=20.0)
     (folder / "data.bin").write_bytes(CONTENT + b"x")
     with pytest.raises(DataError, match="changed while it was being read"):

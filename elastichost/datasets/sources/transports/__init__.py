@@ -1,7 +1,7 @@
 """How bytes of a file at an address come here. All else (ranges, retries, caches, events) is the same for each.
 
 Modules:
-    source_file    the identity of a file, and the errors of a request
+    addressed_file the identity of a file, and the errors of a request
     addresses      the parts of an address of a store; pure
     connection     one connection, by whichever transport the address names
     http_range     a web server or object store that answers range requests
@@ -12,5 +12,5 @@ Modules:
     s3_options     what an S3 client is made with: endpoint, region, limits of time
     fsspec_store   stores that fsspec reads, where the package of the scheme is installed
     patient_calls  calls of libraries that may block for longer than they are waited for
-    listing        the files that match a glob
+    glob_matches   the files that match a glob
 """

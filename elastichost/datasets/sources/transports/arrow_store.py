@@ -7,7 +7,7 @@ from collections import OrderedDict
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from elastichost.datasets.sources.transports.source_file import version_of_tag
+from elastichost.datasets.sources.transports.addressed_file import version_of_tag
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from elastichost.datasets.sources.transports.addressed_file import AddressedFile, Transport
 from elastichost.datasets.sources.transports.addresses import is_store
 from elastichost.datasets.sources.transports.http_range import HttpConnection
 from elastichost.datasets.sources.transports.open_stores import OpenStores
-from elastichost.datasets.sources.transports.source_file import SourceFile, Transport
 from elastichost.datasets.sources.transports.store_files import StoreConnection
 
 __all__ = ["SourceConnection"]
@@ -21,17 +21,17 @@ class SourceConnection:
         self._web = HttpConnection(stall_s)
         self._store = StoreConnection(OpenStores(stall_s) if stores is None else stores)
 
-    def stat(self, url: str) -> SourceFile:
+    def stat(self, url: str) -> AddressedFile:
         """See `Transport.stat`."""
         return self._of(url).stat(url)
 
     def read(
-        self, file: SourceFile, start: int, into: memoryview, arrived: Callable[[int], None] = lambda size: None
+        self, file: AddressedFile, start: int, into: memoryview, arrived: Callable[[int], None] = lambda size: None
     ) -> float:
         """See `Transport.read`."""
         return self._of(file.url).read(file, start, into, arrived)
 
-    def check(self, file: SourceFile) -> None:
+    def check(self, file: AddressedFile) -> None:
         """See `Transport.check`."""
         self._of(file.url).check(file)
 

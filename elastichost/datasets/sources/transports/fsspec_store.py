@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from elastichost.datasets.sources.transports.source_file import version_of_tag
+from elastichost.datasets.sources.transports.addressed_file import version_of_tag
 
 __all__ = ["FsspecStore"]
 

@@ -9,7 +9,7 @@ from email.utils import parsedate_to_datetime
 from http import HTTPStatus
 from urllib.parse import SplitResult, urlsplit
 
-from elastichost.datasets.sources.transports.source_file import SourceError, SourceFile, changed, version_of_tag
+from elastichost.datasets.sources.transports.addressed_file import AddressedFile, SourceError, changed, version_of_tag
 from elastichost.errors import DataError
 
 __all__ = ["HttpConnection"]
@@ -28,7 +28,7 @@ class HttpConnection:
         self._origin: tuple[str, str] | None = None
         self._open: http.client.HTTPConnection | None = None
 
-    def stat(self, url: str) -> SourceFile:
+    def stat(self, url: str) -> AddressedFile:
         """Size and version of the file. Raises DataError for a file that is not there or cannot be read in ranges,
         SourceError for what may pass."""
         response = self._request(url, (0, 1))
@@ -41,10 +41,10 @@ class HttpConnection:
         except SourceError:
             self.close()
             raise
-        return SourceFile(url, size, version_of(response))
+        return AddressedFile(url, size, version_of(response))
 
     def read(
-        self, file: SourceFile, start: int, into: memoryview, arrived: Callable[[int], None] = lambda size: None
+        self, file: AddressedFile, start: int, into: memoryview, arrived: Callable[[int], None] = lambda size: None
     ) -> float:
         """Reads len(into) bytes from `start` on. arrived: is called with the bytes of each piece, also where a later
         one fails. Returns the seconds until the first byte. Raises as `stat`."""
@@ -68,7 +68,7 @@ class HttpConnection:
             raise
         return first_byte_s
 
-    def check(self, file: SourceFile) -> None:
+    def check(self, file: AddressedFile) -> None:
         """Does nothing: each answer to `read` says of which version it is."""
 
     def close(self) -> None:
@@ -137,7 +137,7 @@ def _size_of(url: str, response: http.client.HTTPResponse) -> int:
     return int(whole)
 
 
-def _check_version(file: SourceFile, response: http.client.HTTPResponse) -> None:
+def _check_version(file: AddressedFile, response: http.client.HTTPResponse) -> None:
     now = (_size_of(file.url, response), version_of(response))
     if now != (file.size_bytes, file.version):
         raise changed(file, now[0])

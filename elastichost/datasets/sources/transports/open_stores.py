@@ -7,22 +7,22 @@ import threading
 from collections.abc import Iterator, Mapping
 from typing import Protocol
 
+from elastichost.datasets.sources.transports.addressed_file import SourceError
 from elastichost.datasets.sources.transports.addresses import StoreAddress
 from elastichost.datasets.sources.transports.arrow_store import ArrowStore
 from elastichost.datasets.sources.transports.fsspec_store import FsspecStore
 from elastichost.datasets.sources.transports.s3_options import open_s3
-from elastichost.datasets.sources.transports.source_file import SourceError
 from elastichost.datasets.sources.transports.store_errors import typed
 from elastichost.errors import DataError
 
-__all__ = ["OpenStores", "Store"]
+__all__ = ["OpenStore", "OpenStores"]
 
 S3 = ("s3", "s3a")
 OF_ARROW = ("gs", "gcs", "abfs", "abfss", "hdfs", "viewfs")
 GOOGLE = ("gs", "gcs")
 
 
-class Store(Protocol):
+class OpenStore(Protocol):
     """A bucket, or a server. Its methods raise what its library raises."""
 
     @property
@@ -53,9 +53,9 @@ class OpenStores:
     def __init__(self, stall_s: float, environ: Mapping[str, str] = os.environ) -> None:
         self.stall_s, self._environ = stall_s, environ
         self._lock = threading.Lock()
-        self._open: dict[str, Store] = {}
+        self._open: dict[str, OpenStore] = {}
 
-    def of(self, address: StoreAddress) -> Store:
+    def of(self, address: StoreAddress) -> OpenStore:
         """The store of this address. Raises DataError when there is no library for it or an option is wrong,
         SourceError when it cannot be reached now."""
         with self._lock:
@@ -66,7 +66,7 @@ class OpenStores:
                 found = self._open.setdefault(address.root, made)
         return found
 
-    def _made(self, address: StoreAddress) -> Store:
+    def _made(self, address: StoreAddress) -> OpenStore:
         try:
             if address.scheme in S3:
                 return ArrowStore(open_s3(address, self._environ, self.stall_s), address.authority, ends_by_itself=True)
@@ -90,7 +90,7 @@ class OpenStores:
                 ) from error
             raise typed(address.root, error) from error
 
-    def _of_arrow(self, address: StoreAddress) -> Store:
+    def _of_arrow(self, address: StoreAddress) -> OpenStore:
         from pyarrow import fs
 
         options = dict(address.options)
@@ -104,7 +104,7 @@ class OpenStores:
 SCHEMES_HINT = "s3://, gs://, abfs:// and hdfs:// are read, and what fsspec has an installed package for"
 
 
-def _of_fsspec(address: StoreAddress) -> Store:
+def _of_fsspec(address: StoreAddress) -> OpenStore:
     import fsspec
 
     if address.scheme not in fsspec.available_protocols():

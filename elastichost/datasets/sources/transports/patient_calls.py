@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
-from elastichost.datasets.sources.transports.source_file import SourceError
+from elastichost.datasets.sources.transports.addressed_file import SourceError
 
 __all__ = ["PatientCalls"]
 
@@ -19,7 +19,7 @@ MOST_LATE = 4
 Found = TypeVar("Found")
 
 
-class _Call(Generic[Found]):
+class _PatientCall(Generic[Found]):
     def __init__(self, function: Callable[[], Found], ended: Callable[[], None]) -> None:
         self._function, self._ended = function, ended
         self.is_done = threading.Event()
@@ -48,7 +48,7 @@ class PatientCalls:
         late = SourceError("stalled", f"no answer for {self._limit_s:g} s")
         if not self._places.acquire(timeout=self._limit_s):
             raise late
-        call = _Call(function, self._places.release)
+        call = _PatientCall(function, self._places.release)
         threading.Thread(target=call.run, name="store-call", daemon=True).start()
         if not call.is_done.wait(self._limit_s):
             raise late

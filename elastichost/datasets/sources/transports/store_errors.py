@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from elastichost.datasets.sources.transports.source_file import SourceError
+from elastichost.datasets.sources.transports.addressed_file import SourceError
 from elastichost.errors import DataError
 
 __all__ = ["missing", "not_permitted", "typed"]

@@ -10,10 +10,10 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
+from elastichost.datasets.sources.transports.addressed_file import AddressedFile, SourceError, changed
 from elastichost.datasets.sources.transports.addresses import StoreAddress, parsed
-from elastichost.datasets.sources.transports.open_stores import OpenStores, Store
+from elastichost.datasets.sources.transports.open_stores import OpenStore, OpenStores
 from elastichost.datasets.sources.transports.patient_calls import PatientCalls
-from elastichost.datasets.sources.transports.source_file import SourceError, SourceFile, changed
 from elastichost.datasets.sources.transports.store_errors import missing, typed
 from elastichost.errors import DataError
 
@@ -32,7 +32,7 @@ class StoreConnection:
         self._calls = PatientCalls(LIMIT_STALLS * stores.stall_s)
         self._first_byte_s = 0.0  # of the newest request that had no content
 
-    def stat(self, url: str) -> SourceFile:
+    def stat(self, url: str) -> AddressedFile:
         """See `Transport.stat`."""
         store, address = self._of(url)
         began_s = time.perf_counter()
@@ -42,10 +42,10 @@ class StoreConnection:
             has_place = self._call(store, url, store.has_root)
             raise missing(url, address.authority, has_place=has_place) from error
         self._first_byte_s = time.perf_counter() - began_s
-        return SourceFile(url, size, version)
+        return AddressedFile(url, size, version)
 
     def read(
-        self, file: SourceFile, start: int, into: memoryview, arrived: Callable[[int], None] = lambda size: None
+        self, file: AddressedFile, start: int, into: memoryview, arrived: Callable[[int], None] = lambda size: None
     ) -> float:
         """See `Transport.read`. The bytes arrive as one piece. The seconds until the first byte are those of the
         newest `stat`: libraries do not tell them."""
@@ -67,7 +67,7 @@ class StoreConnection:
         arrived(len(found))
         return min(self._first_byte_s, time.perf_counter() - began_s)
 
-    def check(self, file: SourceFile) -> None:
+    def check(self, file: AddressedFile) -> None:
         """See `Transport.check`."""
         now = self.stat(file.url)
         if now != file:
@@ -76,11 +76,11 @@ class StoreConnection:
     def close(self) -> None:
         """Does nothing: connections belong to the store."""
 
-    def _of(self, url: str) -> tuple[Store, StoreAddress]:
+    def _of(self, url: str) -> tuple[OpenStore, StoreAddress]:
         address = parsed(url)
         return self._stores.of(address), address
 
-    def _call(self, store: Store, url: str, request: Callable[[], Found]) -> Found:
+    def _call(self, store: OpenStore, url: str, request: Callable[[], Found]) -> Found:
         """The result of a request. Raises FileNotFoundError, DataError and SourceError."""
         try:
             return request() if store.ends_by_itself else self._calls.call(request)

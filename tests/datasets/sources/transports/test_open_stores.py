@@ -8,10 +8,10 @@ import fsspec
 import pytest
 
 from elastichost.datasets.files import expand_patterns
+from elastichost.datasets.sources.transports.addressed_file import AddressedFile
 from elastichost.datasets.sources.transports.addresses import parsed
 from elastichost.datasets.sources.transports.connection import SourceConnection
 from elastichost.datasets.sources.transports.open_stores import OpenStores
-from elastichost.datasets.sources.transports.source_file import SourceFile
 from elastichost.errors import DataError
 
 
@@ -54,7 +54,7 @@ def test_a_store_of_fsspec_gives_ranges_and_refuses_a_file_that_changed(memory: 
     assert data == b"234"
     memory.pipe("/box/a.bin", b"01234567890")
     with pytest.raises(DataError, match="changed while"):
-        connection.check(SourceFile(file.url, 10, file.version))
+        connection.check(AddressedFile(file.url, 10, file.version))
     with pytest.raises(DataError, match="no such file"):
         connection.stat("memory://box/none")
     assert expand_patterns(["memory://box/*.bin"]) == (("memory://box/a.bin",), ())

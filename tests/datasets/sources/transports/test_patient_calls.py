@@ -6,8 +6,8 @@ import threading
 
 import pytest
 
+from elastichost.datasets.sources.transports.addressed_file import SourceError
 from elastichost.datasets.sources.transports.patient_calls import MOST_LATE, PatientCalls
-from elastichost.datasets.sources.transports.source_file import SourceError
 
 
 def test_a_call_gives_its_result_or_raises_its_error() -> None:

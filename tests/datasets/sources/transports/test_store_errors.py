@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from elastichost.datasets.sources.transports.source_file import SourceError
+from elastichost.datasets.sources.transports.addressed_file import SourceError
 from elastichost.datasets.sources.transports.store_errors import missing, typed
 from elastichost.errors import DataError
 

@@ -9,8 +9,8 @@ import pytest
 
 from elastichost.chaos.faults.source_process import Order
 from elastichost.chaos.faults.source_proxy import SourceProxy
+from elastichost.datasets.sources.transports.addressed_file import AddressedFile, SourceError
 from elastichost.datasets.sources.transports.connection import SourceConnection
-from elastichost.datasets.sources.transports.source_file import SourceError, SourceFile
 from elastichost.errors import DataError
 from tests.datasets.sources.s3_server import BUCKET, S3Server, s3_environment, store
 from tests.datasets.sources.served import CONTENT
@@ -29,18 +29,18 @@ def proxy(store: S3Server) -> Iterator[SourceProxy]:
 
 
 @pytest.fixture
-def file(store: S3Server, proxy: SourceProxy) -> SourceFile:
+def file(store: S3Server, proxy: SourceProxy) -> AddressedFile:
     return SourceConnection(5.0).stat(store.url("data.bin", proxy.endpoint))
 
 
-def read(connection: SourceConnection, file: SourceFile, start: int, size: int) -> bytes:
+def read(connection: SourceConnection, file: AddressedFile, start: int, size: int) -> bytes:
     data = bytearray(size)
     connection.read(file, start, memoryview(data))
     connection.check(file)
     return bytes(data)
 
 
-def test_a_range_has_its_bytes(file: SourceFile) -> None:
+def test_a_range_has_its_bytes(file: AddressedFile) -> None:
     connection, arrived = SourceConnection(5.0), []
     data = bytearray(300_000)
     assert connection.read(file, 1000, memoryview(data), arrived.append) >= 0
@@ -51,7 +51,7 @@ def test_a_range_has_its_bytes(file: SourceFile) -> None:
 
 @pytest.mark.parametrize("content", [CONTENT[::-1], CONTENT[:100], b""])
 def test_a_file_that_changed_is_refused_whatever_was_read_of_it(
-    store: S3Server, file: SourceFile, content: bytes
+    store: S3Server, file: AddressedFile, content: bytes
 ) -> None:
     connection = SourceConnection(5.0)
     read(connection, file, 0, 10)
@@ -69,7 +69,7 @@ def test_a_file_or_bucket_that_is_not_there_is_told_apart(store: S3Server) -> No
         connection.stat(store.url("none.bin").replace(BUCKET, "nobody"))
 
 
-def test_a_server_with_a_trouble_is_told_apart_and_works_again(file: SourceFile, proxy: SourceProxy) -> None:
+def test_a_server_with_a_trouble_is_told_apart_and_works_again(file: AddressedFile, proxy: SourceProxy) -> None:
     connection = SourceConnection(1.0)
 
     def read_on() -> None:

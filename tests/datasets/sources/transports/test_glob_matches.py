@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from elastichost.datasets.files import expand_patterns
-from elastichost.datasets.sources.transports.listing import folder_of, matcher
+from elastichost.datasets.sources.transports.glob_matches import folder_of, matcher
 from tests.datasets.sources.s3_server import BUCKET, S3Server, s3_environment, store
 
 __all__ = ["s3_environment", "store"]

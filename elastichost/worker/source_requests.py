@@ -14,17 +14,17 @@ from typing import TypeVar
 
 from elastichost.config.sections.input import InputSettings
 from elastichost.datasets.sources.patience import SourceHealth, is_given_up
-from elastichost.datasets.sources.waiting import Waiting
+from elastichost.datasets.sources.single_requests import RequestPolicy
 from elastichost.wire.control_work import SourceTroubleMsg
 
-__all__ = ["SourceWaiting"]
+__all__ = ["PatientRequests"]
 
 TURN_S = 0.02
 
 Found = TypeVar("Found")
 
 
-class SourceWaiting(Waiting):
+class PatientRequests(RequestPolicy):
     """send: takes a message to the supervisor. pump: one turn of the control messages; raises StoppedError when the
     worker is to stop. is_failing: a request has failed, and none has succeeded since."""
 
@@ -37,7 +37,7 @@ class SourceWaiting(Waiting):
         self.is_failing = False
 
     def call(self, request: Callable[[], Found]) -> Found:
-        """See `Waiting.call`. Raises StoppedError."""
+        """See `RequestPolicy.call`. Raises StoppedError."""
         answers: queue.SimpleQueue[Found | BaseException] = queue.SimpleQueue()
 
         def run() -> None:
@@ -60,14 +60,14 @@ class SourceWaiting(Waiting):
             return found
 
     def pause(self, seconds: float) -> None:
-        """See `Waiting.pause`. Raises StoppedError."""
+        """See `RequestPolicy.pause`. Raises StoppedError."""
         until_s = time.monotonic() + seconds
         while (left_s := until_s - time.monotonic()) > 0:
             time.sleep(min(TURN_S, left_s))
             self._pump()
 
     def tell(self, trouble: SourceTroubleMsg) -> None:
-        """See `Waiting.tell`."""
+        """See `RequestPolicy.tell`."""
         self._send(trouble)
 
     def is_over(self, tries: int, health: SourceHealth, trouble: SourceTroubleMsg) -> bool:

@@ -12,11 +12,11 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from elastichost.datasets.sources.patience import SourceHealth, backoff_s, failed, received
-from elastichost.datasets.sources.transports.source_file import SourceError
+from elastichost.datasets.sources.transports.addressed_file import SourceError
 from elastichost.errors import DataError
 from elastichost.wire.control_work import SourceTrouble, SourceTroubleMsg
 
-__all__ = ["BEFORE_RUN", "TEXT", "Waiting", "tried"]
+__all__ = ["BEFORE_RUN", "TEXT", "RequestPolicy", "tried"]
 
 STALL_S = 10.0
 TRIES = 6  # at least; with the waits between them 3 s
@@ -25,7 +25,7 @@ TEXT = 400  # characters of an address or an error that are told
 Found = TypeVar("Found")
 
 
-class Waiting:
+class RequestPolicy:
     """How requests are made and waited for. stall_s: time without a byte after which one fails. This class is for what
     is read before a run begins; that of a worker overrides all methods."""
 
@@ -49,10 +49,10 @@ class Waiting:
         return tries >= TRIES
 
 
-BEFORE_RUN = Waiting()
+BEFORE_RUN = RequestPolicy()
 
 
-def tried(url: str, request: Callable[[], Found], waiting: Waiting) -> Found:
+def tried(url: str, request: Callable[[], Found], waiting: RequestPolicy) -> Found:
     """The result of a request, which may be made several times. Raises DataError when the source is given up."""
     health = SourceHealth(time.monotonic())
     for tries in itertools.count(1):

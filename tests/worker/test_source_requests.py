@@ -7,11 +7,11 @@ import threading
 import pytest
 
 from elastichost.config.sections.input import InputSettings
-from elastichost.datasets.sources.transports.source_file import SourceError
-from elastichost.datasets.sources.waiting import tried
+from elastichost.datasets.sources.single_requests import tried
+from elastichost.datasets.sources.transports.addressed_file import SourceError
 from elastichost.wire.control_work import SourceTroubleMsg
 from elastichost.worker.channels.channel import StoppedError
-from elastichost.worker.source_waiting import SourceWaiting
+from elastichost.worker.source_requests import PatientRequests
 
 
 def test_control_messages_are_read_while_a_request_waits_for_bytes() -> None:
@@ -22,7 +22,7 @@ def test_control_messages_are_read_while_a_request_waits_for_bytes() -> None:
         if len(turns) == 3:
             may_answer.set()
 
-    waiting = SourceWaiting(InputSettings(), lambda told: None, pump)
+    waiting = PatientRequests(InputSettings(), lambda told: None, pump)
     assert waiting.call(may_answer.wait)
     assert len(turns) >= 3
 
@@ -31,7 +31,7 @@ def test_a_stop_ends_the_waiting_for_bytes_and_between_requests() -> None:
     def pump() -> None:
         raise StoppedError("stop")
 
-    waiting = SourceWaiting(InputSettings(), lambda told: None, pump)
+    waiting = PatientRequests(InputSettings(), lambda told: None, pump)
     never = threading.Event()
     with pytest.raises(StoppedError):
         waiting.call(never.wait)
@@ -50,7 +50,7 @@ def test_a_source_is_told_to_be_gone_once_and_is_waited_for_all_the_same() -> No
             raise SourceError("reset", "nobody there")
         return 7
 
-    waiting = SourceWaiting(InputSettings(patience_s=1e-9), told.append, lambda: None)
+    waiting = PatientRequests(InputSettings(patience_s=1e-9), told.append, lambda: None)
     waiting.pause = lambda seconds: None  # type: ignore[method-assign]
     assert tried("s3://b/a", request, waiting) == 7
     assert [one.trouble for one in told] == ["reset", "gone", "recovered"]

@@ -7,13 +7,13 @@ from collections.abc import Callable
 import pytest
 
 from elastichost.datasets.sources.patience import SourceHealth
-from elastichost.datasets.sources.transports.source_file import SourceError
-from elastichost.datasets.sources.waiting import TRIES, Waiting, tried
+from elastichost.datasets.sources.single_requests import TRIES, RequestPolicy, tried
+from elastichost.datasets.sources.transports.addressed_file import SourceError
 from elastichost.errors import DataError
 from elastichost.wire.control_work import SourceTroubleMsg
 
 
-class Impatient(Waiting):
+class Impatient(RequestPolicy):
     """Waits no time. told: what was told; patient_for: tries that it makes."""
 
     def __init__(self, patient_for: int = TRIES) -> None:
@@ -57,8 +57,8 @@ def test_a_request_that_succeeds_tells_nothing() -> None:
 
 
 def test_before_a_run_the_source_is_given_up_after_a_few_tries() -> None:
-    assert not Waiting().is_over(TRIES - 1, SourceHealth(0.0), SourceTroubleMsg("gone", ""))
-    assert Waiting().is_over(TRIES, SourceHealth(0.0), SourceTroubleMsg("gone", ""))
+    assert not RequestPolicy().is_over(TRIES - 1, SourceHealth(0.0), SourceTroubleMsg("gone", ""))
+    assert RequestPolicy().is_over(TRIES, SourceHealth(0.0), SourceTroubleMsg("gone", ""))
     with pytest.raises(DataError, match="s3://b/a: cannot be read"):
         tried("s3://b/a", failing(99), Impatient())
 

@@ -10,7 +10,7 @@ from typing import Protocol
 from elastichost.errors import DataError
 from elastichost.wire.control_work import SourceTrouble
 
-__all__ = ["SourceError", "SourceFile", "Transport", "changed", "version_of_tag"]
+__all__ = ["AddressedFile", "SourceError", "Transport", "changed", "version_of_tag"]
 
 
 class SourceError(Exception):
@@ -22,7 +22,7 @@ class SourceError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class SourceFile:
+class AddressedFile:
     """A file at a URL. version: a number that differs when the source says that the file was changed; 0: it does not
     say."""
 
@@ -34,19 +34,19 @@ class SourceFile:
 class Transport(Protocol):
     """One connection to a source; used by one thread."""
 
-    def stat(self, url: str) -> SourceFile:
+    def stat(self, url: str) -> AddressedFile:
         """Size and version of the file. Raises DataError for a file that is not there or may not be read, SourceError
         for what may pass."""
         ...
 
     def read(
-        self, file: SourceFile, start: int, into: memoryview, arrived: Callable[[int], None] = lambda size: None
+        self, file: AddressedFile, start: int, into: memoryview, arrived: Callable[[int], None] = lambda size: None
     ) -> float:
         """Reads len(into) bytes from `start` on. arrived: is called with the bytes of each piece. Returns the seconds
         until the first byte. Raises as `stat`, and DataError for a file that has changed."""
         ...
 
-    def check(self, file: SourceFile) -> None:
+    def check(self, file: AddressedFile) -> None:
         """Returns when all bytes that `read` has given are of this version of the file. Raises as `read`."""
         ...
 
@@ -58,7 +58,7 @@ def version_of_tag(tag: str) -> int:
     return zlib.crc32(tag.encode()) + 1
 
 
-def changed(file: SourceFile, size_bytes: int) -> DataError:
+def changed(file: AddressedFile, size_bytes: int) -> DataError:
     """The error for a file that is another one now."""
     return DataError(
         f"{file.url}: changed while it was being read ({file.size_bytes} bytes when the job started, "

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import re
 
+from elastichost.datasets.sources.transports.addressed_file import SourceError
 from elastichost.datasets.sources.transports.addresses import GLOB, StoreAddress, parsed
 from elastichost.datasets.sources.transports.open_stores import OpenStores
-from elastichost.datasets.sources.transports.source_file import SourceError
 from elastichost.datasets.sources.transports.store_errors import missing, typed
 from elastichost.errors import DataError
 
