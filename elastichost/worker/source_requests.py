@@ -14,7 +14,7 @@ from typing import TypeVar
 
 from elastichost.config.sections.input import InputSettings
 from elastichost.datasets.sources.patience import SourceHealth, is_given_up
-from elastichost.datasets.sources.single_requests import RequestPolicy
+from elastichost.datasets.sources.single_requests import STALL_S, RequestPolicy
 from elastichost.wire.control_work import SourceTroubleMsg
 
 __all__ = ["PatientRequests"]
@@ -31,7 +31,7 @@ class PatientRequests(RequestPolicy):
     def __init__(
         self, settings: InputSettings, send: Callable[[SourceTroubleMsg], None], pump: Callable[[], None]
     ) -> None:
-        super().__init__(settings.stall_s)
+        super().__init__(max(STALL_S, settings.stall_s))  # a footer comes in large pieces, over one connection
         self._patience_s, self._send, self._pump = settings.patience_s, send, pump
         self._is_gone_told = False
         self.is_failing = False

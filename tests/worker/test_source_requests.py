@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from elastichost.config.sections.input import InputSettings
-from elastichost.datasets.sources.single_requests import tried
+from elastichost.datasets.sources.single_requests import STALL_S, tried
 from elastichost.datasets.sources.transports.addressed_file import SourceError
 from elastichost.wire.control_work import SourceTroubleMsg
 from elastichost.worker.channels.channel import StoppedError
@@ -25,6 +25,11 @@ def test_control_messages_are_read_while_a_request_waits_for_bytes() -> None:
     waiting = PatientRequests(InputSettings(), lambda told: None, pump)
     assert waiting.call(may_answer.wait)
     assert len(turns) >= 3
+
+
+def test_a_footer_over_one_slow_connection_does_not_count_as_stalled() -> None:
+    for stall_s, wanted in ((0.3, STALL_S), (60.0, 60.0)):
+        assert PatientRequests(InputSettings(stall_s=stall_s), lambda told: None, lambda: None).stall_s == wanted
 
 
 def test_a_stop_ends_the_waiting_for_bytes_and_between_requests() -> None:

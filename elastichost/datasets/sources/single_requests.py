@@ -16,7 +16,7 @@ from elastichost.datasets.sources.transports.addressed_file import SourceError
 from elastichost.errors import DataError
 from elastichost.wire.control_work import SourceTrouble, SourceTroubleMsg
 
-__all__ = ["BEFORE_RUN", "TEXT", "RequestPolicy", "tried"]
+__all__ = ["BEFORE_RUN", "STALL_S", "TEXT", "RequestPolicy", "tried"]
 
 STALL_S = 10.0
 TRIES = 6  # at least; with the waits between them 3 s
