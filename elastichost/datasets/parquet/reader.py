@@ -24,8 +24,6 @@ from elastichost.datasets.sources.connections import SourceConnections
 from elastichost.datasets.sources.remote_file import FetchedFile, RemoteFile
 from elastichost.datasets.sources.single_requests import BEFORE_RUN, RequestPolicy
 from elastichost.datasets.sources.transports.addressed_file import AddressedFile
-from elastichost.datasets.sources.transports.source_file import SourceFile
-from elastichost.datasets.sources.waiting import BEFORE_RUN, Waiting
 from elastichost.datasets.tabular import decode_table, dense_matrix, nan_warnings
 from elastichost.errors import DataError
 from elastichost.specs import TableSpec

@@ -32,8 +32,6 @@ from elastichost.datasets.settings import DataSettings
 from elastichost.datasets.sources.connections import SourceConnections
 from elastichost.datasets.sources.single_requests import BEFORE_RUN, RequestPolicy
 from elastichost.datasets.sources.transports.addressed_file import AddressedFile
-from elastichost.datasets.sources.transports.source_file import SourceFile
-from elastichost.datasets.sources.waiting import BEFORE_RUN, Waiting
 from elastichost.datasets.tabular import nan_warnings
 from elastichost.datasets.text.line_index import TextIndex, index_text_file, line_end, read_first_line
 from elastichost.datasets.text.plain_copy import plain_copy
