@@ -30,6 +30,7 @@ BENCHMARKS: dict[str, str] = {
     "scale-out": "benchmarks.recovery.scale_out",
     "search": "benchmarks.search.benchmark",
     "serving": "benchmarks.serving.benchmark",
+    "store": "benchmarks.input.store",
     "tuner": "benchmarks.tuner.suite",
 }
 ROOT = Path(__file__).parents[1]

@@ -8,5 +8,6 @@ rl_agent       an agent that learns the knobs by trial and reward; pure
 data_loader    torch's DataLoader with a tuned number of processes
 tfdata         tf.data with AUTOTUNE, in a Python of its own
 halved         a source whose bandwidth halves while the tuner is at work
+store          the pipeline on an object store against the same files on the disk
 live           whole runs of the job whose source has 7.4 MB/s for each connection
 """

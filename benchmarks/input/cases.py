@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 
 from benchmarks.reader import sample_files
@@ -16,7 +17,7 @@ from elastichost.chaos.faults.source_server import SourceServer
 from elastichost.datasets.settings import CRITEO_CATEGORICAL, CRITEO_DENSE, CRITEO_LABEL, DataSettings
 from elastichost.wire.facts import Cache
 
-__all__ = ["CASES", "Case", "opened_case", "served_case", "write_files"]
+__all__ = ["CASES", "Case", "case_settings", "opened_case", "served_case", "write_files", "write_parquet"]
 
 GROUP_ROWS = 16_384
 
@@ -58,8 +59,7 @@ CASES = (
 
 def write_files(folder: Path, rows: int) -> None:
     """Writes the files of all cases."""
-    table = sample_files.criteo_table(rows, 5)
-    pq.write_table(table, folder / "criteo.parquet", row_group_size=GROUP_ROWS)
+    table = write_parquet(folder, rows)
     sample_files.write_text(table, folder / "criteo.tsv", delimiter="\t", header=False)
     sample_files.write_text(table, folder / "criteo.csv", delimiter=",", header=True)
     with (folder / "criteo.csv").open("rb") as plain, gzip.open(folder / "criteo.csv.gz", "wb", 1) as packed:
@@ -67,12 +67,19 @@ def write_files(folder: Path, rows: int) -> None:
     sample_files.write_clicks(folder / "clicks.parquet", rows, 6)
 
 
+def write_parquet(folder: Path, rows: int) -> pa.Table:
+    """Writes the file of the first case. Returns its rows."""
+    table = sample_files.criteo_table(rows, 5)
+    pq.write_table(table, folder / "criteo.parquet", row_group_size=GROUP_ROWS)
+    return table
+
+
 @contextmanager
 def opened_case(case: Case, folder: Path) -> Iterator[DataSettings]:
     """The settings to read the case with; its server runs meanwhile."""
     path = folder / case.file
     if not case.is_remote:
-        yield _settings(case, str(path))
+        yield case_settings(case, str(path))
         return
     with served_case(case, folder) as (_, settings):
         yield settings
@@ -83,10 +90,11 @@ def served_case(case: Case, folder: Path) -> Iterator[tuple[SourceServer, DataSe
     """The server of a remote case, and the settings to read it with."""
     limits = (case.bytes_per_s, case.latency_s, case.link_bytes_per_s, case.jitter_s)
     with SourceServer(folder, *limits) as server:
-        yield server, _settings(case, server.url(case.file))
+        yield server, case_settings(case, server.url(case.file))
 
 
-def _settings(case: Case, path: str) -> DataSettings:
+def case_settings(case: Case, path: str) -> DataSettings:
+    """The settings to read the file of a case with, at this path or address."""
     is_clicks = case.file.startswith("clicks")
     dense = sample_files.CLICK_DENSE if is_clicks else CRITEO_DENSE
     categorical = sample_files.CLICK_CATEGORICAL if is_clicks else CRITEO_CATEGORICAL

@@ -13,7 +13,8 @@ from benchmarks.input.arms import (
     measure_auto_after_change,
     measure_fixed,
 )
-from elastichost.chaos.faults.source_server import Order, SourceServer
+from elastichost.chaos.faults.source_process import Order
+from elastichost.chaos.faults.source_server import SourceServer
 
 __all__ = ["halved"]
 

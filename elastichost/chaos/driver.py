@@ -4,7 +4,7 @@ checks the promises."""
 from __future__ import annotations
 
 import contextlib
-import json
+import os
 import signal
 import time
 from collections import Counter
@@ -27,7 +27,7 @@ from elastichost.chaos.faults.process_faults import (
 from elastichost.chaos.faults.processes import MARK, marked_processes
 from elastichost.chaos.faults.proxy import FaultProxy
 from elastichost.chaos.faults.source_faults import SOURCE_FAULTS
-from elastichost.chaos.faults.source_server import SourceServer
+from elastichost.chaos.faults.source_of_job import FaultySource
 from elastichost.chaos.goodput import Goodput
 from elastichost.chaos.hand_overs import check_hand_overs, read_audit
 from elastichost.chaos.invariants import (
@@ -42,7 +42,6 @@ from elastichost.chaos.target import RunUnderChaos
 from elastichost.chaos.twin import run_twins
 from elastichost.chaos.verdicts import Verdict
 from elastichost.config.job import JobSpec
-from elastichost.datasets.files import expand_patterns
 from elastichost.errors import ConfigError, ElastichostError, JobFailedError
 from elastichost.ps.audit import AUDIT_VARIABLE
 from elastichost.wire.sockets import VIA_VARIABLE
@@ -57,7 +56,7 @@ GARBAGE_WATCH_S = 2.0
 # While the fork server or the supervisor is replaced, no process can be started.
 WITHOUT_START = {fault.name for fault in FAULTS if isinstance(fault, KillForkServer | ReplaceSupervisor)}
 # While the source gives no bytes, a new worker has nothing to train.
-WITHOUT_BYTES = {fault.name for fault in SOURCE_FAULTS if fault.fault in ("stall", "refuse")}
+WITHOUT_BYTES = {fault.name for fault in SOURCE_FAULTS if fault.fault in ("stall", "refuse", "gone")}
 # Bounds of the median recovery. The aim is 1 s on a machine that does nothing else. The fork server and the supervisor
 # have no bound, because their successors import torch.
 BOUNDS_S = dict.fromkeys(("worker", "server", "pair"), 3.0)
@@ -129,8 +128,9 @@ def run_chaos(order: ChaosOrder, say: Say) -> ChaosReport:
     is_sync = order.spec.train.mode == "sync"
     hosts = order.spec.resources.hosts
     with contextlib.ExitStack() as stack:
-        source = stack.enter_context(_server_of(order.spec)) if _needs_source(order) else None
-        settings = order.settings if source is None else (*order.settings, _served(order.spec, source))
+        served = FaultySource(order.spec, os.environ) if _needs_source(order) else None
+        source = stack.enter_context(served.process) if served is not None else None
+        settings = order.settings if served is None else (*order.settings, *served.settings())
         run = stack.enter_context(
             RunUnderChaos(
                 order.job, settings, order.run_dir, hang_timeout_s, environment, is_sync, hosts, order.machines, source
@@ -161,24 +161,6 @@ def run_chaos(order: ChaosOrder, say: Say) -> ChaosReport:
 
 def _needs_source(order: ChaosOrder) -> bool:
     return any(fault.name in order.kinds for fault in SOURCE_FAULTS)
-
-
-def _server_of(spec: JobSpec) -> SourceServer:
-    """The server for the files of the job's training data. Raises ConfigError when they cannot be served."""
-    files, missing = expand_patterns(spec.data.train)
-    folders = {Path(file).parent for file in files}
-    if spec.data.format != "parquet" or missing or len(folders) != 1:
-        raise ConfigError(
-            "faults of the source need training data in Parquet files of one folder",
-            hint="choose other faults with --fault, or another job",
-        )
-    return SourceServer(folders.pop())
-
-
-def _served(spec: JobSpec, source: SourceServer) -> str:
-    """The setting with which workers read the files from the server."""
-    urls = [source.url(Path(file).name) for file in expand_patterns(spec.data.train)[0]]
-    return f"data.train={json.dumps(urls)}"
 
 
 class _Soak:

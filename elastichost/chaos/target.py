@@ -15,7 +15,7 @@ from pathlib import Path
 
 from elastichost.arena.host import arena_directory, reclaim, replica_directory, socket_directory
 from elastichost.chaos.faults.processes import MARK, end_marked, marked_processes, signal_marked
-from elastichost.chaos.faults.source_server import SourceServer
+from elastichost.chaos.faults.source_process import SourceProcess
 from elastichost.chaos.scene import Scene
 from elastichost.chaos.tails import AppliedTail, JournalTail
 from elastichost.config.hosts import KEPT_HOSTS_FILE, HostsFile, load_hosts, read_hosts
@@ -42,8 +42,8 @@ class RunUnderChaos:
     of it behind. The kernel kills the supervisor when this process ends, and the run ends with its supervisor.
 
     settings: the `--set` options; environment: additional variables of the run; is_sync: the job is in sync mode;
-    source: serves the training data, None: workers read files; hosts: number of arenas; machines: a hosts file that
-    names only hosts on this machine. The part "faults" implements `faults.process_faults.Target`.
+    source: stands before the training data, None: workers read files; hosts: number of arenas; machines: a hosts file
+    that names only hosts on this machine. The part "faults" implements `faults.process_faults.Target`.
 
     mark: value of a variable in the environment of all processes of the run, which identifies them; scene, applied:
     the state of the run, updated by `look`; exit_code: of the supervisor, None while it runs."""
@@ -58,7 +58,7 @@ class RunUnderChaos:
         is_sync: bool = False,
         hosts: int = 1,
         machines: Path | None = None,
-        source: SourceServer | None = None,
+        source: SourceProcess | None = None,
     ) -> None:
         self.source = source
         self.run_dir, self.hang_timeout_s, self.is_sync, self.hosts = run_dir, hang_timeout_s, is_sync, hosts

@@ -11,8 +11,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from elastichost.datasets.sources.http_range import HttpFile
 from elastichost.datasets.sources.remote_file import RemoteFile, remote_file
+from elastichost.datasets.sources.single_requests import BEFORE_RUN, RequestPolicy, tried
+from elastichost.datasets.sources.transports.addressed_file import AddressedFile
+from elastichost.datasets.sources.transports.addresses import is_address, is_store
+from elastichost.datasets.sources.transports.glob_matches import has_glob, matching
+from elastichost.datasets.sources.transports.open_stores import OpenStores
 from elastichost.errors import DataError
 from elastichost.human_readable import did_you_mean
 
@@ -29,13 +33,13 @@ __all__ = [
     "missing_file",
     "opened",
     "stamp",
+    "with_hint",
 ]
 
 GLOB_CHARACTERS = frozenset("*?[")
 GZIP_MAGIC = b"\x1f\x8b"
 PARQUET_MAGIC = b"PAR1"
 URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")  # a Path has one slash where the URL had two
-READ_URL = re.compile(r"https?://", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,11 +51,11 @@ class FileStamp:
     modified_ns: int
 
 
-def stamp(path: str) -> FileStamp:
+def stamp(path: str, waiting: RequestPolicy = BEFORE_RUN) -> FileStamp:
     """The stamp of a file as it is now. For a URL the time is any number that changes with the file. Raises DataError
     when it does not exist or is not a regular file."""
     if is_url(path):
-        remote = remote_file(path)
+        remote = remote_file(path, waiting)
         return FileStamp(path=path, size_bytes=remote.size_bytes, modified_ns=remote.version)
     try:
         status = os.stat(path)
@@ -62,11 +66,11 @@ def stamp(path: str) -> FileStamp:
     return FileStamp(path=path, size_bytes=status.st_size, modified_ns=status.st_mtime_ns)
 
 
-def opened(file: FileStamp) -> io.RawIOBase:
+def opened(file: FileStamp, waiting: RequestPolicy = BEFORE_RUN) -> io.RawIOBase:
     """The file for reading from any place; each part of a URL's is requested when it is read. Raises OSError, and for a
     URL DataError."""
     if is_url(file.path):
-        return RemoteFile(HttpFile(file.path, file.size_bytes, file.modified_ns))
+        return RemoteFile(AddressedFile(file.path, file.size_bytes, file.modified_ns), waiting)
     return open(file.path, "rb", buffering=0)
 
 
@@ -83,7 +87,9 @@ def check_unchanged(expected: FileStamp) -> None:
         )
 
 
-def expand_patterns(patterns: Iterable[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def expand_patterns(
+    patterns: Iterable[str], waiting: RequestPolicy = BEFORE_RUN
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """(files, problems). The files of each pattern are in name order, and each file occurs once. A pattern without
     files is a problem."""
     files: dict[str, None] = {}
@@ -93,7 +99,12 @@ def expand_patterns(patterns: Iterable[str]) -> tuple[tuple[str, ...], tuple[str
             example = os.path.join(pattern, "*.parquet")
             problems.append(f"{pattern}: is a folder: name the files in it, for example {example}")
             continue
-        if is_url(pattern) or os.path.exists(pattern):
+        if is_url(pattern):
+            found, problem = _at_address(pattern, waiting)
+            files.update(dict.fromkeys(found))
+            problems.extend([problem] if problem else [])
+            continue
+        if os.path.exists(pattern):
             files[pattern] = None
             continue
         matches = sorted(glob.glob(pattern, recursive=True)) if GLOB_CHARACTERS & set(pattern) else []
@@ -103,20 +114,33 @@ def expand_patterns(patterns: Iterable[str]) -> tuple[tuple[str, ...], tuple[str
     return tuple(files), tuple(problems)
 
 
+def _at_address(pattern: str, waiting: RequestPolicy) -> tuple[tuple[str, ...], str]:
+    """(the addresses that it names, problem or ""). Only a store is asked; an address without a glob is taken as it
+    is."""
+    try:
+        if not is_store(pattern) or not has_glob(pattern):
+            return (pattern,), ""
+        stores = OpenStores(waiting.stall_s)
+        found = tried(pattern, lambda: matching(pattern, stores), waiting)
+    except DataError as error:
+        return (), with_hint(error)
+    return found, "" if found else f"{pattern}: no file matches"
+
+
+def with_hint(error: DataError) -> str:
+    """The message with what to do, as one problem of a list."""
+    return f"{error.message}: {error.hint}" if error.hint else error.message
+
+
 def is_url(path: str) -> bool:
-    """Whether the path is an address of http or https, whose files can be read without a copy here."""
-    return READ_URL.match(path) is not None
+    """Whether the path is an address, of a web server or a store, whose file can be read without a copy here."""
+    return is_address(path)
 
 
 def missing_file(pattern: str) -> str:
     """The message for a path or glob without files: a URL, a name that is nearly right, or a missing folder."""
-    if READ_URL.match(pattern.replace(":/", "://", 1)):  # a Path has one slash
-        return f"{pattern}: is a URL: download it, and give the path of the file"
     if URL.match(pattern):
-        return (
-            f"{pattern}: is a URL, but only local files, and files at http and https addresses, are read: "
-            "download it, and give the path of the file"
-        )
+        return f"{pattern}: is a URL: download it, and give the path of the file"
     if GLOB_CHARACTERS & set(pattern):
         return f"{pattern}: no file matches"
     folder = os.path.dirname(pattern) or "."

@@ -16,6 +16,7 @@ from elastichost.datasets.sources.connections import SourceConnections
 from elastichost.datasets.sources.control import InputControl
 from elastichost.datasets.sources.read_ahead import ReadAhead
 from elastichost.datasets.sources.settings import cache_bytes, ranges_directory
+from elastichost.datasets.sources.single_requests import BEFORE_RUN, RequestPolicy
 from elastichost.datasets.sources.unit_cache import StampedDecoder, UnitCache
 from elastichost.datasets.synthetic.reader import SyntheticReader, synthetic_shape
 from elastichost.datasets.text.criteo import criteo_decoder
@@ -28,12 +29,15 @@ if TYPE_CHECKING:
 __all__ = ["make_decoder", "make_reader"]
 
 
-def make_reader(job: JobSpec, settings: DataSettings, control: InputControl | None = None) -> Reader:
-    """The reader of the job's format. control: lets a reader of files decode the next units ahead. Raises DataError
-    for an unknown format, or a custom reader that cannot be loaded."""
+def make_reader(
+    job: JobSpec, settings: DataSettings, control: InputControl | None = None, waiting: RequestPolicy = BEFORE_RUN
+) -> Reader:
+    """The reader of the job's format. control: lets a reader of files decode the next units ahead. waiting: for what
+    one connection requests, such as footers. Raises DataError for an unknown format, or a custom reader that cannot be
+    loaded."""
     if settings.format == "synthetic":
         return SyntheticReader(synthetic_shape(job.data.synthetic, settings), settings)
-    decoder = make_decoder(settings, _connections(job, control))
+    decoder = make_decoder(settings, _connections(job, control), waiting)
     if decoder is None:
         return _custom_reader(job, settings)
     if control is None:
@@ -51,16 +55,18 @@ def _connections(job: JobSpec, control: InputControl | None) -> SourceConnection
     return connections
 
 
-def make_decoder(settings: DataSettings, connections: SourceConnections | None = None) -> StampedDecoder | None:
+def make_decoder(
+    settings: DataSettings, connections: SourceConnections | None = None, waiting: RequestPolicy = BEFORE_RUN
+) -> StampedDecoder | None:
     """The decoder of a built-in file format; None for synthetic data and custom readers. connections: for files at
     URLs; None: one connection at a time, as for checks before a run."""
     match settings.format:
         case "parquet":
-            return ParquetDecoder(settings, connections)
+            return ParquetDecoder(settings, connections, waiting)
         case "criteo_tsv":
-            return criteo_decoder(settings, os.environ, connections)
+            return criteo_decoder(settings, os.environ, connections, waiting)
         case "csv":
-            return csv_decoder(settings, os.environ, connections)
+            return csv_decoder(settings, os.environ, connections, waiting)
         case _:
             return None
 

@@ -88,6 +88,7 @@ class RunContext:
     keyring: Keyring | None = None
     elsewhere: dict[int, Place] = field(default_factory=dict)
     space: DiskSpace = field(default_factory=DiskSpace)
+    lost_source: str = ""  # address of the training data that a worker has given up
     supervisor_pid: int = field(default_factory=os.getpid)
     supervisor_number: int = 1  # counts the supervisors of the run: each resume starts one
     cause: str = ""  # cause of journal lines written now (`JournalLine.cause`)

@@ -223,6 +223,8 @@ class TrainingRouter(MessageRouter):
                     components.sharding.admitted()
             case SourceTroubleMsg() as trouble if record.process.role == "worker":
                 self._run.note(source_event(record.process, trouble))
+                if trouble.trouble == "gone":
+                    self._run.lost_source = trouble.source
             case UnmappedMsg(shard_map_epoch=epoch) if record.process.role == "worker":
                 components.sharding.unmapped(record.process, epoch)
             case (BucketsMeasuredMsg() | CopiedMsg() | ForgottenMsg()) as answer if record.process.role == "server":

@@ -42,7 +42,7 @@ class Supervisor:
         self._reporter = Reporter(run, gpus)
         self._loop = EventLoop(run, signals, self._reporter)
         self._arenas = ArenaWatch(run)
-        self._stop = StopRequest(signals, self._arenas)
+        self._stop = StopRequest(run, signals, self._arenas)
         self._training: TrainingPhase | None = None  # the present one; None: the model is not described yet
 
     @property

@@ -12,8 +12,8 @@ from elastichost.wire.facts import Amount, Count, InputKnobs, Lease, Message
 __all__ = ["CrewMsg", "InputKnobsMsg", "SourceTrouble", "SourceTroubleMsg", "StepsGrantMsg"]
 
 # stalled: no byte for a while. reset: the connection ended early, or was refused. refused: an answer that may change,
-# such as 503. recovered: bytes arrive again.
-SourceTrouble = Literal["stalled", "reset", "refused", "recovered"]
+# such as 503. gone: no byte for as long as the job has patience. recovered: bytes arrive again.
+SourceTrouble = Literal["stalled", "reset", "refused", "gone", "recovered"]
 Text = Annotated[str, msgspec.Meta(max_length=500)]
 
 # --- process -> supervisor -----------------------------------------------------------------------------

@@ -14,6 +14,7 @@ from elastichost.specs import Precision
 __all__ = [
     "HEARTBEAT_S",
     "MOST_CONNECTIONS",
+    "WAITS_FOR_SOURCE",
     "Amount",
     "AppliedBatch",
     "BucketMove",
@@ -36,6 +37,7 @@ __all__ = [
 
 HEARTBEAT_S = 0.5
 MOST_CONNECTIONS = 32  # of one worker
+WAITS_FOR_SOURCE = "waiting"  # state in the heartbeat of a worker that cannot go on before its source answers
 
 # Ranges of numbers in messages. They are checked when a message is decoded. NaN is not a valid Amount.
 Count = Annotated[int, msgspec.Meta(ge=0, le=1 << 62)]

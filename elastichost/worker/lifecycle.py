@@ -41,13 +41,14 @@ from elastichost.wire.control import (
     ShardMapUpdateMsg,
     StopMsg,
 )
-from elastichost.wire.facts import HEARTBEAT_S, StageSample
+from elastichost.wire.facts import HEARTBEAT_S, WAITS_FOR_SOURCE, StageSample
 from elastichost.wire.sockets import Caller, ControlClient, wait_readable
 from elastichost.worker.channels.channel import DirectoryHolder, StoppedError
 from elastichost.worker.channels.exchange import PauseGate
 from elastichost.worker.channels.routing import Directory
 from elastichost.worker.commit.strategy import CommitStrategy
 from elastichost.worker.meter import StepMeter
+from elastichost.worker.source_requests import PatientRequests
 
 __all__ = ["IDLE_S", "WorkerLifecycle"]
 
@@ -76,12 +77,13 @@ class WorkerLifecycle(ABC, Generic[Strategy]):
         self._beat_at_s = 0.0
         self._state = "starting"
         self._meter = StepMeter(time.monotonic())
+        self._waiting = PatientRequests(job.data.input, self.control.send, self._pump_or_stop)
 
     # --- what a subclass defines ------------------------------------------------------------------------------
 
     @abstractmethod
     def _build(self) -> Strategy:
-        """Makes everything that training needs. Raises typed errors."""
+        """Makes everything that training needs. Raises typed errors, and StoppedError when Stop comes meanwhile."""
 
     @abstractmethod
     def _open(self, strategy: Strategy) -> None:
@@ -140,7 +142,10 @@ class WorkerLifecycle(ABC, Generic[Strategy]):
         """Returns after Stop. Raises typed errors, which `main` reports."""
         a = self._arguments
         self.control.send(HelloMsg(a.role, a.index, a.incarnation, pid=os.getpid()))
-        strategy = self._strategy = self._build()
+        try:
+            strategy = self._strategy = self._build()
+        except StoppedError:  # it waited for its source
+            return
         while self._holder.epoch == 0 and self._running:
             wait_readable([self.control.socket], IDLE_S)
             self._pump()
@@ -251,4 +256,5 @@ class WorkerLifecycle(ABC, Generic[Strategy]):
         for trouble in self._input.take_troubles() if self._input is not None else ():
             self.control.send(trouble)
         self._progress += 1
-        self.control.send(HeartbeatMsg(progress=self._progress, sample=sample, state=self._state, gpu_memory_bytes=gpu))
+        state = WAITS_FOR_SOURCE if self._waiting.is_failing else self._state
+        self.control.send(HeartbeatMsg(progress=self._progress, sample=sample, state=state, gpu_memory_bytes=gpu))

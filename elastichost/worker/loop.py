@@ -47,7 +47,7 @@ class WorkerLoop(LeaseWorker[ModelCommit, PreparedBatch]):
         return self._made
 
     def _build(self) -> ModelCommit:
-        self._made = build_parts(self._arguments, self._job, self._holder, self._pump)
+        self._made = build_parts(self._arguments, self._job, self._holder, self._pump, self._waiting)
         return self._made.strategy
 
     def _open_batches(self) -> Pipeline[PreparedBatch]:

@@ -21,6 +21,7 @@ from elastichost.datasets import open_reader
 from elastichost.datasets.api import DatasetDescription, Reader
 from elastichost.datasets.sources.control import InputControl
 from elastichost.datasets.sources.settings import decoded_directory, first_knobs
+from elastichost.datasets.sources.single_requests import BEFORE_RUN, RequestPolicy
 from elastichost.gpu.availability import is_interpreted
 from elastichost.plan import Access
 from elastichost.sharding import rows_per_bucket
@@ -99,15 +100,19 @@ LeaseParts = WorkerParts[ModelCommit, RowPreparer]
 SyncParts = WorkerParts[SyncCommit, ServedRowPreparer]
 
 
-def build_parts(arguments: ChildArguments, job: JobSpec, holder: DirectoryHolder, pump: Pump) -> LeaseParts:
-    """The parts of a worker that trains leases. Raises ModelError, DataError, ArenaError."""
+def build_parts(
+    arguments: ChildArguments, job: JobSpec, holder: DirectoryHolder, pump: Pump, waiting: RequestPolicy = BEFORE_RUN
+) -> LeaseParts:
+    """The parts of a worker that trains leases. Raises ModelError, DataError, ArenaError, and what `waiting` raises."""
     build: dict[Access, Callable[[_PartsBuilder], LeaseParts]] = {"direct": _direct, "served": _served, "mixed": _mixed}
-    return build[arguments.access](_PartsBuilder(arguments, job, holder, pump))
+    return build[arguments.access](_PartsBuilder(arguments, job, holder, pump, waiting))
 
 
-def build_sync_parts(arguments: ChildArguments, job: JobSpec, holder: DirectoryHolder, pump: Pump) -> SyncParts:
+def build_sync_parts(
+    arguments: ChildArguments, job: JobSpec, holder: DirectoryHolder, pump: Pump, waiting: RequestPolicy = BEFORE_RUN
+) -> SyncParts:
     """The parts of a worker in sync mode, where access is always served. Raises as `build_parts`."""
-    builder = _PartsBuilder(arguments, job, holder, pump)
+    builder = _PartsBuilder(arguments, job, holder, pump, waiting)
     flat, lookups = builder.swap(builder.served_lookup)
     strategy = SyncCommit(holder, pump, flat, builder.model.dense, builder.cutter(), lookups)
     pull = PullChannel(holder, builder.model, name="rows", pump=pump)  # used by the thread that trains
@@ -182,7 +187,9 @@ def _mixed(builder: _PartsBuilder) -> LeaseParts:
 class _PartsBuilder:
     """Builds the parts that all kinds of access share."""
 
-    def __init__(self, arguments: ChildArguments, job: JobSpec, holder: DirectoryHolder, pump: Pump) -> None:
+    def __init__(
+        self, arguments: ChildArguments, job: JobSpec, holder: DirectoryHolder, pump: Pump, waiting: RequestPolicy
+    ) -> None:
         self.job, self.host, self.holder, self.pump = job, arguments.host, holder, pump
         self.device, self._gpu = choose_device(arguments), arguments.gpu
         self.sparse_device = torch.device("cpu")
@@ -196,9 +203,9 @@ class _PartsBuilder:
             )
         self.features = tuple(job.data.categorical)
         self.input = InputControl(first_knobs(job.data.input), shared=decoded_directory(arena_directory))
-        self._train_reader = open_reader(job, "train", control=self.input)
+        self._train_reader = open_reader(job, "train", control=self.input, waiting=waiting)
         self.train_description = self._train_reader.describe()
-        self._test_reader = open_reader(job, "test") if job.data.has_test else None
+        self._test_reader = open_reader(job, "test", waiting=waiting) if job.data.has_test else None
         self._test_description = self._test_reader.describe() if self._test_reader is not None else None
 
     def direct_lookup(self, embeddings: Sequence[EmbeddingSpec]) -> DirectLookup:

@@ -340,9 +340,9 @@ def test_two_columns_of_one_name_are_refused(tmp_path: Path) -> None:
         reader_of(settings(tmp_path / "a.parquet", dense=())).describe()
 
 
-def test_a_url_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"s3://example/y.parquet: is a URL, .* download it, and give the path"):
-        reader_of(settings("s3://example/y.parquet")).describe()
+def test_an_address_that_nothing_reads_is_refused_with_those_that_are_read(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"y.parquet: .* nothing here reads nothing://: s3://.* download the file"):
+        reader_of(settings("nothing://example/y.parquet")).describe()
 
 
 def test_csv_files_are_named_as_such_in_one_line(tmp_path: Path) -> None:

@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from elastichost.chaos.faults.source_server import Order, SourceServer
+from elastichost.chaos.faults.source_process import Order
+from elastichost.chaos.faults.source_server import SourceServer
 from elastichost.datasets.api import SampleBatch
 from elastichost.datasets.files import opened, stamp
 from elastichost.datasets.reader import UnitReader

@@ -855,4 +855,33 @@ MUTATIONS: tuple[Mutation, ...] = (
         "pass",
         ("tests/models/test_models_tasks.py",),
     ),
+    # --- sources -------------------------------------------------------------------------------------------------
+    Mutation(
+        "a unit of a file that changed in the store is trained",
+        "datasets/sources/connections.py",
+        "if not fetch.left and fetch.needs_check:",
+        "if False:",
+        ("tests/datasets/sources/test_connections.py",),
+    ),
+    Mutation(
+        "a worker that starts while its source is gone is killed as late",
+        "supervisor/core/fleet.py",
+        "if record.state == State.CONNECTED and beat.state == WAITS_FOR_SOURCE:",
+        "if False:",
+        ("tests/supervisor/core/test_fleet.py",),
+    ),
+    Mutation(
+        "an address with a password is shown in events",
+        "datasets/sources/transports/addresses.py",
+        'if at and (":" in user or scheme.lower() in ("s3", "s3a")):',
+        "if False:",
+        ("tests/datasets/sources/transports/test_addresses.py",),
+    ),
+    Mutation(
+        "calls of a library that blocks are begun without bound",
+        "datasets/sources/transports/patient_calls.py",
+        "if not self._places.acquire(timeout=self._limit_s):",
+        "if False:",
+        ("tests/datasets/sources/transports/test_patient_calls.py",),
+    ),
 )

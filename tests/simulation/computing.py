@@ -403,7 +403,9 @@ def description(samples: Samples) -> DatasetDescription:
     return DatasetDescription(sum(samples.units), units, ("simulated",), {}, (), 0, 1)
 
 
-def build_parts(arguments: ChildArguments, job: JobSpec, holder: DirectoryHolder, pump: Pump) -> SimParts:
+def build_parts(
+    arguments: ChildArguments, job: JobSpec, holder: DirectoryHolder, pump: Pump, waiting: object
+) -> SimParts:
     """Stands for `worker.setup.build_parts` and `build_sync_parts`. It takes a while, like building a model."""
     world = active()
     world.sleep(0.01 + 0.05 * world.random.random())

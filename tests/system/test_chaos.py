@@ -19,11 +19,12 @@ from elastichost.chaos.invariants import check_samples
 from elastichost.config.job import load_job
 from elastichost.wire.applied import APPLIED_RECORD
 from elastichost.wire.facts import HEARTBEAT_S
+from tests.datasets.sources.s3_server import S3Server, s3_environment, store
 from tests.system.test_run import JOB, ROOT, folder
 
 pytestmark = [pytest.mark.system, pytest.mark.thorough, pytest.mark.long, pytest.mark.timeout(300)]
 
-__all__ = ["folder"]
+__all__ = ["folder", "s3_environment", "store"]
 
 LIMIT_S = 280.0
 
@@ -135,17 +136,22 @@ def test_a_job_that_cannot_run_is_the_users_error(folder: Path) -> None:
     assert not (folder / "run").exists()
 
 
-def test_every_promise_holds_while_the_source_of_the_data_has_faults(folder: Path) -> None:
+@pytest.mark.parametrize("is_store", [False, True])
+def test_every_promise_holds_while_the_source_of_the_data_has_faults(
+    folder: Path, store: S3Server, is_store: bool
+) -> None:
     numbers = np.random.default_rng(5).integers(0, 1000, (3, 60_000))
     columns = {"y": (numbers[0] % 2).astype(np.float32), "x": numbers[1].astype(np.float32), "c": numbers[2]}
     pq.write_table(pa.table(columns), folder / "rows.parquet", row_group_size=4096)
+    store.put_file(folder / "rows.parquet", "chaos/rows.parquet")
+    files = store.url("chaos/*.parquet") if is_store else f"{folder}/rows.parquet"
     job = folder / "source.toml"
     job.write_text(
         '[model]\nbuild = "elastichost.models:dlrm"\nargs = { bottom = [16, 8], top = [16, 1] }\n'
-        f'[data]\ntrain = "{folder}/rows.parquet"\nlabel = "y"\ndense = ["x"]\ncategorical = ["c"]\n'
+        f'[data]\ntrain = "{files}"\nlabel = "y"\ndense = ["x"]\ncategorical = ["c"]\n'
         "[data.input]\nstall_s = 0.5\n[tables.default]\ndim = 8\nrows = 1000\n[resources]\nworkers = 2\n"
     )
-    names = ("stall-source", "reset-source", "refuse-source", "slow-source", "kill-worker")
+    names = ("stall-source", "reset-source", "refuse-source", "slow-source", "gone-source", "kill-worker")
     chosen = [word for name in names for word in ("--fault", name)]
     command = [sys.executable, "-m", "elastichost", "chaos", str(job), "--run-dir", str(folder / "run"), "--json"]
     more = ["--for", "25s", "--every", "1.5s", "--seed", "3", "--no-twins", *chosen]
@@ -155,7 +161,7 @@ def test_every_promise_holds_while_the_source_of_the_data_has_faults(folder: Pat
     assert done.returncode == 0, done.stderr
     facts = facts_of(done)
     assert facts["violations"] == []
-    assert sum(facts["faults"].get(name, 0) for name in names[:4]) >= 4
+    assert sum(facts["faults"].get(name, 0) for name in names[:5]) >= 4
     assert facts["recovery_s"]["source_p50"] is not None
     held = {promise for promise, holds in facts["invariants"].items() if holds}
     assert held >= set("LAOE"), "T: a worker that starts while the source stalls is not timed"

@@ -11,7 +11,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from elastichost.chaos.faults.source_server import Order, SourceServer
+from elastichost.chaos.faults.source_process import Order
+from elastichost.chaos.faults.source_server import SourceServer
 from elastichost.runs.events import InputTuned, ProcessLost, SourceRecovered, SourceTroubled
 from elastichost.wire.applied import read_applied
 from tests.system.test_run import Supervised, folder

@@ -3,7 +3,10 @@
 Modules:
     process_faults   one class for each fault of a process, and the registry of all faults
     source_faults    faults of the source of training data
-    source_server    a web server for training data that has such faults
+    source_process   a process that stands for the source and has such faults
+    source_server    a web server for training data
+    source_proxy     a TCP proxy before a server of training data
+    source_of_job    which of the two stands before the data of a job
     processes        finds and signals the processes of a run
     message_faults   which messages are dropped, delayed or changed; pure
     proxy            drops, delays and changes them

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
-from elastichost.chaos.faults.source_server import SourceServer
+from elastichost.chaos.faults.source_process import SourceProcess
 from elastichost.chaos.scene import Incarnation, Scene
 from elastichost.chaos.tails import AppliedTail
 
@@ -40,7 +40,7 @@ class Target(Protocol):
     scene: Scene
     applied: AppliedTail
     hang_timeout_s: float
-    source: SourceServer | None  # serves the training data; None: workers read files
+    source: SourceProcess | None  # stands before the training data; None: workers read files
     is_sync: bool  # sync mode: the log of applied batches does not name the worker of a batch
 
     def now_s(self) -> float: ...

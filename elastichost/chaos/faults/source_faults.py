@@ -1,23 +1,22 @@
-"""The faults of the source of training data. They need `Target.source`: `elastichost chaos` serves the data itself,
-from a process of its own, when one of them is chosen."""
+"""The faults of the source of training data. They need `Target.source`: when one of them is chosen, `elastichost chaos`
+serves files itself, and puts a proxy before a web server or store."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
 
 from elastichost.chaos.faults.process_faults import OpenFault, Target, open_fault
-from elastichost.chaos.faults.source_server import Order
+from elastichost.chaos.faults.source_process import FaultKind, Order
 
 __all__ = ["SOURCE_FAULTS", "SourceFault"]
 
 
 @dataclass(frozen=True, slots=True)
 class SourceFault:
-    """Has the source stall for `seconds`, reset every connection, refuse requests, or give half of its bandwidth. No
-    process may end by it, and training must go on when the source works again."""
+    """Has the source stall for `seconds`, reset every connection, refuse requests or connections, or give half of its
+    bandwidth. No process may end by it, and training must go on when the source works again."""
 
-    fault: Literal["stall", "reset", "slow", "refuse"]
+    fault: FaultKind
     seconds: float
     meaning: str
     weight: float = 0.0  # it is injected only where it is chosen
@@ -40,5 +39,6 @@ SOURCE_FAULTS = (
     SourceFault("stall", 4.0, "the source of training data gives no byte for 4 s"),
     SourceFault("reset", 0.0, "the source of training data resets all connections"),
     SourceFault("refuse", 2.0, "the source of training data answers requests with 503 for 2 s"),
+    SourceFault("gone", 10.0, "the source of training data is gone for 10 s: nothing listens there"),
     SourceFault("slow", 5.0, "the source of training data has half of its bandwidth for 5 s"),
 )

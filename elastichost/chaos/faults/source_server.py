@@ -1,17 +1,14 @@
 """A web server that gives files in ranges as slowly as asked, and stalls, resets connections or slows down on request.
 
-It runs as a process of its own: `python -m elastichost.chaos.faults.source_server FOLDER ...`. Its first line on stdout
-is its port; each line on stdin is an `Order` as JSON; it ends at the end of stdin.
+It runs as a process of its own (`source_process`): `python -m elastichost.chaos.faults.source_server FOLDER ...`.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
-import os
 import socket
 import struct
-import subprocess
 import sys
 import threading
 import time
@@ -19,31 +16,21 @@ from collections.abc import Sequence
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import IO, Literal
+from queue import SimpleQueue
 from urllib.parse import quote, unquote
 
 import msgspec
 
-from elastichost.errors import JobFailedError
+from elastichost.chaos.faults.source_process import Order, SourceProcess
 
-__all__ = ["Order", "SourceServer"]
+__all__ = ["SourceServer"]
 
 PIECE_BYTES = 1 << 16
 SEND_BUFFER_BYTES = 1 << 16  # a larger one would take bytes faster than the rate
 LONGEST_NAP_S = 0.05  # so that a fault ends on time
 
 
-class Order(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A fault. stall: no byte for `seconds`. reset: every open connection ends within its next piece. slow: for
-    `seconds` each connection and the link have `factor` of their rates. refuse: for `seconds` requests are answered
-    with 503."""
-
-    fault: Literal["stall", "reset", "slow", "refuse"]
-    seconds: float = 0.0
-    factor: float = 1.0
-
-
-class SourceServer:
+class SourceServer(SourceProcess):
     """A server process for the files of a folder; use as a context manager. bytes_per_s, latency_s: of each connection;
     link_bytes_per_s: of all together. 0: no limit. jitter_s: a request waits longer by up to this time."""
 
@@ -58,48 +45,11 @@ class SourceServer:
     ) -> None:
         options = {"bytes-per-s": bytes_per_s, "latency-s": latency_s, "link-bytes-per-s": link_bytes_per_s}
         words = [f"--{name}={value}" for name, value in (options | {"jitter-s": jitter_s}).items()]
-        self._command = [sys.executable, "-m", "elastichost.chaos.faults.source_server", str(folder), *words]
-        self._environment = {**os.environ, **(environment or {})}
-        self._process: subprocess.Popen[bytes] | None = None
-        self.port = 0
-
-    def __enter__(self) -> SourceServer:
-        pipe = subprocess.PIPE
-        self._process = subprocess.Popen(self._command, stdin=pipe, stdout=pipe, env=self._environment)
-        line = _of(self._process.stdout).readline()
-        if not line.strip().isdigit():
-            self.__exit__()
-            raise JobFailedError("the server of the training data did not start")
-        self.port = int(line)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._process is None:
-            return
-        with contextlib.suppress(OSError):
-            _of(self._process.stdin).close()
-        try:
-            self._process.wait(5.0)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
-        _of(self._process.stdout).close()
+        super().__init__("elastichost.chaos.faults.source_server", [str(folder), *words], environment)
 
     def url(self, name: str) -> str:
         """The address of a file of the folder."""
         return f"http://127.0.0.1:{self.port}/{quote(name)}"
-
-    def order(self, order: Order) -> None:
-        """Has the fault begin now."""
-        assert self._process is not None
-        stdin = _of(self._process.stdin)
-        stdin.write(msgspec.json.encode(order) + b"\n")
-        stdin.flush()
-
-
-def _of(stream: IO[bytes] | None) -> IO[bytes]:
-    assert stream is not None
-    return stream
 
 
 # --- the process ------------------------------------------------------------------------------------------------------
@@ -114,6 +64,7 @@ class _State:
         self.link, self.jitter_s = float(chosen.link_bytes_per_s), float(chosen.jitter_s)
         self.stalled_until_s = self.slow_until_s = self.refused_until_s = 0.0
         self.factor, self.resets, self.requests = 1.0, 0, 0
+        self.gone_s: SimpleQueue[float] = SimpleQueue()  # seconds for which nothing is to listen
         self._lock, self._link_free_s = threading.Lock(), 0.0
 
     def take(self, order: Order) -> None:
@@ -127,6 +78,9 @@ class _State:
                 self.refused_until_s = until_s
             case "reset":
                 self.resets += 1
+            case "gone":
+                self.resets += 1
+                self.gone_s.put(order.seconds)
 
     def wait_until_s(self, free_s: float, size_bytes: int) -> float:
         """When a piece of a connection that is free at `free_s` may be sent."""
@@ -221,6 +175,25 @@ class _RangeHandler(BaseHTTPRequestHandler):
             time.sleep(min(left_s, LONGEST_NAP_S))
 
 
+def _listening(state: _State, port: int) -> ThreadingHTTPServer:
+    """A server that accepts connections from now on."""
+    server = ThreadingHTTPServer(("127.0.0.1", port), type("Handler", (_RangeHandler,), {"state": state}))
+    server.daemon_threads = True
+    threading.Thread(target=server.serve_forever, args=(LONGEST_NAP_S,), daemon=True).start()
+    return server
+
+
+def _come_and_go(state: _State, server: ThreadingHTTPServer) -> None:
+    """Has nothing listen for a while, whenever that is ordered."""
+    port = server.server_address[1]
+    while True:
+        seconds = state.gone_s.get()
+        server.shutdown()
+        server.socket.close()
+        time.sleep(seconds)
+        server = _listening(state, port)
+
+
 def main(argv: Sequence[str] | None = None) -> None:
     """Serves until stdin ends."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -228,9 +201,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     for name in ("--bytes-per-s", "--latency-s", "--link-bytes-per-s", "--jitter-s"):
         parser.add_argument(name, type=float, default=0.0)
     state = _State(parser.parse_args(argv))
-    server = ThreadingHTTPServer(("127.0.0.1", 0), type("Handler", (_RangeHandler,), {"state": state}))
-    server.daemon_threads = True
-    threading.Thread(target=server.serve_forever, daemon=True).start()
+    server = _listening(state, 0)
+    threading.Thread(target=_come_and_go, args=(state, server), daemon=True).start()
     print(server.server_address[1], flush=True)
     decoder = msgspec.json.Decoder(Order)
     for line in sys.stdin.buffer:

@@ -103,12 +103,12 @@ class DataSection(Section):
 
     train: Strings = Field(
         default=(),
-        description="Files of training data: paths or globs, relative to the job file. Required, except with format "
-        '"synthetic".',
+        description="Files of training data: paths or globs, relative to the job file, or addresses of web servers and "
+        'stores (s3://...). Required, except with format "synthetic".',
     )
     test: Strings = Field(
         default=(),
-        description="Files of test data: paths or globs, relative to the job file. Without them nothing is evaluated. "
+        description="Files of test data, as data.train. Without them nothing is evaluated. "
         'Not allowed with format "synthetic", which generates its test data.',
     )
     test_fraction: Annotated[float, Field(ge=0, lt=1)] = Field(

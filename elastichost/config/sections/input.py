@@ -112,6 +112,6 @@ class InputSettings(Section):
     )
     patience_s: Positive = Field(
         default=600.0,
-        description="Time in seconds without a byte after which the job ends with an error. Until then the "
-        "workers wait for the source.",
+        description="Time in seconds without a byte after which the run stops with a checkpoint, so that it can be "
+        "resumed. Until then the workers wait for the source.",
     )

@@ -21,8 +21,9 @@ from elastichost.datasets.reader import Inspection, ValueFindings
 from elastichost.datasets.settings import DataSettings
 from elastichost.datasets.sources.byte_ranges import ByteRange, joined_ranges
 from elastichost.datasets.sources.connections import SourceConnections
-from elastichost.datasets.sources.http_range import HttpFile
 from elastichost.datasets.sources.remote_file import FetchedFile, RemoteFile
+from elastichost.datasets.sources.single_requests import BEFORE_RUN, RequestPolicy
+from elastichost.datasets.sources.transports.addressed_file import AddressedFile
 from elastichost.datasets.tabular import decode_table, dense_matrix, nan_warnings
 from elastichost.errors import DataError
 from elastichost.specs import TableSpec
@@ -35,14 +36,16 @@ GAP_BYTES = 1 << 16  # ranges with no more between them are fetched as one
 class ParquetDecoder:
     """The `Decoder` of Parquet files. Each thread keeps at most one file open."""
 
-    def __init__(self, settings: DataSettings, connections: SourceConnections | None = None) -> None:
-        self._settings, self._connections = settings, connections
+    def __init__(
+        self, settings: DataSettings, connections: SourceConnections | None = None, waiting: RequestPolicy = BEFORE_RUN
+    ) -> None:
+        self._settings, self._connections, self._waiting = settings, connections, waiting
         self._facts: tuple[ParquetFacts, ...] = ()
         self._inspection: Inspection | None = None
         self._of_thread = threading.local()
 
     def inspect(self) -> Inspection:
-        found = inspect_parquet(self._settings)
+        found = inspect_parquet(self._settings, self._waiting)
         self._facts, self._inspection = found.facts, found.inspection
         return found.inspection
 
@@ -119,9 +122,9 @@ class ParquetDecoder:
 
     def _fetched(self, facts: ParquetFacts, unit: Unit, names: Sequence[str]) -> pq.ParquetFile:
         """The file, of which the columns of one row group were fetched."""
-        remote = HttpFile(facts.stamp.path, facts.stamp.size_bytes, facts.stamp.modified_ns)
+        remote = AddressedFile(facts.stamp.path, facts.stamp.size_bytes, facts.stamp.modified_ns)
         if self._connections is None:
-            return self._opened(facts, RemoteFile(remote))
+            return self._opened(facts, RemoteFile(remote, self._waiting))
         group = facts.metadata.row_group(unit.group)
         ranges = joined_ranges((column_range(group.column(facts.leaf_numbers[name])) for name in names), GAP_BYTES)
         parts = self._connections.fetch(remote, ranges)

@@ -11,11 +11,12 @@ import pyarrow.parquet as pq
 
 from elastichost.datasets.api import DatasetDescription, Unit
 from elastichost.datasets.arrow_columns import id_type, is_numeric
-from elastichost.datasets.files import GZIP_MAGIC, PARQUET_MAGIC, FileStamp, expand_patterns, is_url, stamp
+from elastichost.datasets.files import GZIP_MAGIC, PARQUET_MAGIC, FileStamp, expand_patterns, is_url, stamp, with_hint
 from elastichost.datasets.reader import Inspection, units_of_split
 from elastichost.datasets.settings import DataSettings
-from elastichost.datasets.sources.http_range import HttpFile
 from elastichost.datasets.sources.remote_file import RemoteFile
+from elastichost.datasets.sources.single_requests import BEFORE_RUN, RequestPolicy
+from elastichost.datasets.sources.transports.addressed_file import AddressedFile
 from elastichost.errors import DataError
 from elastichost.human_readable import did_you_mean
 from elastichost.specs import KeyKind
@@ -68,13 +69,13 @@ class _Problems:
         )
 
 
-def inspect_parquet(settings: DataSettings) -> ParquetInspection:
+def inspect_parquet(settings: DataSettings, waiting: RequestPolicy = BEFORE_RUN) -> ParquetInspection:
     """Reads and checks the footers of all files. It opens each file once and reads no data pages."""
-    files, missing = expand_patterns(settings.patterns)
+    files, missing = expand_patterns(settings.patterns, waiting)
     problems = _Problems()
     facts: list[ParquetFacts] = []
     for path in files:
-        found = _read_footer(path, problems)
+        found = _read_footer(path, problems, waiting)
         if found is not None:
             facts.append(found)
     if not files and not missing:
@@ -87,20 +88,21 @@ def inspect_parquet(settings: DataSettings) -> ParquetInspection:
     return ParquetInspection(Inspection(description, ()), tuple(facts))
 
 
-def _read_footer(path: str, problems: _Problems) -> ParquetFacts | None:
+def _read_footer(path: str, problems: _Problems, waiting: RequestPolicy) -> ParquetFacts | None:
     try:
-        file_stamp = stamp(path)
+        file_stamp = stamp(path, waiting)
         if file_stamp.size_bytes == 0:
             problems.add(path, "is empty (0 bytes)")
             return None
         if not is_url(path) and (other := _other_than_parquet(path)) is not None:
             problems.add(path, other)
             return None
-        with opened_parquet(file_stamp) as source:
+        with opened_parquet(file_stamp, waiting) as source:
             metadata = pq.read_metadata(source)
         schema = metadata.schema.to_arrow_schema()
     except DataError as error:
-        problems.add(path, error.message.removeprefix(f"{path}: "))
+        text = with_hint(error) if is_url(path) else error.message
+        problems.add(path, text.removeprefix(f"{path}: "))
         return None
     except PermissionError as error:
         problems.add(path, f"cannot be read ({error.strerror}): check that you may read it")
@@ -125,12 +127,12 @@ def _read_footer(path: str, problems: _Problems) -> ParquetFacts | None:
 
 
 @contextmanager
-def opened_parquet(of: FileStamp) -> Iterator[str | RemoteFile]:
+def opened_parquet(of: FileStamp, waiting: RequestPolicy = BEFORE_RUN) -> Iterator[str | RemoteFile]:
     """What pyarrow opens for this file: its path, or a file at a URL whose parts are requested when they are read."""
     if not is_url(of.path):
         yield of.path
         return
-    with RemoteFile(HttpFile(of.path, of.size_bytes, of.modified_ns)) as remote:
+    with RemoteFile(AddressedFile(of.path, of.size_bytes, of.modified_ns), waiting) as remote:
         yield remote
 
 

@@ -7,7 +7,8 @@ Modules:
     meter        CPU and waiting of one stage, strictly apart
     byte_ranges  cuts what a unit needs into requests; pure
     patience     how long a source with a trouble is waited for, and what is told; pure
-    http_range   one connection to a web server or object store
+    single_requests    requests that one thread makes and waits for
+    transports/  how bytes come here: web servers, object stores
     connections  requests ranges over several connections at the same time
     remote_file  a file at a URL as pyarrow reads files
     read_ahead   decodes the next units in threads

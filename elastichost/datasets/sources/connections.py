@@ -16,30 +16,34 @@ from pathlib import Path
 
 from elastichost.datasets.sources.byte_ranges import ByteRange, requests_of
 from elastichost.datasets.sources.control import InputControl
-from elastichost.datasets.sources.http_range import HttpConnection, HttpFile, SourceError
 from elastichost.datasets.sources.patience import SourceHealth, backoff_s, failed, is_given_up, received
 from elastichost.datasets.sources.range_cache import RangeCache
+from elastichost.datasets.sources.single_requests import TEXT
+from elastichost.datasets.sources.transports.addressed_file import AddressedFile, SourceError
+from elastichost.datasets.sources.transports.addresses import is_store
+from elastichost.datasets.sources.transports.connection import SourceConnection
+from elastichost.datasets.sources.transports.open_stores import OpenStores
 from elastichost.errors import DataError
 from elastichost.wire.control_work import SourceTrouble, SourceTroubleMsg
 
 __all__ = ["SourceConnections"]
 
-TEXT = 400  # characters of an error that is told
-
 
 @dataclass(slots=True)
 class _Awaited:
-    """What one caller waits for. left: number of requests that are not answered."""
+    """What one caller waits for. left: number of requests that are not answered. needs_check: after the last of them
+    the source is asked whether the file is still the same; a web server says so with each answer."""
 
     left: int
+    needs_check: bool
     error: Exception | None = None
 
 
 @dataclass(slots=True)
 class _Request:
-    file: HttpFile
+    file: AddressedFile
     start: int
-    into: memoryview
+    into: memoryview  # empty: asks only whether the file is still the same
     fetch: _Awaited
     filled: int = 0
     tries: int = 0  # in a row without a byte
@@ -54,8 +58,8 @@ class _Sums:
 
 class SourceConnections:
     """The connections of one worker. stall_s: time without a byte after which a request is sent again. patience_s: time
-    without a byte after which the source is given up. cache_path, cache_bytes: directory and bound of the ranges on the
-    disk, while `InputKnobs.cache` is "disk"; None: never, 0: by the free space."""
+    without a byte after which it is told that the source is gone. cache_path, cache_bytes: directory and bound of the
+    ranges on the disk, while `InputKnobs.cache` is "disk"; None: never, 0: by the free space."""
 
     def __init__(
         self,
@@ -70,11 +74,12 @@ class SourceConnections:
         self._requests: deque[_Request] = deque()
         self._threads: list[threading.Thread] = []
         self._health = SourceHealth(time.monotonic())
-        self._is_closed = False
+        self._is_gone = self._is_closed = False
+        self._stores = OpenStores(stall_s)
         self.cache = None if cache_path is None else RangeCache(cache_path, cache_bytes, patience_s, self._may_not_wait)
         control.when_tuned(self._wake)
 
-    def fetch(self, file: HttpFile, ranges: Sequence[ByteRange]) -> tuple[bytearray, ...]:
+    def fetch(self, file: AddressedFile, ranges: Sequence[ByteRange]) -> tuple[bytearray, ...]:
         """The bytes of each range, from the disk if they are kept there, or else from the source (`_fetch`)."""
         if self.cache is None or self._control.knobs.cache != "disk":
             return self._fetch(file, ranges)
@@ -84,11 +89,11 @@ class SourceConnections:
         self._control.decode.wait_here(source_s=waited_s)
         return self._is_closed
 
-    def _fetch(self, file: HttpFile, ranges: Sequence[ByteRange]) -> tuple[bytearray, ...]:
-        """The bytes of each range from the source. Blocks until all have arrived, however long the source takes, within
-        the patience. Raises DataError when the file has changed or is not there, or when the source is given up."""
+    def _fetch(self, file: AddressedFile, ranges: Sequence[ByteRange]) -> tuple[bytearray, ...]:
+        """The bytes of each range from the source. Blocks until all have arrived, however long the source takes.
+        Raises DataError when the file has changed or is not there, or when the connections are closed."""
         found = tuple(bytearray(stop - start) for start, stop in ranges)
-        fetch = _Awaited(0)
+        fetch = _Awaited(0, needs_check=is_store(file.url))
         with self._changed:
             if not self._requests and not self._health.is_failing:
                 self._health = SourceHealth(time.monotonic(), told_s=self._health.told_s)  # nothing was requested
@@ -132,7 +137,7 @@ class SourceConnections:
             thread.start()
 
     def _run(self, number: int) -> None:
-        connection = HttpConnection(self._stall_s)
+        connection = SourceConnection(self._stall_s, self._stores)
         while (request := self._next(number)) is not None:
             sums, before = _Sums(), request.filled
             trouble: SourceError | None = None
@@ -156,15 +161,20 @@ class SourceConnections:
             )
             return None if self._is_closed else self._requests.popleft()
 
-    def _read(self, connection: HttpConnection, request: _Request) -> None:
+    def _read(self, connection: SourceConnection, request: _Request) -> None:
         def arrived(size: int) -> None:
             request.filled += size
             request.tries = 0
             with self._changed:
                 self._health, told = received(self._health, time.monotonic())
+                self._is_gone = False
             if told is not None:
                 self._tell("recovered", request.file.url, "", told.worst_s, told.failures)
 
+        if not request.into:
+            connection.check(request.file)
+            arrived(0)
+            return
         request.first_byte_s = connection.read(
             request.file, request.start + request.filled, request.into[request.filled :], arrived
         )
@@ -177,13 +187,17 @@ class SourceConnections:
             source_s=max(0.0, wall_s - cpu_s),
             first_byte_s=request.first_byte_s,
             size_bytes=size_bytes,
-            items=1,
+            items=1 if request.into else 0,
             time_s=wall_s,
         )
 
     def _answered(self, request: _Request) -> None:
         with self._changed:
-            request.fetch.left -= 1
+            fetch = request.fetch
+            fetch.left -= 1
+            if not fetch.left and fetch.needs_check:
+                fetch.left, fetch.needs_check = 1, False
+                self._requests.appendleft(_Request(request.file, 0, memoryview(b""), fetch))
             self._changed.notify_all()
 
     def _give_up(self, request: _Request, error: Exception) -> None:
@@ -200,21 +214,15 @@ class SourceConnections:
         if is_told:
             waited_s = health.waited_s(now_s)
             self._tell(error.trouble, request.file.url, str(error), waited_s, health.failures)
-        if is_given_up(health, now_s, self._patience_s):
-            self._give_up(request, self._given_up(request.file.url, error, health.waited_s(now_s)))
-            return
+        if is_given_up(health, now_s, self._patience_s) and not self._is_gone:
+            self._is_gone = True  # the supervisor ends the run, and this worker with it; until then it tries on
+            self._tell("gone", request.file.url, str(error), health.waited_s(now_s), health.failures)
         request.tries += 1
         with self._changed:
             if request.fetch.error is None and not self._is_closed:
                 self._requests.appendleft(request)
                 self._changed.notify_all()
             self._changed.wait_for(lambda: self._is_closed, backoff_s(request.tries))
-
-    def _given_up(self, url: str, error: SourceError, waited_s: float) -> DataError:
-        return DataError(
-            f"{url}: gave no byte for {waited_s:.0f} s (the last request: {error})",
-            hint="bring the source back and resume the run; data.input.patience_s sets how long a job waits for it",
-        )
 
     def _tell(self, trouble: SourceTrouble, url: str, error: str, waited_s: float, requests: int) -> None:
         self._control.tell(SourceTroubleMsg(trouble, url[:TEXT], error[:TEXT], waited_s, requests))

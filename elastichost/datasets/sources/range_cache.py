@@ -23,14 +23,14 @@ from typing import Literal
 
 from elastichost.datasets.sources.bounded_directory import BoundedDirectory, Claim
 from elastichost.datasets.sources.byte_ranges import ByteRange
-from elastichost.datasets.sources.http_range import HttpFile
+from elastichost.datasets.sources.transports.addressed_file import AddressedFile
 
 __all__ = ["CacheCounts", "RangeCache"]
 
 LOOK_S = 0.02  # between two looks at a range that another process fetches
 _TRAILER = struct.Struct("<II")  # the low 32 bits of the length, and the CRC-32 of the bytes
 
-Fetch = Callable[[HttpFile, Sequence[ByteRange]], tuple[bytearray, ...]]
+Fetch = Callable[[AddressedFile, Sequence[ByteRange]], tuple[bytearray, ...]]
 
 
 @dataclass(slots=True)
@@ -64,7 +64,7 @@ class RangeCache:
         self._is_broken = False
         self.counts = CacheCounts()
 
-    def fetch(self, file: HttpFile, ranges: Sequence[ByteRange], fetch: Fetch) -> tuple[bytearray, ...]:
+    def fetch(self, file: AddressedFile, ranges: Sequence[ByteRange], fetch: Fetch) -> tuple[bytearray, ...]:
         """The bytes of each range: from the disk, or by `fetch`, which is asked for all that are absent together."""
         group = _group_of(file)
         directory = self._opened(group) if file.version else None
@@ -126,7 +126,7 @@ class RangeCache:
     def _fetch_claimed(
         self,
         directory: BoundedDirectory,
-        file: HttpFile,
+        file: AddressedFile,
         claims: dict[ByteRange, Claim],
         found: dict[ByteRange, bytearray],
         fetch: Fetch,
@@ -148,7 +148,7 @@ class RangeCache:
         self._count("kept" if is_kept else "not_kept")
 
     def _await(
-        self, directory: BoundedDirectory, file: HttpFile, group: str, one: ByteRange, fetch: Fetch
+        self, directory: BoundedDirectory, file: AddressedFile, group: str, one: ByteRange, fetch: Fetch
     ) -> bytearray:
         """A range that another process fetches; by `fetch` if that process ends, or takes too long."""
         until_s, looked_s = time.monotonic() + self._wait_s, time.monotonic()
@@ -195,7 +195,7 @@ class RangeCache:
             setattr(self.counts, what, getattr(self.counts, what) + 1)
 
 
-def _group_of(file: HttpFile) -> str:
+def _group_of(file: AddressedFile) -> str:
     return hashlib.sha256(f"{file.url}\0{file.size_bytes}\0{file.version}".encode()).hexdigest()[:32]
 
 

@@ -3,46 +3,26 @@
 from __future__ import annotations
 
 import io
-import time
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
-from typing import TypeVar
+from collections.abc import Sequence
 
 from typing_extensions import Buffer
 
 from elastichost.datasets.sources.byte_ranges import ByteRange
-from elastichost.datasets.sources.http_range import HttpConnection, HttpFile, SourceError
-from elastichost.datasets.sources.patience import backoff_s
-from elastichost.errors import DataError
+from elastichost.datasets.sources.single_requests import BEFORE_RUN, RequestPolicy, tried
+from elastichost.datasets.sources.transports.addressed_file import AddressedFile
+from elastichost.datasets.sources.transports.connection import SourceConnection
 
 __all__ = ["FetchedFile", "RemoteFile", "remote_file"]
 
-STALL_S = 10.0
-TRIES = 6  # before a run starts; with the waits between them 3 s
 
-Found = TypeVar("Found")
-
-
-def remote_file(url: str) -> HttpFile:
+def remote_file(url: str, waiting: RequestPolicy = BEFORE_RUN) -> AddressedFile:
     """Size and version of the file. Raises DataError when it is not there, or when the source does not answer."""
-    connection = HttpConnection(STALL_S)
+    connection = SourceConnection(waiting.stall_s)
     try:
-        return _tried(url, lambda: connection.stat(url))
+        return tried(url, lambda: connection.stat(url), waiting)
     finally:
         connection.close()
-
-
-def _tried(url: str, request: Callable[[], Found]) -> Found:
-    for tries in range(1, TRIES + 1):
-        try:
-            return request()
-        except SourceError as error:
-            if tries == TRIES:
-                raise DataError(
-                    f"{url}: cannot be read ({error})", hint="check the address, and that the source works"
-                ) from error
-            time.sleep(backoff_s(tries))
-    raise AssertionError("the last try returns or raises")
 
 
 class _File(io.RawIOBase):
@@ -86,14 +66,18 @@ class _File(io.RawIOBase):
 class RemoteFile(_File):
     """A file whose parts are requested when they are read: for footers and for checks before a run."""
 
-    def __init__(self, file: HttpFile) -> None:
+    def __init__(self, file: AddressedFile, waiting: RequestPolicy = BEFORE_RUN) -> None:
         super().__init__(file.size_bytes)
-        self._file, self._connection = file, HttpConnection(STALL_S)
+        self._file, self._waiting, self._connection = file, waiting, SourceConnection(waiting.stall_s)
 
     def _part(self, start: int, stop: int) -> bytes:
         data = bytearray(stop - start)
-        _tried(self._file.url, lambda: self._connection.read(self._file, start, memoryview(data)))
+        tried(self._file.url, lambda: self._read(start, data), self._waiting)
         return bytes(data)
+
+    def _read(self, start: int, data: bytearray) -> None:
+        self._connection.read(self._file, start, memoryview(data))
+        self._connection.check(self._file)
 
     def close(self) -> None:
         self._connection.close()

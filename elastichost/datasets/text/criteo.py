@@ -11,6 +11,7 @@ from elastichost.datasets.bad_rows import BadRowLog
 from elastichost.datasets.decoded import DecodedUnit, single_valued
 from elastichost.datasets.settings import CRITEO_CATEGORICAL, CRITEO_DENSE, CRITEO_LABEL, DataSettings
 from elastichost.datasets.sources.connections import SourceConnections
+from elastichost.datasets.sources.single_requests import BEFORE_RUN, RequestPolicy
 from elastichost.datasets.tabular import finish_dense
 from elastichost.datasets.text import criteo_kernel as kernel
 from elastichost.datasets.text.reader import TextDecoder
@@ -23,9 +24,12 @@ FIELDS = 1 + len(CRITEO_DENSE) + len(CRITEO_CATEGORICAL)
 
 
 def criteo_decoder(
-    settings: DataSettings, environ: Mapping[str, str], connections: SourceConnections | None = None
+    settings: DataSettings,
+    environ: Mapping[str, str],
+    connections: SourceConnections | None = None,
+    waiting: RequestPolicy = BEFORE_RUN,
 ) -> TextDecoder:
-    return TextDecoder(settings, CriteoLines(settings), environ, connections)
+    return TextDecoder(settings, CriteoLines(settings), environ, connections, waiting)
 
 
 class CriteoLines:

@@ -14,6 +14,7 @@ from elastichost.datasets.bad_rows import BadRowLog
 from elastichost.datasets.decoded import DecodedUnit
 from elastichost.datasets.settings import ColumnType, DataSettings
 from elastichost.datasets.sources.connections import SourceConnections
+from elastichost.datasets.sources.single_requests import BEFORE_RUN, RequestPolicy
 from elastichost.datasets.tabular import decode_table
 from elastichost.datasets.text.csv_block import BlockFormat, read_block
 from elastichost.datasets.text.reader import TextDecoder
@@ -34,9 +35,12 @@ DELIMITERS = (",", ";", "\t", "|")
 
 
 def csv_decoder(
-    settings: DataSettings, environ: Mapping[str, str], connections: SourceConnections | None = None
+    settings: DataSettings,
+    environ: Mapping[str, str],
+    connections: SourceConnections | None = None,
+    waiting: RequestPolicy = BEFORE_RUN,
 ) -> TextDecoder:
-    return TextDecoder(settings, CsvLines(settings), environ, connections)
+    return TextDecoder(settings, CsvLines(settings), environ, connections, waiting)
 
 
 def real_delimiter(line: bytes, delimiter: str) -> str | None:

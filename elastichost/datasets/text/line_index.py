@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from elastichost.arena.compiled import exactly_compiled
 from elastichost.datasets.files import FileStamp, cache_directory, check_unchanged, is_url, opened
+from elastichost.datasets.sources.single_requests import BEFORE_RUN, RequestPolicy
 
 __all__ = ["TextIndex", "index_text_file", "line_end", "read_first_line"]
 
@@ -92,14 +93,19 @@ def line_end(data: npt.NDArray[np.uint8], lines: int) -> int:
     return int(data.shape[0])
 
 
-def read_first_line(file: FileStamp) -> bytes:
+def read_first_line(file: FileStamp, waiting: RequestPolicy = BEFORE_RUN) -> bytes:
     """The first line with its line break, cut after 16 MiB."""
-    with io.BufferedReader(opened(file), FIRST_BYTES) as reader:
+    with io.BufferedReader(opened(file, waiting), FIRST_BYTES) as reader:
         return reader.readline(16 << 20)
 
 
 def index_text_file(
-    file: FileStamp, *, unit_lines: int, header_lines: int, environ: Mapping[str, str]
+    file: FileStamp,
+    *,
+    unit_lines: int,
+    header_lines: int,
+    environ: Mapping[str, str],
+    waiting: RequestPolicy = BEFORE_RUN,
 ) -> tuple[TextIndex, str | None]:
     """(index, warning). The index is from the cache, or from one pass over the file, and is then cached.
 
@@ -112,7 +118,7 @@ def index_text_file(
     cached = _load(cached_at)
     if cached is not None and _is_fresh(cached, file, unit_lines, header_lines):
         return cached, None
-    index = _scan(file, unit_lines, header_lines)
+    index = _scan(file, unit_lines, header_lines, waiting)
     check_unchanged(file)
     return index, _store(cached_at, index)
 
@@ -122,15 +128,15 @@ def _is_fresh(cached: TextIndex, file: FileStamp, unit_lines: int, header_lines:
     return expected == (cached.path, cached.size_bytes, cached.modified_ns, cached.unit_lines, cached.header_lines)
 
 
-def _scan(file: FileStamp, unit_lines: int, header_lines: int) -> TextIndex:
-    first = len(read_first_line(file)) if header_lines else 0
-    stop, missing_break = _end_of_lines(file, first)
+def _scan(file: FileStamp, unit_lines: int, header_lines: int, waiting: RequestPolicy) -> TextIndex:
+    first = len(read_first_line(file, waiting)) if header_lines else 0
+    stop, missing_break = _end_of_lines(file, first, waiting)
     starts: list[int] = [first] if stop > first else []
     lines = 0
     chunk = np.empty(CHUNK_BYTES, dtype=np.uint8)
     found_starts = np.empty(CHUNK_BYTES // unit_lines + 2, dtype=np.int64)
     at = first
-    with opened(file) as handle:
+    with opened(file, waiting) as handle:
         handle.seek(first)
         while at < stop:
             read = handle.readinto(chunk.data[: min(CHUNK_BYTES, stop - at)])
@@ -151,10 +157,10 @@ def _scan(file: FileStamp, unit_lines: int, header_lines: int) -> TextIndex:
     )
 
 
-def _end_of_lines(file: FileStamp, first: int) -> tuple[int, bool]:
+def _end_of_lines(file: FileStamp, first: int, waiting: RequestPolicy) -> tuple[int, bool]:
     """(offset after the last line that is not empty, whether that line has no line break)."""
     tail_bytes = min(65_536, file.size_bytes - first)
-    with io.BufferedReader(opened(file)) as handle:
+    with io.BufferedReader(opened(file, waiting)) as handle:
         handle.seek(file.size_bytes - tail_bytes)
         tail = handle.read(tail_bytes)
     text = tail.rstrip(b"\r\n")

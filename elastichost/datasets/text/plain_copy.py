@@ -7,13 +7,13 @@ so a process that is killed meanwhile leaves nothing that could be read.
 from __future__ import annotations
 
 import hashlib
-import time
 import zlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from elastichost.datasets.files import FileStamp, cache_directory, opened, stamp
 from elastichost.datasets.sources.bounded_directory import BoundedDirectory, Claim
+from elastichost.datasets.sources.single_requests import BEFORE_RUN, RequestPolicy
 from elastichost.errors import DataError
 from elastichost.human_readable import mib
 
@@ -26,7 +26,7 @@ NAME = "plain"
 GZIP_BITS = 31  # of zlib: a gzip header, the largest window
 
 
-def plain_copy(file: FileStamp, environ: Mapping[str, str]) -> FileStamp:
+def plain_copy(file: FileStamp, environ: Mapping[str, str], waiting: RequestPolicy = BEFORE_RUN) -> FileStamp:
     """The stamp of the plain copy, which no other process removes while this one lives. Raises DataError when the file
     is damaged, or when there is no room for the copy."""
     path = cache_directory(environ) / "text"
@@ -37,11 +37,11 @@ def plain_copy(file: FileStamp, environ: Mapping[str, str]) -> FileStamp:
         while not (path / group / NAME).exists():
             claim = directory.claim(group, NAME)
             if claim is None:  # another process makes it
-                time.sleep(LOOK_S)
+                waiting.pause(LOOK_S)
                 continue
             try:
                 if not (path / group / NAME).exists():
-                    _make(directory, claim, file)
+                    _make(directory, claim, file, waiting)
             finally:
                 claim.release()
     except OSError as error:
@@ -49,9 +49,9 @@ def plain_copy(file: FileStamp, environ: Mapping[str, str]) -> FileStamp:
     return stamp(str(path / group / NAME))
 
 
-def _make(directory: BoundedDirectory, claim: Claim, file: FileStamp) -> None:
+def _make(directory: BoundedDirectory, claim: Claim, file: FileStamp, waiting: RequestPolicy) -> None:
     try:
-        for piece in _inflated(file):
+        for piece in _inflated(file, waiting):
             if not directory.append(claim, (piece,)):
                 bound = f"more than {mib(directory.limit_bytes)}, a quarter of the free disk, or the disk is full"
                 raise _no_room(file, directory.path, bound)
@@ -69,9 +69,9 @@ def _no_room(file: FileStamp, path: Path, why: str) -> DataError:
     )
 
 
-def _inflated(file: FileStamp) -> Iterator[bytes]:
+def _inflated(file: FileStamp, waiting: RequestPolicy) -> Iterator[bytes]:
     """The plain text, in pieces. A file may consist of several gzip members."""
-    with opened(file) as source:
+    with opened(file, waiting) as source:
         member, rest, at = zlib.decompressobj(GZIP_BITS), b"", 0
         while piece := rest or source.read(PIECE_BYTES):
             at += 0 if rest else len(piece)

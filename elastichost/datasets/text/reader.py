@@ -24,12 +24,14 @@ from elastichost.datasets.files import (
     is_url,
     opened,
     stamp,
+    with_hint,
 )
 from elastichost.datasets.id_ranges import find_id_out_of_range, ranged_tables
 from elastichost.datasets.reader import Inspection, ValueFindings, units_of_split
 from elastichost.datasets.settings import DataSettings
 from elastichost.datasets.sources.connections import SourceConnections
-from elastichost.datasets.sources.http_range import HttpFile
+from elastichost.datasets.sources.single_requests import BEFORE_RUN, RequestPolicy
+from elastichost.datasets.sources.transports.addressed_file import AddressedFile
 from elastichost.datasets.tabular import nan_warnings
 from elastichost.datasets.text.line_index import TextIndex, index_text_file, line_end, read_first_line
 from elastichost.datasets.text.plain_copy import plain_copy
@@ -83,15 +85,16 @@ class TextDecoder:
         line_format: LineFormat,
         environ: Mapping[str, str],
         connections: SourceConnections | None = None,
+        waiting: RequestPolicy = BEFORE_RUN,
     ) -> None:
-        self._settings, self._connections = settings, connections
+        self._settings, self._connections, self._waiting = settings, connections, waiting
         self._format = line_format
         self._environ = environ
         self._files: tuple[_TextFile, ...] = ()
         self._units: tuple[Unit, ...] = ()
 
     def inspect(self) -> Inspection:
-        paths, missing = expand_patterns(self._settings.patterns)
+        paths, missing = expand_patterns(self._settings.patterns, self._waiting)
         problems, warnings, files = list(missing), [], []
         if not paths and not missing:
             problems.append(f"data.{self._settings.split}: names no file")
@@ -99,7 +102,7 @@ class TextDecoder:
             try:
                 file, warning = self._open(path, problems)
             except DataError as error:
-                problems.append(error.message)
+                problems.append(with_hint(error) if is_url(path) else error.message)
                 continue
             except OSError as error:
                 problems.append(f"{path}: cannot be read ({error.strerror})")
@@ -153,17 +156,17 @@ class TextDecoder:
         return ValueFindings(tuple(bad_rows), tuple(ids), tuple(warnings))
 
     def _open(self, path: str, problems: list[str]) -> tuple[_TextFile | None, str | None]:
-        file_stamp = stamp(path)
+        file_stamp = stamp(path, self._waiting)
         if file_stamp.size_bytes == 0:
             problems.append(f"{path}: is empty (0 bytes)")
             return None, None
-        first_line = read_first_line(file_stamp)
+        first_line = read_first_line(file_stamp, self._waiting)
         if first_line.startswith(PARQUET_MAGIC):
             problems.append(f'{path}: is a Parquet file; set data.format = "parquet"')
             return None, None
         if is_url(path) and first_line.startswith(GZIP_MAGIC):
-            file_stamp = plain_copy(file_stamp, self._environ)
-            first_line = read_first_line(file_stamp)
+            file_stamp = plain_copy(file_stamp, self._environ, self._waiting)
+            first_line = read_first_line(file_stamp, self._waiting)
         if compressed := gzip_problem(path, first_line, self._format.name, self._settings.csv_types):
             problems.append(compressed)
             return None, None
@@ -176,6 +179,7 @@ class TextDecoder:
             unit_lines=self._settings.text_unit_lines,
             header_lines=self._format.header_lines,
             environ=self._environ,
+            waiting=self._waiting,
         )
         if index.lines == 0:
             problems.append(f"{path}: has no rows")
@@ -218,9 +222,9 @@ class TextDecoder:
 
     def _read_bytes(self, file: FileStamp, start: int, stop: int) -> npt.NDArray[np.uint8]:
         if is_url(file.path) and self._connections is not None:
-            remote = HttpFile(file.path, file.size_bytes, file.modified_ns)
+            remote = AddressedFile(file.path, file.size_bytes, file.modified_ns)
             return np.frombuffer(self._connections.fetch(remote, ((start, stop),))[0], dtype=np.uint8)
-        return _read_bytes(file, start, stop)
+        return _read_bytes(file, start, stop, self._waiting)
 
     def _line_place(self, path: str, row: int) -> str:
         return f"{path}: line {1 + self._format.header_lines + row}"
@@ -234,8 +238,8 @@ class TextDecoder:
         return msgspec.structs.replace(unit, samples=min(lines, unit.samples))
 
 
-def _read_bytes(file: FileStamp, start: int, stop: int) -> npt.NDArray[np.uint8]:
-    with opened(file) as handle:
+def _read_bytes(file: FileStamp, start: int, stop: int, waiting: RequestPolicy) -> npt.NDArray[np.uint8]:
+    with opened(file, waiting) as handle:
         handle.seek(start)
         data = np.empty(stop - start, dtype=np.uint8)
         view, filled = data.data, 0

@@ -389,6 +389,7 @@ def _(event: data.SourceTroubled) -> str:
         "stalled": "gives no bytes",
         "reset": "ends or refuses connections",
         "refused": "refuses requests",
+        "gone": "is given up",
         "recovered": "gives bytes again",
     }[event.trouble]
     error = f" ({event.error})" if event.error else ""

@@ -26,7 +26,7 @@ from elastichost.supervisor.core.lifecycle import LIVE, LifecycleEvent, State, n
 from elastichost.supervisor.core.liveness import Signs
 from elastichost.supervisor.core.reconciler import Failure, ObservedProcess
 from elastichost.wire.control import HeartbeatMsg
-from elastichost.wire.facts import StepSample
+from elastichost.wire.facts import WAITS_FOR_SOURCE, StepSample
 
 __all__ = ["Fleet", "ProcessRecord"]
 
@@ -164,7 +164,10 @@ class Fleet:
             record.state, record.since_s, record.moved_s = state, now_s, now_s
 
     def heartbeat(self, record: ProcessRecord, beat: HeartbeatMsg, now_s: float) -> None:
-        """Takes the figures of a heartbeat, and its progress as a sign of life."""
+        """Takes the figures of a heartbeat, and its progress as a sign of life. The start of a worker that waits for
+        its source takes as long as the source does: its time to start begins anew."""
+        if record.state == State.CONNECTED and beat.state == WAITS_FOR_SOURCE:
+            record.since_s = now_s
         if beat.progress > record.progress:
             has_worked, longest_s = record.signs.has_worked, record.signs.longest_s
             longest_s = max(longest_s, now_s - record.moved_s) if has_worked else 0.0

@@ -41,7 +41,7 @@ class SyncWorkerLoop(WorkerLifecycle[SyncCommit]):
         return self._opened
 
     def _build(self) -> SyncCommit:
-        self._made = build_sync_parts(self._arguments, self._job, self._holder, self._pump)
+        self._made = build_sync_parts(self._arguments, self._job, self._holder, self._pump, self._waiting)
         return self._made.strategy
 
     def _open(self, strategy: SyncCommit) -> None:

@@ -10,7 +10,7 @@ import pytest
 from elastichost.chaos.driver import ALL_FAULTS, ChaosReport
 from elastichost.chaos.faults.process_faults import OpenFault, Recovered
 from elastichost.chaos.faults.source_faults import SOURCE_FAULTS, SourceFault
-from elastichost.chaos.faults.source_server import Order
+from elastichost.chaos.faults.source_process import Order
 from elastichost.chaos.schedule import plan_faults, plan_stretches
 
 

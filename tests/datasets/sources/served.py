@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from elastichost.chaos.faults.source_server import SourceServer
-from elastichost.datasets.sources.http_range import HttpFile
 from elastichost.datasets.sources.remote_file import remote_file
+from elastichost.datasets.sources.transports.addressed_file import AddressedFile
 
 __all__ = ["CONTENT", "file", "folder", "server"]
 
@@ -30,5 +30,5 @@ def server(folder: Path) -> Iterator[SourceServer]:
 
 
 @pytest.fixture
-def file(server: SourceServer) -> HttpFile:
+def file(server: SourceServer) -> AddressedFile:
     return remote_file(server.url("data.bin"))

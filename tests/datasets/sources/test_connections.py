@@ -7,16 +7,18 @@ from pathlib import Path
 
 import pytest
 
-from elastichost.chaos.faults.source_server import Order, SourceServer
+from elastichost.chaos.faults.source_process import Order
+from elastichost.chaos.faults.source_server import SourceServer
 from elastichost.datasets.sources.connections import SourceConnections
 from elastichost.datasets.sources.control import InputControl
-from elastichost.datasets.sources.http_range import HttpFile
 from elastichost.datasets.sources.remote_file import remote_file
+from elastichost.datasets.sources.transports.addressed_file import AddressedFile
 from elastichost.errors import DataError
 from elastichost.wire.facts import InputKnobs
+from tests.datasets.sources.s3_server import S3Server, s3_environment, store
 from tests.datasets.sources.served import CONTENT, file, folder, server
 
-__all__ = ["file", "folder", "server"]
+__all__ = ["file", "folder", "s3_environment", "server", "store"]
 
 RANGES = ((0, 1_000_000), (1_200_000, 1_200_001), (2_000_000, 3_000_000))
 
@@ -26,7 +28,7 @@ def whole(parts: tuple[bytearray, ...]) -> bool:
 
 
 @pytest.mark.parametrize("connections", [1, 4])
-def test_every_byte_arrives_over_any_number_of_connections(file: HttpFile, connections: int) -> None:
+def test_every_byte_arrives_over_any_number_of_connections(file: AddressedFile, connections: int) -> None:
     control = InputControl(InputKnobs(connections=connections, range_bytes=100_000))
     source = SourceConnections(control, stall_s=5.0, patience_s=20.0)
     with control.decode.span():
@@ -39,7 +41,7 @@ def test_every_byte_arrives_over_any_number_of_connections(file: HttpFile, conne
     source.close()
 
 
-def test_more_connections_work_as_soon_as_they_are_given(file: HttpFile) -> None:
+def test_more_connections_work_as_soon_as_they_are_given(file: AddressedFile) -> None:
     control = InputControl(InputKnobs(range_bytes=50_000))
     source = SourceConnections(control, stall_s=5.0, patience_s=20.0)
     found: list[tuple[bytearray, ...]] = []
@@ -54,7 +56,7 @@ def test_more_connections_work_as_soon_as_they_are_given(file: HttpFile) -> None
 
 @pytest.mark.parametrize("order", [Order("stall", 1.0), Order("reset"), Order("refuse", 0.7), Order("slow", 1.0, 0.5)])
 def test_a_source_with_a_trouble_is_waited_for_and_that_is_told(
-    file: HttpFile, server: SourceServer, order: Order
+    file: AddressedFile, server: SourceServer, order: Order
 ) -> None:
     control = InputControl(InputKnobs(connections=3, range_bytes=100_000))
     source = SourceConnections(control, stall_s=0.3, patience_s=30.0)
@@ -72,15 +74,39 @@ def test_a_source_with_a_trouble_is_waited_for_and_that_is_told(
     source.close()
 
 
-def test_a_source_that_stays_away_is_given_up(file: HttpFile, server: SourceServer) -> None:
-    source = SourceConnections(InputControl(), stall_s=0.2, patience_s=0.5)
-    server.__exit__()
-    with pytest.raises(DataError, match=r"gave no byte for .* s"):
+def test_a_source_that_stays_away_is_told_to_be_gone_once_and_waited_for(
+    file: AddressedFile, server: SourceServer
+) -> None:
+    control = InputControl()
+    source, found, told = SourceConnections(control, stall_s=0.2, patience_s=0.2), [], []
+    server.order(Order("refuse", 600.0))
+    thread = threading.Thread(target=lambda: found.append(source.fetch(file, RANGES)))
+    thread.start()
+    while "gone" not in told:
+        told += [one.trouble for one in control.take_troubles()]
+    server.order(Order("refuse", 0.0))
+    thread.join()
+    assert whole(found[0])
+    told += [one.trouble for one in control.take_troubles()]
+    assert told == ["refused", "gone", "recovered"]
+    source.close()
+
+
+def test_a_file_of_a_store_that_changed_ends_the_fetch(store: S3Server) -> None:
+    store.put("changing.bin", CONTENT)
+    file = remote_file(store.url("changing.bin"))
+    control = InputControl(InputKnobs(connections=2, range_bytes=100_000))
+    source = SourceConnections(control, stall_s=5.0, patience_s=20.0)
+    with control.decode.span():
+        assert whole(source.fetch(file, RANGES))
+    assert control.take_stages(queued=0)[0].items == 21
+    store.put("changing.bin", CONTENT[::-1])
+    with pytest.raises(DataError, match="changed while it was being read"):
         source.fetch(file, RANGES)
     source.close()
 
 
-def test_a_file_that_changed_ends_the_fetch(file: HttpFile, folder: Path) -> None:
+def test_a_file_that_changed_ends_the_fetch(file: AddressedFile, folder: Path) -> None:
     source = SourceConnections(InputControl(), stall_s=5.0, patience_s=20.0)
     (folder / "data.bin").write_bytes(CONTENT + b"x")
     with pytest.raises(DataError, match="changed while it was being read"):

@@ -15,9 +15,9 @@ import pytest
 from elastichost.datasets.sources.byte_ranges import ByteRange
 from elastichost.datasets.sources.connections import SourceConnections
 from elastichost.datasets.sources.control import InputControl
-from elastichost.datasets.sources.http_range import HttpFile
 from elastichost.datasets.sources.range_cache import RangeCache
 from elastichost.datasets.sources.remote_file import remote_file
+from elastichost.datasets.sources.transports.addressed_file import AddressedFile
 from elastichost.errors import DataError
 from elastichost.wire.facts import InputKnobs
 from tests.datasets.sources.served import CONTENT, file, folder, server
@@ -25,21 +25,22 @@ from tests.datasets.sources.served import CONTENT, file, folder, server
 __all__ = ["file", "folder", "server"]
 
 RANGES = ((0, 1000), (5000, 9000), (9000, 9001))
-FILE = HttpFile("http://example.org/a", 10_000, 7)
+FILE = AddressedFile("http://example.org/a", 10_000, 7)
 LIMIT_BYTES = 1 << 20
 
 # A process that fetches the first range for ever.
 HANGING = """
 import sys, time
 from pathlib import Path
-from elastichost.datasets.sources.http_range import HttpFile
+from elastichost.datasets.sources.transports.addressed_file import AddressedFile
 from elastichost.datasets.sources.range_cache import RangeCache
 
 def fetch(file, ranges):
     print("fetching", flush=True)
     time.sleep(600)
 
-RangeCache(Path(sys.argv[1]), 1 << 20, 600.0).fetch(HttpFile("http://example.org/a", 10_000, 7), ((0, 1000),), fetch)
+file = AddressedFile("http://example.org/a", 10_000, 7)
+RangeCache(Path(sys.argv[1]), 1 << 20, 600.0).fetch(file, ((0, 1000),), fetch)
 """
 
 
@@ -52,7 +53,7 @@ class Source:
         self.gate = threading.Event()
         self.gate.set()
 
-    def fetch(self, file: HttpFile, ranges: Sequence[ByteRange]) -> tuple[bytearray, ...]:
+    def fetch(self, file: AddressedFile, ranges: Sequence[ByteRange]) -> tuple[bytearray, ...]:
         self.fetched += ranges
         assert self.gate.wait(20.0)
         return tuple(bytearray([self.fill]) * (stop - start) for start, stop in ranges)
@@ -71,14 +72,14 @@ def test_what_was_fetched_once_is_read_from_the_disk_by_every_process(tmp_path: 
     assert source.fetched == list(RANGES)
 
 
-@pytest.mark.parametrize("changed", [HttpFile(FILE.url, 10_000, 8), HttpFile(FILE.url, 9_999, 7)])
-def test_a_file_that_has_changed_at_the_source_is_fetched_anew(tmp_path: Path, changed: HttpFile) -> None:
+@pytest.mark.parametrize("changed", [AddressedFile(FILE.url, 10_000, 8), AddressedFile(FILE.url, 9_999, 7)])
+def test_a_file_that_has_changed_at_the_source_is_fetched_anew(tmp_path: Path, changed: AddressedFile) -> None:
     opened(tmp_path).fetch(FILE, RANGES, Source(1).fetch)
     assert opened(tmp_path).fetch(changed, RANGES, Source(2).fetch)[0][0] == 2
 
 
 def test_a_file_whose_version_is_not_known_is_never_kept(tmp_path: Path) -> None:
-    source, unknown = Source(), HttpFile(FILE.url, 10_000, 0)
+    source, unknown = Source(), AddressedFile(FILE.url, 10_000, 0)
     for _ in range(2):
         opened(tmp_path).fetch(unknown, RANGES[:1], source.fetch)
     assert len(source.fetched) == 2
@@ -153,7 +154,7 @@ def test_nobody_waits_for_ever_for_a_job_that_hangs(tmp_path: Path) -> None:
 
 
 def test_a_failure_of_the_source_ends_the_claim(tmp_path: Path) -> None:
-    def failing(file: HttpFile, ranges: Sequence[ByteRange]) -> tuple[bytearray, ...]:
+    def failing(file: AddressedFile, ranges: Sequence[ByteRange]) -> tuple[bytearray, ...]:
         raise DataError("gone")
 
     cache, source = opened(tmp_path), Source()
@@ -170,7 +171,9 @@ def test_without_a_directory_everything_is_fetched(tmp_path: Path) -> None:
     assert source.fetched == list(RANGES)
 
 
-def test_a_worker_reads_the_second_time_from_the_disk_while_the_knob_says_so(file: HttpFile, tmp_path: Path) -> None:
+def test_a_worker_reads_the_second_time_from_the_disk_while_the_knob_says_so(
+    file: AddressedFile, tmp_path: Path
+) -> None:
     control = InputControl(InputKnobs(connections=4, cache="disk"))
     for expected in (1_000_000, 0):
         source = SourceConnections(control, 5.0, 20.0, tmp_path / "ranges", LIMIT_BYTES * 4)
@@ -185,7 +188,7 @@ def test_a_worker_reads_the_second_time_from_the_disk_while_the_knob_says_so(fil
 
 
 def test_a_file_that_was_replaced_on_the_server_has_none_of_the_old_ranges(
-    file: HttpFile, folder: Path, tmp_path: Path
+    file: AddressedFile, folder: Path, tmp_path: Path
 ) -> None:
     control = InputControl(InputKnobs(connections=4, cache="disk"))
     source = SourceConnections(control, 5.0, 20.0, tmp_path / "ranges", LIMIT_BYTES * 4)
@@ -206,7 +209,7 @@ def test_a_directory_that_goes_away_costs_only_the_cache(tmp_path: Path) -> None
 def test_a_directory_that_goes_away_while_a_range_is_fetched_costs_only_the_cache(tmp_path: Path) -> None:
     source = Source()
 
-    def fetch(file: HttpFile, ranges: Sequence[ByteRange]) -> tuple[bytearray, ...]:
+    def fetch(file: AddressedFile, ranges: Sequence[ByteRange]) -> tuple[bytearray, ...]:
         shutil.rmtree(tmp_path / "ranges")
         return source.fetch(file, ranges)
 

@@ -10,7 +10,7 @@ from elastichost.supervisor.core.fleet import Fleet
 from elastichost.supervisor.core.lifecycle import LifecycleEvent, State
 from elastichost.supervisor.core.reconciler import Failure, error_of
 from elastichost.wire.control import HeartbeatMsg
-from elastichost.wire.facts import StepSample
+from elastichost.wire.facts import WAITS_FOR_SOURCE, StepSample
 
 SPEC = ProcessSpec("worker", 0, (0,), 1)
 
@@ -34,6 +34,20 @@ def test_a_heartbeat_counts_as_a_sign_of_life_only_if_its_progress_has_grown() -
     assert record.moved_s == 1.0
     fleet.heartbeat(record, HeartbeatMsg(6, StepSample()), 3.0)
     assert record.moved_s == 3.0
+
+
+def test_the_start_of_a_worker_that_waits_for_its_source_is_not_overdue() -> None:
+    fleet = Fleet()
+    record = fleet.request(ProcessId("worker", 0, 1), SPEC, 0.0)
+    for event in (LifecycleEvent.SPAWNED, LifecycleEvent.HELLO):
+        fleet.apply(record, event, 1.0)
+    fleet.heartbeat(record, HeartbeatMsg(1, StepSample(), state="starting"), 50.0)
+    assert record.since_s == 1.0
+    fleet.heartbeat(record, HeartbeatMsg(2, StepSample(), state=WAITS_FOR_SOURCE), 60.0)
+    assert record.since_s == 60.0
+    fleet.apply(record, LifecycleEvent.READY, 61.0)
+    fleet.heartbeat(record, HeartbeatMsg(3, StepSample(), state=WAITS_FOR_SOURCE), 70.0)
+    assert record.since_s == 61.0
 
 
 def test_rates_are_averaged_over_the_last_seconds() -> None:

@@ -4,39 +4,19 @@ from __future__ import annotations
 
 import http.client
 import time
-import zlib
 from collections.abc import Callable
-from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from http import HTTPStatus
 from urllib.parse import SplitResult, urlsplit
 
+from elastichost.datasets.sources.transports.addressed_file import AddressedFile, SourceError, changed, version_of_tag
 from elastichost.errors import DataError
-from elastichost.wire.control_work import SourceTrouble
 
-__all__ = ["HttpConnection", "HttpFile", "SourceError"]
+__all__ = ["HttpConnection"]
 
 SCHEMES = ("http", "https")
 TRANSIENT = frozenset({408, 425, 429, 500, 502, 503, 504})
 PIECE_BYTES = 1 << 16
-
-
-class SourceError(Exception):
-    """A request has failed in a way that may pass. trouble: in what way."""
-
-    def __init__(self, trouble: SourceTrouble, message: str) -> None:
-        super().__init__(message)
-        self.trouble: SourceTrouble = trouble
-
-
-@dataclass(frozen=True, slots=True)
-class HttpFile:
-    """A file at a URL. version: a number that differs when the server says that the file was changed; 0: it does not
-    say."""
-
-    url: str
-    size_bytes: int
-    version: int
 
 
 class HttpConnection:
@@ -48,7 +28,7 @@ class HttpConnection:
         self._origin: tuple[str, str] | None = None
         self._open: http.client.HTTPConnection | None = None
 
-    def stat(self, url: str) -> HttpFile:
+    def stat(self, url: str) -> AddressedFile:
         """Size and version of the file. Raises DataError for a file that is not there or cannot be read in ranges,
         SourceError for what may pass."""
         response = self._request(url, (0, 1))
@@ -61,10 +41,10 @@ class HttpConnection:
         except SourceError:
             self.close()
             raise
-        return HttpFile(url, size, version_of(response))
+        return AddressedFile(url, size, version_of(response))
 
     def read(
-        self, file: HttpFile, start: int, into: memoryview, arrived: Callable[[int], None] = lambda size: None
+        self, file: AddressedFile, start: int, into: memoryview, arrived: Callable[[int], None] = lambda size: None
     ) -> float:
         """Reads len(into) bytes from `start` on. arrived: is called with the bytes of each piece, also where a later
         one fails. Returns the seconds until the first byte. Raises as `stat`."""
@@ -87,6 +67,9 @@ class HttpConnection:
             self.close()
             raise
         return first_byte_s
+
+    def check(self, file: AddressedFile) -> None:
+        """Does nothing: each answer to `read` says of which version it is."""
 
     def close(self) -> None:
         if self._open is not None:
@@ -124,7 +107,7 @@ class HttpConnection:
 def version_of(response: http.client.HTTPResponse) -> int:
     """A number of the entity tag, or else of the time of the last change, in nanoseconds; 0: neither is given."""
     if tag := response.getheader("ETag"):
-        return zlib.crc32(tag.encode()) + 1
+        return version_of_tag(tag)
     try:
         changed = parsedate_to_datetime(response.getheader("Last-Modified", ""))
     except ValueError:
@@ -154,11 +137,7 @@ def _size_of(url: str, response: http.client.HTTPResponse) -> int:
     return int(whole)
 
 
-def _check_version(file: HttpFile, response: http.client.HTTPResponse) -> None:
+def _check_version(file: AddressedFile, response: http.client.HTTPResponse) -> None:
     now = (_size_of(file.url, response), version_of(response))
     if now != (file.size_bytes, file.version):
-        raise DataError(
-            f"{file.url}: changed while it was being read ({file.size_bytes} bytes when the job started, "
-            f"{now[0]} bytes now)",
-            hint="do not change data files while a job runs: write new data to new files and start again",
-        )
+        raise changed(file, now[0])

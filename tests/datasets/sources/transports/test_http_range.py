@@ -8,8 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from elastichost.chaos.faults.source_server import Order, SourceServer
-from elastichost.datasets.sources.http_range import HttpConnection, HttpFile, SourceError
+from elastichost.chaos.faults.source_process import Order
+from elastichost.chaos.faults.source_server import SourceServer
+from elastichost.datasets.sources.transports.addressed_file import AddressedFile, SourceError
+from elastichost.datasets.sources.transports.http_range import HttpConnection
 from elastichost.errors import DataError
 from tests.datasets.sources.served import CONTENT, file, folder, server
 
@@ -23,7 +25,9 @@ def connection() -> Iterator[HttpConnection]:
     made.close()
 
 
-def test_a_range_has_its_bytes_and_they_are_told_as_they_arrive(connection: HttpConnection, file: HttpFile) -> None:
+def test_a_range_has_its_bytes_and_they_are_told_as_they_arrive(
+    connection: HttpConnection, file: AddressedFile
+) -> None:
     data, arrived = bytearray(300_000), []
     first_byte_s = connection.read(file, 1000, memoryview(data), arrived.append)
     assert data == CONTENT[1000:301_000]
@@ -34,7 +38,7 @@ def test_a_range_has_its_bytes_and_they_are_told_as_they_arrive(connection: Http
 
 
 def test_a_file_that_changed_is_an_error_that_does_not_pass(
-    connection: HttpConnection, file: HttpFile, folder: Path
+    connection: HttpConnection, file: AddressedFile, folder: Path
 ) -> None:
     os.utime(folder / "data.bin", (1, 1))
     with pytest.raises(DataError, match="changed while it was being read"):
@@ -55,7 +59,7 @@ def test_an_address_that_is_none_is_refused(connection: HttpConnection, address:
 
 
 def test_a_server_that_stalls_resets_or_refuses_is_told_apart(
-    connection: HttpConnection, file: HttpFile, server: SourceServer
+    connection: HttpConnection, file: AddressedFile, server: SourceServer
 ) -> None:
     def read_on() -> None:
         while True:
