@@ -96,11 +96,14 @@ def test_a_slow_source_is_read_over_more_connections_and_not_by_more_workers(fol
 
 @pytest.mark.parametrize("cache", ["disk", "memory"])
 def test_later_epochs_read_from_the_cache_and_need_no_source(folder: Path, data: Path, cache: str) -> None:
+    epochs = 40  # later ones are trained in tenths of a second, and the test has to see one of them
     rows, template = 6 * 4096, SOURCE.replace('label = "y"', 'label = "y"\nlimit_rows = 24576')
     with SourceServer(data, bytes_per_s=200e3) as source:
         url = source.url("rows.parquet")
         knobs = f'4, cache = "{cache}", cache_directory = "{folder}/ranges"'
-        run = Supervised(folder, template=template, url=url, connections=knobs, tuner="off", mode="async", epochs=6)
+        run = Supervised(
+            folder, template=template, url=url, connections=knobs, tuner="off", mode="async", epochs=epochs
+        )
         run.wait_trained(1)
         if cache == "memory":  # workers are told their bound after they have begun
             run.wait_until(lambda: (run.status().get("input") or {}).get("cached_bytes", 0) > 0)
@@ -108,7 +111,7 @@ def test_later_epochs_read_from_the_cache_and_need_no_source(folder: Path, data:
         source.order(Order("refuse", 600.0))
         code, errors = run.finish()
     assert code == 0, errors
-    assert run.result()["samples"]["trained"] == 6 * rows
+    assert run.result()["samples"]["trained"] == epochs * rows
     assert "refused" not in [line.event.trouble for line in run.lines(SourceTroubled)]
     assert (folder / "ranges").exists() == (cache == "disk")
 
