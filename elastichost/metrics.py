@@ -33,7 +33,7 @@ FINISHED_STATES = frozenset({"done", "quarantined", "incomplete", "stopped", "ki
 class ProcessStatus(msgspec.Struct, frozen=True):
     """One process of a run, as measured in the last second."""
 
-    role: str  # "worker" | "server" | "probe"
+    role: str  # "worker" | "server" | "probe" | "reader"
     index: int
     incarnation: int
     pid: int | None  # None: it is not known yet, because the process has just been started

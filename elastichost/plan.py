@@ -7,9 +7,11 @@ from typing import Literal
 
 import msgspec
 
-__all__ = ["Access", "Plan", "ProcessId", "ProcessSpec", "Role"]
+__all__ = ["MOST_READERS", "Access", "Plan", "ProcessId", "ProcessSpec", "Role", "reader_index", "worker_of_reader"]
 
-Role = Literal["worker", "server", "probe"]
+Role = Literal["worker", "server", "probe", "reader"]
+MOST_READERS = 4  # of a worker: the ledger lets a worker hold five leases, and each reader reads one at a time
+_READERS_APART = 100  # reader-203 is number 3 of worker-2
 # How workers reach rows. direct: all in the mapped arena; served: all by messages; mixed: the rows of the worker's own
 # host in the mapped arena, all others by messages.
 Access = Literal["direct", "served", "mixed"]
@@ -59,3 +61,13 @@ class Plan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     @property
     def servers(self) -> tuple[ProcessSpec, ...]:
         return tuple(p for p in self.processes if p.role == "server")
+
+
+def reader_index(worker: int, number: int) -> int:
+    """The index of a worker's reader number `number` (from 0)."""
+    return _READERS_APART * worker + number
+
+
+def worker_of_reader(index: int) -> int:
+    """The index of the worker that this reader belongs to."""
+    return index // _READERS_APART

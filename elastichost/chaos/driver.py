@@ -59,7 +59,7 @@ WITHOUT_START = {fault.name for fault in FAULTS if isinstance(fault, KillForkSer
 WITHOUT_BYTES = {fault.name for fault in SOURCE_FAULTS if fault.fault in ("stall", "refuse", "gone")}
 # Bounds of the median recovery. The aim is 1 s on a machine that does nothing else. The fork server and the supervisor
 # have no bound, because their successors import torch.
-BOUNDS_S = dict.fromkeys(("worker", "server", "pair"), 3.0)
+BOUNDS_S = dict.fromkeys(("worker", "server", "reader", "pair"), 3.0)
 
 ALL_FAULTS: tuple[Fault, ...] = (*FAULTS, *SOURCE_FAULTS)
 
@@ -196,6 +196,9 @@ class _Soak:
         Raises JobFailedError when the run ends."""
         chosen = bool(self._order.kinds)  # faults that the user chose are drawn equally often
         weights = {name: 1.0 if chosen else fault.weight for name, fault in self._faults.items()}
+        spec = self._order.spec
+        if not (chosen or spec.data.input.reader_count(has_gpu=bool(spec.resources.gpus), spare_cores=0)):
+            weights.pop("kill-reader")
         planned = plan_faults(self._order.seed, self._stretches, self._order.every_s, weights)
         for one in planned:
             while self._elapsed_s() < one.at_s:
@@ -292,7 +295,8 @@ class _Soak:
 
 def _incarnations_of(run: RunUnderChaos) -> set[str]:
     scene = run.scene
-    return {str(incarnation.process) for role in ("worker", "server") for incarnation in scene.working(role)}
+    roles = ("worker", "server", "reader")
+    return {str(incarnation.process) for role in roles for incarnation in scene.working(role)}
 
 
 # --- after the end ----------------------------------------------------------------------------------------------------
@@ -329,7 +333,9 @@ def _judge(
 ) -> tuple[Verdict, ...]:
     never = [f"no recovery from {one.fault} of {one.hit}" for one in soak.open]
     missed = [f"{one.fault} of {one.hit}: it {how.words}" for one, how in report.recovered if how.is_missed]
-    times_s = {kind: report.times_s(kind) for kind in ("worker", "server", "pair", "fork server", "supervisor")}
+    times_s = {
+        kind: report.times_s(kind) for kind in ("worker", "server", "reader", "pair", "fork server", "supervisor")
+    }
     try:
         facts: RunFacts | None = read_facts(order.run_dir, order.spec)
     except ElastichostError as error:

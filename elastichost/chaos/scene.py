@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from elastichost.plan import ProcessId
+from elastichost.plan import ProcessId, worker_of_reader
 from elastichost.runs.events import (
     ArenaOpened,
     CheckpointWritten,
@@ -111,7 +111,7 @@ class Scene:
         return incarnations[-1] if incarnations else None
 
     def working(self, role: str) -> tuple[Incarnation, ...]:
-        """The newest incarnations of a role that work, sorted by index. role: "worker" or "server"."""
+        """The newest incarnations of a role that work, sorted by index. role: "worker", "server" or "reader"."""
         newest = (
             incarnations[-1] for name, incarnations in sorted(self._incarnations.items()) if name.startswith(f"{role}-")
         )
@@ -130,8 +130,11 @@ class Scene:
         )
 
     def wants(self, incarnation: Incarnation) -> bool:
-        """The newest plan has a process of this name."""
-        return incarnation.process.name in self.wanted
+        """The newest plan has a process of this name, or the worker of this reader."""
+        process = incarnation.process
+        if process.role == "reader":
+            return f"worker-{worker_of_reader(process.index)}" in self.wanted
+        return process.name in self.wanted
 
     def count(self, role: str) -> int:
         """The number of processes of this role in the newest plan."""

@@ -58,7 +58,9 @@ class Components:
 
     def ended(self, record: ProcessRecord, *, asked: bool) -> None:
         """An incarnation has ended; asked: because the supervisor stopped it. A worker that ended otherwise may have
-        applied batches that it never reported."""
+        applied batches that it never reported. A reader holds nothing."""
+        if record.process.role == "reader":
+            return
         if not asked or record.process.role == "server":
             self.checkpoints.lost(record)
         if record.process.role == "server":

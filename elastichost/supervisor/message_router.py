@@ -258,6 +258,9 @@ class TrainingRouter(MessageRouter):
                 components.made_anew()
             if published is not None and (owner := components.sharding.dense_owner) is not None:
                 components.leases.server_ready(owner)  # requests to the previous dense owner may be unanswered
+        elif record.process.role == "reader":
+            if record.state == State.READY:  # its worker gives it work
+                self._run.fleet.apply(record, LifecycleEvent.WORK, self._run.now_s())
         elif was_new and record.state == State.READY:
             components.leases.worker_ready(record)
             components.evaluations.serve()

@@ -12,7 +12,7 @@ __all__ = ["ChildArguments"]
 
 
 class ChildArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Arguments of a worker, PS or probe process. Paths are absolute. The job file is RUN/job.resolved.toml."""
+    """Arguments of a worker, PS, reader or probe process. Paths are absolute. The job file is RUN/job.resolved.toml."""
 
     role: Role
     index: int

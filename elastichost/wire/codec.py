@@ -32,7 +32,7 @@ MAX_FRAMES = 4096
 _MAGIC = b"EHST"
 _VERSION = 1
 _HEADER = struct.Struct("<4sHBBIIQQIIQI")
-_ROLES: tuple[Role, ...] = ("worker", "server", "probe")
+_ROLES: tuple[Role, ...] = ("worker", "server", "probe", "reader")
 _SUPERVISOR = 255  # role byte of the supervisor, which has no ProcessId
 
 M = TypeVar("M")

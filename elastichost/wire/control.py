@@ -91,7 +91,7 @@ Word = Annotated[str, msgspec.Meta(max_length=200)]
 class HelloMsg(Message, frozen=True):
     """From every process, as its first message."""
 
-    role: str  # "worker" | "server" | "probe"
+    role: str  # "worker" | "server" | "probe" | "reader"
     index: Count32
     incarnation: Count32
     pid: Count

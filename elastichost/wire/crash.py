@@ -21,8 +21,8 @@ VARIABLE = "ELASTICHOST_CRASH_AT"
 
 
 class CrashPoint(NamedTuple):
-    """A point in the code at which a process can be killed. name: begins with the role of the process: worker, ps or
-    supervisor. meaning: the state of the process at that point."""
+    """A point in the code at which a process can be killed. name: begins with the role of the process: worker,
+    reader, ps or supervisor. meaning: the state of the process at that point."""
 
     name: str
     meaning: str
@@ -38,6 +38,7 @@ POINTS: tuple[CrashPoint, ...] = (
     CrashPoint("worker.batch.before_commit", "served: the rows of a batch are staged, its commit is not sent"),
     CrashPoint("worker.batch.posted", "direct: a batch is released in the worker's mailbox, its commit is not sent"),
     CrashPoint("worker.batch.after_commit", "the commit of a batch is sent, its answer is not read"),
+    CrashPoint("reader.batch.before_publish", "a reader has written a batch and has not published it"),
     CrashPoint("ps.data.before_apply", "a PS has received a request and has not begun it"),
     CrashPoint("ps.data.before_reply", "a PS has performed a request and has not answered it"),
     CrashPoint("ps.push.staged", "served: a push is staged and not answered"),

@@ -7,6 +7,7 @@ Modules:
     loop           trains the user's model on leases
     sync/          the loop of sync mode
     setup          builds what a worker trains with; the only module that looks at the access mode
+    readers/       processes that read for a worker
     steps/         one step of the user's model, and trials of it before a run
     pipeline       the thread that reads ahead
     evaluation     scores a range of the test set

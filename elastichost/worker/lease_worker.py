@@ -139,9 +139,12 @@ class LeaseWorker(WorkerLifecycle[Strategy], Generic[Strategy, Batch]):
 
     @property
     def _leases_ahead(self) -> int:
-        """Leases that may wait to be read: one, and more where several units are decoded ahead."""
-        knobs = self._input.knobs if self._input is not None else None
-        return knobs.decode_threads if knobs is not None and knobs.prefetch_bytes else 1
+        """Leases that may wait to be read: one, and more where several units are decoded ahead, in threads or by
+        readers."""
+        if self._input is None:
+            return 1
+        knobs = self._input.knobs
+        return max(knobs.decode_threads if knobs.prefetch_bytes else 1, self._input.readers)
 
     def _request_lease(self) -> None:
         if not self._requested and self._batches.leases_waiting < self._leases_ahead:

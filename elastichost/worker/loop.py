@@ -61,6 +61,7 @@ class WorkerLoop(LeaseWorker[ModelCommit, PreparedBatch]):
             parts.train_rows.batches_ahead,
             remote_rate(self._job),
             parts.input,
+            parts.readers,
         )
 
     def _prepare(self, samples: SampleBatch, lease: Lease) -> PreparedBatch:

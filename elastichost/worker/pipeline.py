@@ -7,7 +7,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 from elastichost.batches import MIN_SAMPLES
 from elastichost.datasets.api import Reader, SampleBatch, Unit
@@ -16,7 +16,7 @@ from elastichost.datasets.sources.control import InputControl
 from elastichost.wire.facts import Lease, StageSample
 from elastichost.worker.channels.channel import StoppedError
 
-__all__ = ["PREFETCH_BATCHES", "PREFETCH_PULLED", "LeaseFinished", "Pipeline"]
+__all__ = ["PREFETCH_BATCHES", "PREFETCH_PULLED", "LeaseFinished", "Orders", "Pipeline"]
 
 PREFETCH_BATCHES = 3
 # Pulled rows become stale while they wait: with served access one batch waits while the next is being pulled.
@@ -30,6 +30,18 @@ class LeaseFinished:
     """The result after the last batch of a lease. Skipped rows behind its last batch are accounted for with it."""
 
     lease: Lease
+
+
+class Orders(Protocol):
+    """A reader whose batches other processes read: it is told early what will be asked for (`worker.readers.pool`)."""
+
+    def order(
+        self, unit: Unit, start: int, stop: int, batch_size: int, shuffle_seed: int | None, min_samples: int
+    ) -> int: ...
+
+    def begin(self, number: int) -> None: ...
+
+    def withdraw(self) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +64,8 @@ class Pipeline(Generic[Prepared]):
 
     `close` wakes the threads wherever they wait in this class: for a lease, for room in a queue, in a slowed reader. (A
     thread that waits for a pull is woken by `DirectoryHolder.stop`.) With `remote` the reader is slowed to that rate;
-    the added waiting counts as reading time. control: knobs, budget and meters, shared with the reader.
+    the added waiting counts as reading time. control: knobs, budget and meters, shared with the reader. orders: the
+    reader, if other processes read; their memory is the queue then, and no batch waits for a second thread.
     """
 
     def __init__(
@@ -64,14 +77,15 @@ class Pipeline(Generic[Prepared]):
         ahead: int = PREFETCH_BATCHES,
         remote: RemoteRate | None = None,
         control: InputControl | None = None,
+        orders: Orders | None = None,
     ) -> None:
-        self._ahead = ahead
+        self._ahead, self._orders = ahead, orders
         self.control = control if control is not None else InputControl()
         waiting = (self._wait, time.monotonic, self.control)
         self._reader = reader if remote is None else RemoteReader(reader, remote, *waiting)
         self._units, self._batch_size, self._prepare = units, batch_size, prepare
         self._condition = threading.Condition()
-        self._leases: deque[tuple[Lease, int | None]] = deque()
+        self._leases: deque[tuple[Lease, int | None, int]] = deque()  # with the number of the order
         self._read_batches: deque[_Read] = deque()
         self._results: deque[Prepared | LeaseFinished] = deque()
         self._generation = 0
@@ -80,6 +94,7 @@ class Pipeline(Generic[Prepared]):
         self._working = self._preparing = False
         self._closed = False
         self._error: BaseException | None = None
+        self._can_prepare = True  # False: the thread that prepares has ended with the error
         self._preparer: threading.Thread | None = None  # from the first batch that waits to be prepared
         self.control.when_tuned(self._wake)
         self._thread = threading.Thread(target=self._guarded, args=(self._run,), name="prefetch", daemon=True)
@@ -89,7 +104,11 @@ class Pipeline(Generic[Prepared]):
         """Queues a lease. shuffle_seed: None reads its unit in order."""
         unit = self._units[lease.unit]
         with self._condition:
-            self._leases.append((lease, shuffle_seed))
+            order = 0
+            if self._orders is not None:
+                how = (self._batch_size, shuffle_seed, MIN_SAMPLES)
+                order = self._orders.order(unit, lease.start, lease.stop, *how)
+            self._leases.append((lease, shuffle_seed, order))
             self._condition.notify_all()
             is_new, self._announced = unit != self._announced, unit
         if is_new and self.control.ahead is not None:
@@ -111,8 +130,9 @@ class Pipeline(Generic[Prepared]):
 
     @property
     def _has_failed(self) -> bool:
-        """Whether a thread has raised an error, and what was read before it is prepared."""
-        return self._error is not None and not (self._read_batches or self._preparing)
+        """Whether a thread has raised an error, and what was read before it is prepared, if any thread can do so."""
+        is_left = bool(self._read_batches) and self._can_prepare
+        return self._error is not None and not (is_left or self._preparing)
 
     @property
     def leases_waiting(self) -> int:
@@ -144,6 +164,8 @@ class Pipeline(Generic[Prepared]):
             self._leases.clear()
             self._results.clear()
             self._drop_read()
+            if self._orders is not None:
+                self._orders.withdraw()
             self._condition.notify_all()
         if self.control.ahead is not None:
             self.control.ahead.forget()
@@ -180,7 +202,7 @@ class Pipeline(Generic[Prepared]):
             with self._condition:
                 self._error = error
                 if threading.current_thread() is self._preparer:
-                    self._preparing = False
+                    self._preparing = self._can_prepare = False
                     self._drop_read()
                 self._condition.notify_all()
 
@@ -188,19 +210,21 @@ class Pipeline(Generic[Prepared]):
         while (task := self._next_lease()) is not None:
             self._read(*task)
 
-    def _next_lease(self) -> tuple[Lease, int | None, int] | None:
+    def _next_lease(self) -> tuple[Lease, int | None, int, int] | None:
         with self._condition:
             self._working = False
             self._condition.wait_for(lambda: self._leases or self._closed)
             if self._closed:
                 return None
-            lease, shuffle_seed = self._leases.popleft()
+            lease, shuffle_seed, order = self._leases.popleft()
             self._working = True
-            return lease, shuffle_seed, self._generation
+            return lease, shuffle_seed, order, self._generation
 
-    def _read(self, lease: Lease, shuffle_seed: int | None, generation: int) -> None:
+    def _read(self, lease: Lease, shuffle_seed: int | None, order: int, generation: int) -> None:
         unit = self._units[lease.unit]
         self._reading = generation
+        if self._orders is not None:
+            self._orders.begin(order)
         positions = (lease.start, lease.stop)
         with self.control.decode.span():  # a reader may decode the unit now, or with the first batch
             batches = iter(self._reader.batches(unit, *positions, self._batch_size, shuffle_seed, MIN_SAMPLES))
@@ -219,7 +243,8 @@ class Pipeline(Generic[Prepared]):
         """Prepares what was read, or queues it for the thread that prepares. False: the lease was discarded."""
         with self._condition:
             is_alone = not (self._read_batches or self._preparing)
-            if self.control.knobs.prefetch_batches > 0 or not is_alone:
+            may_queue = self._orders is None and self.control.knobs.prefetch_batches > 0
+            if may_queue or not is_alone:
                 return self._queue(samples, lease, generation)
         return self._finish(_Read(samples, lease, generation, 0))
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Generic, TypeVar
 
@@ -49,6 +50,7 @@ from elastichost.worker.model.dense_vector import FlatDense
 from elastichost.worker.model.device import choose_device
 from elastichost.worker.model.embedding import CollectionLookup, meta_collections, replace_collections, table_rows
 from elastichost.worker.model.fusion import fuse_modules, interacting_collections, layer_precision
+from elastichost.worker.readers.pool import ReaderPool
 from elastichost.worker.steps.batch_step import BatchStep, EagerStep
 from elastichost.worker.steps.model_runner import ModelRunner
 
@@ -81,6 +83,7 @@ class WorkerParts(Generic[Strategy, Rows]):
     train_rows: Rows
     test_rows: RowPreparer
     input: InputControl  # of `train_reader`
+    readers: ReaderPool | None  # `train_reader`, if other processes read for this worker
 
     def rate_factor(self, samples: int) -> float:
         """The factor of the learning rates for a batch that ends with this sample, by `train.schedule`."""
@@ -203,10 +206,20 @@ class _PartsBuilder:
             )
         self.features = tuple(job.data.categorical)
         self.input = InputControl(first_knobs(job.data.input), shared=decoded_directory(arena_directory))
-        self._train_reader = open_reader(job, "train", control=self.input, waiting=waiting)
+        self.readers = self._pool(arguments, waiting)
+        own = open_reader(job, "train", control=self.input, waiting=waiting) if self.readers is None else self.readers
+        self._train_reader: Reader = own
         self.train_description = self._train_reader.describe()
         self._test_reader = open_reader(job, "test", waiting=waiting) if job.data.has_test else None
         self._test_description = self._test_reader.describe() if self._test_reader is not None else None
+
+    def _pool(self, arguments: ChildArguments, waiting: RequestPolicy) -> ReaderPool | None:
+        """The reader processes of this worker; None: it reads itself."""
+        if self.job.data.input.reader_count(has_gpu=arguments.gpu is not None, spare_cores=0) == 0:
+            return None
+        described = open_reader(self.job, "train", waiting=waiting)
+        own = partial(open_reader, self.job, "train")
+        return ReaderPool(arguments.socket_directory, arguments.index, described, own, self.input)
 
     def direct_lookup(self, embeddings: Sequence[EmbeddingSpec]) -> DirectLookup:
         return DirectLookup(self.arena, embeddings, self.device)
@@ -299,4 +312,5 @@ class _PartsBuilder:
             train_rows=train_rows,
             test_rows=test_rows,
             input=self.input,
+            readers=self.readers,
         )

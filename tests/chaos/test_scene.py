@@ -179,3 +179,12 @@ def test_a_process_of_a_lost_machine_is_superseded_and_the_machine_is_asked_to_j
     assert machine.recovered(target) is None and asked == ["second"]
     joined = machine.recovered(target)
     assert joined is not None and not joined.is_superseded and asked == ["second"]
+
+
+def test_a_reader_is_wanted_as_long_as_its_worker() -> None:
+    scene = scene_of(*STARTED, line(ProcessStarted(ProcessId("reader", 1, 1), 12), 2.2))
+    reader = scene.newest("reader-1")
+    assert reader is not None
+    assert scene.wants(reader)
+    scene.take(plan_of("worker-1", "server-0"))
+    assert not scene.wants(reader)

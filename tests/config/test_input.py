@@ -11,6 +11,9 @@ from elastichost.config.sections.input import InputSettings, size_of
 @pytest.mark.parametrize(
     ("name", "value"),
     [
+        ("readers", "auto"),
+        ("readers", 0),
+        ("readers", 4),
         ("connections", "auto"),
         ("connections", 32),
         ("decode_threads", 16),
@@ -26,6 +29,7 @@ def test_an_accepted_value_is_kept(name: str, value: int | str) -> None:
 @pytest.mark.parametrize(
     ("name", "value", "said"),
     [
+        ("readers", 5, "whole number from 0 to 4"),
         ("connections", 0, "whole number from 1 to 32"),
         ("connections", True, "whole number from 1 to 32"),
         ("connections", "4", "whole number from 1 to 32"),

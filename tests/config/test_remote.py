@@ -67,7 +67,7 @@ def test_a_rate_is_a_size_or_a_number(tmp_path: Path, text: str, bytes_per_s: fl
         ("latency_s=inf", "a number"),
         ("latency_s='1'", "a number >= 0"),
         ("latency=1", 'did you mean "latency_s"?'),
-        ("readers=2", "unknown setting; allowed: bytes_per_s, latency_s"),
+        ("readers=2", 'unknown setting; did you mean "data.input.readers"?'),
     ],
 )
 def test_a_refused_value_is_reported_with_the_allowed_ones(tmp_path: Path, setting: str, said: str) -> None:

@@ -32,6 +32,7 @@ WEB = "web/access.py"
 SPOOL, SPOOL_TESTS = "datasets/spool/spool_file.py", ("tests/datasets/spool/test_spool_file.py",)
 KILLS = ("tests/ps/test_applier.py",)
 DURABILITY = ("tests/checkpoint/test_durability.py",)
+READERS = ("tests/worker/readers",)
 
 MUTATIONS: tuple[Mutation, ...] = (
     # --- applied and counted once -------------------------------------------------------------------------------
@@ -883,5 +884,49 @@ MUTATIONS: tuple[Mutation, ...] = (
         "if not self._places.acquire(timeout=self._limit_s):",
         "if False:",
         ("tests/datasets/sources/transports/test_patient_calls.py",),
+    ),
+    # --- readers ------------------------------------------------------------------------------------------------
+    Mutation(
+        "a reader writes into a place that its worker has not given back",
+        "worker/readers/ring_memory.py",
+        "if load_word(self._words, self._taken(place)) < self._newest + 1 - self.places:",
+        "if False:",
+        READERS,
+    ),
+    Mutation(
+        "a worker sees a record before it is published",
+        "worker/readers/ring_memory.py",
+        "if load_word(self._words, self._published(place)) != self._newest + 1:",
+        "if False:",
+        READERS,
+    ),
+    Mutation(
+        "only the orders of the lost reader are sent again",
+        "worker/readers/orders.py",
+        "        for held in self._held:\n            held.reader = None\n",
+        "        for held in self._held:\n"
+        "            held.reader = held.reader if held.reader in self._units else None\n",
+        READERS,
+    ),
+    Mutation(
+        "an order begins anew after a loss, also where batches of it were taken",
+        "worker/readers/orders.py",
+        "first.order = replace(first.order, start=stop)",
+        "pass",
+        READERS,
+    ),
+    Mutation(
+        "a worker takes records of an earlier round",
+        "worker/readers/connected.py",
+        "elif record.round < of_round:",
+        "elif False:",
+        READERS,
+    ),
+    Mutation(
+        "records that a reader published before its end are dropped",
+        "worker/readers/pool.py",
+        "if first is None or first[1] != number:",
+        "if True:",
+        READERS,
     ),
 )

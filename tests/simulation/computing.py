@@ -306,6 +306,7 @@ class SimPipeline:
         ahead: int = 1,
         remote: RemoteRate | None = None,
         control: object = None,
+        orders: object = None,
     ) -> None:
         self._samples, self._batch_size, self._prepare = reader, batch_size, prepare
         self._leases: deque[Lease] = deque()
@@ -374,6 +375,7 @@ class SimParts:
         flat: Any = self.flat
         self.runner, self.step = runner, EagerStep(runner, flat)
         self.train_reader, self.test_reader, self.input = samples, None, InputControl()
+        self.readers = None
         self.train_description = description(samples)
         self.train_rows = SimRows(samples, PullChannel(holder, MODEL, pump=pump), served=served)
         self.test_rows = self.train_rows

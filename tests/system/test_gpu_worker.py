@@ -1,4 +1,4 @@
-"""A worker with the step of a GPU, in Triton's interpreter: accounting and promises under kills."""
+"""A worker with the step of a GPU, in Triton's interpreter, and its readers: accounting and promises under kills."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ def test_no_sample_is_lost_or_doubled_when_its_processes_are_killed(folder: Path
     told.write_text(json.dumps({"state": ONE_BUSY}))
     job = gpu_job(folder, "workers = 1\ngpus = 1", rows=60_000, every_s=2)
     command = [sys.executable, "-m", "elastichost", "chaos", str(job), "--run-dir", str(folder / "run"), "--json"]
-    faults = ["--fault", "kill-worker", "--fault", "kill-server", "--for", "25s", "--every", "4s", "--no-twins"]
+    kinds = [word for role in ("worker", "reader", "server") for word in ("--fault", f"kill-{role}")]
+    faults = [*kinds, "--for", "25s", "--every", "3s", "--no-twins"]
     done = subprocess.run(
         [*command, *faults, "--seed", "3"],
         cwd=ROOT,

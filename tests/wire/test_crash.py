@@ -35,7 +35,7 @@ def test_called_points_are_listed_and_listed_points_are_called() -> None:
 
 def test_points_have_a_meaning_and_the_role_of_their_process() -> None:
     for point in POINTS:
-        assert point.role in ("worker", "ps", "supervisor")
+        assert point.role in ("worker", "reader", "ps", "supervisor")
         assert point.meaning
         assert point.meaning[0].islower() and not point.meaning.endswith(".")
 

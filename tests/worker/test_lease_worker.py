@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
+from elastichost.datasets.sources.control import InputControl
+from elastichost.wire.facts import InputKnobs
 from elastichost.worker.lease_worker import LeaseWorker
 from elastichost.worker.meter import StepMeter
 
@@ -44,3 +48,21 @@ def test_waiting_for_peers_counts_after_a_heartbeat_in_between() -> None:
     worker = _Waiting()
     worker._wait_for_peers()
     assert worker._meter.wait_peers_s == 3.0
+
+
+@pytest.mark.parametrize(
+    ("knobs", "readers", "ahead"),
+    [
+        (InputKnobs(decode_threads=3), 0, 1),
+        (InputKnobs(decode_threads=3, prefetch_bytes=1), 0, 3),
+        (InputKnobs(), 2, 2),
+        (InputKnobs(decode_threads=3, prefetch_bytes=1), 2, 3),
+    ],
+)
+def test_as_many_leases_may_wait_as_units_are_decoded_at_the_same_time(
+    knobs: InputKnobs, readers: int, ahead: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    control = InputControl(knobs)
+    control.readers = readers
+    monkeypatch.setattr(_Waiting, "_input", control)
+    assert _Waiting()._leases_ahead == ahead

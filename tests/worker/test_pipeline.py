@@ -234,6 +234,8 @@ def test_an_error_of_the_thread_that_prepares_reaches_the_loop(reader: CountingR
     made = Pipeline(reader, UNITS, 10, failing, control=InputControl(InputKnobs(prefetch_batches=8)))
     made.add(lease(1, 0, 0, 100), None)
     assert results_of(made, 2) == [(1, 0, 10), (1, 10, 20)]
+    with reader.progress:  # the thread that reads goes on, and what it reads waits in vain to be prepared
+        assert reader.progress.wait_for(lambda: reader.read == 10, WAIT_S)
     with pytest.raises(DataError, match="no row"):
         made.get(WAIT_S)
     made.close()

@@ -17,12 +17,25 @@ from elastichost.chaos.tails import AppliedTail
 
 __all__ = ["FAULTS", "Fault", "Kind", "OpenFault", "Recovered", "Target", "open_fault"]
 
-Kind = Literal["worker", "server", "pair", "fork server", "supervisor", "pause", "hang", "scale", "machine", "source"]
+Kind = Literal[
+    "worker",
+    "server",
+    "reader",
+    "pair",
+    "fork server",
+    "supervisor",
+    "pause",
+    "hang",
+    "scale",
+    "machine",
+    "source",
+]
 
 
 _WORDS: dict[Kind, str] = {
     "worker": "its successor trains",
     "server": "its successor serves",
+    "reader": "its successor reads",
     "pair": "both successors work",
     "fork server": "its successor has imported the libraries",
     "supervisor": "the resumed run trains",
@@ -217,9 +230,9 @@ def open_fault(fault: Fault, target: Target, hit: str, kind: Kind, kills: int, *
 
 @dataclass(frozen=True, slots=True)
 class KillProcess:
-    """Kills a worker or a PS."""
+    """Kills a worker, a PS or a reader. A job without readers has none to kill."""
 
-    role: Literal["worker", "server"]
+    role: Literal["worker", "server", "reader"]
     weight: float
 
     @property
@@ -228,7 +241,7 @@ class KillProcess:
 
     @property
     def meaning(self) -> str:
-        return f"kill -9 of a {'worker' if self.role == 'worker' else 'PS'}"
+        return f"kill -9 of a {'PS' if self.role == 'server' else self.role}"
 
     def strike(self, target: Target, draw: int) -> OpenFault | None:
         incarnation = _choose(target.scene.working(self.role), draw)
@@ -362,6 +375,7 @@ class ScaleProcesses:
 FAULTS: tuple[Fault, ...] = (
     KillProcess("worker", 10),
     KillProcess("server", 6),
+    KillProcess("reader", 6),
     KillPair(2),
     KillForkServer(0.5),
     ScaleProcesses(2),

@@ -224,6 +224,7 @@ def _facts(report: ChaosReport, order: ChaosOrder) -> dict[str, Any]:
     for kind in (
         "worker",
         "server",
+        "reader",
         "pair",
         "supervisor",
         "fork server",

@@ -114,7 +114,8 @@ def _processes(plan: Plan) -> Table:
     on_gpus = any(spec.gpu is not None for spec in plan.processes)
     shown = _table("process", "cores", "threads", *(("gpu",) if on_gpus else ()))
     alike: dict[tuple[str, ...], list[int]] = {}
-    for spec in (*plan.workers, *plan.servers):
+    readers = [spec for spec in plan.processes if spec.role == "reader"]
+    for spec in (*plan.workers, *plan.servers, *readers):
         role = "parameter server" if spec.role == "server" else spec.role
         gpu = (str(spec.gpu) if spec.gpu is not None else "",) if on_gpus else ()
         alike.setdefault((role, core_list(spec.cores) or "all", str(spec.threads), *gpu), []).append(spec.index)
@@ -149,6 +150,8 @@ def _rehearsal(job: JobSpec) -> Rehearsal:
 
 
 def _facts(job: JobSpec, prepared: Preparation, built: DescribedModel | None, memory: MemoryEstimate) -> Rehearsal:
+    from elastichost.tuner.placement.readers import with_readers
+
     model = built.model if built is not None else None
     samples = min(job.train.batch_size, prepared.train.units[0].samples)
     dense = job.train.optimizer_dense
@@ -157,7 +160,7 @@ def _facts(job: JobSpec, prepared: Preparation, built: DescribedModel | None, me
         train_samples=prepared.train.samples,
         test_samples=prepared.test.samples if prepared.test is not None else 0,
         tables=_table_facts(job, prepared, model),
-        plan=prepared.plan,
+        plan=with_readers(prepared.plan, job),
         memory_bytes=prepared.memory_bytes,
         memory=memory,
         dense_optimizer=dense.name,

@@ -10,6 +10,7 @@ from pydantic import Field, PlainValidator, WithJsonSchema
 
 from elastichost.config.base import Section, refuse
 from elastichost.config.values import Positive, Share
+from elastichost.plan import MOST_READERS
 from elastichost.resources import memory_budget_bytes
 
 __all__ = ["AUTO", "InputSettings", "size_of"]
@@ -57,6 +58,7 @@ Connections = Annotated[int | str, PlainValidator(_whole(1, 32)), _schema(1, 32,
 DecodeThreads = Annotated[int | str, PlainValidator(_whole(1, 16)), _schema(1, 16, has_units=False)]
 PrefetchBatches = Annotated[int | str, PlainValidator(_whole(0, 64)), _schema(0, 64, has_units=False)]
 PrefetchBytes = Annotated[int | str, PlainValidator(_size(0, MOST_BYTES)), _schema(0, MOST_BYTES, has_units=True)]
+Readers = Annotated[int | str, PlainValidator(_whole(0, MOST_READERS)), _schema(0, MOST_READERS, has_units=False)]
 RangeBytes = Annotated[int | str, PlainValidator(_size(4096, 1 << 30)), _schema(4096, 1 << 30, has_units=True)]
 
 
@@ -65,6 +67,11 @@ class InputSettings(Section):
     the job trains; with another `tuner.mode` than "act" it stays at its start: 1 connection, 1 decode thread, nothing
     ahead."""
 
+    readers: Readers = Field(
+        default=AUTO,
+        description="Processes that read for a worker, 0 to 4. 0: the worker reads itself, in threads. "
+        '"auto": 0 without a GPU; with one as many as the worker has spare cores, 1 to 4.',
+    )
     connections: Connections = Field(
         default=AUTO, description='Ranges that a worker requests from the source at the same time, 1 to 32, or "auto".'
     )
@@ -115,3 +122,10 @@ class InputSettings(Section):
         description="Time in seconds without a byte after which the run stops with a checkpoint, so that it can be "
         "resumed. Until then the workers wait for the source.",
     )
+
+    def reader_count(self, *, has_gpu: bool, spare_cores: int) -> int:
+        """The number of reader processes of a worker. spare_cores: those of the worker that it does not train on. It is
+        0 for all values of `spare_cores` or for none: a worker knows from its GPU whether it reads itself."""
+        if self.readers != AUTO:
+            return int(self.readers)
+        return min(MOST_READERS, max(1, spare_cores)) if has_gpu else 0

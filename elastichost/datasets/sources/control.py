@@ -62,6 +62,7 @@ class InputControl:
         self.budget = ByteBudget(knobs.prefetch_bytes)
         self.source, self.decode = StageMeter("source"), StageMeter("decode")
         self.prepare, self.train = StageMeter("prepare"), StageMeter("train")
+        self.readers = 0  # reader processes that are connected
         self.unit_bytes = 0  # the largest charge of a unit that is decoded ahead; set by the reader
         self.ahead: Upcoming | None = None
         self.connections: Closable | None = None
@@ -87,6 +88,14 @@ class InputControl:
         with self._lock:
             if len(self._troubles) < TROUBLES_KEPT:
                 self._troubles.append(trouble)
+
+    def merge(self, stages: Sequence[StageSample]) -> None:
+        """Adds what the stages of a reader process did."""
+        meters = {"source": self.source, "decode": self.decode}
+        for sample in stages:
+            if sample.stage in meters:
+                meters[sample.stage].merge(sample)
+            self.unit_bytes = max(self.unit_bytes, sample.unit_bytes)
 
     def take_troubles(self) -> Sequence[SourceTroubleMsg]:
         """The troubles since the last call."""

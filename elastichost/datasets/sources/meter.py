@@ -118,6 +118,20 @@ class StageMeter:
             if time_s is not None:
                 self._times_s.append(time_s)
 
+    def merge(self, sample: StageSample) -> None:
+        """Adds what another process did in this stage."""
+        with self._lock:
+            self._cpu_s += sample.cpu_s
+            self._other_s += sample.other_s
+            self._waits.source_s += sample.source_s
+            self._waits.full_s += sample.full_s
+            self._waits.empty_s += sample.empty_s
+            self._first_byte_s += sample.first_byte_s
+            self._bytes += sample.bytes
+            self._items += sample.items
+            if sample.items:
+                self._times_s += (sample.p50_s, sample.p99_s)
+
     def take_wall_s(self) -> float:
         """Seconds of all spans since the last call, without the waits for room."""
         with self._lock:

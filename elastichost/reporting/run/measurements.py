@@ -51,7 +51,7 @@ _SUM = """
 _USAGE = """
     SELECT role || '-' || idx, max(elapsed_s), max(incarnation), avg(cpu_percent), max(pss_bytes), avg(wait_fraction),
            count(*)
-    FROM process WHERE rowid BETWEEN ? AND ? AND role IN ('worker', 'server') AND rss_bytes > 0
+    FROM process WHERE rowid BETWEEN ? AND ? AND role IN ('worker', 'server', 'reader') AND rss_bytes > 0
     GROUP BY role, idx, CAST(elapsed_s / ? AS INTEGER) ORDER BY role DESC, idx, 2"""
 
 _GPUS = """

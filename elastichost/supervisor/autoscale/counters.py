@@ -15,6 +15,10 @@ from elastichost.wire.facts import StepSample
 __all__ = ["Counter"]
 
 
+# A reader does work of its worker, on cores of its worker.
+_CPU_OF = {"worker": "worker_cpu_s", "reader": "worker_cpu_s", "server": "server_cpu_s"}
+
+
 @dataclass(slots=True)
 class _Counted:
     """What is counted already of one incarnation. beat_s: time of the newest counted heartbeat of a worker. virtual_s:
@@ -94,7 +98,7 @@ class Counter:
                 self._sums[name] += sample.cpu_s or 0.0
 
     def _count_cpu(self, record: ProcessRecord, counted: _Counted) -> None:
-        name = {"worker": "worker_cpu_s", "server": "server_cpu_s"}.get(record.process.role)
+        name = _CPU_OF.get(record.process.role)
         if name is None:
             return
         used_s = self.cpu_elsewhere(record)

@@ -118,7 +118,8 @@ class PlanChangeController:
         return self._dense.applied(worker, incarnation).sequence > 0
 
     def _is_reached(self) -> bool:
-        """The live processes are those of the plan, on its cores, and the PS of the plan own all buckets."""
+        """The live processes are those of the plan, on its cores, and the PS of the plan own all buckets. Readers
+        follow their workers."""
         plan, fleet = self._run.plan, self._run.fleet
         for spec in plan.processes:
             record = fleet.named(spec.role, spec.index)
@@ -127,5 +128,5 @@ class PlanChangeController:
             if (record.spec.cores, record.spec.threads) != (spec.cores, spec.threads):
                 return False
         wanted = {(spec.role, spec.index) for spec in plan.processes}
-        live = {(record.process.role, record.process.index) for record in fleet if record.is_live}
+        live = {(one.process.role, one.process.index) for one in fleet if one.is_live and one.process.role != "reader"}
         return live <= wanted and self._sharding.holdings.is_handed_over

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Literal, NamedTuple, Protocol
 
 import msgspec
@@ -46,6 +46,7 @@ from elastichost.supervisor.core.reconciler import (
 )
 from elastichost.supervisor.launch.events import AgentLost, Exited, ForkServerExited, LaunchEvent, Started, StartFailed
 from elastichost.supervisor.launch.launcher import SpawnRequest
+from elastichost.tuner.placement.readers import with_readers
 from elastichost.wire import control as wire_control
 from elastichost.wire.child import ChildArguments
 from elastichost.wire.security.keys import KeyPair
@@ -191,7 +192,7 @@ class ProcessController:
         held = self._holdings()
         actions = reconcile(
             run.fleet.observed(),
-            run.plan,
+            with_readers(run.plan, run.job, self._training()),
             run.deaths,
             run.limits,
             now_s,
@@ -204,6 +205,11 @@ class ProcessController:
             if record.kill_at_s is not None and record.kill_at_s <= now_s:
                 record.kill_at_s = None
                 run.launcher.kill(record.process)
+
+    def _training(self) -> Iterator[ProcessSpec]:
+        """The workers that may train: those that drain too, until they have drained."""
+        ended = (State.DRAINED, State.STOPPING, State.KILLING)
+        return (record.spec for record in self._run.fleet.live("worker") if record.state not in ended)
 
     def _excuse_cut_off(self, now_s: float) -> None:
         """Hang detection pauses while a host is unreachable: its processes cannot report progress, and others wait for

@@ -6,7 +6,8 @@ Rules, in the order of the actions:
    again (USER_ERRORS), or has died more often than `resources.restarts` in `restart_window_s`. No other action is
    returned with it.
 2. Kill: a process that does not start, hangs, does not drain, or does not exit in time.
-3. Spawn: a process that is in the plan and not running; PS before workers, because workers wait for PS. A worker that
+3. Spawn: a process that is in the plan and not running; PS before workers, because workers wait for PS, and readers
+   last. A worker that
    has drained and is in the plan again gets StopProcess first; its next incarnation follows.
 4. Repin: a process that runs on other cores, or with other threads, than the plan has. Only when all processes of the
    plan are at work and the buckets are with the PS of the plan.
@@ -33,7 +34,7 @@ import msgspec
 
 from elastichost import errors
 from elastichost.errors import ElastichostError, JobFailedError, SampleRange
-from elastichost.plan import Plan, ProcessId, ProcessSpec
+from elastichost.plan import Plan, ProcessId, ProcessSpec, Role
 from elastichost.supervisor.core.lifecycle import LIVE, State
 from elastichost.supervisor.core.liveness import Signs, hang_reason
 
@@ -55,8 +56,10 @@ __all__ = [
 ]
 
 _AT_WORK = frozenset({State.READY, State.RUNNING})
+_START_ORDER: dict[Role, int] = {"probe": 0, "server": 0, "worker": 1, "reader": 2}
 # Why the first incarnation of a process starts, for a reader who does not know the roles.
 FIRST_START = {
+    "reader": "it reads for a worker",
     "probe": "it builds the model once, to learn its tables and parameters",
     "server": "a parameter server of the plan",
     "worker": "a worker of the plan",
@@ -198,7 +201,7 @@ def reconcile(
     newest = {seen.process.name: seen for seen in observed}
     kills = [kill for seen in observed if (kill := _overdue(seen, limits, now_s) or _lingering(seen, limits, now_s))]
     spawns: list[Action] = []
-    for name, spec in sorted(wanted.items(), key=lambda item: (item[1].role == "worker", item[1].role, item[1].index)):
+    for name, spec in sorted(wanted.items(), key=lambda item: (_START_ORDER[item[1].role], item[1].index)):
         action = _start(name, spec, newest.get(name), deaths, limits, now_s)
         if isinstance(action, GiveUp):
             return (action,)

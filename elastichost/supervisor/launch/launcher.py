@@ -27,6 +27,7 @@ class Entries:
 
     worker: str = "elastichost.worker.main:main"
     server: str = "elastichost.ps.main:main"
+    reader: str = "elastichost.worker.readers.main:main"
     probe: str = "elastichost.worker.probe:main"
     imports: tuple[str, ...] = (
         "torch",
@@ -35,6 +36,7 @@ class Entries:
         *(f"elastichost.models.networks.{name}" for name in models.__all__),
         "elastichost.worker.main",
         "elastichost.worker.probe",
+        "elastichost.worker.readers.main",
         "elastichost.ps.main",
     )
     calls: tuple[str, ...] = (
@@ -50,8 +52,8 @@ class Entries:
         return replace(self, calls=(*self.calls, BFLOAT16_KERNELS))
 
     def of(self, role: str) -> str:
-        """The function of a role: "worker", "server" or "probe"."""
-        return {"worker": self.worker, "server": self.server, "probe": self.probe}[role]
+        """The function of a role: "worker", "server", "reader" or "probe"."""
+        return {"worker": self.worker, "server": self.server, "reader": self.reader, "probe": self.probe}[role]
 
 
 @dataclass(frozen=True, slots=True)

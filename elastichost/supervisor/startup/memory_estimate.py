@@ -27,6 +27,7 @@ from elastichost.tuner.memory.peak_memory_facts import (
     ProcessBases,
     UnitMemory,
 )
+from elastichost.tuner.placement.readers import readers_of
 
 __all__ = ["estimate_memory", "memory_facts"]
 
@@ -89,6 +90,7 @@ def memory_facts(
         limit_bytes=prepared.memory_bytes,
         block_bytes=BLOCK_BYTES,
         micro_batches=job.train.micro_batches if is_sync else 0,
+        readers=max((len(readers_of(spec, job)) for spec in plan.workers), default=0),
         test_samples=prepared.test.samples if prepared.test is not None else 0,
         score_bytes=_score_bytes(job),
         own_metrics_bytes=_own_metrics_bytes(job, prepared),

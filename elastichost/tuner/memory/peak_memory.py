@@ -48,6 +48,7 @@ FRAGMENTATION = 2.3
 GPU_ROUNDING = 1.25  # torch's allocator on a GPU takes whole segments (assumed)
 EVALUATION_BATCH = 4096  # least number of samples of a scored batch
 BATCHES_DIRECT = 5  # three that wait, one that is being prepared, one in training
+RING_BATCHES = 5.0  # of a reader: four places, each a quarter larger than a batch
 BATCHES_SERVED = 4  # one that waits, one that is being pulled, one in training, one whose rows are being sent
 # Slots of an index at the end of a run: 1.45 to 2 per id in the published index, the same number in an index under
 # construction, and old indexes until no reader uses them.
@@ -161,6 +162,7 @@ def _processes(facts: JobMemoryFacts) -> tuple[MemoryPart, ...]:
         _part("supervisor", bases.supervisor + bases.tuner * facts.has_tuner + facts.score_bytes * facts.test_samples),
         _part("own metrics", facts.own_metrics_bytes),
         _part("PS", facts.servers * (bases.server + bases.serving * _is_served(facts))),
+        _part("readers", facts.workers * facts.readers * bases.reader),
         _part("workers", facts.workers * bases.worker + on_gpu * bases.gpu_host),
         _part("contexts", on_gpu * bases.gpu_context, gpu=True),
     )
@@ -283,6 +285,7 @@ def _worker(facts: JobMemoryFacts) -> tuple[MemoryPart, ...]:
         _part("batches read ahead", workers * _ahead(facts)),
         _part("rows of batches", workers * _row_buffers(facts)),
         _part("decoded data", workers * _decoded(facts)),
+        _part("batches of readers", workers * facts.readers * RING_BATCHES * facts.batch_size * _batch_bytes(facts)),
     )
 
 
@@ -350,9 +353,8 @@ def _row_buffers(facts: JobMemoryFacts) -> float:
 
 
 def _decoded(facts: JobMemoryFacts) -> float:
-    """Bytes of the units of training and test data. A unit is decoded into many blocks, and the heap keeps the size
-    that decoding needed."""
-    units = (facts.train_unit, facts.test_unit)
+    """Bytes of the units of a worker and its readers. The heap keeps the size that decoding needed."""
+    units = (*[facts.train_unit] * (1 + facts.readers), facts.test_unit)
     return sum(max(unit.held_bytes, FRAGMENTATION * unit.decoding_bytes) for unit in units)
 
 

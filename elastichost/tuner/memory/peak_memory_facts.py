@@ -22,9 +22,10 @@ class ProcessBases(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     serving: additional bytes of a PS that serves rows. tuner: additional bytes of a supervisor from the first decision
     of its tuner on: state of the solvers, and pages of scipy that it writes. Measured: 6.6 MB in each of 4 runs beside
-    others, 4 to 5 s after their starts, and 0.6 MB more in 5 s. gpu_host, gpu_context: additional bytes of a worker
-    with a GPU, on the host, and on the GPU before it holds any data. Measured with three small models on an H100
-    (CUDA 13): 340 to 490 MB on the host, and a context of 520 MiB plus 290 MiB of kernels of libraries."""
+    others, 4 to 5 s after their starts, and 0.6 MB more in 5 s. reader: measured in four of them with generated data.
+    gpu_host, gpu_context: additional bytes of a worker with a GPU, on the host, and on the GPU before it holds any
+    data. Measured with three small models on an H100 (CUDA 13): 340 to 490 MB on the host, and a context of 520 MiB
+    plus 290 MiB of kernels of libraries."""
 
     supervisor: int
     fork_server: int
@@ -32,6 +33,7 @@ class ProcessBases(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     worker: int
     serving: int = 8_000_000
     tuner: int = 7_000_000
+    reader: int = 14_000_000
     gpu_host: int = 450_000_000
     gpu_context: int = 800 << 20
 
@@ -66,6 +68,7 @@ class JobMemoryFacts(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     worker, and workers beyond their number are on the CPU.
     micro_batches: of a step in sync mode, else 0. working: tensors of a training step and of scoring; None: not known,
     guessed from the dense part. block_bytes: size from which the allocator returns a freed block to the system.
+    readers: of each worker.
     limit_bytes: `resources.memory`, which limits dynamic tables. notes: sentences about uncertain parts."""
 
     model: ModelSpec
@@ -82,6 +85,7 @@ class JobMemoryFacts(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     limit_bytes: int
     block_bytes: int
     micro_batches: int = 0
+    readers: int = 0
     test_samples: int = 0
     score_bytes: int = 90
     own_metrics_bytes: int = 0

@@ -6,6 +6,7 @@ Modules:
     rebalance               decides which buckets get another owner
     heat, cross_host_load   measure the load of every bucket
     gpu_workers             assigns GPUs to workers; all other workers train on the CPU
+    readers                 the reader processes of a plan
     allocation, knapsack    choose a configuration for each of several jobs
     core_allocation         divides cores among jobs by their frontiers
 """

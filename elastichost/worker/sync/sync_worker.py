@@ -66,9 +66,15 @@ class CrewMember:
         self._job, self._parts, self._holder, self._queue, self._pump = job, parts, holder, queue, pump
         self._strategy, self._channel = parts.strategy, parts.strategy.channel
         self._pulls = parts.train_rows.channel
-        units = parts.train_description.units
         self._pipeline: Pipeline[KeyedBatch] = Pipeline(
-            parts.train_reader, units, job.train.batch_size, self._find_keys, AHEAD, remote_rate(job), parts.input
+            parts.train_reader,
+            parts.train_description.units,
+            job.train.batch_size,
+            self._find_keys,
+            AHEAD,
+            remote_rate(job),
+            parts.input,
+            parts.readers,
         )
         self._fed: deque[int] = deque()  # keys of the micro-batches in the pipeline
         self._epoch = 0  # of the shard map under which the open step is computed; 0: ask which step is open

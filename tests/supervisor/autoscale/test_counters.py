@@ -28,6 +28,18 @@ def test_cpu_time_of_training_threads_is_summed_and_zero_if_workers_do_not_repor
     assert totals.training_cpu_s == pytest.approx(summed)
 
 
+def test_the_cpu_time_of_a_reader_is_that_of_workers() -> None:
+    fleet, used_s = Fleet(), {"worker": 1.0, "reader": 2.0, "server": 4.0}
+    counter = Counter(fleet, 0, False, lambda record: used_s[record.process.role])
+    for role in ("worker", "reader", "server"):
+        record = fleet.request(ProcessId(role, 0, 1), ProcessSpec(role, 0, (), 1), 0.0)  # type: ignore[arg-type]
+        record.pid, record.state = 1, State.RUNNING
+    counter.totals()
+    used_s.update(worker=1.5, reader=4.0, server=4.25)
+    totals = counter.totals()
+    assert (totals.worker_cpu_s, totals.server_cpu_s) == pytest.approx((2.5, 0.25))
+
+
 @pytest.mark.parametrize(("counts_source", "reader_s"), [(True, 0.4), (False, 0.1)])
 def test_waiting_for_the_source_counts_as_reading_only_where_nothing_else_brings_connections(
     counts_source: bool, reader_s: float

@@ -103,6 +103,15 @@ def test_a_change_is_over_when_the_plan_is_reached_and_every_new_worker_has_trai
     assert changes.observe(13.0) is None, "it is journalled once"
 
 
+def test_readers_are_no_part_of_a_plan(stage: Stage) -> None:
+    stage.changes.apply(PLAN, 10.0)
+    for spec in (SERVER, ProcessSpec("reader", 0, (0,), 1)):
+        stage.start(spec)
+    stage.commit(stage.start(WORKER), 1)
+    stage.changes.observe(11.0)
+    assert isinstance(stage.changes.observe(12.1), PlanReached)
+
+
 def test_a_newer_change_replaces_the_one_under_way(stage: Stage) -> None:
     stage.changes.apply(PLAN, 10.0)
     more = Plan((WORKER, ProcessSpec("worker", 1, (0,), 1), SERVER), "direct", "scale workers=2")

@@ -44,6 +44,16 @@ def test_missing_processes_are_started_ps_first() -> None:
     assert [(a.spec.role, a.incarnation) for a in actions if isinstance(a, Spawn)] == [("server", 1), ("worker", 1)]
 
 
+def test_readers_start_behind_their_workers_and_are_stopped_at_once_when_they_are_not_wanted() -> None:
+    reader = ProcessSpec("reader", 0, (0,), 1)
+    actions = reconcile((), Plan((reader, WORKER, SERVER), "direct", "test"), (), LIMITS, NOW_S)
+    assert [a.spec.role for a in actions if isinstance(a, Spawn)] == ["server", "worker", "reader"]
+    observed = (seen("worker", State.RUNNING), seen("server", State.RUNNING), seen("reader", State.RUNNING))
+    (action,) = reconcile(observed, PLAN, (), LIMITS, NOW_S)
+    assert isinstance(action, StopProcess)
+    assert action.process == ProcessId("reader", 0, 1)
+
+
 def test_there_is_no_action_when_the_processes_are_those_of_the_plan() -> None:
     observed = (seen("worker", State.RUNNING), seen("server", State.RUNNING))
     assert reconcile(observed, PLAN, (), LIMITS, NOW_S) == ()

@@ -227,6 +227,7 @@ LARGE = WorkingSet((made(0, 1e6), freed(0)), (made(0, 1e5), freed(0)))
         {"batch_size": 4096},
         {"access": "served"},
         {"test_samples": 100_000},
+        {"readers": 2},
         {"train_unit": UnitMemory(50 * MB, 80 * MB)},
         {"has_periodic_checkpoints": True},
         {"bases": ALONE},
