@@ -221,7 +221,7 @@ class TrainingRouter(MessageRouter):
                 if self._run.keyring is not None:
                     self._run.keyring.admitted(record.process, number)
                     components.sharding.admitted()
-            case SourceTroubleMsg() as trouble if record.process.role == "worker":
+            case SourceTroubleMsg() as trouble if record.process.role in ("worker", "reader"):
                 self._run.note(source_event(record.process, trouble))
                 if trouble.trouble == "gone":
                     self._run.lost_source = trouble.source

@@ -51,6 +51,7 @@ from elastichost.worker.model.device import choose_device
 from elastichost.worker.model.embedding import CollectionLookup, meta_collections, replace_collections, table_rows
 from elastichost.worker.model.fusion import fuse_modules, interacting_collections, layer_precision
 from elastichost.worker.readers.pool import ReaderPool
+from elastichost.worker.source_requests import ThreadRequests
 from elastichost.worker.steps.batch_step import BatchStep, EagerStep
 from elastichost.worker.steps.model_runner import ModelRunner
 
@@ -218,7 +219,8 @@ class _PartsBuilder:
         if self.job.data.input.reader_count(has_gpu=arguments.gpu is not None, spare_cores=0) == 0:
             return None
         described = open_reader(self.job, "train", waiting=waiting)
-        own = partial(open_reader, self.job, "train")
+        # A batch with which a reader was lost is read in the thread that reads ahead.
+        own = partial(open_reader, self.job, "train", waiting=ThreadRequests(self.job.data.input, self.input.tell))
         return ReaderPool(arguments.socket_directory, arguments.index, described, own, self.input)
 
     def direct_lookup(self, embeddings: Sequence[EmbeddingSpec]) -> DirectLookup:

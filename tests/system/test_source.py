@@ -3,6 +3,7 @@ waited for; no sample is lost, and no process ends."""
 
 from __future__ import annotations
 
+import os
 import signal
 from pathlib import Path
 
@@ -13,7 +14,7 @@ import pytest
 
 from elastichost.chaos.faults.source_process import Order
 from elastichost.chaos.faults.source_server import SourceServer
-from elastichost.runs.events import InputTuned, ProcessLost, SourceRecovered, SourceTroubled
+from elastichost.runs.events import InputTuned, ProcessLost, ProcessStarted, SourceRecovered, SourceTroubled
 from elastichost.wire.applied import read_applied
 from tests.system.test_run import Supervised, folder
 
@@ -152,3 +153,22 @@ def test_sync_mode_has_the_same_bits_with_any_knobs_and_through_any_trouble(fold
             found.append(applied["loss_sum"][applied["samples"] > 0].tolist())
     assert len(found[0]) > 400
     assert found[0] == found[1]
+
+
+@pytest.mark.thorough
+def test_a_reader_that_starts_while_the_source_refuses_waits_for_it(folder: Path, data: Path) -> None:
+    """The footer of a file is read first, and is waited for as long as the job has patience."""
+    template = SOURCE.replace("input = {{", "input = {{ readers = 1,").replace("workers = 2", "workers = 1")
+    with SourceServer(data, bytes_per_s=200e3) as source:
+        url = source.url("rows.parquet")
+        run = Supervised(folder, template=template, url=url, connections=2, tuner="off", mode="async", epochs=1)
+        run.wait_trained(1)
+        run.wait_ready("reader-0.1")
+        source.order(Order("refuse", 8.0))  # longer than the tries before a run begins
+        first = [one for one in run.events(ProcessStarted) if one.process.name == "reader-0"]
+        os.kill(first[-1].pid, signal.SIGKILL)
+        code, errors = run.finish()
+    assert code == 0, errors
+    assert run.result()["samples"]["trained"] == ROWS
+    assert [one.process.name for one in run.lost()] == ["reader-0"]
+    assert "reader" in [line.event.process.role for line in run.lines(SourceTroubled)]

@@ -25,9 +25,10 @@ from elastichost.wire.control import (
     StopMsg,
 )
 from elastichost.wire.entry import run_loop
-from elastichost.wire.facts import HEARTBEAT_S
+from elastichost.wire.facts import HEARTBEAT_S, StepSample
 from elastichost.wire.sockets import ControlClient, wait_readable
 from elastichost.worker.readers.service import ReadingService
+from elastichost.worker.source_requests import PatientRequests
 
 __all__ = ["ReaderLoop", "main"]
 
@@ -37,6 +38,10 @@ END_S = 1.0  # for the batch that is being read when Stop comes
 def main(arguments_json: bytes) -> int:
     """Runs a reader process; returns its exit code."""
     return run_loop(arguments_json, "reader", ReaderLoop)
+
+
+class _StoppedWhileStartingError(Exception):
+    """Stop came while the reader waited for its source."""
 
 
 class ReaderLoop:
@@ -54,29 +59,30 @@ class ReaderLoop:
         self._thread: threading.Thread | None = None
         self._error: BaseException | None = None
         self._progress = 0
+        self._beat_s = 0.0
         self._is_running = True
 
     def run(self) -> None:
-        """Returns after Stop. Raises DataError when the data cannot be described, and what ended the other thread."""
+        """Returns after Stop. Raises DataError when the data cannot be described, and what ended the other thread.
+
+        A source that is down is waited for, as a worker does that starts."""
         a = self._arguments
         self.control.send(HelloMsg(a.role, a.index, a.incarnation, pid=os.getpid()))
-        reader = open_reader(self._job, "train", control=self._input)
-        units = reader.describe().units
+        waiting = PatientRequests(self._job.data.input, self.control.send, self._pump_or_stop)
+        try:
+            reader = open_reader(self._job, "train", control=self._input, waiting=waiting)
+            units = reader.describe().units
+        except _StoppedWhileStartingError:
+            return
         service = self._service = ReadingService(
             a.socket_directory, worker_of_reader(a.index), reader, units, self._input
         )
         self._thread = threading.Thread(target=self._read, args=(service,), name="read", daemon=True)
         self._thread.start()
         self.control.send(ReadyMsg(shard_map_epoch=0))
-        beat_s = 0.0
         while self._is_running:
-            now_s = time.monotonic()
-            if now_s >= beat_s:
-                beat_s = now_s + HEARTBEAT_S
-                self._beat(service)
-            wait_readable([self.control.socket], max(0.0, beat_s - time.monotonic()))
-            while (envelope := self.control.receive()) is not None:
-                self._handle(envelope.message)
+            self._pump()
+            wait_readable([self.control.socket], max(0.0, self._beat_s - time.monotonic()))
             if self._error is not None:
                 raise self._error
 
@@ -95,9 +101,25 @@ class ReaderLoop:
         except BaseException as error:  # noqa: BLE001 - handed to the other thread, which raises it
             self._error = error
 
-    def _beat(self, service: ReadingService) -> None:
+    def _pump(self) -> None:
+        """One turn: a heartbeat if one is due, and the messages that have come."""
+        now_s = time.monotonic()
+        if now_s >= self._beat_s:
+            self._beat_s = now_s + HEARTBEAT_S
+            self._beat()
+        while (envelope := self.control.receive()) is not None:
+            self._handle(envelope.message)
+
+    def _pump_or_stop(self) -> None:
+        self._pump()
+        if not self._is_running:
+            raise _StoppedWhileStartingError
+
+    def _beat(self) -> None:
         self._progress += 1
-        self.control.send(HeartbeatMsg(progress=self._progress, sample=service.take_sample(), state=service.state))
+        service = self._service
+        sample, state = (service.take_sample(), service.state) if service is not None else (StepSample(), "starting")
+        self.control.send(HeartbeatMsg(progress=self._progress, sample=sample, state=state))
 
     def _handle(self, message: ControlMessage) -> None:
         match message:
