@@ -27,7 +27,7 @@ pytest.importorskip("triton", reason="Triton is not installed: pip install trito
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="compares with the interpreter on the CPU")
 
 BATCH = 24
-MORE = f"[train]\nbatch_size = {BATCH}\n"
+MORE = f"[train]\nbatch_size = {BATCH}\n[data.input]\nreaders = 0\n"  # the batches are read here
 
 
 class Room:
