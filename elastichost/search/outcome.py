@@ -12,7 +12,7 @@ import msgspec
 
 from elastichost.atomic_write import write_atomically
 from elastichost.config.job import JobSpec, to_toml
-from elastichost.search.objective import DIRECTIONS, Direction, MetricName, best_of
+from elastichost.search.objective import Direction, best_of
 from elastichost.search.settings import SearchSettings, job_of_trial
 from elastichost.search.trial_feed import StudyTrial
 from elastichost.search.trials import job_name
@@ -40,7 +40,7 @@ class SearchOutcome(msgspec.Struct, frozen=True):
     the best trial; None: no trial is done. has_given_up: it ended early, because its first trials all failed."""
 
     directory: str
-    metric: MetricName
+    metric: str
     direction: Direction
     wanted: int
     trials: tuple[TrialOutcome, ...]
@@ -78,11 +78,11 @@ def outcome_of(
     done = [(row.trial, row.value) for row in rows if row.value is not None]
     return SearchOutcome(
         directory=str(directory),
-        metric=settings.metric,
-        direction=DIRECTIONS[settings.metric],
+        metric=settings.objective.metric,
+        direction=settings.objective.direction,
         wanted=settings.trials,
         trials=rows,
-        best=best_of(done, settings.metric),
+        best=best_of(done, settings.objective.direction),
         has_given_up=has_given_up,
     )
 

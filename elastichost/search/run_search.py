@@ -12,7 +12,6 @@ from elastichost.dispatcher.facts import HostStatus
 from elastichost.dispatcher.options import HostOptions
 from elastichost.resources import HostInventory
 from elastichost.runs.events import JournalLine
-from elastichost.search.objective import DIRECTIONS
 from elastichost.search.outcome import SearchOutcome, TrialOutcome, outcome_of, write_outcome
 from elastichost.search.settings import SearchSettings
 from elastichost.search.study import open_study
@@ -47,7 +46,7 @@ def run_search(
         if number is not None:
             observer.on_trial(outcome.trials[number], outcome)
 
-    study = partial(open_study, directory, settings.parameters, DIRECTIONS[settings.metric], settings.seed)
+    study = partial(open_study, directory, settings.parameters, settings.objective.direction, settings.seed)
     feed = TrialFeed(settings, job, study, on_told)
     status = run_host(options, inventory, (), observer.on_status, observer.on_event, feed)
     trials = feed.finish(status.jobs)

@@ -11,7 +11,7 @@ from elastichost.config.job import JobSpec, load_job, to_toml, with_overrides
 from elastichost.dispatcher.directory import write_asked
 from elastichost.dispatcher.options import AskedOptions
 from elastichost.errors import ConfigError, PreflightError
-from elastichost.search.objective import MetricName
+from elastichost.search.objective import Objective
 from elastichost.search.space import Parameter
 
 __all__ = [
@@ -35,7 +35,7 @@ class SearchSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     parameters: tuple[Parameter, ...]
     trials: int
-    metric: MetricName
+    objective: Objective
     seed: int
     working_directory: str
 

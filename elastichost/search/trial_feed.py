@@ -12,7 +12,7 @@ from elastichost.dispatcher.facts import JobStatus
 from elastichost.dispatcher.options import Submission
 from elastichost.errors import ConfigError
 from elastichost.runs.result import read_result
-from elastichost.search.objective import MetricName, value_of
+from elastichost.search.objective import value_of
 from elastichost.search.settings import SearchSettings, job_of_trial
 from elastichost.search.trials import AskTrial, SubmitTrial, TellTrial, TrialJob, Trials, job_name
 
@@ -124,7 +124,7 @@ class TrialFeed:
             number = self._numbers.get(job.job)
             if number is not None:
                 self._run_dirs[number] = job.run_dir
-                yield job_of(job, number, self._settings.metric)
+                yield job_of(job, number, self._settings.objective.metric)
 
     def _submission(self, number: int) -> Iterator[Submission]:
         name = job_name(number)
@@ -143,7 +143,7 @@ class TrialFeed:
         self._on_told(study.trials(), ending.number)
 
 
-def job_of(job: JobStatus, number: int, metric: MetricName) -> TrialJob:
+def job_of(job: JobStatus, number: int, metric: str) -> TrialJob:
     """What the dispatcher and the result of its run say of the job of a trial."""
     if job.state != "done":
         return TrialJob(number, job.state, why=job.why)

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from elastichost.config.job import make_job
 from elastichost.dispatcher.facts import JobStatus
 from elastichost.search import trial_feed
+from elastichost.search.objective import Objective
 from elastichost.search.settings import SearchSettings
 from elastichost.search.space import Parameter
 from elastichost.search.trial_feed import StudyTrial, TrialFeed
@@ -130,7 +131,7 @@ def job_of(job: JobStatus, number: int, metric: str) -> TrialJob:
 def test_each_trial_is_trained_once_and_told_once(budget: int, left: list[int], ends: list[bool]) -> None:
     disk = Disk(left)
     for _ in range(len(left) + 1):
-        wanted = SearchSettings(PARAMETERS, budget, "auc", 0, "/home/user")
+        wanted = SearchSettings(PARAMETERS, budget, Objective("auc", "maximize"), 0, "/home/user")
         feed = TrialFeed(wanted, SPEC, lambda: FakeStudy(disk), lambda trials, number: None)
         try:
             with patch.object(trial_feed, "job_of", job_of):

@@ -62,7 +62,7 @@ def search(
         int | None, typer.Option("--trials", metavar="N", min=1, help=f"Number of trials; default: {TRIALS}.")
     ] = None,
     metric: Annotated[
-        str, typer.Option("--metric", help=f"Metric on the test data: auc, logloss, ...; default: {METRIC}.")
+        str, typer.Option("--metric", help=f"A figure of the test data, as in evaluate.metrics; default: {METRIC}.")
     ] = "",
     seed: Annotated[
         int | None, typer.Option("--seed", metavar="N", min=0, help=f"Seed of the values; default: {SEED}.")
@@ -131,14 +131,14 @@ def _settings(
 ) -> tuple[SearchSettings, JobSpec]:
     """Everything that a search needs to know. Raises ConfigError for a parameter that is not allowed."""
     from elastichost.config.job import load_job
-    from elastichost.search.objective import metric_named
+    from elastichost.search.objective import objective_of
     from elastichost.search.settings import SearchSettings, check_values
     from elastichost.search.space import parse_parameters
 
     spec = load_job(path, overrides)
     found = parse_parameters(texts)
     check_values(spec, found, str(path))
-    return SearchSettings(found, trials, metric_named(metric), seed, str(Path.cwd())), spec
+    return SearchSettings(found, trials, objective_of(spec, metric), seed, str(Path.cwd())), spec
 
 
 def _new_directory(run_dir: Path | None) -> Path:
