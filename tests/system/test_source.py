@@ -159,12 +159,13 @@ def test_sync_mode_has_the_same_bits_with_any_knobs_and_through_any_trouble(fold
 def test_a_reader_that_starts_while_the_source_refuses_waits_for_it(folder: Path, data: Path) -> None:
     """The footer of a file is read first, and is waited for as long as the job has patience."""
     template = SOURCE.replace("input = {{", "input = {{ readers = 1,").replace("workers = 2", "workers = 1")
+    template += "[supervision]\nstart_timeout_s = 10.0\n"
     with SourceServer(data, bytes_per_s=200e3) as source:
         url = source.url("rows.parquet")
         run = Supervised(folder, template=template, url=url, connections=2, tuner="off", mode="async", epochs=1)
         run.wait_trained(1)
         run.wait_ready("reader-0.1")
-        source.order(Order("refuse", 8.0))  # longer than the tries before a run begins
+        source.order(Order("refuse", 14.0))  # longer than the tries before a run begins, and than a start may take
         first = [one for one in run.events(ProcessStarted) if one.process.name == "reader-0"]
         os.kill(first[-1].pid, signal.SIGKILL)
         code, errors = run.finish()

@@ -25,7 +25,7 @@ from elastichost.wire.control import (
     StopMsg,
 )
 from elastichost.wire.entry import run_loop
-from elastichost.wire.facts import HEARTBEAT_S, StepSample
+from elastichost.wire.facts import HEARTBEAT_S, WAITS_FOR_SOURCE, StepSample
 from elastichost.wire.sockets import ControlClient, wait_readable
 from elastichost.worker.readers.service import ReadingService
 from elastichost.worker.source_requests import PatientRequests
@@ -55,6 +55,7 @@ class ReaderLoop:
         self._input = InputControl(
             first_knobs(job.data.input), shared=decoded_directory(Path(arguments.arena_directory))
         )
+        self._waiting = PatientRequests(job.data.input, self.control.send, self._pump_or_stop)
         self._service: ReadingService | None = None
         self._thread: threading.Thread | None = None
         self._error: BaseException | None = None
@@ -68,9 +69,8 @@ class ReaderLoop:
         A source that is down is waited for, as a worker does that starts."""
         a = self._arguments
         self.control.send(HelloMsg(a.role, a.index, a.incarnation, pid=os.getpid()))
-        waiting = PatientRequests(self._job.data.input, self.control.send, self._pump_or_stop)
         try:
-            reader = open_reader(self._job, "train", control=self._input, waiting=waiting)
+            reader = open_reader(self._job, "train", control=self._input, waiting=self._waiting)
             units = reader.describe().units
         except _StoppedWhileStartingError:
             return
@@ -117,8 +117,10 @@ class ReaderLoop:
 
     def _beat(self) -> None:
         self._progress += 1
-        service = self._service
-        sample, state = (service.take_sample(), service.state) if service is not None else (StepSample(), "starting")
+        if self._service is not None:
+            sample, state = self._service.take_sample(), self._service.state
+        else:
+            sample, state = StepSample(), WAITS_FOR_SOURCE if self._waiting.is_failing else "starting"
         self.control.send(HeartbeatMsg(progress=self._progress, sample=sample, state=state))
 
     def _handle(self, message: ControlMessage) -> None:
