@@ -26,26 +26,28 @@ pytestmark = [pytest.mark.system, pytest.mark.thorough]
 __all__ = ["folder"]
 
 DIRECT, SERVED = 'access = "direct"', 'access = "served"'
-ROLES = {"worker": "worker", "ps": "server", "supervisor": "supervisor"}
+ROLES = {"worker": "worker", "reader": "reader", "ps": "server", "supervisor": "supervisor"}
 
 
 @dataclass(frozen=True, slots=True)
 class Way:
     """A run that reaches a point. train: lines of `[train]`. count: the process is killed when it passes the
     point for the `count`th time. scale: a command to the run while it trains. samples: length of the run. tables: lines
-    of `[tables.default]`."""
+    of `[tables.default]`. readers: of each worker."""
 
     train: str
     count: int = 1
     scale: str = ""
     samples: int = 150_000
     tables: str = ""
+    readers: int = 0
 
 
 # By prefix; the first match counts. Where access or mode changes the effect of a death, both are tested.
 WAYS: dict[str, tuple[Way, ...]] = {
     "worker.batch.before_commit": (Way(f"{DIRECT}\nmode = 'bounded'", 20), Way(SERVED, 20)),
     "worker.batch.posted": (Way(DIRECT, 20),),
+    "reader.": (Way(DIRECT, 20, readers=1), Way(SERVED, 20, readers=2)),
     "worker.": (Way(DIRECT, 20), Way(f"{SERVED}\nmode = 'bounded'", 1)),
     "ps.data.": (Way(f"{DIRECT}\nmode = 'bounded'", 1), Way(SERVED, 40)),
     "ps.evict.": (
@@ -85,7 +87,9 @@ def test_a_death_at_the_point_loses_nothing(
 ) -> None:
     monkeypatch.setenv(VARIABLE, f"{point.name}:{way.count}")
     template = JOB.replace("[train]\n", f"[train]\n{way.train}\n")
-    template = template.replace("[tables.default]\n", f"[tables.default]\n{way.tables}\n")
+    template = template.replace(
+        "[tables.default]\n", f"[data.input]\nreaders = {way.readers}\n[tables.default]\n{way.tables}\n"
+    )
     settings = {"template": template, "rows": way.samples, "every_s": 0.5}
     run = Supervised(folder, **settings)
     if way.scale:

@@ -24,7 +24,7 @@ __all__ = ["folder", "s3_environment", "store"]
 
 pytestmark = pytest.mark.system
 
-ROWS, FILES = 12_000, 2
+ROWS, FILES = 24_000, 2
 ALL_ROWS = ROWS * FILES
 FORMS = SOURCE.replace('label = "y"', 'test = "{test}"\nlabel = "y"')
 
@@ -58,7 +58,7 @@ def test_a_run_from_a_store_has_the_bits_of_a_local_one_though_the_server_goes_a
     here = f"{data}/*.parquet"
     local = Supervised(place(folder, "local"), template=FORMS, url=here, test=f"{data}/0.parquet", **knobs)
     assert local.finish()[0] == 0
-    with SourceProxy("127.0.0.1", store.port, bytes_per_s=150e3) as proxy:
+    with SourceProxy("127.0.0.1", store.port, bytes_per_s=80e3) as proxy:
         there, test = (store.url(f"run/{name}.parquet", proxy.endpoint) for name in ("*", "0"))
         run = Supervised(place(folder, "remote"), template=FORMS, url=there, test=test, **knobs)
         run.wait_trained(2000)
@@ -82,7 +82,7 @@ def test_a_run_whose_store_stays_away_stops_and_trains_the_rest_when_it_is_resum
     folder: Path, data: Path, store: S3Server
 ) -> None:
     knobs = {"connections": "2, patience_s = 1.5", "tuner": "off", "mode": "async", "epochs": 1}
-    with SourceProxy("127.0.0.1", store.port, bytes_per_s=150e3) as proxy:
+    with SourceProxy("127.0.0.1", store.port, bytes_per_s=80e3) as proxy:
         there, test = (store.url(f"run/{name}.parquet", proxy.endpoint) for name in ("*", "0"))
         run = Supervised(folder, template=FORMS, url=there, test=test, **knobs)
         run.wait_trained(2000)

@@ -57,10 +57,14 @@ def decide(view: ClusterView, *, is_exact: bool = True) -> tuple[Grant, ...]:
     taken = [_current(job) for job in view.jobs if job.job in fixed]
     busy = round(sum(job.busy_cores or 0.0 for job in view.jobs if job.job in floating))
     memory = view.memory_bytes - sum(one.memory_bytes for one in taken) if view.memory_bytes else 0
-    capacity = Capacity(max(1, view.cores - busy - sum(one.cores for one in taken)), memory)
-    asked = [JobOptions(job.job, max(job.samples_left, 1.0), job.options, job.current, job.weight) for job in bound]
-    found = allocate(asked, capacity, TIME_LIMIT_S, MOST_ITEMS if is_exact else 0)
-    choices, reason = _settled(_Changes.of(bound, found.choices, found.core_price, capacity), found.reason)
+    free = view.cores - sum(one.cores for one in taken)
+    if free > 0:  # floating jobs leave one core at least
+        capacity = Capacity(max(1, free - busy), memory)
+        asked = [JobOptions(job.job, max(job.samples_left, 1.0), job.options, job.current, job.weight) for job in bound]
+        found = allocate(asked, capacity, TIME_LIMIT_S, MOST_ITEMS if is_exact else 0)
+        choices, reason = _settled(_Changes.of(bound, found.choices, found.core_price, capacity), found.reason)
+    else:
+        choices, reason = dict[JobId, int](), "jobs that may not change have all cores"
     choices |= {job.job: job.current for job in view.jobs if job.job in fixed and job.current is not None}
     grants = (_grant(job, choices.get(job.job), view, reason, floats=job.job in floating) for job in view.jobs)
     return tuple(grant for grant in grants if grant is not None)

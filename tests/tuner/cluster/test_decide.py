@@ -139,6 +139,13 @@ def test_with_more_jobs_than_cores_the_rest_floats() -> None:
             assert grant.option == 0 and "no cores are left" in grant.reason
 
 
+def test_jobs_that_may_not_change_leave_no_core_for_a_new_one() -> None:
+    stays = job("stays", 2, is_measured=False)
+    assert cluster(stays, job("new"), cores=2, has_news=False) == {"stays": 2}
+    grants = host(stays, job("new"), cores=2)
+    assert grants["stays"].cores == 2 and not grants["new"].is_own
+
+
 def test_invalid_views_are_refused() -> None:
     with pytest.raises(ValueError, match="at least one option"):
         decide(ClusterView(jobs=(JobView(job="a", samples_left=1.0, options=()),), cores=1))
