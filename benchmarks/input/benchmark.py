@@ -36,7 +36,7 @@ from pathlib import Path
 
 from benchmarks.harness.aggregates import typical
 from benchmarks.harness.aims import Aim
-from benchmarks.harness.benchmark import Benchmark, Figure, PairedFigure
+from benchmarks.harness.benchmark import Benchmark, Figure
 from benchmarks.harness.interleave import ArmFailedError, Rounds
 from benchmarks.harness.outcome import Outcome
 from benchmarks.harness.output import write_json
@@ -45,6 +45,7 @@ from benchmarks.harness.workshop import Workshop
 from benchmarks.input.arms import ArmSettings, Measured, best_of_grid, measure_auto, measure_fixed, measure_rl
 from benchmarks.input.cases import CASES, Case, opened_case, served_case, write_files
 from benchmarks.input.data_loader import measure_data_loader, tuned_processes
+from benchmarks.input.figures import AUTO, BEST, LEAST_SHARE, SPEED, ratio_to
 from benchmarks.input.halved import halved
 from benchmarks.input.live import LiveRun, live_run
 from benchmarks.input.pipeline_run import BATCH_SIZE
@@ -56,14 +57,12 @@ from elastichost.wire.facts import InputKnobs
 
 __all__ = ["main"]
 
-AUTO, MAXIMUM, BEST, OFF, LOADER, RL, TFDATA = "auto", "maximum", "exhaustive", "off", "DataLoader", "rl", "tf.data"
-SPEED = Figure[Measured]("speed", "samples/s", lambda one: one.samples_per_s, form=",.0f")
+MAXIMUM, OFF, LOADER, RL, TFDATA = "maximum", "off", "DataLoader", "rl", "tf.data"
 OVER = Figure[Measured]("bytes over the bound", "", lambda one: float(one.over_bytes), max, form=",.0f", arms=(AUTO,))
 LIVE_SPEED = Figure[LiveRun]("speed", "samples/s", lambda one: one.samples_per_s, form=",.0f")
 WORKERS = Figure[LiveRun]("most trainer processes", "", lambda one: float(one.workers), max, form=".0f")
 MEMORY_BYTES = 256 << 20
 MOST_WORKERS = 2
-LEAST_SHARE = 0.95
 LEAST_SPEED = 150_000.0
 MAKE_TENSORFLOW = (
     "make an environment that has them, and name it: python -m venv DIR && "
@@ -94,12 +93,6 @@ QUICK = Extent(1, 130_000, 12.0, 3.0, 1.2, (1,), (2,), (4, 6), is_coarse=True, e
 LIVE_CASE = "remote 7.4 MB/s"
 HALVED_CASES = ("remote, capped per connection", "remote, capped per link")
 QUICK_CASES = ("parquet", "remote, capped per connection")
-
-
-def ratio_to(arm: str) -> PairedFigure[Measured]:
-    return PairedFigure(
-        f"over {arm}", "", AUTO, arm, lambda ours, other: ours.samples_per_s / other.samples_per_s, form=".3f"
-    )
 
 
 def pipelines_of(case: Case, arm: ArmSettings, extent: Extent, tensorflow: str) -> Benchmark[Measured]:

@@ -105,7 +105,7 @@ class HostDirectory:
         raise ConfigError(f"{self.path} already has a million jobs called {wanted}", hint="choose another name")
 
     def own_folder(self, name: str, job_toml: str) -> Path:
-        """Returns the folder of a job, and creates it if it is missing. Whoever calls it knows that no job of this name
+        """Returns the folder of a job, and creates it if it is missing. The caller has checked that no job of this name
         was submitted here: an earlier dispatcher may have been killed between the folder and the queue."""
         folder = self.path / "jobs" / name
         folder.mkdir(mode=0o700, exist_ok=True)

@@ -161,7 +161,7 @@ class RunDirectory:
         supervisor works in the directory or if it cannot be created; CheckpointError if its run.json is lost.
         """
         path = path.resolve()
-        # An empty directory was made by somebody else, and stays when no run begins in it.
+        # The user has made an empty directory. It stays when no run begins in it.
         is_new = not path.exists() or (is_before_run(path) and any(path.iterdir()))
         _check_space(path)
         hint = f"see `elastichost status {path}`, or stop that supervisor first"

@@ -7,8 +7,7 @@ Rules, in the order of the actions:
    returned with it.
 2. Kill: a process that does not start, hangs, does not drain, or does not exit in time.
 3. Spawn: a process that is in the plan and not running; PS before workers, because workers wait for PS, and readers
-   last. A worker that
-   has drained and is in the plan again gets StopProcess first; its next incarnation follows.
+   last. A worker that has drained and is in the plan again gets StopProcess first; its next incarnation follows.
 4. Repin: a process that runs on other cores, or with other threads, than the plan has. Only when all processes of the
    plan are at work and the buckets are with the PS of the plan.
 5. Drain: a worker that is not in the plan, when rules 3 and 4 have nothing left to do or the plan has no workers. So

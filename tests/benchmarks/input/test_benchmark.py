@@ -9,7 +9,7 @@ import pytest
 from benchmarks.harness.benchmark import Benchmark
 from benchmarks.harness.interleave import Measurement, Rounds
 from benchmarks.harness.outcome import Outcome
-from benchmarks.input import benchmark
+from benchmarks.input import benchmark, figures
 from benchmarks.input.arms import ArmSettings, Measured, grid, measure_auto, measure_fixed, speed_or_behind
 from benchmarks.input.cases import CASES, Case, opened_case, served_case, write_files
 from benchmarks.input.halved import halved
@@ -93,22 +93,22 @@ def test_knobs_that_are_behind_are_not_measured_to_the_end(first: int, is_behind
 
 def outcome_of(**speeds: float) -> Outcome[Measured]:
     arms = {name: lambda number: Measured(0.0, KNOBS) for name in speeds}
-    pairs = tuple(benchmark.ratio_to(name) for name in speeds if name != benchmark.AUTO)
-    made = Benchmark("", arms, Rounds(1), (benchmark.SPEED, benchmark.OVER), pairs, case="a case")
+    pairs = tuple(figures.ratio_to(name) for name in speeds if name != figures.AUTO)
+    made = Benchmark("", arms, Rounds(1), (figures.SPEED, benchmark.OVER), pairs, case="a case")
     found = tuple(Measurement(name, 0, Measured(speed, KNOBS)) for name, speed in speeds.items())
     return Outcome(made, found)
 
 
 def test_the_output_has_the_ratio_of_each_case_and_of_arms_that_were_measured_only() -> None:
     outcomes = [outcome_of(auto=90.0, exhaustive=100.0, rl=30.0)]
-    assert benchmark.over(outcomes, benchmark.BEST) == {"a case": 0.9}
+    assert benchmark.over(outcomes, figures.BEST) == {"a case": 0.9}
     assert benchmark.over(outcomes, benchmark.RL) == {"a case": 3.0}
     assert benchmark.over(outcomes, benchmark.TFDATA) is None
     assert benchmark.beyond_memory(outcomes) == 0
 
 
 def test_the_output_of_whole_runs_has_the_best_of_the_fixed_connections() -> None:
-    speeds = {benchmark.AUTO: 150.0, benchmark.OFF: 40.0, "4 connections": 155.0, "6 connections": 140.0}
+    speeds = {figures.AUTO: 150.0, benchmark.OFF: 40.0, "4 connections": 155.0, "6 connections": 140.0}
     arms = {name: lambda number: LiveRun(0.0, 2) for name in speeds}
     made = Benchmark("", arms, Rounds(1), (benchmark.LIVE_SPEED, benchmark.WORKERS))
     found = Outcome(made, tuple(Measurement(name, 0, LiveRun(speed, 2)) for name, speed in speeds.items()))
