@@ -13,6 +13,7 @@ from elastichost.checkpoint.format import latest
 from elastichost.checkpoint.places import RUN_FILE, checkpoint_source, read_identity
 from elastichost.config.job import JobSpec
 from elastichost.datasets import open_reader
+from elastichost.datasets.files import read_pinned
 from elastichost.errors import CheckpointError
 from elastichost.plan import ProcessId
 from elastichost.runs.events import AnyEvent, BatchTorn, PlanChanged, ProcessLost
@@ -67,7 +68,8 @@ def read_facts(run_dir: Path, job: JobSpec) -> RunFacts:
 
     Raises CheckpointError when the run never began to train, or when it has checkpoints and all are bad; DataError when
     the data cannot be described."""
-    units = tuple(unit.samples for unit in open_reader(job, "train").describe().units)
+    described = open_reader(job, "train", pinned=read_pinned(run_dir).with_sizes_only()).describe()
+    units = tuple(unit.samples for unit in described.units)
     settings = LedgerSettings(
         units=units, epochs=job.train.epochs, batch_size=job.train.batch_size, order=job.data.order, seed=job.job.seed
     )

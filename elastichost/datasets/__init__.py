@@ -10,7 +10,8 @@
     remote       training data at the rate of a remote store
     sources/     what a worker reads ahead: knobs, memory, connections, meters
     inference/   what a file holds, and the job file that follows from it
-    files        finds the files of a dataset, here or at addresses, and detects changes of them
+    files/       finds the files of a dataset, here or at addresses, and detects changes of them
+    file_stamp   size and version of a file
     warm         loads kernels before a fork
 
 Importing this package loads neither pyarrow nor numba; opening a reader does.
@@ -26,6 +27,7 @@ from elastichost.datasets.settings import DataSettings, Split, data_settings
 
 if TYPE_CHECKING:
     from elastichost.config.job import JobSpec
+    from elastichost.datasets.files.pinned import PinnedFiles
     from elastichost.datasets.sources.control import InputControl
     from elastichost.datasets.sources.single_requests import RequestPolicy
 
@@ -47,17 +49,20 @@ def open_reader(
     *,
     files: Sequence[str] | None = None,
     labels_required: bool = True,
+    pinned: PinnedFiles | None = None,
     control: InputControl | None = None,
     waiting: RequestPolicy | None = None,
 ) -> Reader:
     """The reader of a job's train or test data. It has not read anything yet.
 
     `files` (absolute paths or globs) replaces the split's own files. With `labels_required=False` files without
-    label columns are allowed, and their labels are NaN. control: the knobs and meters of a worker's input.
+    label columns are allowed, and their labels are NaN. pinned: the files of a run that has begun; None: none has.
+    control: the knobs and meters of a worker's input.
     waiting: how a worker waits for a source; None: for a few seconds, as before a run. Raises DataError when a custom
     reader cannot be loaded."""
     from elastichost.datasets.reader_factory import make_reader  # pyarrow and numba are loaded by this import
     from elastichost.datasets.sources.single_requests import BEFORE_RUN
 
-    settings = data_settings(job, split, files=files, labels_required=labels_required)
+    stamps = pinned.of(split) if pinned is not None else ()
+    settings = data_settings(job, split, files=files, labels_required=labels_required, pinned=stamps)
     return make_reader(job, settings, control, waiting or BEFORE_RUN)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from elastichost.config.metric_names import group_columns
 from elastichost.datasets.api import DatasetDescription, Reader
+from elastichost.datasets.files import NOT_PINNED, FileStamp, PinnedFiles
 from elastichost.datasets.reader import Inspection, UnitReader, ValueFindings, problem_list
 from elastichost.datasets.reader_factory import make_reader
 from elastichost.datasets.settings import Split, data_settings
@@ -23,15 +24,18 @@ __all__ = ["DatasetCheck", "check_data"]
 
 @dataclass(frozen=True, slots=True)
 class DatasetCheck:
-    """The result of the check of a job's data. `test` is None when the job names no test data."""
+    """The result of the check of a job's data. `test` is None when the job names no test data. files: those that were
+    checked, by which a run names its files."""
 
     train: DatasetDescription
     test: DatasetDescription | None
     warnings: tuple[str, ...]
+    files: PinnedFiles = NOT_PINNED
 
 
-def check_data(job: JobSpec, tables: Sequence[TableSpec] = ()) -> DatasetCheck:
+def check_data(job: JobSpec, tables: Sequence[TableSpec] = (), pinned: PinnedFiles = NOT_PINNED) -> DatasetCheck:
     """Checks train and test data. `tables`: the job's resolved tables; without them ids are not compared with rows.
+    pinned: the files of a run that has begun.
 
     Raises one DataError with every problem. With `bad_rows = "skip"`, bad rows are warnings instead.
     """
@@ -42,14 +46,16 @@ def check_data(job: JobSpec, tables: Sequence[TableSpec] = ()) -> DatasetCheck:
     warnings: list[str] = []
     hints: list[str] = []
     descriptions: list[DatasetDescription] = []
+    stamps: dict[Split, tuple[FileStamp, ...]] = {}
     for split in splits:
-        reader, inspection = _inspect(job, split, hints)
+        reader, inspection = _inspect(job, split, pinned, hints)
         problems.extend(inspection.problems)
         if inspection.description is None:
             continue
         descriptions.append(inspection.description)
         warnings.extend(inspection.description.warnings)
         if isinstance(reader, UnitReader) and not inspection.problems:
+            stamps[split] = reader.stamps()
             _sort_findings(reader.decoder.check_values(tables), job.data.bad_rows == "skip", problems, warnings)
     if len(descriptions) == 2:
         problems.extend(_mismatches(*descriptions))
@@ -58,13 +64,14 @@ def check_data(job: JobSpec, tables: Sequence[TableSpec] = ()) -> DatasetCheck:
         hint = "\n".join(dict.fromkeys(hints)) or "correct the settings or the data; nothing was started"
         raise DataError(problem_list(tuple(dict.fromkeys(problems))), hint=hint)
     test = descriptions[1] if len(descriptions) == 2 else None
-    return DatasetCheck(train=descriptions[0], test=test, warnings=tuple(dict.fromkeys(warnings)))
+    files = PinnedFiles(stamps.get("train", ()), stamps.get("test", ()))
+    return DatasetCheck(train=descriptions[0], test=test, warnings=tuple(dict.fromkeys(warnings)), files=files)
 
 
-def _inspect(job: JobSpec, split: Split, hints: list[str]) -> tuple[Reader | None, Inspection]:
+def _inspect(job: JobSpec, split: Split, pinned: PinnedFiles, hints: list[str]) -> tuple[Reader | None, Inspection]:
     """The reader of a split, None when it cannot be made, and its description. Adds to `hints`."""
     try:
-        reader = make_reader(job, data_settings(job, split))
+        reader = make_reader(job, data_settings(job, split, pinned=pinned.of(split)))
         if isinstance(reader, UnitReader):
             return reader, reader.decoder.inspect()
         return reader, Inspection(reader.describe(), ())

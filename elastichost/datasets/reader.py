@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import msgspec
 
 from elastichost.datasets.api import DatasetDescription, SampleBatch, Unit
 from elastichost.datasets.decoded import DecodedUnit, PreparedUnit, cut_batches, prepare_unit, unit_permutation
+from elastichost.datasets.file_stamp import FileStamp
 from elastichost.datasets.settings import DataSettings
 from elastichost.errors import DataError
 from elastichost.specs import TableSpec
@@ -18,6 +19,7 @@ __all__ = [
     "Decoder",
     "ForwardingDecoder",
     "Inspection",
+    "Stamped",
     "UnitReader",
     "ValueFindings",
     "check_range",
@@ -69,6 +71,15 @@ class Decoder(Protocol):
         ...
 
 
+@runtime_checkable
+class Stamped(Protocol):
+    """A decoder that names its files, so that a run keeps to them. A decoder of the user's own may have this method."""
+
+    def stamps(self) -> tuple[FileStamp, ...]:
+        """The files as they were when they were inspected, in the order in which they are read."""
+        ...
+
+
 class ForwardingDecoder:
     """The base of a `Decoder` that changes how units are decoded, and asks another one for all facts about the files.
     A derived class has `decode`."""
@@ -107,6 +118,10 @@ class UnitReader:
                 raise DataError(problem_list(inspection.problems), hint="correct the settings or the data")
             self._description = inspection.description
         return self._description
+
+    def stamps(self) -> tuple[FileStamp, ...]:
+        """The files as they were when they were described; (): the decoder does not name them."""
+        return tuple(self._decoder.stamps()) if isinstance(self._decoder, Stamped) else ()
 
     def stored_bytes(self, unit: Unit) -> float:
         """The bytes of the unit in its file, of the columns that are read. Raises DataError as `describe` does."""

@@ -93,11 +93,20 @@ def _custom_reader(job: JobSpec, settings: DataSettings) -> Reader:
             hint="name a class that takes the job and the split, and has the methods describe() and batches()",
         )
     try:
-        return cast(Reader, reader(job, settings.split))
+        return cast(Reader, reader(_with_pinned(job, settings), settings.split))
     except DataError:
         raise
     except Exception as error:
         raise _failed(settings.format, f"{class_name}(job, split) fails", error) from error
+
+
+def _with_pinned(job: JobSpec, settings: DataSettings) -> JobSpec:
+    """The job, with the files of the run that has begun in place of its paths and globs."""
+    if not settings.pinned:
+        return job
+    split = "train" if job.data.test_fraction else settings.split
+    files = [one.path for one in settings.pinned]
+    return job.model_copy(update={"data": job.data.model_copy(update={split: files})})
 
 
 def _failed(file_format: str, what: str, error: Exception) -> DataError:

@@ -10,6 +10,7 @@ from elastichost.config.metric_names import group_columns
 
 if TYPE_CHECKING:
     from elastichost.config.job import JobSpec
+    from elastichost.datasets.file_stamp import FileStamp
 
 __all__ = [
     "CRITEO_CATEGORICAL",
@@ -45,6 +46,7 @@ class DataSettings:
     null_fill        replaces null and NaN in dense columns, after the transform
     csv_types        column of a CSV file -> its type; categorical columns without a type hold strings
     text_unit_lines  number of lines in one unit of a text file
+    pinned           the files of a run that has begun, which are read instead; (): the patterns name the files
     labels_required  False: in files without label columns the labels are NaN (to score data without labels)
     """
 
@@ -64,6 +66,7 @@ class DataSettings:
     csv_delimiter: str = ","
     csv_list_delimiter: str = "|"
     text_unit_lines: int = TEXT_UNIT_LINES
+    pinned: tuple[FileStamp, ...] = ()
     labels_required: bool = True
 
     @property
@@ -74,9 +77,15 @@ class DataSettings:
 
 
 def data_settings(
-    job: JobSpec, split: Split, *, files: Sequence[str] | None = None, labels_required: bool = True
+    job: JobSpec,
+    split: Split,
+    *,
+    files: Sequence[str] | None = None,
+    labels_required: bool = True,
+    pinned: tuple[FileStamp, ...] = (),
 ) -> DataSettings:
-    """The settings of one split of `job`; `files` replaces the split's own paths (absolute paths or globs).
+    """The settings of one split of `job`; `files` replaces the split's own paths (absolute paths or globs). pinned: the
+    files of a run that has begun.
 
     Of its own test data, the group columns of metrics are read too, as further categorical columns at the end."""
     data = job.data
@@ -98,6 +107,7 @@ def data_settings(
         csv_types=cast("Mapping[str, ColumnType]", dict(data.csv.types)),
         csv_delimiter=data.csv.delimiter,
         csv_list_delimiter=data.csv.list_delimiter,
+        pinned=pinned,
         labels_required=labels_required,
     )
 

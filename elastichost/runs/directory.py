@@ -26,6 +26,7 @@ from elastichost.checkpoint.places import (
 )
 from elastichost.config.hosts import KEPT_HOSTS_FILE
 from elastichost.config.job import JobSpec, to_toml
+from elastichost.datasets.files import NOT_PINNED, PinnedFiles, write_pinned
 from elastichost.errors import CheckpointError, ConfigError, PreflightError
 from elastichost.host.cpu_features import present_cpu
 from elastichost.human_readable import mib
@@ -191,8 +192,8 @@ class RunDirectory:
             raise
         return cls(path, locks, identity, source, is_new)
 
-    def write_facts(self, job: JobSpec, *, is_one_of_many: bool = False) -> None:
-        """Writes the files that are known before any process starts: cpu.json, job.resolved.toml, versions.json.
+    def write_facts(self, job: JobSpec, files: PinnedFiles = NOT_PINNED, *, is_one_of_many: bool = False) -> None:
+        """Writes what is known before any process starts: cpu.json, job.resolved.toml, data_files.json, versions.json.
 
         `runs/latest` points to this directory from now on, unless this run is one of many jobs of a dispatcher: then
         `latest` points to the directory of the dispatcher. Raises CpuDiffersError (see `cpu_check`)."""
@@ -200,6 +201,7 @@ class RunDirectory:
         require_same_cpu(job, read_cpu(cpu), present_cpu(), str(self.path))
         write_atomically(cpu, msgspec.json.format(msgspec.json.encode(present_cpu())))
         write_atomically(self.resolved, to_toml(job).encode())
+        write_pinned(self.path, files)
         write_atomically(self.path / "versions.json", msgspec.json.format(msgspec.json.encode(package_versions())))
         (self.path / "result.json").unlink(missing_ok=True)
         if not is_one_of_many:

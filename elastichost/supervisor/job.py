@@ -7,7 +7,7 @@ import os
 import secrets
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import msgspec
@@ -20,6 +20,7 @@ from elastichost.checkpoint.places import RUN_FILE, named_source
 from elastichost.clock import MonotonicClock
 from elastichost.config.hosts import HostsFile
 from elastichost.config.job import JobSpec, load_job
+from elastichost.datasets.files import PINNED_FILE, read_pinned, written_again
 from elastichost.errors import ConfigError, ElastichostError, PreflightError
 from elastichost.host.stop_signals import StopSignals
 from elastichost.plan import Plan, ProcessId
@@ -111,7 +112,7 @@ def run_job(
         try:
             if machines is not None:
                 machines.check_files(files_of(opened.prepared))
-            opened.directory.write_facts(job, is_one_of_many=lent is not None)
+            opened.directory.write_facts(job, opened.prepared.files, is_one_of_many=lent is not None)
             if hosts is not None:
                 write_atomically(opened.directory.hosts, hosts.model_dump_json(indent=1).encode())
             observer = observer or SilentObserver()
@@ -203,7 +204,10 @@ def _open_again(
             claim = claim.without_arena(f"--from names the checkpoint in {source}")
         elif job.resources.hosts > 1 and claim.held is not None:
             claim = claim.without_arena(f"the rows belong in the arenas of {job.resources.hosts} hosts now")
-        prepared = preflight(job, claim.bytes, _ended_size(directory, job, claim.replayed), lent, elsewhere)
+        before = read_pinned(directory.path)
+        ended = _ended_size(directory, job, claim.replayed)
+        prepared = preflight(job, claim.bytes, ended, lent, elsewhere, before.with_sizes_only())
+        prepared = replace(prepared, warnings=(*prepared.warnings, *written_again(before, prepared.files)))
         found = look_for_checkpoint(source, claim) if claim.held is None else None
         remove_staging(directory.checkpoints)
         known = claim.replayed
@@ -255,8 +259,7 @@ def _open(
     sockets, arena = socket_directory(run_id), arena_directory(run_id)
     others = {host: arena_directory(run_id, host) for host in range(1, job.resources.hosts)}
     if machines is not None:
-        files = (*files_for_others(job, Path.cwd()), SourceFile(RUN_FILE, (directory.path / RUN_FILE).read_bytes()))
-        machines.open(run_id, files, entries.imports, entries.calls)
+        machines.open(run_id, _files_for_others(job, opened), entries.imports, entries.calls)
         others = {host: replica_directory(run_id, host) for host in others}
     held = resume_source.claim.held if resume_source.claim is not None else None
     kept = (arena, held.path) if held is not None else (arena,)
@@ -298,6 +301,13 @@ def _open(
         ),
         shares_host=shares_host,
     )
+
+
+def _files_for_others(job: JobSpec, opened: _Opened) -> tuple[SourceFile, ...]:
+    """The small files of the run that its processes on other machines read. Raises ModelError."""
+    run_file = SourceFile(RUN_FILE, (opened.directory.path / RUN_FILE).read_bytes())
+    pinned = SourceFile(PINNED_FILE, msgspec.json.encode(opened.prepared.files.for_other_hosts()))
+    return (*files_for_others(job, Path.cwd()), run_file, pinned)
 
 
 def _gate(machines: Machines | None, keyring: Keyring | None) -> Gate | None:

@@ -18,8 +18,9 @@ from elastichost.arena.arena import Arena
 from elastichost.arena.dense.store import DenseStore
 from elastichost.arena.watermarks import Watermarks
 from elastichost.config.job import JobSpec
-from elastichost.datasets import open_reader
+from elastichost.datasets import Split, open_reader
 from elastichost.datasets.api import DatasetDescription, Reader
+from elastichost.datasets.files import read_pinned
 from elastichost.datasets.sources.control import InputControl
 from elastichost.datasets.sources.settings import decoded_directory, first_knobs
 from elastichost.datasets.sources.single_requests import BEFORE_RUN, RequestPolicy
@@ -207,21 +208,25 @@ class _PartsBuilder:
             )
         self.features = tuple(job.data.categorical)
         self.input = InputControl(first_knobs(job.data.input), shared=decoded_directory(arena_directory))
+        self._files = read_pinned(Path(arguments.run_dir))
         self.readers = self._pool(arguments, waiting)
-        own = open_reader(job, "train", control=self.input, waiting=waiting) if self.readers is None else self.readers
-        self._train_reader: Reader = own
+        self._train_reader: Reader = self.readers or self._opened("train", control=self.input, waiting=waiting)
         self.train_description = self._train_reader.describe()
-        self._test_reader = open_reader(job, "test", waiting=waiting) if job.data.has_test else None
+        self._test_reader = self._opened("test", waiting=waiting) if job.data.has_test else None
         self._test_description = self._test_reader.describe() if self._test_reader is not None else None
 
     def _pool(self, arguments: ChildArguments, waiting: RequestPolicy) -> ReaderPool | None:
         """The reader processes of this worker; None: it reads itself."""
         if self.job.data.input.reader_count(has_gpu=arguments.gpu is not None, spare_cores=0) == 0:
             return None
-        described = open_reader(self.job, "train", waiting=waiting)
+        described = self._opened("train", waiting=waiting)
         # A batch with which a reader was lost is read in the thread that reads ahead.
-        own = partial(open_reader, self.job, "train", waiting=ThreadRequests(self.job.data.input, self.input.tell))
+        own = partial(self._opened, "train", waiting=ThreadRequests(self.job.data.input, self.input.tell))
         return ReaderPool(arguments.socket_directory, arguments.index, described, own, self.input)
+
+    def _opened(self, split: Split, *, waiting: RequestPolicy, control: InputControl | None = None) -> Reader:
+        """The reader of the files with which the run began."""
+        return open_reader(self.job, split, pinned=self._files, control=control, waiting=waiting)
 
     def direct_lookup(self, embeddings: Sequence[EmbeddingSpec]) -> DirectLookup:
         return DirectLookup(self.arena, embeddings, self.device)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +15,9 @@ from elastichost.config.job import JobSpec
 from elastichost.datasets import open_reader
 from elastichost.datasets.api import Reader
 from elastichost.datasets.preflight import check_data
+from elastichost.datasets.reader import UnitReader
+from elastichost.datasets.reader_factory import make_decoder
+from elastichost.datasets.settings import data_settings
 from elastichost.errors import DataError
 
 from .conftest import load, write_parquet
@@ -67,6 +71,25 @@ def test_a_custom_reader(tmp_path: Path) -> None:
     reader = open_reader(job, "train")
     assert isinstance(reader, OwnReader)
     assert check_data(job).train.samples == 1
+
+
+class OwnUnits(UnitReader):
+    """A custom reader of units, as a user writes it."""
+
+    def __init__(self, job: JobSpec, split: str) -> None:
+        decoder = make_decoder(replace(data_settings(job, "train" if split == "train" else "test"), format="parquet"))
+        assert decoder is not None
+        super().__init__(decoder)
+
+
+def test_a_custom_reader_is_given_the_files_of_the_run(tmp_path: Path) -> None:
+    write_parquet(tmp_path / "b.parquet", {"y": [0], "x": [1.0], "c": [1]})
+    job = load(tmp_path, f'format = "{__name__}:OwnUnits"\ntrain = ["*.parquet"]\n{COLUMNS}')
+    files = check_data(job).files
+    assert [one.path for one in files.train] == [str(tmp_path / "b.parquet")]
+    write_parquet(tmp_path / "a.parquet", {"y": [0], "x": [1.0], "c": [1]})
+    assert open_reader(job, "train").describe().samples == 2
+    assert open_reader(job, "train", pinned=files).describe().files == (str(tmp_path / "b.parquet"),)
 
 
 @pytest.mark.parametrize(

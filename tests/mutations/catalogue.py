@@ -30,6 +30,7 @@ APPLIER, STAGING, UNDO, DENSE = (
 INDEX, HOST, SOCKETS, STORE = "arena/index/table.py", "arena/host.py", "wire/sockets.py", "ps/rows/store.py"
 WEB = "web/access.py"
 SPOOL, SPOOL_TESTS = "datasets/spool/spool_file.py", ("tests/datasets/spool/test_spool_file.py",)
+PINNED, PINNED_TESTS = "datasets/files/pinned.py", ("tests/datasets/files/test_pinned.py",)
 KILLS = ("tests/ps/test_applier.py",)
 DURABILITY = ("tests/checkpoint/test_durability.py",)
 READERS = ("tests/worker/readers",)
@@ -783,6 +784,20 @@ MUTATIONS: tuple[Mutation, ...] = (
         "            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)\n",
         "            pass\n",
         SPOOL_TESTS,
+    ),
+    Mutation(
+        "a process that starts later looks for files anew",
+        PINNED,
+        "    if pinned:\n        return tuple",
+        "    if not pinned:\n        return tuple",
+        PINNED_TESTS,
+    ),
+    Mutation(
+        "a file that was replaced is read by a process that starts later",
+        PINNED,
+        "expected.modified_ns in (now.modified_ns, ANY_VERSION)",
+        "True",
+        PINNED_TESTS,
     ),
     Mutation(
         "rows are written under their own name at once",

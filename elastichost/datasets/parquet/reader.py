@@ -14,7 +14,7 @@ from elastichost.datasets.api import Unit
 from elastichost.datasets.arrow_columns import id_type
 from elastichost.datasets.bad_rows import BadRowLog
 from elastichost.datasets.decoded import DecodedUnit
-from elastichost.datasets.files import check_unchanged, is_url
+from elastichost.datasets.files import FileStamp, check_unchanged, is_url
 from elastichost.datasets.parquet.schema import ParquetFacts, inspect_parquet, row_place
 from elastichost.datasets.parquet.values import check_parquet_values
 from elastichost.datasets.reader import Inspection, ValueFindings
@@ -59,8 +59,8 @@ class ParquetDecoder:
         decoded = decode_table(table, self._settings, log, partial(row_place, facts, unit.group, skip=unit.skip))
         return replace(decoded, bad=log.settle(skip=self._settings.skip_bad_rows))
 
-    def identity(self) -> str:
-        return repr(tuple(facts.stamp for facts in self._facts))
+    def stamps(self) -> tuple[FileStamp, ...]:
+        return tuple(facts.stamp for facts in self._facts)
 
     def check_unchanged(self, unit: Unit) -> None:
         check_unchanged(self._facts[unit.file].stamp)

@@ -11,7 +11,15 @@ import pyarrow.parquet as pq
 
 from elastichost.datasets.api import DatasetDescription, Unit
 from elastichost.datasets.arrow_columns import id_type, is_numeric
-from elastichost.datasets.files import GZIP_MAGIC, PARQUET_MAGIC, FileStamp, expand_patterns, is_url, stamp, with_hint
+from elastichost.datasets.files import (
+    GZIP_MAGIC,
+    PARQUET_MAGIC,
+    FileStamp,
+    current_stamp,
+    find_files,
+    is_url,
+    with_hint,
+)
 from elastichost.datasets.reader import Inspection, units_of_split
 from elastichost.datasets.settings import DataSettings
 from elastichost.datasets.sources.remote_file import RemoteFile
@@ -71,11 +79,11 @@ class _Problems:
 
 def inspect_parquet(settings: DataSettings, waiting: RequestPolicy = BEFORE_RUN) -> ParquetInspection:
     """Reads and checks the footers of all files. It opens each file once and reads no data pages."""
-    files, missing = expand_patterns(settings.patterns, waiting)
+    files, missing = find_files(settings.patterns, settings.pinned, waiting)
     problems = _Problems()
     facts: list[ParquetFacts] = []
-    for path in files:
-        found = _read_footer(path, problems, waiting)
+    for place, path in enumerate(files):
+        found = _read_footer(path, place, settings, problems, waiting)
         if found is not None:
             facts.append(found)
     if not files and not missing:
@@ -88,9 +96,11 @@ def inspect_parquet(settings: DataSettings, waiting: RequestPolicy = BEFORE_RUN)
     return ParquetInspection(Inspection(description, ()), tuple(facts))
 
 
-def _read_footer(path: str, problems: _Problems, waiting: RequestPolicy) -> ParquetFacts | None:
+def _read_footer(
+    path: str, place: int, settings: DataSettings, problems: _Problems, waiting: RequestPolicy
+) -> ParquetFacts | None:
     try:
-        file_stamp = stamp(path, waiting)
+        file_stamp = current_stamp(path, settings.pinned, place, waiting)
         if file_stamp.size_bytes == 0:
             problems.add(path, "is empty (0 bytes)")
             return None

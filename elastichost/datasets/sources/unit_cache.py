@@ -22,7 +22,7 @@ import numpy.typing as npt
 
 from elastichost.datasets.api import Unit
 from elastichost.datasets.decoded import DecodedUnit, IdColumn
-from elastichost.datasets.reader import Decoder, ForwardingDecoder
+from elastichost.datasets.reader import Decoder, ForwardingDecoder, Stamped
 from elastichost.datasets.settings import DataSettings
 from elastichost.datasets.sources.bounded_directory import BoundedDirectory, Claim
 from elastichost.datasets.sources.control import InputControl
@@ -36,12 +36,8 @@ _LENGTH = struct.Struct("<Q")
 Array = npt.NDArray[Any]
 
 
-class StampedDecoder(Decoder, Protocol):
+class StampedDecoder(Decoder, Stamped, Protocol):
     """A decoder of files."""
-
-    def identity(self) -> str:
-        """The files as they were when they were inspected: another text when one of them has changed."""
-        ...
 
     def check_unchanged(self, unit: Unit) -> None:
         """Raises DataError when the file of a unit has changed since then."""
@@ -115,7 +111,7 @@ class UnitCache(ForwardingDecoder):
     def _opened(self) -> tuple[BoundedDirectory, str]:
         with self._lock:
             if self._open is None:
-                told = f"{self._settings}\0{self._files.identity()}".encode()
+                told = f"{self._settings}\0{self._files.stamps()}".encode()
                 group = hashlib.sha256(told).hexdigest()[:32]
                 directory = BoundedDirectory(self._path, self._control.cache_bytes)
                 directory.use(group)

@@ -19,11 +19,11 @@ from elastichost.datasets.files import (
     PARQUET_MAGIC,
     FileStamp,
     check_unchanged,
-    expand_patterns,
+    current_stamp,
+    find_files,
     gzip_problem,
     is_url,
     opened,
-    stamp,
     with_hint,
 )
 from elastichost.datasets.id_ranges import find_id_out_of_range, ranged_tables
@@ -69,11 +69,15 @@ class LineFormat(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class _TextFile:
-    """path: as it is told. stamp: of what is read, which is the plain copy of a compressed file."""
+    """told: of the file that the job names. stamp: of what is read, which is the plain copy of a compressed file."""
 
-    path: str
+    told: FileStamp
     stamp: FileStamp
     index: TextIndex
+
+    @property
+    def path(self) -> str:
+        return self.told.path
 
 
 class TextDecoder:
@@ -94,13 +98,13 @@ class TextDecoder:
         self._units: tuple[Unit, ...] = ()
 
     def inspect(self) -> Inspection:
-        paths, missing = expand_patterns(self._settings.patterns, self._waiting)
+        paths, missing = find_files(self._settings.patterns, self._settings.pinned, self._waiting)
         problems, warnings, files = list(missing), [], []
         if not paths and not missing:
             problems.append(f"data.{self._settings.split}: names no file")
-        for path in paths:
+        for place, path in enumerate(paths):
             try:
-                file, warning = self._open(path, problems)
+                file, warning = self._open(path, place, problems)
             except DataError as error:
                 problems.append(with_hint(error) if is_url(path) else error.message)
                 continue
@@ -121,8 +125,8 @@ class TextDecoder:
         decoded = self._parse(unit, log)
         return replace(decoded, bad=log.settle(skip=self._settings.skip_bad_rows))
 
-    def identity(self) -> str:
-        return repr(tuple(file.stamp for file in self._files))
+    def stamps(self) -> tuple[FileStamp, ...]:
+        return tuple(file.told for file in self._files)
 
     def check_unchanged(self, unit: Unit) -> None:
         check_unchanged(self._files[unit.file].stamp)
@@ -155,8 +159,8 @@ class TextDecoder:
             ids.extend(find_id_out_of_range(decoded, self._settings.categorical, ranged, place))
         return ValueFindings(tuple(bad_rows), tuple(ids), tuple(warnings))
 
-    def _open(self, path: str, problems: list[str]) -> tuple[_TextFile | None, str | None]:
-        file_stamp = stamp(path, self._waiting)
+    def _open(self, path: str, place: int, problems: list[str]) -> tuple[_TextFile | None, str | None]:
+        told = file_stamp = current_stamp(path, self._settings.pinned, place, self._waiting)
         if file_stamp.size_bytes == 0:
             problems.append(f"{path}: is empty (0 bytes)")
             return None, None
@@ -184,7 +188,7 @@ class TextDecoder:
         if index.lines == 0:
             problems.append(f"{path}: has no rows")
             return None, None
-        return _TextFile(path, file_stamp, index), warning
+        return _TextFile(told, file_stamp, index), warning
 
     def _make_units(self) -> tuple[Unit, ...]:
         units: list[Unit] = []

@@ -17,6 +17,7 @@ from pathlib import Path
 from elastichost.checkpoint.files import remove_tree
 from elastichost.checkpoint.mirror import mirror_checkpoint
 from elastichost.checkpoint.places import RUN_FILE
+from elastichost.datasets.files import PINNED_FILE
 from elastichost.errors import ElastichostError, ProtocolError
 from elastichost.supervisor.remote import messages as said
 from elastichost.supervisor.remote.link_probe import knock, open_door, receive_stream, send_stream
@@ -173,7 +174,7 @@ def keep(run_dir: Path, incoming: Path, directory: Path, count: int) -> said.Che
     job and the source of its model (both from `run_dir`). Raises nothing: a failure is in the answer's `problem`."""
     try:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        for name in (JOB, RUN_FILE):
+        for name in (JOB, RUN_FILE, PINNED_FILE):
             shutil.copyfile(run_dir / name, directory / name)
         (directory / HOSTS).write_text(ALONE)
         shutil.copytree(run_dir / SOURCE, directory / SOURCE, dirs_exist_ok=True)

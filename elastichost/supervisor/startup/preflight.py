@@ -18,6 +18,7 @@ from elastichost.config.sections.loggers import PACKAGES
 from elastichost.config.tables import resolve_tables, table_settings
 from elastichost.datasets import open_reader
 from elastichost.datasets.api import DatasetDescription
+from elastichost.datasets.files import NOT_PINNED, PinnedFiles
 from elastichost.datasets.preflight import check_data
 from elastichost.errors import ArenaFullError, DataError, PreflightError
 from elastichost.host.cpu_features import present_cpu, refuses_bfloat16
@@ -45,7 +46,7 @@ __all__ = ["Preparation", "preflight"]
 @dataclass(frozen=True, slots=True)
 class Preparation:
     """The results of the checks, with which a run is started. cores, memory_bytes: the job's budgets. test: None if the
-    job has no test data or is emulated."""
+    job has no test data or is emulated. files: of the data, as they are now."""
 
     tables: tuple[TableSpec, ...]
     train: DatasetDescription
@@ -54,6 +55,7 @@ class Preparation:
     memory_bytes: int
     initial_plan: InitialPlan
     warnings: tuple[str, ...]
+    files: PinnedFiles = NOT_PINNED
 
     @property
     def plan(self) -> Plan:
@@ -67,12 +69,13 @@ def preflight(
     ended: EndedSize | None = None,
     lent: HostInventory | None = None,
     elsewhere: Mapping[int, tuple[int, ...]] | None = None,
+    pinned: PinnedFiles = NOT_PINNED,
 ) -> Preparation:
     """Checks model source, data, tables, memory, cores and GPUs, and chooses the first plan. Creates nothing.
 
     spare_bytes: bytes of the arena of the run that is resumed; they count as free. ended: size of that run. lent: the
     part of this host that the run may use; None: all of it. elsewhere: host number -> cores, for each other machine;
-    None: there are no other machines, and none may join.
+    None: there are no other machines, and none may join. pinned: the files of the run that is resumed.
     Raises ConfigError, DataError, ModelError, ArenaFullError or PreflightError.
     """
     check_address_space()
@@ -86,8 +89,8 @@ def preflight(
     _check_loggers(job)
     check_build_source(job.model.build, Path.cwd())
     _check_own_metrics(job)
-    tables = resolve_tables(job, _describe_train(job).key_kinds)
-    checked = check_data(job, tables)
+    tables = resolve_tables(job, _describe_train(job, pinned).key_kinds)
+    checked = check_data(job, tables, pinned)
     is_emulated = job.emulate.enabled
     host = virtual_inventory(job.emulate) if is_emulated else lent or inventory()
     cores = core_budget(job.resources.cores, host.cores)
@@ -102,6 +105,7 @@ def preflight(
         memory_bytes=memory_bytes,
         initial_plan=initial_plan,
         warnings=(*filter(None, [kernel_cache().problem]), *checked.warnings, *small, *initial_plan.warnings),
+        files=checked.files,
     )
 
 
@@ -141,12 +145,12 @@ def _check_loggers(job: JobSpec) -> None:
             )
 
 
-def _describe_train(job: JobSpec) -> DatasetDescription:
+def _describe_train(job: JobSpec, pinned: PinnedFiles) -> DatasetDescription:
     """Describes the training data. Raises DataError with every problem of all files, including the test files."""
     try:
-        return open_reader(job, "train").describe()
+        return open_reader(job, "train", pinned=pinned).describe()
     except DataError:
-        check_data(job)
+        check_data(job, pinned=pinned)
         raise
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from elastichost.config.job import JobSpec
 from elastichost.datasets import open_reader
+from elastichost.datasets.files import read_pinned
 from elastichost.datasets.sources.control import InputControl
 from elastichost.datasets.sources.settings import decoded_directory, first_knobs
 from elastichost.errors import ProtocolError
@@ -70,7 +71,8 @@ class ReaderLoop:
         a = self._arguments
         self.control.send(HelloMsg(a.role, a.index, a.incarnation, pid=os.getpid()))
         try:
-            reader = open_reader(self._job, "train", control=self._input, waiting=self._waiting)
+            files = read_pinned(Path(a.run_dir))
+            reader = open_reader(self._job, "train", pinned=files, control=self._input, waiting=self._waiting)
             units = reader.describe().units
         except _StoppedWhileStartingError:
             return

@@ -14,6 +14,7 @@ import pytest
 
 from elastichost.datasets.api import Unit
 from elastichost.datasets.decoded import DecodedUnit, IdColumn, prepare_unit
+from elastichost.datasets.file_stamp import FileStamp
 from elastichost.datasets.files import check_unchanged, stamp
 from elastichost.datasets.reader import Inspection, ValueFindings
 from elastichost.datasets.settings import DataSettings
@@ -54,8 +55,8 @@ class Counting:
     def inspect(self) -> Inspection:
         return Inspection(None, ())
 
-    def identity(self) -> str:
-        return repr(self._stamp)
+    def stamps(self) -> tuple[FileStamp, ...]:
+        return (self._stamp,)
 
     def check_unchanged(self, unit: Unit) -> None:
         check_unchanged(self._stamp)

@@ -10,10 +10,13 @@ import msgspec
 from elastichost.checkpoint.format import latest
 from elastichost.checkpoint.places import RUN_FILE, new_identity, read_identity
 from elastichost.config.hosts import read_hosts
+from elastichost.datasets.file_stamp import FileStamp
+from elastichost.datasets.files import PinnedFiles, read_pinned, write_pinned
 from elastichost.supervisor.remote.agent_tasks import keep
 from tests.ps.rows.test_restorer import checkpoint_of, opened
 from tests.ps.rows.test_store import ALL
 
+FILES = PinnedFiles((FileStamp("/data/clicks.parquet", 10, -1),))
 RUN = new_identity("shop", "r1")
 
 
@@ -28,6 +31,7 @@ def run_directory(folder: Path) -> Path:
     (run_dir / "source" / "net.py").write_text("def build(): ...")
     (run_dir / "job.resolved.toml").write_text("[job]")
     (run_dir / RUN_FILE).write_bytes(msgspec.json.encode(RUN))
+    write_pinned(run_dir, FILES)
     shutil.copytree(saved, run_dir / "incoming" / "step-1")
     return run_dir
 
@@ -39,6 +43,7 @@ def test_a_run_can_be_resumed_from_a_kept_checkpoint(tmp_path: Path) -> None:
     found = latest(kept / "checkpoints")
     assert found is not None and found.directory.name == "step-1"
     assert (kept / "job.resolved.toml").read_text() == "[job]"
+    assert read_pinned(kept) == FILES, "it reads the files that the run began with"
     assert read_identity(kept) == RUN, "a resumed run must know that the checkpoints are its own"
     assert (kept / "source" / "net.py").exists()
     assert read_hosts(kept / "hosts.json").hosts == ()

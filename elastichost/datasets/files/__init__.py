@@ -1,0 +1,50 @@
+"""The files of a dataset.
+
+    patterns      finds the files that paths, globs and addresses name
+    stamps        finds the stamp of a file, opens the file, and detects changes of it
+    pinned        the files of a run, which do not change while it lasts
+    first_bytes   what the first bytes of a file say about its format
+    caches        the user's directory of caches
+
+A path is that of a file here, or an address of a web server or a store.
+"""
+
+from elastichost.datasets.file_stamp import FileStamp
+from elastichost.datasets.files.caches import cache_directory
+from elastichost.datasets.files.first_bytes import GZIP_MAGIC, PARQUET_MAGIC, gzip_problem, is_parquet
+from elastichost.datasets.files.patterns import expand_patterns, missing_file, with_hint
+from elastichost.datasets.files.pinned import (
+    NOT_PINNED,
+    PINNED_FILE,
+    PinnedFiles,
+    current_stamp,
+    find_files,
+    read_pinned,
+    write_pinned,
+    written_again,
+)
+from elastichost.datasets.files.stamps import check_unchanged, is_url, opened, stamp
+
+__all__ = [
+    "GZIP_MAGIC",
+    "NOT_PINNED",
+    "PARQUET_MAGIC",
+    "PINNED_FILE",
+    "FileStamp",
+    "PinnedFiles",
+    "cache_directory",
+    "check_unchanged",
+    "current_stamp",
+    "expand_patterns",
+    "find_files",
+    "gzip_problem",
+    "is_parquet",
+    "is_url",
+    "missing_file",
+    "opened",
+    "read_pinned",
+    "stamp",
+    "with_hint",
+    "write_pinned",
+    "written_again",
+]
