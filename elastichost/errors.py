@@ -34,7 +34,9 @@ __all__ = [
     "PreflightError",
     "ProtocolError",
     "RestartBudgetError",
+    "ResumeLaterError",
     "SampleRange",
+    "SourceGoneError",
     "lines_for_notebook",
 ]
 
@@ -101,6 +103,16 @@ class CpuDiffersError(PreflightError):
 
 class DataError(PreflightError):
     """A data file does not match the job file. The message names file, row and column."""
+
+
+class SourceGoneError(DataError):
+    """The server or store that holds the data does not answer. It may do so later."""
+
+
+class ResumeLaterError(PreflightError):
+    """A run cannot be resumed now, and nothing is wrong with it: its data cannot be reached."""
+
+    exit_code = ExitCode.STOPPED_RESUMABLE
 
 
 class IdOutOfRangeError(DataError):

@@ -13,7 +13,7 @@ from elastichost.datasets.files import NOT_PINNED, FileStamp, PinnedFiles
 from elastichost.datasets.reader import Inspection, UnitReader, ValueFindings, problem_list
 from elastichost.datasets.reader_factory import make_reader
 from elastichost.datasets.settings import Split, data_settings
-from elastichost.errors import DataError
+from elastichost.errors import DataError, SourceGoneError
 from elastichost.specs import TableSpec
 
 if TYPE_CHECKING:
@@ -37,7 +37,8 @@ def check_data(job: JobSpec, tables: Sequence[TableSpec] = (), pinned: PinnedFil
     """Checks train and test data. `tables`: the job's resolved tables; without them ids are not compared with rows.
     pinned: the files of a run that has begun.
 
-    Raises one DataError with every problem. With `bad_rows = "skip"`, bad rows are warnings instead.
+    Raises one DataError with every problem, SourceGoneError for a source that does not answer. With
+    `bad_rows = "skip"` bad rows are warnings instead.
     """
     splits: list[Split] = ["train"]
     if job.data.has_test:
@@ -75,6 +76,8 @@ def _inspect(job: JobSpec, split: Split, pinned: PinnedFiles, hints: list[str]) 
         if isinstance(reader, UnitReader):
             return reader, reader.decoder.inspect()
         return reader, Inspection(reader.describe(), ())
+    except SourceGoneError:
+        raise
     except DataError as error:
         hints.extend([error.hint] if error.hint else [])
         return None, Inspection(None, (error.message,))

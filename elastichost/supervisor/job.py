@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-import secrets
 import sys
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from pathlib import Path
 
 import msgspec
@@ -15,18 +12,16 @@ import msgspec
 from elastichost.arena.host import Hold, arena_directory, create_directory, replica_directory, socket_directory
 from elastichost.arena.owner import owner_of
 from elastichost.atomic_write import is_out_of_space, write_atomically
-from elastichost.checkpoint.format import remove_staging
-from elastichost.checkpoint.places import RUN_FILE, named_source
+from elastichost.checkpoint.places import RUN_FILE
 from elastichost.clock import MonotonicClock
 from elastichost.config.hosts import HostsFile
-from elastichost.config.job import JobSpec, load_job
-from elastichost.datasets.files import PINNED_FILE, read_pinned, written_again
+from elastichost.config.job import JobSpec
+from elastichost.datasets.files import PINNED_FILE
 from elastichost.errors import ConfigError, ElastichostError, PreflightError
 from elastichost.host.stop_signals import StopSignals
 from elastichost.plan import Plan, ProcessId
 from elastichost.resources import HostInventory
 from elastichost.runs.decisions import DECISIONS_FILE, Recorder
-from elastichost.runs.directory import RunDirectory, new_run_path
 from elastichost.runs.events import (
     DirectoryLeftBehind,
     ProcessesKilled,
@@ -37,7 +32,7 @@ from elastichost.runs.events import (
     Warned,
 )
 from elastichost.runs.journal import Journal
-from elastichost.runs.journal_replay import EndedSize, ReplayedJournal
+from elastichost.runs.journal_replay import ReplayedJournal
 from elastichost.runs.observer import RunObserver, SilentObserver
 from elastichost.runs.result import RunResult, read_result
 from elastichost.supervisor.context import RunContext
@@ -52,11 +47,9 @@ from elastichost.supervisor.remote.job_bundle import files_for_others
 from elastichost.supervisor.remote.keyring import Keyring
 from elastichost.supervisor.remote.messages import SourceFile
 from elastichost.supervisor.remote.multi_host_launcher import HostsLauncher
-from elastichost.supervisor.rollback import barred
-from elastichost.supervisor.startup.arena_takeover import ArenaClaim, claim_arena
 from elastichost.supervisor.startup.emulation import EMULATED
-from elastichost.supervisor.startup.preflight import Preparation, preflight
-from elastichost.supervisor.startup.resume_source import ResumeSource, look_for_checkpoint
+from elastichost.supervisor.startup.opened_run import OpenedRun, open_again, open_new
+from elastichost.supervisor.startup.preflight import Preparation
 from elastichost.supervisor.supervisor import Supervisor
 from elastichost.wire.applied import is_audited
 from elastichost.wire.commands import CommandServer
@@ -106,9 +99,9 @@ def run_job(
         launcher = stack.enter_context(LocalLauncher(entries.imports, entries.calls, start_server))
         elsewhere = _checked(machines, job)  # while the fork server imports its libraries
         if resume_from is None:
-            opened = _open_new(job, run_dir, start_from, lent, elsewhere)
+            opened = open_new(job, run_dir, start_from, lent, elsewhere)
         else:
-            opened = _open_again(job, resume_from, start_from, held, lent, elsewhere)
+            opened = open_again(job, resume_from, start_from, held, lent, elsewhere)
         try:
             if machines is not None:
                 machines.check_files(files_of(opened.prepared))
@@ -153,92 +146,6 @@ def files_of(prepared: Preparation) -> tuple[str, ...]:
     return (*prepared.train.files, *(prepared.test.files if prepared.test is not None else ()))
 
 
-@dataclass(frozen=True, slots=True)
-class _Opened:
-    """A run that passed its checks: its locked directory, and what it resumes from."""
-
-    run_id: str
-    directory: RunDirectory
-    prepared: Preparation
-    resume_source: ResumeSource
-
-    def close(self) -> None:
-        if self.resume_source.claim is not None:
-            self.resume_source.claim.release()
-        self.directory.close()
-
-
-def _open_new(
-    job: JobSpec,
-    run_dir: Path | None,
-    start_from: Path | None,
-    lent: HostInventory | None,
-    elsewhere: Mapping[int, tuple[int, ...]] | None,
-) -> _Opened:
-    source = named_source(start_from) if start_from is not None else None
-    found = look_for_checkpoint(source, None) if source is not None else None
-    prepared = preflight(job, lent=lent, elsewhere=elsewhere)
-    run_id = _new_run_id()
-    path = run_dir or new_run_path(Path.cwd(), job.job.name, run_id)
-    resume_source = ResumeSource(source, found=found, trains_anew=source is not None)
-    return _Opened(run_id, RunDirectory.open(path, job, resume=False, run_id=run_id), prepared, resume_source)
-
-
-def _open_again(
-    job: JobSpec,
-    run_dir: Path,
-    start_from: Path | None,
-    held: tuple[Hold, ...],
-    lent: HostInventory | None,
-    elsewhere: Mapping[int, tuple[int, ...]] | None,
-) -> _Opened:
-    """Opens a run to resume. Claims the arena before anything slow: the arena reaper keeps it a few seconds only."""
-    directory: RunDirectory | None = None
-    claim: ArenaClaim | None = None
-    try:
-        run_id = _new_run_id()
-        directory = RunDirectory.open(run_dir, job, resume=True, run_id=run_id)
-        source = named_source(start_from) if start_from is not None else directory.checkpoint_source
-        claim = claim_arena(directory.path, held)
-        if start_from is not None:
-            claim = claim.without_arena(f"--from names the checkpoint in {source}")
-        elif job.resources.hosts > 1 and claim.held is not None:
-            claim = claim.without_arena(f"the rows belong in the arenas of {job.resources.hosts} hosts now")
-        before = read_pinned(directory.path)
-        ended = _ended_size(directory, job, claim.replayed)
-        prepared = preflight(job, claim.bytes, ended, lent, elsewhere, before.with_sizes_only())
-        prepared = replace(prepared, warnings=(*prepared.warnings, *written_again(before, prepared.files)))
-        found = look_for_checkpoint(source, claim) if claim.held is None else None
-        remove_staging(directory.checkpoints)
-        known = claim.replayed
-        resume_source = ResumeSource(source, claim, found, known.next_lease_id, barred(known.roll_backs))
-        return _Opened(run_id, directory, prepared, resume_source)
-    except ElastichostError:
-        for one in (*held, *((claim.held,) if claim is not None and claim.held is not None else ())):
-            one.release()
-        if directory is not None:
-            if not directory.was_used:
-                directory.discard()
-            directory.close()
-        raise
-
-
-def _ended_size(directory: RunDirectory, job: JobSpec, known: ReplayedJournal) -> EndedSize | None:
-    """The size that the run ended with. None: it is not recorded, or the job file has a new `tuner.first_plan`."""
-    try:
-        before = load_job(directory.resolved, environ={})
-    except ConfigError:
-        return None
-    return known.ended if before.tuner.first_plan == job.tuner.first_plan else None
-
-
-def _new_run_id() -> str:
-    """A random id. Raises PreflightError, before a run directory is made, when no path is short enough for sockets."""
-    run_id = secrets.token_hex(8)
-    socket_directory(run_id)
-    return run_id
-
-
 def finished_result(run_dir: Path) -> RunResult | None:
     """The result of a run that is done, so that it cannot be resumed; None: the run is not done."""
     found = read_result(run_dir)  # None for a damaged one, too: the resumed run writes it again
@@ -247,7 +154,7 @@ def finished_result(run_dir: Path) -> RunResult | None:
 
 def _open(
     job: JobSpec,
-    opened: _Opened,
+    opened: OpenedRun,
     observer: RunObserver,
     entries: Entries,
     launcher: LocalLauncher,
@@ -303,7 +210,7 @@ def _open(
     )
 
 
-def _files_for_others(job: JobSpec, opened: _Opened) -> tuple[SourceFile, ...]:
+def _files_for_others(job: JobSpec, opened: OpenedRun) -> tuple[SourceFile, ...]:
     """The small files of the run that its processes on other machines read. Raises ModelError."""
     run_file = SourceFile(RUN_FILE, (opened.directory.path / RUN_FILE).read_bytes())
     pinned = SourceFile(PINNED_FILE, msgspec.json.encode(opened.prepared.files.for_other_hosts()))
@@ -317,7 +224,7 @@ def _gate(machines: Machines | None, keyring: Keyring | None) -> Gate | None:
     return Gate(gate_at(machines.address), keyring.own, keyring.allowed)
 
 
-def _supervise_and_close(run: RunContext, opened: _Opened, signals: StopSignals) -> RunResult:
+def _supervise_and_close(run: RunContext, opened: OpenedRun, signals: StopSignals) -> RunResult:
     prepared, resume_source = opened.prepared, opened.resume_source
     for warning in prepared.warnings:
         run.note(Warned(warning))

@@ -11,7 +11,7 @@ run does. The supervisor, its journal and its run directory stay.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from elastichost.arena.dense.store import DenseStore
 from elastichost.arena.host import arena_directory
@@ -25,9 +25,9 @@ from elastichost.supervisor.context import RunContext
 from elastichost.supervisor.launch.events import AgentLost
 from elastichost.supervisor.launch.shutdown import remove_directories
 from elastichost.supervisor.ledger.checkpoint_record import find_checkpoint, read_record
-from elastichost.supervisor.startup.resume_source import ResumeSource
+from elastichost.supervisor.startup.resume_source import ResumeSource, barred
 
-__all__ = ["MAX_ROLL_BACKS", "barred", "refusal", "roll_back"]
+__all__ = ["MAX_ROLL_BACKS", "refusal", "roll_back"]
 
 MAX_ROLL_BACKS = 3
 
@@ -44,12 +44,6 @@ def refusal(failed: SampleRange | None, earlier: Sequence[RollBack]) -> str:
     if any(failed.overlaps(before) for before in barred(earlier)):
         return f"{failed} were already left out after an earlier roll-back"
     return ""
-
-
-def barred(earlier: Iterable[RollBack]) -> tuple[SampleRange, ...]:
-    """The ranges of samples that the run leaves out from now on."""
-    ranges = (SampleRange(entry.epoch, entry.unit, entry.start, entry.stop) for entry in earlier)
-    return tuple(found for found in ranges if found.start < found.stop)
 
 
 # --- carrying it out ----------------------------------------------------------------------------------------------

@@ -6,7 +6,8 @@ from elastichost.errors import SampleRange
 from elastichost.runs.events import AnyEvent, ArenaOpened, JournalLine, RolledBack, ShardMapPublished
 from elastichost.runs.journal_replay import replay
 from elastichost.runs.result import RollBack
-from elastichost.supervisor.rollback import MAX_ROLL_BACKS, barred, refusal
+from elastichost.supervisor.rollback import MAX_ROLL_BACKS, refusal
+from elastichost.supervisor.startup.resume_source import barred
 
 
 def back(start: int, epoch: int = 0, unit: int = 0) -> RollBack:

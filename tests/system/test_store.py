@@ -96,6 +96,10 @@ def test_a_run_whose_store_stays_away_stops_and_trains_the_rest_when_it_is_resum
         trained = run.result()["samples"]["trained"]
         assert 2000 <= trained < ALL_ROWS
         assert run.lines(CheckpointWritten), "what was trained is saved"
+        early = Supervised(folder, template=FORMS, url=there, test=test, resume=True, **knobs)
+        code, errors = early.finish()
+        assert code == 75 and "goes on when the source works again" in errors, (code, errors)
+        assert early.result()["samples"]["trained"] == trained, "the run stays as it was"
         proxy.order(Order("gone", 0.0))
         again = Supervised(folder, template=FORMS, url=there, test=test, resume=True, **knobs)
         code, errors = again.finish()

@@ -12,7 +12,7 @@ from elastichost.datasets.sources.single_requests import BEFORE_RUN, RequestPoli
 from elastichost.datasets.sources.transports.addresses import is_store
 from elastichost.datasets.sources.transports.glob_matches import has_glob, matching
 from elastichost.datasets.sources.transports.open_stores import OpenStores
-from elastichost.errors import DataError
+from elastichost.errors import DataError, SourceGoneError
 from elastichost.human_readable import did_you_mean
 
 __all__ = ["expand_patterns", "missing_file", "with_hint"]
@@ -56,6 +56,8 @@ def _at_address(pattern: str, waiting: RequestPolicy) -> tuple[tuple[str, ...], 
             return (pattern,), ""
         stores = OpenStores(waiting.stall_s)
         found = tried(pattern, lambda: matching(pattern, stores), waiting)
+    except SourceGoneError:
+        raise  # other files need not be asked
     except DataError as error:
         return (), with_hint(error)
     return found, "" if found else f"{pattern}: no file matches"

@@ -25,7 +25,7 @@ from elastichost.datasets.settings import DataSettings
 from elastichost.datasets.sources.remote_file import RemoteFile
 from elastichost.datasets.sources.single_requests import BEFORE_RUN, RequestPolicy
 from elastichost.datasets.sources.transports.addressed_file import AddressedFile
-from elastichost.errors import DataError
+from elastichost.errors import DataError, SourceGoneError
 from elastichost.human_readable import did_you_mean
 from elastichost.specs import KeyKind
 
@@ -110,6 +110,8 @@ def _read_footer(
         with opened_parquet(file_stamp, waiting) as source:
             metadata = pq.read_metadata(source)
         schema = metadata.schema.to_arrow_schema()
+    except SourceGoneError:
+        raise  # other files need not be asked
     except DataError as error:
         text = with_hint(error) if is_url(path) else error.message
         problems.add(path, text.removeprefix(f"{path}: "))

@@ -13,7 +13,7 @@ from typing import TypeVar
 
 from elastichost.datasets.sources.patience import SourceHealth, backoff_s, failed, received
 from elastichost.datasets.sources.transports.addressed_file import SourceError
-from elastichost.errors import DataError
+from elastichost.errors import SourceGoneError
 from elastichost.wire.control_work import SourceTrouble, SourceTroubleMsg
 
 __all__ = ["BEFORE_RUN", "STALL_S", "TEXT", "RequestPolicy", "tried"]
@@ -53,7 +53,7 @@ BEFORE_RUN = RequestPolicy()
 
 
 def tried(url: str, request: Callable[[], Found], waiting: RequestPolicy) -> Found:
-    """The result of a request, which may be made several times. Raises DataError when the source is given up."""
+    """The result of a request, which may be made several times. Raises SourceGoneError when the source is given up."""
     health = SourceHealth(time.monotonic())
     for tries in itertools.count(1):
         try:
@@ -65,7 +65,7 @@ def tried(url: str, request: Callable[[], Found], waiting: RequestPolicy) -> Fou
                 waiting.tell(_message(error.trouble, url, str(error), health.waited_s(now_s), health))
             gone = _message("gone", url, str(error), health.waited_s(now_s), health)
             if waiting.is_over(tries, health, gone):
-                raise DataError(
+                raise SourceGoneError(
                     f"{url}: cannot be read ({error})", hint="check the address, and that the source works"
                 ) from error
             waiting.pause(backoff_s(tries))

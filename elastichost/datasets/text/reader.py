@@ -35,7 +35,7 @@ from elastichost.datasets.sources.transports.addressed_file import AddressedFile
 from elastichost.datasets.tabular import nan_warnings
 from elastichost.datasets.text.line_index import TextIndex, index_text_file, line_end, read_first_line
 from elastichost.datasets.text.plain_copy import plain_copy
-from elastichost.errors import DataError
+from elastichost.errors import DataError, SourceGoneError
 from elastichost.specs import KeyKind, TableSpec
 
 __all__ = ["LineFormat", "TextDecoder"]
@@ -105,6 +105,8 @@ class TextDecoder:
         for place, path in enumerate(paths):
             try:
                 file, warning = self._open(path, place, problems)
+            except SourceGoneError:
+                raise  # other files need not be asked
             except DataError as error:
                 problems.append(with_hint(error) if is_url(path) else error.message)
                 continue

@@ -8,6 +8,7 @@ Modules:
     initial_plan      the first plan: from the job file, the history, or the cold start
     worker_kinds      whether CPU workers may train beside workers with a GPU
     tuner_settings    the bounds of the tuner, and the properties of the job that it needs
+    opened_run        opens a run, new or to be resumed: checks it, and locks its directory
     arena_takeover    takes over the arena of a supervisor that died
     resume_source     where a run starts from: an arena, its checkpoint, or the checkpoint of another run
     applied_restart   applied.bin of a run that starts from a checkpoint

@@ -20,7 +20,7 @@ from elastichost.datasets import open_reader
 from elastichost.datasets.api import DatasetDescription
 from elastichost.datasets.files import NOT_PINNED, PinnedFiles
 from elastichost.datasets.preflight import check_data
-from elastichost.errors import ArenaFullError, DataError, PreflightError
+from elastichost.errors import ArenaFullError, DataError, PreflightError, SourceGoneError
 from elastichost.host.cpu_features import present_cpu, refuses_bfloat16
 from elastichost.host.environment import check_address_space
 from elastichost.host.inventory import inventory
@@ -149,6 +149,8 @@ def _describe_train(job: JobSpec, pinned: PinnedFiles) -> DatasetDescription:
     """Describes the training data. Raises DataError with every problem of all files, including the test files."""
     try:
         return open_reader(job, "train", pinned=pinned).describe()
+    except SourceGoneError:
+        raise
     except DataError:
         check_data(job, pinned=pinned)
         raise

@@ -8,6 +8,7 @@ fit is found before anything that is left of the run is removed.
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,6 +22,7 @@ from elastichost.host.cpu_features import present_cpu
 from elastichost.runs.cpu_check import require_same_cpu
 from elastichost.runs.events import StartedFromCheckpoint, Warned
 from elastichost.runs.facts import Lineage
+from elastichost.runs.result import RollBack
 from elastichost.specs import ModelSpec
 from elastichost.supervisor.context import RunContext
 from elastichost.supervisor.ledger.checkpoint_record import RunRecord, find_checkpoint, load_dense, read_record
@@ -29,7 +31,7 @@ from elastichost.supervisor.ledger.state import LedgerSettings, LedgerState
 from elastichost.supervisor.startup.applied_restart import keep_applied
 from elastichost.supervisor.startup.arena_takeover import ArenaClaim, model_difference
 
-__all__ = ["ResumeSource", "StartingPoint", "look_for_checkpoint", "newest_kept", "starting_point"]
+__all__ = ["ResumeSource", "StartingPoint", "barred", "look_for_checkpoint", "newest_kept", "starting_point"]
 
 NEW = Lineage()
 
@@ -62,6 +64,12 @@ class StartingPoint:
     dense: DenseState | None = None
     lineage: Lineage = NEW
     record: RunRecord | None = None
+
+
+def barred(earlier: Iterable[RollBack]) -> tuple[SampleRange, ...]:
+    """The ranges of samples that the run leaves out from now on."""
+    ranges = (SampleRange(entry.epoch, entry.unit, entry.start, entry.stop) for entry in earlier)
+    return tuple(found for found in ranges if found.start < found.stop)
 
 
 def look_for_checkpoint(source: CheckpointSource, claim: ArenaClaim | None) -> FoundCheckpoint:

@@ -10,9 +10,11 @@ import pytest
 
 from elastichost.chaos.faults.source_server import SourceServer
 from elastichost.datasets import open_reader
+from elastichost.datasets.preflight import check_data
 from elastichost.datasets.sources.control import InputControl
 from elastichost.datasets.sources.remote_file import FetchedFile, RemoteFile, remote_file
-from elastichost.errors import DataError
+from elastichost.datasets.sources.single_requests import RequestPolicy
+from elastichost.errors import DataError, SourceGoneError
 from elastichost.wire.facts import InputKnobs
 from tests.datasets.conftest import all_batches, assert_same_samples, load, write_parquet
 from tests.datasets.sources.served import CONTENT, file, folder, server
@@ -57,6 +59,19 @@ def test_an_address_without_a_file_is_a_problem_with_the_data(tmp_path: Path, se
     reader = open_reader(load(tmp_path, f'train = "{server.url("none.parquet")}"\n{COLUMNS}'), "train")
     with pytest.raises(DataError, match="404"):
         reader.describe()
+
+
+@pytest.mark.parametrize("file_format", ["parquet", "csv"])
+def test_a_source_that_does_not_answer_has_an_error_of_its_own(
+    tmp_path: Path, file_format: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(RequestPolicy, "pause", lambda *_: None)
+    nobody = "http://127.0.0.1:9/rows"  # nothing listens at the port of the discard service
+    job = load(tmp_path, f'format = "{file_format}"\ntrain = ["{nobody}-0", "{nobody}-1"]\n{COLUMNS}')
+    with pytest.raises(SourceGoneError, match="rows-0: cannot be read"):
+        open_reader(job, "train").describe()
+    with pytest.raises(SourceGoneError, match="rows-0: cannot be read"):
+        check_data(job)
 
 
 def test_a_remote_file_is_read_like_a_file(server: SourceServer) -> None:

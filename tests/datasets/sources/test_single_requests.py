@@ -9,7 +9,7 @@ import pytest
 from elastichost.datasets.sources.patience import SourceHealth
 from elastichost.datasets.sources.single_requests import TRIES, RequestPolicy, tried
 from elastichost.datasets.sources.transports.addressed_file import SourceError
-from elastichost.errors import DataError
+from elastichost.errors import DataError, SourceGoneError
 from elastichost.wire.control_work import SourceTroubleMsg
 
 
@@ -59,7 +59,7 @@ def test_a_request_that_succeeds_tells_nothing() -> None:
 def test_before_a_run_the_source_is_given_up_after_a_few_tries() -> None:
     assert not RequestPolicy().is_over(TRIES - 1, SourceHealth(0.0), SourceTroubleMsg("gone", ""))
     assert RequestPolicy().is_over(TRIES, SourceHealth(0.0), SourceTroubleMsg("gone", ""))
-    with pytest.raises(DataError, match="s3://b/a: cannot be read"):
+    with pytest.raises(SourceGoneError, match="s3://b/a: cannot be read"):
         tried("s3://b/a", failing(99), Impatient())
 
 
