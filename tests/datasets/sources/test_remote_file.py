@@ -67,7 +67,8 @@ def test_a_source_that_does_not_answer_has_an_error_of_its_own(
 ) -> None:
     monkeypatch.setattr(RequestPolicy, "pause", lambda *_: None)
     nobody = "http://127.0.0.1:9/rows"  # nothing listens at the port of the discard service
-    job = load(tmp_path, f'format = "{file_format}"\ntrain = ["{nobody}-0", "{nobody}-1"]\n{COLUMNS}')
+    columns = COLUMNS.replace("parquet", file_format)
+    job = load(tmp_path, f'train = ["{nobody}-0", "{nobody}-1"]\n{columns}')
     with pytest.raises(SourceGoneError, match="rows-0: cannot be read"):
         open_reader(job, "train").describe()
     with pytest.raises(SourceGoneError, match="rows-0: cannot be read"):
