@@ -1,8 +1,9 @@
 """Input: the tuner of the input against the best knobs of a grid, tf.data, torch's DataLoader and an RL agent.
 
-    python -m elastichost bench input            five rounds: about an hour
-    python -m elastichost bench input --quick    one round of fewer cases and a coarse grid: six minutes
-    python -m elastichost bench input --case "remote, jitter"    five rounds of this case only
+    python -m elastichost bench input                         five rounds: about five hours
+    python -m elastichost bench input --workers 1             five rounds, consumers of one worker: two hours
+    python -m elastichost bench input --case "remote, jitter" --workers 1    one case: ten minutes
+    python -m elastichost bench input --quick                 one round of fewer cases and a coarse grid: six minutes
 
 Whole runs: `examples/synthetic.toml` on a source of 7.4 MB/s for each connection, with the tuner, without it, and with
 fixed numbers of connections; the figure is the speed from 22 s after the first sample on (10 s where nothing is tuned).
@@ -30,7 +31,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -127,9 +128,9 @@ def pipelines_of(case: Case, arm: ArmSettings, extent: Extent, tensorflow: str) 
 
 
 def case_name(case: Case, arm: ArmSettings, extent: Extent) -> str:
-    """The name of the case; with several consumers also the speed of this one."""
+    """The name of the case; in a whole run also the speed of the consumer."""
     workers = round(arm.samples_per_s / extent.each_samples_per_s)
-    return case.name if len(extent.workers) == 1 else f"{case.name}, {plural(workers, 'worker')}"
+    return case.name if extent.is_coarse else f"{case.name}, {plural(workers, 'worker')}"
 
 
 def tfdata_speed(python: str, arm: ArmSettings) -> float:
@@ -258,10 +259,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--quick", action="store_true", help="one round, fewer cases, a coarse grid")
     names = [LIVE_CASE, *(case.name for case in CASES)]
     parser.add_argument("--case", action="append", choices=names, help="repeatable; default: all of them")
+    parser.add_argument(
+        "--workers", action="append", type=int, choices=WHOLE.workers, help="of a consumer; repeatable; default: all"
+    )
     parser.add_argument("--tensorflow-python", default=sys.executable, metavar="PATH", help="a Python with tensorflow")
     parser.add_argument("--json", action="store_true", help="print one JSON object as the last line")
     chosen = parser.parse_args(argv)
-    extent = QUICK if chosen.quick else WHOLE
+    extent = QUICK if chosen.quick else replace(WHOLE, workers=tuple(chosen.workers or WHOLE.workers))
     named = chosen.case or ([LIVE_CASE, *QUICK_CASES] if chosen.quick else names)
     cases = [case for case in CASES if case.name in named]
     tensorflow = str(Path(chosen.tensorflow_python))

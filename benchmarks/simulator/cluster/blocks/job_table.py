@@ -12,7 +12,8 @@ import numpy as np
 
 from benchmarks.simulator.cluster.blocks.block_log import BlockLog
 from benchmarks.simulator.cluster.blocks.job_views import JobViews
-from benchmarks.simulator.cluster.progress.columns import RATE, SAMPLES, SETTLED_S, TRAINED, JobColumns
+from benchmarks.simulator.cluster.progress import kernel
+from benchmarks.simulator.cluster.progress.columns import JobColumns
 from benchmarks.simulator.cluster.views import JobView
 
 __all__ = ["JobTable"]
@@ -92,17 +93,7 @@ class JobTable:
 
     def renew(self, now_s: float) -> None:
         """Finds the jobs whose blocks have ended; their views are new."""
-        due = over = np.flatnonzero(self._ends_s <= now_s)
-        if not due.size:
-            return
-        while over.size:
-            self._ends_s[over] += self._block_s
-            self._counts[over] += 1
-            over = over[self._ends_s[over] <= now_s]
-        rows = self._columns.rows[due]
-        trained = rows[:, TRAINED] + rows[:, RATE] * (now_s - rows[:, SETTLED_S])
-        self._left[due] = np.maximum(0.0, rows[:, SAMPLES] - trained)
-        self._seen_s[due] = now_s
+        kernel.renew(now_s, self._block_s, self._ends_s, self._counts, self._seen_s, self._left, self._columns.rows)
 
     def _grow(self) -> None:
         more = len(self._columns.rows) - len(self._ends_s)

@@ -58,7 +58,7 @@ from benchmarks.simulator.cluster.progress.columns import (
 )
 from elastichost.host.kernel_cache import use_kernel_cache
 
-__all__ = ["FOUND", "SAVED", "SAVED_SETTLED_S", "crowd", "ends_after", "first_end", "refresh", "settle"]
+__all__ = ["FOUND", "SAVED", "SAVED_SETTLED_S", "crowd", "ends_after", "first_end", "refresh", "renew", "settle"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -188,6 +188,33 @@ def first_end(ends_s: Floats, orders: Integers) -> int:
         if ends_s[index] < ends_s[first] or (ends_s[index] == ends_s[first] and orders[index] < orders[first]):
             first = index
     return first
+
+
+@_compiled
+def renew(
+    now_s: float,
+    block_s: float,
+    block_ends_s: Floats,
+    blocks: Integers,
+    seen_s: Floats,
+    left: Floats,
+    rows: Floats,
+) -> None:
+    """Counts the blocks that have ended, and notes the samples that are left, of each job with such a block. [n] each:
+    block_ends_s float64, end of the present block; blocks int64, number of ended ones; seen_s, left: float64. rows: as
+    in `columns.JobColumns`."""
+    for index in range(len(block_ends_s)):
+        end_s = block_ends_s[index]
+        if end_s > now_s:
+            continue
+        while end_s <= now_s:
+            end_s += block_s
+            blocks[index] += 1
+        block_ends_s[index] = end_s
+        row = rows[index]
+        trained = row[TRAINED] + row[RATE] * (now_s - row[SETTLED_S])
+        left[index] = max(0.0, row[SAMPLES] - trained)
+        seen_s[index] = now_s
 
 
 @_inlined
