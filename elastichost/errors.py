@@ -38,6 +38,7 @@ __all__ = [
     "SampleRange",
     "SourceGoneError",
     "lines_for_notebook",
+    "named_error",
 ]
 
 NOT_USERS = frozenset({"IPython", "elastichost", "ipykernel"})  # packages whose frames a notebook need not show
@@ -230,6 +231,22 @@ class IllegalTransitionError(ElastichostError):
     def __init__(self, machine: str, state: str, event: str) -> None:
         super().__init__(f"{machine}: event {event!r} is not allowed in state {state!r}")
         self.machine, self.state, self.event = machine, state, event
+
+
+def named_error(class_name: str, message: str, *, hint: str = "") -> ElastichostError:
+    """The error that another process reported, of the same class. One that is no class of this module, or that cannot
+    be made of a message, becomes JobFailedError; its message then has the name."""
+    kind = _MADE_OF_A_MESSAGE.get(class_name)
+    if kind is None:
+        return JobFailedError(f"{class_name}: {message}", hint=hint)
+    return kind(message, hint=hint)
+
+
+_MADE_OF_A_MESSAGE = {
+    name: kind
+    for name, kind in list(globals().items())
+    if isinstance(kind, type) and issubclass(kind, ElastichostError) and kind is not IllegalTransitionError
+}
 
 
 def lines_for_notebook(error: BaseException) -> list[str]:

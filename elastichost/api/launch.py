@@ -22,8 +22,7 @@ from typing import IO
 
 import msgspec
 
-from elastichost import errors
-from elastichost.errors import ConfigError, ElastichostError, JobFailedError, ModelError
+from elastichost.errors import ConfigError, ElastichostError, JobFailedError, ModelError, named_error
 from elastichost.runs.result import RunResult
 from elastichost.user_model.frames import users_frames
 
@@ -64,18 +63,15 @@ class ErrorFacts(msgspec.Struct, frozen=True):
 
     def error(self) -> ElastichostError:
         """The error again, of the same class."""
-        kind = getattr(errors, self.kind, None)
-        if kind is ConfigError:
-            return ConfigError(self.message, problems=self.problems, hint=self.hint)
-        if kind is ModelError:
-            refused = ModelError(self.message, traceback_text=self.traceback_text, hint=self.hint)
-            shown = users_frames(self.traceback_text)
-            if FRAME in shown:
-                refused.add_note(shown)  # Python and notebooks show it with the error
-            return refused
-        if isinstance(kind, type) and issubclass(kind, ElastichostError):
-            return kind(self.message, hint=self.hint)
-        return JobFailedError(f"{self.kind}: {self.message}", hint=self.hint)
+        error = named_error(self.kind, self.message, hint=self.hint)
+        match error:
+            case ConfigError():
+                error.problems = self.problems
+            case ModelError():
+                error.traceback_text, shown = self.traceback_text, users_frames(self.traceback_text)
+                if FRAME in shown:
+                    error.add_note(shown)  # Python and notebooks show it with the error
+        return error
 
 
 class SupervisorEndMsg(msgspec.Struct, frozen=True):

@@ -175,10 +175,19 @@ class _RangeHandler(BaseHTTPRequestHandler):
             time.sleep(min(left_s, LONGEST_NAP_S))
 
 
+class _QuietServer(ThreadingHTTPServer):
+    """A client may go away at any time, as one that is killed does: that is no error of the server."""
+
+    daemon_threads = True
+
+    def handle_error(self, request: socket.socket | tuple[bytes, socket.socket], client_address: object) -> None:
+        if not isinstance(sys.exception(), ConnectionError):
+            super().handle_error(request, client_address)
+
+
 def _listening(state: _State, port: int) -> ThreadingHTTPServer:
     """A server that accepts connections from now on."""
-    server = ThreadingHTTPServer(("127.0.0.1", port), type("Handler", (_RangeHandler,), {"state": state}))
-    server.daemon_threads = True
+    server = _QuietServer(("127.0.0.1", port), type("Handler", (_RangeHandler,), {"state": state}))
     threading.Thread(target=server.serve_forever, args=(LONGEST_NAP_S,), daemon=True).start()
     return server
 

@@ -31,8 +31,7 @@ from typing import Literal
 
 import msgspec
 
-from elastichost import errors
-from elastichost.errors import ElastichostError, JobFailedError, SampleRange
+from elastichost.errors import ElastichostError, ModelError, NonFiniteError, SampleRange, named_error
 from elastichost.plan import Plan, ProcessId, ProcessSpec, Role
 from elastichost.supervisor.core.lifecycle import LIVE, State
 from elastichost.supervisor.core.liveness import Signs, hang_reason
@@ -75,6 +74,7 @@ USER_ERRORS = frozenset(
         "ModelError",
         "NonFiniteError",
         "PreflightError",
+        "SourceGoneError",
     }
 )
 
@@ -311,20 +311,13 @@ def _unwanted(
 
 # --- errors of processes ----------------------------------------------------------------------------------------------
 
-_ERROR_TYPES = {
-    name: value
-    for name, value in vars(errors).items()
-    if isinstance(value, type) and issubclass(value, ElastichostError)
-}
-
 
 def error_of(failure: Failure) -> ElastichostError:
     """The typed error that a process reported. An exception that `errors` does not define becomes JobFailedError."""
-    kind = _ERROR_TYPES.get(failure.error_type)
-    if kind is errors.ModelError:
-        return errors.ModelError(failure.message, traceback_text=failure.traceback_text, hint=failure.hint)
-    if kind is errors.NonFiniteError:
-        return errors.NonFiniteError(failure.message, samples=failure.samples, hint=failure.hint)
-    if kind is None or kind is errors.IllegalTransitionError:
-        return JobFailedError(f"{failure.error_type}: {failure.message}", hint=failure.hint)
-    return kind(failure.message, hint=failure.hint)
+    error = named_error(failure.error_type, failure.message, hint=failure.hint)
+    match error:
+        case ModelError():
+            error.traceback_text = failure.traceback_text
+        case NonFiniteError():
+            error.samples = failure.samples
+    return error

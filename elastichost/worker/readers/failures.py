@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from elastichost import errors
-from elastichost.errors import ElastichostError, JobFailedError
+from elastichost.errors import ElastichostError, JobFailedError, PreflightError, named_error
 from elastichost.wire.entry import failure_report
 
 __all__ = ["error_bytes", "error_from"]
@@ -29,7 +28,7 @@ def error_bytes(error: BaseException) -> bytes:
 def error_from(report: bytes, reader: str) -> ElastichostError:
     """The error of a report. An exception that is none of `errors` becomes JobFailedError, which names the reader."""
     told = msgspec.json.decode(report, type=_Report)
-    kind = getattr(errors, told.error_type, None)
-    if isinstance(kind, type) and issubclass(kind, errors.DataError | errors.PreflightError):
-        return kind(told.message, hint=told.hint)
+    error = named_error(told.error_type, told.message, hint=told.hint)
+    if isinstance(error, PreflightError):
+        return error
     return JobFailedError(f"{reader}: {told.error_type}: {told.message}", hint=told.hint)
