@@ -2,8 +2,7 @@
 
 The supervisor finds them when the run begins, and writes them to `RUN/data_files.json`. Every process that starts later
 reads these files and no others: a file that arrives in the folder of a glob would give the units other numbers, and the
-ledger counts samples by unit. A file that was replaced is refused, because its successor's rows are not those that the
-ledger has counted.
+ledger counts samples by unit. A file that was replaced is refused: the ledger has counted the rows of the old one.
 """
 
 from __future__ import annotations
