@@ -16,7 +16,7 @@ import struct
 import threading
 import time
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -71,7 +71,7 @@ class RangeCache:
         if directory is None:
             return fetch(file, ranges)
         found: dict[ByteRange, bytearray] = {}
-        claims: dict[ByteRange, Claim] = {}
+        claims: dict[ByteRange, Claim | None] = {}
         try:
             for one in ranges:
                 self._find_or_claim(directory, group, one, found, claims)
@@ -80,8 +80,7 @@ class RangeCache:
                 if one not in found:
                     found[one] = self._await(directory, file, group, one, fetch)
         finally:
-            for claim in claims.values():
-                claim.release()
+            _release(claims)
         return tuple(found[one] for one in ranges)
 
     def close(self) -> None:
@@ -111,23 +110,31 @@ class RangeCache:
         group: str,
         one: ByteRange,
         found: dict[ByteRange, bytearray],
-        claims: dict[ByteRange, Claim],
+        claims: dict[ByteRange, Claim | None],
     ) -> None:
-        data = self._load(directory, group, one)
-        with contextlib.suppress(OSError):
-            if data is None and (claim := directory.claim(group, _name_of(one))) is not None:
-                claims[one] = claim
-                data = self._load(directory, group, one)  # completed just before it was claimed
-        if data is not None:
+        """Adds a range to `found`, or to `claims` if this process fetches it. claims: None where the disk fails, and
+        nothing can be kept. A range in neither is fetched by another process now."""
+        if (data := self._load(directory, group, one)) is not None:
             found[one] = data
-            if one in claims:
-                claims.pop(one).release()
+            return
+        try:
+            claim = directory.claim(group, _name_of(one))
+        except OSError:
+            claims[one] = None
+            return
+        if claim is None:
+            return
+        if (data := self._load(directory, group, one)) is not None:  # completed just before it was claimed
+            found[one] = data
+            claim.release()
+        else:
+            claims[one] = claim
 
     def _fetch_claimed(
         self,
         directory: BoundedDirectory,
         file: AddressedFile,
-        claims: dict[ByteRange, Claim],
+        claims: dict[ByteRange, Claim | None],
         found: dict[ByteRange, bytearray],
         fetch: Fetch,
     ) -> None:
@@ -136,7 +143,10 @@ class RangeCache:
         wanted = tuple(claims)
         for one, data in zip(wanted, fetch(file, wanted), strict=True):
             found[one] = data
-            self._keep(directory, claims.pop(one), data)
+            if (claim := claims.pop(one)) is not None:
+                self._keep(directory, claim, data)
+            else:
+                self._count("not_kept")
 
     def _keep(self, directory: BoundedDirectory, claim: Claim, data: bytearray) -> None:
         is_kept = False
@@ -155,15 +165,14 @@ class RangeCache:
         while (now_s := time.monotonic()) < until_s and not self._may_not_wait(now_s - looked_s):
             looked_s = now_s
             found: dict[ByteRange, bytearray] = {}
-            claims: dict[ByteRange, Claim] = {}
+            claims: dict[ByteRange, Claim | None] = {}
             self._find_or_claim(directory, group, one, found, claims)
             try:
                 if claims:
                     self._fetch_claimed(directory, file, claims, found, fetch)
                     return found[one]
             finally:
-                for claim in claims.values():
-                    claim.release()
+                _release(claims)
             if one in found:
                 self._count("awaited")
                 return found[one]
@@ -193,6 +202,12 @@ class RangeCache:
     def _count(self, what: Literal["read", "kept", "not_kept", "awaited", "damaged"]) -> None:
         with self._lock:
             setattr(self.counts, what, getattr(self.counts, what) + 1)
+
+
+def _release(claims: Mapping[ByteRange, Claim | None]) -> None:
+    for claim in claims.values():
+        if claim is not None:
+            claim.release()
 
 
 def _group_of(file: AddressedFile) -> str:

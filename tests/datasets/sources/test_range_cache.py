@@ -199,11 +199,15 @@ def test_a_file_that_was_replaced_on_the_server_has_none_of_the_old_ranges(
 
 
 def test_a_directory_that_goes_away_costs_only_the_cache(tmp_path: Path) -> None:
-    cache, source = opened(tmp_path), Source()
+    def never(_: float) -> bool:
+        pytest.fail("it waited for another process, and there is none")
+
+    cache, source = RangeCache(tmp_path / "ranges", LIMIT_BYTES, 20.0, never), Source()
     cache.fetch(FILE, RANGES, source.fetch)
     shutil.rmtree(tmp_path / "ranges")
     assert [len(part) for part in cache.fetch(FILE, RANGES, source.fetch)] == [1000, 4000, 1]
     assert source.fetched == [*RANGES, *RANGES]
+    assert cache.counts.not_kept == len(RANGES)
 
 
 def test_a_directory_that_goes_away_while_a_range_is_fetched_costs_only_the_cache(tmp_path: Path) -> None:
