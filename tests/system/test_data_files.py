@@ -13,41 +13,20 @@ import pytest
 
 from elastichost.runs.events import ProcessLost, Warned
 from tests.system.test_run import Supervised, folder
+from tests.system.test_source import SOURCE
 
 __all__ = ["folder"]
 
 pytestmark = pytest.mark.system
 
 ROWS = 20_000
-JOB = """
-[job]
-name = "system-test"
-[model]
-build = "{build}"
-args = {{ bottom = [16, 8], top = [16, 1] }}
-[data]
-train = "{data}/*.parquet"
-label = "y"
-dense = ["x"]
-categorical = ["c"]
-[tables.default]
-dim = 8
-rows = "dynamic"
-[train]
-batch_size = 128
-epochs = {epochs}
-[tuner]
-mode = "off"
-[resources]
-workers = 1
-servers = 1
-"""
 
 
 def write(path: Path, label: float) -> None:
     """Rows of one label. A label that is not 0 or 1 ends a run that reads it."""
     numbers = np.random.default_rng(5).integers(0, 1 << 40, ROWS)
     columns = {"y": np.full(ROWS, label, np.float32), "x": numbers.astype(np.float32), "c": numbers % 1000}
+    columns["d"] = numbers % 100
     pq.write_table(pa.table(columns), path, row_group_size=4096)
 
 
@@ -56,7 +35,8 @@ def test_a_successor_and_a_resumed_run_read_the_files_that_the_run_began_with(fo
     data.mkdir()
     write(data / "b.parquet", 0.0)
     write(data / "c.parquet", 1.0)
-    run = Supervised(folder, template=JOB, data=data, epochs=epochs)
+    settings = {"url": f"{data}/*.parquet", "connections": 1, "tuner": "off", "mode": "async", "epochs": epochs}
+    run = Supervised(folder, template=SOURCE, **settings)
     run.wait_trained(2 * ROWS)
     write(data / "a.parquet", 7.0)
     os.kill(run.pid("worker-0"), signal.SIGKILL)
@@ -66,7 +46,7 @@ def test_a_successor_and_a_resumed_run_read_the_files_that_the_run_began_with(fo
     code, errors = run.finish()
     assert code == 75, errors
     os.utime(data / "c.parquet", ns=(1, 1))
-    resumed = Supervised(folder, resume=True, template=JOB, data=data, epochs=epochs)
+    resumed = Supervised(folder, resume=True, template=SOURCE, **settings)
     code, errors = resumed.finish()
     assert code == 0, errors
     assert resumed.result()["samples"]["trained"] == 2 * ROWS * epochs

@@ -66,9 +66,9 @@ def test_a_source_that_does_not_answer_has_an_error_of_its_own(
     tmp_path: Path, file_format: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(RequestPolicy, "pause", lambda *_: None)
-    nobody = "http://127.0.0.1:9/rows"  # nothing listens at the port of the discard service
+    address = "http://127.0.0.1:9/rows"  # nothing listens at the port of the discard service
     columns = COLUMNS.replace("parquet", file_format)
-    job = load(tmp_path, f'train = ["{nobody}-0", "{nobody}-1"]\n{columns}')
+    job = load(tmp_path, f'train = ["{address}-0", "{address}-1"]\n{columns}')
     with pytest.raises(SourceGoneError, match="rows-0: cannot be read"):
         open_reader(job, "train").describe()
     with pytest.raises(SourceGoneError, match="rows-0: cannot be read"):
