@@ -44,7 +44,7 @@ from elastichost.dispatcher.performer import Performer
 from elastichost.dispatcher.processes import CHECK, Ended, JobProcesses
 from elastichost.dispatcher.resource_leases import Lender
 from elastichost.dispatcher.timeline import Timeline
-from elastichost.errors import ArenaError, ConfigError, ProtocolError
+from elastichost.errors import ArenaError, ConfigError, ExitCode, ProtocolError, RestartBudgetError
 from elastichost.host.nvml.use import GpuMeter
 from elastichost.host.stop_signals import StopSignals
 from elastichost.resources import HostInventory
@@ -246,7 +246,7 @@ class HostLoop:
             self._crew.adopt(self._performer.pids(ended.job))
             oom_kills = self._performer.ended(ended.job)
             failure = read_json(folder / FAILURE_FILE, JobFailure) if ended.code else None
-            if ended.code and oom_kills:
+            if oom_kills and _may_be_oom(ended.code, failure):
                 failure = JobFailure(
                     "MemoryBudgetError", f"the kernel killed {oom_kills} of its processes at its memory limit"
                 )
@@ -299,6 +299,9 @@ class HostLoop:
             job = self.submit(spec, Path(command.working_directory), command.name, command.weight)
         except ConfigError as error:
             return RefusedMsg(str(error), is_usage=True)
+        except OSError as error:
+            reason = error.strerror or str(error)
+            return RefusedMsg(f"the job could not be written to {self._directory.path}: {reason}", "free some space")
         return ReachedMsg(f"{job} is in the queue", {"job": job})
 
     def _cancelled(self, command: CancelMsg, now_s: float) -> ReachedMsg | RefusedMsg:
@@ -339,7 +342,7 @@ class HostLoop:
         """Writes the status files. If the disk is full the jobs continue, and the next write is tried in a second."""
         problem = ""
         try:
-            self._keep_queue()
+            self._write_queue()
             self._directory.write_status(status)
             self._timeline.add(status)
         except (OSError, sqlite3.OperationalError) as error:
@@ -353,6 +356,14 @@ class HostLoop:
             self._note(told)
 
     def _keep_queue(self) -> None:
+        """Writes the queue. If the disk is full the jobs continue, and `_write` tries again in a second."""
+        try:
+            self._write_queue()
+        except OSError as error:
+            if not is_out_of_space(error):
+                raise
+
+    def _write_queue(self) -> None:
         """Writes over.json before queue.json, so that an ended job is in one of them if the dispatcher is killed."""
         if self._options.ends_when_empty and (over := self._over()) != self._over_last:
             self._directory.write_over(over)
@@ -384,6 +395,14 @@ class HostLoop:
         self._write(status)
         self._on_status(status)
         return status
+
+
+def _may_be_oom(code: int | None, failure: JobFailure | None) -> bool:
+    """Whether a job whose processes the kernel has killed at its memory limit ended because of that. It may have gone
+    on, and ended later for another reason."""
+    if code in (0, ExitCode.STOPPED_RESUMABLE):
+        return False
+    return failure is None or failure.kind == RestartBudgetError.__name__
 
 
 def _spec_of(toml: str, folder: Path) -> JobSpec:

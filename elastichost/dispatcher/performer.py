@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-from dataclasses import replace
 from pathlib import Path
 
 import msgspec
@@ -16,6 +15,7 @@ from elastichost.dispatcher.core.effects import (
     ExamineJob,
     FreezeJob,
     KillJob,
+    LimitJob,
     ReniceJob,
     ResizeJob,
     StartJob,
@@ -34,7 +34,7 @@ from elastichost.resources import HostInventory
 
 __all__ = ["Performer"]
 
-Deed = ExamineJob | StartJob | ResizeJob | ConfineJob | ReniceJob | FreezeJob | ThawJob | StopJob | KillJob
+Deed = ExamineJob | StartJob | ResizeJob | LimitJob | ConfineJob | ReniceJob | FreezeJob | ThawJob | StopJob | KillJob
 
 
 class Performer:
@@ -87,6 +87,8 @@ class Performer:
                 return self._spawn(effect)
             case ResizeJob():
                 return self._resize(effect)
+            case LimitJob(job, charged_bytes, threads):
+                return self._fence(job, memory_bytes=charged_bytes, threads=threads)
             case ConfineJob(job, cores):
                 return self._fence(job, cores=cores)
             case ReniceJob(job, nice):
@@ -164,12 +166,23 @@ class Performer:
         """The cores for a job's limits; () stands for all cores of the host."""
         return () if cores == self._inventory.cores else cores
 
-    def _fence(self, job: str, *, nice: int | None = None, cores: tuple[int, ...] | None = None) -> tuple[str, ...]:
+    def _fence(
+        self,
+        job: str,
+        *,
+        nice: int | None = None,
+        cores: tuple[int, ...] | None = None,
+        memory_bytes: int | None = None,
+        threads: int | None = None,
+    ) -> tuple[str, ...]:
         """Changes the limits of a job's groups. None: unchanged. Returns sentences about what failed."""
-        limits = self._limits.get(job)
-        if limits is None:
+        before = self._limits.get(job)
+        if before is None:
             return ()
-        limits = replace(limits, nice=limits.nice if nice is None else nice)
-        limits = replace(limits, cores=limits.cores if cores is None else self._fewer(cores))
-        self._limits[job] = limits
-        return self._isolation.change(job, limits)
+        self._limits[job] = limits = JobLimits(
+            memory_bytes=before.memory_bytes if memory_bytes is None else memory_bytes,
+            threads=before.threads if threads is None else threads,
+            nice=before.nice if nice is None else nice,
+            cores=before.cores if cores is None else self._fewer(cores),
+        )
+        return self._isolation.change(job, limits) if limits != before else ()

@@ -123,6 +123,9 @@ class CommandHandler:
         if command.memory_bytes is not None:
             self._components.memory.lend(command.memory_bytes)
             self._run.note(MemoryBudgetLent(command.memory_bytes))
+            if (command.cores, command.workers, command.servers, command.worker_cores) == (None,) * 4:
+                self._run.commands.reply(peer, ReachedMsg("the plan does not change"))
+                return
         proposal, self._run.proposal = self._run.proposal, None  # it was made for the size and the cores until now
         self._plans.cores = cores
         does_propose = self._run.job.tuner.mode == "propose"

@@ -78,13 +78,19 @@ class World:
                 self.host.end(job, 0, self.now_s)
 
 
-def world(*, disk_first: bool, input_tracking: bool = True, policy: PolicyName = "complementary") -> World:
+def world(
+    *,
+    disk_first: bool,
+    input_tracking: bool = True,
+    policy: PolicyName = "complementary",
+    unsure_gain: float = ColocationSettings().unsure_gain,
+) -> World:
     """8 jobs that need the source alone for 20 s each, and 8 jobs that need all cores for 20 s each. Four of them fit
     into the memory."""
     disk = {f"disk-{at}": Truth(20_000, bytes=10_000) for at in range(8)}
     compute = {f"compute-{at}": Truth(80_000) for at in range(8)}
     jobs = disk | compute if disk_first else compute | disk
-    settings = ColocationSettings(policy=policy, input_tracking=input_tracking)
+    settings = ColocationSettings(policy=policy, input_tracking=input_tracking, unsure_gain=unsure_gain)
     return World(hosted(4000, settings), jobs)
 
 
@@ -97,8 +103,14 @@ def test_jobs_that_share_a_source_leave_memory_to_jobs_that_compute(disk_first: 
     assert world(policy="rmixer_type", disk_first=disk_first).run() >= 1.2 * with_s
 
 
+@pytest.mark.parametrize("disk_first", [True, False], ids=["disk_first", "compute_first"])
+def test_before_the_source_is_known_jobs_that_compute_start_first(disk_first: bool) -> None:
+    """They would wait for the memory that jobs on the full source hold."""
+    assert world(disk_first=disk_first).run() <= 0.9 * world(disk_first=disk_first, unsure_gain=1.0).run()
+
+
 def test_the_demand_and_its_origin_are_told() -> None:
-    one = world(input_tracking=True, disk_first=True)
+    one = world(disk_first=True, unsure_gain=1.0)
     one.run()
     assert one.host.core._power.input_bytes_per_s == pytest.approx(SOURCE_BYTES_PER_S, rel=0.05)
     disk, compute = one.host.job("disk-7"), one.host.job("compute-7")
@@ -108,7 +120,7 @@ def test_the_demand_and_its_origin_are_told() -> None:
 
 
 def test_a_start_tells_its_demands_and_which_of_them_are_estimates() -> None:
-    one = world(input_tracking=True, disk_first=True)
+    one = world(disk_first=True, unsure_gain=1.0)
     one.run()
     of_disks = [event for event in one.starts if event.job.startswith("disk")]
     first, last = of_disks[0], of_disks[-1]

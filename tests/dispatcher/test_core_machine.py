@@ -151,7 +151,10 @@ class Jobs(RuleBasedStateMachine):
         job = self.one_of(self.examining, which)
         self.examining.remove(job)
         self.does(self.host.core.ended(job, code, "its cause", failure, self.now_s))
-        assert self.state(job) == "failed" or code is None, "an examination that could not be forked is tried again"
+        is_lost = code is None or (code == -9 and failure is None)
+        assert self.state(job) == "failed" or is_lost, (
+            "an examination that could not be forked or was killed is tried again"
+        )
 
     @precondition(lambda self: self.live)
     @rule(

@@ -9,7 +9,8 @@ import msgspec
 import pytest
 
 from elastichost.dispatcher.admission_probe import ExamineArguments
-from elastichost.dispatcher.core.effects import ExamineJob, KillJob, ResizeJob
+from elastichost.dispatcher.core.effects import ConfineJob, ExamineJob, KillJob, LimitJob, ResizeJob
+from elastichost.dispatcher.isolation.limits import JobLimits
 from elastichost.dispatcher.isolation.tiers import Isolation
 from elastichost.dispatcher.performer import Performer
 from elastichost.dispatcher.processes import JobProcesses
@@ -80,6 +81,30 @@ def test_a_job_that_is_cancelled_during_the_delay_is_not_examined(
     clock.advance(99.0)
     performer.turn()
     assert crew.logs == []
+
+
+class Limited:
+    """Stands for the isolation of jobs: keeps the limits that each got."""
+
+    def __init__(self) -> None:
+        self.limits: list[JobLimits] = []
+
+    def change(self, job: str, limits: JobLimits) -> tuple[str, ...]:
+        self.limits.append(limits)
+        return ()
+
+
+def test_limits_change_one_by_one_and_only_where_they_differ(performer: Performer) -> None:
+    isolation = Limited()
+    performer._isolation = cast(Isolation, isolation)
+    performer._limits["a"] = JobLimits(memory_bytes=100, threads=2, nice=5)
+    performer.perform(LimitJob("a", 300, 4))
+    performer.perform(LimitJob("a", 300, 4))
+    performer.perform(ConfineJob("a", (0, 1)))
+    assert isolation.limits == [
+        JobLimits(memory_bytes=300, threads=4, nice=5),
+        JobLimits(memory_bytes=300, threads=4, nice=5, cores=(0, 1)),
+    ]
 
 
 def test_a_resize_that_cannot_be_sent_is_answered_with_the_problem(performer: Performer, lender: Lender) -> None:

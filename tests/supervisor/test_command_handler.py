@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from elastichost.plan import Plan, ProcessSpec
-from elastichost.runs.events import PlanOrigin, ProposalGranted
+from elastichost.runs.events import MemoryBudgetLent, PlanOrigin, ProposalGranted
 from elastichost.supervisor.command_handler import CommandHandler
 from elastichost.supervisor.controllers.plan import SizedPlan
 from elastichost.supervisor.core.fleet import Fleet
@@ -18,7 +18,16 @@ from elastichost.tuner.cluster.proposals import Proposal
 from elastichost.tuner.facts import Configuration
 from elastichost.tuner.placement.resize import resized_plan
 from elastichost.tuner.policy.decision import Kind
-from elastichost.wire.commands import AcceptedMsg, CommandClient, CommandServer, LendMsg, RefusedMsg, Reply, ScaleMsg
+from elastichost.wire.commands import (
+    AcceptedMsg,
+    CommandClient,
+    CommandServer,
+    LendMsg,
+    ReachedMsg,
+    RefusedMsg,
+    Reply,
+    ScaleMsg,
+)
 from tests.supervisor.noted import Noted
 
 GRANT = LendMsg(workers=1, servers=2, worker_cores=1, is_proposal=True)
@@ -42,7 +51,8 @@ class Scene:
         self.plans = SimpleNamespace(cores=(0, 1), is_asked=False, resized=self._resized)
         changes: Any = SimpleNamespace(plans=self.plans, why_closed="", is_under_way=False, number=0, apply=self._apply)
         self.changes = changes
-        components: Any = SimpleNamespace()
+        self.lent: list[int] = []
+        components: Any = SimpleNamespace(memory=SimpleNamespace(lend=self.lent.append))
         self.handler = CommandHandler(self.run, components, changes)
 
     def _resized(self, size: ScaleMsg, reason: str) -> SizedPlan:
@@ -89,6 +99,16 @@ def test_a_granted_proposal_is_carried_out(scene: Scene, kind: Kind, origin: Pla
     assert scene.handler.take_granted() == (before, plan)
     assert scene.handler.take_granted() is None
     assert not scene.plans.is_asked, "the tuner goes on"
+
+
+def test_memory_that_is_lent_leaves_the_plan_and_the_proposal_as_they_are(scene: Scene) -> None:
+    """Also while a change is under way: a plan that cannot be reached is taken back only if it is the newest."""
+    scene.proposes()
+    scene.changes.is_under_way = True
+    before = scene.run.plan
+    assert isinstance(scene.sends(LendMsg(memory_bytes=7)), ReachedMsg)
+    assert scene.lent == [7] and scene.noted.events == [MemoryBudgetLent(7)]
+    assert scene.run.plan is before and scene.followed == [] and scene.run.proposal is not None
 
 
 def test_a_grant_that_arrives_twice_is_carried_out_once(scene: Scene) -> None:

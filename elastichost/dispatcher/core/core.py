@@ -16,8 +16,25 @@ import msgspec
 
 from elastichost.dispatcher.core.allocation_drift import Answer, as_it_differs, rest_s, taken, undone
 from elastichost.dispatcher.core.demands import Examined, HostPower, Known, prior
-from elastichost.dispatcher.core.effects import Effect, ExamineJob, KillJob, Lent, NoteEvent, ResizeJob, StartJob
-from elastichost.dispatcher.core.endings import REST_S, asked_to_stop, broken_off, contained, failed, not_examined
+from elastichost.dispatcher.core.effects import (
+    Effect,
+    ExamineJob,
+    KillJob,
+    Lent,
+    LimitJob,
+    NoteEvent,
+    ResizeJob,
+    StartJob,
+)
+from elastichost.dispatcher.core.endings import (
+    REST_S,
+    SIGKILLED,
+    asked_to_stop,
+    broken_off,
+    contained,
+    failed,
+    not_examined,
+)
 from elastichost.dispatcher.core.entries import JobEntry, started
 from elastichost.dispatcher.core.examinations import Examinations
 from elastichost.dispatcher.core.input_capacity import InputCapacity
@@ -82,9 +99,10 @@ class Core:
         return all(entry.has_ended for entry in self._jobs.values())
 
     def unfinished(self) -> Iterator[tuple[JobRequest, bool]]:
-        """(request, has_run) of each job that the next dispatcher must continue. has_run: it has a run to resume."""
+        """(request, has_run) of each job that the next dispatcher must continue, and none that was cancelled and still
+        saves. has_run: it has a run to resume."""
         for entry in self._jobs.values():
-            if not entry.is_over:
+            if not entry.is_over and entry.stop_cause != "cancel":
                 yield entry.request, entry.has_run
 
     # --- events ---------------------------------------------------------------------------------------------
@@ -190,7 +208,9 @@ class Core:
             entry.apply(JobLifecycleEvent.DONE, "done")
             return (NoteEvent(JobDone(job, now_s - entry.placed_s)),)
         if placed is None:
-            effects = failed(entry, failure, cause) if code is not None else not_examined(entry, cause)
+            # killed from outside, as by a kernel that is short of memory: the job may be examined when there is some
+            is_lost = code is None or (code == SIGKILLED and failure is None)
+            effects = not_examined(entry, cause) if is_lost else failed(entry, failure, cause)
             if entry.state == "waiting":
                 self._examinations.submit(job, entry.request.shape)
             return (*effects, *self._examine_next())
@@ -263,23 +283,35 @@ class Core:
         if not self._settings.feedback:
             return self._share(placed, now_s)
         effects, evicted = tended(self._tending, placed, self._room, sum(self._use().values()), now_s)
+        effects = self._charged(effects)
         for job in evicted:
             if self._jobs[job].state != "stopping":
                 effects += asked_to_stop(self._jobs[job], "evict", "it makes room for others")
         return (*effects, *self._share(placed, now_s))
 
     def _share(self, placed: list[JobEntry], now_s: float) -> tuple[Effect, ...]:
-        """Divides workers and cores, and raises the charges of jobs that get more workers."""
-        effects = shared(self._tending, placed, self._inventory.cores, self._ledger, self._power, now_s)
+        """Divides workers and cores among the running jobs."""
+        cores = self._inventory.cores
+        return self._charged(shared(self._tending, placed, cores, self._ledger, self._power, now_s))
+
+    def _charged(self, effects: tuple[Effect, ...]) -> tuple[Effect, ...]:
+        """The effects, with the limits that belong to new sizes before them. Jobs that get more workers are charged for
+        them."""
+        found: list[Effect] = []
         for effect in effects:
-            if isinstance(effect, ResizeJob) and (entry := self._jobs[effect.job]).placed is not None:
-                needed, _ = ledgers.charge_of(self._ledger.margins, entry.placed.demand.kind, entry.placed.mode)
-                self._ledger = ledgers.grown(self._ledger, entry.job, needed)
-                entry.placed = msgspec.structs.replace(
-                    entry.placed, charged_bytes=max(entry.placed.charged_bytes, needed)
-                )
-                entry.admitted_bytes = max(entry.admitted_bytes, needed)
-        return effects
+            placed = self._jobs[effect.job].placed if isinstance(effect, ResizeJob) and effect.size else None
+            if placed is not None:
+                found.append(self._limited(self._jobs[placed.demand.job], placed))
+            found.append(effect)
+        return tuple(found)
+
+    def _limited(self, entry: JobEntry, placed: PlacedJob) -> LimitJob:
+        needed, _ = ledgers.charge_of(self._ledger.margins, placed.demand.kind, placed.mode)
+        self._ledger = ledgers.grown(self._ledger, entry.job, needed, placed.mode.memory_bytes)
+        charged = max(placed.charged_bytes, needed)
+        entry.placed = msgspec.structs.replace(placed, charged_bytes=charged)
+        entry.admitted_bytes = max(entry.admitted_bytes, needed)
+        return LimitJob(entry.job, charged, placed.mode.cores + placed.mode.servers)
 
     def _placed_entries(self) -> list[JobEntry]:
         return [entry for entry in self._jobs.values() if entry.placed is not None]

@@ -37,6 +37,7 @@ __all__ = [
     "memory_of",
     "modes_of",
     "prior",
+    "waits_for_unknown",
 ]
 
 # CPU seconds of a sample before a measurement: a fixed part, and a part for each id. Assumed: a DLRM on a current core.
@@ -256,6 +257,12 @@ def basis_of(known: Known, host: HostPower) -> tuple[Basis, ...]:
     of_gpu: Basis = "estimated" if known.gpu_s is None else "measured"
     of_link: Basis = "estimated" if known.gpu_s is None or known.link_bytes is None else "measured"
     return of_cores, of_bandwidth, of_input, of_gpu, of_gpu, of_link
+
+
+def waits_for_unknown(known: Known, host: HostPower) -> bool:
+    """Whether a job was seen to wait for the bytes of a source of which no capacity is known."""
+    has_waited = known.is_measured and known.wait_share >= BLOCKED and bool(known.read_bytes)
+    return has_waited and host.input_bytes_per_s is None
 
 
 def _device(examined: Examined, known: Known, host: HostPower, speed: float, is_gpu: bool) -> tuple[float, ...]:

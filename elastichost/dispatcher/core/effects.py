@@ -69,6 +69,16 @@ class ResizeJob:
 
 
 @dataclass(frozen=True, slots=True)
+class LimitJob:
+    """Gives the job's cgroup the memory limit of this charge, and the CPU weight of this number of computing threads.
+    The run receives no message."""
+
+    job: str
+    charged_bytes: int
+    threads: int
+
+
+@dataclass(frozen=True, slots=True)
 class ConfineJob:
     """Restricts the job's cgroup to these cores. The run receives no message."""
 
@@ -120,5 +130,15 @@ class NoteEvent:
 
 
 Effect = (
-    ExamineJob | StartJob | ResizeJob | ConfineJob | ReniceJob | FreezeJob | ThawJob | StopJob | KillJob | NoteEvent
+    ExamineJob
+    | StartJob
+    | ResizeJob
+    | LimitJob
+    | ConfineJob
+    | ReniceJob
+    | FreezeJob
+    | ThawJob
+    | StopJob
+    | KillJob
+    | NoteEvent
 )

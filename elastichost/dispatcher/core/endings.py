@@ -21,6 +21,7 @@ __all__ = [
     "MOST_NOT_STARTED",
     "MOST_STARTS",
     "REST_S",
+    "SIGKILLED",
     "asked_to_stop",
     "broken_off",
     "contained",
@@ -91,16 +92,23 @@ def broken_off(
         return _out_of_memory(entry, placed, _words(failure, cause), room)
     if asked == "evict" and failure is None:  # with any code: a run that has not trained saves nothing
         entry.not_before_s, entry.nice = now_s + REST_S, COMPUTING_NICE
-        waiting = ledgers.after_eviction(placed.demand, placed.placement.mode, entry.peak_bytes, 0, room, 0.0)
+        peak = _peak_bytes(entry, placed)
+        waiting = ledgers.after_eviction(placed.demand, placed.placement.mode, peak, 0, room, 0.0)
         entry.raised *= waiting.modes[placed.placement.mode].memory_bytes / max(1, placed.mode.memory_bytes)
         return _requeue(entry, "evicted; it continues when there is room")
     return failed(entry, failure, cause)
 
 
+def _peak_bytes(entry: JobEntry, placed: PlacedJob) -> int:
+    """The peak that the job would have had with its present size. It may have been seen with more workers, so it is
+    taken as a share of the estimate for the size that it was seen with."""
+    return round(entry.peak_bytes * placed.mode.memory_bytes / max(1, entry.estimated_bytes))
+
+
 def _out_of_memory(entry: JobEntry, placed: PlacedJob, words: str, room: HostCapacity) -> tuple[Effect, ...]:
     """Requeues the job with a raised estimate, to run alone. It fails if it already ran alone."""
     entry.out_of_memory += 1
-    raised = ledgers.after_oom(placed.demand, placed.placement.mode, entry.peak_bytes, room)
+    raised = ledgers.after_oom(placed.demand, placed.placement.mode, _peak_bytes(entry, placed), room)
     if isinstance(raised, ledgers.AdmissionRefusal):
         return _failed(entry, f"{raised.reason}: {words}")
     estimate = max(1, placed.mode.memory_bytes)

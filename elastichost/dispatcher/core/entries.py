@@ -8,7 +8,17 @@ from typing import Literal
 
 import msgspec
 
-from elastichost.dispatcher.core.demands import Examined, HostPower, Known, basis_of, learnt, memory_of, modes_of, prior
+from elastichost.dispatcher.core.demands import (
+    Examined,
+    HostPower,
+    Known,
+    basis_of,
+    learnt,
+    memory_of,
+    modes_of,
+    prior,
+    waits_for_unknown,
+)
 from elastichost.dispatcher.core.input_capacity import InputCapacity, JobReading
 from elastichost.dispatcher.core.lifecycle import JobLifecycleEvent, next_state
 from elastichost.dispatcher.facts import (
@@ -161,6 +171,7 @@ class JobEntry:
             exclusive=self.alone,
             not_before_s=self.not_before_s,
             basis=basis_of(known, power),
+            waits_for_unknown=waits_for_unknown(known, power),
         )
 
     @property

@@ -14,10 +14,12 @@ jobs that all began at once teach the capacity as soon as some of them have ende
 A reader that has no core asks for nothing, and the source is not slower for that. The kernel tells for how long a
 reader was ready and had no core. If that is more than at its peak, the reader is expected to read less by that share,
 and a window in which the source may have been without a request for long (`MOST_UNASKED`) does not show its capacity.
-What remains of this can only lower a
-total, never raise it, so the capacity is an upper quantile of the totals (`QUANTILE`). For the same reason every reader
-of a window must have read during all of it: a reading that began before a second job did would add bytes that the first
-job read alone.
+What remains of this can only lower a total, never raise it, so the capacity is an upper quantile of the totals
+(`QUANTILE`). For the same reason every reader of a window must have read during all of it: a reading that began before
+a second job did would add bytes that the first job read alone.
+
+A source may give more later. A total or a reading clearly above the capacity (`CLEARLY_MORE`) shows that, and older
+windows are forgotten.
 """
 
 from __future__ import annotations
@@ -40,6 +42,7 @@ MOST_BUSY = 0.5  # cores that a worker uses at its peak, above which it may be l
 FRESH_S = 4.0  # a job whose newest reading is older reads no more
 STEP_S = 0.5  # between two windows
 BEGIN_S = 0.25  # a reading may have begun that long before another job read
+CLEARLY_MORE = 1.25  # times the capacity
 MOST_WINDOWS, MOST_READINGS = 32, 3
 LEAST_BYTES_PER_S = 64 * 1024  # of a job: below, it reads nothing that matters
 
@@ -93,6 +96,7 @@ class InputCapacity:
         self.began_s = {job: began_s for job, began_s in self.began_s.items() if job in self.newest}
         self.began_s.setdefault(reading.job, reading.at_s - reading.seconds)
         self.newest.setdefault(reading.job, deque(maxlen=MOST_READINGS)).append(reading)
+        self._forget_if_below(reading.bytes_per_s)
         if any(job not in self.newest for job in others):
             return
         moment_s = min(kept[-1].at_s for kept in self.newest.values())
@@ -104,7 +108,14 @@ class InputCapacity:
             self.windows.pop()  # now one more job may be known at the same moment
         else:
             self.window_s = moment_s
+        self._forget_if_below(sum(one.bytes_per_s for one in window))
         self.windows.append(window)
+
+    def _forget_if_below(self, bytes_per_s: float) -> None:
+        """Forgets the windows if the source has just given clearly more than they show."""
+        capacity = self.bytes_per_s()
+        if capacity is not None and bytes_per_s > CLEARLY_MORE * capacity:
+            self.windows.clear()
 
     def is_contested(self, job: str, now_s: float, others: Collection[str] = ()) -> bool:
         """Whether another job waits for its input now, or may do so, so that the two may slow each other. others: the

@@ -17,6 +17,7 @@ import numpy as np
 from elastichost.dispatcher.core.demands import HostPower
 from elastichost.dispatcher.core.effects import Effect, FreezeJob, NoteEvent, ReniceJob, ResizeJob, ThawJob
 from elastichost.dispatcher.core.entries import COMPUTING_NICE, JobEntry
+from elastichost.dispatcher.core.input_capacity import BLOCKED
 from elastichost.dispatcher.core.lifecycle import JobLifecycleEvent
 from elastichost.dispatcher.facts import Size
 from elastichost.runs.events import JobShared, JobTended
@@ -91,6 +92,8 @@ def _window(entry: JobEntry, together: Mapping[str, float], now_s: float) -> Win
     speed = None
     if is_steady and look is not None and placed.demand.is_measured:
         speed = min(1.0, look.samples / look.seconds / max(placed.mode.samples_per_s, 1e-9))
+        if not look.samples and look.input_wait_share >= BLOCKED:
+            speed = None  # its source has stalled, which no other job can help
     used = entry.seen.used_bytes if entry.seen is not None else 0
     return Window(
         job=entry.job,
@@ -185,7 +188,8 @@ def shared(
     # all jobs or none, because the cores of a job that is left out would be given to others
     if not jobs or any(now_s - state.resized_s.get(entry.job, -1e9) <= STILL_S for entry in jobs):
         return ()
-    views = tuple(job_view(entry, len(cores), ledger, len(jobs)) for entry in jobs)
+    shrunk = {one.job for one in state.feedback.jobs if one.was_shrunk}
+    views = tuple(job_view(entry, len(cores), ledger, len(jobs), is_shrunk=entry.job in shrunk) for entry in jobs)
     names = frozenset(entry.job for entry in jobs)
     has_news, state.shared = names != state.shared, names
     grants = decide(ClusterView(jobs=views, cores=len(cores), is_one_host=True, has_news=has_news))
@@ -220,8 +224,9 @@ def _own_cores(entry: JobEntry, host_cores: int) -> tuple[int, ...]:
     return entry.cores if len(entry.cores) < host_cores else ()
 
 
-def job_view(entry: JobEntry, host_cores: int, ledger: HostLedger, jobs: int) -> JobView:
-    """A placed job as `decide` sees it. jobs: number of jobs that share the free memory of the ledger."""
+def job_view(entry: JobEntry, host_cores: int, ledger: HostLedger, jobs: int, *, is_shrunk: bool = False) -> JobView:
+    """A placed job as `decide` sees it. jobs: number of jobs that share the free memory of the ledger. is_shrunk:
+    feedback took workers from it, and only feedback gives them back."""
     placed = entry.placed
     assert placed is not None
     room_bytes = placed.charged_bytes + ledger.free_bytes // jobs
@@ -230,6 +235,7 @@ def job_view(entry: JobEntry, host_cores: int, ledger: HostLedger, jobs: int) ->
     most = max(
         (at for at, does in enumerate(fits) if does), default=0
     )  # modes are ordered by workers, and so by memory
+    most = min(most, placed.placement.mode) if is_shrunk else most
     options = tuple(_option(mode, host_cores) for mode in modes[: max(most, placed.placement.mode) + 1])
     proposal = entry.proposal
     if proposal is not None and not _has_room(proposal, placed.mode, modes[most].workers):

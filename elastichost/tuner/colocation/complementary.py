@@ -12,6 +12,8 @@ Rules:
   of its speed alone.
 - Candidates are compared by  weight * gain + aging - balance * load of the fullest resource of its GPU.  Among those
   within `near_gain` (0.1) of the best, the job with most left starts first, because a batch ends with its longest job.
+- While a job waits for its input, and no capacity of the source is known, only `unsure_gain` (0.5) of the gain of a
+  further job that waits counts in comparisons.
 - No job starves. The score of a job grows without limit while it waits. After `patience_s` (600 s) it is *due*: it
   needs no gain, may slow others twice as much, and jobs that arrived after its batch no longer pass it. So finitely
   many jobs are ahead of it, and they end. When no job runs, a job that fits always starts, whatever its gain.
@@ -127,8 +129,9 @@ def _assessed(inputs: PlacementInput, base: _Background, way: Whole, sweeps: int
     slowest, own = together.min(axis=1), together[:, -1]
     aged = inputs.waited_s[ways.job[way]] / max(settings.patience_s, SLACK)
     weight = np.array([job.weight for job in ways.jobs])[ways.job[way]]
+    sure = np.where(_is_unsure(inputs)[ways.job[way]], settings.unsure_gain, 1.0)
     load = bottleneck(ways, base.demand)[way]
-    score = weight * gain + settings.aging_gain * aged - settings.balance * load
+    score = weight * np.where(gain > 0, gain * sure, gain) + settings.aging_gain * aged - settings.balance * load
     hindered = np.zeros((len(way), len(WHY)), dtype=np.bool_)
     ends_s = float(base.ends_s.max(initial=0.0))
     every = np.ones(len(ways))
@@ -141,6 +144,14 @@ def _assessed(inputs: PlacementInput, base: _Background, way: Whole, sweeps: int
         hindered[:, 2] = slowest < share * settings.least_speed * (1 - patient / 2) - SLACK
         hindered[:, 3] = gain < settings.least_gain * (1 - patient) - slack
     return _Assessment(way, gain, slowest, slowest_at, own, score, hindered)
+
+
+def _is_unsure(inputs: PlacementInput) -> Bools:
+    """Jobs that wait for their input beside a running one, while it is not known whether they share a full source, bool
+    [jobs]."""
+    unsure = np.array([job.waits_for_unknown for job in inputs.candidates.jobs], dtype=np.bool_)
+    waits = any(one.demand.waits_for_unknown for one in inputs.running if not one.is_paused)
+    return unsure & (waits and inputs.settings.input_tracking)
 
 
 def _corrections(inputs: PlacementInput, way: Whole) -> Floats:

@@ -70,7 +70,8 @@ class JobDemand(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     of its submission. is_measured: its demands were measured; False: they are those assumed for its kind. weight: a job
     with weight 2 counts like two jobs with weight 1. exclusive: it ran out of memory beside others, and must run alone
     this time. not_before_s: it was evicted, and does not start before this time unless no other job runs. basis: of its
-    demands, [len(RESOURCES)]; (): not told."""
+    demands, [len(RESOURCES)]; (): not told. waits_for_unknown: it was seen to wait for the bytes of a source of which
+    no capacity is known."""
 
     job: str
     kind: str
@@ -82,6 +83,7 @@ class JobDemand(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     exclusive: bool = False
     not_before_s: float = 0.0
     basis: tuple[Basis, ...] = ()
+    waits_for_unknown: bool = False
 
     @property
     def fastest(self) -> float:

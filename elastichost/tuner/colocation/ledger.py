@@ -252,12 +252,14 @@ def followed(charge: Charge, peak_bytes: int, peak_gpu_bytes: int = 0, *, is_pas
     )
 
 
-def grown(ledger: HostLedger, job: str, charged_bytes: int) -> HostLedger:
-    """Raises the charge of a running job that got more workers, to the charge that it would have had with them at its
-    start. Raises KeyError for a job that is not in the ledger."""
+def grown(ledger: HostLedger, job: str, charged_bytes: int, estimate_bytes: int) -> HostLedger:
+    """Raises the charge and the estimate of a running job that got more workers, to those that it would have had with
+    them at its start: margins compare its peak with this estimate. Raises KeyError for a job that is not in the
+    ledger."""
     charge = _known(ledger, job)
     more = msgspec.structs.replace(
         charge,
+        estimate_bytes=max(charge.estimate_bytes, estimate_bytes),
         admitted_bytes=max(charge.admitted_bytes, charged_bytes),
         charged_bytes=max(charge.charged_bytes, charged_bytes),
     )

@@ -35,6 +35,10 @@ class ColocationSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True
     # Weight of a GPU's bottleneck load (the largest sum of demands), which is deducted from the gain: of GPUs with
     # equal gains, the one with the most room is used.
     balance: float = 0.05
+    # Share of its gain that counts in comparisons for a job that waits for its input beside another one that does, as
+    # long as no capacity of their source is known. Its gain is all of it or nothing, so the expected
+    # half counts, and a job that computes starts first. Memory held by jobs that share one full source is lost to it.
+    unsure_gain: float = 0.5
     # Largest number of running jobs; 0: that of the policy: the number of cores for `fifo`, `random` and without
     # `memory_admission`, otherwise no limit.
     most_jobs: int = 0

@@ -18,6 +18,7 @@ CONNECTIONS = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 28, 32)
 DECODE_THREADS = (1, 2, 3, 4)
 RANGE_BYTES = (1 << 16, 1 << 17, 1 << 18, 1 << 19, 1 << 20, 1 << 21, 1 << 22, 1 << 23)
 TIE = 0.02  # predicted speeds that differ by less are equally good
+LESS_AT_ONCE = 0.9  # of the bytes that a worker may hold, when there were more ahead
 HEADROOM = 1.3  # the source gets this much more than is needed, because its speed varies
 
 
@@ -71,8 +72,11 @@ def _known(
 
 
 def within_memory(knobs: InputKnobs, memory_bytes: int) -> InputKnobs:
-    """The knobs with no more bytes ahead than a worker may hold."""
-    return msgspec.structs.replace(knobs, prefetch_bytes=min(knobs.prefetch_bytes, memory_bytes))
+    """The knobs with no more bytes ahead than a worker may hold. Where they are cut, they are cut to less, because
+    memory that has just become short becomes shorter, and each cut begins a new measurement."""
+    if knobs.prefetch_bytes <= memory_bytes:
+        return knobs
+    return msgspec.structs.replace(knobs, prefetch_bytes=int(LESS_AT_ONCE * memory_bytes))
 
 
 def _cost(knobs: InputKnobs, present: InputKnobs) -> tuple[int, int, int, int]:

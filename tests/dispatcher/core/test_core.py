@@ -5,12 +5,13 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from elastichost.dispatcher.core.effects import ExamineJob, KillJob, StartJob, StopJob
+from elastichost.dispatcher.core.effects import ExamineJob, KillJob, LimitJob, ResizeJob, StartJob, StopJob
 from elastichost.dispatcher.facts import JobFailure, Size
 from elastichost.errors import ConfigError
 from elastichost.runs.events import JobDone, JobStopped
 from elastichost.runs.events.text import text_of
-from tests.dispatcher.jobs import INVENTORY, MB, examined, hosted, look, request, running, seen
+from elastichost.tuner.colocation.settings import ColocationSettings
+from tests.dispatcher.jobs import INVENTORY, MB, Hosted, examined, hosted, look, request, running, seen
 
 OUT_OF_MEMORY = JobFailure("MemoryBudgetError", "resources.memory allows 1 MB")
 CRASH = JobFailure("NonFiniteError", "the loss is nan")
@@ -221,6 +222,54 @@ def test_the_memory_of_a_killed_incarnation_does_not_count_for_the_next() -> Non
     assert host.job("a").state == "starting"
 
 
+def grown_to_two_workers() -> Hosted:
+    """A job that began with one worker (1000 MB) and got a second one (500 MB) when the other had ended."""
+    settings = ColocationSettings(feedback=False)
+    host = hosted(3000, settings)
+    host.submit("other", 1200)
+    host.tick(0.0)
+    host.submit("a", 1000, least=1, most=2, worker_mb=500)
+    assert host.tick(1.0) == ["a"] and host.job("a").workers == 1
+    for job in ("a", "other"):
+        host.see(job, 2.0, trained=10, at=look())
+    host.end("other", 0, 3.0)
+    for second in range(4, 40):
+        host.see("a", float(second), trained=100 * second, at=look(), workers=1)
+        host.tick(float(second))
+        if any(isinstance(effect, ResizeJob) and effect.size for effect in host.effects):
+            return host
+    raise AssertionError("it got no second worker")
+
+
+def test_the_limits_of_a_job_follow_its_size() -> None:
+    host = grown_to_two_workers()
+    begun = host.spawns[-1]
+    kinds = [type(effect) for effect in host.effects]
+    assert kinds.index(LimitJob) < kinds.index(ResizeJob), "there is room before the worker comes"
+    (limit,) = [effect for effect in host.effects if isinstance(effect, LimitJob)]
+    assert limit.job == "a" and limit.charged_bytes >= 1500 * MB > begun.charged_bytes
+    assert limit.threads == begun.threads + 1
+
+
+def test_margins_compare_a_peak_with_the_estimate_for_the_size_that_had_it() -> None:
+    host = grown_to_two_workers()
+    host.see("a", 50.0, trained=9000, memory_mb=1450, workers=2)
+    host.end("a", 0, 60.0)
+    assert host.core._ledger.margins.ratios[-1].ratio == pytest.approx(1450 / 1500, rel=0.01)
+
+
+def test_an_eviction_does_not_raise_an_estimate_that_was_right_for_more_workers() -> None:
+    host = grown_to_two_workers()
+    entry = host.core._jobs["a"]
+    host.see("a", 50.0, trained=9000, memory_mb=1480, workers=2)
+    assert entry.placed is not None
+    one = msgspec.structs.replace(entry.placed.placement, mode=0)
+    entry.placed = msgspec.structs.replace(entry.placed, placement=one)  # it was shrunk
+    entry.stop_cause = "evict"
+    host.end("a", 75, 60.0)
+    assert entry.raised == pytest.approx(1.0), "1480 MB is what two workers are expected to need"
+
+
 # --- asked to end -----------------------------------------------------------------------------------------------------
 
 
@@ -252,6 +301,13 @@ def test_a_cancel_of_an_unknown_or_ended_job_is_an_error() -> None:
     host.end("a", 0)
     with pytest.raises(ConfigError, match="a is already done"):
         host.core.cancel("a", 11.0)
+
+
+def test_a_cancelled_job_is_not_continued_by_the_next_dispatcher() -> None:
+    host = running("a", "b")
+    host.cancel("a")
+    assert host.job("a").state == "stopping", "it saves"
+    assert [request.job for request, _ in host.core.unfinished()] == ["b"]
 
 
 def test_no_job_is_asked_twice_to_stop() -> None:

@@ -76,6 +76,15 @@ def test_an_examination_that_cannot_be_forked_is_tried_again_after_a_rest() -> N
     assert other.core.is_empty
 
 
+def test_an_examination_that_the_kernel_killed_is_tried_again() -> None:
+    host = hosted()
+    host.did(host.core.submit(request("a"), 0.0))
+    host.end("a", -9, 1.0, "signal 9 (SIGKILL)")
+    assert host.job("a").state == "waiting" and ExamineJob("a", REST_S) in host.effects
+    host.end("a", -9, 2.0, failure=JobFailure("ModelError", "the model cannot be built"))
+    assert host.job("a").state == "failed", "it told why"
+
+
 # --- GPU memory -------------------------------------------------------------------------------------------------------
 
 

@@ -40,6 +40,19 @@ def test_two_jobs_that_get_half_each_show_a_full_source() -> None:
     assert found.bytes_per_s() == pytest.approx(10 * MB)
 
 
+def test_a_source_that_gives_more_again_is_not_taken_for_full() -> None:
+    found = after(reading("a", 50), reading("a", 2.5, 6), reading("b", 2.5, 6.1))
+    assert found.bytes_per_s() == pytest.approx(5 * MB)
+    found.take(reading("c", 5.5, 20))
+    assert found.bytes_per_s() == pytest.approx(5 * MB), "so much more is noise"
+    found.take(reading("c", 25, 24))
+    assert found.bytes_per_s() is None
+    together = after(reading("a", 50), reading("a", 2.5, 6), reading("b", 2.5, 6.1))
+    for job in "ab":
+        together.take(reading(job, 4, 30))
+    assert together.bytes_per_s() == pytest.approx(8 * MB), "what both read together is known anew"
+
+
 def test_readings_of_different_moments_are_not_added() -> None:
     """The first reading of `b` covers no moment at which `a` had the source alone."""
     found = after(reading("a", 10, 2), reading("b", 5, 4), reading("a", 5, 4.5), reading("b", 5, 6))

@@ -277,6 +277,24 @@ def test_a_look_without_samples_has_speed_0() -> None:
     assert window_of(one, 10.0) == 0.0, "a job that trains nothing is slow"
 
 
+def test_a_job_whose_source_has_stalled_has_no_speed() -> None:
+    """No other job slows it, so none may be acted on for it."""
+    one = job("a")
+    one.look, one.look_s = msgspec.structs.replace(look(samples=0.0), input_wait_s=1.9), 10.0
+    assert window_of(one, 10.0) is None
+
+
+def test_the_division_of_cores_does_not_give_back_what_feedback_took() -> None:
+    state = InterferenceState()
+    first, newest = job("first", since_s=0.0), job("newest", 1, most=2, since_s=1.0)
+    crowded(state, [first, newest], 30)
+    assert newest.placed is not None and newest.placed.mode.workers == 1
+    shared(state, [newest], CORES, LEDGER, POWER, 100.0)
+    assert newest.placed.mode.workers == 1
+    shared(InterferenceState(), [newest], CORES, LEDGER, POWER, 100.0)
+    assert newest.placed.mode.workers == 2
+
+
 # --- proposals of the jobs' own tuners --------------------------------------------------------------------------------
 
 

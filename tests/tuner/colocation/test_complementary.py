@@ -8,7 +8,15 @@ import pytest
 
 from elastichost.tuner.colocation import complementary
 from elastichost.tuner.colocation.corrections import Corrections, PairCorrection
-from elastichost.tuner.colocation.facts import CPU, GpuCapacity, HostCapacity, JobDemand, PlacedJob, Placement, Start
+from elastichost.tuner.colocation.facts import (
+    CPU,
+    GpuCapacity,
+    HostCapacity,
+    JobDemand,
+    PlacedJob,
+    Placement,
+    Start,
+)
 from elastichost.tuner.colocation.policies import WaitReason, dispatch, predicted, why_waiting
 from elastichost.tuner.colocation.settings import ColocationSettings
 from elastichost.tuner.colocation.speeds import bound, demand_matrix, speeds, values, worth
@@ -41,6 +49,32 @@ def test_the_job_that_complements_the_running_ones_starts_first() -> None:
     runs = [placed(job("r", mode(0.9, 0.1)))]
     dense, embedding = job("dense", mode(0.9, 0.1), seconds=500.0), job("embedding", mode(0.1, 0.9))
     assert names(started([dense, embedding], runs))[0] == "embedding"
+
+
+def reading_job(name: str, seconds: float = 500.0) -> JobDemand:
+    return msgspec.structs.replace(job(name, mode(0.05), kind="input", seconds=seconds), waits_for_unknown=True)
+
+
+def test_a_job_that_computes_passes_one_that_may_share_a_full_source() -> None:
+    """Until it is known whether readers slow each other, memory is not filled with jobs that wait."""
+    runs, dense = [placed(reading_job("r"))], job("dense", mode(0.8))
+    assert names(started([reading_job("more"), dense], runs)) == ["dense", "more"]
+    known = msgspec.structs.replace(reading_job("more"), waits_for_unknown=False)
+    assert names(started([known, dense], runs))[0] == "more"
+    assert names(started([reading_job("more"), dense], [placed(job("r", mode(0.05)))]))[0] == "more"
+    untracked = msgspec.structs.replace(DEFAULT, input_tracking=False)
+    assert names(started([reading_job("more"), dense], runs, settings=untracked))[0] == "more"
+
+
+def test_where_all_jobs_wait_for_their_input_all_of_them_start() -> None:
+    waiting = [reading_job(f"w{number}") for number in range(5)]
+    assert len(started(waiting, [placed(reading_job("r"))])) == 5
+
+
+def test_a_job_that_would_add_little_does_not_pass_one_that_may_add_much() -> None:
+    runs = [placed(reading_job("r")), placed(job("busy", mode(0.8)))]
+    little = job("little", mode(0.6), seconds=100.0)
+    assert names(started([little, reading_job("more")], runs))[0] == "more"
 
 
 def test_the_first_start_is_the_largest_gain() -> None:

@@ -20,6 +20,7 @@ from elastichost.tuner.colocation.ledger import (
     after_eviction,
     after_oom,
     charge_of,
+    grown,
     learnt,
     margin,
     observe,
@@ -188,11 +189,19 @@ def test_after_running_out_of_gpu_memory_the_host_estimate_is_unchanged() -> Non
     assert (again.modes[0].memory_bytes, again.modes[0].gpu_memory_bytes) == (GB, 6 * GB)
 
 
+def test_a_job_that_grew_teaches_margins_of_its_larger_size() -> None:
+    small, large = mode(memory=1.0), mode(memory=2.0, workers=2)
+    more = grown(admit(HostLedger(HOST), placed(job("a", small, large))), "a", 3 * GB, 2 * GB)
+    assert more.charged_bytes == 3 * GB
+    right = release(observe(more, "a", 2 * GB), "a", is_complete=True)
+    assert right.margins == learnt(Margins(), "dense", 2 * GB, 2 * GB)
+
+
 def test_after_an_eviction_a_job_rests_and_its_estimate_follows_the_peak() -> None:
     demand = job("a", mode(memory=2.0), mode(memory=3.0))
-    grown = after_eviction(demand, 0, 3 * GB, 0, HOST, 77.0)
-    assert [one.memory_bytes for one in grown.modes] == [round(3.6 * GB), round(5.4 * GB)]
-    assert (grown.not_before_s, grown.exclusive) == (77.0, False)
+    larger = after_eviction(demand, 0, 3 * GB, 0, HOST, 77.0)
+    assert [one.memory_bytes for one in larger.modes] == [round(3.6 * GB), round(5.4 * GB)]
+    assert (larger.not_before_s, larger.exclusive) == (77.0, False)
     assert after_eviction(demand, 0, GB, 0, HOST, 77.0).modes == demand.modes, "its peak was within its estimate"
     gpu = after_eviction(job("g", gpu_mode(gpu_memory=2.0)), 0, 0, 3 * GB, GPU_HOST, 0.0)
     assert gpu.modes[0].gpu_memory_bytes == round(3.6 * GB)

@@ -110,7 +110,11 @@ def test_memory_that_is_gone_is_given_back_at_once() -> None:
     run.memory_bytes = 1000
     run.pass_time(0.5)
     assert run.decisions[0].kind == "shrink"
-    assert run.knobs.prefetch_bytes == 1000
+    assert run.knobs.prefetch_bytes == 900
+    for memory_bytes in range(999, 900, -1):  # a table grows
+        run.memory_bytes = memory_bytes
+        run.pass_time(0.5)
+    assert [one.kind for one in run.decisions].count("shrink") == 1, "each shrink would begin a new measurement"
 
 
 @settings(max_examples=60, deadline=None)
