@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 from safetensors.numpy import load_file
 
 __all__ = ["ColumnError", "IdTable", "Prepared", "Preprocessor", "column_kind", "kind_words", "read_about", "xxh64"]
@@ -136,10 +137,12 @@ class Preprocessor:
         wanted = "string" if table.is_string else "int"
         if kind not in (wanted, "null") or (kind != "null" and lists is not None and is_list != lists):
             raise self._wrong_kind(name, column)
-        if self._refuse_nulls and column.null_count:
-            row = int(np.argmax(column.is_null().to_numpy()))
-            raise self._wrong_value(name, row, None, "has no id")
-        keys, sample = _keys(_one_array(column))
+        keys, sample = _keys_of_chunks(column)
+        if self._refuse_nulls:
+            lacking = np.bincount(sample, minlength=len(column)) < _lengths(column)
+            if lacking.any():
+                row = int(np.argmax(lacking))
+                raise self._wrong_value(name, row, column[row].as_py(), "has no id")
         rows = table.rows_of(keys)
         outside = rows == IdTable.OUT_OF_RANGE
         if outside.any():
@@ -214,9 +217,25 @@ class IdTable:
         return np.where((keys >= 0) & (keys < self.rows), keys, self.OUT_OF_RANGE)
 
 
-def _one_array(column: pa.ChunkedArray) -> pa.Array:
-    whole = column.combine_chunks()
-    return pa.concat_arrays(whole.chunks) if isinstance(whole, pa.ChunkedArray) else whole
+def _lengths(column: pa.ChunkedArray) -> Int64Array:
+    """int64 [len(column)]: the number of items of each row; of a null it is 1, because an item is missing."""
+    if not column_kind(column.type)[1]:
+        return np.ones(len(column), dtype=np.int64)
+    lengths: list[Int64Array] = [np.empty(0, dtype=np.int64)]
+    lengths += [pc.list_value_length(chunk).fill_null(1).to_numpy().astype(np.int64) for chunk in column.chunks]
+    return np.concatenate(lengths)
+
+
+def _keys_of_chunks(column: pa.ChunkedArray) -> tuple[Int64Array, Int64Array]:
+    """As `_keys`, of a whole column. The chunks are not joined: each may have a dictionary of its own."""
+    keys, samples = [np.empty(0, dtype=np.int64)], [np.empty(0, dtype=np.int64)]
+    first = 0
+    for chunk in column.chunks:
+        found, sample = _keys(chunk)
+        keys.append(found)
+        samples.append(sample + first)
+        first += len(chunk)
+    return np.concatenate(keys), np.concatenate(samples)
 
 
 def _keys(column: pa.Array) -> tuple[Int64Array, Int64Array]:

@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from time import perf_counter
 from typing import Any
 
@@ -21,9 +20,9 @@ from starlette.routing import Route
 from elastichost.results.preprocess import ColumnError, Prepared
 from elastichost.serving import arrow_rows, telemetry
 from elastichost.serving.batcher import Batcher, Scores
-from elastichost.serving.follower import Follower
+from elastichost.serving.follower import Follower, first_export
 from elastichost.serving.json_rows import table_of_json
-from elastichost.serving.loaded_export import LoadedExport, load_export
+from elastichost.serving.loaded_export import LoadedExport
 from elastichost.serving.request_body import request_body
 from elastichost.serving.request_error import ErrorCode, RequestError, error_of_column
 from elastichost.serving.settings import ServeSettings
@@ -46,12 +45,13 @@ class _Parts:
     preparing: ThreadPoolExecutor
 
 
-def make_app(settings: ServeSettings, export: LoadedExport | None = None) -> Starlette:
-    """The application. export: None loads that of the settings when the application starts."""
+def make_app(settings: ServeSettings, loaded: list[LoadedExport] | None = None) -> Starlette:
+    """The application. loaded: an export, which the application takes from the list when it starts: what else kept it
+    would hold it in memory after a newer one answers. Without it the application loads that of the settings."""
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[dict[str, Any]]:
-        async with _running(settings, export) as parts:
+        async with _running(settings, loaded if loaded is not None else []) as parts:
             yield {"parts": parts, "header_timeout_s": settings.header_timeout_s}
 
     routes = [
@@ -63,18 +63,12 @@ def make_app(settings: ServeSettings, export: LoadedExport | None = None) -> Sta
 
 
 @asynccontextmanager
-async def _running(settings: ServeSettings, export: LoadedExport | None) -> AsyncIterator[_Parts]:
-    if export is None:
-        export = await asyncio.to_thread(load_export, Path(settings.directory), refuse_nulls=settings.refuse_nulls)
+async def _running(settings: ServeSettings, loaded: list[LoadedExport]) -> AsyncIterator[_Parts]:
+    if not loaded:
+        loaded.append(await asyncio.to_thread(first_export, settings))
     counts = Telemetry()
     batcher = Batcher(counts, max_rows=settings.max_batch_rows, max_delay_s=settings.max_delay_s)
-    follower = Follower(
-        Path(settings.directory),
-        export,
-        counts,
-        refuse_nulls=settings.refuse_nulls,
-        follow_s=settings.follow_s,
-    )
+    follower = Follower(settings, loaded.pop(), counts)
     preparing = ThreadPoolExecutor(PREPARING_THREADS, thread_name_prefix="prepare")
     tasks = [asyncio.create_task(batcher.run()), asyncio.create_task(follower.run())]
     for task in tasks:

@@ -1,7 +1,8 @@
 """Arrow IPC streams to columns, and scores to Arrow IPC streams. Pure.
 
 A stream comes from anybody, so it is checked before it is used: every buffer lies in the body, so what is in memory is
-no larger than the body. Compressed buffers and views are refused, because few bytes of them can become many.
+no larger than the body. Compressed buffers, views and dictionaries that grow from batch to batch are refused, because
+few bytes of them can become many.
 """
 
 from __future__ import annotations
@@ -20,14 +21,14 @@ __all__ = ["CONTENT_TYPE", "arrow_of_scores", "table_of_arrow"]
 CONTENT_TYPE = "application/vnd.apache.arrow.stream"
 HEADER_TYPE, HEADER = 1, 2  # fields of a Message in Arrow's Message.fbs
 RECORD_BATCH, DICTIONARY_BATCH = 3, 2  # its kinds
-BATCH_COMPRESSION, DICTIONARY_DATA = 3, 1  # fields of a RecordBatch and of a DictionaryBatch
+BATCH_COMPRESSION, DICTIONARY_DATA, DICTIONARY_GROWS = 3, 1, 2  # fields of a RecordBatch and of a DictionaryBatch
 
 
 def table_of_arrow(body: bytes, max_rows: int) -> pa.Table:
     """The columns of the stream. Raises RequestError."""
     try:
-        if _is_compressed(body):
-            raise RequestError(415, "unknown_content_type", "compressed Arrow streams are not accepted")
+        if (refused := _refused(body)) is not None:
+            raise RequestError(415, "unknown_content_type", f"{refused} are not accepted in Arrow streams")
         batches: list[pa.RecordBatch] = []
         rows = 0
         with pa.ipc.open_stream(pa.py_buffer(body)) as stream:
@@ -86,9 +87,9 @@ def _check_type(field: pa.Field) -> None:
         )
 
 
-def _is_compressed(body: bytes) -> bool:
-    """Whether a batch of the stream has compressed buffers. Raises ArrowException, struct.error, IndexError for bytes
-    that are no stream."""
+def _refused(body: bytes) -> str | None:
+    """What the stream has that is not accepted. Raises ArrowException, struct.error, IndexError for bytes that are no
+    stream."""
     messages = pa.ipc.MessageReader.open_stream(pa.py_buffer(body))
     for message in messages:
         data = message.metadata.to_pybytes()
@@ -98,11 +99,13 @@ def _is_compressed(body: bytes) -> bool:
             continue
         batch = _offset(data, header)
         if data[kind] == DICTIONARY_BATCH:
+            if (grows := _field(data, batch, DICTIONARY_GROWS)) and data[grows]:
+                return "dictionary deltas"
             inner = _field(data, batch, DICTIONARY_DATA)
             batch = _offset(data, inner) if inner else batch
         if _field(data, batch, BATCH_COMPRESSION):
-            return True
-    return False
+            return "compressed buffers"
+    return None
 
 
 def _offset(data: bytes, at: int) -> int:

@@ -64,8 +64,8 @@ class Batcher:
             batch = self._next_batch()
             if batch:
                 await self._score(batch)
-            if not self._waiting:
-                self._arrived.clear()
+            # set again where requests wait that came while `_wait_for_others` had cleared it
+            self._arrived.set() if self._waiting else self._arrived.clear()
 
     def close(self) -> None:
         self._thread.shutdown(wait=True)

@@ -1,4 +1,5 @@
-"""Connections with timeouts: clients that send the head of a request slowly, or do not take the answer, are cut off."""
+"""Connections with timeouts: clients are cut off that send the head of a request slowly, do not take the answer, or
+have got it and do not send the rest of a body that no route has read."""
 
 from __future__ import annotations
 
@@ -20,6 +21,7 @@ class TimedProtocol(H11Protocol):
         super().__init__(*arguments, **more)
         self._timeout_s = float(self.app_state["header_timeout_s"])
         self._head_timer: asyncio.TimerHandle | None = None
+        self._body_timer: asyncio.TimerHandle | None = None
         self._answer_timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -29,6 +31,11 @@ class TimedProtocol(H11Protocol):
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
         is_in_head = self.conn.their_state is h11.IDLE and bool(self.conn.trailing_data[0])
+        is_in_unread_body = self.conn.their_state is h11.SEND_BODY and self.conn.our_state is h11.DONE
+        if is_in_unread_body and self._body_timer is None:
+            self._body_timer = self.loop.call_later(self._timeout_s, self.transport.abort)
+        elif not is_in_unread_body:
+            self._stop_body_timer()
         if not is_in_head:
             self._stop_head_timer()
         elif self._head_timer is None:  # a further request on this connection
@@ -36,6 +43,7 @@ class TimedProtocol(H11Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_head_timer()
+        self._stop_body_timer()
         self.resume_writing()
         super().connection_lost(exc)
 
@@ -54,6 +62,11 @@ class TimedProtocol(H11Protocol):
         if self._head_timer is not None:
             self._head_timer.cancel()
             self._head_timer = None
+
+    def _stop_body_timer(self) -> None:
+        if self._body_timer is not None:
+            self._body_timer.cancel()
+            self._body_timer = None
 
     def _refuse(self) -> None:
         self._head_timer = None

@@ -54,16 +54,17 @@ class _Held:
 
 async def _read(request: Request, settings: ServeSettings, held: _Held) -> bytes:
     chunks: list[bytes] = []
+    stream = request.stream()  # one for the whole body: a request gives no second one after its last bytes
     announced = request.headers.get("content-length", "")
     if announced.isdecimal() and int(announced) > settings.max_body_bytes:
-        await _discard(request, int(announced))
+        await _discard(request, stream, int(announced))
         raise _too_large(settings.max_body_bytes)
-    async for chunk in request.stream():
+    async for chunk in stream:
         in_memory_bytes = held.add(len(chunk))
         if held.size_bytes > settings.max_body_bytes:
             chunks.clear()
             held.forget()
-            await _discard(request, DISCARDED_BYTES)
+            await _discard(request, stream, DISCARDED_BYTES)
             raise _too_large(settings.max_body_bytes)
         if in_memory_bytes > settings.buffered_bytes:
             raise RequestError(503, "busy", "too many bodies are being received", retry_after_s=1, closes=True)
@@ -76,12 +77,12 @@ def _too_large(limit: int) -> RequestError:
     return RequestError(413, "too_large", message, closes=True)
 
 
-async def _discard(request: Request, announced: int) -> None:
+async def _discard(request: Request, stream: AsyncIterator[bytes], announced: int) -> None:
     """Reads and forgets the rest of a body, unless it is huge or the client waits for leave to send it."""
     if request.headers.get("expect", "").lower() == "100-continue" or announced > DISCARDED_BYTES:
         return
     left = DISCARDED_BYTES
-    async for chunk in request.stream():
+    async for chunk in stream:
         left -= len(chunk)
         if left < 0:
             return

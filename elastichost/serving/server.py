@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import socket
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,9 +14,10 @@ import msgspec
 import torch
 import uvicorn
 from starlette.applications import Starlette
+from uvicorn.config import STARTUP_FAILURE
 from uvicorn.supervisors.multiprocess import Multiprocess
 
-from elastichost.errors import PreflightError
+from elastichost.errors import ElastichostError, PreflightError
 from elastichost.host.prctl import set_parent_death_signal
 from elastichost.serving.app import make_app
 from elastichost.serving.http_protocol import TimedProtocol
@@ -49,17 +51,30 @@ def serve(settings: ServeSettings, announce: Callable[[str, LoadedExport], None]
     try:
         _limit_threads(settings.workers)
         # also with several workers, which load it themselves: an export that does not load is an error of this verb
-        export = load_export(directory, refuse_nulls=settings.refuse_nulls)
+        loaded = [load_export(directory, refuse_nulls=settings.refuse_nulls)]
         host = f"[{settings.host}]" if ":" in settings.host else settings.host
-        announce(f"http://{host}:{bound.getsockname()[1]}", export)
+        announce(f"http://{host}:{bound.getsockname()[1]}", loaded[0])
         if settings.workers == 1:
-            uvicorn.Server(_config(settings, make_app(settings, export))).run(sockets=[bound])
+            uvicorn.Server(_config(settings, make_app(settings, loaded))).run(sockets=[bound])
         else:
-            del export
-            os.environ[SETTINGS] = msgspec.json.encode(settings).decode()
-            Multiprocess(_config(settings, f"{__name__}:worker_app"), sockets=[bound]).run()
+            _serve_by_workers(settings, bound, loaded.pop().directory)
     finally:
         bound.close()
+
+
+def _serve_by_workers(settings: ServeSettings, bound: socket.socket, directory: Path) -> None:
+    """directory: of the export that was loaded. Raises ElastichostError when a worker could not start."""
+    with tempfile.TemporaryDirectory(prefix="elastichost-serve-") as folder:
+        answers = Path(folder) / "answers"
+        answers.write_text(str(directory), encoding="utf-8")
+        settings = msgspec.structs.replace(settings, answers_file=str(answers))
+        os.environ[SETTINGS] = msgspec.json.encode(settings).decode()
+        workers = Multiprocess(_config(settings, f"{__name__}:worker_app"), sockets=[bound])
+        workers.run()
+        if any(one.exitcode == STARTUP_FAILURE for one in workers.processes):
+            raise ElastichostError(
+                f"a worker process could not load {settings.directory}", hint="its own message is above"
+            )
 
 
 def worker_app() -> Starlette:

@@ -25,6 +25,7 @@ class ServeSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     drain_s            in which requests are finished after SIGTERM
     follow_s           time between two looks at the directory
     refuse_nulls       whether a null is refused instead of what it meant in training
+    answers_file       of several worker processes: names the directory of the export that answers; "": there is one
     """
 
     directory: str
@@ -43,3 +44,4 @@ class ServeSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     drain_s: float = 30.0
     follow_s: float = 1.0
     refuse_nulls: bool = False
+    answers_file: str = ""

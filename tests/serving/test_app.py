@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import gc
+import shutil
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -10,14 +14,20 @@ import pyarrow as pa
 import pytest
 from starlette.testclient import TestClient
 
+from elastichost.errors import ElastichostError
 from elastichost.results.export import export
 from elastichost.results.reader import Scorer
+from elastichost.serving import follower
 from elastichost.serving.app import make_app
 from elastichost.serving.arrow_rows import CONTENT_TYPE
+from elastichost.serving.batcher import Batcher
 from elastichost.serving.loaded_export import load_export
 from elastichost.serving.settings import ServeSettings
+from elastichost.serving.telemetry import Telemetry
 from tests.results.conftest import HandMadeRun, make_run
+from tests.serving.server_process import wait_for
 from tests.serving.test_predict import stream_of
+from tests.serving.test_server import switch
 
 Rows = list[dict[str, Any]]
 
@@ -28,6 +38,73 @@ def test_bodies_that_need_more_memory_than_all_may_are_refused(program: Path, ro
         assert (answer.status_code, answer.json()["error"]["code"]) == (503, "busy")
         assert (answer.headers["retry-after"], answer.headers["connection"]) == ("1", "close")
         assert "elastichost_serve_buffered_bytes 0\n" in client.get("/metrics").text
+
+
+def test_the_first_export_is_forgotten_when_another_one_answers(
+    program: Path, other_program: Path, tmp_path: Path, rows: Rows
+) -> None:
+    link = tmp_path / "current"
+    link.symlink_to(program)
+    settings = ServeSettings(directory=str(link), follow_s=0.05)
+    loaded = [load_export(link, refuse_nulls=False)]
+    first = weakref.ref(loaded[0].scorer)
+    with TestClient(make_app(settings, loaded)) as client:
+        assert client.post("/predict", json={"rows": rows}).status_code == 200 and first() is not None
+        switch(link, other_program)
+        wait_for(lambda: client.get("/healthz").json()["reloads"] == 1, "the other export answers")
+        assert client.post("/predict", json={"rows": rows}).status_code == 200
+        gc.collect()
+        assert first() is None, "two models would be in memory"
+
+
+def test_an_export_that_did_not_load_is_tried_again(
+    program: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its files may still be copied when its description is there."""
+    monkeypatch.setattr(follower, "FIRST_PAUSE_S", 0.1)
+    link, late = tmp_path / "current", tmp_path / "late"
+    link.symlink_to(program)
+    with TestClient(make_app(ServeSettings(directory=str(link), follow_s=0.05))) as client:
+        shutil.copytree(program, late, ignore=shutil.ignore_patterns("model.pt2"))
+        switch(link, late)
+        wait_for(lambda: client.get("/healthz").json()["reload_problem"], "it does not load")
+        shutil.copy(program / "model.pt2", late / "model.pt2")
+        wait_for(lambda: client.get("/healthz").json()["reloads"] == 1, "it is whole now")
+        metrics = client.get("/metrics").text
+        assert "elastichost_serve_failed_reloads_total 1\n" in metrics, "the same problem is told once"
+
+
+def test_a_worker_that_starts_while_the_export_is_broken_serves_what_the_others_serve(
+    program: Path, tmp_path: Path
+) -> None:
+    broken, answers = tmp_path / "broken", tmp_path / "answers"
+    shutil.copytree(program, broken, ignore=shutil.ignore_patterns("model.pt2"))
+    with pytest.raises(ElastichostError):
+        follower.first_export(ServeSettings(directory=str(broken)))
+    answers.write_text(str(program))
+    found = follower.first_export(ServeSettings(directory=str(broken), answers_file=str(answers)))
+    assert found.directory == program.resolve()
+
+
+def test_requests_of_two_exports_that_wait_together_are_both_answered(
+    program: Path, other_program: Path, rows: Rows
+) -> None:
+    """The second one came while the first waited for others."""
+    first, second = (load_export(one, refuse_nulls=False) for one in (program, other_program))
+    (prepared, other) = (one.scorer.preprocessor.prepare(pa.Table.from_pylist(rows)) for one in (first, second))
+
+    async def ask() -> list[Any]:
+        batcher = Batcher(Telemetry(), max_rows=10_000, max_delay_s=0.2)
+        running = asyncio.create_task(batcher.run())
+        asked = [asyncio.create_task(batcher.score(first, prepared))]
+        await asyncio.sleep(0.05)
+        asked.append(asyncio.create_task(batcher.score(second, other)))
+        found = await asyncio.wait_for(asyncio.gather(*asked), 30.0)
+        running.cancel()
+        batcher.close()
+        return found
+
+    assert [len(scores) for scores in asyncio.run(ask())] == [len(rows), len(rows)]
 
 
 @pytest.mark.parametrize("max_batch_rows", [1, 7])

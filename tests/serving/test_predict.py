@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import socket
 import threading
@@ -192,6 +193,40 @@ def test_a_compressed_arrow_stream_is_refused(server: ServerProcess, trained: Ha
     assert "compressed" in answer.json()["error"]["message"]
 
 
+def test_dictionaries_that_grow_are_refused(server: ServerProcess) -> None:
+    """Each batch would get a whole copy of the dictionary."""
+    sink = pa.BufferOutputStream()
+    words = [pa.array(["tea"]), pa.array(["tea", "milk"])]
+    batches = [
+        pa.record_batch([pa.DictionaryArray.from_arrays(pa.array([0], pa.int32()), one)], ["word"]) for one in words
+    ]
+    options = pa.ipc.IpcWriteOptions(emit_dictionary_deltas=True)
+    with pa.ipc.new_stream(sink, batches[0].schema, options=options) as writer:
+        for batch in batches:
+            writer.write_batch(batch)
+    answer = post_arrow(server, sink.getvalue().to_pybytes())
+    assert (answer.status_code, answer.json()["error"]["code"]) == (415, "unknown_content_type")
+    assert "dictionary deltas" in answer.json()["error"]["message"]
+
+
+def test_batches_with_other_dictionaries_are_scored(server: ServerProcess, trained: HandMadeRun) -> None:
+    """As pandas writes categories: each batch with the words that it has."""
+    table = trained.table.drop_columns(["label", "other"])
+    place = table.column_names.index("word")
+    words = table.column("word").cast(pa.string()).to_pylist()
+    parts = [pa.array([word], pa.string()).dictionary_encode() for word in words]
+    nulls = pa.DictionaryArray.from_arrays(pa.array([0], pa.int32()), pa.array([None], pa.string()))
+    column = pa.chunked_array([one if word is not None else nulls for one, word in zip(parts, words, strict=True)])
+    sink = pa.BufferOutputStream()
+    encoded = table.set_column(place, "word", column)
+    with pa.ipc.new_stream(sink, encoded.schema) as writer:
+        for number in range(len(table)):
+            writer.write_table(encoded.slice(number, 1))
+    answer, plain = post_arrow(server, sink.getvalue().to_pybytes()), post_arrow(server, stream_of(table))
+    assert answer.status_code == 200, answer.text
+    assert answer.content == plain.content
+
+
 def test_too_many_rows_are_refused(server: ServerProcess, rows: Rows, trained: HandMadeRun) -> None:
     answer = server.predict(rows * 9)
     assert (answer.status_code, answer.json()["error"]["code"]) == (413, "too_many_rows")
@@ -216,6 +251,27 @@ def test_a_body_of_50_mb_is_refused_without_being_kept(server: ServerProcess, ro
     assert peak_kib() - before < 20_000
     assert server.predict(rows).status_code == 200
     assert server.metric("buffered_bytes") == 0
+
+
+@pytest.mark.parametrize("extra_bytes", [1, 1000, 200_000])
+def test_a_body_in_chunks_just_over_the_limit_is_refused(server: ServerProcess, rows: Rows, extra_bytes: int) -> None:
+    def chunks() -> Any:
+        yield b" " * 1_048_576
+        yield b" " * extra_bytes
+
+    answer = server.client.post("/predict", content=chunks(), headers={"content-type": "application/json"})
+    assert (answer.status_code, answer.json()["error"]["code"]) == (413, "too_large")
+    assert server.predict(rows).status_code == 200
+
+
+@pytest.mark.parametrize("path", ["/healthz", "/nothing"])
+def test_a_client_that_does_not_end_a_body_which_nobody_reads_is_cut_off(server: ServerProcess, path: str) -> None:
+    with socket.create_connection(server.address, timeout=30) as one:
+        one.sendall(f"GET {path} HTTP/1.1\r\nhost: x\r\ncontent-length: 1000\r\n\r\n".encode())
+        assert one.recv(65_536).startswith(b"HTTP/1.1")
+        one.sendall(b" ")
+        with contextlib.suppress(ConnectionResetError):
+            assert whole_answer(one) == b""
 
 
 def test_unknown_paths_methods_and_types_are_refused(server: ServerProcess) -> None:

@@ -282,8 +282,8 @@ def test_nulls_are_refused_if_asked(program: Path, tmp_path: Path, rows: Rows) -
     full = {**rows[0], "recent": [1], "price": 1.0}
     with served(program, tmp_path, {"refuse-nulls": True}) as server:
         assert server.predict([full]).status_code == 200
-        for column in ("price", "user", "recent", "word"):
-            answer = server.predict([full, {**full, column: None}])
+        for column, empty in (("price", None), ("user", None), ("recent", None), ("word", None), ("recent", [1, None])):
+            answer = server.predict([full, {**full, column: empty}])
             error = answer.json()["error"]
             assert (answer.status_code, error["row"], error["column"]) == (422, 1, column)
 
