@@ -13,6 +13,7 @@ import signal
 import socket
 import sys
 import threading
+import time
 import tomllib
 import traceback
 from pathlib import Path
@@ -27,6 +28,8 @@ from elastichost.config.job import JobSpec
 from elastichost.errors import ElastichostError, JobFailedError
 
 __all__ = ["main"]
+
+APART_S = 0.2  # between two signals: Python counts those of one kind once that come before its main thread looks
 
 
 def main(arguments: list[str]) -> None:
@@ -67,6 +70,7 @@ def _obey(connection: socket.socket) -> None:
         if asked == KILL or not is_stopping:
             os.kill(os.getpid(), signal.SIGINT)
         if asked == KILL and not is_stopping:
+            time.sleep(APART_S)
             os.kill(os.getpid(), signal.SIGINT)
         is_stopping = True
         if not asked:

@@ -97,13 +97,14 @@ def make_job(raw: dict[str, Any], base_dir: Path, title: str, environ: Mapping[s
     return _validated(raw, base_dir, title, sources, problems)
 
 
-def with_overrides(job: JobSpec, overrides: Sequence[str], option: str, title: str) -> JobSpec:
+def with_overrides(job: JobSpec, overrides: Sequence[str], option: str, title: str, base_dir: Path) -> JobSpec:
     """The job with some settings changed by `section.key=value` texts, as `load_job` takes them. option: the option of
-    the command line that they come from. title: names the job in messages. Raises ConfigError with every problem."""
+    the command line that they come from. title: names the job in messages. Relative paths are relative to `base_dir`.
+    Raises ConfigError with every problem."""
     raw = tomllib.loads(to_toml(job))
     sources: Sources = {}
     problems = _apply_overrides(raw, overrides, sources, option)
-    return _validated(raw, Path(), title, sources, problems)
+    return _validated(raw, base_dir, title, sources, problems)
 
 
 def _validated(raw: dict[str, Any], base_dir: Path, title: str, sources: Sources, problems: list[str]) -> JobSpec:

@@ -30,24 +30,29 @@ class MLflowLogger:
         self._client: Any = MlflowClient(settings.uri or None)
         found = self._client.get_experiment_by_name(settings.experiment)
         experiment = found.experiment_id if found is not None else self._client.create_experiment(settings.experiment)
-        self._run = opened.key or self._begin(experiment, settings.run_name or opened.name, opened, Param)
+        self._run = opened.key
+        self._parameters: list[Any] = []  # that the server does not have yet
+        if not self._run:
+            name = settings.run_name or opened.name
+            tags = {"elastichost.run_dir": str(opened.run_dir)}
+            self._run = str(self._client.create_run(experiment, run_name=name, tags=tags).info.run_id)
+            self._parameters = [
+                Param(name_for_mlflow(key), str(value)[:PARAMETER_LETTERS])
+                for key, value in _flat(opened.job.model_dump(exclude_unset=True))
+            ]
 
     @property
     def key(self) -> str:
         return self._run
 
-    def _begin(self, experiment: str, name: str, opened: Opened, parameter: Any) -> str:
-        run = str(self._client.create_run(experiment, run_name=name).info.run_id)
-        self._client.set_tag(run, "elastichost.run_dir", str(opened.run_dir))
-        settings = [
-            parameter(name_for_mlflow(key), str(value)[:PARAMETER_LETTERS])
-            for key, value in _flat(opened.job.model_dump(exclude_unset=True))
-        ]
-        for start in range(0, len(settings), MOST_PARAMETERS):
-            self._client.log_batch(run, params=settings[start : start + MOST_PARAMETERS])
-        return run
+    def _send_parameters(self) -> None:
+        """Not when the run is made: an error would make another run at the next try."""
+        while self._parameters:
+            self._client.log_batch(self._run, params=self._parameters[:MOST_PARAMETERS])
+            del self._parameters[:MOST_PARAMETERS]
 
     def log(self, values: list[Value]) -> None:
+        self._send_parameters()
         metrics = [
             self._metric(name_for_mlflow(one.name), one.value, int(one.unix_s * 1000), one.samples) for one in values
         ]
@@ -55,6 +60,7 @@ class MLflowLogger:
             self._client.log_batch(self._run, metrics=metrics[start : start + AT_ONCE])
 
     def close(self, status: str) -> None:
+        self._send_parameters()
         ended = {"done": "FINISHED", "failed": "FAILED"}.get(status, "KILLED")
         self._client.set_tag(self._run, "elastichost.status", status)
         self._client.set_terminated(self._run, ended)

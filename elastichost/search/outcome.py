@@ -101,6 +101,6 @@ def write_outcome(directory: Path, outcome: SearchOutcome, settings: SearchSetti
     best = outcome.best_trial
     if best is None:
         return
-    spec = job_of_trial(job, settings.parameters, tuple(best.settings[path] for path in paths), job.job.name)
+    spec = job_of_trial(job, settings, tuple(best.settings[path] for path in paths), job.job.name)
     first = f"# trial {best.trial} of {len(outcome.trials)}: {outcome.metric} {best.value!r}\n"
     write_atomically(directory / BEST_FILE, (first + to_toml(spec)).encode())

@@ -31,13 +31,15 @@ OPTION = "--param"
 
 class SearchSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What a search looks for. trials: number of trials. seed: of the sampler. working_directory: the directory from
-    which the modules of its jobs are imported."""
+    which the modules of its jobs are imported. job_directory: that of the job file, to which relative paths among the
+    values are relative."""
 
     parameters: tuple[Parameter, ...]
     trials: int
     objective: Objective
     seed: int
     working_directory: str
+    job_directory: str
 
 
 def is_search(directory: Path) -> bool:
@@ -81,14 +83,14 @@ def read_settings(directory: Path) -> tuple[SearchSettings, JobSpec]:
     return settings, load_job(directory / JOB_FILE, environ={})
 
 
-def check_values(job: JobSpec, parameters: tuple[Parameter, ...], title: str) -> None:
-    """Checks both ends of each range and each choice against the job file. title: names the job in messages. Raises
-    ConfigError with every problem."""
+def check_values(job: JobSpec, parameters: tuple[Parameter, ...], title: str, base_dir: Path) -> None:
+    """Checks both ends of each range and each choice against the job file. title: names the job in messages. base_dir:
+    of relative paths. Raises ConfigError with every problem."""
     problems: list[str] = []
     for parameter in parameters:
         for text in parameter.extremes():
             try:
-                with_overrides(job, (parameter.override(text),), OPTION, title)
+                with_overrides(job, (parameter.override(text),), OPTION, title, base_dir)
             except ConfigError as error:
                 problems += error.problems
                 break
@@ -100,7 +102,7 @@ def check_values(job: JobSpec, parameters: tuple[Parameter, ...], title: str) ->
         )
 
 
-def job_of_trial(job: JobSpec, parameters: tuple[Parameter, ...], texts: tuple[str, ...], name: str) -> JobSpec:
+def job_of_trial(job: JobSpec, settings: SearchSettings, texts: tuple[str, ...], name: str) -> JobSpec:
     """The job with the values of a trial and this name. Raises ConfigError if the values are not allowed together."""
-    changes = [one.override(text) for one, text in zip(parameters, texts, strict=True)]
-    return with_overrides(job, (*changes, f'job.name="{name}"'), OPTION, name)
+    changes = [one.override(text) for one, text in zip(settings.parameters, texts, strict=True)]
+    return with_overrides(job, (*changes, f'job.name="{name}"'), OPTION, name, Path(settings.job_directory))

@@ -10,11 +10,11 @@ from typing import Protocol
 from elastichost.config.job import JobSpec
 from elastichost.dispatcher.facts import JobStatus
 from elastichost.dispatcher.options import Submission
-from elastichost.errors import ConfigError
+from elastichost.errors import ConfigError, PreflightError
 from elastichost.runs.result import read_result
 from elastichost.search.objective import value_of
 from elastichost.search.settings import SearchSettings, job_of_trial
-from elastichost.search.trials import AskTrial, SubmitTrial, TellTrial, TrialJob, Trials, job_name
+from elastichost.search.trials import AskTrial, SubmitTrial, TellTrial, TrialJob, Trials, is_job_name, job_name
 
 __all__ = ["StudyTrial", "TrialFeed", "TrialStudy"]
 
@@ -78,7 +78,7 @@ class TrialFeed:
     def take(self, jobs: tuple[JobStatus, ...]) -> Sequence[Submission]:
         """Tells Optuna of the trials that have ended, and returns the jobs of trials that the dispatcher does not have.
         Raises PreflightError when the study cannot be read or written."""
-        study = self._begun()
+        study = self._begun(jobs)
         self._core.seen(tuple(self._ended_or_waiting(jobs)))
         submissions: list[Submission] = []
         while effects := self._core.decide():
@@ -95,7 +95,7 @@ class TrialFeed:
     def finish(self, jobs: tuple[JobStatus, ...]) -> tuple[StudyTrial, ...]:
         """Tells Optuna of the trials that have ended since the last turn of the dispatcher, and closes the study.
         Returns all trials."""
-        study = self._begun()
+        study = self._begun(jobs)
         self._core.seen(tuple(self._ended_or_waiting(jobs)))
         for effect in self._core.endings():
             self._tell(study, effect)
@@ -103,10 +103,12 @@ class TrialFeed:
         study.close()
         return trials
 
-    def _begun(self) -> TrialStudy:
+    def _begun(self, jobs: Sequence[JobStatus]) -> TrialStudy:
         if self._study is None:
             self._study = self._open_study()
-            for trial in self._study.trials():
+            trials = self._study.trials()
+            _check_known(jobs, trials)
+            for trial in trials:
                 if trial.is_told:
                     self._core.restored(trial.number, trial.value)
                 else:
@@ -129,7 +131,7 @@ class TrialFeed:
     def _submission(self, number: int) -> Iterator[Submission]:
         name = job_name(number)
         try:
-            spec = job_of_trial(self._job, self._settings.parameters, self._texts[number], name)
+            spec = job_of_trial(self._job, self._settings, self._texts[number], name)
         except ConfigError as error:
             self._core.refused(number, "; ".join(error.problems) or error.message)
             return
@@ -141,6 +143,18 @@ class TrialFeed:
         self._core.told(ending.number)
         del self._numbers[job_name(ending.number)]
         self._on_told(study.trials(), ending.number)
+
+
+def _check_known(jobs: Sequence[JobStatus], trials: Sequence[StudyTrial]) -> None:
+    """Raises PreflightError for jobs of trials that the study does not know: it was lost, and new trials would get
+    their names."""
+    known = {job_name(trial.number) for trial in trials}
+    lost = [job.job for job in jobs if is_job_name(job.job) and job.job not in known]
+    if lost:
+        raise PreflightError(
+            f"the study of this search knows {len(known)} trials, and not {lost[0]}, which was trained",
+            hint="put back the file study.db of the search directory, or begin a new search",
+        )
 
 
 def job_of(job: JobStatus, number: int, metric: str) -> TrialJob:

@@ -29,10 +29,12 @@ __all__ = [
     "TrialEvent",
     "TrialJob",
     "Trials",
+    "is_job_name",
     "job_name",
     "next_trial_state",
 ]
 
+JOB_PREFIX = "trial-"
 # Optuna's TPE draws the values of the first trials at random. No result informs them, so all are submitted at once.
 RANDOM_TRIALS = 10
 # Trials that wait in the queue of the dispatcher, so that it can choose and examine the next job while others train.
@@ -73,7 +75,13 @@ def next_trial_state(state: TrialState, event: TrialEvent) -> TrialState:
 
 def job_name(number: int) -> str:
     """The name of a trial's job. It is the same after a kill, so that the job is found again."""
-    return f"trial-{number:03d}"
+    return f"{JOB_PREFIX}{number:03d}"
+
+
+def is_job_name(name: str) -> bool:
+    """Whether a job of this name is that of a trial."""
+    digits = name.removeprefix(JOB_PREFIX)
+    return digits.isdecimal() and name == job_name(int(digits))
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from types import SimpleNamespace
+
 import pytest
 
-from elastichost.loggers.mlflow import name_for_mlflow
+from elastichost.config.job import make_job
+from elastichost.loggers.logger import Opened, Value
+from elastichost.loggers.mlflow import MLflowLogger, name_for_mlflow
 
 
 @pytest.mark.parametrize("name", ["test/auc", "train.batch_size"])
@@ -17,3 +22,33 @@ def test_other_names_are_allowed_afterwards() -> None:
     for name in ("test/ndcg@10(user)[clicked]", "test/mine.py:f", "evaluate.better./a b/mine.py:f"):
         validation._validate_metric_name(name_for_mlflow(name))
     assert name_for_mlflow("test/ndcg@10(user)") == "test/ndcg_10_user_"
+
+
+def test_a_server_that_fails_between_two_requests_gets_one_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tracking = pytest.importorskip("mlflow.tracking")
+    made: list[str] = []
+    failures = iter([True, True, False])
+
+    class Client:
+        def __init__(self, *_: object) -> None:
+            pass
+
+        def get_experiment_by_name(self, name: str) -> SimpleNamespace:
+            return SimpleNamespace(experiment_id="1")
+
+        def create_run(self, *_: object, **facts: object) -> SimpleNamespace:
+            made.append("run")
+            return SimpleNamespace(info=SimpleNamespace(run_id=f"run-{len(made)}"))
+
+        def log_batch(self, run: str, params: object = (), metrics: object = ()) -> None:
+            if next(failures, False):
+                raise ConnectionError("the server went away")
+
+    monkeypatch.setattr(tracking, "MlflowClient", Client)
+    job = make_job({"model": {"build": "a:b"}, "data": {"format": "synthetic"}}, tmp_path, "j", environ={})
+    logger = MLflowLogger(Opened(tmp_path, "run", job, ""))
+    for _ in range(2):
+        with pytest.raises(ConnectionError):
+            logger.log([Value("train/loss", 1, 0.5, 1.0)])
+    logger.log([Value("train/loss", 1, 0.5, 1.0)])
+    assert (made, logger.key) == (["run"], "run-1")

@@ -24,4 +24,6 @@ def job(name: str = "ads", **evaluate: object) -> JobSpec:
 
 
 def settings_of(*texts: str, trials: int = 4) -> SearchSettings:
-    return SearchSettings(parse_parameters(list(texts)), trials, Objective("auc", "maximize"), 0, "/home/user")
+    return SearchSettings(
+        parse_parameters(list(texts)), trials, Objective("auc", "maximize"), 0, "/home/user", "/home/user/jobs"
+    )

@@ -8,11 +8,13 @@ from pathlib import Path
 from unittest.mock import patch
 from zlib import crc32
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from elastichost.config.job import make_job
 from elastichost.dispatcher.facts import JobStatus
+from elastichost.errors import PreflightError
 from elastichost.search import trial_feed
 from elastichost.search.objective import Objective
 from elastichost.search.settings import SearchSettings
@@ -131,7 +133,7 @@ def job_of(job: JobStatus, number: int, metric: str) -> TrialJob:
 def test_each_trial_is_trained_once_and_told_once(budget: int, left: list[int], ends: list[bool]) -> None:
     disk = Disk(left)
     for _ in range(len(left) + 1):
-        wanted = SearchSettings(PARAMETERS, budget, Objective("auc", "maximize"), 0, "/home/user")
+        wanted = SearchSettings(PARAMETERS, budget, Objective("auc", "maximize"), 0, "/home/user", "/home/user")
         feed = TrialFeed(wanted, SPEC, lambda: FakeStudy(disk), lambda trials, number: None)
         try:
             with patch.object(trial_feed, "job_of", job_of):
@@ -148,3 +150,18 @@ def test_each_trial_is_trained_once_and_told_once(budget: int, left: list[int], 
     for number in numbers:
         name = f"trial-{number:03d}"
         assert disk.told[number] == (value_of(name) if disk.over[name] == "done" else None)
+
+
+def test_a_study_that_was_lost_begins_nothing_over_the_trials_that_were_trained() -> None:
+    """New trials would get the names of old jobs, and their metrics."""
+    wanted = SearchSettings(PARAMETERS, 3, Objective("auc", "maximize"), 0, "/home/user", "/home/user")
+    feed = TrialFeed(wanted, SPEC, lambda: FakeStudy(Disk([])), lambda trials, number: None)
+    with pytest.raises(PreflightError, match=r"(?s)knows 0 trials, and not trial-001.*put back the file study\.db"):
+        feed.take(
+            (
+                JobStatus(job="trial-001", state="done", run_dir="r"),
+                JobStatus(job="by-hand", state="running", run_dir="h"),
+            )
+        )
+    by_hand = TrialFeed(wanted, SPEC, lambda: FakeStudy(Disk([])), lambda trials, number: None)
+    assert len(by_hand.take((JobStatus(job="trial-a", state="running", run_dir="t"),))) == 3

@@ -63,24 +63,30 @@ def test_a_directory_without_settings_has_no_search(tmp_path: Path) -> None:
 )
 def test_a_value_that_is_not_allowed_is_refused_before_the_start(text: str, said: str) -> None:
     with pytest.raises(ConfigError) as caught:
-        check_values(job(), settings_of(text).parameters, "job.toml")
+        check_values(job(), settings_of(text).parameters, "job.toml", Path("/"))
     assert said in "; ".join(caught.value.problems)
 
 
 def test_all_that_is_not_allowed_is_reported_at_once() -> None:
     texts = ("train.optimizer_rows.lrr=log(0.01, 1)", "train.epochs=int(0, 3)", f"{LR}=log(0.01, 1)")
     with pytest.raises(ConfigError) as caught:
-        check_values(job(), settings_of(*texts).parameters, "job.toml")
+        check_values(job(), settings_of(*texts).parameters, "job.toml", Path("/"))
     assert len(caught.value.problems) == 2
     allowed = settings_of(
         f"{LR}=log(0.01, 1)", "train.optimizer_rows.name=choice(sgd, adagrad)", "model.args.x=int(1, 2)"
     )
-    check_values(job(), allowed.parameters, "job.toml")
+    check_values(job(), allowed.parameters, "job.toml", Path("/"))
 
 
 def test_the_job_of_a_trial_differs_in_its_name_and_its_values() -> None:
     settings = settings_of(f"{LR}=log(0.01, 1)", "model.args.x=choice([8], [4])")
-    made = job_of_trial(job(), settings.parameters, ("0.25", "[8]"), "trial-003")
+    made = job_of_trial(job(), settings, ("0.25", "[8]"), "trial-003")
     assert (made.job.name, made.train.optimizer_rows.lr, made.model.args) == ("trial-003", 0.25, {"x": [8]})
-    back = job_of_trial(job(), settings_of(f"{LR}=log(0.01, 1)").parameters, ("0.1",), "ads")
+    back = job_of_trial(job(), settings_of(f"{LR}=log(0.01, 1)"), ("0.1",), "ads")
     assert back == job()
+
+
+def test_relative_paths_among_the_values_are_relative_to_the_job_file() -> None:
+    settings = settings_of("model.build=choice(a.py:build, b.py:build)")
+    made = job_of_trial(job(), settings, ("b.py:build",), "trial-000")
+    assert made.model.build == "/home/user/jobs/b.py:build"

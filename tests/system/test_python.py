@@ -22,7 +22,7 @@ import elastichost as eh
 from elastichost.arena.host import arena_root
 from elastichost.errors import ConfigError, ModelError
 from elastichost.metrics import RunStatus
-from elastichost.runs.events import EvaluationFinished, JournalLine, ProcessReady, RunEnded
+from elastichost.runs.events import CheckpointWritten, EvaluationFinished, JournalLine, ProcessReady, RunEnded
 from elastichost.runs.events.text import text_of
 from elastichost.runs.learning_curve import CurvePoint, read_curve
 from elastichost.wire.applied import read_applied
@@ -158,6 +158,19 @@ def test_a_run_can_be_scaled_stopped_and_resumed(folder: Path) -> None:
     assert done.samples["trained"] == 150_000
     assert min(point.samples for point in seen.points) > trained - 128
     assert sum(point.of_samples for point in read_curve(done.dir)) == 150_000
+
+
+@pytest.mark.thorough
+def test_a_kill_does_not_wait_for_a_run_to_save(folder: Path) -> None:
+    (folder / "slow.py").write_text(SLOW)
+    facts = arguments(rows=150_000, model=f"{folder}/slow.py:build", dir=folder / "run")
+    del facts["progress"]
+    handle = eh.start(**facts)
+    next(event for event in handle.events() if isinstance(event.event, ProcessReady))
+    handle.kill()
+    killed = handle.wait(LIMIT_S)
+    assert killed.status == "killed"
+    assert not [line for line in killed.events() if isinstance(line.event, CheckpointWritten)]
 
 
 SLOW = """

@@ -137,8 +137,9 @@ def _settings(
 
     spec = load_job(path, overrides)
     found = parse_parameters(texts)
-    check_values(spec, found, str(path))
-    return SearchSettings(found, trials, objective_of(spec, metric), seed, str(Path.cwd())), spec
+    folder = path.resolve().parent
+    check_values(spec, found, str(path), folder)
+    return SearchSettings(found, trials, objective_of(spec, metric), seed, str(Path.cwd()), str(folder)), spec
 
 
 def _new_directory(run_dir: Path | None) -> Path:
