@@ -107,7 +107,11 @@ class ElastichostPolicy:
         shared = facts.ClusterView(jobs=jobs, cores=view.free_cores + taken, has_news=has_news)
         chosen = {grant.job: grant.configuration for grant in decide(shared, is_exact=self._parts.exact)}
         found = {job.job: self._grant(job, chosen[job.job]) for job in view.jobs if job.job in chosen}
-        self._granted = {job: grant.configuration for job, grant in found.items() if grant is not None}
+        self._granted = {
+            job: grant.configuration
+            for job, grant in found.items()
+            if grant is not None and grant.configuration != running[job]
+        }
         return found
 
     def _grant(self, job: JobView, configuration: Configuration) -> Grant | None:
@@ -131,13 +135,12 @@ class ElastichostPolicy:
         state, bounds = self._jobs[job.job], self.settings(job, limits, None).bounds
         assert state.options is not None
         options = open_options(self._refusals, job.job, state.options)
-        present = [at for at in range(len(options)) if options[at].configuration == job.running]
         is_measured = bool(job.observations) and job.observations[-1].configuration == job.running
         return facts.JobView(
             job=job.job,
             samples_left=job.samples_left,
             options=options,
-            current=present[0] if present else None,
+            current=options.place_of(job.running) if job.running is not None else None,
             is_changing=job.is_changing,
             is_measured=is_measured,
             proposal=option_of(state.proposal, partial(cores_of, bounds=bounds)) if is_measured else None,

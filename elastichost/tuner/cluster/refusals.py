@@ -16,9 +16,9 @@ REFUSED_S = 300.0  # time without a refused configuration
 
 
 class RefusedGrants(msgspec.Struct, frozen=True):
-    """until_s: (job, configuration) -> time until which it is not granted."""
+    """until_s: by job, and by configuration the time until which it is not granted."""
 
-    until_s: Mapping[tuple[JobId, Configuration], float] = {}
+    until_s: Mapping[JobId, Mapping[Configuration, float]] = {}
 
 
 def noted(
@@ -27,29 +27,35 @@ def noted(
     running: Mapping[JobId, Configuration | None],
     now_s: float,
 ) -> RefusedGrants:
-    """Adds the grants that were not carried out. granted: the last grant of each job. running: what each job runs
-    now."""
-    known = {key: until_s for key, until_s in refusals.until_s.items() if until_s > now_s and key[0] in running}
+    """Adds the grants that were not carried out. granted: the last grant of each job that was to change something.
+    running: what each job runs now, which is never refused."""
+    known: dict[JobId, dict[Configuration, float]] = {}
+    for job, refused in refusals.until_s.items():
+        present = running.get(job)
+        still = {one: until_s for one, until_s in refused.items() if until_s > now_s and one != present}
+        if job in running and still:
+            known[job] = still
     for job, present in running.items():
         asked = granted.get(job)
         if asked is not None and asked != present:
-            known[job, asked] = now_s + REFUSED_S
+            known.setdefault(job, {})[asked] = now_s + REFUSED_S
     return RefusedGrants(known)
 
 
 def is_refused(refusals: RefusedGrants, job: JobId, configuration: Configuration) -> bool:
     """Whether a configuration of a job is not granted now."""
-    return (job, configuration) in refusals.until_s
+    return configuration in refusals.until_s.get(job, {})
 
 
 def open_options(refusals: RefusedGrants, job: JobId, options: OptionArray) -> OptionArray:
     """The options of a job without the refused ones; all options if none would be left."""
-    if not refusals.until_s:
+    refused = refusals.until_s.get(job)
+    if not refused:
         return options
-    kept = [at for at in range(len(options)) if not is_refused(refusals, job, options[at].configuration)]
-    if len(kept) in (0, len(options)):
+    closed = {options.place_of(one) for one in refused}
+    rows = np.array([at for at in range(len(options)) if at not in closed], dtype=np.int64)
+    if len(rows) in (0, len(options)):
         return options
-    rows = np.array(kept, dtype=np.int64)
     return OptionArray(
         options.configurations[rows], options.samples_per_s[rows], options.cores[rows], options.memory_bytes[rows]
     )

@@ -86,6 +86,12 @@ class OptionArray:
     def __len__(self) -> int:
         return len(self.cores)
 
+    def place_of(self, configuration: Configuration) -> int | None:
+        """The index of the first option with this configuration; None: there is none."""
+        (row,) = as_array([configuration])
+        found = np.flatnonzero((self.configurations == row).all(axis=1))
+        return int(found[0]) if len(found) else None
+
     def __getitem__(self, index: int) -> Option:
         row = self.configurations[index].astype(np.int64).tolist()
         return Option(

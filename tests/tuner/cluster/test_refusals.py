@@ -32,6 +32,11 @@ def test_the_only_option_stays(configuration: Configuration) -> None:
     assert len(open_options(known, 0, only)) == 1
 
 
+def test_a_configuration_that_runs_is_not_refused_any_more() -> None:
+    known = noted(RefusedGrants(), {0: THERE}, {0: HERE}, 100.0)
+    assert not noted(known, {}, {0: THERE}, 101.0).until_s
+
+
 def test_jobs_that_ended_are_forgotten() -> None:
     known = noted(RefusedGrants(), {0: THERE}, {0: HERE}, 100.0)
     assert not noted(known, {}, {1: HERE}, 101.0).until_s

@@ -17,6 +17,7 @@ from elastichost.tuner.placement.allocation import (
     JobId,
     JobOptions,
     Option,
+    OptionArray,
     allocate,
     exact,
     total_value,
@@ -115,6 +116,13 @@ def test_exact_is_the_best_of_all_choices(jobs: list[JobOptions], capacity: Capa
         if cores <= (capacity.cores or math.inf) and memory <= (capacity.memory_bytes or math.inf):
             values.append(total_value(jobs, choices))
     assert total_value(jobs, best) >= max(values) * (1 - GAP)
+
+
+def test_the_place_of_a_configuration_among_options() -> None:
+    rows = [Configuration(1, 1), Configuration(2, 1, 3), Configuration(2, 1, 3), Configuration(2, 3, 1)]
+    options = OptionArray.of([Option(one, 1.0, one.cores) for one in rows])
+    assert [options.place_of(one) for one in rows] == [0, 1, 1, 3]
+    assert options.place_of(Configuration(3, 1)) is None
 
 
 def test_the_value_of_a_choice() -> None:
