@@ -172,14 +172,13 @@ class Run:
         no program or no vectors of it, DataError if such a file cannot be read or lacks a column."""
         from elastichost.results.export import export
 
-        files = {column: Path(file) for column, file in vectors.items()}
-        return export(self.dir, Path(directory), best=best, format=format, embeddings=embeddings, vectors=files)
+        return export(self.dir, Path(directory), best=best, format=format, embeddings=embeddings, vectors=vectors)
 
     def predict(self, table: pa.Table | pandas.DataFrame | str | os.PathLike[str], *, best: bool = False) -> pa.Table:
-        """Scores rows with the trained model. table: a file, an Arrow table or a data frame with the columns of the
-        training data; labels are not needed. best: as for `export`. Returns a table with the scores, in the order of
-        the rows. Raises DataError, ModelError, CheckpointError, and ConfigError for a table where the job reads another
-        format."""
+        """Scores rows with the trained model. table: a file, here or at an address, an Arrow table or a data frame with
+        the columns of the training data; labels are not needed. best: as for `export`. Returns a table with the scores,
+        in the order of the rows. Raises DataError, ModelError, CheckpointError, and ConfigError for a table where the
+        job reads another format."""
         import pyarrow.parquet as pq
 
         from elastichost.results.predict import predict
@@ -187,7 +186,7 @@ class Run:
         with tempfile.TemporaryDirectory(prefix="elastichost-") as folder:
             output = Path(folder) / "scores.parquet"
             is_file = isinstance(table, str | os.PathLike)
-            source = Path(table).resolve() if is_file else _written(table, self.job, Path(folder))
+            source = table if is_file else _written(table, self.job, Path(folder))
             try:
                 predict(self.dir, source, output, best=best)
             except DataError as error:
@@ -235,8 +234,24 @@ def _written(table: pa.Table | pandas.DataFrame, job: Job, folder: Path) -> Path
         return folder / "rows.parquet"
     if kind == "csv":
         options = pa.csv.WriteOptions(delimiter=job.spec.data.csv.delimiter)
-        pa.csv.write_csv(rows, folder / "rows.csv", options)
+        pa.csv.write_csv(_with_joined_lists(rows, job.spec.data.csv.list_delimiter), folder / "rows.csv", options)
         return folder / "rows.csv"
     raise ConfigError(
         f"a table cannot be scored: the data of this run has the format {kind!r}", hint="give the path of a file"
     )
+
+
+def _with_joined_lists(rows: pa.Table, delimiter: str) -> pa.Table:
+    """The rows with texts in place of lists, as a CSV file of the job has them."""
+    import pyarrow as pa
+
+    for place, field in enumerate(rows.schema):
+        if (
+            pa.types.is_list(field.type)
+            or pa.types.is_large_list(field.type)
+            or pa.types.is_fixed_size_list(field.type)
+        ):
+            lists = rows.column(place).to_pylist()
+            texts = [None if one is None else delimiter.join(str(item) for item in one) for one in lists]
+            rows = rows.set_column(place, field.name, pa.array(texts, pa.string()))
+    return rows

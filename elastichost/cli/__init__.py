@@ -9,6 +9,7 @@ Modules:
     groups         the groups of verbs in `--help`
     runs           finds the run directory that a verb names
     options        options that several verbs share
+    sources        waits for files at addresses
     gpu_words      which worker of a plan has which GPU
     output         data, progress and the JSON object of `--json`
     report         prints the facts that a verb returns

@@ -11,7 +11,7 @@ import typer
 from elastichost.cli.output import AsJson, data_console, fact_lines, print_json, progress_console
 from elastichost.cli.report import print_report
 from elastichost.cli.runs import RunArgument, find_run
-from elastichost.errors import ConfigError, DataError, PreflightError
+from elastichost.errors import ConfigError, PreflightError
 
 if TYPE_CHECKING:
     from elastichost.serving.loaded_export import LoadedExport
@@ -78,14 +78,16 @@ def export(
 
 def predict(
     run: RunArgument,
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="Samples in the format of the job's data, or Parquet.")],
+    file: Annotated[
+        str, typer.Argument(metavar="FILE", help="Samples in the format of the job's data, or Parquet; or an address.")
+    ],
     output: Annotated[
         Path | None,
         typer.Option(
             "--output",
             "-o",
             metavar="FILE",
-            help="Scores, .parquet or .csv; default: FILE.scores.parquet.",
+            help="Scores, .parquet or .csv; default: FILE.scores.parquet, for an address here.",
         ),
     ] = None,
     best: Annotated[
@@ -95,19 +97,22 @@ def predict(
 ) -> None:
     """Score a file with the newest intact checkpoint of a run. If the file has labels, print AUC and log loss too."""
     directory = find_run(run)
-    if not file.is_file():
-        from elastichost.datasets.files import missing_file
+    from elastichost.cli.sources import patient_requests
+    from elastichost.datasets.files import base_name, is_url, named_file
 
-        raise DataError(f"{file}: is a folder" if file.is_dir() else missing_file(str(file)))
-    destination = output if output is not None else file.with_name(f"{file.name}.scores.parquet")
+    out = progress_console()
+    waiting = patient_requests(out)
+    stored = named_file(file, waiting=waiting).path
+    folder = Path() if is_url(stored) else Path(stored).parent
+    destination = output if output is not None else folder / f"{base_name(stored)}.scores.parquet"
     if not destination.resolve().parent.is_dir():
         raise ConfigError(
             f"cannot write {destination}: its directory does not exist", hint="name another file with --output"
         )
-    progress_console().print("loading the model (takes a few seconds)", style="dim")
+    out.print("loading the model (takes a few seconds)", style="dim")
     from elastichost.results.predict import predict as score  # loads torch
 
-    print_report(score(directory, file.resolve(), destination.resolve(), best=best), as_json=as_json)
+    print_report(score(directory, stored, destination.resolve(), best=best, waiting=waiting), as_json=as_json)
 
 
 def serve(

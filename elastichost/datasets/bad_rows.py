@@ -11,8 +11,6 @@ from elastichost.errors import DataError
 
 __all__ = ["BadRowLog"]
 
-HOW_TO_SKIP = 'set data.bad_rows = "skip" to skip and count such rows'
-
 
 class BadRowLog:
     """Collects the bad rows among `samples` rows while they are decoded.
@@ -43,7 +41,7 @@ class BadRowLog:
             self.first = (lowest, describe(lowest))
         self.mask |= bad
 
-    def settle(self, *, skip: bool, how_to_skip: str = HOW_TO_SKIP) -> npt.NDArray[np.bool_] | None:
+    def settle(self, *, skip: bool, how_to_skip: str) -> npt.NDArray[np.bool_] | None:
         """The mask of rows to skip; None when all rows are good. Raises DataError for bad rows unless `skip`."""
         if self.first is None:
             return None

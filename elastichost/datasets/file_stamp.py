@@ -15,3 +15,8 @@ class FileStamp:
     path: str
     size_bytes: int
     modified_ns: int
+
+    @property
+    def has_version(self) -> bool:
+        """Whether the time or number is known. A web server may give none."""
+        return self.modified_ns > 0

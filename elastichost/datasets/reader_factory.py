@@ -62,7 +62,7 @@ def make_decoder(
     URLs; None: one connection at a time, as for checks before a run."""
     match settings.format:
         case "parquet":
-            return ParquetDecoder(settings, connections, waiting)
+            return ParquetDecoder(settings, connections, waiting, cache_directory(os.environ) / "footers")
         case "criteo_tsv":
             return criteo_decoder(settings, os.environ, connections, waiting)
         case "csv":

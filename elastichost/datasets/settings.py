@@ -29,6 +29,7 @@ Split = Literal["train", "test"]
 DenseTransform = Literal["none", "log1p"]
 ColumnType = Literal["int", "string", "list[int]", "list[string]"]
 
+HOW_TO_SKIP = 'set data.bad_rows = "skip" to skip and count such rows'
 CRITEO_LABEL = "label"
 CRITEO_DENSE = tuple(f"I{number}" for number in range(1, 14))
 CRITEO_CATEGORICAL = tuple(f"C{number}" for number in range(1, 27))
@@ -68,6 +69,11 @@ class DataSettings:
     text_unit_lines: int = TEXT_UNIT_LINES
     pinned: tuple[FileStamp, ...] = ()
     labels_required: bool = True
+
+    @property
+    def how_to_skip(self) -> str:
+        """What a person may do about a bad row instead of correcting it."""
+        return HOW_TO_SKIP if self.labels_required else "leave the row out: each row of the file gets a score"
 
     @property
     def columns(self) -> tuple[str, ...]:

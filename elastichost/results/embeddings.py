@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from elastichost.config.job import JobSpec
+from elastichost.datasets.file_stamp import FileStamp
 from elastichost.errors import ConfigError
 from elastichost.human_readable import did_you_mean, plural
 from elastichost.results.assemble import CheckpointTensors
@@ -42,20 +43,25 @@ def check_tables(model: ModelSpec, names: Sequence[str]) -> tuple[TableSpec, ...
 
 
 def write_embeddings(
-    job: JobSpec, tensors: CheckpointTensors, tables: Sequence[TableSpec], folder: Path
+    job: JobSpec,
+    tensors: CheckpointTensors,
+    tables: Sequence[TableSpec],
+    folder: Path,
+    pinned: Sequence[FileStamp] = (),
 ) -> WrittenEmbeddings:
     """Writes `<embedding>.parquet` for each embedding of these tables: `id` (int64 or string) and `vector`
     (a list of float32).
 
-    A checkpoint holds the hash of a text id, so the texts are looked up in the training data. A table of a fixed size
-    that takes integers modulo its rows has the numbers of its rows as ids. Raises DataError (the training data cannot
-    be read), ConfigError (they are of a format without text), CheckpointError, OSError."""
+    A checkpoint holds the hash of a text id, so the texts are looked up in the training data: the files of the run,
+    `pinned`, or what the patterns of the job find now. A table of a fixed size that takes integers modulo its rows has
+    the numbers of its rows as ids. Raises DataError (the training data cannot be read), ConfigError (they are of a
+    format without text), CheckpointError, OSError."""
     files: list[str] = []
     warnings: list[str] = []
     if tables:
         folder.mkdir()
     for table in tables:
-        texts = find_texts(job, table, tensors) if table.key_kind == "string" else None
+        texts = find_texts(job, table, tensors, pinned) if table.key_kind == "string" else None
         if texts is not None and texts.missing:
             warnings.append(
                 f"table {table.name!r}: {plural(texts.missing, 'id')} of the checkpoint are not in the training data "

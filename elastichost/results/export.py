@@ -25,6 +25,7 @@ import msgspec
 
 from elastichost import models
 from elastichost.atomic_write import cause_words, is_out_of_space
+from elastichost.datasets.files import read_pinned
 from elastichost.errors import ConfigError, ElastichostError
 from elastichost.results.assemble import CheckpointTensors, find_checkpoint, load_run_job
 from elastichost.results.description import ExportFormat, Preprocess, describe
@@ -63,7 +64,7 @@ def export(
     best: bool = False,
     format: ExportFormat = "torchrec",  # noqa: A002 - the name of the option
     embeddings: Sequence[str] = (),
-    vectors: Mapping[str, Path] = MappingProxyType({}),
+    vectors: Mapping[str, str | os.PathLike[str]] = MappingProxyType({}),
 ) -> ExportReport:
     """Exports the newest good checkpoint of a run (or the given one, or with `best` the one of the best evaluation by
     `checkpoint.keep_best`) to `destination`, which must be empty or not exist. The directory appears only when it is
@@ -95,7 +96,7 @@ def export(
         computed = _write_vectors(partial, vector_files)
         if format == "pt2":
             model_bytes = _to_program(partial, preprocess)
-        written = write_embeddings(job, tensors, wanted, partial / "embeddings")
+        written = write_embeddings(job, tensors, wanted, partial / "embeddings", read_pinned(run_dir).train)
         partial.rename(destination)
     except OSError as error:
         hint = "free some disk space" if is_out_of_space(error) else "choose a place that you may write to"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import glob
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -24,13 +23,15 @@ from elastichost.atomic_write import cause_words
 from elastichost.config.job import JobSpec
 from elastichost.datasets import open_reader
 from elastichost.datasets.api import DatasetDescription, Reader, SampleBatch
+from elastichost.datasets.files import PinnedFiles, absolute_name, base_name, named_file
+from elastichost.datasets.sources.single_requests import BEFORE_RUN, RequestPolicy
 from elastichost.errors import ConfigError, DataError, ElastichostError, IdOutOfRangeError
 from elastichost.quality.binary import QualityReport, evaluate_labels, probabilities
 from elastichost.results.assemble import CheckpointTensors, find_checkpoint, load_run_job
 from elastichost.results.preprocess import IdTable, kind_words
 from elastichost.results.reader import leave_last_row_out
 from elastichost.specs import ModelSpec, TableSpec
-from elastichost.user_model.build import build_model
+from elastichost.user_model.build import build_model, user_error
 from elastichost.worker.access.rows import PreparedBatch
 from elastichost.worker.access.served import NOTHING_PULLED
 from elastichost.worker.model.embedding import meta_collections
@@ -55,35 +56,46 @@ class PredictReport:
 
 
 def predict(
-    run_dir: Path, data_file: Path, output: Path, checkpoint: Path | None = None, *, best: bool = False
+    run_dir: Path,
+    data_file: str | os.PathLike[str],
+    output: Path,
+    checkpoint: Path | None = None,
+    *,
+    best: bool = False,
+    waiting: RequestPolicy = BEFORE_RUN,
 ) -> PredictReport:
-    """Scores every row of `data_file`, which has the job's format and may lack labels. It writes `output`, a Parquet
-    file or, with the suffix .csv, a CSV file: `row` int64, `probability` float32, and `label` float32 when there are
-    labels. With several labels the columns are `probability_<name>` and `label_<name>`. The file appears only when it
-    is complete. best: with the checkpoint of the best evaluation by `checkpoint.keep_best`, instead of the newest one.
-    The model computes in float32 whatever `train.precision` says, so that every CPU gives the same scores.
+    """Scores every row of `data_file` (a path or an address), which has the job's format and may lack labels. It writes
+    `output`, a Parquet file or, with the suffix .csv, a CSV file: `row` int64, `probability` float32, and `label`
+    float32 when there are labels. With several labels the columns are `probability_<name>` and `label_<name>`. The file
+    appears only when it is complete. best: with the checkpoint of the best evaluation by `checkpoint.keep_best`,
+    instead of the newest one. The model computes in float32 whatever `train.precision` says, so that every CPU gives
+    the same scores.
 
     Raises ConfigError, DataError (also for a bad row: a row without a score would shift the others), CheckpointError,
     ModelError.
     """
     began_s = perf_counter()
     make_writer = _writer_for(output)
-    job = _scoring_job(load_run_job(run_dir), data_file)
+    trained = load_run_job(run_dir)
+    stored = named_file(absolute_name(data_file), waiting=waiting)
+    file = stored.path
+    job = _scoring_job(trained, file)
     found = find_checkpoint(run_dir, job, checkpoint, best=best)
-    reader = open_reader(job, "test", files=[glob.escape(str(data_file.resolve()))], labels_required=False)
+    only = PinnedFiles(test=(stored,))  # a name is no glob here
+    reader = open_reader(job, "test", files=[file], labels_required=False, pinned=only, waiting=waiting)
     description = reader.describe()
-    _check_kinds(found.manifest.model, description, data_file)
+    _check_kinds(found.manifest.model, description, file)
     tensors = CheckpointTensors(found.directory, found.manifest)
     model = load_trained_model(job, tensors).eval()
     runner = ModelRunner(model, job.data.categorical, job.model.outputs, torch.device("cpu"))
-    rows = _CheckpointRows(job, tensors, data_file)
+    rows = _CheckpointRows(job, tensors, file)
     batches = _batches(reader, description)
     first = next(batches, None)
     has_labels = first is not None and not np.isnan(first[1].labels).any()
     columns = _ScoreColumns(job.data.labels, has_labels)
     with _written(output, make_writer, columns.schema) as writer:
         for row, batch in chain([] if first is None else [first], batches):
-            logits = runner.scores(rows.prepare(batch)).logits.reshape(batch.labels.shape)
+            logits = _scores(runner, rows.prepare(batch)).reshape(batch.labels.shape)
             writer.write_table(columns.add(row, logits, batch))
     return PredictReport(
         output=output,
@@ -94,6 +106,19 @@ def predict(
         wall_s=perf_counter() - began_s,
         warnings=(*found.warnings, *description.warnings, *runner.warnings),
     )
+
+
+def _scores(runner: ModelRunner, batch: PreparedBatch) -> npt.NDArray[np.float32]:
+    """The logits of a batch. Raises ModelError, also when the model fails at a later batch than its first."""
+    try:
+        return runner.scores(batch).logits
+    except ElastichostError:
+        raise
+    except Exception as error:  # whatever the user's model raises
+        row = batch.samples.start
+        raise user_error(
+            f"the model's forward failed for {batch.samples.size} samples from row {row} on", error
+        ) from error
 
 
 def load_trained_model(job: JobSpec, tensors: CheckpointTensors) -> nn.Module:
@@ -119,20 +144,19 @@ def load_trained_model(job: JobSpec, tensors: CheckpointTensors) -> nn.Module:
     return model
 
 
-def _scoring_job(job: JobSpec, data_file: Path) -> JobSpec:
+def _scoring_job(job: JobSpec, data_file: str) -> JobSpec:
     """The run's job with changes for scoring: bad rows stop it, and weights are not read. A Parquet file can be scored
     whatever the training data were, because it has the types of its columns."""
-    if not data_file.is_file():
-        raise DataError(f"{data_file}: there is no such file")
     changes: dict[str, object] = {"bad_rows": "stop", "weight": ""}
-    if job.data.format == "synthetic" and data_file.suffix != ".parquet":
+    is_parquet = base_name(data_file).endswith(".parquet")
+    if job.data.format == "synthetic" and not is_parquet:
         raise ConfigError(f"{data_file}: the run was trained on synthetic data; only Parquet files can be scored")
-    if job.data.format in ("csv", "synthetic") and data_file.suffix == ".parquet":
+    if job.data.format in ("csv", "synthetic") and is_parquet:
         changes["format"] = "parquet"
     return job.model_copy(update={"data": job.data.model_copy(update=changes)})
 
 
-def _check_kinds(model: ModelSpec, description: DatasetDescription, data_file: Path) -> None:
+def _check_kinds(model: ModelSpec, description: DatasetDescription, data_file: str) -> None:
     """Raises DataError for a column of another kind than in training, in the words of an export's `Preprocessor`."""
     for table in model.tables:
         for feature in table.features:
@@ -156,7 +180,7 @@ def _ids(tensors: CheckpointTensors, table: TableSpec) -> npt.NDArray[np.int64] 
 class _CheckpointRows:
     """Maps the keys of a batch to rows of the plain model, in the same way as the export's reader."""
 
-    def __init__(self, job: JobSpec, tensors: CheckpointTensors, data_file: Path) -> None:
+    def __init__(self, job: JobSpec, tensors: CheckpointTensors, data_file: str) -> None:
         self._features = job.data.categorical
         self._file = data_file
         self._tables = [next(t for t in tensors.model.tables if name in t.features) for name in self._features]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from elastichost.config.job import JobSpec
-from elastichost.datasets.files import expand_patterns, stamp
+from elastichost.datasets.files import FileStamp, find_files, stamp
 from elastichost.datasets.kernels.hashing import hash_arrow_strings
 from elastichost.datasets.parquet.schema import opened_parquet
 from elastichost.datasets.text.convert import convert
@@ -37,15 +37,16 @@ class Texts:
     missing: int
 
 
-def find_texts(job: JobSpec, table: TableSpec, tensors: CheckpointTensors) -> Texts:
-    """The texts of a table with text ids. Every different text is in memory once. Raises DataError: a file cannot be
+def find_texts(job: JobSpec, table: TableSpec, tensors: CheckpointTensors, pinned: Sequence[FileStamp] = ()) -> Texts:
+    """The texts of a table with text ids. Every different text is in memory once. pinned: the training data of the run;
+    none: what the patterns of the job find now. Raises DataError: a file cannot be
     read; ConfigError: the format holds no texts."""
     ids = np.asarray(tensors.ids(table).array(), dtype=np.int64) if table.is_dynamic else None
     order = None if ids is None else np.argsort(ids)
     known = np.empty(0, dtype=np.int64)  # hashes of the texts found so far, ascending
     words: list[pa.Array] = []
     hashes: list[Int64Array] = []
-    for column in _columns(job, table.features):
+    for column in _columns(job, table.features, pinned):
         found = hash_arrow_strings(column)
         found, first = np.unique(found, return_index=True)
         is_new = ~np.isin(found, known, assume_unique=True)
@@ -65,9 +66,9 @@ def find_texts(job: JobSpec, table: TableSpec, tensors: CheckpointTensors) -> Te
     return Texts(text.take(pa.array(by_row)), rows[by_row], missing)
 
 
-def _columns(job: JobSpec, features: tuple[str, ...]) -> Iterator[pa.Array]:
+def _columns(job: JobSpec, features: tuple[str, ...], pinned: Sequence[FileStamp]) -> Iterator[pa.Array]:
     """The different texts of each batch of rows and feature, as strings."""
-    files, problems = expand_patterns(job.data.train)
+    files, problems = find_files(job.data.train, pinned)
     if problems:
         raise DataError(problems[0], hint="the texts of ids are read from the training data: put the files back")
     for file in files:
@@ -79,12 +80,12 @@ def _columns(job: JobSpec, features: tuple[str, ...]) -> Iterator[pa.Array]:
 
 def _batches(file: str, job: JobSpec, features: tuple[str, ...], folder: Path) -> Iterator[pa.RecordBatch]:
     if job.data.format in ("csv", "criteo_tsv"):
-        source, parquet = Path(file), folder / "rows.parquet"
+        parquet = folder / "rows.parquet"
         csv = job.data.csv
         types = {name: str(csv.types.get(name, "string")) for name in features}
         if job.data.format == "csv":
             convert(
-                source,
+                file,
                 parquet,
                 format="csv",
                 types=types,
@@ -93,7 +94,7 @@ def _batches(file: str, job: JobSpec, features: tuple[str, ...], folder: Path) -
                 bad_rows="skip",
             )
         else:
-            convert(source, parquet, format="criteo_tsv", bad_rows="skip")
+            convert(file, parquet, format="criteo_tsv", bad_rows="skip")
         file = str(parquet)
     elif job.data.format != "parquet":
         raise ConfigError(

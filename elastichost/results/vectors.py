@@ -24,6 +24,7 @@ import torch
 from torch import nn
 from torchrec import EmbeddingBagCollection, EmbeddingCollection
 
+from elastichost.datasets.parquet.schema import opened_parquet
 from elastichost.errors import DataError, ModelError
 from elastichost.results.preprocess import ColumnError, Prepared, Preprocessor
 from elastichost.results.program import quiet
@@ -62,7 +63,7 @@ class _Vectors:
 
     def __init__(self, model: nn.Module, preprocessor: Preprocessor, wanted: VectorFile) -> None:
         self._model, self._preprocessor = model, preprocessor
-        self.column, self._file = wanted.column, wanted.file
+        self.column, self._stored, self._file = wanted.column, wanted.file, wanted.file.path
         self._missing: tuple[str, ...] | None = None  # columns that the file lacks; None: not tried yet
 
     @property
@@ -72,7 +73,7 @@ class _Vectors:
     def parts(self) -> Iterator[tuple[pa.Array, npt.NDArray[np.float32]]]:
         """(ids [n], vectors float32 [n, D]), batch after batch. Raises DataError, ModelError."""
         try:
-            with pq.ParquetFile(self._file) as opened:
+            with opened_parquet(self._stored) as source, pq.ParquetFile(source) as opened:
                 columns = dict.fromkeys((*self._preprocessor.dense, *self._preprocessor.features))
                 present = [name for name in columns if name in opened.schema_arrow.names]
                 if self.column not in present:

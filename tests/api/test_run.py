@@ -5,9 +5,11 @@ from __future__ import annotations
 import html
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 import elastichost as eh
+from elastichost.api.run import _written
 from elastichost.errors import ConfigError, PreflightError
 from elastichost.runs.result import ProcessCounts, RunOutcome, RunResult, SampleCounts
 
@@ -70,3 +72,11 @@ def test_a_report_that_cannot_be_written_is_a_typed_error(tmp_path: Path) -> Non
     run = run_with(tmp_path, "done")
     with pytest.raises(PreflightError, match=r"absent/report\.html cannot be written"):
         run.report(tmp_path / "absent" / "report.html")
+
+
+def test_lists_of_a_table_are_written_as_the_csv_of_the_job_has_them(tmp_path: Path) -> None:
+    job = eh.Job.of("a:b", {"format": "csv", "train": "x.csv", "label": "y", "categorical": ["seen"]})
+    job = job.with_settings(data={"csv": {"types": {"seen": "list[int]"}, "list_delimiter": ";"}})
+    table = pa.table({"seen": [[1, 2], None, []], "note": ["a", "b", "c"]})
+    written = _written(table, job, tmp_path)
+    assert written.read_text().splitlines()[1:] == ['"1;2","a"', ',"b"', '"","c"']

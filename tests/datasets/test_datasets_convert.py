@@ -6,16 +6,24 @@ import gzip
 import shlex
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from elastichost.chaos.faults.source_process import Order
+from elastichost.chaos.faults.source_proxy import SourceProxy
 from elastichost.cli import run_command_line
+from elastichost.datasets.sources.single_requests import PatientPolicy
 from elastichost.datasets.text import convert as convert_module
 from elastichost.datasets.text.convert import convert, format_of
 from elastichost.errors import DataError
+from elastichost.wire.control_work import SourceTroubleMsg
+from tests.datasets.sources.s3_server import S3Server, s3_environment, store
 
 from .conftest import all_batches, assert_same_samples, criteo_line, criteo_settings, reader_of
+
+__all__ = ["s3_environment", "store"]
 
 
 def criteo_text(lines: int) -> str:
@@ -123,6 +131,30 @@ def test_damaged_gzip(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["day.gz"]
 
 
+@pytest.mark.parametrize("kind", ["csv", "csv.gz"])
+def test_a_file_in_a_store_is_converted_though_the_store_goes_away(tmp_path: Path, store: S3Server, kind: str) -> None:
+    rows = np.random.default_rng(7).integers(0, 1 << 30, (60_000, 3))
+    text = "y,c,d\n" + "".join(f"{y % 2},{c},{d}\n" for y, c, d in rows)
+    source = tmp_path / f"rows.{kind}"
+    source.write_bytes(gzip.compress(text.encode()) if kind == "csv.gz" else text.encode())
+    store.put_file(source, f"convert/rows.{kind}")
+    here = convert(source, tmp_path / "here.parquet", format="csv")
+    told: list[SourceTroubleMsg] = []
+    with SourceProxy("127.0.0.1", store.port, bytes_per_s=2e6) as proxy:
+
+        def say(trouble: SourceTroubleMsg) -> None:
+            told.append(trouble)
+            proxy.order(Order("gone", 0.0))
+
+        url, waiting = store.url(f"convert/rows.{kind}", proxy.endpoint), PatientPolicy(60.0, say)
+        assert format_of(url, waiting) == "csv"
+        proxy.order(Order("gone", 600.0))
+        there = convert(url, tmp_path / "there.parquet", format="csv", waiting=waiting)
+    assert [one.trouble for one in told][-1] == "recovered" and len(told) > 1
+    assert (there.rows, there.source_bytes, there.source) == (60_000, here.source_bytes, url)
+    assert pq.read_table(tmp_path / "there.parquet").equals(pq.read_table(tmp_path / "here.parquet"))
+
+
 def test_conversions_that_are_refused(tmp_path: Path) -> None:
     source = tmp_path / "a.csv"
     source.write_text("a,b\n")
@@ -140,8 +172,13 @@ def test_conversions_that_are_refused(tmp_path: Path) -> None:
         convert(tmp_path / "aa.csv", tmp_path / "b.parquet", format="csv")
     with pytest.raises(DataError, match="is a folder"):
         format_of(tmp_path)
-    with pytest.raises(DataError, match="is a URL: download it"):
+    with pytest.raises(DataError, match="is an address without its second slash"):
         format_of(Path("https://example.org/a.csv"))
+    with pytest.raises(DataError, match="give the path of the file, without file:"):
+        format_of("file:///data/a.csv")
+    (tmp_path / "mac.csv").write_bytes(b"y,c\r1,7\r0,8\r")
+    with pytest.raises(DataError, match="the header is no line of CSV"):
+        convert(tmp_path / "mac.csv", tmp_path / "b.parquet", format="csv")
     (tmp_path / "empty.csv").touch()
     with pytest.raises(DataError, match="is empty"):
         format_of(tmp_path / "empty.csv")

@@ -13,11 +13,15 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
-from elastichost.errors import ConfigError, DataError, ElastichostError
+from elastichost.errors import ConfigError, DataError, ElastichostError, ModelError
 from elastichost.quality.binary import evaluate, probabilities
 from elastichost.results import preprocess, reader
 from elastichost.results.export import export
 from elastichost.results.predict import predict
+from elastichost.worker.steps.model_runner import ModelRunner
+from tests.datasets.sources.s3_server import S3Server, s3_environment, store
+
+__all__ = ["s3_environment", "store"]
 
 
 def test_scores_rows_and_quality(run: Any, tmp_path: Path) -> None:
@@ -44,6 +48,45 @@ def test_a_file_without_labels(run: Any, tmp_path: Path) -> None:
     assert table.column_names == ["row", "probability"]
     np.testing.assert_allclose(table.column("probability").to_numpy(), probabilities(run.dlrm_logits()), rtol=1e-4)
     assert (report.labels, report.quality) == ((), ())
+
+
+def test_a_file_in_a_store_has_the_scores_of_the_file_here(run: Any, tmp_path: Path, store: S3Server) -> None:
+    store.put_file(run.directory / "samples.parquet", "new/samples.parquet")
+    here = predict(run.directory, run.directory / "samples.parquet", tmp_path / "here.parquet")
+    there = predict(run.directory, store.url("new/samples.parquet"), tmp_path / "there.parquet")
+    assert pq.read_table(there.output).equals(pq.read_table(here.output))
+    assert there.quality == here.quality
+    store.put_file(run.directory / "samples.parquet", "new/part[1].parquet")
+    odd = predict(run.directory, store.url("new/part[1].parquet"), tmp_path / "odd.parquet")
+    assert pq.read_table(odd.output).equals(pq.read_table(here.output)), "the name is no glob"
+    with pytest.raises(DataError, match=r"absent\.parquet.*no such file in the store"):
+        predict(run.directory, store.url("new/absent.parquet"), tmp_path / "absent.parquet")
+
+
+def test_a_row_without_a_label_among_others_is_an_error_with_advice_that_helps(run: Any, tmp_path: Path) -> None:
+    labels = pa.array([1, 0, None, 0, 1, 0])
+    pq.write_table(run.table.set_column(0, "label", labels), tmp_path / "some.parquet")
+    with pytest.raises(DataError) as caught:
+        predict(run.directory, tmp_path / "some.parquet", tmp_path / "scores.parquet")
+    assert "leave the row out" in caught.value.hint and "bad_rows" not in caught.value.hint
+
+
+def test_a_model_that_fails_at_a_later_batch_is_a_model_error(
+    run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[int] = []
+    real = ModelRunner.scores
+
+    def fails(self: ModelRunner, batch: Any) -> Any:
+        calls.append(batch.samples.size)
+        if len(calls) > 1:
+            raise RuntimeError("shape mismatch")
+        return real(self, batch)
+
+    monkeypatch.setattr(ModelRunner, "scores", fails)
+    monkeypatch.setattr("elastichost.results.predict.BATCH_SIZE", 3)
+    with pytest.raises(ModelError, match="shape mismatch"):
+        predict(run.directory, run.directory / "samples.parquet", tmp_path / "scores.parquet")
 
 
 def test_the_suffix_chooses_the_format(run: Any, tmp_path: Path) -> None:
@@ -119,7 +162,7 @@ def test_lists_where_the_run_was_trained_on_single_ids_are_refused(run: Any, tmp
 
 
 def test_a_missing_file_and_an_output_that_cannot_be_written(run: Any, tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"nothing\.parquet: there is no such file"):
+    with pytest.raises(DataError, match=r"nothing\.parquet: no such file"):
         predict(run.directory, tmp_path / "nothing.parquet", tmp_path / "scores.parquet")
     with pytest.raises(ElastichostError, match="cannot write"):
         predict(run.directory, run.directory / "samples.parquet", tmp_path / "absent" / "scores.parquet")

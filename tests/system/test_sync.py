@@ -13,6 +13,7 @@ import pytest
 from elastichost.results.export import export
 from elastichost.wire.applied import read_applied
 from tests.system.test_run import JOB, Supervised, folder
+from tests.system.test_scale import SLOW_MODEL, scale
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(300)]
 
@@ -127,6 +128,34 @@ def test_clipping_adamw_and_adam_of_rows_keep_the_bits_through_kills(
     monkeypatch.delenv("ELASTICHOST_CRASH_AT")
     other = trained(folder, "unclipped", template.replace("clip_norm = 0.05", "clip_norm = 0"))
     assert other[0] != expected[0], "the limit must matter, or equal bits prove nothing"
+
+
+@pytest.mark.thorough
+def test_every_option_of_training_keeps_the_bits_while_the_run_is_scaled_and_killed(folder: Path) -> None:
+    """Rows move to other PS with their means, counters and decay; the rates follow the samples; the dense vector moves
+    with the means of AdamW."""
+    (folder / "slow.py").write_text(SLOW_MODEL.replace("0.005", "0.02"))
+    options = (
+        'clip_norm = 0.05\noptimizer_dense = {{ name = "adamw", lr = 0.01, weight_decay = 0.1 }}\n'
+        'optimizer_rows = {{ name = "adam", lr = 0.01, weight_decay = 0.1 }}\n'
+        'schedule = {{ name = "cosine", warmup_samples = 2000 }}\n'
+    )
+    template = TEMPLATE.replace("[train]\n", f"[train]\n{options}")
+    facts = {"micro_batches": 4, "rows": SAMPLES, "every_s": 60, "build": f"{folder / 'slow.py'}:build"}
+    expected = trained(folder, "plain", template, **facts)
+    place = folder / "scaled"
+    place.mkdir()
+    run = Supervised(place, template=template, workers=1, servers=1, **facts)
+    run.wait_trained(SAMPLES // 8)
+    scale(run, workers=2, servers=2)
+    os.kill(run.pid("worker-1"), signal.SIGKILL)
+    os.kill(run.pid("server-1"), signal.SIGKILL)
+    scale(run, workers=1, servers=3)
+    assert run.status()["samples_trained"] < SAMPLES, "the run must train in its last size"
+    code, errors = run.finish()
+    assert code == 0, errors
+    assert sorted(lost.process.name for lost in run.lost()) == ["server-1", "worker-1"]
+    assert outcome(run.run_dir) == expected
 
 
 @pytest.mark.thorough

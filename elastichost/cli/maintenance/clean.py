@@ -78,11 +78,11 @@ def _old_runs(keep: int) -> list[Path]:
 
 
 def _kept_data(dry_run: bool) -> list[tuple[Path, int]]:
-    """What was removed, or would be: fetched ranges and plain copies of compressed text that no process uses."""
+    """What was removed, or would be: ranges, footers and plain copies of compressed text that no process uses."""
     from elastichost.datasets.files import cache_directory
     from elastichost.datasets.sources.bounded_directory import BoundedDirectory
 
-    found = [path for name in ("ranges", "text") if (path := cache_directory(os.environ) / name).is_dir()]
+    found = [path for name in ("ranges", "text", "footers") if (path := cache_directory(os.environ) / name).is_dir()]
     sizes = [(path, _size_bytes(path) if dry_run else BoundedDirectory(path, None).clear()) for path in found]
     return [(path, size_bytes) for path, size_bytes in sizes if size_bytes]
 

@@ -30,7 +30,10 @@ def register(app: typer.Typer) -> None:
 
 
 def convert(
-    source: Annotated[Path, typer.Argument(metavar="SRC", help="Criteo TSV or CSV with a header; may be gzipped.")],
+    source: Annotated[
+        str,
+        typer.Argument(metavar="SRC", help="Criteo TSV or CSV with a header, a file or an address; may be gzipped."),
+    ],
     destination: Annotated[Path, typer.Argument(metavar="DST", help="The Parquet file to write.")],
     source_format: Annotated[
         SourceFormat | None,
@@ -60,23 +63,35 @@ def convert(
 
     The row groups have a size that suits training.
     """
+    from elastichost.cli.sources import patient_requests
+    from elastichost.datasets.files import base_name
     from elastichost.datasets.text.convert import convert as write_parquet
     from elastichost.datasets.text.convert import format_of
 
     out = progress_console()
-    with out.status(f"converting {source.name}") as line:
+    waiting, name = patient_requests(out), base_name(source)
+    with out.status(f"converting {name}") as line:
         report = write_parquet(
             source,
             destination,
-            format=source_format.value if source_format is not None else format_of(source),
+            format=source_format.value if source_format is not None else format_of(source, waiting),
             types=_column_types(types or []),
-            delimiter=delimiter.replace("\\t", "\t"),
-            list_delimiter=list_delimiter,
+            delimiter=_character("--delimiter", delimiter),
+            list_delimiter=_character("--list-delimiter", list_delimiter),
             bad_rows=bad_rows.value,
             row_group_rows=row_group_rows,
-            progress=lambda rows: line.update(f"converting {source.name}: {rows:,} rows"),
+            progress=lambda rows: line.update(f"converting {name}: {rows:,} rows"),
+            waiting=waiting,
         )
     print_report(report, as_json=as_json)
+
+
+def _character(option: str, text: str) -> str:
+    r"""One character; \t is a tab. Raises ConfigError."""
+    found = text.replace("\\t", "\t")
+    if len(found) != 1:
+        raise ConfigError(f"{option} {text!r} is not one character", hint=r"for example ';', or '\t' for a tab")
+    return found
 
 
 def _column_types(declared: list[str]) -> dict[str, str]:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import tomllib
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from elastichost.cli.output import progress_console
 from elastichost.errors import ConfigError
+
+if TYPE_CHECKING:
+    from elastichost.datasets.sources.single_requests import RequestPolicy
 
 __all__ = ["register"]
 
@@ -19,12 +22,17 @@ def register(app: typer.Typer) -> None:
 
 
 def init(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="Samples: Parquet, CSV with a header, or Criteo TSV.")],
+    file: Annotated[
+        str,
+        typer.Argument(
+            metavar="FILE", help="Samples: Parquet, CSV with a header, or Criteo TSV; a file or an address."
+        ),
+    ],
     label: Annotated[
         str, typer.Option("--label", metavar="COLUMN", help="The column of the label, which is 0 or 1.")
     ] = "",
     test: Annotated[
-        Path | None, typer.Option("--test", metavar="FILE", help="Test data, with the same columns.")
+        str | None, typer.Option("--test", metavar="FILE", help="Test data, with the same columns.")
     ] = None,
 ) -> None:
     """Print a job file for a file of samples.
@@ -32,12 +40,14 @@ def init(
     `elastichost init clicks.csv --label clicked > job.toml` writes one that trains unedited. Types and uses of the
     columns are found from some of the rows; the job file says why each column is used as it is.
     """
+    from elastichost.cli.sources import patient_requests
     from elastichost.config.job import make_job
+    from elastichost.datasets.files import base_name
     from elastichost.datasets.preflight import check_data
 
     out = progress_console()
-    with out.status(f"reading {file.name}"):
-        text = _text(file, label, test)
+    with out.status(f"reading {base_name(file)}"):
+        text = _text(file, label, test, patient_requests(out))
         job = make_job(tomllib.loads(text), Path.cwd(), "the job of init", environ={})
         check = check_data(job)
     typer.echo(text, nl=False)
@@ -49,32 +59,35 @@ def init(
     out.print(f"{rows}; train with: elastichost run job.toml", style="dim")
 
 
-def _text(file: Path, label: str, test: Path | None) -> str:
-    from elastichost.datasets.files import gzip_problem
+def _text(file: str, label: str, test: str | None, waiting: RequestPolicy) -> str:
+    from elastichost.datasets.files import gzip_problem, is_url
     from elastichost.datasets.inference.columns import facts_of
     from elastichost.datasets.inference.job_text import JobSource, job_text
     from elastichost.datasets.inference.roles import roles_of
     from elastichost.datasets.inference.sample import read_sample
     from elastichost.datasets.inference.shared_ids import shared_ids
 
-    sample = read_sample(file)
+    sample = read_sample(file, waiting)
     types = {name: "string" if kind == "time" else kind for name, kind in (sample.text_types or {}).items()}
-    if sample.format != "parquet" and (problem := gzip_problem(str(file), sample.first_bytes, sample.format, types)):
+    is_text_here = sample.format != "parquet" and not is_url(file)  # text at an address is decompressed into the cache
+    if is_text_here and (problem := gzip_problem(file, sample.first_bytes, sample.format, types)):
         raise ConfigError(problem, hint="then call init with the Parquet file")
     if sample.format != "criteo_tsv" and not label:
         names = ", ".join(sample.table.column_names)
         raise ConfigError(f"{file}: which column is the label?", hint=f"add --label COLUMN; its columns: {names}")
-    roles = roles_of(facts_of(sample), label, str(file)) if sample.format != "criteo_tsv" else ()
+    roles = roles_of(facts_of(sample), label, file) if sample.format != "criteo_tsv" else ()
     if roles and not any(one.use == "categorical" for one in roles):
         raise ConfigError(
             f"{file}: no column holds ids", hint="a recommendation model needs one: a user, an item, a category"
         )
-    facts = JobSource(_name(file), str(file), str(test) if test else "", sample, shared_ids(sample, roles))
+    facts = JobSource(_name(file), file, test or "", sample, shared_ids(sample, roles))
     return job_text(facts, roles)
 
 
-def _name(file: Path) -> str:
-    name = file.name.split(".")[0].lower()
+def _name(file: str) -> str:
+    from elastichost.datasets.files import base_name, folder_name
+
+    name = base_name(file).split(".")[0].lower()
     if name in ("train", "data"):  # of these there are many
-        name = file.resolve().parent.name.lower()
+        name = folder_name(file).lower()
     return "".join(letter if letter.isalnum() else "-" for letter in name).strip("-") or "job"

@@ -53,6 +53,8 @@ class CheckpointSection(Section):
 
     @model_validator(mode="after")
     def _mirror_is_another(self) -> CheckpointSection:
+        if re.match(r"[^/:]*@[^/:]*:", self.mirror):
+            raise refuse('"HOST:/directory" with the name of a machine of the run, without a user')
         here = self.mirror_path
         if here is not None and self.directory and os.path.realpath(here) == os.path.realpath(self.directory):
             raise refuse("a checkpoint.mirror that differs from checkpoint.directory")

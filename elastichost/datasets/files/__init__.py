@@ -1,7 +1,9 @@
 """The files of a dataset.
 
     patterns      finds the files that paths, globs and addresses name
+    named         the one file that a person names to a verb
     stamps        finds the stamp of a file, opens the file, and detects changes of it
+    many_requests the same request to many files at addresses
     pinned        the files of a run, which do not change while it lasts
     first_bytes   what the first bytes of a file say about its format
     caches        the user's directory of caches
@@ -12,11 +14,13 @@ A path is that of a file here, or an address of a web server or a store.
 from elastichost.datasets.file_stamp import FileStamp
 from elastichost.datasets.files.caches import cache_directory
 from elastichost.datasets.files.first_bytes import GZIP_MAGIC, PARQUET_MAGIC, gzip_problem, is_parquet
+from elastichost.datasets.files.named import absolute_name, base_name, folder_name, named_file, readable
 from elastichost.datasets.files.patterns import expand_patterns, missing_file, with_hint
 from elastichost.datasets.files.pinned import (
     NOT_PINNED,
     PINNED_FILE,
     PinnedFiles,
+    check_pinned,
     current_stamp,
     find_files,
     read_pinned,
@@ -32,17 +36,23 @@ __all__ = [
     "PINNED_FILE",
     "FileStamp",
     "PinnedFiles",
+    "absolute_name",
+    "base_name",
     "cache_directory",
+    "check_pinned",
     "check_unchanged",
     "current_stamp",
     "expand_patterns",
     "find_files",
+    "folder_name",
     "gzip_problem",
     "is_parquet",
     "is_url",
     "missing_file",
+    "named_file",
     "opened",
     "read_pinned",
+    "readable",
     "stamp",
     "with_hint",
     "write_pinned",

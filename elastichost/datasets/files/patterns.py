@@ -70,8 +70,10 @@ def with_hint(error: DataError) -> str:
 
 def missing_file(pattern: str) -> str:
     """The message for a path or glob without files: a URL, a name that is nearly right, or a missing folder."""
+    if pattern.lower().startswith("file:"):
+        return f"{pattern}: give the path of the file, without file:"
     if URL.match(pattern):
-        return f"{pattern}: is a URL: download it, and give the path of the file"
+        return f"{pattern}: is an address without its second slash: give it as text, not as a path"
     if GLOB_CHARACTERS & set(pattern):
         return f"{pattern}: no file matches"
     folder = os.path.dirname(pattern) or "."

@@ -24,6 +24,7 @@ __all__ = [
     "NOT_PINNED",
     "PINNED_FILE",
     "PinnedFiles",
+    "check_pinned",
     "current_stamp",
     "find_files",
     "read_pinned",
@@ -76,14 +77,18 @@ def current_stamp(path: str, pinned: Sequence[FileStamp], place: int, waiting: R
     """The stamp of a file as it is now. place: of the file among those of `find_files`. Raises DataError as `stamp`
     does, and for a file that is not the pinned one any more."""
     now = stamp(path, waiting)
-    if not pinned:
-        return now
-    expected = pinned[place]
+    if pinned:
+        check_pinned(now, pinned[place])
+    return now
+
+
+def check_pinned(now: FileStamp, expected: FileStamp) -> None:
+    """Raises DataError for a file that is not the pinned one any more."""
     if now.size_bytes == expected.size_bytes and expected.modified_ns in (now.modified_ns, ANY_VERSION):
-        return now
+        return
     sizes = f"{expected.size_bytes:,} bytes then, {now.size_bytes:,} bytes now"
     raise DataError(
-        f"{path}: was replaced after the run began ({sizes})",
+        f"{now.path}: was replaced after the run began ({sizes})",
         hint="do not change data files of a run: put the old file back, or write new data to new files and start again",
     )
 

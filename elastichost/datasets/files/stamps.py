@@ -22,6 +22,10 @@ def stamp(path: str, waiting: RequestPolicy = BEFORE_RUN) -> FileStamp:
         remote = remote_file(path, waiting)
         return FileStamp(path=path, size_bytes=remote.size_bytes, modified_ns=remote.version)
     try:
+        path.encode()
+    except UnicodeEncodeError:
+        raise DataError(f"{path!r}: its name is not UTF-8", hint="rename the file") from None
+    try:
         status = os.stat(path)
     except OSError as error:
         raise DataError(f"{path}: {error.strerror}", hint="check data.train and data.test in the job file") from error

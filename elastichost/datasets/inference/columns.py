@@ -62,7 +62,7 @@ def _facts(name: str, column: pa.ChunkedArray, told: ColumnType | None) -> Colum
 
 def _with_numbers(facts: ColumnFacts, values: Any) -> ColumnFacts:
     bounds = pc.min_max(values).as_py()
-    middle = pc.quantile(values.cast(pa.float64()), 0.5)[0].as_py()
+    middle = pc.quantile(values.cast(pa.float64(), safe=False), 0.5)[0].as_py()  # a large id is rounded
     return replace(facts, least=float(bounds["min"]), middle=float(middle), most=float(bounds["max"]))
 
 

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import gzip
+import io
+import os
 import zlib
 from dataclasses import dataclass
-from pathlib import Path
-from typing import BinaryIO, Literal
+from typing import Literal
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from elastichost.datasets.bad_rows import BadRowLog
-from elastichost.datasets.files import GZIP_MAGIC, PARQUET_MAGIC, missing_file
+from elastichost.datasets.files import GZIP_MAGIC, PARQUET_MAGIC, FileStamp, is_url, named_file, readable
 from elastichost.datasets.inference.text_types import TextType, list_delimiter_of, typed_column
+from elastichost.datasets.parquet.schema import opened_parquet
+from elastichost.datasets.sources.single_requests import BEFORE_RUN, RequestPolicy
 from elastichost.datasets.text.convert import format_of_line
-from elastichost.datasets.text.csv import read_header, real_delimiter
+from elastichost.datasets.text.csv import header_problem, read_header, real_delimiter
 from elastichost.datasets.text.csv_block import BlockFormat, read_block
 from elastichost.errors import DataError
 
@@ -24,7 +27,9 @@ __all__ = ["FileSample", "read_sample"]
 
 ROWS = 200_000
 TEXT_BYTES = 32 << 20
+PIECE_BYTES = 1 << 20  # of a request to an address
 GROUPS = 4  # row groups of a Parquet file that are read
+REMOTE_BYTES = 64 << 20  # of a Parquet file at an address that are read, or one row group
 
 FileFormat = Literal["parquet", "csv", "criteo_tsv"]
 
@@ -43,31 +48,28 @@ class FileSample:
     first_bytes: bytes = b""
 
 
-def read_sample(path: Path) -> FileSample:
+def read_sample(name: str | os.PathLike[str], waiting: RequestPolicy = BEFORE_RUN) -> FileSample:
     """Some rows of a Parquet file, or of a text file with a header line; none of a Criteo TSV file, whose columns are
-    fixed. Raises DataError: there is no such file, it is empty, compressed, or cannot be read."""
-    if not path.is_file():
-        raise DataError(
-            f"{path}: is a folder" if path.is_dir() else missing_file(str(path)), hint="name one file of samples"
-        )
-    if path.stat().st_size == 0:
-        raise DataError(f"{path}: is empty (0 bytes)", hint="name a file with samples")
-    with path.open("rb") as file:
-        first_bytes = file.read(len(PARQUET_MAGIC))
+    fixed. name: a path, or an address. Raises DataError: there is no such file, it is empty or damaged, or cannot be
+    read."""
+    stored = named_file(name, hint="name one file of samples", waiting=waiting)
+    if stored.size_bytes == 0:
+        raise DataError(f"{name}: is empty (0 bytes)", hint="name a file with samples")
+    with io.BufferedReader(readable(stored, waiting), PIECE_BYTES) as file:
+        first_bytes = file.peek(len(PARQUET_MAGIC))[: len(PARQUET_MAGIC)]
         if first_bytes == PARQUET_MAGIC:
-            return _parquet(path)
-        file.seek(0)
-        first_line, body = _text(path, file, is_compressed=first_bytes.startswith(GZIP_MAGIC))
+            return _parquet(stored, waiting)
+        first_line, body = _text(stored.path, file, is_compressed=first_bytes.startswith(GZIP_MAGIC))
     if format_of_line(first_line) == "criteo_tsv":
         return FileSample("criteo_tsv", pa.table({}), first_bytes=first_bytes)
-    return _csv(path, first_line, body, first_bytes)
+    return _csv(stored.path, first_line, body, first_bytes)
 
 
-def _parquet(path: Path) -> FileSample:
+def _parquet(stored: FileStamp, waiting: RequestPolicy) -> FileSample:
+    path = stored.path
     try:
-        with pq.ParquetFile(path) as file:
-            count = file.metadata.num_row_groups
-            groups = sorted({round(one * (count - 1) / max(GROUPS - 1, 1)) for one in range(GROUPS)}) if count else []
+        with opened_parquet(stored, waiting) as source, pq.ParquetFile(source, pre_buffer=is_url(path)) as file:
+            groups = _groups(file.metadata, REMOTE_BYTES if is_url(path) else None)
             each = ROWS // max(len(groups), 1)
             parts = [file.read_row_group(group).slice(0, each) for group in groups]
             rows = file.metadata.num_rows
@@ -78,13 +80,28 @@ def _parquet(path: Path) -> FileSample:
     return FileSample("parquet", pa.concat_tables(parts), rows)
 
 
-def _csv(path: Path, header: bytes, body: bytes, first_bytes: bytes) -> FileSample:
+def _groups(metadata: pq.FileMetaData, most_bytes: int | None) -> list[int]:
+    """The row groups that are read: the first, the last, and some between. Where they have more than `most_bytes`, as
+    many of them as have less, and the first in any case."""
+    last = metadata.num_row_groups - 1
+    groups = sorted({round(one * last / max(GROUPS - 1, 1)) for one in range(GROUPS)}) if last >= 0 else []
+    if most_bytes is None:
+        return groups
+    sizes = np.cumsum([_stored_bytes(metadata.row_group(group)) for group in groups])
+    return [group for place, group in enumerate(groups) if place == 0 or sizes[place] <= most_bytes]
+
+
+def _stored_bytes(group: pq.RowGroupMetaData) -> int:
+    return sum(group.column(number).total_compressed_size for number in range(group.num_columns))
+
+
+def _csv(path: str, header: bytes, body: bytes, first_bytes: bytes) -> FileSample:
     is_whole = len(header) + len(body) <= TEXT_BYTES
     delimiter = real_delimiter(header, ",") or ","
     try:
         names = read_header(header, delimiter)
-    except UnicodeDecodeError:
-        raise DataError(f"{path}: line 1: the header is not UTF-8 text", hint="name a CSV or Parquet file") from None
+    except ValueError as error:
+        raise DataError(f"{path}: line 1: {header_problem(error)}", hint="name a CSV or Parquet file") from None
     if not body.strip():
         raise DataError(f"{path}: has a header line and no rows", hint="name a file with samples")
     if not body.endswith(b"\n"):
@@ -105,7 +122,7 @@ def _csv(path: Path, header: bytes, body: bytes, first_bytes: bytes) -> FileSamp
     return FileSample("csv", found, rows, types, delimiter, list_delimiter, first_bytes)
 
 
-def _text(path: Path, file: BinaryIO, *, is_compressed: bool) -> tuple[bytes, bytes]:
+def _text(path: str, file: io.BufferedReader, *, is_compressed: bool) -> tuple[bytes, bytes]:
     """(the first line, what follows it): TEXT_BYTES in all, and one more byte if the text is longer. Of Criteo TSV only
     the first line: its columns are fixed."""
     source = gzip.GzipFile(fileobj=file) if is_compressed else file

@@ -38,8 +38,14 @@ def _values(column: pa.ChunkedArray) -> pa.Array:
     flat = pc.list_flatten(known) if is_list or pa.types.is_fixed_size_list(known.type) else known
     if pa.types.is_dictionary(flat.type):
         flat = flat.cast(flat.type.value_type)
-    target = pa.int64() if pa.types.is_integer(flat.type) else pa.string()
-    return pc.unique(flat.cast(target)).drop_null()
+    return pc.unique(flat.cast(_common(flat.type), safe=False)).drop_null()
+
+
+def _common(kind: pa.DataType) -> pa.DataType:
+    """The type in which ids of one kind are compared. An unsigned id keeps its bits; bytes may be no text."""
+    if pa.types.is_integer(kind):
+        return pa.int64()
+    return pa.large_binary() if pa.types.is_binary(kind) or pa.types.is_large_binary(kind) else pa.large_string()
 
 
 def _share(items: pa.Array, values: pa.Array) -> float:

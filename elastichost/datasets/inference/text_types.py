@@ -14,7 +14,8 @@ __all__ = ["LIST_DELIMITERS", "typed_column"]
 LIST_DELIMITERS = ("|", ";", " ")
 LEAST_LISTS = 0.01  # of the values: fewer with a delimiter in them are taken for an accident
 LEADING_ZERO = r"^-?0[0-9]"  # 007 is the name of something, and as a number it would be 7
-INTEGER = r"^-?[0-9]{1,18}$"  # what the CSV reader takes as an integer, within int64
+INTEGER = r"^-?[0-9]{1,18}$"  # within int64
+DIGITS = r"^-?[0-9]+$"
 TIME = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}([T ][0-9:.]+(Z|[+-][0-9:]+)?)?$"
 
 TextType = Literal["int", "float", "bool", "string", "list[int]", "list[string]", "time"]
@@ -37,6 +38,9 @@ def typed_column(texts: pa.ChunkedArray, list_delimiter: str) -> tuple[TextType,
         if pc.any(pc.match_substring_regex(known, LEADING_ZERO)).as_py():
             return "string", pa.chunked_array([texts])
         return "int", pa.chunked_array([texts.cast(pa.int64())])
+    if _all_match(known, DIGITS):  # of 19 digits some fit into int64; through a float they would be rounded
+        has_names = pc.any(pc.match_substring_regex(known, LEADING_ZERO)).as_py()
+        return ("string", pa.chunked_array([texts])) if has_names else _long_integers(texts)
     if are_booleans(known):
         return "bool", pa.chunked_array(
             [pc.if_else(pc.is_valid(texts), pc.is_in(texts, value_set=pa.array(TRUE)), None)]
@@ -45,6 +49,13 @@ def typed_column(texts: pa.ChunkedArray, list_delimiter: str) -> tuple[TextType,
         return "time", pa.chunked_array([texts])
     try:
         return "float", pa.chunked_array([texts.cast(pa.float64())])
+    except pa.ArrowInvalid:
+        return "string", pa.chunked_array([texts])
+
+
+def _long_integers(texts: pa.Array) -> tuple[TextType, pa.ChunkedArray]:
+    try:
+        return "int", pa.chunked_array([texts.cast(pa.int64())])
     except pa.ArrowInvalid:
         return "string", pa.chunked_array([texts])
 

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -15,6 +16,7 @@ from elastichost.datasets.arrow_columns import id_type
 from elastichost.datasets.bad_rows import BadRowLog
 from elastichost.datasets.decoded import DecodedUnit
 from elastichost.datasets.files import FileStamp, check_unchanged, is_url
+from elastichost.datasets.parquet.footers import KeptFooters
 from elastichost.datasets.parquet.schema import ParquetFacts, inspect_parquet, row_place
 from elastichost.datasets.parquet.values import check_parquet_values
 from elastichost.datasets.reader import Inspection, ValueFindings
@@ -24,6 +26,7 @@ from elastichost.datasets.sources.connections import SourceConnections
 from elastichost.datasets.sources.remote_file import FetchedFile, RemoteFile
 from elastichost.datasets.sources.single_requests import BEFORE_RUN, RequestPolicy
 from elastichost.datasets.sources.transports.addressed_file import AddressedFile
+from elastichost.datasets.sources.transports.open_stores import OpenStores
 from elastichost.datasets.tabular import decode_table, dense_matrix, nan_warnings
 from elastichost.errors import DataError
 from elastichost.specs import TableSpec
@@ -34,18 +37,24 @@ GAP_BYTES = 1 << 16  # ranges with no more between them are fetched as one
 
 
 class ParquetDecoder:
-    """The `Decoder` of Parquet files. Each thread keeps at most one file open."""
+    """The `Decoder` of Parquet files. Each thread keeps at most one file open. footers: the directory where the footers
+    of files at addresses are kept; None: they are not."""
 
     def __init__(
-        self, settings: DataSettings, connections: SourceConnections | None = None, waiting: RequestPolicy = BEFORE_RUN
+        self,
+        settings: DataSettings,
+        connections: SourceConnections | None = None,
+        waiting: RequestPolicy = BEFORE_RUN,
+        footers: Path | None = None,
     ) -> None:
         self._settings, self._connections, self._waiting = settings, connections, waiting
+        self._footers, self._stores = footers, OpenStores(waiting.stall_s)
         self._facts: tuple[ParquetFacts, ...] = ()
         self._inspection: Inspection | None = None
         self._of_thread = threading.local()
 
     def inspect(self) -> Inspection:
-        found = inspect_parquet(self._settings, self._waiting)
+        found = inspect_parquet(self._settings, self._waiting, KeptFooters(self._footers), self._stores)
         self._facts, self._inspection = found.facts, found.inspection
         return found.inspection
 
@@ -57,7 +66,9 @@ class ParquetDecoder:
         table = self._read_group(facts, unit)
         log = BadRowLog(unit.samples)
         decoded = decode_table(table, self._settings, log, partial(row_place, facts, unit.group, skip=unit.skip))
-        return replace(decoded, bad=log.settle(skip=self._settings.skip_bad_rows))
+        return replace(
+            decoded, bad=log.settle(skip=self._settings.skip_bad_rows, how_to_skip=self._settings.how_to_skip)
+        )
 
     def stamps(self) -> tuple[FileStamp, ...]:
         return tuple(facts.stamp for facts in self._facts)
@@ -124,7 +135,7 @@ class ParquetDecoder:
         """The file, of which the columns of one row group were fetched."""
         remote = AddressedFile(facts.stamp.path, facts.stamp.size_bytes, facts.stamp.modified_ns)
         if self._connections is None:
-            return self._opened(facts, RemoteFile(remote, self._waiting))
+            return self._opened(facts, RemoteFile(remote, self._waiting, self._stores))
         group = facts.metadata.row_group(unit.group)
         ranges = joined_ranges((column_range(group.column(facts.leaf_numbers[name])) for name in names), GAP_BYTES)
         parts = self._connections.fetch(remote, ranges)

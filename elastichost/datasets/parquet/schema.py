@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -20,12 +20,14 @@ from elastichost.datasets.files import (
     is_url,
     with_hint,
 )
+from elastichost.datasets.parquet.footers import Footer, KeptFooters, remote_footers
 from elastichost.datasets.reader import Inspection, units_of_split
 from elastichost.datasets.settings import DataSettings
 from elastichost.datasets.sources.remote_file import RemoteFile
 from elastichost.datasets.sources.single_requests import BEFORE_RUN, RequestPolicy
 from elastichost.datasets.sources.transports.addressed_file import AddressedFile
-from elastichost.errors import DataError, SourceGoneError
+from elastichost.datasets.sources.transports.open_stores import OpenStores
+from elastichost.errors import DataError
 from elastichost.human_readable import did_you_mean
 from elastichost.specs import KeyKind
 
@@ -77,13 +79,17 @@ class _Problems:
         )
 
 
-def inspect_parquet(settings: DataSettings, waiting: RequestPolicy = BEFORE_RUN) -> ParquetInspection:
-    """Reads and checks the footers of all files. It opens each file once and reads no data pages."""
+def inspect_parquet(
+    settings: DataSettings, waiting: RequestPolicy, kept: KeptFooters, stores: OpenStores
+) -> ParquetInspection:
+    """Reads and checks the footers of all files. It opens each file once and reads no data pages. kept: footers of
+    files at addresses that were read before."""
     files, missing = find_files(settings.patterns, settings.pinned, waiting)
     problems = _Problems()
     facts: list[ParquetFacts] = []
+    remote = iter(_remote_footers(files, settings, waiting, kept, stores))
     for place, path in enumerate(files):
-        found = _read_footer(path, place, settings, problems, waiting)
+        found = _checked(next(remote), problems) if is_url(path) else _read_footer(path, place, settings, problems)
         if found is not None:
             facts.append(found)
     if not files and not missing:
@@ -96,30 +102,54 @@ def inspect_parquet(settings: DataSettings, waiting: RequestPolicy = BEFORE_RUN)
     return ParquetInspection(Inspection(description, ()), tuple(facts))
 
 
-def _read_footer(
-    path: str, place: int, settings: DataSettings, problems: _Problems, waiting: RequestPolicy
-) -> ParquetFacts | None:
+def _remote_footers(
+    files: Sequence[str], settings: DataSettings, waiting: RequestPolicy, kept: KeptFooters, stores: OpenStores
+) -> list[tuple[str, Footer | DataError]]:
+    """(address, footer or what is wrong) of the files at addresses, in their order."""
+    places = [place for place, path in enumerate(files) if is_url(path)]
+    urls = [files[place] for place in places]
+    pinned = [settings.pinned[place] for place in places] if settings.pinned else []
     try:
-        file_stamp = current_stamp(path, settings.pinned, place, waiting)
+        return list(zip(urls, remote_footers(urls, pinned, kept, waiting, stores), strict=True))
+    finally:
+        kept.close()
+
+
+def _checked(found: tuple[str, Footer | DataError], problems: _Problems) -> ParquetFacts | None:
+    url, footer = found
+    if isinstance(footer, DataError):
+        problems.add(url, with_hint(footer).removeprefix(f"{url}: "))
+        return None
+    return _facts_of(footer, problems)
+
+
+def _read_footer(path: str, place: int, settings: DataSettings, problems: _Problems) -> ParquetFacts | None:
+    try:
+        file_stamp = current_stamp(path, settings.pinned, place)
         if file_stamp.size_bytes == 0:
             problems.add(path, "is empty (0 bytes)")
             return None
-        if not is_url(path) and (other := _other_than_parquet(path)) is not None:
+        if (other := _other_than_parquet(path)) is not None:
             problems.add(path, other)
             return None
-        with opened_parquet(file_stamp, waiting) as source:
-            metadata = pq.read_metadata(source)
-        schema = metadata.schema.to_arrow_schema()
-    except SourceGoneError:
-        raise  # other files need not be asked
+        metadata = pq.read_metadata(path)
     except DataError as error:
-        text = with_hint(error) if is_url(path) else error.message
-        problems.add(path, text.removeprefix(f"{path}: "))
+        problems.add(path, error.message.removeprefix(f"{path}: "))
         return None
     except PermissionError as error:
         problems.add(path, f"cannot be read ({error.strerror}): check that you may read it")
         return None
     except (pa.ArrowException, OSError) as error:
+        problems.add(path, f"not a readable Parquet file ({str(error).splitlines()[0]})")
+        return None
+    return _facts_of(Footer(file_stamp, metadata), problems)
+
+
+def _facts_of(footer: Footer, problems: _Problems) -> ParquetFacts | None:
+    path, metadata = footer.stamp.path, footer.metadata
+    try:
+        schema = metadata.schema.to_arrow_schema()
+    except pa.ArrowException as error:
         problems.add(path, f"not a readable Parquet file ({str(error).splitlines()[0]})")
         return None
     if metadata.num_rows == 0:
@@ -135,7 +165,7 @@ def _read_footer(
         return None
     numbers = _leaf_numbers(schema)
     paths = {name: metadata.schema.column(number).path for name, number in numbers.items()}
-    return ParquetFacts(file_stamp, metadata, schema, paths, numbers, tuple(starts))
+    return ParquetFacts(footer.stamp, metadata, schema, paths, numbers, tuple(starts))
 
 
 @contextmanager

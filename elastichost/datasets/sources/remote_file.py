@@ -12,6 +12,7 @@ from elastichost.datasets.sources.byte_ranges import ByteRange
 from elastichost.datasets.sources.single_requests import BEFORE_RUN, RequestPolicy, tried
 from elastichost.datasets.sources.transports.addressed_file import AddressedFile
 from elastichost.datasets.sources.transports.connection import SourceConnection
+from elastichost.datasets.sources.transports.open_stores import OpenStores
 
 __all__ = ["FetchedFile", "RemoteFile", "remote_file"]
 
@@ -64,11 +65,14 @@ class _File(io.RawIOBase):
 
 
 class RemoteFile(_File):
-    """A file whose parts are requested when they are read: for footers and for checks before a run."""
+    """A file whose parts are requested when they are read: for test data and for checks before a run. stores: those
+    that are open already; None: it opens its own."""
 
-    def __init__(self, file: AddressedFile, waiting: RequestPolicy = BEFORE_RUN) -> None:
+    def __init__(
+        self, file: AddressedFile, waiting: RequestPolicy = BEFORE_RUN, stores: OpenStores | None = None
+    ) -> None:
         super().__init__(file.size_bytes)
-        self._file, self._waiting, self._connection = file, waiting, SourceConnection(waiting.stall_s)
+        self._file, self._waiting, self._connection = file, waiting, SourceConnection(waiting.stall_s, stores)
 
     def _part(self, start: int, stop: int) -> bytes:
         data = bytearray(stop - start)

@@ -11,12 +11,12 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
-from elastichost.datasets.sources.patience import SourceHealth, backoff_s, failed, received
+from elastichost.datasets.sources.patience import SourceHealth, backoff_s, failed, is_given_up, received
 from elastichost.datasets.sources.transports.addressed_file import SourceError
 from elastichost.errors import SourceGoneError
 from elastichost.wire.control_work import SourceTrouble, SourceTroubleMsg
 
-__all__ = ["BEFORE_RUN", "STALL_S", "TEXT", "RequestPolicy", "tried"]
+__all__ = ["BEFORE_RUN", "STALL_S", "TEXT", "PatientPolicy", "RequestPolicy", "tried"]
 
 STALL_S = 10.0
 TRIES = 6  # at least; with the waits between them 3 s
@@ -50,6 +50,23 @@ class RequestPolicy:
 
 
 BEFORE_RUN = RequestPolicy()
+
+
+class PatientPolicy(RequestPolicy):
+    """Requests of a verb that reads a whole file: a source is given up when it has given no byte for `patience_s`. say:
+    takes what is told of it."""
+
+    def __init__(self, patience_s: float, say: Callable[[SourceTroubleMsg], None]) -> None:
+        super().__init__()
+        self._patience_s, self._say = patience_s, say
+
+    def tell(self, trouble: SourceTroubleMsg) -> None:
+        """See `RequestPolicy.tell`."""
+        self._say(trouble)
+
+    def is_over(self, tries: int, health: SourceHealth, gone: SourceTroubleMsg) -> bool:
+        """See `RequestPolicy.is_over`."""
+        return tries >= TRIES and is_given_up(health, time.monotonic(), self._patience_s)
 
 
 def tried(url: str, request: Callable[[], Found], waiting: RequestPolicy) -> Found:

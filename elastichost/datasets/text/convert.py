@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import io
 import os
 import shlex
 import zlib
@@ -16,10 +17,19 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from elastichost.datasets.bad_rows import BadRowLog
-from elastichost.datasets.files import GZIP_MAGIC, is_parquet, missing_file, stamp
+from elastichost.datasets.files import (
+    GZIP_MAGIC,
+    FileStamp,
+    absolute_name,
+    is_parquet,
+    is_url,
+    named_file,
+    readable,
+)
 from elastichost.datasets.parquet.group_writer import write_groups
 from elastichost.datasets.settings import CRITEO_CATEGORICAL, CRITEO_DENSE, CRITEO_LABEL
-from elastichost.datasets.text.csv import ARROW_TYPES, read_header, real_delimiter
+from elastichost.datasets.sources.single_requests import BEFORE_RUN, RequestPolicy
+from elastichost.datasets.text.csv import ARROW_TYPES, header_problem, read_header, real_delimiter
 from elastichost.datasets.text.csv_block import BlockFormat, are_booleans, read_block
 from elastichost.errors import DataError
 from elastichost.human_readable import did_you_mean
@@ -29,6 +39,7 @@ __all__ = ["ConvertReport", "SourceFormat", "convert", "format_of", "format_of_l
 SourceFormat = Literal["criteo_tsv", "csv"]
 
 BLOCK_BYTES = 16 << 20
+REMOTE_PIECE_BYTES = 4 << 20  # of a request to an address
 CONVERT_TYPES: dict[str, pa.DataType] = {"float": pa.float64(), "bool": pa.bool_()} | {
     str(name): kind for name, kind in ARROW_TYPES.items()
 }
@@ -49,7 +60,7 @@ class ConvertReport:
 
 
 def convert(
-    source: Path,
+    source: str | os.PathLike[str],
     destination: Path,
     *,
     format: SourceFormat,  # noqa: A002 - the name of this setting in the job file
@@ -59,54 +70,56 @@ def convert(
     bad_rows: Literal["stop", "skip"] = "stop",
     row_group_rows: int = 65_536,
     progress: Callable[[int], None] = lambda rows: None,
+    waiting: RequestPolicy = BEFORE_RUN,
 ) -> ConvertReport:
     """Converts `source` (Criteo TSV, or CSV with a header; plain or gzip) to Parquet with groups of `row_group_rows`.
 
     types     CSV column -> int, float, bool, string, list[int] or list[string]; the type of a column without an entry
               is found from the first 16 MiB: int, float, bool (true and false) or string
     progress  is called with the number of rows written so far
+    source    a path, or an address, whose bytes are read once, in pieces
 
     `destination` appears only when it is complete. Raises DataError, with file, line and column where they are known,
     for a bad row (unless bad rows are skipped), a damaged gzip file, or a wrong column name in `types`.
     """
-    if destination.resolve() == source.resolve():
+    if str(destination.resolve()) == absolute_name(source):
         raise DataError(f"{source}: source and destination are the same file", hint="name another destination")
-    _check_source(source)
+    file = _checked_source(source, waiting)
     if not destination.absolute().parent.is_dir():
         raise DataError(
             f"{destination}: cannot be written: its folder does not exist", hint="make the folder, or name another one"
         )
-    lines = _LineBlocks(source)
+    lines = _LineBlocks(file, waiting)
     try:
         with lines:
             block = _criteo_format() if format == "criteo_tsv" else None
             conversion = _Conversion(
-                source, lines, block, dict(types or {}), delimiter, list_delimiter, bad_rows == "skip"
+                file.path, lines, block, dict(types or {}), delimiter, list_delimiter, bad_rows == "skip"
             )
             row_groups = _write_atomically(destination, conversion, row_group_rows, progress)
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-        raise _damaged(source, error) from error
+        raise _damaged(file.path, error) from error
     return ConvertReport(
-        source=str(source),
+        source=file.path,
         destination=str(destination),
         rows=conversion.rows,
         bad_rows=conversion.bad_rows,
         first_bad_row=conversion.first_bad_row,
         row_groups=row_groups,
-        source_bytes=stamp(str(source)).size_bytes,
+        source_bytes=file.size_bytes,
         destination_bytes=destination.stat().st_size,
     )
 
 
-def format_of(source: Path) -> SourceFormat:
+def format_of(source: str | os.PathLike[str], waiting: RequestPolicy = BEFORE_RUN) -> SourceFormat:
     """The format of a text file (plain or gzip): criteo_tsv when its first line has as many tab-separated fields as
     Criteo TSV, else csv. Raises DataError when the file cannot be read."""
-    _check_source(source)
+    file = _checked_source(source, waiting)
     try:
-        with _LineBlocks(source) as lines:
+        with _LineBlocks(file, waiting) as lines:
             return format_of_line(lines.first_line())
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-        raise _damaged(source, error) from error
+        raise _damaged(file.path, error) from error
 
 
 def format_of_line(first_line: bytes) -> SourceFormat:
@@ -114,18 +127,18 @@ def format_of_line(first_line: bytes) -> SourceFormat:
     return "criteo_tsv" if first_line.count(b"\t") + 1 == len(_criteo_format().names) else "csv"
 
 
-def _check_source(source: Path) -> None:
+def _checked_source(source: str | os.PathLike[str], waiting: RequestPolicy) -> FileStamp:
     """Raises DataError when there is no such file, it is empty, or it is Parquet already."""
     hint = "name the text file to convert"
-    if not source.is_file():
-        raise DataError(f"{source}: is a folder" if source.is_dir() else missing_file(str(source)), hint=hint)
-    if stamp(str(source)).size_bytes == 0:
+    file = named_file(source, hint=hint, waiting=waiting)
+    if file.size_bytes == 0:
         raise DataError(f"{source}: is empty (0 bytes)", hint=hint)
-    if is_parquet(str(source)):
+    if is_parquet(file, waiting):
         raise DataError(f"{source}: is a Parquet file already", hint="name it in data.train or data.test as it is")
+    return file
 
 
-def _damaged(source: Path, error: Exception) -> DataError:
+def _damaged(source: str, error: Exception) -> DataError:
     return DataError(
         f"{source}: damaged gzip data ({error})", hint="copy or download the file again: it is incomplete or corrupt"
     )
@@ -134,19 +147,23 @@ def _damaged(source: Path, error: Exception) -> DataError:
 class _LineBlocks:
     """Reads blocks of whole lines from a plain or compressed file. Empty lines at its end are left out."""
 
-    def __init__(self, source: Path) -> None:
-        self._source = source
-        self._file: BinaryIO | gzip.GzipFile | None = None
+    def __init__(self, source: FileStamp, waiting: RequestPolicy) -> None:
+        self._source, self._waiting = source, waiting
+        self._stored: io.BufferedReader | None = None
+        self._file: io.BufferedReader | gzip.GzipFile | None = None
 
     def __enter__(self) -> _LineBlocks:
-        with open(self._source, "rb") as file:
-            compressed = file.read(2) == GZIP_MAGIC
-        self._file = gzip.open(self._source, "rb") if compressed else open(self._source, "rb")
+        piece_bytes = REMOTE_PIECE_BYTES if is_url(self._source.path) else io.DEFAULT_BUFFER_SIZE
+        self._stored = io.BufferedReader(readable(self._source, self._waiting), piece_bytes)
+        is_compressed = self._stored.peek(2)[:2] == GZIP_MAGIC
+        self._file = gzip.GzipFile(fileobj=self._stored) if is_compressed else self._stored
         return self
 
     def __exit__(self, *_: object) -> None:
         if self._file is not None:
             self._file.close()
+        if self._stored is not None:
+            self._stored.close()  # a compressed file leaves it open
 
     def first_line(self) -> bytes:
         assert self._file is not None
@@ -174,7 +191,7 @@ class _Conversion:
 
     def __init__(
         self,
-        source: Path,
+        source: str,
         lines: _LineBlocks,
         block: BlockFormat | None,
         types: dict[str, str],
@@ -236,9 +253,9 @@ class _Conversion:
         line = self._lines.first_line()
         try:
             header = read_header(line, self._delimiter)
-        except UnicodeDecodeError as error:
+        except ValueError as error:
             raise DataError(
-                f"{self.source}: line 1: the header is not UTF-8 text", hint="save the file as UTF-8, then convert it"
+                f"{self.source}: line 1: {header_problem(error)}", hint="save the file as CSV in UTF-8, then convert it"
             ) from error
         if (other := real_delimiter(line, self._delimiter)) is not None:
             shown = shlex.quote(other.replace("\t", "\\t"))

@@ -21,7 +21,7 @@ from elastichost.datasets.text.reader import TextDecoder
 from elastichost.human_readable import did_you_mean
 from elastichost.specs import KeyKind
 
-__all__ = ["ARROW_TYPES", "CsvLines", "csv_decoder", "read_header", "real_delimiter"]
+__all__ = ["ARROW_TYPES", "CsvLines", "csv_decoder", "header_problem", "read_header", "real_delimiter"]
 
 ARROW_TYPES: dict[ColumnType, pa.DataType] = {
     "int": pa.int64(),
@@ -54,9 +54,20 @@ def real_delimiter(line: bytes, delimiter: str) -> str | None:
 
 
 def read_header(line: bytes, delimiter: str) -> tuple[str, ...]:
-    """The column names of a header line. Raises UnicodeDecodeError (a ValueError) when it is not UTF-8."""
+    """The column names of a header line. Raises ValueError, of which `header_problem` makes a message, when it is not
+    UTF-8 or no line of CSV."""
     text = line.decode("utf-8-sig").rstrip("\r\n")
-    return tuple(next(standard_csv.reader([text], delimiter=delimiter), []))
+    try:
+        return tuple(next(standard_csv.reader([text], delimiter=delimiter), []))
+    except standard_csv.Error as error:
+        raise ValueError(str(error)) from error
+
+
+def header_problem(error: ValueError) -> str:
+    """What is wrong with a header line that `read_header` cannot read."""
+    if isinstance(error, UnicodeDecodeError):
+        return "the header is not UTF-8 text"
+    return f"the header is no line of CSV ({error}): lines must end with a line feed, and names be short"
 
 
 class CsvLines:
@@ -80,8 +91,8 @@ class CsvLines:
         settings = self._settings
         try:
             header = read_header(line, settings.csv_delimiter)
-        except UnicodeDecodeError:
-            return (f"{path}: line 1: the header is not UTF-8 text",)
+        except ValueError as error:
+            return (f"{path}: line 1: {header_problem(error)}",)
         other = real_delimiter(line, settings.csv_delimiter)
         if other is not None and not set(header) & set(settings.columns):
             shown = json.dumps(other)

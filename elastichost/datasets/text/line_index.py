@@ -16,6 +16,7 @@ import numpy.typing as npt
 from elastichost.arena.compiled import exactly_compiled
 from elastichost.datasets.files import FileStamp, cache_directory, check_unchanged, is_url, opened
 from elastichost.datasets.sources.single_requests import BEFORE_RUN, RequestPolicy
+from elastichost.datasets.text.first_lines import MOST_BYTES
 
 __all__ = ["TextIndex", "index_text_file", "line_end", "read_first_line"]
 
@@ -94,9 +95,9 @@ def line_end(data: npt.NDArray[np.uint8], lines: int) -> int:
 
 
 def read_first_line(file: FileStamp, waiting: RequestPolicy = BEFORE_RUN) -> bytes:
-    """The first line with its line break, cut after 16 MiB."""
+    """The first line with its line break, cut after MOST_BYTES."""
     with io.BufferedReader(opened(file, waiting), FIRST_BYTES) as reader:
-        return reader.readline(16 << 20)
+        return reader.readline(MOST_BYTES)
 
 
 def index_text_file(
@@ -115,12 +116,13 @@ def index_text_file(
     path = file.path if is_url(file.path) else os.path.realpath(file.path)
     key = hashlib.sha256(f"{path}\0{unit_lines}\0{header_lines}".encode()).hexdigest()[:32]
     cached_at = cache_directory(environ) / "lines" / f"{key}.json"
-    cached = _load(cached_at)
+    is_told = not is_url(file.path) or file.has_version  # else nobody can say whether the file was changed
+    cached = _load(cached_at) if is_told else None
     if cached is not None and _is_fresh(cached, file, unit_lines, header_lines):
         return cached, None
     index = _scan(file, unit_lines, header_lines, waiting)
     check_unchanged(file)
-    return index, _store(cached_at, index)
+    return index, _store(cached_at, index) if is_told else None
 
 
 def _is_fresh(cached: TextIndex, file: FileStamp, unit_lines: int, header_lines: int) -> bool:

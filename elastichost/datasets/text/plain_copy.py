@@ -7,6 +7,8 @@ so a process that is killed meanwhile leaves nothing that could be read.
 from __future__ import annotations
 
 import hashlib
+import os
+import time
 import zlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -30,7 +32,9 @@ def plain_copy(file: FileStamp, environ: Mapping[str, str], waiting: RequestPoli
     """The stamp of the plain copy, which no other process removes while this one lives. Raises DataError when the file
     is damaged, or when there is no room for the copy."""
     path = cache_directory(environ) / "text"
-    group = hashlib.sha256(f"{file.path}\0{file.size_bytes}\0{file.modified_ns}".encode()).hexdigest()[:32]
+    # of a file that does not say when it was changed, a copy of an earlier process may be of other content
+    version = str(file.modified_ns) if file.has_version else f"of process {os.getpid()} at {time.time_ns()}"
+    group = hashlib.sha256(f"{file.path}\0{file.size_bytes}\0{version}".encode()).hexdigest()[:32]
     try:
         directory = BoundedDirectory(path, None)
         directory.use(group)

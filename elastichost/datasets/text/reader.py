@@ -18,6 +18,7 @@ from elastichost.datasets.files import (
     GZIP_MAGIC,
     PARQUET_MAGIC,
     FileStamp,
+    check_pinned,
     check_unchanged,
     current_stamp,
     find_files,
@@ -33,6 +34,7 @@ from elastichost.datasets.sources.connections import SourceConnections
 from elastichost.datasets.sources.single_requests import BEFORE_RUN, RequestPolicy
 from elastichost.datasets.sources.transports.addressed_file import AddressedFile
 from elastichost.datasets.tabular import nan_warnings
+from elastichost.datasets.text.first_lines import TextBegin, remote_begins
 from elastichost.datasets.text.line_index import TextIndex, index_text_file, line_end, read_first_line
 from elastichost.datasets.text.plain_copy import plain_copy
 from elastichost.errors import DataError, SourceGoneError
@@ -102,9 +104,11 @@ class TextDecoder:
         problems, warnings, files = list(missing), [], []
         if not paths and not missing:
             problems.append(f"data.{self._settings.split}: names no file")
+        begins = remote_begins([path for path in paths if is_url(path)], self._waiting)
         for place, path in enumerate(paths):
             try:
-                file, warning = self._open(path, place, problems)
+                begin = self._begin(path, place, begins)
+                file, warning = self._open(begin, problems)
             except SourceGoneError:
                 raise  # other files need not be asked
             except DataError as error:
@@ -125,7 +129,9 @@ class TextDecoder:
         """See `Decoder.decode`. Raises DataError for a bad row, or for a file that changed since `inspect`."""
         log = BadRowLog(unit.samples)
         decoded = self._parse(unit, log)
-        return replace(decoded, bad=log.settle(skip=self._settings.skip_bad_rows))
+        return replace(
+            decoded, bad=log.settle(skip=self._settings.skip_bad_rows, how_to_skip=self._settings.how_to_skip)
+        )
 
     def stamps(self) -> tuple[FileStamp, ...]:
         return tuple(file.told for file in self._files)
@@ -161,12 +167,25 @@ class TextDecoder:
             ids.extend(find_id_out_of_range(decoded, self._settings.categorical, ranged, place))
         return ValueFindings(tuple(bad_rows), tuple(ids), tuple(warnings))
 
-    def _open(self, path: str, place: int, problems: list[str]) -> tuple[_TextFile | None, str | None]:
-        told = file_stamp = current_stamp(path, self._settings.pinned, place, self._waiting)
+    def _begin(self, path: str, place: int, remote: Mapping[str, TextBegin | DataError]) -> TextBegin:
+        """The begin of a file, which is the one that a run has begun with. Raises DataError, OSError."""
+        pinned = self._settings.pinned
+        if not is_url(path):
+            stamp = current_stamp(path, pinned, place)
+            return TextBegin(stamp, read_first_line(stamp))
+        begin = remote[path]
+        if isinstance(begin, DataError):
+            raise begin
+        if pinned:
+            check_pinned(begin.stamp, pinned[place])
+        return begin
+
+    def _open(self, begin: TextBegin, problems: list[str]) -> tuple[_TextFile | None, str | None]:
+        told = file_stamp = begin.stamp
+        path, first_line = told.path, begin.first_line
         if file_stamp.size_bytes == 0:
             problems.append(f"{path}: is empty (0 bytes)")
             return None, None
-        first_line = read_first_line(file_stamp, self._waiting)
         if first_line.startswith(PARQUET_MAGIC):
             problems.append(f'{path}: is a Parquet file; set data.format = "parquet"')
             return None, None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import random
 import tomllib
 from pathlib import Path
@@ -12,6 +13,9 @@ import pytest
 
 from elastichost.config.job import load_job
 from tests.cli.conftest import Elastichost
+from tests.datasets.sources.s3_server import S3Server, s3_environment, store
+
+__all__ = ["s3_environment", "store"]
 
 ROWS = 1200
 
@@ -64,6 +68,24 @@ def test_a_parquet_file_with_test_data(elastichost: Elastichost, tmp_path: Path)
     data = load_job(tmp_path / "job.toml").data
     assert (data.format, data.test) == ("parquet", (str(tmp_path / "later.parquet"),))
     assert data.csv.types == {}
+
+
+@pytest.mark.parametrize("kind", ["csv", "csv.gz"])
+def test_a_file_in_a_store(
+    elastichost: Elastichost, tmp_path: Path, store: S3Server, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    monkeypatch.setenv("ELASTICHOST_CACHE", str(tmp_path / "cache"))
+    write_csv(tmp_path / "clicks.csv")
+    text = (tmp_path / "clicks.csv").read_bytes()
+    store.put(f"day/train.{kind}", gzip.compress(text) if kind == "csv.gz" else text)
+    url = store.url(f"day/train.{kind}")
+    outcome = elastichost("init", url, "--label", "clicked")
+    assert outcome.code == 0, outcome.stderr
+    (tmp_path / "job.toml").write_text(outcome.stdout)
+    job = load_job(tmp_path / "job.toml")
+    assert (job.data.train, job.job.name) == ((url,), "day")
+    assert job.data.categorical == ("user", "item", "zip", "seen")
+    assert "1,080 samples, and 120 to test with" in outcome.stderr
 
 
 def test_words_for_true_and_false_are_a_label_and_ids(elastichost: Elastichost, tmp_path: Path) -> None:

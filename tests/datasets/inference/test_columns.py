@@ -19,6 +19,15 @@ def test_numbers() -> None:
     assert (found.least, found.middle, found.most, found.examples) == (3.0, 3.0, 9.0, ("3", "9"))
 
 
+@pytest.mark.parametrize("kind", [pa.int64(), pa.uint64()])
+def test_ids_of_64_bits(kind: pa.DataType) -> None:
+    """They are exact; only what is told of their size is rounded."""
+    ids = pa.array([2**62 + 1, 2**62 + 3, 2**62 + 3], kind)
+    (found,) = facts_of(FileSample("parquet", pa.table({"user": ids})))
+    assert (found.type, found.distinct) == ("int", 2)
+    assert found.most == pytest.approx(2.0**62)
+
+
 def test_nan_counts_as_no_value() -> None:
     found = fact(pa.array([0.5, float("nan"), None]))
     assert (found.type, found.nulls, found.distinct) == ("float", 2, 1)

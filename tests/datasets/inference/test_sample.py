@@ -12,6 +12,9 @@ import pytest
 from elastichost.datasets.inference import sample as module
 from elastichost.datasets.inference.sample import read_sample
 from elastichost.errors import DataError
+from tests.datasets.sources.s3_server import S3Server, s3_environment, store
+
+__all__ = ["s3_environment", "store"]
 
 CSV = "clicked;item;seen\n1;7;a|b\n0;8;c\n"
 
@@ -47,12 +50,38 @@ def test_the_last_line_of_a_part_of_a_file_is_left_out(tmp_path: Path, monkeypat
 def test_a_text_file_is_opened_once(tmp_path: Path, content: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "clicks.csv"
     path.write_bytes(content)
-    opened: list[Path] = []
-    real = Path.open
-    monkeypatch.setattr(Path, "open", lambda self, *how: opened.append(self) or real(self, *how))
-    monkeypatch.setattr("builtins.open", lambda *_: pytest.fail("opened once more"))
+    names: list[str] = []
+    real = open
+    monkeypatch.setattr("builtins.open", lambda name, *how, **more: names.append(name) or real(name, *how, **more))
     found = read_sample(path)
-    assert (opened, found.first_bytes) == ([path], content[:4])
+    assert (names, found.first_bytes) == ([str(path)], content[:4])
+
+
+@pytest.mark.parametrize("kind", ["parquet", "csv", "csv.gz"])
+def test_a_file_in_a_store_is_read_as_the_file_here(tmp_path: Path, store: S3Server, kind: str) -> None:
+    path = tmp_path / f"clicks.{kind}"
+    if kind == "parquet":
+        pq.write_table(pa.table({"y": range(1000), "x": range(1000)}), path, row_group_size=100)
+    else:
+        path.write_bytes(gzip.compress(CSV.encode()) if kind == "csv.gz" else CSV.encode())
+    store.put_file(path, f"sample/{path.name}")
+    assert read_sample(store.url(f"sample/{path.name}")) == read_sample(path)
+
+
+def test_of_large_row_groups_in_a_store_fewer_are_read(
+    tmp_path: Path, store: S3Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "clicks.parquet"
+    pq.write_table(pa.table({"y": range(4000)}), path, row_group_size=1000)
+    store.put_file(path, "sample/large.parquet")
+    monkeypatch.setattr(module, "REMOTE_BYTES", 1)
+    found = read_sample(store.url("sample/large.parquet"))
+    assert (found.rows, found.table.column("y").to_pylist()) == (4000, list(range(1000)))
+
+
+def test_a_file_that_is_not_in_the_store(store: S3Server) -> None:
+    with pytest.raises(DataError, match=r"sample/absent\.csv.*no such file in the store"):
+        read_sample(store.url("sample/absent.csv"))
 
 
 def test_lines_with_too_many_fields_are_left_out(tmp_path: Path) -> None:

@@ -28,6 +28,13 @@ def test_lists_with_other_values_have_their_own_table() -> None:
     assert shared(item=ITEMS, tags=[[f"tag {number}", "x"] for number in range(200)]) == {}
 
 
+def test_ids_beyond_int64_and_bytes_that_are_no_text() -> None:
+    large = pa.array([2**63 + number for number in range(200)], pa.uint64())
+    lists = pa.array([[2**63 + number] for number in range(200)], pa.list_(pa.uint64()))
+    raw = pa.array([b"\xff" + bytes([number]) for number in range(200)])
+    assert shared(user=large, seen=lists, uuid=raw) == {"seen": "user"}
+
+
 def test_small_numbers_are_not_compared() -> None:
     numbers = [number % 24 for number in range(200)]
     assert shared(hour=numbers, genres=[[number, number + 1] for number in numbers]) == {}

@@ -20,7 +20,9 @@ def texts(*values: str | None) -> pa.ChunkedArray:
         (("1e3", "nan"), "float"),
         (("01203", "11000"), "string"),  # a postal code
         (("0", "10"), "int"),
-        (("12345678901234567890", "1"), "float"),  # not an int64
+        (("1234567890123456789", "1"), "int"),  # 19 digits
+        (("12345678901234567890", "1"), "string"),  # not an int64, and as a float it would be rounded
+        (("0234567890123456789", "1"), "string"),
         (("a", "1"), "string"),
         (("true", "False", None), "bool"),
         (("true", "maybe"), "string"),

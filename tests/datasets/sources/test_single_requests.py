@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 
 import pytest
 
 from elastichost.datasets.sources.patience import SourceHealth
-from elastichost.datasets.sources.single_requests import TRIES, RequestPolicy, tried
+from elastichost.datasets.sources.single_requests import TRIES, PatientPolicy, RequestPolicy, tried
 from elastichost.datasets.sources.transports.addressed_file import SourceError
 from elastichost.errors import DataError, SourceGoneError
 from elastichost.wire.control_work import SourceTroubleMsg
@@ -61,6 +62,17 @@ def test_before_a_run_the_source_is_given_up_after_a_few_tries() -> None:
     assert RequestPolicy().is_over(TRIES, SourceHealth(0.0), SourceTroubleMsg("gone", ""))
     with pytest.raises(SourceGoneError, match="s3://b/a: cannot be read"):
         tried("s3://b/a", failing(99), Impatient())
+
+
+def test_a_verb_gives_a_source_up_when_it_has_given_no_byte_for_the_time() -> None:
+    told: list[SourceTroubleMsg] = []
+    waiting = PatientPolicy(60.0, told.append)
+    gone, now_s = SourceTroubleMsg("gone", ""), time.monotonic()
+    assert not waiting.is_over(999, SourceHealth(now_s, is_failing=True), gone)
+    assert not waiting.is_over(TRIES - 1, SourceHealth(now_s - 61.0, is_failing=True), gone)
+    assert waiting.is_over(TRIES, SourceHealth(now_s - 61.0, is_failing=True), gone)
+    assert tried("s3://b/a", failing(1), waiting) == 7
+    assert [one.trouble for one in told] == ["reset", "recovered"]
 
 
 def test_an_error_that_does_not_pass_is_raised_at_once() -> None:

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from email.utils import parsedate_to_datetime
 from http import HTTPStatus
-from urllib.parse import SplitResult, urlsplit
+from urllib.parse import SplitResult, quote, urlsplit
 
 from elastichost.datasets.sources.transports.addressed_file import AddressedFile, SourceError, changed, version_of_tag
 from elastichost.errors import DataError
@@ -17,6 +17,7 @@ __all__ = ["HttpConnection"]
 SCHEMES = ("http", "https")
 TRANSIENT = frozenset({408, 425, 429, 500, 502, 503, 504})
 PIECE_BYTES = 1 << 16
+PLAIN = "%/?:@!$&'()*+,;=~"  # characters of a path or a query that are sent as they are
 
 
 class HttpConnection:
@@ -33,13 +34,16 @@ class HttpConnection:
         SourceError for what may pass."""
         response = self._request(url, (0, 1))
         try:
+            if _is_empty(response):
+                response.read()
+                return AddressedFile(url, 0, version_of(response))
             _check_status(url, response, HTTPStatus.PARTIAL_CONTENT)
             size = _size_of(url, response)
             response.read()
         except (OSError, http.client.HTTPException) as error:
             raise self._failure(error) from error
-        except SourceError:
-            self.close()
+        except (SourceError, DataError):
+            self.close()  # with an answer that was not read, the connection can take no further request
             raise
         return AddressedFile(url, size, version_of(response))
 
@@ -61,9 +65,10 @@ class HttpConnection:
                     raise http.client.IncompleteRead(b"", len(into) - filled)
                 filled += size
                 arrived(size)
+            response.read()  # the end of an answer in chunks
         except (OSError, http.client.HTTPException) as error:
             raise self._failure(error) from error
-        except SourceError:
+        except (SourceError, DataError):
             self.close()
             raise
         return first_byte_s
@@ -80,11 +85,16 @@ class HttpConnection:
         parts = urlsplit(url)
         try:
             connection = self._connection(parts)
-            target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+            target = quote(parts.path or "/", safe=PLAIN) + (
+                f"?{quote(parts.query, safe=PLAIN)}" if parts.query else ""
+            )
             connection.request("GET", target, headers={"Range": f"bytes={bounds[0]}-{bounds[1] - 1}"})
             return connection.getresponse()
         except (OSError, http.client.HTTPException) as error:
             raise self._failure(error) from error
+        except ValueError as error:  # the host or the port
+            self.close()
+            raise DataError(f"{url}: not an address of a web server ({error})", hint="give http://HOST/PATH") from error
 
     def _connection(self, parts: SplitResult) -> http.client.HTTPConnection:
         origin = (parts.scheme.lower(), parts.netloc)
@@ -102,6 +112,13 @@ class HttpConnection:
         if isinstance(error, TimeoutError):
             return SourceError("stalled", f"no byte for {self._stall_s:g} s")
         return SourceError("reset", str(error) or type(error).__name__)
+
+
+def _is_empty(response: http.client.HTTPResponse) -> bool:
+    """Whether the file has no bytes: a server then has no range to give."""
+    if response.status == HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
+        return response.getheader("Content-Range", "").replace(" ", "") == "bytes*/0"
+    return response.status == HTTPStatus.OK and response.getheader("Content-Length") == "0"
 
 
 def version_of(response: http.client.HTTPResponse) -> int:

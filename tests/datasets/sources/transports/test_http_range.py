@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import threading
 from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -52,7 +55,60 @@ def test_a_file_that_is_not_there_is_an_error_that_does_not_pass(
         connection.stat(server.url("other.bin"))
 
 
-@pytest.mark.parametrize("address", ["ftp://127.0.0.1/x", "http:///x"])
+def test_an_answer_that_was_not_read_does_not_spoil_the_next_request(
+    connection: HttpConnection, server: SourceServer, file: AddressedFile
+) -> None:
+    for _ in range(3):
+        with pytest.raises(DataError, match="404"):
+            connection.stat(server.url("other.bin"))
+        assert connection.stat(file.url) == file
+        stale = AddressedFile(file.url, file.size_bytes, file.version + 1)
+        with pytest.raises(DataError, match="changed"):
+            connection.read(stale, 0, memoryview(bytearray(10)))
+        connection.read(file, 0, memoryview(bytearray(10)))
+
+
+def test_names_with_spaces_and_other_letters_are_sent_as_urls_have_them(
+    connection: HttpConnection, server: SourceServer, folder: Path
+) -> None:
+    (folder / "donn\u00e9es 1.bin").write_bytes(b"abc")
+    base = server.url("")
+    assert connection.stat(f"{base}donn\u00e9es 1.bin").size_bytes == 3
+    assert connection.stat(server.url("donn\u00e9es 1.bin")).size_bytes == 3, "quoted already"
+
+
+def test_an_empty_file_has_no_bytes(connection: HttpConnection) -> None:
+    """A server has no range of it to give: it answers 416, or the whole."""
+    for status, headers in ((416, {"Content-Range": "bytes */0"}), (200, {"Content-Length": "0"})):
+        with answering(status, headers) as url:
+            assert connection.stat(url).size_bytes == 0
+    with answering(416, {"Content-Range": "bytes */7"}) as url, pytest.raises(DataError, match="416"):
+        connection.stat(url)
+
+
+@contextlib.contextmanager
+def answering(status: int, headers: dict[str, str]) -> Iterator[str]:
+    """The address of a server that always gives this answer."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(status)
+            for name, value in headers.items():
+                self.send_header(name, value)
+            self.end_headers()
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as made:
+        thread = threading.Thread(target=made.serve_forever)
+        thread.start()
+        yield f"http://127.0.0.1:{made.server_port}/x"
+        made.shutdown()
+        thread.join()
+
+
+@pytest.mark.parametrize("address", ["ftp://127.0.0.1/x", "http:///x", "http://127.0.0.1:abc/x"])
 def test_an_address_that_is_none_is_refused(connection: HttpConnection, address: str) -> None:
     with pytest.raises(DataError, match="not an address"):
         connection.stat(address)
