@@ -134,12 +134,14 @@ class EmbeddingSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class DenseTensor(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One dense parameter, or one floating-point buffer. `offset`: its first float32 element in the flat vector."""
+    """One dense parameter, or one floating-point buffer. `offset`: its first float32 element in the flat vector.
+    `is_frozen`: a parameter that gets no gradient, and that no weight decay changes."""
 
     name: str
     shape: tuple[int, ...]
     offset: int
     is_buffer: bool = False
+    is_frozen: bool = False
 
     @property
     def elements(self) -> int:
@@ -156,6 +158,11 @@ class DenseSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     parameters: int
     elements: int
 
+    @property
+    def frozen(self) -> tuple[tuple[int, int], ...]:
+        """The ranges [start, stop) of frozen parameters in the vector."""
+        return tuple((one.offset, one.offset + one.elements) for one in self.tensors if one.is_frozen)
+
 
 class ModelSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The description of a model that the arena, the PS and the export use. `list_features`: the categorical columns
@@ -170,11 +177,22 @@ class ModelSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def is_same_model(self, other: ModelSpec) -> bool:
         """Whether both describe one model. A column may hold lists in one and single ids in the other: its rows are
-        the same."""
-        return msgspec.structs.replace(self, list_features=other.list_features) == other
+        the same. A parameter may be frozen in one and trained in the other: it is the same parameter."""
+        return self._compared == msgspec.structs.replace(other, list_features=self.list_features)._compared
+
+    @property
+    def _compared(self) -> ModelSpec:
+        tensors = tuple(msgspec.structs.replace(one, is_frozen=False) for one in self.dense.tensors)
+        return msgspec.structs.replace(self, dense=msgspec.structs.replace(self.dense, tensors=tensors))
 
     def embeddings_of(self, table_index: int) -> tuple[EmbeddingSpec, ...]:
         return tuple(e for e in self.embeddings if e.table == table_index)
+
+    def initial_name(self, embedding: EmbeddingSpec) -> str:
+        """What the initial weights of an embedding are drawn for: its name, and its module if the name is not unique.
+        Two embeddings of one name must not begin with equal rows."""
+        is_unique = sum(e.name == embedding.name for e in self.embeddings) == 1
+        return embedding.name if is_unique else f"{embedding.module}/{embedding.name}"
 
     @property
     def sequence_features(self) -> frozenset[str]:

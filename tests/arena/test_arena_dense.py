@@ -18,7 +18,7 @@ from elastichost.arena.arena import Arena
 from elastichost.arena.dense.store import DenseOptimizerSpec, DenseStore
 from elastichost.arena.words import announce, load_word
 from elastichost.errors import ArenaError
-from elastichost.specs import ModelSpec
+from elastichost.specs import DenseSpec, DenseTensor, ModelSpec
 from elastichost.wire.facts import AppliedBatch
 
 MakeModel = Callable[..., ModelSpec]
@@ -84,6 +84,42 @@ def test_optimizer_steps_equal_those_of_torch(
         assert store.read_into(out) == version == step
         np.testing.assert_allclose(out[:1000], parameter.detach().numpy(), rtol=1e-6, atol=1e-6)
         assert (out[1000:] == step).all(), "buffers are replaced by the pushed values"
+
+
+@pytest.mark.parametrize(("spec", "_make"), OPTIMIZERS)
+def test_frozen_parameters_keep_their_values(
+    make_model: MakeModel, make_arena: MakeArena, spec: DenseOptimizerSpec, _make: object
+) -> None:
+    """Weight decay would shrink them although their gradients are 0, which torch's optimizers never do to them."""
+    tensors = (
+        DenseTensor("a", (400,), 0),
+        DenseTensor("b", (300,), 400, is_frozen=True),
+        DenseTensor("c", (300,), 700),
+    )
+    model = msgspec.structs.replace(make_model(elements=1000, parameters=1000), dense=DenseSpec(tensors, 1000, 1000))
+    store = DenseStore(make_arena(model))
+    start = np.random.default_rng(0).normal(size=1000).astype(np.float32)
+    store.load(start, None, 0, 0, 0)
+    pushed = np.ones(1000, np.float32)
+    pushed[400:700] = 0.0
+    for step in range(1, 4):
+        store.apply_gradient(
+            pushed,
+            spec,
+            1.0,
+            worker=0,
+            incarnation=1,
+            sequence=step,
+            lease_id=5,
+            stop=10 * step,
+            samples=9,
+            skipped=1,
+        )
+    assert store.applied(0, 1) == AppliedBatch(3, 5, 30, 27, 3), "the record of the worker is that of its pushes"
+    found = store.state_copy().vector
+    assert (found[400:700] == start[400:700]).all()
+    assert (found[:400] != start[:400]).all()
+    assert (found[700:] != start[700:]).all()
 
 
 def test_a_gradient_within_the_limit_keeps_its_bits(store: DenseStore) -> None:

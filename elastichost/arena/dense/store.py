@@ -82,6 +82,7 @@ class DenseStore:
     def __init__(self, arena: Arena) -> None:
         self._arena = arena
         self._spec = arena.model.dense
+        self._frozen = self._spec.frozen
         self._words: Int64 = arena.files.dense.array(np.int64, 0, HEADER_WORDS)
         self._halves = (_Half(arena, 0), _Half(arena, 1))
         self._mailboxes: dict[tuple[int, int], Mailbox] = {}
@@ -143,6 +144,8 @@ class DenseStore:
         parameters = self._spec.parameters
         step = int(old.header[_STEP]) + 1
         self._step(old, new, vector[:parameters], optimizer, optimizer.learning_rate * learning_rate_scale, step)
+        for first, end in self._frozen:
+            new.vector[first:end] = old.vector[first:end]
         new.vector[parameters:] = vector[parameters:]
         before = self._record(old, worker, incarnation)
         new.applied[:] = old.applied

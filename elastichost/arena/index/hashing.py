@@ -48,7 +48,7 @@ def slot_hash(mixed: np.uint64, index_key: int) -> np.uint64:
 
 
 def initial_stream(seed: int, name: str) -> np.uint64:
-    """The random stream of an embedding's initial weights, uint64. It depends on the job's seed and the embedding's
-    name alone."""
+    """The random stream of an embedding's initial weights, uint64. It depends on the job's seed and `name` alone, see
+    `ModelSpec.initial_name`."""
     digest = hashlib.blake2b(f"{seed}/{name}".encode(), digest_size=8).digest()
     return np.uint64(int.from_bytes(digest, "little"))

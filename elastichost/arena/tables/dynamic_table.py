@@ -59,7 +59,7 @@ class DynamicTable:
         self._ids = arena.ids_view(table)
         self._seen = arena.seen_view(table)
         self._embeddings = arena.model.embeddings_of(table)
-        self._streams = [initial_stream(arena.layout.seed, e.name) for e in self._embeddings]
+        self._streams = [initial_stream(arena.layout.seed, arena.model.initial_name(e)) for e in self._embeddings]
         self._rows = [arena.rows_view(e.index) for e in self._embeddings]
         states = [arena.state_view(e.index) for e in self._embeddings]
         # A row-wise state becomes a column, so that one kernel sets both shapes to zero.

@@ -111,7 +111,7 @@ class RowStore:
         allocate_bucket(self._arena, table, bucket)
         rows = np.arange(first, first + layout.bucket_rows(table, bucket), dtype=np.int64)
         for e in self._arena.model.embeddings_of(table):
-            stream = initial_stream(layout.seed, e.name)
+            stream = initial_stream(layout.seed, layout.model.initial_name(e))
             initialise_rows(self._rows[e.index], rows, rows, e.dim, e.init_low, e.init_high, stream)
             state = self._states[e.index]
             if state is not None:

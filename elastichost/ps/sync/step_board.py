@@ -124,7 +124,8 @@ class StepBoard:
             vector[: self.parameters] += other[: self.parameters]
         samples = sum(push.samples for push, _ in pushes)
         if len(pushes) > 1 and samples and len(vector) > self.parameters:
-            shares = [(push.samples / samples, other[self.parameters :]) for push, other in pushes]
+            # a micro-batch without samples has no say: 0 times an infinite buffer would be NaN
+            shares = [(push.samples / samples, other[self.parameters :]) for push, other in pushes if push.samples]
             vector[self.parameters :] = sum(share * buffers.astype(np.float64) for share, buffers in shares)
         loss_sum = 0.0
         for push, _ in pushes:

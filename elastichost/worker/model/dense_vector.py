@@ -38,17 +38,23 @@ def _buffers(model: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
 
 
 def describe_dense(model: nn.Module) -> DenseSpec:
-    """The names, shapes and offsets of the dense tensors, in module order. Raises ModelError for a parameter that is
-    not float32."""
+    """The names, shapes and offsets of the dense tensors, in module order. Raises ModelError for a parameter or a
+    buffer that is not float32."""
     tensors: list[DenseTensor] = []
     offset = 0
     for name, parameter in _trained(model):
         if parameter.dtype != torch.float32:
             raise ModelError(f"parameter {name!r} is {parameter.dtype}; dense parameters must be float32")
-        tensors.append(DenseTensor(name=name, shape=tuple(parameter.shape), offset=offset))
+        is_frozen = not parameter.requires_grad
+        tensors.append(DenseTensor(name=name, shape=tuple(parameter.shape), offset=offset, is_frozen=is_frozen))
         offset += parameter.numel()
     parameters = offset
     for name, buffer in _buffers(model):
+        if buffer.dtype != torch.float32:
+            raise ModelError(
+                f"buffer {name!r} is {buffer.dtype}; persistent buffers of floating point must be float32",
+                hint="convert it with .float(), or register it with persistent=False",
+            )
         tensors.append(DenseTensor(name=name, shape=tuple(buffer.shape), offset=offset, is_buffer=True))
         offset += buffer.numel()
     return DenseSpec(tensors=tuple(tensors), parameters=parameters, elements=offset)

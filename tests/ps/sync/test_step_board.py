@@ -152,3 +152,11 @@ def test_a_waiting_request_is_due_when_its_step_begins_and_is_dropped_by_a_new_m
     board.wait(StepWaiter(b"a", 4, 7))
     board.forget()
     assert board.due(9) == ()
+
+
+def test_buffers_of_a_micro_batch_without_samples_have_no_say() -> None:
+    """The buffer may be infinite there, and 0 times infinity is NaN."""
+    first, second = vectors(3, 2)
+    second[PARAMETERS:] = np.inf
+    gradient = committed(StepBoard(PARAMETERS), [(push(1, 0, 2), first), (push(1, 1, 2, samples=0, skipped=2), second)])
+    np.testing.assert_array_equal(gradient.vector[PARAMETERS:], first[PARAMETERS:])

@@ -101,3 +101,21 @@ def test_a_model_that_changed_since_the_plan_is_refused() -> None:
 def test_other_dtypes_are_refused_by_name() -> None:
     with pytest.raises(ModelError, match="'weight' is torch.float64"):
         describe_dense(nn.Linear(2, 1).double())
+
+
+def test_a_parameter_without_gradient_is_frozen() -> None:
+    model = Small()
+    model.first.requires_grad_(False)
+    spec = describe_dense(model)
+    assert [tensor.name for tensor in spec.tensors if tensor.is_frozen] == ["first.weight", "first.bias"]
+    assert spec.frozen == ((0, 12), (12, 16))
+
+
+def test_a_buffer_of_another_precision_is_refused() -> None:
+    """The flat vector is float32: the buffer would lose digits without a word."""
+    model = Small()
+    model.register_buffer("total", torch.zeros(2, dtype=torch.float64))
+    with pytest.raises(ModelError, match="buffer 'total' is torch.float64"):
+        describe_dense(model)
+    model.register_buffer("total", torch.zeros(2, dtype=torch.float64), persistent=False)
+    assert describe_dense(model) == describe_dense(Small())
