@@ -76,8 +76,7 @@ class ServerLoop:
     """One PS incarnation, from Hello to Stop."""
 
     def __init__(self, arguments: ChildArguments, job: JobSpec) -> None:
-        self._arguments = arguments
-        self._process = arguments.process
+        self._arguments, self._process = arguments, arguments.process
         self._run_dir = Path(arguments.run_dir)
         arena_directory = Path(arguments.arena_directory)
         self._arena = Arena.attach(arena_directory)
@@ -108,6 +107,7 @@ class ServerLoop:
             self._service,
             self._session,
             None if arguments.host == 0 else self._watermarks,
+            is_sync=job.train.mode == "sync",
         )
         self._snapshots = SnapshotWriter()
         address = f"ipc://{arguments.socket_directory}/{self._process}"

@@ -36,7 +36,8 @@ class Evictor:
     """Evicts rows of the buckets of one PS.
 
     On host 0 the progress of training is read from the dense vector (watermarks None). On other hosts it is taken from
-    the requests of workers, and from the watermarks: the batch that each worker of this host has begun.
+    the requests of workers, and from the watermarks: the batch that each worker of this host has begun. In sync mode
+    (is_sync) no row is evicted, and workers read no index: what an index that has grown leaves behind is free at once.
     """
 
     def __init__(
@@ -47,11 +48,13 @@ class Evictor:
         progress: TrainingProgress,
         session: Session,
         watermarks: Watermarks | None,
+        *,
+        is_sync: bool = False,
     ) -> None:
         self._tables = [table for table in tables if table.is_dynamic]
         self._rounds = EvictionRounds(self._tables)
         self._store, self._dense, self._progress, self._session = store, dense, progress, session
-        self._watermarks = watermarks
+        self._watermarks, self._is_sync = watermarks, is_sync
         self._next_s = self._ages_at_s = 0.0
 
     def turn(self, owned: Iterable[tuple[int, int]], show_progress: Callable[[], object], now_s: float) -> None:
@@ -82,6 +85,8 @@ class Evictor:
             self._rounds.begin_grace(applied)
 
     def _applied(self) -> Applied:
+        if self._is_sync:
+            return {}
         members = self._session.members.items()
         if self._watermarks is None:
             return {

@@ -240,8 +240,10 @@ def _overdue(seen: ObservedProcess, limits: Limits, now_s: float) -> Kill | None
     """A kill for a process that has been too long in its state, or hangs. A requested process is left out: it has no
     pid yet, and the launcher itself checks that the fork server answers."""
     state_s, still_s = now_s - seen.since_s, now_s - seen.moved_s
+    # A PS that starts restores its rows, which takes minutes if there are many: it shows progress meanwhile.
+    starts_for_s = min(state_s, still_s) if seen.process.role == "server" else state_s
     match seen.state:
-        case State.STARTED | State.CONNECTED if state_s > limits.start_timeout_s:
+        case State.STARTED | State.CONNECTED if starts_for_s > limits.start_timeout_s:
             reason = f"it is still {seen.state.value} after {state_s:.0f} s"
             return Kill(seen.process, "start", reason)
         case State.READY | State.RUNNING | State.DRAINED if reason := hang_reason(

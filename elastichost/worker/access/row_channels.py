@@ -49,6 +49,7 @@ from elastichost.worker.channels.channel import (
     DirectoryHolder,
     FencedError,
     Pump,
+    Request,
     Resend,
     StoppedError,
     pump_nothing,
@@ -205,6 +206,7 @@ class PushChannel(Channel):
         self._cutter = cutter
         self._stream = RowStream()
         self._gradients: RowGradients | None = None
+        self._requests: dict[int, Request] = {}  # of the present cut
         self._resend = self._resend_news = Resend(time.monotonic())
         self._incarnations: dict[int, int] = {}  # PS -> its incarnation that was notified of the newest commit
 
@@ -284,7 +286,8 @@ class PushChannel(Channel):
                 self._cut()
                 continue
             if self._resend.is_due(time.monotonic()):
-                self._cut()
+                # under the same numbers: an answer that is on its way counts, however slow the link is
+                self._send_all(self._holder.current(), [self._requests[number] for number in self._stream.waiting])
             self._wait_for_answer()
         return commit
 
@@ -304,20 +307,19 @@ class PushChannel(Channel):
         """Sends every owner its part of the rows, by the present shard map."""
         directory, gradients, commit = self._holder.current(), self._gradients, self._stream.commit
         assert gradients is not None and commit is not None
-        parts = self._cutter.cut(gradients, directory)
-        requests = [self.next_request() for _ in parts]
-        self._stream.cut(directory.epoch, {r: server for r, (server, _, _) in zip(requests, parts, strict=True)})
-        for (server, counts, frames), request in zip(parts, requests, strict=True):
+        self._requests = {}
+        for server, counts, frames in self._cutter.cut(gradients, directory):
             message = PushMsg(
-                request=request,
+                request=self.next_request(),
                 sequence=commit.sequence,
                 shard_map_epoch=directory.epoch,
                 counts=counts,
                 learning_rate_scale=commit.learning_rate_scale,
                 committed=self._stream.committed,
             )
-            self.client(directory, server).send(message, frames)
-            self.count_sent(directory, server, frames)
+            self._requests[message.request] = (server, message, frames)
+        self._stream.cut(directory.epoch, {number: server for number, (server, _, _) in self._requests.items()})
+        self._send_all(directory, list(self._requests.values()))
         self._resend = Resend(time.monotonic())
 
     def _take(self, envelope: Envelope[DataMessage]) -> None:

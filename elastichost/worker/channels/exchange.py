@@ -141,6 +141,11 @@ class RowStream:
         self.epoch, self.is_refused = epoch, False
         self._waiting, self._servers = set(requests), tuple(requests.values())
 
+    @property
+    def waiting(self) -> tuple[int, ...]:
+        """The requests of the present cut that have no answer yet, in order."""
+        return tuple(sorted(self._waiting))
+
     def answer(self, request: int) -> None:
         """A PS has staged the part of this request. Requests of older cuts are ignored."""
         self._waiting.discard(request)

@@ -71,6 +71,7 @@ def test_lost_buckets_are_as_in_the_checkpoint_and_their_rows_in_the_arena_are_g
     shown: list[int] = []
     remake_buckets(other, list(ALL), saved, lambda: shown.append(1))
     assert content(other) == expected
+    assert len(shown) == len(ALL), "a long restore is no hang"
     arena.close()
     other_arena.close()
 

@@ -105,6 +105,24 @@ def test_buckets_that_the_ps_has_already_are_not_copied_again(bench: Bench) -> N
     assert not bench.moving.take_over([(FIXED, 1)])
 
 
+def test_in_sync_mode_the_old_index_is_free_at_once(tmp_path: Path) -> None:
+    """Regression: the commits of a crew belong to no worker, so the grace never ended and old pages stayed."""
+    bench = Bench(tmp_path)
+    bench.store.rows_for(DYNAMIC, np.arange(100), True, 0)
+    bench.store.rows_for(DYNAMIC, np.arange(100, 1500), True, 0)
+    assert bench.store.needs_grace, "an index has grown"
+    told = SimpleNamespace(clock=0, committed_of=lambda worker, incarnation: 0)
+    dense = SimpleNamespace(samples_applied=lambda: 0, applied=lambda worker, incarnation: SimpleNamespace(sequence=0))
+    facts = (bench.arena.model.tables, bench.store, dense, told, Session(members={0: 1}), None)
+    now_s = itertools.count(1.0)
+    for is_sync in (False, True):
+        evictor = Evictor(*facts, is_sync=is_sync)  # type: ignore[arg-type]
+        for _ in range(8):
+            evictor.turn(BUCKETS, lambda: None, next(now_s))
+        assert bench.store.needs_grace != is_sync
+    bench.close()
+
+
 def test_unknown_buckets_and_other_requests_of_a_ps_are_refused(bench: Bench) -> None:
     with pytest.raises(ProtocolError, match="bucket 3 of table 0"):
         bench.moving.handle(ForgetBucketsMsg(1, ((FIXED, 3),)))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
+
 from elastichost.plan import Plan, ProcessId, ProcessSpec
 from elastichost.supervisor.core.lifecycle import State
 from elastichost.supervisor.core.reconciler import (
@@ -108,6 +110,15 @@ def test_starting_has_its_own_timeout() -> None:
     (action,) = reconcile(observed, PLAN, (), LIMITS, NOW_S)
     assert isinstance(action, Kill)
     assert (action.process.role, action.kind) == ("server", "start")
+
+
+def test_a_ps_that_restores_its_rows_may_take_as_long_as_it_shows_progress() -> None:
+    restores = msgspec.structs.replace(seen("server", State.CONNECTED, still_s=500), moved_s=NOW_S - 5)
+    assert reconcile((seen("worker", State.RUNNING), restores), PLAN, (), LIMITS, NOW_S) == ()
+    worker = msgspec.structs.replace(seen("worker", State.CONNECTED, still_s=500), moved_s=NOW_S - 5)
+    (action,) = reconcile((worker, restores), PLAN, (), LIMITS, NOW_S)
+    assert isinstance(action, Kill)
+    assert action.process.role == "worker"
 
 
 def test_processes_not_in_the_plan_are_drained_then_stopped() -> None:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import threading
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +23,7 @@ from elastichost.errors import IdOutOfRangeError, ProtocolError
 from elastichost.plan import ProcessId
 from elastichost.sharding import rows_per_bucket
 from elastichost.specs import DenseSpec, EmbeddingSpec, ModelSpec, Pooling, Precision, RowOptimizerSpec, TableSpec
+from elastichost.wire.data import PushMsg
 from elastichost.worker.access.direct import DirectLookup
 from elastichost.worker.access.direct_rows import DirectRowPreparer
 from elastichost.worker.access.mixed import MixedLookup
@@ -292,6 +296,38 @@ def test_a_push_cut_by_an_old_shard_map_is_cut_anew_and_applied_once(make) -> No
         bench.commit()
         assert bench.push.is_settled
     torch.testing.assert_close(served.train(batch(1)), plain.train(batch(1)), atol=1e-6, rtol=1e-5)
+
+
+def test_a_push_is_sent_again_under_its_number_so_that_a_late_answer_counts(make) -> None:  # type: ignore[no-untyped-def]
+    """Regression: a push that needs longer than the interval was cut anew each time, and its answers came too late."""
+    bench = make("t", model(), served=True, servers=2)
+    bench.train(batch(0))
+    gate, seen = threading.Event(), list[tuple[int, int]]()
+    for number, service in enumerate(bench.servers.services):
+
+        def slow(peer: bytes, envelope: Any, number: int = number, handle: Any = service.handle) -> Any:
+            if isinstance(envelope.message, PushMsg):
+                seen.append((number, envelope.message.request))
+                gate.wait(30)
+            return handle(peer, envelope)
+
+        service.handle = slow
+    prepared = bench.rows.prepare(batch(1), lease_id=1, epoch=0, create=True, clock=0)
+    bench.sequence += 1
+    sums = np.zeros_like(prepared.pulled.weights)
+    bench.push.begin(RowGradients(prepared.pulled, sums), push(bench.sequence))
+    due, pumps = iter([True, True, True]), itertools.count()
+    bench.push._resend = SimpleNamespace(is_due=lambda now_s: next(due, False))
+
+    def pump(timeout_s: float = 0.0) -> None:
+        if next(pumps) == 3:
+            gate.set()
+
+    bench.push._pump = pump
+    assert bench.push.wait().sequence == bench.sequence
+    bench.commit()
+    assert len(seen) >= 2
+    assert len(set(seen)) == 2, "one number for each PS"
 
 
 def test_a_stopped_worker_does_not_wait_for_its_push(make) -> None:  # type: ignore[no-untyped-def]
