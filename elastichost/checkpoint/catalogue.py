@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -21,10 +22,12 @@ __all__ = [
     "newest_best",
     "remove_staging",
     "retain",
+    "set_aside_newer",
 ]
 
 _NAME = re.compile(r"step-(\d{1,19})(\.replaced)?")
 _STAGING_PREFIX = ".staging-"
+_ABANDONED_PREFIX = "abandoned-"
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,3 +184,22 @@ def retain(checkpoints: Path, keep: int, newest: Path | None = None, run_id: str
             raise disk_error("cannot remove", directory, error) from error
         removed.append(directory)
     return tuple(removed)
+
+
+def set_aside_newer(checkpoints: Path, samples_trained: int) -> tuple[Path, ...]:
+    """Renames the checkpoints that have more samples than `samples_trained`: a run that has gone back to an earlier
+    state must not find them again as its newest ones. Returns their new paths. Raises CheckpointError."""
+    renamed: list[Path] = []
+    for directory in checkpoint_directories(checkpoints):
+        if _age(directory)[0] <= samples_trained:
+            continue
+        numbers = itertools.count(2)
+        target = checkpoints / f"{_ABANDONED_PREFIX}{directory.name}"
+        while target.exists():
+            target = checkpoints / f"{_ABANDONED_PREFIX}{directory.name}-{next(numbers)}"
+        try:
+            directory.rename(target)
+        except OSError as error:
+            raise disk_error("cannot rename", directory, error) from error
+        renamed.append(target)
+    return tuple(renamed)

@@ -30,6 +30,7 @@ from elastichost.checkpoint.catalogue import (
     newest_best,
     remove_staging,
     retain,
+    set_aside_newer,
 )
 from elastichost.checkpoint.manifest import (
     MANIFEST_NAME,
@@ -63,5 +64,6 @@ __all__ = [
     "read_block_into",
     "remove_staging",
     "retain",
+    "set_aside_newer",
     "verify_blocks",
 ]

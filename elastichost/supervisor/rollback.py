@@ -64,18 +64,22 @@ def roll_back(
             run.note(RollBackRefused(reason))
             raise error
         failed = error.samples
+    source = _source(run, components, resume_source)
+    if source is None and run.started_from:
+        run.note(RollBackRefused(f"it has no checkpoint of its own yet, and began from {run.started_from}"))
+        raise error
     cause = run.new_cause("roll-back")
     with run.caused_by(cause):
         _end_processes(run)
-    source = _source(run, components, resume_source)
     found = find_checkpoint(source) if source is not None else None
+    trains_anew = resume_source.trains_anew and source is not run.directory.checkpoint_source
     entry = RollBack(
         epoch=failed.epoch,
         unit=failed.unit,
         start=failed.start,
         stop=failed.stop,
         checkpoint=found.directory.name if found is not None else "",
-        samples=DenseStore(components.arena).samples_applied() - _samples_of(found),
+        samples=DenseStore(components.arena).samples_applied() - (0 if trains_anew else _samples_of(found)),
         reason=error.message,
     )
     run.roll_backs.append(entry)
@@ -87,7 +91,7 @@ def roll_back(
         found=found,
         next_lease_id=components.leases.ledger.next_lease_id,
         barred=barred(run.roll_backs),
-        trains_anew=resume_source.trains_anew and source is not run.directory.checkpoint_source,
+        trains_anew=trains_anew,
     )
 
 
@@ -123,6 +127,7 @@ def _samples_of(found: FoundCheckpoint | None) -> int:
 
 def _clear_away(run: RunContext, components: Components) -> None:
     components.checkpoints.close()
+    components.evaluations.close()
     components.memory.close()
     components.arena.close()
     for problem in remove_directories(*run.arenas):

@@ -34,6 +34,7 @@ from elastichost.checkpoint.format import (
     read_block_into,
     remove_staging,
     retain,
+    set_aside_newer,
     verify_blocks,
 )
 from elastichost.errors import CheckpointError
@@ -429,6 +430,20 @@ def test_no_checkpoint_at_all_is_none_but_only_bad_ones_are_an_error(tmp_path: P
     (write_checkpoint(tmp_path, 100) / MANIFEST_NAME).unlink()
     with pytest.raises(CheckpointError, match="step-100 cannot be used"):
         latest(tmp_path)
+
+
+def test_newer_checkpoints_are_set_aside_and_not_found_again(tmp_path: Path) -> None:
+    write_checkpoint(tmp_path, 100)
+    for _ in range(2):
+        for samples in (200, 300):
+            write_checkpoint(tmp_path, samples)
+        assert set_aside_newer(tmp_path / "absent", 100) == ()
+        assert len(set_aside_newer(tmp_path, 100)) == 2
+        found = latest(tmp_path)
+        assert found is not None
+        assert found.directory.name == "step-100"
+    kept = {"abandoned-step-200", "abandoned-step-200-2", "abandoned-step-300", "abandoned-step-300-2"}
+    assert set(os.listdir(tmp_path)) == {"step-100", *kept}
 
 
 def test_retain_keeps_the_newest_good_ones(tmp_path: Path) -> None:

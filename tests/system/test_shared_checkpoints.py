@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from elastichost.arena.host import arena_root
-from elastichost.checkpoint.format import latest
+from elastichost.checkpoint.format import checkpoint_directories, latest
 from elastichost.checkpoint.places import RUN_FILE, read_identity
 from elastichost.results.assemble import find_checkpoint, load_run_job
 from elastichost.runs.events import (
@@ -22,6 +22,7 @@ from elastichost.runs.events import (
     CheckpointFailed,
     CheckpointWritten,
     StartedFromCheckpoint,
+    Warned,
 )
 from elastichost.runs.events.text import text_of
 from tests.system.journals import events_of
@@ -144,6 +145,27 @@ def test_a_run_that_is_done_stays_as_it_is(folder: Path) -> None:
     assert ": there is nothing to resume, and nothing was changed" in again.stderr
     assert json.loads(again.stdout.splitlines()[-1]) == {"schema": "elastichost/v1", **run.result()}
     assert {path: path.read_bytes() for path in run.run_dir.rglob("*") if path.is_file()} == before
+
+
+@pytest.mark.thorough
+def test_a_run_that_goes_back_to_an_earlier_checkpoint_does_not_find_the_later_ones_again(folder: Path) -> None:
+    """Regression: the next resume continued from a later checkpoint of what the run had given up."""
+    (folder / "slow.py").write_text(SLOW)
+    run = Supervised(folder, build=f"{folder}/slow.py:build", rows=60_000, every_s=0.2)
+    run.wait_until(lambda: len(run.events(CheckpointWritten)) >= 2)
+    run.process.send_signal(signal.SIGINT)
+    code, errors = run.finish()
+    assert code == 75, errors
+    *later, earlier = checkpoint_directories(run.run_dir / "checkpoints")
+    assert later
+    again = elastichost(folder, "resume", str(run.run_dir), "--from", str(earlier), "--dashboard", "no", "--json")
+    assert again.returncode == 0, again.stderr
+    assert run.result()["samples"]["trained"] == 60_000
+    assert run.events(StartedFromCheckpoint)[-1].checkpoint == earlier.name
+    abandoned = {path.name for path in (run.run_dir / "checkpoints").glob("abandoned-*")}
+    assert abandoned == {f"abandoned-{path.name}" for path in later}
+    told = " ".join(event.message for event in run.events(Warned))
+    assert all(name in told for name in abandoned)
 
 
 @pytest.mark.thorough

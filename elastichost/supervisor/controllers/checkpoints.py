@@ -122,8 +122,7 @@ class CheckpointController:
         """A resumed run has this newest checkpoint. accounted: samples that it accounts for. The checkpoint is copied
         to the mirror if the mirror does not have it."""
         self.newest, self.checkpointed_at = newest, accounted
-        mirror = self._mirror
-        is_there = isinstance(mirror, Mirror) and (mirror.directory / newest.name).exists()
+        is_there = isinstance(mirror := self._mirror, Mirror) and (mirror.directory / newest.name).exists()
         is_own = newest.parent in self._run.directory.checkpoint_source.places
         if mirror is not None and is_own and not is_there:
             mirror.copy(newest)
@@ -195,28 +194,35 @@ class CheckpointController:
         if record.spec.host in self._run.elsewhere:
             self._fetch(record, message, blocks)
         else:
-            self._whole(record.process, message, blocks, TransferEnd())
+            self._whole(record.process, message, blocks, TransferEnd(), is_lost=False)
 
     def _fetch(self, record: ProcessRecord, message: SnapshotWrittenMsg, blocks: tuple[BlockRecord, ...]) -> None:
         """Copies the file that a PS of another machine has written to this machine."""
         assert self._state.open is not None and self._run.machines is not None
-        files = self._run.machines.launchers[record.spec.host].files
-        name = f"server-{record.process.index}.bin"
-        files.fetch(
+        launcher, name = self._run.machines.launchers[record.spec.host], f"server-{record.process.index}.bin"
+        launcher.files.fetch(
             f"{_elsewhere(self._state.open)}/{name}",
             self._state.open.staging / name,
-            lambda end: self._whole(record.process, message, blocks, end),
+            lambda end: self._whole(record.process, message, blocks, end, is_lost=bool(launcher.lost)),
         )
 
     def _whole(
-        self, server: ProcessId, message: SnapshotWrittenMsg, blocks: tuple[BlockRecord, ...], end: TransferEnd
+        self,
+        server: ProcessId,
+        message: SnapshotWrittenMsg,
+        blocks: tuple[BlockRecord, ...],
+        end: TransferEnd,
+        *,
+        is_lost: bool,
     ) -> None:
-        """The file of a PS is complete on this machine, or could not be copied."""
+        """The file of a PS is complete on this machine, or could not be copied. is_lost: its machine is lost: the run
+        goes on without it, so the checkpoint has not failed, and is taken again."""
         if self._state.open is None or message.cut != self._state.open.cut.number:
             return
         if end.problem:
-            kind = CheckpointSpaceError if end.is_out_of_space else CheckpointError
-            self._state.open.failure = kind(f"{server}: {end.problem}")
+            if not is_lost:
+                kind = CheckpointSpaceError if end.is_out_of_space else CheckpointError
+                self._state.open.failure = kind(f"{server}: {end.problem}")
             self._perform(self._state.open.cut.abandon(end.problem))
             return
         self._state.open.blocks += blocks
@@ -284,22 +290,18 @@ class CheckpointController:
         final = self._run.directory.checkpoints / checkpoint_name(done.trained)
         try:
             assert done.record is not None
-            of_cut = (done.record, done.blocks, done.trained, done.epoch, done.best)
-            identity, seed = self._run.directory.identity, self._run.job.job.seed
+            run, of_cut = self._run, (done.record, done.blocks, done.trained, done.epoch, done.best)
+            identity, seed = run.directory.identity, run.job.job.seed
             manifest = manifest_of(identity, seed, self._model, *of_cut, utc_now(), present_cpu())
             commit(done.staging, final, manifest)
-            keep, run_id = self._run.job.checkpoint.keep, self._run.directory.identity.run_id
-            removed = retain(self._run.directory.checkpoints, keep, final, run_id)
         except CheckpointError as error:
             self._failed(error, is_final=done.is_final, staging=done.staging)
             return
         now_s, cut = self._run.now_s(), done.cut
-        stall_s = (cut.proceeded_s or now_s) - cut.began_s
-        self._failed_in_a_row = 0
-        self.checkpointed_at, self.newest = done.accounted, final
+        self._failed_in_a_row, self.checkpointed_at, self.newest = 0, done.accounted, final
+        self.not_before_s = now_s + self._run.job.checkpoint.every_s
         if self._mirror is not None:
             self._mirror.copy(final)
-        self.not_before_s = now_s + self._run.job.checkpoint.every_s
         self._run.note(
             CheckpointWritten(
                 path=str(final),
@@ -307,13 +309,22 @@ class CheckpointController:
                 rows=cut.rows,
                 bytes=cut.bytes,
                 seconds=now_s - cut.began_s,
-                stall_s=stall_s,
-                removed=len(removed),
+                stall_s=(cut.proceeded_s or now_s) - cut.began_s,
+                removed=self._remove_old(final),
             ),
             self._cause,
         )
         if done.best is not None:
             self._evaluations.written(done.best, str(final))
+
+    def _remove_old(self, newest: Path) -> int:
+        """Returns the number of removed checkpoints. One that cannot be removed is only told: the new one is whole."""
+        place = self._run.directory
+        try:
+            return len(retain(place.checkpoints, self._run.job.checkpoint.keep, newest, place.identity.run_id))
+        except CheckpointError as error:
+            self._run.note(DirectoryNotRemoved(str(place.checkpoints), error.message))
+            return 0
 
     def _failed(self, error: CheckpointError, *, is_final: bool, staging: Path | None = None) -> None:
         """Plans a retry of a failed checkpoint, or raises `error` to end the run.

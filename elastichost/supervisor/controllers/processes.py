@@ -129,6 +129,9 @@ class ProcessController:
         record = self._run.fleet.find(process)
         if record is None:
             return
+        if record.state not in (State.REQUESTED, State.KILLING):  # its Hello came before the word of its agent
+            self._exited(Exited(process, record.pid, -signal.SIGKILL))
+            return
         now_s = self._run.now_s()
         self._run.fleet.apply(record, LifecycleEvent.SPAWN_FAILED, now_s)
         self._revoke(process)
@@ -190,6 +193,9 @@ class ProcessController:
         self._excuse_cut_off(now_s)
         self._watch.look(run.fleet, now_s)
         held = self._holdings()
+        if run.plan.workers:
+            wanted = {f"{spec.role}-{spec.index}" for spec in run.plan.processes}
+            run.fleet.accept_failures(wanted | {f"server-{index}" for index in held.owners})
         actions = reconcile(
             run.fleet.observed(),
             with_readers(run.plan, run.job, self._training()),
@@ -324,7 +330,9 @@ class ProcessController:
         their ends do not count against the restart budget."""
         for record in list(self._run.fleet):
             if record.spec.gpu in lost and record.is_live and record.state != State.KILLING:
-                self._kill(Kill(record.process, "slow", reason), self._run.now_s())
+                # one that has drained holds nothing any more: its end is no death
+                has_drained = record.state in (State.DRAINED, State.STOPPING)
+                self._kill(Kill(record.process, "unwanted" if has_drained else "slow", reason), self._run.now_s())
 
     def replace(self, process: ProcessId, reason: str) -> None:
         """Kills an incarnation that is too slow. The reconciler starts the next one as after any death."""

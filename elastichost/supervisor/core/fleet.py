@@ -16,7 +16,7 @@ run restores these numbers from the journal (`remember`).
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from dataclasses import dataclass, field
 from typing import Literal, cast
 
@@ -223,6 +223,13 @@ class Fleet:
             )
             for record in self
         )
+
+    def accept_failures(self, wanted: Set[str]) -> None:
+        """Forgets the errors of processes that have ended and are not in `wanted` ("worker-1"): the run goes on without
+        them, so they must not end it later, when it drains or wants a process of this name again."""
+        for record in self:
+            if not record.is_live and record.process.name not in wanted:
+                record.failure = None
 
     def forget(self, role: str) -> None:
         """Drops the records of a role that is not needed any more (the probe)."""

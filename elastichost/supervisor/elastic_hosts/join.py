@@ -59,6 +59,7 @@ TRANSITIONS: dict[tuple[JoinState, str], JoinState] = {
     (JoinState.CALLED, "trouble"): JoinState.REFUSED,
     (JoinState.GREETED, "trouble"): JoinState.REFUSED,
     (JoinState.OPENED, "trouble"): JoinState.REFUSED,
+    (JoinState.JOINED, "trouble"): JoinState.REFUSED,  # it was lost before the others had joined
 }
 
 
@@ -76,9 +77,9 @@ class HostObservation(msgspec.Struct, frozen=True):
 def next_state(state: JoinState, seen: HostObservation) -> tuple[JoinState, str]:
     """Returns (the next state, why the machine is refused). The state stays when nothing new was observed. Pure."""
     trouble = seen.trouble
-    if not trouble and seen.waited_s > JOIN_TIMEOUT_S:
+    if not trouble and state != JoinState.JOINED and seen.waited_s > JOIN_TIMEOUT_S:
         trouble = f"the machine has not joined within {JOIN_TIMEOUT_S:g} s; it is only {state.value}"
-    if trouble and state not in (JoinState.JOINED, JoinState.REFUSED):
+    if trouble and state != JoinState.REFUSED:
         return moved(state, "trouble"), trouble
     match state:
         case JoinState.CALLED if seen.has_answered:

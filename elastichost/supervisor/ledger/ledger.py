@@ -76,10 +76,8 @@ class Ledger:
         self._leases: dict[int, _HeldLease] = {}
         self._trained_by: dict[ProcessId, int] = {}
         self._next_lease_id = 1
-        self._dropped = 0
-        self._closed = False
-        self._barred: tuple[SampleRange, ...] = ()
-        self._newly_barred: tuple[Quarantined, ...] = ()
+        self._dropped, self._closed = 0, False
+        self._barred, self._newly_barred = tuple[SampleRange, ...](), tuple[Quarantined, ...]()
 
     # --- figures --------------------------------------------------------------------------------------------
 
@@ -355,15 +353,17 @@ class Ledger:
     def state(self) -> LedgerState:
         """The state at this moment. Reported progress of leases is counted, and the rest of them is pending. This is
         exact while every worker stands at a batch boundary and has reported its progress."""
-        rests = [held.rest for _, held in sorted(self._leases.items())]
-        claims = [self._claims[worker] for worker in sorted(self._claims)]
+        rests = (one.rest for _, one in sorted(self._leases.items()))
+        held = (*rests, *(self._claims[worker] for worker in sorted(self._claims)))
+        # in order, what is leased is next; else what was given back
+        pending = (*held, *self._returned) if self.settings.in_order else (*self._returned, *held)
         return LedgerState(
             samples=self.settings.samples,
             units=len(self.settings.units),
             epoch=self.epoch,
             next_unit=self._next_unit,
             next_lease_id=self._next_lease_id,
-            pending=(*self._returned, *rests, *claims),
+            pending=pending,
             dropped=self._dropped,
             trained=self.trained,
             skipped=self.skipped,

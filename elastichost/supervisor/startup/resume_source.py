@@ -15,7 +15,7 @@ from pathlib import Path
 import msgspec
 
 from elastichost.arena.dense.store import DenseState
-from elastichost.checkpoint.format import FoundCheckpoint
+from elastichost.checkpoint.format import FoundCheckpoint, set_aside_newer
 from elastichost.checkpoint.places import CheckpointSource
 from elastichost.errors import CheckpointError, SampleRange
 from elastichost.host.cpu_features import present_cpu
@@ -114,6 +114,8 @@ def starting_point(
         ) from error
     if point.found is not None:
         _tell(run, point.found, point.lineage)
+        if resume_source.source not in (None, run.directory.checkpoint_source):
+            _set_aside_newer(run, 0 if resume_source.trains_anew else point.found.manifest.samples_trained)
     run.started_from = point.lineage.started_from
     return point
 
@@ -171,6 +173,13 @@ def _tell(run: RunContext, found: FoundCheckpoint, lineage: Lineage) -> None:
         run.note(StartedFromCheckpoint(found.directory.name))
     else:
         run.note(StartedFromCheckpoint(lineage.started_from, is_foreign=True))
+
+
+def _set_aside_newer(run: RunContext, samples_trained: int) -> None:
+    """The user named the checkpoint to start from: newer ones of this run belong to what it has given up."""
+    for place in run.directory.checkpoint_source.places:
+        for path in set_aside_newer(place, samples_trained):
+            run.note(Warned(f"a checkpoint of this run is newer than its new start, and is renamed to {path}"))
 
 
 def _ledger(settings: LedgerSettings, state: LedgerState, resume_source: ResumeSource) -> Ledger:

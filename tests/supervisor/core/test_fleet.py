@@ -150,3 +150,16 @@ def test_new_cores_count_when_the_process_confirms_them() -> None:
     assert fleet.observed()[0].asked == record.asked
     assert fleet.repinned(record, (1, 2))
     assert (record.spec, record.asked) == (ProcessSpec("worker", 0, (1, 2), 2), None)
+
+
+def test_the_error_of_a_process_that_is_not_wanted_any_more_is_forgotten() -> None:
+    """Regression: a run that had gone on with fewer workers failed at its end with the error of one it had given up."""
+    fleet = Fleet()
+    records = [fleet.request(ProcessId("worker", index, 1), SPEC, 0.0) for index in range(3)]
+    for record in records:
+        record.failure = Failure("ModelError", "boom")
+    for record in records[:2]:
+        for event in (LifecycleEvent.SPAWNED, LifecycleEvent.EXIT_OTHER):
+            fleet.apply(record, event, 1.0)
+    fleet.accept_failures({"worker-0"})
+    assert [record.failure is None for record in records] == [False, True, False], "the last one has not ended yet"

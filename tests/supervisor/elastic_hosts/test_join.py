@@ -13,7 +13,6 @@ from elastichost.supervisor.elastic_hosts.join import (
     next_state,
 )
 
-ENDS = (JoinState.JOINED, JoinState.REFUSED)
 ORDER = [JoinState.CALLED, JoinState.GREETED, JoinState.OPENED, JoinState.JOINED]
 seen = st.builds(
     HostObservation,
@@ -47,6 +46,14 @@ def test_a_machine_that_takes_too_long_is_refused_with_its_last_state() -> None:
     assert reason == f"the machine has not joined within {JOIN_TIMEOUT_S:g} s; it is only greeted"
 
 
+def test_a_machine_that_is_lost_before_the_others_have_joined_is_refused() -> None:
+    """The run must not begin to use it when the last of the others has joined."""
+    lost = HostObservation(True, True, True, trouble="the other end has closed the connection")
+    assert next_state(JoinState.JOINED, lost) == (JoinState.REFUSED, lost.trouble)
+    late = HostObservation(True, True, True, waited_s=JOIN_TIMEOUT_S + 1)
+    assert next_state(JoinState.JOINED, late) == (JoinState.JOINED, "")
+
+
 @settings(deadline=None)
 @given(looks=st.lists(seen, max_size=12))
 def test_states_are_passed_in_order_and_none_is_entered_again(looks: list[HostObservation]) -> None:
@@ -55,7 +62,7 @@ def test_states_are_passed_in_order_and_none_is_entered_again(looks: list[HostOb
         before = state
         state, reason = next_state(before, look)
         assert bool(reason) == (state == JoinState.REFUSED and before != JoinState.REFUSED)
-        if before in ENDS:
+        if before == JoinState.REFUSED:
             assert state == before
         elif look.trouble:
             assert (state, reason) == (JoinState.REFUSED, look.trouble)

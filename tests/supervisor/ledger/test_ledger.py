@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from elastichost.batches import MIN_SAMPLES, batch_stop
-from elastichost.errors import CheckpointError, IllegalTransitionError, ProtocolError
+from elastichost.errors import CheckpointError, IllegalTransitionError, ProtocolError, SampleRange
 from elastichost.plan import ProcessId
 from elastichost.runs.facts import Quarantined
 from elastichost.supervisor.ledger.ledger import Ledger, LedgerSettings, Span
@@ -462,3 +462,18 @@ def test_samples_that_a_crew_leaves_out_are_listed_and_counted_once() -> None:
     assert ledger.account(crew, AppliedBatch(1, lease.lease_id, 12, 9, 3))
     assert (ledger.trained, ledger.skipped, ledger.samples_quarantined) == (9, 0, 3)
     assert ledger.is_finished and ledger.samples_accounted == ledger.samples_planned
+
+
+def test_a_restored_ledger_in_order_continues_with_the_positions_that_are_next() -> None:
+    """What waits behind the lease of the crew, because positions before it are left out, comes after the lease."""
+    ledger = ledger_of(100, in_order=True)
+    ledger.bar((SampleRange(0, 0, 40, 50),))
+    lease = ledger.request(worker(0), 40.0)
+    assert lease is not None
+    assert lease.start == 0
+    restored = Ledger.from_json(ledger.settings, ledger.to_json())
+    starts = []
+    while (lease := restored.request(worker(0, 2), 1.0)) is not None:
+        starts.append(lease.start)
+        finish(restored, worker(0, 2), lease)
+    assert starts == [0, 10, 20, 30, 50, 60, 70, 80, 90]
