@@ -20,6 +20,7 @@ from typing import TypeVar
 import msgspec
 
 from elastichost.atomic_write import write_atomically
+from elastichost.config.job import JobSpec, load_job
 from elastichost.dispatcher.facts import HOST_FILE, JOB_FILE, HostStatus, JobRequest, JobStatus
 from elastichost.dispatcher.options import AskedOptions
 from elastichost.errors import ConfigError, PreflightError
@@ -84,6 +85,15 @@ class HostDirectory:
     @property
     def timeline(self) -> Path:
         return self.path / "timeline.db"
+
+    def spec_of(self, job_toml: str) -> JobSpec:
+        """Parses a job file that was submitted. Raises ConfigError, and OSError if it cannot be written for that."""
+        path = self.path / ".submitted.toml"
+        path.write_text(job_toml, encoding="utf-8")
+        try:
+            return load_job(path, environ={})
+        finally:
+            path.unlink(missing_ok=True)
 
     def new_folder(self, wanted: str, job_toml: str) -> tuple[str, Path]:
         """Creates a folder with a job file. Returns the job's name, which no other job here has had, and the folder.

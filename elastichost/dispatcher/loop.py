@@ -19,11 +19,12 @@ from elastichost.arena.host import create_directory, hold_left, reclaim, socket_
 from elastichost.arena.owner import owner_of
 from elastichost.atomic_write import is_out_of_space, space_words
 from elastichost.clock import Clock, MonotonicClock
-from elastichost.config.job import JobSpec, load_job, to_toml
+from elastichost.config.job import JobSpec, to_toml
 from elastichost.dispatcher.admission_probe import EXAMINED_FILE
 from elastichost.dispatcher.core.core import Core
 from elastichost.dispatcher.core.demands import Examined
 from elastichost.dispatcher.core.effects import Effect, KillJob, NoteEvent, StartJob
+from elastichost.dispatcher.core.endings import at_memory_limit
 from elastichost.dispatcher.core.refusals import CommandRefusals
 from elastichost.dispatcher.core.shapes import shape_of
 from elastichost.dispatcher.directory import HostDirectory, Kept, write_asked
@@ -44,7 +45,7 @@ from elastichost.dispatcher.performer import Performer
 from elastichost.dispatcher.processes import CHECK, Ended, JobProcesses
 from elastichost.dispatcher.resource_leases import Lender
 from elastichost.dispatcher.timeline import Timeline
-from elastichost.errors import ArenaError, ConfigError, ExitCode, ProtocolError, RestartBudgetError
+from elastichost.errors import ArenaError, ConfigError, ProtocolError
 from elastichost.host.nvml.use import GpuMeter
 from elastichost.host.stop_signals import StopSignals
 from elastichost.resources import HostInventory
@@ -246,10 +247,7 @@ class HostLoop:
             self._crew.adopt(self._performer.pids(ended.job))
             oom_kills = self._performer.ended(ended.job)
             failure = read_json(folder / FAILURE_FILE, JobFailure) if ended.code else None
-            if oom_kills and _may_be_oom(ended.code, failure):
-                failure = JobFailure(
-                    "MemoryBudgetError", f"the kernel killed {oom_kills} of its processes at its memory limit"
-                )
+            failure = at_memory_limit(ended.code, failure, oom_kills)
             result = read_result(self._core.run_dir(ended.job))
             self._do(self._core.ended(ended.job, ended.code, ended.cause, failure, now_s, result, ended.cpu_s))
         self._keep_queue()
@@ -295,7 +293,7 @@ class HostLoop:
         if self._asked_to_stop:
             return RefusedMsg("the dispatcher is stopping")
         try:
-            spec = _spec_of(command.toml, self._directory.path)
+            spec = self._directory.spec_of(command.toml)
             job = self.submit(spec, Path(command.working_directory), command.name, command.weight)
         except ConfigError as error:
             return RefusedMsg(str(error), is_usage=True)
@@ -395,21 +393,3 @@ class HostLoop:
         self._write(status)
         self._on_status(status)
         return status
-
-
-def _may_be_oom(code: int | None, failure: JobFailure | None) -> bool:
-    """Whether a job whose processes the kernel has killed at its memory limit ended because of that. It may have gone
-    on, and ended later for another reason."""
-    if code in (0, ExitCode.STOPPED_RESUMABLE):
-        return False
-    return failure is None or failure.kind == RestartBudgetError.__name__
-
-
-def _spec_of(toml: str, folder: Path) -> JobSpec:
-    """Parses a job file that was submitted. folder: for a temporary file. Raises ConfigError."""
-    path = folder / ".submitted.toml"
-    path.write_text(toml, encoding="utf-8")
-    try:
-        return load_job(path, environ={})
-    finally:
-        path.unlink(missing_ok=True)

@@ -56,6 +56,7 @@ class Jobs(RuleBasedStateMachine):
         self.incarnations: dict[str, int] = {}
         self.told: set[str] = set()  # asked to stop, in this incarnation
         self.frozen: set[str] = set()
+        self.cancelled = set[str]()
         self.over: dict[str, str] = {}
         self.is_stopping = False
 
@@ -204,6 +205,7 @@ class Jobs(RuleBasedStateMachine):
         else:
             assert before not in ENDED_STATES
             assert self.state(job) == ("cancelled" if before == "waiting" else "stopping")
+            self.cancelled.add(job)
             if was_examined:  # its examination was killed, and the core hears of that
                 self.does(self.host.core.ended(job, -9, "signal 9", None, self.now_s))
 
@@ -244,7 +246,8 @@ class Jobs(RuleBasedStateMachine):
     def unfinished_jobs_go_to_the_next_dispatcher(self) -> None:
         kept = {request.job for request, _ in self.host.core.unfinished()}
         states = {one.job: one.state for one in self.host.status().jobs}
-        assert kept == {job for job, state in states.items() if state not in ENDED_STATES - {"stopped"}}
+        left = {job for job, state in states.items() if state not in ENDED_STATES - {"stopped"}}
+        assert kept == left - self.cancelled, "a job that was cancelled and still saves is not continued"
 
     @invariant()
     def only_live_jobs_are_charged(self) -> None:

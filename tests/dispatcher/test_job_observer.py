@@ -82,7 +82,7 @@ def test_a_look_has_what_was_read_waited_and_moved(written: Written, tmp_path: P
     written.write(msgspec.structs.replace(status(samples=9), processes=(waiting,)))
     (seen,) = watch.look({"a": HERE}, {"a": written.folder}, 2.0)
     assert seen.look is not None and seen.look.read_bytes is not None
-    assert 3 * MB <= seen.look.read_bytes < 4 * MB
+    assert 3 * MB <= seen.look.read_bytes < 6 * MB, "it is counted once; other threads of this process read little"
     assert (seen.look.input_wait_s, seen.look.input_wait_share) == (0.5, 0.25)
     assert (seen.look.traffic_bytes, seen.look.message_bytes) == (250.0, 100.0)
 

@@ -20,11 +20,9 @@ from elastichost.dispatcher.core.effects import (
     Effect,
     ExamineJob,
     KillJob,
-    Lent,
     LimitJob,
     NoteEvent,
     ResizeJob,
-    StartJob,
 )
 from elastichost.dispatcher.core.endings import (
     REST_S,
@@ -35,13 +33,13 @@ from elastichost.dispatcher.core.endings import (
     failed,
     not_examined,
 )
-from elastichost.dispatcher.core.entries import JobEntry, started
+from elastichost.dispatcher.core.entries import JobEntry, begun
 from elastichost.dispatcher.core.examinations import Examinations
 from elastichost.dispatcher.core.input_capacity import InputCapacity
 from elastichost.dispatcher.core.interference_control import InterferenceState, shared, tended
 from elastichost.dispatcher.core.lifecycle import JobLifecycleEvent
 from elastichost.dispatcher.core.oom_containment import Containment, offenders, relieved
-from elastichost.dispatcher.facts import HostStatus, JobFailure, JobObservation, JobRequest, JobState, JobStatus, Size
+from elastichost.dispatcher.facts import HostStatus, JobFailure, JobObservation, JobRequest, JobState, JobStatus
 from elastichost.errors import ConfigError
 from elastichost.human_readable import did_you_mean
 from elastichost.metrics import FINISHED_STATES
@@ -72,8 +70,7 @@ class Core:
         self._twins: dict[str, Known] = {}
         self._inputs = InputCapacity()
         self._examinations = Examinations()
-        self._decisions = 0
-        self._is_stopping = False
+        self._decisions, self._is_stopping = 0, False
         self._said_s = self._next_dispatch_s = 0.0
         self._has_changed = True  # a job came, ended or trains, or is known better: `tick` asks the policy at once
         self._containment, self._tending = Containment(), InterferenceState()
@@ -335,32 +332,8 @@ class Core:
         may_overcommit = not self._settings.memory_admission or self._settings.policy == "rmixer_type"
         self._ledger = ledgers.admit(self._ledger, placed, may_overcommit)
         self._decisions += 1
-        entry.placed = entry.last_placed = placed
-        entry.placed_s, entry.incarnation = now_s, entry.incarnation + 1
-        entry.estimated_bytes, entry.admitted_bytes = placed.mode.memory_bytes, start.charged_bytes
-        entry.starts += 1
-        entry.started_s = now_s if entry.started_s is None else entry.started_s
-        entry.seen = entry.granted = None
-        entry.cores = self._inventory.cores
-        entry.apply(JobLifecycleEvent.START, start.reason)
         self.last_decision = f"{start.job}: {start.reason}"
-        mode = placed.mode
-        size = Size(mode.workers, mode.servers, mode.worker_cores) if _is_open(entry) else None
-        gpu = self._room.gpus[start.placement.device].index if start.placement.device != CPU else None
-        lent = Lent(entry.cores, self._room.memory_bytes, gpu, start.charged_gpu_bytes)
-        return (
-            NoteEvent(started(start, placed)),
-            StartJob(
-                start.job,
-                entry.incarnation,
-                lent,
-                size,
-                resume=entry.has_run,
-                charged_bytes=start.charged_bytes,
-                threads=mode.cores + mode.servers,
-                nice=entry.nice,
-            ),
-        )
+        return begun(entry, start, placed, self._inventory.cores, self._room, now_s)
 
     def _foretell(self) -> None:
         for job, share in predicted(self._running(), self._room, self._tending.corrections).items():
@@ -424,7 +397,3 @@ class Core:
     def _gpu_of(self, entry: JobEntry) -> int | None:
         device = entry.placed.placement.device if entry.placed is not None else CPU
         return self._room.gpus[device].index if device != CPU else None
-
-
-def _is_open(entry: JobEntry) -> bool:
-    return entry.examined is not None and entry.examined.size_is_open

@@ -12,7 +12,7 @@ from elastichost.dispatcher.core.entries import COMPUTING_NICE, JobEntry, StopCa
 from elastichost.dispatcher.core.lifecycle import JobLifecycleEvent
 from elastichost.dispatcher.core.oom_containment import Act
 from elastichost.dispatcher.facts import JobFailure
-from elastichost.errors import ExitCode, GpuMemoryError
+from elastichost.errors import ExitCode, GpuMemoryError, MemoryBudgetError, RestartBudgetError
 from elastichost.runs.events import JobCancelled, JobFailed, JobMemoryActed, JobRequeued, JobStopped, JobStopping
 from elastichost.tuner.colocation import ledger as ledgers
 from elastichost.tuner.colocation.facts import HostCapacity, PlacedJob
@@ -23,6 +23,7 @@ __all__ = [
     "REST_S",
     "SIGKILLED",
     "asked_to_stop",
+    "at_memory_limit",
     "broken_off",
     "contained",
     "failed",
@@ -199,3 +200,14 @@ def _words(failure: JobFailure | None, cause: str) -> str:
         return cause
     words = f"{failure.kind}: {failure.message}"
     return f"{words} -> {failure.hint}" if failure.hint else words
+
+
+def at_memory_limit(code: int | None, failure: JobFailure | None, oom_kills: int) -> JobFailure | None:
+    """The failure of a job whose processes the kernel has killed at its memory limit, `oom_kills` of them. Otherwise
+    `failure`: the job may have gone on after the kills, and ended later for another reason."""
+    has_ended_well = code in (0, ExitCode.STOPPED_RESUMABLE)
+    is_other = failure is not None and failure.kind != RestartBudgetError.__name__
+    if not oom_kills or has_ended_well or is_other:
+        return failure
+    text = f"the kernel killed {oom_kills} of its processes at its memory limit"
+    return JobFailure(MemoryBudgetError.__name__, text)

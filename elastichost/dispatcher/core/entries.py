@@ -19,6 +19,7 @@ from elastichost.dispatcher.core.demands import (
     prior,
     waits_for_unknown,
 )
+from elastichost.dispatcher.core.effects import Effect, Lent, NoteEvent, StartJob
 from elastichost.dispatcher.core.input_capacity import InputCapacity, JobReading
 from elastichost.dispatcher.core.lifecycle import JobLifecycleEvent, next_state
 from elastichost.dispatcher.facts import (
@@ -34,11 +35,20 @@ from elastichost.dispatcher.facts import (
 from elastichost.metrics import FrontierPoint, PlanStatus
 from elastichost.runs.events import JobStarted
 from elastichost.tuner.cluster.proposals import Proposal
-from elastichost.tuner.colocation.facts import CPU, HOST_RESOURCES, RESOURCES, JobDemand, Mode, PlacedJob, Start
+from elastichost.tuner.colocation.facts import (
+    CPU,
+    HOST_RESOURCES,
+    RESOURCES,
+    HostCapacity,
+    JobDemand,
+    Mode,
+    PlacedJob,
+    Start,
+)
 from elastichost.tuner.colocation.kinds import kind_of
 from elastichost.tuner.facts import Configuration
 
-__all__ = ["COMPUTING_NICE", "JobEntry", "StopCause", "started", "with_frontier"]
+__all__ = ["COMPUTING_NICE", "JobEntry", "StopCause", "begun", "with_frontier"]
 
 # Seconds from a job's start until it computes; share of its demand that a job keeps while it is evaluated and saved.
 START_S, FINISHING = 1.0, 0.3
@@ -310,8 +320,33 @@ class JobEntry:
         )
 
 
-def _configuration(plan: PlanStatus) -> Configuration:
-    return Configuration(plan.workers, plan.servers, plan.worker_cores)
+def begun(
+    entry: JobEntry, start: Start, placed: PlacedJob, cores: tuple[int, ...], room: HostCapacity, now_s: float
+) -> tuple[Effect, ...]:
+    """Starts a job. cores: those of the host, which all jobs may use until they are shared. room: of the host."""
+    entry.placed = entry.last_placed = placed
+    entry.placed_s, entry.incarnation = now_s, entry.incarnation + 1
+    entry.estimated_bytes, entry.admitted_bytes = placed.mode.memory_bytes, start.charged_bytes
+    entry.starts += 1
+    entry.started_s = now_s if entry.started_s is None else entry.started_s
+    entry.seen = entry.granted = None
+    entry.cores = cores
+    entry.apply(JobLifecycleEvent.START, start.reason)
+    mode, is_open = placed.mode, entry.examined is not None and entry.examined.size_is_open
+    gpu = room.gpus[start.placement.device].index if start.placement.device != CPU else None
+    return (
+        NoteEvent(started(start, placed)),
+        StartJob(
+            start.job,
+            entry.incarnation,
+            Lent(entry.cores, room.memory_bytes, gpu, start.charged_gpu_bytes),
+            Size(mode.workers, mode.servers, mode.worker_cores) if is_open else None,
+            resume=entry.has_run,
+            charged_bytes=start.charged_bytes,
+            threads=mode.cores + mode.servers,
+            nice=entry.nice,
+        ),
+    )
 
 
 def started(start: Start, placed: PlacedJob) -> JobStarted:
@@ -327,6 +362,10 @@ def started(start: Start, placed: PlacedJob) -> JobStarted:
         demand={name: round(share, 4) for name, share, _ in used},
         basis={name: basis for name, _, basis in used if basis},
     )
+
+
+def _configuration(plan: PlanStatus) -> Configuration:
+    return Configuration(plan.workers, plan.servers, plan.worker_cores)
 
 
 def _finishing(mode: Mode) -> Mode:

@@ -7,7 +7,7 @@ import pytest
 
 from elastichost.dispatcher.core.demands import MemoryOfSize
 from elastichost.dispatcher.core.effects import ExamineJob
-from elastichost.dispatcher.core.endings import MOST_NOT_STARTED, REST_S, is_gpu_oom
+from elastichost.dispatcher.core.endings import MOST_NOT_STARTED, REST_S, at_memory_limit, is_gpu_oom
 from elastichost.dispatcher.facts import JobFailure
 from elastichost.resources import GpuDevice
 from elastichost.runs.events import JobRequeued
@@ -149,3 +149,22 @@ def test_an_error_is_shown_with_its_hint() -> None:
     host = running("a")
     host.end("a", 1, failure=JobFailure("ZeroDivisionError", "by zero", "the traceback is at the end of x.log"))
     assert host.job("a").why == "ZeroDivisionError: by zero -> the traceback is at the end of x.log"
+
+
+@pytest.mark.parametrize(
+    ("code", "failure", "is_oom"),
+    [
+        (-9, None, True),
+        (1, JobFailure("RestartBudgetError", "a worker ended 4 times"), True),
+        (1, JobFailure("DataError", "row 7: label is 3"), False),
+        (75, None, False),
+        (0, None, False),
+    ],
+)
+def test_a_job_that_has_lost_a_process_at_its_limit_may_end_for_another_reason(
+    code: int, failure: JobFailure | None, is_oom: bool
+) -> None:
+    assert at_memory_limit(code, failure, 0) is failure
+    found = at_memory_limit(code, failure, 2)
+    assert (found is not failure) is is_oom
+    assert not is_oom or (found is not None and found.kind == "MemoryBudgetError")
