@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import sys
 from pathlib import Path
@@ -23,9 +24,11 @@ __all__ = [
     "run_names",
     "runs_under",
     "short_path",
+    "started_s",
 ]
 
 RUNS = Path("runs")
+RESOLVED_JOB = "job.resolved.toml"
 NEWEST = "latest"  # the link to the newest run
 LISTED = 20
 SHOWN = 5
@@ -55,26 +58,40 @@ def find_run(name: str, runs: Path = RUNS) -> Path:
     if not known:
         hint = f"there are no runs under {runs.resolve()}: name the directory of a run, or go to where it was started"
         raise ConfigError(f"no run {name!r}", hint=hint)
+    hint_of_link = _dangling(runs) if name == NEWEST else ""
     more = f" and {len(known) - SHOWN} more in {runs}/" if len(known) > SHOWN else ""
     listed = f"known runs, newest first: {', '.join(known[:SHOWN])}{more}"
-    raise ConfigError(f"no run {name!r}{did_you_mean(name, [*known, NEWEST])}", hint=listed)
+    near = hint_of_link if name == NEWEST else did_you_mean(name, [*known, NEWEST])
+    raise ConfigError(f"no run {name!r}{near}", hint=listed)
+
+
+def _dangling(runs: Path) -> str:
+    """What became of the link to the newest run."""
+    link = runs / NEWEST
+    return f": it was {os.readlink(link)}, which is gone" if link.is_symlink() and not link.exists() else ""
 
 
 def runs_under(runs: Path = RUNS) -> list[Path]:
-    """Run directories, newest first, without the link `latest`."""
+    """Run directories, the one that was started or resumed last first, without the link `latest`."""
     if not runs.is_dir():
         return []
     found = [path for path in runs.iterdir() if not path.is_symlink() and is_run(path)]
-    return sorted(found, key=lambda path: path.stat().st_mtime, reverse=True)
+    return sorted(found, key=started_s, reverse=True)
+
+
+def started_s(run: Path) -> float:
+    """When a run was started or resumed last, in seconds since 1970: a report that is written later changes nothing."""
+    return os.stat(run / RESOLVED_JOB).st_mtime
 
 
 def is_run(path: Path) -> bool:
-    return (path / "job.resolved.toml").is_file()
+    """Whether it is a run that this user may read."""
+    return os.path.isfile(path / RESOLVED_JOB)
 
 
 def is_host(path: Path) -> bool:
     """Whether this is the directory of a batch or a host, which trains many jobs."""
-    return (path / "host.json").is_file() and not is_run(path)
+    return os.path.isfile(path / "host.json") and not is_run(path)
 
 
 def _many_runs(name: str, directory: Path) -> ConfigError:

@@ -263,6 +263,9 @@ def _make_paths_absolute(raw: dict[str, Any], base: Path) -> None:
         _make_functions_absolute(evaluate, base)
     if isinstance(checkpoint, dict) and isinstance(directory := checkpoint.get("directory"), str):
         checkpoint["directory"] = _absolute(base, directory)
+    if isinstance(checkpoint, dict) and isinstance(mirror := checkpoint.get("mirror"), str):
+        is_elsewhere = ":" in mirror.partition("/")[0]
+        checkpoint["mirror"] = mirror if is_elsewhere else _absolute(base, mirror)
 
 
 def _make_functions_absolute(evaluate: dict[str, Any], base: Path) -> None:

@@ -45,8 +45,9 @@ def _figure_problems(setting: str, figure: str, data: DataSection, evaluate: Eva
         hint = did_you_mean(figure, known)
         yield f'{setting} = "{figure}": the job computes no such figure{hint}; add it to evaluate.metrics'
     elif is_higher_better(figure, evaluate.better, data.labels) is None:
-        what = "its best value is 1" if figure.startswith("calibration") else "it is not known which value is better"
-        add = "" if figure.startswith("calibration") else f'; set evaluate.better."{figure}" = "higher" or "lower"'
+        is_calibration = figure.startswith("calibration") and ".py:" not in figure
+        what = "its best value is 1" if is_calibration else "it is not known which value is better"
+        add = "" if is_calibration else f'; set evaluate.better."{figure}" = "higher" or "lower"'
         yield f'{setting} = "{figure}": {what}{add}'
 
 

@@ -33,6 +33,7 @@ from elastichost.human_readable import mib
 from elastichost.metrics import RunStatus
 from elastichost.plan import ProcessId
 from elastichost.runs.cpu_check import read_cpu, require_same_cpu
+from elastichost.runs.liveness import LOCK_FILE
 from elastichost.wire.applied import APPLIED_FILE
 from elastichost.wire.control import FailureReportMsg
 
@@ -41,7 +42,6 @@ __all__ = [
     "MODEL_FILE",
     "RunDirectory",
     "is_before_run",
-    "is_locked",
     "lock_directory",
     "new_run_path",
     "package_versions",
@@ -51,7 +51,6 @@ __all__ = [
 
 RUNS = "runs"
 CPU_FILE = "cpu.json"
-LOCK_FILE = ".lock"
 MODEL_FILE = "model.py"  # the source of a model that was given as a function, written before the run begins
 DATA_FOLDER = "data"  # rows that were given in Python, as Parquet, written before the run begins
 LEAST_FREE_BYTES = 1_000_000
@@ -118,21 +117,6 @@ def lock_directory(path: Path, name: str, taken: PreflightError, *, is_needed: b
                 hint="choose a directory on a file system with locks (flock)",
             ) from error
     return lock
-
-
-def is_locked(path: Path) -> bool:
-    """Whether a supervisor works in this run directory. It is found in any pid namespace."""
-    try:
-        lock = os.open(path / LOCK_FILE, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
-    except OSError:
-        return False
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    finally:
-        os.close(lock)
-    return False
 
 
 class RunDirectory:

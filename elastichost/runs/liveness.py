@@ -1,14 +1,17 @@
-"""Whether a process is alive, and whether a run trains."""
+"""Whether a process is alive, whether a run trains, and whether a supervisor still works in its directory."""
 
 from __future__ import annotations
 
+import fcntl
 import os
 from pathlib import Path
 
 from elastichost.errors import PreflightError
 from elastichost.metrics import FINISHED_STATES, read_status
 
-__all__ = ["is_alive", "is_running"]
+__all__ = ["LOCK_FILE", "is_alive", "is_locked", "is_running"]
+
+LOCK_FILE = ".lock"  # in a run directory, and in others that one process works in
 
 
 def is_alive(pid: int) -> bool:
@@ -33,3 +36,18 @@ def is_running(run_dir: Path) -> bool:
     except PreflightError:
         return False
     return is_alive(status.supervisor_pid) and status.state not in FINISHED_STATES
+
+
+def is_locked(path: Path) -> bool:
+    """Whether a supervisor works in this run directory. It is found in any pid namespace."""
+    try:
+        lock = os.open(path / LOCK_FILE, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(lock)
+    return False

@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from http.cookies import CookieError, SimpleCookie
 from urllib.parse import parse_qs, urlsplit
 
-__all__ = ["COOKIE", "refusal"]
+__all__ = ["cookie_of", "refusal"]
 
 COOKIE = "elastichost-token"
 HOSTS = ("127.0.0.1", "localhost", "[::1]")
@@ -32,12 +32,18 @@ def refusal(target: str, headers: Mapping[str, str], port: int, token: str) -> s
         return "the request comes from another site"
     if headers.get("sec-fetch-site", "none").lower() not in ("none", "same-origin"):
         return "the request comes from another site"
-    if not any(hmac.compare_digest(given.encode(), token.encode()) for given in _tokens(target, headers)):
+    given = _tokens(target, headers, port)
+    if not any(hmac.compare_digest(one.encode(), token.encode()) for one in given):
         return "the request has no valid token: open the address that `elastichost top --web` printed"
     return ""
 
 
-def _tokens(target: str, headers: Mapping[str, str]) -> list[str]:
+def cookie_of(port: int) -> str:
+    """The name of the cookie. A browser sends cookies to every port of a machine, so each server has its own."""
+    return f"{COOKIE}-{port}"
+
+
+def _tokens(target: str, headers: Mapping[str, str], port: int) -> list[str]:
     """Every token that the request has."""
     found = parse_qs(urlsplit(target).query).get("token", [])
     scheme, _, bearer = headers.get("authorization", "").partition(" ")
@@ -47,4 +53,5 @@ def _tokens(target: str, headers: Mapping[str, str]) -> list[str]:
         cookies = SimpleCookie(headers.get("cookie", ""))
     except CookieError:
         return found
-    return [*found, cookies[COOKIE].value] if COOKIE in cookies else found
+    own = cookie_of(port)
+    return [*found, cookies[own].value] if own in cookies else found

@@ -12,7 +12,7 @@ from elastichost.reporting.render.pages import DocumentParts, live_document
 from elastichost.reporting.run.assemble import read_report
 from elastichost.reporting.run.view.page import parts_of
 from elastichost.runs.journal import utc_now
-from elastichost.runs.liveness import is_running
+from elastichost.runs.liveness import is_locked, is_running
 
 __all__ = ["LivePage", "pause_s"]
 
@@ -53,7 +53,7 @@ class LivePage:
 
     def _present(self) -> DocumentParts:
         with self._lock:
-            if self._made is None or (time.monotonic() >= self._due_s and not self.has_ended):
+            if self._made is None or time.monotonic() >= self._due_s:
                 began_s = time.thread_time()
                 self._made = self._make()
                 self._due_s = time.monotonic() + pause_s(time.thread_time() - began_s)
@@ -62,5 +62,5 @@ class LivePage:
     def _make(self) -> DocumentParts:
         running = is_running(self._run_dir)
         made = parts_of(read_report(self._run_dir, is_running=running, now_utc=utc_now()))
-        self.has_ended = not running
+        self.has_ended = not running and not is_locked(self._run_dir)  # it is held until the result is written
         return made

@@ -16,7 +16,7 @@ from markupsafe import Markup
 from elastichost.errors import PreflightError
 from elastichost.metrics import read_status
 from elastichost.reporting.render.pages import LIVE_FILES, static_text
-from elastichost.web.access import COOKIE, refusal
+from elastichost.web.access import cookie_of, refusal
 from elastichost.web.live_page import POLICY, LivePage
 from elastichost.web.prometheus import CONTENT_TYPE, metrics_of
 
@@ -113,7 +113,9 @@ class _Handler(BaseHTTPRequestHandler):
         for name, value in HEADERS.items():
             self.send_header(name, value)
         if sets_cookie:
-            self.send_header("Set-Cookie", f"{COOKIE}={self.server.owner.token}; HttpOnly; SameSite=Strict; Path=/")
+            owner = self.server.owner
+            cookie = f"{cookie_of(owner.port)}={owner.token}"
+            self.send_header("Set-Cookie", f"{cookie}; HttpOnly; SameSite=Strict; Path=/")
         self.end_headers()
         self.wfile.write(content)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -26,6 +27,7 @@ def test_an_option_like_no_other_gets_no_suggestion(elastichost: Elastichost) ->
         (("run", "a", "--dashboard", "x"), "invalid value for '--dashboard': 'x' is not one of 'auto', 'no'"),
         (("clean", "--keep", "x"), "invalid value for '--keep'"),
         (("config", "show"), "missing argument 'JOB'"),
+        (("top", "--web", "--port", "65536"), "invalid value for '--port'"),
     ],
 )
 def test_a_wrong_value_is_named(elastichost: Elastichost, arguments: tuple[str, ...], said: str) -> None:
@@ -48,3 +50,18 @@ def test_a_verb_group_without_a_verb_shows_its_help(elastichost: Elastichost) ->
     assert outcome.code == 2
     assert "show" in outcome.stdout + outcome.stderr
     assert "error" not in outcome.stderr
+
+
+@pytest.mark.parametrize("option", [("--policy", "fifo"), ("--memory", "4GiB"), ("--own-sizes",)])
+def test_an_option_for_several_jobs_is_refused_for_one(
+    elastichost: Elastichost, job_file: Path, option: tuple[str, ...]
+) -> None:
+    outcome = elastichost("run", str(job_file), *option)
+    assert outcome.code == 2
+    assert "need several jobs, and this is one" in outcome.stderr
+
+
+def test_a_command_without_an_end_of_its_quotes_is_refused(elastichost: Elastichost, job_file: Path) -> None:
+    outcome = elastichost("run", str(job_file), "--for", "slurm", "--program", "srun 'elastichost")
+    assert outcome.code == 2
+    assert "is no command (No closing quotation)" in outcome.stderr

@@ -335,3 +335,15 @@ def test_a_file_that_is_no_job_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="Is a directory") as raised:
         load_job(tmp_path, environ={})
     assert raised.value.hint == "name a job file (TOML)"
+
+
+@pytest.mark.parametrize("mirror", ["s3://bucket/mirror", "person@host:mirror"])
+def test_a_mirror_that_cannot_be_written_is_refused(job_file: Path, mirror: str) -> None:
+    with pytest.raises(ConfigError, match=r"checkpoint"):
+        load_job(job_file, [f"checkpoint.mirror={mirror}"], {})
+
+
+def test_a_mirror_is_relative_to_the_job_file(job_file: Path) -> None:
+    """A resumed run may be started in another directory."""
+    job = load_job(job_file, ["checkpoint.mirror=mirror"], {})
+    assert job.checkpoint.mirror == str(job_file.parent / "mirror")

@@ -12,7 +12,8 @@ import pytest
 from elastichost.checkpoint.places import read_identity
 from elastichost.config.job import JobSpec, load_job
 from elastichost.errors import ConfigError, PreflightError
-from elastichost.runs.directory import LOCK_FILE, RunDirectory
+from elastichost.runs.directory import RunDirectory
+from elastichost.runs.liveness import LOCK_FILE
 
 JOB = """
 [model]

@@ -30,6 +30,7 @@ LEAST_FOR_S = 5.0
 OWN_SETTINGS = {
     "train.epochs": "1000000",
     "evaluate.every_samples": "0",
+    "evaluate.early_stop.patience": "0",
     "resources.restarts": "1000000",
     "checkpoint.every_s": "10",
     "supervision.hang_timeout_s": "3",
@@ -183,7 +184,9 @@ def _seconds(option: str, text: str) -> float:
 def _command() -> str:
     words = list(sys.argv[1:])
     if "--run-dir" in words:  # a repeated run needs a new directory
-        del words[words.index("--run-dir") :][:2]
+        at = words.index("--run-dir")
+        del words[at : at + 2]
+    words = [word for word in words if not word.startswith("--run-dir=")]
     return shlex.join([program(), *words])
 
 

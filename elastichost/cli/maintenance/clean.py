@@ -49,9 +49,14 @@ def clean(
             continue
         removed.append((stale.path, stale.bytes))
     for directory in _old_runs(keep) if runs else ():
-        removed.append((directory, _size_bytes(directory)))
-        if not dry_run:
-            shutil.rmtree(directory)
+        size_bytes = _size_bytes(directory)
+        try:
+            if not dry_run:
+                shutil.rmtree(directory)
+        except OSError as error:
+            progress_console().print(f"not removed: {directory}: {error.strerror or error}", markup=False)
+            continue
+        removed.append((directory, size_bytes))
     if cache:
         removed += _kept_data(dry_run)
     if runs and not dry_run:
@@ -66,13 +71,13 @@ def _report(removed: list[tuple[Path, int]], dry_run: bool, as_json: bool) -> No
         return
     out = data_console()
     for path, size_bytes in removed:
-        out.print(f"{'would remove' if dry_run else 'removed'} {path}  {bytes_words(size_bytes)}")
+        out.print(f"{'would remove' if dry_run else 'removed'} {path}  {bytes_words(size_bytes)}", markup=False)
     if not removed:
         out.print("nothing to remove")
 
 
 def _old_runs(keep: int) -> list[Path]:
-    from elastichost.runs.directory import is_locked
+    from elastichost.runs.liveness import is_locked
 
     return [directory for directory in runs_under()[keep:] if not is_locked(directory)]
 

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from elastichost.tuner.colocation.settings import ColocationSettings
 
 __all__ = [
+    "MEMORY",
+    "POLICY",
     "MemoryOption",
     "PolicyOption",
     "PolicySettings",
@@ -42,6 +44,8 @@ __all__ = [
 
 QUEUE_FILE = "queue.json"  # in the directory of a host or batch
 POLICIES: tuple[PolicyName, ...] = get_args(PolicyName)
+POLICY: PolicyName = "complementary"  # of a batch, a search or a host that names none
+MEMORY = "80%"
 PolicyOption = Annotated[
     str,
     typer.Option(
@@ -234,9 +238,9 @@ def show_result(status: HostStatus, *, as_json: bool) -> None:
     out.print(host_line(status))
     directory = short_path(Path(status.directory))
     if any(job.state == "stopped" for job in status.jobs):
-        out.print(f"next: {program()} resume {directory}", style="cyan", soft_wrap=True)
+        out.print(f"next: {program()} resume {directory}", style="cyan", soft_wrap=True, markup=False)
     else:
-        out.print(f"next: {program()} report {directory}", style="cyan", soft_wrap=True)
+        out.print(f"next: {program()} report {directory}", style="cyan", soft_wrap=True, markup=False)
 
 
 def environment_directory() -> Path:

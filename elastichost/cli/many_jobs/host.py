@@ -23,7 +23,7 @@ from elastichost.cli.many_jobs.batch import (
 )
 from elastichost.cli.options import Overrides
 from elastichost.cli.output import AsJson, data_console, print_json, progress_console
-from elastichost.cli.runs import find_run, program, run_names, runs_under
+from elastichost.cli.runs import find_run, program, run_names, runs_under, started_s
 from elastichost.errors import ConfigError, PreflightError
 from elastichost.runs.liveness import is_alive, is_running
 
@@ -71,7 +71,9 @@ def host(
     options, found = host_parts(
         directory, Path.cwd(), policy, policy_settings, memory, own_sizes=own_sizes, ends_when_empty=False
     )
-    progress_console().print(f"host in {directory}; submit jobs with: {program()} submit JOB...", style="dim")
+    progress_console().print(
+        f"host in {directory}; submit jobs with: {program()} submit JOB...", style="dim", markup=False
+    )
     train_jobs(options, found, (), live=not plain, as_json=as_json)
 
 
@@ -140,7 +142,9 @@ def top(
     ] = "",
     once: Annotated[bool, typer.Option("--once", help="Print one screen and exit.")] = False,
     web: Annotated[bool, typer.Option("--web", help="Show a run in the browser: serve its page on 127.0.0.1.")] = False,
-    port: Annotated[int, typer.Option("--port", metavar="N", help="Port of the page; 0: a free one.")] = 0,
+    port: Annotated[
+        int, typer.Option("--port", metavar="N", min=0, max=65_535, help="Port of the page; 0: a free one.")
+    ] = 0,
     once_ready: Annotated[
         bool, typer.Option("--once-ready", help="With --web: print the address as one JSON object on stdout.")
     ] = False,
@@ -210,16 +214,16 @@ def _host_directory(name: str) -> Path | None:
     from elastichost.dispatcher.facts import HOST_FILE
 
     if name:
-        found = [path for path in (Path(name), Path("runs") / name) if (path / HOST_FILE).is_file()]
+        found = [path for path in (Path(name), Path("runs") / name) if os.path.isfile(path / HOST_FILE)]
         return found[0] if found else None
     made = (path for kind in ("batch", "search") for path in Path("runs").glob(f"{kind}-*"))
-    batches = [path for path in made if (path / HOST_FILE).is_file()]
-    hosts = [path for path in (*batches, environment_directory()) if (path / HOST_FILE).is_file()]
+    batches = [path for path in made if os.path.isfile(path / HOST_FILE)]
+    hosts = [path for path in (*batches, environment_directory()) if os.path.isfile(path / HOST_FILE)]
     newest = max(hosts, key=lambda path: (path / HOST_FILE).stat().st_mtime, default=None)
     runs = runs_under()
     if newest is None or not runs:
         return newest
-    return newest if (newest / HOST_FILE).stat().st_mtime + 5.0 >= runs[0].stat().st_mtime else None
+    return newest if (newest / HOST_FILE).stat().st_mtime + 5.0 >= started_s(runs[0]) else None
 
 
 def _is_running(status: HostStatus) -> bool:

@@ -15,6 +15,8 @@ from rich.text import Text
 
 from elastichost.cli.completion import job_files
 from elastichost.cli.many_jobs.batch import (
+    MEMORY,
+    POLICY,
     MemoryOption,
     PolicyOption,
     PolicySettings,
@@ -38,7 +40,6 @@ if TYPE_CHECKING:
 __all__ = ["register"]
 
 TRIALS, METRIC, SEED = 24, "auc", 0
-POLICY, MEMORY = "complementary", "80%"
 
 
 def register(app: typer.Typer) -> None:
@@ -255,11 +256,11 @@ def show_outcome(outcome: SearchOutcome) -> None:
         out.print("the search ended early: its first trials all failed", style="red")
     if (best := outcome.best_trial) is not None:
         line = f"best: {best.job}, {outcome.metric} {best.value:.4f}; its job file: {short_path(directory / BEST_FILE)}"
-        out.print(line, soft_wrap=True)
+        out.print(line, soft_wrap=True, markup=False)
     if not outcome.is_finished:
         following = f"search --resume {short_path(directory)}"
     elif outcome.best is not None:
         following = f"run {short_path(directory / BEST_FILE)}"
     else:
         following = f"report {short_path(directory)}"
-    out.print(f"next: {program()} {following}", style="cyan", soft_wrap=True)
+    out.print(f"next: {program()} {following}", style="cyan", soft_wrap=True, markup=False)

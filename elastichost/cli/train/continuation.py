@@ -25,7 +25,7 @@ def is_resumable(run_dir: Path, held: Sequence[Hold]) -> bool:
     A run that left none of these had saved nothing: its directory is renamed, so that the run begins anew and its logs
     are kept. Raises PreflightError if a supervisor works in the directory."""
     from elastichost.checkpoint.places import named_source
-    from elastichost.runs.directory import is_locked
+    from elastichost.runs.liveness import is_locked
     from elastichost.supervisor.job import finished_result
     from elastichost.supervisor.ledger.checkpoint_record import find_checkpoint
 

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 __all__ = ["register"]
 
+MOST_LETTERS = 64  # of the name of a job
+
 
 def register(app: typer.Typer) -> None:
     app.command("init")(init)
@@ -55,7 +57,7 @@ def init(
     if check.test is not None:
         rows += f", and {check.test.samples:,} to test with"
     for warning in check.warnings:
-        out.print(f"warning: {warning}", style="yellow", soft_wrap=True)
+        out.print(f"warning: {warning}", style="yellow", soft_wrap=True, markup=False)
     out.print(f"{rows}; train with: elastichost run job.toml", style="dim")
 
 
@@ -90,4 +92,5 @@ def _name(file: str) -> str:
     name = base_name(file).split(".")[0].lower()
     if name in ("train", "data"):  # of these there are many
         name = folder_name(file).lower()
-    return "".join(letter if letter.isalnum() else "-" for letter in name).strip("-") or "job"
+    kept = "".join(letter if letter.isascii() and letter.isalnum() else "-" for letter in name).strip("-")
+    return kept[:MOST_LETTERS].strip("-") or "job"

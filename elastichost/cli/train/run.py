@@ -11,6 +11,8 @@ import typer
 
 from elastichost.cli.completion import job_files
 from elastichost.cli.many_jobs.batch import (
+    MEMORY,
+    POLICY,
     MemoryOption,
     PolicyOption,
     PolicySettings,
@@ -92,9 +94,9 @@ def run(
     addresses: AddressOption = [],  # noqa: B006 typer copies it
     on: OnOption = None,
     ray_address: RayAddressOption = "",
-    policy: PolicyOption = "complementary",
+    policy: PolicyOption = "",
     policy_settings: PolicySettings = [],  # noqa: B006 typer copies it
-    memory: MemoryOption = "80%",
+    memory: MemoryOption = "",
     own_sizes: SizesOption = False,
     start_from: FromOption = None,
     continues: ContinueOption = False,
@@ -125,7 +127,13 @@ def run(
     if len(specs) > 1:
         directory = run_dir.resolve() if run_dir is not None else None
         live = dashboard is Dashboard.AUTO
+        policy, memory = policy or POLICY, memory or MEMORY
         run_batch(specs, directory, policy, policy_settings, memory, own_sizes=own_sizes, live=live, as_json=as_json)
+    if policy or policy_settings or memory or own_sizes:
+        raise ConfigError(
+            "--policy, --policy-set, --memory and --own-sizes need several jobs, and this is one",
+            hint="leave out these options; resources.memory limits one job: --set resources.memory=4GiB",
+        )
     spec, directory = specs[0], run_dir.resolve() if run_dir is not None else None
     if continues and directory is not None and (held := _left_of(directory, spec)) is not None:
         _train(spec, directory, directory, dashboard, as_json, held, others)
@@ -176,6 +184,11 @@ def resume(
         if overrides:
             raise ConfigError(
                 "--set is not allowed for a batch", hint="resume one of its jobs by its run directory, with --set"
+            )
+        if hosts is not None or addresses or on is not None or ray_address or start_from is not None:
+            raise ConfigError(
+                "--hosts, --host, --on, --ray-address and --from are not allowed for a batch",
+                hint="resume one of its jobs by its run directory, with these options",
             )
         if is_search(batch):
             raise ConfigError(

@@ -15,7 +15,7 @@ from elastichost.cli.watch.run_view import picture, plain_line
 from elastichost.errors import ConfigError, PreflightError
 from elastichost.human_readable import did_you_mean
 from elastichost.metrics import FINISHED_STATES, RunStatus, read_status
-from elastichost.runs.liveness import is_alive
+from elastichost.runs.liveness import is_alive, is_locked
 from elastichost.runs.result import read_result
 from elastichost.runs.tail import Tail
 
@@ -105,7 +105,8 @@ def has_ended(directory: Path) -> bool:
         facts = read_status(directory)
     except PreflightError:
         return False
-    return facts.state in FINISHED_STATES or not is_alive(facts.supervisor_pid)
+    has_stopped = facts.state in FINISHED_STATES or not is_alive(facts.supervisor_pid)
+    return has_stopped and not is_locked(directory)  # a supervisor holds the lock until it has written its last line
 
 
 def logs(

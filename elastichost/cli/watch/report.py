@@ -107,7 +107,7 @@ def _give(
         return
     assert output is not None
     out = data_console()
-    out.print(short_path(output.absolute()), soft_wrap=True)
+    out.print(short_path(output.absolute()), soft_wrap=True, markup=False)
     for gap in found.gaps:
         out.print(f"problem with {gap.source}: {gap.text}", style="dim", soft_wrap=True, markup=False)
 

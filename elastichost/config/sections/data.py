@@ -128,7 +128,9 @@ class DataSection(Section):
         "Required, except with formats whose columns are fixed.",
     )
     weight: str = Field(
-        default="", description='Column of sample weights, which are numbers >= 0. "": every sample has weight 1.'
+        default="",
+        description='Column of sample weights, which are numbers >= 0. "": every sample has weight 1. The loss of a '
+        "batch is the mean weighted by them; in sync mode that of each micro-batch.",
     )
     dense: Strings = Field(default=(), description="Columns of numbers that the model gets as dense features.")
     categorical: Strings = Field(

@@ -36,8 +36,8 @@ class CheckpointSection(Section):
     )
     mirror: str = Field(
         default="",
-        description="Directory to which every checkpoint is also copied: a directory on another disk, or "
-        '"HOST:/directory" on another machine of the run. "": no copy.',
+        description="Directory to which every checkpoint is also copied: a directory on another disk, relative to the "
+        'job file, or "HOST:/directory" on another machine of the run. "": no copy.',
     )
 
     @property
@@ -55,6 +55,8 @@ class CheckpointSection(Section):
     def _mirror_is_another(self) -> CheckpointSection:
         if re.match(r"[^/:]*@[^/:]*:", self.mirror):
             raise refuse('"HOST:/directory" with the name of a machine of the run, without a user')
+        if "://" in self.mirror:
+            raise refuse('a directory, or "HOST:/directory"; checkpoints are not copied to a store')
         here = self.mirror_path
         if here is not None and self.directory and os.path.realpath(here) == os.path.realpath(self.directory):
             raise refuse("a checkpoint.mirror that differs from checkpoint.directory")

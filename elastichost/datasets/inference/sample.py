@@ -7,7 +7,7 @@ import io
 import os
 import zlib
 from dataclasses import dataclass
-from typing import Literal
+from typing import BinaryIO, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -122,7 +122,7 @@ def _csv(path: str, header: bytes, body: bytes, first_bytes: bytes) -> FileSampl
     return FileSample("csv", found, rows, types, delimiter, list_delimiter, first_bytes)
 
 
-def _text(path: str, file: io.BufferedReader, *, is_compressed: bool) -> tuple[bytes, bytes]:
+def _text(path: str, file: BinaryIO, *, is_compressed: bool) -> tuple[bytes, bytes]:
     """(the first line, what follows it): TEXT_BYTES in all, and one more byte if the text is longer. Of Criteo TSV only
     the first line: its columns are fixed."""
     source = gzip.GzipFile(fileobj=file) if is_compressed else file

@@ -128,3 +128,16 @@ def test_what_cannot_be_used_is_said(
     assert outcome.code != 0
     assert said in outcome.stderr
     assert outcome.stdout == ""
+
+
+@pytest.mark.parametrize(
+    ("file", "name"), [("Klicks März.csv", "klicks-m-rz"), ("ü.csv", "job"), ("a" * 70 + ".csv", "a" * 64)]
+)
+def test_the_name_of_a_job_is_one_that_a_job_file_may_have(
+    elastichost: Elastichost, tmp_path: Path, file: str, name: str
+) -> None:
+    write_csv(tmp_path / file)
+    outcome = elastichost("init", file, "--label", "clicked")
+    assert outcome.code == 0, outcome.stderr
+    (tmp_path / "job.toml").write_text(outcome.stdout)
+    assert load_job(tmp_path / "job.toml").job.name == name

@@ -13,6 +13,7 @@ import msgspec
 import pytest
 
 from elastichost.cli.runs import find_run, program, runs_under
+from elastichost.cli.watch.read import has_ended
 from elastichost.dispatcher.facts import HOST_FILE, HostStatus, JobStatus
 from elastichost.errors import ConfigError, PreflightError
 from elastichost.plan import ProcessId
@@ -55,6 +56,32 @@ def test_an_unknown_run_lists_known_runs(run_directory: Path) -> None:
         find_run("shop-20260101T000000Z-abc12", run_directory.parent)
     assert run_directory.name in caught.value.hint
     assert runs_under(run_directory.parent) == [run_directory]
+
+
+def test_the_newest_run_is_the_one_that_was_started_last(run_directory: Path) -> None:
+    """A report that is written into an old run does not make it the newest."""
+    newer = run_directory.parent / "shop-20260102T000000Z-abc123"
+    newer.mkdir()
+    (newer / "job.resolved.toml").write_text(JOB)
+    os.utime(run_directory / "job.resolved.toml", (1.0, 1.0))
+    (run_directory / "report.html").write_text("written now")
+    assert runs_under(run_directory.parent) == [newer, run_directory]
+
+
+def test_a_link_to_a_run_that_is_gone_says_so(run_directory: Path) -> None:
+    (run_directory.parent / "latest").unlink()
+    (run_directory.parent / "latest").symlink_to("shop-gone")
+    with pytest.raises(ConfigError, match="no run 'latest': it was shop-gone, which is gone"):
+        find_run("latest", run_directory.parent)
+
+
+def test_a_run_has_ended_when_its_supervisor_has_let_go_of_it(run_directory: Path, dead_pid: int) -> None:
+    """The status says "finished" before the last lines of the journal and the result are written."""
+    write_status(run_directory, "finished", dead_pid)
+    lock = lock_directory(run_directory, "run directory", PreflightError("taken"))
+    assert not has_ended(run_directory)
+    os.close(lock)
+    assert has_ended(run_directory)
 
 
 def test_status_of_a_run_that_is_going_on(elastichost: Elastichost, run_directory: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from enum import StrEnum
 from typing import Annotated
@@ -164,6 +165,10 @@ def check_options(cluster: ClusterName | None, options: ClusterOptions, *, as_js
         return
     if as_json:
         raise ConfigError("--json and --for exclude each other", hint="use only one of these options")
+    try:
+        shlex.split(options.program)
+    except ValueError as error:
+        raise ConfigError(f"--program {options.program!r} is no command ({error})", hint="close its quotes") from None
     if wrong := [name for name in given if ONLY_FOR.get(name, cluster) != cluster]:
         raise ConfigError(
             f"{_shown(wrong[0])} is an option for {ONLY_FOR[wrong[0]].value}, not for {cluster.value}",
