@@ -193,12 +193,13 @@ class ProcessController:
         self._excuse_cut_off(now_s)
         self._watch.look(run.fleet, now_s)
         held = self._holdings()
-        if run.plan.workers:
-            wanted = {f"{spec.role}-{spec.index}" for spec in run.plan.processes}
+        plan = with_readers(run.plan, run.job, self._training())
+        if plan.workers:
+            wanted = {f"{spec.role}-{spec.index}" for spec in plan.processes}
             run.fleet.accept_failures(wanted | {f"server-{index}" for index in held.owners})
         actions = reconcile(
             run.fleet.observed(),
-            with_readers(run.plan, run.job, self._training()),
+            plan,
             run.deaths,
             run.limits,
             now_s,
