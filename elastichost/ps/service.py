@@ -61,7 +61,7 @@ __all__ = ["DataService", "outgoing_clock"]
 
 def outgoing_clock(replies: Sequence[Reply]) -> list[Outgoing]:
     """The messages for the session's effects."""
-    return [Outgoing(r.peer, ClockReachedMsg(request=r.request, slowest=r.slowest)) for r in replies]
+    return [Outgoing(r.peer, ClockReachedMsg(request=r.request, slowest=r.slowest, base=r.base)) for r in replies]
 
 
 class DataService:
@@ -141,7 +141,8 @@ class DataService:
             case ClockAdvancedMsg(batch=batch) if batch >= 0 and not self._session.counts(sender):
                 return [self._retry(peer, message.request, f"{sender} is not a member yet: others would wait for it")]
             case ClockAdvancedMsg():
-                replies = self._session.advanced(sender, peer, message.request, message.batch, message.staleness)
+                asked = (message.request, message.batch, message.staleness, message.base)
+                replies = self._session.advanced(sender, peer, *asked)
                 return outgoing_clock(replies)
             case _:
                 raise ProtocolError(f"{sender} sent a {type(message).__name__}, which only a PS sends")

@@ -9,7 +9,8 @@ Rules
    finished at least b - s batches. A worker joins the clock with its first such request. It leaves the clock with batch
    -1 (idle), with its fence, or when it is no longer a member.
 5. An incarnation that joins the clock starts level with the slowest worker on it: `base` is added to its own count.
-   So a newcomer does not make the others wait until it has caught up.
+   So a newcomer does not make the others wait until it has caught up. The worker names its base from then on, so that
+   the successor of a killed dense owner knows how far the workers are from each other.
 6. A worker has one waiting request: a newer one replaces it, and one older than the newest received is ignored.
 
 Theory of operation. Inputs are facts: a fence, a membership, a request. Outputs are facts (refuse or not) and effects
@@ -40,11 +41,12 @@ class RequestRefusal:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """Effect: send ClockReachedMsg(request, slowest) to this peer."""
+    """Effect: send ClockReachedMsg(request, slowest, base) to this peer. base: of this worker; 0: it is idle."""
 
     peer: bytes
     request: int
     slowest: int
+    base: int = 0
 
 
 @dataclass(slots=True)
@@ -109,9 +111,12 @@ class Session:
 
     # --- the clock of bounded mode --------------------------------------------------------------------------
 
-    def advanced(self, sender: ProcessId, peer: bytes, request: int, batch: int, staleness: int) -> tuple[Reply, ...]:
-        """A worker has finished `batch` batches (-1: it is idle and leaves the clock). Returns the replies that are due
-        now; its own is due when every worker on the clock has finished at least `batch - staleness`.
+    def advanced(
+        self, sender: ProcessId, peer: bytes, request: int, batch: int, staleness: int, base: int | None = None
+    ) -> tuple[Reply, ...]:
+        """A worker has finished `batch` batches (-1: it is idle and leaves the clock). base: that it got when it joined
+        the clock; None: it joins now. Returns the replies that are due now; its own is due when every worker on the
+        clock has finished at least `batch - staleness`.
 
         A request older than the newest one of the worker is ignored: the worker may have left the clock since.
         """
@@ -123,7 +128,8 @@ class Session:
             return (*left, Reply(peer, request, self.slowest()))
         known = self._finished.get(sender.index)
         if known is None or known[0] != sender.incarnation:
-            base = (self.slowest() if self._finished else batch) - batch
+            if base is None:
+                base = (self.slowest() if self._finished else batch) - batch
             self._finished[sender.index] = (sender.incarnation, base, batch)
         else:
             self._finished[sender.index] = (sender.incarnation, known[1], batch)
@@ -150,7 +156,7 @@ class Session:
         for waiter in self._waiters:
             known = self._finished.get(waiter.worker)
             if known is None or known[1] + waiter.batch - waiter.staleness <= slowest:
-                due.append(Reply(waiter.peer, waiter.request, slowest))
+                due.append(Reply(waiter.peer, waiter.request, slowest, 0 if known is None else known[1]))
             else:
                 waiting.append(waiter)
         self._waiters = waiting

@@ -39,6 +39,7 @@ Micro = Annotated[int, msgspec.Meta(ge=0, lt=MAX_MICRO_BATCHES)]
 Micros = Annotated[int, msgspec.Meta(ge=1, le=MAX_MICRO_BATCHES)]
 Mailbox = Annotated[int, msgspec.Meta(ge=-1, le=1)]
 Batch = Annotated[int, msgspec.Meta(ge=-1, le=1 << 62)]
+Base = Annotated[int, msgspec.Meta(ge=-(1 << 61), le=1 << 61)]
 Loss = Annotated[float, msgspec.Meta(ge=-1e300, le=1e300)]
 
 # --- worker -> PS -----------------------------------------------------------------------------------------------------
@@ -137,11 +138,13 @@ class StepAskMsg(Message, frozen=True):
 class ClockAdvancedMsg(Message, frozen=True):
     """Worker -> dense owner (bounded mode): this incarnation has finished `batch` batches. The answer is
     ClockReachedMsg, as soon as every member has finished at least `batch - staleness` batches. `batch` -1: the worker
-    is idle and the others do not wait for it; the answer comes at once."""
+    is idle and the others do not wait for it; the answer comes at once. base: that of the last answer; None: the worker
+    joins the clock, level with the slowest member."""
 
     request: Count
     batch: Batch
     staleness: Count
+    base: Base | None = None
 
 
 # --- PS -> PS ---------------------------------------------------------------------------------------------------------
@@ -238,10 +241,11 @@ class StepReachedMsg(Message, frozen=True):
 
 class ClockReachedMsg(Message, frozen=True):
     """Dense owner -> worker: the answer to ClockAdvancedMsg, when the worker may continue. slowest: batches that the
-    slowest member has finished."""
+    slowest member has finished. base: what is added to this worker's own count of batches."""
 
     request: int
     slowest: int
+    base: int = 0
 
 
 class RetryMsg(Message, frozen=True):

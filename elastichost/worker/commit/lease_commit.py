@@ -34,7 +34,15 @@ from elastichost.plan import ProcessId
 from elastichost.wire.codec import Envelope, Frame
 from elastichost.wire.control import LeaseProgressMsg
 from elastichost.wire.crash import crash_point
-from elastichost.wire.data import ClockAdvancedMsg, DataMessage, DenseFetchMsg, DensePushedMsg, DensePushMsg, RetryMsg
+from elastichost.wire.data import (
+    ClockAdvancedMsg,
+    ClockReachedMsg,
+    DataMessage,
+    DenseFetchMsg,
+    DensePushedMsg,
+    DensePushMsg,
+    RetryMsg,
+)
 from elastichost.wire.sockets import wait_readable
 from elastichost.worker.channels.channel import (
     POLL_S,
@@ -82,6 +90,7 @@ class LeaseCommit(CommitStrategy):
         self._parameters = parameters
         self._stream = DenseStream()
         self._account = LeaseAccount()
+        self._clock_base: int | None = None  # bounded mode: what the clock adds to this worker's batches; None: idle
         self._owner = (0, 0)  # index and incarnation of the dense owner; incarnation 0: none yet, -1: it refused
         self._resend = Resend(time.monotonic())
 
@@ -165,7 +174,10 @@ class LeaseCommit(CommitStrategy):
 
         def attempt(directory: Directory) -> None:
             self._reconnect(directory)
-            self._ask(directory, ClockAdvancedMsg(self.channel.next_request(), batch, staleness))
+            request = self.channel.next_request()
+            answer = self._ask(directory, ClockAdvancedMsg(request, batch, staleness, self._clock_base)).message
+            if isinstance(answer, ClockReachedMsg):
+                self._clock_base = answer.base if batch >= 0 else None
 
         self.channel.until_current(attempt)
 

@@ -14,6 +14,8 @@ from elastichost.arena.arena import Arena
 from elastichost.arena.dense.store import DenseStore
 from elastichost.arena.layout import plan_layout
 from elastichost.arena.watermarks import Watermarks
+from elastichost.plan import ProcessId
+from elastichost.ps.session import Session
 from elastichost.specs import ModelSpec
 from elastichost.wire.control import LeaseProgressMsg
 from elastichost.wire.data import DensePushMsg
@@ -84,6 +86,21 @@ def test_the_watermark_is_stored_before_a_batch_may_change_rows(tmp_path: Path) 
     bench.strategy.settle()
     assert bench.dense.applied(0, 1).sequence == 3
     assert bench.strategy.progress() == (LeaseProgressMsg(lease_id=1, stop=12, samples=12, skipped=0),)
+    bench.close()
+
+
+def test_a_worker_tells_a_new_dense_owner_its_place_on_the_clock(tmp_path: Path) -> None:
+    """Regression: the successor took all workers for level, so a worker could run ahead by the staleness once more."""
+    bench = DirectBench(tmp_path, nn.Linear(3, 1), has_server=True)
+    assert bench.servers is not None
+    bench.strategy.wait_for_peers(-1, 4)  # answered at once: the service is there
+    (service,) = bench.servers.services
+    service._session.advanced(ProcessId("worker", 1, 1), b"other", 1, 100, 4)
+    bench.strategy.wait_for_peers(2, 4)  # it joins level with the other
+    assert service._session.slowest() == 100
+    service._session = Session(shard_map_epoch=1)
+    bench.strategy.wait_for_peers(5, 4)
+    assert service._session.slowest() == 103
     bench.close()
 
 
