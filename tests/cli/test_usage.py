@@ -62,6 +62,6 @@ def test_an_option_for_several_jobs_is_refused_for_one(
 
 
 def test_a_command_without_an_end_of_its_quotes_is_refused(elastichost: Elastichost, job_file: Path) -> None:
-    outcome = elastichost("run", str(job_file), "--for", "slurm", "--program", "srun 'elastichost")
+    outcome = elastichost("plan", str(job_file), "--for", "slurm", "--program", "srun 'elastichost")
     assert outcome.code == 2
     assert "is no command (No closing quotation)" in outcome.stderr
