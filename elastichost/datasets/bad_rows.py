@@ -9,7 +9,9 @@ import numpy.typing as npt
 
 from elastichost.errors import DataError
 
-__all__ = ["BadRowLog"]
+__all__ = ["HOW_TO_SKIP", "BadRowLog"]
+
+HOW_TO_SKIP = 'set data.bad_rows = "skip" to skip and count such rows'
 
 
 class BadRowLog:
@@ -41,8 +43,9 @@ class BadRowLog:
             self.first = (lowest, describe(lowest))
         self.mask |= bad
 
-    def settle(self, *, skip: bool, how_to_skip: str) -> npt.NDArray[np.bool_] | None:
-        """The mask of rows to skip; None when all rows are good. Raises DataError for bad rows unless `skip`."""
+    def settle(self, *, skip: bool, how_to_skip: str = HOW_TO_SKIP) -> npt.NDArray[np.bool_] | None:
+        """The mask of rows to skip; None when all rows are good. Raises DataError for bad rows unless `skip`; its hint
+        says `how_to_skip` them."""
         if self.first is None:
             return None
         if skip:

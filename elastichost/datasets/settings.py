@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, cast
 
 from elastichost.config.metric_names import group_columns
+from elastichost.datasets.bad_rows import HOW_TO_SKIP
 
 if TYPE_CHECKING:
     from elastichost.config.job import JobSpec
@@ -29,7 +30,6 @@ Split = Literal["train", "test"]
 DenseTransform = Literal["none", "log1p"]
 ColumnType = Literal["int", "string", "list[int]", "list[string]"]
 
-HOW_TO_SKIP = 'set data.bad_rows = "skip" to skip and count such rows'
 CRITEO_LABEL = "label"
 CRITEO_DENSE = tuple(f"I{number}" for number in range(1, 14))
 CRITEO_CATEGORICAL = tuple(f"C{number}" for number in range(1, 27))

@@ -152,6 +152,7 @@ def test_a_run_that_goes_back_to_an_earlier_checkpoint_does_not_find_the_later_o
     """Regression: the next resume continued from a later checkpoint of what the run had given up."""
     (folder / "slow.py").write_text(SLOW)
     run = Supervised(folder, build=f"{folder}/slow.py:build", rows=60_000, every_s=0.2)
+    run.wait_trained(1)
     run.wait_until(lambda: len(run.events(CheckpointWritten)) >= 2)
     run.process.send_signal(signal.SIGINT)
     code, errors = run.finish()

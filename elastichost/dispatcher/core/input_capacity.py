@@ -18,8 +18,8 @@ What remains of this can only lower a total, never raise it, so the capacity is 
 (`QUANTILE`). For the same reason every reader of a window must have read during all of it: a reading that began before
 a second job did would add bytes that the first job read alone.
 
-A source may give more later. A total or a reading clearly above the capacity (`CLEARLY_MORE`) shows that, and older
-windows are forgotten.
+A source may give more later. Two totals or readings that are clearly above the capacity (`CLEARLY_MORE`) within FRESH_S
+show that, and older windows are forgotten. One does not: a source that was held up may make up for it at once.
 """
 
 from __future__ import annotations
@@ -83,6 +83,7 @@ class InputCapacity:
     began_s: dict[str, float] = field(default_factory=dict)
     windows: deque[tuple[JobReading, ...]] = field(default_factory=lambda: deque(maxlen=MOST_WINDOWS))
     window_s: float = -math.inf
+    more_s: float = -math.inf  # when the source gave clearly more than its capacity, and has not given less since
 
     def take(self, reading: JobReading, others: Collection[str] = ()) -> None:
         """Adds a reading, and a window of the newest moment that the readings of all jobs cover. Jobs are measured at
@@ -96,7 +97,7 @@ class InputCapacity:
         self.began_s = {job: began_s for job, began_s in self.began_s.items() if job in self.newest}
         self.began_s.setdefault(reading.job, reading.at_s - reading.seconds)
         self.newest.setdefault(reading.job, deque(maxlen=MOST_READINGS)).append(reading)
-        self._forget_if_below(reading.bytes_per_s)
+        self._forget_if_below(reading.bytes_per_s, reading.at_s, is_all=len(self.newest) == 1)
         if any(job not in self.newest for job in others):
             return
         moment_s = min(kept[-1].at_s for kept in self.newest.values())
@@ -108,14 +109,19 @@ class InputCapacity:
             self.windows.pop()  # now one more job may be known at the same moment
         else:
             self.window_s = moment_s
-        self._forget_if_below(sum(one.bytes_per_s for one in window))
+        self._forget_if_below(sum(one.bytes_per_s for one in window), moment_s, is_all=True)
         self.windows.append(window)
 
-    def _forget_if_below(self, bytes_per_s: float) -> None:
-        """Forgets the windows if the source has just given clearly more than they show."""
-        capacity = self.bytes_per_s()
-        if capacity is not None and bytes_per_s > CLEARLY_MORE * capacity:
+    def _forget_if_below(self, bytes_per_s: float, at_s: float, *, is_all: bool) -> None:
+        """Forgets the windows if the source has given clearly more than they show, twice. is_all: no other job read."""
+        capacity, since_s = self.bytes_per_s(), at_s - self.more_s
+        if capacity is None or bytes_per_s <= CLEARLY_MORE * capacity:
+            self.more_s = -math.inf if is_all else self.more_s
+        elif since_s > FRESH_S:
+            self.more_s = at_s
+        elif since_s >= STEP_S:
             self.windows.clear()
+            self.more_s = -math.inf
 
     def is_contested(self, job: str, now_s: float, others: Collection[str] = ()) -> bool:
         """Whether another job waits for its input now, or may do so, so that the two may slow each other. others: the

@@ -45,11 +45,15 @@ def test_a_source_that_gives_more_again_is_not_taken_for_full() -> None:
     assert found.bytes_per_s() == pytest.approx(5 * MB)
     found.take(reading("c", 5.5, 20))
     assert found.bytes_per_s() == pytest.approx(5 * MB), "so much more is noise"
-    found.take(reading("c", 25, 24))
+    for at_s, mb_per_s in ((24, 25), (25, 5), (26, 25), (31, 25)):
+        found.take(reading("c", mb_per_s, at_s, seconds=1.0))
+        assert found.bytes_per_s() == pytest.approx(5 * MB), "a source that was held up makes up for it once"
+    found.take(reading("c", 25, 32, seconds=1.0))
     assert found.bytes_per_s() is None
     together = after(reading("a", 50), reading("a", 2.5, 6), reading("b", 2.5, 6.1))
-    for job in "ab":
-        together.take(reading(job, 4, 30))
+    for at_s in (30, 32):
+        for job in "ab":
+            together.take(reading(job, 4, at_s))
     assert together.bytes_per_s() == pytest.approx(8 * MB), "what both read together is known anew"
 
 
