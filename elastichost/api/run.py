@@ -245,12 +245,10 @@ def _with_joined_lists(rows: pa.Table, delimiter: str) -> pa.Table:
     """The rows with texts in place of lists, as a CSV file of the job has them."""
     import pyarrow as pa
 
+    from elastichost.datasets.arrow_columns import is_list
+
     for place, field in enumerate(rows.schema):
-        if (
-            pa.types.is_list(field.type)
-            or pa.types.is_large_list(field.type)
-            or pa.types.is_fixed_size_list(field.type)
-        ):
+        if is_list(field.type):
             lists = rows.column(place).to_pylist()
             texts = [None if one is None else delimiter.join(str(item) for item in one) for one in lists]
             rows = rows.set_column(place, field.name, pa.array(texts, pa.string()))

@@ -15,6 +15,7 @@ from elastichost.human_readable import did_you_mean
 
 __all__ = [
     "NEWEST",
+    "RESOLVED_JOB",
     "RUNS",
     "RunArgument",
     "find_run",
@@ -58,10 +59,9 @@ def find_run(name: str, runs: Path = RUNS) -> Path:
     if not known:
         hint = f"there are no runs under {runs.resolve()}: name the directory of a run, or go to where it was started"
         raise ConfigError(f"no run {name!r}", hint=hint)
-    hint_of_link = _dangling(runs) if name == NEWEST else ""
     more = f" and {len(known) - SHOWN} more in {runs}/" if len(known) > SHOWN else ""
     listed = f"known runs, newest first: {', '.join(known[:SHOWN])}{more}"
-    near = hint_of_link if name == NEWEST else did_you_mean(name, [*known, NEWEST])
+    near = _dangling(runs) if name == NEWEST else did_you_mean(name, [*known, NEWEST])
     raise ConfigError(f"no run {name!r}{near}", hint=listed)
 
 

@@ -12,7 +12,7 @@ from elastichost.datasets.kernels.hashing import hash_arrow_strings
 from elastichost.datasets.kernels.ragged import drop_invalid
 from elastichost.specs import KeyKind
 
-__all__ = ["float_values", "id_column", "id_type", "is_numeric"]
+__all__ = ["float_values", "id_column", "id_type", "is_list", "is_numeric"]
 
 Validity = npt.NDArray[np.bool_]
 
@@ -28,10 +28,16 @@ def is_numeric(column_type: pa.DataType) -> bool:
     )
 
 
+def is_list(column_type: pa.DataType) -> bool:
+    """Whether it is a type of lists: of any length, long ones, or of a fixed length."""
+    types = pa.types
+    return bool(types.is_list(column_type) or types.is_large_list(column_type) or types.is_fixed_size_list(column_type))
+
+
 def id_type(column_type: pa.DataType) -> tuple[KeyKind, bool] | None:
     """(kind of the ids, whether the column holds lists of them); None for a type that cannot hold ids."""
     types = pa.types
-    if types.is_list(column_type) or types.is_large_list(column_type) or types.is_fixed_size_list(column_type):
+    if is_list(column_type):
         inner = id_type(column_type.value_type)
         return None if inner is None or inner[1] else (inner[0], True)
     if types.is_dictionary(column_type):

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from elastichost.config.job import JobSpec
+from elastichost.datasets.arrow_columns import is_list
 from elastichost.datasets.files import FileStamp, find_files, stamp
 from elastichost.datasets.kernels.hashing import hash_arrow_strings
 from elastichost.datasets.parquet.schema import opened_parquet
@@ -39,8 +40,8 @@ class Texts:
 
 def find_texts(job: JobSpec, table: TableSpec, tensors: CheckpointTensors, pinned: Sequence[FileStamp] = ()) -> Texts:
     """The texts of a table with text ids. Every different text is in memory once. pinned: the training data of the run;
-    none: what the patterns of the job find now. Raises DataError: a file cannot be
-    read; ConfigError: the format holds no texts."""
+    none: what the patterns of the job find now. Raises DataError: a file cannot be read; ConfigError: the format holds
+    no texts."""
     ids = np.asarray(tensors.ids(table).array(), dtype=np.int64) if table.is_dynamic else None
     order = None if ids is None else np.argsort(ids)
     known = np.empty(0, dtype=np.int64)  # hashes of the texts found so far, ascending
@@ -106,9 +107,7 @@ def _batches(file: str, job: JobSpec, features: tuple[str, ...], folder: Path) -
 
 
 def _different(column: pa.Array) -> pa.Array:
-    while (
-        pa.types.is_list(column.type) or pa.types.is_large_list(column.type) or pa.types.is_fixed_size_list(column.type)
-    ):
+    while is_list(column.type):
         column = column.flatten()
     if pa.types.is_dictionary(column.type):
         column = column.dictionary.take(column.indices.unique().drop_null())

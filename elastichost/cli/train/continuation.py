@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from elastichost.cli.runs import RESOLVED_JOB
 from elastichost.errors import CheckpointError, PreflightError
 
 if TYPE_CHECKING:
@@ -15,8 +16,6 @@ if TYPE_CHECKING:
     from elastichost.config.job import JobSpec
 
 __all__ = ["check_continues", "is_resumable"]
-
-RESOLVED_JOB = "job.resolved.toml"
 
 
 def is_resumable(run_dir: Path, held: Sequence[Hold]) -> bool:

@@ -24,7 +24,7 @@ from elastichost.cli.many_jobs.batch import (
 )
 from elastichost.cli.options import Overrides
 from elastichost.cli.output import AsJson, data_console, print_json, progress_console
-from elastichost.cli.runs import RunArgument, find_run, program, short_path
+from elastichost.cli.runs import RESOLVED_JOB, RunArgument, find_run, program, short_path
 from elastichost.cli.train.hosts_option import AddressOption, HostsOption, OnOption, RayAddressOption, hosts_asked
 from elastichost.cli.train.summary import summary
 from elastichost.cli.watch.run_view import open_display
@@ -130,15 +130,32 @@ def run(
         policy, memory = policy or POLICY, memory or MEMORY
         run_batch(specs, directory, policy, policy_settings, memory, own_sizes=own_sizes, live=live, as_json=as_json)
     if policy or policy_settings or memory or own_sizes:
-        raise ConfigError(
-            "--policy, --policy-set, --memory and --own-sizes need several jobs, and this is one",
-            hint="leave out these options; resources.memory limits one job: --set resources.memory=4GiB",
-        )
+        limit = "; resources.memory limits one job: --set resources.memory=4GiB"
+        raise _needs_many("several jobs, and this is one", limit)
     spec, directory = specs[0], run_dir.resolve() if run_dir is not None else None
     if continues and directory is not None and (held := _left_of(directory, spec)) is not None:
         _train(spec, directory, directory, dashboard, as_json, held, others)
     source = _named_source(start_from) if start_from is not None else None
     _train(spec, directory, None, dashboard, as_json, hosts=others, start_from=source)
+
+
+def _needs_many(needed: str, more: str = "") -> ConfigError:
+    return ConfigError(
+        f"--policy, --policy-set, --memory and --own-sizes need {needed}", hint=f"leave out these options{more}"
+    )
+
+
+def _refuse_for_batch(overrides: list[str], *others: object) -> None:
+    """others: the options that place a run on other hosts or begin it from another checkpoint. Raises ConfigError."""
+    if overrides:
+        raise ConfigError(
+            "--set is not allowed for a batch", hint="resume one of its jobs by its run directory, with --set"
+        )
+    if any(others):
+        raise ConfigError(
+            "--hosts, --host, --on, --ray-address and --from are not allowed for a batch",
+            hint="resume one of its jobs by its run directory, with these options",
+        )
 
 
 def _left_of(directory: Path, spec: JobSpec) -> tuple[Hold, ...] | None:
@@ -181,15 +198,7 @@ def resume(
     from elastichost.search.settings import is_search
 
     if (batch := find_batch(run)) is not None:
-        if overrides:
-            raise ConfigError(
-                "--set is not allowed for a batch", hint="resume one of its jobs by its run directory, with --set"
-            )
-        if hosts is not None or addresses or on is not None or ray_address or start_from is not None:
-            raise ConfigError(
-                "--hosts, --host, --on, --ray-address and --from are not allowed for a batch",
-                hint="resume one of its jobs by its run directory, with these options",
-            )
+        _refuse_for_batch(overrides, hosts, addresses, on, ray_address, start_from)
         if is_search(batch):
             raise ConfigError(
                 f"{run} is a search", hint=f"continue it with `{program()} search --resume {short_path(batch)}`"
@@ -197,10 +206,7 @@ def resume(
         live = dashboard is Dashboard.AUTO
         resume_batch(batch, policy, policy_settings, memory, own_sizes=own_sizes, live=live, as_json=as_json)
     if policy or policy_settings or memory or own_sizes is not None:
-        raise ConfigError(
-            "--policy, --policy-set, --memory and --own-sizes need a batch, and this is a single run",
-            hint="leave out these options",
-        )
+        raise _needs_many("a batch, and this is a single run")
     directory = find_run(run)
     held = hold_left(directory)  # before all else: the process that guards the arena waits only a few seconds
     from elastichost.config.hosts import KEPT_HOSTS_FILE, read_hosts, with_hosts
@@ -208,7 +214,7 @@ def resume(
     from elastichost.config.resume import check_same_job
     from elastichost.supervisor.remote.ray.cluster import listed_anew
 
-    resolved = directory / "job.resolved.toml"
+    resolved = directory / RESOLVED_JOB
     spec = load_job(resolved, overrides, environ={})
     check_same_job(load_job(resolved, environ={}), spec)
     others = hosts_asked(hosts, addresses, on, ray_address)

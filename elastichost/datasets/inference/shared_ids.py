@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from elastichost.datasets.arrow_columns import is_list
 from elastichost.datasets.inference.roles import FEW_VALUES, Role
 from elastichost.datasets.inference.sample import FileSample
 
@@ -34,8 +35,7 @@ def shared_ids(sample: FileSample, roles: Sequence[Role]) -> dict[str, str]:
 
 def _values(column: pa.ChunkedArray) -> pa.Array:
     known = column.drop_null()
-    is_list = pa.types.is_list(known.type) or pa.types.is_large_list(known.type)
-    flat = pc.list_flatten(known) if is_list or pa.types.is_fixed_size_list(known.type) else known
+    flat = pc.list_flatten(known) if is_list(known.type) else known
     if pa.types.is_dictionary(flat.type):
         flat = flat.cast(flat.type.value_type)
     return pc.unique(flat.cast(_common(flat.type), safe=False)).drop_null()

@@ -10,6 +10,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from elastichost.datasets.arrow_columns import is_list
+
 __all__ = ["array_of", "first_misfit", "fitted", "plain_type", "type_words"]
 
 # What pyarrow raises for a value that it cannot convert, or not beside the others of its column.
@@ -48,14 +50,9 @@ def fitted(column: pa.ChunkedArray, expected: pa.DataType) -> pa.ChunkedArray | 
 def _is_of_kind(found: pa.DataType, expected: pa.DataType) -> bool:
     if pa.types.is_null(found):  # of the elements of lists
         return True
-    if _is_list(found) and _is_list(expected):
+    if is_list(found) and is_list(expected):
         return _is_of_kind(found.value_type, expected.value_type)
     return found == expected or any(is_kind(found) and is_kind(expected) for is_kind in (_is_number, _is_text))
-
-
-def _is_list(kind: pa.DataType) -> bool:
-    types = pa.types
-    return bool(types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind))
 
 
 def _is_number(kind: pa.DataType) -> bool:
@@ -81,4 +78,4 @@ def first_misfit(values: Sequence[Any], fits: Callable[[Any], bool]) -> int:
 
 def type_words(column_type: pa.DataType) -> str:
     """A type as messages tell it."""
-    return f"lists of {type_words(column_type.value_type)}" if _is_list(column_type) else str(column_type)
+    return f"lists of {type_words(column_type.value_type)}" if is_list(column_type) else str(column_type)

@@ -116,7 +116,7 @@ def index_text_file(
     path = file.path if is_url(file.path) else os.path.realpath(file.path)
     key = hashlib.sha256(f"{path}\0{unit_lines}\0{header_lines}".encode()).hexdigest()[:32]
     cached_at = cache_directory(environ) / "lines" / f"{key}.json"
-    is_told = not is_url(file.path) or file.has_version  # else nobody can say whether the file was changed
+    is_told = not is_url(file.path) or file.has_version  # other servers do not tell when a file has changed
     cached = _load(cached_at) if is_told else None
     if cached is not None and _is_fresh(cached, file, unit_lines, header_lines):
         return cached, None

@@ -296,9 +296,8 @@ class Core:
         them."""
         found: list[Effect] = []
         for effect in effects:
-            placed = self._jobs[effect.job].placed if isinstance(effect, ResizeJob) and effect.size else None
-            if placed is not None:
-                found.append(self._limited(self._jobs[placed.demand.job], placed))
+            if isinstance(effect, ResizeJob) and effect.size and (entry := self._jobs[effect.job]).placed is not None:
+                found.append(self._limited(entry, entry.placed))
             found.append(effect)
         return tuple(found)
 

@@ -76,6 +76,7 @@ class RowStore:
         self.lines = RowLines(arena)
         self._rows = [arena.rows_view(e.index) for e in arena.model.embeddings]
         self._states = [arena.state_view(e.index) for e in arena.model.embeddings]
+        self._streams = [initial_stream(seed, arena.model.initial_name(e)) for e in arena.model.embeddings]
         self._owned: set[tuple[int, int]] = set()
         self.on_made: Callable[[int, Int64], None] | None = None  # called with a table and the row numbers made in it
 
@@ -111,7 +112,7 @@ class RowStore:
         allocate_bucket(self._arena, table, bucket)
         rows = np.arange(first, first + layout.bucket_rows(table, bucket), dtype=np.int64)
         for e in self._arena.model.embeddings_of(table):
-            stream = initial_stream(layout.seed, layout.model.initial_name(e))
+            stream = self._streams[e.index]
             initialise_rows(self._rows[e.index], rows, rows, e.dim, e.init_low, e.init_high, stream)
             state = self._states[e.index]
             if state is not None:

@@ -355,7 +355,7 @@ class Ledger:
         exact while every worker stands at a batch boundary and has reported its progress."""
         rests = (one.rest for _, one in sorted(self._leases.items()))
         held = (*rests, *(self._claims[worker] for worker in sorted(self._claims)))
-        # in order, what is leased is next; else what was given back
+        # in order the leased positions are granted first, otherwise those that workers gave back
         pending = (*held, *self._returned) if self.settings.in_order else (*self._returned, *held)
         return LedgerState(
             samples=self.settings.samples,
