@@ -152,7 +152,8 @@ def test_many_folders_hold_few_descriptors(tmp_path: Path) -> None:
 def test_files_that_are_not_parquet_are_named(folder: Path, server: SourceServer) -> None:
     (folder / "0.parquet").write_bytes(b"PAR1 text, but no footer PAR1")
     (folder / "1.parquet").write_text("a,b\n")
+    (folder / "2.parquet").write_bytes(b"\x89HDF\0" * 100)
     found = read(urls_of(server), None)
-    for number in (0, 1):
-        assert "not a readable Parquet file" in str(found[number])
-    assert all(isinstance(one, Footer) for one in found[2:])
+    for number, words in enumerate(("not a readable Parquet file", "is a text file, not Parquet: set", "begins with")):
+        assert words in str(found[number])
+    assert all(isinstance(one, Footer) for one in found[3:])

@@ -62,7 +62,7 @@ def test_test_data_and_what_is_wrong_are_found_before_a_run(files: Path, store: 
         (store.url("rows/7.parquet"), "no such file in the store: check data.train"),
         (train.replace(BUCKET, "nobody"), "there is no bucket 'nobody': check its name"),
         (store.url("rows/*.orc"), "no file matches"),
-        (store.url("rows/0.csv"), "not a readable Parquet file"),
+        (store.url("rows/0.csv"), 'is a CSV file, not Parquet: set data.format = "csv"'),
     ):
         with pytest.raises(DataError, match=words):
             check_data(load(files, f'train = "{url}"\n{COLUMNS}'))

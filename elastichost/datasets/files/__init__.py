@@ -13,7 +13,14 @@ A path is that of a file here, or an address of a web server or a store.
 
 from elastichost.datasets.file_stamp import FileStamp
 from elastichost.datasets.files.caches import cache_directory
-from elastichost.datasets.files.first_bytes import GZIP_MAGIC, PARQUET_MAGIC, gzip_problem, is_parquet
+from elastichost.datasets.files.first_bytes import (
+    FIRST_BYTES,
+    GZIP_MAGIC,
+    PARQUET_MAGIC,
+    gzip_problem,
+    is_parquet,
+    other_than_parquet,
+)
 from elastichost.datasets.files.named import absolute_name, base_name, folder_name, named_file, readable
 from elastichost.datasets.files.patterns import expand_patterns, missing_file, with_hint
 from elastichost.datasets.files.pinned import (
@@ -30,6 +37,7 @@ from elastichost.datasets.files.pinned import (
 from elastichost.datasets.files.stamps import check_unchanged, is_url, opened, stamp
 
 __all__ = [
+    "FIRST_BYTES",
     "GZIP_MAGIC",
     "NOT_PINNED",
     "PARQUET_MAGIC",
@@ -51,6 +59,7 @@ __all__ = [
     "missing_file",
     "named_file",
     "opened",
+    "other_than_parquet",
     "read_pinned",
     "readable",
     "stamp",

@@ -10,10 +10,12 @@ from elastichost.datasets.files.named import base_name, readable
 from elastichost.datasets.files.stamps import is_url
 from elastichost.datasets.sources.single_requests import BEFORE_RUN, RequestPolicy
 
-__all__ = ["GZIP_MAGIC", "PARQUET_MAGIC", "gzip_problem", "is_parquet"]
+__all__ = ["FIRST_BYTES", "GZIP_MAGIC", "PARQUET_MAGIC", "gzip_problem", "is_parquet", "other_than_parquet"]
 
 GZIP_MAGIC = b"\x1f\x8b"
 PARQUET_MAGIC = b"PAR1"
+FIRST_BYTES = 256  # enough to tell text from other files, and tabs from commas
+_CONVERT = "elastichost convert IN OUT.parquet"
 
 
 def is_parquet(file: FileStamp, waiting: RequestPolicy = BEFORE_RUN) -> bool:
@@ -32,3 +34,26 @@ def gzip_problem(path: str, first_bytes: bytes, file_format: str, types: Mapping
     for column, kind in types.items():
         command += ["--type", f"{column}={kind}"]
     return f"{path}: a gzip file cannot be read from the middle; convert it once: {shlex.join(command)}"
+
+
+def other_than_parquet(path: str, begin: bytes) -> str | None:
+    """The message for a file whose first bytes (`FIRST_BYTES` of them) are not those of Parquet; None when they are."""
+    if begin.startswith(PARQUET_MAGIC):
+        return None
+    if begin.startswith(GZIP_MAGIC):
+        return f"is a gzip file, not Parquet; if it is compressed text: {_CONVERT}"
+    if b"\0" not in begin:
+        kind, settings = _text_format(path, begin.partition(b"\n")[0])
+        return f"is {kind}, not Parquet: set {settings}, or convert it once: {_CONVERT}"
+    return f"is not a Parquet file: it begins with {begin[:4]!r} instead of {PARQUET_MAGIC!r}"
+
+
+def _text_format(path: str, first_line: bytes) -> tuple[str, str]:
+    """(what a text file is, the settings with which it is read)."""
+    if first_line.count(b"\t") > 2:
+        if first_line[:2] in (b"0\t", b"1\t"):  # a label, and no header
+            return "a text file", 'data.format = "criteo_tsv"'
+        return "a text file", 'data.format = "csv" and data.csv.delimiter = "\\t"'
+    name = base_name(path) if is_url(path) else path
+    kind = "a CSV file" if name.lower().endswith(".csv") else "a text file"
+    return kind, 'data.format = "csv"'

@@ -23,7 +23,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from elastichost.datasets.files import PARQUET_MAGIC, FileStamp, check_pinned
+from elastichost.datasets.files import FIRST_BYTES, PARQUET_MAGIC, FileStamp, check_pinned, other_than_parquet
 from elastichost.datasets.files.many_requests import requested
 from elastichost.datasets.sources.bounded_directory import BoundedDirectory
 from elastichost.datasets.sources.single_requests import RequestPolicy
@@ -143,10 +143,16 @@ def _footer(
 
 
 def _fetched(connection: SourceConnection, file: AddressedFile) -> bytes:
-    """The last bytes of the file: its footer, the length of the footer, the magic bytes."""
+    """The last bytes of the file: its footer, the length of the footer, the magic bytes. Raises DataError for a file of
+    another format, SourceError."""
     tail = _part(connection, file, max(0, file.size_bytes - TAIL_BYTES), file.size_bytes)
     end_bytes = _LENGTH.size + len(PARQUET_MAGIC)
-    if tail.endswith(PARQUET_MAGIC) and len(tail) >= end_bytes:
+    if not tail.endswith(PARQUET_MAGIC):
+        begin = _part(connection, file, 0, min(FIRST_BYTES, file.size_bytes))
+        connection.check(file)
+        if (other := other_than_parquet(file.url, begin)) is not None:
+            raise DataError(f"{file.url}: {other}")
+    elif len(tail) >= end_bytes:
         length = _LENGTH.unpack_from(tail, len(tail) - end_bytes)[0] + end_bytes
         if len(tail) < length <= file.size_bytes:
             tail = _part(connection, file, file.size_bytes - length, file.size_bytes - len(tail)) + tail

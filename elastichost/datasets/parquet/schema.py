@@ -12,12 +12,12 @@ import pyarrow.parquet as pq
 from elastichost.datasets.api import DatasetDescription, Unit
 from elastichost.datasets.arrow_columns import id_type, is_numeric
 from elastichost.datasets.files import (
-    GZIP_MAGIC,
-    PARQUET_MAGIC,
+    FIRST_BYTES,
     FileStamp,
     current_stamp,
     find_files,
     is_url,
+    other_than_parquet,
     with_hint,
 )
 from elastichost.datasets.parquet.footers import Footer, KeptFooters, remote_footers
@@ -35,7 +35,6 @@ __all__ = ["MAX_GROUP_ROWS", "ParquetFacts", "ParquetInspection", "inspect_parqu
 
 # A range in the middle of a group is decoded from the start of the group, and a decoded unit is kept in memory.
 MAX_GROUP_ROWS = 262_144
-CONVERT = "elastichost convert IN OUT.parquet"
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +128,9 @@ def _read_footer(path: str, place: int, settings: DataSettings, problems: _Probl
         if file_stamp.size_bytes == 0:
             problems.add(path, "is empty (0 bytes)")
             return None
-        if (other := _other_than_parquet(path)) is not None:
+        with open(path, "rb") as file:
+            other = other_than_parquet(path, file.read(FIRST_BYTES))
+        if other is not None:
             problems.add(path, other)
             return None
         metadata = pq.read_metadata(path)
@@ -176,30 +177,6 @@ def opened_parquet(of: FileStamp, waiting: RequestPolicy = BEFORE_RUN) -> Iterat
         return
     with RemoteFile(AddressedFile(of.path, of.size_bytes, of.modified_ns), waiting) as remote:
         yield remote
-
-
-def _other_than_parquet(path: str) -> str | None:
-    """The message for a file whose first bytes are not those of Parquet; None when they are."""
-    with open(path, "rb") as file:
-        begin = file.read(256)
-    if begin.startswith(PARQUET_MAGIC):
-        return None
-    if begin.startswith(GZIP_MAGIC):
-        return f"is a gzip file, not Parquet; if it is compressed text: {CONVERT}"
-    if b"\0" not in begin:
-        kind, settings = _text_format(path, begin.partition(b"\n")[0])
-        return f"is {kind}, not Parquet: set {settings}, or convert it once: {CONVERT}"
-    return f"is not a Parquet file: it begins with {begin[:4]!r} instead of {PARQUET_MAGIC!r}"
-
-
-def _text_format(path: str, first_line: bytes) -> tuple[str, str]:
-    """(what a text file is, the settings with which it is read)."""
-    if first_line.count(b"\t") > 2:
-        if first_line[:2] in (b"0\t", b"1\t"):  # a label, and no header
-            return "a text file", 'data.format = "criteo_tsv"'
-        return "a text file", 'data.format = "csv" and data.csv.delimiter = "\\t"'
-    kind = "a CSV file" if path.lower().endswith(".csv") else "a text file"
-    return kind, 'data.format = "csv"'
 
 
 def _leaf_numbers(schema: pa.Schema) -> dict[str, int]:
