@@ -1,4 +1,4 @@
-"""Where batches end. Pure.
+"""Where batches end, and how many samples are scored at a time. Pure.
 
 A model with batch normalisation cannot train on one sample. So a trailing batch with fewer than MIN_SAMPLES samples
 joins the batch before it: a batch has `batch_size` samples, the last one of a range up to MIN_SAMPLES - 1 more. All
@@ -11,9 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-__all__ = ["MIN_SAMPLES", "batch_ranges", "batch_stop", "batches_of", "largest_batch"]
+__all__ = ["MIN_SAMPLES", "batch_ranges", "batch_stop", "batches_of", "largest_batch", "scored_batch"]
 
 MIN_SAMPLES = 2  # a trailing batch with fewer samples joins the batch before it
+LEAST_SCORED, MOST_SCORED = 512, 4096
 
 
 def batch_stop(start: int, stop: int, batch_size: int, min_samples: int = MIN_SAMPLES) -> int:
@@ -39,3 +40,10 @@ def batches_of(samples: int, batch_size: int) -> int:
 def largest_batch(batch_size: int) -> int:
     """The largest number of samples that a batch can have."""
     return batch_size + min(MIN_SAMPLES, batch_size) - 1
+
+
+def scored_batch(batch_size: int) -> int:
+    """The number of samples that a worker scores at a time. batch_size: of training. Scoring keeps no tensors for a
+    backward pass, so twice as many samples take about the memory of a training step; more would make an evaluation the
+    moment at which a job needs most memory."""
+    return max(batch_size, min(MOST_SCORED, max(LEAST_SCORED, 2 * batch_size)))

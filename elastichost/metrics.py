@@ -49,6 +49,7 @@ class ProcessStatus(msgspec.Struct, frozen=True):
     gpu_memory_bytes: int = 0
     input_wait_fraction: float = 0.0  # of a worker: the part of wait_fraction in which it waited for its input
     message_bytes_per_s: float = 0.0  # that it sent and received in messages
+    anonymous_bytes: int = 0  # of its memory, what is neither in files nor in shared memory; 0: not known
 
     @property
     def name(self) -> str:

@@ -131,8 +131,9 @@ class JobObservation(msgspec.Struct, frozen=True):
     status: the newest status of the run; None: none was written yet. look: a measurement since the last one; None: too
     little time has passed. cpu_cores: cores in use, smoothed over about a second. memory_bytes: rows, copies and
     private memory as the job's supervisor measures them, without pages that all jobs share with the process that they
-    were forked from. grown_bytes: memory that workers and PS have taken since that measurement. pids: all processes of
-    the job. gpu_memory_bytes: GPU memory of these processes; 0 if the driver names no processes."""
+    were forked from. grown_bytes: memory that workers and PS have taken since that measurement, less what they have
+    given back. pids: all processes of the job. gpu_memory_bytes: GPU memory of these processes; 0 if the driver names
+    no processes."""
 
     job: str
     status: RunStatus | None

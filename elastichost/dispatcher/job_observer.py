@@ -50,16 +50,6 @@ class _GpuTime:
 
 
 @dataclass(slots=True)
-class _Taken:
-    """The memory of one worker or PS. pss_bytes: as the run last measured it. then_bytes: its anonymous memory at about
-    the time of that measurement. last_bytes: its anonymous memory at the newest status."""
-
-    pss_bytes: int
-    then_bytes: int
-    last_bytes: int
-
-
-@dataclass(slots=True)
 class _ObservedJob:
     """What is kept of a job between observations."""
 
@@ -68,7 +58,6 @@ class _ObservedJob:
     cores: float = 0.0  # cores in use, smoothed over about a second
     written_ns: int = 0  # modification time of the status file that was read last
     status: RunStatus | None = None
-    taken: dict[int, _Taken] = field(default_factory=dict)  # pid -> memory
     gpu: _GpuTime = _GpuTime()
     gpu_memory_bytes: int = 0
     has_gpu_alone: bool = False  # no other process has memory on its GPU
@@ -126,7 +115,7 @@ class JobObserver:
         status = watched.status
         memory = status.arena_bytes + status.private_bytes if status is not None else 0
         return JobObservation(
-            job, status, look, watched.cores, memory, _grown(watched, is_new), tree.pids, watched.gpu_memory_bytes
+            job, status, look, watched.cores, memory, _grown_bytes(status), tree.pids, watched.gpu_memory_bytes
         )
 
     def _look(
@@ -211,24 +200,12 @@ def _waited_s(before: Sequence[dict[int, float] | None], now: Sequence[dict[int,
     return total_s
 
 
-def _grown(watched: _ObservedJob, is_new: bool) -> int:
-    """Returns the bytes that workers and PS have taken since their run measured their memory. A run measures seldom,
-    but the dispatcher must see a fast growth at once."""
-    before, watched.taken, grown = watched.taken, {}, 0
-    processes = watched.status.processes if watched.status is not None else ()
-    for one in processes:
-        if one.pid is None:
-            continue
-        now_bytes, known = anonymous_bytes(one.pid), before.get(one.pid)
-        if known is None:
-            known = _Taken(one.memory_bytes, now_bytes, now_bytes)
-        elif known.pss_bytes != one.memory_bytes:  # the run has measured it since the last status
-            known = _Taken(one.memory_bytes, min(known.last_bytes, now_bytes), now_bytes)
-        elif is_new:
-            known.last_bytes = now_bytes
-        watched.taken[one.pid] = known
-        grown += max(0, now_bytes - known.then_bytes)
-    return grown
+def _grown_bytes(status: RunStatus | None) -> int:
+    """The bytes that workers and PS have taken since the status was written; below 0: that they have given back. A
+    status is up to a second old, but the dispatcher must see a fast growth at once."""
+    known = [one for one in (status.processes if status is not None else ()) if one.pid and one.anonymous_bytes]
+    present = [(one, anonymous_bytes(one.pid)) for one in known if one.pid is not None]
+    return sum(now_bytes - one.anonymous_bytes for one, now_bytes in present if now_bytes)
 
 
 def _read_newer(watched: _ObservedJob, run_dir: Path, pids: tuple[int, ...]) -> bool:

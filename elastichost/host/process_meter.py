@@ -51,11 +51,11 @@ MOST_HELD = 600
 @dataclass(frozen=True, slots=True)
 class Usage:
     """The measurements of one process. cpu_percent: since the last measurement, 100 is one core, None at the first one.
-    context_switches: since the last measurement. Memory: as of now.
+    context_switches: since the last measurement. pss_bytes: as last measured, other memory: as of now.
 
-    private_bytes: the part of pss_bytes that is not in files. Pages of the arena are counted with the arena, and the
+    private_bytes: the part of the memory that is not in files. Pages of the arena are counted with the arena, and the
     kernel can drop pages of libraries. Where many runs share a host, the pages that all processes share since they were
-    forked are not counted either.
+    forked are not counted either. anonymous_bytes: see the function of this name; 0: not known.
     """
 
     cpu_percent: float | None = None
@@ -63,6 +63,7 @@ class Usage:
     private_bytes: int = 0
     rss_bytes: int = 0
     context_switches: int = 0
+    anonymous_bytes: int = 0
 
 
 @dataclass(slots=True)
@@ -103,18 +104,15 @@ class ProcessMeter:
                 self._measure_pss(pid, now_s)
                 if time.perf_counter() - began_s > PSS_AT_ONCE_S:
                     break
-        return {pid: self._watched[pid].usage if pid in self._watched else Usage() for pid in wanted}
+        if len(self._watched) > FEW:
+            return {pid: self._watched[pid].usage if pid in self._watched else Usage() for pid in wanted}
+        return {pid: _present(pid, self._watched[pid]) if pid in self._watched else Usage() for pid in wanted}
 
     def private_bytes(self) -> int:
-        """The private memory of all measured processes: as measured last, plus what they have allocated since. It is
-        quick. 0 when there are more than FEW processes."""
+        """The private memory of all measured processes now. It is quick. 0 when there are more than FEW processes."""
         if len(self._watched) > FEW:
             return 0
-        total = 0
-        for pid, watched in self._watched.items():
-            if now_bytes := anonymous_bytes(pid):  # 0: it has ended
-                total += watched.usage.private_bytes + max(0, now_bytes - watched.anonymous_bytes)
-        return total
+        return sum(_present(pid, watched).private_bytes for pid, watched in self._watched.items())
 
     def ahead(self, pids: Sequence[int], now_s: float) -> None:
         """Measures some of the processes with old measurements, so that `measure` takes no longer than with FEW
@@ -160,7 +158,7 @@ class ProcessMeter:
             forked = self._forked(now_s) if self._shares_host else 1
             private_bytes = own_bytes(found.private, found.anonymous, forked)
             watched.usage = replace(watched.usage, pss_bytes=found.pss, private_bytes=private_bytes)
-            watched.anonymous_bytes = anonymous_bytes(pid)
+            watched.anonymous_bytes = found.anonymous
         took_s = time.perf_counter() - began_s
         watched.pss_not_before_s = now_s + took_s / self._pss_time_share
         return took_s
@@ -171,6 +169,16 @@ class ProcessMeter:
         if self._alike is None or self._alike[0] != now_s:
             self._alike = now_s, processes_alike()
         return self._alike[1]
+
+
+def _present(pid: int, watched: _MeteredProcess) -> Usage:
+    """The usage with the memory of now: as it was measured, and what the process has taken or given back since. All
+    that changes is its own, but for pages that were shared."""
+    now_bytes = anonymous_bytes(pid)
+    if not now_bytes:  # it has ended
+        return Usage()
+    private_bytes = max(0, watched.usage.private_bytes + now_bytes - watched.anonymous_bytes)
+    return replace(watched.usage, private_bytes=private_bytes, anonymous_bytes=now_bytes)
 
 
 class Pss(NamedTuple):

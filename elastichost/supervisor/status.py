@@ -209,6 +209,7 @@ def _with_usage(record: ProcessRecord, usage: Usage, gpu_memory_bytes: int | Non
         record.status(),
         cpu_percent=usage.cpu_percent if virtual is None else virtual,
         memory_bytes=usage.pss_bytes,
+        anonymous_bytes=usage.anonymous_bytes,
         rss_bytes=usage.rss_bytes,
         context_switches=usage.context_switches,
         gpu_memory_bytes=record.gpu_memory_bytes if gpu_memory_bytes is None else gpu_memory_bytes,

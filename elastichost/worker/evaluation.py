@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import numpy.typing as npt
 
+from elastichost.batches import scored_batch
 from elastichost.errors import PreflightError
 from elastichost.wire.codec import Frame
 from elastichost.wire.control import EvaluationGrantMsg, EvaluationScoresMsg
@@ -15,8 +16,6 @@ from elastichost.worker.heap import release_free_heap
 from elastichost.worker.setup import LeaseParts, SyncParts
 
 __all__ = ["score_range"]
-
-EVALUATION_BATCH = 4096
 
 
 def score_range(
@@ -38,7 +37,7 @@ def score_range(
     ids: list[npt.NDArray[np.int64]] = []
     has_id: list[npt.NDArray[np.bool_]] = []
     samples = skipped = 0
-    batch_size = max(EVALUATION_BATCH, parts.job.train.batch_size)
+    batch_size = scored_batch(parts.job.train.largest_part)
     parts.runner.train(False)
     release_free_heap()
     try:

@@ -216,31 +216,29 @@ def test_a_process_tree_has_all_descendants_whatever_their_names(tmp_path: Path)
 def test_memory_that_a_process_takes_is_counted_at_once_and_only_once(
     written: Written, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """pss_mb: what the run measures from time to time. taken: what the kernel counts now."""
+    """anonymous_mb: of the status. taken: what the kernel counts now."""
     taken = {HERE: 100 * MB}
     monkeypatch.setattr(watching, "anonymous_bytes", lambda pid: taken.get(pid, 0))
     watch = JobObserver(2)
 
-    def grown_mb(now_s: float, pss_mb: int | None = None) -> int:
-        if pss_mb is not None:
-            one = ProcessStatus("worker", 0, 1, HERE, "training", memory_bytes=pss_mb * MB)
+    def grown_mb(now_s: float, anonymous_mb: int | None = None) -> int:
+        if anonymous_mb is not None:
+            one = ProcessStatus("worker", 0, 1, HERE, "training", anonymous_bytes=anonymous_mb * MB)
             written.write(msgspec.structs.replace(status(), processes=(one,)))
         return watch.look({"a": HERE}, {"a": written.folder}, now_s)[0].grown_bytes // MB
 
-    assert grown_mb(0.0, pss_mb=0) == 0, "nothing is measured yet; memory that it was forked with is not its own"
+    assert grown_mb(0.0, anonymous_mb=0) == 0, "nothing is measured yet; memory that it was forked with is not its own"
     taken[HERE] = 130 * MB
-    assert grown_mb(0.2) == 30
-    assert grown_mb(1.0, pss_mb=40) == 30, "the measurement may be older than the growth"
-    assert grown_mb(2.0, pss_mb=40) == 30
-    assert grown_mb(3.0, pss_mb=41) == 0, "the new measurement contains the growth"
+    assert grown_mb(0.2) == 0
+    assert grown_mb(1.0, anonymous_mb=110) == 20
     taken[HERE] = 900 * MB
-    assert grown_mb(3.2) == 770
-    assert grown_mb(9.0, pss_mb=41) == 770, "as long as there is no new measurement"
+    assert grown_mb(1.2) == 790
+    assert grown_mb(9.0) == 790, "as long as there is no new status"
+    assert grown_mb(10.0, anonymous_mb=900) == 0, "the new status contains the growth"
     taken[HERE] = 50 * MB
-    assert grown_mb(9.2) == 0
-    assert grown_mb(10.0, pss_mb=20) == 0
-    taken[HERE] = 60 * MB
-    assert grown_mb(10.2) == 10
+    assert grown_mb(10.2) == -850, "what comes and goes with each batch is not counted twice"
+    taken[HERE] = 0
+    assert grown_mb(10.4) == 0, "it has ended"
 
 
 def test_anonymous_bytes_grow_with_what_a_process_allocates() -> None:

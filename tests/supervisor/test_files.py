@@ -14,6 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import msgspec
+import numpy as np
 import pytest
 
 from elastichost.config.job import JobSpec, load_job
@@ -118,6 +119,21 @@ def test_pages_of_a_shared_file_are_not_private_memory(tmp_path: Path) -> None:
         shutil.rmtree(path)
     assert after.pss_bytes - before.pss_bytes > size_bytes // 2
     assert after.private_bytes - before.private_bytes < size_bytes // 4
+
+
+def test_memory_that_is_given_back_is_no_longer_private_memory() -> None:
+    """Page tables are read seldom. A worker makes and frees large tensors with each batch in between."""
+    measuring, pid = ProcessMeter(), os.getpid()
+    before = measuring.measure([pid], 10.0)[pid]
+    taken = np.ones(64 << 20, np.uint8)
+    with_it = measuring.measure([pid], 10.0)[pid]
+    assert with_it.private_bytes - before.private_bytes == pytest.approx(len(taken), rel=0.1)
+    assert measuring.private_bytes() == pytest.approx(with_it.private_bytes, rel=0.1)
+    thorough = measuring.measure([pid], 10.0, thoroughly=True)[pid]
+    assert thorough.private_bytes == pytest.approx(with_it.private_bytes, rel=0.1)
+    del taken
+    assert measuring.measure([pid], 10.0)[pid].private_bytes == pytest.approx(before.private_bytes, rel=0.1)
+    assert measuring.private_bytes() == pytest.approx(before.private_bytes, rel=0.1)
 
 
 def test_many_processes_are_measured_a_few_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:

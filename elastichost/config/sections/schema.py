@@ -254,6 +254,12 @@ class TrainSection(Section):
         "batch out.",
     )
 
+    @property
+    def largest_part(self) -> int:
+        """The largest number of samples of which a worker computes gradients at a time: a batch, or in sync mode a
+        micro-batch."""
+        return -(-self.batch_size // self.micro_batches) if self.mode == "sync" else self.batch_size
+
 
 class EarlyStopSettings(Section):
     """`evaluate.early_stop`: when training ends early because the test data shows no improvement."""

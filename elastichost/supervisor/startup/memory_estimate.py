@@ -71,7 +71,7 @@ def memory_facts(
     if bases == ALONE and described.fork_server_bytes:  # its size depends on the libraries
         bases = msgspec.structs.replace(bases, fork_server=described.fork_server_bytes + COPIED_BYTES)
     model, plan, is_sync = described.model, prepared.plan, job.train.mode == "sync"
-    batch_size = -(-job.train.batch_size // job.train.micro_batches) if is_sync else job.train.batch_size
+    batch_size = job.train.largest_part
     reader = open_reader(job, "train")
     sample = sample_data(reader, model.tables, job.data.categorical, batch_size)
     kept = [_kept(job, prepared, *pair) for pair in zip(model.tables, sample.tables, strict=True)]

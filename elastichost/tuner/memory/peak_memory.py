@@ -6,13 +6,15 @@ A part of the arena (rows, state, ids, index, dense vector, pushes) never shrink
 within a moment: blocks below `block_bytes` stay with the process when they are freed. A worker that scores returns its
 free memory before and after (`worker.evaluation`), so its heap is
 
-    heap = FRAGMENTATION * living(moment) + hole(moment)       training, evaluation
-         = 0                                                   checkpoint, if there was an evaluation before
+    heap = max(FRAGMENTATION * living(moment), HEAP_GROWTH * extent(moment)) + hole(moment)      training, evaluation
+         = 0                                                        checkpoint, if there was an evaluation before
 
-living(moment): largest sum, in bytes, of small tensors that exist at the same time. Larger blocks have memory of their
-own, only at their moment; but malloc places one in a hole of the heap if it fits there, and the small blocks that were
-in the hole before extend the heap. hole(moment): the largest such block. A worker that scores nothing keeps the heap of
-training. A worker also keeps other buffers (`_worker`).
+living(moment): largest sum, in bytes, of small tensors that exist at the same time. extent(moment): bytes of the heap
+that they touch in many steps, as `worker.heap` measures it (`HeapExtent`): a few large ones touch up to three times
+what exists. A worker makes other objects between its tensors, so living(moment) is a second bound. Larger blocks have
+memory of their own, only at their moment; but malloc places one in a hole of the heap if it fits there, and the small
+blocks that were in the hole before extend the heap. hole(moment): the largest such block. A worker that scores nothing
+keeps the heap of training. A worker also keeps other buffers (`_worker`).
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ from typing import Literal
 import msgspec
 
 from elastichost.arena.layout import SLOT_BYTES, plan_layout, rows_ahead
+from elastichost.batches import scored_batch
 from elastichost.host.machine import PAGE_BYTES
 from elastichost.human_readable import mib
 from elastichost.sharding import bucket_count
@@ -42,11 +45,12 @@ WORDS: dict[Moment, str] = {
     "checkpoint": "at a checkpoint",
 }
 
-# Heap bytes / living bytes. torch requests aligned blocks, and a freed block does not fit the next request of the same
-# size. Measured after 60 steps: 1.8 to 2.7 for five models and batches of 1,024 to 32,768 (3.8 in one case).
-FRAGMENTATION = 2.3
+# Heap of a worker / living bytes. torch requests aligned blocks, and a freed block does not fit the next request of the
+# same size. Measured after 60 steps: 1.8 to 2.7 for five models and batches of 1,024 to 32,768; with two large tensors
+# 2.4 to 3.6. Both factors were chosen with 88 drawn jobs (`bench memory-estimate`, seeds 201 to 203).
+FRAGMENTATION = 2.1
+HEAP_GROWTH = 1.4  # heap of a worker / extent
 GPU_ROUNDING = 1.25  # torch's allocator on a GPU takes whole segments (assumed)
-EVALUATION_BATCH = 4096  # least number of samples of a scored batch
 BATCHES_DIRECT = 5  # three that wait, one that is being prepared, one in training
 RING_BATCHES = 5.0  # of a reader: four places, each a quarter larger than a batch
 BATCHES_SERVED = 4  # one that waits, one that is being pulled, one in training, one whose rows are being sent
@@ -252,7 +256,7 @@ def _staged(facts: JobMemoryFacts) -> float:
 
 def _scored(facts: JobMemoryFacts) -> int:
     """The largest number of samples that a worker scores at a time; slow models score fewer, for one second of work."""
-    return min(max(EVALUATION_BATCH, facts.batch_size), facts.test_samples)
+    return min(scored_batch(facts.batch_size), facts.test_samples)
 
 
 def _scorers(facts: JobMemoryFacts) -> int:
@@ -304,23 +308,16 @@ def _heaps(facts: JobMemoryFacts, moment: Moment) -> tuple[MemoryPart, ...]:
 
 def _heap(facts: JobMemoryFacts, moment: Moment, *, on_gpu: bool) -> float:
     """The heap of a worker of one kind at a moment."""
-    heap = FRAGMENTATION * _small(facts, on_gpu=on_gpu)[moment == "evaluation"]
-    if on_gpu:
-        return heap
-    training, scoring = _events(facts)
-    events, samples = (training, facts.batch_size) if moment == "training" else (scoring, _scored(facts))
+    samples = facts.batch_size if moment == "training" else _scored(facts)
+    if on_gpu:  # the host has an output of a lookup, and its gradient
+        return FRAGMENTATION * 8.0 * sum(e.dim * len(e.features) for e in facts.model.embeddings) * samples
+    events = _events(facts)[moment == "evaluation"]
+    heap = FRAGMENTATION * living_bytes(events, samples, facts.block_bytes)[0]
+    if facts.working is not None:
+        extent = facts.working.training_heap if moment == "training" else facts.working.scoring_heap
+        heap = max(heap, HEAP_GROWTH * extent.bytes * samples / extent.samples)
     sizes = (event.fixed_bytes + event.sample_bytes * samples for event in events if event.is_made)
     return heap + max((size for size in sizes if facts.block_bytes <= size <= heap), default=0.0)
-
-
-def _small(facts: JobMemoryFacts, *, on_gpu: bool) -> tuple[float, float]:
-    """The largest sums of small blocks of a worker that exist at the same time: (in training, in an evaluation)."""
-    batch, scored = facts.batch_size, _scored(facts)
-    if on_gpu:
-        pooled = 8 * sum(e.dim * len(e.features) for e in facts.model.embeddings)  # an output, its gradient
-        return float(pooled * batch), float(pooled * scored)
-    training, scoring = _events(facts)
-    return living_bytes(training, batch, facts.block_bytes)[0], living_bytes(scoring, scored, facts.block_bytes)[0]
 
 
 def _scored_batches(facts: JobMemoryFacts, scorers: int) -> float:
