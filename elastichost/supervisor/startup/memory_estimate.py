@@ -94,7 +94,6 @@ def memory_facts(
         test_samples=prepared.test.samples if prepared.test is not None else 0,
         score_bytes=_score_bytes(job),
         own_metrics_bytes=_own_metrics_bytes(job, prepared),
-        test_unit_samples=max((unit.samples for unit in prepared.test.units), default=0) if prepared.test else 0,
         test_unit=_unit(job, open_reader(job, "test"), sample) if prepared.test is not None else UnitMemory(),
         train_unit=_unit(job, reader, sample),
         has_periodic_checkpoints=job.checkpoint.every_s > 0,

@@ -59,10 +59,6 @@ BATCHES_SERVED = 4  # one that waits, one that is being pulled, one in training,
 SLOTS_PER_ID = 3.0
 ID_BYTES = 12  # of a row of a dynamic table: its id, and the sample at which it was last seen
 COPY_PIECE_BYTES, LEAST_COPY_PIECE_BYTES, COPY_PIECES = 64 << 20, 4 << 20, 8  # pieces of the memory reserved for copies
-# Labels and scores of a unit are kept until all of it is scored. They lie in holes that the batch before has left, so
-# the next batch of generated data finds none that is large enough: the heap grows by a batch for each batch of a unit.
-# Measured with 4,096 samples of 156 bytes a batch: 10 MB after the first unit of 65,536, 15 MB at most after six.
-SCORED_UNITS = 1.5
 SUPERVISOR_VECTORS, SERVER_VECTORS = 5, 4  # copies of the dense vector, including a checkpoint's with optimizer state
 SUMS = 2.25  # copies of the gradients of a batch's rows: two buffers, an eighth larger than needed
 SERVER_FRAMES = 2  # copies of a batch's rows in a PS: one being sent, one being received
@@ -302,8 +298,8 @@ def _heaps(facts: JobMemoryFacts, moment: Moment) -> tuple[MemoryPart, ...]:
     scoring = sum(scorers[on_gpu] * _heap(facts, "evaluation", on_gpu=on_gpu) for on_gpu in (False, True))
     if moment == "checkpoint" or not any(scorers):
         return (_part("activations", others),)
-    scored = _scored_batches(facts, sum(scorers)) + _batch_bytes(facts) * _scored(facts)
-    return _part("activations", scoring + others), _part("batches scored", sum(scorers) * scored)
+    scored = sum(scorers) * _batch_bytes(facts) * _scored(facts)
+    return _part("activations", scoring + others), _part("batches scored", scored)
 
 
 def _heap(facts: JobMemoryFacts, moment: Moment, *, on_gpu: bool) -> float:
@@ -318,15 +314,6 @@ def _heap(facts: JobMemoryFacts, moment: Moment, *, on_gpu: bool) -> float:
         heap = max(heap, HEAP_GROWTH * extent.bytes * samples / extent.samples)
     sizes = (event.fixed_bytes + event.sample_bytes * samples for event in events if event.is_made)
     return heap + max((size for size in sizes if facts.block_bytes <= size <= heap), default=0.0)
-
-
-def _scored_batches(facts: JobMemoryFacts, scorers: int) -> float:
-    """Bytes that the heap of a scorer grows by while it scores a unit of generated data. Batches of decoded units are
-    parts of these and leave no holes."""
-    if not scorers or facts.test_unit.held_bytes:
-        return 0.0
-    samples = min(facts.test_samples / scorers, SCORED_UNITS * facts.test_unit_samples)
-    return samples * (ID_BYTES * facts.sample_ids + facts.sample_bytes)
 
 
 def _batch_bytes(facts: JobMemoryFacts) -> float:

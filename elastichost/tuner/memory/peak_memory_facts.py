@@ -62,10 +62,9 @@ class JobMemoryFacts(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
     rows, ids: by table, at the end of the run: rows that are kept, and ids in the index of a dynamic table.
     batch_size: of one worker. ids_per_batch: distinct ids of a batch by table. sample_ids: ids of a sample, in
-    sample_features columns. sample_bytes: other bytes of a sample. test_samples: 0: no evaluation. test_unit_samples:
-    of the largest unit of the test data. score_bytes: of a test sample in the supervisor, while metrics are computed.
-    own_metrics_bytes: the process that calls the user's metric functions; 0: there are none. gpus: each has one
-    worker, and workers beyond their number are on the CPU.
+    sample_features columns. sample_bytes: other bytes of a sample. test_samples: 0: no evaluation. score_bytes: of a
+    test sample in the supervisor, while metrics are computed. own_metrics_bytes: the process that calls the user's
+    metric functions; 0: there are none. gpus: each has one worker, and workers beyond their number are on the CPU.
     micro_batches: of a step in sync mode, else 0. working: tensors of a training step and of scoring; None: not known,
     guessed from the dense part. block_bytes: size from which the allocator returns a freed block to the system.
     readers: of each worker.
@@ -89,7 +88,6 @@ class JobMemoryFacts(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     test_samples: int = 0
     score_bytes: int = 90
     own_metrics_bytes: int = 0
-    test_unit_samples: int = 0
     test_unit: UnitMemory = UnitMemory()
     train_unit: UnitMemory = UnitMemory()
     has_periodic_checkpoints: bool = False
