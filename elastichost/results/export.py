@@ -77,8 +77,7 @@ def export(
     (`embeddings`: the training data cannot be read; `vectors`: the file cannot be read or lacks a column).
     """
     job = load_run_job(run_dir)
-    if destination.exists() and (not destination.is_dir() or any(destination.iterdir())):
-        raise ConfigError(f"{destination} exists already", hint="name a directory that does not exist yet")
+    _check_free(destination)
     found = find_checkpoint(run_dir, job, checkpoint, best=best)
     tensors = CheckpointTensors(found.directory, found.manifest)
     wanted = check_tables(tensors.model, embeddings)
@@ -99,8 +98,7 @@ def export(
         written = write_embeddings(job, tensors, wanted, partial / "embeddings", read_pinned(run_dir).train)
         partial.rename(destination)
     except OSError as error:
-        hint = "free some disk space" if is_out_of_space(error) else "choose a place that you may write to"
-        raise ElastichostError(f"cannot export to {destination}: {cause_words(error)}", hint=hint) from error
+        raise _cannot_write(destination, error) from error
     finally:
         shutil.rmtree(partial, ignore_errors=True)
     missing = f"the model's code is in the installed package {parsed.module!r} and was not copied"
@@ -117,6 +115,16 @@ def export(
         vectors=tuple(destination / "vectors" / name for name in computed),
         warnings=(*found.warnings, *written.warnings, *([] if source or format == "pt2" else [missing])),
     )
+
+
+def _check_free(destination: Path) -> None:
+    if destination.exists() and (not destination.is_dir() or any(destination.iterdir())):
+        raise ConfigError(f"{destination} exists already", hint="name a directory that does not exist yet")
+
+
+def _cannot_write(destination: Path, error: OSError) -> ElastichostError:
+    hint = "free some disk space" if is_out_of_space(error) else "choose a place that you may write to"
+    return ElastichostError(f"cannot export to {destination}: {cause_words(error)}", hint=hint)
 
 
 def _write_description(directory: Path, preprocess: Preprocess) -> None:

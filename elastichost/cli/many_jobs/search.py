@@ -101,16 +101,9 @@ def search(
         if job is None:
             raise ConfigError("search needs a job file", hint=f"{program()} search JOB --param KEY=VALUES ...")
         settings, spec = _settings(job, overrides, parameters, trials or TRIALS, metric or METRIC, seed or SEED)
-        directory = _new_directory(run_dir)
-        options, found = host_parts(
-            directory,
-            directory,
-            policy or POLICY,
-            policy_settings,
-            memory or MEMORY,
-            own_sizes=bool(own_sizes),
-            ends_when_empty=True,
-        )
+        place, own = _new_directory(run_dir), bool(own_sizes)
+        chosen = (policy or POLICY, policy_settings, memory or MEMORY)
+        options, found = host_parts(place, place, *chosen, own_sizes=own, ends_when_empty=True)
         _begin(options, settings, spec)
     _search(settings, spec, options, found, live=not plain, as_json=as_json)
 

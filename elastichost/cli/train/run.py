@@ -110,8 +110,9 @@ def run(
 
     specs = [load_job(job, overrides) for job in jobs]
     others = hosts_asked(hosts, addresses, on, ray_address)
-    if others is not None and len(specs) > 1:
-        raise ConfigError("a batch runs on one host", hint="leave out the other hosts, or run the jobs one by one")
+    _check_number(len(specs), has_hosts=others is not None, has_source=start_from is not None, continues=continues)
+    if continues and run_dir is None:
+        raise ConfigError("--continue needs --run-dir", hint="name the directory with --run-dir DIR")
     if others is not None:
         specs = [with_hosts(spec, others) for spec in specs]
     if dry_run:
@@ -120,23 +121,28 @@ def run(
         for spec in specs:
             rehearse(spec, as_json=as_json)
         return
-    if start_from is not None and len(specs) > 1:
-        raise ConfigError("--from takes one job", hint="run the jobs one by one")
-    if continues and (run_dir is None or len(specs) > 1):
-        raise ConfigError("--continue needs one job and --run-dir", hint="name the directory with --run-dir DIR")
+    directory = run_dir.resolve() if run_dir is not None else None
     if len(specs) > 1:
-        directory = run_dir.resolve() if run_dir is not None else None
         live = dashboard is Dashboard.AUTO
         policy, memory = policy or POLICY, memory or MEMORY
         run_batch(specs, directory, policy, policy_settings, memory, own_sizes=own_sizes, live=live, as_json=as_json)
     if policy or policy_settings or memory or own_sizes:
         limit = "; resources.memory limits one job: --set resources.memory=4GiB"
         raise _needs_many("several jobs, and this is one", limit)
-    spec, directory = specs[0], run_dir.resolve() if run_dir is not None else None
-    if continues and directory is not None and (held := _left_of(directory, spec)) is not None:
-        _train(spec, directory, directory, dashboard, as_json, held, others)
+    if continues and directory is not None and (held := _left_of(directory, specs[0])) is not None:
+        _train(specs[0], directory, directory, dashboard, as_json, held, others)
     source = _named_source(start_from) if start_from is not None else None
-    _train(spec, directory, None, dashboard, as_json, hosts=others, start_from=source)
+    _train(specs[0], directory, None, dashboard, as_json, hosts=others, start_from=source)
+
+
+def _check_number(jobs: int, *, has_hosts: bool, has_source: bool, continues: bool) -> None:
+    """Raises ConfigError for several jobs with an option of one job."""
+    if jobs == 1:
+        return
+    if has_hosts:
+        raise ConfigError("a batch runs on one host", hint="leave out the other hosts, or run the jobs one by one")
+    if has_source or continues:
+        raise ConfigError(f"{'--from' if has_source else '--continue'} takes one job", hint="run the jobs one by one")
 
 
 def _needs_many(needed: str, more: str = "") -> ConfigError:

@@ -48,10 +48,18 @@ def test_a_run_with_a_supervisor_is_left_as_it_is(tmp_path: Path) -> None:
     assert run.exists()
 
 
-@pytest.mark.parametrize("words", [["--continue"], ["--continue", "--run-dir", "x", "job.toml"]])
-def test_it_needs_one_job_and_a_directory(elastichost: Elastichost, job_file: Path, words: list[str]) -> None:
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--continue"], "--continue needs --run-dir"),
+        (["--continue", "--run-dir", "x", "job.toml"], "--continue takes one job"),
+    ],
+)
+def test_it_needs_one_job_and_a_directory(
+    elastichost: Elastichost, job_file: Path, words: list[str], said: str
+) -> None:
     outcome = elastichost("run", str(job_file), *words)
-    assert outcome.code == 2 and "--continue needs one job and --run-dir" in outcome.stderr
+    assert outcome.code == 2 and said in outcome.stderr
 
 
 @pytest.mark.system
