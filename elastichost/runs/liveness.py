@@ -9,7 +9,7 @@ from pathlib import Path
 from elastichost.errors import PreflightError
 from elastichost.metrics import FINISHED_STATES, read_status
 
-__all__ = ["LOCK_FILE", "is_alive", "is_locked", "is_running"]
+__all__ = ["LOCK_FILE", "has_ended", "is_alive", "is_locked", "is_running"]
 
 LOCK_FILE = ".lock"  # in a run directory, and in others that one process works in
 
@@ -51,3 +51,9 @@ def is_locked(path: Path) -> bool:
     finally:
         os.close(lock)
     return False
+
+
+def has_ended(run_dir: Path) -> bool:
+    """Whether nothing in this run directory changes any more, unless the run is resumed. A supervisor holds the lock
+    until it has written its last line."""
+    return not is_running(run_dir) and not is_locked(run_dir)

@@ -12,7 +12,7 @@ from elastichost.reporting.render.pages import DocumentParts, live_document
 from elastichost.reporting.run.assemble import read_report
 from elastichost.reporting.run.view.page import parts_of
 from elastichost.runs.journal import utc_now
-from elastichost.runs.liveness import is_locked, is_running
+from elastichost.runs.liveness import has_ended, is_running
 
 __all__ = ["LivePage", "pause_s"]
 
@@ -60,7 +60,7 @@ class LivePage:
             return self._made
 
     def _make(self) -> DocumentParts:
-        running = is_running(self._run_dir)
-        made = parts_of(read_report(self._run_dir, is_running=running, now_utc=utc_now()))
-        self.has_ended = not running and not is_locked(self._run_dir)  # it is held until the result is written
+        ended = has_ended(self._run_dir)  # before it is read: what comes later makes another page
+        made = parts_of(read_report(self._run_dir, is_running=is_running(self._run_dir), now_utc=utc_now()))
+        self.has_ended = ended
         return made

@@ -12,10 +12,10 @@ from elastichost.cli.completion import event_kinds
 from elastichost.cli.output import AsJson, data_console, print_json
 from elastichost.cli.runs import NEWEST, RunArgument, find_run, program, short_path
 from elastichost.cli.watch.run_view import picture, plain_line
-from elastichost.errors import ConfigError, PreflightError
+from elastichost.errors import ConfigError
 from elastichost.human_readable import did_you_mean
 from elastichost.metrics import FINISHED_STATES, RunStatus, read_status
-from elastichost.runs.liveness import is_alive, is_locked
+from elastichost.runs.liveness import has_ended, is_alive
 from elastichost.runs.result import read_result
 from elastichost.runs.tail import Tail
 
@@ -97,16 +97,6 @@ def events(
     selection = Selection.of(kinds or (), cause, leases=leases, follow=follow)
     directory = find_run(run)
     show_events(directory, selection, lambda: not follow or has_ended(directory), as_json=as_json)
-
-
-def has_ended(directory: Path) -> bool:
-    """Whether the run has ended, so that its journal and logs no longer grow."""
-    try:
-        facts = read_status(directory)
-    except PreflightError:
-        return False
-    has_stopped = facts.state in FINISHED_STATES or not is_alive(facts.supervisor_pid)
-    return has_stopped and not is_locked(directory)  # a supervisor holds the lock until it has written its last line
 
 
 def logs(

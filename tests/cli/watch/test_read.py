@@ -13,7 +13,6 @@ import msgspec
 import pytest
 
 from elastichost.cli.runs import find_run, program, runs_under
-from elastichost.cli.watch.read import has_ended
 from elastichost.dispatcher.facts import HOST_FILE, HostStatus, JobStatus
 from elastichost.errors import ConfigError, PreflightError
 from elastichost.plan import ProcessId
@@ -30,7 +29,7 @@ from elastichost.runs.events import (
 from elastichost.runs.events.schema import line_schema
 from elastichost.runs.events.text import text_of
 from elastichost.runs.journal import LEASES_FILE, Journal
-from elastichost.runs.liveness import is_alive
+from elastichost.runs.liveness import has_ended, is_alive
 from elastichost.runs.result import ProcessCounts, RunOutcome, RunResult, SampleCounts
 from elastichost.runs.tail import Tail
 from tests.cli.conftest import JOB, Elastichost, write_status
