@@ -192,18 +192,8 @@ class StepTime(msgspec.Struct, frozen=True, forbid_unknown_fields=True, array_li
     seconds: float
 
 
-class HeapExtent(msgspec.Struct, frozen=True, forbid_unknown_fields=True, array_like=True):
-    """The part of a heap, in bytes, that the tensors of a batch of `samples` samples touch in many steps."""
-
-    samples: int
-    bytes: int
-
-
 class WorkingSet(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The tensors that are made and freed in one training step, and while one batch is scored, in order of time; and
-    the heaps that they touch."""
+    """The tensors that are made and freed in one training step, and while one batch is scored, in order of time."""
 
     training: tuple[TensorEvent, ...]
     scoring: tuple[TensorEvent, ...]
-    training_heap: HeapExtent
-    scoring_heap: HeapExtent

@@ -13,7 +13,7 @@ Modules:
     evaluation     scores a range of the test set
     evaluation_groups    the groups of its samples, for metrics such as "gauc(user)"
     source_requests    how a worker waits for its source as it starts, and for test data
-    heap           measures how far blocks extend the heap, and returns free memory to the system
+    heap           returns free memory of the heap to the system
     model/         the user's model on the arena: lookups, interactions, the dense vector
     gpu/           the step of a worker with a GPU, which uses rows in place
     access/        the rows of a batch: used in place, or pulled from their owners

@@ -1,13 +1,11 @@
 """Measures the tensors that one training step and one scoring of a model allocate, at two small batch sizes.
 
-A tensor has `fixed + sample * batch` bytes, so measurements at two batch sizes give both coefficients. How far the heap
-of a worker grows with them is measured with blocks of the sizes that they have in the job.
+A tensor has `fixed + sample * batch` bytes, so measurements at two batch sizes give both coefficients.
 """
 
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
@@ -16,12 +14,10 @@ from torch import nn
 from torch._C._profiler import _EventType as EventType
 from torch.autograd.profiler import profile
 
-from elastichost.batches import scored_batch
 from elastichost.config.job import JobSpec
-from elastichost.datasets import Reader, open_reader
+from elastichost.datasets import Reader
 from elastichost.specs import ModelSpec
-from elastichost.wire.facts import HeapExtent, TensorEvent, WorkingSet
-from elastichost.worker.heap import heap_extent
+from elastichost.wire.facts import TensorEvent, WorkingSet
 from elastichost.worker.steps.trial_step import TrialStep
 
 __all__ = ["SAMPLES", "events_of", "logged", "working_set"]
@@ -100,21 +96,4 @@ def working_set(
     if sizes[0] == sizes[1]:
         logs = [[(), found[1]] for found in logs]
     training, scoring = (events_of(found[0], found[1], sizes[0], sizes[1]) for found in logs)
-    return WorkingSet(
-        training,
-        scoring,
-        _extent(training, job.train.largest_part),
-        _extent(scoring, _scored(job)),
-    )
-
-
-def _scored(job: JobSpec) -> int:
-    """The largest number of samples that a worker scores at a time."""
-    most = scored_batch(job.train.largest_part)
-    return max(1, min(most, open_reader(job, "test").describe().samples)) if job.data.has_test else most
-
-
-def _extent(events: Sequence[TensorEvent], samples: int) -> HeapExtent:
-    sizes = [(one.number, one.fixed_bytes + one.sample_bytes * samples if one.is_made else 0.0) for one in events]
-    blocks = [(number, math.ceil(size)) for number, size in sizes]
-    return HeapExtent(samples, heap_extent(blocks))
+    return WorkingSet(training, scoring)

@@ -6,15 +6,14 @@ A part of the arena (rows, state, ids, index, dense vector, pushes) never shrink
 within a moment: blocks below `block_bytes` stay with the process when they are freed. A worker that scores returns its
 free memory before and after (`worker.evaluation`), so its heap is
 
-    heap = max(FRAGMENTATION * living(moment), HEAP_GROWTH * extent(moment)) + hole(moment)      training, evaluation
-         = 0                                                        checkpoint, if there was an evaluation before
+    heap = max(FRAGMENTATION * living(moment), living(moment) + UNFIT * largest(moment)) + hole(moment),
+           of which the first part is at most MOST_FRAGMENTATION * living(moment)
+         = 0                                       at a checkpoint, if there was an evaluation before
 
-living(moment): largest sum, in bytes, of small tensors that exist at the same time. extent(moment): bytes of the heap
-that they touch in many steps, as `worker.heap` measures it (`HeapExtent`): a few large ones touch up to three times
-what exists. A worker makes other objects between its tensors, so living(moment) is a second bound. Larger blocks have
-memory of their own, only at their moment; but malloc places one in a hole of the heap if it fits there, and the small
-blocks that were in the hole before extend the heap. hole(moment): the largest such block. A worker that scores nothing
-keeps the heap of training. A worker also keeps other buffers (`_worker`).
+living(moment): largest sum, in bytes, of small tensors that exist at the same time; largest(moment): the largest of
+them. Larger blocks have memory of their own, only at their moment; but malloc places one in a hole of the heap if it
+fits there, and the small blocks that were in the hole before extend the heap. hole(moment): the largest such block. A
+worker that scores nothing keeps the heap of training. A worker also keeps other buffers (`_worker`).
 """
 
 from __future__ import annotations
@@ -46,10 +45,11 @@ WORDS: dict[Moment, str] = {
 }
 
 # Heap of a worker / living bytes. torch requests aligned blocks, and a freed block does not fit the next request of the
-# same size. Measured after 60 steps: 1.8 to 2.7 for five models and batches of 1,024 to 32,768; with two large tensors
-# 2.4 to 3.6. Both factors were chosen with 88 drawn jobs (`bench memory-estimate`, seeds 201 to 203).
-FRAGMENTATION = 2.1
-HEAP_GROWTH = 1.4  # heap of a worker / extent
+# same size. Measured after 60 steps: 1.8 to 2.7 for five models and batches of 1,024 to 32,768. Where two tensors are
+# nearly all that lives, it is by chance 2.4 to 3.6: up to UNFIT places of their size that no request fits. Both were
+# chosen with 18 drawn jobs (`bench memory-estimate`, seeds 201 to 203) and two of co-location.
+FRAGMENTATION, MOST_FRAGMENTATION = 2.1, 3.1
+UNFIT = 4
 GPU_ROUNDING = 1.25  # torch's allocator on a GPU takes whole segments (assumed)
 BATCHES_DIRECT = 5  # three that wait, one that is being prepared, one in training
 RING_BATCHES = 5.0  # of a reader: four places, each a quarter larger than a batch
@@ -308,11 +308,10 @@ def _heap(facts: JobMemoryFacts, moment: Moment, *, on_gpu: bool) -> float:
     if on_gpu:  # the host has an output of a lookup, and its gradient
         return FRAGMENTATION * 8.0 * sum(e.dim * len(e.features) for e in facts.model.embeddings) * samples
     events = _events(facts)[moment == "evaluation"]
-    heap = FRAGMENTATION * living_bytes(events, samples, facts.block_bytes)[0]
-    if facts.working is not None:
-        extent = facts.working.training_heap if moment == "training" else facts.working.scoring_heap
-        heap = max(heap, HEAP_GROWTH * extent.bytes * samples / extent.samples)
-    sizes = (event.fixed_bytes + event.sample_bytes * samples for event in events if event.is_made)
+    sizes = [event.fixed_bytes + event.sample_bytes * samples for event in events if event.is_made]
+    living = living_bytes(events, samples, facts.block_bytes)[0]
+    largest = max((size for size in sizes if size < facts.block_bytes), default=0.0)
+    heap = min(MOST_FRAGMENTATION * living, max(FRAGMENTATION * living, living + UNFIT * largest))
     return heap + max((size for size in sizes if facts.block_bytes <= size <= heap), default=0.0)
 
 

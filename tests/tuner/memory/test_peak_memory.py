@@ -34,13 +34,14 @@ from elastichost.tuner.memory import peak_memory
 from elastichost.tuner.memory.living_bytes import living_bytes
 from elastichost.tuner.memory.peak_memory import (
     FRAGMENTATION,
-    HEAP_GROWTH,
+    MOST_FRAGMENTATION,
+    UNFIT,
     MemoryEstimate,
     allocated_rows,
     estimate_peak,
 )
 from elastichost.tuner.memory.peak_memory_facts import ALONE, BESIDE, EMULATED, JobMemoryFacts, UnitMemory
-from elastichost.wire.facts import HeapExtent, TensorEvent, WorkingSet
+from elastichost.wire.facts import TensorEvent, WorkingSet
 from elastichost.worker.pipeline import PREFETCH_BATCHES
 
 MB = 1 << 20
@@ -64,7 +65,7 @@ def fixed_only(rows: int = 5000) -> ModelSpec:
     return msgspec.structs.replace(whole, tables=whole.tables[:1], embeddings=whole.embeddings[:1])
 
 
-NOTHING = WorkingSet((), (), HeapExtent(1, 0), HeapExtent(1, 0))
+NOTHING = WorkingSet((), ())
 
 
 def facts(spec: ModelSpec | None = None, grown: float = 40_000, **settings: object) -> JobMemoryFacts:
@@ -208,12 +209,8 @@ def test_living_bytes_never_exceed_the_made_bytes(found: list[tuple[int, float]]
 
 # --- the sum ----------------------------------------------------------------------------------------------------------
 
-STEP = WorkingSet(
-    (made(0, 4000.0), freed(0)), (made(0, 1000.0), freed(0)), HeapExtent(512, 512 * 9000), HeapExtent(1024, 1024 * 6000)
-)
-LARGE = WorkingSet(
-    (made(0, 1e6), freed(0)), (made(0, 1e5), freed(0)), HeapExtent(512, 512 * 10), HeapExtent(4096, 4096 * 10)
-)
+STEP = WorkingSet((made(0, 4000.0), freed(0)), (made(0, 3000.0), freed(0)))
+LARGE = WorkingSet((made(0, 5e5), freed(0)), (made(0, 1e5), freed(0)))
 
 
 @pytest.mark.parametrize(
@@ -243,7 +240,7 @@ def test_copies_exist_at_a_checkpoint_and_large_tensors_in_a_step() -> None:
     assert (small.moment, of(small, "copies for checkpoints")) == ("checkpoint", 500_000 * 68)
     large = estimate_peak(facts(fixed_only(1000), working=LARGE))
     assert (large.moment, of(large, "copies for checkpoints")) == ("training", 0)
-    assert of(large, "activations, large ones") == 512_000_000
+    assert of(large, "activations, large ones") == 256_000_000
     both = estimate_peak(facts(fixed_only(1000), working=LARGE, has_periodic_checkpoints=True))
     assert both.moment == "training" and of(both, "copies for checkpoints") > 0
 
@@ -266,9 +263,9 @@ def test_a_heap_is_that_of_its_moment() -> None:
         return found.moment, of(found, "activations")
 
     few, many = 10, 2_000_000  # many rows: most memory is needed when they are copied for a checkpoint
-    trained, scored = HEAP_GROWTH * 512 * 9000, HEAP_GROWTH * 1024 * 6000
+    trained, scored = MOST_FRAGMENTATION * 512 * 4000, MOST_FRAGMENTATION * 1024 * 3000
     assert heap(few, 512, 20_000) == ("evaluation", pytest.approx(scored, abs=1))
-    assert heap(few, 4096, 20_000) == ("training", pytest.approx(HEAP_GROWTH * 4096 * 9000, abs=1))
+    assert heap(few, 4096, 20_000) == ("training", pytest.approx(MOST_FRAGMENTATION * 4096 * 4000, abs=1))
     assert heap(many, 512, 0) == ("checkpoint", pytest.approx(trained, abs=1)), "nothing was scored or returned"
     assert heap(many, 512, 20_000) == ("checkpoint", 0)
     # three workers have trained, and one of them scores all test samples
@@ -276,15 +273,23 @@ def test_a_heap_is_that_of_its_moment() -> None:
     assert heap(many, 512, 1024, 3) == ("checkpoint", pytest.approx(2 * trained, abs=1))
 
 
-def test_a_large_block_that_fits_into_a_hole_displaces_small_ones() -> None:
-    def heap(large: int) -> int:
-        sizes = (20 * MB, 20 * MB, large)
-        events = tuple(TensorEvent(number, True, float(size), 0.0) for number, size in enumerate(sizes))
-        working = WorkingSet(events, (), HeapExtent(512, 80 * MB), HeapExtent(1, 0))
-        return of(estimate_peak(facts(working=working)), "activations")
+def heap_of(*sizes: int) -> int:
+    """The heap of a step that makes tensors of these sizes and frees none before its end."""
+    events = tuple(TensorEvent(number, True, float(size), 0.0) for number, size in enumerate(sizes))
+    return of(estimate_peak(facts(working=WorkingSet(events, ()))), "activations")
 
-    assert heap(50 * MB) == pytest.approx(HEAP_GROWTH * 80 * MB + 50 * MB, abs=1)
-    assert heap(200 * MB) == pytest.approx(HEAP_GROWTH * 80 * MB, abs=1), "no hole is so large"
+
+def test_a_large_block_that_fits_into_a_hole_displaces_small_ones() -> None:
+    small = [MB] * 40
+    assert heap_of(*small, 50 * MB) == pytest.approx(FRAGMENTATION * 40 * MB + 50 * MB, abs=1)
+    assert heap_of(*small, 200 * MB) == pytest.approx(FRAGMENTATION * 40 * MB, abs=1), "no hole is so large"
+
+
+def test_a_few_tensors_divide_a_heap_more_than_many() -> None:
+    assert heap_of(*[MB] * 20) == pytest.approx(FRAGMENTATION * 20 * MB, abs=1)
+    assert heap_of(*[5 * MB] * 4) == pytest.approx((20 + UNFIT * 5) * MB, rel=0.06)
+    assert heap_of(10 * MB, 10 * MB) == pytest.approx((20 + UNFIT * 10) * MB, abs=1)
+    assert heap_of(20 * MB) == pytest.approx(MOST_FRAGMENTATION * 20 * MB, abs=1)
 
 
 def test_a_heap_of_which_nothing_is_known_is_guessed_from_the_dense_part() -> None:
