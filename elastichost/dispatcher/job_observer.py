@@ -203,9 +203,11 @@ def _waited_s(before: Sequence[dict[int, float] | None], now: Sequence[dict[int,
 def _grown_bytes(status: RunStatus | None) -> int:
     """The bytes that workers and PS have taken since the status was written; below 0: that they have given back. A
     status is up to a second old, but the dispatcher must see a fast growth at once."""
-    known = [one for one in (status.processes if status is not None else ()) if one.pid and one.anonymous_bytes]
-    present = [(one, anonymous_bytes(one.pid)) for one in known if one.pid is not None]
-    return sum(now_bytes - one.anonymous_bytes for one, now_bytes in present if now_bytes)
+    grown = 0
+    for one in status.processes if status is not None else ():
+        if one.pid and one.anonymous_bytes and (now_bytes := anonymous_bytes(one.pid)):
+            grown += now_bytes - one.anonymous_bytes
+    return grown
 
 
 def _read_newer(watched: _ObservedJob, run_dir: Path, pids: tuple[int, ...]) -> bool:

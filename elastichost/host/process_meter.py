@@ -112,7 +112,7 @@ class ProcessMeter:
         """The private memory of all measured processes now. It is quick. 0 when there are more than FEW processes."""
         if len(self._watched) > FEW:
             return 0
-        return sum(_present(pid, watched).private_bytes for pid, watched in self._watched.items())
+        return sum(_private_bytes(watched, anonymous_bytes(pid)) for pid, watched in self._watched.items())
 
     def ahead(self, pids: Sequence[int], now_s: float) -> None:
         """Measures some of the processes with old measurements, so that `measure` takes no longer than with FEW
@@ -171,14 +171,17 @@ class ProcessMeter:
         return self._alike[1]
 
 
+def _private_bytes(watched: _MeteredProcess, now_bytes: int) -> int:
+    """The private memory now: as it was measured, and what the process has taken or given back since. All that changes
+    is its own, but for pages that were shared. now_bytes: its anonymous memory; 0: it has ended."""
+    return max(0, watched.usage.private_bytes + now_bytes - watched.anonymous_bytes) if now_bytes else 0
+
+
 def _present(pid: int, watched: _MeteredProcess) -> Usage:
-    """The usage with the memory of now: as it was measured, and what the process has taken or given back since. All
-    that changes is its own, but for pages that were shared."""
-    now_bytes = anonymous_bytes(pid)
-    if not now_bytes:  # it has ended
+    """The usage with the memory of now."""
+    if not (now_bytes := anonymous_bytes(pid)):
         return Usage()
-    private_bytes = max(0, watched.usage.private_bytes + now_bytes - watched.anonymous_bytes)
-    return replace(watched.usage, private_bytes=private_bytes, anonymous_bytes=now_bytes)
+    return replace(watched.usage, private_bytes=_private_bytes(watched, now_bytes), anonymous_bytes=now_bytes)
 
 
 class Pss(NamedTuple):

@@ -101,11 +101,17 @@ def search(
         if job is None:
             raise ConfigError("search needs a job file", hint=f"{program()} search JOB --param KEY=VALUES ...")
         settings, spec = _settings(job, overrides, parameters, trials or TRIALS, metric or METRIC, seed or SEED)
-        place, own = _new_directory(run_dir), bool(own_sizes)
-        chosen = (policy or POLICY, policy_settings, memory or MEMORY)
-        options, found = host_parts(place, place, *chosen, own_sizes=own, ends_when_empty=True)
+        options, found = _new_parts(run_dir, policy or POLICY, policy_settings, memory or MEMORY, bool(own_sizes))
         _begin(options, settings, spec)
     _search(settings, spec, options, found, live=not plain, as_json=as_json)
+
+
+def _new_parts(
+    run_dir: Path | None, policy: str, policy_settings: list[str], memory: str, own_sizes: bool
+) -> tuple[HostOptions, HostInventory]:
+    """The options of the dispatcher of a new search, in a directory that is made, and the host."""
+    directory = _new_directory(run_dir)
+    return host_parts(directory, directory, policy, policy_settings, memory, own_sizes=own_sizes, ends_when_empty=True)
 
 
 def _refuse_on_resume(

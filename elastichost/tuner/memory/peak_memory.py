@@ -46,7 +46,7 @@ WORDS: dict[Moment, str] = {
 
 # Heap of a worker / living bytes. torch requests aligned blocks, and a freed block does not fit the next request of the
 # same size. Measured after 60 steps: 1.8 to 2.7 for five models and batches of 1,024 to 32,768. Where two tensors are
-# nearly all that lives, it is by chance 2.4 to 3.6: up to UNFIT places of their size that no request fits. Both were
+# nearly all that lives, it is by chance 2.4 to 3.6: up to UNFIT places of their size that no request fits. They were
 # chosen with 18 drawn jobs (`bench memory-estimate`, seeds 201 to 203) and two of co-location.
 FRAGMENTATION, MOST_FRAGMENTATION = 2.1, 3.1
 UNFIT = 4
