@@ -17,7 +17,7 @@ The layers of the package, from the top down; a module imports only from its own
     config, history, host                   the job file | records of finished jobs | this machine
     plan, sharding, metrics, resources      which processes to run | id to bucket to PS | status of a run | cores, bytes
     batches, micro_batches                  where batches end | how sync mode cuts a step
-    specs, clock, errors                    tables | time as an argument | typed errors
+    specs, clock, errors, run_files         tables | time as an argument | typed errors | files of a run
     human_readable, atomic_write            numbers for people | complete writes on disks that may be full
 
 `models` is outside these layers: plain torchrec models that import nothing of elastichost.

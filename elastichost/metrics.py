@@ -11,6 +11,7 @@ from typing import Literal
 import msgspec
 
 from elastichost.errors import PreflightError
+from elastichost.run_files import STATUS_FILE
 
 __all__ = [
     "FINISHED_STATES",
@@ -177,7 +178,7 @@ class RunStatus(msgspec.Struct, frozen=True, kw_only=True):
 
 def read_status(run: Path) -> RunStatus:
     """The status that the supervisor wrote last. Raises PreflightError when the file is missing or cannot be read."""
-    path = run / "status.json"
+    path = run / STATUS_FILE
     try:
         return msgspec.json.decode(path.read_bytes(), type=RunStatus)
     except FileNotFoundError:

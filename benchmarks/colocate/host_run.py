@@ -22,6 +22,7 @@ from benchmarks.harness.processes import busy_s, end_processes, tree_of
 from benchmarks.harness.workshop import ROOT, Workshop
 from elastichost.dispatcher.facts import HostStatus
 from elastichost.dispatcher.timeline import read_timeline
+from elastichost.run_files import JOURNAL_FILE, RESULT_FILE
 from elastichost.runs.journal import read_journal
 
 __all__ = ["CORES", "MOST_WORKERS", "Batch", "cold", "run_batch", "sweep"]
@@ -101,7 +102,7 @@ def _gathered(batch: Batch, done: _Done, folder: Path) -> ArmRun:
     )
     try:
         status = msgspec.json.decode(done.output.rstrip().rpartition("\n")[2], type=HostStatus)
-        lines = list(read_journal(folder / "host" / "journal.jsonl"))
+        lines = list(read_journal(folder / "host" / JOURNAL_FILE))
         moments = read_timeline(folder / "host" / "timeline.db")
         return arm_run(of, batch.jobs, status, lines, moments, _ends(status))
     except (OSError, ValueError, msgspec.DecodeError) as error:
@@ -112,7 +113,7 @@ def _ends(status: HostStatus) -> dict[str, JobEnd]:
     """The results of the jobs that are done, by name."""
     found = {}
     for job in status.jobs:
-        path = Path(job.run_dir) / "result.json"
+        path = Path(job.run_dir) / RESULT_FILE
         if path.exists():
             result = msgspec.json.decode(path.read_bytes(), type=_Result)
             test = result.test or _Result.Test()

@@ -12,6 +12,7 @@ from pathlib import Path
 from benchmarks.harness.interleave import ArmFailedError
 from benchmarks.harness.processes import Process, cpu_s, end_processes, is_running, memory_bytes, signal_all, tree_of
 from benchmarks.peers.common import PeerMode
+from elastichost.run_files import JOURNAL_FILE
 
 __all__ = ["ArenaCounter", "ProcessArm"]
 
@@ -23,7 +24,7 @@ class ArenaCounter:
     """Counts the committed samples of an elastichost run, from the applied records in its arena."""
 
     def __init__(self, run_dir: Path) -> None:
-        self._journal = run_dir / "journal.jsonl"
+        self._journal = run_dir / JOURNAL_FILE
         self._samples: Callable[[], int] | None = None
 
     def __call__(self) -> int:

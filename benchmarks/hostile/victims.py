@@ -16,6 +16,7 @@ from benchmarks.harness.workshop import ROOT, Workshop
 from benchmarks.hostile.attackers import Target, gates_of
 from benchmarks.hostile.leaky_supervisor import INSIDERS, read_keys
 from elastichost.chaos.tails import AppliedTail
+from elastichost.run_files import JOURNAL_FILE, STATUS_FILE
 from elastichost.runs.events import ProcessLost
 from elastichost.runs.journal import read_journal
 
@@ -87,20 +88,20 @@ class Victims:
     @property
     def _processes(self) -> list[psutil.Process]:
         """The workers, the PS and the supervisor; agents and fork servers are left out because they only wait."""
-        facts = msgspec.json.decode((self._run_dir / "status.json").read_bytes())
+        facts = msgspec.json.decode((self._run_dir / STATUS_FILE).read_bytes())
         pids = (one["pid"] for one in facts["processes"] if psutil.pid_exists(one["pid"]))  # the probe may have ended
         return [psutil.Process(self._process.pid), *map(psutil.Process, pids)]
 
     def _gates(self) -> list[tuple[int, str, int]]:
         """The listening sockets of the run as (pid, address, port)."""
-        if not (self._run_dir / "status.json").exists():
+        if not (self._run_dir / STATUS_FILE).exists():
             return []
         return [(one.pid, *gate) for one in self._processes for gate in gates_of(one.pid)]
 
     def targets(self) -> list[Target]:
         """All sockets of the run. Insiders attack only the PS, where answers cost CPU time."""
         keys = read_keys(self._run_dir)
-        status = msgspec.json.decode((self._run_dir / "status.json").read_bytes())
+        status = msgspec.json.decode((self._run_dir / STATUS_FILE).read_bytes())
         incarnations = {one["pid"]: f"{one['role']}-{one['index']}.{one['incarnation']}" for one in status["processes"]}
         insider = str(INSIDERS[0])
         return [
@@ -122,7 +123,7 @@ class Victims:
 
     def _lost(self) -> int:
         """The number of processes lost since the run began."""
-        lines = read_journal(self._run_dir / "journal.jsonl")
+        lines = read_journal(self._run_dir / JOURNAL_FILE)
         return sum(isinstance(line.event, ProcessLost) for line in lines)
 
 

@@ -14,6 +14,7 @@ from benchmarks.harness.interleave import ArmFailedError
 from benchmarks.harness.training_run import EXAMPLES
 from benchmarks.harness.workshop import Workshop
 from elastichost.chaos.tails import AppliedTail
+from elastichost.run_files import JOURNAL_FILE
 from elastichost.runs.events import PlanChanged
 from elastichost.runs.journal import read_journal
 
@@ -52,7 +53,7 @@ def live_run(workshop: Workshop, name: str, settings: Mapping[str, object], afte
             speed = _measured(process, AppliedTail(run_dir), after_s, window_s)
         finally:
             process.send_signal(signal.SIGINT)
-    plans = [line.event for line in read_journal(run_dir / "journal.jsonl") if isinstance(line.event, PlanChanged)]
+    plans = [line.event for line in read_journal(run_dir / JOURNAL_FILE) if isinstance(line.event, PlanChanged)]
     return LiveRun(speed, max((plan.workers for plan in plans), default=0))
 
 

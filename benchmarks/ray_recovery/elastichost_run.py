@@ -20,6 +20,7 @@ from benchmarks.ray_recovery.ray_bed import RayBed
 from benchmarks.recovery.course import Course, full_rate_s, rate_between
 from elastichost.chaos.scene import Scene
 from elastichost.chaos.tails import AppliedTail, JournalTail
+from elastichost.run_files import JOURNAL_FILE
 from elastichost.runs.events import JournalLine
 
 __all__ = ["RunOnRay", "running"]
@@ -49,7 +50,7 @@ class RunOnRay:
         own = {"ELASTICHOST_HISTORY": "off", "ELASTICHOST_ARENA_DIR": str(arenas)}
         self._environment = {**bed.environment, **own}
         self._scene, self._course, self._lines = Scene(), Course(), list[JournalLine]()
-        self._journal, self._applied = JournalTail(run_dir / "journal.jsonl"), AppliedTail(run_dir)
+        self._journal, self._applied = JournalTail(run_dir / JOURNAL_FILE), AppliedTail(run_dir)
         self._grown_s: list[float] = []  # looks that saw new batches
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 - as long as the run
         self._must_reread = False

@@ -17,6 +17,7 @@ from elastichost.arena.arena import Arena
 from elastichost.arena.dense.store import DenseStore
 from elastichost.chaos.tails import JournalTail
 from elastichost.metrics import RunStatus
+from elastichost.run_files import JOURNAL_FILE, STATUS_FILE
 from elastichost.runs.events import JournalLine
 from elastichost.wire.commands import AcceptedMsg, CommandClient, ReachedMsg, ScaleMsg
 
@@ -56,8 +57,8 @@ class ScaledRun:
             stderr=subprocess.STDOUT,
             env=workshop.environment(),
         )
-        self._tail = JournalTail(run_dir / "journal.jsonl")
-        self._status = run_dir / "status.json"
+        self._tail = JournalTail(run_dir / JOURNAL_FILE)
+        self._status = run_dir / STATUS_FILE
         self.lines: list[JournalLine] = []
         self.dense = DenseStore(Arena.attach(self.wait(self._arena)))
         self._commands = self.wait(self._address)

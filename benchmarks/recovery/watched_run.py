@@ -15,6 +15,7 @@ from benchmarks.recovery.course import Course, full_rate_s, lost_s, rate_between
 from elastichost.chaos.tails import JournalTail
 from elastichost.chaos.target import RunUnderChaos
 from elastichost.plan import ProcessId
+from elastichost.run_files import JOURNAL_FILE
 from elastichost.runs.events import CheckpointWritten, JournalLine, ProcessEvent
 
 __all__ = ["Hurt", "RunWatched", "watched"]
@@ -49,7 +50,7 @@ class RunWatched:
     def __init__(self, run: RunUnderChaos) -> None:
         self.run = run
         self.course = Course()
-        self._journal = JournalTail(run.run_dir / "journal.jsonl")
+        self._journal = JournalTail(run.run_dir / JOURNAL_FILE)
         self.lines: list[JournalLine] = []
 
     def look(self) -> None:

@@ -32,6 +32,7 @@ from benchmarks.harness.output import write_json
 from benchmarks.harness.runner import exit_code, print_outcomes, run
 from benchmarks.harness.training_run import EXAMPLES
 from benchmarks.harness.workshop import ROOT, Workshop
+from elastichost.run_files import STATUS_FILE
 from elastichost.runs.decisions import DECISIONS_FILE, read_records
 from elastichost.tuner.facts import Observation, as_array
 from elastichost.tuner.models.registry import fit
@@ -111,7 +112,7 @@ def observed(run_dir: Path) -> tuple[TunerSettings | None, tuple[Observation, ..
 
 def trained(run_dir: Path) -> int:
     with contextlib.suppress(OSError, json.JSONDecodeError):
-        return int(json.loads((run_dir / "status.json").read_text())["samples_trained"])
+        return int(json.loads((run_dir / STATUS_FILE).read_text())["samples_trained"])
     return 0
 
 

@@ -26,6 +26,7 @@ from benchmarks.harness.benchmark import Benchmark, Figure, PairedFigure
 from benchmarks.harness.interleave import Rounds
 from benchmarks.harness.runner import exit_code, print_outcomes, run
 from benchmarks.harness.training_run import EXAMPLES, TrainingResult, train
+from elastichost.run_files import STATUS_FILE
 
 __all__ = ["ARMS", "benchmark_of", "main"]
 
@@ -75,7 +76,7 @@ def read_pipe_late(run_dir: Path, ended: threading.Event) -> None:
 
 def look_at_page(run_dir: Path, ended: threading.Event) -> None:
     """Opens the page of the run as a browser does, and receives its events until the run has ended."""
-    while not (run_dir / "status.json").exists() and not ended.wait(LOOK_S):
+    while not (run_dir / STATUS_FILE).exists() and not ended.wait(LOOK_S):
         pass
     command = [sys.executable, "-m", "elastichost", "top", str(run_dir), "--web", "--port", "0", "--once-ready"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as top:

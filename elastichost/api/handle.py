@@ -14,6 +14,7 @@ from elastichost.api.progress import line_of
 from elastichost.api.run import Run
 from elastichost.errors import ConfigError, ElastichostError, PreflightError
 from elastichost.metrics import FINISHED_STATES, RunStatus, read_status
+from elastichost.run_files import RESOLVED_JOB_FILE
 from elastichost.runs.directory import is_before_run, remove_run_files
 from elastichost.runs.events import JournalLine
 from elastichost.runs.follow import RunFollower
@@ -151,7 +152,7 @@ class RunHandle:
         except ElastichostError as error:
             self._error = error
         finally:
-            self._callbacks.finish((self.dir / "job.resolved.toml").exists(), CALLBACKS_END_S)
+            self._callbacks.finish((self.dir / RESOLVED_JOB_FILE).exists(), CALLBACKS_END_S)
             self._discard()
             self._ended.set()
 

@@ -15,6 +15,7 @@ from elastichost.api.notebook import html_page
 from elastichost.atomic_write import cause_words, write_atomically
 from elastichost.errors import ConfigError, DataError, PreflightError
 from elastichost.metrics import RunStatus, read_status
+from elastichost.run_files import JOURNAL_FILE, REPORT_FILE, RESOLVED_JOB_FILE
 from elastichost.runs.events import EvaluationFinished, JournalLine
 from elastichost.runs.journal import read_journal, unix_s_of, utc_now
 from elastichost.runs.learning_curve import read_curve
@@ -39,7 +40,7 @@ class Run:
 
     def __init__(self, directory: str | os.PathLike[str]) -> None:
         self.dir = Path(directory).resolve()
-        if not (self.dir / "job.resolved.toml").is_file():
+        if not (self.dir / RESOLVED_JOB_FILE).is_file():
             raise ConfigError(
                 f"{self.dir} is not the directory of a run",
                 hint="give the dir of a run: by default runs/<name>-<UTC>-<id>",
@@ -88,7 +89,7 @@ class Run:
         from elastichost.api.job import Job
         from elastichost.config.job import load_job
 
-        return Job(load_job(self.dir / "job.resolved.toml", environ={}))
+        return Job(load_job(self.dir / RESOLVED_JOB_FILE, environ={}))
 
     @property
     def metrics(self) -> dict[str, float]:
@@ -136,7 +137,7 @@ class Run:
 
     def events(self) -> Iterator[JournalLine]:
         """Every event of the run, in order. `line.event` is typed: `isinstance(line.event, ProcessLost)`."""
-        return read_journal(self.dir / "journal.jsonl")
+        return read_journal(self.dir / JOURNAL_FILE)
 
     def report(self, file: str | os.PathLike[str] | None = None) -> Path:
         """Writes the page that `elastichost report` writes, one HTML file, and returns its path. file: default:
@@ -144,7 +145,7 @@ class Run:
         from elastichost.reporting.run.assemble import read_report
         from elastichost.reporting.run.view.page import page_of
 
-        path = Path(file) if file is not None else self.dir / "report.html"
+        path = Path(file) if file is not None else self.dir / REPORT_FILE
         page = page_of(read_report(self.dir, is_running=is_running(self.dir), now_utc=utc_now()))
         try:
             write_atomically(path, page.encode("utf-8", "replace"))

@@ -22,6 +22,7 @@ from elastichost.config.job import load_job, to_toml
 from elastichost.config.resume import check_same_job
 from elastichost.config.sections.loggers import CSV, MLflow, TensorBoard, WandB
 from elastichost.errors import ConfigError, ElastichostError
+from elastichost.run_files import JOURNAL_FILE, RESOLVED_JOB_FILE
 from elastichost.runs.directory import is_before_run, new_run_path
 
 __all__ = ["resume", "start", "train"]
@@ -110,7 +111,7 @@ def resume(
     """Continues a run that was stopped or has died, and returns its results. sections: settings that change, such as
     `resources={"workers": 3}`; a run keeps its model, data and order. Raises as `train` does."""
     found = run if isinstance(run, Run) else Run(run)
-    job = Job(load_job(found.dir / "job.resolved.toml", environ={}))
+    job = Job(load_job(found.dir / RESOLVED_JOB_FILE, environ={}))
     if sections:
         changed = job.with_settings(**sections)
         check_same_job(job.spec, changed.spec)
@@ -175,7 +176,7 @@ def _prepared(
     whole = _job(job, parts, settings)
     name = whole.spec.job.name
     run_dir = Path(dir).resolve() if dir is not None else new_run_path(Path.cwd(), name, secrets.token_hex(8))
-    if (run_dir / "journal.jsonl").exists():
+    if (run_dir / JOURNAL_FILE).exists():
         raise ConfigError(
             f"{run_dir} already holds a run", hint="choose another dir, or continue the run with eh.resume(dir)"
         )

@@ -16,6 +16,7 @@ from elastichost.datasets import open_reader
 from elastichost.datasets.files import read_pinned
 from elastichost.errors import CheckpointError
 from elastichost.plan import ProcessId
+from elastichost.run_files import JOURNAL_FILE
 from elastichost.runs.events import AnyEvent, BatchTorn, PlanChanged, ProcessLost
 from elastichost.runs.journal import read_journal
 from elastichost.supervisor.ledger.checkpoint_record import RunRecord, read_record
@@ -79,7 +80,7 @@ def read_facts(run_dir: Path, job: JobSpec) -> RunFacts:
     source = checkpoint_source(run_dir, identity, job)
     found = latest(source.places[0], run_id=source.run_id)
     record = read_record(found.manifest) if found is not None else None
-    events = tuple(line.event for line in read_journal(run_dir / "journal.jsonl"))
+    events = tuple(line.event for line in read_journal(run_dir / JOURNAL_FILE))
     access = [event.access for event in events if isinstance(event, PlanChanged)]
     applied = read_applied(run_dir)
     if record is not None:

@@ -18,10 +18,12 @@ from elastichost.chaos.faults.processes import MARK, end_marked, marked_processe
 from elastichost.chaos.faults.source_process import SourceProcess
 from elastichost.chaos.scene import Scene
 from elastichost.chaos.tails import AppliedTail, JournalTail
-from elastichost.config.hosts import KEPT_HOSTS_FILE, HostsFile, load_hosts, read_hosts
+from elastichost.config.hosts import HostsFile, load_hosts, read_hosts
 from elastichost.errors import ConfigError, JobFailedError
+from elastichost.gpu.memory import memory_holder
 from elastichost.host.prctl import set_parent_death_signal
 from elastichost.metrics import read_status
+from elastichost.run_files import HOSTS_FILE, JOURNAL_FILE
 from elastichost.supervisor.remote.agent_launcher import AGENT_MODULE
 from elastichost.wire.commands import AcceptedMsg, Command, CommandClient, JoinMsg, ReachedMsg
 from elastichost.wire.sockets import VIA_VARIABLE
@@ -30,6 +32,7 @@ __all__ = ["RunUnderChaos"]
 
 FORK_SERVER = b"elastichost.supervisor.launch.fork_server"
 AGENT = AGENT_MODULE.encode()
+HOLDER = memory_holder.__file__.encode()
 END_LIMIT_S = 120.0
 GUARDIAN_LIMIT_S = 15.0  # in this time the fork server ends all processes of a dead supervisor, and removes its files
 POLL_S = 0.004
@@ -71,7 +74,7 @@ class RunUnderChaos:
         self._machines_file = load_hosts(machines) if machines is not None else HostsFile(hosts=())
         # the history of jobs must not contain speeds under faults
         self._environment = {**os.environ, "ELASTICHOST_HISTORY": "off", **environment, MARK: self.mark}
-        self._journal = JournalTail(run_dir / "journal.jsonl")
+        self._journal = JournalTail(run_dir / JOURNAL_FILE)
         self._stopped: list[tuple[float, int]] = []  # (when it continues, pid)
         self._clients: list[CommandClient] = []
         self._must_reread = False
@@ -179,6 +182,15 @@ class RunUnderChaos:
         found = self._children_with(FORK_SERVER)
         return found[0] if found else None
 
+    def memory_holder(self) -> int | None:
+        """The pid of the process that keeps the model in memory of a GPU; None: there is none. It outlives the worker
+        that has started it, so it need not be a child of a process of the run."""
+        for pid in marked_processes(self.mark):
+            with contextlib.suppress(OSError):
+                if HOLDER in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0"):
+                    return pid
+        return None
+
     def kill_machine(self, draw: int) -> bool:
         seen = self.scene.generation, len(self.scene.lost_hosts)
         agents = self._children_with(AGENT)
@@ -233,7 +245,7 @@ class RunUnderChaos:
     def _machines_there(self) -> set[str]:
         """Names of the other hosts that the run uses, or will use after a resume."""
         with contextlib.suppress(OSError, ConfigError):
-            return {host.shown for host in read_hosts(self.run_dir / KEPT_HOSTS_FILE).hosts}
+            return {host.shown for host in read_hosts(self.run_dir / HOSTS_FILE).hosts}
         return set()
 
     def command(self, command: Command) -> Callable[[], bool | None]:

@@ -16,6 +16,7 @@ import msgspec
 
 from elastichost.config.job import JobSpec, load_job
 from elastichost.errors import CheckpointError
+from elastichost.run_files import CHECKPOINTS_FOLDER, RESOLVED_JOB_FILE
 
 __all__ = [
     "RUN_FILE",
@@ -28,7 +29,6 @@ __all__ = [
 ]
 
 RUN_FILE = "run.json"
-RESOLVED_JOB = "job.resolved.toml"
 
 
 class RunIdentity(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -80,7 +80,7 @@ def checkpoint_source(run_dir: Path, identity: RunIdentity, job: JobSpec) -> Che
     if the job has a mirror on this host."""
     chosen, mirror = job.checkpoint.directory, job.checkpoint.mirror_path
     places = [Path(chosen) / identity.folder] if chosen else []
-    places.append(run_dir / "checkpoints")
+    places.append(run_dir / CHECKPOINTS_FOLDER)
     if mirror is not None:
         places.append(mirror / identity.folder)
     return CheckpointSource(tuple(dict.fromkeys(Path(os.path.abspath(place)) for place in places)), identity.run_id)
@@ -90,11 +90,11 @@ def named_source(path: Path) -> CheckpointSource:
     """The source that the user named to start from: another run's directory, a directory of checkpoints, or one
     checkpoint. Raises CheckpointError, and ConfigError for a run whose job file cannot be read."""
     named = path.resolve()
-    if not (named / RESOLVED_JOB).exists():
+    if not (named / RESOLVED_JOB_FILE).exists():
         return CheckpointSource((named,))
     identity = read_identity(named)
     if identity is None:
         raise CheckpointError(
             f"{named} is not a run directory: it has no {RUN_FILE}", hint="name one of its checkpoints instead"
         )
-    return checkpoint_source(named, identity, load_job(named / RESOLVED_JOB, environ={}))
+    return checkpoint_source(named, identity, load_job(named / RESOLVED_JOB_FILE, environ={}))

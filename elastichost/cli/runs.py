@@ -12,10 +12,11 @@ import typer
 
 from elastichost.errors import ConfigError
 from elastichost.human_readable import did_you_mean
+from elastichost.run_files import RESOLVED_JOB_FILE
 
 __all__ = [
     "NEWEST",
-    "RESOLVED_JOB",
+    "NOTHING_SAVED",
     "RUNS",
     "RunArgument",
     "find_run",
@@ -28,8 +29,9 @@ __all__ = [
     "started_s",
 ]
 
+NOTHING_SAVED = "nothing of the run was saved: run the job again"
+
 RUNS = Path("runs")
-RESOLVED_JOB = "job.resolved.toml"
 NEWEST = "latest"  # the link to the newest run
 LISTED = 20
 SHOWN = 5
@@ -81,12 +83,12 @@ def runs_under(runs: Path = RUNS) -> list[Path]:
 
 def started_s(run: Path) -> float:
     """When a run was started or resumed last, in seconds since 1970: a report that is written later changes nothing."""
-    return os.stat(run / RESOLVED_JOB).st_mtime
+    return os.stat(run / RESOLVED_JOB_FILE).st_mtime
 
 
 def is_run(path: Path) -> bool:
     """Whether it is a run that this user may read."""
-    return os.path.isfile(path / RESOLVED_JOB)
+    return os.path.isfile(path / RESOLVED_JOB_FILE)
 
 
 def is_host(path: Path) -> bool:

@@ -25,7 +25,6 @@ from elastichost.config.job import JobSpec
 from elastichost.errors import ConfigError
 
 __all__ = [
-    "KEPT_HOSTS_FILE",
     "MOST_HOSTS",
     "HostSection",
     "HostsFile",
@@ -38,7 +37,6 @@ __all__ = [
 ]
 
 MOST_HOSTS = 15  # host 0 not counted
-KEPT_HOSTS_FILE = "hosts.json"  # in a run directory: the machines that the run uses (`read_hosts`)
 
 
 class HostSection(Section):

@@ -25,6 +25,7 @@ from elastichost.dispatcher.facts import HOST_FILE, JOB_FILE, HostStatus, JobReq
 from elastichost.dispatcher.options import AskedOptions
 from elastichost.errors import ConfigError, PreflightError
 from elastichost.history.store import state_directory
+from elastichost.run_files import JOURNAL_FILE
 from elastichost.runs.directory import lock_directory, point_latest
 
 __all__ = ["HostDirectory", "Kept", "default_directory", "read_asked", "write_asked"]
@@ -80,7 +81,7 @@ class HostDirectory:
 
     @property
     def journal(self) -> Path:
-        return self.path / "journal.jsonl"
+        return self.path / JOURNAL_FILE
 
     @property
     def timeline(self) -> Path:

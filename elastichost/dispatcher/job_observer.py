@@ -14,6 +14,7 @@ from elastichost.errors import PreflightError
 from elastichost.host.nvml.use import GpuMeter, GpuUse
 from elastichost.host.process_meter import anonymous_bytes
 from elastichost.metrics import RunStatus, read_status
+from elastichost.run_files import STATUS_FILE
 
 __all__ = ["JobObserver"]
 
@@ -214,7 +215,7 @@ def _read_newer(watched: _ObservedJob, run_dir: Path, pids: tuple[int, ...]) -> 
     """Reads the status file if it is newer than the last one that was read. Returns whether there is a new status. The
     status of an earlier supervisor is ignored, because its memory is free."""
     try:
-        written_ns = (run_dir / "status.json").stat().st_mtime_ns
+        written_ns = (run_dir / STATUS_FILE).stat().st_mtime_ns
         if written_ns == watched.written_ns:
             return False
         status, watched.written_ns = read_status(run_dir), written_ns

@@ -21,6 +21,7 @@ from elastichost.dispatcher.isolation.tiers import enter
 from elastichost.errors import CheckpointError, ElastichostError
 from elastichost.host.priority import give_way_oneself
 from elastichost.resources import HostInventory
+from elastichost.run_files import JOURNAL_FILE
 from elastichost.supervisor import run_job
 from elastichost.supervisor.launch.servers import fork_or_start
 
@@ -67,7 +68,7 @@ def _train(job: JobSpec, arguments: JobArguments) -> int:
     an arena nor a checkpoint to continue from, the run starts from the beginning, and the old run directory is
     renamed."""
     run_dir, lent = Path(arguments.run_dir), arguments.lent
-    if arguments.resume or (run_dir / "journal.jsonl").exists():
+    if arguments.resume or (run_dir / JOURNAL_FILE).exists():
         try:
             return run_job(job, run_dir, None, run_dir, lent=lent, start_server=fork_or_start).exit_code
         except CheckpointError as error:

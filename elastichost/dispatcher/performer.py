@@ -31,6 +31,7 @@ from elastichost.dispatcher.processes import JobProcesses, send
 from elastichost.dispatcher.resource_leases import Lender
 from elastichost.host.priority import give_way
 from elastichost.resources import HostInventory
+from elastichost.run_files import RESOLVED_JOB_FILE
 
 __all__ = ["Performer"]
 
@@ -147,7 +148,7 @@ class Performer:
             run_dir=request.run_dir,
             lent=HostInventory(lent.cores, lent.memory_bytes, gpus),
             size=spawn.size,
-            resume=spawn.resume and (Path(request.run_dir) / "job.resolved.toml").exists(),
+            resume=spawn.resume and (Path(request.run_dir) / RESOLVED_JOB_FILE).exists(),
             nice=spawn.nice,
             doors=self._isolation.doors(spawn.job),
             log=str(folder / f"supervisor.{spawn.incarnation}.log"),

@@ -14,6 +14,7 @@ from elastichost.emulation.load import shortage
 from elastichost.emulation.model import INITIAL, emulated_model
 from elastichost.emulation.server import EmulatedServer
 from elastichost.emulation.worker import EmulatedWorker
+from elastichost.run_files import RESOLVED_JOB_FILE
 from elastichost.wire.child import ChildArguments
 from elastichost.wire.codec import Codec
 from elastichost.wire.control import ControlMessage, HelloMsg, ModelDescribedMsg
@@ -51,7 +52,7 @@ def probe(arguments_json: bytes) -> int:
 
     def run(arguments: ChildArguments, control: ControlClient) -> None:
         control.send(HelloMsg(arguments.role, arguments.index, arguments.incarnation, pid=os.getpid()))
-        job = load_job(Path(arguments.run_dir) / "job.resolved.toml", environ={})
+        job = load_job(Path(arguments.run_dir) / RESOLVED_JOB_FILE, environ={})
         warning = shortage(job.resources, scenario_of(job), len(os.sched_getaffinity(0)))
         model = emulated_model(job.emulate.new_ids)
         control.send(ModelDescribedMsg(model=model, warnings=(warning,) if warning else ()), (INITIAL,))

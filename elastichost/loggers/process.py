@@ -24,6 +24,7 @@ from elastichost.loggers.delivery import Delivery, backoff_s
 from elastichost.loggers.logger import Logger, LoggerError, Opened
 from elastichost.loggers.registry import open_logger
 from elastichost.metrics import FINISHED_STATES, read_status
+from elastichost.run_files import RESOLVED_JOB_FILE
 
 __all__ = ["deliver", "main", "status_under"]
 
@@ -37,7 +38,7 @@ def deliver(run_dir: Path, name: str, final_status: Callable[[], str]) -> None:
     raises at the end."""
 
     def opened(key: str) -> Logger:
-        job = load_job(run_dir / "job.resolved.toml", environ={})
+        job = load_job(run_dir / RESOLVED_JOB_FILE, environ={})
         return open_logger(name, Opened(run_dir, run_dir.name, job, key))
 
     delivery = Delivery(run_dir, name, opened)

@@ -27,12 +27,12 @@ from elastichost.checkpoint.format import (
 from elastichost.checkpoint.places import checkpoint_source, read_identity
 from elastichost.config.job import JobSpec, load_job
 from elastichost.errors import CheckpointError, ConfigError
+from elastichost.run_files import RESOLVED_JOB_FILE
 from elastichost.specs import DenseTensor, EmbeddingSpec, TableSpec
 
 __all__ = ["CheckpointTensors", "TensorSource", "find_checkpoint", "load_run_job", "weight_name"]
 
 Array = npt.NDArray[np.generic]
-JOB_FILE = "job.resolved.toml"
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,9 +62,11 @@ class TensorSource:
 def load_run_job(run_dir: Path) -> JobSpec:
     """The job of a run; environment variables do not change it. Raises ConfigError when the directory holds no run, and
     for an emulated run."""
-    file = run_dir / JOB_FILE
+    file = run_dir / RESOLVED_JOB_FILE
     if not file.is_file():
-        raise ConfigError(f"{run_dir} is not a run directory: it has no {JOB_FILE}", hint="name one under runs/")
+        raise ConfigError(
+            f"{run_dir} is not a run directory: it has no {RESOLVED_JOB_FILE}", hint="name one under runs/"
+        )
     job = load_job(file, environ={})
     if job.emulate.enabled:
         raise ConfigError(

@@ -24,7 +24,6 @@ from elastichost.checkpoint.places import (
     new_identity,
     read_identity,
 )
-from elastichost.config.hosts import KEPT_HOSTS_FILE
 from elastichost.config.job import JobSpec, to_toml
 from elastichost.datasets.files import NOT_PINNED, PinnedFiles, write_pinned
 from elastichost.errors import CheckpointError, ConfigError, PreflightError
@@ -32,6 +31,15 @@ from elastichost.host.cpu_features import present_cpu
 from elastichost.human_readable import mib
 from elastichost.metrics import RunStatus
 from elastichost.plan import ProcessId
+from elastichost.run_files import (
+    HOSTS_FILE,
+    JOURNAL_FILE,
+    METRICS_FILE,
+    RESOLVED_JOB_FILE,
+    RESULT_FILE,
+    STATUS_FILE,
+    VERSIONS_FILE,
+)
 from elastichost.runs.cpu_check import read_cpu, require_same_cpu
 from elastichost.runs.liveness import LOCK_FILE
 from elastichost.wire.applied import APPLIED_FILE
@@ -153,7 +161,7 @@ class RunDirectory:
         lock = lock_directory(
             path, "the run directory", PreflightError(f"another supervisor works in {path}", hint=hint)
         )
-        if not resume and (path / "journal.jsonl").exists():
+        if not resume and (path / JOURNAL_FILE).exists():
             os.close(lock)
             raise ConfigError(
                 f"{path} already holds a run", hint=f"use `elastichost resume {path}`, or choose another --run-dir"
@@ -186,8 +194,8 @@ class RunDirectory:
         write_atomically(cpu, msgspec.json.format(msgspec.json.encode(present_cpu())))
         write_atomically(self.resolved, to_toml(job).encode())
         write_pinned(self.path, files)
-        write_atomically(self.path / "versions.json", msgspec.json.format(msgspec.json.encode(package_versions())))
-        (self.path / "result.json").unlink(missing_ok=True)
+        write_atomically(self.path / VERSIONS_FILE, msgspec.json.format(msgspec.json.encode(package_versions())))
+        (self.path / RESULT_FILE).unlink(missing_ok=True)
         if not is_one_of_many:
             point_latest(self.path)
 
@@ -199,20 +207,20 @@ class RunDirectory:
     @property
     def resolved(self) -> Path:
         """File with the job of the newest supervisor, with all defaults."""
-        return self.path / "job.resolved.toml"
+        return self.path / RESOLVED_JOB_FILE
 
     @property
     def hosts(self) -> Path:
         """File with the other machines of the newest supervisor; it does not exist if there are none."""
-        return self.path / KEPT_HOSTS_FILE
+        return self.path / HOSTS_FILE
 
     @property
     def journal(self) -> Path:
-        return self.path / "journal.jsonl"
+        return self.path / JOURNAL_FILE
 
     @property
     def metrics(self) -> Path:
-        return self.path / "metrics.db"
+        return self.path / METRICS_FILE
 
     def log_of(self, process: ProcessId) -> Path:
         return self.path / "logs" / f"{process}.log"
@@ -227,10 +235,10 @@ class RunDirectory:
             return "\n".join(file.read().decode(errors="replace").splitlines()[-count:])
 
     def write_status(self, status: RunStatus) -> None:
-        write_atomically(self.path / "status.json", msgspec.json.encode(status) + b"\n")
+        write_atomically(self.path / STATUS_FILE, msgspec.json.encode(status) + b"\n")
 
     def write_result(self, text: bytes) -> None:
-        write_atomically(self.path / "result.json", text)
+        write_atomically(self.path / RESULT_FILE, text)
 
     def write_error(self, process: ProcessId, report: FailureReportMsg) -> None:
         write_atomically(self.path / "errors" / f"{process}.json", msgspec.json.format(msgspec.json.encode(report)))
@@ -291,7 +299,7 @@ def _identity(path: Path, job: JobSpec, run_id: str, *, resume: bool) -> RunIden
     """The identity of the run in this directory, or a new one. Raises CheckpointError if a run to resume has lost its
     run.json."""
     found = read_identity(path) if resume else None
-    if found is None and resume and (path / "journal.jsonl").exists():
+    if found is None and resume and (path / JOURNAL_FILE).exists():
         raise CheckpointError(
             f"{path} has lost its {RUN_FILE}, so the checkpoints of this run cannot be identified",
             hint='write {"run_id": ..., "job_name": ...} into this file, with the values in the MANIFEST.json of one '

@@ -12,6 +12,7 @@ import msgspec
 
 from elastichost.errors import PreflightError
 from elastichost.metrics import FINISHED_STATES, RunStatus, read_status
+from elastichost.run_files import JOURNAL_FILE
 from elastichost.runs.events import JournalLine
 from elastichost.runs.learning_curve import CurvePoint, read_curve
 from elastichost.runs.tail import Tail
@@ -33,7 +34,7 @@ class RunFollower:
 
     def __init__(self, run_dir: Path, position: Position = Position()) -> None:  # noqa: B008 - it is frozen
         self._run_dir = run_dir
-        self._journal = Tail(run_dir / "journal.jsonl", position.journal_bytes)
+        self._journal = Tail(run_dir / JOURNAL_FILE, position.journal_bytes)
         self._decoder = msgspec.json.Decoder(JournalLine)
         self._last_point = position.point
         self._status: RunStatus | None = None

@@ -22,6 +22,7 @@ from typing import NamedTuple
 import numpy as np
 
 from elastichost.atomic_write import is_out_of_space
+from elastichost.run_files import METRICS_FILE
 from elastichost.runs.metrics_file import connect_to_read
 from elastichost.wire.applied import AppliedRecords, applied_range, read_applied_content, read_applied_range
 
@@ -93,7 +94,7 @@ class CurveWriter:
 
     def __init__(self, run_dir: Path, every_samples: int) -> None:
         self._run_dir, self._every_samples = run_dir, every_samples
-        self._connection = sqlite3.connect(run_dir / "metrics.db")
+        self._connection = sqlite3.connect(run_dir / METRICS_FILE)
         self._connection.execute("PRAGMA journal_mode=WAL")
         self._connection.execute("PRAGMA synchronous=OFF")  # a point that is lost is read from applied.bin again
         self._connection.executescript(_SCHEMA)
@@ -159,7 +160,7 @@ class CurveWriter:
 
 def read_curve(run_dir: Path, after_id: int = 0) -> list[CurvePoint]:
     """The points with larger ids, in the order in which they were written; empty when the run has no curve yet."""
-    path = run_dir / "metrics.db"
+    path = run_dir / METRICS_FILE
     if not path.exists():
         return []
     query = "SELECT batches, samples, of_samples, loss, unix_s, id FROM curve WHERE id > ? ORDER BY id"

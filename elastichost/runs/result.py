@@ -7,6 +7,8 @@ from typing import Any, Literal, TypeVar
 
 import msgspec
 
+from elastichost.run_files import RESULT_FILE
+
 __all__ = [
     "BestCheckpoint",
     "Lookups",
@@ -173,7 +175,7 @@ class RunResult(msgspec.Struct, frozen=True, kw_only=True):
 
 def read_result(run_dir: Path) -> RunResult | None:
     """The result of a run; None while it has none, or if the file is damaged."""
-    return read_json(run_dir / "result.json", RunResult)
+    return read_json(run_dir / RESULT_FILE, RunResult)
 
 
 def read_json(path: Path, kind: type[Read]) -> Read | None:

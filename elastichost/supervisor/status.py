@@ -14,6 +14,7 @@ from elastichost.host.process_meter import MetricsStore, ProcessMeter, Usage
 from elastichost.metrics import GpuStatus, PlanStatus, ProcessStatus, ProposedPlan, RunStatus
 from elastichost.plan import ProcessId
 from elastichost.resources import GpuDevice
+from elastichost.run_files import METRICS_FILE, STATUS_FILE
 from elastichost.runs.events import GpuLost, GpuShareExceeded, GpuUnreadable
 from elastichost.runs.learning_curve import CurveWriter, samples_per_point
 from elastichost.supervisor.components import Components
@@ -95,7 +96,7 @@ class Reporter:
             curve = self._curve_of(components)
             curve.poll(time.time())
             problem = problem or curve.problem
-        self.problems["metrics.db"] = problem
+        self.problems[METRICS_FILE] = problem
         self._run.observer.on_status(status)
 
     def _look_at_gpus(self, live: Sequence[ProcessRecord], now_s: float) -> tuple[GpuStatus, ...]:
@@ -135,9 +136,9 @@ class Reporter:
         except OSError as error:
             if not is_out_of_space(error):
                 raise
-            self.problems["status.json"] = error.strerror or str(error)
+            self.problems[STATUS_FILE] = error.strerror or str(error)
         else:
-            self.problems["status.json"] = ""
+            self.problems[STATUS_FILE] = ""
 
     def _usage(self, record: ProcessRecord, here: Mapping[int, Usage]) -> Usage:
         """CPU and memory of a process, measured on its own machine."""

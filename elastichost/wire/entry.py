@@ -13,6 +13,7 @@ import msgspec
 
 from elastichost.config.job import JobSpec, load_job
 from elastichost.errors import ElastichostError, GpuMemoryError, NonFiniteError
+from elastichost.run_files import RESOLVED_JOB_FILE
 from elastichost.wire.child import ChildArguments
 from elastichost.wire.control import FailureReportMsg
 from elastichost.wire.crash import arm
@@ -78,7 +79,7 @@ def run_loop(arguments_json: bytes, crash_role: str, make: Callable[[ChildArgume
     arguments = decode_arguments(arguments_json)
     arm(crash_role, arguments.incarnation)
     # The environment was already applied when the job was resolved.
-    loop = make(arguments, load_job(Path(arguments.run_dir) / "job.resolved.toml", environ={}))
+    loop = make(arguments, load_job(Path(arguments.run_dir) / RESOLVED_JOB_FILE, environ={}))
     try:
         loop.run()
     except Exception as error:  # noqa: BLE001 - every failure of a child is reported to the supervisor

@@ -18,6 +18,8 @@ from torch import nn
 from elastichost.config.job import JobSpec, load_job
 from elastichost.config.tables import resolve_tables
 from elastichost.datasets import DatasetDescription, open_reader
+from elastichost.host.process_meter import anonymous_bytes
+from elastichost.run_files import RESOLVED_JOB_FILE
 from elastichost.specs import ModelSpec, TableSpec
 from elastichost.user_model.build import build_model
 from elastichost.wire.child import ChildArguments
@@ -31,6 +33,8 @@ from elastichost.worker.model.embedding import describe_embeddings, meta_collect
 from elastichost.worker.steps.step_times import step_times
 
 __all__ = ["build_and_describe", "build_on_meta", "main", "size", "size_strictly", "time_steps"]
+
+OWN_MODELS = "elastichost.models:"  # the fork server has imported them
 
 
 def main(arguments_json: bytes) -> int:
@@ -62,7 +66,7 @@ def time_steps(arguments_json: bytes) -> int:
 def _run(arguments_json: bytes, describe: Callable[[JobSpec, ControlClient], None]) -> int:
     def run(arguments: ChildArguments, control: ControlClient) -> None:
         control.send(HelloMsg(arguments.role, arguments.index, arguments.incarnation, pid=os.getpid()))
-        describe(load_job(Path(arguments.run_dir) / "job.resolved.toml", environ={}), control)
+        describe(load_job(Path(arguments.run_dir) / RESOLVED_JOB_FILE, environ={}), control)
 
     return run_child(arguments_json, run)
 
@@ -82,8 +86,11 @@ def _describe(job: JobSpec, control: ControlClient) -> None:
 
 
 def _describe_with_sizes(job: JobSpec, control: ControlClient, *, is_strict: bool) -> None:
-    reader = open_reader(job, "train")
-    module, model = build_and_describe(job, reader.describe())
+    with _Growth() as of_reader:
+        reader = open_reader(job, "train")
+        description = reader.describe()
+    with _Growth() as of_model:
+        module, model = build_and_describe(job, description)
     vector = initial_vector(module, model.dense)
     working: WorkingSet | None = None
     warnings: tuple[str, ...] = ()
@@ -97,7 +104,26 @@ def _describe_with_sizes(job: JobSpec, control: ControlClient, *, is_strict: boo
         said = str(error).strip().splitlines() or [type(error).__name__]
         warnings = (f"the model fails on the first samples, so the size of its activations is a guess: {said[0]}",)
     frames = (vector, msgspec.msgpack.encode(working), msgspec.msgpack.encode(()))
-    control.send(ModelDescribedMsg(model=model, warnings=warnings), frames)
+    message = ModelDescribedMsg(
+        model=model,
+        warnings=warnings,
+        reader_bytes=of_reader.bytes if job.data.has_own_reader else 0,
+        model_bytes=0 if job.model.build.startswith(OWN_MODELS) else of_model.bytes,
+    )
+    control.send(message, frames)
+
+
+class _Growth:
+    """A context manager. `bytes`: by how much the memory of this process grew meanwhile, without files."""
+
+    bytes = 0
+
+    def __enter__(self) -> _Growth:
+        self._before = anonymous_bytes(os.getpid())
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.bytes = max(0, anonymous_bytes(os.getpid()) - self._before)
 
 
 def _describe_with_times(job: JobSpec, control: ControlClient) -> None:

@@ -22,6 +22,7 @@ from elastichost.arena.dense.store import DenseStore
 from elastichost.chaos.tails import JournalTail
 from elastichost.config.job import load_job
 from elastichost.metrics import ProcessStatus, RunStatus, read_status
+from elastichost.run_files import JOURNAL_FILE, STATUS_FILE
 from elastichost.runs.events import ArenaOpened, JournalLine
 from elastichost.supervisor import run_job
 from elastichost.supervisor.core.fleet import Fleet, ProcessRecord
@@ -60,7 +61,7 @@ class EmulatedRun:
             stderr=subprocess.STDOUT,
             env={**workshop.environment(), "ELASTICHOST_HISTORY": "off"},
         )
-        self._tail = JournalTail(self.run_dir / "journal.jsonl")
+        self._tail = JournalTail(self.run_dir / JOURNAL_FILE)
         self.lines: list[JournalLine] = []
 
     def wait(self, find: Callable[[], Found | None]) -> Found:
@@ -80,7 +81,7 @@ class EmulatedRun:
         self.lines += self._tail.poll()
 
     def status(self) -> RunStatus | None:
-        return read_status(self.run_dir) if (self.run_dir / "status.json").exists() else None
+        return read_status(self.run_dir) if (self.run_dir / STATUS_FILE).exists() else None
 
     def processes(self, role: str) -> list[ProcessStatus]:
         """The working processes of a role."""

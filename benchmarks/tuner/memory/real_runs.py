@@ -14,6 +14,7 @@ import msgspec
 import numpy as np
 
 from elastichost.human_readable import mib
+from elastichost.run_files import JOURNAL_FILE, RESULT_FILE, STATUS_FILE
 from elastichost.runs.decisions import DECISIONS_FILE, read_records
 from elastichost.runs.events import MemoryBudgetSet
 from elastichost.runs.journal import read_journal
@@ -107,7 +108,7 @@ def _run(job: Path, settings: Mapping[str, str], run_dir: Path, history: str) ->
 
 def read_run(arm: str, run_dir: Path) -> RealRun:
     """The figures of a run, read from its directory."""
-    ended = msgspec.json.decode((run_dir / "result.json").read_bytes(), type=_Ended)
+    ended = msgspec.json.decode((run_dir / RESULT_FILE).read_bytes(), type=_Ended)
     looks = [one for one in read_records(run_dir / DECISIONS_FILE) if isinstance(one, MemoryLooked)]
     began_s = looks[0].now_s if looks else 0.0
     acted = next((one for one in looks if one.decision.kind not in ("stay", "warn")), None)
@@ -128,11 +129,11 @@ def _trained(run_dir: Path) -> int:
     class Status(msgspec.Struct):
         samples_trained: int = 0
 
-    return msgspec.json.decode((run_dir / "status.json").read_bytes(), type=Status).samples_trained
+    return msgspec.json.decode((run_dir / STATUS_FILE).read_bytes(), type=Status).samples_trained
 
 
 def _foreseen(run_dir: Path) -> str:
-    lines = read_journal(run_dir / "journal.jsonl")
+    lines = read_journal(run_dir / JOURNAL_FILE)
     first = next((line.event for line in lines if isinstance(line.event, MemoryBudgetSet)), None)
     if first is None or first.forecast_bytes is None:
         return ""

@@ -24,6 +24,7 @@ from elastichost.chaos.schedule import unit_draw
 from elastichost.chaos.verdicts import Verdict
 from elastichost.checkpoint.format import checkpoint_directories, load_manifest
 from elastichost.checkpoint.places import RUN_FILE
+from elastichost.run_files import CHECKPOINTS_FOLDER, RESOLVED_JOB_FILE
 from elastichost.wire.codec import Codec, Frame
 from elastichost.wire.control import ControlMessage, DrainedMsg, FailureReportMsg
 
@@ -86,15 +87,17 @@ def _cases(job: Path, run_dir: Path, scratch: Path) -> Iterator[Case]:
     )
     words = ("missing.parquet",)
     yield _Call("a missing data file", ("run", str(data), "--dry-run"), (3,), "DataError", words, scratch)
-    kept = [path for path in checkpoint_directories(run_dir / "checkpoints") if not path.name.endswith(".replaced")]
+    kept = [
+        path for path in checkpoint_directories(run_dir / CHECKPOINTS_FOLDER) if not path.name.endswith(".replaced")
+    ]
     if kept and _bytes_of(kept[0]) <= MOST_COPIED_BYTES:
         for what, spoil in (("a truncated checkpoint", _truncate), ("a checkpoint with a flipped bit", _flip)):
             copy = scratch / what.replace(" ", "-")
-            (copy / "checkpoints").mkdir(parents=True)
-            for file in ("job.resolved.toml", RUN_FILE):
+            (copy / CHECKPOINTS_FOLDER).mkdir(parents=True)
+            for file in (RESOLVED_JOB_FILE, RUN_FILE):
                 shutil.copy(run_dir / file, copy)
-            shutil.copytree(kept[0], copy / "checkpoints" / kept[0].name)
-            spoilt = spoil(copy / "checkpoints" / kept[0].name)
+            shutil.copytree(kept[0], copy / CHECKPOINTS_FOLDER / kept[0].name)
+            spoilt = spoil(copy / CHECKPOINTS_FOLDER / kept[0].name)
             yield _Call(what, ("resume", str(copy)), (1,), "CheckpointError", (spoilt.name,), scratch)
 
 

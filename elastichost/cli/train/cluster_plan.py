@@ -17,6 +17,7 @@ from elastichost.cli.train.clusters.options import ClusterName, ClusterOptions
 from elastichost.errors import ConfigError, PreflightError
 from elastichost.human_readable import mib, plural
 from elastichost.resources import GpuDevice, HostInventory, bounds_of, memory_budget_bytes
+from elastichost.run_files import RESOLVED_JOB_FILE
 
 if TYPE_CHECKING:
     from elastichost.cli.train.clusters.destination import Destination
@@ -32,7 +33,7 @@ NODE_MEMORY_BYTES = 1 << 43  # of a node whose memory is not known: it limits no
 GPU_BYTES = 16 << 30  # of a GPU that this machine does not have. Assumed: it changes no number of processes
 JOB_IN_IMAGE = "/elastichost/job/job.toml"  # where the template for Kubernetes mounts it
 MODULE = ("-m", "elastichost")
-JOB_FILE, RESOLVED_JOB = "job.toml", "job.resolved.toml"
+JOB_FILE = "job.toml"
 
 
 def write_cluster_plan(
@@ -228,7 +229,7 @@ def _words(
         given = [*overrides, *(f"resources.{name}={value}" for name, value in _resources(request).items())]
         return [str(path.absolute()), *(word for one in given for word in ("--set", one))], {}
     bundle = {one.name: one.data.decode() for one in files_for_others(there, Path.cwd())}
-    files = {JOB_FILE: bundle.pop(RESOLVED_JOB), **bundle}
+    files = {JOB_FILE: bundle.pop(RESOLVED_JOB_FILE), **bundle}
     if cluster is ClusterName.KUBERNETES:
         _warn_of_unmounted(there, [parse_mount(text).path for text in mounts])
         return [JOB_IN_IMAGE], files

@@ -8,8 +8,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from elastichost.cli.runs import RESOLVED_JOB
 from elastichost.errors import CheckpointError, PreflightError
+from elastichost.run_files import JOURNAL_FILE, RESOLVED_JOB_FILE
 
 if TYPE_CHECKING:
     from elastichost.arena.host import Hold
@@ -28,13 +28,13 @@ def is_resumable(run_dir: Path, held: Sequence[Hold]) -> bool:
     from elastichost.supervisor.job import finished_result
     from elastichost.supervisor.ledger.checkpoint_record import find_checkpoint
 
-    if not (run_dir / "journal.jsonl").exists() and not (run_dir / RESOLVED_JOB).exists():
+    if not (run_dir / JOURNAL_FILE).exists() and not (run_dir / RESOLVED_JOB_FILE).exists():
         return False
     if is_locked(run_dir):
         raise PreflightError(f"a supervisor works in {run_dir}", hint="wait until it has ended")
     if held or finished_result(run_dir) is not None:
         return True
-    if (run_dir / RESOLVED_JOB).exists():
+    if (run_dir / RESOLVED_JOB_FILE).exists():
         try:
             find_checkpoint(named_source(run_dir), verify=False)
         except CheckpointError:
@@ -51,7 +51,7 @@ def check_continues(run_dir: Path, job: JobSpec) -> None:
     from elastichost.config.job import load_job
     from elastichost.config.resume import check_same_job
 
-    before = load_job(run_dir / RESOLVED_JOB, environ={})
+    before = load_job(run_dir / RESOLVED_JOB_FILE, environ={})
     was, now = Path(before.model.build), Path(job.model.build)
     if was.name == now.name and ".py:" in now.name:
         before = before.model_copy(update={"model": before.model.model_copy(update={"build": job.model.build})})

@@ -24,12 +24,13 @@ from elastichost.cli.many_jobs.batch import (
 )
 from elastichost.cli.options import Overrides
 from elastichost.cli.output import AsJson, data_console, print_json, progress_console
-from elastichost.cli.runs import RESOLVED_JOB, RunArgument, find_run, program, short_path
+from elastichost.cli.runs import RunArgument, find_run, program, short_path
 from elastichost.cli.train.hosts_option import AddressOption, HostsOption, OnOption, RayAddressOption, hosts_asked
 from elastichost.cli.train.summary import summary
 from elastichost.cli.watch.run_view import open_display
 from elastichost.errors import ConfigError
 from elastichost.host.environment import check_address_space
+from elastichost.run_files import HOSTS_FILE, RESOLVED_JOB_FILE, RESULT_FILE
 
 if TYPE_CHECKING:
     from elastichost.arena.host import Hold
@@ -215,17 +216,17 @@ def resume(
         raise _needs_many("a batch, and this is a single run")
     directory = find_run(run)
     held = hold_left(directory)  # before all else: the process that guards the arena waits only a few seconds
-    from elastichost.config.hosts import KEPT_HOSTS_FILE, read_hosts, with_hosts
+    from elastichost.config.hosts import read_hosts, with_hosts
     from elastichost.config.job import load_job
     from elastichost.config.resume import check_same_job
     from elastichost.supervisor.remote.ray.cluster import listed_anew
 
-    resolved = directory / RESOLVED_JOB
+    resolved = directory / RESOLVED_JOB_FILE
     spec = load_job(resolved, overrides, environ={})
     check_same_job(load_job(resolved, environ={}), spec)
     others = hosts_asked(hosts, addresses, on, ray_address)
-    if others is None and (directory / KEPT_HOSTS_FILE).exists():
-        others = listed_anew(read_hosts(directory / KEPT_HOSTS_FILE))
+    if others is None and (directory / HOSTS_FILE).exists():
+        others = listed_anew(read_hosts(directory / HOSTS_FILE))
     if others is not None:
         spec = with_hosts(spec, others)
     _tell_done(directory)
@@ -239,7 +240,7 @@ def _tell_done(directory: Path) -> None:
 
     if finished_result(directory) is not None:
         shown = short_path(directory)
-        ended = datetime.fromtimestamp((directory / "result.json").stat().st_mtime, UTC)
+        ended = datetime.fromtimestamp((directory / RESULT_FILE).stat().st_mtime, UTC)
         since = f"since {ended:%Y-%m-%d %H:%M:%S} UTC"
         text = f"{shown} has been done {since}: there is nothing to resume, and nothing was changed"
         progress_console().print(text, style="yellow", soft_wrap=True, markup=False)

@@ -14,6 +14,7 @@ from elastichost.cli.train.hosts_option import AddressOption, HostsOption, OnOpt
 from elastichost.errors import ConfigError, PreflightError
 from elastichost.human_readable import did_you_mean
 from elastichost.metrics import FINISHED_STATES, RunStatus, read_status
+from elastichost.run_files import HOSTS_FILE
 from elastichost.runs.liveness import is_alive
 
 if TYPE_CHECKING:
@@ -63,7 +64,7 @@ def scale(
     With --host, --hosts or --on ray, machines join the run (of a Ray cluster, the nodes that the run does not use yet).
     Without numbers, each machine gets one PS, and as many workers as its cores hold.
     """
-    from elastichost.config.hosts import KEPT_HOSTS_FILE, read_hosts
+    from elastichost.config.hosts import read_hosts
     from elastichost.supervisor.remote.ray.cluster import newcomers
     from elastichost.wire.commands import JoinMsg, ScaleMsg
 
@@ -71,7 +72,7 @@ def scale(
     has_run = bool(named) and "=" not in named[0]
     directory = find_run(named[0] if has_run else "latest")
     guests = hosts_asked(hosts, addresses, on, ray_address)
-    if guests is not None and on is not None and (kept := directory / KEPT_HOSTS_FILE).exists():
+    if guests is not None and on is not None and (kept := directory / HOSTS_FILE).exists():
         guests = newcomers(guests, read_hosts(kept))
     counts = _counts(named[1:] if has_run else named, may_be_none=guests is not None)
     command = ScaleMsg(**counts) if guests is None else JoinMsg(guests.model_dump_json(), **counts)

@@ -13,6 +13,7 @@ from elastichost.cli.output import data_console, print_json
 from elastichost.cli.watch.run_view import event_line
 from elastichost.errors import ConfigError, PreflightError
 from elastichost.human_readable import did_you_mean
+from elastichost.run_files import JOURNAL_FILE
 from elastichost.runs.events import EVENT_CLASSES, Category, JournalLine, kind_of
 from elastichost.runs.events.schema import line_schema
 from elastichost.runs.events.text import text_of
@@ -63,7 +64,7 @@ def show_schema() -> None:
 def show_events(directory: Path, selection: Selection, is_over: Callable[[], bool], *, as_json: bool) -> None:
     """Prints the selected events, and new ones until `is_over` returns True. Raises PreflightError if the journal is
     missing or was written by another version."""
-    path = directory / "journal.jsonl"
+    path = directory / JOURNAL_FILE
     if not path.is_file():
         raise PreflightError(f"{path}: this run has no journal yet")
     out, count = data_console(), 0

@@ -7,9 +7,10 @@ from typing import Annotated
 import typer
 
 from elastichost.cli.output import AsJson, data_console, print_json
-from elastichost.cli.runs import RESOLVED_JOB, RunArgument, find_run
+from elastichost.cli.runs import RunArgument, find_run
 from elastichost.errors import ConfigError
 from elastichost.metrics import FINISHED_STATES, read_status
+from elastichost.run_files import RESOLVED_JOB_FILE
 from elastichost.runs.liveness import is_running
 
 __all__ = ["register"]
@@ -36,7 +37,7 @@ def log(
     from elastichost.loggers.process import deliver
 
     directory = find_run(run)
-    names = tuple(to or load_job(directory / RESOLVED_JOB, environ={}).logging.to)
+    names = tuple(to or load_job(directory / RESOLVED_JOB_FILE, environ={}).logging.to)
     unknown = [name for name in names if name not in LOGGERS]
     if unknown or not names:
         problem = f"there is no logger {unknown[0]!r}" if unknown else "the job of this run names no logger"

@@ -12,6 +12,7 @@ import typer
 from elastichost.cli.output import AsJson, data_console, print_json
 from elastichost.cli.runs import RUNS, find_run, is_host, is_run, program, run_names, short_path
 from elastichost.errors import ConfigError, PreflightError
+from elastichost.run_files import JOURNAL_FILE, METRICS_FILE, REPORT_FILE, RESULT_FILE, STATUS_FILE
 from elastichost.runs.liveness import is_alive, is_running
 
 if TYPE_CHECKING:
@@ -21,8 +22,8 @@ if TYPE_CHECKING:
 
 __all__ = ["register"]
 
-REPORT_FILE, COMPARISON_FILE = "report.html", "comparison.html"
-REMAINS = ("journal.jsonl", "metrics.db", "status.json", "result.json")
+COMPARISON_FILE = "comparison.html"
+REMAINS = (JOURNAL_FILE, METRICS_FILE, STATUS_FILE, RESULT_FILE)
 ReportArgument = Annotated[
     list[str] | None,
     typer.Argument(

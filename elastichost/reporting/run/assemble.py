@@ -18,6 +18,7 @@ from elastichost.reporting.run.sources import JobFacts, ResultFacts, Sources, op
 from elastichost.reporting.run.story import story_of, tuner_decisions_of
 from elastichost.reporting.run.trained import flat_settings, trained_of
 from elastichost.resources import memory_budget_bytes
+from elastichost.run_files import METRICS_FILE
 from elastichost.runs.events import RunFailed
 from elastichost.runs.events.text import text_of
 from elastichost.tuner.records import BalanceLooked, FirstPlanMade, MemoryLooked, TunerLooked, TunerOpened
@@ -66,9 +67,9 @@ def read_report(run: Path, *, is_running: bool, now_utc: str) -> Report:
     job, versions, status = sources.job(), sources.versions(), sources.status()
     result = sources.result(is_expected=status is not None and status.state in FINISHED_STATES)
     chapters = chapters_of(sources.journal())
-    measurements = read_measurements(run / "metrics.db")
+    measurements = read_measurements(run / METRICS_FILE)
     if measurements.problem:
-        sources.miss("metrics.db", measurements.problem)
+        sources.miss(METRICS_FILE, measurements.problem)
     axis = axis_of(chapters, [session.duration_s for session in measurements.sessions])
     recorded = _Recorded()
     recorded.read(sources, axis)

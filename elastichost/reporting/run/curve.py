@@ -8,6 +8,7 @@ from datetime import datetime
 from elastichost.reporting.run.facts import Course, Curve
 from elastichost.reporting.run.sessions import Axis
 from elastichost.reporting.run.sources import Sources
+from elastichost.run_files import METRICS_FILE
 from elastichost.runs.learning_curve import CurvePoint, read_curve
 
 __all__ = ["curve_of", "read_run_curve", "reported_curve"]
@@ -18,8 +19,8 @@ def read_run_curve(sources: Sources, axis: Axis, course: Course) -> Curve:
     try:
         points = read_curve(sources.run)
     except sqlite3.Error as error:
-        if not any(gap.source == "metrics.db" for gap in sources.gaps):
-            sources.miss("metrics.db", f"its learning curve cannot be read: {error}")
+        if not any(gap.source == METRICS_FILE for gap in sources.gaps):
+            sources.miss(METRICS_FILE, f"its learning curve cannot be read: {error}")
         points = []
     return curve_of(points, axis) if any(point.loss for point in points) else reported_curve(course)
 

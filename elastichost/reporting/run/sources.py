@@ -16,6 +16,7 @@ import msgspec
 from elastichost.errors import PreflightError
 from elastichost.metrics import RunStatus
 from elastichost.reporting.run.facts import Gap
+from elastichost.run_files import JOURNAL_FILE, RESOLVED_JOB_FILE, RESULT_FILE, STATUS_FILE, VERSIONS_FILE
 from elastichost.runs.decisions import DECISIONS_FILE
 from elastichost.runs.events import JournalLine
 from elastichost.runs.result import Lookups, ProcessCounts, SampleCounts, TestFigures
@@ -65,7 +66,7 @@ class Sources:
         self.gaps: list[Gap] = []
 
     def job(self) -> JobFacts:
-        name = "job.resolved.toml"
+        name = RESOLVED_JOB_FILE
         text = self._text(name, "the job's settings")
         if text is None:
             return JobFacts()
@@ -76,22 +77,22 @@ class Sources:
             return JobFacts()
 
     def versions(self) -> dict[str, str]:
-        return self._json("versions.json", dict[str, str], "the versions of the software") or {}
+        return self._json(VERSIONS_FILE, dict[str, str], "the versions of the software") or {}
 
     def result(self, *, is_expected: bool) -> ResultFacts | None:
         """The result, None if it is missing. That is a gap only if `is_expected`."""
-        path = self.run / "result.json"
+        path = self.run / RESULT_FILE
         if not is_expected and not path.exists():
             return None
         return self._json(path.name, ResultFacts, "the result of the run")
 
     def status(self) -> RunStatus | None:
-        return self._json("status.json", RunStatus, "the last state of the run")
+        return self._json(STATUS_FILE, RunStatus, "the last state of the run")
 
     def journal(self) -> Iterator[JournalLine]:
         """The lines of the journal in order, without SKIPPED_KINDS."""
         what = "the history of the run"
-        for line in self._lines("journal.jsonl", msgspec.json.Decoder(JournalLine), what):
+        for line in self._lines(JOURNAL_FILE, msgspec.json.Decoder(JournalLine), what):
             if line.kind not in SKIPPED_KINDS:
                 yield line
 

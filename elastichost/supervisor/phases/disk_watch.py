@@ -7,6 +7,7 @@ from pathlib import Path
 
 from elastichost.atomic_write import space_words
 from elastichost.errors import DiskFullError
+from elastichost.run_files import JOURNAL_FILE
 from elastichost.supervisor.context import RunContext
 from elastichost.wire.applied import APPLIED_FILE
 
@@ -21,7 +22,7 @@ def look_at_space(run: RunContext, others: Mapping[str, str], stopping_s: float 
     DiskFullError when the run is to stop and cannot save its training for STOP_WITHOUT_SPACE_S."""
     run.recorder.flush()
     now_s, space = run.now_s(), run.space
-    space.look("journal.jsonl", run.journal.problem, now_s, must_wait=True)
+    space.look(JOURNAL_FILE, run.journal.problem, now_s, must_wait=True)
     commits = [record.no_space for record in run.fleet.live("server") if record.no_space]
     space.look(APPLIED_FILE, commits[0] if commits else "", now_s, must_wait=True)
     space.look("decisions.jsonl", run.recorder.waits, now_s)

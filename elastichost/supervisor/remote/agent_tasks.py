@@ -19,12 +19,13 @@ from elastichost.checkpoint.mirror import mirror_checkpoint
 from elastichost.checkpoint.places import RUN_FILE
 from elastichost.datasets.files import PINNED_FILE
 from elastichost.errors import ElastichostError, ProtocolError
+from elastichost.run_files import CHECKPOINTS_FOLDER, HOSTS_FILE, RESOLVED_JOB_FILE
 from elastichost.supervisor.remote import messages as said
 from elastichost.supervisor.remote.link_probe import knock, open_door, receive_stream, send_stream
 
 __all__ = ["AgentTasks", "Question", "below", "keep", "read_piece", "remove", "write_piece"]
 
-JOB, HOSTS, SOURCE, CHECKPOINTS = "job.resolved.toml", "hosts.json", "source", "checkpoints"
+SOURCE = "source"
 ALONE = '{"hosts": []}'  # a resumed run has no other machines unless the command names them or they join
 
 FileOrder = said.ReadFileMsg | said.WriteFileMsg | said.RemoveFileMsg
@@ -174,11 +175,11 @@ def keep(run_dir: Path, incoming: Path, directory: Path, count: int) -> said.Che
     job and the source of its model (both from `run_dir`). Raises nothing: a failure is in the answer's `problem`."""
     try:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        for name in (JOB, RUN_FILE, PINNED_FILE):
+        for name in (RESOLVED_JOB_FILE, RUN_FILE, PINNED_FILE):
             shutil.copyfile(run_dir / name, directory / name)
-        (directory / HOSTS).write_text(ALONE)
+        (directory / HOSTS_FILE).write_text(ALONE)
         shutil.copytree(run_dir / SOURCE, directory / SOURCE, dirs_exist_ok=True)
-        size_bytes = mirror_checkpoint(incoming, directory / CHECKPOINTS, count)
+        size_bytes = mirror_checkpoint(incoming, directory / CHECKPOINTS_FOLDER, count)
         remove_tree(incoming)
     except ElastichostError as error:
         return said.CheckpointKeptMsg(0, error.message)

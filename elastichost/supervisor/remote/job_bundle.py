@@ -6,6 +6,7 @@ from importlib.resources import files
 from pathlib import Path
 
 from elastichost.config.job import JobSpec, to_toml
+from elastichost.run_files import RESOLVED_JOB_FILE
 from elastichost.supervisor.remote.messages import SourceFile
 from elastichost.user_model.source import local_sources, parse_build_spec, source_file
 
@@ -27,7 +28,7 @@ def files_for_others(job: JobSpec, base_dir: Path) -> tuple[SourceFile, ...]:
     elif file is not None and file.resolve().is_relative_to(base_dir.resolve()) and not _is_own(file):
         sources = [_source(one, base_dir) for one in (file, *local_sources(file), *_packages(file, base_dir))]
     there = job.model_copy(update={"model": job.model.model_copy(update={"build": build})})
-    return (SourceFile("job.resolved.toml", to_toml(there).encode()), *sources)
+    return (SourceFile(RESOLVED_JOB_FILE, to_toml(there).encode()), *sources)
 
 
 def _is_own(file: Path) -> bool:

@@ -27,18 +27,20 @@ from elastichost.arena.recovery.staging import StagingArea, stamp_incarnation
 from elastichost.arena.recovery.undo import UndoRecord
 from elastichost.arena.watermarks import Watermarks
 from elastichost.errors import ArenaError, ProtocolError
+from elastichost.gpu.memory.held_memory import why_model_is_gone
 from elastichost.micro_batches import CREW, CREW_INCARNATION, micro_ranges
+from elastichost.run_files import JOURNAL_FILE
 from elastichost.runs.facts import Lineage, Quarantined, TornBatches
 from elastichost.runs.journal import read_journal
 from elastichost.runs.journal_replay import ReplayedJournal, replay
-from elastichost.specs import ModelSpec
+from elastichost.specs import ModelSpec, model_difference
 from elastichost.supervisor.ledger.ledger import Ledger
 from elastichost.supervisor.ledger.replay import ledger_of_applied
 from elastichost.supervisor.ledger.state import LedgerSettings
 from elastichost.wire.applied import AppliedFold, AppliedRecords, micros_left_out, read_applied_content
 from elastichost.wire.facts import CommittedBatch
 
-__all__ = ["ArenaClaim", "TakenOver", "TakeoverRefusal", "claim_arena", "model_difference", "take_over_arena"]
+__all__ = ["ArenaClaim", "TakenOver", "TakeoverRefusal", "claim_arena", "take_over_arena"]
 
 USERS_END_S = 10.0  # longest wait for the end of processes of the dead supervisor; a large arena is unmapped slowly
 LOOK_EVERY_S = 0.02
@@ -128,7 +130,7 @@ def claim_arena(run_dir: Path, early: Sequence[Hold] = ()) -> ArenaClaim:
 
 
 def _claim(run_dir: Path, early: Mapping[Path, Hold]) -> ArenaClaim:
-    journal = run_dir / "journal.jsonl"
+    journal = run_dir / JOURNAL_FILE
     if not journal.exists():
         return ArenaClaim(ReplayedJournal(), reason="the run has no journal")
     try:
@@ -195,12 +197,14 @@ def take_over_arena(
     *,
     in_place: bool,
     micros: int,
+    may_be_resident: bool = False,
 ) -> TakenOver | TakeoverRefusal:
     """Checks whether the held arena fits this job and its record of committed batches, and takes it over.
 
     servers: PS of the plan. in_place: workers may have updated rows in place before a commit. micros: micro-batches of
-    a step of sync mode. After a takeover the arena is not held any more, because this process owns it. After a refusal
-    the arena is unchanged, and `claim` still holds it. Raises ArenaError when the owner cannot be written.
+    a step of sync mode. may_be_resident: a worker of the plan may have rows in memory of its GPU. After a takeover the
+    arena is not held any more, because this process owns it. After a refusal the arena is unchanged, and `claim` still
+    holds it. Raises ArenaError when the owner cannot be written.
     """
     held, known = claim.held, claim.replayed
     if held is None:
@@ -209,6 +213,8 @@ def take_over_arena(
         return TakeoverRefusal("its rows were not all restored from the checkpoint")
     if known.lineage.data != settings.data:
         return TakeoverRefusal(f"it was trained with data of {known.lineage.data}; the data now has {settings.data}")
+    if gone := why_model_is_gone(held.path, may_be_resident=may_be_resident):
+        return TakeoverRefusal(gone)
     if misfit := _layout_misfit(read_layout(held.path), model, seed):
         return TakeoverRefusal(misfit)
     if users := _wait_unused(held.path):
@@ -381,18 +387,3 @@ def _is_within(path: Path, entry: Path, tables: int) -> bool:
         return record.unfinished() is not None
     finally:
         record.close()
-
-
-def model_difference(saved: ModelSpec, present: ModelSpec) -> str:
-    """The first difference between two models, in words."""
-    for name, before, now in (
-        ("tables", saved.tables, present.tables),
-        ("embeddings", saved.embeddings, present.embeddings),
-        ("dense tensors", saved.dense.tensors, present.dense.tensors),
-    ):
-        if len(before) != len(now):
-            return f"{len(before)} {name} instead of {len(now)}"
-        for old, new in zip(before, now, strict=True):
-            if old != new:
-                return f"{name}: {old} instead of {new}"
-    return "other columns or labels"

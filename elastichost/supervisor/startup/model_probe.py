@@ -18,6 +18,7 @@ from elastichost.config.job import JobSpec, to_toml
 from elastichost.errors import JobFailedError, PreflightError, ProtocolError
 from elastichost.host.process_meter import anonymous_bytes
 from elastichost.plan import ProcessId
+from elastichost.run_files import RESOLVED_JOB_FILE
 from elastichost.specs import ModelSpec
 from elastichost.supervisor.core.reconciler import Failure, error_of
 from elastichost.supervisor.launch.events import Exited, StartFailed
@@ -45,13 +46,16 @@ LAST_WORDS_S = 0.5  # wait for the report of a process that has ended: it may ar
 class DescribedModel:
     """A model, as the process that built it describes it. working: the tensors of a training step; None: the model
     fails on the first samples, and a warning has the error. step_times: from `time_steps` alone. fork_server_bytes:
-    anonymous memory of the fork server from which the process was forked; 0: not known."""
+    anonymous memory of the fork server from which the process was forked; 0: not known. reader_bytes, model_bytes: see
+    `ModelDescribedMsg`."""
 
     model: ModelSpec
     working: WorkingSet | None
     warnings: tuple[str, ...]
     step_times: tuple[StepTime, ...] = ()
     fork_server_bytes: int = 0
+    reader_bytes: int = 0
+    model_bytes: int = 0
 
 
 def describe_model(job: JobSpec, launcher: LocalLauncher | None = None, *, is_strict: bool = False) -> DescribedModel:
@@ -89,7 +93,7 @@ def _describe(job: JobSpec, launcher: LocalLauncher, run_id: str, entry: str) ->
     directory = socket_directory(run_id)
     create_directory(directory, owner_of(os.getpid(), directory))
     try:
-        (directory / "job.resolved.toml").write_text(to_toml(job))
+        (directory / RESOLVED_JOB_FILE).write_text(to_toml(job))
         control = ControlServer(f"ipc://{directory}/control", int(run_id, 16))
         try:
             arguments = _arguments(directory, int(run_id, 16))
@@ -164,6 +168,13 @@ def _answer(envelope: Envelope[ControlMessage]) -> DescribedModel | None:
         case ModelDescribedMsg() as described:
             working = msgspec.msgpack.decode(envelope.frames[1], type=WorkingSet | None)
             times = msgspec.msgpack.decode(envelope.frames[2], type=tuple[StepTime, ...])
-            return DescribedModel(described.model, working, described.warnings, times)
+            return DescribedModel(
+                described.model,
+                working,
+                described.warnings,
+                times,
+                reader_bytes=described.reader_bytes,
+                model_bytes=described.model_bytes,
+            )
         case _:
             return None
