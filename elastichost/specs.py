@@ -27,6 +27,7 @@ __all__ = [
     "RowOptimizer",
     "RowOptimizerSpec",
     "TableSpec",
+    "model_difference",
 ]
 
 KeyKind = Literal["int", "string"]
@@ -198,3 +199,18 @@ class ModelSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def sequence_features(self) -> frozenset[str]:
         """The features that an `EmbeddingCollection` reads: their ids keep their places, also ids without a row."""
         return frozenset(feature for e in self.embeddings if e.kind == "sequence" for feature in e.features)
+
+
+def model_difference(saved: ModelSpec, present: ModelSpec) -> str:
+    """The first difference between two models, in words."""
+    for name, before, now in (
+        ("tables", saved.tables, present.tables),
+        ("embeddings", saved.embeddings, present.embeddings),
+        ("dense tensors", saved.dense.tensors, present.dense.tensors),
+    ):
+        if len(before) != len(now):
+            return f"{len(before)} {name} instead of {len(now)}"
+        for old, new in zip(before, now, strict=True):
+            if old != new:
+                return f"{name}: {old} instead of {new}"
+    return "other columns or labels"

@@ -18,7 +18,7 @@ from torchrec.sparse.jagged_tensor import KeyedJaggedTensor
 from elastichost.arena.dense.store import DenseOptimizerSpec
 from elastichost.gpu.dense_updates import DenseUpdate
 from elastichost.gpu.lookup import DeviceLookup
-from elastichost.gpu.registered_memory import RegisteredMemory
+from elastichost.gpu.memory.registered_memory import RegisteredMemory
 from elastichost.gpu.row_placement import RowPlacement
 from elastichost.gpu.step import DeviceStep, StepSwitches
 from elastichost.gpu.step_inputs import StepInputs

@@ -15,6 +15,7 @@ from pathlib import Path
 from elastichost.arena.host import socket_directory
 from elastichost.chaos.facts import RunFacts, read_facts
 from elastichost.chaos.faults.bad_input import check_refusals, feed_bad_input, send_garbage
+from elastichost.chaos.faults.gpu_faults import GPU_FAULTS
 from elastichost.chaos.faults.message_faults import MessageRates
 from elastichost.chaos.faults.process_faults import (
     FAULTS,
@@ -61,7 +62,7 @@ WITHOUT_BYTES = {fault.name for fault in SOURCE_FAULTS if fault.fault in ("stall
 # have no bound, because their successors import torch.
 BOUNDS_S = dict.fromkeys(("worker", "server", "reader", "pair"), 3.0)
 
-ALL_FAULTS: tuple[Fault, ...] = (*FAULTS, *SOURCE_FAULTS)
+ALL_FAULTS: tuple[Fault, ...] = (*FAULTS, *GPU_FAULTS, *SOURCE_FAULTS)
 
 Say = Callable[[float, str], None]
 
@@ -199,6 +200,9 @@ class _Soak:
         spec = self._order.spec
         if not (chosen or spec.data.input.reader_count(has_gpu=bool(spec.resources.gpus), spare_cores=0)):
             weights.pop("kill-reader")
+        if not (chosen or spec.resources.model_memory == "gpu"):
+            for fault in GPU_FAULTS:
+                weights.pop(fault.name)
         planned = plan_faults(self._order.seed, self._stretches, self._order.every_s, weights)
         for one in planned:
             while self._elapsed_s() < one.at_s:

@@ -48,6 +48,8 @@ def cross_problems(
                 f"train.schedule.total_samples = {schedule.total_samples}: the warm-up alone has "
                 f"{schedule.warmup_samples} samples; allowed: 0 (all samples of the job), or more than these"
             )
+    if resources is not None and resources.model_memory == "gpu":
+        problems += _model_memory_problems(train, resources)
     if data is not None and evaluate is not None:
         problems += metric_problems(data, evaluate, checkpoint.keep_best if checkpoint is not None else "")
     if data is not None and evaluate is not None and not data.has_test:
@@ -61,6 +63,23 @@ def cross_problems(
                 f"evaluate.early_stop.patience = {evaluate.early_stop.patience}: there is no test data; add data.test "
                 "or data.test_fraction, or set this to 0"
             )
+    return problems
+
+
+def _model_memory_problems(train: TrainSection | None, resources: ResourcesSection) -> list[str]:
+    """Settings with which the model cannot be in memory of a GPU."""
+    where, host = 'resources.model_memory = "gpu"', 'allowed: "host"'
+    problems = []
+    if resources.gpus == 0:
+        problems.append(f"{where}: the job has no GPU, because resources.gpus = 0; set resources.gpus = 1, or {host}")
+    if train is not None and train.mode == "sync":
+        problems.append(f'{where}: with train.mode = "sync" rows are served by messages; {host}')
+    if train is not None and train.clip_norm:
+        problems.append(f"{where}: a GPU does not clip gradients (train.clip_norm = {train.clip_norm:g}); {host}")
+    if train is not None and train.access == "served":
+        problems.append(f'{where}: with train.access = "served" rows are served by messages; {host}')
+    if resources.hosts > 1:
+        problems.append(f"{where}: with resources.hosts = {resources.hosts} rows are served by messages; {host}")
     return problems
 
 
@@ -151,7 +170,7 @@ def _source_problems(data: DataSection) -> list[str]:
     problems = [] if data.train else ["data.train: is missing; allowed: a list of files or globs"]
     if data.test_fraction and data.test:
         problems.append(f"data.test_fraction = {data.test_fraction}: data.test names test data; remove one of them")
-    if data.test_fraction and ":" in data.format:
+    if data.test_fraction and data.has_own_reader:
         problems.append(
             f"data.test_fraction = {data.test_fraction}: your own reader chooses its test data; remove this setting"
         )

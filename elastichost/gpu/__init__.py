@@ -14,7 +14,7 @@ Modules:
     dense_updates        the dense optimizers
     lookup               the lookup of one embedding collection
     row_placement        where the rows of a collection lie
-    registered_memory    memory of the host that the GPU may use
+    memory/              memory of the host that the GPU may use, and memory of the GPU that outlives its process
     step                 one training step as a CUDA graph
     step_inputs          the tensors of one batch
 """

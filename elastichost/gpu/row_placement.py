@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+from elastichost.arena.layout import ArenaLayout
 from elastichost.specs import EmbeddingSpec
 
 __all__ = ["RowPlacement", "optimizer_refusal"]
@@ -19,6 +21,19 @@ class RowPlacement:
     rows_offsets: tuple[int, ...]
     state_offsets: tuple[int, ...]
     row_counts: tuple[int, ...]
+
+    @classmethod
+    def of(
+        cls, layout: ArenaLayout, embeddings: Sequence[EmbeddingSpec], rows_address: int, state_address: int
+    ) -> RowPlacement:
+        """Where these embeddings lie in memory that has the rows and their state in the order of this layout."""
+        return cls(
+            rows_address,
+            state_address,
+            tuple(layout.rows_offset(e.index) for e in embeddings),
+            tuple(max(0, layout.state_offset(e.index)) for e in embeddings),
+            tuple(layout.row_space(e.table) for e in embeddings),
+        )
 
 
 def optimizer_refusal(embedding: EmbeddingSpec) -> str:

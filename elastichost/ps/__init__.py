@@ -7,7 +7,6 @@ Modules:
     session           the state of the peers of a PS: members, fences, clocks; pure
     rules             which messages a worker of this job may send; pure
     applier           stages pushed rows when they come, applies them once when their batch is committed
-    dense_optimizer   the optimizer of the dense vector
     applied_log       the log of every committed batch
     snapshot          the part of a checkpoint that a PS writes
     rows/             the rows of its buckets

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from elastichost.arena.arena import Arena
+from elastichost.arena.dense.optimizer import dense_optimizer
 from elastichost.arena.dense.store import DenseStore
 from elastichost.arena.watermarks import Watermarks
 from elastichost.config.job import JobSpec
@@ -20,7 +21,6 @@ from elastichost.micro_batches import CREW
 from elastichost.ps.applied_log import AppliedLog
 from elastichost.ps.applier import RowApplier
 from elastichost.ps.audit import Audit
-from elastichost.ps.dense_optimizer import dense_optimizer
 from elastichost.ps.frames import Outgoing
 from elastichost.ps.meter import RequestMeter
 from elastichost.ps.rows.evictor import Evictor

@@ -25,8 +25,8 @@ class Rules:
     """The limits for messages of workers.
 
     places: the number of workers that the arena has places for; has_dense: the dense vector lies in this arena;
-    sends_gradients: dense gradients come as frames (every access except direct); the other fields are those of the job
-    file.
+    sends_gradients: dense gradients come as frames (every access except direct); on_gpu: the worker makes the step of
+    the dense optimizer itself; the other fields are those of the job file.
     """
 
     is_sync: bool
@@ -35,11 +35,13 @@ class Rules:
     micro_batches: int
     places: int
     has_dense: bool = False
+    on_gpu: bool = False
 
     @classmethod
     def of(cls, job: JobSpec, access: Access, places: int, *, has_dense: bool) -> Rules:
         is_sync, of_step = job.train.mode == "sync", (job.train.batch_size, job.train.micro_batches)
-        return cls(is_sync, access != "direct", *of_step, places, has_dense)
+        on_gpu = job.resources.model_memory == "gpu"
+        return cls(is_sync, access != "direct", *of_step, places, has_dense, on_gpu)
 
     def check(self, sender: ProcessId, message: DataMessage) -> None:
         """Raises ProtocolError for a message that no correct worker of this job sends."""
@@ -75,6 +77,9 @@ class Rules:
             raise ProtocolError(f"a step of {message.micros} micro-batches: this job has at most {self.micro_batches}")
         if self.sends_gradients and message.mailbox >= 0:
             raise ProtocolError("the commit names a mailbox, but this job does not use direct access")
+        if message.is_applied != self.on_gpu:
+            has, where = ("no vector", "host") if message.is_applied else ("a vector", "GPU")
+            raise ProtocolError(f"the commit has {has}, but the dense part of this job is in memory of the {where}")
 
 
 def require_finite(gradients: npt.NDArray[np.float32], whose: str) -> None:

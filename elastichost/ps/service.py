@@ -248,12 +248,7 @@ class DataService:
         return Outgoing(peer, pushed, answer)
 
     def _commit(self, sender: ProcessId, message: DensePushMsg, frames: Sequence[memoryview]) -> None:
-        elements = self._model.dense.elements
-        if message.mailbox >= 0:
-            vector = self._dense.mailbox(sender.index, message.mailbox).vector
-        else:
-            vector = float32_frame(frames, 0, elements)
-            require_finite(vector[: self._model.dense.parameters], str(sender))
+        vector = None if message.is_applied else self._pushed(sender, message, frames)
         m = message
         self._log.write(
             self._dense.version(),
@@ -274,6 +269,16 @@ class DataService:
             samples=m.samples,
             skipped=m.skipped,
         )
+
+    def _pushed(
+        self, sender: ProcessId, message: DensePushMsg, frames: Sequence[memoryview]
+    ) -> npt.NDArray[np.float32]:
+        """The vector of a push. Raises ProtocolError for one that is not finite or has another size."""
+        if message.mailbox >= 0:
+            return self._dense.mailbox(sender.index, message.mailbox).vector
+        vector = float32_frame(frames, 0, self._model.dense.elements)
+        require_finite(vector[: self._model.dense.parameters], str(sender))
+        return vector
 
     def commit_posted(self, worker: int, incarnation: int) -> None:
         """Direct access: commits the batches that a dead, fenced incarnation had released into its mailbox, in order

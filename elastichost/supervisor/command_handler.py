@@ -114,7 +114,7 @@ class CommandHandler:
         size = ScaleMsg(command.workers, command.servers, command.worker_cores)
         threads = size.worker_cores or max((spec.threads for spec in self._run.plan.workers), default=1)
         size = msgspec.structs.replace(size, worker_cores=min(threads, max(1, len(cores))))
-        refused = refusal(size, MAX_WORKERS, MAX_SERVERS, len(cores))
+        refused = refusal(size, MAX_WORKERS, MAX_SERVERS, len(cores)) or self._gpu_refusal(size)
         if refused is None and command.is_proposal and not self._proposes(command):
             refused = RefusedMsg("the run's tuner does not propose this size any more")
         if refused is not None:
@@ -225,11 +225,19 @@ class CommandHandler:
                 self._join_peer, RefusedMsg(f"no machine joins: {why}", "check the hosts with `elastichost doctor`")
             )
 
+    def _gpu_refusal(self, command: ScaleMsg) -> RefusedMsg | None:
+        job, gpus = self._run.job, len(self._plans.gpus)
+        if not gpus:
+            return None
+        if job.resources.model_memory == "gpu":
+            gpus = min(1, gpus)  # the model is in memory of one
+        return gpu_refusal(command, gpus, why_no_cpu_workers(job))
+
     def _scale(self, peer: bytes, command: ScaleMsg, now_s: float) -> None:
         all_cores = self._run.all_cores(len(self._plans.cores))
         refused = refusal(command, MAX_WORKERS, MAX_SERVERS, all_cores)
         if refused is None:
-            refused = gpu_refusal(command, len(self._plans.gpus), why_no_cpu_workers(self._run.job))
+            refused = self._gpu_refusal(command)
         if self._changes.why_closed:
             refused = RefusedMsg(self._changes.why_closed)
         if refused is not None:

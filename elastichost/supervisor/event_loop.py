@@ -77,7 +77,8 @@ class EventLoop:
         self._budget, self._worked_s = WorkBudget(), 0.0
 
     def turn(self, phase: Phase) -> None:
-        """One turn. Raises KilledError when a second stop signal has come, and the error that the job fails with."""
+        """One turn. Raises KilledError when a second stop signal or SIGQUIT has come, and the error that the job fails
+        with."""
         run = self._run
         self._rest()
         descriptors = (*run.launcher.descriptors(), self._signals.descriptor)

@@ -84,7 +84,7 @@ def run_job(
     lent: the part of this host that the job may use; None: all of it. start_server: starts the fork server.
     hosts: the other machines that it trains on; the job's number of hosts includes them (`config_hosts.with_hosts`).
     The first SIGINT or SIGTERM drains the workers, saves a checkpoint and returns a result with exit code 75. Another
-    SIGINT kills all processes; another SIGTERM changes nothing.
+    SIGINT, or a SIGQUIT, kills all processes; another SIGTERM changes nothing.
 
     Raises the typed error the job failed with: ConfigError, DataError, ModelError, ArenaFullError, PreflightError
     before training; NonFiniteError, RestartBudgetError, HangError, CheckpointError, ... during it.

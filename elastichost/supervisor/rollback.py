@@ -1,7 +1,8 @@
 """Takes a run back to its newest good checkpoint.
 
-There are two causes. With `train.non_finite = "roll_back"`, a batch has produced a value that is not finite; the run
-continues without that batch. In sync mode, a host is lost; the run continues without it.
+There are three causes. With `train.non_finite = "roll_back"`, a batch has produced a value that is not finite; the run
+continues without that batch. In sync mode, a host is lost; the run continues without it. The model was in memory of a
+GPU, and the memory is gone.
 
 All training since the checkpoint is lost, and the lost samples are counted exactly. All processes are ended, a new
 arena is made, and the run begins from the checkpoint (or from the start of the data, when there is none) as a resumed
@@ -17,7 +18,7 @@ from elastichost.arena.dense.store import DenseStore
 from elastichost.arena.host import arena_directory
 from elastichost.checkpoint.format import FoundCheckpoint
 from elastichost.checkpoint.places import CheckpointSource
-from elastichost.errors import HostLostError, NonFiniteError, ProtocolError, SampleRange
+from elastichost.errors import HostLostError, ModelLostError, NonFiniteError, ProtocolError, SampleRange
 from elastichost.runs.events import DirectoryLeftBehind, RollBackRefused, RolledBack
 from elastichost.runs.result import RollBack
 from elastichost.supervisor.components import Components
@@ -27,7 +28,7 @@ from elastichost.supervisor.launch.shutdown import remove_directories
 from elastichost.supervisor.ledger.checkpoint_record import find_checkpoint, read_record
 from elastichost.supervisor.startup.resume_source import ResumeSource, barred
 
-__all__ = ["MAX_ROLL_BACKS", "refusal", "roll_back"]
+__all__ = ["MAX_ROLL_BACKS", "refusal", "refusal_after_loss", "roll_back"]
 
 MAX_ROLL_BACKS = 3
 
@@ -46,28 +47,36 @@ def refusal(failed: SampleRange | None, earlier: Sequence[RollBack]) -> str:
     return ""
 
 
+def refusal_after_loss(newest: str, earlier: Sequence[RollBack]) -> str:
+    """Why a run that has lost its model goes back no more; "": it may, MAX_ROLL_BACKS times to each checkpoint. newest:
+    the name of the newest checkpoint; "": there is none."""
+    times = sum(before.checkpoint == newest and not before.stop for before in earlier)
+    return f"it has lost its model {times} times since that checkpoint" if times >= MAX_ROLL_BACKS else ""
+
+
 # --- carrying it out ----------------------------------------------------------------------------------------------
 
 
 def roll_back(
-    run: RunContext, components: Components, error: NonFiniteError | HostLostError, resume_source: ResumeSource
+    run: RunContext,
+    components: Components,
+    error: NonFiniteError | HostLostError | ModelLostError,
+    resume_source: ResumeSource,
 ) -> ResumeSource:
     """Ends all processes, removes the arena, and returns what the run begins from. `components` are closed. Machines
     that are lost meanwhile are not used any more; the plan may still have processes on them.
 
     Raises `error` when the run may not roll back, CheckpointError when all its checkpoints are damaged.
     """
-    failed = SampleRange(0, 0, 0, 0)  # the loss of a host leaves no samples out
-    if isinstance(error, NonFiniteError):
-        reason = refusal(error.samples, run.roll_backs)
-        if error.samples is None or reason:
-            run.note(RollBackRefused(reason))
-            raise error
-        failed = error.samples
-    source = _source(run, components, resume_source)
-    if source is None and run.started_from:
-        run.note(RollBackRefused(f"it has no checkpoint of its own yet, and began from {run.started_from}"))
+    reason, source = _refusal_of(run, components, error), _source(run, components, resume_source)
+    if not reason and source is None and run.started_from:
+        reason = f"it has no checkpoint of its own yet, and began from {run.started_from}"
+    if reason:
+        run.note(RollBackRefused(reason))
         raise error
+    failed = SampleRange(0, 0, 0, 0)  # the loss of a host or a model leaves no samples out
+    if isinstance(error, NonFiniteError) and error.samples is not None:
+        failed = error.samples
     cause = run.new_cause("roll-back")
     with run.caused_by(cause):
         _end_processes(run)
@@ -93,6 +102,15 @@ def roll_back(
         barred=barred(run.roll_backs),
         trains_anew=trains_anew,
     )
+
+
+def _refusal_of(run: RunContext, components: Components, error: NonFiniteError | HostLostError | ModelLostError) -> str:
+    if isinstance(error, NonFiniteError):
+        return refusal(error.samples, run.roll_backs)
+    if isinstance(error, ModelLostError):
+        newest = components.checkpoints.newest
+        return refusal_after_loss(newest.name if newest is not None else "", run.roll_backs)
+    return ""
 
 
 def _end_processes(run: RunContext) -> None:

@@ -122,6 +122,7 @@ def _take_over(
         [spec.index for spec in run.plan.servers],
         in_place=job.train.mode != "sync",
         micros=job.train.micro_batches,
+        may_be_resident=job.resources.model_memory == "gpu",
     )
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 
-from elastichost.errors import ElastichostError, ExitCode, HostLostError, NonFiniteError
+from elastichost.errors import ElastichostError, ExitCode, HostLostError, ModelLostError, NonFiniteError
 from elastichost.host.stop_signals import StopSignals
 from elastichost.runs import events
 from elastichost.runs.result import RunOutcome, RunResult
@@ -86,7 +86,7 @@ class Supervisor:
             training = self._begin_training(start)
             try:
                 return training, training.run()
-            except (NonFiniteError, HostLostError) as error:
+            except (NonFiniteError, HostLostError, ModelLostError) as error:
                 source = training.roll_back(error, source)
                 self._arenas.watch(())
                 self._training = None

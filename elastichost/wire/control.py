@@ -101,10 +101,15 @@ class HelloMsg(Message, frozen=True):
 
 class ModelDescribedMsg(Message, frozen=True):
     """From the probe, when it has built the model on the meta device. Frame 0: the initial flat dense vector, float32
-    [dense.elements]. From a probe before the run two more, as msgpack: a `WorkingSet` or null, `StepTime`s."""
+    [dense.elements]. From a probe before the run two more, as msgpack: a `WorkingSet` or null, `StepTime`s.
+
+    reader_bytes, model_bytes: memory of a process that imports the user's own reader, and the user's own model; 0 for
+    those of elastichost, and from the probe of a run."""
 
     model: ModelSpec
     warnings: tuple[str, ...] = ()
+    reader_bytes: int = 0
+    model_bytes: int = 0
 
 
 class ReadyMsg(Message, frozen=True):

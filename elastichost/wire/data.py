@@ -96,6 +96,7 @@ class DensePushMsg(Message, frozen=True):
 
     If `mailbox` is -1, frame 0 is the vector, float32 [dense.elements]: gradients, then buffer values. If it is 0 or 1,
     the vector is in this half of the worker's mailbox in the arena, with a copy of this message, and there is no frame.
+    With `is_applied` the step of the optimizer was made in memory of the worker's GPU; there is no vector.
     """
 
     request: Count
@@ -115,6 +116,7 @@ class DensePushMsg(Message, frozen=True):
     step: Sequence = 0  # sync mode: number of the step
     micro: Micro = 0  # sync mode: number of the micro-batch within the step
     micros: Micros = 1  # sync mode: how many micro-batches the step has
+    is_applied: bool = False
     is_left_out: bool = False  # sync mode: the micro-batch is skipped because workers died on it
 
 

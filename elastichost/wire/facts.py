@@ -110,9 +110,9 @@ class StageSample(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     empty one (`empty_s`). The rest of its time, such as waiting for a disk, a core or the interpreter, is `other_s`.
 
     first_byte_s: the part of `source_s` until the first bytes of the requests. items: requests, units or batches.
-    p50_s, p99_s: quantiles of the time of one item. occupancy: share of the stage's threads, connections or places
-    that were in use, 0 to 1. unit_bytes: what the largest unit so far was charged with, or would be, if it was decoded
-    ahead."""
+    p50_s, p90_s, p99_s: quantiles of the time of one item. occupancy: share of the stage's threads, connections or
+    places that were in use, 0 to 1. unit_bytes: what the largest unit so far was charged with, or would be, if it was
+    decoded ahead."""
 
     stage: Stage
     cpu_s: Amount = 0.0
@@ -124,6 +124,7 @@ class StageSample(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     bytes: Count = 0
     items: Count = 0
     p50_s: Amount = 0.0
+    p90_s: Amount = 0.0
     p99_s: Amount = 0.0
     occupancy: Amount = 0.0
     unit_bytes: Count = 0

@@ -50,6 +50,10 @@ class WorkerLoop(LeaseWorker[ModelCommit, PreparedBatch]):
         self._made = build_parts(self._arguments, self._job, self._holder, self._pump, self._waiting)
         return self._made.strategy
 
+    def _open(self, strategy: ModelCommit) -> None:
+        self._parts.residence.open()
+        super()._open(strategy)
+
     def _open_batches(self) -> Pipeline[PreparedBatch]:
         parts = self._parts
         parts.runner.train(True)
@@ -87,6 +91,15 @@ class WorkerLoop(LeaseWorker[ModelCommit, PreparedBatch]):
         if (epoch := strategy.unmapped_epoch(is_idle=is_idle)) is not None:
             self.control.send(UnmappedMsg(epoch))
 
+    def _pump(self, timeout_s: float = 0.0) -> None:
+        super()._pump(timeout_s)
+        if self._made is not None:
+            self._made.residence.look(time.monotonic())
+
+    def _come_to_rest(self, strategy: ModelCommit) -> None:
+        super()._come_to_rest(strategy)
+        self._parts.residence.write_back(for_good=self._draining)
+
     def _work(self, strategy: ModelCommit) -> None:
         if self._evaluations:
             self._evaluate(strategy, self._evaluations.popleft())
@@ -103,7 +116,8 @@ class WorkerLoop(LeaseWorker[ModelCommit, PreparedBatch]):
     def _take_traffic(self) -> tuple[int, int, int]:
         if self._made is None:
             return 0, 0, 0
-        return *self._made.take_traffic(), gpu_memory_bytes(self._made.device)
+        made = self._made
+        return *made.take_traffic(), gpu_memory_bytes(made.device) + made.residence.device_bytes
 
     # --- one batch ------------------------------------------------------------------------------------------
 

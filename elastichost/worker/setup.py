@@ -10,11 +10,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 import torch
 
 from elastichost.arena.arena import Arena
+from elastichost.arena.dense.optimizer import dense_optimizer
 from elastichost.arena.dense.store import DenseStore
 from elastichost.arena.watermarks import Watermarks
 from elastichost.config.job import JobSpec
@@ -24,6 +25,7 @@ from elastichost.datasets.files import read_pinned
 from elastichost.datasets.sources.control import InputControl
 from elastichost.datasets.sources.settings import decoded_directory, first_knobs
 from elastichost.datasets.sources.single_requests import BEFORE_RUN, RequestPolicy
+from elastichost.errors import ConfigError
 from elastichost.gpu.availability import is_interpreted
 from elastichost.plan import Access
 from elastichost.sharding import rows_per_bucket
@@ -34,12 +36,14 @@ from elastichost.worker.access.direct import DirectLookup
 from elastichost.worker.access.direct_rows import DirectRowPreparer
 from elastichost.worker.access.mixed import MixedLookup
 from elastichost.worker.access.mixed_rows import MixedRowPreparer
+from elastichost.worker.access.residence import ArenaResidence, ModelResidence
 from elastichost.worker.access.row_channels import PullChannel, PushChannel, RowCutter
 from elastichost.worker.access.rows import RowPreparer
 from elastichost.worker.access.served import ServedLookup
 from elastichost.worker.access.served_rows import ServedRowPreparer
 from elastichost.worker.channels.channel import DirectoryHolder, Pump
 from elastichost.worker.commit.dense_transport import HeldParameters, MappedParameters, ReceivedParameters
+from elastichost.worker.commit.device_commit import DeviceCommit, ResidentParameters
 from elastichost.worker.commit.direct_commit import DirectCommit
 from elastichost.worker.commit.lease_commit import ModelCommit
 from elastichost.worker.commit.mixed_commit import MixedCommit
@@ -48,13 +52,16 @@ from elastichost.worker.commit.strategy import CommitStrategy
 from elastichost.worker.commit.sync_commit import SyncCommit
 from elastichost.worker.gpu.arena_memory import reason_against
 from elastichost.worker.model.dense_vector import FlatDense
-from elastichost.worker.model.device import choose_device
+from elastichost.worker.model.device import choose_device, share_gpu_memory
 from elastichost.worker.model.embedding import CollectionLookup, meta_collections, replace_collections, table_rows
 from elastichost.worker.model.fusion import fuse_modules, interacting_collections, layer_precision
 from elastichost.worker.readers.pool import ReaderPool
 from elastichost.worker.source_requests import ThreadRequests
 from elastichost.worker.steps.batch_step import BatchStep, EagerStep
 from elastichost.worker.steps.model_runner import ModelRunner
+
+if TYPE_CHECKING:
+    from elastichost.worker.gpu.resident_model import ResidentModel
 
 __all__ = ["LeaseParts", "SyncParts", "WorkerParts", "build_parts", "build_sync_parts"]
 
@@ -84,6 +91,7 @@ class WorkerParts(Generic[Strategy, Rows]):
     test_description: DatasetDescription | None
     train_rows: Rows
     test_rows: RowPreparer
+    residence: ModelResidence
     input: InputControl  # of `train_reader`
     readers: ReaderPool | None  # `train_reader`, if other processes read for this worker
 
@@ -145,15 +153,21 @@ def _on_gpu(builder: _PartsBuilder) -> LeaseParts:
 
     worker = builder.holder.caller.process.index
     memory = ArenaMemory(builder.arena, worker, builder.device)
+    dense = DenseStore(builder.arena)
+    resident = builder.resident_model(dense)
     switches = StepSwitches.allocate(builder.device)
 
     def lookup(embeddings: Sequence[EmbeddingSpec]) -> DeviceLookup:
-        return DeviceLookup(embeddings, memory.placement(embeddings), switches.rate_scale, switches.is_refused)
+        placement = memory.placement(embeddings) if resident is None else resident.placement(embeddings)
+        return DeviceLookup(embeddings, placement, switches.rate_scale, switches.is_refused)
 
     # in Triton's interpreter the layers stay torch's: those for the CPU write gradients to places of their own
     flat, lookups = builder.swap(lookup, fuses_layers=builder.device.type == "cuda")
-    dense = DenseStore(builder.arena)
-    strategy = DirectCommit(builder.holder, builder.pump, flat, dense, builder.watermarks, lookups)
+    how = builder.holder, builder.pump, flat, dense, builder.watermarks, lookups
+    if resident is None:
+        strategy = DirectCommit(*how)
+    else:
+        strategy = DeviceCommit(*how, ResidentParameters(flat, dense, resident.restore))
     train_rows, test_rows = (DirectRowPreparer(*of) for of in (builder.train_source(), builder.test_source()))
     builder.sparse_device = builder.device
     runner = builder.runner()
@@ -165,8 +179,9 @@ def _on_gpu(builder: _PartsBuilder) -> LeaseParts:
         switches,
         batch_size=builder.job.train.batch_size,
         most_rows=max(builder.arena.layout.row_space(table.index) for table in builder.model.tables),
+        resident=None if resident is None else resident.dense_part(flat, dense_optimizer(builder.job), switches),
     )
-    return builder.parts(flat, strategy, (), train_rows, test_rows, runner, step)
+    return builder.parts(flat, strategy, (), train_rows, test_rows, runner, step, resident)
 
 
 def _served(builder: _PartsBuilder) -> LeaseParts:
@@ -197,6 +212,7 @@ class _PartsBuilder:
     ) -> None:
         self.job, self.host, self.holder, self.pump = job, arguments.host, holder, pump
         self.device, self._gpu = choose_device(arguments), arguments.gpu
+        self._gpu_share = arguments.gpu_memory_fraction
         self.sparse_device = torch.device("cpu")
         arena_directory = Path(arguments.arena_directory)
         self.arena = Arena.attach(arena_directory)
@@ -282,9 +298,24 @@ class _PartsBuilder:
         if self._gpu is None or (self.device.type != "cuda" and not is_interpreted()):
             return False
         reason = reason_against(self.model)
+        if reason and self.job.resources.model_memory == "gpu":
+            raise ConfigError(
+                f'resources.model_memory is "gpu", but {reason}',
+                hint='set resources.model_memory = "host", or change the table',
+            )
         if reason:
             print(f"rows are looked up on the CPU: {reason}", flush=True)
         return not reason
+
+    def resident_model(self, dense: DenseStore) -> ResidentModel | None:
+        """Rows in memory of this process' GPU; None: they stay in the arena. Raises GpuMemoryError, ModelLostError."""
+        if self.job.resources.model_memory != "gpu":
+            return None
+        from elastichost.worker.gpu.resident_model import ResidentModel
+
+        rows = ResidentModel(self.arena, dense, self.device, self.pump)
+        share_gpu_memory(self.device, self._gpu_share, rows.device_bytes)
+        return rows
 
     def runner(self) -> ModelRunner:
         job = self.job
@@ -300,6 +331,7 @@ class _PartsBuilder:
         test_rows: RowPreparer,
         runner: ModelRunner | None = None,
         step: BatchStep | None = None,
+        residence: ModelResidence | None = None,
     ) -> WorkerParts[Strategy, Rows]:
         runner = runner if runner is not None else self.runner()
         return WorkerParts(
@@ -318,6 +350,7 @@ class _PartsBuilder:
             test_description=self._test_description,
             train_rows=train_rows,
             test_rows=test_rows,
+            residence=residence if residence is not None else ArenaResidence(self.arena.directory),
             input=self.input,
             readers=self.readers,
         )

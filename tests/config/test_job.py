@@ -296,6 +296,23 @@ def test_with_several_hosts_direct_access_is_refused(job_file: Path) -> None:
     assert problem.startswith('train.access = "direct": with resources.hosts = 2 rows of other hosts are served')
 
 
+@pytest.mark.parametrize(
+    ("override", "said"),
+    [
+        ("resources.gpus=0", "the job has no GPU"),
+        ("train.mode=sync", 'with train.mode = "sync"'),
+        ("train.access=served", 'with train.access = "served"'),
+        ("train.clip_norm=1.0", "does not clip gradients (train.clip_norm = 1)"),
+        ("resources.hosts=2", "with resources.hosts = 2"),
+    ],
+)
+def test_what_a_model_in_memory_of_a_gpu_cannot_have(job_file: Path, override: str, said: str) -> None:
+    asked = ["resources.model_memory=gpu", "resources.gpus=1"]
+    assert load_job(job_file, asked, environ={}).resources.model_memory == "gpu"
+    (problem,) = problems_of(job_file, *asked, override)
+    assert problem.startswith('resources.model_memory = "gpu": ') and said in problem
+
+
 def test_the_path_of_a_job_file_is_a_string_or_a_path(job_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(job_file.parent)
     assert load_job(job_file.name, environ={}) == load_job(str(job_file), environ={}) == load_job(job_file, environ={})

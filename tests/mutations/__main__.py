@@ -21,6 +21,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.interpreter import interpret_kernels
 from tests.mutations.catalogue import MUTATIONS, Mutation
 
 __all__ = ["Verdict", "judged"]
@@ -63,6 +64,7 @@ def judged(mutations: tuple[Mutation, ...]) -> Iterator[Verdict]:
 
 def _import_once() -> None:
     """Imports the libraries, but no module of the project."""
+    interpret_kernels()  # before torchrec imports Triton
     import hypothesis
     import numba
     import pytest

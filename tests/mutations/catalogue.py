@@ -34,6 +34,8 @@ PINNED, PINNED_TESTS = "datasets/files/pinned.py", ("tests/datasets/files/test_p
 KILLS = ("tests/ps/test_applier.py",)
 DURABILITY = ("tests/checkpoint/test_durability.py",)
 READERS = ("tests/worker/readers",)
+ON_GPU, ON_GPU_TESTS = "worker/gpu/resident_model.py", ("tests/worker/gpu/test_resident_model.py",)
+DENSE_TESTS = ("tests/worker/gpu/test_device_dense.py",)
 
 MUTATIONS: tuple[Mutation, ...] = (
     # --- applied and counted once -------------------------------------------------------------------------------
@@ -449,7 +451,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "dense gradients that are not finite are committed",
         SERVICE,
-        "            require_finite(vector[: self._model.dense.parameters], str(sender))\n",
+        "        require_finite(vector[: self._model.dense.parameters], str(sender))\n",
         "",
         ("tests/ps/test_service.py::test_dense_gradients_must_be_finite_and_buffers_need_not_be",),
     ),
@@ -943,5 +945,115 @@ MUTATIONS: tuple[Mutation, ...] = (
         "if first is None or first[1] != number:",
         "if True:",
         READERS,
+    ),
+    # --- a model in memory of a GPU ---------------------------------------------------------------------------------
+    Mutation(
+        "a checkpoint is taken of a model that was not written back",
+        "supervisor/launch/write_back.py",
+        "if resident is None or resident.written_version == self._version():",
+        "if True:",
+        ("tests/supervisor/launch/test_write_back.py",),
+    ),
+    Mutation(
+        "a checkpoint is taken although a batch was committed while the model was written back",
+        "supervisor/launch/write_back.py",
+        "self.when_written(then)  # a batch may have been committed meanwhile",
+        "then()",
+        ("tests/supervisor/launch/test_write_back.py",),
+    ),
+    Mutation(
+        "a worker trains on the older model of the arena",
+        "worker/access/residence.py",
+        "        if resident is not None:\n",
+        "        if False:\n",
+        ON_GPU_TESTS,
+    ),
+    Mutation(
+        "a model on the GPU has no record", ON_GPU, "            write_residence(", "            str(", ON_GPU_TESTS
+    ),
+    Mutation(
+        "the record says that the model is written back before it is",
+        ON_GPU,
+        "            download(self._arena, self._memory, self._pump)\n",
+        "            self._note(msgspec.structs.replace(self._resident, written_version=version))\n"
+        "            download(self._arena, self._memory, self._pump)\n",
+        ON_GPU_TESTS,
+    ),
+    Mutation(
+        "a killed holder is not replaced",
+        ON_GPU,
+        "if not is_held(self._directory, self._resident.token):",
+        "if False:",
+        ON_GPU_TESTS,
+    ),
+    Mutation(
+        "a holder gives memory of another token",
+        "gpu/memory/memory_holder.py",
+        "is_held = token == self._token and bool(self._held)",
+        "is_held = bool(self._held)",
+        ("tests/gpu/memory/test_held_memory.py",),
+    ),
+    Mutation(
+        "a resumed run takes over an arena whose model is gone",
+        "gpu/memory/held_memory.py",
+        "is_usable = is_held(arena, resident.token)",
+        "is_usable = True",
+        ("tests/gpu/memory/test_held_memory.py",),
+    ),
+    Mutation(
+        "a step writes over the newest dense half",
+        "worker/gpu/device_dense.py",
+        "half = (self._newest + mailbox_half) % 2",
+        "half = mailbox_half",
+        DENSE_TESTS,
+    ),
+    Mutation(
+        "a dense half is not marked while it is written",
+        "worker/gpu/device_dense.py",
+        "        self._marks[half].fill_(UNFINISHED)\n",
+        "",
+        DENSE_TESTS,
+    ),
+    Mutation(
+        "a successor does not look again before its first batch",
+        "worker/gpu/device_dense.py",
+        "if self._has_begun or step == self._restored_step:",
+        "if self._restored_step >= 0:",
+        DENSE_TESTS,
+    ),
+    Mutation(
+        "the half of a batch that was never counted stays one step ahead",
+        "worker/gpu/device_dense.py",
+        "            self._marks[self._newest].fill_(self._restored_step)\n",
+        "",
+        DENSE_TESTS,
+    ),
+    Mutation(
+        "buffers that a refused batch has spoilt stay",
+        "worker/gpu/trainer.py",
+        "                self._resident.leave_out(half)\n",
+        "                pass\n",
+        DENSE_TESTS,
+    ),
+    Mutation(
+        "a write-back that fails counts as a lost model",
+        "supervisor/launch/write_back.py",
+        "if code == MODEL_LOST:",
+        "if True:",
+        ("tests/supervisor/launch/test_write_back.py",),
+    ),
+    Mutation(
+        "a holder that does not answer counts as none",
+        "gpu/memory/held_memory.py",
+        "except (FileNotFoundError, ConnectionRefusedError):",
+        "except OSError:",
+        ("tests/gpu/memory/test_held_memory.py",),
+    ),
+    Mutation(
+        "a worker without the model on its GPU may commit without a vector",
+        "ps/rules.py",
+        "if message.is_applied != self.on_gpu:",
+        "if False:",
+        ("tests/ps/test_rules.py",),
     ),
 )

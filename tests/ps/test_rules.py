@@ -38,6 +38,7 @@ COMMIT = DensePushMsg(
 )
 SERVED = Rules(is_sync=False, sends_gradients=True, batch_size=128, micro_batches=4, places=8)
 SYNC = Rules(is_sync=True, sends_gradients=True, batch_size=128, micro_batches=4, places=8)
+ON_GPU = Rules(is_sync=False, sends_gradients=False, batch_size=128, micro_batches=4, places=8, on_gpu=True)
 IN_STEP = msgspec.structs.replace(COMMIT, step=5, micro=1, micros=4)
 
 
@@ -56,6 +57,7 @@ def test_messages_of_workers_are_accepted() -> None:
     ):
         SERVED.check(WORKER, message)
     direct.check(WORKER, changed(COMMIT, mailbox=1, shard_map_epoch=0))
+    ON_GPU.check(WORKER, changed(COMMIT, mailbox=1, shard_map_epoch=0, is_applied=True))
     for message in (
         IN_STEP,
         StepAskMsg(1, 5, 1),
@@ -81,6 +83,12 @@ def test_messages_of_workers_are_accepted() -> None:
         (SERVED, changed(COMMIT, samples=10, skipped=10), "10 skipped"),
         (SERVED, changed(COMMIT, stop=1000, samples=900, skipped=100), "a batch has at most"),
         (SERVED, changed(COMMIT, mailbox=0), "mailbox"),
+        (
+            SERVED,
+            changed(COMMIT, is_applied=True),
+            "no vector, but the dense part .* of the host",
+        ),
+        (ON_GPU, changed(COMMIT, mailbox=0), "a vector, but the dense part .* of the GPU"),
     ],
 )
 def test_messages_that_no_worker_of_this_job_can_send_are_refused(

@@ -30,6 +30,7 @@ from elastichost.specs import DenseSpec, EmbeddingSpec, ModelSpec, RowOptimizerS
 from elastichost.wire.child import ChildArguments
 from elastichost.wire.facts import Lease
 from elastichost.worker.access.key_dedup import UniqueKeys
+from elastichost.worker.access.residence import ArenaResidence
 from elastichost.worker.access.row_channels import PullChannel, PushChannel, RowCutter
 from elastichost.worker.access.rows import PreparedBatch
 from elastichost.worker.access.served import NOTHING_PULLED, PulledRows
@@ -376,6 +377,7 @@ class SimParts:
         self.runner, self.step = runner, EagerStep(runner, flat)
         self.train_reader, self.test_reader, self.input = samples, None, InputControl()
         self.readers = None
+        self.residence = ArenaResidence(ARENA)  # type: ignore[arg-type]
         self.train_description = description(samples)
         self.train_rows = SimRows(samples, PullChannel(holder, MODEL, pump=pump), served=served)
         self.test_rows = self.train_rows

@@ -44,6 +44,10 @@ class MemoryPath(PurePosixPath):
         names = [path[len(prefix) :] for path in _memory().files if path.startswith(prefix)]
         return [self / name for name in fnmatch.filter(names, pattern)]
 
+    def read_bytes(self) -> bytes:
+        """Of a record that no simulated worker writes, because none has a GPU."""
+        raise FileNotFoundError(str(self))
+
 
 ARENA = MemoryPath("/arena")
 

@@ -30,6 +30,7 @@ from elastichost.wire.commands import (
 )
 from tests.supervisor.noted import Noted
 
+TRAIN = SimpleNamespace(mode="async", precision="float32")
 GRANT = LendMsg(workers=1, servers=2, worker_cores=1, is_proposal=True)
 
 
@@ -41,18 +42,21 @@ class Scene:
         self.commands = CommandServer(f"ipc://{folder}/commands")
         specs = (ProcessSpec("worker", 0, (0,), 1), ProcessSpec("server", 0, (0,), 1))
         self.run: Any = SimpleNamespace(
-            job=SimpleNamespace(tuner=SimpleNamespace(mode=mode)),
+            job=SimpleNamespace(
+                tuner=SimpleNamespace(mode=mode), resources=SimpleNamespace(model_memory="host"), train=TRAIN
+            ),
             plan=Plan(specs, "direct", "a test"),
             fleet=Fleet(),
             commands=self.commands,
             proposal=None,
             **self.noted.attributes,
         )
-        self.plans = SimpleNamespace(cores=(0, 1), is_asked=False, resized=self._resized)
+        self.plans = SimpleNamespace(cores=(0, 1), gpus=(), is_asked=False, resized=self._resized)
         changes: Any = SimpleNamespace(plans=self.plans, why_closed="", is_under_way=False, number=0, apply=self._apply)
         self.changes = changes
         self.lent: list[int] = []
         components: Any = SimpleNamespace(memory=SimpleNamespace(lend=self.lent.append))
+        self.run.all_cores = lambda cores: cores
         self.handler = CommandHandler(self.run, components, changes)
 
     def _resized(self, size: ScaleMsg, reason: str) -> SizedPlan:
@@ -67,7 +71,7 @@ class Scene:
     def proposes(self, kind: Kind = "try", present: Configuration | None = None) -> None:
         self.run.proposal = Proposal(present or Configuration(1, 1), Configuration(1, 2), kind, "it may be faster")
 
-    def sends(self, message: LendMsg) -> Reply:
+    def sends(self, message: LendMsg | ScaleMsg) -> Reply:
         """Returns the first reply to a message."""
         client = CommandClient(self.commands.address)
         client.send(message)
@@ -145,3 +149,16 @@ def test_a_run_that_is_not_under_the_dispatcher_keeps_the_size_that_it_is_lent(t
     scene.sends(LendMsg(workers=2))
     assert scene.plans.is_asked and scene.followed[0][1] == "scale"
     scene.commands.close()
+
+
+@pytest.mark.parametrize("message", [ScaleMsg(workers=2), LendMsg(workers=2)])
+@pytest.mark.parametrize("gpus", [1, 2])
+def test_a_model_in_memory_of_a_gpu_has_one_worker(scene: Scene, message: LendMsg | ScaleMsg, gpus: int) -> None:
+    scene.run.job.resources.model_memory = "gpu"
+    scene.plans.gpus = tuple(range(gpus))
+    reply = scene.sends(message)
+    assert isinstance(reply, RefusedMsg)
+    assert reply.message == "workers=2 is out of range (1 to 1)"
+    assert scene.followed == []
+    scene.run.job.resources.model_memory = "host"
+    assert not isinstance(scene.sends(message), RefusedMsg)

@@ -6,7 +6,7 @@ from elastichost.errors import SampleRange
 from elastichost.runs.events import AnyEvent, ArenaOpened, JournalLine, RolledBack, ShardMapPublished
 from elastichost.runs.journal_replay import replay
 from elastichost.runs.result import RollBack
-from elastichost.supervisor.rollback import MAX_ROLL_BACKS, refusal
+from elastichost.supervisor.rollback import MAX_ROLL_BACKS, refusal, refusal_after_loss
 from elastichost.supervisor.startup.resume_source import barred
 
 
@@ -23,6 +23,14 @@ def test_a_run_is_not_rolled_back_for_the_same_positions_or_too_often() -> None:
     assert "already rolled back 3 times" in refusal(failed, [back(100 * number) for number in range(1, 4)])
     assert "is not recorded" in refusal(None, ())
     assert MAX_ROLL_BACKS == 3
+
+
+def test_a_run_that_loses_its_model_goes_back_three_times_to_the_same_checkpoint() -> None:
+    lost = RollBack(0, 0, 0, 0, "step-100", 5, "no process holds the model")
+    assert refusal_after_loss("step-100", [lost, lost]) == ""
+    assert "lost its model 3 times since that checkpoint" in refusal_after_loss("step-100", [lost, lost, lost])
+    assert refusal_after_loss("step-200", [lost, lost, lost]) == ""
+    assert refusal_after_loss("step-100", [lost, lost, back(7)]) == ""  # that one was for another reason
 
 
 def test_the_journal_keeps_roll_backs_across_arenas() -> None:

@@ -8,18 +8,22 @@ import select
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from elastichost.metrics import RunStatus, read_status
+from elastichost.wire.crash import POINTS
 from tests.host.nvml.recorded import TWO_BUSY
 from tests.system.test_run import JOB, ROOT
 
-__all__ = ["GpuRun", "gpu_environment", "gpu_job"]
+__all__ = ["POINTS_OF_MODEL", "GpuRun", "gpu_environment", "gpu_job"]
 
 SHADOW = ROOT / "tests" / "host" / "nvml" / "shadow"
 LIMIT_S = 120.0
+# Of a worker whose model is in memory of a GPU.
+POINTS_OF_MODEL = [point.name for point in POINTS if point.name.startswith("worker.model.")]
 
 
 def gpu_job(folder: Path, resources: str, **settings: Any) -> Path:
@@ -38,20 +42,26 @@ def gpu_environment(told: Path) -> dict[str, str]:
 
 
 class GpuRun:
-    """A run on recorded GPUs. told: what the double of NVML tells at first."""
+    """A run on recorded GPUs. told: what the double of NVML tells at first. environment: more variables of it."""
 
-    def __init__(self, folder: Path, job: Path, **told: Any) -> None:
-        self.directory = folder / "run"
+    def __init__(
+        self, folder: Path, job: Path | None, environment: Mapping[str, str] = MappingProxyType({}), **told: Any
+    ) -> None:
+        self._folder, self.directory = folder, folder / "run"
         self._told = folder / "nvml.json"
         self.tell(**told)
-        command = [sys.executable, "-m", "elastichost", "run", str(job), "--run-dir", str(self.directory)]
+        verb = ["resume", str(self.directory)] if job is None else ["run", str(job), "--run-dir", str(self.directory)]
         self.process = subprocess.Popen(
-            [*command, "--dashboard", "no"],
+            [sys.executable, "-m", "elastichost", *verb, "--dashboard", "no"],
             cwd=ROOT,
-            env=gpu_environment(self._told),
+            env={**gpu_environment(self._told), **environment},
             stderr=subprocess.PIPE,
             text=True,
         )
+
+    def resumed(self) -> GpuRun:
+        """Resumes the run, whose supervisor has ended."""
+        return GpuRun(self._folder, None)
 
     def tell(self, state: str = TWO_BUSY, **told: Any) -> None:
         new = self._told.with_suffix(".new")

@@ -18,6 +18,7 @@ import pytest
 
 from elastichost.wire.applied import read_applied
 from elastichost.wire.crash import POINTS, VARIABLE, CrashPoint
+from tests.system.gpu_runs import POINTS_OF_MODEL
 from tests.system.test_moves import POINTS_OF_PS, POINTS_OF_SUPERVISOR
 from tests.system.test_run import JOB, LIMIT_S, ROOT, Supervised, folder
 
@@ -61,12 +62,12 @@ WAYS: dict[str, tuple[Way, ...]] = {
     "supervisor.": (Way(DIRECT, 40),),
 }
 
-# Points that no run on one host reaches; `test_moves` tests them.
-ELSEWHERE = ("ps.move.", "supervisor.move.")
+# Points that no run of these reaches: `test_moves` has several hosts, `test_model_on_gpu` the model in memory of a GPU.
+ELSEWHERE = ("worker.model.", "ps.move.", "supervisor.move.")
 
 
 def ways() -> Iterator[tuple[CrashPoint, Way]]:
-    """Every point that one host reaches, with each of its ways."""
+    """Every point that one host without a GPU reaches, with each of its ways."""
     for point in POINTS:
         if point.name.startswith(ELSEWHERE):
             continue
@@ -139,8 +140,9 @@ def assert_each_position_once(run_dir: Path, samples: int) -> None:
         assert of_unit["start"].tolist() == [0, *of_unit["stop"][:-1].tolist()]
 
 
-def test_the_other_points_are_driven_with_several_hosts() -> None:
+def test_the_other_points_are_driven_by_runs_that_reach_them() -> None:
     assert [point.name for point in POINTS if point.name.startswith(ELSEWHERE)] == [
+        *POINTS_OF_MODEL,
         *POINTS_OF_PS,
         *POINTS_OF_SUPERVISOR,
     ]

@@ -119,7 +119,7 @@ class DenseStore:
 
     def apply_gradient(
         self,
-        vector: Float32,
+        vector: Float32 | None,
         optimizer: DenseOptimizerSpec,
         learning_rate_scale: float,
         *,
@@ -134,19 +134,18 @@ class DenseStore:
         """Commits one batch: an optimizer step and the worker's applied record, atomically. Returns the new version.
 
         vector: float32 [elements]; the gradients of the parameters, then the values of the buffers, which replace the
-        old ones. samples, skipped: counts of this batch, which are added to the incarnation's record and to the store's
-        totals. Raises ArenaError on another shape or worker index.
+        old ones. None: the step was made in memory of a GPU, and vector and state here are older until `overwrite`.
+        samples, skipped: counts of this batch, which are added to the incarnation's record and to the store's totals.
+        Raises ArenaError on another shape or worker index.
         """
-        self._require_elements("pushed vector", vector, self._spec.elements)
+        if vector is not None:
+            self._require_elements("pushed vector", vector, self._spec.elements)
         self._require_worker(worker)
         commit, old, new = self._begin()
-        vector = kernel_ready(vector)
-        parameters = self._spec.parameters
         step = int(old.header[_STEP]) + 1
-        self._step(old, new, vector[:parameters], optimizer, optimizer.learning_rate * learning_rate_scale, step)
-        for first, end in self._frozen:
-            new.vector[first:end] = old.vector[first:end]
-        new.vector[parameters:] = vector[parameters:]
+        if vector is not None:
+            rate = optimizer.learning_rate * learning_rate_scale
+            self._advance(old, new, kernel_ready(vector), optimizer, rate, step)
         before = self._record(old, worker, incarnation)
         new.applied[:] = old.applied
         new.applied[worker] = (
@@ -165,6 +164,14 @@ class DenseStore:
         new.header[_BATCHES] += 1
         announce(self._words, _PUBLISHED, commit)
         return int(new.header[_VERSION])
+
+    def overwrite(self, vector: Float32, state: Float32) -> None:
+        """Replaces the vector, float32 [elements], and the optimizer state, float32 [2 * parameters], of the last
+        commit. No commit is under way, and no process reads. Raises ArenaError on other shapes."""
+        self._require_elements("vector", vector, self._spec.elements)
+        self._require_elements("optimizer state", state, 2 * self._spec.parameters)
+        half = self._live()
+        half.vector[:], half.state[:] = vector, state
 
     def applied(self, worker: int, incarnation: int) -> AppliedBatch:
         """The last committed batch of this worker incarnation; zeros if there is none."""
@@ -192,6 +199,16 @@ class DenseStore:
         sequence = load_word(self._words, _PUBLISHED) + 1
         announce(self._words, _STARTED, sequence)
         return sequence, self._halves[(sequence - 1) & 1], self._halves[sequence & 1]
+
+    def _advance(
+        self, old: _Half, new: _Half, vector: Float32, optimizer: DenseOptimizerSpec, rate: float, step: int
+    ) -> None:
+        """Writes vector and state of the new half."""
+        parameters = self._spec.parameters
+        self._step(old, new, vector[:parameters], optimizer, rate, step)
+        for first, end in self._frozen:
+            new.vector[first:end] = old.vector[first:end]
+        new.vector[parameters:] = vector[parameters:]
 
     def _step(
         self, old: _Half, new: _Half, gradient: Float32, optimizer: DenseOptimizerSpec, rate: float, step: int
@@ -237,6 +254,10 @@ class DenseStore:
     def version(self) -> int:
         """Version of the live half, which grows by one with every commit."""
         return self._header_word(_VERSION)
+
+    def step(self) -> int:
+        """Number of optimizer steps that made the live half."""
+        return self._header_word(_STEP)
 
     def samples_applied(self) -> int:
         """Samples of all committed batches since the job began."""

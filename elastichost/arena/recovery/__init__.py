@@ -1,6 +1,7 @@
-"""Files of a parameter server that keep row updates atomic when the server is killed.
+"""Files in an arena that tell a successor what its predecessor had done when it was killed.
 
 Modules:
-    staging   row pushes that wait for the commit of their batch
-    undo      the old values of rows, which make the application of staged pushes all or nothing
+    staging            row pushes that wait for the commit of their batch
+    undo               the old values of rows, which make the application of staged pushes all or nothing
+    device_residence   the record of a model that resides in memory of a GPU
 """

@@ -2,6 +2,7 @@
 
 Modules:
     process_faults   one class for each fault of a process, and the registry of all faults
+    gpu_faults       faults of a model in memory of a GPU
     source_faults    faults of the source of training data
     source_process   a process that stands for the source and has such faults
     source_server    a web server for training data

@@ -29,6 +29,7 @@ Kind = Literal[
     "scale",
     "machine",
     "source",
+    "memory holder",
 ]
 
 
@@ -44,6 +45,7 @@ _WORDS: dict[Kind, str] = {
     "scale": "the run has the new size",
     "machine": "the run went on, and the host joined it again",
     "source": "training goes on",
+    "memory holder": "another process keeps the memory",
 }
 
 
@@ -64,6 +66,10 @@ class Target(Protocol):
 
     def fork_server(self) -> int | None:
         """The pid of the fork server; None: there is none."""
+        ...
+
+    def memory_holder(self) -> int | None:
+        """The pid of the process that keeps the model in memory of a GPU; None: there is none."""
         ...
 
     def kill_machine(self, draw: int) -> bool:

@@ -341,6 +341,11 @@ class ResourcesSection(Section):
         description='Memory of each GPU that its worker may use: a share like "90%", a size like "8GiB", or a number '
         "of bytes.",
     )
+    model_memory: Literal["host", "gpu"] = Field(
+        default="host",
+        description='Memory with the model that a GPU trains: "host" (the GPU uses rows of fixed tables in shared '
+        'memory, PS update the dense part), or "gpu" (its own memory, which outlives its worker; one worker).',
+    )
     restarts: Count = Field(
         default=3,
         description="How many times each process may end unexpectedly and be restarted within `restart_window_s`. With "

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -53,6 +54,7 @@ from elastichost.supervisor.core.checkpoint_cut import (
 )
 from elastichost.supervisor.core.fleet import ProcessRecord
 from elastichost.supervisor.core.lifecycle import State
+from elastichost.supervisor.launch.write_back import WriteBack
 from elastichost.supervisor.ledger.checkpoint_record import RunRecord, manifest_of
 from elastichost.supervisor.remote.transfers import TransferEnd
 from elastichost.wire.control import PauseMsg, ProceedMsg, SnapshotCutMsg, SnapshotMsg, SnapshotWrittenMsg
@@ -63,6 +65,7 @@ RETRY_S = 2.0  # wait after a failure; doubled with each further one in a row, u
 MAX_RETRY_S = 15.0
 CUT_TIMEOUT_S = 300.0
 MAX_FAILED_IN_A_ROW = 3
+Blocks = tuple[BlockRecord, ...]
 
 
 @dataclass(slots=True)
@@ -76,7 +79,7 @@ class _OpenCut:
     trained: int = 0
     epoch: int = 0
     record: RunRecord | None = None
-    blocks: tuple[BlockRecord, ...] = ()
+    blocks: Blocks = ()
     best: BestFigure | None = None  # the weights are those of the best evaluation so far
     failure: CheckpointError | None = None  # a PS could not write its file
 
@@ -110,13 +113,13 @@ class CheckpointController:
         self._run, self._state, self._model, self._dense, self._ledger = run, state, model, dense, leases.ledger
         self._leases, self._evaluations, self._sharding = leases, evaluations, sharding
         self._lookups, self._is_stopping = lookups, is_stopping
-        self._number, self._cause = 0, ""
-        self._failed_in_a_row = 0
+        self._number, self._cause, self._failed_in_a_row = 0, "", 0
         self.checkpointed_at: int | None = None
         self.newest: Path | None = None
         self.not_before_s = run.now_s() + run.job.checkpoint.every_s
         self.retry_not_before_s = 0.0
         self._mirror = mirror_of(run)
+        self._write_back = WriteBack(run.arena, dense.version, run.directory.path / "logs", self._fail_cut)
 
     def recall(self, newest: Path, accounted: int) -> None:
         """A resumed run has this newest checkpoint. accounted: samples that it accounts for. The checkpoint is copied
@@ -155,8 +158,7 @@ class CheckpointController:
         # A worker that drains may be in its last batch, so it takes part; its Drained counts as Paused.
         at_work = (State.READY, State.RUNNING, State.DRAINING)
         workers = [record.process for record in self._run.fleet.live("worker") if record.state in at_work]
-        # A PS that owns no buckets has nothing to copy, and may be about to stop. That holds for one whose buckets have
-        # just moved to another host, too, although it still has to free their pages.
+        # A PS without buckets has nothing to copy, and may be about to stop or have pages left to free.
         owners = self._sharding.shard_map.servers()
         servers = [record.process for record in self._run.fleet.working("server") if record.process.index in owners]
         self._perform(self._state.open.cut.begin(workers, servers, self._run.now_s()))
@@ -172,10 +174,8 @@ class CheckpointController:
 
     def copied(self, record: ProcessRecord, message: SnapshotCutMsg) -> None:
         if self._state.open is not None:
-            effects = self._state.open.cut.copied(
-                record.process, message.cut, message.rows, message.bytes, self._run.now_s()
-            )
-            self._perform(effects)
+            copied = record.process, message.cut, message.rows, message.bytes
+            self._perform(self._state.open.cut.copied(*copied, self._run.now_s()))
 
     def written(self, record: ProcessRecord, message: SnapshotWrittenMsg, frames: tuple[memoryview, ...]) -> None:
         """A PS has written its file, or reports why it could not. Raises ProtocolError when the frame is no list of
@@ -184,11 +184,10 @@ class CheckpointController:
             return
         if message.failure:
             kind = CheckpointSpaceError if message.is_out_of_space else CheckpointError
-            self._state.open.failure = kind(f"{record.process}: {message.failure}", hint=message.hint)
-            self._perform(self._state.open.cut.abandon(message.failure))
+            self._fail_cut(kind(f"{record.process}: {message.failure}", hint=message.hint))
             return
         try:
-            blocks = msgspec.msgpack.decode(frames[0], type=tuple[BlockRecord, ...])
+            blocks = msgspec.msgpack.decode(frames[0], type=Blocks)
         except (IndexError, msgspec.MsgspecError) as error:
             raise ProtocolError(f"{record.process} sent SnapshotWrittenMsg without block records: {error}") from error
         if record.spec.host in self._run.elsewhere:
@@ -196,7 +195,13 @@ class CheckpointController:
         else:
             self._whole(record.process, message, blocks, TransferEnd(), is_lost=False)
 
-    def _fetch(self, record: ProcessRecord, message: SnapshotWrittenMsg, blocks: tuple[BlockRecord, ...]) -> None:
+    def _fail_cut(self, error: CheckpointError) -> None:
+        """The open cut cannot be completed."""
+        assert self._state.open is not None
+        self._state.open.failure = error
+        self._perform(self._state.open.cut.abandon(error.message))
+
+    def _fetch(self, record: ProcessRecord, message: SnapshotWrittenMsg, blocks: Blocks) -> None:
         """Copies the file that a PS of another machine has written to this machine."""
         assert self._state.open is not None and self._run.machines is not None
         launcher, name = self._run.machines.launchers[record.spec.host], f"server-{record.process.index}.bin"
@@ -207,13 +212,7 @@ class CheckpointController:
         )
 
     def _whole(
-        self,
-        server: ProcessId,
-        message: SnapshotWrittenMsg,
-        blocks: tuple[BlockRecord, ...],
-        end: TransferEnd,
-        *,
-        is_lost: bool,
+        self, server: ProcessId, message: SnapshotWrittenMsg, blocks: Blocks, end: TransferEnd, *, is_lost: bool
     ) -> None:
         """The file of a PS is complete on this machine, or could not be copied. is_lost: its machine is lost: the run
         goes on without it, so the checkpoint has not failed, and is taken again."""
@@ -235,6 +234,7 @@ class CheckpointController:
 
     def close(self) -> None:
         """Removes an unfinished checkpoint, and cancels a copy to the mirror. Call it when every PS has ended."""
+        self._write_back.cancel()
         if self._state.open is not None:
             self._remove(self._state.open.staging)
         if self._mirror is not None:
@@ -243,9 +243,10 @@ class CheckpointController:
             self._tell_mirrored(self._mirror)
 
     def tick(self, now_s: float) -> None:
-        """Journals the copies to the mirror, and abandons a cut that holds the workers too long."""
+        """Journals copies to the mirror, and abandons a cut that holds the workers too long. Raises ModelLostError."""
         if self._mirror is not None:
             self._tell_mirrored(self._mirror)
+        self._write_back.look()
         # Writing the files has no time limit, because workers train meanwhile.
         if self.holds_workers and self._state.open is not None and now_s - self._state.open.cut.began_s > CUT_TIMEOUT_S:
             self._perform(self._state.open.cut.abandon(f"it has held the workers for {CUT_TIMEOUT_S:g} s"))
@@ -258,7 +259,7 @@ class CheckpointController:
                 case SendPause(cut=cut, workers=workers):
                     self._run.send_all(workers, PauseMsg(cut))
                 case TakeCopies(cut=cut, servers=servers):
-                    self._take_copies(cut, servers)
+                    self._write_back.when_written(partial(self._take_copies, cut, servers))
                 case SendProceed(cut=cut, workers=workers):
                     self._run.send_all(workers, ProceedMsg(cut))
                 case Commit():
@@ -327,12 +328,9 @@ class CheckpointController:
             return 0
 
     def _failed(self, error: CheckpointError, *, is_final: bool, staging: Path | None = None) -> None:
-        """Plans a retry of a failed checkpoint, or raises `error` to end the run.
-
-        It ends the run when the checkpoint is the final one, or when MAX_FAILED_IN_A_ROW fail and no earlier checkpoint
-        is intact. With a full disk the run waits for space instead, except in the final checkpoint of a run that was
-        asked to stop.
-        """
+        """Plans a retry of a failed checkpoint, or raises `error` to end the run: when it is the final one, or when
+        MAX_FAILED_IN_A_ROW fail and no earlier one is intact. With a full disk the run waits for space instead, except
+        in the final checkpoint of a run that was asked to stop."""
         self._failed_in_a_row += 1
         if not is_final:
             self._evaluations.give_up_best()
@@ -358,6 +356,7 @@ class CheckpointController:
     def _abandon(self, reason: str) -> None:
         assert self._state.open is not None
         done, self._state.open = self._state.open, None
+        self._write_back.cancel()
         self._forget_elsewhere(done)
         if done.failure is not None:
             self._failed(done.failure, is_final=done.is_final, staging=done.staging)
@@ -375,8 +374,8 @@ class CheckpointController:
                 self._run.machines.launchers[record.spec.host].files.remove(name)
 
     def _later(self, staging: Path | None, wait_s: float) -> None:
-        """Removes the staging directory and sets the time of the retry. A PS that still writes into the directory
-        reports a failure, which is ignored because the cut is not open any more."""
+        """Removes the staging directory and sets the time of the retry. The failure of a PS that still writes there is
+        ignored, because the cut is not open any more."""
         if staging is not None:
             self._remove(staging)
         self.retry_not_before_s = self._run.now_s() + wait_s

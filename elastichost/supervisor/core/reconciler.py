@@ -72,6 +72,7 @@ USER_ERRORS = frozenset(
         "IdOutOfRangeError",
         "MemoryBudgetError",
         "ModelError",
+        "ModelLostError",
         "NonFiniteError",
         "PreflightError",
         "SourceGoneError",

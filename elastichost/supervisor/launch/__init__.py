@@ -9,6 +9,7 @@ Modules:
     messages             what the supervisor and the fork server send to each other
     events               what a launcher reports about processes
     host_paths           the directories and addresses that the processes of a host use
+    write_back           has a model in memory of a GPU written back
     arena_reaper         removes the arena of a supervisor that died, after some seconds
     loggers              the processes of experiment loggers
     poll                 waits for any number of descriptors

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 
-from elastichost.errors import HostLostError, NonFiniteError
+from elastichost.errors import HostLostError, ModelLostError, NonFiniteError
 from elastichost.host.stop_signals import StopSignals
 from elastichost.plan import Plan
 from elastichost.runs import events
@@ -116,11 +116,11 @@ class TrainingPhase:
             while components.checkpoints.is_mirroring and signals.count == asked:
                 self._loop.turn(self)
 
-    def roll_back(self, error: NonFiniteError | HostLostError, source: ResumeSource) -> ResumeSource:
+    def roll_back(self, error: NonFiniteError | HostLostError | ModelLostError, source: ResumeSource) -> ResumeSource:
         """Rolls the run back, and returns what its next phase begins from. source: what this phase began from. Raises
         `error` when the job's settings or the number of roll-backs do not allow it."""
         run = self._run
-        if not isinstance(error, HostLostError) and run.job.train.non_finite != "roll_back":
+        if isinstance(error, NonFiniteError) and run.job.train.non_finite != "roll_back":
             raise error
         source = roll_back(run, self.components, error, source)
         self._close_commands("the run is rolled back")

@@ -64,7 +64,10 @@ class JobMemoryFacts(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     batch_size: of one worker. ids_per_batch: distinct ids of a batch by table. sample_ids: ids of a sample, in
     sample_features columns. sample_bytes: other bytes of a sample. test_samples: 0: no evaluation. score_bytes: of a
     test sample in the supervisor, while metrics are computed. own_metrics_bytes: the process that calls the user's
-    metric functions; 0: there are none. gpus: each has one worker, and workers beyond their number are on the CPU.
+    metric functions; 0: there are none. own_reader_bytes, own_model_bytes: modules of the user's own reader and model,
+    in each process that imports them; 0 for those of elastichost. gpus: each has one worker, and workers beyond their
+    number are on the CPU. is_model_on_gpu: rows and dense part are in memory of the GPU too
+    (`resources.model_memory`).
     micro_batches: of a step in sync mode, else 0. working: tensors of a training step and of scoring; None: not known,
     guessed from the dense part. block_bytes: size from which the allocator returns a freed block to the system.
     readers: of each worker.
@@ -88,10 +91,13 @@ class JobMemoryFacts(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     test_samples: int = 0
     score_bytes: int = 90
     own_metrics_bytes: int = 0
+    own_reader_bytes: int = 0
+    own_model_bytes: int = 0
     test_unit: UnitMemory = UnitMemory()
     train_unit: UnitMemory = UnitMemory()
     has_periodic_checkpoints: bool = False
     gpus: int = 0
+    is_model_on_gpu: bool = False
     has_tuner: bool = False
     is_emulated: bool = False
     working: WorkingSet | None = None

@@ -67,8 +67,9 @@ class DirectCommit(ModelCommit):
         dense: DenseStore,
         watermarks: Watermarks,
         lookups: Sequence[RatedLookup],
+        parameters: MappedParameters | None = None,
     ) -> None:
-        super().__init__(holder, MappedParameters(flat, dense), pump)
+        super().__init__(holder, parameters or MappedParameters(flat, dense), pump)
         self._flat, self._dense, self._watermarks = flat, dense, watermarks
         self._lookups = lookups
 
@@ -83,19 +84,26 @@ class DirectCommit(ModelCommit):
         began_s = time.monotonic()
         self._await_room()
         waited_s = time.monotonic() - began_s
-        self._flat.write_into(self._dense.mailbox(self._process.index, half_of(self.next_sequence)).vector)
+        self._direct_gradients()
         self._watermarks.note_begun(self._process.index, self._process.incarnation, self.next_sequence)
         return waited_s
+
+    def _direct_gradients(self) -> None:
+        """Lets the backward pass write into the free half of the mailbox."""
+        self._flat.write_into(self._dense.mailbox(self._process.index, half_of(self.next_sequence)).vector)
 
     def commit(self, batch: BatchRange, learning_rate_scale: float) -> None:
         """Implements `LeaseCommit.commit`. Waits while two batches are outstanding."""
         self._await_room()
         half = half_of(self.next_sequence)
-        mailbox = self._dense.mailbox(self._process.index, half)
-        self._flat.write_push(mailbox.vector)
-        push = self._push_of(batch, learning_rate_scale, mailbox=half)
+        self._flat.write_push(self._dense.mailbox(self._process.index, half).vector)
+        self._post(self._push_of(batch, learning_rate_scale, mailbox=half), half)
+
+    def _post(self, push: DensePushMsg, half: int) -> None:
+        """Releases the batch of this push in a half of the mailbox, and sends the push."""
         crash_point("worker.batch.before_commit")
         self._stream.push(push)
+        mailbox = self._dense.mailbox(self._process.index, half)
         mailbox.post(self._process.incarnation, push.sequence, msgspec.msgpack.encode(push))
         crash_point("worker.batch.posted")
         self._send_first(push)

@@ -14,7 +14,7 @@ import torch
 from elastichost.arena.arena import Arena
 from elastichost.arena.layout import whole_pages
 from elastichost.gpu.availability import has_triton
-from elastichost.gpu.registered_memory import RegisteredMemory
+from elastichost.gpu.memory.registered_memory import RegisteredMemory
 from elastichost.gpu.row_placement import RowPlacement, optimizer_refusal
 from elastichost.host.machine import PAGE_BYTES
 from elastichost.specs import EmbeddingSpec, ModelSpec
@@ -56,14 +56,8 @@ class ArenaMemory:
 
     def placement(self, embeddings: Sequence[EmbeddingSpec]) -> RowPlacement:
         """Where these embeddings lie."""
-        layout = self._arena.layout
-        return RowPlacement(
-            self._arena.rows_flat.ctypes.data,
-            self._arena.state_flat.ctypes.data,
-            tuple(layout.rows_offset(e.index) for e in embeddings),
-            tuple(max(0, layout.state_offset(e.index)) for e in embeddings),
-            tuple(layout.row_space(e.table) for e in embeddings),
-        )
+        rows, state = self._arena.rows_flat.ctypes.data, self._arena.state_flat.ctypes.data
+        return RowPlacement.of(self._arena.layout, embeddings, rows, state)
 
     def _register_rows(self) -> None:
         layout = self._arena.layout

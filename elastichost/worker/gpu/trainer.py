@@ -24,6 +24,7 @@ from elastichost.gpu.step_inputs import StepInputs
 from elastichost.worker.access.rows import PreparedBatch
 from elastichost.worker.channels.exchange import half_of
 from elastichost.worker.commit.lease_commit import ModelCommit
+from elastichost.worker.gpu.device_dense import DeviceDense
 from elastichost.worker.gpu.staging import StagedBatch, Stager, inputs_of
 from elastichost.worker.model.dense_vector import FlatDense
 from elastichost.worker.steps.batch_step import StepResult
@@ -36,7 +37,8 @@ MOST_INT32 = 2**31 - 1
 
 class DeviceTrainer:
     """Implements `BatchStep` for one model on one device. batch_size: of the batches that are captured; others, as the
-    last one of a lease may be, run eagerly."""
+    last one of a lease may be, run eagerly. resident: the dense vector in memory of the GPU; None: the parameter
+    servers update it."""
 
     def __init__(
         self,
@@ -48,12 +50,13 @@ class DeviceTrainer:
         *,
         batch_size: int,
         most_rows: int,
+        resident: DeviceDense | None = None,
     ) -> None:
         self._runner, self._flat = runner, flat
         self._batch_size = batch_size
         self._device = flat.device_values.device
         self._value_type = torch.int32 if most_rows <= MOST_INT32 else torch.int64
-        self._switches = switches
+        self._switches, self._resident = switches, resident
         self._vectors = [dense.mailbox(worker, half).vector for half in (0, 1)]
         is_gpu = self._device.type == "cuda"
         # what the host reads after a step: loss, and whether the batch was refused
@@ -95,8 +98,11 @@ class DeviceTrainer:
         loss, refused = (float(number) for number in self._results[half])
         if refused or not np.isfinite(loss):
             what = "a gradient is not finite" if np.isfinite(loss) else f"the loss is {loss}"
+            if self._resident is not None:
+                self._resident.leave_out(half)
             return StepResult(loss, what, waited_s)
-        self._flat.pushed_into(self._vectors[half])
+        if self._resident is None:
+            self._flat.pushed_into(self._vectors[half])
         return StepResult(loss, "", waited_s)
 
     def _run_staged(self, staged: StagedBatch, half: int) -> None:
@@ -113,7 +119,12 @@ class DeviceTrainer:
         return DeviceStep(self._runner.loss_of, self._finish, *where)
 
     def _finish(self, half: int, loss: torch.Tensor) -> None:
-        """Writes gradients, buffers, loss and flag to where the host reads them."""
+        """Writes gradients, buffers, loss and flag to where the host reads them. With the dense vector in memory of the
+        GPU, makes the step of its optimizer instead of writing gradients and buffers."""
+        if self._resident is not None:
+            self._resident.step(half)
+            report(loss, self._switches.is_refused, self._results[half].data_ptr())
+            return
         address, gradients, values = self._vectors[half].ctypes.data, self._flat.gradients, self._flat.device_values
         copy_to_address(gradients, address)
         if len(values) > len(gradients):

@@ -125,6 +125,10 @@ class FlatDense:
         if self._device.type != "cpu":
             # the host's copy is page-locked, and is not written again before the step has ended
             self._values.copy_(self._host, non_blocking=True)
+        self.narrow()
+
+    def narrow(self) -> None:
+        """Makes the bfloat16 copy of `device_values`, if there is to be one."""
         if self.low is not None:
             self.low.copy_(self._values[: self._spec.parameters])
 

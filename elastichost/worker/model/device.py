@@ -12,7 +12,16 @@ from elastichost.host.affinity import move_to_cores
 from elastichost.wire.child import ChildArguments
 from elastichost.wire.control import RepinMsg
 
-__all__ = ["choose_device", "gpu_memory_bytes", "move_training", "seed_generators", "training_cpu_since"]
+__all__ = [
+    "choose_device",
+    "gpu_memory_bytes",
+    "move_training",
+    "seed_generators",
+    "share_gpu_memory",
+    "training_cpu_since",
+]
+
+LEAST_SHARE = 0.01  # of a GPU that is left to torch
 
 
 def choose_device(arguments: ChildArguments) -> torch.device:
@@ -48,6 +57,14 @@ def move_training(asked: RepinMsg) -> None:
 def gpu_memory_bytes(device: torch.device) -> int:
     """Bytes that torch has reserved on this process' GPU; 0 on the CPU."""
     return 0 if device.type != "cuda" else int(torch.cuda.memory_reserved(device))
+
+
+def share_gpu_memory(device: torch.device, share: float, other_bytes: int) -> None:
+    """Leaves torch what is left of this process' share of its GPU's memory after `other_bytes`, which torch does not
+    know."""
+    if device.type == "cuda":
+        whole = torch.cuda.get_device_properties(0).total_memory
+        torch.cuda.set_per_process_memory_fraction(max(LEAST_SHARE, share - other_bytes / whole), 0)
 
 
 def seed_generators(device: torch.device, seed: int) -> None:

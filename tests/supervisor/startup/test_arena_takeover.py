@@ -19,6 +19,7 @@ from elastichost.arena.arena import Arena
 from elastichost.arena.dense.store import DenseOptimizerSpec, DenseStore
 from elastichost.arena.layout import plan_layout
 from elastichost.arena.owner import Owner, owner_of
+from elastichost.arena.recovery.device_residence import DeviceResidence, write_residence
 from elastichost.arena.recovery.staging import StagingArea, stamp_of
 from elastichost.arena.watermarks import Watermarks
 from elastichost.plan import ProcessId
@@ -69,13 +70,15 @@ class Left:
         servers: tuple[int, ...] = (0,),
         seed: int = SEED,
         settings: LedgerSettings = SETTINGS,
+        *,
+        may_be_resident: bool = False,
     ) -> TakenOver | TakeoverRefusal:
         """Tries to take the arena over, for a job that may have changed."""
         claim = claim_arena(self.run_dir)
         try:
-            return take_over_arena(
-                claim, self.run_dir, model or model_of(), seed, settings, servers, in_place=True, micros=1
-            )
+            facts = (model or model_of(), seed, settings, servers)
+            more = {"in_place": True, "may_be_resident": may_be_resident}
+            return take_over_arena(claim, self.run_dir, *facts, micros=1, **more)
         finally:
             claim.release()
 
@@ -206,6 +209,14 @@ def test_other_models_seeds_and_layouts_do_not_fit(left: Left) -> None:
     assert "another version" in left.refusal()
     (left.arena / "LAYOUT.json").write_text("{")
     assert "is not an arena" in left.refusal()
+
+
+@pytest.mark.parametrize(
+    ("may_be_resident", "said"), [(False, "which this run does not use for it"), (True, "no process holds its model")]
+)
+def test_a_model_in_memory_of_a_gpu_that_is_out_of_reach(left: Left, said: str, *, may_be_resident: bool) -> None:
+    write_residence(left.arena, DeviceResidence("a token", "GPU-7"))
+    assert said in left.refusal(may_be_resident=may_be_resident)
 
 
 def test_other_data_does_not_fit(left: Left) -> None:

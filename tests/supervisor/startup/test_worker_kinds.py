@@ -5,9 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from elastichost.config.job import JobSpec, load_job
 from elastichost.errors import GpuLostError, PreflightError
+from elastichost.plan import Access
 from elastichost.resources import GpuDevice
 from elastichost.supervisor.startup import worker_kinds
 from elastichost.supervisor.startup.worker_kinds import check_after_loss, check_kinds, why_no_cpu_workers
@@ -17,18 +19,18 @@ from elastichost.tuner.placement.gpu_workers import plan_without_gpus
 GPUS = (GpuDevice(0, "a", 80 << 30), GpuDevice(3, "b", 80 << 30))
 
 
-def job_of(folder: Path, train: str = "", workers: str = '"auto"') -> JobSpec:
+def job_of(folder: Path, train: str = "", workers: str = '"auto"', more: str = "") -> JobSpec:
     path = folder / "job.toml"
     path.write_text(
         f'[model]\nbuild = "elastichost.models:dlrm"\n[data]\nformat = "synthetic"\n[train]\n{train}\n'
-        f"[resources]\nworkers = {workers}\n"
+        f"[resources]\nworkers = {workers}\n{more}"
     )
     return load_job(path, environ={})
 
 
-def checked(job: JobSpec) -> tuple[str, ...]:
-    plan = initial_plan(cores=(0, 1, 2, 3), workers=job.resources.workers, gpus=GPUS)
-    return check_kinds(job, plan, GPUS)
+def checked(job: JobSpec, gpus: tuple[GpuDevice, ...] = GPUS, access: Access = "direct") -> tuple[str, ...]:
+    plan = initial_plan(cores=(0, 1, 2, 3), workers=job.resources.workers, gpus=gpus)
+    return check_kinds(job, replace(plan, access=access), gpus)
 
 
 def test_both_kinds_may_train_asynchronously(tmp_path: Path) -> None:
@@ -72,3 +74,20 @@ def test_a_run_that_may_not_train_on_the_cpu_fails_with_its_last_gpu(tmp_path: P
     with pytest.raises(GpuLostError, match="GPU 3 is lost, no other is left, and .* the bits"):
         check_after_loss(sync, none, "GPU 3 is lost")
     check_after_loss(job_of(tmp_path), none, "GPU 3 is lost")
+
+
+def test_a_model_in_memory_of_a_gpu_has_one_worker_with_direct_access(tmp_path: Path) -> None:
+    def resident(workers: str) -> JobSpec:
+        return job_of(tmp_path, workers=workers, more='gpus = 1\nmodel_memory = "gpu"\n')
+
+    one = GPUS[:1]
+    assert checked(resident("1"), one) == ()
+    assert "in memory of the GPU" in why_no_cpu_workers(resident("1"))
+    with pytest.raises(PreflightError, match=r"may have 2 workers"):
+        checked(resident("[1, 2]"), one)
+    with pytest.raises(PreflightError, match=r"do not use rows in place \(access: mixed\)"):
+        checked(resident("1"), one, "mixed")
+    with pytest.raises(PreflightError, match="no worker with a GPU, or more than one"):
+        checked(resident("1"), ())
+    with pytest.raises(PreflightError, match="no worker with a GPU, or more than one"):
+        checked(resident("2"), GPUS)

@@ -297,6 +297,11 @@ def test_a_heap_of_which_nothing_is_known_is_guessed_from_the_dense_part() -> No
     assert known == 0 and guessed > FRAGMENTATION * 512 * 4
 
 
+def test_modules_of_the_user_take_memory_in_each_process_that_imports_them() -> None:
+    many = facts(workers=3, readers=2, own_reader_bytes=1_000_000, own_model_bytes=10_000_000)
+    assert of(estimate_peak(many), "own reader and model") == (1 + 3 + 3 * 2) * 1_000_000 + 3 * 10_000_000
+
+
 def test_a_tuner_takes_memory_of_its_supervisor() -> None:
     without, with_one = (estimate_peak(facts(has_tuner=has)) for has in (False, True))
     assert with_one.host_bytes - without.host_bytes == BESIDE.tuner
@@ -338,6 +343,16 @@ def test_activations_and_replicas_on_a_gpu_are_gpu_memory() -> None:
     assert on_gpu.gpu_bytes > BESIDE.gpu_context + 8192 * 4000
     assert of(on_gpu, "activations") < of(on_cpu, "activations")
     assert "on GPUs" in on_gpu.words()[0]
+
+
+def test_a_model_in_memory_of_the_gpu_takes_memory_there_too() -> None:
+    in_arena, resident = (
+        estimate_peak(facts(fixed_only(), working=STEP, gpus=1, is_model_on_gpu=on_gpu)) for on_gpu in (False, True)
+    )
+    assert resident.host_bytes == in_arena.host_bytes
+    rows, state, dense = 4 * 5000 * 16, 4 * 5000, 2 * 12 * 1000  # two halves of vector and two moments
+    assert rows + state + dense <= resident.gpu_bytes - in_arena.gpu_bytes < rows + state + dense + (1 << 16)
+    assert of(resident, "rows and dense part") == resident.gpu_bytes - in_arena.gpu_bytes
 
 
 def test_workers_beyond_the_gpus_are_on_the_cpu() -> None:
