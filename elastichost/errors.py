@@ -30,6 +30,7 @@ __all__ = [
     "JobFailedError",
     "MemoryBudgetError",
     "ModelError",
+    "ModelLostError",
     "NonFiniteError",
     "PreflightError",
     "ProtocolError",
@@ -185,6 +186,10 @@ class HangError(JobFailedError):
 
 class HostLostError(JobFailedError):
     """A machine of the run no longer answers, or its agent has ended."""
+
+
+class ModelLostError(JobFailedError):
+    """The model was in memory of a GPU that was freed or lost. The run goes back to its newest checkpoint."""
 
 
 class DiskFullError(JobFailedError):

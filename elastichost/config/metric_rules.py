@@ -65,7 +65,7 @@ def _name_problems(evaluate: EvaluateSection) -> Iterator[str]:
 
 
 def _group_problems(data: DataSection, evaluate: EvaluateSection) -> Iterator[str]:
-    has_fixed_columns = implied_columns(data.format, data.synthetic) is not None or ":" in data.format
+    has_fixed_columns = implied_columns(data.format, data.synthetic) is not None or data.has_own_reader
     for text in evaluate.metrics:
         metric = metric_of(text)
         if metric is None or not metric.group or not has_fixed_columns or metric.group in data.categorical:

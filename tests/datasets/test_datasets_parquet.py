@@ -317,7 +317,9 @@ def test_a_range_outside_the_unit_is_a_programming_error(tmp_path: Path) -> None
     ("content", "expected"),
     [
         (b"y,x,c\n1,0.5,a\n", 'is a text file, not Parquet: set data.format = "csv"'),
-        (b"1\t2\t3\t68fd1e64\n", 'is a text file, not Parquet: set data.format = "criteo_tsv"'),
+        (b"1" + 13 * b"\t2" + 26 * b"\t68fd1e64", 'is a text file, not Parquet: set data.format = "criteo_tsv"'),
+        (b"0\t2\t3\t68fd1e64\n", r'is a text file, not Parquet: set data.format = "csv" and data.csv.delimiter = "\t"'),
+        (b"y;x;c\n1;0.5;a\n", 'is a text file, not Parquet: set data.format = "csv" and data.csv.delimiter = ";"'),
         (b"y\tx\tc\td\n", r'is a text file, not Parquet: set data.format = "csv" and data.csv.delimiter = "\t"'),
         (gzip.compress(b"y,x,c\n", mtime=0), "is a gzip file, not Parquet"),
         (b"PK\3\4\0\0", "is not a Parquet file: it begins with b'PK\\x03\\x04' instead of b'PAR1'"),

@@ -6,6 +6,7 @@
     many_requests the same request to many files at addresses
     pinned        the files of a run, which do not change while it lasts
     first_bytes   what the first bytes of a file say about its format
+    first_line    what the first line of a text file says about it
     caches        the user's directory of caches
 
 A path is that of a file here, or an address of a web server or a store.
@@ -21,6 +22,7 @@ from elastichost.datasets.files.first_bytes import (
     is_parquet,
     other_than_parquet,
 )
+from elastichost.datasets.files.first_line import SourceFormat, format_of_line, real_delimiter
 from elastichost.datasets.files.named import absolute_name, base_name, folder_name, named_file, readable
 from elastichost.datasets.files.patterns import expand_patterns, missing_file, with_hint
 from elastichost.datasets.files.pinned import (
@@ -44,6 +46,7 @@ __all__ = [
     "PINNED_FILE",
     "FileStamp",
     "PinnedFiles",
+    "SourceFormat",
     "absolute_name",
     "base_name",
     "cache_directory",
@@ -53,6 +56,7 @@ __all__ = [
     "expand_patterns",
     "find_files",
     "folder_name",
+    "format_of_line",
     "gzip_problem",
     "is_parquet",
     "is_url",
@@ -62,6 +66,7 @@ __all__ = [
     "other_than_parquet",
     "read_pinned",
     "readable",
+    "real_delimiter",
     "stamp",
     "with_hint",
     "write_pinned",

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 from collections.abc import Mapping
 
 from elastichost.datasets.file_stamp import FileStamp
+from elastichost.datasets.files.first_line import format_of_line, real_delimiter
 from elastichost.datasets.files.named import base_name, readable
 from elastichost.datasets.files.stamps import is_url
 from elastichost.datasets.sources.single_requests import BEFORE_RUN, RequestPolicy
@@ -14,7 +16,7 @@ __all__ = ["FIRST_BYTES", "GZIP_MAGIC", "PARQUET_MAGIC", "gzip_problem", "is_par
 
 GZIP_MAGIC = b"\x1f\x8b"
 PARQUET_MAGIC = b"PAR1"
-FIRST_BYTES = 256  # enough to tell text from other files, and tabs from commas
+FIRST_BYTES = 4096  # enough to tell text from other files, and for the first line of most
 _CONVERT = "elastichost convert IN OUT.parquet"
 
 
@@ -50,10 +52,9 @@ def other_than_parquet(path: str, begin: bytes) -> str | None:
 
 def _text_format(path: str, first_line: bytes) -> tuple[str, str]:
     """(what a text file is, the settings with which it is read)."""
-    if first_line.count(b"\t") > 2:
-        if first_line[:2] in (b"0\t", b"1\t"):  # a label, and no header
-            return "a text file", 'data.format = "criteo_tsv"'
-        return "a text file", 'data.format = "csv" and data.csv.delimiter = "\\t"'
     name = base_name(path) if is_url(path) else path
     kind = "a CSV file" if name.lower().endswith(".csv") else "a text file"
-    return kind, 'data.format = "csv"'
+    if format_of_line(first_line) == "criteo_tsv":
+        return kind, 'data.format = "criteo_tsv"'
+    other = real_delimiter(first_line, ",")
+    return kind, 'data.format = "csv"' + (f" and data.csv.delimiter = {json.dumps(other)}" if other else "")

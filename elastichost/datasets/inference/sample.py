@@ -14,12 +14,20 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from elastichost.datasets.bad_rows import BadRowLog
-from elastichost.datasets.files import GZIP_MAGIC, PARQUET_MAGIC, FileStamp, is_url, named_file, readable
+from elastichost.datasets.files import (
+    GZIP_MAGIC,
+    PARQUET_MAGIC,
+    FileStamp,
+    format_of_line,
+    is_url,
+    named_file,
+    readable,
+    real_delimiter,
+)
 from elastichost.datasets.inference.text_types import TextType, list_delimiter_of, typed_column
 from elastichost.datasets.parquet.schema import opened_parquet
 from elastichost.datasets.sources.single_requests import BEFORE_RUN, RequestPolicy
-from elastichost.datasets.text.convert import format_of_line
-from elastichost.datasets.text.csv import header_problem, read_header, real_delimiter
+from elastichost.datasets.text.csv import header_problem, read_header
 from elastichost.datasets.text.csv_block import BlockFormat, read_block
 from elastichost.errors import DataError
 
@@ -37,7 +45,8 @@ FileFormat = Literal["parquet", "csv", "criteo_tsv"]
 @dataclass(frozen=True, slots=True)
 class FileSample:
     """Some rows of a file. rows: number of all rows, None if it is not known. text_types: of the columns of a CSV file.
-    list_delimiter: "" if no column has lists. first_bytes: of the file as it is stored, so those of gzip tell it."""
+    list_delimiter: "" if no column has lists. first_bytes: of the file as it is stored, so those of gzip tell it.
+    bad_rows: left out, because they do not have the columns of the header; first_bad: what is wrong with the first."""
 
     format: FileFormat
     table: pa.Table
@@ -46,6 +55,8 @@ class FileSample:
     delimiter: str = ","
     list_delimiter: str = ""
     first_bytes: bytes = b""
+    bad_rows: int = 0
+    first_bad: str = ""
 
 
 def read_sample(name: str | os.PathLike[str], waiting: RequestPolicy = BEFORE_RUN) -> FileSample:
@@ -119,7 +130,8 @@ def _csv(path: str, header: bytes, body: bytes, first_bytes: bytes) -> FileSampl
         columns.append(values)
     rows = lines if is_whole else None
     found = pa.table(columns, names=table.column_names)
-    return FileSample("csv", found, rows, types, delimiter, list_delimiter, first_bytes)
+    first_bad = log.first[1] if log.first is not None else ""
+    return FileSample("csv", found, rows, types, delimiter, list_delimiter, first_bytes, log.count, first_bad)
 
 
 def _text(path: str, file: BinaryIO, *, is_compressed: bool) -> tuple[bytes, bytes]:

@@ -41,10 +41,13 @@ class _Awaited:
 
 @dataclass(slots=True)
 class _Request:
+    """range_bytes: the size of ranges that it was made with; 0: it asks for no bytes."""
+
     file: AddressedFile
     start: int
     into: memoryview  # empty: asks only whether the file is still the same
     fetch: _Awaited
+    range_bytes: int = 0
     filled: int = 0
     tries: int = 0  # in a row without a byte
     first_byte_s: float = 0.0
@@ -97,10 +100,11 @@ class SourceConnections:
         with self._changed:
             if not self._requests and not self._health.is_failing:
                 self._health = SourceHealth(time.monotonic(), told_s=self._health.told_s)  # nothing was requested
+            size = self._control.knobs.range_bytes
             for (start, stop), data in zip(ranges, found, strict=True):
                 view = memoryview(data)
-                for begin, end in requests_of([(start, stop)], self._control.knobs.range_bytes):
-                    self._requests.append(_Request(file, begin, view[begin - start : end - start], fetch))
+                for begin, end in requests_of([(start, stop)], size):
+                    self._requests.append(_Request(file, begin, view[begin - start : end - start], fetch, size))
                     fetch.left += 1
             self._start_threads()
             self._changed.notify_all()
@@ -182,13 +186,14 @@ class SourceConnections:
     def _measure(self, request: _Request, sums: _Sums, size_bytes: int) -> None:
         cpu_s = time.thread_time() - sums.began_cpu_s
         wall_s = time.perf_counter() - sums.began_s
+        is_of_now = request.range_bytes == self._control.knobs.range_bytes  # other sizes take other times
         self._control.source.add(
             cpu_s=cpu_s,
             source_s=max(0.0, wall_s - cpu_s),
             first_byte_s=request.first_byte_s,
             size_bytes=size_bytes,
             items=1 if request.into else 0,
-            time_s=wall_s,
+            time_s=wall_s if is_of_now else None,
         )
 
     def _answered(self, request: _Request) -> None:

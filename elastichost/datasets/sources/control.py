@@ -73,8 +73,10 @@ class InputControl:
 
     def tune(self, knobs: InputKnobs, cache_bytes: int = 0) -> None:
         """Sets the knobs, each within the limits of what it means, and wakes whoever waits for room."""
-        self._knobs, self.cache_bytes = _possible(knobs), max(0, cache_bytes)
-        knobs = self._knobs
+        before, knobs = self._knobs, _possible(knobs)
+        self._knobs, self.cache_bytes = knobs, max(0, cache_bytes)
+        if knobs.range_bytes != before.range_bytes:
+            self.source.forget_times()
         self.budget.limit(knobs.prefetch_bytes)
         for changed in tuple(self._listeners):
             changed()

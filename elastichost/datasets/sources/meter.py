@@ -130,7 +130,12 @@ class StageMeter:
             self._bytes += sample.bytes
             self._items += sample.items
             if sample.items:
-                self._times_s += (sample.p50_s, sample.p99_s)
+                self._times_s += (sample.p50_s, sample.p90_s, sample.p99_s)
+
+    def forget_times(self) -> None:
+        """Items take another time from now on: quantiles are of those that are added after this."""
+        with self._lock:
+            self._times_s.clear()
 
     def take_wall_s(self) -> float:
         """Seconds of all spans since the last call, without the waits for room."""
@@ -153,6 +158,7 @@ class StageMeter:
                 bytes=self._bytes,
                 items=self._items,
                 p50_s=quantile_of(times, 0.5),
+                p90_s=quantile_of(times, 0.9),
                 p99_s=quantile_of(times, 0.99),
                 occupancy=min(1.0, max(0.0, occupancy)),
             )

@@ -20,23 +20,25 @@ from elastichost.datasets.bad_rows import BadRowLog
 from elastichost.datasets.files import (
     GZIP_MAGIC,
     FileStamp,
+    SourceFormat,
     absolute_name,
+    format_of_line,
     is_parquet,
     is_url,
     named_file,
     readable,
+    real_delimiter,
 )
 from elastichost.datasets.parquet.group_writer import write_groups
 from elastichost.datasets.settings import CRITEO_CATEGORICAL, CRITEO_DENSE, CRITEO_LABEL
 from elastichost.datasets.sources.single_requests import BEFORE_RUN, RequestPolicy
-from elastichost.datasets.text.csv import ARROW_TYPES, header_problem, read_header, real_delimiter
+from elastichost.datasets.text.csv import ARROW_TYPES, header_problem, read_header
 from elastichost.datasets.text.csv_block import BlockFormat, are_booleans, read_block
 from elastichost.errors import DataError
 from elastichost.human_readable import did_you_mean
 
-__all__ = ["ConvertReport", "SourceFormat", "convert", "format_of", "format_of_line"]
+__all__ = ["ConvertReport", "convert", "format_of"]
 
-SourceFormat = Literal["criteo_tsv", "csv"]
 
 BLOCK_BYTES = 16 << 20
 REMOTE_PIECE_BYTES = 4 << 20  # of a request to an address
@@ -120,11 +122,6 @@ def format_of(source: str | os.PathLike[str], waiting: RequestPolicy = BEFORE_RU
             return format_of_line(lines.first_line())
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise _damaged(file.path, error) from error
-
-
-def format_of_line(first_line: bytes) -> SourceFormat:
-    """criteo_tsv when the first line of a text file has as many tab-separated fields as Criteo TSV, else csv."""
-    return "criteo_tsv" if first_line.count(b"\t") + 1 == len(_criteo_format().names) else "csv"
 
 
 def _checked_source(source: str | os.PathLike[str], waiting: RequestPolicy) -> FileStamp:

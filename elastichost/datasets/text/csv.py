@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from elastichost.datasets.bad_rows import BadRowLog
 from elastichost.datasets.decoded import DecodedUnit
+from elastichost.datasets.files import real_delimiter
 from elastichost.datasets.settings import ColumnType, DataSettings
 from elastichost.datasets.sources.connections import SourceConnections
 from elastichost.datasets.sources.single_requests import BEFORE_RUN, RequestPolicy
@@ -21,7 +22,7 @@ from elastichost.datasets.text.reader import TextDecoder
 from elastichost.human_readable import did_you_mean
 from elastichost.specs import KeyKind
 
-__all__ = ["ARROW_TYPES", "CsvLines", "csv_decoder", "header_problem", "read_header", "real_delimiter"]
+__all__ = ["ARROW_TYPES", "CsvLines", "csv_decoder", "header_problem", "read_header"]
 
 ARROW_TYPES: dict[ColumnType, pa.DataType] = {
     "int": pa.int64(),
@@ -31,9 +32,6 @@ ARROW_TYPES: dict[ColumnType, pa.DataType] = {
 }
 
 
-DELIMITERS = (",", ";", "\t", "|")
-
-
 def csv_decoder(
     settings: DataSettings,
     environ: Mapping[str, str],
@@ -41,16 +39,6 @@ def csv_decoder(
     waiting: RequestPolicy = BEFORE_RUN,
 ) -> TextDecoder:
     return TextDecoder(settings, CsvLines(settings), environ, connections, waiting)
-
-
-def real_delimiter(line: bytes, delimiter: str) -> str | None:
-    """The character that separates the columns of a header line, if `delimiter` does not; None: it does, or none is
-    found."""
-    if delimiter.encode() in line:
-        return None
-    counts = {one: line.count(one.encode()) for one in DELIMITERS}
-    likely = max(DELIMITERS, key=lambda one: counts[one])
-    return likely if counts[likely] else None
 
 
 def read_header(line: bytes, delimiter: str) -> tuple[str, ...]:

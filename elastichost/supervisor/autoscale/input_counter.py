@@ -54,6 +54,7 @@ def totals_of(sample: StepSample) -> InputTotals:
         prepare_other_s=prepare.other_s,
         empty_s=train.empty_s,
         request_p50_s=source.p50_s,
+        request_p90_s=source.p90_s,
         request_p99_s=source.p99_s,
     )
 

@@ -15,6 +15,9 @@ these is the speed:
 
     X = min(W R u / (latency + u / bandwidth), link, W D / decode, W / prepare, trainers, cores / CPU of a sample)
 
+Decoding a unit that is fetched as a whole begins when the latest of its requests has arrived, which is later than one
+request alone by what the quantiles of the time of a request say.
+
 Only CPU counts against cores: a connection that waits costs none. So what connections can do is never done by more
 trainer processes. Bytes ahead cover the irregular part of the source, by Little's law: speed x (p99 - p50) of a
 request.

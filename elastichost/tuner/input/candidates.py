@@ -15,11 +15,12 @@ from elastichost.wire.facts import InputKnobs
 __all__ = ["CONNECTIONS", "DECODE_THREADS", "best_knobs", "candidates", "within_memory"]
 
 CONNECTIONS = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 28, 32)
-DECODE_THREADS = (1, 2, 3, 4)
+DECODE_THREADS = (1, 2, 3, 4, 6, 8)
 RANGE_BYTES = (1 << 16, 1 << 17, 1 << 18, 1 << 19, 1 << 20, 1 << 21, 1 << 22, 1 << 23)
+SMALL_BYTES = 1 << 18  # smaller requests are for sources that are not fast enough with these
 TIE = 0.02  # predicted speeds that differ by less are equally good
 LESS_AT_ONCE = 0.9  # of the bytes that a worker may hold, when there were more ahead
-HEADROOM = 1.3  # the source gets this much more than is needed, because its speed varies
+HEADROOM = 1.3  # the source gets this much more bandwidth and time than is needed, because its speed varies
 
 
 def candidates(
@@ -45,30 +46,34 @@ def candidates(
 def best_knobs(
     present: InputKnobs, model: InputModel, memory_bytes: int, settings: InputTunerSettings
 ) -> tuple[InputKnobs, Prediction]:
-    """The cheapest knobs whose predicted speed is within TIE of the best, with some connections to spare."""
-    found = {
-        knobs: _known(model.predict(knobs, settings), knobs, present, model, settings)
-        for knobs in candidates(present, model, memory_bytes, settings)
-    }
+    """The cheapest knobs whose predicted speed is within TIE of the best, with connections and threads to spare: both
+    wait for the source most of their time, and take no core meanwhile."""
+    share = _seen_share(present, model, settings)
+
+    def predicted(knobs: InputKnobs) -> Prediction:
+        prediction = model.predict(knobs, settings)
+        if share == 1.0 or units_ahead(knobs, model, settings):
+            return prediction
+        return Prediction(share * prediction.samples_per_s, "decoding")
+
+    found = {knobs: predicted(knobs) for knobs in candidates(present, model, memory_bytes, settings)}
     if not found:
         return present, model.predict(present, settings)
     best = max(prediction.samples_per_s for prediction in found.values())
     good = [knobs for knobs, prediction in found.items() if prediction.samples_per_s >= (1 - TIE) * best]
     wanted = HEADROOM * best * model.source_bytes / model.workers
-    roomy = [knobs for knobs in good if model.rate_of(knobs, settings) >= wanted] or good
+    fast = [knobs for knobs in good if model.rate_of(knobs, settings) >= wanted] or good
+    roomy = [knobs for knobs in fast if model.decoding_rate(knobs, settings, HEADROOM) >= (1 - TIE) * best] or fast
     chosen = min(roomy, key=lambda knobs: _cost(knobs, present))
     return chosen, found[chosen]
 
 
-def _known(
-    prediction: Prediction, knobs: InputKnobs, present: InputKnobs, model: InputModel, settings: InputTunerSettings
-) -> Prediction:
-    """The prediction, and no more than what was measured where knobs decode local units in turn as the present ones
-    do: how much of the decoding the prepared batches hide is a guess."""
-    in_turn = [units_ahead(one, model, settings) == 0 for one in (knobs, present)]
-    if settings.is_fetched or not settings.unit_samples or not all(in_turn):
-        return prediction
-    return min(prediction, Prediction(model.measured, "decoding"), key=lambda one: one.samples_per_s)
+def _seen_share(present: InputKnobs, model: InputModel, settings: InputTunerSettings) -> float:
+    """What is measured over what is predicted, at most 1, for knobs that decode in turn as the present ones do: how
+    much of the decoding the prepared batches hide is a guess. 1.0 where the present knobs decode ahead."""
+    if not settings.unit_samples or units_ahead(present, model, settings):
+        return 1.0
+    return min(1.0, model.measured / max(1e-9, model.predict(present, settings).samples_per_s))
 
 
 def within_memory(knobs: InputKnobs, memory_bytes: int) -> InputKnobs:
@@ -79,5 +84,8 @@ def within_memory(knobs: InputKnobs, memory_bytes: int) -> InputKnobs:
     return msgspec.structs.replace(knobs, prefetch_bytes=int(LESS_AT_ONCE * memory_bytes))
 
 
-def _cost(knobs: InputKnobs, present: InputKnobs) -> tuple[int, int, int, int]:
-    return knobs.connections, knobs.decode_threads, knobs.prefetch_bytes, abs(knobs.range_bytes - present.range_bytes)
+def _cost(knobs: InputKnobs, present: InputKnobs) -> tuple[bool, int, int, int, int]:
+    """In this order: small requests, which stores charge for by number; threads, which hold a unit in memory each;
+    connections, which hold nothing; bytes ahead; another size of requests than now."""
+    held = knobs.decode_threads, knobs.connections, knobs.prefetch_bytes
+    return knobs.range_bytes < SMALL_BYTES, *held, abs(knobs.range_bytes - present.range_bytes)

@@ -4,9 +4,9 @@ Rules
 1. A decision needs a complete window. The exception is memory: knobs beyond what a worker may hold shrink at once.
 2. A change must be predicted to gain `min_gain`, and its result is checked in the next window.
 3. A gain of less than half of what was expected, while the source was busy, teaches the bandwidth of the link. A change
-   that gained nothing or made the speed fall by more than NOISE is taken back, and those knobs are not chosen again
-   until the source changes. A speed that fell while trainers do not wait is not the work of connections, which cost no
-   core: the host became busier.
+   that gained nothing, while the source was busy or with more decode threads, or that made the speed fall by more than
+   NOISE is taken back, and those knobs are not chosen again until the source changes. A speed that fell while trainers
+   do not wait is not the work of connections, which cost no core: the host became busier.
 4. Where the model finds no gain but trainers wait for a busy source, connections are added: STEP more each time, until
    a step gains nothing. Where they wait for a source that is not busy, a decode thread is added in the same way.
 5. Where trainers still wait after TRIED changes, or when none is left, what is read is kept for the next epoch, if the
@@ -120,15 +120,17 @@ def _checked(state: InputState, window: InputWindow, knobs: InputKnobs) -> tuple
     speed, before = window.samples_per_s, state.before
     received = window.totals.source_bytes / window.lasted_s
     hoped = state.before_speed + SHORT * (state.expected - state.before_speed)
-    is_short = state.expected > 0 and speed < hoped and _occupancy(window, knobs) >= BUSY
-    link = received if is_short and knobs.connections > before.connections else state.link
+    is_short = state.expected > 0 and speed < hoped
+    is_source = is_short and _occupancy(window, knobs) >= BUSY
+    link = received if is_source and knobs.connections > before.connections else state.link
     gained = speed > (1 + NOISE) * state.before_speed
     checked = msgspec.structs.replace(
         state, before=None, link=link, is_probe=False, probes_over=state.is_probe and not gained
     )
-    may_be_knobs = window.totals.wait_share >= WAITING / 2 or knobs.decode_threads > before.decode_threads
+    has_more_threads = knobs.decode_threads > before.decode_threads
+    may_be_knobs = window.totals.wait_share >= WAITING / 2 or has_more_threads
     is_worse = may_be_knobs and speed < (1 - NOISE) * state.before_speed
-    gained_nothing = not gained and (state.is_probe or is_short)
+    gained_nothing = not gained and (state.is_probe or is_source or (is_short and has_more_threads))
     if not is_worse and not gained_nothing:
         known_slower = (before,) if state.is_probe else ()  # the model does not know, and would choose them again
         return msgspec.structs.replace(checked, refused=(*state.refused, *known_slower)[-REFUSED_KEPT:]), None
@@ -166,7 +168,9 @@ def _chosen(
     kept = InputDecision("cache", msgspec.structs.replace(present, cache=cache), speed, 0.0, wait, now.limit)
     if cache != "none" and state.changes >= TRIED:
         return state, kept
-    gain = prediction.samples_per_s / max(1e-9, min(now.samples_per_s, max(speed, 1e-9)))
+    # What the link gives was measured, so a prediction that it bounds is compared with a speed that was measured, too.
+    base = speed if prediction.limit == "link" else min(now.samples_per_s, speed)
+    gain = prediction.samples_per_s / max(1e-9, base)
     is_worth = gain >= 1 + settings.min_gain and wait >= WAITING / 2
     if is_worth and knobs != present and knobs not in state.refused:
         found = InputDecision("tune", knobs, speed, prediction.samples_per_s, wait, prediction.limit)

@@ -32,11 +32,14 @@ class InputTunerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True
     samples: int = 0
 
 
+QUANTILES = ("request_p50_s", "request_p90_s", "request_p99_s")
+
+
 class InputTotals(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Sums over all workers since the sample before. Times are seconds of threads or connections.
 
-    request_p50_s, request_p99_s: quantiles of the time of a request, the largest over all workers. unit_bytes: what
-    the largest unit is charged with when it is decoded ahead; 0: no unit was decoded yet."""
+    request_p50_s, request_p90_s, request_p99_s: quantiles of the time of a request, the largest over all workers.
+    unit_bytes: what the largest unit is charged with when it is decoded ahead; 0: no unit was decoded yet."""
 
     samples: int = 0
     seconds: float = 0.0  # of workers: two workers have two in a second
@@ -52,14 +55,21 @@ class InputTotals(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     prepare_other_s: float = 0.0
     empty_s: float = 0.0  # trainers waited for a batch
     request_p50_s: float = 0.0
+    request_p90_s: float = 0.0
     request_p99_s: float = 0.0
     unit_bytes: int = 0
 
     def __add__(self, other: InputTotals) -> InputTotals:
-        """Both together."""
+        """Both at the same time, of other workers."""
         pairs = [(name, getattr(self, name), getattr(other, name)) for name in self.__struct_fields__]
-        largest = ("request_p50_s", "request_p99_s", "unit_bytes")
+        largest = (*QUANTILES, "unit_bytes")
         return InputTotals(**{name: max(a, b) if name in largest else a + b for name, a, b in pairs})
+
+    def then(self, later: InputTotals) -> InputTotals:
+        """Both, one after the other. Quantiles are the later ones, which are of more requests: the largest of all would
+        be those of a moment in which few had been answered."""
+        source = later if later.request_p50_s > 0 else self
+        return msgspec.structs.replace(self + later, **{name: getattr(source, name) for name in QUANTILES})
 
     @property
     def wait_share(self) -> float:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 
 import msgspec
+import numpy as np
 
 from elastichost.tuner.input.facts import InputTunerSettings
 from elastichost.tuner.input.window import InputWindow
@@ -34,9 +35,10 @@ class InputModel(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What a window tells about the input. Costs are seconds for one sample.
 
     latency_s: from a request to its first byte. bandwidth: bytes/s of one connection after that; 0.0: there is no
-    source that is measured. link: bytes/s of all connections together; inf: not known. source_bytes: of one sample, in
-    the source. trainers: samples/s of all trainers if they never wait for input. measured: the speed of the window,
-    which is possible whatever is predicted. charged_bytes: of the largest unit ahead; 0: not measured."""
+    source that is measured. tail_s, jitter_s: by how much one request in ten, and in a hundred, is later than most.
+    link: bytes/s of all connections together; inf: not known. source_bytes: of one sample, in the source. trainers:
+    samples/s of all trainers if they never wait for input. measured: the speed of the window, which is possible
+    whatever is predicted. charged_bytes: of the largest unit ahead; 0: not measured."""
 
     workers: int
     latency_s: float
@@ -48,12 +50,19 @@ class InputModel(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     cpu_s: float
     trainers: float
     jitter_s: float
+    tail_s: float = 0.0
     measured: float = 0.0
     charged_bytes: int = 0
 
     def request_s(self, size_bytes: float) -> float:
         """Seconds of one request of this size."""
         return self.latency_s + size_bytes / self.bandwidth
+
+    def late_s(self, requests: int) -> float:
+        """Seconds by which the latest of so many requests is later than most. The latest of n values is, in the mean,
+        near their quantile n / (n + 1); it lies on the lines through those that are measured, 0.5, 0.9 and 0.99."""
+        share = requests / (requests + 1)
+        return float(np.interp(share, (0.5, 0.9, 0.99), (0.0, self.tail_s, max(self.tail_s, self.jitter_s))))
 
     def rate_of(self, knobs: InputKnobs, settings: InputTunerSettings) -> float:
         """Bytes/s that one worker receives over its connections, if the link is no bound; inf: no source is
@@ -69,7 +78,7 @@ class InputModel(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         limits = {
             "source": self.workers * rate / self.source_bytes if self.source_bytes > 0 else math.inf,
             "link": self.link / self.source_bytes if self.source_bytes > 0 else math.inf,
-            "decoding": self._decoding(knobs, settings),
+            "decoding": self.decoding_rate(knobs, settings),
             "preparing": self.workers / self.prepare_s if self.prepare_s > 0 else math.inf,
             "trainers": self.trainers,
             "cores": max(self.measured, settings.cores / self.cpu_s) if self.cpu_s > 0 else math.inf,
@@ -85,13 +94,16 @@ class InputModel(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         requests = math.ceil(unit / knobs.range_bytes)
         return requests, unit / requests
 
-    def _decoding(self, knobs: InputKnobs, settings: InputTunerSettings) -> float:
-        """Bound by the threads that fetch and decode, one unit at a time each. The requests of a unit that is fetched
-        alone are in rounds of all connections."""
+    def decoding_rate(self, knobs: InputKnobs, settings: InputTunerSettings, slower: float = 1.0) -> float:
+        """Samples/s of all workers that the threads fetch and decode, one unit at a time each. The requests of a unit
+        that is fetched alone are in rounds of all connections, and each round lasts as long as the latest of its
+        requests. slower: fetching takes that many times as long."""
         seconds = self.decode_s
         if settings.is_fetched and settings.unit_samples and self.bandwidth > 0:
             requests, size = self._pieces(knobs, settings)
-            seconds += math.ceil(requests / knobs.connections) * self.request_s(size) / settings.unit_samples
+            rounds = math.ceil(requests / knobs.connections)
+            round_s = self.request_s(size) + self.late_s(math.ceil(requests / rounds))
+            seconds += slower * rounds * round_s / settings.unit_samples
         threads = min(knobs.decode_threads, units_ahead(knobs, self, settings))
         if threads == 0:
             return self._decoding_in_turn(seconds + self.prepare_s, settings)
@@ -167,6 +179,7 @@ def fitted(window: InputWindow, link: float) -> InputModel:
         cpu_s=cpu_s / samples,
         trainers=window.samples_per_s / computing,
         jitter_s=max(0.0, totals.request_p99_s - totals.request_p50_s),
+        tail_s=max(0.0, totals.request_p90_s - totals.request_p50_s),
         measured=window.samples_per_s,
         charged_bytes=totals.unit_bytes,
     )

@@ -47,4 +47,4 @@ def folded(window: InputWindow, look: InputLook) -> InputWindow:
         return window
     if window.began_s is None:  # the totals of this look began in the warm-up
         return msgspec.structs.replace(window, began_s=look.at_s, until_s=look.at_s)
-    return msgspec.structs.replace(window, until_s=look.at_s, totals=window.totals + look.totals)
+    return msgspec.structs.replace(window, until_s=look.at_s, totals=window.totals.then(look.totals))

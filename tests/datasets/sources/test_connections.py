@@ -54,6 +54,24 @@ def test_more_connections_work_as_soon_as_they_are_given(file: AddressedFile) ->
     source.close()
 
 
+def test_quantiles_are_of_requests_of_the_present_size(file: AddressedFile) -> None:
+    control = InputControl(InputKnobs(range_bytes=1_000_000))
+    source = SourceConnections(control, stall_s=5.0, patience_s=20.0)
+    thread = threading.Thread(target=lambda: source.fetch(file, [(0, 3_000_000)]))
+    thread.start()
+    while not source._threads:
+        pass
+    control.tune(InputKnobs(range_bytes=100_000))  # three requests of the old size are still to be answered
+    thread.join()
+    sample = control.take_stages(queued=0)[0]
+    assert (sample.items, sample.bytes, sample.p99_s) == (3, 3_000_000, 0.0)
+    source.fetch(file, [(0, 1_000_000)])
+    sample = control.take_stages(queued=0)[0]
+    assert (sample.items, sample.bytes) == (10, 1_000_000)
+    assert 0.0 < sample.p50_s < sample.p99_s < 0.3
+    source.close()
+
+
 @pytest.mark.parametrize("order", [Order("stall", 1.0), Order("reset"), Order("refuse", 0.7), Order("slow", 1.0, 0.5)])
 def test_a_source_with_a_trouble_is_waited_for_and_that_is_told(
     file: AddressedFile, server: SourceServer, order: Order

@@ -64,6 +64,18 @@ def test_each_sum_is_taken_once() -> None:
     assert second.p50_s == 2.0  # quantiles are of the newest items
 
 
+def test_quantiles_are_of_the_times_since_items_take_another_time() -> None:
+    meter = StageMeter("source")
+    for _ in range(100):
+        meter.add(items=1, time_s=9.0)
+    meter.forget_times()
+    assert meter.take().p50_s == 0.0
+    for number in range(100):
+        meter.add(items=1, time_s=number / 100)
+    found = meter.take()
+    assert (found.p50_s, found.p90_s, found.p99_s) == (0.49, 0.89, 0.98)
+
+
 @given(values=st.lists(st.floats(0, 100), min_size=1), share=st.floats(0, 1))
 def test_a_quantile_is_a_measured_value_that_enough_values_do_not_exceed(values: list[float], share: float) -> None:
     found = quantile_of(sorted(values), share)

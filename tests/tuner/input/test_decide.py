@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from elastichost.tuner.input.decide import InputState, decide, holds_workers, is_tuning
 from elastichost.tuner.input.facts import InputLook, InputTunerSettings
 from elastichost.wire.facts import Cache, InputKnobs
-from tests.tuner.input.world import LocalFile, Run, Source
+from tests.tuner.input.world import LocalFile, Run, Source, UnevenSource
 
 SOURCES = st.builds(
     Source,
@@ -220,6 +220,46 @@ def test_the_present_unit_and_a_decoded_one_fit_and_fewer_where_memory_is_short(
     short = Run(source, file_job(source), memory_bytes=int(1.1 * source.unit_bytes))
     short.pass_time(10.0)
     assert source.unit_bytes <= short.knobs.prefetch_bytes <= short.memory_bytes
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    bandwidth=st.floats(1e6, 2e7),
+    jitter_s=st.floats(0.0, 0.3),
+    compute_s=st.floats(4e-6, 4e-5),
+    decode_s=st.floats(1e-7, 2e-6),
+    unit_samples=st.sampled_from([4096, 16_384]),
+)
+@example(bandwidth=7.6e6, jitter_s=0.0625, compute_s=2.26e-5, decode_s=7.5e-7, unit_samples=4096)  # in turn: slower
+def test_units_are_as_late_as_the_latest_of_their_requests(
+    bandwidth: float, jitter_s: float, compute_s: float, decode_s: float, unit_samples: int
+) -> None:
+    facts = {"bandwidth": bandwidth, "jitter_s": jitter_s, "compute_s": compute_s, "decode_s": decode_s}
+    source = UnevenSource(**facts, latency_s=0.01, sample_bytes=110.0, workers=1, unit_samples=unit_samples)
+    job = InputTunerSettings(8, 2048, 160.0, unit_samples, is_fetched=True)
+    run = Run(source, job, memory_bytes=1 << 30)
+    run.pass_time(20.0)
+    assert run.share_of_best >= 0.95, [(one.kind, one.knobs) for one in run.decisions]
+    assert len(run.decisions) <= 6
+
+
+def test_knobs_are_not_changed_to_get_what_the_link_already_gives() -> None:
+    """The model thinks that requests are later than they are, so it underestimates the knobs that are set."""
+    source = UnevenSource(link=5.5e6, told_late_s=0.6, latency_s=0.01, sample_bytes=110.0, compute_s=4e-6, workers=1)
+    run = Run(source, InputTunerSettings(8, 2048, 160.0, 16_384, is_fetched=True))
+    run.pass_time(20.0)
+    assert run.share_of_best >= 0.95
+    for one in run.decisions:
+        assert one.kind != "tune" or one.expected >= 1.04 * one.samples_per_s, run.decisions
+
+
+def test_threads_that_give_less_than_half_of_what_was_expected_are_taken_back() -> None:
+    """The model expects more of each thread, and memory gives no more."""
+    source = LocalFile(compute_s=1e-6, decode_s=4e-6, most=4.8e5, workers=1)
+    run = Run(source, file_job(source), InputKnobs(decode_threads=2, prefetch_bytes=40_000_000))
+    run.pass_time(30.0)
+    assert [one.kind for one in run.decisions] == ["tune", "return", "settle"]
+    assert run.knobs.decode_threads == 2
 
 
 def cached(source: Source, job: InputTunerSettings, cache_bytes: int) -> Run:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field, replace
 from itertools import product
 from random import Random
@@ -68,18 +69,20 @@ class Source:
 @dataclass(frozen=True)
 class LocalFile(Source):
     """A file on the disk. unit_bytes: what a unit ahead is charged with. unseen_s: seconds of
-    decoding a sample that no meter counts, so the model does not know them."""
+    decoding a sample that no meter counts, so the model does not know them. most: samples/s of a worker that no number
+    of threads exceeds, which the model does not know either."""
 
     unit_samples: int = 16_384
     unit_bytes: int = 12_000_000
     unseen_s: float = 0.0
+    most: float = math.inf
 
     def speed(self, knobs: InputKnobs) -> float:
         units = min(knobs.decode_threads, knobs.prefetch_bytes // self.unit_bytes)
         decode_s = self.decode_s + self.unseen_s
         if not units:
             return self.workers / (self.compute_s + decode_s)
-        return self.workers * min(1 / self.compute_s, units / decode_s)
+        return self.workers * min(1 / self.compute_s, units / decode_s, self.most)
 
     def best(self) -> float:
         return max(self.speed(InputKnobs(decode_threads=d, prefetch_bytes=1 << 40)) for d in DECODE_THREADS)
@@ -94,6 +97,65 @@ class LocalFile(Source):
             empty_s=max(0.0, seconds - self.compute_s * samples),
             unit_bytes=self.unit_bytes,
         )
+
+
+@dataclass(frozen=True)
+class UnevenSource(Source):
+    """A source whose units are fetched as a whole, by threads that decode them then. Requests wait longer than
+    `latency_s` by times that are evenly spread up to `jitter_s`, so a unit is late by the latest of its requests.
+    told_late_s: the quantiles say that requests are later than they are by so much."""
+
+    unit_samples: int = 16_384
+    unit_bytes: int = 12_000_000
+    jitter_s: float = 0.0
+    told_late_s: float = 0.0
+
+    def speed(self, knobs: InputKnobs) -> float:
+        size, requests = self._pieces(knobs)
+        received = min(knobs.connections * size / self._mean_s(size), self.link) / self.sample_bytes
+        units = min(knobs.decode_threads, knobs.prefetch_bytes // self.unit_bytes)
+        rounds = math.ceil(requests / knobs.connections)
+        at_once = requests / rounds
+        latest_s = self.latency_s + self.jitter_s * at_once / (at_once + 1) + size / self.bandwidth
+        each_s = rounds * latest_s / self.unit_samples + self.decode_s
+        if not units:
+            return self.workers / (self.compute_s + each_s)
+        return self.workers * min(received, units / each_s, 1 / self.compute_s)
+
+    def best(self) -> float:
+        every = product(CONNECTIONS, DECODE_THREADS, RANGE_BYTES)
+        return max(self.speed(InputKnobs(c, d, prefetch_bytes=1 << 40, range_bytes=u)) for c, d, u in every)
+
+    def totals(self, knobs: InputKnobs) -> InputTotals:
+        samples, seconds = self.speed(knobs) * EVERY_S, EVERY_S * self.workers
+        size, _ = self._pieces(knobs)
+        requests = samples * self.sample_bytes / size
+        least_s = self.latency_s + size / self.bandwidth
+        is_full = samples * self.sample_bytes >= 0.999 * self.link * EVERY_S  # every transfer is longer then
+        return InputTotals(
+            samples=int(samples),
+            seconds=seconds,
+            training_cpu_s=self.compute_s * samples,
+            source_s=seconds * knobs.connections if is_full else requests * self._mean_s(size),
+            first_byte_s=requests * (self.latency_s + self.jitter_s / 2),
+            source_bytes=int(samples * self.sample_bytes),
+            requests=max(1, int(requests)),
+            decode_cpu_s=self.decode_s * samples,
+            empty_s=max(0.0, seconds - self.compute_s * samples),
+            request_p50_s=least_s + 0.5 * self.jitter_s,
+            request_p90_s=least_s + 0.9 * self.jitter_s + self.told_late_s,
+            request_p99_s=least_s + 0.99 * self.jitter_s + self.told_late_s,
+            unit_bytes=self.unit_bytes,
+        )
+
+    def _pieces(self, knobs: InputKnobs) -> tuple[float, int]:
+        """(bytes of a request, requests of a unit)."""
+        unit = self.unit_samples * self.sample_bytes
+        requests = math.ceil(unit / knobs.range_bytes)
+        return unit / requests, requests
+
+    def _mean_s(self, size: float) -> float:
+        return self.latency_s + self.jitter_s / 2 + size / self.bandwidth
 
 
 @dataclass

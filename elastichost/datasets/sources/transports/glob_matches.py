@@ -17,6 +17,7 @@ from elastichost.errors import DataError
 __all__ = ["folder_of", "has_glob", "matcher", "matching"]
 
 MOST_FILES = 1_000_000
+NOTHING = "(?!)"  # a regular expression that matches no text
 
 
 def has_glob(url: str) -> bool:
@@ -72,14 +73,31 @@ def _name(part: str) -> str:
     """A glob for one name as a regular expression, in which nothing stands for a slash."""
     found, at = "", 0
     while at < len(part):
-        end = part.find("]", at + 2) if part[at] == "[" else -1
+        is_inverse = part[at + 1 : at + 2] == "!"
+        begin = at + 1 + is_inverse
+        end = part.find("]", begin + 1) if part[at] == "[" else -1  # one that comes first is one of the characters
         if part[at] == "*":
             found += "[^/]*"
         elif end > 0:
-            is_inverse, inner = part[at + 1] == "!", part[at + 1 : end].removeprefix("!")
-            found += ("[^/" if is_inverse else "[") + re.sub(r"([\\^\[&~|])", r"\\\1", inner) + "]"
+            characters = _characters(part[begin:end])
+            found += f"[^/{characters}]" if is_inverse else f"[{characters}]" if characters else NOTHING
             at = end
         else:
             found += re.escape(part[at])
         at += 1
+    return found
+
+
+def _characters(inner: str) -> str:
+    """What stands between the brackets of a glob, for a regular expression. A range whose end comes before its begin
+    has no characters, as in `fnmatch`."""
+    found, at = "", 0
+    while at < len(inner):
+        first, last = inner[at], inner[at + 2 : at + 3]
+        if last and inner[at + 1] == "-":
+            found += f"{re.escape(first)}-{re.escape(last)}" if first <= last else ""
+            at += 3
+        else:
+            found += re.escape(first)
+            at += 1
     return found

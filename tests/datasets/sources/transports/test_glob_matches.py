@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from fnmatch import fnmatchcase
 from pathlib import PurePosixPath
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from elastichost.datasets.files import expand_patterns
@@ -70,8 +71,17 @@ def test_a_glob_means_what_it_means_for_paths(parts: list[str], names: list[str]
 
 
 @given(st.lists(NAMES, min_size=1, max_size=3))
+@example(["[\\-[]"])
 def test_any_text_is_a_glob(parts: list[str]) -> None:
     key = "/".join(parts)
     matcher(key)
     if "*" in key or "[" in key:
         assert key.startswith(folder_of(key))
+
+
+@pytest.mark.parametrize(
+    "bracket", ["[a-c]", "[!a-c]", "[c-a]", "[!c-a]", "[-a]", "[a-]", "[a-cx]", "[^a]", "[b-a-c]", "[]]", "[!]]"]
+)
+def test_a_bracket_means_what_it_means_for_names(bracket: str) -> None:
+    for character in "abcdx-^]!":
+        assert (matcher(bracket).fullmatch(character) is not None) == fnmatchcase(character, bracket), character
