@@ -130,7 +130,7 @@ def none_near(records: int, closest: tuple[float, str] | None) -> ColdStart:
     if closest is None:
         return ColdStart("the history is empty")
     return ColdStart(
-        f"no similar job among {_jobs(records)}: the most similar, {closest[1]}, has distance {closest[0]:.1f} "
+        f"no similar job among {_jobs(records)}: the most similar, {closest[1]}, has distance {closest[0]:.3f} "
         f"(at most {NEAR:g} is allowed)"
     )
 

@@ -186,6 +186,11 @@ class DataSection(Section):
         return bool(self.test) or self.test_fraction > 0 or self.format == "synthetic"
 
     @property
+    def has_own_reader(self) -> bool:
+        """Whether a reader of the user's own, `package.module:Reader`, reads the data."""
+        return ":" in self.format
+
+    @property
     def labels(self) -> tuple[str, ...]:
         """The label columns, always as a tuple."""
         return (self.label,) if isinstance(self.label, str) else self.label

@@ -24,7 +24,8 @@ def why_incomplete(lookups: Lookups, most: float) -> str:
         return ""
     return (
         f"{lookups.share_without_row:.1%} of the ids looked up in training had no row because memory was full; "
-        f"resources.most_without_row allows {most:.1%}"
+        f"resources.most_without_row allows {most:.1%}. Raise resources.memory, or set evict_after_samples or "
+        "admit_after"
     )
 
 

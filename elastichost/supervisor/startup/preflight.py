@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import sys
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -94,7 +95,7 @@ def preflight(
     is_emulated = job.emulate.enabled
     host = virtual_inventory(job.emulate) if is_emulated else lent or inventory()
     cores = core_budget(job.resources.cores, host.cores)
-    memory_bytes = min(memory_budget_bytes(job.resources.memory, host.memory_bytes), host.memory_bytes)
+    memory_bytes = memory_budget_bytes(job.resources.memory, host.memory_bytes)
     small = _check_room(job, () if is_emulated else tables, memory_bytes, spare_bytes)  # emulated: no rows
     initial_plan = _begin(job, tables, checked.train, host, cores, ended, elsewhere)
     return Preparation(
@@ -104,7 +105,13 @@ def preflight(
         cores=cores,
         memory_bytes=memory_bytes,
         initial_plan=initial_plan,
-        warnings=(*filter(None, [kernel_cache().problem]), *checked.warnings, *small, *initial_plan.warnings),
+        warnings=(
+            *filter(None, [kernel_cache().problem]),
+            *checked.warnings,
+            *small,
+            *_more_than_host(job.resources.memory, host.memory_bytes),
+            *initial_plan.warnings,
+        ),
         files=checked.files,
     )
 
@@ -190,6 +197,13 @@ def _check_room(job: JobSpec, tables: tuple[TableSpec, ...], memory_bytes: int, 
         f"{root} has {mib(free)} free. The rows of dynamic tables are kept there: when it is full, new ids "
         f"get no row ({MORE_ROOM})",
     )
+
+
+def _more_than_host(setting: str | int, host_bytes: int) -> tuple[str, ...]:
+    """The warning for a budget, stated as an amount, that is larger than the memory of the host."""
+    if str(setting).rstrip().endswith("%") or memory_budget_bytes(setting, sys.maxsize) <= host_bytes:
+        return ()
+    return (f"resources.memory = {setting} is more than this host has: the budget is {mib(host_bytes)}",)
 
 
 def _first_rows_bytes(job: JobSpec, table: TableSpec) -> int:

@@ -23,13 +23,13 @@ from elastichost.runs.cpu_check import require_same_cpu
 from elastichost.runs.events import StartedFromCheckpoint, Warned
 from elastichost.runs.facts import Lineage
 from elastichost.runs.result import RollBack
-from elastichost.specs import ModelSpec
+from elastichost.specs import ModelSpec, model_difference
 from elastichost.supervisor.context import RunContext
 from elastichost.supervisor.ledger.checkpoint_record import RunRecord, find_checkpoint, load_dense, read_record
 from elastichost.supervisor.ledger.ledger import Ledger
 from elastichost.supervisor.ledger.state import LedgerSettings, LedgerState
 from elastichost.supervisor.startup.applied_restart import keep_applied
-from elastichost.supervisor.startup.arena_takeover import ArenaClaim, model_difference
+from elastichost.supervisor.startup.arena_takeover import ArenaClaim
 
 __all__ = ["ResumeSource", "StartingPoint", "barred", "look_for_checkpoint", "newest_kept", "starting_point"]
 

@@ -26,6 +26,7 @@ import msgspec
 
 from elastichost.arena.layout import SLOT_BYTES, plan_layout, rows_ahead
 from elastichost.batches import scored_batch
+from elastichost.gpu.memory.device_layout import DeviceLayout
 from elastichost.host.machine import PAGE_BYTES
 from elastichost.human_readable import mib
 from elastichost.sharding import bucket_count
@@ -89,7 +90,7 @@ class MemoryEstimate(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     @property
     def host_bytes(self) -> int:
         """Bytes of the arena and all processes on the host."""
-        return self.limit_bytes if self._is_held else self._total_bytes
+        return self.limit_bytes if self._is_held else self.needed_bytes
 
     @property
     def arena_bytes(self) -> int:
@@ -97,12 +98,13 @@ class MemoryEstimate(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return min(self.host_bytes, sum(part.bytes for part in self.parts if part.arena))
 
     @property
-    def _total_bytes(self) -> int:
+    def needed_bytes(self) -> int:
+        """Bytes of the arena and all processes on the host if nothing limits the tables."""
         return sum(part.bytes for part in self.parts if not part.gpu)
 
     @property
     def _is_held(self) -> bool:
-        return 0 < self.limit_bytes < self._total_bytes
+        return 0 < self.limit_bytes < self.needed_bytes
 
     @property
     def gpu_bytes(self) -> int:
@@ -115,11 +117,11 @@ class MemoryEstimate(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         held = f", limited to {mib(self.limit_bytes)} by resources.memory" if self._is_held else ""
         on_gpus = f" and {mib(self.gpu_bytes)} on GPUs" if self.gpu_bytes else ""
         more = f"; {mib(self.worker_bytes)} for each further worker" if self.worker_bytes else ""
-        least = max(1, self._total_bytes + self.gpu_bytes) // 1000
+        least = max(1, self.needed_bytes + self.gpu_bytes) // 1000
         parts = [part for part in sorted(self.parts, key=lambda part: -part.bytes) if part.bytes > least]
         width = max((len(mib(part.bytes)) for part in parts), default=0)
         return (
-            f"{mib(self._total_bytes)}{on_gpus}, {WORDS[self.moment]}{held}{more}",
+            f"{mib(self.needed_bytes)}{on_gpus}, {WORDS[self.moment]}{held}{more}",
             *(f"  {mib(part.bytes):>{width}}  {part.name}" + " (GPU)" * part.gpu for part in parts),
             *self.notes,
         )
@@ -144,7 +146,7 @@ def estimate_peak(facts: JobMemoryFacts) -> MemoryEstimate:
 def _at_peak(facts: JobMemoryFacts) -> MemoryEstimate:
     if facts.is_emulated:
         return MemoryEstimate("training", _processes(facts))
-    lasting = (*_arena(facts), *_worker(facts), *_processes(facts))
+    lasting = (*_arena(facts), *_on_gpu(facts), *_worker(facts), *_processes(facts))
     estimates = [MemoryEstimate(moment, (*lasting, *_passing(facts, moment))) for moment in MOMENTS]
     largest = max(estimates, key=lambda estimate: estimate.host_bytes)
     parts = tuple(part for part in largest.parts if part.bytes > 0)
@@ -161,11 +163,18 @@ def _processes(facts: JobMemoryFacts) -> tuple[MemoryPart, ...]:
         _part("fork server", bases.fork_server),
         _part("supervisor", bases.supervisor + bases.tuner * facts.has_tuner + facts.score_bytes * facts.test_samples),
         _part("own metrics", facts.own_metrics_bytes),
+        _part("own reader and model", _own_modules(facts)),
         _part("PS", facts.servers * (bases.server + bases.serving * _is_served(facts))),
         _part("readers", facts.workers * facts.readers * bases.reader),
         _part("workers", facts.workers * bases.worker + on_gpu * bases.gpu_host),
         _part("contexts", on_gpu * bases.gpu_context, gpu=True),
     )
+
+
+def _own_modules(facts: JobMemoryFacts) -> int:
+    """Bytes of the user's modules: the supervisor, workers and readers import the reader, and workers the model."""
+    with_reader = 1 + facts.workers * (1 + facts.readers)
+    return with_reader * facts.own_reader_bytes + facts.workers * facts.own_model_bytes
 
 
 def _kinds(facts: JobMemoryFacts) -> tuple[int, int]:
@@ -216,6 +225,14 @@ def _arena(facts: JobMemoryFacts) -> tuple[MemoryPart, ...]:
         _part("dense vector", layout.dense.mailbox_offset + layout.files.control, arena=True),
         _part("pushes", pushes, arena=True),
     )
+
+
+def _on_gpu(facts: JobMemoryFacts) -> tuple[MemoryPart, ...]:
+    """The model in memory of a GPU, beside the one in the arena."""
+    if not facts.is_model_on_gpu:
+        return ()
+    layout = DeviceLayout.of(plan_layout(facts.model, 0, facts.limit_bytes))
+    return (_part("rows and dense part", layout.size_bytes, gpu=True),)
 
 
 def _pages(size_bytes: float) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import json
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from elastichost.supervisor.startup.memory_estimate import estimate_memory, memo
 from elastichost.supervisor.startup.preflight import preflight
 from elastichost.tuner.memory.peak_memory import MemoryEstimate
 from elastichost.tuner.memory.peak_memory_facts import BESIDE, EMULATED, EMULATED_BESIDE, JobMemoryFacts
+from tests.supervisor import heavy_reader
 from tests.system.test_run import zygote
 
 LIMIT_S = 120.0
@@ -28,7 +30,7 @@ SYNTHETIC = """
 [model]
 build = "{build}"
 [data]
-format = "synthetic"
+{data}
 [data.synthetic]
 rows = {samples}
 test_rows = 5000
@@ -67,15 +69,33 @@ def fails(tables, num_dense):
     return Fails(tables)
 
 
+KEPT = bytearray(b"1") * 30_000_000
+
+
+def heavy(tables, num_dense):
+    from elastichost.models import dlrm
+
+    return dlrm(tables, num_dense)
+
+
 def nothing(tables, num_dense):
     raise RuntimeError("cannot be built")
 """
 
 
-def write(folder: Path, **settings: Any) -> Path:
-    """Writes a job file with these settings. Returns its folder."""
+HEAVY = f"""format = "{heavy_reader.__name__}:heavy_reader"
+train = ["a-name"]
+test = ["another"]
+label = "label"
+dense = {json.dumps([f"d{number}" for number in range(13)])}
+categorical = ["c0", "c1", "c2", "c3"]"""
+
+
+def text_of(**settings: Any) -> str:
+    """A job file with these settings."""
     facts = {
         "build": "elastichost.models:dlrm",
+        "data": 'format = "synthetic"',
         "samples": 20_000,
         "id_range": 10_000,
         "rows": 10_000,
@@ -83,8 +103,13 @@ def write(folder: Path, **settings: Any) -> Path:
         "table": "",
         **settings,
     }
+    return SYNTHETIC.format(**facts)
+
+
+def write(folder: Path, **settings: Any) -> Path:
+    """Writes a job file with these settings. Returns its folder."""
     folder.mkdir()
-    (folder / "job.toml").write_text(SYNTHETIC.format(**facts))
+    (folder / "job.toml").write_text(text_of(**settings))
     return folder
 
 
@@ -100,6 +125,7 @@ def estimated(tmp_path_factory: pytest.TempPathFactory) -> Path:
         write(root / "twice", rows='"dynamic"', table="admit_after = 2"),
         write(root / "dropped", rows='"dynamic"', table="evict_after_samples = 4000", id_range=1_000_000),
         write(root / "fails", build=f"{root}/models.py:fails"),
+        write(root / "heavy", build=f"{root}/models.py:heavy", data=HEAVY),
         write(root / "nothing", build=f"{root}/models.py:nothing"),
     ]
     child = zygote().fork("tests.supervisor.estimate", [str(folder) for folder in folders])
@@ -160,6 +186,16 @@ def test_a_model_that_fails_on_the_data_is_estimated_with_a_note(estimated: Path
     assert facts.working is None and facts.model.dense.parameters == 33
     assert "not of this data" in found.notes[0]
     assert part(found, "activations") > 0
+
+
+def test_modules_of_the_users_own_reader_and_model_are_counted_in_each_process(estimated: Path) -> None:
+    facts, found = read(estimated / "heavy")
+    assert facts.own_reader_bytes == pytest.approx(heavy_reader.KEPT_BYTES, rel=0.2)
+    assert facts.own_model_bytes == pytest.approx(30_000_000, rel=0.2)
+    # the supervisor and two workers import the reader, and the workers the model
+    assert part(found, "own reader and model") == 3 * facts.own_reader_bytes + 2 * facts.own_model_bytes
+    plain, _ = read(estimated / "fixed")
+    assert (plain.own_reader_bytes, plain.own_model_bytes) == (0, 0)
 
 
 def test_a_model_that_cannot_be_built_fails_with_the_error_of_a_start(estimated: Path) -> None:
@@ -235,12 +271,7 @@ rows = "dynamic"
 
 
 def test_for_fixed_tables_one_batch_is_read(tmp_path: Path) -> None:
-    job = job_of(
-        tmp_path,
-        SYNTHETIC.format(
-            build="elastichost.models:dlrm", samples=500_000, id_range=100, rows=100, access="direct", table=""
-        ),
-    )
+    job = job_of(tmp_path, text_of(samples=500_000, id_range=100, rows=100))
     found = sampled(job, 10_000)
     assert found.samples == 10_000
     assert [table.per_batch for table in found.tables] == [100.0] * 4

@@ -36,3 +36,9 @@ def test_bfloat16_is_refused_on_a_cpu_without_units_for_it(monkeypatch: pytest.M
         assert preflight(load_job(EXAMPLE, [], {})).plan.workers
     finally:
         present_cpu.cache_clear()
+
+
+@pytest.mark.parametrize(("memory", "warns"), [("900TiB", True), ("1GiB", False), ("100%", False)])
+def test_a_budget_of_more_memory_than_the_host_has_is_said(memory: str, warns: bool) -> None:
+    found = preflight(load_job(EXAMPLE, [f"resources.memory={memory}"], {})).warnings
+    assert any("is more than this host has" in warning for warning in found) is warns
