@@ -90,6 +90,11 @@ wheel: $(RUNS)
 $(RUNS): pyproject.toml packaging/fbgemm-gpu-shim/pyproject.toml $(CONSTRAINTS)
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 		|| { echo "elastichost needs Python 3.11 or newer; name one: make PYTHON=python3.11" >&2; exit 3; }
+	@for made in $(VENV)/.runs-*; do \
+		if [ -e "$$made" ] && [ "$$made" != "$(RUNS)" ]; then \
+			echo "$(VENV) was made for another DEVICE: it is made anew"; rm -rf $(VENV); break; \
+		fi; \
+	done
 	@if [ ! -x $(BIN)/python ]; then \
 		if $(PYTHON) -c 'import ensurepip, venv' 2>/dev/null; then \
 			$(PYTHON) -m venv $(VENV); \

@@ -13,7 +13,6 @@ import signal
 import socket
 import sys
 import threading
-import time
 import tomllib
 import traceback
 from pathlib import Path
@@ -29,14 +28,13 @@ from elastichost.errors import ElastichostError, JobFailedError
 
 __all__ = ["main"]
 
-APART_S = 0.2  # between two signals: Python counts those of one kind once that come before its main thread looks
-
 
 def main(arguments: list[str]) -> None:
     connection = socket.socket(fileno=int(arguments[0]))
     connection.set_inheritable(False)
     start = msgspec.json.decode(receive(connection), type=StartMsg)
     try:
+        signal.signal(signal.SIGQUIT, signal.default_int_handler)  # as SIGINT, until the run takes both
         threading.Thread(target=_obey, args=(connection,), daemon=True).start()
         end = _run(start)
     except KeyboardInterrupt:  # the stop came before the run could take it
@@ -68,10 +66,7 @@ def _obey(connection: socket.socket) -> None:
     while True:
         asked = _asked(connection, parent)
         if asked == KILL or not is_stopping:
-            os.kill(os.getpid(), signal.SIGINT)
-        if asked == KILL and not is_stopping:
-            time.sleep(APART_S)
-            os.kill(os.getpid(), signal.SIGINT)
+            os.kill(os.getpid(), signal.SIGQUIT if asked == KILL else signal.SIGINT)
         is_stopping = True
         if not asked:
             return

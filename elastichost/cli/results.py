@@ -146,7 +146,8 @@ def serve(
 ) -> None:
     """Answer requests for scores over HTTP: POST /predict."""
     if missing := [name for name in ("starlette", "uvicorn") if find_spec(name) is None]:
-        raise PreflightError(f"{' and '.join(missing)} is not installed", hint="pip install 'elastichost[serve]'")
+        are = "are" if len(missing) > 1 else "is"
+        raise PreflightError(f"{' and '.join(missing)} {are} not installed", hint="pip install 'elastichost[serve]'")
     progress_console().print("loading the model (takes a few seconds)", style="dim")
     from elastichost.serving.server import serve as serve_export
     from elastichost.serving.settings import MIB, ServeSettings

@@ -1,7 +1,8 @@
-"""Counts SIGINT and SIGTERM for a loop, and has a descriptor that wakes the loop.
+"""Counts SIGINT, SIGTERM and SIGQUIT for a loop, and has a descriptor that wakes the loop.
 
-A user who presses Ctrl-C again wants the end at once. A SIGTERM after another signal is not counted: Slurm and systemd
-send one to every process of a job, and a script that hands it on sends another.
+A second SIGINT asks for the end at once: a user who presses Ctrl-C again wants that. One SIGQUIT asks for the same, so
+it counts as two signals. A SIGTERM after another signal is not counted: Slurm and systemd send one to every process of
+a job, and a script that hands it on sends another.
 
 A process that another one ends ignores SIGTERM (`ignore_termination`), because only the supervisor can save before the
 end. It is ended by a message or by SIGKILL.
@@ -22,8 +23,9 @@ __all__ = ["StopSignals", "ignore_termination"]
 
 
 class StopSignals:
-    """A context manager for the main thread. `count`: the signals so far, without a SIGTERM that was not the first;
-    `last`: the number of the last one. In other threads it has no effect and counts nothing."""
+    """A context manager for the main thread. `count`: the signals so far, SIGQUIT twice, without a SIGTERM that was not
+    the first: 1 asks for an orderly stop, more for the end at once. `last`: the number of the last one. In other
+    threads it has no effect and counts nothing."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -37,7 +39,7 @@ class StopSignals:
     def __enter__(self) -> StopSignals:
         if threading.current_thread() is threading.main_thread():
             self._wakeup_before = signal.set_wakeup_fd(self._writer.fileno(), warn_on_full_buffer=False)
-            for number in (signal.SIGINT, signal.SIGTERM):
+            for number in (signal.SIGINT, signal.SIGTERM, signal.SIGQUIT):
                 self._before[number] = signal.signal(number, self._take)
         return self
 
@@ -52,7 +54,7 @@ class StopSignals:
     def _take(self, number: int, frame: FrameType | None) -> None:
         if number == signal.SIGTERM and self.count:
             return
-        self.count += 1
+        self.count += 2 if number == signal.SIGQUIT else 1
         self.last = number
 
     @property

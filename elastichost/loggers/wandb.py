@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 from typing import Any
 
+from elastichost.checkpoint.places import read_identity
 from elastichost.loggers.logger import LoggerError, Opened, Value
 
 __all__ = ["WandBLogger"]
@@ -21,7 +22,9 @@ class WandBLogger:
                 f"the logger wandb needs its package: {error}", hint="pip install 'elastichost[wandb]'"
             ) from error
         settings = opened.job.logging.wandb
-        self._key = opened.key or uuid.uuid4().hex[:8]
+        # The same at each try: a start that fails after its request has arrived makes no second record.
+        identity = read_identity(opened.run_dir)
+        self._key = opened.key or (identity.run_id if identity is not None else uuid.uuid4().hex)
         self._run: Any = wandb.init(
             project=settings.project,
             mode=settings.mode,

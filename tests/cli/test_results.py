@@ -82,7 +82,7 @@ def test_an_emulated_run_has_no_model_to_export() -> None:
     assert summary(RESULT, is_emulated=True).plain.splitlines()[-1] == "run            /elsewhere/runs/shop-1"
 
 
-@pytest.mark.parametrize(("status", "command"), [("stopped", "resume"), ("killed", "logs"), ("failed", "logs")])
+@pytest.mark.parametrize(("status", "command"), [("stopped", "resume"), ("failed", "logs")])
 def test_the_next_command_fits_the_ending(status: str, command: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir("/")
     ended = msgspec.structs.replace(RESULT, status=status, test=None, torn_batches=2, message="asked to")

@@ -12,7 +12,7 @@ import pytest
 from elastichost.errors import ExitCode
 from elastichost.host.stop_signals import StopSignals
 
-INTERRUPT, TERMINATION = signal.SIGINT, signal.SIGTERM
+INTERRUPT, TERMINATION, QUIT = signal.SIGINT, signal.SIGTERM, signal.SIGQUIT
 
 
 @pytest.mark.parametrize(
@@ -24,9 +24,11 @@ INTERRUPT, TERMINATION = signal.SIGINT, signal.SIGTERM
         ((TERMINATION, INTERRUPT), 2, INTERRUPT),
         ((TERMINATION, TERMINATION), 1, TERMINATION),
         ((INTERRUPT, TERMINATION), 1, INTERRUPT),
+        ((QUIT,), 2, QUIT),
+        ((QUIT, TERMINATION), 2, QUIT),
     ],
 )
-def test_only_another_interrupt_is_counted(sent: tuple[int, ...], count: int, last: int) -> None:
+def test_another_interrupt_is_counted_and_a_quit_counts_twice(sent: tuple[int, ...], count: int, last: int) -> None:
     with StopSignals() as signals:
         for number in sent:
             signal.raise_signal(number)
@@ -34,10 +36,11 @@ def test_only_another_interrupt_is_counted(sent: tuple[int, ...], count: int, la
 
 
 def test_the_handlers_from_before_come_back() -> None:
-    before = signal.getsignal(TERMINATION), signal.getsignal(INTERRUPT)
+    numbers = (TERMINATION, INTERRUPT, QUIT)
+    before = [signal.getsignal(number) for number in numbers]
     with StopSignals():
-        assert signal.getsignal(TERMINATION) != before[0]
-    assert (signal.getsignal(TERMINATION), signal.getsignal(INTERRUPT)) == before
+        assert not set(map(signal.getsignal, numbers)) & set(before)
+    assert [signal.getsignal(number) for number in numbers] == before
 
 
 def test_the_exit_code_tells_the_last_signal() -> None:

@@ -94,8 +94,14 @@ def run_probes(names: Sequence[str], out: Path, budget_s: float, dry_run: bool) 
         report.write("setup", {"elapsed_s": round(time.monotonic() - begin, 3)})
 
 
+def _has_gpu() -> bool:
+    import torch
+
+    return torch.cuda.is_available()
+
+
 def main(arguments: Sequence[str]) -> int:
-    """Parses the command line and runs the probes. Exits with 2 for an unknown probe."""
+    """Parses the command line and runs the probes. Returns 3 without a GPU; exits with 2 for an unknown probe."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.gpu.probes", description=__doc__)
     parser.add_argument("--only", default="", help=f"names with commas; all: {','.join(PROBES)}")
     parser.add_argument("--out", type=Path, default=Path("gpu-probes"), help="folder of the results")
@@ -108,6 +114,9 @@ def main(arguments: Sequence[str]) -> int:
     unknown = [name for name in names if name not in PROBES]
     if unknown:
         parser.error(f"unknown probes {unknown}; there are {list(PROBES)}")
+    if not chosen.dry_run and not _has_gpu():
+        print("the probes need a GPU, and torch in its CUDA build; --dry-run tries them without", file=sys.stderr)
+        return 3
     run_probes(names, chosen.out.resolve(), chosen.budget, chosen.dry_run)
     return 0
 

@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from elastichost.cli.output import data_console, fact_lines
-from elastichost.errors import ConfigError
+from elastichost.errors import ConfigError, PreflightError
 from elastichost.human_readable import did_you_mean
 
 __all__ = ["register"]
@@ -48,7 +48,16 @@ def bench(
         raise ConfigError(
             f"unknown benchmark {name!r}{did_you_mean(name, known)}", hint=f"benchmarks: {', '.join(known)}"
         )
-    raise typer.Exit(registry.run(name, arguments or []))
+    try:
+        code = registry.run(name, arguments or [])
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] in ("", "benchmarks", "elastichost"):
+            raise
+        raise PreflightError(
+            f"the benchmark {name} needs the package {error.name}, which is not installed",
+            hint=f"`make test` installs what benchmarks need; or: {sys.executable} -m pip install {error.name}",
+        ) from error
+    raise typer.Exit(code)
 
 
 def _registry() -> ModuleType | None:

@@ -18,7 +18,7 @@ from elastichost.cli.maintenance.doctor_ipc import logind_facts, removes_files
 from elastichost.cli.output import AsJson, data_console, print_json, progress_console
 from elastichost.cli.train.hosts_option import AddressOption, HostsOption, OnOption, RayAddressOption, hosts_asked
 from elastichost.errors import ExitCode
-from elastichost.host.kernel_cache import kernel_cache
+from elastichost.host.kernel_cache import COMPILE_S, kernel_cache
 from elastichost.host.nvml.devices import VISIBLE, devices_of, driver_version, visible_indices
 from elastichost.host.torch_packages import INSTALL, check_packages, installed_version
 from elastichost.human_readable import bytes_words
@@ -187,7 +187,8 @@ def _kernels() -> Check:
     cache = kernel_cache()
     if cache.directory is None:
         return Check("kernels", "warning", cache.problem, "export NUMBA_CACHE_DIR=/a/directory/of/your/own")
-    return Check("kernels", "ok", f"compiled once, then kept in {cache.directory}")
+    when = f"by the first run, in about {COMPILE_S:.0f} s"
+    return Check("kernels", "ok", f"compiled {when}, then kept in {cache.directory}")
 
 
 def _shared_memory() -> Check:

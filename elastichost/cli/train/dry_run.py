@@ -65,7 +65,7 @@ class Rehearsal(msgspec.Struct, frozen=True):
 def rehearse(job: JobSpec, *, as_json: bool) -> None:
     """Prints what a start would do. Raises the same errors as a start: ModelError, DataError, ConfigError."""
     found = _rehearsal(job)
-    for warning in found.warnings:
+    for warning in (*found.warnings, *_memory_warnings(found)):
         progress_console().print(f"warning  {warning}", style="yellow", markup=False, soft_wrap=True)
     if as_json:
         memory = {**msgspec.to_builtins(found.memory), "host_bytes": found.memory.host_bytes}
@@ -76,6 +76,16 @@ def rehearse(job: JobSpec, *, as_json: bool) -> None:
     out.print(_tables(found.tables))
     out.print(_processes(found.plan))
     out.print("dry run: nothing was trained, and no file was written", style="dim")
+
+
+def _memory_warnings(found: Rehearsal) -> Iterator[str]:
+    if found.memory.needed_bytes > found.memory_bytes:
+        needed, allowed = bytes_words(found.memory.needed_bytes), bytes_words(found.memory_bytes)
+        yield (
+            f"the job is expected to need {needed}, but resources.memory allows {allowed}: when that is used, new ids "
+            "get no row, and the run may end for lack of memory; raise resources.memory, or make tables or batches "
+            "smaller"
+        )
 
 
 def _lines(found: Rehearsal, epochs: int) -> Iterator[tuple[str, str]]:

@@ -10,8 +10,10 @@ import typer
 
 from elastichost.cli.output import progress_console
 from elastichost.errors import ConfigError
+from elastichost.human_readable import plural
 
 if TYPE_CHECKING:
+    from elastichost.datasets.inference.sample import FileSample
     from elastichost.datasets.sources.single_requests import RequestPolicy
 
 __all__ = ["register"]
@@ -49,19 +51,20 @@ def init(
 
     out = progress_console()
     with out.status(f"reading {base_name(file)}"):
-        text = _text(file, label, test, patient_requests(out))
+        text, warnings = _text(file, label, test, patient_requests(out))
         job = make_job(tomllib.loads(text), Path.cwd(), "the job of init", environ={})
         check = check_data(job)
     typer.echo(text, nl=False)
     rows = f"{check.train.samples:,} samples"
     if check.test is not None:
         rows += f", and {check.test.samples:,} to test with"
-    for warning in check.warnings:
+    for warning in (*warnings, *check.warnings):
         out.print(f"warning: {warning}", style="yellow", soft_wrap=True, markup=False)
     out.print(f"{rows}; train with: elastichost run job.toml", style="dim")
 
 
-def _text(file: str, label: str, test: str | None, waiting: RequestPolicy) -> str:
+def _text(file: str, label: str, test: str | None, waiting: RequestPolicy) -> tuple[str, tuple[str, ...]]:
+    """(the job file, warnings)."""
     from elastichost.datasets.files import gzip_problem, is_url
     from elastichost.datasets.inference.columns import facts_of
     from elastichost.datasets.inference.job_text import JobSource, job_text
@@ -83,7 +86,16 @@ def _text(file: str, label: str, test: str | None, waiting: RequestPolicy) -> st
             f"{file}: no column holds ids", hint="a recommendation model needs one: a user, an item, a category"
         )
     facts = JobSource(_name(file), file, test or "", sample, shared_ids(sample, roles))
-    return job_text(facts, roles)
+    return job_text(facts, roles), _bad_rows(sample)
+
+
+def _bad_rows(sample: FileSample) -> tuple[str, ...]:
+    from elastichost.datasets.bad_rows import HOW_TO_SKIP
+
+    if not sample.bad_rows:
+        return ()
+    count = plural(sample.bad_rows, "row")
+    return (f"{count} left out, and a run would stop there: {sample.first_bad}; correct the data, or {HOW_TO_SKIP}",)
 
 
 def _name(file: str) -> str:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from rich.text import Text
 
 from elastichost.cli.output import fact_lines
-from elastichost.cli.runs import program, short_path
+from elastichost.cli.runs import NOTHING_SAVED, program, short_path
 from elastichost.human_readable import bytes_words, count_words, duration_words
 
 if TYPE_CHECKING:
@@ -25,8 +25,10 @@ def summary(result: RunResult, *, is_emulated: bool = False) -> Text:
     run = short_path(Path(result.run_dir))
     text = _headline(result).append("\n").append(fact_lines([*_rows(result), ("run", run)]))
     has_model = result.status in ("done", "quarantined", "incomplete") and not is_emulated
-    for number, command in enumerate(_next_commands(result.status, run, has_model=has_model)):
+    for number, command in enumerate(_next_commands(result, run, has_model=has_model)):
         text.append("\nnext: " if number == 0 else "\n      ", style="dim").append(command, style="cyan")
+    if result.status == "killed" and not result.is_resumable:
+        text.append(f"\n{NOTHING_SAVED}", style="dim")
     return text
 
 
@@ -83,11 +85,11 @@ def _quality(test: TestFigures) -> Iterator[tuple[str, str]]:
         yield name, f"{figure:.4f}" if figure is not None else "not defined"
 
 
-def _next_commands(status: str, run: str, *, has_model: bool) -> Iterator[str]:
+def _next_commands(result: RunResult, run: str, *, has_model: bool) -> Iterator[str]:
     if has_model:
         yield f"{program()} export {run} DIR"
         yield f"{program()} predict {run} FILE"
-    elif status == "stopped":
+    elif result.is_resumable:
         yield f"{program()} resume {run}"
-    elif status != "done":
+    if result.status == "failed":
         yield f"{program()} logs {run}"

@@ -10,7 +10,7 @@ import typer
 
 from elastichost.cli.completion import event_kinds
 from elastichost.cli.output import AsJson, data_console, print_json
-from elastichost.cli.runs import NEWEST, RunArgument, find_run, program, short_path
+from elastichost.cli.runs import NEWEST, NOTHING_SAVED, RunArgument, find_run, program, short_path
 from elastichost.cli.watch.run_view import picture, plain_line
 from elastichost.errors import ConfigError
 from elastichost.human_readable import did_you_mean
@@ -65,7 +65,7 @@ def _standing(directory: Path, facts: RunStatus, running: bool) -> str:
     reason = result.message.partition("\n")[0] if result is not None else ""
     told = f"not running: {facts.state}{f': {reason}' if reason else ''}"
     if result is not None and not result.is_resumable:
-        return f"{told}\nnothing of the run was saved: run the job again; its files are in {run}"
+        return f"{told}\n{NOTHING_SAVED}; its files are in {run}"
     return f"{told}; continue with: {program()} resume {run}"
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -66,4 +67,13 @@ def test_an_unknown_probe_is_refused(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "benchmarks.gpu.probes", "--only", "P99", "--out", str(tmp_path / "results")]
     done = subprocess.run(command, cwd=ROOT, check=False, capture_output=True, text=True)
     assert (done.returncode, "P99" in done.stderr) == (2, True)
+    assert not (tmp_path / "results").exists()
+
+
+def test_without_a_gpu_that_is_said_and_nothing_is_written(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "benchmarks.gpu.probes", "--only", "P1", "--out", str(tmp_path / "results")]
+    hidden = {**os.environ, "CUDA_VISIBLE_DEVICES": ""}
+    done = subprocess.run(command, cwd=ROOT, env=hidden, check=False, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (3, "")
+    assert "the probes need a GPU" in done.stderr
     assert not (tmp_path / "results").exists()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -44,3 +45,15 @@ def test_an_installed_package_names_the_place_of_the_benchmarks(
     outcome = elastichost("bench", "data-plane")
     assert outcome.code == 2
     assert "clone the source tree" in outcome.stderr
+
+
+def test_a_benchmark_whose_package_is_missing_names_it(
+    elastichost: Elastichost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "triton", None)  # as if it were not installed
+    for name in [name for name in sys.modules if name.startswith(("benchmarks.gpu", "elastichost.gpu"))]:
+        monkeypatch.delitem(sys.modules, name)
+    outcome = elastichost("bench", "gpu", "--help")
+    assert outcome.code == 3
+    assert "the benchmark gpu needs the package triton, which is not installed" in outcome.stderr
+    assert "`make test` installs what benchmarks need" in outcome.stderr

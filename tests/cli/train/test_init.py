@@ -59,6 +59,18 @@ def test_a_csv_file(elastichost: Elastichost, tmp_path: Path) -> None:
     assert "1,080 samples, and 120 to test with" in outcome.stderr
 
 
+def test_rows_that_a_run_would_stop_at_are_said(elastichost: Elastichost, tmp_path: Path) -> None:
+    write_csv(tmp_path / "clicks.csv")
+    header, *rows = (tmp_path / "clicks.csv").read_text().splitlines()
+    lines = [header, *rows * 20]
+    lines[20_000:20_000] = ["1,2,3"]  # behind the rows that are checked before every start
+    (tmp_path / "clicks.csv").write_text("\n".join(lines) + "\n")
+    outcome = elastichost("init", "clicks.csv", "--label", "clicked")
+    assert outcome.code == 0
+    assert "warning: 1 row left out, and a run would stop there:" in outcome.stderr
+    assert "line 20001" in outcome.stderr and 'data.bad_rows = "skip"' in outcome.stderr
+
+
 def test_a_parquet_file_with_test_data(elastichost: Elastichost, tmp_path: Path) -> None:
     for name in ("clicks.parquet", "later.parquet"):
         pq.write_table(pa.table(columns()), tmp_path / name)

@@ -67,6 +67,9 @@ def test_dry_run_checks_and_plans(elastichost: Elastichost, tiny_job: Path) -> N
     assert [spec["role"] for spec in facts["plan"]["processes"]] == ["worker", "server"]
     assert 0 < facts["memory"]["host_bytes"] < facts["memory_bytes"]
     assert "fork server" in {part["name"] for part in facts["memory"]["parts"]}
+    assert "more than" not in outcome.stderr and "expected to need" not in outcome.stderr
+    small = elastichost("run", str(tiny_job), "--dry-run", "--set", "resources.memory=100MiB")
+    assert "but resources.memory allows 100.0 MiB" in small.stderr and "raise resources.memory" in small.stderr
     assert not (tiny_job.parent / "runs").exists()
 
 

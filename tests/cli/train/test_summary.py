@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from elastichost.cli.runs import program
 from elastichost.cli.train.summary import summary
 from elastichost.runs.result import Lookups, ProcessCounts, RunResult, SampleCounts
 
@@ -29,3 +30,16 @@ def test_ids_without_a_row_are_shown_and_the_model_can_be_used() -> None:
     assert text.startswith("incomplete  in 10s  why\n")
     assert "1000 of 4000 ids (25.0%) had no row because memory was full" in text
     assert "export /runs/one DIR" in text
+
+
+def test_a_run_that_was_killed_is_resumed_from_its_checkpoint_or_run_again() -> None:
+    killed = msgspec.structs.replace(RESULT, status="killed", checkpoint="/runs/one/checkpoints/3")
+    assert f"next: {program()} resume /runs/one" in summary(killed).plain
+    text = summary(msgspec.structs.replace(killed, checkpoint="")).plain
+    assert "nothing of the run was saved: run the job again" in text and "next:" not in text
+
+
+def test_a_run_that_failed_is_resumed_and_its_logs_are_named() -> None:
+    failed = msgspec.structs.replace(RESULT, status="failed", checkpoint="/runs/one/checkpoints/3")
+    text = summary(failed).plain
+    assert f"next: {program()} resume /runs/one\n      {program()} logs /runs/one" in text

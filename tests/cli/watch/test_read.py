@@ -29,7 +29,6 @@ from elastichost.runs.events import (
 from elastichost.runs.events.schema import line_schema
 from elastichost.runs.events.text import text_of
 from elastichost.runs.journal import LEASES_FILE, Journal
-from elastichost.runs.liveness import has_ended, is_alive
 from elastichost.runs.result import ProcessCounts, RunOutcome, RunResult, SampleCounts
 from elastichost.runs.tail import Tail
 from tests.cli.conftest import JOB, Elastichost, write_status
@@ -72,15 +71,6 @@ def test_a_link_to_a_run_that_is_gone_says_so(run_directory: Path) -> None:
     (run_directory.parent / "latest").symlink_to("shop-gone")
     with pytest.raises(ConfigError, match="no run 'latest': it was shop-gone, which is gone"):
         find_run("latest", run_directory.parent)
-
-
-def test_a_run_has_ended_when_its_supervisor_has_let_go_of_it(run_directory: Path, dead_pid: int) -> None:
-    """The status says "finished" before the last lines of the journal and the result are written."""
-    write_status(run_directory, "finished", dead_pid)
-    lock = lock_directory(run_directory, "run directory", PreflightError("taken"))
-    assert not has_ended(run_directory)
-    os.close(lock)
-    assert has_ended(run_directory)
 
 
 def test_status_of_a_run_that_is_going_on(elastichost: Elastichost, run_directory: Path) -> None:
@@ -356,11 +346,6 @@ def test_a_tail_gives_every_line_once(tmp_path: Path) -> None:
     with path.open("ab") as file:
         file.write(b"o\n\xff\n")
     assert list(tail.new_lines()) == ["two", "\\xff"]
-
-
-def test_liveness(dead_pid: int) -> None:
-    assert is_alive(os.getpid())
-    assert not is_alive(dead_pid)
 
 
 @pytest.fixture

@@ -69,7 +69,8 @@ def _call(destination: Destination, words: Sequence[str]) -> list[str]:
 
 def _block(text: str, indent: int) -> str:
     """A text as a YAML value: a block of indented lines, or a quoted text where characters need escapes."""
-    if not text.isascii() or any(ord(letter) < 32 and letter not in "\n\t" for letter in text) or not text.strip():
+    is_plain = all(32 <= ord(letter) < 127 or letter in "\n\t" for letter in text)
+    if not is_plain or not text.strip():
         return '"' + "".join(map(_escaped, text)) + '"'
     keeps = "+" if text.endswith("\n") else "-"
     lines = text.removesuffix("\n").split("\n")

@@ -98,7 +98,7 @@ def test_volumes() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["a\n", "a", "\n\n  two\n\n", " \n", "", "\ttab\n", "\u00e4\r\n", "a: |\n  b\n---\n", "x\n\n\n"]
+    "text", ["a\n", "a", "\n\n  two\n\n", " \n", "", "\ttab\n", "\u00e4\r\n", "a: |\n  b\n---\n", "x\n\n\n", "a\x7fb"]
 )
 def test_a_config_map_holds_each_text_as_it_is(text: str) -> None:
     found = documents(made("kubernetes", files={"job.toml": text}))
