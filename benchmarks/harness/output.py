@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 
 import msgspec
 
 from benchmarks.harness.aims import Verdict
+from benchmarks.harness.commit import read_commit
 from benchmarks.harness.machine import read_machine
 
 __all__ = ["markdown_table", "print_table", "write_json"]
@@ -32,8 +34,15 @@ def markdown_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> list
 def write_json(
     benchmark: str, figures: msgspec.Struct | Mapping[str, object], verdicts: Sequence[Verdict] | None = None
 ) -> None:
-    """Prints the figures and the machine as JSON. verdicts: on the aims, None if the benchmark has no aims."""
-    found = {"schema": SCHEMA, "benchmark": benchmark, "machine": read_machine(), "figures": figures}
+    """Prints the figures, the machine and the commit as JSON. verdicts: on the aims, None if the benchmark has no
+    aims."""
+    found = {
+        "schema": SCHEMA,
+        "benchmark": benchmark,
+        "machine": read_machine(),
+        "commit": read_commit(Path(__file__).parent),
+        "figures": figures,
+    }
     if verdicts is not None:
         found["verdicts"] = [verdict.to_json() for verdict in verdicts]
     sys.stdout.flush()

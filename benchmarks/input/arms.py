@@ -166,7 +166,7 @@ def unit_bytes(run: PipelineRun, arm: ArmSettings) -> int:
 def grid(arm: ArmSettings, unit: int, *, is_coarse: bool) -> Iterator[InputKnobs]:
     """The knobs of an exhaustive search."""
     connections = ((4, 8, 16, 32) if is_coarse else (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)) if arm.is_remote else (1,)
-    threads = (1, 2) if is_coarse else (1, 2, 4)
+    threads = (1, 2) if is_coarse else (1, 2, 4, 8)
     batches = (0,) if is_coarse and arm.is_remote else (0, 16)
     sizes = (1 << 20,) if not arm.is_remote else (1 << 18,) if is_coarse else (1 << 18, 1 << 20)
     for c, d, waiting, size in product(connections, threads, batches, sizes):

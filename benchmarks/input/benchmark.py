@@ -1,8 +1,8 @@
 """Input: the tuner of the input against the best knobs of a grid, tf.data, torch's DataLoader and an RL agent.
 
-    python -m elastichost bench input                         five rounds: about five hours
-    python -m elastichost bench input --workers 1             five rounds, consumers of one worker: two hours
-    python -m elastichost bench input --case "remote, jitter" --workers 1    one case: ten minutes
+    python -m elastichost bench input                         five rounds: about six hours
+    python -m elastichost bench input --workers 1             five rounds, consumers of one worker: two and a half hours
+    python -m elastichost bench input --case "remote, jitter" --workers 1    one case: a quarter of an hour
     python -m elastichost bench input --quick                 one round of fewer cases and a coarse grid: six minutes
 
 Whole runs: `examples/synthetic.toml` on a source of 7.4 MB/s for each connection, with the tuner, without it, and with
@@ -105,7 +105,7 @@ def pipelines_of(case: Case, arm: ArmSettings, extent: Extent, tensorflow: str) 
     say(f"{case.name}: the best DataLoader has {processes} processes (of {extent.processes})")
     most = InputKnobs(32, 4, 64, arm.memory_bytes, 8 << 20, arm.cache)
     arms: dict[str, Callable[[int], Measured]] = {
-        AUTO: lambda number: measure_auto(arm),
+        AUTO: lambda number: with_knobs_told(case, measure_auto(arm)),
         BEST: lambda number: measure_fixed(arm, best),
         OFF: lambda number: measure_fixed(arm, InputKnobs()),
         MAXIMUM: lambda number: measure_fixed(arm, most),
@@ -125,6 +125,12 @@ def pipelines_of(case: Case, arm: ArmSettings, extent: Extent, tensorflow: str) 
         pairs=pairs,
         aims=aims,
     )
+
+
+def with_knobs_told(case: Case, found: Measured) -> Measured:
+    """Prints the knobs that the tuner ended with, and returns what was measured."""
+    say(f"{case.name}: the tuner ended with {found.knobs}")
+    return found
 
 
 def case_name(case: Case, arm: ArmSettings, extent: Extent) -> str:

@@ -29,7 +29,7 @@ from elastichost.tuner.models.base import NORMAL_90
 from elastichost.tuner.models.queueing import TRANSFER, QueueingSettings, fit
 from elastichost.tuner.models.residual_gp import surface
 
-__all__ = ["COUNTS", "Coverage", "JobCoverage", "coverage_of", "main", "unseen"]
+__all__ = ["COUNTS", "Coverage", "Figures", "JobCoverage", "coverage_of", "main", "unseen"]
 
 COUNTS = (1, 2, 3, 5, 10)  # numbers of measured configurations
 SCALES = (1.0, 1.5, 2.0, 2.5, 3.0, 3.5)
@@ -52,6 +52,12 @@ class JobCoverage(msgspec.Struct, frozen=True):
     scale: float
     unseen: dict[int, Coverage]
     shipped: dict[int, Coverage]
+
+
+class Figures(msgspec.Struct, frozen=True):
+    """The coverage on every job."""
+
+    jobs: tuple[JobCoverage, ...]
 
 
 def coverage_of(case: GridCase, number: int, scale: float, seeds: int) -> dict[int, Coverage]:
@@ -121,7 +127,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     rows = unseen(cases, QUICK_SEEDS if options.quick else SEEDS)
     show(rows)
     if options.json:
-        write_json("coverage", {"jobs": rows})
+        write_json("coverage", Figures(rows))
     return 0
 
 

@@ -13,7 +13,6 @@ runs that end with one. "over" is the time of the job divided by its time with t
 from __future__ import annotations
 
 import argparse
-import math
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
@@ -36,12 +35,13 @@ from elastichost.tuner.models.base import Prior
 from elastichost.tuner.policy.candidates import contains
 from elastichost.tuner.warm_start import WarmStart, warm_start
 
-__all__ = ["HISTORIES", "STARTS", "Stay", "Summary", "main", "stays_of", "summary_of"]
+__all__ = ["HISTORIES", "STARTS", "Figures", "Stay", "Summary", "main", "stays_of", "summary_of"]
 
 STARTS, HISTORIES = ("best", "bad"), ("empty", "like", "unlike")
 LENGTHS_S = (100.0, 300.0, 1800.0)
 LOOKED_S = 300.0
 SLOW_S, FLOOR, MOST_CHANGES = 5.0, 0.85, 2
+NEVER_S = 1e9  # for a run that is never near the best, so that quantiles can be taken
 BAD = (Configuration(1, 4), Configuration(3, 4), Configuration(4, 4), Configuration(1, 1), Configuration(1, 1, 2))
 HOSTS = (
     Simulated("direct_small_host", host_cores=2),
@@ -52,7 +52,7 @@ HOSTS = (
 
 class Stay(msgspec.Struct, frozen=True):
     """One run. slowest: lowest speed over 5 s / speed of the first plan. until_s: time until it is within 5 % of the
-    best; inf if it does not end there. final: last speed / best speed."""
+    best; None if it does not end there. final: last speed / best speed."""
 
     world: str
     start: str
@@ -61,7 +61,7 @@ class Stay(msgspec.Struct, frozen=True):
     length_s: float
     changes: int
     slowest: float
-    until_s: float
+    until_s: float | None
     final: float
     over: float
     tried: tuple[str, ...]
@@ -83,7 +83,7 @@ def stay_of(of: World, start: str, past: str, seed: int) -> Stay:
     policy = Tuned(tuned_for(job, settings_of(of, prior=prior)))
     course = drive(job, policy, first, samples_of(job, length_s), looks_s=LOOKED_S)
     plain = f"{of.name}{' host' if isinstance(of, Simulated) else ''}"
-    until_s = next((visit.at_s for visit in course.visits if job.behind(visit.configuration) <= NEAR), math.inf)
+    until_s = next((visit.at_s for visit in course.visits if job.behind(visit.configuration) <= NEAR), None)
     return Stay(
         world=plain,
         start=start,
@@ -92,7 +92,7 @@ def stay_of(of: World, start: str, past: str, seed: int) -> Stay:
         length_s=length_s,
         changes=len(course.visits) - 1,
         slowest=_slowest(job, course),
-        until_s=until_s if job.behind(course.final) <= NEAR else math.inf,
+        until_s=until_s if job.behind(course.final) <= NEAR else None,
         final=job.speed(course.final) / job.speed(job.best),
         over=course.seconds / length_s - 1.0,
         tried=tuple(str(visit.configuration) for visit in course.visits),
@@ -179,6 +179,12 @@ def stays_of(worlds: Iterable[World], seeds: Sequence[int], told: Callable[[str]
 # --- figures ----------------------------------------------------------------------------------------------------------
 
 
+class Figures(msgspec.Struct, frozen=True):
+    """All runs."""
+
+    runs: tuple[Stay, ...]
+
+
 class Summary(msgspec.Struct, frozen=True):
     """Figures of some runs. calm: share with at most two plan changes and no 5 s below 0.85. until_s: median, P90."""
 
@@ -198,7 +204,7 @@ class Summary(msgspec.Struct, frozen=True):
 
 def summary_of(runs: Sequence[Stay]) -> Summary:
     """Computes the figures of some runs."""
-    until = np.array([min(run.until_s, 1e9) for run in runs])
+    until = np.array([NEVER_S if run.until_s is None else run.until_s for run in runs])
     slowest, final = (np.array([getattr(run, name) for run in runs]) for name in ("slowest", "final"))
     return Summary(
         runs=len(runs),
@@ -207,7 +213,7 @@ def summary_of(runs: Sequence[Stay]) -> Summary:
         most_changes=max(run.changes for run in runs),
         slowest=float(np.median(slowest)),
         slowest_p5=float(np.quantile(slowest, 0.05)),
-        near=float(np.mean(until < 1e9)),
+        near=float(np.mean(until < NEVER_S)),
         until_s=float(np.median(until)),
         until_s_p90=float(np.quantile(until, 0.9, method="inverted_cdf")),
         final=float(np.mean(final)),
@@ -221,7 +227,7 @@ HEADER = ("runs", "calm", "changes", "most", "slowest 5 s", "P5", "near", "until
 
 def _shown(name: str, one: Summary) -> tuple[str, ...]:
     def seconds(value: float) -> str:
-        return "never" if value >= 1e9 else f"{value:.0f}"
+        return "never" if value >= NEVER_S else f"{value:.0f}"
 
     return (
         name,
@@ -268,7 +274,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     runs = list(stays_of(worlds, seeds, lambda text: print(text, file=sys.stderr, flush=True)))
     show(runs)
     if options.json:
-        write_json("stay", {"runs": runs})
+        write_json("stay", Figures(tuple(runs)))
     return 0
 
 

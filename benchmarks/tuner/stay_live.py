@@ -49,7 +49,7 @@ from elastichost.runs.decisions import DECISIONS_FILE
 from elastichost.tuner.facts import Configuration
 from elastichost.tuner.records import Record, TunerLooked
 
-__all__ = ["Course", "Row", "main", "rows_of", "visits_of"]
+__all__ = ["Course", "Figures", "Row", "main", "rows_of", "visits_of"]
 
 NEAR, FLOOR, MOST_CHANGES = 0.95, 0.85, 2
 # 80 epochs of the retail data take about six minutes: the tuner plans for that time, but a run is stopped earlier
@@ -123,6 +123,12 @@ class Row(msgspec.Struct, frozen=True):
     until_s: tuple[float | None, ...]
     final: tuple[float, ...]
     plans: tuple[str, ...]
+
+
+class Figures(msgspec.Struct, frozen=True):
+    """The rows, in the order in which they were measured."""
+
+    rows: tuple[Row, ...]
 
 
 def rows_of(courses: Sequence[Course]) -> tuple[Row, ...]:
@@ -307,7 +313,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print()
     print_verdicts(verdicts)
     if options.json:
-        write_json("stay_live", {"rows": rows}, verdicts)
+        write_json("stay_live", Figures(rows), verdicts)
     return int(is_any_missed(verdicts))
 
 

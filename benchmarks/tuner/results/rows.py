@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping
+from statistics import fmean
 
 import msgspec
 
+from benchmarks.harness.aggregates import spread_of
 from benchmarks.harness.aims import at_least, at_most
-from benchmarks.tuner import accuracy, live, real
+from benchmarks.tuner import accuracy, coverage, live, real, stay, stay_live
 from benchmarks.tuner.emulated import benchmark as emulated
 from benchmarks.tuner.memory import benchmark as memory
 from benchmarks.tuner.results.row import Row, reached, reached_once
@@ -23,9 +25,12 @@ def rows_of(figures: Mapping[str, msgspec.Raw]) -> list[Row]:
     makers: dict[str, Callable[[msgspec.Raw], Iterator[Row]]] = {
         "simulated": simulated_rows,
         "real": _real,
+        "coverage": _coverage,
         "accuracy": _accuracy,
         "search": _search,
         "live": _live,
+        "stay": _stay,
+        "stay_live": _stay_live,
         "memory": _memory,
         "emulated": _emulated,
     }
@@ -55,11 +60,28 @@ def _real(raw: msgspec.Raw) -> Iterator[Row]:
     )
 
 
+def _coverage(raw: msgspec.Raw) -> Iterator[Row]:
+    jobs = msgspec.json.decode(raw, type=coverage.Figures).jobs
+    means = {count: fmean(job.unseen[count].coverage for job in jobs) for count in coverage.COUNTS}
+    every = [one.coverage for job in jobs for one in job.unseen.values()]
+    yield Row(
+        f"the same on jobs that the scale of errors was not chosen with, after {', '.join(map(str, means))} "
+        "configurations; the lowest and the highest of a job",
+        "",
+        "85-95 %",
+        f"{', '.join(f'{mean:.0%}' for mean in means.values())}; {min(every):.0%} to {max(every):.0%}",
+        reached(
+            *((at_least(0.85), mean, min(every)) for mean in means.values()),
+            *((at_most(0.95), mean, max(every)) for mean in means.values()),
+        ),
+    )
+
+
 def _accuracy(raw: msgspec.Raw) -> Iterator[Row]:
     found = msgspec.json.decode(raw, type=accuracy.Figures)
     ours, paper = found.cases["elastichost"], found.cases["dlrover_rm"]
     yield Row(
-        "the same on simulated queues: median, P90, in the interval",
+        "held-out error on simulated queues: median, P90, share in the 90 % interval",
         f"the paper's sum {paper.mape_median:.1%}, {paper.mape_p90:.1%}, {paper.coverage:.0%}",
         "<= 8 %, <= 12 %, 85-95 %",
         f"{ours.mape_median:.1%}, {ours.mape_p90:.1%}, {ours.coverage:.0%}",
@@ -97,6 +119,48 @@ def _live(raw: msgspec.Raw) -> Iterator[Row]:
         f"{rounds}; {found.least_over_default['default']:.2f}",
         reached((at_least(0.9), rounds.median, rounds.least)),
     )
+
+
+def _stay(raw: msgspec.Raw) -> Iterator[Row]:
+    runs = msgspec.json.decode(raw, type=stay.Figures).runs
+    best, bad = (stay.summary_of([run for run in runs if run.start == start]) for start in stay.STARTS)
+    kept = fmean(run.changes == 0 for run in runs if run.start == "best")
+    yield Row(
+        f"simulated runs from the best plan ({best.runs}): no change; at most two changes and no 5 s below 0.85",
+        "",
+        "0.9 stay",
+        f"{kept:.2f}; {best.calm:.2f}",
+        reached_once((at_least(0.9), kept)),
+    )
+    yield Row(
+        f"simulated runs from a bad plan ({bad.runs}): speed of the last plan over that of the best: mean, P10",
+        "",
+        "",
+        f"{bad.final:.3f}, {bad.final_p10:.3f}",
+        "",
+    )
+
+
+def _stay_live(raw: msgspec.Raw) -> Iterator[Row]:
+    rows = msgspec.json.decode(raw, type=stay_live.Figures).rows
+    alone = [value for row in rows if row.start == "off" for value in row.slowest]
+    for row in rows:
+        if row.start != "best":
+            continue
+        unchanged = sum(changes == 0 for changes in row.changes) / row.runs
+        slowest, most = spread_of(row.slowest), max(row.changes)
+        yield Row(
+            f"real runs from the best plan, history {row.history}: unchanged; most changes; slowest 5 s over the first "
+            "plan",
+            f"without a tuner {spread_of(alone).shown('.2f')}" if alone else "",
+            "0.9 stay; <= 2; >= 0.85",
+            f"{unchanged:.2f}; {most}; {slowest.shown('.2f')}",
+            reached(
+                (at_least(0.9), unchanged, unchanged),
+                (at_most(2), most, most),
+                (at_least(0.85), slowest.median, slowest.least),
+            ),
+        )
 
 
 def _memory(raw: msgspec.Raw) -> Iterator[Row]:

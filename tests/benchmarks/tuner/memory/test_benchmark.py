@@ -68,7 +68,8 @@ def test_figures_are_printed(
     assert memory.main(["--quick", "--json", "--real"]) in (0, 1)
     *words, last = capsys.readouterr().out.splitlines()
     said = json.loads(last)
-    assert said["benchmark"] == "memory" and set(said) == {"schema", "benchmark", "machine", "figures", "verdicts"}
+    assert said["benchmark"] == "memory"
+    assert set(said) == {"schema", "benchmark", "commit", "machine", "figures", "verdicts"}
     told = msgspec.convert(said["figures"], Figures)
     assert told.arms["known"].runs == 2 * len(KINDS) and list(told.real) == RUNS
     assert told.aims == {"precision": 0.9, "recall": 0.95}

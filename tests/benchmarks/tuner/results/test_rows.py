@@ -14,7 +14,7 @@ import pytest
 
 from benchmarks.harness.aggregates import Interval
 from benchmarks.harness.aims import bounds_of
-from benchmarks.tuner import accuracy, real
+from benchmarks.tuner import accuracy, coverage, real, stay, stay_live
 from benchmarks.tuner.emulated import benchmark as emulated
 from benchmarks.tuner.memory import benchmark as memory
 from benchmarks.tuner.memory.real_runs import RealRun
@@ -64,6 +64,40 @@ def test_accuracy_is_read_with_the_aims_beside_it() -> None:
         figures
     )
     assert f"Optimus {figures.cases['optimus, cores fixed'].mape_median:.1%}" in fixed.others
+
+
+def test_intervals_on_unseen_jobs_are_judged_by_every_job() -> None:
+    def job(name: str, covered: float) -> coverage.JobCoverage:
+        found = dict.fromkeys(coverage.COUNTS, coverage.Coverage(covered, 1.5))
+        return coverage.JobCoverage(name, 2.5, found, found)
+
+    def of(*covered: float) -> str:
+        jobs = tuple(job(f"job-{number}", value) for number, value in enumerate(covered))
+        return verdicts("coverage", coverage.Figures(jobs))[0]
+
+    assert (of(0.9, 0.9), of(0.8, 1.0), of(0.8, 0.8)) == ("yes", "not each time", "**no**")
+
+
+def stay_run(start: str, changes: int, until_s: float | None, final: float) -> stay.Stay:
+    return stay.Stay("a world", start, "empty", 0, 100.0, changes, 0.9, until_s, final, 0.0, ("2x1",))
+
+
+def test_runs_from_good_and_bad_plans_have_a_row_each() -> None:
+    runs = [*[stay_run("best", 0, 0.0, 1.0)] * 9, stay_run("best", 1, 0.0, 1.0), stay_run("bad", 2, None, 0.8)]
+    good, bad = rows_of({"stay": printed(stay.Figures(tuple(runs)))})
+    assert (good.reached, good.ours, bad.ours) == ("once", "0.90; 1.00", "0.800, 0.800")
+    assert rows_of({"stay": printed(stay.Figures((*runs, stay_run("best", 3, 0.0, 1.0))))})[0].reached == "**no**"
+
+
+def test_real_runs_from_the_best_plan_are_shown_beside_runs_without_a_tuner() -> None:
+    def row(start: str, history: str, changes: tuple[int, ...], slowest: tuple[float, ...]) -> stay_live.Row:
+        return stay_live.Row(start, history, 2, 2, changes, slowest, (0.0, None), (1.0, 1.0), ("2x1", "2x1"))
+
+    calm, wild = row("best", "empty", (0, 0), (0.9, 0.95)), row("best", "unlike", (0, 3), (0.9, 0.5))
+    bad, alone = row("bad", "empty", (1, 1), (1.8, 1.9)), row("off", "empty", (0, 0), (0.7, 0.9))
+    found = rows_of({"stay_live": printed(stay_live.Figures((calm, wild, bad, alone)))})
+    assert [one.reached for one in found] == ["yes", "**no**"]
+    assert [one.others for one in found] == ["without a tuner 0.80 (0.70-0.90)"] * 2
 
 
 def test_search_has_rows_also_where_no_grid_was_recorded() -> None:
