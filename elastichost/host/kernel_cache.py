@@ -25,6 +25,10 @@ PARTS_WITH_KERNELS = (
     *("datasets/kernels", "datasets/synthetic", "datasets/text"),
     "worker/model",
 )
+# A module whose kernels every start needs: where their machine code is kept, so is that of the others. It is compiled
+# again after a change in these folders (`arena.compiled`).
+PROBED_PART, PROBED_MODULE = "worker/model", "dense_kernels"
+PROBED_SOURCES = ("arena", "worker")
 VARIABLE = "NUMBA_CACHE_DIR"
 NAME = "elastichost-kernels"
 
@@ -36,6 +40,16 @@ class KernelCache:
 
     directory: Path | None
     refused: tuple[str, ...] = ()
+
+    @property
+    def is_filled(self) -> bool:
+        """Whether a start finds the kernels compiled."""
+        if self.directory is None:
+            return False
+        kept = self.directory / PROBED_PART / "__pycache__" if self.directory == PACKAGE else self.directory
+        indexes = [index.stat().st_mtime for index in kept.rglob(f"{PROBED_MODULE}.*.nbi")]
+        sources = (path for part in PROBED_SOURCES for path in (PACKAGE / part).rglob("*.py"))
+        return bool(indexes) and max(indexes) >= max(path.stat().st_mtime for path in sources)
 
     @property
     def problem(self) -> str:

@@ -67,12 +67,14 @@ class Phase(Protocol):
 
 
 class EventLoop:
-    """The loop of one supervisor, used by all its phases."""
+    """The loop of one supervisor, used by all its phases. compiles_kernels: the fork server does, or the next one
+    will."""
 
     def __init__(self, run: RunContext, signals: StopSignals, reporter: Reporter) -> None:
         self._run, self._signals, self._reporter = run, signals, reporter
         self._exits: list[tuple[float, Exited]] = []
         self._said_prepared: PreparedMsg | None = None
+        self.compiles_kernels = not kernel_cache().is_filled
         self._turned_s = self._rested_s = run.now_s()
         self._budget, self._worked_s = WorkBudget(), 0.0
 
@@ -144,7 +146,8 @@ class EventLoop:
             raise PreflightError(
                 f"the libraries of a worker cannot be imported:\n{prepared.error}", hint="run `elastichost doctor`"
             )
-        self._run.note(events.ForkServerReady(prepared.seconds, compiled_kernels=kernel_cache().directory is None))
+        self._run.note(events.ForkServerReady(prepared.seconds, compiled_kernels=self.compiles_kernels))
+        self.compiles_kernels = not kernel_cache().is_filled
         if prepared.threads > 1:
             self._run.note(events.ForkServerThreads(prepared.threads))
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from elastichost.host.kernel_cache import NAME, PACKAGE, PARTS_WITH_KERNELS
+from elastichost.host.kernel_cache import NAME, PACKAGE, PARTS_WITH_KERNELS, KernelCache
 from elastichost.sharding import mix64
 from tests.system.beds import with_read_only
 
@@ -76,6 +76,19 @@ def test_directories_of_others_are_never_used_and_without_any_directory_kernels_
     place.rmdir()
     place.symlink_to(tmp_path)
     assert compiled(tmp_path)[2] == "None"
+
+
+def test_kernels_are_found_compiled_while_their_sources_stay_as_they_were(tmp_path: Path) -> None:
+    assert not KernelCache(None).is_filled
+    assert not KernelCache(tmp_path).is_filled
+    call = "add_bias(np.zeros(4, np.float32), np.zeros(2, np.float32), 2, 2, False)"
+    script = f"import numpy as np; from elastichost.worker.model.dense_kernels import add_bias; {call}"
+    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
+    subprocess.run([sys.executable, "-c", script], env=environment, check=True)
+    assert KernelCache(tmp_path).is_filled
+    for index in tmp_path.rglob("*.nbi"):
+        os.utime(index, (0, 0))
+    assert not KernelCache(tmp_path).is_filled, "as after a change of a source"
 
 
 def test_a_package_that_can_be_written_holds_its_kernels() -> None:

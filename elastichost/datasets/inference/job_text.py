@@ -50,7 +50,8 @@ def _head(facts: JobSource, roles: Sequence[Role]) -> str:
     lines = [f"# Written by `elastichost init` for {facts.train}."]
     if roles:
         lines[0] = f"# Written by `elastichost init` from {plural(looked, 'row')} of {facts.train}."
-        lines.append("# Move a column to another list if it is used in the wrong way:")
+        types = " Ids that are no strings have their type in csv.types." * (facts.sample.text_types is not None)
+        lines.append(f"# Move a column to another list if it is used in the wrong way.{types}")
         width = max(len(one.column.name) for one in roles)
         lines += [f"#   {one.column.name:{width}}  {one.use}: {one.reason}" for one in roles]
     lines += ["#", "# Train:  elastichost run FILE", "# Look:   elastichost plan FILE", ""]

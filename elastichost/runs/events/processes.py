@@ -13,6 +13,7 @@ __all__ = [
     "GpuLost",
     "GpuShareExceeded",
     "GpuUnreadable",
+    "KernelsMissing",
     "KillCause",
     "ProcessConnected",
     "ProcessDraining",
@@ -37,9 +38,16 @@ __all__ = [
 KillCause = Literal["exit", "hang", "start", "slow", "unwanted"]
 
 
+class KernelsMissing(Event, frozen=True):
+    """No compiled kernels are kept on this host yet, so the fork server compiles them. compile_s: about the time of one
+    core that it takes."""
+
+    compile_s: float
+
+
 class ForkServerReady(Event, frozen=True):
-    """The fork server has imported all libraries. compiled_kernels: it also compiled all kernels, because there is no
-    cache of their machine code."""
+    """The fork server has imported all libraries. compiled_kernels: it also compiled all kernels, because their machine
+    code was not kept, or cannot be."""
 
     seconds: float
     compiled_kernels: bool = False

@@ -52,7 +52,7 @@ def _(event: run.RunFinishing) -> str:
 
 @text_of.register
 def _(event: run.EpochStarted) -> str:
-    return f"epoch {event.epoch} started: {event.reason}"
+    return f"epoch {event.epoch + 1} started: {event.reason}"
 
 
 @text_of.register
@@ -177,6 +177,11 @@ def _(event: run.Warned) -> str:
 
 
 # --- processes --------------------------------------------------------------------------------------------------------
+
+
+@text_of.register
+def _(event: processes.KernelsMissing) -> str:
+    return f"compiling the kernels, which takes about {event.compile_s:.0f} s; later starts find them compiled"
 
 
 @text_of.register

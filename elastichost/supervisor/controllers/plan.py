@@ -101,7 +101,8 @@ class PlanController:
     def drain(self, servers: tuple[ProcessSpec, ...], reason: str) -> None:
         """The run was asked to stop: workers drain, and the present PS stay for the final checkpoint."""
         self._run.plan = Plan(servers, self._run.plan.access, reason)
-        self._decided(f"{reason}; workers drain, then a checkpoint is taken", cause=self._run.new_cause("stop"))
+        then = "workers drain, then a checkpoint is taken; Ctrl-C ends the run without it"
+        self._decided(f"{reason}; {then}", cause=self._run.new_cause("stop"))
 
     def end(self, reason: str) -> None:
         """An empty plan: all processes stop."""

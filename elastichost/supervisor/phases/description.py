@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from elastichost.errors import HostLostError
+from elastichost.host.kernel_cache import COMPILE_S, kernel_cache
 from elastichost.host.stop_signals import StopSignals
+from elastichost.runs import events
 from elastichost.supervisor.components import Components
 from elastichost.supervisor.context import RunContext
 from elastichost.supervisor.controllers.plan import PlanController
@@ -33,6 +35,8 @@ class DescriptionPhase:
 
     def run(self, signals: StopSignals) -> Described | None:
         """Returns the description of the model; None: the run was asked to stop first."""
+        if self._loop.compiles_kernels and not kernel_cache().problem:
+            self._run.note(events.KernelsMissing(COMPILE_S))
         self._plans.probe()
         while self.router.described is None:
             self._loop.turn(self)
