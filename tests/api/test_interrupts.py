@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
@@ -16,6 +17,14 @@ from tests.system.test_run import folder
 pytestmark = [pytest.mark.system, pytest.mark.timeout(120)]
 
 __all__ = ["folder"]
+
+
+@pytest.fixture(autouse=True)
+def interrupts() -> Iterator[None]:
+    """Tests that were started in the background of a shell ignore interrupts."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 def test_an_interrupt_while_a_run_begins_ends_the_run(folder: Path) -> None:
