@@ -1,8 +1,8 @@
 """Counts SIGINT, SIGTERM and SIGQUIT for a loop, and has a descriptor that wakes the loop.
 
-A second SIGINT asks for the end at once: a user who presses Ctrl-C again wants that. One SIGQUIT asks for the same, so
-it counts as two signals. A SIGTERM after another signal is not counted: Slurm and systemd send one to every process of
-a job, and a script that hands it on sends another.
+A second SIGINT asks the process to end at once: a user who presses Ctrl-C again wants that. One SIGQUIT asks for the
+same, so it counts as two signals. A SIGTERM after another signal is not counted: Slurm and systemd send one to every
+process of a job, and a script that hands it on sends another.
 
 A process that another one ends ignores SIGTERM (`ignore_termination`), because only the supervisor can save before the
 end. It is ended by a message or by SIGKILL.

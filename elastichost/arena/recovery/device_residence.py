@@ -5,8 +5,8 @@
                 as of `written_version`
 
 A worker writes the record after the model is in the GPU's memory and before it trains there, and removes it when it is
-written back and the worker trains no more. Nobody may use the model in the arena while there is a record, but for a
-checkpoint of `written_version`.
+written back and the worker trains no more. While there is a record, no process may use the model in the arena, but for
+a checkpoint of `written_version`.
 """
 
 from __future__ import annotations

@@ -161,6 +161,6 @@ class ResidentModel:
                 os.close(descriptor)
 
     def _note(self, resident: DeviceResidence) -> None:
-        if self._directory.exists():  # else somebody has removed the arena: the run ends with a checkpoint of it
+        if self._directory.exists():  # removed: the supervisor ends the run with a checkpoint
             write_residence(self._directory, resident)
         self._resident = resident

@@ -173,7 +173,7 @@ def test_a_kill_after_the_record_leaves_the_rows_in_the_memory(host: Host, kille
     with pytest.raises(Killed):
         host.worker().open()
     assert host.away is not None and host.away.written_version == NEVER
-    host.arena.rows_view(0)[:] = -1  # nobody may look here any more
+    host.arena.rows_view(0)[:] = -1  # the successor must not read these rows
     successor = host.worker()
     successor.open()
     host.train(successor, 10.0)
